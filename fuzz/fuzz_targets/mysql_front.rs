@@ -1,21 +1,21 @@
-//! A hostile client's bytes as its login, at once and in portions, which must come to the same; nobody gets in who does
-//! not know the password.
+//! A hostile client's login, at once and in portions: the result must be the same, and no client without the password
+//! is accepted.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then what the client says.
+//! Input: one byte of choices, one byte for the portions' size, then the client's bytes.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};
 
-use ciphertoll_proxy::FrontStep;
-use ciphertoll_proxy::mysql::{Admission, Front, Gate, Greeter, Way};
+use ciphertoll_proxy::HandshakeStep;
+use ciphertoll_proxy::mysql::{AuthRequirement, ClientHandshake, CredentialStore, GreetingContext, TlsState};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::{
     Capabilities, Plugin, Terms, greeting::Greeting, greeting_template::GreetingTemplate, relay::RELAYED,
 };
 use libfuzzer_sys::fuzz_target;
 
-static GATE: LazyLock<Arc<Gate>> = LazyLock::new(|| {
-    Arc::new(Gate::new("toll", &Secret::new(b"correct horse".to_vec())).expect("OpenSSL has random bytes"))
+static CREDENTIALS: LazyLock<Arc<CredentialStore>> = LazyLock::new(|| {
+    Arc::new(CredentialStore::new("toll", &Secret::new(b"correct horse".to_vec())).expect("OpenSSL has random bytes"))
 });
 
 fuzz_target!(|data: &[u8]| {
@@ -32,38 +32,38 @@ fuzz_target!(|data: &[u8]| {
         plugin: plugin.name(),
     }));
     let run = |size: usize| {
-        let admission = if granted { Admission::Granted } else { Admission::Password(Arc::clone(&GATE)) };
-        let greeter = Greeter::new(Arc::clone(&template), 7, [b'x'; 20]);
+        let auth = if granted { AuthRequirement::Granted } else { AuthRequirement::Password(Arc::clone(&CREDENTIALS)) };
+        let greeting = GreetingContext::new(Arc::clone(&template), 7, [b'x'; 20]);
         let terms = Terms { capabilities: RELAYED, character_set: 45 };
-        let mut front = match choices >> 2 & 3 {
-            0 => Front::new(admission, greeter),
-            1 => Front::by_tls(admission, greeter),
-            2 => Front::anew(admission, Way::Plain, greeter, terms),
-            _ => Front::anew(admission, Way::Encrypted { name: None }, greeter, terms),
+        let mut handshake = match choices >> 2 & 3 {
+            0 => ClientHandshake::new(auth, greeting),
+            1 => ClientHandshake::by_tls(auth, greeting),
+            2 => ClientHandshake::change_user(auth, TlsState::Off, greeting, terms),
+            _ => ClientHandshake::change_user(auth, TlsState::Established { name: None }, greeting, terms),
         };
         let (mut received, mut out) = (Vec::new(), Vec::new());
-        let mut step = front.step(&mut &b""[..], &mut out);
-        assert_eq!(step, FrontStep::NeedInput);
+        let mut step = handshake.step(&mut &b""[..], &mut out);
+        assert_eq!(step, HandshakeStep::NeedInput);
         for portion in bytes.chunks(size) {
             received.extend_from_slice(portion);
             let mut input = received.as_slice();
-            step = front.step(&mut input, &mut out);
-            if step == FrontStep::StartTls {
-                front.encrypted(None);
-                step = front.step(&mut input, &mut out);
+            step = handshake.step(&mut input, &mut out);
+            if step == HandshakeStep::StartTls {
+                handshake.tls_established(None);
+                step = handshake.step(&mut input, &mut out);
             }
             let unread = input.len();
             received.drain(..received.len() - unread);
-            if step != FrontStep::NeedInput {
+            if step != HandshakeStep::NeedInput {
                 break;
             }
         }
         (step, out)
     };
     let (step, out) = run(usize::MAX);
-    if let FrontStep::Login(wanted) = &step {
-        assert!(granted, "nobody has said the password");
-        assert!(RELAYED.contains(wanted.terms.capabilities));
+    if let HandshakeStep::Login(request) = &step {
+        assert!(granted, "a client without the password was accepted");
+        assert!(RELAYED.contains(request.terms.capabilities));
     }
     assert_eq!((step, out), run(usize::from(size).max(1)));
 });

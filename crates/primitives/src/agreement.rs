@@ -1,4 +1,4 @@
-//! One side's part of a key exchange: a key of its own, and the secret from it and the other's.
+//! One side of a key exchange: generating a key and deriving the shared secret.
 
 use ciphertoll_model::{Group, KeyExchangeTime};
 use openssl::derive::Deriver;
@@ -10,8 +10,8 @@ use openssl::pkey_ctx::PkeyCtx;
 use crate::Error;
 use crate::rounds::operation_ns;
 
-/// What one side of a key exchange in `group` takes; `None` for a group that needs more than making keys and deriving from
-/// them: X25519MLKEM768 encapsulates, which is not at hand without unsafe code.
+/// The CPU time of one side of a key exchange in `group`. `None` for X25519MLKEM768, which encapsulates
+/// instead: the bindings to OpenSSL offer that only as unsafe code.
 pub fn key_exchange(group: Group, interrupted: &dyn Fn() -> bool) -> Result<Option<KeyExchangeTime>, Error> {
     let failed = |why| Error::OpenSsl { what: group.label(), why };
     let Some(curve) = Curve::of(group) else { return Ok(None) };
@@ -20,7 +20,6 @@ pub fn key_exchange(group: Group, interrupted: &dyn Fn() -> bool) -> Result<Opti
     Ok(Some(KeyExchangeTime { agree_ns }))
 }
 
-/// As OpenSSL makes keys on them.
 #[derive(Clone, Copy)]
 enum Curve {
     Montgomery,
@@ -46,7 +45,7 @@ impl Curve {
     }
 }
 
-/// A key on a named curve, made as OpenSSL's TLS makes its own.
+/// Generated as OpenSSL's TLS does it.
 pub(crate) fn generate_on(curve: Nid) -> Result<PKey<Private>, ErrorStack> {
     let mut context = PkeyCtx::new_id(Id::EC)?;
     context.keygen_init()?;
@@ -60,7 +59,7 @@ fn agree(curve: Curve, peer: &PKeyRef<impl HasPublic>) -> Result<Vec<u8>, ErrorS
 
 fn derived(own: &PKeyRef<Private>, peer: &PKeyRef<impl HasPublic>) -> Result<Vec<u8>, ErrorStack> {
     let mut deriver = Deriver::new(own)?;
-    // Checks the peer's point, as TLS does.
+    // Validates the peer's point, as TLS does.
     deriver.set_peer(peer)?;
     deriver.derive_to_vec()
 }
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_timed_has_no_time_and_everything_else_has_one() {
+    fn every_group_except_mlkem_is_timed() {
         for group in Group::ALL {
             let time = key_exchange(group, &|| false).unwrap();
             assert_eq!(time.is_some(), group != Group::X25519MlKem768, "{group}");
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_ends_it() {
+    fn an_interrupt_stops_the_measurement() {
         assert!(matches!(key_exchange(Group::P256, &|| true), Err(Error::Interrupted)));
     }
 }

@@ -1,4 +1,4 @@
-//! The time of one operation: rounds that are short beside what disturbs a machine, and their median.
+//! The CPU time of one operation: the median of several rounds, each short compared with disturbances.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::Error;
 
-/// Odd, so that there is one in the middle.
+/// Odd, so that there is a middle one.
 const ROUNDS: usize = 7;
-/// All rounds together take about this, but each does at least one operation.
+/// Approximate time of all rounds together; each does at least one operation.
 const ALL_ROUNDS: Duration = Duration::from_millis(20);
 
-/// CPU time of one `operation`, ns. `interrupted` is asked before each round.
+/// CPU time of one `operation` in nanoseconds. `interrupted` is checked before each round.
 pub(crate) fn operation_ns(
     interrupted: &dyn Fn() -> bool,
     operation: impl FnMut() -> Result<(), Error>,
@@ -24,7 +24,8 @@ fn operation_ns_by(
     interrupted: &dyn Fn() -> bool,
     mut operation: impl FnMut() -> Result<(), Error>,
 ) -> Result<u64, Error> {
-    // The first one also fetches algorithms and fills tables, which a server does once and not on each connect.
+    // The first operation also fetches algorithms and fills tables, which a server does once and not per
+    // connect.
     operation()?;
     let once_ns = round_ns(&clock, 1, &mut operation)?;
     let fitting = ALL_ROUNDS.as_nanos() as u64 / ROUNDS as u64 / once_ns.max(1);
@@ -51,7 +52,7 @@ fn round_ns(
     Ok(clock()?.saturating_sub(began).as_nanos() as u64)
 }
 
-/// Time in which the thread did not run is no part of it.
+/// Excludes time in which the thread does not run.
 fn thread_cpu() -> Result<Duration, Error> {
     Ok(Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?))
 }
@@ -69,8 +70,8 @@ mod tests {
 
     const NEVER: &dyn Fn() -> bool = &|| false;
 
-    /// Operations that take what `time_of` says of each, counted from 0, on a clock of their own: the time that was found
-    /// and how many there were.
+    /// Measures operations that take `time_of` each, numbered from 0, on a simulated clock. Returns the
+    /// result and the number of operations.
     fn found(time_of: impl Fn(u64) -> Duration) -> (Duration, u64) {
         let (now, count) = (Cell::new(Duration::ZERO), Cell::new(0));
         let ns = operation_ns_by(
@@ -93,33 +94,33 @@ mod tests {
     }
 
     #[test]
-    fn neither_the_first_operation_nor_a_round_that_was_disturbed_is_in_it() {
+    fn the_first_operation_and_disturbed_rounds_do_not_count() {
         let (time, long) = (Duration::from_micros(200), Duration::from_secs(1));
         let disturbed = [0, 5, 20, 40];
         assert_eq!(found(|at| if disturbed.contains(&at) { long } else { time }).0, time);
     }
 
     #[test]
-    fn what_takes_longer_than_all_rounds_is_done_once_in_each() {
+    fn an_operation_longer_than_all_rounds_runs_once_per_round() {
         assert_eq!(found(|_| ALL_ROUNDS), (ALL_ROUNDS, 2 + ROUNDS as u64));
     }
 
     #[test]
-    fn the_clock_is_that_of_the_thread_that_computes() {
+    fn the_clock_is_the_threads_own() {
         let time = Duration::from_millis(20);
         let spin = move || while thread_cpu().unwrap() < time {};
         let began = thread_cpu().unwrap();
         std::thread::spawn(spin).join().unwrap();
-        assert!(thread_cpu().unwrap().saturating_sub(began) < time, "it counts what another thread computed");
+        assert!(thread_cpu().unwrap().saturating_sub(began) < time, "it counts the time of another thread");
     }
 
     #[test]
-    fn the_median_is_no_mean() {
+    fn the_median_ignores_outliers() {
         assert_eq!(median([9, 1, 5, 1_000_000, 4, 6, 2]), 5);
     }
 
     #[test]
-    fn an_interrupt_ends_it_between_two_rounds() {
+    fn an_interrupt_stops_between_two_rounds() {
         let asked = Cell::new(0);
         let interrupted = || {
             asked.set(asked.get() + 1);

@@ -1,4 +1,4 @@
-//! One signature and its verification, as a handshake has them.
+//! The CPU time of one signature and of its verification, as in a handshake.
 
 use ciphertoll_model::{ServerKey, SignatureTime};
 use openssl::error::ErrorStack;
@@ -12,13 +12,13 @@ use crate::Error;
 use crate::agreement::generate_on;
 use crate::rounds::operation_ns;
 
-/// What a server signs in TLS 1.3: 64 spaces, a line of 33 bytes, a zero and a hash (RFC 8446, 4.4.3). In TLS 1.2 it
-/// is about as much, and what is signed is its hash anyway.
+/// What a server signs in TLS 1.3: 64 spaces, a line of 33 bytes, a zero and a hash (RFC 8446, 4.4.3). TLS
+/// 1.2 signs about as much, and only its hash counts.
 const SIGNED: [u8; 130] = [b' '; 130];
 
-/// What a signature by a fresh `key` takes, and its verification: RSA by PSS with SHA-256, as in TLS 1.3 (PKCS #1 of
-/// TLS 1.2 takes the same); ECDSA with SHA-256, on P-384 with SHA-384. To make a long RSA key takes a second or more, in which
-/// `interrupted` is not asked.
+/// The CPU time of signing with a fresh `key` and of verifying. RSA uses PSS with SHA-256, as in TLS 1.3
+/// (PKCS #1 of TLS 1.2 takes the same time); ECDSA uses SHA-256, on P-384 SHA-384. Generating a long RSA key
+/// takes a second or more, during which `interrupted` is not checked.
 pub fn signature(key: ServerKey, interrupted: &dyn Fn() -> bool) -> Result<SignatureTime, Error> {
     let failed = |why| Error::OpenSsl { what: key.label(), why };
     if interrupted() {
@@ -71,7 +71,7 @@ fn verifies(key: ServerKey, public: &PKey<Private>, signature: &[u8]) -> Result<
     verifier.verify_oneshot(signature, &SIGNED)
 }
 
-/// Ed25519 has one of its own.
+/// Ed25519 hashes by itself.
 fn digest(key: ServerKey) -> Option<MessageDigest> {
     match key {
         ServerKey::Ed25519 => None,
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_signs_and_verifies_what_it_signed_and_nothing_else() {
+    fn every_key_verifies_its_own_signatures_only() {
         for key in ServerKey::ALL {
             let private = generate(key).unwrap();
             let signature = sign(key, &private).unwrap();
@@ -100,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn signing_and_verifying_have_a_time_each() {
-        // Verifying by RSA takes a fiftieth of signing: no machine is so uneven that the two change places.
+    fn signing_and_verifying_are_timed_separately() {
+        // RSA verification takes a fiftieth of signing: the difference is larger than any disturbance.
         let time = signature(ServerKey::Rsa3072, &|| false).unwrap();
         assert!(time.sign_ns > time.verify_ns && time.verify_ns > 0, "{time:?}");
     }
 
     #[test]
-    fn an_interrupt_comes_before_the_key() {
+    fn an_interrupt_is_checked_before_the_key_is_generated() {
         assert!(matches!(signature(ServerKey::Rsa4096, &|| true), Err(Error::Interrupted)));
     }
 }

@@ -1,26 +1,28 @@
-//! What can be said on the command line. Flags are settings as a file has them, and go before those.
+//! Command-line arguments. Flags take precedence over the configuration file.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use ciphertoll_proxy::{
-    Config, ConfigError, Format, Level, LimitsSection, Listen, LogSection, Pooling, Resolved, Span, UnixAuth,
+    Config, ConfigError, Format, HumanDuration, Level, LimitsSection, ListenAddress, LogSection, Pooling,
+    Resolved, UnixAuth,
 };
 use clap::{Parser, Subcommand};
 
 /// Pools encrypted connections to a PostgreSQL, MySQL or MariaDB server for applications on this machine.
 ///
-/// Clients connect over a local socket, in plaintext; every connection to the server is encrypted and its certificate
-/// verified. The password is read from CIPHERTOLL_PASSWORD, else from PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass)
-/// for PostgreSQL, from MYSQL_PWD for MySQL and MariaDB, or from where the configuration says, never from an argument.
-/// SIGTERM lets clients finish, SIGHUP reads settings and certificates again.
+/// Clients connect over a local socket in plaintext; every upstream connection uses TLS, and the server's
+/// certificate is verified. Passwords are never arguments. The password is read from CIPHERTOLL_PASSWORD,
+/// from PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass) for PostgreSQL, from MYSQL_PWD for MySQL and
+/// MariaDB, or from the source that the configuration names. SIGTERM drains clients and exits; SIGHUP reloads
+/// settings and certificates.
 #[derive(Clone, Parser)]
-#[expect(clippy::doc_markdown, reason = "these texts are those of --help, where backticks would be shown")]
+#[expect(clippy::doc_markdown, reason = "these texts are shown by --help, which does not render backticks")]
 #[command(
     name = "ciphertoll-proxy",
     version,
     max_term_width = 110,
-    override_usage = "ciphertoll-proxy --listen PLACE --server URL [OPTIONS]\n       \
+    override_usage = "ciphertoll-proxy --listen ADDRESS --server URL [OPTIONS]\n       \
                       ciphertoll-proxy --config FILE [--check] [OPTIONS]\n       \
                       ciphertoll-proxy status|schema",
     args_conflicts_with_subcommands = true,
@@ -28,110 +30,113 @@ use clap::{Parser, Subcommand};
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
-    /// Settings in TOML, with the names of these flags (see the command `schema`); flags go before them
+    pub(crate) command: Option<Subcommands>,
+    /// Read settings from a TOML file (see the command `schema`); flags take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Reads all settings, certificates and passwords, says what is in force, and serves nobody
+    /// Check settings, certificates and passwords, print the effective configuration and exit
     #[arg(long)]
     pub(crate) check: bool,
-    /// Where clients come to
+    /// Address for clients
     #[arg(
         long,
-        value_name = "PLACE",
+        value_name = "ADDRESS",
         required_unless_present = "config",
-        help = "Where clients connect: unix:/PATH/.s.PGSQL.6432 (PostgreSQL: libpq expects this name), unix:/PATH/mysqld.sock \
-                (MySQL, MariaDB: any name), or tcp:127.0.0.1:6432, where they must know the password (may be repeated)"
+        help = "Address for clients: unix:/PATH/.s.PGSQL.6432 (PostgreSQL: libpq expects this name), unix:/PATH/mysqld.sock \
+                (MySQL, MariaDB: any name), or tcp:127.0.0.1:6432, where clients must know the password (may be repeated)"
     )]
-    listen: Vec<Listen>,
-    /// The server: postgres://USER@HOST:PORT/DATABASE?sslrootcert=FILE, or mysql:// or mariadb://…?ssl-ca=FILE. Its
-    /// certificate and name are verified, unless sslmode (ssl-mode) says less
-    // Parsed later: clap would show a wrong value, which may have a password in it.
+    listen: Vec<ListenAddress>,
+    /// URL of the server: postgres://USER@HOST:PORT/DATABASE?sslrootcert=FILE, or mysql:// or
+    /// mariadb://…?ssl-ca=FILE. The server's certificate and host name are verified unless sslmode (ssl-mode)
+    /// says otherwise
+    // Parsed later: clap would print an invalid value, which may contain a password.
     #[arg(long, value_name = "URL", required_unless_present = "config")]
     server: Option<String>,
-    /// A PEM file by which clients that come by TCP know the proxy; they must use TLS, and may come from other machines
+    /// Certificate (PEM) for TCP clients; they must then use TLS, and may connect from other machines
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// The key of that certificate
+    /// Private key of that certificate
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Authorities of clients' certificates: each client must show one with its user's name, and needs no password
+    /// CA file for client certificates: each client must present one issued to its user name, and needs no
+    /// password
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,
-    /// How long a client has a server connection [default: session]
+    /// How long a client keeps a server connection [default: session]
     #[arg(long, value_name = "MODE")]
     mode: Option<Pooling>,
-    /// How many threads serve; more than one pay where one processor is not enough [default: 1]
+    /// Number of worker threads; more than one helps only if one CPU is not enough [default: 1]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     threads: Option<NonZeroUsize>,
-    /// Where status and metrics are asked for
+    /// Address for status and metrics over HTTP
     #[arg(
         long,
-        value_name = "PLACE",
-        help = "Where status and metrics are asked for, by HTTP: unix:/PATH or tcp:127.0.0.1:PORT"
+        value_name = "ADDRESS",
+        help = "Address for status and metrics over HTTP: unix:/PATH or tcp:127.0.0.1:PORT"
     )]
-    admin: Option<Listen>,
-    /// A user, beside our own, whose processes may come by the unix socket (a number; may be repeated)
+    admin: Option<ListenAddress>,
+    /// UID allowed to connect over the unix socket, in addition to the proxy's own (may be repeated)
     #[arg(long, value_name = "UID")]
     allow_uid: Vec<u32>,
-    /// How clients that come by unix socket show who they are [default: peer]
-    #[arg(long, value_name = "HOW")]
+    /// How clients authenticate on the unix socket [default: peer]
+    #[arg(long, value_name = "METHOD")]
     unix_auth: Option<UnixAuth>,
-    /// The most server connections, over all databases [default: 20]
+    /// Maximum number of server connections, over all databases [default: 20]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pool_size: Option<NonZeroUsize>,
-    /// Server connections that are opened before anybody asks for them, and kept [default: 0]
+    /// Server connections of each user that are opened in advance and kept open [default: 0]
     #[arg(long, value_name = "N")]
     warm_up: Option<usize>,
-    /// The most clients at a time [default: 10000]
+    /// Maximum number of clients [default: 10000]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     max_clients: Option<NonZeroUsize>,
-    /// The most clients that wait for others' connections at a time [default: as many as there may be]
+    /// Maximum number of clients that wait for a server connection [default: the value of max-clients]
     #[arg(long, value_name = "N")]
     queue_limit: Option<usize>,
-    /// How long a client waits for a server connection: 500ms, 30s, 2m, a number of seconds [default: 30s]
+    /// How long a client waits for a server connection: 500ms, 30s, 2m, or a number of seconds [default: 30s]
     #[arg(long, value_name = "TIME")]
-    queue_time: Option<Span>,
-    /// How long opening a server connection may take [default: 10s]
+    queue_time: Option<HumanDuration>,
+    /// Time limit for opening a server connection [default: 10s]
     #[arg(long, value_name = "TIME")]
-    connect_time: Option<Span>,
-    /// How long a server connection may be idle [default: 10m]
+    connect_time: Option<HumanDuration>,
+    /// Close a server connection that has been idle for this long [default: 10m]
     #[arg(long, value_name = "TIME")]
-    idle_time: Option<Span>,
-    /// How old a server connection may be when the next client gets it [default: 1h]
+    idle_time: Option<HumanDuration>,
+    /// Maximum age of a server connection when it is handed to another client [default: 1h]
     #[arg(long, value_name = "TIME")]
-    max_age: Option<Span>,
-    /// How long a server connection may be idle before the server is asked whether it is there; 0: never [default: 30s]
+    max_age: Option<HumanDuration>,
+    /// Check a server connection that has been idle for this long; 0 disables the check [default: 30s]
     #[arg(long, value_name = "TIME")]
-    health_time: Option<Span>,
-    /// How long clients have to leave after SIGTERM or SIGINT; a second signal ends it at once [default: 30s]
+    health_time: Option<HumanDuration>,
+    /// How long clients have to disconnect after SIGTERM or SIGINT; a second signal stops at once [default:
+    /// 30s]
     #[arg(long, value_name = "TIME")]
-    drain_time: Option<Span>,
-    /// What is logged, on stderr [default: info]
+    drain_time: Option<HumanDuration>,
+    /// Minimum level of log events, written to stderr [default: info]
     #[arg(long, value_name = "LEVEL")]
     log: Option<Level>,
-    /// How it is written [default: text]
+    /// Log format [default: text]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<Format>,
 }
 
 #[derive(Clone, Subcommand)]
-pub(crate) enum Command {
-    /// Says how a proxy is that runs
+pub(crate) enum Subcommands {
+    /// Show the status of a running proxy
     Status {
-        /// Where it is asked: its --admin
-        #[arg(long, value_name = "PLACE", required_unless_present = "config")]
-        admin: Option<Listen>,
-        /// The settings that it runs with, which say where it is asked
+        /// Admin address of the running proxy (its --admin)
+        #[arg(long, value_name = "ADDRESS", required_unless_present = "config")]
+        admin: Option<ListenAddress>,
+        /// Configuration file of the running proxy, which names its admin address
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Prints the JSON Schema of the settings' file
+    /// Print the JSON Schema of the configuration file
     Schema,
 }
 
 impl Arguments {
-    /// Reads the settings, as often as it is called.
+    /// Reads the configuration file anew at each call.
     pub(crate) fn load(&self) -> Result<Resolved, ConfigError> {
         let flags = self.flags();
         let config = match &self.config {
@@ -174,7 +179,7 @@ impl Arguments {
 }
 
 fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
-    text.parse().map_err(|_| "a whole number from 1 on".to_owned())
+    text.parse().map_err(|_| "expected a whole number of at least 1".to_owned())
 }
 
 #[cfg(test)]
@@ -184,12 +189,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_one() {
+    fn the_command_line_is_valid() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn help_is_for_all_protocols() {
+    fn help_covers_every_protocol() {
         let help = Arguments::command().render_long_help().to_string();
         for word in ["PostgreSQL", "MySQL", "MariaDB", "mysql://", "MYSQL_PWD", "ssl-ca", "mysqld.sock"] {
             assert!(help.contains(word), "{word}: {help}");
@@ -197,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn two_flags_are_enough_and_one_file_is() {
+    fn listen_and_server_are_enough_and_so_is_a_config_file() {
         let two = ["x", "--listen", "unix:/x", "--server", "postgres://a@h/?sslmode=disable"];
         let resolved = Arguments::try_parse_from(two).unwrap().load().unwrap();
         assert_eq!(resolved.settings.limits, ciphertoll_proxy::Limits::default());
@@ -209,17 +214,17 @@ mod tests {
     }
 
     #[test]
-    fn a_default_that_help_tells_of_is_the_one_in_force() {
+    fn help_shows_the_effective_defaults() {
         let two = ["x", "--listen", "unix:/x", "--server", "postgres://a@h/?sslmode=disable"];
         let effective = Arguments::try_parse_from(two).unwrap().load().unwrap().effective;
         let shown: toml::Table = toml::from_str(&effective.to_toml()).unwrap();
-        let mut told = 0;
+        let mut checked = 0;
         for argument in Arguments::command().get_arguments() {
             let Some(name) = argument.get_long() else { continue };
             let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
             let Some((_, default)) = help.rsplit_once("[default: ") else { continue };
             let value = match name {
-                // In words.
+                // Described in words.
                 "queue-limit" => continue,
                 "log" => shown["log"].get("level"),
                 "log-format" => shown["log"].get("format"),
@@ -227,8 +232,8 @@ mod tests {
             };
             let value = value.unwrap_or_else(|| panic!("{name} is not shown")).to_string();
             assert_eq!(default.trim_end_matches(']'), value.trim_matches('"'), "{name}");
-            told += 1;
+            checked += 1;
         }
-        assert!(told >= 10, "{told}");
+        assert!(checked >= 10, "{checked}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the operator asks for: a file, flags that go before it, and what both come to.
+//! The configuration: file and flags, and the settings they resolve to.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,229 +16,195 @@ use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::dialect::Pooling;
-use crate::front::Gate;
+use crate::duration::HumanDuration;
 use crate::log::{Format, Level, Log};
 use crate::password::{
     PasswordError, PasswordSource, find_in_password_file, find_password, looked_in, read_password,
 };
-use crate::settings::{Iterations, Limits, Listen, Settings, Uids, UnixAuth, User};
-use crate::span::Span;
-use crate::url::{Protocol, ServerUrl, UrlError};
+use crate::postgres::CredentialStore;
+use crate::protocol::Pooling;
+use crate::settings::{
+    AllowedUids, DatabaseUser, Limits, ListenAddress, ScramIterations, Settings, UnixAuth,
+};
+use crate::url::{ProtocolKind, ServerUrl, UrlError};
 
-/// Far more than what there is to do for a server would keep busy.
+/// Far more than one server's traffic keeps busy.
 const MAX_THREADS: usize = 256;
-/// A file of settings is a page or two.
+/// Far larger than any configuration.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Clients of MySQL's name nothing; who names something else by ALPN speaks another protocol.
+/// MySQL clients offer no ALPN; a client that offers another protocol is refused.
 const MYSQL_ALPN: &[u8] = b"mysql";
-/// Names that are less alike are no misspellings of one another.
-const CLOSE_ENOUGH: f64 = 0.7;
+/// Minimum similarity of a key that is suggested for an unknown one.
+const MIN_SIMILARITY: f64 = 0.7;
 
-/// Settings as they are written, in a file or by flags: what is not said is absent.
+/// Settings as written in a file or by flags; a setting that is not given is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Config {
-    /// Where clients come to, one place or several: `unix:/PATH/.s.PGSQL.6432`, or `tcp:127.0.0.1:6432` where they must
-    /// know the password.
-    #[serde(with = "places")]
-    #[schemars(with = "places::OneOrMore")]
-    pub listen: Vec<Listen>,
-    /// The server: `postgres://USER@HOST:PORT/DATABASE?sslrootcert=FILE`.
+    /// Addresses for clients, one or a list: `unix:/PATH/.s.PGSQL.6432`, or `tcp:127.0.0.1:6432`, where
+    /// clients must know the password.
+    #[serde(with = "listen_addresses")]
+    #[schemars(with = "listen_addresses::OneOrMore")]
+    pub listen: Vec<ListenAddress>,
+    /// URL of the server: `postgres://USER@HOST:PORT/DATABASE?sslrootcert=FILE`.
     pub server: Option<String>,
-    /// The certificate, in a PEM file, by which clients that come by TCP know the proxy: they must use TLS then, and may
-    /// come from other machines.
+    /// Certificate (PEM file) for TCP clients: they must then use TLS, and may connect from other machines.
     pub tls_cert: Option<PathBuf>,
-    /// Its key.
+    /// Private key of `tls-cert`.
     pub tls_key: Option<PathBuf>,
-    /// The authorities of clients' certificates: clients must show one with their user's name, and need no password.
+    /// CA file for client certificates: each client must present one issued to its user name, and needs no
+    /// password.
     pub tls_client_ca: Option<PathBuf>,
-    /// Where status and metrics are asked for: `unix:/PATH` or `tcp:127.0.0.1:PORT`.
-    pub admin: Option<Listen>,
-    /// How long a client has a server connection: until it leaves, or until its transaction ends.
+    /// Address for status and metrics over HTTP: `unix:/PATH` or `tcp:127.0.0.1:PORT`.
+    pub admin: Option<ListenAddress>,
+    /// How long a client keeps a server connection: until it disconnects, or until its transaction ends.
     pub mode: Option<Pooling>,
-    /// How many threads serve: as many processors can be used.
+    /// Number of worker threads. Each uses at most one CPU.
     pub threads: Option<NonZeroUsize>,
-    /// Users, beside our own, whose processes may come by the unix socket.
+    /// UIDs allowed to connect over the unix socket, in addition to the proxy's own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow_uid: Vec<u32>,
-    /// How clients that come by unix socket show who they are.
+    /// How clients authenticate on the unix socket.
     pub unix_auth: Option<UnixAuth>,
-    /// How often a client hashes its password: from 4096 on, or by unix socket from 1 on.
+    /// SCRAM iterations that clients must compute: at least 4096, or at least 1 if all clients use unix
+    /// sockets.
     pub scram_iterations: Option<NonZeroU32>,
-    /// Server connections of each user, to his database, that are opened before anybody asks for them, and kept.
+    /// Server connections of each user, to its default database, that are opened in advance and kept open.
     pub warm_up: Option<usize>,
-    /// How long a server connection may be idle before the server is asked whether it is there; 0: it never is.
-    pub health_time: Option<Span>,
-    /// How much and how long.
+    /// A server connection that has been idle for this long is checked; 0 disables the check.
+    pub health_time: Option<HumanDuration>,
+    /// Limits of size and time.
     pub limits: LimitsSection,
-    /// What is logged, on stderr.
+    /// Logging to stderr.
     pub log: LogSection,
-    /// Who can be logged in as, beside the user of the server's URL, and where passwords are.
+    /// Users in addition to the one in the server's URL, and the sources of passwords.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub user: Vec<UserSection>,
 }
 
-/// How much and how long.
+/// Limits of size and time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct LimitsSection {
-    /// The most server connections, over all users and databases.
+    /// Maximum number of server connections, over all users and databases.
     pub pool_size: Option<NonZeroUsize>,
-    /// The most clients at a time.
+    /// Maximum number of clients.
     pub max_clients: Option<NonZeroUsize>,
-    /// The most clients that wait for others' connections at a time.
+    /// Maximum number of clients that wait for a server connection.
     pub queue_limit: Option<usize>,
     /// How long a client waits for a server connection.
-    pub queue_time: Option<Span>,
-    /// How long a client may take to say who it is.
-    pub login_time: Option<Span>,
-    /// How long opening a server connection may take.
-    pub connect_time: Option<Span>,
-    /// How long a reset may take, the answer to a health check, or a cancel.
-    pub reset_time: Option<Span>,
-    /// How long a server connection may be idle.
-    pub idle_time: Option<Span>,
-    /// How old a server connection may be when the next client gets it.
-    pub max_age: Option<Span>,
-    /// How long clients have to leave when the proxy is stopped.
-    pub drain_time: Option<Span>,
-    /// The most SCRAM iterations that the server may ask for (PostgreSQL). A server that asks for more is refused.
+    pub queue_time: Option<HumanDuration>,
+    /// Time limit for a client's login.
+    pub login_time: Option<HumanDuration>,
+    /// Time limit for opening a server connection.
+    pub connect_time: Option<HumanDuration>,
+    /// Time limit for a reset, a health check or a cancel request.
+    pub reset_time: Option<HumanDuration>,
+    /// A server connection that has been idle for this long is closed.
+    pub idle_time: Option<HumanDuration>,
+    /// Maximum age of a server connection when it is handed to another client.
+    pub max_age: Option<HumanDuration>,
+    /// How long clients have to disconnect when the proxy stops.
+    pub drain_time: Option<HumanDuration>,
+    /// Maximum number of SCRAM iterations that the server may require (PostgreSQL). A server that requires
+    /// more is refused.
     pub max_scram_iterations: Option<NonZeroU32>,
 }
 
-/// What is logged.
+/// Logging.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct LogSection {
-    /// From which level on.
+    /// Minimum level of events.
     pub level: Option<Level>,
-    /// How it is written.
+    /// Output format.
     pub format: Option<Format>,
 }
 
-/// Somebody whom the server knows.
+/// A database user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct UserSection {
-    /// The role.
+    /// Name of the role.
     pub name: String,
-    /// The database of clients that name none; that of the server's URL if absent.
+    /// Database of clients that name none; the one in the server's URL if absent.
     #[serde(default)]
     pub database: Option<String>,
-    /// The file whose whole content is the password, from here or from the root on.
+    /// File whose whole content is the password; a relative path starts at the directory of the configuration
+    /// file.
     #[serde(default)]
     pub password_file: Option<PathBuf>,
-    /// The variable of the environment that has the password.
+    /// Environment variable that holds the password.
     #[serde(default)]
     pub password_env: Option<String>,
 }
 
-/// What settings come to.
+/// A configuration after defaults and checks.
 pub struct Resolved {
-    /// What the proxy is told.
     pub settings: Settings,
-    /// Where status and metrics are asked for.
-    pub admin: Option<Listen>,
-    /// Where events go.
+    pub admin: Option<ListenAddress>,
     pub log: Log,
-    /// The same as a file would say it, with everything that was not said.
+    /// The configuration with all defaults filled in.
     pub effective: Config,
-    /// Users whom the server would have to ask for nothing: no password was found anywhere. One that is given and is empty
-    /// counts as found.
+    /// Users without a password although the server may ask for one. An empty password that is
+    /// configured counts as found.
     pub without_password: Vec<MissingPassword>,
 }
 
-/// A user without a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "no password found for \"{user}\"; {looked_in}; for a server that asks for none, set it to the empty text"
-)]
+#[error("no password found for \"{user}\"; {looked_in}; if the server needs no password, set an empty one")]
 pub struct MissingPassword {
-    /// The user.
     pub user: String,
     looked_in: &'static str,
 }
 
-/// Settings that cannot be used. The operator's.
+/// An error in the operator's settings.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The file does not say what can be understood.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{}: {reason}", path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// One line: where, what, and what was perhaps meant.
+        /// One line: position, error, suggestion.
         reason: String,
     },
-    /// Nothing works without it.
-    #[error("nothing says \"{0}\": give it in the file, or as --{0}")]
+    #[error("\"{0}\" is not set: set it in the configuration file or with --{0}")]
     Missing(&'static str),
-    /// The server's URL.
-    #[error("the URL of --server cannot be used: {0}")]
+    #[error("invalid URL in --server: {0}")]
     Url(#[from] UrlError),
-    /// Two passwords for one user.
-    #[error("user \"{0}\" has a password-file and a password-env: one of them")]
+    #[error("user \"{0}\" has both password-file and password-env: keep one of them")]
     TwoPasswords(String),
-    /// One user twice.
-    #[error("user \"{0}\" is there twice")]
+    #[error("user \"{0}\" is configured twice")]
     TwoUsers(String),
-    /// More connections are to be kept than there may be.
-    #[error("a warm-up of {warm} connections for each of {users} users is more than the pool-size, {limit}")]
-    WarmUp {
-        /// For each user.
-        warm: usize,
-        /// How many users.
-        users: usize,
-        /// All that there may be.
-        limit: usize,
-    },
-    /// Anybody could come, and read along.
-    #[error(
-        "listen cannot be {0}: that is not loopback, and it is offered to no network without tls-cert and tls-key"
-    )]
-    NotLoopback(Listen),
-    /// Anybody could ask.
-    #[error("admin cannot be {0}: that is not loopback, and status and metrics are for this machine alone")]
-    AdminNotLoopback(Listen),
-    /// A certificate without its key, a key without certificate, or authorities without either.
-    #[error("TLS in front needs both, tls-cert and tls-key")]
-    HalfOfTls,
-    /// A unix socket has no TLS.
-    #[error("clients that come by unix socket have no TLS: tls-cert is for TCP")]
-    TlsByUnixSocket,
-    /// No machine has so many processors.
-    #[error("threads cannot be {0}: from 1 to {MAX_THREADS}")]
+    #[error("a warm-up of {warm} connections for each of {users} users exceeds the pool-size, {limit}")]
+    WarmUp { warm: usize, users: usize, limit: usize },
+    #[error("listen cannot be {0}: an address that is not loopback needs tls-cert and tls-key")]
+    NotLoopback(ListenAddress),
+    #[error("admin cannot be {0}: status and metrics are served on loopback addresses only")]
+    AdminNotLoopback(ListenAddress),
+    #[error("TLS for clients needs both tls-cert and tls-key")]
+    IncompleteTls,
+    #[error("tls-cert needs a TCP address in listen: unix sockets have no TLS")]
+    TlsWithoutTcp,
+    #[error("threads cannot be {0}: it must be from 1 to {MAX_THREADS}")]
     Threads(usize),
-    /// Too little work, or too much.
-    #[error("scram-iterations cannot be {said} here: from {least} to {MAX_ITERATIONS}")]
+    #[error("scram-iterations cannot be {value}: it must be from {min} to {MAX_ITERATIONS}")]
     Iterations {
-        /// What was said.
-        said: u32,
-        /// The fewest, where clients come.
-        least: u32,
+        value: u32,
+        /// 4096 if clients connect over TCP, otherwise 1.
+        min: u32,
     },
-    /// More work than any server's login takes.
-    #[error("limits.max-scram-iterations cannot be {0}: from 1 to {MAX_ITERATIONS}")]
+    #[error("limits.max-scram-iterations cannot be {0}: it must be from 1 to {MAX_ITERATIONS}")]
     MaxIterations(u32),
-    /// A setting of PostgreSQL's protocol, in front of another server.
     #[error("{0} does not apply to MySQL and MariaDB, whose logins do not use SCRAM: remove it")]
     NotScram(&'static str),
-    /// A password.
     #[error(transparent)]
     Password(#[from] PasswordError),
 }
 
 impl Config {
-    /// Reads a file. Paths of passwords in it are taken from where it lies.
+    /// Reads a file. Relative paths of password files start at its directory.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
         let wrong = |reason| ConfigError::File { path: path.to_owned(), reason };
@@ -246,20 +212,20 @@ impl Config {
         let file = File::open(path).map_err(unreadable)?;
         file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
         if text.len() as u64 > MAX_FILE_BYTES {
-            return Err(wrong(format!("it is longer than {MAX_FILE_BYTES} bytes")));
+            return Err(wrong(format!("the file is longer than {MAX_FILE_BYTES} bytes")));
         }
         let mut config = Self::from_toml(&text).map_err(wrong)?;
-        let place = path.parent().unwrap_or(Path::new(""));
+        let directory = path.parent().unwrap_or(Path::new(""));
         for file in config.user.iter_mut().filter_map(|user| user.password_file.as_mut()) {
-            *file = place.join(&*file);
+            *file = directory.join(&*file);
         }
         Ok(config)
     }
 
-    /// Understands a file's text; why not, in one line.
+    /// Parses TOML. An error is one line.
     pub fn from_toml(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error| {
-            let reason = meant(error.message()).unwrap_or_else(|| error.message().replace('\n', " "));
+            let reason = suggest_key(error.message()).unwrap_or_else(|| error.message().replace('\n', " "));
             match error.span() {
                 Some(span) => {
                     let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
@@ -270,12 +236,11 @@ impl Config {
         })
     }
 
-    /// The TOML that asks for the same.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).unwrap_or_default()
     }
 
-    /// These settings, and where they say nothing, those of `other`.
+    /// These settings, with those of `other` where they are absent.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
@@ -301,7 +266,7 @@ impl Config {
         }
     }
 
-    /// What it all comes to. Reads passwords, and nothing else.
+    /// Applies defaults and checks the settings against each other. Reads passwords, and no other files.
     pub fn resolve(&self) -> Result<Resolved, ConfigError> {
         let listen = self.listen.clone();
         if listen.is_empty() {
@@ -350,68 +315,70 @@ impl Config {
             threads,
             limits,
         };
-        let (admin, log) = (self.admin.clone(), Log::written(level, format));
+        let (admin, log) = (self.admin.clone(), Log::with_format(level, format));
         Ok(Resolved { settings, admin, log, effective, without_password })
     }
 
-    /// Our own and those that are named; with passwords, whoever knows one, unless some are named.
-    fn uids(&self, unix_auth: UnixAuth) -> Uids {
+    /// The proxy's own UID and those configured. If clients must know a password and no UID is configured:
+    /// any UID.
+    fn uids(&self, unix_auth: UnixAuth) -> AllowedUids {
         if unix_auth != UnixAuth::Peer && self.allow_uid.is_empty() {
-            return Uids::All;
+            return AllowedUids::All;
         }
         let ours = std::iter::once(geteuid().as_raw());
-        Uids::Only(self.allow_uid.iter().copied().chain(ours).collect())
+        AllowedUids::Only(self.allow_uid.iter().copied().chain(ours).collect())
     }
 
-    /// What is not loopback is somebody else's network.
-    fn tls(&self, listen: &[Listen], protocol: Protocol) -> Result<Option<Service>, ConfigError> {
+    /// A listen address that is not loopback requires TLS.
+    fn tls(&self, listen: &[ListenAddress], protocol: ProtocolKind) -> Result<Option<Service>, ConfigError> {
         let (certificate, key) = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
             (None, None) if self.tls_client_ca.is_none() => {
-                let wide = listen.iter().find(|place| !place.is_local());
-                return wide.map_or(Ok(None), |place| Err(ConfigError::NotLoopback(place.clone())));
+                let wide = listen.iter().find(|address| !address.is_local());
+                return wide.map_or(Ok(None), |address| Err(ConfigError::NotLoopback(address.clone())));
             }
-            _ => return Err(ConfigError::HalfOfTls),
+            _ => return Err(ConfigError::IncompleteTls),
         };
-        if !listen.iter().any(|place| matches!(place, Listen::Tcp(_))) {
-            return Err(ConfigError::TlsByUnixSocket);
+        if !listen.iter().any(|address| matches!(address, ListenAddress::Tcp(_))) {
+            return Err(ConfigError::TlsWithoutTcp);
         }
         let identity = Identity { certificate_file: certificate, key_file: key };
         let protocol = match protocol {
-            Protocol::Postgres => DIRECT_TLS_ALPN,
-            Protocol::MySql => MYSQL_ALPN,
+            ProtocolKind::Postgres => DIRECT_TLS_ALPN,
+            ProtocolKind::MySql => MYSQL_ALPN,
         };
         Ok(Some(Service { identity, clients: self.tls_client_ca.clone(), protocol }))
     }
 
-    /// Settings of SCRAM are PostgreSQL's.
-    fn check_scram(&self, protocol: Protocol) -> Result<(), ConfigError> {
+    /// SCRAM settings apply to PostgreSQL only.
+    fn check_scram(&self, protocol: ProtocolKind) -> Result<(), ConfigError> {
         let most = self.limits.max_scram_iterations.map(NonZeroU32::get);
         match (protocol, self.scram_iterations, most) {
-            (Protocol::MySql, Some(_), _) => Err(ConfigError::NotScram("scram-iterations")),
-            (Protocol::MySql, None, Some(_)) => Err(ConfigError::NotScram("limits.max-scram-iterations")),
-            (Protocol::Postgres, _, Some(said)) if said > MAX_ITERATIONS => {
-                Err(ConfigError::MaxIterations(said))
+            (ProtocolKind::MySql, Some(_), _) => Err(ConfigError::NotScram("scram-iterations")),
+            (ProtocolKind::MySql, None, Some(_)) => Err(ConfigError::NotScram("limits.max-scram-iterations")),
+            (ProtocolKind::Postgres, _, Some(value)) if value > MAX_ITERATIONS => {
+                Err(ConfigError::MaxIterations(value))
             }
             _ => Ok(()),
         }
     }
 
-    /// Nobody can listen at a unix socket, so that once is enough there; all else is as drivers expect it of a network.
-    fn iterations(&self, listen: &[Listen]) -> Result<Iterations, ConfigError> {
-        let by_tcp = listen.iter().any(|place| matches!(place, Listen::Tcp(_)));
-        let least = if by_tcp { Gate::USUAL_ITERATIONS } else { 1 };
+    /// Other users cannot read a unix socket's traffic, so one iteration is enough there. On TCP, drivers
+    /// expect the usual number.
+    fn iterations(&self, listen: &[ListenAddress]) -> Result<ScramIterations, ConfigError> {
+        let by_tcp = listen.iter().any(|address| matches!(address, ListenAddress::Tcp(_)));
+        let min = if by_tcp { CredentialStore::DEFAULT_ITERATIONS } else { 1 };
         match self.scram_iterations.map(NonZeroU32::get) {
-            None => Ok(Iterations { by_unix: 1, by_tcp: Gate::USUAL_ITERATIONS }),
-            Some(said) if (least..=MAX_ITERATIONS).contains(&said) => {
-                Ok(Iterations { by_unix: said, by_tcp: said })
+            None => Ok(ScramIterations { by_unix: 1, by_tcp: CredentialStore::DEFAULT_ITERATIONS }),
+            Some(value) if (min..=MAX_ITERATIONS).contains(&value) => {
+                Ok(ScramIterations { by_unix: value, by_tcp: value })
             }
-            Some(said) => Err(ConfigError::Iterations { said, least }),
+            Some(value) => Err(ConfigError::Iterations { value, min }),
         }
     }
 
-    /// The users, and those of them for whom no password was found although the server may ask for one.
-    fn users(&self, server: &ServerUrl) -> Result<(Vec<User>, Vec<MissingPassword>), ConfigError> {
+    /// The users, and those without a password although the server may ask for one.
+    fn users(&self, server: &ServerUrl) -> Result<(Vec<DatabaseUser>, Vec<MissingPassword>), ConfigError> {
         let mut names = HashSet::new();
         if let Some(twice) = self.user.iter().find(|user| !names.insert(&user.name)) {
             return Err(ConfigError::TwoUsers(twice.name.clone()));
@@ -427,30 +394,34 @@ impl Config {
                 missing.push(MissingPassword { user: user.name.clone(), looked_in });
             }
             let password = password.unwrap_or_else(|| Secret::new(Vec::new()));
-            users.push(User { name: user.name.clone(), database: user.database_at(server), password });
+            users.push(DatabaseUser {
+                name: user.name.clone(),
+                database: user.database_at(server),
+                password,
+            });
         }
         Ok((users, missing))
     }
 
     fn limits(&self) -> Limits {
-        let (said, usual) = (&self.limits, Limits::default());
-        let number = |said: Option<NonZeroUsize>, usual: usize| said.map_or(usual, NonZeroUsize::get);
-        let time = |said: Option<Span>, usual| said.map_or(usual, Span::duration);
-        let clients = number(said.max_clients, usual.clients);
+        let (value, default) = (&self.limits, Limits::default());
+        let number = |value: Option<NonZeroUsize>, default: usize| value.map_or(default, NonZeroUsize::get);
+        let time = |value: Option<HumanDuration>, default| value.map_or(default, HumanDuration::duration);
+        let clients = number(value.max_clients, default.clients);
         Limits {
-            server_connections: number(said.pool_size, usual.server_connections),
+            server_connections: number(value.pool_size, default.server_connections),
             clients,
-            queued: said.queue_limit.unwrap_or(clients),
-            warm: self.warm_up.unwrap_or(usual.warm),
-            queue: time(said.queue_time, usual.queue),
-            login: time(said.login_time, usual.login),
-            connect: time(said.connect_time, usual.connect),
-            reset: time(said.reset_time, usual.reset),
-            idle: time(said.idle_time, usual.idle),
-            age: time(said.max_age, usual.age),
-            health: time(self.health_time, usual.health),
-            drain: time(said.drain_time, usual.drain),
-            scram_iterations: said.max_scram_iterations.map_or(usual.scram_iterations, NonZeroU32::get),
+            queued: value.queue_limit.unwrap_or(clients),
+            warm: self.warm_up.unwrap_or(default.warm),
+            queue: time(value.queue_time, default.queue),
+            login: time(value.login_time, default.login),
+            connect: time(value.connect_time, default.connect),
+            reset: time(value.reset_time, default.reset),
+            idle: time(value.idle_time, default.idle),
+            age: time(value.max_age, default.age),
+            health: time(self.health_time, default.health),
+            drain: time(value.drain_time, default.drain),
+            scram_iterations: value.max_scram_iterations.map_or(default.scram_iterations, NonZeroU32::get),
         }
     }
 }
@@ -472,10 +443,10 @@ impl LimitsSection {
         }
     }
 
-    fn of(limits: &Limits, protocol: Protocol) -> Self {
+    fn of(limits: &Limits, protocol: ProtocolKind) -> Self {
         let iterations = match protocol {
-            Protocol::Postgres => NonZeroU32::new(limits.scram_iterations),
-            Protocol::MySql => None,
+            ProtocolKind::Postgres => NonZeroU32::new(limits.scram_iterations),
+            ProtocolKind::MySql => None,
         };
         Self {
             pool_size: NonZeroUsize::new(limits.server_connections),
@@ -494,7 +465,7 @@ impl LimitsSection {
 }
 
 impl UserSection {
-    /// `None`: none was found.
+    /// `None` if no password was found.
     fn password(&self, server: &ServerUrl) -> Result<Option<Secret>, ConfigError> {
         let source = match (&self.password_file, &self.password_env) {
             (Some(_), Some(_)) => return Err(ConfigError::TwoPasswords(self.name.clone())),
@@ -517,20 +488,22 @@ impl UserSection {
     }
 }
 
-/// For an unknown key, what was perhaps meant. The words between backticks are serde's: the key, then all that it knows.
-fn meant(message: &str) -> Option<String> {
+/// Replaces serde's message about an unknown key by a suggestion. In that message, the key and then all known
+/// keys are between backticks.
+fn suggest_key(message: &str) -> Option<String> {
     let mut names = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
     let unknown = names.next()?;
     let known: Vec<&str> = names.collect();
-    let alike = known.iter().map(|name| (strsim::jaro_winkler(unknown, name), *name));
-    let nearest = alike.filter(|(alike, _)| *alike >= CLOSE_ENOUGH).max_by(|a, b| a.0.total_cmp(&b.0));
+    let similarity = known.iter().map(|name| (strsim::jaro_winkler(unknown, name), *name));
+    let nearest =
+        similarity.filter(|(similarity, _)| *similarity >= MIN_SIMILARITY).max_by(|a, b| a.0.total_cmp(&b.0));
     Some(match nearest {
         Some((_, nearest)) => format!("unknown key \"{unknown}\": did you mean \"{nearest}\"?"),
-        None => format!("unknown key \"{unknown}\": there are {}", known.join(", ")),
+        None => format!("unknown key \"{unknown}\": known keys are {}", known.join(", ")),
     })
 }
 
-/// The JSON Schema (2020-12) of the file.
+/// JSON Schema (2020-12) of the configuration file.
 pub fn json_schema() -> String {
     let generator = SchemaSettings::default().for_deserialize().into_generator();
     let mut schema = generator.into_root_schema_for::<Config>().to_value();
@@ -538,12 +511,12 @@ pub fn json_schema() -> String {
     format!("{schema:#}\n")
 }
 
-/// What may be absent is never null, which TOML does not have; schemars cannot know that of an `Option`.
+/// TOML has no null, but schemars permits it for every `Option`.
 fn forbid_null(schema: &mut Value) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(forbid_null),
         Value::Object(rules) => {
-            // Nor is it the default of anything.
+            // Defaults that are null are removed, too.
             rules.retain(|_, rule| !rule.is_null());
             rules.values_mut().for_each(forbid_null);
             if let Some(Value::Array(types)) = rules.get_mut("type") {
@@ -566,7 +539,7 @@ fn forbid_null(schema: &mut Value) {
     }
 }
 
-mod places;
+mod listen_addresses;
 
 #[cfg(test)]
 mod tests;

@@ -1,64 +1,60 @@
-//! The sidecar: an application that opens a connection for each request gets it from here in microseconds, by a local
-//! socket and in plaintext; behind, connections to the server are encrypted, verified and kept.
+//! The sidecar: gives an application that opens a connection per request one from a pool in microseconds, over a local
+//! socket in plaintext. Upstream connections use TLS and are kept open.
 //!
-//! PostgreSQL, MySQL and MariaDB. A client has its server connection until it leaves, or until its transaction ends. What a
-//! client may rely on is in `docs/cure/README.md` and `docs/cure/mysql.md`, what an operator may, in
-//! `docs/cure/operations.md`.
+//! PostgreSQL, MySQL and MariaDB are supported. A client keeps its server connection until it disconnects, or until its
+//! transaction ends. `docs/cure/README.md` and `docs/cure/mysql.md` describe what clients can rely on,
+//! `docs/cure/operations.md` how to run the proxy.
 //!
-//! - [`Front`] is a client's start-up, [`Session`] what it says afterwards, [`Pool`] who gets which connection: state
-//!   machines that are stepped with bytes or events and do no I/O.
-//! - [`mysql`] has the same for MySQL and MariaDB.
-//! - [`Crew`] moves the bytes between them, on one thread or several, each with one readiness loop.
-//! - [`Config`] is what the operator asks for, [`Admin`] where operators ask how the proxy is, and [`Reloader`] has it go on
-//!   with other settings: each on a thread of its own, and by [`Orders`] to those that serve.
+//! - [`postgres`] and [`mysql`] implement the [`Protocol`]: client handshake, startup request, session. [`ConnectionPool`] decides
+//!   which client acquires which connection. All of these are state machines without I/O.
+//! - [`Workers`] move the bytes, each with one readiness loop.
+//! - [`Config`] reads the settings, [`AdminServer`] serves status and metrics, [`Reloader`] applies new settings. The last
+//!   two have a thread each and reach the workers through a [`ControlHandle`].
 
 mod admin;
 mod config;
-mod control;
-mod dialect;
+mod duration;
 mod engine;
-mod facts;
-mod front;
+mod fingerprint;
 mod log;
-mod mark;
 mod metrics;
 pub mod mysql;
 mod notify;
 mod password;
 mod pool;
-mod postgres;
+pub mod postgres;
+mod protocol;
 mod refusal;
-mod session;
+mod reloader;
 mod settings;
 mod slab;
-mod span;
 mod status;
 mod upstream;
 mod url;
-mod wanted;
 
-pub use admin::{Admin, AskError, Serving, ask_status};
+pub use admin::{AdminServer, SocketFile, StatusError, read_status};
 pub use config::{
     Config, ConfigError, LimitsSection, LogSection, MissingPassword, Resolved, UserSection, json_schema,
 };
-pub use control::{Fixed, Reloader};
-pub use dialect::{Dialect, FrontStep, Pooling};
-pub use engine::{Crew, Ended, Health, NoAnswer, Orders, Prepared};
-pub use facts::Facts;
-pub use front::{Admission, Front, Gate};
+pub use duration::{DurationError, HumanDuration};
+pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, Shutdown, Workers};
+pub use fingerprint::Fingerprint;
 pub use log::{Format, Level, Log};
-pub use mark::Mark;
-pub use metrics::{Counter, Labelled, Metrics, Waits};
+pub use metrics::{Counter, LabelledCounter, Metrics, WaitHistogram};
 pub use mysql::MySql;
 pub use notify::Notifier;
 pub use password::{PasswordError, PasswordSource, find_in_password_file, find_password, read_password};
-pub use pool::{Asked, Kept, Local, Pool};
+pub use pool::{ConnectionPool, KeepOutcome, PoolAction, WorkerBound};
 pub use postgres::Postgres;
+pub use protocol::{HandshakeStep, Pooling, Protocol};
 pub use refusal::Refusal;
-pub use session::Session;
-pub use settings::{Iterations, Limits, Listen, ListenError, Settings, StartError, Uids, UnixAuth, User};
-pub use span::{Span, SpanError};
-pub use status::{CertificateStatus, Clients, Counts, Most, PoolStatus, Status, ThreadStatus};
-pub use upstream::{Expiry, Upstream};
-pub use url::{Encryption, Place, Protocol, ServerUrl, UrlError};
-pub use wanted::Wanted;
+pub use reloader::{FixedSettings, Reloader};
+pub use settings::{
+    AllowedUids, DatabaseUser, Limits, ListenAddress, ListenError, ScramIterations, Settings, StartError,
+    UnixAuth,
+};
+pub use status::{
+    CertificateStatus, ClientStates, PoolStatus, Status, StatusCounters, StatusLimits, ThreadStatus,
+};
+pub use upstream::{CertificateExpiry, Upstream};
+pub use url::{ProtocolKind, ServerAddress, ServerUrl, UpstreamEncryption, UrlError};

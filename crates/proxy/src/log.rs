@@ -1,5 +1,5 @@
-//! What the operator is told: a line for each event, as `key=value` pairs or as JSON. Never a statement, a parameter or a
-//! secret.
+//! The log: one line per event, as `key=value` pairs or JSON. Statements, parameters and secrets are never
+//! logged.
 
 mod writer;
 
@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How much an operator cares.
+/// How important an event is.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, ValueEnum,
 )]
@@ -20,10 +20,10 @@ use serde_json::Value;
 pub enum Level {
     /// Each client.
     Debug,
-    /// Beginning and end, and each connection to the server.
+    /// Start, stop, and each server connection.
     #[default]
     Info,
-    /// What somebody should look at.
+    /// Events that need attention.
     Warn,
 }
 
@@ -31,10 +31,10 @@ pub enum Level {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
-    /// A line of `name=value` behind the time.
+    /// `name=value` pairs after the time.
     #[default]
     Text,
-    /// One object a line: `ts`, `level`, `event` and the event's own fields.
+    /// One object per line: `ts`, `level`, `event` and the event's own fields.
     Json,
 }
 
@@ -48,30 +48,29 @@ impl Level {
     }
 }
 
-/// How long the end of the process waits for an output that does not take its last lines.
+/// How long the end of the process waits for stderr to take the last lines.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Writes events from a level on to stderr, by a thread of its own: a pipe that is not read stops no caller.
+/// Writes events to stderr on a separate thread, so that a pipe that is not read does not block callers.
 #[derive(Clone, Copy, Debug)]
 pub struct Log {
-    least: Level,
+    min_level: Level,
     format: Format,
 }
 
 impl Log {
-    /// A log that leaves out what is below `least`.
-    pub fn new(least: Level) -> Self {
-        Self::written(least, Format::Text)
+    /// A log in text format of events from this level on.
+    pub fn new(min_level: Level) -> Self {
+        Self::with_format(min_level, Format::Text)
     }
 
-    /// The same in this format.
-    pub fn written(least: Level, format: Format) -> Self {
-        Self { least, format }
+    pub fn with_format(min_level: Level, format: Format) -> Self {
+        Self { min_level, format }
     }
 
-    /// Queues an event for the thread that writes. If the queue is full the event is dropped, and counted.
+    /// Queues an event for the writer thread. If the queue is full, the event is dropped and counted.
     pub fn event(self, level: Level, event: &str, fields: &[(&str, &dyn Display)]) {
-        if level < self.least {
+        if level < self.min_level {
             return;
         }
         let report = match self.format {
@@ -81,12 +80,12 @@ impl Log {
         writer::write(self.format.write(level, event, fields), report);
     }
 
-    /// Waits until all lines are written, for at most two seconds: the last act before the process ends.
+    /// Waits at most two seconds until all lines are written. Called last before the process ends.
     pub fn flush() {
         writer::flush(FLUSH_PATIENCE);
     }
 
-    /// Lines that were dropped since the start, because stderr did not take them in time.
+    /// Lines dropped since the start because stderr was not read in time.
     pub fn dropped() -> u64 {
         writer::dropped()
     }
@@ -102,7 +101,6 @@ impl Format {
     }
 }
 
-/// The line that says how many lines were dropped.
 fn report(format: Format, dropped: u64) -> String {
     let reason = format!("{dropped} log lines were dropped: stderr was not read in time");
     format.write(Level::Warn, "log-lines-dropped", &[("count", &dropped), ("reason", &reason)])
@@ -117,7 +115,7 @@ fn line(time: &dyn Display, level: Level, event: &str, fields: &[(&str, &dyn Dis
         let _ = if !value.is_empty() && value.chars().all(plain) {
             write!(line, " {name}={value}")
         } else {
-            // Escapes line ends and whatever else could pass for another line.
+            // Escapes line ends, which could otherwise forge a line.
             write!(line, " {name}={value:?}")
         };
     }
@@ -130,7 +128,7 @@ fn json(time: &dyn Display, level: Level, event: &str, fields: &[(&str, &dyn Dis
     let own: [(&str, &dyn Display); 3] = [("ts", &time), ("level", &level.label()), ("event", &event)];
     let members = own.iter().chain(fields).map(|(name, value)| {
         let text = value.to_string();
-        // What a program may want to add up is a number.
+        // Numbers stay numbers for programs that add them up.
         let value = text.parse::<u64>().map_or(Value::String(text), Value::from);
         format!("{}:{value}", Value::from(*name))
     });
@@ -145,7 +143,7 @@ mod tests {
         [("client", &7), ("server", &"unix:/run/x"), ("reason", &"a \"b\"\nlevel=info event=forged")];
 
     #[test]
-    fn an_event_is_one_line_whatever_is_in_it() {
+    fn an_event_is_one_line_whatever_it_contains() {
         let line = line(&"NOW", Level::Warn, "lost", &FIELDS);
         let rest = r#"client=7 server=unix:/run/x reason="a \"b\"\nlevel=info event=forged""#;
         assert_eq!(line.matches('\n').count(), 1);
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_object_whatever_is_in_it() {
+    fn an_event_is_one_object_whatever_it_contains() {
         let line = json(&"NOW", Level::Warn, "lost", &FIELDS);
         assert_eq!(line.matches('\n').count(), 1);
         let object: Value = serde_json::from_str(&line).unwrap();

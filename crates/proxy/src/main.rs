@@ -1,4 +1,4 @@
-//! The command `ciphertoll-proxy`: parses, starts, ends.
+//! The command `ciphertoll-workers`: arguments, start, exit code.
 
 mod arguments;
 
@@ -9,17 +9,18 @@ use std::process::ExitCode;
 
 use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
-    Admin, Config, Crew, Dialect, Encryption, Ended, Fixed, Level, Listen, Log, MySql, Notifier, Postgres,
-    Prepared, Protocol, Reloader, Resolved, Serving, Settings, StartError, ask_status, json_schema,
+    AdminServer, Config, FixedSettings, Level, ListenAddress, Log, MySql, Notifier, Postgres,
+    PreparedSettings, Protocol, ProtocolKind, Reloader, Resolved, Settings, Shutdown, SocketFile, StartError,
+    UpstreamEncryption, Workers, json_schema, read_status,
 };
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, Subcommands};
 
-// As all of ciphertoll: see docs/exit-codes.md.
+// The exit codes of docs/exit-codes.md.
 const INTERNAL: u8 = 1;
 const USAGE: u8 = 2;
 const DONE_IN_PART: u8 = 6;
@@ -29,8 +30,8 @@ const HOST: u8 = 9;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match &arguments.command {
-        Some(Command::Schema) => print(&json_schema()),
-        Some(Command::Status { admin, config }) => status(admin.as_ref(), config.as_deref()),
+        Some(Subcommands::Schema) => print(&json_schema()),
+        Some(Subcommands::Status { admin, config }) => status(admin.as_ref(), config.as_deref()),
         None if arguments.check => check(&arguments),
         None => {
             let _flush = FlushLog;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes the last lines of the log, also behind a panic.
+/// Writes the last lines of the log, also after a panic.
 struct FlushLog;
 
 impl Drop for FlushLog {
@@ -48,17 +49,16 @@ impl Drop for FlushLog {
     }
 }
 
-/// stdout has one document, whoever reads it.
 fn print(document: &str) -> ExitCode {
     match std::io::stdout().lock().write_all(document.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
-        // Who has read enough of it has all that he wanted.
+        // The reader has closed the pipe because it has read enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => say(&error, HOST),
+        Err(error) => fail(&error, HOST),
     }
 }
 
-fn say(reason: &dyn std::fmt::Display, code: u8) -> ExitCode {
+fn fail(reason: &dyn std::fmt::Display, code: u8) -> ExitCode {
     print_line(reason);
     ExitCode::from(code)
 }
@@ -68,46 +68,48 @@ fn print_line(text: &dyn std::fmt::Display) {
     eprintln!("ciphertoll-proxy: {text}");
 }
 
-fn status(admin: Option<&Listen>, config: Option<&Path>) -> ExitCode {
-    let place = match (admin, config.map(Config::read)) {
-        (Some(place), _) => Some(place.clone()),
+fn status(admin: Option<&ListenAddress>, config: Option<&Path>) -> ExitCode {
+    let address = match (admin, config.map(Config::read)) {
+        (Some(address), _) => Some(address.clone()),
         (None, Some(Ok(config))) => config.admin,
-        (None, Some(Err(error))) => return say(&error, USAGE),
+        (None, Some(Err(error))) => return fail(&error, USAGE),
         (None, None) => None,
     };
-    let Some(place) = place else { return say(&"the settings have no \"admin\", where it is asked", USAGE) };
-    match ask_status(&place) {
+    let Some(address) = address else { return fail(&"the configuration has no \"admin\" address", USAGE) };
+    match read_status(&address) {
         Ok(status) => print(&status.to_string()),
-        Err(error) => say(&error, UNREACHABLE),
+        Err(error) => fail(&error, UNREACHABLE),
     }
 }
 
 fn check(arguments: &Arguments) -> ExitCode {
     let resolved = load(arguments);
     if let Some(missing) = resolved.without_password.first() {
-        return say(missing, USAGE);
+        return fail(missing, USAGE);
     }
     let prepared = match resolved.settings.server.protocol {
-        Protocol::Postgres => Prepared::<Postgres>::new(&resolved.settings, resolved.log).map(drop),
-        Protocol::MySql => Prepared::<MySql>::new(&resolved.settings, resolved.log).map(drop),
+        ProtocolKind::Postgres => {
+            PreparedSettings::<Postgres>::new(&resolved.settings, resolved.log).map(drop)
+        }
+        ProtocolKind::MySql => PreparedSettings::<MySql>::new(&resolved.settings, resolved.log).map(drop),
     };
     for warning in warnings(&resolved.settings) {
         print_line(&format!("warning: {warning}"));
     }
     match prepared {
         Ok(()) => print(&format!("ok\n{}", resolved.effective.to_toml())),
-        Err(error) if error.is_of_settings() => say(&error, USAGE),
-        Err(error) => say(&error, HOST),
+        Err(error) if error.is_configuration_error() => fail(&error, USAGE),
+        Err(error) => fail(&error, HOST),
     }
 }
 
-/// What may not be as the operator expects, in one line each.
+/// Settings that probably do not do what the operator expects, one line each.
 fn warnings(settings: &Settings) -> impl Iterator<Item = String> {
     let protocol = settings.server.protocol;
-    settings.listen.iter().filter_map(move |place| place.libpq_warning(protocol))
+    settings.listen.iter().filter_map(move |address| address.libpq_warning(protocol))
 }
 
-/// The settings, or the end.
+/// Loads the settings, or exits with a usage error.
 fn load(arguments: &Arguments) -> Resolved {
     arguments
         .load()
@@ -123,20 +125,20 @@ fn serve(arguments: Arguments) -> ExitCode {
     };
     raise_file_limit();
     let ended = match resolved.settings.server.protocol {
-        Protocol::Postgres => run::<Postgres>(arguments, &resolved),
-        Protocol::MySql => run::<MySql>(arguments, &resolved),
+        ProtocolKind::Postgres => run::<Postgres>(arguments, &resolved),
+        ProtocolKind::MySql => run::<MySql>(arguments, &resolved),
     };
     let ended = match ended {
         Ok(ended) => ended,
-        Err(error) if error.is_of_settings() => return failed("not-started", &error, USAGE),
+        Err(error) if error.is_configuration_error() => return failed("not-started", &error, USAGE),
         Err(error) => return failed("not-started", &error, HOST),
     };
     match ended {
-        Ok(Ended::Drained) => {
+        Ok(Shutdown::Drained) => {
             log.event(Level::Info, "stopped", &[("cut_off", &0)]);
             ExitCode::SUCCESS
         }
-        Ok(Ended::CutOff(clients)) => {
+        Ok(Shutdown::CutOff(clients)) => {
             log.event(Level::Warn, "stopped", &[("cut_off", &clients)]);
             ExitCode::from(DONE_IN_PART)
         }
@@ -144,67 +146,76 @@ fn serve(arguments: Arguments) -> ExitCode {
     }
 }
 
-/// Serves until it is stopped; the outer error is one of the start.
-fn run<D: Dialect>(
+/// Serves until the proxy is stopped. The outer error is one of the start.
+fn run<P: Protocol>(
     arguments: Arguments,
     resolved: &Resolved,
-) -> Result<Result<Ended, ciphertoll_net::Error>, StartError> {
-    // The admin's socket is there as long as the proxy.
-    let (proxy, _serving) = start::<D>(arguments, resolved)?;
-    Ok(proxy.run())
+) -> Result<Result<Shutdown, ciphertoll_net::Error>, StartError> {
+    // Keeps the admin socket file until the proxy ends.
+    let (workers, _socket_file) = start::<P>(arguments, resolved)?;
+    Ok(workers.run())
 }
 
-fn start<D: Dialect>(
+fn start<P: Protocol>(
     arguments: Arguments,
     resolved: &Resolved,
-) -> Result<(Crew<D>, Option<Serving>), StartError> {
+) -> Result<(Workers<P>, Option<SocketFile>), StartError> {
     let Resolved { settings, admin, log, .. } = resolved;
     let log = *log;
-    // Before anything can be asked for by a signal that would otherwise be the end.
-    let reloads = signals(&[SIGHUP]).map_err(no_signals)?;
+    // First, because the default action of SIGHUP ends the process.
+    let reloads = signals(&[SIGHUP]).map_err(signal_error)?;
     let notifier = Notifier::from_environment();
-    let proxy = Crew::start(settings, log, signals(&[SIGTERM, SIGINT]).map_err(no_signals)?, &notifier)?;
-    let serving = admin.as_ref().map(|place| open_admin(place, &proxy, log)).transpose()?;
-    let reloader =
-        Reloader { orders: proxy.orders(), notifier: notifier.clone(), log, fixed: Fixed::of(resolved) };
-    reloader.watch(reloads, move || arguments.load()).map_err(no_thread)?;
-    announce(settings, &proxy, log);
+    let workers =
+        Workers::start(settings, log, signals(&[SIGTERM, SIGINT]).map_err(signal_error)?, &notifier)?;
+    let socket_file = admin.as_ref().map(|address| open_admin(address, &workers, log)).transpose()?;
+    let reloader = Reloader {
+        control: workers.control(),
+        notifier: notifier.clone(),
+        log,
+        fixed: FixedSettings::of(resolved),
+    };
+    reloader.watch(reloads, move || arguments.load()).map_err(thread_error)?;
+    announce(settings, &workers, log);
     notifier.ready();
-    Ok((proxy, serving))
+    Ok((workers, socket_file))
 }
 
-fn open_admin<D: Dialect>(place: &Listen, proxy: &Crew<D>, log: Log) -> Result<Serving, StartError> {
-    let admin = Admin::listen(place, proxy.orders())
-        .map_err(|source| StartError::Host { what: place.to_string(), source })?;
-    let place = admin.address().map_or_else(|| place.to_string(), |address| format!("tcp:{address}"));
-    let serving = admin.serve().map_err(no_thread)?;
-    log.event(Level::Info, "admin", &[("at", &place)]);
-    Ok(serving)
+fn open_admin<P: Protocol>(
+    address: &ListenAddress,
+    workers: &Workers<P>,
+    log: Log,
+) -> Result<SocketFile, StartError> {
+    let admin = AdminServer::listen(address, workers.control())
+        .map_err(|source| StartError::Host { what: address.to_string(), source })?;
+    let address = admin.address().map_or_else(|| address.to_string(), |address| format!("tcp:{address}"));
+    let socket_file = admin.serve().map_err(thread_error)?;
+    log.event(Level::Info, "admin", &[("at", &address)]);
+    Ok(socket_file)
 }
 
-fn announce<D: Dialect>(settings: &Settings, proxy: &Crew<D>, log: Log) {
+fn announce<P: Protocol>(settings: &Settings, workers: &Workers<P>, log: Log) {
     let encryption = match &settings.server.encryption {
-        Encryption::None => "none",
-        Encryption::Tls { verification: Verification::Full, .. } => "tls",
-        Encryption::Tls { .. } => "tls, not verified in full",
+        UpstreamEncryption::None => "none",
+        UpstreamEncryption::Tls { verification: Verification::Full, .. } => "tls",
+        UpstreamEncryption::Tls { .. } => "tls, not fully verified",
     };
     for warning in warnings(settings) {
         log.event(Level::Warn, "socket-name", &[("reason", &warning)]);
     }
-    let mut addresses = proxy.addresses().into_iter();
-    for place in &settings.listen {
-        let place = match place {
-            Listen::Unix(_) => place.clone(),
-            // Port 0 has become another one.
-            Listen::Tcp(address) => Listen::Tcp(addresses.next().unwrap_or(*address)),
+    let mut addresses = workers.addresses().into_iter();
+    for address in &settings.listen {
+        let address = match address {
+            ListenAddress::Unix(_) => address.clone(),
+            // Port 0 was replaced by the port that the kernel chose.
+            ListenAddress::Tcp(address) => ListenAddress::Tcp(addresses.next().unwrap_or(*address)),
         };
         let fields: [(&str, &dyn std::fmt::Display); 3] =
-            [("at", &place), ("server", &settings.server.place), ("encryption", &encryption)];
+            [("at", &address), ("server", &settings.server.address), ("encryption", &encryption)];
         log.event(Level::Info, "listening", &fields);
     }
 }
 
-/// A byte comes for each of these signals.
+/// A stream that receives a byte for each of these signals.
 fn signals(signals: &[i32]) -> std::io::Result<UnixStream> {
     let (ours, handlers) = UnixStream::pair()?;
     for signal in signals {
@@ -213,20 +224,20 @@ fn signals(signals: &[i32]) -> std::io::Result<UnixStream> {
     Ok(ours)
 }
 
-fn no_signals(source: std::io::Error) -> StartError {
+fn signal_error(source: std::io::Error) -> StartError {
     let source = ciphertoll_net::Error::Socket { doing: "cannot watch for signals", source };
     StartError::Host { what: "signals".to_owned(), source }
 }
 
-fn no_thread(source: std::io::Error) -> StartError {
-    let source = ciphertoll_net::Error::Socket { doing: "cannot start it", source };
+fn thread_error(source: std::io::Error) -> StartError {
+    let source = ciphertoll_net::Error::Socket { doing: "cannot start a thread", source };
     StartError::Host { what: "thread".to_owned(), source }
 }
 
-/// Every client is a file, and the usual soft limit is 1024.
+/// Every client is a file descriptor, and the usual soft limit is 1024.
 fn raise_file_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // Where it cannot be raised, clients beyond it wait at the door.
+        // If the limit cannot be raised, clients beyond it wait in the accept queue.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }

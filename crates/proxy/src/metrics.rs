@@ -1,4 +1,4 @@
-//! What is counted, and how Prometheus reads it (text format 0.0.4).
+//! Counters, and their output in the Prometheus text format (0.0.4).
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use ciphertoll_net::{Error, Fault};
 
-use crate::engine::VACATED;
+use crate::engine::EXCLUSIVE_ACCESS;
 use crate::log::Log;
 use crate::status::Status;
 
 const PREFIX: &str = "ciphertoll_proxy_";
-/// Upper ends of the buckets of waiting times.
+/// Upper bounds of the histogram's buckets.
 const WAITS: [Duration; 5] = [
     Duration::from_millis(1),
     Duration::from_millis(10),
@@ -21,135 +21,117 @@ const WAITS: [Duration; 5] = [
     Duration::from_secs(1),
     Duration::from_secs(10),
 ];
-/// SQL states come from servers, too; more different ones than this are counted together.
-const MAX_STATES: usize = 64;
+/// SQL states come from servers, too. Any further ones are counted together.
+const MAX_LABELS: usize = 64;
 const OTHER: &str = "other";
 
-/// Something that is counted, on any thread.
+/// A counter that any thread can increment.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
-    pub fn up(&self) {
+    pub fn increment(&self) {
         self.add(1);
     }
 
-    /// So many more.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// How many it are.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Counters by the value of a label.
+/// Counters by the value of one label.
 #[derive(Debug, Default)]
-pub struct Labelled(Mutex<BTreeMap<String, u64>>);
+pub struct LabelledCounter(Mutex<BTreeMap<String, u64>>);
 
-impl Labelled {
-    fn up(&self, label: &str) {
-        // A thread that panicked has left numbers that are whole.
+impl LabelledCounter {
+    fn increment(&self, label: &str) {
+        // A thread that panicked has left whole numbers.
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let label = if counts.len() < MAX_STATES || counts.contains_key(label) { label } else { OTHER };
+        let label = if counts.len() < MAX_LABELS || counts.contains_key(label) { label } else { OTHER };
         *counts.entry(label.to_owned()).or_default() += 1;
     }
 
-    /// What was counted.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// All of it.
     pub fn total(&self) -> u64 {
         self.counts().values().sum()
     }
 }
 
-/// How long clients have waited.
+/// A histogram of how long clients have waited.
 #[derive(Debug, Default)]
-pub struct Waits {
-    /// One more than there are ends: the last one has none.
+pub struct WaitHistogram {
+    /// The last bucket has no upper bound.
     buckets: [Counter; WAITS.len() + 1],
     sum_us: Counter,
 }
 
-impl Waits {
-    /// A client has waited so long.
+impl WaitHistogram {
     pub fn add(&self, waited: Duration) {
         let bucket = WAITS.iter().position(|end| waited <= *end).unwrap_or(WAITS.len());
-        self.buckets[bucket].up();
+        self.buckets[bucket].increment();
         self.sum_us.add(waited.as_micros() as u64);
     }
 
-    /// How many have waited.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(Counter::get).sum()
     }
 }
 
-/// What a proxy counts from its start on.
+/// What a proxy counts from its start.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// Clients that have come.
+    /// Clients that have connected.
     pub clients: Counter,
-    /// Sessions that have begun.
+    /// Sessions that have started.
     pub sessions: Counter,
-    /// From login, or from the first word of a transaction, until there was a server connection.
-    pub waits: Waits,
-    /// Clients that were refused, by SQL state.
-    pub refusals: Labelled,
-    /// Server connections that were opened.
+    /// Time from login, or from the first command of a transaction, to a server connection.
+    pub waits: WaitHistogram,
+    pub refusals: LabelledCounter,
     pub opened: Counter,
-    /// Server connections that could not be opened, by reason.
-    pub failed: Labelled,
+    /// Failed connects, by reason.
+    pub failed: LabelledCounter,
     /// Server connections that have ended, by reason.
-    pub closed: Labelled,
-    /// Server connections that were reset.
+    pub closed: LabelledCounter,
     pub resets: Counter,
-    /// Clients that keep their connections beyond a transaction, by reason.
-    pub pins: Labelled,
-    /// Connections kept for a client between transactions that were reset for another one.
+    /// Clients pinned to their connections, by reason.
+    pub pins: LabelledCounter,
+    /// Kept connections that were handed to another client.
     pub steals: Counter,
-    /// Server connections that have gone from one thread to another.
+    /// Server connections that have moved to another worker.
     pub moves: Counter,
-    /// Health checks that were begun.
     pub checks: Counter,
-    /// Requests to cancel that were sent on.
+    /// Cancel requests passed on to the server.
     pub cancels_sent: Counter,
-    /// Requests to cancel that ended a command which waited for a connection.
+    /// Cancel requests for a command that waited for a connection.
     pub cancels_waiting: Counter,
-    /// Requests to cancel that hit nobody: a wrong key, or nothing to cancel.
+    /// Cancel requests with a wrong key or without a command to cancel.
     pub cancels_dropped: Counter,
-    /// Requests to cancel that did not reach the server.
+    /// Cancel requests that did not reach the server.
     pub cancels_failed: Counter,
-    /// Bytes of clients that were passed on.
     pub bytes_up: Counter,
-    /// Bytes of the server that were passed on.
     pub bytes_down: Counter,
-    /// Settings that were read again.
     pub reloads: Counter,
-    /// Settings that could not be used when they were read again.
     pub reloads_failed: Counter,
 }
 
 impl Metrics {
-    /// A client was refused.
     pub fn refused(&self, sqlstate: &str) {
-        self.refusals.up(sqlstate);
+        self.refusals.increment(sqlstate);
     }
 
-    /// A client keeps its connection beyond a transaction.
     pub fn pinned(&self, reason: &str) {
-        self.pins.up(reason);
+        self.pins.increment(reason);
     }
 
-    /// A server connection could not be opened.
-    pub fn not_opened(&self, error: &Error) {
-        self.failed.up(match (error, error.fault()) {
+    pub fn connect_failed(&self, error: &Error) {
+        self.failed.increment(match (error, error.fault()) {
             (Error::TimedOut { .. }, _) => "timeout",
             (Error::Unresolved { .. }, _) => "name",
             (Error::Protocol(_), _) => "refused",
@@ -160,56 +142,52 @@ impl Metrics {
         });
     }
 
-    /// A server connection was closed, for what the log says.
+    /// Counts a closed server connection by the reason in the log.
     pub fn closed(&self, reason: &str) {
         let known = REASONS.iter().find(|(text, _)| reason.starts_with(text));
-        self.closed.up(known.map_or("unknown_state", |(_, label)| label));
+        self.closed.increment(known.map_or("unknown_state", |(_, label)| label));
     }
 
-    /// A server connection was lost.
     pub fn lost(&self) {
-        self.closed.up("lost");
+        self.closed.increment("lost");
     }
 }
 
-/// What the log says, and what is counted. All else is a state of the session that nobody knows, in many words.
+/// Reasons in the log and their labels. Any other reason describes an unknown state of a session.
 const REASONS: [(&str, &str); 10] = [
-    ("nobody needs it", "idle"),
+    ("it was idle for too long", "idle"),
     ("it is old", "age"),
     ("makes room for another database", "evicted"),
-    (VACATED, "vacated"),
+    (EXCLUSIVE_ACCESS, "vacated"),
     ("the proxy is stopping", "stopping"),
     ("a request to cancel", "cancel"),
     ("it was not reset in time", "reset"),
     ("it did not answer in time", "check"),
-    ("its settings are of the past", "reloaded"),
-    ("there are more than there may be", "surplus"),
+    ("it was opened with old settings", "reloaded"),
+    ("the limit of server connections was lowered", "surplus"),
 ];
 
-/// Everything, as Prometheus reads it.
+/// All metrics as Prometheus reads them.
 pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
-    let mut text = Text::default();
+    let mut text = Exposition::default();
     text.gauge("build_info", "Always 1.");
     text.sample(&[("version", &status.version)], 1);
-    text.gauge("start_time_seconds", "When the proxy was started, in seconds since 1970.");
+    text.gauge("start_time_seconds", "Start time of the proxy in seconds since 1970.");
     text.sample(&[], status.started_unix_s);
     text.gauge("draining", "Whether the proxy is stopping.");
     text.sample(&[], u8::from(status.draining));
-    text.gauge("threads", "How many threads serve.");
+    text.gauge("threads", "Number of worker threads.");
     text.sample(&[], status.threads.len());
-    clients(&mut text, metrics, status);
-    servers(&mut text, metrics, status);
-    text.counter("reloads_total", "Settings that were read again.");
+    write_clients(&mut text, metrics, status);
+    write_servers(&mut text, metrics, status);
+    text.counter("reloads_total", "Reloads of the settings.");
     text.sample(&[("outcome", &"done")], metrics.reloads.get());
     text.sample(&[("outcome", &"failed")], metrics.reloads_failed.get());
-    text.counter(
-        "log_lines_dropped_total",
-        "Log lines that were dropped because stderr was not read in time.",
-    );
+    text.counter("log_lines_dropped_total", "Log lines dropped because stderr was not read in time.");
     text.sample(&[], Log::dropped());
     text.gauge(
         "certificate_expiry_timestamp_seconds",
-        "When the first certificate of a file is over, in seconds since 1970.",
+        "Time when the first certificate of a file expires, in seconds since 1970.",
     );
     for certificate in &status.certificates {
         text.sample(&[("file", &certificate.file)], certificate.expires_unix_s);
@@ -217,22 +195,22 @@ pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
     text.0
 }
 
-fn clients(text: &mut Text, metrics: &Metrics, status: &Status) {
-    text.gauge("clients", "Clients, by what they do.");
+fn write_clients(text: &mut Exposition, metrics: &Metrics, status: &Status) {
+    text.gauge("clients", "Clients by state.");
     for (state, count) in status.clients.by_state() {
         text.sample(&[("state", &state)], count);
     }
-    text.gauge("clients_max", "How many clients there may be.");
+    text.gauge("clients_max", "Maximum number of clients.");
     text.sample(&[], status.limits.clients);
-    text.counter("clients_total", "Clients that have come.");
+    text.counter("clients_total", "Clients that have connected.");
     text.sample(&[], metrics.clients.get());
-    text.counter("sessions_total", "Sessions that have begun.");
+    text.counter("sessions_total", "Sessions that have started.");
     text.sample(&[], metrics.sessions.get());
-    text.counter("refusals_total", "Clients that were refused, by SQL state.");
+    text.counter("refusals_total", "Refused clients by SQL state.");
     for (state, count) in metrics.refusals.counts() {
         text.sample(&[("sqlstate", &state)], count);
     }
-    text.family("queue_wait_seconds", "histogram", "How long clients have waited for a server connection.");
+    text.family("queue_wait_seconds", "histogram", "Time that clients have waited for a server connection.");
     let mut below = 0;
     for (bucket, end) in metrics.waits.buckets.iter().zip(WAITS) {
         below += bucket.get();
@@ -242,18 +220,18 @@ fn clients(text: &mut Text, metrics: &Metrics, status: &Status) {
     text.named("queue_wait_seconds_bucket", &[("le", &"+Inf")], count);
     text.named("queue_wait_seconds_sum", &[], metrics.waits.sum_us.get() as f64 / 1e6);
     text.named("queue_wait_seconds_count", &[], count);
-    text.counter("bytes_total", "Bytes that were passed on between clients and server.");
+    text.counter("bytes_total", "Bytes passed between clients and server.");
     text.sample(&[("direction", &"to_server")], metrics.bytes_up.get());
     text.sample(&[("direction", &"to_client")], metrics.bytes_down.get());
-    text.counter("cancels_total", "Requests to cancel.");
+    text.counter("cancels_total", "Cancel requests.");
     text.sample(&[("outcome", &"sent")], metrics.cancels_sent.get());
     text.sample(&[("outcome", &"waiting")], metrics.cancels_waiting.get());
     text.sample(&[("outcome", &"dropped")], metrics.cancels_dropped.get());
     text.sample(&[("outcome", &"failed")], metrics.cancels_failed.get());
 }
 
-fn servers(text: &mut Text, metrics: &Metrics, status: &Status) {
-    text.gauge("server_connections", "Server connections, by user, database and what they do.");
+fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
+    text.gauge("server_connections", "Server connections by user, database and state.");
     for pool in &status.pools {
         for (state, count) in pool.by_state() {
             let labels: [(&str, &dyn Display); 3] =
@@ -261,11 +239,11 @@ fn servers(text: &mut Text, metrics: &Metrics, status: &Status) {
             text.sample(&labels, count);
         }
     }
-    text.gauge("server_connections_max", "How many server connections there may be.");
+    text.gauge("server_connections_max", "Maximum number of server connections.");
     text.sample(&[], status.limits.server_connections);
-    text.counter("connects_total", "Server connections that were opened.");
+    text.counter("connects_total", "Opened server connections.");
     text.sample(&[], metrics.opened.get());
-    text.counter("connect_failures_total", "Server connections that could not be opened, by reason.");
+    text.counter("connect_failures_total", "Failed connects by reason.");
     for (reason, count) in metrics.failed.counts() {
         text.sample(&[("reason", &reason)], count);
     }
@@ -273,25 +251,25 @@ fn servers(text: &mut Text, metrics: &Metrics, status: &Status) {
     for (reason, count) in metrics.closed.counts() {
         text.sample(&[("reason", &reason)], count);
     }
-    text.counter("resets_total", "Server connections that were reset.");
+    text.counter("resets_total", "Resets of server connections.");
     text.sample(&[], metrics.resets.get());
-    text.counter("pins_total", "Clients that keep their connections beyond a transaction, by reason.");
+    text.counter("pins_total", "Clients pinned to their server connection, by reason.");
     for (reason, count) in metrics.pins.counts() {
         text.sample(&[("reason", &reason)], count);
     }
-    text.counter("steals_total", "Kept server connections that were reset for another client.");
+    text.counter("steals_total", "Kept server connections that were handed to another client.");
     text.sample(&[], metrics.steals.get());
-    text.counter("moves_total", "Server connections that have gone from one thread to another.");
+    text.counter("moves_total", "Server connections moved from one thread to another.");
     text.sample(&[], metrics.moves.get());
-    text.counter("checks_total", "Idle server connections that were asked whether they are there.");
+    text.counter("checks_total", "Health checks of idle server connections.");
     text.sample(&[], metrics.checks.get());
 }
 
-/// The text, and the family that samples belong to.
+/// The output, and the metric family of the next samples.
 #[derive(Default)]
-struct Text(String, &'static str);
+struct Exposition(String, &'static str);
 
-impl Text {
+impl Exposition {
     fn gauge(&mut self, name: &'static str, help: &str) {
         self.family(name, "gauge", help);
     }
@@ -318,7 +296,7 @@ impl Text {
     }
 }
 
-/// Names of databases are clients' to make up.
+/// Clients choose the names of databases.
 fn escaped(value: &dyn Display) -> String {
     value.to_string().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -333,11 +311,11 @@ mod tests {
     }
 
     fn has(lines: &[String], line: &str) {
-        assert!(lines.iter().any(|known| known == line), "{line} is not in {lines:#?}");
+        assert!(lines.iter().any(|known| known == line), "{line} is missing in {lines:#?}");
     }
 
     #[test]
-    fn what_was_counted_is_shown() {
+    fn counters_are_shown() {
         let metrics = Metrics::default();
         metrics.sessions.add(3);
         metrics.refused("53300");
@@ -347,7 +325,7 @@ mod tests {
         metrics.lost();
         metrics.pinned("LISTEN");
         metrics.steals.add(7);
-        metrics.not_opened(&Error::TimedOut { seconds: 1 });
+        metrics.connect_failed(&Error::TimedOut { seconds: 1 });
         let lines = lines(&metrics);
         for line in [
             "ciphertoll_proxy_sessions_total 3",
@@ -368,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_added_up_from_below() {
+    fn histogram_buckets_are_cumulative() {
         let metrics = Metrics::default();
         for millis in [0, 1, 2, 5_000, 60_000] {
             metrics.waits.add(Duration::from_millis(millis));
@@ -382,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_has_a_family_that_was_told_of_once() {
+    fn every_sample_belongs_to_one_documented_family() {
         let metrics = Metrics::default();
         metrics.refused("53300");
         let text = render(&metrics, &example());
@@ -409,12 +387,12 @@ mod tests {
     }
 
     #[test]
-    fn a_server_cannot_make_up_labels_without_end() {
+    fn the_number_of_labels_is_limited() {
         let metrics = Metrics::default();
         for number in 0..1_000 {
             metrics.refused(&format!("{number:05}"));
         }
         let counts = metrics.refusals.counts();
-        assert_eq!((counts.len(), metrics.refusals.total()), (MAX_STATES + 1, 1_000));
+        assert_eq!((counts.len(), metrics.refusals.total()), (MAX_LABELS + 1, 1_000));
     }
 }

@@ -1,4 +1,4 @@
-//! Tells systemd how far the proxy is (`sd_notify(3)`), where `NOTIFY_SOCKET` says that it wants to know.
+//! Notifies systemd of the state of the proxy (`sd_notify(3)`), if `NOTIFY_SOCKET` is set.
 
 use std::env;
 use std::os::linux::net::SocketAddrExt;
@@ -10,42 +10,42 @@ use nix::time::{ClockId, clock_gettime};
 
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// Who wants to know; nobody where no service manager has started us.
+/// The service manager; `None` if the proxy was not started by one.
 #[derive(Clone, Debug, Default)]
 pub struct Notifier(Option<Arc<UnixDatagram>>);
 
 impl Notifier {
-    /// The one that the environment names.
+    /// The service manager that the environment names.
     pub fn from_environment() -> Self {
         Self(env::var_os(VARIABLE).and_then(|name| connect(name.as_bytes())).map(Arc::new))
     }
 
-    /// Clients can come.
+    /// Clients can connect.
     pub fn ready(&self) {
         self.say("READY=1");
     }
 
-    /// Settings are being read again; [`Self::ready`] tells when that is done.
+    /// Settings are being read again; [`Self::ready`] follows.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
         let micros = now.map_or(0, |now| now.tv_sec() * 1_000_000 + now.tv_nsec() / 1_000);
         self.say(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
     }
 
-    /// Clients can come no more.
+    /// Clients can no longer connect.
     pub fn stopping(&self) {
         self.say("STOPPING=1");
     }
 
     fn say(&self, state: &str) {
         if let Some(socket) = &self.0 {
-            // A service manager that does not listen is no reason to stop.
+            // The proxy runs on even if the service manager does not listen.
             let _ = socket.send(state.as_bytes());
         }
     }
 }
 
-/// A path, or a name behind an `@` that is in no directory.
+/// A path, or after an `@` an abstract name.
 fn connect(name: &[u8]) -> Option<UnixDatagram> {
     let address = match name {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),

@@ -1,5 +1,5 @@
-//! What the server lets us in with: from a file or a variable that the operator names, else from the environment or the
-//! file that PostgreSQL's own clients read.
+//! Passwords for the server: from the file or environment variable in the configuration, otherwise from where
+//! the server's own clients look for them.
 
 use std::env;
 use std::fs::{self, File};
@@ -10,47 +10,38 @@ use std::path::{Path, PathBuf};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::password_file::{self, Entry};
 
-use crate::url::{Place, Protocol, ServerUrl};
+use crate::url::{ProtocolKind, ServerAddress, ServerUrl};
 
-/// A password file that others can read is not read.
+/// Mode bits that a password file must not have.
 const OTHERS: u32 = 0o077;
-/// One that is root's may be read by a group, as service managers and orchestrators hand secrets to those who are not root.
+/// A file owned by root may be readable by its group: service managers and orchestrators pass secrets like
+/// this.
 const OTHERS_OF_ROOT: u32 = 0o037;
-/// Far longer than any password; tokens are passwords, too.
+/// Far longer than any password or token.
 const MAX_PASSWORD_BYTES: u64 = 64 << 10;
 
-/// A password file that may not be used.
+/// Why a password cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PasswordError {
-    /// Others can read it.
-    #[error("{} can be read by others, and is not used: chmod 600 it", .0.display())]
+    #[error("{} can be read by others: run chmod 600 on it", .0.display())]
     Readable(PathBuf),
-    /// It is there and cannot be read.
     #[error("cannot read {}: {reason}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        reason: String,
-    },
-    /// There is nothing in it, or far too much.
-    #[error("{} is no password file: it is empty or longer than 64 KiB", .0.display())]
+    Unreadable { path: PathBuf, reason: String },
+    #[error("no password in {}: the file is empty or longer than 64 KiB", .0.display())]
     NoPassword(PathBuf),
-    /// The variable is not set.
-    #[error("the environment has no variable {0}, or an empty one, and a password is expected there")]
+    #[error("no password in the environment variable {0}: it is not set or empty")]
     NoVariable(String),
 }
 
-/// Where the operator says that a password is.
+/// Where the configuration says that a password is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PasswordSource {
-    /// The whole of this file, but for a line end behind it.
+    /// The content of this file, without a line end after it.
     File(PathBuf),
-    /// This variable of the environment.
+    /// This environment variable.
     Variable(String),
 }
 
-/// Reads a password from where the operator says that it is.
 pub fn read_password(source: &PasswordSource) -> Result<Secret, PasswordError> {
     match source {
         PasswordSource::File(path) => from_file(path),
@@ -82,12 +73,12 @@ fn from_file(path: &Path) -> Result<Secret, PasswordError> {
     Ok(Secret::new(bytes))
 }
 
-/// The password of `url`'s user: that of `CIPHERTOLL_PASSWORD`, or of the variable that the server's own clients read; for
-/// PostgreSQL else that of `PGPASSFILE` or `~/.pgpass`. `None`: the server is tried without one.
+/// The password of the user in `url`, from `CIPHERTOLL_PASSWORD` or the variable that the server's own
+/// clients read, for PostgreSQL otherwise from `PGPASSFILE` or `~/.pgpass`. `None` if there is none.
 pub fn find_password(url: &ServerUrl) -> Result<Option<Secret>, PasswordError> {
     let own = match url.protocol {
-        Protocol::Postgres => "PGPASSWORD",
-        Protocol::MySql => "MYSQL_PWD",
+        ProtocolKind::Postgres => "PGPASSWORD",
+        ProtocolKind::MySql => "MYSQL_PWD",
     };
     if let Some(value) = ["CIPHERTOLL_PASSWORD", own].into_iter().find_map(env::var_os) {
         return Ok(Some(Secret::new(value.into_encoded_bytes())));
@@ -95,9 +86,10 @@ pub fn find_password(url: &ServerUrl) -> Result<Option<Secret>, PasswordError> {
     find_in_password_file(url)
 }
 
-/// The same from `PGPASSFILE` or `~/.pgpass` alone: the variable is the first user's.
+/// The password of any user, from `PGPASSFILE` or `~/.pgpass`. The environment variables are for the user in
+/// the server's URL.
 pub fn find_in_password_file(url: &ServerUrl) -> Result<Option<Secret>, PasswordError> {
-    if url.protocol == Protocol::MySql {
+    if url.protocol == ProtocolKind::MySql {
         return Ok(None);
     }
     let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".pgpass"));
@@ -113,22 +105,22 @@ pub fn find_in_password_file(url: &ServerUrl) -> Result<Option<Secret>, Password
     Ok(from_pgpass(&text, url).map(|password| Secret::new(password.into_bytes())))
 }
 
-/// Where a password was looked for; the variables are for the user of the server's URL alone.
-pub(crate) fn looked_in(protocol: Protocol, is_of_url: bool) -> &'static str {
+/// Where a password was looked for. Only the user in the server's URL has the environment variables.
+pub(crate) fn looked_in(protocol: ProtocolKind, is_of_url: bool) -> &'static str {
     match (protocol, is_of_url) {
-        (Protocol::Postgres, true) => "looked in CIPHERTOLL_PASSWORD, PGPASSWORD, PGPASSFILE, ~/.pgpass",
-        (Protocol::Postgres, false) => {
-            "it has no password-file and no password-env; looked in PGPASSFILE, ~/.pgpass"
+        (ProtocolKind::Postgres, true) => "searched CIPHERTOLL_PASSWORD, PGPASSWORD, PGPASSFILE, ~/.pgpass",
+        (ProtocolKind::Postgres, false) => {
+            "password-file and password-env are not set; searched PGPASSFILE, ~/.pgpass"
         }
-        (Protocol::MySql, true) => "looked in CIPHERTOLL_PASSWORD, MYSQL_PWD",
-        (Protocol::MySql, false) => "it has no password-file and no password-env",
+        (ProtocolKind::MySql, true) => "searched CIPHERTOLL_PASSWORD, MYSQL_PWD",
+        (ProtocolKind::MySql, false) => "password-file and password-env are not set",
     }
 }
 
 fn from_pgpass(text: &str, url: &ServerUrl) -> Option<String> {
-    let (host, port) = match &url.place {
-        Place::Host { host, port } => (host.as_str(), Some(*port)),
-        Place::Socket(_) => ("localhost", None),
+    let (host, port) = match &url.address {
+        ServerAddress::Host { host, port } => (host.as_str(), Some(*port)),
+        ServerAddress::Socket(_) => ("localhost", None),
     };
     let database = url.database.as_deref().unwrap_or(&url.user);
     password_file::find_password(text, &Entry { host, port, database, user: &url.user })
@@ -142,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_its_own_is_the_password_and_nobody_elses_to_read() {
+    fn a_password_file_is_read_only_if_others_cannot_read_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("password");
         let read = |bytes: &[u8], mode: u32| {
@@ -153,7 +145,7 @@ mod tests {
         assert_eq!(read(b"pass word\n", 0o600), Ok(b"pass word".to_vec()));
         assert_eq!(read(b"two\n\n", 0o400), Ok(b"two\n".to_vec()));
         assert_eq!(read(b"x", 0o644), Err(PasswordError::Readable(path.clone())));
-        // A service manager's: root's, and a group's to read.
+        // As a service manager passes it: owned by root, readable by a group.
         let group = read(b"x", 0o440);
         assert_eq!(group.is_ok(), nix::unistd::geteuid().is_root());
         assert_eq!(read(b"\n", 0o600), Err(PasswordError::NoPassword(path.clone())));
@@ -165,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_that_fits_has_the_password() {
+    fn the_first_matching_line_has_the_password() {
         let text = "# a comment\nother:5432:shop:app:no\ndb.example:*:shop:app:pa\\:ss\\\\word:more\n\
                     *:*:*:*:all\n";
         let of = |url: &str| from_pgpass(text, &url.parse().unwrap());

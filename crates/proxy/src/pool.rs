@@ -1,8 +1,9 @@
-//! Who gets which server connection. It knows connections and clients by number only and does no I/O, so that threads
-//! can share one behind a lock.
+//! Decides which client acquires which server connection. Connections and clients are IDs here, and there is
+//! no I/O, so workers can share a pool behind a lock.
 //!
-//! What is said of a connection another thread has is for that thread to do, and it hears of it later. Until then the
-//! connection is in no list from which anybody else could get it: it is *coming*, and counts for those that wait.
+//! A connection belongs to one worker. What another worker decides about it takes effect when its own worker
+//! has read the message. Until then the connection is *reserved*: no other client can take it, and it counts
+//! for the clients that wait.
 
 mod list;
 
@@ -12,81 +13,80 @@ use std::time::{Duration, Instant};
 
 use list::{Connections, LinkedMap};
 
-/// Of those that wait, one of the thread that has the connection goes before others' that came so little before it: to move
-/// a connection costs more than to hand it over.
-const AT_ONCE: Duration = Duration::from_millis(10);
-/// Of those that wait, how many are looked at for one of the same thread.
-const LOOKED_AT: usize = 64;
+/// Among clients that started to wait within this time of the first one, a client on the connection's worker
+/// goes first: moving a connection costs more than assigning it.
+const LOCALITY_WINDOW: Duration = Duration::from_millis(10);
+/// How many waiting clients are searched for one on the same worker.
+const LOCALITY_SCAN: usize = 64;
 
-/// What one of several threads has.
-pub trait Local: Copy + Eq + Hash {
-    /// That thread.
+/// An ID of something that belongs to one worker.
+pub trait WorkerBound: Copy + Eq + Hash {
     fn thread(self) -> usize;
 }
 
-/// Connections of one server: `K` is what those have in common that clients can take from one another, `S` their numbers and
-/// `C` those of clients.
-pub struct Pool<K, S, C> {
+/// The connections to one server. `K` is the key of interchangeable connections; `S` are IDs of connections,
+/// `C` of clients.
+pub struct ConnectionPool<K, S, C> {
     limit: usize,
-    /// Connections that there are, also those that are being opened, reset or moved.
+    /// Including connections that are being opened, reset or moved.
     open: usize,
     /// Clients that wait, of all keys.
     waiting: usize,
-    shelves: HashMap<K, Shelf<S, C>>,
+    pools: HashMap<K, KeyPool<S, C>>,
 }
 
-struct Shelf<S, C> {
-    /// The one used last is used next: the others grow old and are closed.
+struct KeyPool<S, C> {
+    /// The most recently used one is used next; the others grow old and are closed.
     idle: Connections<S>,
-    /// As a client has left them, who may come back to them: the first has waited for that longest.
+    /// As a client left them that may come back. The oldest is first.
     kept: Connections<S>,
-    /// As clients have left them that do not come back.
-    left: Connections<S>,
-    /// Taken from those for clients that wait, and not given back yet.
-    coming: HashSet<S>,
-    /// Connections of others that are to be closed for clients that wait, and are not closed yet.
-    promised: usize,
-    /// Since when.
+    /// As a client left them that has disconnected.
+    orphaned: Connections<S>,
+    /// Taken from those lists for waiting clients, and not released yet.
+    reserved: HashSet<S>,
+    /// Connections of other keys that are being closed for waiting clients.
+    evicting: usize,
+    /// Since when each client waits.
     waiting: LinkedMap<C, Instant>,
     opening: usize,
     open: usize,
 }
 
-/// What a client that asks for a connection gets.
+/// What to do for a client that wants a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked<S> {
-    /// This one, which is the client's now.
+pub enum PoolAction<S> {
+    /// The client has acquired this connection.
     Take(S),
-    /// It waits, and a connection is to be opened.
+    /// The client waits. Open a connection.
     Open,
-    /// It waits, and this connection, which is idle, is to be given back once more by the thread that has it.
+    /// The client waits. The worker of this idle connection must release it again.
     Fetch(S),
-    /// It waits, and this connection, kept for another client, is to be reset and given back.
+    /// The client waits. This connection, kept for another client, must be reset and released.
     Steal(S),
-    /// It waits, and this connection of others, idle or kept, is to be closed, and then [`Pool::evicted`] to be told, so
-    /// that one can be opened.
+    /// The client waits. This idle or kept connection of another key must be closed to make room, and then
+    /// [`ConnectionPool::eviction_done`] be called.
     Evict(S),
-    /// It waits.
+    /// The client waits; no action is needed.
     Wait,
 }
 
-/// For whom a connection is as a client has left it.
+/// Whether a connection is kept as a client left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// For that client.
-    ForItsClient,
-    /// For nobody: others wait, for whom it is to be reset and given back.
-    ForThoseThatWait,
+pub enum KeepOutcome {
+    /// It is kept for that client.
+    Kept,
+    /// Not kept: reset it and release it to the next waiting client.
+    NeededByWaiter,
 }
 
-impl<S, C> Default for Shelf<S, C> {
+impl<S, C> Default for KeyPool<S, C> {
     fn default() -> Self {
         Self {
             idle: Connections::default(),
             kept: Connections::default(),
-            left: Connections::default(),
-            coming: HashSet::new(),
-            promised: 0,
+            orphaned: Connections::default(),
+            reserved: HashSet::new(),
+            evicting: 0,
             waiting: LinkedMap::default(),
             opening: 0,
             open: 0,
@@ -94,287 +94,289 @@ impl<S, C> Default for Shelf<S, C> {
     }
 }
 
-impl<S: Local, C: Local> Shelf<S, C> {
-    /// Clients that wait, and for whom nothing is on its way.
-    fn in_want(&self) -> usize {
-        self.waiting.len().saturating_sub(self.opening + self.coming.len() + self.promised)
+impl<S: WorkerBound, C: WorkerBound> KeyPool<S, C> {
+    /// Waiting clients for which no connection is on its way.
+    fn unserved(&self) -> usize {
+        self.waiting.len().saturating_sub(self.opening + self.reserved.len() + self.evicting)
     }
 
-    /// Takes the client that gets a connection of this thread out of those that wait.
     fn take_next(&mut self, thread: usize) -> Option<C> {
         let client = self.next_waiting(thread)?;
         self.waiting.remove(client).map(|_| client)
     }
 
-    /// The client that gets a connection of this thread: the one that has waited longest, or the first of the thread's own, if
-    /// that came with it.
+    /// The client that gets a connection of this worker: the one that has waited longest, or the first of the
+    /// worker's own within [`LOCALITY_WINDOW`].
     fn next_waiting(&self, thread: usize) -> Option<C> {
         let (longest, first) = self.waiting.first()?;
-        let mut at_once =
-            self.waiting.iter().take(LOOKED_AT).take_while(|(_, since)| *since <= first + AT_ONCE);
-        let own = at_once.find(|(client, _)| client.thread() == thread);
-        Some(own.map_or(longest, |(client, _)| client))
+        let mut recent = self
+            .waiting
+            .iter()
+            .take(LOCALITY_SCAN)
+            .take_while(|(_, since)| *since <= first + LOCALITY_WINDOW);
+        let local = recent.find(|(client, _)| client.thread() == thread);
+        Some(local.map_or(longest, |(client, _)| client))
     }
 
-    fn lose(&mut self, server: S) {
-        for list in [&mut self.idle, &mut self.kept, &mut self.left] {
+    fn remove(&mut self, server: S) {
+        for list in [&mut self.idle, &mut self.kept, &mut self.orphaned] {
             list.remove(server);
         }
-        self.coming.remove(&server);
+        self.reserved.remove(&server);
     }
 
-    /// A connection is as a client has left it: whether it stays so.
-    fn lay_down(&mut self, server: S, list: impl FnOnce(&mut Self) -> &mut Connections<S>) -> Kept {
+    /// Keeps a connection unless clients wait.
+    fn keep_in(&mut self, server: S, list: impl FnOnce(&mut Self) -> &mut Connections<S>) -> KeepOutcome {
         if self.waiting.is_empty() {
             list(self).push(server);
-            return Kept::ForItsClient;
+            return KeepOutcome::Kept;
         }
-        self.coming.insert(server);
-        Kept::ForThoseThatWait
+        self.reserved.insert(server);
+        KeepOutcome::NeededByWaiter
     }
 }
 
-impl<K: Clone + Eq + Hash, S: Local, C: Local> Pool<K, S, C> {
+impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
     /// A pool of at most `limit` connections, over all keys.
     pub fn new(limit: usize) -> Self {
-        Self { limit, open: 0, waiting: 0, shelves: HashMap::new() }
+        Self { limit, open: 0, waiting: 0, pools: HashMap::new() }
     }
 
-    /// A client wants a connection, `now`.
-    pub fn ask(&mut self, key: &K, client: C, now: Instant) -> Asked<S> {
-        let own = self.shelves.entry(key.clone()).or_default();
-        if let Some(idle) = own.idle.take_newest_of(client.thread()) {
-            return Asked::Take(idle);
+    /// Acquires a connection for a client, or adds the client to the wait queue.
+    pub fn acquire(&mut self, key: &K, client: C, now: Instant) -> PoolAction<S> {
+        let key_pool = self.pools.entry(key.clone()).or_default();
+        if let Some(idle) = key_pool.idle.take_newest_of(client.thread()) {
+            return PoolAction::Take(idle);
         }
-        own.waiting.push_back(client, now);
+        key_pool.waiting.push_back(client, now);
         self.waiting += 1;
-        self.refill(key, client.thread())
+        self.next_action(key, client.thread())
     }
 
-    /// What `thread` is to do, or to have done, for those that wait: it counts as begun.
-    pub fn refill(&mut self, key: &K, thread: usize) -> Asked<S> {
-        let Some(own) = self.shelves.get_mut(key) else { return Asked::Wait };
-        if own.in_want() == 0 {
-            return Asked::Wait;
+    /// What the worker `thread` must do for waiting clients. The pool counts it as started.
+    pub fn next_action(&mut self, key: &K, thread: usize) -> PoolAction<S> {
+        let Some(key_pool) = self.pools.get_mut(key) else { return PoolAction::Wait };
+        if key_pool.unserved() == 0 {
+            return PoolAction::Wait;
         }
-        if let Some(idle) = own.idle.take_newest() {
-            own.coming.insert(idle);
-            return Asked::Fetch(idle);
+        if let Some(idle) = key_pool.idle.take_newest() {
+            key_pool.reserved.insert(idle);
+            return PoolAction::Fetch(idle);
         }
-        if let Some(left) = own.left.take_oldest(thread) {
-            own.coming.insert(left);
-            return Asked::Steal(left);
+        if let Some(orphaned) = key_pool.orphaned.take_oldest(thread) {
+            key_pool.reserved.insert(orphaned);
+            return PoolAction::Steal(orphaned);
         }
         if self.open < self.limit {
             self.open += 1;
-            own.opening += 1;
-            own.open += 1;
-            return Asked::Open;
+            key_pool.opening += 1;
+            key_pool.open += 1;
+            return PoolAction::Open;
         }
-        if let Some(kept) = own.kept.take_oldest(thread) {
-            own.coming.insert(kept);
-            return Asked::Steal(kept);
+        if let Some(kept) = key_pool.kept.take_oldest(thread) {
+            key_pool.reserved.insert(kept);
+            return PoolAction::Steal(kept);
         }
-        let oldest = |own: &mut Shelf<S, C>| {
-            let lists = [&mut own.idle, &mut own.left, &mut own.kept];
+        let oldest = |key_pool: &mut KeyPool<S, C>| {
+            let lists = [&mut key_pool.idle, &mut key_pool.orphaned, &mut key_pool.kept];
             lists.into_iter().find_map(|list| list.take_oldest(thread))
         };
-        let Some(idle) = self.shelves.values_mut().find_map(oldest) else { return Asked::Wait };
-        if let Some(own) = self.shelves.get_mut(key) {
-            own.promised += 1;
+        let Some(idle) = self.pools.values_mut().find_map(oldest) else { return PoolAction::Wait };
+        if let Some(key_pool) = self.pools.get_mut(key) {
+            key_pool.evicting += 1;
         }
-        Asked::Evict(idle)
+        PoolAction::Evict(idle)
     }
 
-    /// A connection of others was closed, or had been already, for clients of this key: see [`Self::refill`].
-    pub fn evicted(&mut self, key: &K) {
-        if let Some(own) = self.shelves.get_mut(key) {
-            own.promised = own.promised.saturating_sub(1);
+    /// A connection was closed, or had been closed before, for waiting clients of this key.
+    pub fn eviction_done(&mut self, key: &K) {
+        if let Some(key_pool) = self.pools.get_mut(key) {
+            key_pool.evicting = key_pool.evicting.saturating_sub(1);
         }
-        self.tidy(key);
+        self.remove_unused(key);
     }
 
-    /// A connection is opened for which nobody waits.
-    pub fn open_unasked(&mut self, key: &K) {
-        let own = self.shelves.entry(key.clone()).or_default();
+    /// Counts a connection that is opened even if the limit is reached.
+    pub fn open_unconditionally(&mut self, key: &K) {
+        let key_pool = self.pools.entry(key.clone()).or_default();
         self.open += 1;
-        own.opening += 1;
-        own.open += 1;
+        key_pool.opening += 1;
+        key_pool.open += 1;
     }
 
-    /// A connection is there that was being opened. Then it must be [given back](Self::give_back).
+    /// A connect has ended. If it succeeded, the connection must be [released](Self::release), otherwise
+    /// [closed](Self::closed).
     pub fn opened(&mut self, key: &K) {
-        if let Some(own) = self.shelves.get_mut(key) {
-            own.opening = own.opening.saturating_sub(1);
+        if let Some(key_pool) = self.pools.get_mut(key) {
+            key_pool.opening = key_pool.opening.saturating_sub(1);
         }
     }
 
-    /// A connection awaits a client: the one that has waited longest and has it now, if any waits.
-    pub fn give_back(&mut self, key: &K, server: S) -> Option<C> {
-        let own = self.shelves.entry(key.clone()).or_default();
-        own.coming.remove(&server);
-        let client = own.take_next(server.thread());
+    /// Releases a connection: to the waiting client that it returns, otherwise to the idle ones.
+    pub fn release(&mut self, key: &K, server: S) -> Option<C> {
+        let key_pool = self.pools.entry(key.clone()).or_default();
+        key_pool.reserved.remove(&server);
+        let client = key_pool.take_next(server.thread());
         match client {
             Some(_) => self.waiting -= 1,
-            None => own.idle.push(server),
+            None => key_pool.idle.push(server),
         }
         client
     }
 
-    /// Whether this connection is still to be given back for those that wait.
-    pub fn is_coming(&self, key: &K, server: S) -> bool {
-        self.shelves.get(key).is_some_and(|own| own.coming.contains(&server))
+    /// Whether this connection must still be released to the clients that wait.
+    pub fn is_reserved(&self, key: &K, server: S) -> bool {
+        self.pools.get(key).is_some_and(|key_pool| key_pool.reserved.contains(&server))
     }
 
-    /// A connection is as its client has left it: whether it stays so.
-    pub fn keep(&mut self, key: &K, server: S) -> Kept {
-        let own = self.shelves.entry(key.clone()).or_default();
-        own.lay_down(server, |own| &mut own.kept)
+    /// Keeps a connection for its client, which is between transactions.
+    pub fn keep(&mut self, key: &K, server: S) -> KeepOutcome {
+        let key_pool = self.pools.entry(key.clone()).or_default();
+        key_pool.keep_in(server, |key_pool| &mut key_pool.kept)
     }
 
-    /// A connection is as its client has left it, who does not come back.
-    pub fn leave(&mut self, key: &K, server: S) -> Kept {
-        let own = self.shelves.entry(key.clone()).or_default();
-        own.lay_down(server, |own| &mut own.left)
+    /// Keeps a connection whose client has disconnected.
+    pub fn keep_orphaned(&mut self, key: &K, server: S) -> KeepOutcome {
+        let key_pool = self.pools.entry(key.clone()).or_default();
+        key_pool.keep_in(server, |key_pool| &mut key_pool.orphaned)
     }
 
-    /// A kept connection, or one that was left, is so no more, if it was until now; then it must be given back, or is its
-    /// client's again.
-    pub fn unkeep(&mut self, key: &K, server: S) -> bool {
-        let Some(own) = self.shelves.get_mut(key) else { return false };
-        own.kept.remove(server) || own.left.remove(server)
+    /// Takes a kept connection for its client, or to reset and release it. Returns false if it is no longer
+    /// kept.
+    pub fn take_kept(&mut self, key: &K, server: S) -> bool {
+        let Some(key_pool) = self.pools.get_mut(key) else { return false };
+        key_pool.kept.remove(server) || key_pool.orphaned.remove(server)
     }
 
-    /// Gives a connection that has not been reset to the client that is next, if that is one of the same thread's who
-    /// `may` have it so.
-    pub fn give_as_it_is(&mut self, key: &K, server: S, may: impl FnOnce(C) -> bool) -> Option<C> {
-        let own = self.shelves.get_mut(key)?;
-        let client = own.next_waiting(server.thread())?;
+    /// Assigns a connection that was not reset to the next waiting client, if that is on the same worker and
+    /// `may` use it.
+    pub fn assign_unreset(&mut self, key: &K, server: S, may: impl FnOnce(C) -> bool) -> Option<C> {
+        let key_pool = self.pools.get_mut(key)?;
+        let client = key_pool.next_waiting(server.thread())?;
         if client.thread() != server.thread() || !may(client) {
             return None;
         }
-        own.waiting.remove(client);
+        key_pool.waiting.remove(client);
         self.waiting -= 1;
-        own.coming.remove(&server);
+        key_pool.reserved.remove(&server);
         Some(client)
     }
 
-    /// A connection is no more, whoever had it; it has no number if it was never there. Others may be opened: see [`Self::refill`], for its key and those that
-    /// [`Self::in_want`] names.
+    /// A connection has ended, in whatever state; `None` if it was never opened. Others can be opened now:
+    /// see [`Self::next_action`].
     pub fn closed(&mut self, key: &K, server: Option<S>) {
         self.open = self.open.saturating_sub(1);
-        if let Some(own) = self.shelves.get_mut(key) {
-            own.open = own.open.saturating_sub(1);
+        if let Some(key_pool) = self.pools.get_mut(key) {
+            key_pool.open = key_pool.open.saturating_sub(1);
             if let Some(server) = server {
-                own.lose(server);
+                key_pool.remove(server);
             }
         }
-        self.tidy(key);
+        self.remove_unused(key);
     }
 
-    /// A client waits no more.
-    pub fn forget(&mut self, key: &K, client: C) {
-        if let Some(own) = self.shelves.get_mut(key) {
-            self.waiting -= usize::from(own.waiting.remove(client).is_some());
+    pub fn leave_queue(&mut self, key: &K, client: C) {
+        if let Some(key_pool) = self.pools.get_mut(key) {
+            self.waiting -= usize::from(key_pool.waiting.remove(client).is_some());
         }
-        self.tidy(key);
+        self.remove_unused(key);
     }
 
-    /// A client waits again that was to have a connection which broke before it had it: its turn has come already.
-    pub fn wait_first(&mut self, key: &K, client: C, since: Instant) {
-        self.shelves.entry(key.clone()).or_default().waiting.push_front(client, since);
+    /// Adds a client to the front of the queue, because the connection that it was assigned broke before it
+    /// got it.
+    pub fn requeue_first(&mut self, key: &K, client: C, since: Instant) {
+        self.pools.entry(key.clone()).or_default().waiting.push_front(client, since);
         self.waiting += 1;
     }
 
-    /// The client that has waited longest, which waits no more.
-    pub fn first_waiting(&mut self, key: &K) -> Option<C> {
-        let own = self.shelves.get_mut(key)?;
-        let (client, _) = own.waiting.first()?;
-        own.waiting.remove(client);
+    /// Removes the client that has waited longest from the queue.
+    pub fn pop_waiting(&mut self, key: &K) -> Option<C> {
+        let key_pool = self.pools.get_mut(key)?;
+        let (client, _) = key_pool.waiting.first()?;
+        key_pool.waiting.remove(client);
         self.waiting -= 1;
         Some(client)
     }
 
-    /// Whether there are connections of this key, those that are being opened left out: somebody will give one back.
+    /// Whether a connection of this key is open, which will be released some time.
     pub fn has_open(&self, key: &K) -> bool {
-        self.shelves.get(key).is_some_and(|own| own.open > own.opening)
+        self.pools.get(key).is_some_and(|key_pool| key_pool.open > key_pool.opening)
     }
 
-    /// A key whose clients wait for more connections than are being opened, if there is one.
-    pub fn in_want(&self) -> Option<K> {
-        // As it is mostly.
+    /// A key with unserved clients.
+    pub fn unserved_key(&self) -> Option<K> {
+        // The common case.
         if self.waiting == 0 {
             return None;
         }
-        let mut wanting = self.shelves.iter().filter(|(_, own)| own.in_want() > 0);
-        wanting.next().map(|(key, _)| key.clone())
+        let mut unserved = self.pools.iter().filter(|(_, key_pool)| key_pool.unserved() > 0);
+        unserved.next().map(|(key, _)| key.clone())
     }
 
-    /// Connections that there are.
     pub fn open(&self) -> usize {
         self.open
     }
 
-    /// Whether there may be one more connection, though nobody waits for it; it counts as begun then.
-    pub fn open_ahead(&mut self, key: &K) -> bool {
+    /// Counts a connection to open in advance, if there is room.
+    pub fn open_in_advance(&mut self, key: &K) -> bool {
         if self.open >= self.limit {
             return false;
         }
-        let own = self.shelves.entry(key.clone()).or_default();
+        let key_pool = self.pools.entry(key.clone()).or_default();
         self.open += 1;
-        own.opening += 1;
-        own.open += 1;
+        key_pool.opening += 1;
+        key_pool.open += 1;
         true
     }
 
-    /// Takes this connection from those that clients can have, if it is one of them, until it is
-    /// [given back](Self::give_back) or [closed](Self::closed).
+    /// Takes an idle connection until it is [released](Self::release) or [closed](Self::closed).
     pub fn take_idle(&mut self, key: &K, server: S) -> bool {
-        let Some(own) = self.shelves.get_mut(key) else { return false };
-        own.idle.remove(server)
+        let Some(key_pool) = self.pools.get_mut(key) else { return false };
+        key_pool.idle.remove(server)
     }
 
-    /// How many clients wait already, where one more would have to wait until another one has done.
-    pub fn queue_ahead(&self) -> Option<usize> {
-        // One that is kept is nobody's who would have to be waited for.
-        let can_be_had =
-            |own: &Shelf<S, C>| !own.idle.is_empty() || !own.kept.is_empty() || !own.left.is_empty();
-        if self.open < self.limit || self.shelves.values().any(can_be_had) {
+    /// The number of unserved clients, if another client would have to wait for one of them.
+    pub fn queue_length(&self) -> Option<usize> {
+        // A kept connection can be taken without waiting for its client.
+        let is_available = |key_pool: &KeyPool<S, C>| {
+            !key_pool.idle.is_empty() || !key_pool.kept.is_empty() || !key_pool.orphaned.is_empty()
+        };
+        if self.open < self.limit || self.pools.values().any(is_available) {
             return None;
         }
-        Some(self.shelves.values().map(Shelf::in_want).sum())
+        Some(self.pools.values().map(KeyPool::unserved).sum())
     }
 
-    /// Changes how many connections there may be. Those that are too many are closed when they come back.
+    /// Changes the limit. Surplus connections are closed when they are released.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// Whether there are more connections than there may be.
-    pub fn is_over(&self) -> bool {
+    pub fn is_over_limit(&self) -> bool {
         self.open > self.limit
     }
 
-    /// Connections of this key, those that are being opened, too.
-    pub fn open_of(&self, key: &K) -> usize {
-        self.shelves.get(key).map_or(0, |own| own.open)
+    /// Connections of this key, including those that are being opened.
+    pub fn open_count(&self, key: &K) -> usize {
+        self.pools.get(key).map_or(0, |key_pool| key_pool.open)
     }
 
-    /// Whether there is a connection, those that are being opened left out.
-    pub fn has_any(&self) -> bool {
-        self.shelves.values().any(|own| own.open > own.opening)
+    /// Whether any connection is open.
+    pub fn has_connection(&self) -> bool {
+        self.pools.values().any(|key_pool| key_pool.open > key_pool.opening)
     }
 
-    /// Whether a connection is being opened.
     pub fn is_opening(&self) -> bool {
-        self.shelves.values().any(|own| own.opening > 0)
+        self.pools.values().any(|key_pool| key_pool.opening > 0)
     }
 
-    /// Databases' names are clients' to make up: what nobody uses is not remembered.
-    fn tidy(&mut self, key: &K) {
-        let unused = |own: &Shelf<S, C>| own.open == 0 && own.waiting.is_empty() && own.promised == 0;
-        if self.shelves.get(key).is_some_and(unused) {
-            self.shelves.remove(key);
+    /// Clients can name any number of databases, so unused keys are removed.
+    fn remove_unused(&mut self, key: &K) {
+        let unused = |key_pool: &KeyPool<S, C>| {
+            key_pool.open == 0 && key_pool.waiting.is_empty() && key_pool.evicting == 0
+        };
+        if self.pools.get(key).is_some_and(unused) {
+            self.pools.remove(key);
         }
     }
 }

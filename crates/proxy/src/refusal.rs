@@ -1,18 +1,16 @@
-//! What a client is told that is not let in, or not let go on.
+//! Errors that are sent to clients.
 
 use ciphertoll_net::Error;
 use ciphertoll_wire::postgres::server::{Report, write_error};
 use ciphertoll_wire::postgres::{self, Severity};
 use ciphertoll_wire::{mysql, session};
 
-/// A reason, with its SQL state ("PostgreSQL Error Codes").
+/// An error message with its SQL state ("PostgreSQL Error Codes").
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The SQL state.
     pub sqlstate: [u8; 5],
-    /// MySQL's number for it, where a server has given one.
+    /// MySQL's error number, if a server gave one.
     pub number: Option<u16>,
-    /// One sentence.
     pub message: String,
 }
 
@@ -36,13 +34,12 @@ impl Refusal {
     /// `admin_shutdown`.
     pub const STOPPING: [u8; 5] = *b"57P01";
 
-    /// A refusal with this state.
     pub fn new(sqlstate: [u8; 5], message: impl Into<String>) -> Self {
         Self { sqlstate, number: None, message: message.into() }
     }
 
-    /// A server's refusal in its own words; none where it has not refused.
-    pub fn of_server(error: &session::Error) -> Option<Self> {
+    /// An error of the server in its own words; `None` for any other error.
+    pub fn from_server(error: &session::Error) -> Option<Self> {
         match error {
             session::Error::Postgres(postgres::Error::Server { sqlstate, message, .. }) => {
                 Some(Self::new(<[u8; 5]>::try_from(sqlstate.as_bytes()).ok()?, message.clone()))
@@ -55,8 +52,8 @@ impl Refusal {
         }
     }
 
-    /// Why a client is not let go on that does not keep to its protocol.
-    pub fn of_client(error: &session::Error) -> Self {
+    /// A client's violation of its protocol.
+    pub fn from_client(error: &session::Error) -> Self {
         let sqlstate = match error {
             session::Error::MySql(mysql::Error::NotPooled { .. }) => Self::UNSUPPORTED,
             _ => Self::PROTOCOL,
@@ -64,16 +61,16 @@ impl Refusal {
         Self::new(sqlstate, error.to_string())
     }
 
-    /// Why a connection could not be opened.
-    pub fn not_opened(error: &Error) -> Self {
-        let said = if let Error::Protocol(error) = error { Self::of_server(error) } else { None };
+    /// A failed connect.
+    pub fn connect_failed(error: &Error) -> Self {
+        let said = if let Error::Protocol(error) = error { Self::from_server(error) } else { None };
         said.unwrap_or_else(|| {
             let reason = Self::reason(error);
             Self::new(Self::NO_SERVER, format!("the proxy cannot connect to the server: {reason}"))
         })
     }
 
-    /// What went wrong, and the setting that is responsible, if there is one.
+    /// The error, and the setting that can avoid it, if there is one.
     pub fn reason(error: &Error) -> String {
         match error {
             Error::Protocol(session::Error::Postgres(postgres::Error::IterationsTooMany { .. })) => {
@@ -83,18 +80,18 @@ impl Refusal {
         }
     }
 
-    /// Why a client's settings were not made.
-    pub fn not_set(error: &session::Error) -> Self {
-        Self::of_server(error).unwrap_or_else(|| Self::new(Self::PARAMETER, error.to_string()))
+    /// A client's settings that could not be applied.
+    pub fn settings_failed(error: &session::Error) -> Self {
+        Self::from_server(error).unwrap_or_else(|| Self::new(Self::PARAMETER, error.to_string()))
     }
 
-    /// Appends the message that says it; the connection ends after it.
+    /// Appends the error message. The connection ends after it.
     pub fn write(&self, out: &mut Vec<u8>) {
-        // A NUL would end the text for its reader.
+        // A NUL would end the text.
         let message = self.message.replace('\0', "?");
         let report =
             Report { severity: Severity::Fatal, sqlstate: self.sqlstate, message: message.as_bytes() };
-        // Only a message of a gigabyte could not be written.
+        // Fails only for a message of more than a gigabyte.
         let _ = write_error(out, &report);
     }
 }

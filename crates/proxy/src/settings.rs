@@ -1,4 +1,4 @@
-//! What the operator has asked for, parsed once.
+//! The settings of a proxy, parsed and checked.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,66 +13,57 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dialect::Pooling;
-use crate::url::{Protocol, ServerUrl};
+use crate::protocol::Pooling;
+use crate::url::{ProtocolKind, ServerUrl};
 
-/// Everything that a proxy is told.
 pub struct Settings {
-    /// Where clients come to: at least one place.
-    pub listen: Vec<Listen>,
-    /// The server behind.
+    /// At least one address.
+    pub listen: Vec<ListenAddress>,
     pub server: ServerUrl,
-    /// Who can be logged in as. The first one is the server's URL's.
-    pub users: Vec<User>,
-    /// Whose processes may come to a unix socket.
-    pub allowed_uids: Uids,
-    /// What clients must prove; those who come by TCP always the password.
+    /// The user in the server's URL is first.
+    pub users: Vec<DatabaseUser>,
+    /// Which processes may connect to a unix socket.
+    pub allowed_uids: AllowedUids,
+    /// How clients on a unix socket authenticate.
     pub unix_auth: UnixAuth,
-    /// How clients that come by TCP are encrypted; none where they are not.
+    /// TLS for TCP clients; `None` if it is not offered.
     pub tls: Option<Service>,
-    /// How often clients must hash a password to prove that they know it.
-    pub iterations: Iterations,
-    /// How long a client has a server connection.
+    pub iterations: ScramIterations,
     pub pooling: Pooling,
-    /// How many threads serve.
     pub threads: NonZeroUsize,
-    /// How much and how long.
     pub limits: Limits,
 }
 
-/// How often clients must hash a password.
+/// SCRAM iterations that clients must compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Iterations {
-    /// Those who come by unix socket.
+pub struct ScramIterations {
+    /// For clients on a unix socket.
     pub by_unix: u32,
-    /// Those who come by TCP.
+    /// For TCP clients.
     pub by_tcp: u32,
 }
 
-/// Whose processes may come to a unix socket.
+/// The UIDs whose processes may connect to a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Uids {
-    /// Everybody's.
+pub enum AllowedUids {
     All,
-    /// Those of these users.
     Only(Vec<u32>),
 }
 
-/// How clients that come by unix socket show who they are.
+/// How clients on a unix socket authenticate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum UnixAuth {
-    /// The kernel says whose process has come.
+    /// By their kernel-verified peer UID.
     #[default]
     Peer,
-    /// They prove that they know the password of the user whom they name, as PostgreSQL does it.
+    /// By SCRAM with the password of the user that they name (PostgreSQL).
     Scram,
-    /// They prove that they know it, as the server's protocol does it.
+    /// By the password of the user that they name, as the server's protocol does it.
     Password,
 }
 
-impl Uids {
-    /// Whether a process of this user may come.
+impl AllowedUids {
     pub fn allow(&self, uid: u32) -> bool {
         match self {
             Self::All => true,
@@ -80,8 +71,8 @@ impl Uids {
         }
     }
 
-    /// The permissions of the socket's file: who may come is for the kernel to say where only we may, and for peer
-    /// credentials otherwise.
+    /// The mode of the socket file. If only the proxy's own UID may connect, the kernel enforces that;
+    /// otherwise the proxy checks peer credentials.
     pub fn mode(&self) -> u32 {
         let ours = nix::unistd::geteuid().as_raw();
         match self {
@@ -91,56 +82,53 @@ impl Uids {
     }
 }
 
-/// Somebody whom the server knows. Clients that name him get connections that were logged in as him, and no others do.
+/// A user that the proxy logs in as. Only clients that name this user get its connections.
 #[derive(Clone)]
-pub struct User {
-    /// The role.
+pub struct DatabaseUser {
     pub name: String,
-    /// The database of clients that name none; none where they have none.
+    /// The database of clients that name none.
     pub database: Option<String>,
-    /// What the server lets him in with; empty where it asks for nothing.
+    /// Empty if the server requires none.
     pub password: Secret,
 }
 
-/// Where clients come to.
+/// An address that clients connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
-pub enum Listen {
-    /// A unix socket.
+pub enum ListenAddress {
     Unix(PathBuf),
-    /// An address.
     Tcp(SocketAddr),
 }
 
-/// How much and how long.
+/// Limits of size and time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Server connections, over all databases.
+    /// Over all users and databases.
     pub server_connections: usize,
-    /// Clients at a time; further ones are refused.
+    /// Further ones are refused.
     pub clients: usize,
-    /// Clients that wait for others' connections at a time; further ones are refused.
+    /// Clients that wait for a server connection; further ones are refused.
     pub queued: usize,
-    /// Server connections of each user, to his database, that are opened before anybody asks for them.
+    /// Server connections of each user, to its default database, that are opened in advance.
     pub warm: usize,
     /// How long a client waits for a server connection.
     pub queue: Duration,
-    /// How long a client may take to say who it is.
+    /// For a client's login.
     pub login: Duration,
-    /// How long opening a server connection may take.
+    /// For opening a server connection.
     pub connect: Duration,
-    /// How long a reset may take, or a cancel.
+    /// For a reset, a health check or a cancel request.
     pub reset: Duration,
     /// How long a server connection may be idle.
     pub idle: Duration,
-    /// How old a server connection may be when it is handed to the next client.
+    /// Maximum age of a server connection when it is handed to another client.
     pub age: Duration,
-    /// How long a server connection may be idle before the server is asked whether it is there; zero: it never is.
+    /// A server connection that has been idle for this long is checked; zero disables the check.
     pub health: Duration,
-    /// How long clients have to leave when the proxy is stopped.
+    /// How long clients have to disconnect when the proxy stops.
     pub drain: Duration,
-    /// The most iterations of PBKDF2 that the server may ask for in SCRAM.
+    /// Maximum number of PBKDF2 iterations that the server may require in SCRAM.
     pub scram_iterations: u32,
 }
 
@@ -164,18 +152,16 @@ impl Default for Limits {
     }
 }
 
-/// A place that cannot be listened at.
+/// Why an address cannot be listened on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListenError {
-    /// Neither of the two ways to say it.
-    #[error("it is written unix:/PATH/.s.PGSQL.6432 or tcp:127.0.0.1:6432")]
+    #[error("expected unix:/PATH/.s.PGSQL.6432 or tcp:127.0.0.1:6432")]
     Shape,
-    /// A unix socket is named from the root on.
-    #[error("the path of the unix socket must begin with /")]
+    #[error("the path of a unix socket must begin with /")]
     Relative,
 }
 
-impl FromStr for Listen {
+impl FromStr for ListenAddress {
     type Err = ListenError;
 
     fn from_str(text: &str) -> Result<Self, ListenError> {
@@ -188,13 +174,13 @@ impl FromStr for Listen {
     }
 }
 
-/// What the name of a unix socket begins with where libpq looks for it; the port follows.
+/// libpq appends the port to this name of a unix socket.
 const LIBPQ_SOCKET: &str = ".s.PGSQL.";
 
-impl Listen {
-    /// Why libpq, which most clients of PostgreSQL use, cannot connect to this place, if so.
-    pub fn libpq_warning(&self, protocol: Protocol) -> Option<String> {
-        let (Self::Unix(path), Protocol::Postgres) = (self, protocol) else { return None };
+impl ListenAddress {
+    /// Why libpq, which most PostgreSQL clients use, cannot connect to this address, if so.
+    pub fn libpq_warning(&self, protocol: ProtocolKind) -> Option<String> {
+        let (Self::Unix(path), ProtocolKind::Postgres) = (self, protocol) else { return None };
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let port = name.strip_prefix(LIBPQ_SOCKET).and_then(|port| port.parse::<NonZeroU16>().ok());
         if port.is_some_and(|port| name == format!("{LIBPQ_SOCKET}{port}")) {
@@ -207,7 +193,7 @@ impl Listen {
         ))
     }
 
-    /// Whether only this machine's own processes can come.
+    /// Whether only processes on this machine can connect.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) => true,
@@ -216,7 +202,7 @@ impl Listen {
     }
 }
 
-impl TryFrom<String> for Listen {
+impl TryFrom<String> for ListenAddress {
     type Error = ListenError;
 
     fn try_from(text: String) -> Result<Self, ListenError> {
@@ -224,14 +210,13 @@ impl TryFrom<String> for Listen {
     }
 }
 
-impl From<Listen> for String {
-    fn from(listen: Listen) -> Self {
+impl From<ListenAddress> for String {
+    fn from(listen: ListenAddress) -> Self {
         listen.to_string()
     }
 }
 
-/// As it is read.
-impl fmt::Display for Listen {
+impl fmt::Display for ListenAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(formatter, "unix:{}", path.display()),
@@ -240,48 +225,37 @@ impl fmt::Display for Listen {
     }
 }
 
-/// A proxy that does not start.
+/// Why a proxy does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The operator's settings for TLS.
+    /// The operator's TLS settings.
     #[error(transparent)]
     Tls(ciphertoll_net::Error),
-    /// This machine: the socket, its directory, epoll.
+    /// A resource of this machine: a socket, a thread, epoll.
     #[error("{what}: {source}")]
     Host {
         /// What it was needed for.
         what: String,
-        /// What went wrong.
         source: ciphertoll_net::Error,
     },
-    /// The socket's directory.
-    #[error("cannot make the directory {}: {source}", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// Clients must prove something, and there is nothing to prove.
+    #[error("cannot create the directory {}: {source}", path.display())]
+    Directory { path: PathBuf, source: std::io::Error },
     #[error(
-        "clients must know the password, and there is none for \"{0}\": set CIPHERTOLL_PASSWORD, PGPASSWORD, \
+        "clients must know a password, and none was found for \"{0}\": set CIPHERTOLL_PASSWORD, PGPASSWORD, \
          .pgpass or MYSQL_PWD"
     )]
     NoPassword(String),
-    /// What this protocol does not have.
-    #[error("unix-auth \"scram\" is PostgreSQL's way: for MySQL and MariaDB say \"password\"")]
+    #[error("unix-auth \"scram\" applies to PostgreSQL only: set \"password\" for MySQL and MariaDB")]
     ScramInMySql,
-    /// OpenSSL has no random bytes.
     #[error("OpenSSL has no random bytes")]
     NoRandomBytes,
-    /// OpenSSL could not make the verifier.
     #[error(transparent)]
     Scram(#[from] ciphertoll_wire::scram::Error),
 }
 
 impl StartError {
-    /// Whether the operator's settings are to blame, and not the machine.
-    pub fn is_of_settings(&self) -> bool {
+    /// Whether the settings are the cause, and not the machine.
+    pub fn is_configuration_error(&self) -> bool {
         matches!(self, Self::Tls(_) | Self::NoPassword(_) | Self::ScramInMySql)
     }
 }
@@ -291,38 +265,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_that_libpq_cannot_find_is_warned_of() {
-        let warning = |text: &str, protocol| text.parse::<Listen>().unwrap().libpq_warning(protocol);
+    fn a_socket_name_that_libpq_does_not_look_for_causes_a_warning() {
+        let warning = |text: &str, protocol| text.parse::<ListenAddress>().unwrap().libpq_warning(protocol);
         for found in ["unix:/x/.s.PGSQL.5432", "unix:/x/.s.PGSQL.1", "tcp:127.0.0.1:6432"] {
-            assert_eq!(warning(found, Protocol::Postgres), None);
+            assert_eq!(warning(found, ProtocolKind::Postgres), None);
         }
         for lost in
             ["foo", ".s.PGSQL.", ".s.PGSQL.0", ".s.PGSQL.05432", ".s.PGSQL.65536", ".s.PGSQL.5432.lock"]
         {
-            let told = warning(&format!("unix:/x/{lost}"), Protocol::Postgres).unwrap();
-            assert!(told.contains("the name .s.PGSQL.PORT, such as unix:/x/.s.PGSQL.5432"), "{told}");
-            assert!(!told.contains('\n'), "{told}");
+            let message = warning(&format!("unix:/x/{lost}"), ProtocolKind::Postgres).unwrap();
+            assert!(message.contains("the name .s.PGSQL.PORT, such as unix:/x/.s.PGSQL.5432"), "{message}");
+            assert!(!message.contains('\n'), "{message}");
         }
-        assert_eq!(warning("unix:/x/foo", Protocol::MySql), None);
+        assert_eq!(warning("unix:/x/foo", ProtocolKind::MySql), None);
     }
 
     #[test]
-    fn a_place_is_local_or_is_known_not_to_be() {
-        assert_eq!("unix:/run/x/.s.PGSQL.1".parse(), Ok(Listen::Unix("/run/x/.s.PGSQL.1".into())));
-        assert_eq!("unix:run/x".parse::<Listen>(), Err(ListenError::Relative));
-        assert!(matches!("tcp:127.0.0.1:6432".parse(), Ok(Listen::Tcp(_))));
+    fn addresses_are_parsed_and_known_to_be_local_or_not() {
+        assert_eq!("unix:/run/x/.s.PGSQL.1".parse(), Ok(ListenAddress::Unix("/run/x/.s.PGSQL.1".into())));
+        assert_eq!("unix:run/x".parse::<ListenAddress>(), Err(ListenError::Relative));
+        assert!(matches!("tcp:127.0.0.1:6432".parse(), Ok(ListenAddress::Tcp(_))));
         for text in ["tcp:127.0.0.1:6432", "unix:/run/x"] {
-            assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
         }
-        assert!(matches!("tcp:[::1]:0".parse(), Ok(Listen::Tcp(_))));
+        assert!(matches!("tcp:[::1]:0".parse(), Ok(ListenAddress::Tcp(_))));
         for wide in ["tcp:0.0.0.0:6432", "tcp:10.0.0.1:6432", "tcp:[::]:6432"] {
-            assert!(!wide.parse::<Listen>().unwrap().is_local(), "{wide}");
+            assert!(!wide.parse::<ListenAddress>().unwrap().is_local(), "{wide}");
         }
         for local in ["tcp:127.0.0.2:6432", "tcp:[::1]:6432", "unix:/x"] {
-            assert!(local.parse::<Listen>().unwrap().is_local(), "{local}");
+            assert!(local.parse::<ListenAddress>().unwrap().is_local(), "{local}");
         }
         for text in ["/run/x", "tcp:localhost:1", "tcp:1", ""] {
-            assert_eq!(text.parse::<Listen>(), Err(ListenError::Shape), "{text}");
+            assert_eq!(text.parse::<ListenAddress>(), Err(ListenError::Shape), "{text}");
         }
     }
 }

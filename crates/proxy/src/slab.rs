@@ -1,37 +1,37 @@
-//! Things with numbers that are given again, but never so that one is taken for another.
+//! Values with IDs. An ID is never valid for a later value in the same slot.
 
-use crate::pool::Local;
+use crate::pool::WorkerBound;
 
-/// Where a thing is, and which of those that have been there.
+/// A slot and the generation of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id {
-    /// No two things of all threads have the same at a time.
+    /// Unique among the values of all workers at a time.
     pub(crate) index: usize,
-    /// Whose it is.
+    /// The worker that has the value.
     thread: u32,
     generation: u32,
 }
 
-impl Local for Id {
+impl WorkerBound for Id {
     fn thread(self) -> usize {
         self.thread as usize
     }
 }
 
 pub(crate) struct Slab<T> {
-    places: Vec<Place<T>>,
+    slots: Vec<SlabSlot<T>>,
     free: Vec<usize>,
-    /// Freed since [`Slab::settle`]: events of the same wait may still tell of who was there.
+    /// Removed since [`Slab::settle`]: events of the same wait may still refer to their values.
     freed: Vec<usize>,
     count: usize,
     thread: usize,
-    /// From one of this thread's numbers to its next.
+    /// The difference between consecutive indexes of this worker.
     step: usize,
 }
 
-struct Place<T> {
+struct SlabSlot<T> {
     generation: u32,
-    thing: Option<T>,
+    value: Option<T>,
 }
 
 impl<T> Default for Slab<T> {
@@ -41,66 +41,66 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// That of one thread of so many: what another one has, has other numbers.
+    /// The slab of one worker. Workers share no indexes.
     pub(crate) fn of_thread(thread: usize, threads: usize) -> Self {
         let (free, freed) = (Vec::new(), Vec::new());
-        Self { places: Vec::new(), free, freed, count: 0, thread, step: threads.max(1) }
+        Self { slots: Vec::new(), free, freed, count: 0, thread, step: threads.max(1) }
     }
 
     fn id(&self, at: usize, generation: u32) -> Id {
         Id { index: at * self.step + self.thread, thread: self.thread as u32, generation }
     }
 
-    fn place(&self, id: Id) -> Option<&Place<T>> {
-        let place = self.places.get(id.index / self.step)?;
-        (place.generation == id.generation && id.thread() == self.thread).then_some(place)
+    fn slot(&self, id: Id) -> Option<&SlabSlot<T>> {
+        let slot = self.slots.get(id.index / self.step)?;
+        (slot.generation == id.generation && id.thread() == self.thread).then_some(slot)
     }
 
-    fn place_mut(&mut self, id: Id) -> Option<&mut Place<T>> {
-        let place = self.places.get_mut(id.index / self.step)?;
-        (place.generation == id.generation && id.thread() == self.thread).then_some(place)
+    fn slot_mut(&mut self, id: Id) -> Option<&mut SlabSlot<T>> {
+        let slot = self.slots.get_mut(id.index / self.step)?;
+        (slot.generation == id.generation && id.thread() == self.thread).then_some(slot)
     }
 
-    pub(crate) fn insert(&mut self, thing: T) -> Id {
+    pub(crate) fn insert(&mut self, value: T) -> Id {
         self.count += 1;
-        let index = self.free.pop().unwrap_or(self.places.len());
-        if index == self.places.len() {
-            self.places.push(Place { generation: 0, thing: None });
+        let index = self.free.pop().unwrap_or(self.slots.len());
+        if index == self.slots.len() {
+            self.slots.push(SlabSlot { generation: 0, value: None });
         }
-        let place = &mut self.places[index];
-        place.thing = Some(thing);
-        let generation = place.generation;
+        let slot = &mut self.slots[index];
+        slot.value = Some(value);
+        let generation = slot.generation;
         self.id(index, generation)
     }
 
     pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
-        self.place_mut(id)?.thing.as_mut()
+        self.slot_mut(id)?.value.as_mut()
     }
 
     pub(crate) fn get(&self, id: Id) -> Option<&T> {
-        self.place(id)?.thing.as_ref()
+        self.slot(id)?.value.as_ref()
     }
 
     pub(crate) fn remove(&mut self, id: Id) -> Option<T> {
-        let place = self.place_mut(id)?;
-        let thing = place.thing.take()?;
-        place.generation = place.generation.wrapping_add(1);
+        let slot = self.slot_mut(id)?;
+        let value = slot.value.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
         self.freed.push(id.index / self.step);
         self.count -= 1;
-        Some(thing)
+        Some(value)
     }
 
-    /// Who has this number now.
+    /// The ID of the value that has this index now.
     pub(crate) fn at(&self, index: usize) -> Option<Id> {
-        self.at_place(index / self.step)
+        self.at_slot(index / self.step)
     }
 
-    fn at_place(&self, at: usize) -> Option<Id> {
-        let place = self.places.get(at)?;
-        place.thing.as_ref().map(|_| self.id(at, place.generation))
+    fn at_slot(&self, at: usize) -> Option<Id> {
+        let slot = self.slots.get(at)?;
+        slot.value.as_ref().map(|_| self.id(at, slot.generation))
     }
 
-    /// Lets places be used again that were freed.
+    /// Allows the slots of removed values to be used again.
     pub(crate) fn settle(&mut self) {
         self.free.append(&mut self.freed);
     }
@@ -109,9 +109,9 @@ impl<T> Slab<T> {
         self.count
     }
 
-    /// Those that there are, which may be removed while they are gone through.
+    /// IDs of all values, which may be removed during iteration.
     pub(crate) fn ids(&self) -> Vec<Id> {
-        (0..self.places.len()).filter_map(|at| self.at_place(at)).collect()
+        (0..self.slots.len()).filter_map(|at| self.at_slot(at)).collect()
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_not_given_again_before_all_have_heard() {
+    fn a_slot_is_not_used_again_before_it_is_settled() {
         let mut slab = Slab::default();
         let first = slab.insert('a');
         assert_eq!(slab.remove(first), Some('a'));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_no_numbers_and_take_none_of_another_for_their_own() {
+    fn workers_share_no_indexes_and_accept_only_their_own_ids() {
         let mut slabs = [Slab::of_thread(0, 2), Slab::of_thread(1, 2)];
         let ids: Vec<Id> = (0..4).map(|at| slabs[at % 2].insert(at)).collect();
         assert_eq!(ids.iter().map(|id| id.index).collect::<Vec<_>>(), [0, 1, 2, 3]);

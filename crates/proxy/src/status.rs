@@ -1,85 +1,71 @@
-//! How a proxy stands: what it says of itself, and how people read it.
+//! The status of a proxy, as JSON and as text.
 
 use std::fmt::{self, Display};
 
 use serde::{Deserialize, Serialize};
 
-/// How a proxy stands at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its version.
     pub version: String,
-    /// Where the server is.
+    /// Address of the server.
     pub server: String,
-    /// When it was started, in seconds since 1970.
+    /// Start time in seconds since 1970.
     pub started_unix_s: i64,
-    /// Whether it is stopping.
+    /// Whether the proxy is stopping.
     pub draining: bool,
-    /// Clients that there are.
-    pub clients: Clients,
-    /// How many of each there may be.
-    pub limits: Most,
-    /// Server connections and who waits for them, by user and database.
+    pub clients: ClientStates,
+    pub limits: StatusLimits,
+    /// By user and database.
     pub pools: Vec<PoolStatus>,
-    /// What each thread has.
     pub threads: Vec<ThreadStatus>,
-    /// What was counted from the start on.
-    pub counts: Counts,
+    pub counts: StatusCounters,
     /// Certificates that were read from files.
     pub certificates: Vec<CertificateStatus>,
 }
 
-/// What one thread has.
+/// The load of one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadStatus {
-    /// Clients that it serves.
     pub clients: usize,
-    /// Server connections, also those that it opens.
+    /// Including those that are being opened.
     pub server_connections: usize,
 }
 
-/// Clients by what they do.
+/// Clients by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Clients {
-    /// They have not said who they are.
+pub struct ClientStates {
+    /// In their handshake.
     pub logging_in: usize,
-    /// They wait for a server connection.
+    /// Waiting for a server connection.
     pub queued: usize,
-    /// They have one.
+    /// With a server connection.
     pub in_session: usize,
-    /// They have none, as they are between transactions.
+    /// Between transactions, without a server connection.
     pub parked: usize,
-    /// They ask for another one's end, or take what they were told last.
+    /// With a pending cancel request, or unsent output before they are closed.
     pub leaving: usize,
 }
 
-/// How many there may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Most {
-    /// Clients.
+pub struct StatusLimits {
     pub clients: usize,
-    /// Clients that wait for others' connections.
+    /// Clients that wait for a server connection.
     pub queued: usize,
-    /// Server connections.
     pub server_connections: usize,
 }
 
 /// The connections of one user to one database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolStatus {
-    /// The role.
     pub user: String,
-    /// The database.
     pub database: String,
-    /// Connections that a client can have at once.
     pub idle: usize,
-    /// Connections that a client has.
+    /// Used by a client.
     pub busy: usize,
-    /// Connections that are as a client between transactions has left them, and its own until somebody needs one.
+    /// As a client left them that is between transactions, until another client needs one.
     pub kept: usize,
-    /// Connections that are being reset or checked.
+    /// Being reset or checked.
     pub resetting: usize,
-    /// Connections that are being opened.
     pub opening: usize,
     /// Clients that wait.
     pub waiting: usize,
@@ -87,44 +73,36 @@ pub struct PoolStatus {
     pub oldest_s: f64,
 }
 
-/// What was counted from the start on.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// Sessions that have begun.
+pub struct StatusCounters {
     pub sessions: u64,
-    /// Clients that were refused.
     pub refused: u64,
-    /// Server connections that were opened.
     pub opened: u64,
-    /// Server connections that could not be opened.
+    /// Failed connects.
     pub failed: u64,
-    /// Server connections that have ended.
     pub closed: u64,
-    /// Clients that keep their connections beyond a transaction.
+    /// Clients pinned to their connections.
     pub pins: u64,
-    /// Kept connections that were reset for somebody else.
+    /// Kept connections that were handed to another client.
     pub steals: u64,
-    /// Server connections that have gone from one thread to another.
+    /// Server connections that have moved to another worker.
     pub moves: u64,
-    /// Times that settings were read again.
     pub reloads: u64,
-    /// Times that they could not be used.
     pub reloads_failed: u64,
 }
 
-/// Certificates of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateStatus {
-    /// The file.
     pub file: String,
-    /// When the first of them is over, in seconds since 1970.
+    /// When the first of them expires, in seconds since 1970.
     pub expires_unix_s: i64,
 }
 
 impl Status {
-    /// What these two threads, or more, have of the same proxy.
+    /// Adds the status of another worker of the same proxy.
     #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
+    pub fn merge(mut self, other: Self) -> Self {
         self.clients.add(other.clients);
         self.threads.extend(other.threads);
         for pool in other.pools {
@@ -138,7 +116,7 @@ impl Status {
     }
 }
 
-impl Clients {
+impl ClientStates {
     fn add(&mut self, other: Self) {
         self.logging_in += other.logging_in;
         self.queued += other.queued;
@@ -147,7 +125,7 @@ impl Clients {
         self.leaving += other.leaving;
     }
 
-    /// Names as in metrics.
+    /// With the names that metrics have.
     pub fn by_state(&self) -> [(&'static str, usize); 5] {
         let Self { logging_in, queued, in_session, parked, leaving } = *self;
         [
@@ -171,14 +149,13 @@ impl PoolStatus {
         self.oldest_s = self.oldest_s.max(other.oldest_s);
     }
 
-    /// Names as in metrics.
+    /// With the names that metrics have.
     pub fn by_state(&self) -> [(&'static str, usize); 5] {
         let Self { idle, busy, kept, resetting, opening, .. } = *self;
         [("idle", idle), ("busy", busy), ("kept", kept), ("resetting", resetting), ("opening", opening)]
     }
 }
 
-/// As a person reads it.
 impl Display for Status {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { clients, limits, counts, .. } = self;
@@ -194,7 +171,7 @@ impl Display for Status {
         if clients.parked > 0 || counts.steals > 0 {
             writeln!(
                 out,
-                "                    {} between transactions; {} pinned, {} connections handed on since the start",
+                "                    {} parked between transactions; since the start: {} pinned, {} kept connections handed over",
                 clients.parked, counts.pins, counts.steals
             )?;
         }
@@ -212,16 +189,12 @@ impl Display for Status {
         writeln!(out, "since the start     {} sessions, {} refused", counts.sessions, counts.refused)?;
         writeln!(
             out,
-            "                    {} connections opened, {} not to be had, {} ended",
+            "                    {} connections opened, {} failed to open, {} closed",
             counts.opened, counts.failed, counts.closed
         )?;
-        writeln!(
-            out,
-            "                    {} reloads, {} that could not be used",
-            counts.reloads, counts.reloads_failed
-        )?;
+        writeln!(out, "                    {} reloads, {} failed", counts.reloads, counts.reloads_failed)?;
         for CertificateStatus { file, expires_unix_s } in &self.certificates {
-            writeln!(out, "certificate         {file} until {}", date(*expires_unix_s))?;
+            writeln!(out, "certificate         {file} expires {}", date(*expires_unix_s))?;
         }
         if self.pools.is_empty() {
             return Ok(());
@@ -237,7 +210,7 @@ const COLUMNS: [&str; 9] =
 fn write_pools(pools: &[PoolStatus], out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let row = |pool: &PoolStatus| {
         let PoolStatus { idle, busy, kept, resetting, opening, waiting, oldest_s, .. } = pool;
-        // A line end in a name would be another row.
+        // A line end in a name must not start another row.
         let name = |name: &str| name.escape_debug().to_string();
         [
             name(&pool.user),
@@ -278,8 +251,8 @@ pub(crate) mod tests {
         Status {
             version: "1.2.3".to_owned(),
             server: "db:5432".to_owned(),
-            clients: Clients { queued: 2, in_session: 1, ..Clients::default() },
-            limits: Most { clients: 10, queued: 5, server_connections: 20 },
+            clients: ClientStates { queued: 2, in_session: 1, ..ClientStates::default() },
+            limits: StatusLimits { clients: 10, queued: 5, server_connections: 20 },
             pools: vec![PoolStatus {
                 user: "app".to_owned(),
                 database: "a\"b\\\n".to_owned(),
@@ -297,10 +270,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn people_read_a_table() {
+    fn the_status_is_shown_as_text() {
         let text = example().to_string();
         assert!(text.contains("server connections  5 of 20\n"), "{text}");
-        assert!(text.contains("/ca.pem until 2027-01-15T08:00:00Z\n"), "{text}");
+        assert!(text.contains("/ca.pem expires 2027-01-15T08:00:00Z\n"), "{text}");
         let rows: Vec<&str> = text.lines().rev().take(2).collect();
         assert_eq!(
             rows,
@@ -312,13 +285,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_threads_have_is_added_up() {
+    fn the_load_of_workers_is_added_up() {
         let one = Status { threads: vec![ThreadStatus { clients: 3, server_connections: 5 }], ..example() };
         assert!(!one.to_string().contains("threads"), "{one}");
         let mut other = one.clone();
         other.pools.push(PoolStatus { user: "aaa".to_owned(), idle: 1, ..PoolStatus::default() });
         other.pools[0].oldest_s = 99.0;
-        let both = one.and(other);
+        let both = one.merge(other);
         assert_eq!((both.clients.queued, both.clients.in_session, both.threads.len()), (4, 2, 2));
         let pools: Vec<_> = both.pools.iter().map(|pool| (pool.user.as_str(), pool.idle)).collect();
         assert_eq!(pools, [("aaa", 1), ("app", 8)]);
@@ -329,7 +302,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn programs_read_the_same_back() {
+    fn the_status_is_read_back_from_json() {
         let json = serde_json::to_string(&example()).unwrap();
         assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), example());
     }

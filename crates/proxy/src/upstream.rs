@@ -1,4 +1,4 @@
-//! The way to the server: its addresses and its TLS, and connects begun with them.
+//! The server: its addresses, its TLS settings, and connects to it.
 
 use std::fs;
 use std::io;
@@ -17,132 +17,131 @@ use ciphertoll_wire::tls::NamedGroup;
 use openssl::asn1::Asn1Time;
 use openssl::x509::X509;
 
-use crate::dialect::Dialing;
-use crate::mark::{Mark, Marker};
-use crate::url::{Encryption, Place, ServerUrl};
+use crate::fingerprint::{Fingerprint, FingerprintBuilder};
+use crate::protocol::ConnectPlan;
+use crate::url::{ServerAddress, ServerUrl, UpstreamEncryption};
 
-/// What a key is sent for comes first: the one group that every server has had for long, and that is fast everywhere.
+/// The client sends a key share for the first group: P-256 is supported by all servers and fast everywhere.
 const GROUPS: [NamedGroup; 4] = [NamedGroup::P256, NamedGroup::X25519, NamedGroup::P384, NamedGroup::P521];
-/// A name is looked up again when a connection is opened and this has passed.
-const FRESH: Duration = Duration::from_secs(5);
+/// When a connection is opened, a name that was resolved longer ago is resolved again.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A server, as connections to it are opened. Clones look its name up together.
+/// The server as connections to it are opened. Clones resolve its name together.
 #[derive(Clone)]
 pub struct Upstream {
     context: Option<Context>,
     addresses: Addresses,
-    mark: Mark,
-    expiries: Vec<Expiry>,
+    fingerprint: Fingerprint,
+    expiries: Vec<CertificateExpiry>,
 }
 
-/// When a file's certificates are over.
+/// When the certificates of a file expire.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expiry {
-    /// The file.
+pub struct CertificateExpiry {
     pub file: PathBuf,
-    /// That of its first certificate to end; in seconds since 1970.
+    /// The first expiry, in seconds since 1970.
     pub at_unix_s: i64,
 }
 
-/// Where the server is.
 #[derive(Clone)]
 enum Addresses {
     Known(Address),
-    Named(Named),
+    Resolved(Resolver),
 }
 
-/// A name, looked up on a thread of its own: a resolver may take seconds, and clients are not to wait for it.
+/// A name that is resolved on a separate thread: a resolver may take seconds, and clients must not wait for
+/// it.
 #[derive(Clone)]
-struct Named {
+struct Resolver {
     found: Arc<Mutex<Vec<SocketAddr>>>,
-    nudge: Sender<()>,
-    asked: Instant,
+    refresh: Sender<()>,
+    requested: Instant,
     /// Which address is next.
-    turn: usize,
+    next_address: usize,
     name: String,
 }
 
 impl Upstream {
-    /// Reads authorities and certificates, and looks the name up. That this fails is no error: it is tried again.
+    /// Reads certificates and resolves the name. A name that cannot be resolved is not an error: it is tried
+    /// again.
     pub fn new(url: &ServerUrl) -> Result<Self, Error> {
         check_files(url)?;
         let context = context(url)?;
-        let addresses = match &url.place {
-            Place::Socket(path) => Addresses::Known(Address::Unix(path.clone())),
-            Place::Host { host, port } => match host.parse() {
+        let addresses = match &url.address {
+            ServerAddress::Socket(path) => Addresses::Known(Address::Unix(path.clone())),
+            ServerAddress::Host { host, port } => match host.parse() {
                 Ok(ip) => Addresses::Known(Address::Tcp(SocketAddr::new(ip, *port))),
-                Err(_) => Addresses::Named(Named::look_up(host, *port)),
+                Err(_) => Addresses::Resolved(Resolver::look_up(host, *port)),
             },
         };
-        let Material { marker, expiries } = Material::read(&url.encryption)?;
-        Ok(Self { context, addresses, mark: marker.finish(), expiries })
+        let TlsFiles { fingerprint, expiries } = TlsFiles::read(&url.encryption)?;
+        Ok(Self { context, addresses, fingerprint: fingerprint.finish(), expiries })
     }
 
-    /// What connections are encrypted with now.
-    pub fn mark(&self) -> Mark {
-        self.mark
+    /// The fingerprint of the TLS settings and files.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
     }
 
-    /// When certificates are over that were read from files.
-    pub fn expiries(&self) -> &[Expiry] {
+    pub fn expiries(&self) -> &[CertificateExpiry] {
         &self.expiries
     }
 
-    /// Begins a connect.
-    pub fn open(&mut self, dialing: Dialing) -> Result<Connecting, Error> {
+    /// Starts a connect.
+    pub fn open(&mut self, plan: ConnectPlan) -> Result<Connecting, Error> {
         let dialer = Dialer {
             address: self.addresses.next()?,
-            login: dialing.login,
+            login: plan.login,
             tls: self.context.clone().map(ContextSource::Shared),
             transport: Transport::NonBlocking,
         };
-        dialer.dial_as(dialing.machine)
+        dialer.dial_as(plan.machine)
     }
 
-    /// A connect has failed: the next one is tried elsewhere, if there is more than one place.
+    /// After a failed connect, the next one uses another address, if there is one.
     pub fn failed(&mut self) {
-        if let Addresses::Named(named) = &mut self.addresses {
-            named.turn = named.turn.wrapping_add(1);
+        if let Addresses::Resolved(resolver) = &mut self.addresses {
+            resolver.next_address = resolver.next_address.wrapping_add(1);
         }
     }
 }
 
-/// The files that TLS needs, as far as they can change.
-struct Material {
-    marker: Marker,
-    expiries: Vec<Expiry>,
+/// The files of the TLS settings: their fingerprint and the expiry of certificates.
+struct TlsFiles {
+    fingerprint: FingerprintBuilder,
+    expiries: Vec<CertificateExpiry>,
 }
 
-impl Material {
-    fn read(encryption: &Encryption) -> Result<Self, Error> {
-        let mut material = Self { marker: Marker::default(), expiries: Vec::new() };
-        let Encryption::Tls { verification, anchors, identity } = encryption else {
-            material.marker.add(b"plain");
-            return Ok(material);
+impl TlsFiles {
+    fn read(encryption: &UpstreamEncryption) -> Result<Self, Error> {
+        let mut files = Self { fingerprint: FingerprintBuilder::default(), expiries: Vec::new() };
+        let UpstreamEncryption::Tls { verification, anchors, identity } = encryption else {
+            files.fingerprint.add(b"plain");
+            return Ok(files);
         };
-        material.marker.add(match verification {
+        files.fingerprint.add(match verification {
             Verification::Full => b"full",
             Verification::Authority => b"authority",
             Verification::Off => b"off",
         });
-        // The system's authorities come and go without anything's being wrong with connections that there are.
+        // The system's authorities are left out: they are updated without affecting open connections.
         if *verification != Verification::Off
             && let TrustAnchors::File(file) | TrustAnchors::FileAndSystem(file) = anchors
         {
-            material.add_certificates(file)?;
+            files.add_certificates(file)?;
         }
         if let Some(identity) = identity {
-            material.add_certificates(&identity.certificate_file)?;
-            material.marker.add(&read(&identity.key_file)?);
+            files.add_certificates(&identity.certificate_file)?;
+            files.fingerprint.add(&read(&identity.key_file)?);
         }
-        Ok(material)
+        Ok(files)
     }
 
     fn add_certificates(&mut self, file: &Path) -> Result<(), Error> {
         let bytes = read(file)?;
-        self.marker.add(&bytes);
+        self.fingerprint.add(&bytes);
         if let Some(at_unix_s) = expiry(&bytes) {
-            self.expiries.push(Expiry { file: file.to_owned(), at_unix_s });
+            self.expiries.push(CertificateExpiry { file: file.to_owned(), at_unix_s });
         }
         Ok(())
     }
@@ -152,13 +151,13 @@ fn read(file: &Path) -> Result<Vec<u8>, Error> {
     fs::read(file).map_err(|error| Error::TlsSettings(format!("cannot read {}: {error}", file.display())))
 }
 
-/// When the first certificate of a file is over; none where there is no certificate.
-pub(crate) fn expiry_of(file: &Path) -> Option<Expiry> {
+/// When the first certificate of a file expires; `None` if it contains none.
+pub(crate) fn expiry_of(file: &Path) -> Option<CertificateExpiry> {
     let at_unix_s = expiry(&fs::read(file).ok()?)?;
-    Some(Expiry { file: file.to_owned(), at_unix_s })
+    Some(CertificateExpiry { file: file.to_owned(), at_unix_s })
 }
 
-/// When the first of these is over; none where there is no certificate.
+/// When the first of these certificates expires; `None` if there are none.
 fn expiry(pem: &[u8]) -> Option<i64> {
     const DAY_S: i64 = 86_400;
     let began = Asn1Time::from_unix(0).ok()?;
@@ -169,9 +168,9 @@ fn expiry(pem: &[u8]) -> Option<i64> {
     ends.min()
 }
 
-/// Fails unless every file that `url` names for TLS can be used.
+/// Checks that every file in `url` for TLS can be used.
 fn check_files(url: &ServerUrl) -> Result<(), Error> {
-    let Encryption::Tls { identity, .. } = &url.encryption else { return Ok(()) };
+    let UpstreamEncryption::Tls { identity, .. } = &url.encryption else { return Ok(()) };
     for (option, purpose, path) in url.files() {
         let certificate = identity.as_ref().map_or(path, |identity| identity.certificate_file.as_path());
         tls::check_file(purpose, path, certificate)
@@ -181,10 +180,12 @@ fn check_files(url: &ServerUrl) -> Result<(), Error> {
 }
 
 fn context(url: &ServerUrl) -> Result<Option<Context>, Error> {
-    let Encryption::Tls { verification, anchors, identity } = &url.encryption else { return Ok(None) };
-    let host = match &url.place {
-        Place::Host { host, .. } => host.as_str(),
-        Place::Socket(_) => "",
+    let UpstreamEncryption::Tls { verification, anchors, identity } = &url.encryption else {
+        return Ok(None);
+    };
+    let host = match &url.address {
+        ServerAddress::Host { host, .. } => host.as_str(),
+        ServerAddress::Socket(_) => "",
     };
     let settings = Settings {
         library: Library::OpenSsl,
@@ -205,42 +206,42 @@ impl Addresses {
     fn next(&mut self) -> Result<Address, Error> {
         match self {
             Self::Known(address) => Ok(address.clone()),
-            Self::Named(named) => named.next().map(Address::Tcp),
+            Self::Resolved(resolver) => resolver.next().map(Address::Tcp),
         }
     }
 }
 
-impl Named {
+impl Resolver {
     fn look_up(name: &str, port: u16) -> Self {
         let found = Arc::new(Mutex::new(resolve(name, port).unwrap_or_default()));
-        let (nudge, nudges) = mpsc::channel();
-        let (shared, wanted) = (Arc::clone(&found), name.to_owned());
+        let (refresh, requests) = mpsc::channel();
+        let (shared, host) = (Arc::clone(&found), name.to_owned());
         // Ends with the sender.
         thread::spawn(move || {
-            while nudges.recv().is_ok() {
+            while requests.recv().is_ok() {
                 // Old addresses are better than none.
-                if let Ok(newer) = resolve(&wanted, port)
+                if let Ok(newer) = resolve(&host, port)
                     && !newer.is_empty()
                 {
                     *shared.lock().unwrap_or_else(PoisonError::into_inner) = newer;
                 }
             }
         });
-        Self { found, nudge, asked: Instant::now(), turn: 0, name: name.to_owned() }
+        Self { found, refresh, requested: Instant::now(), next_address: 0, name: name.to_owned() }
     }
 
     fn next(&mut self) -> Result<SocketAddr, Error> {
-        if self.asked.elapsed() > FRESH {
-            self.asked = Instant::now();
-            // The thread is there as long as we are.
-            let _ = self.nudge.send(());
+        if self.requested.elapsed() > RESOLVE_INTERVAL {
+            self.requested = Instant::now();
+            // The thread ends only with this sender.
+            let _ = self.refresh.send(());
         }
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if found.is_empty() {
-            let reason = "it has no address; it is looked up again every few seconds".to_owned();
+            let reason = "it has no address; it is resolved again every few seconds".to_owned();
             return Err(Error::Unresolved { name: self.name.clone(), reason });
         }
-        Ok(found[self.turn % found.len()])
+        Ok(found[self.next_address % found.len()])
     }
 }
 
@@ -253,17 +254,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_changes_with_how_the_server_is_spoken_to() {
-        let mark = |mode: &str| {
+    fn the_fingerprint_changes_with_the_tls_mode() {
+        let fingerprint = |mode: &str| {
             let url = format!("postgres://a@127.0.0.1/shop?sslmode={mode}").parse().unwrap();
-            Upstream::new(&url).unwrap().mark()
+            Upstream::new(&url).unwrap().fingerprint()
         };
-        assert_eq!(mark("disable"), mark("disable"));
-        assert_ne!(mark("disable"), mark("require"));
+        assert_eq!(fingerprint("disable"), fingerprint("disable"));
+        assert_ne!(fingerprint("disable"), fingerprint("require"));
     }
 
     #[test]
-    fn the_first_certificate_to_end_counts() {
+    fn the_first_certificate_to_expire_counts() {
         let authority = ciphertoll_lab::Authority::generate().unwrap();
         let mut pem = authority.certificate_pem().unwrap();
         let now = jiff::Timestamp::now().as_second();

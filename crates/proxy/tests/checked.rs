@@ -1,4 +1,4 @@
-//! What `--check` and a start refuse before anything is sent: files for TLS that cannot be used, and a missing password.
+//! What `--check` and a start refuse before anything is sent: unusable TLS files and a missing password.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,37 +9,36 @@ use std::process::{Command, Output, Stdio};
 use ciphertoll_lab::{Authority, Certificate};
 use ciphertoll_model::ServerKey;
 use ciphertoll_net::tls::FilePurpose;
-use ciphertoll_proxy::Protocol;
+use ciphertoll_proxy::ProtocolKind;
 use tempfile::TempDir;
 
-/// The options of the command line that name files for TLS.
+/// The command-line options that name TLS files.
 const FLAGS: [(&str, FilePurpose); 3] = [
     ("tls-cert", FilePurpose::Certificate),
     ("tls-key", FilePurpose::Key),
     ("tls-client-ca", FilePurpose::Authorities),
 ];
 
-/// What can be wrong with a file.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Missing,
     Empty,
     Directory,
     NotPem,
-    /// Another certificate's key.
+    /// The key of another certificate.
     Mismatched,
 }
 
 const FAULTS: [Fault; 5] = [Fault::Missing, Fault::Empty, Fault::Directory, Fault::NotPem, Fault::Mismatched];
 
-struct Place {
+struct TestFiles {
     directory: TempDir,
-    /// Stands for the server, and may not be connected to.
+    /// Stands in for the server; nothing may connect to it.
     server: TcpListener,
     other_key: Vec<u8>,
 }
 
-impl Place {
+impl TestFiles {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let server = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -48,12 +47,12 @@ impl Place {
         let Certificate { certificate_pem, key_pem, .. } =
             authority.issue_to_client("app").expect("a certificate");
         let other = authority.issue(ServerKey::P256).expect("another");
-        let place = Self { directory, server, other_key: other.key_pem };
-        fs::write(place.good(FilePurpose::Authorities), authority.certificate_pem().expect("PEM"))
+        let files = Self { directory, server, other_key: other.key_pem };
+        fs::write(files.good(FilePurpose::Authorities), authority.certificate_pem().expect("PEM"))
             .expect("a file");
-        fs::write(place.good(FilePurpose::Certificate), certificate_pem).expect("a file");
-        fs::write(place.good(FilePurpose::Key), key_pem).expect("a file");
-        place
+        fs::write(files.good(FilePurpose::Certificate), certificate_pem).expect("a file");
+        fs::write(files.good(FilePurpose::Key), key_pem).expect("a file");
+        files
     }
 
     fn good(&self, purpose: FilePurpose) -> PathBuf {
@@ -85,7 +84,7 @@ impl Place {
         command.env("CIPHERTOLL_PASSWORD", "secret").output().expect("it runs")
     }
 
-    /// With a password, checked and started: both end in the same way.
+    /// Checks the settings and starts with them: both fail in the same way.
     fn refuse(&self, url: &str, flags: &[String], path: &Path, option: &str) {
         for check in [&["--check".to_owned()][..], &[]] {
             let output = Self::run(url, &[flags, check].concat());
@@ -103,22 +102,22 @@ impl Place {
 }
 
 #[test]
-fn a_file_of_the_servers_url_that_cannot_be_used_is_refused() {
-    let place = Place::new();
+fn an_unusable_file_in_the_servers_url_is_refused() {
+    let files = TestFiles::new();
     for (scheme, protocol, modes) in [
-        ("postgres", Protocol::Postgres, ["", "&sslmode=require", "&sslmode=verify-ca"]),
-        ("mysql", Protocol::MySql, ["", "&ssl-mode=REQUIRED", "&ssl-mode=VERIFY_CA"]),
+        ("postgres", ProtocolKind::Postgres, ["", "&sslmode=require", "&sslmode=verify-ca"]),
+        ("mysql", ProtocolKind::MySql, ["", "&ssl-mode=REQUIRED", "&ssl-mode=VERIFY_CA"]),
     ] {
         let all = protocol.file_options();
         for (option, purpose) in all {
             for fault in FAULTS {
-                let Some(path) = place.bad(purpose, fault) else { continue };
+                let Some(path) = files.bad(purpose, fault) else { continue };
                 let named = all.map(|(name, other)| {
-                    let file = if name == option { path.clone() } else { place.good(other) };
+                    let file = if name == option { path.clone() } else { files.good(other) };
                     format!("{name}={}", file.display())
                 });
                 for mode in modes {
-                    place.refuse(&place.url(scheme, &(named.join("&") + mode)), &[], &path, option);
+                    files.refuse(&files.url(scheme, &(named.join("&") + mode)), &[], &path, option);
                 }
             }
         }
@@ -126,24 +125,24 @@ fn a_file_of_the_servers_url_that_cannot_be_used_is_refused() {
 }
 
 #[test]
-fn a_file_for_clients_tls_that_cannot_be_used_is_refused() {
-    let place = Place::new();
-    let url = place.url("postgres", "sslmode=disable");
+fn an_unusable_file_for_client_tls_is_refused() {
+    let files = TestFiles::new();
+    let url = files.url("postgres", "sslmode=disable");
     for (option, purpose) in FLAGS {
         for fault in FAULTS {
-            let Some(path) = place.bad(purpose, fault) else { continue };
+            let Some(path) = files.bad(purpose, fault) else { continue };
             let flags = FLAGS.map(|(name, other)| {
-                let file = if name == option { path.clone() } else { place.good(other) };
+                let file = if name == option { path.clone() } else { files.good(other) };
                 format!("--{name}={}", file.display())
             });
-            place.refuse(&url, &flags, &path, option);
+            files.refuse(&url, &flags, &path, option);
         }
     }
 }
 
 #[test]
-fn a_check_without_a_password_where_one_is_needed_fails() {
-    let place = Place::new();
+fn a_check_fails_if_a_password_is_missing() {
+    let files = TestFiles::new();
     let check = ["--check".to_owned(), "--listen=unix:/nowhere/at/all/s".to_owned()];
     let unix = |url: &str, password: Option<(&str, &str)>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"));
@@ -151,24 +150,24 @@ fn a_check_without_a_password_where_one_is_needed_fails() {
         for variable in ["CIPHERTOLL_PASSWORD", "PGPASSWORD", "PGPASSFILE", "MYSQL_PWD"] {
             command.env_remove(variable);
         }
-        command.env("HOME", place.directory.path()).envs(password).output().expect("it runs")
+        command.env("HOME", files.directory.path()).envs(password).output().expect("it runs")
     };
     for (scheme, mode, own) in [
         ("postgres", "sslmode=disable", "PGPASSWORD, PGPASSFILE, ~/.pgpass"),
         ("mysql", "ssl-mode=DISABLED", "MYSQL_PWD"),
     ] {
-        let url = place.url(scheme, mode);
+        let url = files.url(scheme, mode);
         let output = unix(&url, None);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{stderr}");
-        let looked = format!("no password found for \"app\"; looked in CIPHERTOLL_PASSWORD, {own}");
+        let looked = format!("no password found for \"app\"; searched CIPHERTOLL_PASSWORD, {own}");
         assert!(stderr.contains(&looked), "{stderr}");
-        // One that is there and empty says that the server asks for none.
+        // An empty password means that the server requires none.
         for password in ["x", ""] {
             let output = unix(&url, Some(("CIPHERTOLL_PASSWORD", password)));
             assert_eq!(output.status.code(), Some(0), "{output:?}");
         }
     }
     let by_socket = "postgres://app@localhost/?host=/run/postgresql&sslmode=disable";
-    assert_eq!(unix(by_socket, None).status.code(), Some(0), "its process is known");
+    assert_eq!(unix(by_socket, None).status.code(), Some(0), "a unix socket needs no password");
 }

@@ -1,8 +1,10 @@
-//! OpenSSL's sessions, kept and taken up again: the one thing about them that Rust cannot check by itself.
+//! TLS session resumption with OpenSSL. This crate contains the `unsafe` block that offering a session
+//! requires.
 //!
-//! OpenSSL wants a session object to be used with one context only. A context that keeps its sessions for itself
-//! ([`Keep::Here`]) sees to that by never giving one away; one that shares them ([`Keep::Anywhere`]) shares bytes, of
-//! which each connection makes an object of its own, as libmysqlclient does.
+//! OpenSSL requires that a session object is used with one context only. A context that keeps its sessions
+//! for itself ([`SessionPolicy::PerContext`]) never gives one away. A context that shares them
+//! ([`SessionPolicy::Shared`]) shares bytes, from which each connection makes an object of its own, as
+//! libmysqlclient does.
 
 mod newest;
 
@@ -17,25 +19,25 @@ use zeroize::Zeroizing;
 
 use newest::Newest;
 
-/// A client's context whose connections may take up earlier sessions.
+/// A client's TLS context whose connections may resume earlier sessions.
 #[derive(Clone)]
 pub struct Context {
     inner: SslContext,
-    kept: Kept,
+    store: SessionStore,
 }
 
-/// What becomes of the sessions that servers give.
+/// What to do with the sessions that servers issue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// They are dropped: every connection begins afresh.
+pub enum SessionPolicy {
+    /// Drop them: every connection does a full handshake.
     Nothing,
-    /// The context keeps them for its own connections.
-    Here,
-    /// They are shared with other contexts, of the same process.
-    Anywhere(Sessions),
+    /// Keep them for connections of the same context.
+    PerContext,
+    /// Share them with other contexts of this process.
+    Shared(Sessions),
 }
 
-/// Sessions for any context with the same settings. They are secrets, wiped when dropped.
+/// Sessions for any context with the same settings. They are secrets, and wiped when dropped.
 #[derive(Clone, Default)]
 pub struct Sessions(Arc<Newest<Portable>>);
 
@@ -48,22 +50,22 @@ struct Portable {
 /// How often a session may be offered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reuse {
-    /// TLS 1.3: once, so that nobody can tell who comes back (RFC 8446, C.4); each connection brings new ones.
+    /// TLS 1.3: once, so that observers cannot link connections (RFC 8446, C.4). Each connection brings new
+    /// sessions.
     Once,
-    /// Before: as often as need be, since a connection that takes one up may bring none.
+    /// Before TLS 1.3: any number of times, because a resumed connection may bring no new session.
     Often,
 }
 
 #[derive(Clone)]
-enum Kept {
+enum SessionStore {
     Nothing,
-    /// Objects of this context's connections. Nothing but this context has a way to them.
-    Here(Arc<Newest<(Reuse, SslSession)>>),
-    Anywhere(Sessions),
+    /// Session objects of this context, which no other context can reach.
+    PerContext(Arc<Newest<(Reuse, SslSession)>>),
+    Shared(Sessions),
 }
 
 impl Sessions {
-    /// None yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -90,28 +92,28 @@ impl Reuse {
 }
 
 impl Context {
-    /// The context that `builder` describes.
-    pub fn build(mut builder: SslContextBuilder, keep: &Keep) -> Self {
-        let kept = match keep {
-            Keep::Nothing => return Self { inner: builder.build(), kept: Kept::Nothing },
-            Keep::Here => Kept::Here(Arc::default()),
-            Keep::Anywhere(sessions) => Kept::Anywhere(sessions.clone()),
+    pub fn build(mut builder: SslContextBuilder, policy: &SessionPolicy) -> Self {
+        let store = match policy {
+            SessionPolicy::Nothing => return Self { inner: builder.build(), store: SessionStore::Nothing },
+            SessionPolicy::PerContext => SessionStore::PerContext(Arc::default()),
+            SessionPolicy::Shared(sessions) => SessionStore::Shared(sessions.clone()),
         };
-        // OpenSSL's own cache is of no use to a client: it would only hold on to what is kept here.
+        // OpenSSL's own cache is useless for a client and would hold further references.
         builder.set_session_cache_mode(SslSessionCacheMode::CLIENT | SslSessionCacheMode::NO_INTERNAL);
-        let keeper = kept.clone();
-        builder.set_new_session_callback(move |_, session| keeper.put(session));
-        Self { inner: builder.build(), kept }
+        let callback_store = store.clone();
+        builder.set_new_session_callback(move |_, session| callback_store.put(session));
+        Self { inner: builder.build(), store }
     }
 
-    /// A new connection; it offers the newest session that is kept, where there is one.
+    /// A new connection, which offers the newest session that is kept, if there is one.
     pub fn ssl(&self) -> Result<Ssl, ErrorStack> {
         let mut ssl = Ssl::new(&self.inner)?;
-        if let Some(session) = self.kept.take()? {
-            // SAFETY: `set_session` asks that the session be associated with the connection's own context or with none.
-            // What `Kept::take` gives is either made of bytes a moment ago, and then of no context, or comes out of
-            // `Kept::Here`. That is made in `Context::build` for one context, filled by no other's callback, handed out
-            // to nobody, and `ssl` is of that same context.
+        if let Some(session) = self.store.take()? {
+            // SAFETY: `set_session` requires that the session belongs to the connection's own context or to
+            // none. A session from `SessionStore::take` was either just made from bytes and belongs to no
+            // context, or comes from `SessionStore::PerContext`. That store is created in `Context::build`
+            // for one context, filled only by that context's callback and never handed out, and `ssl` belongs
+            // to the same context.
             #[expect(unsafe_code, reason = "there is no safe way to offer a session")]
             unsafe {
                 ssl.set_session(&session)?;
@@ -121,14 +123,15 @@ impl Context {
     }
 }
 
-impl Kept {
+impl SessionStore {
     fn put(&self, session: SslSession) {
         let reuse = Reuse::of(&session);
         match self {
             Self::Nothing => {}
-            Self::Here(newest) => newest.put((reuse, session)),
-            // A session that cannot be written down is not kept: the next connection begins afresh, and is seen to.
-            Self::Anywhere(sessions) => {
+            Self::PerContext(newest) => newest.put((reuse, session)),
+            // A session that cannot be serialized is dropped: the next connection does a full handshake,
+            // which callers observe.
+            Self::Shared(sessions) => {
                 if let Ok(der) = session.to_der() {
                     sessions.0.put(Portable { reuse, der: Zeroizing::new(der) });
                 }
@@ -139,11 +142,12 @@ impl Kept {
     fn take(&self) -> Result<Option<SslSession>, ErrorStack> {
         match self {
             Self::Nothing => Ok(None),
-            Self::Here(newest) => {
+            Self::PerContext(newest) => {
                 Ok(newest.take(|(reuse, _)| *reuse == Reuse::Often, |(_, session)| session.clone()))
             }
-            Self::Anywhere(sessions) => {
-                let der = sessions.0.take(|kept| kept.reuse == Reuse::Often, |kept| kept.der.clone());
+            Self::Shared(sessions) => {
+                let der =
+                    sessions.0.take(|session| session.reuse == Reuse::Often, |session| session.der.clone());
                 der.map(|der| SslSession::from_der(&der)).transpose()
             }
         }

@@ -1,9 +1,9 @@
-//! The newest of what is put in.
+//! A bounded stack.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// More than there are clients: older ones are dropped.
+/// More than there are clients; older items are dropped.
 const MOST: usize = 1024;
 
 pub(crate) struct Newest<T>(Mutex<VecDeque<T>>);
@@ -17,7 +17,7 @@ impl<T> Newest<T> {
         items.push_back(item);
     }
 
-    /// What `copy` makes of the newest, which stays only if `stays` says so.
+    /// Returns what `copy` makes of the newest item, which is removed unless `stays` returns true.
     pub(crate) fn take<U>(&self, stays: impl Fn(&T) -> bool, copy: impl Fn(&T) -> U) -> Option<U> {
         let mut items = self.lock();
         let newest = items.back()?;
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_comes_first_and_the_oldest_goes() {
+    fn the_newest_is_taken_first_and_the_oldest_is_dropped() {
         let newest = Newest::default();
         for item in 0..MOST + 2 {
             newest.put(item);

@@ -1,20 +1,19 @@
-//! What a test says when it, or a part of it, is not run. In CI nothing is skipped that the project's own scripts install:
-//! there such a test fails.
+//! Messages of tests that are skipped, completely or in part. In CI, a test that needs what the project's own
+//! scripts install fails instead.
 
 use std::fmt::Display;
 
 use ciphertoll_model::Engine;
 
-/// Set to `true` by `.ci/run`, and by the machines of those who run it.
+/// `true` in CI.
 const CI: &str = "CI";
 
-/// Whether this is CI.
 #[must_use]
 pub fn in_ci() -> bool {
     std::env::var(CI).is_ok_and(|ci| ci == "true")
 }
 
-/// Says on stderr that something is missing that the project's own scripts install.
+/// Reports that something is missing which the project's own scripts install.
 ///
 /// # Panics
 ///
@@ -25,15 +24,15 @@ pub fn missing(what: &(impl Display + ?Sized)) {
     not_for_all(what);
 }
 
-/// Says on stderr what a machine may well be without, CI's among them: what is too large to be fetched for each change, or
-/// what only another kernel, processor or user has.
+/// Reports that something is missing which CI may be without, too: it is too large to fetch for each change,
+/// or only another kernel, processor or user has it.
 #[expect(clippy::print_stderr, reason = "a skipped test says why")]
 pub fn not_for_all(why: &(impl Display + ?Sized)) {
     eprintln!("skipped: {why}");
 }
 
-/// Says on stderr that there is no server of an engine. CI has one of each, but for MySQL, which is too large for it, and
-/// MongoDB, which no registry has.
+/// Reports that there is no server of an engine. CI has all except MySQL, which is too large to fetch for
+/// each change, and MongoDB, which no registry offers.
 ///
 /// # Panics
 ///

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::io::{self, Read};
 use std::path::Path;
 
-use ciphertoll_resumption::Keep;
+use ciphertoll_resumption::SessionPolicy;
 use ciphertoll_wire::tls::{FlightObserver, NamedGroup};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
@@ -89,9 +89,9 @@ impl Context {
 
     fn of(mut builder: SslContextBuilder, settings: &Settings) -> Self {
         let (keep, way) = match &settings.resumption {
-            Resumption::Never => (Keep::Nothing, Way::Any),
-            Resumption::WithinContext(way) => (Keep::Here, *way),
-            Resumption::AcrossContexts(way, sessions) => (Keep::Anywhere(sessions.clone()), *way),
+            Resumption::Never => (SessionPolicy::Nothing, Way::Any),
+            Resumption::WithinContext(way) => (SessionPolicy::PerContext, *way),
+            Resumption::AcrossContexts(way, sessions) => (SessionPolicy::Shared(sessions.clone()), *way),
         };
         if way == Way::SessionId {
             builder.set_options(SslOptions::NO_TICKET);

@@ -12,18 +12,18 @@ fn config(more: &str) -> Config {
 }
 
 #[test]
-fn what_is_not_said_is_as_usual() {
+fn absent_settings_have_defaults() {
     let resolved = config("").resolve().unwrap();
     assert_eq!(resolved.settings.limits, Limits::default());
     let [user] = resolved.settings.users.as_slice() else { panic!("one user") };
     assert_eq!((user.name.as_str(), user.database.as_deref()), ("app", Some("shop")));
-    assert_eq!(resolved.settings.allowed_uids, Uids::Only(vec![geteuid().as_raw()]));
+    assert_eq!(resolved.settings.allowed_uids, AllowedUids::Only(vec![geteuid().as_raw()]));
     assert_eq!(resolved.settings.pooling, Pooling::Session);
     assert_eq!((resolved.settings.unix_auth, resolved.settings.allowed_uids.mode()), (UnixAuth::Peer, 0o600));
 }
 
 #[test]
-fn threads_are_as_many_as_a_machine_can_have_processors() {
+fn the_number_of_threads_is_limited() {
     let threads = |more: &str| config(more).resolve().map(|resolved| resolved.settings.threads.get());
     assert!(matches!((threads(""), threads("threads = 256")), (Ok(1), Ok(256))));
     assert!(matches!(threads("threads = 257"), Err(ConfigError::Threads(257))));
@@ -34,7 +34,7 @@ fn threads_are_as_many_as_a_machine_can_have_processors() {
 }
 
 #[test]
-fn flags_go_before_the_file() {
+fn flags_take_precedence_over_the_file() {
     let file = config("warm-up = 2\nallow-uid = [7]\n[limits]\npool-size = 5\nqueue-time = \"500ms\"\n");
     let flags = Config {
         limits: LimitsSection { pool_size: NonZeroUsize::new(9), ..LimitsSection::default() },
@@ -48,7 +48,7 @@ fn flags_go_before_the_file() {
 }
 
 #[test]
-fn what_is_printed_is_read_back_as_the_same() {
+fn the_effective_configuration_is_read_back_unchanged() {
     let config = config(
         "admin = \"tcp:127.0.0.1:9188\"\nmode = \"transaction\"\nhealth-time = 15\n[limits]\nmax-age = \"0.5h\"\n\
          [log]\nlevel = \"warn\"\nformat = \"json\"\n[[user]]\nname = \"app\"\n",
@@ -62,8 +62,7 @@ fn what_is_printed_is_read_back_as_the_same() {
 }
 
 #[test]
-fn every_limit_is_one_that_can_be_written() {
-    // The schema and the effective settings know the same names: nothing is read that is not shown.
+fn every_limit_of_the_schema_is_printed() {
     let effective = config("").resolve().unwrap().effective;
     let printed: toml::Table = toml::from_str(&effective.to_toml()).unwrap();
     let schema: Value = serde_json::from_str(&json_schema()).unwrap();
@@ -75,31 +74,31 @@ fn every_limit_is_one_that_can_be_written() {
 }
 
 #[test]
-fn a_wrong_file_is_told_of_in_one_line() {
+fn an_error_in_the_file_is_one_line() {
     for (text, reason) in [
         ("\n[limits]\npool-sise = 3", "line 3: unknown key \"pool-sise\": did you mean \"pool-size\"?"),
         ("lissten = \"x\"", "line 1: unknown key \"lissten\": did you mean \"listen\"?"),
-        ("[log]\nzzz = 1", "line 2: unknown key \"zzz\": there are level, format"),
+        ("[log]\nzzz = 1", "line 2: unknown key \"zzz\": known keys are level, format"),
         ("[[user]]\nname = \"a\"\npassword = \"x\"", "did you mean \"password-"),
-        ("[limits]\nqueue-time = \"soon\"", "line 2: \"soon\" is no duration"),
+        ("[limits]\nqueue-time = \"soon\"", "line 2: \"soon\" is not a duration"),
         ("[limits]\npool-size = 0", "line 2: invalid value: integer `0`"),
-        ("listen = \"tcp:localhost:1\"", "it is written unix:"),
+        ("listen = \"tcp:localhost:1\"", "expected unix:"),
         ("[[user]]\n", "missing field `name`"),
         ("listen = ", "line 1: "),
     ] {
-        let told = Config::from_toml(text).unwrap_err();
-        assert!(told.contains(reason) && !told.contains('\n'), "{text:?}: {told}");
+        let message = Config::from_toml(text).unwrap_err();
+        assert!(message.contains(reason) && !message.contains('\n'), "{text:?}: {message}");
     }
 }
 
 #[test]
-fn what_does_not_go_together_is_refused() {
+fn conflicting_settings_are_refused() {
     let refused =
         |more: &str| config(more).resolve().err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused("[[user]]\nname = \"a\"\n[[user]]\nname = \"a\"").contains("twice"));
     let both = "[[user]]\nname = \"a\"\npassword-file = \"x\"\npassword-env = \"Y\"";
-    assert!(refused(both).contains("one of them"));
-    assert!(refused("warm-up = 11\n[[user]]\nname = \"b\"").contains("more than the pool-size, 20"));
+    assert!(refused(both).contains("keep one of them"));
+    assert!(refused("warm-up = 11\n[[user]]\nname = \"b\"").contains("exceeds the pool-size, 20"));
     assert!(refused("[[user]]\nname = \"b\"\npassword-file = \"/nowhere/x\"").contains("/nowhere/x"));
     let of_mysql = |more: &str| {
         let config = Config { server: Some("mysql://a@h/?ssl-mode=DISABLED".to_owned()), ..config(more) };
@@ -113,21 +112,24 @@ fn what_does_not_go_together_is_refused() {
     let missing = Config::default().resolve().err().map(|error| error.to_string()).unwrap_or_default();
     assert!(missing.contains("\"listen\""), "{missing}");
     let with_password = Config { server: Some("postgres://a:hunter2@h".to_owned()), ..config("") };
-    let told = with_password.resolve().err().map(|error| error.to_string()).unwrap_or_default();
-    assert!(told.contains("password") && !told.contains("hunter2"), "{told}");
+    let message = with_password.resolve().err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(message.contains("password") && !message.contains("hunter2"), "{message}");
 }
 
 #[test]
-fn who_may_come_depends_on_what_is_asked_of_them() {
+fn allowed_uids_and_iterations_follow_the_authentication() {
     let settings = |more: &str| config(more).resolve().unwrap().settings;
     let of = |more: &str| (settings(more).allowed_uids, settings(more).iterations);
     let ours = geteuid().as_raw();
-    assert_eq!(of("unix-auth = \"scram\""), (Uids::All, Iterations { by_unix: 1, by_tcp: 4096 }));
+    assert_eq!(of("unix-auth = \"scram\""), (AllowedUids::All, ScramIterations { by_unix: 1, by_tcp: 4096 }));
     let named = "unix-auth = \"scram\"\nallow-uid = [64000]\nscram-iterations = 4096";
-    assert_eq!(of(named), (Uids::Only(vec![64_000, ours]), Iterations { by_unix: 4096, by_tcp: 4096 }));
+    assert_eq!(
+        of(named),
+        (AllowedUids::Only(vec![64_000, ours]), ScramIterations { by_unix: 4096, by_tcp: 4096 })
+    );
     let uids = of("allow-uid = [64000]").0;
     assert!(uids.allow(ours) && uids.allow(64_000) && !uids.allow(64_001));
-    assert_eq!((uids.mode(), Uids::All.mode()), (0o666, 0o666));
+    assert_eq!((uids.mode(), AllowedUids::All.mode()), (0o666, 0o666));
     let tcp = |iterations: u32| {
         let config = Config {
             listen: vec!["unix:/x".parse().unwrap(), "tcp:127.0.0.1:1".parse().unwrap()],
@@ -144,19 +146,19 @@ fn who_may_come_depends_on_what_is_asked_of_them() {
 }
 
 #[test]
-fn clients_come_to_one_place_or_to_several() {
+fn listen_is_one_address_or_a_list() {
     let listen = |text: &str| Config::from_toml(&format!("listen = {text}")).map(|config| config.listen);
-    let [unix, tcp]: [Listen; 2] = ["unix:/x", "tcp:127.0.0.1:1"].map(|text| text.parse().unwrap());
+    let [unix, tcp]: [ListenAddress; 2] = ["unix:/x", "tcp:127.0.0.1:1"].map(|text| text.parse().unwrap());
     assert_eq!(listen("\"unix:/x\""), Ok(vec![unix.clone()]));
     assert_eq!(listen("[\"unix:/x\", \"tcp:127.0.0.1:1\"]"), Ok(vec![unix, tcp]));
-    for wrong in ["[\"x\"]", "1", "[1]"] {
-        assert!(listen(wrong).is_err_and(|told| !told.contains('\n')), "{wrong}");
+    for invalid in ["[\"x\"]", "1", "[1]"] {
+        assert!(listen(invalid).is_err_and(|message| !message.contains('\n')), "{invalid}");
     }
     assert!(listen("[]").is_ok_and(|listen| Config { listen, ..config("") }.resolve().is_err()));
 }
 
 #[test]
-fn nothing_is_offered_to_a_network_in_plaintext() {
+fn plaintext_is_offered_on_loopback_only() {
     let resolved = |listen: &str, more: &str| {
         let text = format!("listen = \"{listen}\"\nserver = \"{SERVER}\"\n{more}");
         let resolved = Config::from_toml(&text).unwrap().resolve();
@@ -166,19 +168,19 @@ fn nothing_is_offered_to_a_network_in_plaintext() {
     assert_eq!(resolved("tcp:127.0.0.1:1", ""), Ok(false));
     assert_eq!(resolved("tcp:0.0.0.0:1", both), Ok(true));
     for (listen, more, reason) in [
-        ("tcp:0.0.0.0:1", "", "listen cannot be tcp:0.0.0.0:1: that is not loopback"),
+        ("tcp:0.0.0.0:1", "", "listen cannot be tcp:0.0.0.0:1: an address that is not loopback"),
         ("tcp:127.0.0.1:1", "admin = \"tcp:10.0.0.1:1\"", "admin cannot be"),
         ("tcp:127.0.0.1:1", "tls-cert = \"/c\"", "needs both"),
         ("tcp:127.0.0.1:1", "tls-client-ca = \"/c\"", "needs both"),
         ("unix:/x", both, "no TLS"),
     ] {
-        let told = resolved(listen, more).unwrap_err();
-        assert!(told.contains(reason), "{told}");
+        let message = resolved(listen, more).unwrap_err();
+        assert!(message.contains(reason), "{message}");
     }
 }
 
 #[test]
-fn passwords_lie_beside_the_file() {
+fn password_files_are_relative_to_the_configuration_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("proxy.toml");
     let text = format!(
@@ -196,21 +198,21 @@ fn passwords_lie_beside_the_file() {
 }
 
 #[test]
-fn every_setting_is_on_its_page() {
+fn every_setting_is_documented() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cure/operations.md");
     let page = fs::read_to_string(page).unwrap();
     let schema: Value = serde_json::from_str(&json_schema()).unwrap();
     let names = |of: &Value| of["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     for name in names(&schema).into_iter().filter(|name| !["limits", "log", "user"].contains(&name.as_str()))
     {
-        assert!(page.contains(&format!("`{name}`")), "{name} is not there");
+        assert!(page.contains(&format!("`{name}`")), "{name} is not documented");
     }
     for (section, written) in [("LimitsSection", "limits."), ("LogSection", "log.")] {
         for name in names(&schema["$defs"][section]) {
-            assert!(page.contains(&format!("`{written}{name}`")), "{written}{name} is not there");
+            assert!(page.contains(&format!("`{written}{name}`")), "{written}{name} is not documented");
         }
     }
     for name in names(&schema["$defs"]["UserSection"]) {
-        assert!(page.contains(&format!("{name} = ")), "{name} is not there");
+        assert!(page.contains(&format!("{name} = ")), "{name} is not documented");
     }
 }

@@ -1,32 +1,30 @@
-//! Taking clients from the listeners, also where the machine has no descriptors or memory left for them.
+//! Accepting clients, also when the machine runs out of file descriptors or memory.
 
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Error, Fault};
 
-use super::{ACCEPTS, Proxy, Turn};
-use crate::dialect::Dialect;
+use super::{ACCEPTS, DeferredWork, Worker};
 use crate::log::Level;
+use crate::protocol::Protocol;
 
-/// From one attempt to accept to the next while the machine lacks resources.
+/// Bounds of the pause between attempts to accept while the machine lacks resources.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// At most one line about failures in this time.
+/// At most one log line about failures per interval.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The pause after failures to accept, and which of them are logged.
+/// The pause after failures to accept, and the failures that are not logged yet.
 #[derive(Default)]
 pub(super) struct Backoff {
-    /// No client is accepted before this.
     until: Option<Instant>,
     pause: Duration,
     logged: Option<Instant>,
-    /// Failures since the last line.
+    /// Since the last log line.
     failures: u64,
 }
 
 impl Backoff {
-    /// When the next attempt is due, if there is a pause.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }
@@ -39,12 +37,10 @@ impl Backoff {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// Listeners are looked at again.
     fn resume(&mut self) {
         self.until = None;
     }
 
-    /// There are resources again.
     fn accepted(&mut self) {
         self.pause = Duration::ZERO;
     }
@@ -54,7 +50,7 @@ impl Backoff {
         self.until = Some(now + self.pause);
     }
 
-    /// Counts a failure; how many are to be logged in one line, if it is time for one.
+    /// Counts a failure. Returns the number of failures if a log line is due.
     fn failed(&mut self, now: Instant) -> Option<u64> {
         self.failures += 1;
         if self.logged.is_some_and(|logged| now.duration_since(logged) < LOG_INTERVAL) {
@@ -65,14 +61,13 @@ impl Backoff {
     }
 }
 
-impl<D: Dialect> Proxy<D> {
-    /// Lets clients in.
+impl<P: Protocol> Worker<P> {
     pub(super) fn accept(&mut self) {
-        if self.drain.is_some() || self.backoff.is_paused(self.now) || !self.is_introduced() {
+        if self.drain.is_some() || self.backoff.is_paused(self.now) || !self.is_server_known() {
             return;
         }
         self.backoff.resume();
-        self.let_in_early();
+        self.start_early_clients();
         for at in 0..self.listeners.len() {
             self.accept_at(at);
         }
@@ -85,21 +80,21 @@ impl<D: Dialect> Proxy<D> {
                 Ok(None) => return,
                 Ok(Some((channel, peer))) => {
                     self.backoff.accepted();
-                    self.newcomer(channel, peer);
+                    self.accept_client(channel, peer);
                 }
                 Err(error) => {
                     self.accept_failed(&error);
                     if error.fault() == Fault::Host {
-                        // No edge tells of the clients that wait: the end of the pause does.
+                        // No edge reports the clients that wait; the end of the pause does.
                         return self.backoff.pause(self.now);
                     }
                 }
             }
         }
-        self.again.push(Turn::Accept);
+        self.deferred.push(DeferredWork::Accept);
     }
 
-    /// Logs that a client could not be accepted, unless that was logged a moment ago.
+    /// Logs a failure to accept, at most once per interval.
     pub(super) fn accept_failed(&mut self, error: &Error) {
         if let Some(failures) = self.backoff.failed(self.now) {
             let fields: [(&str, &dyn std::fmt::Display); 2] = [("reason", error), ("failures", &failures)];

@@ -1,50 +1,53 @@
-//! Requests to cancel: the right command of the right client, or none.
+//! Cancel requests: they must hit the right command of the right client, or none.
 //!
-//! A server connection is not reset, let alone handed on, while a request to cancel is on its way to it: when the server
-//! has closed the request's connection it has sent its signal, and a signal that finds no command is forgotten.
+//! A server connection is neither reset nor handed to another client while a cancel request is on its way to
+//! it. When the server closes the request's connection, it has sent the signal; a signal that finds no
+//! command has no effect.
 
 use ciphertoll_net::{Connected, Error, Progress, Readiness, Received};
 
-use super::{Cancel, ClientStage, Duty, Kind, Proxy, Reuse, Server, ServerStage, key_of};
-use crate::dialect::{Dialect, Dialing};
+use super::{
+    Activity, CancelRequest, ClientStage, Reuse, ServerConnection, ServerStage, TokenKind, Worker, token_of,
+};
 use crate::log::Level;
+use crate::protocol::{ConnectPlan, Protocol};
 use crate::slab::Id;
 
-/// Requests on their way at a time; further ones are dropped, as anybody may send them.
+/// Requests in progress at a time. Further ones are dropped: they need no login.
 const MAX_CANCELS: usize = 64;
-/// The end of a requester that does not wait.
-pub(super) const LEFT: &str = "left before its cancel request was done";
+/// Reason for closing a requester that does not wait.
+pub(super) const REQUESTER_LEFT: &str = "left before its cancel request was complete";
 
-impl<D: Dialect> Proxy<D> {
-    /// A client wants the command of the one to end that was told these.
-    pub(super) fn cancel_wanted(&mut self, requester: Id, process_id: u32, key: &[u8]) {
-        let thread = self.thread_of(process_id);
-        if thread != self.commons.thread {
-            return self.cancel_elsewhere(requester, thread, process_id, key);
+impl<P: Protocol> Worker<P> {
+    /// A client asks to cancel the command of the client that has this process ID and key.
+    pub(super) fn handle_cancel(&mut self, requester: Id, process_id: u32, key: &[u8]) {
+        let thread = self.worker_of(process_id);
+        if thread != self.shared.thread {
+            return self.forward_cancel(requester, thread, process_id, key);
         }
-        if let Some(waiting) = self.waiting_of(process_id, key) {
-            let (count, how) = if self.cancel_waiting(waiting) {
-                (&self.ops.metrics.cancels_waiting, "has cancelled what waited")
+        if let Some(waiting) = self.queued_client(process_id, key) {
+            let (count, how) = if self.cancel_queued(waiting) {
+                (&self.services.metrics.cancels_waiting, "cancelled a waiting command")
             } else {
-                (&self.ops.metrics.cancels_dropped, "came too soon")
+                (&self.services.metrics.cancels_dropped, "sent a cancel request too early")
             };
-            count.up();
-            return self.client_gone(requester, how);
+            count.increment();
+            return self.close_client(requester, how);
         }
-        let Some((server_id, dialing)) = self.target_of(process_id, key) else {
-            // As servers do: nothing is said to who guesses.
-            self.ops.metrics.cancels_dropped.up();
-            return self.client_gone(requester, "asked to cancel nobody's command");
+        let Some((server_id, plan)) = self.cancel_target(process_id, key) else {
+            // Like servers: no response, so that keys cannot be guessed.
+            self.services.metrics.cancels_dropped.increment();
+            return self.close_client(requester, "sent a cancel request without a matching command");
         };
-        let begun = self.upstream.open(dialing).and_then(|mut connecting| {
-            let id = self.cancels.insert(Cancel {
+        let started = self.upstream.open(plan).and_then(|mut connecting| {
+            let id = self.cancels.insert(CancelRequest {
                 connecting: None,
                 channel: None,
                 server: server_id,
                 requester,
                 until: self.now + self.limits.reset,
             });
-            match self.reactor.register(connecting.channel(), key_of(Kind::Cancel, id.index)) {
+            match self.reactor.register(connecting.channel(), token_of(TokenKind::Cancel, id.index)) {
                 Ok(()) => Ok((id, connecting)),
                 Err(error) => {
                     self.cancels.remove(id);
@@ -52,7 +55,7 @@ impl<D: Dialect> Proxy<D> {
                 }
             }
         });
-        match begun {
+        match started {
             Ok((id, connecting)) => {
                 if let Some(cancel) = self.cancels.get_mut(id) {
                     cancel.connecting = Some(connecting);
@@ -64,44 +67,43 @@ impl<D: Dialect> Proxy<D> {
             }
             Err(error) => {
                 self.cancel_failed(&error);
-                self.client_gone(requester, "asked to cancel");
+                self.close_client(requester, "sent a cancel request that failed");
             }
         }
     }
 
-    /// The requester is closed when its request is done, or when it leaves before that.
+    /// Closes the requester when its request is done, or at once if it has left.
     fn await_cancel(&mut self, requester: Id) {
         let now = self.now;
         let Some(client) = self.clients.get_mut(requester) else { return };
         client.stage = ClientStage::Cancelling;
         client.since = now;
         if client.flow.ended {
-            self.client_gone(requester, LEFT);
+            self.close_client(requester, REQUESTER_LEFT);
         }
     }
 
-    /// The connection of the client that was told these, if it has one and they are right, and the request to cancel what
-    /// it does.
-    fn target_of(&self, process_id: u32, key: &[u8]) -> Option<(Id, Dialing)> {
+    /// The connection of the client that has this process ID and key, and the cancel request to send.
+    fn cancel_target(&self, process_id: u32, key: &[u8]) -> Option<(Id, ConnectPlan)> {
         if self.cancels.len() >= MAX_CANCELS {
             return None;
         }
-        let ClientStage::Attached(id) = self.clients.get(self.client_of(process_id, key)?)?.stage else {
+        let ClientStage::Active(id) = self.clients.get(self.client_by_token(process_id, key)?)?.stage else {
             return None;
         };
-        let ServerStage::Up(backend) = &self.servers.get(id)?.stage else { return None };
-        Some((id, self.dialect.cancel(&backend.facts)?))
+        let ServerStage::Open(backend) = &self.servers.get(id)?.stage else { return None };
+        Some((id, self.protocol.cancel_plan(&backend.state)?))
     }
 
-    /// The client that was told these, if its command waits for a connection.
-    fn waiting_of(&self, process_id: u32, key: &[u8]) -> Option<Id> {
-        let id = self.client_of(process_id, key)?;
+    /// The client that has this process ID and key, if its command waits for a connection.
+    fn queued_client(&self, process_id: u32, key: &[u8]) -> Option<Id> {
+        let id = self.client_by_token(process_id, key)?;
         matches!(self.clients.get(id)?.stage, ClientStage::Queued { .. }).then_some(id)
     }
 
-    fn client_of(&self, process_id: u32, key: &[u8]) -> Option<Id> {
+    fn client_by_token(&self, process_id: u32, key: &[u8]) -> Option<Id> {
         let id = *self.by_process.get(&process_id)?;
-        let secret = self.clients.get(id)?.ticket?.secret;
+        let secret = self.clients.get(id)?.cancel_token?.secret;
         (key.len() == secret.len() && openssl::memcmp::eq(key, &secret)).then_some(id)
     }
 
@@ -119,7 +121,7 @@ impl<D: Dialect> Proxy<D> {
                         return self.cancel_done(id);
                     }
                     cancel.channel = Some(channel);
-                    self.ops.metrics.cancels_sent.up();
+                    self.services.metrics.cancels_sent.increment();
                 }
                 Err(error) => {
                     self.cancel_failed(&error);
@@ -127,7 +129,7 @@ impl<D: Dialect> Proxy<D> {
                 }
             }
         }
-        // Until the server closes: it has nothing to say.
+        // The server sends nothing; it closes the connection when it has sent the signal.
         while let Some(channel) = self.cancels.get_mut(id).and_then(|cancel| cancel.channel.as_mut()) {
             match channel.receive_input() {
                 Ok(Received::WouldBlock) => return,
@@ -137,15 +139,15 @@ impl<D: Dialect> Proxy<D> {
                 }
                 Ok(Received::Closed) => return self.cancel_done(id),
                 Err(_) => {
-                    self.condemn_target_of(id);
+                    self.discard_target(id);
                     return self.cancel_done(id);
                 }
             }
         }
     }
 
-    /// Nobody knows whether a request will still hit: its connection is not for others any more.
-    pub(super) fn condemn_target_of(&mut self, id: Id) {
+    /// It is not known whether the request will still take effect, so the connection must not be reused.
+    pub(super) fn discard_target(&mut self, id: Id) {
         if let Some(server) = self.cancels.get(id).map(|cancel| cancel.server)
             && let Some(server) = self.servers.get_mut(server)
         {
@@ -153,21 +155,21 @@ impl<D: Dialect> Proxy<D> {
         }
     }
 
-    /// A request has reached its server, or never will.
+    /// A request has reached the server, or never will.
     pub(super) fn cancel_done(&mut self, id: Id) {
         let Some(cancel) = self.cancels.remove(id) else { return };
-        self.client_gone(cancel.requester, "has asked to cancel");
+        self.close_client(cancel.requester, "sent a cancel request");
         let Some(server) = self.servers.get_mut(cancel.server) else { return };
         server.cancels = server.cancels.saturating_sub(1);
-        if let Server { cancels: 0, stage: ServerStage::Up(backend), .. } = server
-            && let Duty::Awaiting { leaving, .. } = backend.duty
+        if let ServerConnection { cancels: 0, stage: ServerStage::Open(backend), .. } = server
+            && let Activity::AwaitingCancel { release, .. } = backend.activity
         {
-            self.make_fresh(cancel.server, leaving);
+            self.reset_server(cancel.server, release);
         }
     }
 
     fn cancel_failed(&self, error: &Error) {
-        self.ops.metrics.cancels_failed.up();
+        self.services.metrics.cancels_failed.increment();
         self.log.event(Level::Warn, "cancel-failed", &[("server", &self.server), ("reason", error)]);
     }
 }

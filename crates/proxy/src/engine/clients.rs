@@ -1,44 +1,49 @@
-//! Clients: their start-up, their place in the queue, and their end.
+//! Clients: handshake, wait queue, disconnect.
 
 use ciphertoll_net::{Readiness, Received, Sent, Watch};
 
-use super::cancel::LEFT;
-use super::{Client, ClientStage, Duty, Kind, Proxy, Server, ServerStage, Turn, key_of};
-use crate::dialect::{Dialect, Front, FrontStep, Greeted, Session, Wanted};
+use super::cancel::REQUESTER_LEFT;
+use super::{
+    Activity, ClientConnection, ClientStage, DeferredWork, ServerConnection, ServerStage, TokenKind, Worker,
+    token_of,
+};
 use crate::log::Level;
-use crate::pool::Asked;
+use crate::pool::PoolAction;
+use crate::protocol::{
+    EarlyGreeting, HandshakeStep, Protocol, ProtocolHandshake, ProtocolRequest, ProtocolSession,
+};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
-impl<D: Dialect> Proxy<D> {
+impl<P: Protocol> Worker<P> {
     pub(super) fn client_ready(&mut self, id: Id, readiness: Readiness) {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.flow.ended |= readiness == Readiness::ReadableToEnd;
         match &client.stage {
-            ClientStage::Front(_) => self.step_front(id),
-            ClientStage::Encrypting(_) => self.shake_hands(id),
-            ClientStage::Queued { .. } if client.flow.ended => self.client_gone(id, "left the queue"),
+            ClientStage::Handshake(_) => self.step_handshake(id),
+            ClientStage::TlsHandshake(_) => self.continue_tls(id),
+            ClientStage::Queued { .. } if client.flow.ended => self.close_client(id, "left the queue"),
             ClientStage::Queued { .. } => client.flow.unread = true,
-            ClientStage::Attached(server) => {
+            ClientStage::Active(server) => {
                 let server = *server;
                 if client.channel.is_blocked() && !self.flush_client(id) {
                     return;
                 }
                 if self.is_unread(server) {
-                    self.pump_down(server);
+                    self.pump_to_client(server);
                 }
-                // It may have been parted from its connection by now.
+                // It may have been detached from its connection by now.
                 if readiness != Readiness::Writable {
-                    self.go_on(id);
+                    self.continue_client(id);
                 }
             }
             ClientStage::Parked { .. } => {
                 if client.channel.is_blocked() && !self.flush_client(id) {
                     return;
                 }
-                self.resume(id);
+                self.resume_parked(id);
             }
-            ClientStage::Cancelling if client.flow.ended => self.client_gone(id, LEFT),
+            ClientStage::Cancelling if client.flow.ended => self.close_client(id, REQUESTER_LEFT),
             ClientStage::Cancelling => {}
             ClientStage::Flushing => {
                 if client.flow.ended || !matches!(client.channel.send(), Ok(Sent::Blocked)) {
@@ -48,18 +53,18 @@ impl<D: Dialect> Proxy<D> {
         }
     }
 
-    /// Sends what waits for a client; whether the client is still there.
+    /// Sends pending output. Returns whether the client is still connected.
     fn flush_client(&mut self, id: Id) -> bool {
         let Some(client) = self.clients.get_mut(id) else { return false };
         if client.channel.send().is_err() {
-            self.client_gone(id, "went away");
+            self.close_client(id, "went away");
             return false;
         }
         self.watch_client(id);
         true
     }
 
-    /// Has a client watched for room to send where that is waited for, and only there.
+    /// Waits for room to send only while output is pending.
     pub(super) fn watch_client(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let blocked = client.channel.is_blocked();
@@ -68,113 +73,117 @@ impl<D: Dialect> Proxy<D> {
         }
         client.flow.watched = blocked;
         let watch = if blocked { Watch::Both } else { Watch::Reading };
-        if self.reactor.watch(&mut client.channel, key_of(Kind::Client, id.index), watch).is_err() {
-            self.client_gone(id, "cannot be watched");
+        if self.reactor.watch(&mut client.channel, token_of(TokenKind::Client, id.index), watch).is_err() {
+            self.close_client(id, "cannot be watched");
         }
     }
 
-    /// Says the first word to a client.
-    pub(super) fn speak_first(&mut self, id: Id) {
-        let Some(Client { channel, stage: ClientStage::Front(front), .. }) = self.clients.get_mut(id) else {
+    /// Sends the greeting, in protocols in which the server sends first.
+    pub(super) fn send_greeting(&mut self, id: Id) {
+        let Some(ClientConnection { channel, stage: ClientStage::Handshake(handshake), .. }) =
+            self.clients.get_mut(id)
+        else {
             return;
         };
-        match (front.step(&mut &b""[..], channel.output()), channel.send()) {
-            (FrontStep::NeedInput, Ok(Sent::All)) => {}
-            (FrontStep::Refuse(refusal), _) => self.refuse(id, &refusal),
-            _ => self.client_gone(id, "does not take a greeting"),
+        match (handshake.step(&mut &b""[..], channel.output()), channel.send()) {
+            (HandshakeStep::NeedInput, Ok(Sent::All)) => {}
+            (HandshakeStep::Refuse(refusal), _) => self.refuse(id, &refusal),
+            _ => self.close_client(id, "does not read the greeting"),
         }
     }
 
-    pub(super) fn step_front(&mut self, id: Id) {
+    pub(super) fn step_handshake(&mut self, id: Id) {
         loop {
             let Some(client) = self.clients.get_mut(id) else { return };
-            let Client { channel, stage, .. } = client;
-            let ClientStage::Front(front) = stage else { return };
+            let ClientConnection { channel, stage, .. } = client;
+            let ClientStage::Handshake(handshake) = stage else { return };
             channel.borrow(&mut self.spare);
             let received = match channel.receive_input() {
-                Ok(Received::Closed) | Err(_) => return self.client_gone(id, "left before it logged in"),
+                Ok(Received::Closed) | Err(_) => return self.close_client(id, "left before it logged in"),
                 Ok(received) => received,
             };
             let (mut input, out) = channel.buffers();
             let before = input.len();
-            let step = front.step(&mut input, out);
+            let step = handshake.step(&mut input, out);
             let consumed = before - input.len();
             channel.consume(consumed);
             channel.give_back(&mut self.spare);
             let sent = if channel.output().is_empty() { Ok(Sent::All) } else { channel.send() };
             let ended = client.flow.ended;
             match (step, sent) {
-                // Nobody who means well fills a socket with requests for encryption.
-                (_, Err(_) | Ok(Sent::Blocked)) => return self.client_gone(id, "does not take answers"),
-                (FrontStep::NeedInput, _) if received == Received::MoreLikely => {}
-                (FrontStep::NeedInput, _) if received == Received::Drained && ended => {}
-                (FrontStep::NeedInput, _) => return,
-                (FrontStep::StartTls, _) => return self.begin_tls(id),
-                (FrontStep::Login(wanted), _) => {
-                    // No edge will tell of what came with the last of its start-up.
+                // A well-behaved client does not fill its socket before it has logged in.
+                (_, Err(_) | Ok(Sent::Blocked)) => return self.close_client(id, "does not read responses"),
+                (HandshakeStep::NeedInput, _) if received == Received::MoreLikely => {}
+                (HandshakeStep::NeedInput, _) if received == Received::Drained && ended => {}
+                (HandshakeStep::NeedInput, _) => return,
+                (HandshakeStep::StartTls, _) => return self.begin_tls(id),
+                (HandshakeStep::Login(request), _) => {
+                    // No edge reports bytes that arrived together with the end of the handshake.
                     client.flow.unread |= !client.channel.input().is_empty();
-                    return self.login(id, wanted);
+                    return self.login(id, request);
                 }
-                (FrontStep::Cancel { process_id, key }, _) => {
-                    return self.cancel_wanted(id, process_id, &key);
+                (HandshakeStep::Cancel { process_id, key }, _) => {
+                    return self.handle_cancel(id, process_id, &key);
                 }
-                (FrontStep::Refuse(refusal), _) => return self.refuse(id, &refusal),
-                (FrontStep::HangUp(reason), _) => return self.client_gone(id, reason),
+                (HandshakeStep::Refuse(refusal), _) => return self.refuse(id, &refusal),
+                (HandshakeStep::HangUp(reason), _) => return self.close_client(id, reason),
             }
         }
     }
 
-    /// A client is known: it gets a connection, or waits for one.
-    fn login(&mut self, id: Id, wanted: D::Wanted) {
+    /// An authenticated client acquires a connection, or waits for one.
+    fn login(&mut self, id: Id, request: P::Request) {
         let granted = self
             .cannot_serve()
-            .map_or_else(|| self.dialect.key(&wanted), Err)
+            .map_or_else(|| self.protocol.pool_key(&request), Err)
             .and_then(|key| self.queue_is_full().map_or(Ok(key), Err));
         let Some(client) = self.clients.get_mut(id) else { return };
         client.since = self.now;
         let key = match granted {
             Ok(key) => key,
             Err(refusal) => {
-                wanted.refuse(&refusal, client.channel.output());
+                request.refuse(&refusal, client.channel.output());
                 return self.refused(id, &refusal);
             }
         };
-        client.stage = ClientStage::Queued { key: key.clone(), wanted };
-        if self.greet_early(id) == Greeted::NotYet {
-            self.ask(id, &key);
+        client.stage = ClientStage::Queued { key: key.clone(), request };
+        if self.greet_early(id) == EarlyGreeting::NeedsConnection {
+            self.acquire(id, &key);
         }
     }
 
-    /// A client that has a session begins with another login: its connection is given back, and it is as one that has just
-    /// come.
-    pub(super) fn log_in_anew(&mut self, id: Id) {
-        let Some(ClientStage::Attached(server)) = self.clients.get(id).map(|client| &client.stage) else {
+    /// A client changes its user: its connection is released, and it repeats its handshake.
+    pub(super) fn change_user(&mut self, id: Id) {
+        let Some(ClientStage::Active(server)) = self.clients.get(id).map(|client| &client.stage) else {
             return;
         };
         let server = *server;
-        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get(server) else { return };
-        let Duty::Session { session, .. } = &backend.duty else { return };
-        let Some(front) = self.dialect.front_anew(session) else {
-            let message = "another login on the same connection is not possible here";
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get(server)
+        else {
+            return;
+        };
+        let Activity::Session { session, .. } = &backend.activity else { return };
+        let Some(handshake) = self.protocol.change_user_handshake(session) else {
+            let message = "a change of user is not possible on this connection";
             return self.refuse(id, &Refusal::new(Refusal::UNSUPPORTED, message));
         };
         let Some(client) = self.clients.get_mut(id) else { return };
-        client.stage = ClientStage::Front(front);
+        client.stage = ClientStage::Handshake(handshake);
         client.since = self.now;
-        client.home = None;
-        if let Some(ticket) = client.ticket.take() {
-            self.by_process.remove(&ticket.process_id);
+        client.last_server = None;
+        if let Some(cancel_token) = client.cancel_token.take() {
+            self.by_process.remove(&cancel_token.process_id);
         }
-        self.client_has_left(server);
-        self.step_front(id);
+        self.session_ended(server);
+        self.step_handshake(id);
     }
 
-    /// A client that waits gets a connection, if there is one.
-    pub(super) fn ask(&mut self, id: Id, key: &D::Key) {
+    /// Acquires a connection for a client, or queues the client.
+    pub(super) fn acquire(&mut self, id: Id, key: &P::Key) {
         let now = self.now;
-        match self.pool.with(|pool| pool.ask(key, id, now)) {
-            Asked::Take(server) => self.attach(id, server),
-            asked => self.open_as(key, asked),
+        match self.pool.with(|pool| pool.acquire(key, id, now)) {
+            PoolAction::Take(server) => self.assign(id, server),
+            action => self.apply_action(key, action),
         }
     }
 
@@ -182,108 +191,107 @@ impl<D: Dialect> Proxy<D> {
         if self.drain.is_some() {
             return Some(Refusal::new(Refusal::STOPPING, "the proxy is shutting down"));
         }
-        if self.commons.clients() > self.limits.clients {
-            let message = format!("the proxy has {} clients already", self.limits.clients);
+        if self.shared.clients() > self.limits.clients {
+            let message = format!("the limit of {} clients is reached", self.limits.clients);
             return Some(Refusal::new(Refusal::FULL, message));
         }
         None
     }
 
-    /// Tells a client why it cannot go on, and lets it go.
+    /// Sends an error message to a client and closes it.
     pub(super) fn refuse(&mut self, id: Id, refusal: &Refusal) {
-        let Some(Client { channel, stage, .. }) = self.clients.get_mut(id) else { return };
+        let Some(ClientConnection { channel, stage, .. }) = self.clients.get_mut(id) else { return };
         match stage {
-            ClientStage::Front(front) => front.refuse(refusal, channel.output()),
-            ClientStage::Queued { wanted, .. } | ClientStage::Parked { wanted, .. } => {
-                wanted.refuse(refusal, channel.output());
+            ClientStage::Handshake(handshake) => handshake.refuse(refusal, channel.output()),
+            ClientStage::Queued { request, .. } | ClientStage::Parked { request, .. } => {
+                request.refuse(refusal, channel.output());
             }
-            ClientStage::Attached(server) => {
-                if let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get_mut(*server)
-                    && let Duty::Session { session, .. } = &backend.duty
+            ClientStage::Active(server) => {
+                if let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) =
+                    self.servers.get_mut(*server)
+                    && let Activity::Session { session, .. } = &backend.activity
                 {
                     session.refuse(refusal, channel.output());
                 }
             }
-            // In the middle of a handshake it would not understand.
-            ClientStage::Encrypting(_) | ClientStage::Cancelling | ClientStage::Flushing => {}
+            // In the middle of a TLS handshake the client would not understand it.
+            ClientStage::TlsHandshake(_) | ClientStage::Cancelling | ClientStage::Flushing => {}
         }
         self.refused(id, refusal);
     }
 
-    /// Lets a client go that has been told why.
+    /// Logs and counts a client that was sent an error message, and closes it.
     pub(super) fn refused(&mut self, id: Id, refusal: &Refusal) {
         let state = String::from_utf8_lossy(&refusal.sqlstate).into_owned();
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("client", &id.index), ("sqlstate", &state), ("reason", &refusal.message)];
         self.log.event(Level::Info, "refused", &fields);
-        self.ops.metrics.refused(&state);
-        self.let_go(id);
+        self.services.metrics.refused(&state);
+        self.close_after_flush(id);
     }
 
-    /// Ends a client when it has taken what there is for it.
-    pub(super) fn let_go(&mut self, id: Id) {
+    /// Closes a client when its pending output is sent.
+    pub(super) fn close_after_flush(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(id) else { return };
         if !matches!(client.channel.send(), Ok(Sent::Blocked)) {
-            return self.client_gone(id, "was let go");
+            return self.close_client(id, "was closed after an error message");
         }
         client.since = self.now;
-        let home = client.home;
+        let last_server = client.last_server;
         let stage = std::mem::replace(&mut client.stage, ClientStage::Flushing);
-        if let Some(ticket) = client.ticket.take() {
-            self.by_process.remove(&ticket.process_id);
+        if let Some(cancel_token) = client.cancel_token.take() {
+            self.by_process.remove(&cancel_token.process_id);
         }
         self.watch_client(id);
-        self.unlink(id, stage, home);
+        self.release_client(id, stage, last_server);
     }
 
-    /// A client is no more.
-    pub(super) fn client_gone(&mut self, id: Id, how: &str) {
+    pub(super) fn close_client(&mut self, id: Id, how: &str) {
         let Some(client) = self.remove_client(id) else { return };
         self.log.event(Level::Debug, "client-gone", &[("client", &id.index), ("how", &how)]);
-        if let Some(ticket) = client.ticket {
-            self.by_process.remove(&ticket.process_id);
+        if let Some(cancel_token) = client.cancel_token {
+            self.by_process.remove(&cancel_token.process_id);
         }
-        // Dropped first, so that its descriptor is free for the next.
-        let Client { channel, stage, home, .. } = client;
+        // First, so that its file descriptor is free for the next client.
+        let ClientConnection { channel, stage, last_server, .. } = client;
         drop(channel);
-        self.unlink(id, stage, home);
+        self.release_client(id, stage, last_server);
     }
 
-    pub(super) fn remove_client(&mut self, id: Id) -> Option<Client<D>> {
+    pub(super) fn remove_client(&mut self, id: Id) -> Option<ClientConnection<P>> {
         let client = self.clients.remove(id)?;
-        self.one_less();
+        self.client_removed();
         Some(client)
     }
 
-    /// One client less is here.
-    pub(super) fn one_less(&self) {
-        self.commons.leave(self.commons.thread);
-        // Threads whose own have left already wait for the last of all.
-        if self.drain.is_some() && self.commons.clients() == 0 {
-            self.commons.ring();
+    pub(super) fn client_removed(&self) {
+        self.shared.uncount_client(self.shared.thread);
+        // Workers without clients wait for the last client of all.
+        if self.drain.is_some() && self.shared.clients() == 0 {
+            self.shared.wake_all();
         }
     }
 
-    /// Whoever had to do with a client has not any more.
-    fn unlink(&mut self, id: Id, stage: ClientStage<D>, home: Option<Id>) {
+    /// Releases a client's place in the wait queue, or its connection.
+    fn release_client(&mut self, id: Id, stage: ClientStage<P>, last_server: Option<Id>) {
         match stage {
-            ClientStage::Queued { key, .. } => self.pool.with(|pool| pool.forget(&key, id)),
-            ClientStage::Attached(server) => self.client_has_left(server),
-            ClientStage::Front(_)
-            | ClientStage::Encrypting(_)
+            ClientStage::Queued { key, .. } => self.pool.with(|pool| pool.leave_queue(&key, id)),
+            ClientStage::Active(server) => self.session_ended(server),
+            ClientStage::Handshake(_)
+            | ClientStage::TlsHandshake(_)
             | ClientStage::Parked { .. }
             | ClientStage::Cancelling
             | ClientStage::Flushing => {}
         }
-        if let Some(home) = home {
-            self.client_comes_no_more(id, home);
+        if let Some(last_server) = last_server {
+            self.release_kept_for(id, last_server);
         }
     }
 
-    /// Has a client served again if it has said something before its time.
-    pub(super) fn catch_up(&mut self, id: Id) {
+    /// Schedules a client that has sent something which was not read yet.
+    pub(super) fn schedule_unread(&mut self, id: Id) {
         if self.clients.get(id).is_some_and(|client| client.flow.unread || client.flow.ended) {
-            self.again.push(Turn::Up(id));
+            self.deferred.push(DeferredWork::Client(id));
         }
     }
 }

@@ -1,254 +1,252 @@
-//! Moves the bytes: on each thread one readiness loop. What is decided is decided in the state machines; here is who is
-//! connected to whom, and what becomes of the others when one of them breaks.
+//! Moves the bytes, with one readiness loop per worker. Decisions are made in the state machines; this module
+//! knows which client uses which connection, and what to do with one side when the other one breaks.
 //!
-//! A client stays on the thread that it has come to, and a server connection goes to where its client is. What threads have
-//! in common is in `commons`, what they ask of one another in `post` and `moves`.
+//! Clients stay on their worker, and server connections move to the worker of their client. `shared_state`
+//! has what workers share, `mailbox` and `transfer` what they send each other.
 
 mod accept;
-mod attach;
+mod acquire;
 mod cancel;
+mod client_tls;
 mod clients;
-mod commons;
-mod crew;
-mod derive;
-mod encrypt;
+mod control;
+mod exclusive;
 mod health;
+mod key_deriver;
 mod listeners;
-mod moves;
-mod orders;
+mod mailbox;
 mod park;
-mod post;
 mod pump;
 mod reload;
 mod servers;
-mod ticks;
-mod vacate;
+mod shared_state;
+mod timeouts;
+mod transfer;
+mod workers;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Connecting, Listener, Peer, Reactor, Readiness, Received, Spare};
 
-use crate::dialect::{Dialect, Leaving, Pooling, Ticket};
 use crate::log::{Level, Log};
-use crate::pool::Pool;
+use crate::pool::ConnectionPool;
+use crate::protocol::{CancelToken, Pooling, Protocol, Release};
 use crate::refusal::Refusal;
-use crate::settings::{Limits, Uids, UnixAuth};
+use crate::settings::{AllowedUids, Limits, UnixAuth};
 use crate::slab::{Id, Slab};
 use crate::upstream::Upstream;
 use accept::Backoff;
-use commons::{Commons, SharedPool};
-use encrypt::FrontTls;
+use client_tls::ClientTls;
+use control::Services;
+use exclusive::ExclusiveDatabases;
 use health::Upkeep;
-use orders::Ops;
-use post::{Letter, POST};
-use vacate::Vacated;
+use mailbox::{MAILBOX, WorkerMessage};
+use shared_state::{SharedPool, SharedState};
 
-pub use crew::Crew;
-pub use orders::{Health, NoAnswer, Orders};
-pub use reload::Prepared;
-pub(crate) use vacate::VACATED;
+pub use control::{ControlHandle, Health, NoAnswer};
+pub(crate) use exclusive::EXCLUSIVE_ACCESS;
+pub use reload::PreparedSettings;
+pub use workers::Workers;
 
-/// How often limits of time are looked at.
+/// How often timeouts are checked.
 const TICK: Duration = Duration::from_millis(250);
-/// Clients that are let in before others are served.
+/// Clients accepted per turn.
 const ACCEPTS: usize = 64;
-/// Of a key, the bits that say what its number is one of.
+/// Bits of a token that hold its kind.
 const KIND_BITS: u32 = 2;
 const SIGNALS: usize = 0;
 
-/// One thread of a proxy that listens, for clients and a server of one protocol.
-pub(crate) struct Proxy<D: Dialect> {
-    commons: Commons<D>,
-    dialect: D,
+/// One worker thread of a proxy, for clients and a server of one protocol.
+pub(crate) struct Worker<P: Protocol> {
+    shared: SharedState<P>,
+    protocol: P,
     pooling: Pooling,
     limits: Limits,
     server: String,
     log: Log,
     reactor: Reactor,
     listeners: Vec<Listener>,
-    /// None but with the first thread.
+    /// Only on the first worker.
     signals: Option<Channel>,
-    door: Door,
+    access: AccessRules,
     upstream: Upstream,
-    pool: SharedPool<D>,
-    clients: Slab<Client<D>>,
-    servers: Slab<Server<D>>,
-    cancels: Slab<Cancel>,
-    /// Clients by what they were told as their process.
+    pool: SharedPool<P>,
+    clients: Slab<ClientConnection<P>>,
+    servers: Slab<ServerConnection<P>>,
+    cancels: Slab<CancelRequest>,
+    /// Clients by the process ID that they were told.
     by_process: HashMap<u32, Id>,
-    /// Random bytes that nobody has been given.
+    /// Random bytes that are not used yet.
     random: Vec<u8>,
     spare: Spare,
-    /// Those that have more to say than one turn takes.
-    again: Vec<Turn>,
+    /// Work for the next turn that no edge announces.
+    deferred: Vec<DeferredWork>,
     ready: Vec<(usize, Readiness)>,
-    /// Clients wait for connections that could be opened now.
-    wanting: bool,
-    /// Clients that are counted, and cannot be told yet who the server is.
-    early: Vec<(Box<Channel>, Peer)>,
-    /// Clients may be waiting outside of whom no edge will tell.
-    accept_again: bool,
+    /// Clients may be waiting for connections that can be opened now.
+    check_unserved: bool,
+    /// Clients that are counted, but cannot be greeted before the server is known.
+    early_clients: Vec<(Box<Channel>, Peer)>,
+    /// The accept queue may be non-empty with no edge pending; retry on the next tick.
+    retry_accept: bool,
     backoff: Backoff,
-    /// When the proxy was started.
     began: Instant,
     now: Instant,
     next_tick: Instant,
     drain: Option<Drain>,
-    ops: Ops,
-    vacated: Vacated,
+    services: Services,
+    exclusive: ExclusiveDatabases,
 }
 
-/// Whether the server has become known by a connection.
+/// Whether the server's greeting is known, which clients are greeted with.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Introduction {
+enum Discovery {
     #[default]
-    None,
-    /// That is being opened.
-    Awaited,
-    /// What there is to learn of it has been sent to all threads.
+    NotStarted,
+    /// A connection is being opened for it.
+    Running,
+    /// All workers were told what there is to learn.
     Done,
 }
 
-/// Who is let in.
+/// Which clients are accepted, and how they authenticate.
 #[derive(Clone)]
-struct Door {
-    uids: Uids,
+struct AccessRules {
+    uids: AllowedUids,
     unix_auth: UnixAuth,
-    /// How clients are encrypted; none where they are not.
-    tls: Option<FrontTls>,
+    /// `None` if TLS is not offered.
+    tls: Option<ClientTls>,
 }
 
-struct Client<D: Dialect> {
+struct ClientConnection<P: Protocol> {
     channel: Channel,
-    stage: ClientStage<D>,
+    stage: ClientStage<P>,
     since: Instant,
     flow: Flow,
-    /// None before it was greeted.
-    ticket: Option<Ticket>,
-    /// The connection that it had last.
-    home: Option<Id>,
+    /// `None` before the login is complete.
+    cancel_token: Option<CancelToken>,
+    /// The connection that it used last.
+    last_server: Option<Id>,
 }
 
-enum ClientStage<D: Dialect> {
-    Front(D::Front),
-    /// In the middle of a handshake.
-    Encrypting(D::Front),
+enum ClientStage<P: Protocol> {
+    Handshake(P::Handshake),
+    TlsHandshake(P::Handshake),
     Queued {
-        key: D::Key,
-        wanted: D::Wanted,
+        key: P::Key,
+        request: P::Request,
     },
-    Attached(Id),
+    Active(Id),
     /// Between transactions, without a connection.
     Parked {
-        key: D::Key,
-        wanted: D::Wanted,
+        key: P::Key,
+        request: P::Request,
     },
-    /// Waits until its cancel request is done, it leaves, or the time for that is over.
+    /// Waits until its cancel request is done or timed out.
     Cancelling,
-    /// Is to be closed when it has taken what it was told last.
+    /// Closed when its pending output is sent.
     Flushing,
 }
 
-struct Server<D: Dialect> {
-    key: D::Key,
-    born: Instant,
-    /// Requests to cancel that are on their way to it.
+struct ServerConnection<P: Protocol> {
+    key: P::Key,
+    opened_at: Instant,
+    /// Cancel requests that are on their way to it.
     cancels: u32,
     reuse: Reuse,
     upkeep: Upkeep,
-    stage: ServerStage<D>,
+    stage: ServerStage<P>,
 }
 
-/// Whether another client may have a connection.
+/// Whether another client may use a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reuse {
     Allowed,
-    /// A request to cancel was lost on its way to it: nobody knows whom it would hit.
+    /// A cancel request was lost on its way: it may still cancel a command of the next client.
     Never,
 }
 
-enum ServerStage<D: Dialect> {
-    /// None while it is moved through a call.
+enum ServerStage<P: Protocol> {
+    /// `None` only during a step.
     Connecting {
         connecting: Option<Box<Connecting>>,
         until: Instant,
     },
-    Up(Box<Backend<D>>),
+    Open(Box<Backend<P>>),
 }
 
-struct Backend<D: Dialect> {
+struct Backend<P: Protocol> {
     channel: Channel,
-    facts: D::Facts,
+    state: P::BackendState,
     flow: Flow,
-    duty: Duty<D>,
+    activity: Activity<P>,
 }
 
-/// What a server connection does.
-enum Duty<D: Dialect> {
+/// What a server connection is used for.
+enum Activity<P: Protocol> {
     Idle {
         since: Instant,
-        errand: D::Errand,
+        command: P::Command,
     },
     Session {
         client: Id,
-        session: D::Session,
+        session: P::Session,
     },
-    /// It is as a client has left it, between transactions; the next one of that client finds it so.
+    /// As its client left it at the end of a transaction, for that client's next one.
     Kept {
         client: Id,
         since: Instant,
-        remains: D::Remains,
-        errand: D::Errand,
+        context: P::ResetContext,
+        command: P::Command,
     },
-    /// Its client has left, and a request to cancel is on its way: it must not hit the next one.
-    Awaiting {
+    /// Its client has left, and a cancel request is on its way: it must not hit the next client's command.
+    AwaitingCancel {
         until: Instant,
-        leaving: Leaving<D::Remains>,
+        release: Release<P::ResetContext>,
     },
     Resetting {
-        errand: D::Errand,
+        command: P::Command,
         until: Instant,
     },
 }
 
-struct Cancel {
+struct CancelRequest {
     connecting: Option<Connecting>,
-    /// The request is sent, and the server's close is waited for.
+    /// The request is sent; the server has not closed the connection yet.
     channel: Option<Channel>,
     server: Id,
     requester: Id,
     until: Instant,
 }
 
-/// What is known of a channel beyond its bytes.
+/// Readiness of a channel beyond its bytes.
 #[derive(Clone, Copy, Default)]
 struct Flow {
-    /// An edge told of bytes that were not read, as there was nowhere to put them.
+    /// An edge reported bytes that were not read, because there was no room for them.
     unread: bool,
-    kept_back: KeptBack,
-    /// The end will come, and no edge will tell of it again.
+    held_back: HeldBack,
+    /// The peer has closed its side; no edge will report that again.
     ended: bool,
-    /// It is watched for room to send.
+    /// Watched for room to send.
     watched: bool,
 }
 
-/// What was received, and could not be looked at as too many answers were owed.
+/// Whether received bytes were not processed because too many responses were owed.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum KeptBack {
+enum HeldBack {
     #[default]
     Nothing,
     Something,
 }
 
-/// Who is to be served again without an edge.
+/// Work without an edge.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum DeferredWork {
     Accept,
-    Up(Id),
-    Down(Id),
-    /// A client has nothing to say yet to this connection.
-    Part(Id, Id),
+    Client(Id),
+    Server(Id),
+    /// A client has not sent anything to this connection yet.
+    Park(Id, Id),
 }
 
 struct Drain {
@@ -256,34 +254,34 @@ struct Drain {
     cut_off: usize,
 }
 
-/// How a proxy has ended.
+/// How a proxy has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// Every client had left.
+pub enum Shutdown {
+    /// All clients had disconnected.
     Drained,
     /// So many clients were cut off.
     CutOff(usize),
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum TokenKind {
     Client,
     Server,
     Cancel,
     Fixed,
 }
 
-fn key_of(kind: Kind, index: usize) -> usize {
+fn token_of(kind: TokenKind, index: usize) -> usize {
     index << KIND_BITS | kind as usize
 }
 
-fn kind_of(key: usize) -> usize {
+fn token_kind(key: usize) -> usize {
     key & ((1 << KIND_BITS) - 1)
 }
 
-impl<D: Dialect> Proxy<D> {
+impl<P: Protocol> Worker<P> {
     fn turn(&mut self) -> Result<(), ciphertoll_net::Error> {
-        let timeout = if self.again.is_empty() {
+        let timeout = if self.deferred.is_empty() {
             let next = self.backoff.until().map_or(self.next_tick, |until| until.min(self.next_tick));
             next.saturating_duration_since(Instant::now())
         } else {
@@ -292,24 +290,26 @@ impl<D: Dialect> Proxy<D> {
         let mut ready = std::mem::take(&mut self.ready);
         ready.extend(self.reactor.wait(timeout)?.map(|ready| (ready.key, ready.readiness)));
         self.now = Instant::now();
-        // Before anything else: what another thread's clients leave behind is not for ours whose time is over.
-        self.cut_off();
-        // Servers first: a connection that has ended must not be given to a client that came in the same moment.
+        // First, so that what another worker's client leaves behind is not handed to a client that has run
+        // out of time.
+        self.cut_off_clients();
+        // Servers first: a connection that has just ended must not be assigned to a client that has just
+        // connected.
         for servers in [true, false] {
             for (key, readiness) in &ready {
-                if (kind_of(*key) == Kind::Server as usize) == servers {
+                if (token_kind(*key) == TokenKind::Server as usize) == servers {
                     self.ready(*key, *readiness);
                 }
             }
         }
         ready.clear();
         self.ready = ready;
-        for turn in std::mem::take(&mut self.again) {
+        for turn in std::mem::take(&mut self.deferred) {
             match turn {
-                Turn::Accept => self.accept(),
-                Turn::Up(client) => self.go_on(client),
-                Turn::Down(server) => self.pump_down(server),
-                Turn::Part(client, server) => self.part_early(client, server),
+                DeferredWork::Accept => self.accept(),
+                DeferredWork::Client(client) => self.continue_client(client),
+                DeferredWork::Server(server) => self.pump_to_client(server),
+                DeferredWork::Park(client, server) => self.park_early(client, server),
             }
         }
         if self.backoff.is_due(self.now) {
@@ -319,9 +319,9 @@ impl<D: Dialect> Proxy<D> {
             self.tick();
             self.next_tick = self.now + TICK;
         }
-        // Last, so that it does not sleep on what it has made room for.
-        while std::mem::take(&mut self.wanting) {
-            self.relieve();
+        // Last, so that the worker does not sleep after making room for a waiting client.
+        while std::mem::take(&mut self.check_unserved) {
+            self.serve_waiting();
         }
         self.clients.settle();
         self.servers.settle();
@@ -331,49 +331,49 @@ impl<D: Dialect> Proxy<D> {
 
     fn ready(&mut self, key: usize, readiness: Readiness) {
         let index = key >> KIND_BITS;
-        match kind_of(key) {
-            kind if kind == Kind::Client as usize => {
+        match token_kind(key) {
+            kind if kind == TokenKind::Client as usize => {
                 if let Some(id) = self.clients.at(index) {
                     self.client_ready(id, readiness);
                 }
             }
-            kind if kind == Kind::Server as usize => {
+            kind if kind == TokenKind::Server as usize => {
                 if let Some(id) = self.servers.at(index) {
                     self.server_ready(id, readiness);
                 }
             }
-            kind if kind == Kind::Cancel as usize => {
+            kind if kind == TokenKind::Cancel as usize => {
                 if let Some(id) = self.cancels.at(index) {
                     self.cancel_ready(id, readiness);
                 }
             }
-            _ if index == SIGNALS => self.signalled(),
-            _ if index == POST => self.read_letters(),
+            _ if index == SIGNALS => self.handle_signals(),
+            _ if index == MAILBOX => self.read_messages(),
             _ => self.accept(),
         }
     }
 
-    /// Whether clients can be told who the server is. If not, they wait at the door while that is found out.
-    fn is_introduced(&mut self) -> bool {
-        let Some(key) = self.dialect.unknown() else { return true };
-        let begins = self.commons.outlook.with(|outlook| {
-            let begins = outlook.introduction == Introduction::None;
+    /// Whether clients can be greeted. If not, a connection is opened to learn the server's greeting.
+    fn is_server_known(&mut self) -> bool {
+        let Some(key) = self.protocol.discovery_key() else { return true };
+        let begins = self.shared.server_health.with(|server_health| {
+            let begins = server_health.discovery == Discovery::NotStarted;
             if begins {
-                outlook.introduction = Introduction::Awaited;
+                server_health.discovery = Discovery::Running;
             }
             begins
         });
         if begins {
-            self.pool.with(|pool| pool.open_unasked(&key));
+            self.pool.with(|pool| pool.open_unconditionally(&key));
             self.open_server(&key);
         }
         false
     }
 
-    /// Tells those who wait at the door why they cannot come in.
-    fn turn_away(&mut self, refusal: &Refusal) {
-        for (channel, peer) in std::mem::take(&mut self.early) {
-            if let Some(id) = self.admit(*channel, peer) {
+    /// Sends an error message to the clients that wait for the server's greeting.
+    fn refuse_early_clients(&mut self, refusal: &Refusal) {
+        for (channel, peer) in std::mem::take(&mut self.early_clients) {
+            if let Some(id) = self.add_client(*channel, peer) {
                 self.refuse(id, refusal);
             }
         }
@@ -381,29 +381,30 @@ impl<D: Dialect> Proxy<D> {
             for _ in 0..ACCEPTS {
                 let Some(listener) = self.listeners.get_mut(at) else { return };
                 let Ok(Some((channel, peer))) = listener.accept() else { break };
-                self.commons.seat_at(self.commons.thread);
-                if let Some(id) = self.admit(channel, peer) {
+                self.shared.count_client(self.shared.thread);
+                if let Some(id) = self.add_client(channel, peer) {
                     self.refuse(id, refusal);
                 }
             }
         }
-        self.accept_again = true;
+        self.retry_accept = true;
     }
 
-    /// Begins with a client, which is counted already.
-    fn admit(&mut self, channel: Channel, peer: Peer) -> Option<Id> {
-        let admission = self.door.admission(peer);
-        let id = self.clients.insert(Client {
+    /// Adds a client, which is counted already.
+    fn add_client(&mut self, channel: Channel, peer: Peer) -> Option<Id> {
+        let auth = self.access.auth_for(peer);
+        let id = self.clients.insert(ClientConnection {
             channel,
-            stage: ClientStage::Front(self.dialect.front(admission)),
+            stage: ClientStage::Handshake(self.protocol.handshake(auth)),
             since: self.now,
             flow: Flow::default(),
-            ticket: None,
-            home: None,
+            cancel_token: None,
+            last_server: None,
         });
-        self.ops.metrics.clients.up();
+        self.services.metrics.clients.increment();
         let client = self.clients.get_mut(id)?;
-        let registered = self.reactor.register_reading(&mut client.channel, key_of(Kind::Client, id.index));
+        let registered =
+            self.reactor.register_reading(&mut client.channel, token_of(TokenKind::Client, id.index));
         if let Err(error) = registered {
             self.accept_failed(&error);
             self.remove_client(id);
@@ -412,8 +413,7 @@ impl<D: Dialect> Proxy<D> {
         Some(id)
     }
 
-    /// Somebody wants it to end.
-    fn signalled(&mut self) {
+    fn handle_signals(&mut self) {
         let Some(channel) = &mut self.signals else { return };
         let received = channel.receive_input();
         let signals = channel.input().len();
@@ -425,15 +425,15 @@ impl<D: Dialect> Proxy<D> {
             None if signals <= 1 => self.limits.drain,
             _ => Duration::ZERO,
         };
-        let clients = self.commons.clients();
-        let open = self.pool.look(Pool::open);
+        let clients = self.shared.clients();
+        let open = self.pool.read(ConnectionPool::open);
         let seconds = wait.as_secs_f64();
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("clients", &clients), ("server_connections", &open), ("wait_s", &seconds)];
         self.log.event(Level::Info, "stopping", &fields);
-        self.ops.notifier.stopping();
+        self.services.notifier.stopping();
         let until = self.now + wait;
-        self.commons.tell(|| Letter::Stop(until));
+        self.shared.broadcast(|| WorkerMessage::Stop(until));
         self.stop(until);
     }
 }

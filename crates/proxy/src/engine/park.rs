@@ -1,98 +1,103 @@
-//! Clients between transactions: they have no server connection, but the one that they had last is kept for them as they
-//! have left it, as long as nobody else needs it.
+//! Parked clients: between transactions a client has no server connection. The one that it used last is kept
+//! as it left it until another client needs it.
 
 use std::time::Duration;
 
 use ciphertoll_net::{Received, Sent};
 
-use super::{Backend, Client, ClientStage, Duty, Proxy, Server, ServerStage, Turn};
-use crate::dialect::{
-    Beginning, Dialect, Greeted, Leaving, Parted, Place, Pooling, Session, Takeover, Wanted,
+use super::{
+    Activity, Backend, ClientConnection, ClientStage, DeferredWork, ServerConnection, ServerStage, Worker,
 };
 use crate::log::Level;
-use crate::pool::Kept;
+use crate::pool::KeepOutcome;
+use crate::protocol::{
+    AcquiredState, Detached, EarlyGreeting, FirstInput, Pooling, Protocol, ProtocolRequest, ProtocolSession,
+    Release, ResetMode,
+};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
-/// How long a connection is kept as a client has left it. Then it is reset, so that the next one need not wait for that.
-pub(super) const KEPT: Duration = Duration::from_secs(1);
+/// How long a connection is kept for its client. Then it is reset, so that the next client need not wait for
+/// the reset.
+pub(super) const KEEP_TIME: Duration = Duration::from_secs(1);
 
-impl<D: Dialect> Proxy<D> {
-    /// Serves a client again that has more to say.
-    pub(super) fn go_on(&mut self, id: Id) {
+impl<P: Protocol> Worker<P> {
+    /// Continues with a client that has sent more.
+    pub(super) fn continue_client(&mut self, id: Id) {
         match self.clients.get(id).map(|client| &client.stage) {
-            Some(ClientStage::Attached(_)) => self.pump_up(id),
-            Some(ClientStage::Parked { .. }) => self.resume(id),
+            Some(ClientStage::Active(_)) => self.pump_to_server(id),
+            Some(ClientStage::Parked { .. }) => self.resume_parked(id),
             _ => {}
         }
     }
 
-    /// Tells a client that it may begin, if that takes no connection.
-    pub(super) fn greet_early(&mut self, id: Id) -> Greeted {
+    /// Completes a client's login without a server connection, if possible.
+    pub(super) fn greet_early(&mut self, id: Id) -> EarlyGreeting {
         if self.pooling == Pooling::Session {
-            return Greeted::NotYet;
+            return EarlyGreeting::NeedsConnection;
         }
-        let Some(ticket) = self.new_ticket() else { return Greeted::NotYet };
-        let Some(client) = self.clients.get_mut(id) else { return Greeted::Done };
-        let Client { channel, stage: ClientStage::Queued { key, wanted }, .. } = client else {
-            return Greeted::NotYet;
+        let Some(cancel_token) = self.new_cancel_token() else { return EarlyGreeting::NeedsConnection };
+        let Some(client) = self.clients.get_mut(id) else { return EarlyGreeting::Sent };
+        let ClientConnection { channel, stage: ClientStage::Queued { key, request }, .. } = client else {
+            return EarlyGreeting::NeedsConnection;
         };
         let before = channel.output().len();
-        if self.dialect.greet_early(key, wanted, ticket, channel.output()) == Greeted::NotYet {
+        if self.protocol.greet_early(key, request, cancel_token, channel.output())
+            == EarlyGreeting::NeedsConnection
+        {
             channel.output().truncate(before);
-            return Greeted::NotYet;
+            return EarlyGreeting::NeedsConnection;
         }
         if channel.send().is_err() {
-            self.client_gone(id, "went away");
-            return Greeted::Done;
+            self.close_client(id, "went away");
+            return EarlyGreeting::Sent;
         }
-        client.ticket = Some(ticket);
-        if let ClientStage::Queued { key, wanted } =
+        client.cancel_token = Some(cancel_token);
+        if let ClientStage::Queued { key, request } =
             std::mem::replace(&mut client.stage, ClientStage::Flushing)
         {
-            client.stage = ClientStage::Parked { key, wanted };
+            client.stage = ClientStage::Parked { key, request };
         }
-        self.by_process.insert(ticket.process_id, id);
-        self.ops.metrics.sessions.up();
+        self.by_process.insert(cancel_token.process_id, id);
+        self.services.metrics.sessions.increment();
         self.watch_client(id);
-        // What came behind the login is looked at, too.
-        self.again.push(Turn::Up(id));
-        Greeted::Done
+        self.deferred.push(DeferredWork::Client(id));
+        EarlyGreeting::Sent
     }
 
-    /// A client between transactions has said something: it gets its last connection, or another one, or waits.
-    pub(super) fn resume(&mut self, id: Id) {
+    /// A parked client has sent something: it resumes its last connection, acquires another one, or waits.
+    pub(super) fn resume_parked(&mut self, id: Id) {
         let Some(client) = self.clients.get(id) else { return };
-        if let Some(home) = client.home
-            && self.is_kept_for(home, id)
-            && self.unkeep(home)
+        if let Some(last_server) = client.last_server
+            && self.is_kept_for(last_server, id)
+            && self.take_kept(last_server)
         {
-            self.rejoin(id, home);
-            self.pump_up(id);
-            // It may have been less than a command, or nothing: then others can have the connection meanwhile.
-            return self.part_early(id, home);
+            self.resume_on_last(id, last_server);
+            self.pump_to_server(id);
+            // It may have been less than a command; then the connection is available to others meanwhile.
+            return self.park_early(id, last_server);
         }
         let Some(client) = self.clients.get_mut(id) else { return };
-        let ClientStage::Parked { wanted, .. } = &client.stage else { return };
+        let ClientStage::Parked { request, .. } = &client.stage else { return };
         client.channel.borrow(&mut self.spare);
         let received = client.channel.receive_input();
-        let beginning = wanted.beginning(client.channel.input());
+        let first_input = request.first_input(client.channel.input());
         client.channel.give_back(&mut self.spare);
-        match (beginning, received) {
-            (Beginning::Goodbye, _) | (Beginning::NotYet, Ok(Received::Closed) | Err(_)) => {
-                return self.client_gone(id, "left");
+        match (first_input, received) {
+            (FirstInput::Terminate, _) | (FirstInput::Incomplete, Ok(Received::Closed) | Err(_)) => {
+                return self.close_client(id, "left");
             }
-            (Beginning::NotYet, Ok(_)) => return,
-            (Beginning::Command, _) => {}
+            (FirstInput::Incomplete, Ok(_)) => return,
+            (FirstInput::Command, _) => {}
         }
-        if let Some(refusal) = self.cannot_go_on(id) {
+        if let Some(refusal) = self.resume_refusal(id) {
             return self.refuse(id, &refusal);
         }
         let Some(client) = self.clients.get_mut(id) else { return };
         client.since = self.now;
         let key = match std::mem::replace(&mut client.stage, ClientStage::Flushing) {
-            ClientStage::Parked { key, wanted } => {
-                client.stage = ClientStage::Queued { key: key.clone(), wanted };
+            ClientStage::Parked { key, request } => {
+                client.stage = ClientStage::Queued { key: key.clone(), request };
                 key
             }
             other => {
@@ -100,231 +105,241 @@ impl<D: Dialect> Proxy<D> {
                 return;
             }
         };
-        self.ask(id, &key);
+        self.acquire(id, &key);
     }
 
-    /// Why a client between transactions cannot have another connection.
-    fn cannot_go_on(&self, id: Id) -> Option<Refusal> {
+    /// Why a parked client cannot acquire a connection.
+    fn resume_refusal(&self, id: Id) -> Option<Refusal> {
         match &self.clients.get(id)?.stage {
-            ClientStage::Parked { wanted, .. } => {
-                self.dialect.key(wanted).err().or_else(|| self.queue_is_full())
+            ClientStage::Parked { request, .. } => {
+                self.protocol.pool_key(request).err().or_else(|| self.queue_is_full())
             }
             _ => None,
         }
     }
 
-    /// Gives a client its last connection, which is as it has left it, and which the pool does not keep any more.
-    fn rejoin(&mut self, id: Id, home: Id) {
-        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get_mut(home) else {
+    /// Assigns a client its last connection again, which has been taken from the pool's list of kept ones.
+    fn resume_on_last(&mut self, id: Id, last_server: Id) {
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) =
+            self.servers.get_mut(last_server)
+        else {
             return;
         };
         let Some(client) = self.clients.get_mut(id) else { return };
-        let wanted = match std::mem::replace(&mut client.stage, ClientStage::Flushing) {
-            ClientStage::Parked { wanted, .. } => wanted,
+        let request = match std::mem::replace(&mut client.stage, ClientStage::Flushing) {
+            ClientStage::Parked { request, .. } => request,
             other => {
                 client.stage = other;
                 return;
             }
         };
-        match self.dialect.begin(wanted, Place::Own, &mut backend.facts, backend.channel.output()) {
+        match self.protocol.start_session(
+            request,
+            AcquiredState::SameClient,
+            &mut backend.state,
+            backend.channel.output(),
+        ) {
             Ok(session) => {
-                client.stage = ClientStage::Attached(home);
-                backend.duty = Duty::Session { client: id, session };
+                client.stage = ClientStage::Active(last_server);
+                backend.activity = Activity::Session { client: id, session };
             }
-            // Nothing is asked of a connection that is as it was.
+            // Fails only if commands must be sent first, and this connection needs none.
             Err((_, error)) => {
-                self.client_gone(id, &error.to_string());
-                self.close_server(home, "its client could not be given it again");
+                self.close_client(id, &error.to_string());
+                self.close_server(last_server, "its client could not resume it");
             }
         }
     }
 
-    /// A session that has not begun need not hold a connection.
-    pub(super) fn part_early(&mut self, client_id: Id, server_id: Id) {
-        let can_be_parted = self.backend(server_id).is_some_and(
-            |backend| matches!(&backend.duty, Duty::Session { session, .. } if session.can_be_parted()),
+    /// Parks a client again that has not sent a command.
+    pub(super) fn park_early(&mut self, client_id: Id, server_id: Id) {
+        let can_detach = self.backend(server_id).is_some_and(
+            |backend| matches!(&backend.activity, Activity::Session { session, .. } if session.can_detach()),
         );
-        if can_be_parted {
-            self.part(client_id, server_id);
+        if can_detach {
+            self.park(client_id, server_id);
         }
     }
 
-    /// A client's transaction has ended: the client is parted from its connection.
-    pub(super) fn part(&mut self, client_id: Id, server_id: Id) {
-        let Some(Server { stage: ServerStage::Up(backend), key, .. }) = self.servers.get_mut(server_id)
+    /// Detaches a client from its connection at the end of a transaction.
+    pub(super) fn park(&mut self, client_id: Id, server_id: Id) {
+        let Some(ServerConnection { stage: ServerStage::Open(backend), key, .. }) =
+            self.servers.get_mut(server_id)
         else {
             return;
         };
-        let idle = Duty::Idle { since: self.now, errand: self.dialect.nothing() };
-        let session = match std::mem::replace(&mut backend.duty, idle) {
-            Duty::Session { client, session } if client == client_id => session,
+        let idle = Activity::Idle { since: self.now, command: self.protocol.idle_command() };
+        let session = match std::mem::replace(&mut backend.activity, idle) {
+            Activity::Session { client, session } if client == client_id => session,
             other => {
-                backend.duty = other;
+                backend.activity = other;
                 return;
             }
         };
-        let parted = session.part(&mut backend.facts);
+        let detached = session.detach(&mut backend.state);
         let key = key.clone();
         let Some(client) = self.clients.get_mut(client_id) else { return };
-        match parted {
-            Ok(Parted { wanted: Some(wanted), leaving }) => {
-                client.stage = ClientStage::Parked { key, wanted };
-                match leaving {
-                    Leaving::Reset(remains) => self.keep(client_id, server_id, remains),
-                    leaving => self.make_fresh(server_id, leaving),
+        match detached {
+            Ok(Detached { request: Some(request), release }) => {
+                client.stage = ClientStage::Parked { key, request };
+                match release {
+                    Release::Reset(context) => self.keep_server(client_id, server_id, context),
+                    release => self.reset_server(server_id, release),
                 }
-                self.catch_up(client_id);
+                self.schedule_unread(client_id);
             }
-            Ok(Parted { wanted: None, .. }) => {
-                self.client_gone(client_id, "cannot be parted from its connection");
+            Ok(Detached { request: None, .. }) => {
+                self.close_client(client_id, "cannot be detached from its connection");
             }
             Err(error) => {
-                self.client_gone(client_id, &error.to_string());
-                self.close_server(server_id, "nobody knows its settings");
+                self.close_client(client_id, &error.to_string());
+                self.close_server(server_id, "its settings are not known");
             }
         }
     }
 
-    /// Keeps a connection as its client has left it, if nobody waits for one.
-    fn keep(&mut self, client: Id, id: Id, remains: D::Remains) {
-        self.lay_down(client, id, remains);
+    /// Keeps a connection as its client left it, unless another client waits for one.
+    fn keep_server(&mut self, client: Id, id: Id, context: P::ResetContext) {
+        self.mark_kept(client, id, context);
         let Some(server) = self.servers.get(id) else { return };
-        if self.dialect.is_held(&remains) {
-            // Nobody is given it before it has been kept as long as that takes.
+        if self.protocol.holds_diagnostics(&context) {
+            // Available to its client only, until the time for keeping it is over.
             return;
         }
         match self.pool.with(|pool| pool.keep(&server.key, id)) {
-            Kept::ForThoseThatWait => self.steal(id),
-            // Others may wait for a place that this one has.
-            Kept::ForItsClient => self.wanting = true,
+            KeepOutcome::NeededByWaiter => self.reassign_kept(id),
+            // A kept connection can also be evicted for clients of another key.
+            KeepOutcome::Kept => self.check_unserved = true,
         }
     }
 
-    /// Leaves a connection as it is; what the server says meanwhile is read.
-    fn lay_down(&mut self, client: Id, id: Id, remains: D::Remains) {
-        let (since, errand) = (self.now, self.dialect.nothing());
+    /// Leaves a connection as it is; what the server sends meanwhile is read.
+    fn mark_kept(&mut self, client: Id, id: Id, context: P::ResetContext) {
+        let (since, command) = (self.now, self.protocol.idle_command());
         let Some(backend) = self.backend(id) else { return };
-        backend.duty = Duty::Kept { client, since, remains, errand };
+        backend.activity = Activity::Kept { client, since, context, command };
         if backend.flow.unread || backend.flow.ended {
-            self.again.push(Turn::Down(id));
+            self.deferred.push(DeferredWork::Server(id));
         }
     }
 
-    /// Takes a kept connection, which the pool does not keep any more, for a client that waits.
-    pub(super) fn steal(&mut self, id: Id) {
-        self.ops.metrics.steals.up();
-        match self.next_owner(id) {
-            Some(client) => self.take_over(client, id),
-            None => self.take_away(id),
+    /// Takes a kept connection, which is no longer in the pool's list, for a client that waits.
+    pub(super) fn reassign_kept(&mut self, id: Id) {
+        self.services.metrics.steals.increment();
+        match self.next_without_reset(id) {
+            Some(client) => self.assign_unreset(client, id),
+            None => self.reset_kept(id),
         }
     }
 
-    /// The client that has waited longest, if it can have this connection without waiting for its reset: it has been let
-    /// in, so that nothing of its settings is wrong.
-    fn next_owner(&mut self, id: Id) -> Option<Id> {
+    /// The client that has waited longest, if it can use this connection without waiting for the reset. Its
+    /// login must be complete, so that the server is known to accept its settings.
+    fn next_without_reset(&mut self, id: Id) -> Option<Id> {
         let server = self.servers.get(id)?;
-        let ServerStage::Up(backend) = &server.stage else { return None };
-        let Duty::Kept { remains, .. } = backend.duty else { return None };
-        let is_ready = server.cancels == 0 && !backend.flow.ended && self.not_for_others(id).is_none();
-        if !is_ready || self.dialect.takeover(remains) == Takeover::WhenReset {
+        let ServerStage::Open(backend) = &server.stage else { return None };
+        let Activity::Kept { context, .. } = backend.activity else { return None };
+        let is_ready = server.cancels == 0 && !backend.flow.ended && self.discard_reason(id).is_none();
+        if !is_ready || self.protocol.reset_mode(context) == ResetMode::Awaited {
             return None;
         }
         let clients = &self.clients;
-        let is_let_in = |client| clients.get(client).is_some_and(|client| client.ticket.is_some());
-        let client = self.pool.with(|pool| pool.give_as_it_is(&server.key, id, is_let_in))?;
-        self.ops.metrics.resets.up();
+        let has_logged_in = |client| clients.get(client).is_some_and(|client| client.cancel_token.is_some());
+        let client = self.pool.with(|pool| pool.assign_unreset(&server.key, id, has_logged_in))?;
+        self.services.metrics.resets.increment();
         Some(client)
     }
 
-    /// Resets a kept connection, which the pool does not keep any more, for the next client.
-    pub(super) fn take_away(&mut self, id: Id) {
-        if let Some(reason) = self.outlived(id) {
+    /// Resets a kept connection, which is no longer in the pool's list, for the next client.
+    pub(super) fn reset_kept(&mut self, id: Id) {
+        if let Some(reason) = self.obsolete_reason(id) {
             return self.close_server(id, reason);
         }
         if let Some(backend) = self.backend(id)
-            && let Duty::Kept { remains, .. } = backend.duty
+            && let Activity::Kept { context, .. } = backend.activity
         {
-            self.free(id, Leaving::Reset(remains));
+            self.release_server(id, Release::Reset(context));
         }
     }
 
-    /// A kept connection is reset before anybody needs it.
-    pub(super) fn keep_no_more(&mut self, id: Id) {
-        if self.unkeep(id) {
-            self.take_away(id);
+    /// The time for keeping a connection is over: it is reset before a client needs it.
+    pub(super) fn expire_kept(&mut self, id: Id) {
+        if self.take_kept(id) {
+            self.reset_kept(id);
         }
     }
 
-    /// Takes a connection from those that are kept. Not if it is none of them any more: then another thread has said what
-    /// is to become of it, and its letter is on its way.
-    pub(super) fn unkeep(&mut self, id: Id) -> bool {
+    /// Takes a connection from those that are kept. Returns false if it is none of them any more: then
+    /// another worker has reserved it, and the message is on its way.
+    pub(super) fn take_kept(&mut self, id: Id) -> bool {
         let Some(server) = self.servers.get(id) else { return false };
         match &server.stage {
-            ServerStage::Up(backend) if self.is_held(backend) => true,
-            _ => self.pool.with(|pool| pool.unkeep(&server.key, id)),
+            ServerStage::Open(backend) if self.is_for_client_only(backend) => true,
+            _ => self.pool.with(|pool| pool.take_kept(&server.key, id)),
         }
     }
 
-    /// Whether nobody but its client can be given a connection, so that the pool does not know that it is kept.
-    fn is_held(&self, backend: &Backend<D>) -> bool {
-        matches!(&backend.duty, Duty::Kept { remains, .. } if self.dialect.is_held(remains))
+    /// Whether the connection is available to its client only, so that it is not in the pool's list.
+    fn is_for_client_only(&self, backend: &Backend<P>) -> bool {
+        matches!(&backend.activity, Activity::Kept { context, .. } if self.protocol.holds_diagnostics(context))
     }
 
-    /// A client is no more that may have a connection kept.
-    pub(super) fn client_comes_no_more(&mut self, id: Id, home: Id) {
-        if !self.is_kept_for(home, id) {
+    /// A client has disconnected for which a connection may be kept.
+    pub(super) fn release_kept_for(&mut self, id: Id, last_server: Id) {
+        if !self.is_kept_for(last_server, id) {
             return;
         }
-        let Some(backend) = self.backend(home) else { return };
-        let Duty::Kept { remains, .. } = backend.duty else { return };
-        if self.unkeep(home) {
-            self.leave_behind(id, home, remains);
+        let Some(backend) = self.backend(last_server) else { return };
+        let Activity::Kept { context, .. } = backend.activity else { return };
+        if self.take_kept(last_server) {
+            self.release_between_transactions(id, last_server, context);
         }
     }
 
-    /// The client of a connection that rests does not come back.
-    pub(super) fn leave_behind(&mut self, client: Id, id: Id, remains: D::Remains) {
-        if self.dialect.takeover(remains) == Takeover::WhenReset || self.not_for_others(id).is_some() {
-            return self.free(id, Leaving::Reset(remains));
+    /// Releases an idle connection whose client has disconnected.
+    pub(super) fn release_between_transactions(&mut self, client: Id, id: Id, context: P::ResetContext) {
+        if self.protocol.reset_mode(context) == ResetMode::Awaited || self.discard_reason(id).is_some() {
+            return self.release_server(id, Release::Reset(context));
         }
-        // The next client's first words bring the reset along; if nobody comes, the next tick does it.
-        self.lay_down(client, id, remains);
+        // The reset is pipelined with the next client's first command. If no client comes, the next tick
+        // resets the connection.
+        self.mark_kept(client, id, context);
         let Some(server) = self.servers.get(id) else { return };
-        match self.pool.with(|pool| pool.leave(&server.key, id)) {
-            Kept::ForThoseThatWait => self.steal(id),
-            // Others may wait for a place that this one has.
-            Kept::ForItsClient => self.wanting = true,
+        match self.pool.with(|pool| pool.keep_orphaned(&server.key, id)) {
+            KeepOutcome::NeededByWaiter => self.reassign_kept(id),
+            // A kept connection can also be evicted for clients of another key.
+            KeepOutcome::Kept => self.check_unserved = true,
         }
     }
 
     fn is_kept_for(&self, id: Id, client: Id) -> bool {
-        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get(id) else { return false };
-        matches!(backend.duty, Duty::Kept { client: last, .. } if last == client)
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get(id) else {
+            return false;
+        };
+        matches!(backend.activity, Activity::Kept { client: last, .. } if last == client)
     }
 
-    /// Asks the server for what a client must take along when it is parted.
-    pub(super) fn ask_for_settings(&mut self, server_id: Id) {
+    /// Queries the settings that the client takes along when it is detached.
+    pub(super) fn query_settings(&mut self, server_id: Id) {
         let Some(backend) = self.backend(server_id) else { return };
-        let Duty::Session { session, .. } = &mut backend.duty else { return };
-        let asked = session.ask(&backend.facts, backend.channel.output());
-        match (asked, backend.channel.send()) {
+        let Activity::Session { session, .. } = &mut backend.activity else { return };
+        let sent = session.query_settings(&backend.state, backend.channel.output());
+        match (sent, backend.channel.send()) {
             (Ok(()), Ok(_)) => self.watch_server(server_id),
             (Err(error), _) => self.server_lost(server_id, Some(&ciphertoll_net::Error::Protocol(error))),
             (_, Err(error)) => self.server_lost(server_id, Some(&error)),
         }
     }
 
-    /// A client keeps its connection until it leaves.
-    pub(super) fn pinned(&mut self, client_id: Id, server_id: Id, reason: &str) {
+    pub(super) fn log_pin(&mut self, client_id: Id, server_id: Id, reason: &str) {
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("client", &client_id.index), ("server_connection", &server_id.index), ("reason", &reason)];
         self.log.event(Level::Info, "pinned", &fields);
-        self.ops.metrics.pinned(reason);
+        self.services.metrics.pinned(reason);
     }
 
-    /// Ends the command of a client that waits for a connection. Whether it could be ended.
-    pub(super) fn cancel_waiting(&mut self, id: Id) -> bool {
-        let Some(Client { channel, stage: ClientStage::Queued { key, wanted }, .. }) =
+    /// Cancels the command of a client that waits for a connection. Returns whether it could be cancelled.
+    pub(super) fn cancel_queued(&mut self, id: Id) -> bool {
+        let Some(ClientConnection { channel, stage: ClientStage::Queued { key, request }, .. }) =
             self.clients.get_mut(id)
         else {
             return false;
@@ -333,20 +348,20 @@ impl<D: Dialect> Proxy<D> {
             return false;
         }
         let (input, out) = channel.buffers();
-        let Some(bytes) = wanted.cancel(input, out) else { return false };
+        let Some(bytes) = request.cancel_command(input, out) else { return false };
         channel.consume(bytes);
         let sent = channel.send();
-        self.pool.with(|pool| pool.forget(key, id));
+        self.pool.with(|pool| pool.leave_queue(key, id));
         let Some(client) = self.clients.get_mut(id) else { return false };
-        if let ClientStage::Queued { key, wanted } =
+        if let ClientStage::Queued { key, request } =
             std::mem::replace(&mut client.stage, ClientStage::Flushing)
         {
-            client.stage = ClientStage::Parked { key, wanted };
+            client.stage = ClientStage::Parked { key, request };
         }
         if matches!(sent, Ok(Sent::All)) {
-            self.again.push(Turn::Up(id));
+            self.deferred.push(DeferredWork::Client(id));
         } else {
-            self.client_gone(id, "does not take answers");
+            self.close_client(id, "does not read responses");
         }
         true
     }

@@ -1,136 +1,142 @@
-//! Bytes from one side to the other, without more of either than one read in memory.
+//! Passes bytes between a client and its connection, with at most one read of either side in memory.
 
 use ciphertoll_net::{Channel, Error, Received, Spare};
 use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session;
 
-use super::{Backend, Client, ClientStage, Duty, KeptBack, Proxy, Server, ServerStage, Turn};
-use crate::dialect::{Dialect, FromClient, News, Session, Start, Then};
+use super::{
+    Activity, Backend, ClientConnection, ClientStage, DeferredWork, HeldBack, ServerConnection, ServerStage,
+    Worker,
+};
 use crate::metrics::Counter;
+use crate::protocol::{FromClient, Protocol, ProtocolSession, SessionPhase, SettingsResult, StartMode};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
-/// Reads that one side gets before others are served.
+/// Reads of one side per turn.
 const READS: usize = 16;
 
-/// What has become of a client's bytes.
-enum Up {
-    /// All that was there has been passed on, or has to wait for the server.
+/// The result of passing a client's bytes to the server.
+enum ToServer {
+    /// All bytes that were there are passed on, or wait for the server.
     Waits,
-    /// There is more.
     More,
-    /// Other connections must be closed before this is passed on.
-    Vacates(FromClient),
+    /// Other connections must be closed before these bytes are passed on.
+    Exclusive(FromClient),
     Left,
-    /// It logs in anew.
-    Anew,
+    ChangeUser,
     Violated(session::Error),
     ServerLost(Error),
 }
 
-/// What has become of a server's bytes.
-enum Down {
+/// The result of passing a server's bytes to the client.
+enum ToClient {
     Waits,
     More,
     ClientLost,
     ServerLost(Option<Error>),
     Broken(session::Error),
-    Begins,
-    Rests,
-    Asks,
+    SettingsApplied,
+    CanDetach,
+    NeedsQuery,
     Pinned(&'static str),
     Refused(session::Error),
 }
 
-impl<D: Dialect> Proxy<D> {
-    /// Passes on what a client says.
-    pub(super) fn pump_up(&mut self, id: Id) {
+impl<P: Protocol> Worker<P> {
+    /// Passes a client's bytes to its connection.
+    pub(super) fn pump_to_server(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(id) else { return };
-        let ClientStage::Attached(server_id) = client.stage else { return };
+        let ClientStage::Active(server_id) = client.stage else { return };
         let server = self.servers.get_mut(server_id);
-        let Some(Server { stage: ServerStage::Up(backend), .. }) = server else { return };
-        let outcome = up(client, backend, &mut self.spare, &self.ops.metrics.bytes_up);
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = server else { return };
+        let outcome = pass_to_server(client, backend, &mut self.spare, &self.services.metrics.bytes_up);
         self.watch_server(server_id);
         match outcome {
-            Up::Waits => {}
-            Up::More => self.again.push(Turn::Up(id)),
-            Up::Vacates(taken) => self.pass_on_vacated(id, server_id, &taken),
-            Up::Left => self.client_gone(id, "left"),
-            Up::Anew => self.log_in_anew(id),
-            Up::Violated(error) => self.refuse(id, &Refusal::of_client(&error)),
-            Up::ServerLost(error) => self.server_lost_up(server_id, &error),
+            ToServer::Waits => {}
+            ToServer::More => self.deferred.push(DeferredWork::Client(id)),
+            ToServer::Exclusive(taken) => self.pass_exclusive(id, server_id, &taken),
+            ToServer::Left => self.close_client(id, "left"),
+            ToServer::ChangeUser => self.change_user(id),
+            ToServer::Violated(error) => self.refuse(id, &Refusal::from_client(&error)),
+            ToServer::ServerLost(error) => self.lost_while_sending(server_id, &error),
         }
     }
 
-    /// Passes on what needs databases without connections, having closed those that no client has.
-    fn pass_on_vacated(&mut self, client_id: Id, server_id: Id, taken: &FromClient) {
-        self.vacate(&taken.vacates);
+    /// Passes on a command that needs exclusive access to a database, after closing its idle connections.
+    fn pass_exclusive(&mut self, client_id: Id, server_id: Id, taken: &FromClient) {
+        self.close_unused_everywhere(&taken.exclusive);
         let Some(client) = self.clients.get_mut(client_id) else { return };
         let server = self.servers.get_mut(server_id);
-        let Some(Server { stage: ServerStage::Up(backend), .. }) = server else { return };
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = server else { return };
         let sent =
             forward(&mut client.channel, &mut backend.channel, taken).and_then(|()| backend.channel.send());
         self.watch_server(server_id);
         match sent {
-            Ok(_) => self.again.push(Turn::Up(client_id)),
-            Err(error) => self.server_lost_up(server_id, &error),
+            Ok(_) => self.deferred.push(DeferredWork::Client(client_id)),
+            Err(error) => self.lost_while_sending(server_id, &error),
         }
     }
 
-    /// The server takes no more: but it may have said why.
-    fn server_lost_up(&mut self, id: Id, error: &Error) {
-        self.pump_down(id);
+    /// The server takes no more bytes, but it may have sent the reason.
+    fn lost_while_sending(&mut self, id: Id, error: &Error) {
+        self.pump_to_client(id);
         if self.backend(id).is_some() {
             self.server_lost(id, Some(error));
         }
     }
 
-    /// Passes on what a server says to a client, or reads it where there is none.
-    pub(super) fn pump_down(&mut self, id: Id) {
-        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get_mut(id) else { return };
-        let Duty::Session { client: client_id, .. } = backend.duty else { return self.read_own(id) };
+    /// Passes a server's bytes to the client, or reads them if there is none.
+    pub(super) fn pump_to_client(&mut self, id: Id) {
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id)
+        else {
+            return;
+        };
+        let Activity::Session { client: client_id, .. } = backend.activity else {
+            return self.read_unassigned(id);
+        };
         let Some(client) = self.clients.get_mut(client_id) else { return };
         let was_full = is_full(backend);
-        let outcome = down(client, backend, &mut self.spare, &self.ops.metrics.bytes_down);
+        let outcome = pass_to_client(client, backend, &mut self.spare, &self.services.metrics.bytes_down);
         if was_full && !is_full(backend) {
-            self.again.push(Turn::Up(client_id));
+            self.deferred.push(DeferredWork::Client(client_id));
         }
         self.watch_client(client_id);
         match outcome {
-            Down::Waits => {}
-            Down::More => self.again.push(Turn::Down(id)),
-            Down::ClientLost => self.client_gone(client_id, "went away"),
-            Down::ServerLost(error) => self.server_lost(id, error.as_ref()),
-            Down::Broken(error) => self.server_lost(id, Some(&Error::Protocol(error))),
-            Down::Begins => {
-                self.welcome(client_id, id);
-                self.again.push(Turn::Down(id));
+            ToClient::Waits => {}
+            ToClient::More => self.deferred.push(DeferredWork::Server(id)),
+            ToClient::ClientLost => self.close_client(client_id, "went away"),
+            ToClient::ServerLost(error) => self.server_lost(id, error.as_ref()),
+            ToClient::Broken(error) => self.server_lost(id, Some(&Error::Protocol(error))),
+            ToClient::SettingsApplied => {
+                self.report_start(client_id, id);
+                self.deferred.push(DeferredWork::Server(id));
             }
-            Down::Rests => self.part(client_id, id),
-            Down::Asks => self.ask_for_settings(id),
-            Down::Pinned(reason) => {
-                self.pinned(client_id, id, reason);
-                self.again.push(Turn::Down(id));
+            ToClient::CanDetach => self.park(client_id, id),
+            ToClient::NeedsQuery => self.query_settings(id),
+            ToClient::Pinned(reason) => {
+                self.log_pin(client_id, id, reason);
+                self.deferred.push(DeferredWork::Server(id));
             }
-            Down::Refused(error) => self.refuse(client_id, &Refusal::not_set(&error)),
+            ToClient::Refused(error) => self.refuse(client_id, &Refusal::settings_failed(&error)),
         }
     }
 }
 
-fn is_full<D: Dialect>(backend: &Backend<D>) -> bool {
-    matches!(&backend.duty, Duty::Session { session, .. } if session.is_full())
+fn is_full<P: Protocol>(backend: &Backend<P>) -> bool {
+    matches!(&backend.activity, Activity::Session { session, .. } if session.is_full())
 }
 
-fn up<D: Dialect>(
-    client: &mut Client<D>,
-    backend: &mut Backend<D>,
+fn pass_to_server<P: Protocol>(
+    client: &mut ClientConnection<P>,
+    backend: &mut Backend<P>,
     spare: &mut Spare,
     bytes: &Counter,
-) -> Up {
+) -> ToServer {
     client.channel.borrow(spare);
-    let outcome = up_reads(client, backend, bytes);
-    if let Up::Left = outcome {
-        // Its goodbye, and whatever it may have said after that.
+    let outcome = read_to_server(client, backend, bytes);
+    if let ToServer::Left = outcome {
+        // Its last message and whatever follows it.
         let bytes = client.channel.input().len();
         client.channel.consume(bytes);
     }
@@ -138,33 +144,40 @@ fn up<D: Dialect>(
     outcome
 }
 
-fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, bytes: &Counter) -> Up {
-    let Duty::Session { session, .. } = &mut backend.duty else { return Up::Waits };
+fn read_to_server<P: Protocol>(
+    client: &mut ClientConnection<P>,
+    backend: &mut Backend<P>,
+    bytes: &Counter,
+) -> ToServer {
+    let Activity::Session { session, .. } = &mut backend.activity else { return ToServer::Waits };
     for _ in 0..READS {
-        if backend.channel.is_blocked() || session.start() == Start::WhenSet || session.is_full() {
+        if backend.channel.is_blocked()
+            || session.start_mode() == StartMode::AfterSettings
+            || session.is_full()
+        {
             client.flow.unread = true;
-            return Up::Waits;
+            return ToServer::Waits;
         }
         client.flow.unread = false;
-        // What is here comes first, or ever more would be.
-        let received = if std::mem::take(&mut client.flow.kept_back) == KeptBack::Something {
+        // Bytes that were held back come first, or ever more would accumulate.
+        let received = if std::mem::take(&mut client.flow.held_back) == HeldBack::Something {
             Received::MoreLikely
         } else {
-            let Ok(received) = client.channel.receive_input() else { return Up::Left };
+            let Ok(received) = client.channel.receive_input() else { return ToServer::Left };
             received
         };
         let mut inserted = false;
         let goodbye = loop {
-            let taken = match session.client_said(client.channel.input(), &mut backend.facts) {
+            let taken = match session.from_client(client.channel.input(), &mut backend.state) {
                 Ok(taken) => taken,
-                Err(error) => return Up::Violated(error),
+                Err(error) => return ToServer::Violated(error),
             };
             bytes.add(taken.pass_bytes as u64);
-            if !taken.vacates.is_empty() {
-                return Up::Vacates(taken);
+            if !taken.exclusive.is_empty() {
+                return ToServer::Exclusive(taken);
             }
             if let Err(error) = forward(&mut client.channel, &mut backend.channel, &taken) {
-                return Up::ServerLost(error);
+                return ToServer::ServerLost(error);
             }
             inserted &= taken.pass_bytes == 0;
             if taken.insert.is_empty() {
@@ -172,68 +185,72 @@ fn up_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, bytes:
             }
             inserted = true;
         };
-        // Nothing has come behind it.
+        // Nothing followed what was inserted, so it is sent now.
         if inserted && let Err(error) = backend.channel.send() {
-            return Up::ServerLost(error);
+            return ToServer::ServerLost(error);
         }
         if session.is_full() {
-            // The rest waits, and so does the news that the client has closed its side.
+            // The rest waits, and so does the end of the client's stream.
             client.flow.unread = true;
             if !client.channel.input().is_empty() {
-                client.flow.kept_back = KeptBack::Something;
+                client.flow.held_back = HeldBack::Something;
             }
-            return Up::Waits;
+            return ToServer::Waits;
         }
         match (goodbye, received) {
-            (Goodbye::Said, _) | (Goodbye::None, Received::Closed) => return Up::Left,
-            (Goodbye::Anew, _) => return Up::Anew,
+            (Goodbye::Said, _) | (Goodbye::None, Received::Closed) => return ToServer::Left,
+            (Goodbye::Anew, _) => return ToServer::ChangeUser,
             (Goodbye::None, _) => {}
         }
-        if session.start() == Start::WhenSet {
-            // Of what is kept back here no edge will tell.
+        if session.start_mode() == StartMode::AfterSettings {
+            // No edge reports bytes that are held back here.
             let is_emptied = matches!(received, Received::Drained | Received::WouldBlock);
             client.flow.unread = !is_emptied || !client.channel.input().is_empty();
-            return Up::Waits;
+            return ToServer::Waits;
         }
         match received {
             Received::MoreLikely => {}
             Received::Drained if client.flow.ended => {}
-            Received::Drained | Received::WouldBlock | Received::Closed => return Up::Waits,
+            Received::Drained | Received::WouldBlock | Received::Closed => return ToServer::Waits,
         }
     }
-    Up::More
+    ToServer::More
 }
 
-fn down<D: Dialect>(
-    client: &mut Client<D>,
-    backend: &mut Backend<D>,
+fn pass_to_client<P: Protocol>(
+    client: &mut ClientConnection<P>,
+    backend: &mut Backend<P>,
     spare: &mut Spare,
     bytes: &Counter,
-) -> Down {
+) -> ToClient {
     backend.channel.borrow(spare);
-    let outcome = down_reads(client, backend, bytes);
+    let outcome = read_to_client(client, backend, bytes);
     backend.channel.give_back(spare);
     outcome
 }
 
-fn down_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, bytes: &Counter) -> Down {
-    let Backend { channel, facts, flow, duty, .. } = backend;
-    let Duty::Session { session, .. } = duty else { return Down::Waits };
+fn read_to_client<P: Protocol>(
+    client: &mut ClientConnection<P>,
+    backend: &mut Backend<P>,
+    bytes: &Counter,
+) -> ToClient {
+    let Backend { channel, state, flow, activity, .. } = backend;
+    let Activity::Session { session, .. } = activity else { return ToClient::Waits };
     for _ in 0..READS {
         if client.channel.is_blocked() {
             flow.unread = true;
-            return Down::Waits;
+            return ToClient::Waits;
         }
         flow.unread = false;
         let received = match channel.receive_input() {
             Ok(received) => received,
-            Err(Error::Closed) => return Down::ServerLost(None),
-            Err(error) => return Down::ServerLost(Some(error)),
+            Err(Error::Closed) => return ToClient::ServerLost(None),
+            Err(error) => return ToClient::ServerLost(Some(error)),
         };
         loop {
-            let taken = match session.server_said(channel.input(), facts) {
+            let taken = match session.from_server(channel.input(), state) {
                 Ok(taken) => taken,
-                Err(error) => return Down::Broken(error),
+                Err(error) => return ToClient::Broken(error),
             };
             channel.consume(taken.skip_bytes);
             for patch in &taken.patches {
@@ -241,45 +258,48 @@ fn down_reads<D: Dialect>(client: &mut Client<D>, backend: &mut Backend<D>, byte
             }
             bytes.add(taken.pass_bytes as u64);
             if pass(channel, &mut client.channel, taken.pass_bytes).is_err() {
-                return Down::ClientLost;
+                return ToClient::ClientLost;
             }
             channel.consume(taken.drop_bytes);
             if !taken.insert.is_empty() {
                 client.channel.output().extend_from_slice(&taken.insert);
                 if client.channel.send().is_err() {
-                    return Down::ClientLost;
+                    return ToClient::ClientLost;
                 }
             }
-            let come_to = match (taken.news, taken.then) {
-                (News::Refused(error), _) => Some(Down::Refused(error)),
-                (News::None | News::Begins, Then::Rests) => Some(Down::Rests),
-                // Nothing of the session's own can have come behind: the client has not been told that it may begin.
-                (News::Begins, _) => Some(Down::Begins),
-                (News::None, Then::Asks) => Some(Down::Asks),
-                (News::None, Then::Pinned(reason)) => Some(Down::Pinned(reason)),
-                (News::None, Then::GoesOn) => None,
+            let result = match (taken.settings_result, taken.phase) {
+                (SettingsResult::Refused(error), _) => Some(ToClient::Refused(error)),
+                (SettingsResult::None | SettingsResult::Applied, SessionPhase::CanDetach) => {
+                    Some(ToClient::CanDetach)
+                }
+                // The client has not been told that it may go on, so nothing of its own can follow.
+                (SettingsResult::Applied, _) => Some(ToClient::SettingsApplied),
+                (SettingsResult::None, SessionPhase::NeedsQuery) => Some(ToClient::NeedsQuery),
+                (SettingsResult::None, SessionPhase::Pinned(reason)) => Some(ToClient::Pinned(reason)),
+                (SettingsResult::None, SessionPhase::Active) => None,
             };
-            if let Some(come_to) = come_to {
-                // Of what comes after an empty socket an edge will tell.
+            if let Some(result) = result {
+                // An edge reports what arrives after the socket was emptied.
                 let is_emptied = matches!(received, Received::Drained | Received::WouldBlock);
                 flow.unread = !is_emptied || !channel.input().is_empty();
-                return come_to;
+                return result;
             }
             if taken.drop_bytes == 0 {
                 break;
             }
         }
         match received {
-            Received::Closed => return Down::ServerLost(None),
+            Received::Closed => return ToClient::ServerLost(None),
             Received::MoreLikely => {}
             Received::Drained if flow.ended => {}
-            Received::Drained | Received::WouldBlock => return Down::Waits,
+            Received::Drained | Received::WouldBlock => return ToClient::Waits,
         }
     }
-    Down::More
+    ToClient::More
 }
 
-/// Does with a client's bytes what was said of them. What is inserted goes with what comes behind it.
+/// Carries out what the session has decided for a client's bytes. What is inserted is sent together with what
+/// follows.
 fn forward(client: &mut Channel, server: &mut Channel, taken: &FromClient) -> Result<(), Error> {
     pass(client, server, taken.pass_bytes)?;
     client.consume(taken.drop_bytes);

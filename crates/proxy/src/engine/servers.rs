@@ -1,43 +1,47 @@
-//! Server connections: from their opening over sessions and resets to their end.
+//! Server connections: connecting, sessions, resets, closing.
 
 use ciphertoll_net::{Connected, Connecting, Error, Progress, Readiness, Received, Watch};
 use ciphertoll_wire::{Response, postgres};
 
 use super::{
-    Backend, Duty, Flow, Introduction, Kind, Proxy, Reuse, Server, ServerStage, Turn, VACATED, key_of,
+    Activity, Backend, DeferredWork, Discovery, EXCLUSIVE_ACCESS, Flow, Reuse, ServerConnection, ServerStage,
+    TokenKind, Worker, token_of,
 };
-use crate::dialect::{Dialect, Errand, Key, Leaving, Pooling, Session, Settled};
 use crate::log::Level;
-use crate::pool::Local;
+use crate::pool::WorkerBound;
+use crate::protocol::{
+    CommandOutcome, PoolKey, Pooling, Protocol, ProtocolCommand, ProtocolSession, Release,
+};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
-impl<D: Dialect> Proxy<D> {
-    pub(super) fn open_server(&mut self, key: &D::Key) {
-        let dialing = self.dialect.login(key).ok_or_else(|| {
-            let reason = "it is no user that this proxy logs in as any more".to_owned();
+impl<P: Protocol> Worker<P> {
+    pub(super) fn open_server(&mut self, key: &P::Key) {
+        let plan = self.protocol.connect_plan(key).ok_or_else(|| {
+            let reason = "this user is no longer configured".to_owned();
             Error::Unresolved { name: key.user().to_owned(), reason }
         });
-        let mut connecting = match dialing.and_then(|dialing| self.upstream.open(dialing)) {
+        let mut connecting = match plan.and_then(|plan| self.upstream.open(plan)) {
             Ok(connecting) => connecting,
-            Err(error) => return self.open_failed(key, None, &error),
+            Err(error) => return self.connect_failed(key, None, &error),
         };
-        let upkeep = self.upkeep_of(key);
-        let id = self.servers.insert(Server {
+        let upkeep = self.new_upkeep(key);
+        let id = self.servers.insert(ServerConnection {
             key: key.clone(),
-            born: self.now,
+            opened_at: self.now,
             cancels: 0,
             reuse: Reuse::Allowed,
             upkeep,
             stage: ServerStage::Connecting { connecting: None, until: self.now + self.limits.connect },
         });
-        if let Err(error) = self.reactor.register(connecting.channel(), key_of(Kind::Server, id.index)) {
-            return self.open_failed(key, Some(id), &error);
+        if let Err(error) = self.reactor.register(connecting.channel(), token_of(TokenKind::Server, id.index))
+        {
+            return self.connect_failed(key, Some(id), &error);
         }
-        if let Some(Server { stage: ServerStage::Connecting { connecting: place, .. }, .. }) =
+        if let Some(ServerConnection { stage: ServerStage::Connecting { connecting: slot, .. }, .. }) =
             self.servers.get_mut(id)
         {
-            *place = Some(Box::new(connecting));
+            *slot = Some(Box::new(connecting));
         }
     }
 
@@ -45,9 +49,9 @@ impl<D: Dialect> Proxy<D> {
         let Some(server) = self.servers.get_mut(id) else { return };
         match &mut server.stage {
             ServerStage::Connecting { .. } => {
-                self.go_on_connecting(id, |connecting| connecting.advance(readiness));
+                self.continue_connect(id, |connecting| connecting.advance(readiness));
             }
-            ServerStage::Up(backend) => {
+            ServerStage::Open(backend) => {
                 backend.flow.ended |= readiness == Readiness::ReadableToEnd;
                 if backend.channel.is_blocked() {
                     if let Err(error) = backend.channel.send() {
@@ -57,115 +61,116 @@ impl<D: Dialect> Proxy<D> {
                     self.unblock_client_of(id);
                 }
                 if readiness != Readiness::Writable {
-                    self.pump_down(id);
+                    self.pump_to_client(id);
                 }
             }
         }
     }
 
-    /// Takes a connection that is being opened one step further.
-    pub(super) fn go_on_connecting(
+    /// Continues a connect.
+    pub(super) fn continue_connect(
         &mut self,
         id: Id,
         step: impl FnOnce(Connecting) -> Result<Progress, Error>,
     ) {
-        let Some(Server { stage: ServerStage::Connecting { connecting, .. }, key, .. }) =
+        let Some(ServerConnection { stage: ServerStage::Connecting { connecting, .. }, key, .. }) =
             self.servers.get_mut(id)
         else {
             return;
         };
-        let Some(begun) = connecting.take() else { return };
+        let Some(pending) = connecting.take() else { return };
         let key = key.clone();
-        match step(*begun) {
+        match step(*pending) {
             Ok(Progress::Pending(mut pending)) => {
                 self.derive_keys(id, &mut pending);
-                if let Some(Server { stage: ServerStage::Connecting { connecting, .. }, .. }) =
+                if let Some(ServerConnection { stage: ServerStage::Connecting { connecting, .. }, .. }) =
                     self.servers.get_mut(id)
                 {
                     *connecting = Some(Box::new(pending));
                 }
             }
-            Ok(Progress::Done(connected)) => self.opened(id, connected),
-            Err(error) => self.open_failed(&key, Some(id), &error),
+            Ok(Progress::Done(connected)) => self.connect_done(id, connected),
+            Err(error) => self.connect_failed(&key, Some(id), &error),
         }
     }
 
     /// The server takes bytes again: its client may have more.
     fn unblock_client_of(&mut self, id: Id) {
         if let Some(backend) = self.backend(id)
-            && let Duty::Session { client, .. } = backend.duty
+            && let Activity::Session { client, .. } = backend.activity
             && !backend.channel.is_blocked()
             && self.clients.get(client).is_some_and(|client| client.flow.unread)
         {
-            self.pump_up(client);
+            self.pump_to_server(client);
         }
     }
 
-    fn opened(&mut self, id: Id, connected: Connected) {
+    fn connect_done(&mut self, id: Id, connected: Connected) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let key = server.key.clone();
         let Connected { mut channel, server: info, .. } = connected;
-        let watch = self.reactor.watch(&mut channel, key_of(Kind::Server, id.index), Watch::Reading);
+        let watch = self.reactor.watch(&mut channel, token_of(TokenKind::Server, id.index), Watch::Reading);
         if let Err(error) = watch {
-            return self.open_failed(&key, Some(id), &error);
+            return self.connect_failed(&key, Some(id), &error);
         }
         let negotiated = channel.negotiated();
         let tls = negotiated.as_ref().map_or("none", |negotiated| negotiated.version);
         let group = negotiated.as_ref().and_then(|negotiated| negotiated.group.as_deref()).unwrap_or("none");
-        let introduced = (info.version().to_owned(), info.auth_label());
+        let login_info = (info.version().to_owned(), info.auth_label());
         let fields: [(&str, &dyn std::fmt::Display); 6] = [
             ("server_connection", &id.index),
             ("database", &key.database()),
-            ("server_version", &introduced.0),
+            ("server_version", &login_info.0),
             ("tls", &tls),
             ("group", &group),
-            ("auth", &introduced.1),
+            ("auth", &login_info.1),
         ];
         self.log.event(Level::Info, "server-connected", &fields);
-        let Some(facts) = self.dialect.facts(&key, info) else {
+        let Some(state) = self.protocol.backend_state(&key, info) else {
             let reason = "the server speaks another protocol";
             let error = postgres::Error::Protocol { message: "end of the login", reason };
-            return self.open_failed(&key, Some(id), &error.into());
+            return self.connect_failed(&key, Some(id), &error.into());
         };
-        // It is not old before anybody has had it, however long the login took.
-        server.born = self.now;
-        server.stage = ServerStage::Up(Box::new(Backend {
+        // The time that the login took does not count towards the age.
+        server.opened_at = self.now;
+        server.stage = ServerStage::Open(Box::new(Backend {
             channel,
-            facts,
-            // What came behind the login is looked at, too.
+            state,
+            // Process what the server sent together with the end of the login.
             flow: Flow { unread: true, ..Flow::default() },
-            duty: Duty::Idle { since: self.now, errand: self.dialect.nothing() },
+            activity: Activity::Idle { since: self.now, command: self.protocol.idle_command() },
         }));
-        self.ops.metrics.opened.up();
+        self.services.metrics.opened.increment();
         let now = self.now;
-        // Told before others can see that it is: they wait for it then, and open nothing to find out.
-        self.teach(&key);
-        let introduction = self.commons.outlook.with(|outlook| {
-            outlook.warmth.opened(now);
-            std::mem::replace(&mut outlook.introduction, Introduction::Done)
+        // Before other workers see that the server is known: they then wait for this message instead of
+        // opening a connection.
+        self.share_learned(&key);
+        let discovery = self.shared.server_health.with(|server_health| {
+            server_health.connects.opened(now);
+            std::mem::replace(&mut server_health.discovery, Discovery::Done)
         });
         self.pool.with(|pool| pool.opened(&key));
-        self.hand_over(id);
-        if introduction == Introduction::Awaited {
-            self.again.push(Turn::Accept);
+        self.return_to_pool(id);
+        if discovery == Discovery::Running {
+            self.deferred.push(DeferredWork::Accept);
         }
     }
 
-    /// A connection could not be opened: the client that has waited longest is told.
-    pub(super) fn open_failed(&mut self, key: &D::Key, id: Option<Id>, error: &Error) {
+    /// A connect has failed: the client that has waited longest is told.
+    pub(super) fn connect_failed(&mut self, key: &P::Key, id: Option<Id>, error: &Error) {
         if let Some(id) = id {
             self.servers.remove(id);
         }
         self.upstream.failed();
-        self.ops.metrics.not_opened(error);
+        self.services.metrics.connect_failed(error);
         let now = self.now;
-        let introduction = self.commons.outlook.with(|outlook| {
-            outlook.warmth.failed(now);
-            let introduction = outlook.introduction;
-            if introduction == Introduction::Awaited {
-                outlook.introduction = Introduction::None;
+        let discovery = self.shared.server_health.with(|server_health| {
+            server_health.connects.failed(now);
+            let discovery = server_health.discovery;
+            if discovery == Discovery::Running {
+                server_health.discovery = Discovery::NotStarted;
             }
-            introduction
+            discovery
         });
         let has_open = self.pool.with(|pool| {
             pool.opened(key);
@@ -176,28 +181,28 @@ impl<D: Dialect> Proxy<D> {
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("server", &self.server), ("database", &key.database()), ("reason", &reason)];
         self.log.event(Level::Warn, "connect-failed", &fields);
-        // Those that there are will be given back.
+        // If the server has too many connections, clients wait for those that are open.
         if !may_wait {
-            if let Some(client) = self.pool.with(|pool| pool.first_waiting(key)) {
-                self.refuse_anywhere(client, Refusal::not_opened(error));
+            if let Some(client) = self.pool.with(|pool| pool.pop_waiting(key)) {
+                self.refuse_anywhere(client, Refusal::connect_failed(error));
             }
-            self.wanting = true;
+            self.check_unserved = true;
         }
         self.pool.with(|pool| pool.closed(key, id));
-        let was_known = self.dialect.unknown().is_none();
-        self.dialect.doubt(error);
-        if was_known && self.dialect.unknown().is_some() {
-            self.commons.outlook.with(|outlook| outlook.introduction = Introduction::None);
-            self.teach(key);
+        let was_known = self.protocol.discovery_key().is_none();
+        self.protocol.connect_failed(error);
+        if was_known && self.protocol.discovery_key().is_some() {
+            self.shared.server_health.with(|server_health| server_health.discovery = Discovery::NotStarted);
+            self.share_learned(key);
         }
-        if introduction == Introduction::Awaited {
-            self.turn_away(&Refusal::not_opened(error));
+        if discovery == Discovery::Running {
+            self.refuse_early_clients(&Refusal::connect_failed(error));
         }
     }
 
-    pub(super) fn backend(&mut self, id: Id) -> Option<&mut Backend<D>> {
+    pub(super) fn backend(&mut self, id: Id) -> Option<&mut Backend<P>> {
         match &mut self.servers.get_mut(id)?.stage {
-            ServerStage::Up(backend) => Some(backend),
+            ServerStage::Open(backend) => Some(backend),
             ServerStage::Connecting { .. } => None,
         }
     }
@@ -206,69 +211,79 @@ impl<D: Dialect> Proxy<D> {
         self.backend(id).is_some_and(|backend| backend.flow.unread)
     }
 
-    /// Has a connection watched for room to send where that is waited for, and only there.
+    /// Waits for room to send only while output is pending.
     pub(super) fn watch_server(&mut self, id: Id) {
-        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get_mut(id) else { return };
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id)
+        else {
+            return;
+        };
         let blocked = backend.channel.is_blocked();
         if blocked == backend.flow.watched {
             return;
         }
         backend.flow.watched = blocked;
         let watch = if blocked { Watch::Both } else { Watch::Reading };
-        let watched = self.reactor.watch(&mut backend.channel, key_of(Kind::Server, id.index), watch);
+        let watched = self.reactor.watch(&mut backend.channel, token_of(TokenKind::Server, id.index), watch);
         if let Err(error) = watched {
             self.server_lost(id, Some(&error));
         }
     }
 
-    /// The client of a connection has left.
-    pub(super) fn client_has_left(&mut self, id: Id) {
+    /// The client of a connection has disconnected.
+    pub(super) fn session_ended(&mut self, id: Id) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        let ServerStage::Up(backend) = &mut server.stage else { return };
-        let idle = Duty::Idle { since: self.now, errand: self.dialect.nothing() };
-        let Duty::Session { client, session } = std::mem::replace(&mut backend.duty, idle) else { return };
-        let has_only_come_back = session.can_be_parted();
-        match session.leave(&mut backend.facts) {
-            Ok(Leaving::Reset(remains)) if has_only_come_back => self.leave_behind(client, id, remains),
-            Ok(leaving) => self.free(id, leaving),
+        let ServerStage::Open(backend) = &mut server.stage else { return };
+        let idle = Activity::Idle { since: self.now, command: self.protocol.idle_command() };
+        let Activity::Session { client, session } = std::mem::replace(&mut backend.activity, idle) else {
+            return;
+        };
+        let has_sent_nothing = session.can_detach();
+        match session.release(&mut backend.state) {
+            Ok(Release::Reset(context)) if has_sent_nothing => {
+                self.release_between_transactions(client, id, context)
+            }
+            Ok(release) => self.release_server(id, release),
             Err(error) => self.close_server(id, &error.to_string()),
         }
     }
 
-    /// Makes a connection ready for others, as soon as nothing is on its way to it that is not for them.
-    pub(super) fn free(&mut self, id: Id, leaving: Leaving<D::Remains>) {
+    /// Makes a connection available to other clients, once no cancel request is on its way to it.
+    pub(super) fn release_server(&mut self, id: Id, release: Release<P::ResetContext>) {
         let until = self.now + self.limits.reset;
         let Some(server) = self.servers.get_mut(id) else { return };
-        let ServerStage::Up(backend) = &mut server.stage else { return };
-        match leaving {
-            Leaving::Close(reason) => self.close_server(id, reason),
-            leaving if server.cancels > 0 => backend.duty = Duty::Awaiting { until, leaving },
-            leaving => self.make_fresh(id, leaving),
+        let ServerStage::Open(backend) = &mut server.stage else { return };
+        match release {
+            Release::Close(reason) => self.close_server(id, reason),
+            release if server.cancels > 0 => backend.activity = Activity::AwaitingCancel { until, release },
+            release => self.reset_server(id, release),
         }
     }
 
-    /// Brings a connection back to where the next client may have it.
-    pub(super) fn make_fresh(&mut self, id: Id, leaving: Leaving<D::Remains>) {
+    /// Resets a connection, if necessary.
+    pub(super) fn reset_server(&mut self, id: Id, release: Release<P::ResetContext>) {
         let until = self.now + self.limits.reset;
-        if let Leaving::Reset(_) = leaving {
-            self.ops.metrics.resets.up();
+        if let Release::Reset(_) = release {
+            self.services.metrics.resets.increment();
         }
-        let Some(Server { stage: ServerStage::Up(backend), .. }) = self.servers.get_mut(id) else { return };
-        let reset = match leaving {
-            Leaving::Untouched => {
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id)
+        else {
+            return;
+        };
+        let reset = match release {
+            Release::Clean => {
                 backend.channel.output().clear();
-                return self.hand_over(id);
+                return self.return_to_pool(id);
             }
-            Leaving::Reset(transaction) => {
-                self.dialect.reset(transaction, &mut backend.facts, backend.channel.output())
+            Release::Reset(transaction) => {
+                self.protocol.reset(transaction, &mut backend.state, backend.channel.output())
             }
-            Leaving::Close(reason) => return self.close_server(id, reason),
+            Release::Close(reason) => return self.close_server(id, reason),
         };
         match (reset, backend.channel.send()) {
-            (Ok(errand), Ok(_)) => {
-                backend.duty = Duty::Resetting { errand, until };
+            (Ok(command), Ok(_)) => {
+                backend.activity = Activity::Resetting { command, until };
                 if backend.flow.unread {
-                    self.again.push(Turn::Down(id));
+                    self.deferred.push(DeferredWork::Server(id));
                 }
                 self.watch_server(id);
             }
@@ -277,55 +292,55 @@ impl<D: Dialect> Proxy<D> {
         }
     }
 
-    /// Why no other client may have a connection, however it is.
-    pub(super) fn not_for_others(&self, id: Id) -> Option<&'static str> {
+    /// Why a connection must be closed instead of being used by another client.
+    pub(super) fn discard_reason(&self, id: Id) -> Option<&'static str> {
         let server = self.servers.get(id)?;
         let is_over = self.drain.is_some() && self.pooling == Pooling::Session;
-        self.outlived(id)
+        self.obsolete_reason(id)
             .or(is_over.then_some("the proxy is stopping"))
             .or((server.reuse == Reuse::Never).then_some("a request to cancel may still be on its way"))
-            .or((self.now.duration_since(server.born) > self.limits.age).then_some("it is old"))
+            .or((self.now.duration_since(server.opened_at) > self.limits.age).then_some("it is old"))
     }
 
-    /// A connection awaits commands: the next client has it, or it waits for one.
-    pub(super) fn hand_over(&mut self, id: Id) {
-        if let Some(reason) = self.not_for_others(id) {
+    /// Assigns an idle connection to the next client that waits, or adds it to the idle ones.
+    pub(super) fn return_to_pool(&mut self, id: Id) {
+        if let Some(reason) = self.discard_reason(id) {
             return self.close_server(id, reason);
         }
         let Some(server) = self.servers.get_mut(id) else { return };
         if server.cancels > 0 {
-            return self.free(id, Leaving::Untouched);
+            return self.release_server(id, Release::Clean);
         }
         let key = server.key.clone();
         let since = server.upkeep.idle_since(self.now);
-        let ServerStage::Up(backend) = &mut server.stage else { return };
-        backend.duty = Duty::Idle { since, errand: self.dialect.nothing() };
+        let ServerStage::Open(backend) = &mut server.stage else { return };
+        backend.activity = Activity::Idle { since, command: self.protocol.idle_command() };
         if backend.flow.unread || backend.flow.ended {
-            self.again.push(Turn::Down(id));
+            self.deferred.push(DeferredWork::Server(id));
         }
-        match self.pool.with(|pool| pool.give_back(&key, id)) {
-            Some(client) if client.thread() == self.commons.thread => self.attach(client, id),
+        match self.pool.with(|pool| pool.release(&key, id)) {
+            Some(client) if client.thread() == self.shared.thread => self.assign(client, id),
             Some(client) => self.send_server(id, client),
-            None if self.is_vacated(&key) => self.close_server(id, VACATED),
-            // Others may wait for a place that this one has.
-            None => self.wanting = true,
+            None if self.is_exclusive(&key) => self.close_server(id, EXCLUSIVE_ACCESS),
+            // An idle connection can also be evicted for clients of another key.
+            None => self.check_unserved = true,
         }
     }
 
-    /// Reads what a connection says that no client has.
-    pub(super) fn read_own(&mut self, id: Id) {
+    /// Reads what the server sends on a connection that no client uses.
+    pub(super) fn read_unassigned(&mut self, id: Id) {
         loop {
             let Some(server) = self.servers.get_mut(id) else { return };
-            let ServerStage::Up(backend) = &mut server.stage else { return };
-            let errand = match &mut backend.duty {
-                Duty::Idle { errand, .. } | Duty::Kept { errand, .. } | Duty::Resetting { errand, .. } => {
-                    errand
-                }
-                Duty::Awaiting { .. } => {
+            let ServerStage::Open(backend) = &mut server.stage else { return };
+            let command = match &mut backend.activity {
+                Activity::Idle { command, .. }
+                | Activity::Kept { command, .. }
+                | Activity::Resetting { command, .. } => command,
+                Activity::AwaitingCancel { .. } => {
                     backend.flow.unread = true;
                     return;
                 }
-                Duty::Session { .. } => return,
+                Activity::Session { .. } => return,
             };
             backend.flow.unread = false;
             let received = match backend.channel.receive_input() {
@@ -335,12 +350,12 @@ impl<D: Dialect> Proxy<D> {
             };
             let mut input = backend.channel.input();
             let before = input.len();
-            let answer = errand.step(&mut input, &mut backend.facts);
+            let answer = command.step(&mut input, &mut backend.state);
             let consumed = before - input.len();
             backend.channel.consume(consumed);
             match answer {
-                Ok(Response::Done(Settled::Idle)) => return self.hand_over(id),
-                Ok(Response::Done(Settled::Spoilt(reason))) => return self.close_server(id, reason),
+                Ok(Response::Done(CommandOutcome::Idle)) => return self.return_to_pool(id),
+                Ok(Response::Done(CommandOutcome::Unusable(reason))) => return self.close_server(id, reason),
                 Ok(Response::NeedInput) => {}
                 Err(error) => return self.server_lost(id, Some(&Error::Protocol(error))),
             }
@@ -352,18 +367,18 @@ impl<D: Dialect> Proxy<D> {
         }
     }
 
-    /// A connection has ended, or is of no more use: its client is told.
+    /// A connection has ended or is unusable: its client is told.
     pub(super) fn server_lost(&mut self, id: Id, error: Option<&Error>) {
         let Some(server) = self.servers.remove(id) else { return };
         let reason = error.map_or_else(|| "the server closed the connection".to_owned(), ToString::to_string);
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("server_connection", &id.index), ("reason", &reason)];
         self.log.event(Level::Warn, "server-lost", &fields);
-        self.ops.metrics.lost();
-        if let ServerStage::Up(backend) = server.stage
-            && let Duty::Session { client, session } = backend.duty
+        self.services.metrics.lost();
+        if let ServerStage::Open(backend) = server.stage
+            && let Activity::Session { client, session } = backend.activity
         {
-            if session.wants_a_reason() {
+            if session.can_send_error() {
                 let message = format!("the connection to the server was lost: {reason}");
                 let refusal = Refusal::new(Refusal::LOST, message);
                 if let Some(client) = self.clients.get_mut(client) {
@@ -371,26 +386,26 @@ impl<D: Dialect> Proxy<D> {
                 }
                 self.refused(client, &refusal);
             } else {
-                self.let_go(client);
+                self.close_after_flush(client);
             }
         }
         self.pool.with(|pool| pool.closed(&server.key, Some(id)));
-        self.wanting = true;
+        self.check_unserved = true;
     }
 
-    /// Closes a connection that no client has.
+    /// Closes a connection that no client uses.
     pub(super) fn close_server(&mut self, id: Id, reason: &str) {
         let Some(server) = self.servers.remove(id) else { return };
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("server_connection", &id.index), ("reason", &reason)];
         self.log.event(Level::Info, "server-closed", &fields);
-        self.ops.metrics.closed(reason);
-        if let ServerStage::Up(mut backend) = server.stage {
-            self.dialect.goodbye(backend.channel.output());
-            // The server will notice in any case.
+        self.services.metrics.closed(reason);
+        if let ServerStage::Open(mut backend) = server.stage {
+            self.protocol.terminate(backend.channel.output());
+            // The server notices the end in any case.
             let _ = backend.channel.close();
         }
         self.pool.with(|pool| pool.closed(&server.key, Some(id)));
-        self.wanting = true;
+        self.check_unserved = true;
     }
 }

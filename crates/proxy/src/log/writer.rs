@@ -1,5 +1,5 @@
-//! The thread that writes log lines to stderr, and the bounded queue in front of it: a pipe that is not read must not stop the
-//! threads that serve clients.
+//! The thread that writes log lines to stderr, and the bounded queue in front of it: a pipe that is not read
+//! must not block the worker threads.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 /// Lines that wait to be written; further ones are dropped.
 const MAX_LINES: usize = 1024;
 
-/// The writer of this process's stderr; none if its thread could not be started.
+/// `None` if the thread could not be started.
 static STDERR: OnceLock<Option<&'static Queue>> = OnceLock::new();
 
-/// Makes the line that says how many lines were dropped.
+/// Formats the line that says how many lines were dropped.
 pub(super) type Report = fn(u64) -> String;
 
-/// Lines that wait to be written.
 pub(super) struct Queue {
     lines: Mutex<Lines>,
     /// Signalled when a line was added.
@@ -30,7 +29,7 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct Lines {
     waiting: VecDeque<String>,
-    /// Dropped since the last report, and what makes the report.
+    /// Dropped since the last report, and the format of the report.
     dropped: Option<(u64, Report)>,
     /// The thread is writing lines that are no longer in the queue.
     is_writing: bool,
@@ -64,7 +63,7 @@ impl Queue {
         self.added.notify_one();
     }
 
-    /// Waits for lines. Behind those that were queued comes the report of those that were dropped.
+    /// Waits for lines. The report of dropped lines follows those that were queued.
     fn next(&self) -> VecDeque<String> {
         let mut lines = self.lock();
         lines.is_writing = false;
@@ -78,7 +77,6 @@ impl Queue {
         batch
     }
 
-    /// Writes lines for as long as the process runs.
     fn write_to(&self, mut output: impl Write) {
         loop {
             for line in self.next() {
@@ -88,7 +86,7 @@ impl Queue {
         }
     }
 
-    /// Waits until all lines are written, at most so long.
+    /// Waits until all lines are written, or until `patience` is over.
     fn flush(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let mut lines = self.lock();
@@ -117,14 +115,12 @@ fn start() -> Option<&'static Queue> {
     thread::Builder::new().name("log".to_owned()).spawn(write).ok().map(|_| queue)
 }
 
-/// Waits until all lines are written, at most so long.
 pub(super) fn flush(patience: Duration) {
     if let Some(Some(queue)) = STDERR.get() {
         queue.flush(patience);
     }
 }
 
-/// Lines that were dropped since the start.
 pub(super) fn dropped() -> u64 {
     STDERR.get().copied().flatten().map_or(0, |queue| queue.dropped.load(Ordering::Relaxed))
 }
@@ -136,15 +132,15 @@ mod tests {
 
     use super::*;
 
-    /// Takes a line only when it is told to.
+    /// Takes a line only when the test says so.
     struct Stalled {
-        go_on: Receiver<()>,
+        proceed: Receiver<()>,
         written: Sender<String>,
     }
 
     impl Write for Stalled {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.go_on.recv().map_err(io::Error::other)?;
+            self.proceed.recv().map_err(io::Error::other)?;
             let line = String::from_utf8(bytes.to_vec()).map_err(io::Error::other)?;
             self.written.send(line).map_err(io::Error::other)?;
             Ok(bytes.len())
@@ -159,11 +155,11 @@ mod tests {
     fn a_stalled_output_drops_lines_and_reports_how_many() {
         const EXTRA: usize = 7;
         let queue = Arc::new(Queue::new());
-        let (go_on, stalled) = mpsc::channel();
+        let (proceed, stalled) = mpsc::channel();
         let (written, lines) = mpsc::channel();
         let shared = Arc::clone(&queue);
         // Ends with the test process.
-        thread::spawn(move || shared.write_to(Stalled { go_on: stalled, written }));
+        thread::spawn(move || shared.write_to(Stalled { proceed: stalled, written }));
         let add = |line: String| queue.add(line, |dropped| format!("{dropped} dropped"));
         // The thread takes the first line out of the queue; the others fill it.
         add("first".to_owned());
@@ -176,7 +172,7 @@ mod tests {
         assert_eq!(queue.dropped.load(Ordering::Relaxed), EXTRA as u64);
         // One more than those in the queue: the report.
         for _ in 0..MAX_LINES + 2 {
-            go_on.send(()).unwrap();
+            proceed.send(()).unwrap();
         }
         queue.flush(Duration::from_hours(1));
         let lines: Vec<String> = lines.try_iter().collect();
@@ -187,10 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_gives_up_on_an_output_that_stalls() {
+    fn a_flush_gives_up_on_a_stalled_output() {
         let queue = Queue::new();
         queue.flush(Duration::ZERO);
-        queue.add("nobody writes it".to_owned(), |_| String::new());
+        queue.add("never written".to_owned(), |_| String::new());
         queue.flush(Duration::ZERO);
         assert_eq!(queue.lock().waiting.len(), 1);
     }

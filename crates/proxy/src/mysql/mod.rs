@@ -1,16 +1,16 @@
-//! MySQL's and MariaDB's protocol in front of clients.
+//! The protocol of MySQL and MariaDB.
 
-mod carried;
-mod front;
-mod numbers;
+mod client_handshake;
+mod connection_ids;
 mod protocol;
 mod refusal;
 mod session;
-mod shared;
-mod wanted;
+mod session_state;
+mod startup_request;
+mod transaction_pooling;
 
-pub use front::{Admission, Front, Gate, Greeter, Way};
-pub use numbers::Numbers;
+pub use client_handshake::{AuthRequirement, ClientHandshake, CredentialStore, GreetingContext, TlsState};
+pub use connection_ids::ConnectionIds;
 pub use protocol::MySql;
-pub use session::{Facts, Session};
-pub use wanted::{Entry, Wanted};
+pub use session::{BackendState, ClientSession};
+pub use startup_request::{HandshakeContext, StartupRequest};

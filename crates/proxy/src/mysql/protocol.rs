@@ -1,4 +1,4 @@
-//! MySQL's protocol, as the engine speaks it.
+//! The protocol of MySQL and MariaDB for the engine.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -6,122 +6,121 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ciphertoll_wire::mysql::command::encode_quit;
 use ciphertoll_wire::mysql::errand::{Condition, Errand};
-use ciphertoll_wire::mysql::follow::{Diagnostics, begins_with_quit, first_command_bytes};
+use ciphertoll_wire::mysql::follow::Diagnostics;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::mysql::native_password::NONCE_BYTES;
-use ciphertoll_wire::mysql::server::write_err;
 use ciphertoll_wire::mysql::ssl_request::UTF8MB4;
 use ciphertoll_wire::mysql::{self, Capabilities, Connect, Encryption, Login, Plugin, Terms, Transport};
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
-use super::front::{self, Front, Gate, Greeter};
-use super::numbers::Numbers;
+use super::client_handshake::{self, ClientHandshake, CredentialStore, GreetingContext};
+use super::connection_ids::ConnectionIds;
 use super::refusal;
-use super::session::{Facts, Left, Session};
-use super::shared::INTERRUPTED;
-use super::wanted::{Entry, Wanted};
-use crate::dialect::{
-    self, Admission, Beginning, Dialect, Dialing, FirstWord, FromClient, FromServer, FrontStep, Greeted,
-    Leaving, Order, Parted, Place, Pooling, Settled, Start, Takeover, Ticket, Way,
+use super::session::{BackendState, ClientSession, ReleasedState};
+use super::startup_request::{HandshakeContext, StartupRequest};
+use crate::fingerprint::{Fingerprint, FingerprintBuilder};
+use crate::protocol::{
+    self, AcquiredState, CancelToken, ClientAuth, CommandOutcome, ConnectPlan, Detached, EarlyGreeting,
+    FirstSpeaker, FromClient, FromServer, HandshakeStep, Pooling, Protocol, Release, ResetMode, StartMode,
+    TlsPolicy,
 };
-use crate::mark::{Mark, Marker};
 use crate::refusal::Refusal;
-use crate::settings::{Listen, Settings, StartError, UnixAuth, User};
+use crate::settings::{DatabaseUser, ListenAddress, Settings, StartError, UnixAuth};
 use crate::url;
 
-/// Challenges for so many clients that nobody notices what drawing them costs.
+/// Enough for 64 challenges per call.
 const RANDOM_BYTES: usize = 64 * NONCE_BYTES;
-/// Databases that are remembered; clients of others are let in by the server's own word.
+/// Databases that are remembered. Clients of others log in with a server connection.
 const MAX_KNOWN: usize = 64;
-/// What holds for one connection alone, and clients that share some are not offered: definitions that the server knows the
-/// client to have, and attributes, which stand where texts are looked for.
+/// Capabilities that transaction pooling does not offer: with cached metadata the server relies on
+/// definitions that this client has, and query attributes stand where the text of a command is expected.
 const NOT_SHARED: Capabilities = Capabilities::CACHE_METADATA.with(Capabilities::QUERY_ATTRIBUTES);
-/// The first packet of an answer.
-const FIRST_ANSWER: u8 = 1;
-/// What the connection agrees on by which the server becomes known, and those that are opened ahead as long as no client
-/// of their user has come: as some drivers do that are asked for nothing.
+/// The capabilities of the connection by which the server becomes known, and of connections that are opened
+/// in advance before a client of their user has logged in. Every server accepts them.
 const FIRST_TERMS: Terms = Terms {
     capabilities: Capabilities::LONG_FLAG.with(Capabilities::TRANSACTIONS).with(Capabilities::MULTI_RESULTS),
     character_set: UTF8MB4,
 };
 
-/// The protocol, with the users that log in.
+/// The protocol, with the users that it logs in as.
 #[derive(Clone)]
 pub struct MySql {
-    accounts: HashMap<Arc<str>, Account>,
-    /// Each user with his database, the server's URL's first, on the terms that were seen last when a connection was opened.
-    usual: Vec<Key>,
-    /// What each user's last client has agreed on, of those that came to his database.
-    seen: Arc<Mutex<HashMap<Arc<str>, Terms>>>,
+    accounts: HashMap<Arc<str>, ServerAccount>,
+    /// The key of each user, that of the server's URL first, with the capabilities that its clients used
+    /// last.
+    default_keys: Vec<MySqlKey>,
+    /// The capabilities of each user's last client that used the default database.
+    client_terms: Arc<Mutex<HashMap<Arc<str>, Terms>>>,
     encryption: Encryption,
     transport: Transport,
-    /// What clients must know that the kernel says nothing of.
-    gate: Option<Arc<Gate>>,
-    /// As the server has greeted last; none before it has, and where that has shown not to hold.
+    /// For clients that must know a password.
+    credentials: Option<Arc<CredentialStore>>,
+    /// The server's last greeting; `None` before the first one, and after it has turned out to be out of
+    /// date.
     greeting: Option<Arc<GreetingTemplate>>,
-    /// Random bytes that nobody has been given.
-    random: Random,
-    numbers: Numbers,
+    /// Random bytes that are not used yet.
+    random: RandomPool,
+    connection_ids: ConnectionIds,
     pooling: Pooling,
-    /// "Status flags" of new connections, on whatever terms, that were opened before.
-    known: HashMap<Key, u16>,
+    /// Status flags of new connections.
+    known_status: HashMap<MySqlKey, u16>,
 }
 
-/// What a connection has taught of the server.
+/// What a connection teaches about the server.
 #[derive(Clone, Debug)]
-pub struct Lore {
+pub struct LearnedParameters {
     greeting: Option<Arc<GreetingTemplate>>,
-    /// "Status flags" of new connections.
-    status: Option<(Key, u16)>,
+    /// Status flags of new connections.
+    status: Option<(MySqlKey, u16)>,
 }
 
 #[derive(Default)]
-struct Random(RefCell<Vec<u8>>);
+struct RandomPool(RefCell<Vec<u8>>);
 
-/// What was drawn is given once: a clone draws anew.
-impl Clone for Random {
+/// Random bytes are used once: a clone draws its own.
+impl Clone for RandomPool {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-/// An account, a database, and what was agreed on.
+/// User, database, and the capabilities of the login.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct MySqlKey {
     user: Arc<str>,
     database: Option<Arc<str>>,
     terms: Terms,
 }
 
-impl Key {
-    /// The same account and database: on what terms a login is does not change whether it is let in.
-    fn on_any_terms(&self) -> Self {
+impl MySqlKey {
+    /// The key of the same user and database: capabilities do not change whether a login succeeds.
+    fn without_terms(&self) -> Self {
         Self { terms: FIRST_TERMS, ..self.clone() }
     }
 }
 
-/// A client's login, if there is anything to greet it with.
-pub struct Entrance {
-    admission: Admission,
-    front: Option<Front>,
+/// A client's handshake; `None` if the server's greeting is not known.
+pub struct MySqlHandshake {
+    auth: ClientAuth,
+    handshake: Option<ClientHandshake>,
 }
 
-/// A user whom the server knows.
+/// A user that the proxy logs in as.
 #[derive(Clone)]
-struct Account {
-    /// The user, and the database of clients that name none.
-    usual: Key,
+struct ServerAccount {
+    /// With the database of clients that name none.
+    default_key: MySqlKey,
     password: Secret,
-    mark: Mark,
+    fingerprint: Fingerprint,
 }
 
 impl MySql {
-    fn greeter(&self) -> Option<Greeter> {
+    fn greeting_context(&self) -> Option<GreetingContext> {
         let template = Arc::clone(self.greeting.as_ref()?);
         let mut random = self.random.0.borrow_mut();
         if random.is_empty() {
-            // Many at once: each draw costs OpenSSL a system call.
+            // Each call of OpenSSL costs a system call.
             random.resize(RANDOM_BYTES, 0);
             if openssl::rand::rand_bytes(&mut random).is_err() {
                 random.clear();
@@ -129,64 +128,64 @@ impl MySql {
         }
         let start = random.len().checked_sub(NONCE_BYTES)?;
         let drawn = random.split_off(start);
-        Some(Greeter::new(template, self.numbers.draw(), *drawn.first_chunk()?))
+        Some(GreetingContext::new(template, self.connection_ids.next_id(), *drawn.first_chunk()?))
     }
 
-    fn admitted(&self, admission: Admission) -> front::Admission {
-        match (admission, &self.gate) {
-            (Admission::Granted, _) => front::Admission::Granted,
-            (Admission::Certificate, _) => front::Admission::Certificate,
-            (Admission::PasswordByTcp(_) | Admission::PasswordByUnix, Some(gate)) => {
-                front::Admission::Password(Arc::clone(gate))
+    fn auth_requirement(&self, auth: ClientAuth) -> client_handshake::AuthRequirement {
+        match (auth, &self.credentials) {
+            (ClientAuth::Granted, _) => client_handshake::AuthRequirement::Granted,
+            (ClientAuth::Certificate, _) => client_handshake::AuthRequirement::Certificate,
+            (ClientAuth::PasswordByTcp(_) | ClientAuth::PasswordByUnix, Some(credentials)) => {
+                client_handshake::AuthRequirement::Password(Arc::clone(credentials))
             }
-            (Admission::Denied { uid }, _) => front::Admission::Denied { uid: Some(uid) },
-            // Nobody comes in because there is nothing to prove.
-            (Admission::PasswordByTcp(_) | Admission::PasswordByUnix, None) => {
-                front::Admission::Denied { uid: None }
+            (ClientAuth::Denied { uid }, _) => client_handshake::AuthRequirement::Denied { uid: Some(uid) },
+            // Without a credential to check, no client is accepted.
+            (ClientAuth::PasswordByTcp(_) | ClientAuth::PasswordByUnix, None) => {
+                client_handshake::AuthRequirement::Denied { uid: None }
             }
         }
     }
 
-    fn not_known(&self, other: &str) -> Refusal {
-        let message = match self.usual.as_slice() {
-            [own] => format!("this proxy logs in as '{}' only, and not as '{other}'", own.user),
+    fn unknown_user(&self, other: &str) -> Refusal {
+        let message = match self.default_keys.as_slice() {
+            [own] => format!("this proxy logs in as '{}' only, not as '{other}'", own.user),
             _ => format!("this proxy does not log in as '{other}'"),
         };
         Refusal::new(Refusal::WHO, message)
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<Arc<str>, Terms>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn client_terms(&self) -> MutexGuard<'_, HashMap<Arc<str>, Terms>> {
+        self.client_terms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens ahead from now on what clients have agreed on lately.
-    fn follow_clients(&mut self) {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        for key in &mut self.usual {
-            if let Some(terms) = seen.get(&key.user) {
+    /// Uses the capabilities of recent clients for connections that are opened in advance.
+    fn adopt_client_terms(&mut self) {
+        let terms_by_user = self.client_terms.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in &mut self.default_keys {
+            if let Some(terms) = terms_by_user.get(&key.user) {
                 key.terms = *terms;
             }
         }
     }
 }
 
-impl Account {
-    fn of(user: &User) -> Self {
-        let mut marker = Marker::default();
-        marker.add(user.name.as_bytes());
-        marker.add(user.password.expose());
+impl ServerAccount {
+    fn of(user: &DatabaseUser) -> Self {
+        let mut fingerprint = FingerprintBuilder::default();
+        fingerprint.add(user.name.as_bytes());
+        fingerprint.add(user.password.expose());
         let database = user.database.as_deref().map(Into::into);
         Self {
-            usual: Key { user: user.name.as_str().into(), database, terms: FIRST_TERMS },
+            default_key: MySqlKey { user: user.name.as_str().into(), database, terms: FIRST_TERMS },
             password: user.password.clone(),
-            mark: marker.finish(),
+            fingerprint: fingerprint.finish(),
         }
     }
 }
 
-/// What clients must know that the kernel says nothing of, or not enough.
-fn gate(settings: &Settings) -> Result<Option<Arc<Gate>>, StartError> {
-    let comes = |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, Listen::Tcp(_)) == by_tcp);
+/// The passwords that clients must know; `None` if they all authenticate by other means.
+fn credentials(settings: &Settings) -> Result<Option<Arc<CredentialStore>>, StartError> {
+    let comes = |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp);
     let certificates = settings.tls.as_ref().is_some_and(|service| service.clients.is_some());
     let proves_by_unix = comes(false) && settings.unix_auth != UnixAuth::Peer;
     if !proves_by_unix && (certificates || !comes(true)) {
@@ -196,76 +195,76 @@ fn gate(settings: &Settings) -> Result<Option<Arc<Gate>>, StartError> {
         return Err(StartError::NoPassword(user.name.clone()));
     }
     let users = settings.users.iter().map(|user| (user.name.as_str(), &user.password));
-    Gate::of(users).map(Arc::new).map(Some).ok_or(StartError::NoRandomBytes)
+    CredentialStore::for_users(users).map(Arc::new).map(Some).ok_or(StartError::NoRandomBytes)
 }
 
-impl Dialect for MySql {
-    type Key = Key;
-    type Front = Entrance;
-    type Wanted = Wanted;
-    type Facts = Facts;
-    type Session = Session;
-    type Errand = Errand;
-    type Remains = Left;
-    type Lore = Lore;
+impl Protocol for MySql {
+    type Key = MySqlKey;
+    type Handshake = MySqlHandshake;
+    type Request = StartupRequest;
+    type BackendState = BackendState;
+    type Session = ClientSession;
+    type Command = Errand;
+    type ResetContext = ReleasedState;
+    type Learned = LearnedParameters;
 
-    const FIRST_WORD: FirstWord = FirstWord::Proxy;
+    const FIRST_SPEAKER: FirstSpeaker = FirstSpeaker::Proxy;
 
-    fn of(settings: &Settings) -> Result<Self, StartError> {
+    fn from_settings(settings: &Settings) -> Result<Self, StartError> {
         if settings.unix_auth == UnixAuth::Scram {
             return Err(StartError::ScramInMySql);
         }
         let server = &settings.server;
-        let accounts: Vec<Account> = settings.users.iter().map(Account::of).collect();
+        let accounts: Vec<ServerAccount> = settings.users.iter().map(ServerAccount::of).collect();
         Ok(Self {
-            usual: accounts.iter().map(|account| account.usual.clone()).collect(),
+            default_keys: accounts.iter().map(|account| account.default_key.clone()).collect(),
             accounts: accounts
                 .into_iter()
-                .map(|account| (Arc::clone(&account.usual.user), account))
+                .map(|account| (Arc::clone(&account.default_key.user), account))
                 .collect(),
-            seen: Arc::default(),
+            client_terms: Arc::default(),
             encryption: match server.encryption {
-                url::Encryption::None => Encryption::Plain,
-                url::Encryption::Tls { .. } => Encryption::Tls,
+                url::UpstreamEncryption::None => Encryption::Plain,
+                url::UpstreamEncryption::Tls { .. } => Encryption::Tls,
             },
-            transport: match server.place {
-                url::Place::Host { .. } => Transport::Tcp,
-                url::Place::Socket(_) => Transport::UnixSocket,
+            transport: match server.address {
+                url::ServerAddress::Host { .. } => Transport::Tcp,
+                url::ServerAddress::Socket(_) => Transport::UnixSocket,
             },
-            gate: gate(settings)?,
+            credentials: credentials(settings)?,
             greeting: None,
-            random: Random::default(),
-            numbers: Numbers::default(),
+            random: RandomPool::default(),
+            connection_ids: ConnectionIds::default(),
             pooling: settings.pooling,
-            known: HashMap::new(),
+            known_status: HashMap::new(),
         })
     }
 
-    fn renew(&mut self, newer: Self) {
-        let Self { accounts, usual, encryption, transport, gate, .. } = newer;
-        (self.accounts, self.usual) = (accounts, usual);
-        (self.encryption, self.transport, self.gate) = (encryption, transport, gate);
-        self.known.clear();
+    fn reload(&mut self, newer: Self) {
+        let Self { accounts, default_keys, encryption, transport, credentials, .. } = newer;
+        (self.accounts, self.default_keys) = (accounts, default_keys);
+        (self.encryption, self.transport, self.credentials) = (encryption, transport, credentials);
+        self.known_status.clear();
         let accounts = &self.accounts;
-        self.seen().retain(|user, _| accounts.contains_key(user));
-        self.follow_clients();
+        self.client_terms().retain(|user, _| accounts.contains_key(user));
+        self.adopt_client_terms();
     }
 
-    fn forget(&mut self) {
-        // Who greets is the same server still; whom it lets in may be others.
-        self.known.clear();
+    fn forget_learned(&mut self) {
+        // The greeting is still valid, but other logins may be.
+        self.known_status.clear();
     }
 
-    fn unknown(&self) -> Option<Key> {
+    fn discovery_key(&self) -> Option<MySqlKey> {
         if self.greeting.is_some() {
             return None;
         }
-        // Whatever clients agree on, every server takes these.
-        Some(Key { terms: FIRST_TERMS, ..self.usual.first()?.clone() })
+        // Every server accepts these capabilities.
+        Some(MySqlKey { terms: FIRST_TERMS, ..self.default_keys.first()?.clone() })
     }
 
-    fn doubt(&mut self, error: &ciphertoll_net::Error) {
-        // A server that greets otherwise than it did: clients are not to be told the old any more.
+    fn connect_failed(&mut self, error: &ciphertoll_net::Error) {
+        // The server's greeting has changed, so clients must not be greeted with the old one.
         let greeting = matches!(
             error,
             ciphertoll_net::Error::Protocol(session::Error::MySql(mysql::Error::Protocol {
@@ -275,71 +274,76 @@ impl Dialect for MySql {
         );
         if greeting {
             self.greeting = None;
-            self.known.clear();
+            self.known_status.clear();
         }
     }
 
-    fn lore(&self, key: &Key) -> Option<Lore> {
-        let key = key.on_any_terms();
-        let status = self.known.get(&key).copied();
-        Some(Lore { greeting: self.greeting.clone(), status: status.map(|status| (key, status)) })
+    fn learned(&self, key: &MySqlKey) -> Option<LearnedParameters> {
+        let key = key.without_terms();
+        let status = self.known_status.get(&key).copied();
+        Some(LearnedParameters {
+            greeting: self.greeting.clone(),
+            status: status.map(|status| (key, status)),
+        })
     }
 
-    fn learn(&mut self, lore: Lore) {
-        if self.greeting != lore.greeting {
-            self.greeting = lore.greeting;
-            self.known.clear();
+    fn learn(&mut self, learned: LearnedParameters) {
+        if self.greeting != learned.greeting {
+            self.greeting = learned.greeting;
+            self.known_status.clear();
         }
-        if let Some((key, status)) = lore.status
-            && (self.known.len() < MAX_KNOWN || self.known.contains_key(&key))
+        if let Some((key, status)) = learned.status
+            && (self.known_status.len() < MAX_KNOWN || self.known_status.contains_key(&key))
         {
-            self.known.insert(key, status);
+            self.known_status.insert(key, status);
         }
     }
 
-    fn front(&self, admission: Admission) -> Entrance {
-        let greeter = self.greeter();
-        let front = greeter.map(|greeter| match admission {
-            Admission::Certificate | Admission::PasswordByTcp(Way::Tls) => {
-                Front::by_tls(self.admitted(admission), greeter)
+    fn handshake(&self, auth: ClientAuth) -> MySqlHandshake {
+        let greeting_context = self.greeting_context();
+        let handshake = greeting_context.map(|greeting_context| match auth {
+            ClientAuth::Certificate | ClientAuth::PasswordByTcp(TlsPolicy::Required) => {
+                ClientHandshake::by_tls(self.auth_requirement(auth), greeting_context)
             }
-            _ => Front::new(self.admitted(admission), greeter),
+            _ => ClientHandshake::new(self.auth_requirement(auth), greeting_context),
         });
-        Entrance { admission, front }
+        MySqlHandshake { auth, handshake }
     }
 
-    fn front_anew(&self, session: &Session) -> Option<Entrance> {
-        let known = session.known()?;
-        let Entry { admission, way, nonce } = known.entry.clone()?;
+    fn change_user_handshake(&self, session: &ClientSession) -> Option<MySqlHandshake> {
+        let context = session.login_context()?;
+        let HandshakeContext { auth, tls, nonce } = context.handshake.clone()?;
         let template = Arc::clone(self.greeting.as_ref()?);
-        let greeter = Greeter { template, connection_id: known.connection_id, nonce };
-        let front = Front::anew(self.admitted(admission), way, greeter, known.terms);
-        Some(Entrance { admission, front: Some(front) })
+        let greeting_context = GreetingContext { template, connection_id: context.connection_id, nonce };
+        let handshake =
+            ClientHandshake::change_user(self.auth_requirement(auth), tls, greeting_context, context.terms);
+        Some(MySqlHandshake { auth, handshake: Some(handshake) })
     }
 
-    fn key(&self, wanted: &Wanted) -> Result<Key, Refusal> {
-        let account = self.accounts.get(wanted.user.as_str());
-        let own = account.map(|account| &account.usual).ok_or_else(|| self.not_known(&wanted.user))?;
-        let (user, terms) = (Arc::clone(&own.user), wanted.terms);
-        let database = match (&wanted.database, &own.database) {
+    fn pool_key(&self, request: &StartupRequest) -> Result<MySqlKey, Refusal> {
+        let account = self.accounts.get(request.user.as_str());
+        let own =
+            account.map(|account| &account.default_key).ok_or_else(|| self.unknown_user(&request.user))?;
+        let (user, terms) = (Arc::clone(&own.user), request.terms);
+        let database = match (&request.database, &own.database) {
             (Some(name), own) if own.as_deref() != Some(name) => Some(name.as_str().into()),
             (_, own) => own.clone(),
         };
         if database == own.database {
-            self.seen().insert(Arc::clone(&user), terms);
+            self.client_terms().insert(Arc::clone(&user), terms);
         }
-        Ok(Key { user, database, terms })
+        Ok(MySqlKey { user, database, terms })
     }
 
-    fn usual_keys(&self) -> &[Key] {
-        &self.usual
+    fn default_keys(&self) -> &[MySqlKey] {
+        &self.default_keys
     }
 
-    fn mark(&self, key: &Key) -> Option<Mark> {
-        self.accounts.get(&key.user).map(|account| account.mark)
+    fn fingerprint(&self, key: &MySqlKey) -> Option<Fingerprint> {
+        self.accounts.get(&key.user).map(|account| account.fingerprint)
     }
 
-    fn login(&self, key: &Key) -> Option<Dialing> {
+    fn connect_plan(&self, key: &MySqlKey) -> Option<ConnectPlan> {
         let account = self.accounts.get(&key.user)?;
         let plugin = self.greeting.as_ref().map_or(Plugin::default(), |greeting| greeting.plugin());
         let login = Arc::new(Login {
@@ -350,90 +354,98 @@ impl Dialect for MySql {
             ..Login::new(key.user.to_string(), account.password.clone())
         });
         let machine = Connect::pooled(Arc::clone(&login), key.terms);
-        Some(Dialing { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) })
+        Some(ConnectPlan { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) })
     }
 
-    fn cancel(&self, _: &Facts) -> Option<Dialing> {
+    fn cancel_plan(&self, _: &BackendState) -> Option<ConnectPlan> {
         None
     }
 
-    fn facts(&mut self, key: &Key, info: ServerInfo) -> Option<Facts> {
+    fn backend_state(&mut self, key: &MySqlKey, info: ServerInfo) -> Option<BackendState> {
         let ServerInfo::MySql(info) = info else { return None };
-        self.follow_clients();
+        self.adopt_client_terms();
         let greeting = match self.pooling {
             Pooling::Session => info.greeting.clone(),
             Pooling::Transaction => info.greeting.clone().without(NOT_SHARED),
         };
         if self.greeting.as_deref() != Some(&greeting) {
             self.greeting = Some(Arc::new(greeting));
-            self.known.clear();
+            self.known_status.clear();
         }
-        let facts = Facts::of(&info, key.database.as_deref().map(ToOwned::to_owned));
+        let backend = BackendState::of(&info, key.database.as_deref().map(ToOwned::to_owned));
         if self.pooling == Pooling::Transaction
-            && (self.known.len() < MAX_KNOWN || self.known.contains_key(&key.on_any_terms()))
+            && (self.known_status.len() < MAX_KNOWN || self.known_status.contains_key(&key.without_terms()))
         {
-            self.known.insert(key.on_any_terms(), facts.status);
+            self.known_status.insert(key.without_terms(), backend.status);
         }
-        Some(facts)
+        Some(backend)
     }
 
-    fn greet_early(&self, key: &Key, wanted: &mut Wanted, _: Ticket, out: &mut Vec<u8>) -> Greeted {
-        match self.known.get(&key.on_any_terms()) {
-            Some(status) if wanted.greet(*status, &self.numbers, out).is_ok() => Greeted::Done,
-            _ => Greeted::NotYet,
-        }
-    }
-
-    fn begin(
+    fn greet_early(
         &self,
-        wanted: Wanted,
-        place: Place,
-        facts: &mut Facts,
+        key: &MySqlKey,
+        request: &mut StartupRequest,
+        _: CancelToken,
+        out: &mut Vec<u8>,
+    ) -> EarlyGreeting {
+        match self.known_status.get(&key.without_terms()) {
+            Some(status) if request.greet(*status, &self.connection_ids, out).is_ok() => EarlyGreeting::Sent,
+            _ => EarlyGreeting::NeedsConnection,
+        }
+    }
+
+    fn start_session(
+        &self,
+        request: StartupRequest,
+        acquired: AcquiredState,
+        backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Session, (Wanted, session::Error)> {
+    ) -> Result<ClientSession, (StartupRequest, session::Error)> {
         match self.pooling {
-            Pooling::Session => Session::begin(&wanted, facts, &self.numbers, to_server)
-                .map_err(|error| (wanted, error.into())),
-            Pooling::Transaction => Session::share(wanted, place, facts, &self.numbers, to_server)
-                .map_err(|not_begun| (not_begun.wanted, not_begun.error.into())),
+            Pooling::Session => ClientSession::begin(&request, backend, &self.connection_ids, to_server)
+                .map_err(|error| (request, error.into())),
+            Pooling::Transaction => {
+                ClientSession::begin_pooled(request, acquired, backend, &self.connection_ids, to_server)
+                    .map_err(|failed| (failed.request, failed.error.into()))
+            }
         }
     }
 
     fn reset(
         &self,
-        left: Left,
-        facts: &mut Facts,
+        left: ReleasedState,
+        backend: &mut BackendState,
         to_server: &mut Vec<u8>,
     ) -> Result<Errand, session::Error> {
-        facts.prepared.clear();
-        // A session that was not told how it began has not begun, and leaves nothing to be reset.
-        let beginning = facts.beginning.as_ref().ok_or(mysql::Error::NotReset)?;
-        Ok(Errand::reset(facts.capabilities, beginning, left.remains, to_server)?)
+        backend.prepared.clear();
+        // A session that was not told the initial state has not started, and needs no reset.
+        let initial_state = backend.initial_state.as_ref().ok_or(mysql::Error::NotReset)?;
+        Ok(Errand::reset(backend.capabilities, initial_state, left.remains, to_server)?)
     }
 
-    fn takeover(&self, _: Self::Remains) -> Takeover {
-        // Commands are answered one by one: those behind a reset that has failed would be heard.
-        Takeover::WhenReset
+    fn reset_mode(&self, _: Self::ResetContext) -> ResetMode {
+        // Commands are answered one by one: those behind a failed reset would be executed.
+        ResetMode::Awaited
     }
 
-    fn ping(&self, facts: &mut Facts, to_server: &mut Vec<u8>) -> Result<Errand, session::Error> {
-        Ok(Errand::ping(facts.capabilities, to_server))
+    fn ping(&self, backend: &mut BackendState, to_server: &mut Vec<u8>) -> Result<Errand, session::Error> {
+        Ok(Errand::ping(backend.capabilities, to_server))
     }
 
-    fn is_held(&self, left: &Left) -> bool {
+    fn holds_diagnostics(&self, left: &ReleasedState) -> bool {
         left.diagnostics == Diagnostics::Some
     }
 
-    fn nothing(&self) -> Errand {
+    fn idle_command(&self) -> Errand {
         Errand::nothing()
     }
 
-    fn goodbye(&self, to_server: &mut Vec<u8>) {
+    fn terminate(&self, to_server: &mut Vec<u8>) {
         encode_quit(to_server);
     }
 }
 
-impl dialect::Key for Key {
+impl protocol::PoolKey for MySqlKey {
     fn user(&self) -> &str {
         &self.user
     }
@@ -443,125 +455,117 @@ impl dialect::Key for Key {
     }
 }
 
-impl dialect::Front for Entrance {
-    type Wanted = Wanted;
+impl protocol::ProtocolHandshake for MySqlHandshake {
+    type Request = StartupRequest;
 
-    fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> FrontStep<Wanted> {
-        let Some(front) = &mut self.front else {
-            return FrontStep::HangUp("there is nothing to greet it with");
+    fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<StartupRequest> {
+        let Some(handshake) = &mut self.handshake else {
+            return HandshakeStep::HangUp("the server's greeting is not known");
         };
-        match front.step(input, out) {
-            FrontStep::Login(mut wanted) => {
-                wanted.entry = Some(front.entry(self.admission));
-                FrontStep::Login(wanted)
+        match handshake.step(input, out) {
+            HandshakeStep::Login(mut request) => {
+                request.handshake = Some(handshake.context(self.auth));
+                HandshakeStep::Login(request)
             }
             step => step,
         }
     }
 
-    fn encrypted(&mut self, name: Option<String>) {
-        if let Some(front) = &mut self.front {
-            front.encrypted(name);
+    fn tls_established(&mut self, name: Option<String>) {
+        if let Some(handshake) = &mut self.handshake {
+            handshake.tls_established(name);
         }
     }
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
-        match &self.front {
-            Some(front) => front.refuse(refusal, out),
+        match &self.handshake {
+            Some(handshake) => handshake.refuse(refusal, out),
             None => refusal::write_unasked(refusal, out),
         }
     }
 }
 
-impl dialect::Wanted for Wanted {
-    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
-        let sequence = if self.was_greeted() { FIRST_ANSWER } else { self.sequence };
-        refusal::write(refusal, sequence, out);
+impl protocol::ProtocolSession for ClientSession {
+    type Request = StartupRequest;
+    type BackendState = BackendState;
+    type ResetContext = ReleasedState;
+
+    fn start_mode(&self) -> StartMode {
+        Self::start_mode(self)
     }
 
-    fn beginning(&self, input: &[u8]) -> Beginning {
-        // It has just said something: nothing of that was ended yet.
-        self.forget_cancel();
-        match input {
-            _ if begins_with_quit(input) => Beginning::Goodbye,
-            // A header, and the command; one of no bytes is not for us to refuse.
-            [_, _, _, _, _, ..] | [0, 0, 0, _] => Beginning::Command,
-            _ => Beginning::NotYet,
-        }
+    fn greet(
+        &mut self,
+        backend: &BackendState,
+        _: CancelToken,
+        out: &mut Vec<u8>,
+    ) -> Result<(), session::Error> {
+        Ok(Self::greet(self, backend, out)?)
     }
 
-    fn order(&self) -> Order {
-        Self::order(self)
-    }
-
-    fn cancel(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
-        let bytes = first_command_bytes(input)?;
-        self.forget_cancel();
-        write_err(out, FIRST_ANSWER, &INTERRUPTED).ok()?;
-        Some(bytes)
-    }
-}
-
-impl dialect::Session for Session {
-    type Wanted = Wanted;
-    type Facts = Facts;
-    type Remains = Left;
-
-    fn start(&self) -> Start {
-        Self::start(self)
-    }
-
-    fn greet(&mut self, facts: &Facts, _: Ticket, out: &mut Vec<u8>) -> Result<(), session::Error> {
-        Ok(Self::greet(self, facts, out)?)
-    }
-
-    fn greet_again(&self, _: &Facts, _: &mut Vec<u8>) -> Result<(), session::Error> {
+    fn report_changed_settings(&self, _: &BackendState, _: &mut Vec<u8>) -> Result<(), session::Error> {
         Ok(())
     }
 
-    fn client_said(&mut self, input: &[u8], facts: &mut Facts) -> Result<FromClient, session::Error> {
-        Ok(self.from_client(input, facts)?)
+    fn from_client(
+        &mut self,
+        input: &[u8],
+        backend: &mut BackendState,
+    ) -> Result<FromClient, session::Error> {
+        Ok(self.from_client(input, backend)?)
     }
 
-    fn server_said(&mut self, input: &[u8], facts: &mut Facts) -> Result<FromServer, session::Error> {
-        Ok(self.from_server(input, facts)?)
+    fn from_server(
+        &mut self,
+        input: &[u8],
+        backend: &mut BackendState,
+    ) -> Result<FromServer, session::Error> {
+        Ok(self.from_server(input, backend)?)
     }
 
-    fn wants_a_reason(&self) -> bool {
-        Self::wants_a_reason(self)
+    fn can_send_error(&self) -> bool {
+        Self::can_send_error(self)
     }
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
         Self::refuse(self, refusal, out);
     }
 
-    fn ask(&mut self, facts: &Facts, to_server: &mut Vec<u8>) -> Result<(), session::Error> {
-        Ok(Self::ask(self, facts, to_server)?)
+    fn query_settings(
+        &mut self,
+        backend: &BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<(), session::Error> {
+        Ok(Self::query_settings(self, backend, to_server)?)
     }
 
-    fn can_be_parted(&self) -> bool {
-        Self::can_be_parted(self)
+    fn can_detach(&self) -> bool {
+        Self::can_detach(self)
     }
 
-    fn part(self, _: &mut Facts) -> Result<Parted<Wanted, Left>, session::Error> {
-        Ok(Self::part(self))
+    fn detach(self, _: &mut BackendState) -> Result<Detached<StartupRequest, ReleasedState>, session::Error> {
+        Ok(Self::detach(self))
     }
 
-    fn leave(self, _: &mut Facts) -> Result<Leaving<Left>, session::Error> {
-        Ok(Self::leave(&self))
+    fn release(self, _: &mut BackendState) -> Result<Release<ReleasedState>, session::Error> {
+        Ok(Self::release(&self))
     }
 }
 
-impl dialect::Errand for Errand {
-    type Facts = Facts;
+impl protocol::ProtocolCommand for Errand {
+    type BackendState = BackendState;
 
-    fn step(&mut self, input: &mut &[u8], facts: &mut Facts) -> Result<Response<Settled>, session::Error> {
-        Ok(match Self::step(self, input, &mut facts.beginning)? {
+    fn step(
+        &mut self,
+        input: &mut &[u8],
+        backend: &mut BackendState,
+    ) -> Result<Response<CommandOutcome>, session::Error> {
+        Ok(match Self::step(self, input, &mut backend.initial_state)? {
             Response::NeedInput => Response::NeedInput,
-            Response::Done(Condition::AsAsked) => Response::Done(Settled::Idle),
-            Response::Done(Condition::OtherDatabase) => {
-                Response::Done(Settled::Spoilt("a client has chosen a database, and there was none"))
-            }
+            Response::Done(Condition::AsAsked) => Response::Done(CommandOutcome::Idle),
+            Response::Done(Condition::OtherDatabase) => Response::Done(CommandOutcome::Unusable(
+                "a client has chosen a database, and the login had none",
+            )),
         })
     }
 }

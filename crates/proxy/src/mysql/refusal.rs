@@ -1,15 +1,15 @@
-//! Refusals as the protocol writes them: an error number, and an SQL state of its own.
+//! Refusals as MySQL error packets, with an error number and an SQL state.
 
 use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::server::{write_err, write_payload};
 
 use crate::refusal::Refusal;
 
-/// What a message may have; it must fit in one packet.
+/// Limit for a message; it must fit in one packet.
 const MAX_MESSAGE_BYTES: usize = 1024;
 const ERR_HEADER: u8 = 0xff;
 
-/// Appends the ERR that says it, with this sequence number; the connection ends after it.
+/// Appends an error packet with this sequence number. The connection ends after it.
 pub(super) fn write(refusal: &Refusal, sequence: u8, out: &mut Vec<u8>) {
     let (code, sql_state) = match refusal.number {
         Some(code) => (code, refusal.sqlstate),
@@ -17,11 +17,11 @@ pub(super) fn write(refusal: &Refusal, sequence: u8, out: &mut Vec<u8>) {
     };
     let message = refusal.message.as_bytes();
     let message = &message[..message.len().min(MAX_MESSAGE_BYTES)];
-    // Only a message of a gigabyte could not be written.
+    // Fails only for a message of more than a gigabyte.
     let _ = write_err(out, sequence, &ErrPacket { code, sql_state, message });
 }
 
-/// Appends it to one that was not greeted, who cannot know of SQL states yet.
+/// Appends an error packet for a client that was not greeted: without an SQL state, which it could not read.
 pub(super) fn write_unasked(refusal: &Refusal, out: &mut Vec<u8>) {
     let code = refusal.number.unwrap_or(number(refusal.sqlstate).0).to_le_bytes();
     let message = refusal.message.as_bytes();
@@ -29,9 +29,11 @@ pub(super) fn write_unasked(refusal: &Refusal, out: &mut Vec<u8>) {
     let _ = write_payload(out, 0, &[&[ERR_HEADER], &code[..], message].concat());
 }
 
-/// The server's error number for this state, and the SQL state that goes with it ("Server Error Message Reference").
+/// The server's error number for an SQL state, and the SQL state that goes with it ("Server Error Message
+/// Reference").
 ///
-/// Never a client's number (2000 to 2999): libmariadb takes an error packet with such a number for a malformed one.
+/// Never a number of the client's range (2000 to 2999): libmariadb takes an error packet with such a number
+/// as malformed.
 fn number(sqlstate: [u8; 5]) -> (u16, [u8; 5]) {
     match sqlstate {
         // ER_MALFORMED_PACKET.
@@ -74,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_has_a_number_of_the_client_range() {
+    fn no_error_number_is_in_the_client_range() {
         let states = [
             Refusal::PROTOCOL,
             Refusal::NO_SERVER,

@@ -1,4 +1,4 @@
-//! One client on one server connection: what is said between the two, and what must be said before and after.
+//! A client on a server connection: the traffic between the two, and the proxy's own commands.
 
 use ciphertoll_wire::mysql::adopt::{Adopt, Flavour};
 use ciphertoll_wire::mysql::beginning::{Beginning, Learning};
@@ -11,274 +11,280 @@ use ciphertoll_wire::mysql::statements::PreparedHere;
 use ciphertoll_wire::mysql::{Capabilities, Error, Response, ServerInfo, Terms};
 use ciphertoll_wire::relay;
 
-use super::numbers::{Listed, Named, Numbers, OWN};
+use super::connection_ids::{ConnectionIds, FIRST_ID, KillTarget, RegisteredClient};
 use super::refusal;
-use super::shared::{Purpose, Shared};
-use super::wanted::{Entry, Wanted};
-use crate::dialect::{FromClient, FromServer, Leaving, News, Start};
+use super::startup_request::{HandshakeContext, StartupRequest};
+use super::transaction_pooling::{CommandPurpose, TransactionPooling};
+use crate::protocol::{FromClient, FromServer, Release, SettingsResult, StartMode};
 use crate::refusal::Refusal;
 
 /// What is known of a server connection.
 #[derive(Debug)]
-pub struct Facts {
-    /// What was agreed on.
+pub struct BackendState {
     pub capabilities: Capabilities,
-    /// The server's number for it.
+    /// The server's ID of the connection.
     pub connection_id: u32,
-    /// "Status flags" of a session that has just begun.
+    /// Status flags at the start of a session.
     pub status: u16,
-    /// The database that the login was in.
+    /// The database of the login.
     pub database: Option<String>,
-    /// How its sessions begin; none before the first one, which finds out.
-    pub beginning: Option<Beginning>,
-    /// Whose names of settings the server knows.
+    /// The initial state of sessions; `None` until the first one has queried it.
+    pub initial_state: Option<Beginning>,
+    /// Whether settings have MariaDB's or MySQL's names.
     pub flavour: Flavour,
-    /// The statements that its client has prepared, where sessions are parted.
+    /// The statements of its client that are prepared here, in transaction pooling.
     pub prepared: PreparedHere,
 }
 
-/// What its reset must know of a session, and whether others must wait for it.
+/// What a reset must know of the session before it, and whether its client may ask for diagnostics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Left {
-    /// For the reset.
+pub struct ReleasedState {
     pub remains: Remains,
-    /// What its client may still ask for.
+    /// What the client may still ask for.
     pub diagnostics: Diagnostics,
 }
 
-/// A client's session on a server connection that was idle and reset.
+/// A client's session on a server connection.
 #[derive(Debug)]
-pub struct Session {
+pub struct ClientSession {
     pub(super) relay: Relay,
-    /// The server is asked how sessions begin.
+    /// A running query for the initial state.
     pub(super) learning: Option<Learning>,
-    /// What is said and asked for the client, where sessions are parted.
-    pub(super) errand: Option<(Purpose, Adopt)>,
-    /// Where the client is.
-    pub(super) client: Client,
-    /// The server was sent something of the client's.
+    /// Commands that the proxy has sent for the client, in transaction pooling.
+    pub(super) command: Option<(CommandPurpose, Adopt)>,
+    pub(super) login_state: LoginState,
+    /// The server has received something from the client.
     pub(super) touched: bool,
-    pub(super) whose: Whose,
-    pub(super) known: Known,
+    pub(super) mode: PoolingMode,
+    pub(super) login_context: LoginContext,
 }
 
-/// Whose a session is.
+/// How long the session keeps its connection.
 #[derive(Debug)]
-pub(super) enum Whose {
-    /// One client's, all of it.
-    Alone(Listed),
-    /// One client's until its transaction ends.
-    Shared(Box<Shared>),
+pub(super) enum PoolingMode {
+    /// Session pooling.
+    Session(RegisteredClient),
+    /// Transaction pooling.
+    Transaction(Box<TransactionPooling>),
 }
 
-/// What is known of a client, for when it logs in anew.
+/// What a change of the user needs.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
-    pub(super) entry: Option<Entry>,
+pub(super) struct LoginContext {
+    pub(super) handshake: Option<HandshakeContext>,
     pub(super) terms: Terms,
     pub(super) connection_id: u32,
 }
 
-/// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Client {
-    /// It waits for the packet with this number, which ends its login.
+pub(super) enum LoginState {
+    /// It waits for this packet, the end of its login.
     LoggingIn { sequence: u8 },
-    /// It was told that it may begin, in the packet with this number.
+    /// This packet was the end of its login.
     LoggedIn { sequence: u8 },
 }
 
-impl Facts {
-    /// What the login has shown; it was in this database.
+impl BackendState {
+    /// The state after a login to this database.
     pub fn of(server: &ServerInfo, database: Option<String>) -> Self {
         Self {
             capabilities: server.capabilities,
             connection_id: server.connection_id,
             status: server.greeting.status(),
             database,
-            beginning: None,
+            initial_state: None,
             flavour: Flavour::of(&server.version),
             prepared: PreparedHere::default(),
         }
     }
 }
 
-impl Known {
-    pub(super) fn of(wanted: &Wanted) -> Self {
-        let Wanted { entry, terms, connection_id, .. } = wanted;
-        Self { entry: entry.clone(), terms: *terms, connection_id: *connection_id }
+impl LoginContext {
+    pub(super) fn of(request: &StartupRequest) -> Self {
+        let StartupRequest { handshake, terms, connection_id, .. } = request;
+        Self { handshake: handshake.clone(), terms: *terms, connection_id: *connection_id }
     }
 }
 
-impl Session {
-    /// Begins a session. What the first one of a connection must ask is appended to `to_server`, which must be empty.
+impl ClientSession {
+    /// Starts a session. The first session of a connection appends a query for the initial state to
+    /// `to_server`, which must be empty.
     pub fn begin(
-        wanted: &Wanted,
-        facts: &Facts,
-        numbers: &Numbers,
+        request: &StartupRequest,
+        backend: &BackendState,
+        connection_ids: &ConnectionIds,
         to_server: &mut Vec<u8>,
     ) -> Result<Self, Error> {
-        let learning = match facts.beginning {
+        let learning = match backend.initial_state {
             Some(_) => None,
-            None => Some(Learning::begin(facts.capabilities, facts.database.clone(), to_server)?),
+            None => Some(Learning::begin(backend.capabilities, backend.database.clone(), to_server)?),
         };
-        let sequence = wanted.sequence;
-        let client = match learning {
-            Some(_) => Client::LoggingIn { sequence },
-            None => Client::LoggedIn { sequence },
+        let sequence = request.sequence;
+        let login_state = match learning {
+            Some(_) => LoginState::LoggingIn { sequence },
+            None => LoginState::LoggedIn { sequence },
         };
         Ok(Self {
-            relay: Relay::new(facts.capabilities).with_own_numbers(OWN),
+            relay: Relay::new(backend.capabilities).with_own_numbers(FIRST_ID),
             learning,
-            errand: None,
-            client,
+            command: None,
+            login_state,
             touched: false,
-            whose: Whose::Alone(numbers.list(wanted.connection_id, Some(facts.connection_id))),
-            known: Known::of(wanted),
+            mode: PoolingMode::Session(
+                connection_ids.register(request.connection_id, Some(backend.connection_id)),
+            ),
+            login_context: LoginContext::of(request),
         })
     }
 
-    /// What is known of its client; none amid an answer, when nobody logs in anew.
-    pub(super) fn known(&self) -> Option<&Known> {
-        matches!(self.relay.rest(), Rest::Clean(_)).then_some(&self.known)
+    /// What a change of the user needs; `None` within a response, when no client changes its user.
+    pub(super) fn login_context(&self) -> Option<&LoginContext> {
+        matches!(self.relay.rest(), Rest::Clean(_)).then_some(&self.login_context)
     }
 
-    /// When the client is told that it may begin.
-    pub fn start(&self) -> Start {
-        let is_stopped = match &self.whose {
-            Whose::Alone(_) => false,
-            Whose::Shared(shared) => {
-                shared.is_stopped()
-                    || matches!(&self.errand, Some((purpose, _)) if *purpose != Purpose::Early)
+    pub fn start_mode(&self) -> StartMode {
+        let awaits_prepare = match &self.mode {
+            PoolingMode::Session(_) => false,
+            PoolingMode::Transaction(pooled) => {
+                pooled.awaits_prepare()
+                    || matches!(&self.command, Some((purpose, _)) if *purpose != CommandPurpose::Pipelined)
             }
         };
-        if self.learning.is_some() || is_stopped { Start::WhenSet } else { Start::Now }
+        if self.learning.is_some() || awaits_prepare {
+            StartMode::AfterSettings
+        } else {
+            StartMode::Immediate
+        }
     }
 
-    /// Appends what a client is told that may begin.
-    pub fn greet(&self, facts: &Facts, out: &mut Vec<u8>) -> Result<(), Error> {
-        let (Client::LoggingIn { sequence } | Client::LoggedIn { sequence }) = self.client;
-        write_ok(out, sequence, &OkPacket { status: facts.status, ..OkPacket::default() })
+    /// Appends the end of the login.
+    pub fn greet(&self, backend: &BackendState, out: &mut Vec<u8>) -> Result<(), Error> {
+        let (LoginState::LoggingIn { sequence } | LoginState::LoggedIn { sequence }) = self.login_state;
+        write_ok(out, sequence, &OkPacket { status: backend.status, ..OkPacket::default() })
     }
 
-    /// Looks at the client's next bytes, those that were not passed on before and newer ones. An error is the client's.
-    pub fn from_client(&mut self, input: &[u8], facts: &mut Facts) -> Result<FromClient, Error> {
-        if let Whose::Shared(_) = self.whose {
-            return self.shared_from_client(input, facts);
+    /// Processes the client's next bytes: those that were not passed on before, and newer ones. An error is
+    /// the client's fault.
+    pub fn from_client(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromClient, Error> {
+        if let PoolingMode::Transaction(_) = self.mode {
+            return self.pooled_from_client(input, backend);
         }
         let relay::FromClient { pass_bytes, goodbye } = self.relay.from_client(input)?;
         self.touched |= pass_bytes > 0;
         let mut taken = FromClient::passes(pass_bytes, goodbye);
-        if let Some((_, bytes)) = self.kill(&input[pass_bytes..], facts, &mut taken.insert)? {
+        if let Some((_, bytes)) = self.translate_kill(&input[pass_bytes..], backend, &mut taken.insert)? {
             taken.drop_bytes = bytes;
         }
         Ok(taken)
     }
 
-    /// Sends KILLs of numbers of the proxy's own on with the server's, if the client's next command has some: what it is,
+    /// Translates the proxy's connection IDs in a `KILL` that comes next to the server's. Returns the command
     /// and its length.
-    pub(super) fn kill(
+    pub(super) fn translate_kill(
         &mut self,
         rest: &[u8],
-        facts: &Facts,
+        backend: &BackendState,
         insert: &mut Vec<u8>,
     ) -> Result<Option<(Kill, usize)>, Error> {
         let Some((kill, bytes)) = self.relay.kill(rest) else { return Ok(None) };
         self.relay.replace_kill(rest)?;
         self.touched = true;
-        let listed = self.listed();
-        let instead = |named: &kill::Named| match listed.name(named.number, named.target) {
-            Named::Server(number) => Instead::Number(number),
-            // The server says itself that it knows nobody of a number that is not its own.
-            Named::Nobody => Instead::Number(named.number),
-            Named::Told => Instead::Nothing,
+        let registration = self.registration();
+        let instead = |named: &kill::Named| match registration.resolve_kill(named.number, named.target) {
+            KillTarget::Backend(number) => Instead::Number(number),
+            // The server reports an unknown ID itself.
+            KillTarget::Unknown => Instead::Number(named.number),
+            KillTarget::Notified => Instead::Nothing,
         };
-        kill.encode(facts.capabilities, instead, insert)?;
+        kill.encode(backend.capabilities, instead, insert)?;
         Ok(Some((kill, bytes)))
     }
 
-    pub(super) fn listed(&mut self) -> &mut Listed {
-        match &mut self.whose {
-            Whose::Alone(listed) => listed,
-            Whose::Shared(shared) => &mut shared.carried.listed,
+    pub(super) fn registration(&mut self) -> &mut RegisteredClient {
+        match &mut self.mode {
+            PoolingMode::Session(registration) => registration,
+            PoolingMode::Transaction(pooled) => &mut pooled.session_state.registration,
         }
     }
 
-    /// Looks at the server's next bytes, those that were neither skipped nor passed on before and newer ones. After an
-    /// error the connection is of no more use.
-    pub fn from_server(&mut self, input: &[u8], facts: &mut Facts) -> Result<FromServer, Error> {
+    /// Processes the server's next bytes: those that were neither skipped nor passed on before, and newer
+    /// ones. After an error the connection must be closed.
+    pub fn from_server(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromServer, Error> {
         let mut rest = input;
-        let news = self.learn(&mut rest, facts)?;
+        let settings_result = self.read_initial_state(&mut rest, backend)?;
         let skip_bytes = input.len() - rest.len();
-        if let Whose::Shared(_) = self.whose {
-            return self.shared_from_server(input, skip_bytes, news, facts);
+        if let PoolingMode::Transaction(_) = self.mode {
+            return self.pooled_from_server(input, skip_bytes, settings_result, backend);
         }
         if self.learning.is_some() {
             return Ok(FromServer { skip_bytes, ..FromServer::default() });
         }
         let pass_bytes = self.relay.from_server(rest)?;
         if let Rest::Clean(_) = self.relay.rest() {
-            self.listed().all_answered();
+            self.registration().kills_answered();
         }
-        Ok(FromServer { skip_bytes, news, pass_bytes, ..FromServer::default() })
+        Ok(FromServer { skip_bytes, settings_result, pass_bytes, ..FromServer::default() })
     }
 
-    /// Reads how sessions begin, if that is asked.
-    fn learn(&mut self, rest: &mut &[u8], facts: &mut Facts) -> Result<News, Error> {
-        let Some(learning) = &mut self.learning else { return Ok(News::None) };
-        let news = match learning.step(rest) {
-            Ok(Response::NeedInput) => return Ok(News::None),
-            Ok(Response::Done(beginning)) => {
-                facts.beginning = Some(beginning);
-                self.begins();
-                News::Begins
+    /// Reads the initial state of sessions while it is being queried.
+    fn read_initial_state(
+        &mut self,
+        rest: &mut &[u8],
+        backend: &mut BackendState,
+    ) -> Result<SettingsResult, Error> {
+        let Some(learning) = &mut self.learning else { return Ok(SettingsResult::None) };
+        let settings_result = match learning.step(rest) {
+            Ok(Response::NeedInput) => return Ok(SettingsResult::None),
+            Ok(Response::Done(initial_state)) => {
+                backend.initial_state = Some(initial_state);
+                self.complete_login();
+                SettingsResult::Applied
             }
-            Err(error @ Error::Server { .. }) => News::Refused(error.into()),
+            Err(error @ Error::Server { .. }) => SettingsResult::Refused(error.into()),
             Err(error) => return Err(error),
         };
         self.learning = None;
-        Ok(news)
+        Ok(settings_result)
     }
 
-    /// The client is told that it may begin, if it waits for that.
-    pub(super) fn begins(&mut self) {
-        let (Client::LoggingIn { sequence } | Client::LoggedIn { sequence }) = self.client;
-        self.client = Client::LoggedIn { sequence };
+    /// Completes the client's login, if it is not complete.
+    pub(super) fn complete_login(&mut self) {
+        let (LoginState::LoggingIn { sequence } | LoginState::LoggedIn { sequence }) = self.login_state;
+        self.login_state = LoginState::LoggedIn { sequence };
     }
 
-    /// Whether the client can be told more of what has become of the server.
-    pub fn wants_a_reason(&self) -> bool {
+    /// Whether an error packet can be sent to the client now.
+    pub fn can_send_error(&self) -> bool {
         self.relay.between_answers() && !self.relay.error_was_last()
     }
 
-    /// Appends why it ends.
     pub fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
-        let sequence = match self.client {
-            Client::LoggingIn { sequence } => sequence,
-            Client::LoggedIn { .. } => self.relay.next_sequence(),
+        let sequence = match self.login_state {
+            LoginState::LoggingIn { sequence } => sequence,
+            LoginState::LoggedIn { .. } => self.relay.next_sequence(),
         };
         refusal::write(refusal, sequence, out);
     }
 
-    /// What is left behind.
-    pub fn leave(&self) -> Leaving<Left> {
+    /// What to do with the connection after this session.
+    pub fn release(&self) -> Release<ReleasedState> {
         if self.learning.is_some() {
-            return Leaving::Close("the client left before its session began");
+            return Release::Close("the client left before its session started");
         }
-        let (listed, diagnostics) = match &self.whose {
-            Whose::Alone(listed) => (listed, Diagnostics::None),
-            Whose::Shared(shared) => (&shared.carried.listed, shared.diagnostics),
+        let (registration, diagnostics) = match &self.mode {
+            PoolingMode::Session(registration) => (registration, Diagnostics::None),
+            PoolingMode::Transaction(pooled) => (&pooled.session_state.registration, pooled.diagnostics),
         };
         match self.relay.rest() {
-            Rest::Unknown(reason) => Leaving::Close(reason),
-            Rest::Clean(_) if listed.is_named() => {
-                Leaving::Close("a KILL is on its way to it, and must not hit another client")
+            Rest::Unknown(reason) => Release::Close(reason),
+            Rest::Clean(_) if registration.has_kill_in_flight() => {
+                Release::Close("a KILL for its last client is still on its way")
             }
-            Rest::Clean(_) if !self.touched => Leaving::Untouched,
-            Rest::Clean(_) if self.errand.is_some() => {
-                Leaving::Close("the client left before all was answered that was asked for it")
+            Rest::Clean(_) if !self.touched => Release::Clean,
+            Rest::Clean(_) if self.command.is_some() => {
+                Release::Close("the client left before the proxy's commands for it were answered")
             }
-            Rest::Clean(remains) => Leaving::Reset(Left { remains, diagnostics }),
+            Rest::Clean(remains) => Release::Reset(ReleasedState { remains, diagnostics }),
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Lists with an index: a member is found and removed in constant time, wherever it is.
+//! Lists with an index: constant time to find and remove a member.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use super::Local;
+use super::WorkerBound;
 
-/// A map that keeps an order: a doubly linked list whose links are keys.
+/// An ordered map: a doubly linked list whose links are keys.
 pub(super) struct LinkedMap<K, V> {
-    entries: HashMap<K, Entry<K, V>>,
+    nodes: HashMap<K, Node<K, V>>,
     first: Option<K>,
     last: Option<K>,
 }
 
-struct Entry<K, V> {
+struct Node<K, V> {
     value: V,
     before: Option<K>,
     after: Option<K>,
@@ -20,49 +20,49 @@ struct Entry<K, V> {
 
 impl<K, V> Default for LinkedMap<K, V> {
     fn default() -> Self {
-        Self { entries: HashMap::new(), first: None, last: None }
+        Self { nodes: HashMap::new(), first: None, last: None }
     }
 }
 
 impl<K: Copy + Eq + Hash, V: Copy> LinkedMap<K, V> {
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        self.nodes.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.nodes.is_empty()
     }
 
-    /// Adds a member behind all others. One that is there already moves.
+    /// Adds a member at the end, or moves it there.
     pub(super) fn push_back(&mut self, key: K, value: V) {
         self.remove(key);
         let before = self.last.replace(key);
-        match before.and_then(|last| self.entries.get_mut(&last)) {
+        match before.and_then(|last| self.nodes.get_mut(&last)) {
             Some(last) => last.after = Some(key),
             None => self.first = Some(key),
         }
-        self.entries.insert(key, Entry { value, before, after: None });
+        self.nodes.insert(key, Node { value, before, after: None });
     }
 
-    /// Adds a member in front of all others. One that is there already moves.
+    /// Adds a member at the front, or moves it there.
     pub(super) fn push_front(&mut self, key: K, value: V) {
         self.remove(key);
         let after = self.first.replace(key);
-        match after.and_then(|first| self.entries.get_mut(&first)) {
+        match after.and_then(|first| self.nodes.get_mut(&first)) {
             Some(first) => first.before = Some(key),
             None => self.last = Some(key),
         }
-        self.entries.insert(key, Entry { value, before: None, after });
+        self.nodes.insert(key, Node { value, before: None, after });
     }
 
     pub(super) fn remove(&mut self, key: K) -> Option<V> {
-        let Entry { value, before, after } = self.entries.remove(&key)?;
-        match before.and_then(|before| self.entries.get_mut(&before)) {
-            Some(entry) => entry.after = after,
+        let Node { value, before, after } = self.nodes.remove(&key)?;
+        match before.and_then(|before| self.nodes.get_mut(&before)) {
+            Some(node) => node.after = after,
             None => self.first = after,
         }
-        match after.and_then(|after| self.entries.get_mut(&after)) {
-            Some(entry) => entry.before = before,
+        match after.and_then(|after| self.nodes.get_mut(&after)) {
+            Some(node) => node.before = before,
             None => self.last = before,
         }
         Some(value)
@@ -77,18 +77,18 @@ impl<K: Copy + Eq + Hash, V: Copy> LinkedMap<K, V> {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (K, V)> {
-        let after = |(key, _): &(K, V)| self.member(self.entries.get(key)?.after);
+        let after = |(key, _): &(K, V)| self.member(self.nodes.get(key)?.after);
         std::iter::successors(self.first(), after)
     }
 
     fn member(&self, key: Option<K>) -> Option<(K, V)> {
-        key.and_then(|key| Some((key, self.entries.get(&key)?.value)))
+        key.and_then(|key| Some((key, self.nodes.get(&key)?.value)))
     }
 }
 
-/// Connections in the order in which they were added, of all threads and of each.
+/// Connections in the order in which they were added, of each worker and overall.
 pub(super) struct Connections<S> {
-    /// With their numbers in that order.
+    /// With numbers that give the overall order.
     threads: Vec<LinkedMap<S, u64>>,
     next: u64,
 }
@@ -99,7 +99,7 @@ impl<S> Default for Connections<S> {
     }
 }
 
-impl<S: Local> Connections<S> {
+impl<S: WorkerBound> Connections<S> {
     pub(super) fn is_empty(&self) -> bool {
         self.threads.iter().all(LinkedMap::is_empty)
     }
@@ -113,24 +113,23 @@ impl<S: Local> Connections<S> {
         self.next += 1;
     }
 
-    /// Removes a connection; whether it was there.
+    /// Removes a connection. Returns whether it was there.
     pub(super) fn remove(&mut self, server: S) -> bool {
         self.threads.get_mut(server.thread()).is_some_and(|own| own.remove(server).is_some())
     }
 
-    /// Takes the newest one of this thread.
     pub(super) fn take_newest_of(&mut self, thread: usize) -> Option<S> {
         let (server, _) = self.threads.get(thread)?.last()?;
         self.remove(server).then_some(server)
     }
 
-    /// Takes the newest one of all threads.
+    /// Takes the newest connection of all workers.
     pub(super) fn take_newest(&mut self) -> Option<S> {
         let newest = self.threads.iter().filter_map(LinkedMap::last).max_by_key(|(_, number)| *number);
         newest.map(|(server, _)| server).filter(|server| self.remove(*server))
     }
 
-    /// Takes the oldest one of this thread, or of all threads if it has none.
+    /// Takes the oldest connection of this worker, or of all workers if it has none.
     pub(super) fn take_oldest(&mut self, thread: usize) -> Option<S> {
         let of_all = || self.threads.iter().filter_map(LinkedMap::first).min_by_key(|(_, number)| *number);
         let oldest = self.threads.get(thread).and_then(LinkedMap::first).or_else(of_all);
@@ -144,11 +143,11 @@ mod tests {
 
     use super::*;
 
-    /// The number's last bits are the thread.
+    /// The remainder of the number is the worker.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    struct Server(u8);
+    struct TestServer(u8);
 
-    impl Local for Server {
+    impl WorkerBound for TestServer {
         fn thread(self) -> usize {
             usize::from(self.0 % 3)
         }
@@ -175,22 +174,22 @@ mod tests {
         ]
     }
 
-    /// The same on a vector.
+    /// The same operations on a vector.
     #[derive(Default)]
-    struct Naive(Vec<Server>);
+    struct Naive(Vec<TestServer>);
 
     impl Naive {
-        fn remove(&mut self, server: Server) -> bool {
+        fn remove(&mut self, server: TestServer) -> bool {
             let before = self.0.len();
             self.0.retain(|other| *other != server);
             self.0.len() < before
         }
 
-        fn take_newest_of(&mut self, thread: usize) -> Option<Server> {
+        fn take_newest_of(&mut self, thread: usize) -> Option<TestServer> {
             self.0.iter().rposition(|server| server.thread() == thread).map(|at| self.0.remove(at))
         }
 
-        fn take_oldest(&mut self, thread: usize) -> Option<Server> {
+        fn take_oldest(&mut self, thread: usize) -> Option<TestServer> {
             let near = self.0.iter().position(|server| server.thread() == thread).unwrap_or_default();
             (!self.0.is_empty()).then(|| self.0.remove(near))
         }
@@ -198,17 +197,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn connections_are_those_of_a_naive_list(steps in proptest::collection::vec(step(), 1..100)) {
+        fn connections_behave_like_a_naive_list(steps in proptest::collection::vec(step(), 1..100)) {
             let (mut connections, mut naive) = (Connections::default(), Naive::default());
             for step in steps {
                 match step {
                     Step::PushBack(number) | Step::PushFront(number) => {
-                        connections.push(Server(number));
-                        naive.remove(Server(number));
-                        naive.0.push(Server(number));
+                        connections.push(TestServer(number));
+                        naive.remove(TestServer(number));
+                        naive.0.push(TestServer(number));
                     }
                     Step::Remove(number) => {
-                        prop_assert_eq!(connections.remove(Server(number)), naive.remove(Server(number)));
+                        prop_assert_eq!(connections.remove(TestServer(number)), naive.remove(TestServer(number)));
                     }
                     Step::TakeNewestOf(thread) => {
                         prop_assert_eq!(connections.take_newest_of(thread), naive.take_newest_of(thread));
@@ -223,7 +222,7 @@ mod tests {
         }
 
         #[test]
-        fn a_linked_map_keeps_the_order_of_a_naive_list(steps in proptest::collection::vec(step(), 1..100)) {
+        fn a_linked_map_behaves_like_a_naive_list(steps in proptest::collection::vec(step(), 1..100)) {
             let (mut map, mut naive) = (LinkedMap::default(), Vec::new());
             for (value, step) in steps.into_iter().enumerate() {
                 match step {

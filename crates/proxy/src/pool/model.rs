@@ -1,7 +1,8 @@
-//! What threads do with a pool that they share, without sockets: whatever comes to pass in whatever order, with letters that
-//! take any time, nobody waits in the end while a connection could be had.
+//! A model of workers that share a pool, without sockets: after any events in any order, with messages that
+//! take any time, no client waits while it could be given a connection.
 //!
-//! Each step here is what the engine does between two looks into its box; the pool's own acts are the engine's.
+//! Each step is what a worker does between two reads of its mailbox; the operations of the pool are the real
+//! ones.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,14 +19,14 @@ const KEYS: [Name; 2] = ["shop", "till"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Number(usize, u32);
 
-impl Local for Number {
+impl WorkerBound for Number {
     fn thread(self) -> usize {
         self.0
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Duty {
+enum ServerState {
     Idle,
     Busy(Number),
     Kept(Number),
@@ -33,67 +34,67 @@ enum Duty {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ClientState {
     Queued,
-    Attached(Number),
-    /// With the connection that it had last.
+    Active(Number),
+    /// With the connection that it used last.
     Parked(Number),
 }
 
 #[derive(Debug)]
-enum Letter {
-    GiveBack(Number),
+enum WorkerMessage {
+    ReleaseReserved(Number),
     Evict(Number, Name),
-    Take(Name, Number),
+    TakeServer(Name, Number),
 }
 
-/// Something comes to pass; of those to whom it could, the one at this place.
+/// An event. The number selects one of the clients or connections to which it can happen.
 #[derive(Clone, Debug)]
-enum Step {
-    Comes(usize, usize),
-    Leaves(usize),
-    Rests(usize),
-    Speaks(usize),
-    IsReset(usize),
-    IsKeptNoMore(usize),
+enum ModelEvent {
+    Connect(usize, usize),
+    Disconnect(usize),
+    EndTransaction(usize),
+    BeginTransaction(usize),
+    ResetDone(usize),
+    KeepExpires(usize),
     Breaks(usize),
-    Opens(usize),
-    IsNotOpened(usize),
-    Reads(usize),
-    IsLimited(usize),
+    ConnectDone(usize),
+    ConnectFails(usize),
+    ReadMessage(usize),
+    SetLimit(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn event() -> impl Strategy<Value = ModelEvent> {
     let any = 0..8_usize;
     prop_oneof![
-        6 => (0..THREADS, 0..KEYS.len()).prop_map(|(thread, key)| Step::Comes(thread, key)),
-        3 => any.clone().prop_map(Step::Leaves),
-        3 => any.clone().prop_map(Step::Rests),
-        3 => any.clone().prop_map(Step::Speaks),
-        3 => any.clone().prop_map(Step::IsReset),
-        1 => any.clone().prop_map(Step::IsKeptNoMore),
-        1 => any.clone().prop_map(Step::Breaks),
-        4 => any.clone().prop_map(Step::Opens),
-        1 => any.clone().prop_map(Step::IsNotOpened),
-        6 => (0..THREADS).prop_map(Step::Reads),
-        1 => (1..5_usize).prop_map(Step::IsLimited),
+        6 => (0..THREADS, 0..KEYS.len()).prop_map(|(thread, key)| ModelEvent::Connect(thread, key)),
+        3 => any.clone().prop_map(ModelEvent::Disconnect),
+        3 => any.clone().prop_map(ModelEvent::EndTransaction),
+        3 => any.clone().prop_map(ModelEvent::BeginTransaction),
+        3 => any.clone().prop_map(ModelEvent::ResetDone),
+        1 => any.clone().prop_map(ModelEvent::KeepExpires),
+        1 => any.clone().prop_map(ModelEvent::Breaks),
+        4 => any.clone().prop_map(ModelEvent::ConnectDone),
+        1 => any.clone().prop_map(ModelEvent::ConnectFails),
+        6 => (0..THREADS).prop_map(ModelEvent::ReadMessage),
+        1 => (1..5_usize).prop_map(ModelEvent::SetLimit),
     ]
 }
 
-struct World {
-    pool: Pool<Name, Number, Number>,
+struct Model {
+    pool: ConnectionPool<Name, Number, Number>,
     limit: usize,
-    connections: BTreeMap<Number, (Name, Duty)>,
-    clients: BTreeMap<Number, (Name, Stage)>,
+    connections: BTreeMap<Number, (Name, ServerState)>,
+    clients: BTreeMap<Number, (Name, ClientState)>,
     opening: Vec<(usize, Name)>,
-    boxes: [VecDeque<Letter>; THREADS],
-    /// Threads that look for those in want before they sleep. No others do.
-    wanting: [bool; THREADS],
+    mailboxes: [VecDeque<WorkerMessage>; THREADS],
+    /// Workers that must look for unserved clients before they sleep.
+    check_unserved: [bool; THREADS],
     next: u32,
     began: Instant,
 }
 
-/// One of those of which this holds.
+/// Selects one of those for which `holds` is true.
 fn pick<T>(
     from: &BTreeMap<Number, (Name, T)>,
     at: usize,
@@ -104,331 +105,349 @@ fn pick<T>(
     Some((**number, *key))
 }
 
-impl World {
+impl Model {
     fn new(limit: usize) -> Self {
         Self {
-            pool: Pool::new(limit),
+            pool: ConnectionPool::new(limit),
             limit,
             connections: BTreeMap::new(),
             clients: BTreeMap::new(),
             opening: Vec::new(),
-            boxes: Default::default(),
-            wanting: [false; THREADS],
+            mailboxes: Default::default(),
+            check_unserved: [false; THREADS],
             next: 0,
             began: Instant::now(),
         }
     }
 
-    fn number(&mut self, thread: usize) -> Number {
+    fn new_number(&mut self, thread: usize) -> Number {
         self.next += 1;
         Number(thread, self.next)
     }
 
-    fn set(&mut self, connection: Number, to: Duty) {
-        if let Some((_, duty)) = self.connections.get_mut(&connection) {
-            *duty = to;
+    fn set(&mut self, connection: Number, to: ServerState) {
+        if let Some((_, state)) = self.connections.get_mut(&connection) {
+            *state = to;
         }
     }
 
-    fn come_to_pass(&mut self, step: &Step) {
-        match *step {
-            Step::Comes(thread, key) => {
-                let client = self.number(thread);
+    fn apply(&mut self, event: &ModelEvent) {
+        match *event {
+            ModelEvent::Connect(thread, key) => {
+                let client = self.new_number(thread);
                 self.queue(client, KEYS[key]);
             }
-            Step::Leaves(at) => {
+            ModelEvent::Disconnect(at) => {
                 if let Some((client, _)) = pick(&self.clients, at, |_| true) {
-                    self.leave(client);
+                    self.disconnect(client);
                 }
             }
-            Step::Rests(at) => self.rest(at),
-            Step::Speaks(at) => self.speak(at),
-            Step::IsReset(at) => {
-                if let Some((connection, _)) = pick(&self.connections, at, |duty| *duty == Duty::Resetting) {
-                    self.hand_over(connection);
+            ModelEvent::EndTransaction(at) => self.end_transaction(at),
+            ModelEvent::BeginTransaction(at) => self.begin_transaction(at),
+            ModelEvent::ResetDone(at) => {
+                if let Some((connection, _)) =
+                    pick(&self.connections, at, |state| *state == ServerState::Resetting)
+                {
+                    self.return_to_pool(connection);
                 }
             }
-            Step::IsKeptNoMore(at) => {
-                let is_kept = |duty: &Duty| matches!(duty, Duty::Kept(_));
+            ModelEvent::KeepExpires(at) => {
+                let is_kept = |state: &ServerState| matches!(state, ServerState::Kept(_));
                 if let Some((connection, key)) = pick(&self.connections, at, is_kept) {
-                    self.keep_no_more(connection, key);
+                    self.expire_kept(connection, key);
                 }
             }
-            Step::Breaks(at) => {
+            ModelEvent::Breaks(at) => {
                 if let Some((connection, _)) = pick(&self.connections, at, |_| true) {
                     self.close(connection);
                 }
             }
-            Step::Opens(at) => self.opened(at),
-            Step::IsNotOpened(at) => self.not_opened(at),
-            Step::Reads(thread) => self.read(thread),
-            Step::IsLimited(limit) => {
+            ModelEvent::ConnectDone(at) => self.connect_done(at),
+            ModelEvent::ConnectFails(at) => self.connect_fails(at),
+            ModelEvent::ReadMessage(thread) => self.read_message(thread),
+            ModelEvent::SetLimit(limit) => {
                 self.limit = limit;
                 self.pool.set_limit(limit);
-                self.wanting = [true; THREADS];
+                self.check_unserved = [true; THREADS];
             }
         }
         for thread in 0..THREADS {
-            while std::mem::take(&mut self.wanting[thread]) {
-                self.relieve(thread);
+            while std::mem::take(&mut self.check_unserved[thread]) {
+                self.serve_waiting(thread);
             }
         }
         self.check();
     }
 
     fn queue(&mut self, client: Number, key: Name) {
-        self.clients.insert(client, (key, Stage::Queued));
-        match self.pool.ask(&key, client, self.began) {
-            Asked::Take(connection) => self.attach(client, connection),
-            asked => self.act(client.thread(), key, asked),
+        self.clients.insert(client, (key, ClientState::Queued));
+        match self.pool.acquire(&key, client, self.began) {
+            PoolAction::Take(connection) => self.assign(client, connection),
+            action => self.apply_action(client.thread(), key, action),
         }
     }
 
-    fn attach(&mut self, client: Number, connection: Number) {
+    fn assign(&mut self, client: Number, connection: Number) {
         assert_eq!(client.thread(), connection.thread());
         match self.clients.get_mut(&client) {
-            Some((key, stage @ Stage::Queued)) => {
+            Some((key, state @ ClientState::Queued)) => {
                 assert_eq!(*key, self.connections[&connection].0);
-                *stage = Stage::Attached(connection);
-                self.set(connection, Duty::Busy(client));
+                *state = ClientState::Active(connection);
+                self.set(connection, ServerState::Busy(client));
             }
-            _ => self.hand_over(connection),
+            _ => self.return_to_pool(connection),
         }
     }
 
-    fn act(&mut self, thread: usize, key: Name, mut asked: Asked<Number>) {
+    fn apply_action(&mut self, thread: usize, key: Name, mut action: PoolAction<Number>) {
         loop {
-            match asked {
-                Asked::Open => return self.opening.push((thread, key)),
-                Asked::Fetch(connection) | Asked::Steal(connection) if connection.thread() == thread => {
-                    return self.give_back_again(connection);
+            match action {
+                PoolAction::Open => return self.opening.push((thread, key)),
+                PoolAction::Fetch(connection) | PoolAction::Steal(connection)
+                    if connection.thread() == thread =>
+                {
+                    return self.release_reserved(connection);
                 }
-                Asked::Fetch(connection) | Asked::Steal(connection) => {
-                    return self.boxes[connection.thread()].push_back(Letter::GiveBack(connection));
+                PoolAction::Fetch(connection) | PoolAction::Steal(connection) => {
+                    return self.mailboxes[connection.thread()]
+                        .push_back(WorkerMessage::ReleaseReserved(connection));
                 }
-                Asked::Evict(connection) if connection.thread() == thread => {
+                PoolAction::Evict(connection) if connection.thread() == thread => {
                     self.close(connection);
-                    self.pool.evicted(&key);
-                    asked = self.pool.refill(&key, thread);
+                    self.pool.eviction_done(&key);
+                    action = self.pool.next_action(&key, thread);
                 }
-                Asked::Evict(connection) => {
-                    return self.boxes[connection.thread()].push_back(Letter::Evict(connection, key));
+                PoolAction::Evict(connection) => {
+                    return self.mailboxes[connection.thread()]
+                        .push_back(WorkerMessage::Evict(connection, key));
                 }
-                Asked::Take(_) | Asked::Wait => return,
+                PoolAction::Take(_) | PoolAction::Wait => return,
             }
         }
     }
 
-    fn relieve(&mut self, thread: usize) {
-        while let Some(key) = self.pool.in_want() {
-            match self.pool.refill(&key, thread) {
-                Asked::Take(_) | Asked::Wait => return,
-                asked => self.act(thread, key, asked),
+    fn serve_waiting(&mut self, thread: usize) {
+        while let Some(key) = self.pool.unserved_key() {
+            match self.pool.next_action(&key, thread) {
+                PoolAction::Take(_) | PoolAction::Wait => return,
+                action => self.apply_action(thread, key, action),
             }
         }
     }
 
-    fn give_back_again(&mut self, connection: Number) {
-        let Some((key, duty)) = self.connections.get(&connection) else { return };
-        if !self.pool.is_coming(key, connection) {
+    fn release_reserved(&mut self, connection: Number) {
+        let Some((key, state)) = self.connections.get(&connection) else { return };
+        if !self.pool.is_reserved(key, connection) {
             return;
         }
-        match duty {
-            Duty::Idle => self.hand_over(connection),
-            Duty::Kept(_) => self.steal(connection, key),
-            Duty::Busy(_) | Duty::Resetting => {}
+        match state {
+            ServerState::Idle => self.return_to_pool(connection),
+            ServerState::Kept(_) => self.reassign_kept(connection, key),
+            ServerState::Busy(_) | ServerState::Resetting => {}
         }
     }
 
-    /// Half of the clients can have a connection as it is.
-    fn steal(&mut self, connection: Number, key: Name) {
-        match self.pool.give_as_it_is(&key, connection, |client| client.1 % 2 == 0) {
-            Some(client) => self.attach(client, connection),
-            None => self.set(connection, Duty::Resetting),
+    /// Half of the clients can use a connection that was not reset.
+    fn reassign_kept(&mut self, connection: Number, key: Name) {
+        match self.pool.assign_unreset(&key, connection, |client| client.1 % 2 == 0) {
+            Some(client) => self.assign(client, connection),
+            None => self.set(connection, ServerState::Resetting),
         }
     }
 
-    fn hand_over(&mut self, connection: Number) {
+    fn return_to_pool(&mut self, connection: Number) {
         let (key, _) = self.connections[&connection];
-        if self.pool.is_over() {
+        if self.pool.is_over_limit() {
             return self.close(connection);
         }
-        self.set(connection, Duty::Idle);
-        match self.pool.give_back(&key, connection) {
-            None => self.wanting[connection.thread()] = true,
-            Some(client) if client.thread() == connection.thread() => self.attach(client, connection),
+        self.set(connection, ServerState::Idle);
+        match self.pool.release(&key, connection) {
+            None => self.check_unserved[connection.thread()] = true,
+            Some(client) if client.thread() == connection.thread() => self.assign(client, connection),
             Some(client) => {
                 self.connections.remove(&connection);
-                self.boxes[client.thread()].push_back(Letter::Take(key, client));
+                self.mailboxes[client.thread()].push_back(WorkerMessage::TakeServer(key, client));
             }
         }
     }
 
-    fn read(&mut self, thread: usize) {
-        match self.boxes[thread].pop_front() {
+    fn read_message(&mut self, thread: usize) {
+        match self.mailboxes[thread].pop_front() {
             None => {}
-            Some(Letter::GiveBack(connection)) => self.give_back_again(connection),
-            Some(Letter::Evict(connection, key)) => {
-                if let Some((_, duty)) = self.connections.get(&connection) {
-                    assert!(matches!(duty, Duty::Idle | Duty::Kept(_)), "somebody has what is evicted");
+            Some(WorkerMessage::ReleaseReserved(connection)) => self.release_reserved(connection),
+            Some(WorkerMessage::Evict(connection, key)) => {
+                if let Some((_, state)) = self.connections.get(&connection) {
+                    assert!(
+                        matches!(state, ServerState::Idle | ServerState::Kept(_)),
+                        "an evicted connection is in use"
+                    );
                     self.close(connection);
                 }
-                self.pool.evicted(&key);
-                self.wanting[thread] = true;
+                self.pool.eviction_done(&key);
+                self.check_unserved[thread] = true;
             }
-            Some(Letter::Take(key, client)) => {
-                let connection = self.number(thread);
-                self.connections.insert(connection, (key, Duty::Idle));
-                self.attach(client, connection);
+            Some(WorkerMessage::TakeServer(key, client)) => {
+                let connection = self.new_number(thread);
+                self.connections.insert(connection, (key, ServerState::Idle));
+                self.assign(client, connection);
             }
         }
     }
 
     fn close(&mut self, connection: Number) {
-        let Some((key, duty)) = self.connections.remove(&connection) else { return };
-        if let Duty::Busy(client) = duty {
+        let Some((key, state)) = self.connections.remove(&connection) else { return };
+        if let ServerState::Busy(client) = state {
             self.clients.remove(&client);
         }
         self.pool.closed(&key, Some(connection));
-        self.wanting[connection.thread()] = true;
+        self.check_unserved[connection.thread()] = true;
     }
 
-    fn leave(&mut self, client: Number) {
-        let Some((key, stage)) = self.clients.remove(&client) else { return };
-        match stage {
-            Stage::Queued => self.pool.forget(&key, client),
-            Stage::Attached(connection) => self.set(connection, Duty::Resetting),
-            Stage::Parked(home) if self.is_kept_for(home, client) && self.pool.unkeep(&key, home) => {
-                match self.pool.leave(&key, home) {
-                    Kept::ForThoseThatWait => self.steal(home, key),
-                    Kept::ForItsClient => self.wanting[home.thread()] = true,
+    fn disconnect(&mut self, client: Number) {
+        let Some((key, state)) = self.clients.remove(&client) else { return };
+        match state {
+            ClientState::Queued => self.pool.leave_queue(&key, client),
+            ClientState::Active(connection) => self.set(connection, ServerState::Resetting),
+            ClientState::Parked(last_server)
+                if self.is_kept_for(last_server, client) && self.pool.take_kept(&key, last_server) =>
+            {
+                match self.pool.keep_orphaned(&key, last_server) {
+                    KeepOutcome::NeededByWaiter => self.reassign_kept(last_server, key),
+                    KeepOutcome::Kept => self.check_unserved[last_server.thread()] = true,
                 }
             }
-            Stage::Parked(_) => {}
+            ClientState::Parked(_) => {}
         }
     }
 
-    fn is_kept_for(&self, home: Number, client: Number) -> bool {
-        self.connections.get(&home).is_some_and(|(_, duty)| *duty == Duty::Kept(client))
+    fn is_kept_for(&self, last_server: Number, client: Number) -> bool {
+        self.connections.get(&last_server).is_some_and(|(_, state)| *state == ServerState::Kept(client))
     }
 
-    fn keep_no_more(&mut self, connection: Number, key: Name) {
-        if self.pool.unkeep(&key, connection) {
-            self.set(connection, Duty::Resetting);
+    fn expire_kept(&mut self, connection: Number, key: Name) {
+        if self.pool.take_kept(&key, connection) {
+            self.set(connection, ServerState::Resetting);
         }
     }
 
-    fn rest(&mut self, at: usize) {
-        let is_attached = |stage: &Stage| matches!(stage, Stage::Attached(_));
-        let Some((client, key)) = pick(&self.clients, at, is_attached) else { return };
-        let Some((_, stage)) = self.clients.get_mut(&client) else { return };
-        if let Stage::Attached(connection) = *stage {
-            *stage = Stage::Parked(connection);
-            self.set(connection, Duty::Kept(client));
+    fn end_transaction(&mut self, at: usize) {
+        let is_active = |state: &ClientState| matches!(state, ClientState::Active(_));
+        let Some((client, key)) = pick(&self.clients, at, is_active) else { return };
+        let Some((_, state)) = self.clients.get_mut(&client) else { return };
+        if let ClientState::Active(connection) = *state {
+            *state = ClientState::Parked(connection);
+            self.set(connection, ServerState::Kept(client));
             match self.pool.keep(&key, connection) {
-                Kept::ForThoseThatWait => self.steal(connection, key),
-                Kept::ForItsClient => self.wanting[connection.thread()] = true,
+                KeepOutcome::NeededByWaiter => self.reassign_kept(connection, key),
+                KeepOutcome::Kept => self.check_unserved[connection.thread()] = true,
             }
         }
     }
 
-    fn speak(&mut self, at: usize) {
-        let is_parked = |stage: &Stage| matches!(stage, Stage::Parked(_));
+    fn begin_transaction(&mut self, at: usize) {
+        let is_parked = |state: &ClientState| matches!(state, ClientState::Parked(_));
         let Some((client, key)) = pick(&self.clients, at, is_parked) else { return };
         match self.clients[&client].1 {
-            Stage::Parked(home) if self.is_kept_for(home, client) && self.pool.unkeep(&key, home) => {
-                self.clients.insert(client, (key, Stage::Attached(home)));
-                self.set(home, Duty::Busy(client));
+            ClientState::Parked(last_server)
+                if self.is_kept_for(last_server, client) && self.pool.take_kept(&key, last_server) =>
+            {
+                self.clients.insert(client, (key, ClientState::Active(last_server)));
+                self.set(last_server, ServerState::Busy(client));
             }
             _ => self.queue(client, key),
         }
     }
 
-    fn opened(&mut self, at: usize) {
+    fn connect_done(&mut self, at: usize) {
         if self.opening.is_empty() {
             return;
         }
         let (thread, key) = self.opening.remove(at % self.opening.len());
-        let connection = self.number(thread);
-        self.connections.insert(connection, (key, Duty::Idle));
+        let connection = self.new_number(thread);
+        self.connections.insert(connection, (key, ServerState::Idle));
         self.pool.opened(&key);
-        self.hand_over(connection);
+        self.return_to_pool(connection);
     }
 
-    fn not_opened(&mut self, at: usize) {
+    fn connect_fails(&mut self, at: usize) {
         if self.opening.is_empty() {
             return;
         }
         let (thread, key) = self.opening.remove(at % self.opening.len());
         self.pool.opened(&key);
-        if let Some(client) = self.pool.first_waiting(&key) {
-            self.leave(client);
+        if let Some(client) = self.pool.pop_waiting(&key) {
+            self.disconnect(client);
         }
         self.pool.closed(&key, None);
-        self.wanting[thread] = true;
+        self.check_unserved[thread] = true;
     }
 
-    /// The pool counts what there is.
+    /// The pool's count is right.
     fn check(&self) {
-        let moving = self.boxes.iter().flatten().filter(|letter| matches!(letter, Letter::Take(..)));
+        let moving = self
+            .mailboxes
+            .iter()
+            .flatten()
+            .filter(|message| matches!(message, WorkerMessage::TakeServer(..)));
         let open = self.connections.len() + self.opening.len() + moving.count();
         assert_eq!(self.pool.open(), open);
-        for (connection, (_, duty)) in &self.connections {
-            if let Duty::Busy(client) = duty {
-                assert_eq!(self.clients[client].1, Stage::Attached(*connection));
+        for (connection, (_, state)) in &self.connections {
+            if let ServerState::Busy(client) = state {
+                assert_eq!(self.clients[client].1, ClientState::Active(*connection));
             }
         }
     }
 
-    /// Goes on until nothing is on its way.
+    /// Runs until nothing is pending.
     fn settle(&mut self) {
-        let is_reset = |duty: &Duty| *duty == Duty::Resetting;
+        let is_reset = |state: &ServerState| *state == ServerState::Resetting;
         loop {
-            let step = if let Some(thread) = (0..THREADS).find(|thread| !self.boxes[*thread].is_empty()) {
-                Step::Reads(thread)
+            let event = if let Some(thread) = (0..THREADS).find(|thread| !self.mailboxes[*thread].is_empty())
+            {
+                ModelEvent::ReadMessage(thread)
             } else if !self.opening.is_empty() {
-                Step::Opens(0)
+                ModelEvent::ConnectDone(0)
             } else if pick(&self.connections, 0, is_reset).is_some() {
-                Step::IsReset(0)
+                ModelEvent::ResetDone(0)
             } else {
                 return;
             };
-            self.come_to_pass(&step);
+            self.apply(&event);
         }
     }
 
-    /// Nobody waits while a connection could be had.
+    /// No client waits while a connection is free or could be opened.
     fn check_settled(&self) {
-        let waits = self.clients.values().any(|(_, stage)| *stage == Stage::Queued);
-        let is_free = |duty: &Duty| !matches!(duty, Duty::Busy(_));
+        let waits = self.clients.values().any(|(_, state)| *state == ClientState::Queued);
+        let is_free = |state: &ServerState| !matches!(state, ServerState::Busy(_));
         let free = pick(&self.connections, 0, is_free);
-        assert!(!waits || free.is_none(), "{free:?} is free, and somebody waits");
-        assert!(!waits || self.pool.open() >= self.limit, "one could be opened, and somebody waits");
+        assert!(!waits || free.is_none(), "{free:?} is free, and a client waits");
+        assert!(!waits || self.pool.open() >= self.limit, "a connection could be opened, and a client waits");
     }
 }
 
 proptest! {
     #[test]
-    fn nobody_waits_while_a_connection_could_be_had(
+    fn no_client_waits_while_a_connection_is_available(
         limit in 1..4_usize,
-        steps in proptest::collection::vec(step(), 1..80),
+        events in proptest::collection::vec(event(), 1..80),
     ) {
-        let mut world = World::new(limit);
-        for step in &steps {
-            let before = world.pool.open();
-            world.come_to_pass(step);
-            let after = world.pool.open();
-            prop_assert!(after <= before.max(world.limit), "{after} connections of {}", world.limit);
+        let mut model = Model::new(limit);
+        for event in &events {
+            let before = model.pool.open();
+            model.apply(event);
+            let after = model.pool.open();
+            prop_assert!(after <= before.max(model.limit), "{after} connections of {}", model.limit);
         }
-        world.settle();
-        world.check_settled();
-        // Whoever has one leaves, one after the other: the last one has had one, too.
-        let mut left = world.clients.len();
-        while let Some((client, _)) = pick(&world.clients, left, |stage| *stage != Stage::Queued) {
-            world.leave(client);
-            world.settle();
-            world.check_settled();
-            prop_assert_eq!(world.clients.len(), left - 1);
+        model.settle();
+        model.check_settled();
+        // All clients with a connection leave, one after the other: each of the others gets one.
+        let mut left = model.clients.len();
+        while let Some((client, _)) = pick(&model.clients, left, |state| *state != ClientState::Queued) {
+            model.disconnect(client);
+            model.settle();
+            model.check_settled();
+            prop_assert_eq!(model.clients.len(), left - 1);
             left -= 1;
         }
         prop_assert_eq!(left, 0, "clients wait for ever");

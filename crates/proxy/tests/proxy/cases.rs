@@ -1,4 +1,4 @@
-//! What clients see: as if the server were there itself.
+//! What clients see: the same as without a proxy.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -17,20 +17,20 @@ use crate::site::{Proxy, Raw, Site};
 pub(crate) const CASES: [Case; 12] = [
     ("psql: queries, transactions, errors, prepared statements", queries),
     ("psql: COPY both ways", copies),
-    ("psql: a large result, unharmed", large_results),
+    ("psql: a large result arrives unchanged", large_results),
     ("our client: rows, errors and COPY", our_client),
-    ("start-up settings are made", settings),
-    ("the way behind is encrypted and bound", encrypted),
+    ("startup settings are applied", settings),
+    ("upstream connections use TLS and channel binding", encrypted),
     ("pipelined commands", pipelined),
     ("a cancel request hits the right command", cancel),
-    ("a cancel request that comes late hits nobody", late_cancel),
+    ("a late cancel request hits no other client", late_cancel),
     ("pgbench: churn and prepared statements", pgbench),
     ("nonces under eight clients", nonces),
     ("byte by byte", byte_by_byte),
 ];
 
 fn queries(site: &mut Site) {
-    // One connection only: who comes before the one before has been tidied away waits.
+    // One connection only: a client that comes before the previous session is cleaned up waits.
     let mut proxy = site.proxy(&["--pool-size", "1"]);
     assert_eq!(proxy.sql(&["SELECT 6 * 7"]), "42");
     let rolled_back = ["CREATE TEMP TABLE t (n int)", "BEGIN", "INSERT INTO t VALUES (1)", "ROLLBACK"];
@@ -39,10 +39,10 @@ fn queries(site: &mut Site) {
     assert_eq!(proxy.sql(&["PREPARE p(int) AS SELECT $1 + 1", "EXECUTE p(41)"]), "42");
     let output = proxy.psql(&["-c", "SELECT 1 / 0"]).output().expect("psql runs");
     assert_eq!(String::from_utf8_lossy(&output.stderr).trim(), "ERROR:  division by zero");
-    // One server connection has done it all: nothing is said any more behind this.
-    proxy.signal(Signal::SIGTERM);
-    proxy.await_line("event=stopped");
-    let more = proxy.log.iter().filter(|line| line.contains("event=server-connected"));
+    // One server connection served all of that. This is the last line of the log.
+    proxy.process.signal(Signal::SIGTERM);
+    proxy.process.await_line("event=stopped");
+    let more = proxy.process.log.iter().filter(|line| line.contains("event=server-connected"));
     assert_eq!(more.count(), 1);
 }
 
@@ -79,7 +79,7 @@ fn large_results(site: &mut Site) {
         assert_eq!(line.len(), WIDTH);
         assert_eq!(line.trim_start_matches('.').parse(), Ok(number));
     }
-    // One row of 64 MB, beyond any buffer.
+    // A row of 64 MB, larger than any buffer.
     let big = proxy.sql(&["SELECT repeat('x', 67108864)"]);
     assert!(big.len() == 1 << 26 && big.bytes().all(|byte| byte == b'x'));
     let length = proxy.sql(&["SELECT 'after'"]);
@@ -98,12 +98,11 @@ fn our_client(site: &mut Site) {
     assert_eq!(one(&mut client, "SELECT sum(n) FROM t"), "499500");
 }
 
-/// The one value of a result.
+/// The single value of a result.
 pub(crate) fn one(client: &mut Client, sql: &str) -> String {
     try_one(client, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
-/// The same where there may be none.
 pub(crate) fn try_one(client: &mut Client, sql: &str) -> Result<String, Error> {
     let value = client.query(sql)?.into_iter().flatten().next().flatten();
     Ok(String::from_utf8(value.unwrap_or_default()).expect("text"))
@@ -148,11 +147,11 @@ fn encrypted(site: &mut Site) {
     let mut proxy = site.proxy(&[]);
     let sql = "SELECT ssl, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
     assert_eq!(proxy.sql(&[sql]), "t|TLSv1.3");
-    let line = proxy.await_line("event=server-connected");
+    let line = proxy.process.await_line("event=server-connected");
     assert!(line.contains("tls=tls1.3 group=p256 auth=scram-4096+plus"), "{line}");
     let password = String::from_utf8(site.password()).expect("text");
     drop(proxy.psql(&["-c", "SELECT 1"]).output());
-    assert!(!proxy.log.iter().any(|line| line.contains(&password)), "{:?}", proxy.log);
+    assert!(!proxy.process.log.iter().any(|line| line.contains(&password)), "{:?}", proxy.process.log);
 }
 
 fn pipelined(site: &mut Site) {
@@ -186,15 +185,14 @@ fn cancel(site: &mut Site) {
     for (process_id, key) in [(sleeper.process_id, &wrong_key), (sleeper.process_id, &sleeper.key)] {
         let mut canceller = proxy.raw_silent();
         canceller.send(&cancel_request(process_id, key));
-        // It is closed when the server has been told.
+        // The connection is closed when the server has been told.
         assert!(canceller.message().is_err());
     }
     assert_eq!(Raw::error_state(&sleeper.answer()).as_deref(), Some("57014"));
     assert_eq!(Raw::error_state(&other.answer()), None);
-    // Both go on.
     sleeper.query("SELECT 1");
     assert_eq!(Raw::error_state(&sleeper.answer()), None);
-    // And psql, by its own way.
+    // The same by psql's own cancel request.
     let child = proxy.psql(&["-c", "SELECT pg_sleep(60)"]).stderr(Stdio::piped()).spawn();
     let child = child.expect("psql runs");
     await_active(&mut control, "SELECT pg_sleep(60)");
@@ -205,7 +203,7 @@ fn cancel(site: &mut Site) {
     assert!(stderr.contains("canceling statement due to user request"), "{stderr}");
 }
 
-/// Until the server has begun with a statement: before that there is nothing to cancel.
+/// Waits until the server runs the statement: before that there is nothing to cancel.
 fn await_active(control: &mut Client, sql: &str) {
     let active =
         format!("SELECT count(*) FROM pg_stat_activity WHERE query = '{sql}' AND wait_event = 'PgSleep'");
@@ -225,7 +223,7 @@ fn late_cancel(site: &mut Site) {
         raw.answer();
         raw.query("SELECT 1");
         raw.answer();
-        // It asks for the end of what has ended, and leaves the connection to the next.
+        // It cancels a command that has ended, and leaves the connection to the next client.
         let mut canceller = proxy.raw_silent();
         canceller.send(&cancel_request(raw.process_id, &raw.key));
         drop(raw);
@@ -240,7 +238,8 @@ fn pgbench(site: &mut Site) {
     for mode in [&["-C"][..], &["-M", "prepared"], &["-M", "extended", "-C"]] {
         let mut command = std::process::Command::new("pgbench");
         command.args(["-n", "-c", "4", "-t", "50", "-f"]).arg(&script).args(mode);
-        let output = command.args(proxy.place()).env_remove("PGPASSWORD").output().expect("pgbench runs");
+        let output =
+            command.args(proxy.libpq_arguments()).env_remove("PGPASSWORD").output().expect("pgbench runs");
         let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{mode:?}: {stderr}");

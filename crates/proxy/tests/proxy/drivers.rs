@@ -1,4 +1,4 @@
-//! Drivers that applications use: each does the same with a proxy in between as without, line by line.
+//! Drivers of applications: each prints the same with and without the proxy.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -20,12 +20,12 @@ pub(crate) const CASES: [Case; 8] = [
     ("driver: pgx", pgx),
 ];
 
-/// What the packages of the drivers are for; another one may be earlier in PATH.
+/// The interpreter that has the drivers' packages; another one may come first in PATH.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 const JDBC: &str = "/usr/share/java/postgresql.jar";
 
 fn psql(site: &mut Site) {
-    // Site::open looks for it.
+    // Site::open has checked that psql is installed.
     same(site, || {
         let mut command = Command::new("psql");
         command.args(["-X", "-A", "-v", "ON_ERROR_STOP=1", "-f"]).arg(sources().join("drivers.sql"));
@@ -38,14 +38,13 @@ fn tokio_postgres(site: &mut Site) {
     same(site, || Command::new(&program));
 }
 
-/// Whether Python has this module.
 pub(crate) fn imports(module: &str) -> bool {
     let mut python = Command::new(PYTHON);
     python.args(["-c", &format!("import {module}")]).stderr(Stdio::null());
     python.status().is_ok_and(|status| status.success())
 }
 
-/// Whether there are Java, and a driver in this file.
+/// Whether Java and the driver in this file are installed.
 pub(crate) fn compiles_with(driver: &str) -> bool {
     let compiles = Command::new("javac").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     compiles.is_ok() && Path::new(driver).exists()
@@ -94,7 +93,7 @@ fn pgx(site: &mut Site) {
     same(site, || Command::new(&program));
 }
 
-/// Runs the program without a proxy and with one; it must print the same, and something.
+/// Runs the program without and with a proxy: both must print the same, and something.
 fn same(site: &mut Site, program: impl Fn() -> Command) {
     let password = String::from_utf8(site.password()).expect("passwords here are text");
     let through = |port: u16, encryption: &str, server: &Server| {
@@ -110,7 +109,7 @@ fn same(site: &mut Site, program: impl Fn() -> Command) {
             .env("PGDATABASE", server.database())
             .env("PGSSLMODE", encryption)
             .stdin(Stdio::null());
-        said_by(&mut command, encryption)
+        output_of(&mut command, encryption)
     };
     let direct = through(site.server_port(), "require", site.server());
     let proxy = site.proxy_at("tcp:127.0.0.1:0", &site.url(""), PathBuf::new(), 0, &["--pool-size", "2"]);
@@ -120,14 +119,14 @@ fn same(site: &mut Site, program: impl Fn() -> Command) {
     }
 }
 
-/// What the program has printed, which must be something.
-pub(crate) fn said_by(command: &mut Command, way: &str) -> String {
+/// The program's output, which must not be empty.
+pub(crate) fn output_of(command: &mut Command, way: &str) -> String {
     let Output { status, stdout, stderr } = command.output().expect("the program runs");
     let stderr = String::from_utf8_lossy(&stderr);
-    let said = String::from_utf8(stdout).expect("text");
-    assert!(status.success(), "by {way}: {said}{stderr}");
-    assert!(said.lines().count() > 2, "by {way} it has done too little: {said}");
-    said
+    let printed = String::from_utf8(stdout).expect("text");
+    assert!(status.success(), "by {way}: {printed}{stderr}");
+    assert!(printed.lines().count() > 2, "by {way} it has done too little: {printed}");
+    printed
 }
 
 pub(crate) fn sources() -> PathBuf {
@@ -140,7 +139,7 @@ pub(crate) fn fetched() -> PathBuf {
     test.ancestors().nth(3).expect("tests lie three below the target directory").join("drivers")
 }
 
-/// A program of `oracles`, in whose dependencies drivers are; it says so where there is none.
+/// An example of `oracles`, which has drivers among its dependencies; reports if it is missing.
 pub(crate) fn example(name: &str) -> Option<PathBuf> {
     let test = std::env::current_exe().expect("our own path");
     let profile = test.ancestors().nth(2).expect("tests lie two below the profile");

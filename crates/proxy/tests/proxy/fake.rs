@@ -1,5 +1,5 @@
-//! A PostgreSQL server that does what a real one cannot be made to do: it demands any number of SCRAM iterations, and never
-//! closes the connection of a cancel request.
+//! A PostgreSQL server with behaviour that a real one cannot be made to show: it requires any number of SCRAM
+//! iterations, and never closes the connection of a cancel request.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,29 +14,28 @@ use crate::site::LONG;
 
 const CANCEL_REQUEST: u32 = 80_877_102;
 
-/// What has happened on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The challenge of SCRAM was sent.
+    /// The SCRAM challenge was sent.
     Challenged,
-    /// The client's proof, or the end of its connection, has come.
+    /// The client's proof has arrived, or its connection has ended.
     Answered,
-    /// A cancel request has come; its connection stays open.
+    /// A cancel request has arrived; its connection stays open.
     Cancel,
 }
 
-/// How connections authenticate, in the order in which they come.
+/// How connections authenticate, in the order in which they arrive.
 #[derive(Clone, Copy)]
 pub(crate) enum Login {
-    /// All are let in.
+    /// Without authentication.
     Trust,
-    /// The first is let in, the others must derive keys with so many iterations.
+    /// The first without authentication, the others by deriving keys with this many iterations.
     ScramAfterFirst { iterations: u32 },
-    /// All must derive keys with so many iterations.
+    /// All by deriving keys with this many iterations.
     Scram { iterations: u32 },
 }
 
-/// Its connections end when it is dropped.
+/// Closes its connections when dropped.
 pub(crate) struct Fake {
     port: u16,
     sockets: Arc<Mutex<Vec<TcpStream>>>,
@@ -50,7 +49,6 @@ impl Fake {
         let sockets = Arc::new(Mutex::new(Vec::new()));
         let (sender, events) = mpsc::channel();
         let shared = Arc::clone(&sockets);
-        // Ends with the test process.
         thread::spawn(move || {
             for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
                 let Ok(kept) = stream.try_clone() else { return };
@@ -71,14 +69,13 @@ impl Fake {
         format!("postgres://toll@127.0.0.1:{}/shop?sslmode=disable", self.port)
     }
 
-    /// Waits until this happens.
-    pub(crate) fn await_event(&self, wanted: Event) {
-        while self.events.recv_timeout(LONG).unwrap_or_else(|_| panic!("no {wanted:?}")) != wanted {}
+    pub(crate) fn await_event(&self, expected: Event) {
+        while self.events.recv_timeout(LONG).unwrap_or_else(|_| panic!("no {expected:?}")) != expected {}
     }
 
-    /// Whether this has happened and was not waited for.
-    pub(crate) fn has_seen(&self, wanted: Event) -> bool {
-        self.events.try_iter().any(|event| event == wanted)
+    /// Whether this has happened since the last wait.
+    pub(crate) fn has_seen(&self, expected: Event) -> bool {
+        self.events.try_iter().any(|event| event == expected)
     }
 }
 
@@ -97,7 +94,7 @@ fn serve(mut stream: TcpStream, iterations: Option<u32>, events: &Sender<Event>)
     stream.read_exact(&mut startup).ok()?;
     if startup.starts_with(&CANCEL_REQUEST.to_be_bytes()) {
         events.send(Event::Cancel).ok()?;
-        // The kept clone holds the connection open.
+        // The clone that was kept holds the connection open.
         return Some(());
     }
     if let Some(iterations) = iterations {
@@ -120,7 +117,7 @@ fn serve(mut stream: TcpStream, iterations: Option<u32>, events: &Sender<Event>)
     }
 }
 
-/// Asks for SCRAM-SHA-256 and answers the client's first message.
+/// Requests SCRAM-SHA-256 and answers the client's first message.
 fn challenge(stream: &mut TcpStream, iterations: u32) -> Option<()> {
     let mut out = Vec::new();
     write_authentication(&mut out, &Authentication::Sasl { mechanisms: vec![b"SCRAM-SHA-256"] }).ok()?;

@@ -1,4 +1,4 @@
-//! What happens when somebody breaks: clients that vanish or lie, and a server that goes away and comes back.
+//! Faults: clients that vanish or send garbage, and a server that goes away and comes back.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::operations::await_that;
 use crate::site::{LONG, Proxy, Raw, Site};
 
 pub(crate) const CASES: [Case; 8] = [
-    ("garbage from a client ends that client only", garbage),
-    ("a client that does not read stops nobody", deaf),
-    ("clients that vanish at any byte", vanish),
-    ("what stands behind a reset that fails is not heard", unheard),
-    ("a server process that is killed is told of", killed),
-    ("a server that does not verify is not spoken to", unverified),
-    ("a server whose processes are killed under load", killed_under_load),
+    ("garbage from a client closes only that client", garbage),
+    ("a client that does not read blocks no other", not_reading),
+    ("clients that vanish at any byte", vanishing),
+    ("commands behind a failed reset are not executed", failed_reset),
+    ("a killed server process is reported to its client", killed),
+    ("a server whose certificate cannot be verified is not used", unverified),
+    ("server processes that are killed under load", killed_under_load),
     ("a server that goes away and comes back", restarted),
 ];
 
@@ -30,7 +30,7 @@ fn garbage(site: &mut Site) {
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\xff\xff\xff\xff\xff\xff\xff\xff", b"\0\0\0\x04"] {
         let mut raw = proxy.raw_silent();
         raw.send(bytes);
-        // It may be no client of this protocol.
+        // This may not be a client of the protocol, so no error is sent.
         assert_eq!(raw.rest(), b"", "{bytes:?}");
     }
     for bytes in [&b"?\0\0\0\x04"[..], b"Q\0\0\0\0", b"Q\xff\xff\xff\xff", b"p\0\0\0\x05x"] {
@@ -42,8 +42,8 @@ fn garbage(site: &mut Site) {
     assert_eq!(one(&mut bystander, "SELECT 1"), "1");
 }
 
-/// What connections that change hands without waiting rely on: the proxy passes it on as a client's here.
-fn unheard(site: &mut Site) {
+/// The server behaviour that pipelined resets rely on. Here the proxy passes the commands on as a client's.
+fn failed_reset(site: &mut Site) {
     let proxy = site.proxy(&[]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
@@ -59,12 +59,12 @@ fn unheard(site: &mut Site) {
     assert_eq!(
         Raw::error_state(&raw.answer()).as_deref(),
         Some("22012"),
-        "it is heard where nothing is wrong"
+        "it is executed if the reset succeeds"
     );
     raw.query("SELECT current_setting('application_name') || current_setting('work_mem')");
     let row = raw.answer().into_iter().find(|(kind, _)| *kind == b'D').expect("a row");
-    assert!(row.1.ends_with(b"next4MB"), "what was set is not undone by an error behind it: {row:?}");
-    // In a transaction there is no DISCARD ALL.
+    assert!(row.1.ends_with(b"next4MB"), "an error behind the reset does not undo its settings: {row:?}");
+    // DISCARD ALL fails within a transaction.
     for sql in ["DROP TABLE IF EXISTS heard", "CREATE TABLE heard (n int)", "BEGIN"] {
         raw.query(sql);
         raw.answer();
@@ -81,20 +81,20 @@ fn unheard(site: &mut Site) {
     assert_eq!(one(&mut proxy.client(), "SELECT count(*) FROM heard"), "0");
 }
 
-fn deaf(site: &mut Site) {
+fn not_reading(site: &mut Site) {
     const BYTES: usize = 32 << 20;
     let proxy = site.proxy(&[]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
     raw.query(&format!("SELECT repeat('x', {BYTES})"));
-    // Others are served while it does not read.
+    // Other clients are served while it does not read.
     for _ in 0..50 {
         assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
     }
     let answer = raw.answer();
     let row = answer.iter().find(|(kind, _)| *kind == b'D').expect("a row");
     assert_eq!(row.1.len(), BYTES + 6);
-    // And the other way: more than anybody buffers, sent before a byte of the answers is read.
+    // In the other direction: more than any buffer, sent before a response is read.
     let mut sender = raw.stream.try_clone().expect("another handle");
     let writer = thread::spawn(move || {
         let sql = format!("SELECT '{}'", "y".repeat(1 << 20));
@@ -110,7 +110,7 @@ fn deaf(site: &mut Site) {
     writer.join().expect("no panic").expect("all is taken");
 }
 
-fn vanish(site: &mut Site) {
+fn vanishing(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "2"]);
     let mut whole = Vec::new();
     let user = site.server().user();
@@ -135,12 +135,12 @@ fn killed(site: &mut Site) {
     let row = answer.iter().find(|(kind, _)| *kind == b'D').expect("a row");
     let process = String::from_utf8_lossy(&row.1[6..]).into_owned();
     assert_eq!(one(&mut other, &format!("SELECT pg_terminate_backend({process})")), "t");
-    // In the server's own words, and then the end.
+    // The server's error, then the end of the connection.
     assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
-    // One that is idle is replaced without anybody's noticing.
+    // A killed idle connection is replaced before a client notices.
     let idle = one(&mut proxy.client(), "SELECT pg_backend_pid()");
     assert_eq!(one(&mut other, &format!("SELECT pg_terminate_backend({idle})")), "t");
-    // It is out of the server's own list before its connection is closed.
+    // The process leaves the server's list before its connection is closed.
     let process = Path::new("/proc").join(&idle);
     await_that("the process has ended", || !process.exists());
     assert_ne!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), idle);
@@ -162,7 +162,7 @@ fn killed_under_load(site: &mut Site) {
                             let nonce = format!("{lane}-{round}");
                             let sql = format!("SELECT '{nonce}'");
                             match proxy.try_client().and_then(|mut client| client.query(&sql)) {
-                                // None to the wrong client, and none that is not whole.
+                                // Every response is complete and for the right client.
                                 Ok(rows) => {
                                     assert_eq!(rows, [[Some(nonce.into_bytes())]]);
                                     true
@@ -176,7 +176,7 @@ fn killed_under_load(site: &mut Site) {
             })
             .collect();
         while lanes.iter().any(|lane| !lane.is_finished()) {
-            // Not all each time, or nobody might ever be answered in between.
+            // Not all of them each time, or no client might be served in between.
             let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                         WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND random() < 0.5";
             control.query(kill).expect("the control role is no client");
@@ -189,7 +189,7 @@ fn killed_under_load(site: &mut Site) {
         }
     });
     assert!(answered > 0, "{lost} lost");
-    // Those that were killed last may still be about to end.
+    // Processes that were killed last may not have ended yet.
     await_that("it serves again", || {
         proxy.try_client().and_then(|mut client| client.query("SELECT 1")).is_ok()
     });
@@ -197,7 +197,7 @@ fn killed_under_load(site: &mut Site) {
 }
 
 fn unverified(site: &mut Site) {
-    // Nobody whom the whole world trusts has signed it.
+    // No authority of the system has signed the server's certificate.
     let ca = site.server().ca_file().display().to_string();
     let url = site.url("").replace(&ca, "system");
     let directory = tempfile::tempdir().expect("a directory");
@@ -205,8 +205,9 @@ fn unverified(site: &mut Site) {
     let proxy = site.proxy_at(&listen, &url, directory.path().to_owned(), 6432, &[]);
     let answer = proxy.raw(&[]).answer();
     assert_eq!(Raw::error_state(&answer).as_deref(), Some("08001"));
-    let told = answer.iter().any(|(_, text)| String::from_utf8_lossy(text).contains("does not verify"));
-    assert!(told, "{answer:?}");
+    let is_reported =
+        answer.iter().any(|(_, text)| String::from_utf8_lossy(text).contains("does not verify"));
+    assert!(is_reported, "{answer:?}");
 }
 
 fn restarted(site: &mut Site) {
@@ -215,17 +216,17 @@ fn restarted(site: &mut Site) {
     standing.answer();
     idle.answer();
     drop(idle);
-    // The whole server starts anew when one of its processes crashes.
+    // The whole server restarts when one of its processes crashes.
     let mut control = site.control();
     let crash = "COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID'";
     assert!(control.query(crash).is_err());
-    // In the server's own words (crash_shutdown), and then the end.
+    // The server's error (crash_shutdown), then the end of the connection.
     let mut rest = Vec::new();
     standing.stream.read_to_end(&mut rest).expect("the end");
     assert!(String::from_utf8_lossy(&rest).contains("57P02"), "{rest:?}");
-    proxy.await_line("event=server-lost");
+    proxy.process.await_line("event=server-lost");
     let until = Instant::now() + LONG;
-    // While it recovers it says so, and clients are told; then all is as before.
+    // While the server recovers it says so, and clients are told; afterwards they are served.
     while let Err(error) = proxy.try_client().and_then(|mut client| client.query("SELECT 1")) {
         assert!(Instant::now() < until, "{error}");
     }

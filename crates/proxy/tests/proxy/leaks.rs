@@ -1,16 +1,16 @@
-//! What one client leaves behind, the next one must not find.
+//! State that one client leaves must not reach the next client.
 
 use crate::Case;
 use crate::cases::one;
 use crate::site::{Proxy, Site};
 
 pub(crate) const CASES: [Case; 3] = [
-    ("no state passes to the next client", state),
-    ("a transaction that was left open is undone", transactions),
-    ("what a client leaves half done closes the connection", half_done),
+    ("no session state reaches the next client", state),
+    ("a transaction that was left open is rolled back", transactions),
+    ("a connection in an unknown state is closed", unknown_state),
 ];
 
-/// The process that serves the next client.
+/// The server process that serves the next client.
 fn backend(proxy: &Proxy) -> String {
     one(&mut proxy.client(), "SELECT pg_backend_pid()")
 }
@@ -59,9 +59,9 @@ fn transactions(site: &mut Site) {
     assert_eq!(backend(&proxy), before);
 }
 
-fn half_done(site: &mut Site) {
+fn unknown_state(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1"]);
-    let leavings: [fn(&mut crate::site::Raw); 3] = [
+    let leave_functions: [fn(&mut crate::site::Raw); 3] = [
         |raw| raw.query("SELECT pg_sleep(5)"),
         |raw| {
             raw.query("CREATE TEMP TABLE t (n int); COPY t FROM STDIN");
@@ -70,16 +70,16 @@ fn half_done(site: &mut Site) {
         },
         |raw| raw.send(b"Q\0\0\0\xffSELECT"),
     ];
-    for leave in leavings {
+    for leave in leave_functions {
         let before = backend(&proxy);
         let mut raw = proxy.raw(&[]);
         raw.answer();
-        // It has been on the connection: one that comes and goes while it waits is not heard at all.
+        // The session must have used the connection: a client that leaves while it waits has no effect.
         raw.query("SELECT 1");
         raw.answer();
         leave(&mut raw);
         drop(raw);
-        proxy.await_line("event=server-closed");
+        proxy.process.await_line("event=server-closed");
         assert_ne!(backend(&proxy), before);
     }
 }

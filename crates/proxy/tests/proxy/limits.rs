@@ -1,4 +1,4 @@
-//! Who is let in, how many, and for how long.
+//! Limits, access rules and the end of the proxy.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -13,14 +13,14 @@ use crate::operations::in_queue_time;
 use crate::site::{LONG, Raw, Site};
 
 pub(crate) const CASES: [Case; 8] = [
-    ("clients wait for a connection, and not for ever", queue),
-    ("connections that are old or idle are closed", old_and_idle),
+    ("a client waits for a connection up to the queue time", queue),
+    ("old and idle connections are closed", old_and_idle),
     ("too many clients are refused", too_many),
-    ("a database that is not to be had is refused in the server's words", other_databases),
-    ("by TCP one must know the password", tcp),
-    ("only our own processes come by the unix socket", own_processes),
+    ("the server's error for an unknown database is passed on", other_databases),
+    ("TCP clients need the password", tcp),
+    ("only allowed UIDs can use the unix socket", own_processes),
     ("a stop waits for clients, up to a limit", stops),
-    ("what cannot work is refused at the start", refused_at_start),
+    ("unusable settings are refused at the start", refused_at_start),
 ];
 
 fn queue(site: &mut Site) {
@@ -30,7 +30,7 @@ fn queue(site: &mut Site) {
     assert!(error.is_too_many_connections(), "{error}");
     assert!(error.to_string().contains("no server connection became free within 0.5 s"), "{error}");
     assert_eq!(one(&mut first, "SELECT 1"), "1");
-    // One that waits is served when the first one leaves.
+    // A waiting client is served when the first one disconnects.
     let proxy = site.proxy(&["--pool-size", "1"]);
     let first = proxy.client();
     let mut waiting = proxy.raw(&[]);
@@ -41,11 +41,11 @@ fn queue(site: &mut Site) {
 fn old_and_idle(site: &mut Site) {
     let mut proxy = site.proxy(&["--idle-time", "0.3"]);
     let before = one(&mut proxy.client(), "SELECT pg_backend_pid()");
-    proxy.await_line("nobody needs it");
+    proxy.process.await_line("it was idle for too long");
     assert_ne!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), before);
     let mut proxy = site.proxy(&["--max-age", "0"]);
     let before = one(&mut proxy.client(), "SELECT pg_backend_pid()");
-    proxy.await_line("it is old");
+    proxy.process.await_line("it is old");
     assert_ne!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), before);
 }
 
@@ -59,7 +59,7 @@ fn too_many(site: &mut Site) {
 fn other_databases(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "1"]);
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
-    // The idle connection to the first database makes room.
+    // The idle connection to the first database is evicted.
     let answer = proxy.raw(&[("database", "no_such_database")]).answer();
     let state = Raw::error_state(&answer);
     assert!(matches!(state.as_deref(), Some("3D000" | "28000")), "{answer:?}");
@@ -83,9 +83,9 @@ fn own_processes(site: &mut Site) {
     assert_eq!((mode(&proxy.directory), mode(&proxy.socket())), (0o711, 0o666));
     assert_eq!(proxy.sql(&["SELECT 1"]), "1");
     if !nix::unistd::geteuid().is_root() {
-        return ciphertoll_skip::not_for_all("only root can come as somebody else: that half");
+        return ciphertoll_skip::not_for_all("only root can connect with another UID: half of the case");
     }
-    for (uid, is_let_in) in [("64000", true), ("64001", false)] {
+    for (uid, succeeds) in [("64000", true), ("64001", false)] {
         let psql = proxy.psql(&["-c", "SELECT 1"]);
         let output = Command::new("setpriv")
             .args(["--reuid", uid, "--clear-groups", "psql"])
@@ -93,46 +93,46 @@ fn own_processes(site: &mut Site) {
             .output()
             .expect("setpriv runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.success(), is_let_in, "{stderr}");
-        assert_eq!(stderr.contains("the user with id 64001 may not use this proxy"), !is_let_in, "{stderr}");
+        assert_eq!(output.status.success(), succeeds, "{stderr}");
+        assert_eq!(stderr.contains("UID 64001 may not use this proxy"), !succeeds, "{stderr}");
     }
     let other = Command::new("psql")
         .args(proxy.psql(&["-U", "somebody", "-c", "SELECT 1"]).get_args())
         .output()
         .expect("psql runs");
-    assert!(String::from_utf8_lossy(&other.stderr).contains("and not as \"somebody\""));
+    assert!(String::from_utf8_lossy(&other.stderr).contains("not as \"somebody\""));
 }
 
 fn stops(site: &mut Site) {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut proxy = site.proxy(&[]);
         let mut client = proxy.client();
-        proxy.signal(signal);
-        proxy.await_line("event=stopping");
-        // Each thread hears of it for itself.
+        proxy.process.signal(signal);
+        proxy.process.await_line("event=stopping");
+        // Each worker closes its listener by itself.
         let until = Instant::now() + LONG;
         while proxy.try_client().is_ok() || proxy.socket().exists() {
             assert!(Instant::now() < until, "it still listens");
         }
         assert_eq!(one(&mut client, "SELECT 1"), "1");
         drop(client);
-        assert_eq!(proxy.wait().code(), Some(0));
+        assert_eq!(proxy.process.wait().code(), Some(0));
     }
     let mut proxy = site.proxy(&["--drain-time", "0.3"]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
-    proxy.signal(Signal::SIGTERM);
+    proxy.process.signal(Signal::SIGTERM);
     assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
-    assert_eq!(proxy.wait().code(), Some(6));
-    // A second signal does not wait.
+    assert_eq!(proxy.process.wait().code(), Some(6));
+    // A second signal stops at once.
     let mut proxy = site.proxy(&[]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
-    proxy.signal(Signal::SIGTERM);
-    proxy.await_line("event=stopping");
-    proxy.signal(Signal::SIGTERM);
+    proxy.process.signal(Signal::SIGTERM);
+    proxy.process.await_line("event=stopping");
+    proxy.process.signal(Signal::SIGTERM);
     assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
-    assert_eq!(proxy.wait().code(), Some(6));
+    assert_eq!(proxy.process.wait().code(), Some(6));
 }
 
 fn refused_at_start(site: &mut Site) {
@@ -141,7 +141,7 @@ fn refused_at_start(site: &mut Site) {
     for (listen, url, code, reason) in [
         ("unix:/tmp/x", with_password.as_str(), 2, "password"),
         ("unix:/tmp/x", "mongodb://a@h", 2, "mongodb"),
-        ("tcp:0.0.0.0:1", &url, 2, "not loopback"),
+        ("tcp:0.0.0.0:1", &url, 2, "an address that is not loopback"),
         ("unix:/tmp/x", "postgres://a@h/?sslrootcert=/nowhere/ca.pem", 2, "/nowhere/ca.pem"),
         ("unix:/nowhere/at/all/s", &url, 9, "/nowhere/at/all"),
     ] {

@@ -1,20 +1,21 @@
-//! The proxy as a process in front of a real PostgreSQL, over TLS: what clients see, what the next client sees, and what
-//! happens when somebody breaks.
+//! The proxy as a process in front of a real PostgreSQL, over TLS: what clients see, what the next client
+//! sees, and faults of both sides.
 //!
-//! The server is started once, on the main thread, with which it ends. Each case has a proxy of its own.
+//! The server is started once, on the main thread, and ends with it. Each case has its own proxy.
 
 mod cases;
+mod client_tls;
 mod drivers;
 mod fake;
 mod faults;
-mod fronts;
 mod leaks;
-mod like_the_server;
 mod limits;
 mod mysql;
 mod operations;
 mod parked;
+mod process;
 mod reloads;
+mod server_behaviour;
 mod site;
 mod stalls;
 mod threads;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 
 use crate::site::{Mode, Site};
 
-/// What it is called, and what is done; it panics where it fails.
+/// A name and a function that panics on failure.
 type Case = (&'static str, fn(&mut Site));
 
 fn main() -> ExitCode {
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs those whose names have `filter` in them: how many there were, and those that failed.
+/// Runs the cases whose names contain `filter`; returns their number, and the names of those that failed.
 fn postgres(filter: &str) -> (usize, Vec<String>) {
     let both = [
         &cases::CASES[..],
@@ -49,15 +50,15 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
         &drivers::CASES[..],
         &operations::CASES[..],
         &reloads::CASES[..],
-        &fronts::CASES[..],
-        &like_the_server::CASES[..],
+        &client_tls::CASES[..],
+        &server_behaviour::CASES[..],
     ]
     .concat();
     let of_sessions = [&operations::OF_SESSIONS[..], &reloads::OF_SESSIONS[..]].concat();
     let sessions =
         [&both[..], &of_sessions[..], &limits::CASES[..], &faults::CASES[..], &stalls::CASES[..]].concat();
     let transactions =
-        [&both[..], &transactions::CASES[..], &parked::CASES[..], &like_the_server::OF_TRANSACTIONS[..]]
+        [&both[..], &transactions::CASES[..], &parked::CASES[..], &server_behaviour::OF_TRANSACTIONS[..]]
             .concat();
     let of_both = |(name, _): &Case| threads::OF_BOTH.contains(name);
     let chosen: Vec<Case> = both.iter().copied().filter(of_both).chain(threads::CASES).collect();
@@ -66,7 +67,7 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
     let one = site::usual_threads();
     let in_all = |cases: Vec<Case>, mode: Mode, threads: usize| {
         cases.into_iter().map(move |(name, case)| {
-            // What is so with any number of threads is not said.
+            // The usual number of threads is not mentioned.
             let remark = if threads == one { "" } else { ", on two threads" };
             (format!("{name}{}{remark}", mode.remark()), mode, threads, case)
         })
@@ -76,9 +77,9 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
         .chain(in_all(on_two_sessions, Mode::Session, 2))
         .chain(in_all(on_two_transactions, Mode::Transaction, 2));
     let mut names = HashSet::new();
-    // Where two threads are usual, each case is there once.
-    let wanted = |name: &str| name.contains(filter) && names.insert(name.to_owned());
-    let cases = only(cases, wanted);
+    // If two threads are the default, each case runs once.
+    let is_selected = |name: &str| name.contains(filter) && names.insert(name.to_owned());
+    let cases = only(cases, is_selected);
     let mut failed = Vec::new();
     if cases.is_empty() {
         return (0, failed);
@@ -95,14 +96,15 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
     (cases.len(), failed)
 }
 
-/// A case with its whole name, and how many threads its proxies have.
+/// The full name of a case, the pooling mode, and the number of threads.
 type Named = (String, Mode, usize, fn(&mut Site));
 
-fn only(cases: impl Iterator<Item = Named>, mut wanted: impl FnMut(&str) -> bool) -> Vec<Named> {
-    cases.filter(|(name, ..)| wanted(name)).collect()
+fn only(cases: impl Iterator<Item = Named>, mut is_selected: impl FnMut(&str) -> bool) -> Vec<Named> {
+    cases.filter(|(name, ..)| is_selected(name)).collect()
 }
 
-/// What a case's name must have in it; none where nothing is to be run. Cargo passes on what it tells every test binary.
+/// The part of a case's name to run; `None` if nothing is to be run. Cargo passes the same arguments to every
+/// test binary.
 fn filter(arguments: impl Iterator<Item = String>) -> Option<String> {
     let mut filter = String::new();
     for argument in arguments {
@@ -115,7 +117,7 @@ fn filter(arguments: impl Iterator<Item = String>) -> Option<String> {
     Some(filter)
 }
 
-#[expect(clippy::print_stderr, reason = "what a test harness is for; stdout stays empty, as everywhere")]
+#[expect(clippy::print_stderr, reason = "a test harness reports on stderr; stdout stays empty")]
 pub(crate) fn say(line: &str) {
     eprintln!("{line}");
 }

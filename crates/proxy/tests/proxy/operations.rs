@@ -1,4 +1,4 @@
-//! What operators rely on: settings in a file, status and metrics, connections that are there and stay well, the end.
+//! Operation: configuration, status and metrics, health of connections, shutdown.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,26 +20,26 @@ use crate::Case;
 use crate::cases::one;
 use crate::site::{LONG, PORT, Proxy, Raw, Site};
 
-/// In both modes.
+/// In both pooling modes.
 pub(crate) const CASES: [Case; 8] = [
-    ("settings come from a file, and are checked without serving", checked),
-    ("the examples that are shipped are right", examples),
-    ("health is told by whether the server can be reached", healthz),
-    ("a connection whose process does not answer is closed", stopped_process),
-    ("one user's connections serve no other", users),
-    ("by unix socket, too, one can have to know the password", unix_passwords),
-    ("a stop under load cuts nobody off", stop_under_load),
-    ("a service manager is told", service_manager),
+    ("settings are read from a file, and checked without serving", checked),
+    ("the shipped examples are valid", examples),
+    ("health depends on whether the server is reachable", healthz),
+    ("a connection that fails its health check is closed", stopped_process),
+    ("connections are not shared between users", users),
+    ("the unix socket can require a password", unix_passwords),
+    ("a stop under load cuts no client off", stop_under_load),
+    ("the service manager is notified", service_manager),
 ];
 
-/// Where a client that does nothing has a connection nevertheless.
+/// Cases in which idle clients must keep their connections.
 pub(crate) const OF_SESSIONS: [Case; 3] = [
-    ("metrics and status say what was done", metrics),
-    ("connections are there before the first client", warm_up),
-    ("no more clients wait than may", queue_limit),
+    ("metrics and status", metrics),
+    ("connections are opened in advance", warm_up),
+    ("the wait queue is limited", queue_limit),
 ];
 
-/// Waits until something is so, which must be soon.
+/// Waits until `is_so` returns true, or fails.
 pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + LONG;
     while !is_so() {
@@ -48,7 +48,7 @@ pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A file of settings, beside whatever else a case needs.
+/// A configuration file in a directory of its own.
 pub(crate) fn settings(text: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("proxy.toml");
@@ -57,18 +57,17 @@ pub(crate) fn settings(text: &str) -> (tempfile::TempDir, String) {
     (directory, file)
 }
 
-/// Where a proxy said that it can be asked.
+/// The admin address in the proxy's log.
 pub(crate) fn admin_of(proxy: &Proxy) -> SocketAddr {
-    place_of_admin(&proxy.log)
+    admin_address(&proxy.process.log)
 }
 
-/// The same by its log.
-pub(crate) fn place_of_admin(log: &[String]) -> SocketAddr {
+pub(crate) fn admin_address(log: &[String]) -> SocketAddr {
     let line = log.iter().find(|line| line.contains("event=admin")).expect("it said where");
     line.split_once("at=tcp:").and_then(|(_, address)| address.parse().ok()).expect("an address")
 }
 
-/// What must be done within a queue time that is far shorter than usual, again and again as long as that was too short.
+/// Repeats what must be done within a short queue time, until that was long enough.
 pub(crate) fn in_queue_time<T>(mut step: impl FnMut() -> Result<T, ciphertoll_net::Error>) -> T {
     let until = Instant::now() + LONG;
     loop {
@@ -81,7 +80,7 @@ pub(crate) fn in_queue_time<T>(mut step: impl FnMut() -> Result<T, ciphertoll_ne
     }
 }
 
-/// The status and the body of an answer. A thread that has not come to answering in time is asked again.
+/// Status code and body. If a worker does not answer in time, the request is repeated.
 pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let until = Instant::now() + LONG;
     loop {
@@ -131,7 +130,7 @@ fn checked(site: &mut Site) {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(stdout.starts_with("ok\n") && stdout.contains("\npool-size = 4\n"), "{stdout}");
     assert!(!stdout.contains(&String::from_utf8(site.password()).expect("text")), "{stdout}");
-    // What was printed is a file of the same settings.
+    // The output is a file of the same settings.
     let (_again, printed) = settings(stdout.strip_prefix("ok\n").expect("ok"));
     assert_eq!(String::from_utf8(run(&printed, &[]).stdout).expect("text"), stdout);
     // libpq does not look for a socket of this name.
@@ -171,14 +170,14 @@ fn examples(site: &mut Site) {
     let (directory, _) = settings("");
     write_secret(&directory.path().join("app"), "x");
     write_secret(&directory.path().join("reports"), "x");
-    // What stands for the reader's own files is where this test has its own; comments that show more are uncommented.
+    // The reader's own files are replaced by the test's; comments that show further settings are uncommented.
     let credentials = directory.path().display().to_string();
     let text = text
         .replace("/etc/ciphertoll/db-ca.pem", &ca)
         .replace("db.example", "127.0.0.1")
         .replace("/run/credentials/ciphertoll-proxy.service", &credentials);
     let all = text.replace("\n#: ", "\n");
-    assert_ne!(text, all, "it shows nothing that is not in force");
+    assert_ne!(text, all, "it shows further settings in comments");
     for text in [text, all] {
         let (_directory, file) = settings(&text);
         let output = site.program().args(["--check", "--config", &file]).output().expect("it runs");
@@ -187,15 +186,15 @@ fn examples(site: &mut Site) {
     }
     let unit = packaging("ciphertoll-proxy.service");
     let unit_text = fs::read_to_string(&unit).expect("it is shipped");
-    // The program need not be installed to look at its unit.
+    // The program need not be installed to check its unit.
     let here = directory.path().join("ciphertoll-proxy.service");
     let installed = "/usr/local/bin/ciphertoll-proxy";
     assert!(unit_text.contains(installed), "{unit_text}");
     fs::write(&here, unit_text.replace(installed, env!("CARGO_BIN_EXE_ciphertoll-proxy"))).expect("ours");
     match Command::new("systemd-analyze").arg("verify").arg(&here).output() {
         Ok(output) => {
-            let told = String::from_utf8_lossy(&output.stderr);
-            assert!(!told.contains("ciphertoll-proxy.service"), "{told}");
+            let output = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.contains("ciphertoll-proxy.service"), "{output}");
         }
         Err(_) => ciphertoll_skip::not_for_all("systemd-analyze is not here: the unit is not verified"),
     }
@@ -216,7 +215,7 @@ fn metrics(site: &mut Site) {
         let samples = samples(admin);
         let is =
             |name: &str, value: f64| (samples.get(name).copied().unwrap_or_default() - value).abs() < 0.5;
-        // A client may leave before the one before it has been tidied away, and so a second connection may be opened.
+        // A client may come before the previous session is cleaned up, so a second connection may be opened.
         let opened = samples["connects_total"];
         let idle = samples[&format!("server_connections{state}idle\"}}")];
         (1.0..=2.0).contains(&opened)
@@ -241,7 +240,7 @@ fn metrics(site: &mut Site) {
     let expiry =
         format!("certificate_expiry_timestamp_seconds{{file=\"{}\"}}", site.server().ca_file().display());
     assert!(after[&expiry] > after["start_time_seconds"], "{after:#?}");
-    // The same for people, and for programs that want more than numbers.
+    // The same as text and as JSON.
     let place = format!("tcp:{admin}");
     let output = site.program().args(["status", "--admin", &place]).output().expect("it runs");
     let table = String::from_utf8(output.stdout).expect("text");
@@ -257,7 +256,7 @@ fn metrics(site: &mut Site) {
 fn healthz(site: &mut Site) {
     let proxy = site.proxy(&["--admin", "tcp:127.0.0.1:0"]);
     let admin = admin_of(&proxy);
-    // Nobody has needed a connection yet: it is found out.
+    // No client has needed a connection yet, so one is opened to find out.
     await_that("it is well", || get(admin, "/healthz").0 == 200);
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
     let url = site.url("").replace(&format!(":{}/", site.server_port()), ":1/");
@@ -274,13 +273,13 @@ fn warm_up(site: &mut Site) {
     let proxy = site.proxy(&["--warm-up", "2", "--idle-time", "0.3", "--admin", "tcp:127.0.0.1:0"]);
     let admin = admin_of(&proxy);
     await_that("two are there", || (samples(admin)["connects_total"] - 2.0).abs() < 0.5);
-    // Of three that are idle one is too many.
+    // Of three idle connections, one is surplus.
     let clients = [proxy.client(), proxy.client(), proxy.client()];
     drop(clients);
     await_that("the third is closed", || {
         samples(admin).get("closed_total{reason=\"idle\"}").is_some_and(|closed| *closed > 0.5)
     });
-    // One that is lost is replaced, though nobody asks for one.
+    // A lost connection is replaced although no client waits for one.
     let lost = one(&mut proxy.client(), "SELECT pg_backend_pid()");
     let opened = samples(admin)["connects_total"];
     assert_eq!(one(&mut control, &format!("SELECT pg_terminate_backend({lost})")), "t");
@@ -299,13 +298,13 @@ fn stopped_process(site: &mut Site) {
     await_that("its client has left", idle);
     let process = Pid::from_raw(process.parse().expect("a number"));
     kill(process, Signal::SIGSTOP).expect("the server's processes are ours");
-    let line = proxy.await_line("event=server-closed");
-    // It went to no client meanwhile.
+    let line = proxy.process.await_line("event=server-closed");
+    // No client was given this connection meanwhile.
     let after = one(&mut proxy.client(), "SELECT pg_backend_pid()");
     kill(process, Signal::SIGCONT).expect("it is still there");
     assert!(line.contains("it did not answer in time"), "{line}");
     assert_ne!(after, process.to_string());
-    // One that does answer stays, and who comes while it is asked waits for it.
+    // A connection that answers stays open, and a client that comes during the check waits for it.
     let (_directory, file) = settings("health-time = \"50ms\"\n[limits]\npool-size = 1\n");
     let proxy = site.proxy(&["--config", &file, "--admin", "tcp:127.0.0.1:0"]);
     let process = one(&mut proxy.client(), "SELECT pg_backend_pid()");
@@ -323,7 +322,7 @@ fn queue_limit(site: &mut Site) {
     assert_eq!(waits.answer().last().map(|(kind, _)| *kind), Some(b'Z'));
 }
 
-/// Makes a second role, whose password is in a file.
+/// Creates a second role, with its password in a file.
 pub(crate) fn second_user(site: &Site, directory: &Path) -> String {
     const NAME: &str = "second";
     let mut control = site.control();
@@ -351,22 +350,22 @@ fn users(site: &mut Site) {
     for _ in 0..20 {
         for user in [None, Some(second.as_str())] {
             let client = user.map_or_else(|| proxy.try_client(), |user| proxy.try_client_as(user));
-            let (session, process) = who(&mut client.expect("it is let in"));
+            let (session, process) = who(&mut client.expect("the login succeeds"));
             assert_eq!(session == second, user.is_some());
             let owner = processes.entry(process).or_insert_with(|| session.clone());
             assert_eq!(*owner, session, "a connection has served two users");
         }
     }
-    let Err(error) = proxy.try_client_as("third") else { panic!("nobody knows him") };
+    let Err(error) = proxy.try_client_as("third") else { panic!("the user is unknown") };
     assert!(error.to_string().contains("does not log in as \"third\""), "{error}");
-    // Both at the limit: one's idle connection makes room, and is not handed over.
+    // Both users at the limit: an idle connection of the other user is evicted, not handed over.
     drop(proxy);
     proxy = site.proxy(&["--config", &file, "--pool-size", "1"]);
     let (_, first) = who(&mut proxy.client());
-    let (session, process) = who(&mut proxy.try_client_as(&second).expect("it is let in"));
+    let (session, process) = who(&mut proxy.try_client_as(&second).expect("the login succeeds"));
     assert_eq!(session, second);
     assert_ne!(first, process);
-    // Those of the proxy before may take a while to end.
+    // Connections of the previous proxy may take a while to end.
     await_that("one is left", || backends(&mut site.control(), &second) == "1");
 }
 
@@ -378,7 +377,7 @@ fn unix_passwords(site: &mut Site) {
     let mode = fs::metadata(proxy.socket()).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o666);
     let own = String::from_utf8(site.password()).expect("text");
-    for (user, password, is_let_in) in [
+    for (user, password, succeeds) in [
         (proxy.user.as_str(), own.as_str(), true),
         (&second, "first one", true),
         (&second, &own, false),
@@ -390,37 +389,37 @@ fn unix_passwords(site: &mut Site) {
             .output()
             .expect("psql runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.success(), is_let_in, "{user}: {stderr}");
-        let said = if is_let_in { String::from_utf8_lossy(&output.stdout) } else { stderr };
-        let expected = if is_let_in { user } else { "password authentication failed" };
-        assert!(said.contains(expected), "{said}");
+        assert_eq!(output.status.success(), succeeds, "{user}: {stderr}");
+        let printed = if succeeds { String::from_utf8_lossy(&output.stdout) } else { stderr };
+        let expected = if succeeds { user } else { "password authentication failed" };
+        assert!(printed.contains(expected), "{printed}");
     }
 }
 
 fn stop_under_load(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "4"]);
-    let begun = AtomicBool::new(false);
+    let started = AtomicBool::new(false);
     let socket = proxy.socket();
     let refused: usize = thread::scope(|scope| {
-        let (shared, begun): (&Proxy, _) = (&proxy, &begun);
+        let (shared, started): (&Proxy, _) = (&proxy, &started);
         let lanes: Vec<_> = (0..8)
             .map(|lane| {
                 scope.spawn(move || {
                     for round in 0_u32.. {
-                        // Who is not let in any more is told so, or finds no socket: no harm is done.
+                        // A client that comes too late is told so, or finds no socket.
                         let Ok(mut client) = shared.try_client() else { return round };
                         for step in 0..3 {
                             let nonce = format!("{lane}-{round}-{step}");
                             assert_eq!(one(&mut client, &format!("SELECT '{nonce}'")), nonce);
                         }
-                        begun.store(true, Ordering::Relaxed);
+                        started.store(true, Ordering::Relaxed);
                     }
                     0
                 })
             })
             .collect();
-        await_that("the load has begun", || begun.load(Ordering::Relaxed));
-        shared.signal(Signal::SIGTERM);
+        await_that("the load has begun", || started.load(Ordering::Relaxed));
+        shared.process.signal(Signal::SIGTERM);
         lanes
             .into_iter()
             .map(|lane| lane.join().expect("no session was cut off"))
@@ -428,17 +427,17 @@ fn stop_under_load(site: &mut Site) {
             .count()
     });
     assert!(refused > 0);
-    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(proxy.process.wait().code(), Some(0));
     assert!(!socket.exists());
 }
 
 fn service_manager(site: &mut Site) {
-    let (directory, listen) = site.new_place();
+    let (directory, listen) = site.new_directory();
     let (place, _) = settings("");
     let socket = place.path().join("notify");
     let manager = UnixDatagram::bind(&socket).expect("a socket");
     manager.set_read_timeout(Some(LONG)).expect("a limit");
-    let told = || {
+    let next_state = || {
         let mut bytes = [0; 256];
         let length = manager.recv(&mut bytes).expect("it is told");
         String::from_utf8_lossy(&bytes[..length]).into_owned()
@@ -447,12 +446,12 @@ fn service_manager(site: &mut Site) {
     let url = site.url("");
     command.args(["--listen", &listen, "--server", &url, "--log", "debug"]).env("NOTIFY_SOCKET", &socket);
     let mut proxy = site.proxy_by(&mut command, directory, PORT);
-    assert_eq!(told(), "READY=1");
-    proxy.signal(Signal::SIGHUP);
-    assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert_eq!(told(), "READY=1");
-    proxy.await_line("event=reloaded");
-    proxy.signal(Signal::SIGTERM);
-    assert_eq!(told(), "STOPPING=1");
-    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(next_state(), "READY=1");
+    proxy.process.signal(Signal::SIGHUP);
+    assert!(next_state().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(next_state(), "READY=1");
+    proxy.process.await_line("event=reloaded");
+    proxy.process.signal(Signal::SIGTERM);
+    assert_eq!(next_state(), "STOPPING=1");
+    assert_eq!(proxy.process.wait().code(), Some(0));
 }

@@ -1,4 +1,4 @@
-//! What operators rely on where clients are parted from their connections after transactions.
+//! Operation in transaction pooling.
 
 use std::fs;
 
@@ -11,13 +11,13 @@ use crate::operations::{admin_of, await_that, samples, second_user, settings, wr
 use crate::site::{Raw, Site};
 
 pub(crate) const CASES: [Case; 7] = [
-    ("clients between transactions, pins and stolen connections are counted", counted),
-    ("who is in already is refused, too, where the queue is full", queue_limit),
-    ("who may not come is not greeted early", greetings),
-    ("a kept connection of an old password is its own client's, and nobody else's", passwords),
-    ("a client whose user is gone is told so when it needs another connection", gone),
-    ("the mode does not change while the proxy runs", mode),
-    ("a transaction that waits is served during a stop, up to a limit", stops),
+    ("parked clients, pins and reassigned connections are counted", counted),
+    ("a full wait queue also refuses clients that have logged in", queue_limit),
+    ("a client that will be refused is not logged in without a connection", greetings),
+    ("a kept connection with an old password is used by its client only", passwords),
+    ("a client of a removed user is refused when it needs another connection", gone),
+    ("the pooling mode does not change while the proxy runs", mode),
+    ("a waiting transaction is served during a stop, up to a limit", stops),
 ];
 
 const PID: &str = "SELECT pg_backend_pid()";
@@ -32,7 +32,7 @@ fn counted(site: &mut Site) {
     let state =
         format!("server_connections{{user=\"{}\",database=\"{}\",state=\"", proxy.user, proxy.database);
     let mut clients = [proxy.client(), proxy.client(), proxy.client()];
-    // The first one opens the connections that the first two have.
+    // The first client opens the connections that the first two use.
     clients[0].query("BEGIN").expect("a transaction");
     clients[1].query("BEGIN").expect("a transaction");
     clients[0].query("COMMIT").expect("the end");
@@ -41,7 +41,7 @@ fn counted(site: &mut Site) {
     assert!(is("sessions_total", 3.0));
     clients[1].query("COMMIT").expect("the end");
     let before = samples(admin);
-    // None is free that is not kept for another client: one of those is taken. Behind a longer pause they are free.
+    // All connections are kept for other clients, so one is reassigned. After the keep time they are free.
     await_that("one is taken from another client", || {
         for client in &mut clients {
             one(client, "SELECT 1");
@@ -56,7 +56,7 @@ fn counted(site: &mut Site) {
     assert!(grown("queue_wait_seconds_count") > 0.5, "{after:#?}");
     clients[0].query("LISTEN news").expect("a listener");
     await_that("it is pinned", || is("pins_total{reason=\"LISTEN\"}", 1.0));
-    // What is kept is reset when it has been for a while, and anybody's then.
+    // A kept connection is reset after the keep time.
     await_that("nothing is kept", || is(&format!("{state}kept\"}}"), 0.0));
     drop(clients);
     await_that("all have left", || is("clients{state=\"parked\"}", 0.0));
@@ -77,7 +77,7 @@ fn queue_limit(site: &mut Site) {
     second.query("SELECT 'never'");
     assert_eq!(Raw::error_state(&second.answer()).as_deref(), Some("53300"));
     assert_eq!(second.answer(), [], "it ends");
-    // Nor is anybody let in who would have to be refused then.
+    // A new client that would have to be refused cannot log in.
     assert_eq!(Raw::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("53300"));
     first.query("COMMIT").expect("the end");
     assert!(waits.answer().iter().any(|(kind, row)| *kind == b'D' && row.ends_with(b"waited")));
@@ -88,11 +88,11 @@ fn greetings(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "1", "--max-clients", "2"]);
     let mut first = proxy.client();
     assert_eq!(one(&mut first, "SELECT 1"), "1");
-    let Err(error) = proxy.try_client_as("nobody") else { panic!("nobody knows him") };
+    let Err(error) = proxy.try_client_as("nobody") else { panic!("the user is unknown") };
     assert!(error.to_string().contains("28000"), "{error}");
-    // One is greeted though there is no connection to be had, and the next is one too many.
+    // A client can log in while no connection is free; the next one exceeds max-clients.
     first.query("BEGIN").expect("a transaction");
-    // Another thread may have to hear first that nobody has left.
+    // Another worker may have to learn of the disconnect first.
     let mut second = None;
     await_that("there is room", || {
         second = proxy.try_client().ok();
@@ -107,21 +107,21 @@ fn passwords(site: &mut Site) {
     let (directory, file) = settings("[[user]]\nname = \"second\"\npassword-file = \"second\"\n");
     let second = second_user(site, directory.path());
     let mut proxy = site.proxy(&["--config", &file]);
-    let mut standing = proxy.try_client_as(&second).expect("it is let in");
+    let mut standing = proxy.try_client_as(&second).expect("the login succeeds");
     standing.query("BEGIN").expect("a transaction");
     let process = one(&mut standing, PID);
     site.control().query(&format!("ALTER ROLE {second} PASSWORD 'another one'")).expect("it may");
     write_secret(&directory.path().join("second"), "another one\n");
-    proxy.signal(Signal::SIGHUP);
-    proxy.await_line("event=reloaded");
-    // It ends its transaction where it has begun it, and finds the next one where it was, if nobody was in between.
+    proxy.process.signal(Signal::SIGHUP);
+    proxy.process.await_line("event=reloaded");
+    // The transaction ends on its connection; the next one uses it again if no other client has used it.
     assert_eq!(one(&mut standing, PID), process);
     standing.query("COMMIT").expect("the end");
-    proxy.await_line("its settings are of the past");
+    proxy.process.await_line("it was opened with old settings");
     let mut next = proxy.try_client_as(&second).expect("the new password is right");
     let other = one(&mut next, PID);
     assert_ne!(other, process);
-    // The old client goes on with a connection of the new password.
+    // The old client continues on a connection with the new password.
     assert_ne!(one(&mut standing, PID), process);
 }
 
@@ -130,18 +130,18 @@ fn gone(site: &mut Site) {
     let second = second_user(site, directory.path());
     let mut proxy = site.proxy(&["--config", &file]);
     let known =
-        |proxy: &crate::site::Proxy| -> Client { proxy.try_client_as(&second).expect("it is let in") };
+        |proxy: &crate::site::Proxy| -> Client { proxy.try_client_as(&second).expect("the login succeeds") };
     let (mut busy, mut parked) = (known(&proxy), known(&proxy));
     assert_eq!(one(&mut parked, "SELECT 1"), "1");
     busy.query("BEGIN").expect("a transaction");
     fs::write(&file, "").expect("ours to write");
-    proxy.signal(Signal::SIGHUP);
-    proxy.await_line("event=reloaded");
-    assert!(proxy.try_client_as(&second).is_err(), "he is greeted no more");
+    proxy.process.signal(Signal::SIGHUP);
+    proxy.process.await_line("event=reloaded");
+    assert!(proxy.try_client_as(&second).is_err(), "the user is removed");
     assert_eq!(one(&mut busy, "SELECT 1"), "1");
     busy.query("COMMIT").expect("the end");
     for _ in 0..2 {
-        proxy.await_line("its settings are of the past");
+        proxy.process.await_line("it was opened with old settings");
     }
     for mut client in [busy, parked] {
         let error = client.query("SELECT 1").expect_err("there is no other connection for him");
@@ -151,7 +151,7 @@ fn gone(site: &mut Site) {
 }
 
 fn mode(site: &mut Site) {
-    let (place, listen) = site.new_place();
+    let (place, listen) = site.new_directory();
     let text =
         |mode: &str| format!("server = \"{}\"\nlisten = \"{listen}\"\nmode = \"{mode}\"\n", site.url(""));
     let (_directory, file) = settings(&text("transaction"));
@@ -159,11 +159,11 @@ fn mode(site: &mut Site) {
     command.args(["--log", "debug", "--pool-size", "1", "--config", &file]);
     let mut proxy = site.proxy_by(&mut command, place, crate::site::PORT);
     fs::write(&file, text("session")).expect("ours to write");
-    proxy.signal(Signal::SIGHUP);
-    let line = proxy.await_line("event=reload-ignored");
+    proxy.process.signal(Signal::SIGHUP);
+    let line = proxy.process.await_line("event=reload-ignored");
     assert!(line.contains("setting=mode"), "{line}");
-    proxy.await_line("event=reloaded");
-    // Two clients on one connection: sessions are parted as before.
+    proxy.process.await_line("event=reloaded");
+    // Two clients on one connection: still transaction pooling.
     let (mut first, mut second) = (proxy.client(), proxy.client());
     assert_eq!(one(&mut first, PID), one(&mut second, PID));
 }
@@ -178,8 +178,8 @@ fn stops(site: &mut Site) {
         waits.answer();
         waits.query("SELECT 'waited'");
         await_that("one waits", || samples(admin_of(&proxy))["clients{state=\"queued\"}"] > 0.5);
-        proxy.signal(Signal::SIGTERM);
-        proxy.await_line("event=stopping");
+        proxy.process.signal(Signal::SIGTERM);
+        proxy.process.await_line("event=stopping");
         if is_served {
             first.query("COMMIT").expect("the end");
             assert!(waits.answer().iter().any(|(kind, row)| *kind == b'D' && row.ends_with(b"waited")));
@@ -187,6 +187,6 @@ fn stops(site: &mut Site) {
             assert_eq!(Raw::error_state(&waits.answer()).as_deref(), Some("57P01"));
         }
         drop((first, waits));
-        assert_eq!(proxy.wait().code(), Some(if is_served { 0 } else { 6 }));
+        assert_eq!(proxy.process.wait().code(), Some(if is_served { 0 } else { 6 }));
     }
 }

@@ -1,4 +1,4 @@
-//! SIGHUP: what changes, for whom, and what a mistake does.
+//! SIGHUP: what changes for which clients, and what an error does.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -16,31 +16,31 @@ use crate::cases::{one, try_one};
 use crate::operations::{await_that, in_queue_time, second_user, settings, write_secret};
 use crate::site::{Proxy, Raw, Site, client_at};
 
-/// In both modes.
+/// In both pooling modes.
 pub(crate) const CASES: [Case; 4] = [
-    ("authority and certificate are rotated under load, and no session ends", rotated),
-    ("settings that cannot be used change nothing", wrong),
-    ("reloads, checks, warm-up and killed processes at once lose count of nothing", at_once),
-    ("a password changes, and connections of the old one end with their sessions", passwords),
+    ("CA and certificate are rotated under load without ending sessions", rotated),
+    ("unusable settings change nothing", wrong),
+    ("reloads, checks, warm-up and killed processes at once keep the pool's count right", at_once),
+    ("connections with an old password end with their sessions", passwords),
 ];
 
-/// Where a client that does nothing has a connection nevertheless.
-pub(crate) const OF_SESSIONS: [Case; 1] = [("limits change for those who come", limits)];
+/// Cases in which idle clients must keep their connections.
+pub(crate) const OF_SESSIONS: [Case; 1] = [("limits change for new clients", limits)];
 
 fn reload(proxy: &mut Proxy) {
-    proxy.signal(Signal::SIGHUP);
-    proxy.await_line("event=reloaded");
+    proxy.process.signal(Signal::SIGHUP);
+    proxy.process.await_line("event=reloaded");
 }
 
-/// The server's certificate, which can be another one for a while.
+/// A temporary replacement of the server's certificate.
 struct Rotation {
-    /// Where the server finds the directory of the one in use.
+    /// A link to the directory of the certificate in use.
     current: PathBuf,
     before: PathBuf,
 }
 
 impl Rotation {
-    /// Gives the server a certificate of this authority's.
+    /// Gives the server a certificate of this authority.
     fn begin(site: &Site, authority: &Authority) -> Self {
         let tls = site.server().ca_file().with_file_name("tls");
         let current = tls.join("current");
@@ -94,34 +94,34 @@ fn rotated(site: &mut Site) {
     let load = Load::on(&proxy);
     let served = thread::scope(|scope| {
         let lanes: Vec<_> = (0..3).map(|_| scope.spawn(|| load.run())).collect();
-        // The usual way: trust both, change the certificate, trust the new one alone.
-        load.goes_on();
+        // The usual procedure: trust both CAs, change the certificate, trust the new CA only.
+        load.await_progress();
         fs::write(&ca, [&old[..], &new].concat()).expect("ours to write");
         reload(&mut proxy);
-        load.goes_on();
+        load.await_progress();
         let rotation = Rotation::begin(site, &authority);
-        load.goes_on();
+        load.await_progress();
         fs::write(&ca, &new).expect("ours to write");
-        proxy.read_on();
-        let heard = proxy.log.len();
+        proxy.process.read_on();
+        let heard = proxy.process.log.len();
         reload(&mut proxy);
-        // Those that serve may be quicker than the one that says so.
+        // The workers may log before the thread that reloads.
         let connected = "event=server-connected";
-        if !proxy.log[heard..].iter().any(|line| line.contains(connected)) {
-            proxy.await_line(connected);
+        if !proxy.process.log[heard..].iter().any(|line| line.contains(connected)) {
+            proxy.process.await_line(connected);
         }
-        load.goes_on();
+        load.await_progress();
         load.stop.store(true, Ordering::Relaxed);
         let served: u32 = lanes.into_iter().map(|lane| lane.join().expect("every client was served")).sum();
         rotation.end(site);
         served
     });
     assert!(served > 0);
-    // The old certificate is not taken any more. Another byte, and no idle connection is left that was opened before.
+    // The old certificate is refused. Another byte in the CA file makes all idle connections obsolete.
     fs::write(&ca, [&new[..], b"\n"].concat()).expect("ours to write");
     reload(&mut proxy);
     assert_eq!(Raw::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("08001"));
-    // Nor has the old session noticed anything.
+    // The old session has noticed nothing.
     assert_eq!(one(&mut standing, "SELECT count(*) FROM mine"), "0");
     fs::write(&ca, &old).expect("ours to write");
     reload(&mut proxy);
@@ -129,7 +129,7 @@ fn rotated(site: &mut Site) {
     assert_eq!(one(&mut standing, "SELECT count(*) FROM mine"), "0");
 }
 
-/// Clients that come and go, and must all be served.
+/// Clients that connect and disconnect, and must all be served.
 struct Load {
     socket: PathBuf,
     user: String,
@@ -148,7 +148,7 @@ impl Load {
     fn run(&self) -> u32 {
         let mut rounds = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            let mut client = client_at(&self.socket, &self.user, &self.database).expect("it is let in");
+            let mut client = client_at(&self.socket, &self.user, &self.database).expect("the login succeeds");
             assert_eq!(one(&mut client, &format!("SELECT {rounds}")), rounds.to_string());
             rounds += 1;
             self.rounds.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +156,7 @@ impl Load {
         rounds
     }
 
-    /// Not every client is served, but none wrongly.
+    /// Clients may fail, but no response may be wrong.
     fn run_whatever_happens(&self) -> u32 {
         let mut rounds = 0;
         while !self.stop.load(Ordering::Relaxed) {
@@ -171,8 +171,8 @@ impl Load {
         rounds
     }
 
-    /// Until some more have been served.
-    fn goes_on(&self) {
+    /// Waits until more clients have been served.
+    fn await_progress(&self) {
         let before = self.rounds.load(Ordering::Relaxed);
         await_that("clients are served", || self.rounds.load(Ordering::Relaxed) > before + 20);
     }
@@ -184,7 +184,7 @@ fn wrong(site: &mut Site) {
     let file = Path::new(&file);
     let ca = directory.path().join("ca.pem");
     fs::copy(site.server().ca_file(), &ca).expect("ours to write");
-    let (place, listen) = site.new_place();
+    let (place, listen) = site.new_directory();
     let url = site.url("").replace(&site.server().ca_file().display().to_string(), &ca.display().to_string());
     let with_url = |url: &str, more: &str| format!("server = \"{url}\"\nlisten = \"{listen}\"\n{more}");
     let good = with_url(&url, text);
@@ -197,33 +197,33 @@ fn wrong(site: &mut Site) {
     let many = text.replace('1', "9");
     for (text, reason) in [
         (with_url(&url, &many.replace("pool-size", "pool-sise")), "did you mean"),
-        (with_url(&elsewhere, &many), "until the proxy is started anew"),
+        (with_url(&elsewhere, &many), "until the proxy is restarted"),
         (
             with_url(&url, &many) + "[[user]]\nname = \"x\"\npassword-env = \"NOT_SET_AT_ALL\"",
             "NOT_SET_AT_ALL",
         ),
     ] {
         fs::write(file, text).expect("ours to write");
-        proxy.signal(Signal::SIGHUP);
-        let line = proxy.await_line("event=reload-failed");
+        proxy.process.signal(Signal::SIGHUP);
+        let line = proxy.process.await_line("event=reload-failed");
         assert!(line.contains(reason), "{line}");
     }
     fs::write(file, with_url(&url, &many)).expect("ours to write");
     fs::write(&ca, "no certificate").expect("ours to write");
-    proxy.signal(Signal::SIGHUP);
-    proxy.await_line("event=reload-failed");
-    // Still one connection, and the same.
+    proxy.process.signal(Signal::SIGHUP);
+    proxy.process.await_line("event=reload-failed");
+    // Still one connection, and the same one.
     let mut first = in_queue_time(|| proxy.try_client());
     assert_eq!(one(&mut first, "SELECT pg_backend_pid()"), process);
     assert!(proxy.try_client().is_err_and(|error| error.is_too_many_connections()));
     drop(first);
-    // A place that is another one is told of, and all else is taken.
+    // Another listen address is reported and ignored; all other settings apply.
     fs::copy(site.server().ca_file(), &ca).expect("ours to write");
     fs::write(file, good.replace(".s.PGSQL.", ".t.PGSQL.") + "max-clients = 1\n").expect("ours to write");
-    proxy.signal(Signal::SIGHUP);
-    let line = proxy.await_line("event=reload-ignored");
+    proxy.process.signal(Signal::SIGHUP);
+    let line = proxy.process.await_line("event=reload-ignored");
     assert!(line.contains("setting=listen"), "{line}");
-    proxy.await_line("event=reloaded");
+    proxy.process.await_line("event=reloaded");
     let first = in_queue_time(|| proxy.try_client());
     assert!(proxy.try_client().is_err());
     drop(first);
@@ -235,14 +235,14 @@ fn limits(site: &mut Site) {
     let mut clients = [proxy.client(), proxy.client(), proxy.client()];
     fs::write(&file, "allow-uid = [64000]\n[limits]\npool-size = 1\nqueue-time = \"3s\"\n").expect("ours");
     reload(&mut proxy);
-    // Those who are there stay; what they leave is closed until one is left.
+    // Connected clients stay; connections that they release are closed until one is left.
     for client in &mut clients {
         assert_eq!(one(client, "SELECT 1"), "1");
     }
     assert!(proxy.try_client().is_err_and(|error| error.is_too_many_connections()));
     drop(clients);
-    proxy.await_line("there are more than there may be");
-    proxy.await_line("there are more than there may be");
+    proxy.process.await_line("the limit of server connections was lowered");
+    proxy.process.await_line("the limit of server connections was lowered");
     let mut first = in_queue_time(|| proxy.try_client());
     assert_eq!(one(&mut first, "SELECT 1"), "1");
     let mode = fs::metadata(proxy.socket()).expect("it is there").permissions().mode();
@@ -255,7 +255,7 @@ fn limits(site: &mut Site) {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// Clients that have a connection each, if all of them get one that is well.
+/// Three clients with a connection each, if all are served.
 fn three_served(proxy: &Proxy) -> Option<[Client; 3]> {
     let mut clients = [proxy.try_client().ok()?, proxy.try_client().ok()?, proxy.try_client().ok()?];
     let are_served = clients.iter_mut().all(|client| {
@@ -265,7 +265,7 @@ fn three_served(proxy: &Proxy) -> Option<[Client; 3]> {
     are_served.then_some(clients)
 }
 
-/// Whatever happens to connections at the same time: answers are right, and there are as many connections as there may be.
+/// Responses are right, and the limit of connections holds, whatever happens at the same time.
 fn at_once(site: &mut Site) {
     const LANES: usize = 6;
     let (directory, file) = settings("warm-up = 2\nhealth-time = \"10ms\"\n[limits]\npool-size = 3\n");
@@ -279,20 +279,20 @@ fn at_once(site: &mut Site) {
         let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(|| load.run_whatever_happens())).collect();
         let mut control = site.control();
         for round in 0..30 {
-            // Another byte is another authority's file: all connections are of the past.
+            // Another byte changes the CA file, so all connections are obsolete.
             fs::write(&ca, [&pem[..], &b"\n".repeat(round % 3)].concat()).expect("ours to write");
             reload(&mut proxy);
             let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                         WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND random() < 0.5";
             control.query(kill).expect("the control role is no client");
-            load.goes_on();
+            load.await_progress();
         }
         load.stop.store(true, Ordering::Relaxed);
         lanes.into_iter().map(|lane| lane.join().expect("no wrong answer")).sum()
     });
     assert!(served > 0);
-    // None is counted that is not there, or three clients at once would never be served; none is there that is not counted.
-    // Those that were killed last may still be about to end.
+    // If the pool counted a connection too many, three clients at once would never be served. Connections
+    // that were killed last may not have ended yet.
     let mut control = site.control();
     let mut clients = None;
     await_that("three at once are served", || {
@@ -308,29 +308,30 @@ fn passwords(site: &mut Site) {
     let second = second_user(site, directory.path());
     let mut proxy = site.proxy(&["--config", &file]);
     let own = one(&mut proxy.client(), "SELECT pg_backend_pid()");
-    let mut standing = proxy.try_client_as(&second).expect("it is let in");
-    // In a transaction a connection is its client's in both modes, however long that takes.
+    let mut standing = proxy.try_client_as(&second).expect("the login succeeds");
+    // In a transaction the client keeps its connection in both modes.
     standing.query("BEGIN").expect("a transaction");
     let process = one(&mut standing, "SELECT pg_backend_pid()");
     let other_password = format!("ALTER ROLE {second} PASSWORD 'another one'");
     site.control().query(&other_password).expect("the control role may");
     write_secret(&directory.path().join("second"), "another one\n");
     reload(&mut proxy);
-    // Its session goes on, and nobody takes the connection after it; that of the other user is as good as before.
+    // The session goes on, and no other client gets its connection afterwards; the other user's connection is
+    // not affected.
     assert_eq!(one(&mut standing, "SELECT pg_backend_pid()"), process);
     standing.query("COMMIT").expect("the end");
     drop(standing);
-    proxy.await_line("its settings are of the past");
+    proxy.process.await_line("it was opened with old settings");
     let mut next = proxy.try_client_as(&second).expect("the new password is right");
     next.query("BEGIN").expect("a transaction");
     assert_ne!(one(&mut next, "SELECT pg_backend_pid()"), process);
     assert_eq!(one(&mut proxy.client(), "SELECT pg_backend_pid()"), own);
-    // A user who is gone is not let in again.
+    // A removed user is refused.
     fs::write(&file, "").expect("ours to write");
     reload(&mut proxy);
     assert_eq!(one(&mut next, "SELECT 1"), "1");
     assert!(proxy.try_client_as(&second).is_err());
     next.query("COMMIT").expect("the end");
     drop(next);
-    proxy.await_line("its settings are of the past");
+    proxy.process.await_line("it was opened with old settings");
 }

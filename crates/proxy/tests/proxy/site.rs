@@ -1,15 +1,13 @@
-//! The server, proxies in front of it, and clients of both.
+//! A server, proxies in front of it, and their clients.
 
 use std::fs::{self, Permissions, set_permissions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
 use ciphertoll_lab::{Build, Lab, Server, ServerStart, Tables, DataTemplate, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Strength};
@@ -18,39 +16,37 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::missing;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::say;
+use crate::process::{Process, port_in};
 
 /// Far longer than anything here takes.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 pub(crate) const PORT: u16 = 6432;
 
 pub(crate) struct Site {
-    // Dropped in this order: the server's files lie in the scratch directory, that in the place.
+    // Dropped in this order: the server's files are in the scratch directory, which is in `directory`.
     pub(crate) server: Option<Server>,
     lab: Lab,
     build: Build,
     template: DataTemplate,
-    place: TempDir,
+    directory: TempDir,
     proxies: u32,
-    /// How the proxies pool.
+    /// The pooling mode of the next proxies.
     pub(crate) mode: Mode,
-    /// How many threads of each serve.
+    /// The number of worker threads of the next proxies.
     pub(crate) threads: usize,
 }
 
-/// How many threads of a proxy serve, where a case does not say so itself.
+/// The number of worker threads, unless a case sets it.
 const THREADS: &str = "CIPHERTOLL_TEST_THREADS";
 
-/// As many as the environment says, or one.
+/// From the environment, or one.
 pub(crate) fn usual_threads() -> usize {
     std::env::var(THREADS).map_or(1, |threads| threads.parse().expect(THREADS))
 }
 
-/// How long clients have their connections.
+/// The pooling mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Session,
@@ -61,11 +57,11 @@ impl Mode {
     pub(crate) fn remark(self) -> &'static str {
         match self {
             Self::Session => "",
-            Self::Transaction => ", parted after transactions",
+            Self::Transaction => ", in transaction mode",
         }
     }
 
-    /// What a proxy is told of it; sessions are what it does untold.
+    /// Session mode is the default.
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Session => &[],
@@ -74,21 +70,18 @@ impl Mode {
     }
 }
 
-/// A proxy of one case; ended with it.
+/// A proxy for one case; it is killed when dropped.
 pub(crate) struct Proxy {
-    child: Child,
+    pub(crate) process: Process,
     pub(crate) directory: PathBuf,
     pub(crate) port: u16,
-    /// In a lock, so that clients on threads can share the proxy.
-    lines: Mutex<Receiver<String>>,
-    pub(crate) log: Vec<String>,
     pub(crate) user: String,
     pub(crate) database: String,
     mode: Mode,
 }
 
 impl Site {
-    /// `None`, with a line that says so, where there is no PostgreSQL or no client of its.
+    /// `None`, with a message, if PostgreSQL or its clients are not installed.
     pub(crate) fn open() -> Option<Self> {
         let build = find(&ServerLevel::of(Engine::Postgres));
         let build = build.inspect_err(missing).ok()?;
@@ -98,30 +91,17 @@ impl Site {
                 return None;
             }
         }
-        let place = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
-        set_permissions(place.path(), Permissions::from_mode(0o711)).expect("ours to change");
-        let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
-        let lab = Lab::open_in(helper(), &place.path().join("scratch"), cache.into()).expect("a lab");
         let scale: Scale = "1500".parse().expect("a scale");
-        let tables = Tables { sysbench: Some(scale), ..Tables::default() };
-        let template = lab.template(&build, &tables, &mut |_| {}, &|| false).expect("a template");
+        let (directory, lab, template) =
+            open_lab(&build, &Tables { sysbench: Some(scale), ..Tables::default() });
         let (mode, threads) = (Mode::Session, usual_threads());
-        let mut site = Self { server: None, lab, build, template, place, proxies: 0, mode, threads };
+        let mut site = Self { server: None, lab, build, template, directory, proxies: 0, mode, threads };
         site.start_server();
         Some(site)
     }
 
     fn start_server(&mut self) {
-        let start = ServerStart {
-            build: &self.build,
-            template: &self.template,
-            name: "x1",
-            key: ServerKey::P256,
-            log: self.place.path().join("server.log"),
-            preferred_port: None,
-            processors: None,
-            strength: Strength::Default,
-        };
+        let start = start_of(&self.build, &self.template, &self.directory);
         self.server = Some(self.lab.start(&start).expect("the server starts"));
     }
 
@@ -136,7 +116,7 @@ impl Site {
         }
     }
 
-    /// The lab's own role, which may do anything and is let in without a password by the unix socket.
+    /// The lab's own role, which may do anything and needs no password on the unix socket.
     pub(crate) fn control(&self) -> Client {
         let Endpoint::Unix(path) = self.server().unix_endpoint() else { panic!("a server has a socket") };
         let login = login("ciphertoll", Vec::new(), self.server().database());
@@ -163,14 +143,14 @@ impl Site {
     }
 
     pub(crate) fn proxy_to(&mut self, url: &str, arguments: &[&str]) -> Proxy {
-        let (directory, listen) = self.new_place();
+        let (directory, listen) = self.new_directory();
         self.proxy_at(&listen, url, directory, PORT, arguments)
     }
 
-    /// A directory for a proxy, and where it can listen there.
-    pub(crate) fn new_place(&mut self) -> (PathBuf, String) {
+    /// A directory for a proxy, and its listen address there.
+    pub(crate) fn new_directory(&mut self) -> (PathBuf, String) {
         self.proxies += 1;
-        let directory = self.place.path().join(format!("p{}", self.proxies));
+        let directory = self.directory.path().join(format!("p{}", self.proxies));
         let listen = format!("unix:{}", directory.join(format!(".s.PGSQL.{PORT}")).display());
         (directory, listen)
     }
@@ -191,61 +171,32 @@ impl Site {
         self.proxy_by(&mut command, directory, port)
     }
 
-    /// The program, which knows the password.
+    /// The program, with the password in its environment.
     pub(crate) fn program(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ciphertoll-proxy"));
         command.env("PGPASSWORD", String::from_utf8(self.password()).expect("passwords here are text"));
         command
     }
 
-    /// A proxy that was told where to listen, and does when this returns.
+    /// Starts a proxy; it listens when this returns.
     pub(crate) fn proxy_by(&self, command: &mut Command, directory: PathBuf, port: u16) -> Proxy {
-        command.args(["--threads", &self.threads.to_string()]).stdin(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the proxy starts");
-        let stderr = BufReader::new(child.stderr.take().expect("it was asked for"));
-        let (sender, lines) = mpsc::channel();
-        thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut process = Process::start(command.args(["--threads", &self.threads.to_string()]));
+        let line = process.await_line("event=listening");
+        let port = port_in(&line).unwrap_or(port);
         let user = self.server().account(Auth::default_of(Engine::Postgres)).user;
         let database = self.server().database().to_owned();
-        let (lines, mode) = (Mutex::new(lines), self.mode);
-        let mut proxy = Proxy { child, directory, port, lines, log: Vec::new(), user, database, mode };
-        let line = proxy.await_line("event=listening");
-        if let Some((_, address)) = line.split_once("at=tcp:127.0.0.1:") {
-            let digits: String = address.chars().take_while(char::is_ascii_digit).collect();
-            proxy.port = digits.parse().expect("a port");
-        }
-        proxy
+        Proxy { process, directory, port, user, database, mode: self.mode }
     }
 }
 
 impl Proxy {
-    /// The next line of the log that has this in it.
-    pub(crate) fn await_line(&mut self, wanted: &str) -> String {
-        let until = Instant::now() + LONG;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let Ok(line) = self.lines.get_mut().expect("no panic").recv_timeout(left) else {
-                panic!("no line with {wanted:?} came: {:#?}", self.log)
-            };
-            self.log.push(line.clone());
-            if line.contains(wanted) {
-                return line;
-            }
-        }
-    }
-
-    /// Puts what has been said so far into the log.
-    pub(crate) fn read_on(&mut self) {
-        self.log.extend(self.lines.get_mut().expect("no panic").try_iter());
-    }
-
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.join(format!(".s.PGSQL.{}", self.port))
     }
 
-    /// Our own client, by the unix socket.
+    /// A client on the unix socket.
     pub(crate) fn client(&self) -> Client {
-        self.try_client().expect("the proxy lets us in")
+        self.try_client().expect("the login succeeds")
     }
 
     pub(crate) fn try_client(&self) -> Result<Client, ciphertoll_net::Error> {
@@ -261,7 +212,7 @@ impl Proxy {
         Client::connect(&address, login(&self.user, password, &self.database), None)
     }
 
-    /// A connection whose bytes the case makes itself, logged in.
+    /// A client connection at the level of messages, which has sent its startup message.
     pub(crate) fn raw(&self, settings: &[(&str, &str)]) -> Raw {
         let mut raw = self.raw_silent();
         let mut parameters = vec![("user", self.user.as_str())];
@@ -291,7 +242,7 @@ impl Proxy {
         command
     }
 
-    /// What psql prints for these statements, each in a query of its own.
+    /// psql's output for these statements, each in a query of its own.
     pub(crate) fn sql(&self, statements: &[&str]) -> String {
         let arguments: Vec<&str> = statements.iter().flat_map(|sql| ["-c", *sql]).collect();
         let Output { status, stdout, stderr } = self.psql(&arguments).output().expect("psql runs");
@@ -300,51 +251,19 @@ impl Proxy {
         String::from_utf8(stdout).expect("text").trim_end().to_owned()
     }
 
-    /// Where it is and what is wanted there, for tools on libpq; the database's name comes last.
-    pub(crate) fn place(&self) -> [String; 7] {
+    /// Connection arguments for tools on libpq; the database comes last.
+    pub(crate) fn libpq_arguments(&self) -> [String; 7] {
         let directory = self.directory.display().to_string();
         let [host, port, user] = ["-h", "-p", "-U"].map(ToOwned::to_owned);
         [host, directory, port, self.port.to_string(), user, self.user.clone(), self.database.clone()]
     }
 
-    pub(crate) fn is_of_sessions(&self) -> bool {
+    pub(crate) fn is_session_mode(&self) -> bool {
         self.mode == Mode::Session
     }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("the proxy is there");
-    }
-
-    pub(crate) fn wait(&mut self) -> ExitStatus {
-        let until = Instant::now() + LONG;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("it is ours") {
-                return status;
-            }
-            assert!(Instant::now() < until, "the proxy does not end");
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
 }
 
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let rest: Vec<String> =
-            self.lines.get_mut().map(|lines| lines.try_iter().collect()).unwrap_or_default();
-        self.log.extend(rest);
-        if thread::panicking() {
-            say(&format!("the proxy's log: {:#?}", self.log));
-        }
-    }
-}
-
-/// A connection whose bytes the case makes itself.
+/// A client connection at the level of messages.
 pub(crate) struct Raw {
     pub(crate) stream: UnixStream,
     pub(crate) process_id: u32,
@@ -381,17 +300,17 @@ impl Raw {
         Ok((kind, payload))
     }
 
-    /// Everything up to the end.
+    /// Everything up to the end of the stream.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // What was sent and not read may break the connection, too.
+        // Unread bytes may make the kernel reset the connection.
         let _ = self.stream.read_to_end(&mut bytes).inspect_err(|error| {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         });
         bytes
     }
 
-    /// Everything up to the next `ReadyForQuery`, or to the end.
+    /// Everything up to the next `ReadyForQuery`, or to the end of the stream.
     pub(crate) fn answer(&mut self) -> Vec<(u8, Vec<u8>)> {
         let mut messages = Vec::new();
         while let Ok(message) = self.message() {
@@ -404,7 +323,7 @@ impl Raw {
         messages
     }
 
-    /// The SQL state of the first error of an answer.
+    /// The SQL state of the first error of a response.
     pub(crate) fn error_state(messages: &[(u8, Vec<u8>)]) -> Option<String> {
         let (_, payload) = messages.iter().find(|(kind, _)| *kind == b'E')?;
         let fields = payload.split(|&byte| byte == 0);
@@ -415,7 +334,7 @@ impl Raw {
     }
 }
 
-/// A client of the proxy that listens at this socket.
+/// A client of the proxy on this socket.
 pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Client, ciphertoll_net::Error> {
     Client::connect(&Address::Unix(socket.to_owned()), login(user, Vec::new(), database), None)
 }
@@ -430,7 +349,31 @@ fn login(user: &str, password: Vec<u8>, database: &str) -> Login {
     }))
 }
 
-/// The helper that Cargo builds beside the tests.
+/// A directory with a lab and a template of this server.
+pub(crate) fn open_lab(build: &Build, tables: &Tables) -> (TempDir, Lab, DataTemplate) {
+    let directory = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
+    set_permissions(directory.path(), Permissions::from_mode(0o711)).expect("ours to change");
+    let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
+    let lab = Lab::open_in(helper(), &directory.path().join("scratch"), cache.into()).expect("a lab");
+    let template = lab.template(build, tables, &mut |_| {}, &|| false).expect("a template");
+    (directory, lab, template)
+}
+
+/// How a server of this template is started.
+pub(crate) fn start_of<'a>(build: &'a Build, template: &'a DataTemplate, directory: &TempDir) -> ServerStart<'a> {
+    ServerStart {
+        build,
+        template,
+        name: "x1",
+        key: ServerKey::P256,
+        log: directory.path().join("server.log"),
+        preferred_port: None,
+        processors: None,
+        strength: Strength::Default,
+    }
+}
+
+/// The helper that Cargo builds as an example.
 pub(crate) fn helper() -> PathBuf {
     let test = std::env::current_exe().expect("our own path");
     let profile = test.parent().and_then(Path::parent).expect("tests lie two below the profile");

@@ -1,4 +1,4 @@
-//! What must not stop the serving threads: key derivation, a log that is not read, and a lack of file descriptors.
+//! What must not block the workers: key derivation, a log that is not read, and a lack of file descriptors.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -16,11 +16,11 @@ use crate::operations::{await_that, settings};
 use crate::site::{Mode, PORT, Raw, Site};
 
 pub(crate) const CASES: [Case; 5] = [
-    ("clients are served while keys are derived for another one", derivation),
-    ("a server that demands too many SCRAM iterations is refused", too_many_iterations),
-    ("a log that is not read stops no client", unread_log),
+    ("clients are served while keys are derived for a login", derivation),
+    ("a server that requires too many SCRAM iterations is refused", too_many_iterations),
+    ("a log that is not read blocks no client", unread_log),
     ("a lack of file descriptors is logged once, and clients wait", out_of_files),
-    ("a client that leaves before its cancel request is done is closed", abandoned_cancel),
+    ("a requester that leaves before its cancel request is complete is closed", abandoned_cancel),
 ];
 
 fn derivation(site: &mut Site) {
@@ -56,15 +56,15 @@ fn too_many_iterations(site: &mut Site) {
     "toll".clone_into(&mut proxy.user);
     let answer = proxy.raw(&[]).answer();
     assert_eq!(Raw::error_state(&answer).as_deref(), Some("08001"));
-    let told: String = answer.iter().map(|(_, text)| String::from_utf8_lossy(text)).collect();
+    let output: String = answer.iter().map(|(_, text)| String::from_utf8_lossy(text)).collect();
     for words in ["1000001 SCRAM iterations", "at most 1000000", "max-scram-iterations"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output.contains(words), "{words}: {output}");
     }
 }
 
 fn unread_log(site: &mut Site) {
     const CLIENTS: usize = 3000;
-    let (directory, listen) = site.new_place();
+    let (directory, listen) = site.new_directory();
     let url = site.url("");
     let mut command = site.program();
     command.args(["--listen", &listen, "--server", &url, "--log", "debug"]);
@@ -96,15 +96,15 @@ fn unread_log(site: &mut Site) {
             line.split_once("event=log-lines-dropped count=")?.1.split(' ').next()?.parse().ok()
         })
         .collect();
-    let (told, dropped) = (lines.len() - dropped.len(), dropped.iter().sum::<usize>());
-    assert!(dropped > 0, "{told} lines were written, none was dropped");
-    assert!(told + dropped >= CLIENTS, "{told} lines were written and {dropped} dropped");
-    assert!(lines.iter().any(|line| line.contains("event=stopped")), "the last line is there");
+    let (written, dropped) = (lines.len() - dropped.len(), dropped.iter().sum::<usize>());
+    assert!(dropped > 0, "{written} lines were written, none was dropped");
+    assert!(written + dropped >= CLIENTS, "{written} lines were written and {dropped} dropped");
+    assert!(lines.iter().any(|line| line.contains("event=stopped")), "the last line is missing");
 }
 
 fn out_of_files(site: &mut Site) {
     const FILES: usize = 64;
-    let (directory, listen) = site.new_place();
+    let (directory, listen) = site.new_directory();
     let (url, threads) = (site.url(""), site.threads.to_string());
     let mut command = Command::new("sh");
     let limited = format!("ulimit -n {FILES}; exec \"$0\" \"$@\"");
@@ -114,16 +114,16 @@ fn out_of_files(site: &mut Site) {
     let mut proxy = site.proxy_by(&mut command, directory, PORT);
     let mut served = proxy.client();
     let mut silent: Vec<Raw> = (0..FILES).map(|_| proxy.raw_silent()).collect();
-    proxy.await_line("event=accept-failed");
-    // Each of them wakes the proxy, which serves those that it has.
+    proxy.process.await_line("event=accept-failed");
+    // Each of them wakes the proxy, which must serve its other clients.
     for _ in 0..FILES {
         silent.push(proxy.raw_silent());
         assert_eq!(one(&mut served, "SELECT 1"), "1");
     }
     drop(silent);
     assert_eq!(one(&mut proxy.client(), "SELECT 2"), "2", "those that waited are served");
-    proxy.read_on();
-    let lines = proxy.log.iter().filter(|line| line.contains("event=accept-failed")).count();
+    proxy.process.read_on();
+    let lines = proxy.process.log.iter().filter(|line| line.contains("event=accept-failed")).count();
     assert!(lines <= 2 * threads.parse::<usize>().expect("a number"), "{lines} lines");
 }
 
@@ -140,8 +140,8 @@ fn abandoned_cancel(site: &mut Site) {
     requester.send(&bytes);
     fake.await_event(Event::Cancel);
     drop(requester);
-    proxy.await_line("left before its cancel request was done");
-    // The connection is not handed on before the request is done or its time is over.
+    proxy.process.await_line("left before its cancel request was complete");
+    // The connection is not reused before the request is complete or has timed out.
     drop(target);
-    proxy.await_line("a request to cancel is still on its way");
+    proxy.process.await_line("a request to cancel is still on its way");
 }

@@ -13,38 +13,38 @@ use crate::operations::{admin_of, await_that, get, samples};
 use crate::site::{Mode, Proxy, Raw, Site};
 
 pub(crate) const CASES: [Case; 5] = [
-    ("one connection serves the clients of both", one_connection),
-    ("there are never more connections than there may be", limit),
-    ("both serve", both_serve),
-    ("each of many commands is cancelled, and no other", cancels),
-    ("all end together", end),
+    ("one connection serves clients of both threads", one_connection),
+    ("the limit of connections holds", limit),
+    ("both threads serve", both_serve),
+    ("of many commands, only the right one is cancelled", cancels),
+    ("all threads stop together", end),
 ];
 
-/// Those of all cases that show most where clients and connections are on different threads.
+/// The cases that best show errors if clients and connections are on different threads.
 pub(crate) const OF_BOTH: [&str; 16] = [
     "a cancel request hits the right command",
-    "a cancel request that comes late hits nobody",
+    "a late cancel request hits no other client",
     "nonces under eight clients",
     "pgbench: churn and prepared statements",
-    "no state passes to the next client",
-    "a transaction that was left open is undone",
-    "what a client leaves half done closes the connection",
-    "health is told by whether the server can be reached",
-    "one user's connections serve no other",
-    "a stop under load cuts nobody off",
-    "a service manager is told",
-    "authority and certificate are rotated under load, and no session ends",
-    "reloads, checks, warm-up and killed processes at once lose count of nothing",
-    "a password changes, and connections of the old one end with their sessions",
-    "the certificate in front is rotated, and no session ends",
-    "connections that no client has keep no database from being dropped, renamed or copied",
+    "no session state reaches the next client",
+    "a transaction that was left open is rolled back",
+    "a connection in an unknown state is closed",
+    "health depends on whether the server is reachable",
+    "connections are not shared between users",
+    "a stop under load cuts no client off",
+    "the service manager is notified",
+    "CA and certificate are rotated under load without ending sessions",
+    "reloads, checks, warm-up and killed processes at once keep the pool's count right",
+    "connections with an old password end with their sessions",
+    "the client-facing certificate is rotated without ending sessions",
+    "idle connections do not block dropping, renaming or copying a database",
 ];
 
 const LANES: usize = 8;
 const ROUNDS: usize = 30;
 const ASKED: [&str; 2] = ["--admin", "tcp:127.0.0.1:0"];
 
-/// What each thread has: clients and connections.
+/// Clients and server connections of each thread.
 fn threads(proxy: &Proxy) -> Vec<(u64, u64)> {
     let (_, body) = get(admin_of(proxy), "/status");
     let status: serde_json::Value = serde_json::from_str(&body).expect("JSON");
@@ -53,7 +53,7 @@ fn threads(proxy: &Proxy) -> Vec<(u64, u64)> {
     threads.iter().map(|thread| (number(thread, "clients"), number(thread, "server_connections"))).collect()
 }
 
-/// Clients that come and go, on as many threads, until each has come so often.
+/// A client that connects and disconnects repeatedly.
 fn come_and_go(proxy: &Proxy, done: &AtomicUsize, lane: usize) {
     for round in 0..ROUNDS {
         let mut client = proxy.client();
@@ -65,13 +65,13 @@ fn come_and_go(proxy: &Proxy, done: &AtomicUsize, lane: usize) {
     done.fetch_add(1, Ordering::SeqCst);
 }
 
-/// While clients come and go, as many processes of the server's as there may be, at most.
+/// The server has at most so many connections while clients come and go.
 fn served_by_at_most(site: &Site, proxy: &Proxy, most: usize) {
     let mut control = site.control();
     let count = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", proxy.user);
     let done = AtomicUsize::new(0);
     let mut open = || -> usize { one(&mut control, &count).parse().expect("a number") };
-    // Those of the case before may take a while to end.
+    // Connections of the previous case may take a while to end.
     await_that("there are none yet", || open() <= most);
     thread::scope(|scope| {
         for lane in 0..LANES {
@@ -94,14 +94,15 @@ fn one_connection(site: &mut Site) {
     let samples = samples(admin_of(&proxy));
     let number = |name: &str| samples[name].round() as usize;
     assert_eq!(number("clients_total"), LANES * ROUNDS);
-    // Clients of both were among those that waited.
+    // Clients of both threads were among those that waited.
     assert!(number("moves_total") > 0, "{samples:#?}");
     assert_eq!([number("connects_total"), number("server_connections_max"), number("threads")], [1, 1, 2]);
     await_that("all have left", || threads(&proxy).iter().all(|(clients, _)| *clients == 0));
     assert_eq!(threads(&proxy).iter().map(|(_, connections)| connections).sum::<u64>(), 1);
-    proxy.read_on();
-    assert_eq!(proxy.log.iter().filter(|line| line.contains("event=server-connected")).count(), 1);
-    // Between transactions it is kept for one client, and goes to that of another thread none the less.
+    proxy.process.read_on();
+    assert_eq!(proxy.process.log.iter().filter(|line| line.contains("event=server-connected")).count(), 1);
+    // Between transactions the connection is kept for one client, but moves to a client of another thread
+    // that needs it.
     if site.mode == Mode::Transaction {
         let mut clients: Vec<_> = (0..4).map(|_| proxy.client()).collect();
         for (at, client) in clients.iter_mut().enumerate() {
@@ -120,7 +121,7 @@ fn limit(site: &mut Site) {
     assert!(samples(admin_of(&proxy))["connects_total"] <= 3.0);
 }
 
-/// The nanoseconds that each thread of a process has run, by its name.
+/// CPU time of each thread of a process in nanoseconds, by its name.
 fn ran_ns(process: u32) -> BTreeMap<String, u64> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
     let ran = tasks.map(|task| {
@@ -136,15 +137,15 @@ fn both_serve(site: &mut Site) {
     let proxy = site.proxy(&[&["--pool-size", "8"][..], &ASKED].concat());
     let mut clients: Vec<_> = (0..LANES).map(|_| proxy.client()).collect();
     let each = threads(&proxy);
-    // Newcomers go to the one with fewer clients, if that has far fewer.
+    // New clients go to the thread with far fewer clients.
     assert!(each.len() == 2 && each.iter().all(|(clients, _)| (3..=5).contains(clients)), "{each:?}");
-    let before = ran_ns(proxy.id());
+    let before = ran_ns(proxy.process.id());
     for round in 0..50 {
         for client in &mut clients {
             assert_eq!(one(client, &format!("SELECT {round}")), round.to_string());
         }
     }
-    let after = ran_ns(proxy.id());
+    let after = ran_ns(proxy.process.id());
     for name in ["ciphertoll-prox", "serve-1"] {
         assert!(after[name] > before[name], "{name} has not run: {before:?}, {after:?}");
     }
@@ -179,18 +180,18 @@ fn end(site: &mut Site) {
         client.query("BEGIN");
         client.answer();
     }
-    proxy.signal(Signal::SIGTERM);
+    proxy.process.signal(Signal::SIGTERM);
     for client in &mut clients {
         assert_eq!(Raw::error_state(&client.answer()).as_deref(), Some("57P01"));
     }
-    assert_eq!(proxy.wait().code(), Some(6));
-    let last = proxy.await_line("event=stopped");
+    assert_eq!(proxy.process.wait().code(), Some(6));
+    let last = proxy.process.await_line("event=stopped");
     assert!(last.contains(&format!("cut_off={LANES}")), "{last}");
-    // Where nobody is, nobody waits for the time to be over.
+    // Without clients, the proxy does not wait for the drain time.
     let mut proxy = site.proxy(&["--drain-time", "600"]);
     let clients: Vec<_> = (0..LANES).map(|_| proxy.client()).collect();
-    proxy.signal(Signal::SIGTERM);
-    proxy.await_line("event=stopping");
+    proxy.process.signal(Signal::SIGTERM);
+    proxy.process.await_line("event=stopping");
     thread::spawn(move || drop(clients)).join().expect("they leave");
-    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(proxy.process.wait().code(), Some(0));
 }

@@ -1,4 +1,4 @@
-//! Clients that share connections, each as if it had one of its own.
+//! Transaction pooling: clients share connections, each as if it had its own.
 
 use std::process::Command;
 use std::thread;
@@ -23,28 +23,28 @@ use crate::site::{Proxy, Raw, Site};
 pub(crate) const CASES: [Case; 16] = [
     ("two clients share a connection", shared),
     ("a transaction keeps its connection", transaction),
-    ("settings follow their client, and only it", settings),
-    ("prepared statements follow their client, and only it", prepared),
-    ("a pipeline with prepared statements, elsewhere", pipeline),
-    ("state of its own pins a connection", pins),
-    ("what functions leave out of sight is not found by others", hidden),
-    ("who has left leaves a connection behind, and nothing in it", left_behind),
-    ("a connection that is old does not change hands", old),
-    ("batches that were sent at once are answered in turn, elsewhere", batches),
-    ("less than a command keeps no connection from others", half),
-    ("giving up all state unpins", discards),
-    ("a command that waits is cancelled", cancel_waiting),
-    ("clients between transactions are served during a stop", stops),
+    ("settings follow their client only", settings),
+    ("prepared statements follow their client only", prepared),
+    ("a pipeline with prepared statements on another connection", pipeline),
+    ("session state that cannot move pins a client", pins),
+    ("session state set by functions does not reach other clients", hidden),
+    ("the connection of a client that has left is reused, without its session state", left_behind),
+    ("an old connection is not handed to another client", old),
+    ("batches sent at once are answered in order on another connection", batches),
+    ("an incomplete command holds no connection", half),
+    ("DISCARD ALL unpins", discards),
+    ("a waiting command is cancelled", cancel_waiting),
+    ("parked clients are served during a stop", stops),
     ("many clients on few connections", many),
     ("pgbench: more clients than connections", pgbench),
 ];
 
 const PID: &str = "SELECT pg_backend_pid()";
 const ASKED: [&str; 2] = ["--admin", "tcp:127.0.0.1:0"];
-/// So long a connection is kept as its client has left it.
+/// How long a connection is kept for its client.
 pub(crate) const KEPT: Duration = Duration::from_secs(1);
 
-/// Two clients on one connection, as which both of them see the same.
+/// Two clients that share one connection, and its process ID.
 fn two(proxy: &Proxy) -> (Client, Client, String) {
     try_two(proxy).expect("both are served")
 }
@@ -56,7 +56,7 @@ fn try_two(proxy: &Proxy) -> Result<(Client, Client, String), Error> {
     Ok((first, second, process))
 }
 
-/// Waits until so many clients are between transactions.
+/// Waits until so many clients are parked.
 fn await_parked(proxy: &Proxy, count: f64) {
     await_that("so many are parked", || {
         (samples(admin_of(proxy))["clients{state=\"parked\"}"] - count).abs() < 0.5
@@ -87,7 +87,7 @@ fn transaction(site: &mut Site) {
         assert!(error.to_string().contains("no server connection became free"), "{error}");
         first.query("COMMIT").expect("it has its connection");
         assert_eq!(try_one(&mut proxy.try_client()?, "SELECT count(*) FROM shared")?, "1");
-        // One that has failed, too.
+        // The same with a failed transaction.
         first.query("BEGIN")?;
         first.query("SELECT 1/0").expect_err("an error");
         let error = second.query("SELECT 1").expect_err("the connection is taken");
@@ -116,7 +116,7 @@ fn settings(site: &mut Site) {
         assert_eq!(one(&mut second, PID), process);
         assert_eq!(one(&mut first, look), value, "{set}, again");
     }
-    // What is undone does not follow, and what is set anew does.
+    // A setting that is rolled back does not follow; one that is set again does.
     let (mut first, mut second, _) = two(&proxy);
     first.query("BEGIN; SET statement_timeout = '8s'; ROLLBACK").expect("nothing");
     one(&mut second, PID);
@@ -126,12 +126,12 @@ fn settings(site: &mut Site) {
         one(&mut second, PID);
         assert_eq!(one(&mut first, "SHOW statement_timeout"), value);
     }
-    // A role, which others do not play.
+    // A role that the user must not assume.
     first.query("SET ROLE pg_read_all_data").expect_err("it may not");
     assert_eq!(one(&mut first, "SELECT current_user = session_user"), "t");
 }
 
-/// A statement of this name, prepared, and all that is answered.
+/// Prepares a statement; returns the response.
 fn prepare(raw: &mut Raw, name: &str, sql: &str) -> Vec<(u8, Vec<u8>)> {
     let mut bytes = Vec::new();
     encode_parse(&mut bytes, name, sql, &[]).expect("a statement");
@@ -145,8 +145,8 @@ pub(crate) fn execute(bytes: &mut Vec<u8>, name: &str) {
     encode_execute(bytes, "", 0).expect("a command");
 }
 
-/// The kinds of messages, and the last column of each row.
-fn told(messages: &[(u8, Vec<u8>)]) -> (String, Vec<String>) {
+/// The types of the messages, and the last column of each row.
+fn kinds_and_rows(messages: &[(u8, Vec<u8>)]) -> (String, Vec<String>) {
     let rows = messages.iter().filter(|(kind, _)| *kind == b'D');
     let rows = rows.map(|(_, payload)| String::from_utf8_lossy(&payload[6..]).into_owned()).collect();
     (messages.iter().map(|(kind, _)| char::from(*kind)).collect(), rows)
@@ -157,7 +157,7 @@ fn run(raw: &mut Raw, name: &str) -> (String, Vec<String>) {
     execute(&mut bytes, name);
     encode_sync(&mut bytes);
     raw.send(&bytes);
-    told(&raw.answer())
+    kinds_and_rows(&raw.answer())
 }
 
 fn prepared(site: &mut Site) {
@@ -165,9 +165,9 @@ fn prepared(site: &mut Site) {
     let (mut first, mut second) = (proxy.raw(&[]), proxy.raw(&[]));
     first.answer();
     second.answer();
-    assert_eq!(told(&prepare(&mut first, "s", "SELECT 'first'")).0, "1Z");
-    // The same name is another's statement, and nobody's twice.
-    assert_eq!(told(&prepare(&mut second, "s", "SELECT 'second'")).0, "1Z");
+    assert_eq!(kinds_and_rows(&prepare(&mut first, "s", "SELECT 'first'")).0, "1Z");
+    // Statement names are per client; within a client they are unique.
+    assert_eq!(kinds_and_rows(&prepare(&mut second, "s", "SELECT 'second'")).0, "1Z");
     for _ in 0..3 {
         assert_eq!(run(&mut first, "s"), ("2DCZ".to_owned(), vec!["first".to_owned()]));
         assert_eq!(run(&mut second, "s"), ("2DCZ".to_owned(), vec!["second".to_owned()]));
@@ -175,22 +175,22 @@ fn prepared(site: &mut Site) {
     let repeated = prepare(&mut first, "s", "SELECT 'other'");
     assert_eq!(Raw::error_state(&repeated).as_deref(), Some("42P05"));
     assert_eq!(run(&mut first, "s").1, ["first"]);
-    // What could not be prepared is not there.
+    // A statement that failed to prepare does not exist.
     assert_eq!(Raw::error_state(&prepare(&mut first, "bad", "SELEC")).as_deref(), Some("42601"));
     run(&mut second, "s");
     assert_eq!(run(&mut first, "bad").0, "EZ");
-    // What was closed is not there, either, and nor is what SQL has given up.
+    // Neither do statements that were closed or deallocated.
     let mut bytes = Vec::new();
     encode_close_statement(&mut bytes, "s").expect("a name");
     encode_sync(&mut bytes);
     first.send(&bytes);
-    assert_eq!(told(&first.answer()).0, "3Z");
+    assert_eq!(kinds_and_rows(&first.answer()).0, "3Z");
     assert_eq!(run(&mut first, "s").0, "EZ");
     second.query("DEALLOCATE s");
     second.answer();
     run(&mut first, "s");
     assert_eq!(run(&mut second, "s").0, "EZ");
-    // The unnamed one goes along as well.
+    // The unnamed statement follows its client, too.
     prepare(&mut first, "", "SELECT 'unnamed'");
     run(&mut second, "s");
     assert_eq!(run(&mut first, "").1, ["unnamed"]);
@@ -205,7 +205,7 @@ fn pipeline(site: &mut Site) {
         prepare(&mut first, name, &format!("SELECT '{name}'"));
     }
     let mut bytes = Vec::new();
-    // Those that are there, an error, behind which nothing is done, and a new one.
+    // Statements that exist, an error after which the rest of the batch is skipped, and a new statement.
     execute(&mut bytes, "a");
     execute(&mut bytes, "nobody");
     execute(&mut bytes, "b");
@@ -221,8 +221,8 @@ fn pipeline(site: &mut Site) {
         for piece in bytes.chunks(piece) {
             first.send(piece);
         }
-        assert_eq!(told(&first.answer()), ("2DCEZ".to_owned(), vec!["a".to_owned()]));
-        let (kinds, rows) = told(&first.answer());
+        assert_eq!(kinds_and_rows(&first.answer()), ("2DCEZ".to_owned(), vec!["a".to_owned()]));
+        let (kinds, rows) = kinds_and_rows(&first.answer());
         assert_eq!((kinds.as_str(), rows.join("").as_str()), ("2DC12DC2DCZ", "bca"), "{piece}");
         first.query("DEALLOCATE c");
         first.answer();
@@ -238,18 +238,18 @@ fn half(site: &mut Site) {
     let mut bytes = Vec::new();
     encode_query(&mut bytes, "SELECT 'first'").expect("a command");
     let (begin, rest) = bytes.split_at(3);
-    // Its last connection is kept for it, and is the only one; then it is another one's.
+    // Its last connection, the only one, is kept for it; then another client uses it.
     first.send(begin);
     let mut second = proxy.client();
     assert_eq!(one(&mut second, "SELECT 'second'"), "second");
     first.send(rest);
-    assert_eq!(told(&first.answer()).1, ["first"]);
+    assert_eq!(kinds_and_rows(&first.answer()).1, ["first"]);
     assert_eq!(one(&mut second, "SELECT 'second'"), "second");
     first.send(begin);
     assert_eq!(one(&mut proxy.client(), "SELECT 'third'"), "third");
     assert_eq!(one(&mut second, "SELECT 'second'"), "second");
     first.send(rest);
-    assert_eq!(told(&first.answer()).1, ["first"]);
+    assert_eq!(kinds_and_rows(&first.answer()).1, ["first"]);
 }
 
 fn pins(site: &mut Site) {
@@ -260,7 +260,7 @@ fn pins(site: &mut Site) {
         ("BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; COMMIT", "a cursor WITH HOLD"),
         ("PREPARE p AS SELECT 1", "PREPARE"),
         ("SELECT set_config('my.own', 'x', false)", "set_config"),
-        ("SET my.own = 'ä'", "a setting that cannot be made elsewhere"),
+        ("SET my.own = 'ä'", "a setting that cannot be set on another connection"),
     ] {
         let mut proxy = site.proxy(&["--pool-size", "2"]);
         let (mut first, mut second, process) = {
@@ -270,13 +270,13 @@ fn pins(site: &mut Site) {
         };
         first.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
         assert_eq!(one(&mut first, PID), process, "{sql}");
-        let line = proxy.await_line("event=pinned");
+        let line = proxy.process.await_line("event=pinned");
         assert!(line.contains(reason), "{line}");
         for _ in 0..3 {
             assert_ne!(one(&mut second, PID), process, "{sql}");
             assert_eq!(one(&mut first, PID), process, "{sql}");
         }
-        // When it leaves, the connection is anybody's again, and clean.
+        // After the client has disconnected, the connection is reset and available to others.
         drop(first);
         let state = "SELECT (SELECT count(*) FROM pg_listening_channels()) + (SELECT count(*) FROM pg_cursors \
                      WHERE is_holdable) + (SELECT count(*) FROM pg_prepared_statements) + (SELECT count(*) FROM \
@@ -305,7 +305,7 @@ fn left_behind(site: &mut Site) {
     let lock = "CREATE OR REPLACE FUNCTION lock_it() RETURNS void LANGUAGE plpgsql AS $$ BEGIN \
                 PERFORM set_config('work_mem', '7MB', false); PERFORM pg_advisory_lock(78); END $$";
     proxy.client().query(lock).expect("a function");
-    // Another thread may still have to hear of it: until then it is not there for others.
+    // Another worker may have to learn of the disconnect first.
     await_parked(&proxy, 0.0);
     let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 78";
     let mut control = site.control();
@@ -315,13 +315,13 @@ fn left_behind(site: &mut Site) {
     assert_eq!(one(&mut control, locks), "1");
     drop(first);
     await_parked(&proxy, 0.0);
-    // There could be another one, but this one is there, and as new.
+    // Another connection could be opened, but this one is reused after a reset.
     let mut second = proxy.client();
     let seen = format!("SELECT pg_backend_pid() || ' ' || current_setting('work_mem') || ' ' || ({locks})");
     assert_eq!(one(&mut second, &seen), format!("{process} 4MB 0"));
     second.query("SELECT lock_it()").expect("something out of sight");
     drop(second);
-    // Nobody comes: it does not keep what nobody has any more.
+    // Without a next client, the connection is reset by the next tick.
     await_that("nothing is locked", || one(&mut control, locks) == "0");
 }
 
@@ -331,7 +331,7 @@ fn batches(site: &mut Site) {
     raw.answer();
     let mut other = proxy.client();
     for round in 0..20 {
-        // It has the connection now, and it must be taken from it.
+        // The other client uses the connection, so it must be taken from it.
         assert_eq!(one(&mut other, "SELECT 1"), "1");
         let mut bytes = Vec::new();
         for number in 0..3 {
@@ -354,17 +354,17 @@ fn old(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1", "--max-age", "0"]);
     let (mut first, mut second, process) = loop {
         let (mut first, second) = (proxy.client(), proxy.client());
-        let begun = Instant::now();
+        let started = Instant::now();
         let (process, again) = (one(&mut first, PID), one(&mut first, PID));
-        // Behind a longer pause it is nobody's own any more.
-        if begun.elapsed() < KEPT {
+        // After the keep time the connection is no longer kept for its client.
+        if started.elapsed() < KEPT {
             assert_eq!(again, process, "its own it is still");
             break (first, second, process);
         }
     };
     let others = one(&mut second, PID);
     assert_ne!(others, process);
-    proxy.await_line("it is old");
+    proxy.process.await_line("it is old");
     drop(second);
     assert_ne!(one(&mut first, PID), others);
 }
@@ -375,7 +375,7 @@ fn discards(site: &mut Site) {
         let (mut first, mut second, process) = try_two(&proxy)?;
         first.query("SET statement_timeout = '5s'")?;
         first.query("LISTEN news")?;
-        proxy.await_line("event=pinned");
+        proxy.process.await_line("event=pinned");
         let error = second.query(PID).expect_err("it is pinned");
         assert!(error.to_string().contains("no server connection became free"), "{error}");
         first.query("DISCARD ALL").expect("it has its connection");
@@ -399,35 +399,35 @@ fn cancel_waiting(site: &mut Site) {
         waiting.process_id,
         &CancelKey::new(waiting.key.clone()).expect("a key"),
     );
-    // Until it waits there is nothing to cancel. Once is enough, and a second time would hit what comes behind.
+    // Until it waits there is nothing to cancel. Only once: a second request could hit the next command.
     await_that("it waits", || samples(admin_of(&proxy))["clients{state=\"queued\"}"] > 0.5);
     proxy.raw_silent().send(&request);
     assert_eq!(Raw::error_state(&waiting.answer()).as_deref(), Some("57014"));
     waiting.query("SELECT 'later'");
     first.query("COMMIT").expect("the end");
-    assert_eq!(told(&waiting.answer()).1, ["later"]);
-    proxy.await_line("has cancelled what waited");
+    assert_eq!(kinds_and_rows(&waiting.answer()).1, ["later"]);
+    proxy.process.await_line("cancelled a waiting command");
 }
 
 fn stops(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "2"]);
     let (mut first, mut second) = (proxy.client(), proxy.client());
     assert_eq!(one(&mut first, "SELECT 1"), "1");
-    proxy.signal(Signal::SIGTERM);
-    proxy.await_line("event=stopping");
+    proxy.process.signal(Signal::SIGTERM);
+    proxy.process.await_line("event=stopping");
     for _ in 0..3 {
         assert_eq!(one(&mut first, "SELECT 2"), "2");
         assert_eq!(one(&mut second, "SELECT 3"), "3");
     }
     drop((first, second));
-    assert_eq!(proxy.wait().code(), Some(0));
-    // When the time is over they are told so.
+    assert_eq!(proxy.process.wait().code(), Some(0));
+    // After the drain time they are sent an error.
     let mut proxy = site.proxy(&["--drain-time", "0.3"]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
-    proxy.signal(Signal::SIGTERM);
+    proxy.process.signal(Signal::SIGTERM);
     assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
-    assert_eq!(proxy.wait().code(), Some(0), "nobody was cut off in a transaction");
+    assert_eq!(proxy.process.wait().code(), Some(0), "no client was cut off in a transaction");
 }
 
 fn many(site: &mut Site) {
@@ -463,9 +463,11 @@ fn pgbench(site: &mut Site) {
     std::fs::write(&script, sql).expect("ours to write");
     for mode in ["simple", "extended", "prepared"] {
         let mut command = Command::new("pgbench");
-        // A thread each: pgbench prepares statements one client at a time, while others of its thread hold connections.
+        // One thread per client: pgbench prepares statements one client at a time, while other clients of the
+        // same thread hold connections.
         command.args(["-n", "-c", "8", "-j", "8", "-t", "50", "-M", mode, "-f"]).arg(&script);
-        let output = command.args(proxy.place()).env_remove("PGPASSWORD").output().expect("pgbench runs");
+        let output =
+            command.args(proxy.libpq_arguments()).env_remove("PGPASSWORD").output().expect("pgbench runs");
         let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{mode}: {stderr}");

@@ -1,4 +1,4 @@
-//! What clients see: as if the server were there itself.
+//! What clients see: the same as without a proxy.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -17,27 +17,27 @@ use super::raw::{Raw, USUAL, UTF8MB4};
 use super::site::{INTERACTIVE_TIMEOUT, Proxy, Site, one};
 use crate::operations::await_that;
 
-/// Those that want what clients that share connections are not offered.
+/// Cases that need capabilities which transaction pooling does not offer.
 pub(crate) const OF_SESSIONS: [Case; 2] =
-    [("definitions that a client has already", cached_definitions), ("queries with attributes", attributes)];
+    [("cached column definitions", cached_definitions), ("queries with attributes", attributes)];
 
 pub(crate) const CASES: [Case; 16] = [
     ("queries, errors and transactions", queries),
-    ("its own client", cli),
-    ("the way behind is encrypted", encrypted),
+    ("the server's command-line client", cli),
+    ("upstream connections use TLS", encrypted),
     ("several statements, several results", several),
     ("prepared statements and cursors", prepared),
-    ("files of the client's", files),
+    ("files of the client", files),
     ("more than 16 MB in one packet, both ways", large),
     ("pipelined commands", pipelined),
-    ("commands beside queries", commands),
-    ("what was agreed on holds behind, too", agreed),
-    ("what does not go through a pool is refused", refused),
+    ("commands other than queries", commands),
+    ("client capabilities and character sets reach the server", agreed),
+    ("commands that cannot be pooled are refused", refused),
     ("a KILL hits the right command", kill),
     ("a KILL among other statements hits the right command", kill_among),
     ("nonces under eight clients", nonces),
     ("byte by byte", byte_by_byte),
-    ("a client that does not read stops nobody", deaf),
+    ("a client that does not read blocks no other", not_reading),
 ];
 
 fn queries(site: &mut Site) {
@@ -58,9 +58,9 @@ fn queries(site: &mut Site) {
         assert_eq!(one(&mut client, "EXECUTE p USING @n"), "42");
         client.close().expect("a goodbye");
     }
-    // One server connection has done it all, beside the one by which the server became known.
+    // One server connection served all of that, in addition to the one by which the server became known.
     proxy.process.signal(Signal::SIGTERM);
-    // Nothing is said any more behind this.
+    // The last line of the log.
     proxy.process.await_line("event=stopped");
     assert_eq!(proxy.process.count("event=server-connected"), 2);
     assert_eq!(proxy.process.count("event=server-lost"), 0);
@@ -76,7 +76,7 @@ fn cli(site: &mut Site) {
     let output = sql("SELECT nonsense").expect("it is here");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(stderr.contains("ERROR 1054 (42S22)"), "{stderr}");
-    // It asks for the columns of all tables, as it does for completion.
+    // With `--auto-rehash` it queries the columns of all tables for completion.
     let output = proxy.cli(&["--auto-rehash", "--execute", "SELECT 1"]).expect("it is here").output();
     assert!(output.expect("it runs").status.success());
 }
@@ -116,14 +116,14 @@ fn several(site: &mut Site) {
         raw.query("CALL p(7)");
         let payloads = raw.results();
         assert!(payloads.contains(&b"\x017".to_vec()) && payloads.contains(&b"\x018".to_vec()));
-        // Without the flag a query has one statement.
+        // Without the capability, a query has one statement.
         let mut raw = proxy.raw_with(capabilities);
         raw.query("SELECT 1; SELECT 2");
         assert_eq!(Raw::error(&raw.results()), Some(1064));
     }
 }
 
-/// The statement's number, after its definitions.
+/// The prepared statement, after reading its definitions.
 pub(crate) fn prepare(raw: &mut Raw, sql: &str) -> Prepared {
     let mut bytes = Vec::new();
     command::encode_prepare(&mut bytes, sql).expect("a statement");
@@ -141,7 +141,7 @@ pub(crate) fn prepare(raw: &mut Raw, sql: &str) -> Prepared {
 pub(crate) fn execute(raw: &mut Raw, statement_id: u32, params: &[Param<'_>], cursor: bool) {
     let mut bytes = Vec::new();
     command::encode_execute(&mut bytes, statement_id, params).expect("it is short");
-    // CURSOR_TYPE_READ_ONLY, behind the header, the command and the statement's number.
+    // CURSOR_TYPE_READ_ONLY, after the header, the command and the statement's number.
     bytes[9] = u8::from(cursor);
     raw.send(&bytes);
 }
@@ -159,7 +159,7 @@ fn prepared(site: &mut Site) {
             let row = &payloads[payloads.len() - 2];
             assert!(row.windows(cell.len()).any(|part| part == cell), "{payloads:?}");
         }
-        // Sent in parts beside the statement.
+        // Long data, sent before the statement.
         let mut long = vec![0x18];
         long.extend(statement.statement_id.to_le_bytes());
         long.extend(*b"\0\0in parts");
@@ -206,7 +206,7 @@ fn cached_definitions(site: &mut Site) {
     let statement = prepare(&mut raw, "SELECT 7, 'x'");
     for _ in 0..3 {
         execute(&mut raw, statement.statement_id, &[], false);
-        // The number of columns, and that nothing of them follows.
+        // The number of columns, without definitions.
         assert_eq!(raw.word(), [2, 0]);
         let mut payloads = Vec::new();
         raw.rows(&mut payloads);
@@ -224,7 +224,7 @@ fn files(site: &mut Site) {
     let mut proxy = site.proxy_to(&Fake::url(fake.port()), Vec::new(), &["--pool-size", "1"]);
     "toll".clone_into(&mut proxy.user);
     let mut raw = proxy.raw_with(USUAL | Capabilities::LOCAL_FILES);
-    // Many small parts, few large ones, and none: a client need not give the file.
+    // Many small parts, few large ones, and none: a client need not send the file.
     for (part_bytes, total_bytes) in [(1000, 700_000), (packet::MAX_PART_BYTES + 1, 40_000_000), (1, 0)] {
         raw.query("LOAD DATA LOCAL INFILE 'file' INTO TABLE t");
         let (sequence, asked) = raw.packet().expect("it asks");
@@ -239,19 +239,19 @@ fn files(site: &mut Site) {
         assert_eq!(ok.affected_rows, total_bytes as u64);
     }
     drop(raw);
-    // The next one has the same connection, which is where it was.
+    // The next client has the same connection, in a clean state.
     let mut raw = proxy.raw_with(USUAL | Capabilities::LOCAL_FILES);
     raw.query("LOAD DATA LOCAL INFILE 'file' INTO TABLE t");
     raw.packet().expect("it asks");
-    // Whoever leaves amid a file leaves nothing that others could use.
+    // A connection whose client leaves during a file transfer is closed.
     drop(raw);
     proxy.process.await_line("in the middle of a file");
-    // Who has not offered files is not asked for any, whatever the server says.
+    // A client that has not offered files is not asked for one, whatever the server requests.
     let mut raw = proxy.raw();
     raw.query("LOAD DATA LOCAL INFILE 'file' INTO TABLE t");
     assert_eq!(Raw::error(&[raw.word()]), Some(1158));
     proxy.process.await_line("it asks for a local file, which was not offered");
-    // A real server, where files are not allowed.
+    // A real server that does not allow files.
     let proxy = site.proxy(&[]);
     let mut raw = proxy.raw_with(USUAL | Capabilities::LOCAL_FILES);
     raw.query("LOAD DATA LOCAL INFILE 'file' INTO TABLE t");
@@ -331,7 +331,7 @@ fn commands(site: &mut Site) {
         let mut payloads = Vec::new();
         raw.rows(&mut payloads);
         assert!(payloads.len() > 10 || Raw::error(&payloads).is_some(), "{payloads:?}");
-        // What the next client finds is not this one's.
+        // The next client finds none of these changes.
         drop(raw);
         let mut next = proxy.raw_with(capabilities);
         assert_eq!(next.value("SELECT DATABASE()"), proxy.database);
@@ -357,17 +357,17 @@ fn agreed(site: &mut Site) {
     assert_eq!((affected(USUAL), affected(USUAL | Capabilities::FOUND_ROWS)), (0, 2));
     raw.query("DROP TABLE found");
     raw.results();
-    // A character set that the server may not know: what the first one gets, all get.
+    // With a character set that the server may not know, every client gets what the first one gets.
     let mut unknown = Vec::new();
-    // More than once, so that the later ones have connections that were reset, for the first time and again.
+    // Several times, so that later clients have connections that were reset once and more than once.
     for _ in 0..3 {
-        let mut raw = proxy.try_raw(USUAL, 255, Some(&proxy.database)).expect("it is let in");
+        let mut raw = proxy.try_raw(USUAL, 255, Some(&proxy.database)).expect("the login succeeds");
         unknown.push(raw.value("SELECT CONCAT(@@character_set_client, @@collation_connection)"));
         raw.query("SET NAMES latin2");
         assert_eq!(Raw::error(&raw.results()), None);
         drop(raw);
         for (number, name) in [(8, "latin1"), (UTF8MB4, "utf8mb4"), (63, "binary")] {
-            let mut raw = proxy.try_raw(USUAL, number, Some(&proxy.database)).expect("it is let in");
+            let mut raw = proxy.try_raw(USUAL, number, Some(&proxy.database)).expect("the login succeeds");
             assert_eq!(raw.value("SELECT @@character_set_client"), name);
             assert_eq!(raw.value("SELECT @@character_set_results"), name);
             raw.query("SET NAMES latin2, sql_mode = 'ANSI', time_zone = '+03:00', wait_timeout = 77");
@@ -391,18 +391,18 @@ fn attributes(site: &mut Site) {
         return crate::say("MariaDB has no attributes of queries: nothing is to be tested");
     }
     let proxy = site.proxy(&["--pool-size", "1"]);
-    // The proxy's own queries have to be written with them, too.
+    // The proxy's own queries must have attributes, too.
     for _ in 0..3 {
         let mut raw = proxy.raw_with(USUAL | Capabilities::QUERY_ATTRIBUTES);
         assert!(raw.capabilities.contains(Capabilities::QUERY_ATTRIBUTES));
         assert_eq!(raw.value("SELECT 'no attributes'"), "no attributes");
-        // One, a text without a name.
+        // One attribute: a text without a name.
         raw.command(b"\x03\x01\x01\0\x01\xfd\0\0\x03hey SELECT 'one'");
         assert_eq!(Raw::error(&raw.results()), None);
         raw.query("SET @left = 1");
         raw.results();
         raw.query(&format!("KILL QUERY {}", raw.connection_id));
-        assert_eq!(Raw::error(&raw.results()), Some(1317), "it names itself");
+        assert_eq!(Raw::error(&raw.results()), Some(1317), "it kills itself");
         drop(raw);
         let mut next = proxy.raw_with(USUAL | Capabilities::QUERY_ATTRIBUTES);
         assert_eq!(next.value("SELECT @left IS NULL"), "1");
@@ -429,7 +429,7 @@ fn kill(site: &mut Site) {
     let number = sleeper.value("SELECT CONNECTION_ID()");
     assert_ne!(number, sleeper.connection_id.to_string(), "it was greeted before it had a connection");
     let mut control = proxy.client();
-    // By the number of its greeting, as drivers do it, and by the server's.
+    // By the ID of the greeting, as drivers do it, and by the server's ID.
     let greeted = sleeper.connection_id.to_string();
     for is_the_servers in [false, true] {
         sleeper.query("SELECT SLEEP(60)");
@@ -439,7 +439,7 @@ fn kill(site: &mut Site) {
         let statement = format!("KILL QUERY {}", if is_the_servers { &number } else { &greeted });
         killer.query(&statement);
         assert_eq!(killer.word()[0], 0, "{statement}");
-        // It was interrupted: with an error, or with a row that says so.
+        // Interrupted: by an error, or by a row that says so.
         let payloads = sleeper.results();
         assert!(Raw::error(&payloads) == Some(1317) || payloads.contains(&b"\x011".to_vec()), "{payloads:?}");
         assert_eq!(Raw::error(&other.results()), None);
@@ -452,9 +452,9 @@ fn kill(site: &mut Site) {
     let answer = killer.word();
     assert_eq!(answer[0], 0, "{answer:?}");
     let (sequence, last) = sleeper.packet().expect("last words");
-    // In the server's words, or the proxy's where it has no connection.
+    // The server's error, or the proxy's if the client has no connection.
     assert!(sequence <= 1 && matches!(Raw::error(&[last]), Some(1053 | 1317 | 1927 | 1158)));
-    // And the server's own client, which is interrupted at its terminal.
+    // The server's command-line client, interrupted at its terminal.
     let Some(mut cli) = proxy.cli(&["--execute", "SELECT SLEEP(60), 'by hand'"]) else { return };
     let child = cli.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
     let sleeps = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%by hand%' \
@@ -490,12 +490,12 @@ fn kill_among(site: &mut Site) {
         assert!(Raw::error(&payloads) == Some(1317) || payloads.contains(&b"\x011".to_vec()), "{payloads:?}");
         assert_eq!(sleeper.value("SELECT 'goes on'"), "goes on");
     }
-    // What else the text does is not lost.
+    // The other statements of the text are executed.
     killer.query(&format!("SET lock_wait_timeout = 4242; KILL QUERY {own}; SELECT 1"));
     assert_eq!(Raw::error(&killer.results()), None);
     one(&mut proxy.client(), "SELECT 1");
     assert_eq!(killer.value("SELECT @@lock_wait_timeout"), "4242");
-    // Its own numbers the server still knows, and others it does not.
+    // The server's own IDs are passed on; unknown IDs are errors.
     killer.query(&format!("SELECT 1; KILL QUERY {}", u32::MAX));
     assert_eq!(Raw::error(&killer.results()), Some(1094));
     killer.query(&format!("SELECT 1; KILL {own}"));
@@ -504,8 +504,8 @@ fn kill_among(site: &mut Site) {
     assert!(matches!(Raw::error(&[last]), Some(1053 | 1317 | 1927 | 1158)));
 }
 
-/// Until the server has begun with the statement that sleeps: before that there is nothing to end. The number of the
-/// connection that has it.
+/// Waits until the server runs the statement that sleeps: before that there is nothing to kill. Returns the
+/// server's ID of the connection.
 fn await_asleep(control: &mut Client) -> String {
     let sql = "SELECT MAX(id) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(60)%'";
     let mut number = String::new();
@@ -546,18 +546,18 @@ fn byte_by_byte(site: &mut Site) {
     assert!(payloads.contains(&b"\x04slow".to_vec()), "{payloads:?}");
 }
 
-fn deaf(site: &mut Site) {
+fn not_reading(site: &mut Site) {
     const BYTES: usize = 16 << 20;
     let proxy = site.proxy(&[]);
     let mut raw = proxy.raw();
     raw.query(&format!("SELECT REPEAT('x', {BYTES})"));
-    // Others are served while it does not read.
+    // Other clients are served while it does not read.
     for _ in 0..50 {
         assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
     }
     let bytes: usize = raw.results().iter().map(Vec::len).sum();
     assert!(bytes > BYTES, "{bytes}");
-    // And the other way: more than anybody buffers, sent before a byte of the answers is read.
+    // In the other direction: more than any buffer, sent before a response is read.
     let mut sender = raw.stream.try_clone().expect("another handle");
     let writer = thread::spawn(move || {
         let sql = format!("SELECT '{}'", "y".repeat(1 << 20));

@@ -1,4 +1,4 @@
-//! Drivers that applications use: each does the same with a proxy in between as without, line by line.
+//! Drivers of applications: each prints the same with and without the proxy.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,8 +8,8 @@ use ciphertoll_skip::missing;
 use super::Case;
 use super::fake::Fake;
 use super::site::Site;
-use crate::drivers::{PYTHON, compiles_with, example, fetched, imports, said_by, sources};
-use crate::fronts::Papers;
+use crate::client_tls::TestCertificates;
+use crate::drivers::{PYTHON, compiles_with, example, fetched, imports, output_of, sources};
 
 pub(crate) const CASES: [Case; 7] = [
     ("driver: PyMySQL", |site| python(site, PYTHONS[0])),
@@ -23,16 +23,15 @@ pub(crate) const CASES: [Case; 7] = [
 
 const JDBC: &str = "/usr/share/java/mariadb-java-client.jar";
 
-/// How a driver can come.
+/// How a driver can connect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Places {
-    /// By TCP, where it must know the password, and by the unix socket, where it need not.
+    /// Over TCP with the password, and over the unix socket without.
     Both,
-    /// By TCP only.
     Tcp,
 }
 
-/// Modules, and the packages that have them.
+/// Modules and their packages.
 const PYTHONS: [(&str, &str); 2] = [("pymysql", "python3-pymysql"), ("MySQLdb", "python3-mysqldb")];
 
 fn python_program(module: &str) -> Command {
@@ -92,7 +91,7 @@ fn node(site: &mut Site) {
     });
 }
 
-/// Where a program is sent to, and as whom.
+/// How a program connects.
 struct Visit<'a> {
     port: u16,
     encryption: &'a str,
@@ -118,36 +117,36 @@ impl Visit<'_> {
     }
 }
 
-/// Runs the program without a proxy and with one; it must print the same, and something.
+/// Runs the program without and with a proxy: both must print the same, and something.
 fn same(site: &mut Site, places: Places, program: impl Fn() -> Command) {
     let password = String::from_utf8(site.password()).expect("passwords here are text");
     let (user, port) = (site.user(), site.port());
     let ca = site.server().ca_file();
     let itself =
         Visit { port, encryption: "require", socket: None, user: &user, password: &password, ca: &ca };
-    let direct = said_by(&mut itself.by(program(), site), "itself");
-    // One of them is for the KILL, and one for the program that looks when it is time for that.
+    let direct = output_of(&mut itself.by(program(), site), "itself");
+    // Two of them are for the KILL, and for the program's check that the statement runs.
     let mut proxy = site.proxy(&["--listen", "tcp:127.0.0.1:0", "--pool-size", "3"]);
     let by_tcp = Visit { port: proxy.second_port(), encryption: "disable", ..itself };
     for round in ["first", "second"] {
-        let proxied = said_by(&mut by_tcp.by(program(), site), "the proxy's port");
+        let proxied = output_of(&mut by_tcp.by(program(), site), "the proxy's port");
         assert_eq!(proxied, direct, "for the {round} time");
     }
-    let (papers, url) = (Papers::new(), site.url());
-    let own = papers.arguments();
+    let (certificates, url) = (TestCertificates::new(), site.url());
+    let own = certificates.arguments();
     let arguments = [&own.each_ref().map(String::as_str)[..], &["--pool-size", "3"]].concat();
     let by_tls = site.proxy_at("tcp:127.0.0.1:0", &url, site.password(), PathBuf::new(), &arguments);
-    let ca = papers.path("ca.pem");
-    let proxied = said_by(&mut Visit { port: by_tls.port, ca: &ca, ..itself }.by(program(), site), "TLS");
+    let ca = certificates.path("ca.pem");
+    let proxied = output_of(&mut Visit { port: by_tls.port, ca: &ca, ..itself }.by(program(), site), "TLS");
     assert_eq!(proxied, direct, "by TLS");
     if places == Places::Both {
         let by_socket = Visit { socket: Some(&proxy.socket), password: "", ..by_tcp };
-        let proxied = said_by(&mut by_socket.by(program(), site), "the proxy's socket");
+        let proxied = output_of(&mut by_socket.by(program(), site), "the proxy's socket");
         assert_eq!(proxied, direct, "by unix socket");
     }
 }
 
-/// Real servers here take no files.
+/// Real servers in these tests do not allow files.
 fn files(site: &mut Site) {
     for (module, package) in PYTHONS {
         if imports(module) {
@@ -176,10 +175,10 @@ fn same_files(site: &mut Site, program: impl Fn() -> Command) {
         password: "",
         ca: Path::new(""),
     };
-    let direct = said_by(&mut itself.by(program(), site), "itself");
+    let direct = output_of(&mut itself.by(program(), site), "itself");
     assert!(direct.contains("sent 5000000"), "{direct}");
     let proxy = site.proxy_to(&Fake::url(fake.port()), Vec::new(), &["--pool-size", "1"]);
     let by_socket = Visit { socket: Some(&proxy.socket), ..itself };
-    let proxied = said_by(&mut by_socket.by(program(), site), "the proxy's socket");
+    let proxied = output_of(&mut by_socket.by(program(), site), "the proxy's socket");
     assert_eq!(proxied, direct);
 }

@@ -1,5 +1,5 @@
-//! What libmariadb shows of the proxy's own errors. It takes no error of a server whose number is one of its own (2000 to
-//! 2999), and says "Malformed packet" instead.
+//! The proxy's own errors as libmariadb shows them. It replaces errors with a number of its own range (2000
+//! to 2999) by "Malformed packet".
 
 use std::process::Command;
 
@@ -8,19 +8,22 @@ use nix::sys::signal::Signal;
 use super::Case;
 use super::fake::Fake;
 use super::site::{Proxy, Site};
-use crate::operations::{await_that, in_queue_time, place_of_admin, samples};
+use crate::operations::{admin_address, await_that, in_queue_time, samples};
 
 pub(crate) const CASES: [Case; 1] = [("libmariadb shows the proxy's own errors", shown)];
 
-/// What MariaDB's client says where it cannot go on.
-fn told(mut command: Command) -> String {
+/// The error output of MariaDB's client.
+fn output(mut command: Command) -> String {
     let output = command.output().expect("it runs");
     assert!(!output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn expect(told: &str, number: &str, words: &str) {
-    assert!(told.contains(&format!("ERROR {number}")) && told.contains(words), "{number}, {words}: {told}");
+fn expect(output: &str, number: &str, words: &str) {
+    assert!(
+        output.contains(&format!("ERROR {number}")) && output.contains(words),
+        "{number}, {words}: {output}"
+    );
 }
 
 fn shown(site: &mut Site) {
@@ -28,26 +31,26 @@ fn shown(site: &mut Site) {
     let mut proxy = site.proxy_to(&Fake::url(port), Vec::new(), &[]);
     "toll".clone_into(&mut proxy.user);
     let Some(command) = proxy.cli(&["--skip-ssl", "-e", "SELECT 1"]) else { return };
-    // In place of a greeting, and so without a SQL state.
-    expect(&told(command), "1429", "the proxy cannot connect to the server");
+    // In place of a greeting, so without an SQL state.
+    expect(&output(command), "1429", "the proxy cannot connect to the server");
     lost(site);
     let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.5"]);
     let cli =
         |proxy: &Proxy, more: &[&str]| proxy.cli(&[more, &["-e", "SELECT 1"]].concat()).expect("it is here");
     let _first =
         in_queue_time(|| proxy.try_client().and_then(|mut client| client.execute("BEGIN").map(|()| client)));
-    expect(&told(cli(&proxy, &[])), "1040 (08004)", "no server connection became free within 0.5 s");
-    expect(&told(cli(&proxy, &["--user", "somebody"])), "1045 (28000)", "and not as 'somebody'");
+    expect(&output(cli(&proxy, &[])), "1040 (08004)", "no server connection became free within 0.5 s");
+    expect(&output(cli(&proxy, &["--user", "somebody"])), "1045 (28000)", "not as 'somebody'");
     stopping(site);
 }
 
-/// The server's connection breaks amid a session.
+/// The server's connection breaks during a session.
 fn lost(site: &mut Site) {
     let fake = Fake::start();
     let mut proxy = site.proxy_to(&Fake::url(fake.port()), Vec::new(), &[]);
     "toll".clone_into(&mut proxy.user);
     let command = proxy.cli(&["-e", "LOAD DATA LOCAL INFILE 'x' INTO TABLE t", "--local-infile=0"]);
-    expect(&told(command.expect("it is here")), "1158 (08S01)", "the connection to the server was lost");
+    expect(&output(command.expect("it is here")), "1158 (08S01)", "the connection to the server was lost");
 }
 
 fn stopping(site: &mut Site) {
@@ -57,7 +60,7 @@ fn stopping(site: &mut Site) {
     let mut command = proxy.cli(&["-e", "SELECT 1"]).expect("it is here");
     command.stderr(std::process::Stdio::piped());
     let waiting = command.spawn().expect("it runs");
-    let admin = place_of_admin(&proxy.process.log);
+    let admin = admin_address(&proxy.process.log);
     await_that("it waits", || samples(admin)["clients{state=\"queued\"}"] > 0.0);
     proxy.process.signal(Signal::SIGTERM);
     let output = waiting.wait_with_output().expect("it ends");

@@ -1,4 +1,4 @@
-//! A server that says what a case needs and a real one does not: it asks for files, and goes away and comes back.
+//! A server with behaviour that a real one does not show: it asks for files, and goes away and comes back.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ const OFFERED: Capabilities = RELAYED
     .with(Capabilities::PLUGIN_AUTH);
 const SETTINGS: &[u8] = b"\x07utf8mb4\x12utf8mb4_general_ci\x07utf8mb4\x00\x0528800\x011\x06SYSTEM";
 
-/// Ended when dropped.
+/// Closes everything when dropped.
 pub(crate) struct Fake {
     port: u16,
     sockets: Arc<Mutex<Vec<TcpStream>>>,
@@ -32,9 +32,9 @@ impl Fake {
         Self::over(TcpListener::bind(("127.0.0.1", 0)).expect("a port is free"))
     }
 
-    /// At the port of one that has gone.
+    /// On the port of one that has ended.
     pub(crate) fn again(port: u16) -> Self {
-        Self::over(TcpListener::bind(("127.0.0.1", port)).expect("nobody has taken it"))
+        Self::over(TcpListener::bind(("127.0.0.1", port)).expect("the port is free"))
     }
 
     fn over(listener: TcpListener) -> Self {
@@ -45,7 +45,7 @@ impl Fake {
             for stream in listener.incoming().map_while(Result::ok) {
                 let Ok(kept) = stream.try_clone() else { return };
                 shared.lock().expect("no panic").push(kept);
-                // A client that goes away ends it.
+                // Ends when the client disconnects.
                 thread::spawn(move || serve(stream));
             }
         });
@@ -64,7 +64,7 @@ impl Fake {
 impl Drop for Fake {
     fn drop(&mut self) {
         if let Some((listener, accepting)) = self.listener.take() {
-            // Wakes whoever accepts on it.
+            // Wakes the accepting thread.
             let _ = nix::sys::socket::shutdown(
                 std::os::fd::AsRawFd::as_raw_fd(&listener),
                 nix::sys::socket::Shutdown::Both,
@@ -127,7 +127,7 @@ fn serve(mut stream: TcpStream) -> Option<()> {
     }
 }
 
-/// A result of text columns with one row, or with none.
+/// A result of text columns with one row or none.
 fn result(out: &mut Vec<u8>, agreed: Capabilities, columns: u8, row: Option<&[u8]>) -> Option<()> {
     let mut sequence = server::write_payload(out, 1, &[columns]).ok()?;
     for _ in 0..columns {

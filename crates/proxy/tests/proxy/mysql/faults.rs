@@ -1,4 +1,4 @@
-//! What happens when somebody breaks: clients that vanish or lie, and a server that goes away and comes back.
+//! Faults: clients that vanish or send garbage, and a server that goes away and comes back.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,13 +16,13 @@ use crate::operations::{await_that, settings};
 use crate::site::LONG;
 
 pub(crate) const CASES: [Case; 7] = [
-    ("garbage from a client ends that client only", garbage),
-    ("clients that vanish at any byte", vanish),
-    ("a connection that is killed is told of", killed),
-    ("a client that vanishes amid a result", vanished_amid_a_result),
-    ("a server that does not verify is not spoken to", unverified),
-    ("a server that is not there when the proxy starts", absent),
-    ("what cannot be is refused at the start", refused_at_start),
+    ("garbage from a client closes only that client", garbage),
+    ("clients that vanish at any byte", vanishing),
+    ("a killed connection is reported to its client", killed),
+    ("a client that vanishes during a result", vanished_amid_a_result),
+    ("a server whose certificate cannot be verified is not used", unverified),
+    ("a server that is down when the proxy starts", absent),
+    ("unusable settings are refused at the start", refused_at_start),
 ];
 
 fn garbage(site: &mut Site) {
@@ -60,7 +60,7 @@ fn garbage(site: &mut Site) {
     assert_eq!(one(&mut bystander, "SELECT 1"), "1");
 }
 
-fn vanish(site: &mut Site) {
+fn vanishing(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "2"]);
     let mut payload = Vec::new();
     let head = SslRequest {
@@ -93,17 +93,17 @@ fn killed(site: &mut Site) {
     );
     await_that("it has begun", || one(&mut other, &sleeps) == "1");
     other.execute(&format!("KILL {number}")).expect("it is ours to kill");
-    // In the server's own words or in the proxy's, and then the end.
+    // The server's error or the proxy's, then the end of the connection.
     let payloads = raw.results();
     let answer = Raw::error(&payloads).or(payloads.last().map(|_| 0));
     assert!(matches!(answer, Some(1317 | 1927 | 1158 | 1053 | 0)), "{payloads:?}");
     if answer == Some(1317) || answer == Some(0) {
-        // The command was ended first; the connection is what ends next.
-        let told = raw.packet();
-        assert!(told.is_err() || matches!(&told, Ok((_, last)) if last[0] == 0xff), "{told:?}");
+        // The command was interrupted first; the connection ends next.
+        let output = raw.packet();
+        assert!(output.is_err() || matches!(&output, Ok((_, last)) if last[0] == 0xff), "{output:?}");
     }
     proxy.process.await_line("event=server-lost");
-    // One that is idle is replaced without anybody's noticing.
+    // A killed idle connection is replaced before a client notices.
     let idle = one(&mut proxy.client(), "SELECT CONNECTION_ID()");
     other.execute(&format!("KILL {idle}")).expect("it is ours to kill");
     proxy.process.await_line("event=server-lost");
@@ -118,7 +118,7 @@ fn vanished_amid_a_result(site: &mut Site) {
         raw.query("SELECT REPEAT('x', 16000000) UNION ALL SELECT REPEAT('y', 16000000)");
         raw.word();
         drop(raw);
-        // Not that by which the server became known, which makes room for the first one.
+        // Not the connection by which the server became known, which is evicted for the first client.
         proxy.process.await_line("reason=\"the client left");
         let mut next = proxy.raw();
         assert_eq!(next.value("SELECT 'mine'"), "mine");
@@ -127,7 +127,7 @@ fn vanished_amid_a_result(site: &mut Site) {
 }
 
 fn unverified(site: &mut Site) {
-    // Nobody whom the whole world trusts has signed it.
+    // No authority of the system has signed the server's certificate.
     let ca = site.server().ca_file().display().to_string();
     let (url, password) = (site.url().replace(&ca, "system"), site.password());
     let mut proxy = site.proxy_to(&url, password, &[]);
@@ -142,7 +142,7 @@ fn unverified(site: &mut Site) {
 }
 
 fn absent(site: &mut Site) {
-    // It comes, goes, and comes again at the same place.
+    // It starts, stops, and starts again on the same port.
     let port = Fake::start().port();
     let mut proxy = site.proxy_to(&Fake::url(port), Vec::new(), &[]);
     "toll".clone_into(&mut proxy.user);
@@ -151,7 +151,7 @@ fn absent(site: &mut Site) {
         assert_eq!(code(&error), Some(1429), "{error}");
         assert!(error.to_string().contains("cannot connect"), "{error}");
         let fake = Fake::again(port);
-        // The first may still be told of the attempt before.
+        // The first client may still be told of the attempt before.
         let until = Instant::now() + LONG;
         let mut standing = loop {
             match proxy.try_client() {

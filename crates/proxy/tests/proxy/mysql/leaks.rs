@@ -1,20 +1,19 @@
-//! What one client leaves behind, the next one must not find.
+//! State that one client leaves must not reach the next client.
 
 use super::Case;
 use super::raw::{Raw, USUAL, UTF8MB4};
 use super::site::{Proxy, Site, one};
 
 pub(crate) const CASES: [Case; 3] = [
-    ("no state passes to the next client", state),
-    ("a transaction that was left open is undone", transactions),
+    ("no session state reaches the next client", state),
+    ("a transaction that was left open is rolled back", transactions),
     ("a client without a database", no_database),
 ];
 
-/// Those whose clients leave before they have said anything that a connection is needed for.
-pub(crate) const OF_SESSIONS: [Case; 1] =
-    [("what a client leaves half done closes the connection", half_done)];
+/// In transaction mode these clients would leave before they have acquired a connection.
+pub(crate) const OF_SESSIONS: [Case; 1] = [("a connection in an unknown state is closed", unknown_state)];
 
-/// The server's number of the connection that serves the next client.
+/// The server's ID of the connection that serves the next client.
 fn connection(proxy: &Proxy) -> String {
     one(&mut proxy.client(), "SELECT CONNECTION_ID()")
 }
@@ -67,7 +66,7 @@ fn state(site: &mut Site) {
         proxy.client().execute(left).unwrap_or_else(|error| panic!("{left}: {error}"));
         assert!(proxy.client().query(look).is_err(), "after {left}");
     }
-    // Statements have numbers, which the next client could guess.
+    // Prepared statements have numbers, which the next client could guess.
     let mut raw = proxy.raw();
     raw.command(b"\x16SELECT 'secret'");
     let statement = raw.word()[1..5].to_vec();
@@ -93,7 +92,7 @@ fn transactions(site: &mut Site) {
         assert_eq!(one(&mut proxy.client(), "SELECT COUNT(*) FROM kept"), "0", "after {begin}");
     }
     assert_eq!(connection(&proxy), before);
-    // The very first reset of a connection does more than later ones, and commits nothing either.
+    // The first reset of a connection does more than later ones, and must not commit either.
     let proxy = site.proxy(&["--pool-size", "1"]);
     let mut client = proxy.client();
     client.execute("SET autocommit = 0").expect("a setting");
@@ -103,11 +102,11 @@ fn transactions(site: &mut Site) {
     proxy.client().execute("DROP TABLE kept").expect("no table");
 }
 
-fn half_done(site: &mut Site) {
+fn unknown_state(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1"]);
-    let leavings: [fn(&mut Raw); 4] = [
+    let leave_functions: [fn(&mut Raw); 4] = [
         |raw| raw.query("SELECT SLEEP(5)"),
-        // A shorter command is kept back until all of it is here.
+        // A shorter command is held back until it is complete.
         |raw| raw.send(b"\0\x50\0\0\x03SELECT"),
         |raw| {
             // In the middle of the rows.
@@ -116,18 +115,18 @@ fn half_done(site: &mut Site) {
         },
         |raw| raw.send(b"\x01\0\0\0\x0e\x01\0\0\0\x0e"),
     ];
-    for (index, leave) in leavings.iter().enumerate() {
+    for (index, leave) in leave_functions.iter().enumerate() {
         let mut raw = proxy.raw();
         let before = raw.value("SELECT CONNECTION_ID()");
         leave(&mut raw);
         drop(raw);
         if index < 3 {
-            // Not that by which the server became known, which makes room for the first one.
+            // Not the connection by which the server became known, which is evicted for the first client.
             proxy.process.await_line("reason=\"the client left");
             assert_ne!(proxy.raw().value("SELECT CONNECTION_ID()"), before, "{index}");
         }
     }
-    // What was answered in the meantime is no reason: either way the next one is served.
+    // If the commands were answered in the meantime, the connection may be reused.
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
 
@@ -137,7 +136,7 @@ fn no_database(site: &mut Site) {
     let (server, _) = place.rsplit_once('/').expect("it has a path");
     let (url, password) = (format!("{server}/?{options}"), site.password());
     let mut proxy = site.proxy_to(&url, password, &["--pool-size", "1"]);
-    let client = |proxy: &Proxy| proxy.try_raw(USUAL, UTF8MB4, None).expect("it is let in");
+    let client = |proxy: &Proxy| proxy.try_raw(USUAL, UTF8MB4, None).expect("the login succeeds");
     let look = |proxy: &Proxy| {
         let mut raw = client(proxy);
         raw.query("SELECT DATABASE(), CONNECTION_ID()");
@@ -148,7 +147,7 @@ fn no_database(site: &mut Site) {
     };
     let before = look(&proxy);
     assert_eq!(look(&proxy), before);
-    // There is no way back to none: that connection is not used again.
+    // A session cannot go back to no database, so the connection is closed.
     let mut raw = client(&proxy);
     raw.query(&format!("USE {}", proxy.database));
     assert_eq!(Raw::error(&raw.results()), None);

@@ -1,4 +1,4 @@
-//! How many, how long, and who.
+//! Limits, access rules and the end of the proxy.
 
 use std::path::PathBuf;
 
@@ -11,12 +11,12 @@ use super::site::{Site, code, one};
 use crate::operations::{await_that, in_queue_time};
 
 pub(crate) const CASES: [Case; 6] = [
-    ("who waits too long is told", queue),
-    ("too many clients are told", too_many),
-    ("other databases have connections of their own", other_databases),
-    ("by TCP the password must be known", tcp),
-    ("only the proxy's user comes in", others),
-    ("it stops when its clients have left, or after a while", stops),
+    ("a client waits for a connection up to the queue time", queue),
+    ("too many clients are refused", too_many),
+    ("each database has its own connections", other_databases),
+    ("TCP clients need the password", tcp),
+    ("only configured users can log in", others),
+    ("a stop waits for clients, up to a limit", stops),
 ];
 
 fn queue(site: &mut Site) {
@@ -27,7 +27,7 @@ fn queue(site: &mut Site) {
     assert!(error.is_too_many_connections(), "{error}");
     assert!(error.to_string().contains("no server connection became free within 0.5 s"), "{error}");
     assert_eq!(one(&mut first, "SELECT 1"), "1");
-    // One that waits is served when the first one leaves.
+    // A waiting client is served when the first one disconnects.
     let proxy = site.proxy(&["--pool-size", "1"]);
     let first = proxy.client();
     std::thread::scope(|scope| {
@@ -43,14 +43,14 @@ fn too_many(site: &mut Site) {
     let error = proxy.try_client().err().expect("there is no room");
     assert_eq!(code(&error), Some(1040), "{error}");
     drop(clients);
-    // Another thread may have to hear of that first.
+    // Another worker may have to learn of the disconnect first.
     await_that("there is room", || proxy.try_client().is_ok());
 }
 
 fn other_databases(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "1"]);
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
-    // The idle connection to the first database makes room.
+    // The idle connection to the first database is evicted.
     let mut raw = proxy.try_raw(USUAL, UTF8MB4, Some("information_schema")).expect("it is there");
     assert_eq!(raw.value("SELECT DATABASE()"), "information_schema");
     drop(raw);
@@ -66,7 +66,7 @@ fn tcp(site: &mut Site) {
     let mut client = proxy.tcp_client(&user, password.clone()).expect("the right password");
     assert_eq!(one(&mut client, "SELECT 42"), "42");
     for (user, password) in [(user.as_str(), &b"wrong"[..]), (&user, b""), ("nobody", &password)] {
-        let error = proxy.tcp_client(user, password.to_vec()).err().expect("it was let in");
+        let error = proxy.tcp_client(user, password.to_vec()).err().expect("the login succeeded");
         assert_eq!(code(&error), Some(1045), "{error}");
         assert!(
             error.to_string().contains(&format!("Access denied for user '{user}'@'localhost'")),
@@ -78,9 +78,9 @@ fn tcp(site: &mut Site) {
 fn others(site: &mut Site) {
     let mut proxy = site.proxy(&[]);
     "somebody".clone_into(&mut proxy.user);
-    let error = proxy.try_client().err().expect("it was let in");
+    let error = proxy.try_client().err().expect("the login succeeded");
     assert_eq!(code(&error), Some(1045), "{error}");
-    assert!(error.to_string().contains("and not as 'somebody'"), "{error}");
+    assert!(error.to_string().contains("not as 'somebody'"), "{error}");
 }
 
 fn stops(site: &mut Site) {
@@ -88,7 +88,7 @@ fn stops(site: &mut Site) {
     let mut client = proxy.client();
     proxy.process.signal(Signal::SIGTERM);
     proxy.process.await_line("event=stopping");
-    // Each thread hears of it for itself.
+    // Each worker closes its listener by itself.
     await_that("it listens no more", || proxy.try_client().is_err() && !proxy.socket.exists());
     assert_eq!(one(&mut client, "SELECT 1"), "1");
     drop(client);
@@ -96,7 +96,7 @@ fn stops(site: &mut Site) {
     let mut proxy = site.proxy(&["--drain-time", "0.3"]);
     let mut raw = proxy.raw();
     proxy.process.signal(Signal::SIGTERM);
-    // The first packet that answers whatever it will say next.
+    // In place of the first packet of the next response.
     let (sequence, last) = raw.packet().expect("last words");
     assert_eq!((sequence, super::raw::Raw::error(&[last])), (1, Some(1053)));
     assert_eq!(proxy.process.wait().code(), Some(6));

@@ -1,16 +1,15 @@
-//! The same in front of a real MariaDB, and of MySQL where it is here.
+//! The proxy in front of a real MariaDB, and of MySQL if it is installed.
 
+mod authentication;
 mod cases;
 mod drivers;
 mod errors;
 mod fake;
 mod faults;
-mod fronts;
 mod leaks;
 mod limits;
-mod models;
 mod parked;
-mod process;
+mod random_clients;
 mod raw;
 mod reloads;
 mod site;
@@ -28,16 +27,17 @@ use crate::say;
 use crate::site::{Mode, usual_threads};
 
 type Case = (&'static str, fn(&mut Site));
-/// A case with its whole name, and how many threads its proxies have.
+/// The full name of a case, the pooling mode, and the number of threads.
 type Named = (String, Mode, usize, fn(&mut Site));
 
-/// Servers to look at beside those that are found, such as `mariadb=/opt/mariadb,mysql-8.0.33`.
+/// Servers to test in addition to those that are found, such as `mariadb=/opt/mariadb,mysql-8.0.33`.
 const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
 
-/// Runs those whose names have `filter` in them: how many there were, and those that failed.
+/// Runs the cases whose names contain `filter`; returns their number, and the names of those that failed.
 pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
     let both = [&cases::CASES[..], &leaks::CASES[..]].concat();
-    let of_sessions = [&cases::OF_SESSIONS[..], &leaks::OF_SESSIONS[..], &fronts::OF_SESSIONS[..]].concat();
+    let of_sessions =
+        [&cases::OF_SESSIONS[..], &leaks::OF_SESSIONS[..], &authentication::OF_SESSIONS[..]].concat();
     let sessions = [&both[..], &of_sessions[..], &limits::CASES[..], &faults::CASES[..]].concat();
     let transactions = [&both[..], &transactions::CASES[..], &parked::CASES[..], &tools::CASES[..]].concat();
     let on_two_threads = |cases: &[Case]| -> Vec<Case> {
@@ -46,13 +46,14 @@ pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
     };
     let doubled =
         [on_two_threads(&sessions), on_two_threads(&[&transactions::CASES[..], &leaks::CASES[..]].concat())];
-    let logins = [&drivers::CASES[..], &errors::CASES[..], &fronts::CASES[..], &reloads::CASES[..]].concat();
+    let logins =
+        [&drivers::CASES[..], &errors::CASES[..], &authentication::CASES[..], &reloads::CASES[..]].concat();
     let sessions = [&sessions[..], &logins[..]].concat();
     let transactions = [&transactions[..], &logins[..]].concat();
     let one = usual_threads();
     let in_all = |cases: Vec<Case>, mode: Mode, threads: usize| {
         cases.into_iter().map(move |(name, case)| {
-            // What is so with any number of threads is not said.
+            // The usual number of threads is not mentioned.
             let remark = if threads == one { "" } else { ", on two threads" };
             (format!("{name}{}{remark}", mode.remark()), mode, threads, case)
         })
@@ -63,7 +64,7 @@ pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
         .chain(in_all(transactions, Mode::Transaction, one))
         .chain(in_all(doubled_sessions, Mode::Session, 2))
         .chain(in_all(doubled_transactions, Mode::Transaction, 2))
-        // Where two threads are usual, each case is there once.
+        // If two threads are the default, each case runs once.
         .filter(|(name, ..)| seen.insert(name.clone()))
         .collect();
     let (mut count, mut failed) = (0, Vec::new());
@@ -88,7 +89,7 @@ pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
     (count, failed)
 }
 
-/// Those that are asked for by the engine alone, and those that are asked for beside them.
+/// One server per engine, and those of the environment variable.
 fn levels() -> Vec<ServerLevel> {
     let extra = std::env::var(EXTRA_SERVERS).unwrap_or_default();
     let extra = extra.split(',').filter(|text| !text.is_empty());

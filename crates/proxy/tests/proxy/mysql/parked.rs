@@ -1,4 +1,4 @@
-//! Clients between transactions: what they are greeted with, what ends them, and what waits for them.
+//! Parked clients: how they log in, how they end, and what they find.
 
 use std::time::Instant;
 
@@ -10,28 +10,28 @@ use super::Case;
 use super::raw::Raw;
 use super::site::{Site, one};
 use super::transactions::NUMBER;
-use crate::operations::{await_that, place_of_admin, samples};
+use crate::operations::{admin_address, await_that, samples};
 use crate::transactions::KEPT;
 
 pub(crate) const CASES: [Case; 5] = [
     ("a client is greeted without a connection", greetings),
-    ("a goodbye takes no connection", goodbyes),
-    ("what the last command has left to be asked for", diagnostics),
-    ("a KILL finds whom it names", kills),
-    ("clients between transactions are served during a stop", stops),
+    ("a client can disconnect without a connection", goodbyes),
+    ("diagnostics of the last command", diagnostics),
+    ("a KILL reaches clients in every state", kills),
+    ("parked clients are served during a stop", stops),
 ];
 
 fn greetings(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1"]);
     let mut first = proxy.client();
     assert_eq!(one(&mut first, "SELECT 1"), "1");
-    // One is greeted though there is no connection to be had.
+    // A client can log in while no connection is free.
     first.execute("BEGIN").expect("a transaction");
     let mut second = proxy.client();
     first.execute("COMMIT").expect("the end");
     assert_eq!(one(&mut second, "SELECT 2"), "2");
     "somebody".clone_into(&mut proxy.user);
-    assert!(proxy.try_client().is_err(), "nobody knows him");
+    assert!(proxy.try_client().is_err(), "the user is unknown");
 }
 
 fn goodbyes(site: &mut Site) {
@@ -42,7 +42,7 @@ fn goodbyes(site: &mut Site) {
     let second = proxy.client();
     second.close().expect("a goodbye");
     proxy.process.await_line("how=left");
-    // One that vanishes, too.
+    // The same for a client that disconnects without a message.
     drop(proxy.raw());
     proxy.process.await_line("how=left");
     first.execute("COMMIT").expect("the end");
@@ -53,28 +53,28 @@ fn diagnostics(site: &mut Site) {
     let (mut first, mut second) = (proxy.client(), proxy.client());
     for (sql, code) in [("SELECT 1/0, CAST('x' AS SIGNED)", "1292"), ("SELECT nonsense", "1054")] {
         loop {
-            let begun = Instant::now();
+            let started = Instant::now();
             let _ = first.query(sql);
             let (codes, within) = std::thread::scope(|scope| {
                 let other = scope.spawn(|| one(&mut second, "SELECT 1"));
                 let rows = first.query("SHOW WARNINGS").expect("rows");
-                let within = begun.elapsed();
+                let within = started.elapsed();
                 assert_eq!(other.join().expect("no panic"), "1");
                 (rows.into_iter().filter_map(|row| row[1].clone()).collect::<Vec<_>>(), within)
             });
-            // Behind a longer pause nothing is left of it.
+            // After the keep time, the connection has been reset.
             if within < KEPT {
                 assert!(codes.contains(&code.as_bytes().to_vec()), "{sql}: {codes:?}");
                 break;
             }
         }
-        // Who does not ask keeps nobody waiting for long.
+        // A client that does not ask delays others only briefly.
         let _ = first.query(sql);
         assert_eq!(one(&mut second, "SHOW COUNT(*) WARNINGS"), "0");
     }
 }
 
-/// Until so many connections of the server do this.
+/// Waits until so many connections sleep on the server.
 fn await_sleepers(control: &mut Client, count: &str) {
     let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'";
     await_that("so many sleep", || one(control, sql) == count);
@@ -82,7 +82,7 @@ fn await_sleepers(control: &mut Client, count: &str) {
 
 fn kills(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "2", "--admin", "tcp:127.0.0.1:0"]);
-    let admin = place_of_admin(&proxy.process.log);
+    let admin = admin_address(&proxy.process.log);
     let (mut target, mut other, mut killer) = (proxy.raw(), proxy.raw(), proxy.raw());
     let kill = |killer: &mut Raw, what: &str, number: u32| {
         killer.query(&format!("KILL {what} {number}"));
@@ -93,11 +93,11 @@ fn kills(site: &mut Site) {
     let direct = site.proxy(&[]);
     site.mode = mode;
     let mut control = direct.client();
-    // One that rests has nothing to lose.
+    // An idle client has no command to kill.
     assert_eq!(target.value("SELECT 1"), "1");
     kill(&mut killer, "QUERY", target.connection_id);
     assert_eq!(target.value("SELECT 2"), "2");
-    // One that works, wherever it is.
+    // A running command, on whichever connection.
     for _ in 0..3 {
         assert_eq!(other.value("SELECT 1"), "1");
         target.query("SELECT SLEEP(60)");
@@ -107,7 +107,7 @@ fn kills(site: &mut Site) {
         assert!(Raw::error(&payloads) == Some(1317) || payloads.contains(&b"\x011".to_vec()), "{payloads:?}");
         assert_eq!(target.value("SELECT 'goes on'"), "goes on");
     }
-    // One that waits, in front of what comes behind.
+    // A waiting command, in front of a second one.
     other.query("BEGIN");
     other.results();
     let mut holder = proxy.raw();
@@ -117,7 +117,7 @@ fn kills(site: &mut Site) {
     command::encode_query(&mut bytes, "SELECT 'never'").expect("it is short");
     command::encode_query(&mut bytes, "SELECT 'later'").expect("it is short");
     target.send(&bytes);
-    // Until it waits there is nothing to end. Once is enough, and a second time would hit what comes behind.
+    // Until it waits there is nothing to kill. Only once: a second kill could hit the next command.
     await_that("it waits", || samples(admin)["clients{state=\"queued\"}"] > 0.5);
     kill(&mut other, "QUERY", target.connection_id);
     let (sequence, answer) = target.packet().expect("it is told");
@@ -128,7 +128,7 @@ fn kills(site: &mut Site) {
     assert!(payloads.contains(&b"\x05later".to_vec()), "{payloads:?}");
     holder.query("COMMIT");
     holder.results();
-    // One that rests ends.
+    // The connection of an idle client.
     kill(&mut killer, "CONNECTION", target.connection_id);
     assert_eq!(Raw::error(&[target.word()]), Some(1053));
     assert!(target.packet().is_err(), "it ends after that");
@@ -148,10 +148,10 @@ fn stops(site: &mut Site) {
     }
     drop((first, second));
     assert_eq!(proxy.process.wait().code(), Some(0));
-    // When the time is over they are told so.
+    // After the drain time they are sent an error.
     let mut proxy = site.proxy(&["--drain-time", "0.3"]);
     let mut raw = proxy.raw();
     proxy.process.signal(Signal::SIGTERM);
     assert_eq!(Raw::error(&[raw.word()]), Some(1053));
-    assert_eq!(proxy.process.wait().code(), Some(0), "nobody was cut off in a transaction");
+    assert_eq!(proxy.process.wait().code(), Some(0), "no client was cut off in a transaction");
 }

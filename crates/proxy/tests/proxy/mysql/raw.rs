@@ -1,4 +1,4 @@
-//! A connection whose bytes the case makes itself.
+//! A client connection at the level of packets.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use ciphertoll_wire::{Secret, Step};
 
 use crate::site::LONG;
 
-/// What most clients agree on.
+/// Capabilities of most clients.
 pub(crate) const USUAL: Capabilities = Capabilities::TRANSACTIONS
     .with(Capabilities::MULTI_RESULTS)
     .with(Capabilities::PS_MULTI_RESULTS)
@@ -28,18 +28,17 @@ pub(crate) struct Raw {
     pub(crate) nonce: Vec<u8>,
 }
 
-/// An answer as its packets' payloads.
 pub(crate) type Payloads = Vec<Vec<u8>>;
 
 impl Raw {
-    /// Connected, and nothing said.
+    /// Connects without sending anything.
     pub(crate) fn silent(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).expect("the proxy listens");
         stream.set_read_timeout(Some(LONG)).expect("a limit");
         Self { stream, capabilities: Capabilities::default(), connection_id: 0, nonce: Vec::new() }
     }
 
-    /// Logged in on these terms; an error is the other side's.
+    /// Logs in with these capabilities. An error is the server's or the proxy's.
     pub(crate) fn log_in(
         socket: &Path,
         user: &str,
@@ -50,7 +49,6 @@ impl Raw {
         Self::log_in_with(socket, user, b"", database, capabilities, character_set)
     }
 
-    /// The same with a password.
     pub(crate) fn log_in_with(
         socket: &Path,
         user: &str,
@@ -120,7 +118,7 @@ impl Raw {
         self.packet().expect("an answer").1
     }
 
-    /// A whole answer that may have several results.
+    /// A complete response, which may have several results.
     pub(crate) fn results(&mut self) -> Payloads {
         let mut payloads = Vec::new();
         loop {
@@ -151,12 +149,12 @@ impl Raw {
         }
     }
 
-    /// Rows up to their end; the status there.
+    /// Reads rows up to their end; returns the status flags there.
     pub(crate) fn rows(&mut self, payloads: &mut Payloads) -> u16 {
         loop {
             let row = self.word();
             let status = match row.as_slice() {
-                // In an EOF behind the warnings, in an OK behind two numbers that are 0 here.
+                // In an EOF after the warnings; in an OK after two numbers that are 0 here.
                 [0xfe, _, _, low, high, ..] if row.len() < 0xff_ffff => {
                     Some(u16::from_le_bytes([*low, *high]))
                 }
@@ -170,12 +168,12 @@ impl Raw {
         }
     }
 
-    /// The number of the ERR that an answer ends with.
+    /// The error number at the end of a response.
     pub(crate) fn error(payloads: &[Vec<u8>]) -> Option<u16> {
         ErrPacket::parse(payloads.last()?).ok().map(|err| err.code)
     }
 
-    /// The one short value of a text result of one row.
+    /// The single short value of a text result.
     pub(crate) fn value(&mut self, sql: &str) -> String {
         self.query(sql);
         let payloads = self.results();

@@ -1,4 +1,4 @@
-//! SIGHUP while clients, checks and kills go on.
+//! SIGHUP during load, health checks and kills.
 
 use std::fs;
 use std::path::Path;
@@ -13,9 +13,9 @@ use super::site::{Proxy, Site, client_at};
 use crate::operations::{await_that, settings};
 
 pub(crate) const CASES: [Case; 1] =
-    [("reloads, checks, warm-up and kills at once lose count of nothing", at_once)];
+    [("reloads, checks, warm-up and kills at once keep the pool's count right", at_once)];
 
-/// Whatever happens to connections at the same time: answers are right, and there are as many connections as there may be.
+/// Responses are right, and the limit of connections holds, whatever happens at the same time.
 fn at_once(site: &mut Site) {
     const LANES: usize = 5;
     let (directory, file) = settings("warm-up = 2\nhealth-time = \"10ms\"\n[limits]\npool-size = 3\n");
@@ -30,7 +30,7 @@ fn at_once(site: &mut Site) {
         while !stop.load(Ordering::Relaxed) {
             let round = served.load(Ordering::Relaxed);
             let answer = client_at(&socket, &user, &database).and_then(|mut client| {
-                // It may be one that is not to be served on, and is told so.
+                // This connection may be told to end.
                 client.query(&format!("SELECT {round}"))
             });
             if let Ok(rows) = answer {
@@ -42,7 +42,7 @@ fn at_once(site: &mut Site) {
     thread::scope(|scope| {
         let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
         for round in 0..20 {
-            // Another byte is another authority's file: all connections are of the past.
+            // Another byte changes the CA file, so all connections are obsolete.
             fs::write(&ca, [&pem[..], &b"\n".repeat(round % 3)].concat()).expect("ours to write");
             proxy.process.signal(Signal::SIGHUP);
             proxy.process.await_line("event=reloaded");
@@ -55,8 +55,8 @@ fn at_once(site: &mut Site) {
             lane.join().expect("no wrong answer");
         }
     });
-    // None is counted that is not there, or three clients at once would never be served. Those that were killed last may
-    // still be about to end.
+    // If the pool counted a connection too many, three clients at once would never be served. Connections
+    // that were killed last may not have ended yet.
     await_that("three at once are served", || {
         let Some(mut clients) = three(&proxy) else { return false };
         clients.iter_mut().all(|client| {
@@ -70,7 +70,7 @@ fn three(proxy: &Proxy) -> Option<[Client; 3]> {
     Some([proxy.try_client().ok()?, proxy.try_client().ok()?, proxy.try_client().ok()?])
 }
 
-/// Ends connections of this user's, as far as one is not ended itself.
+/// Kills connections of this user, unless it is killed itself.
 fn kill_others(socket: &Path, user: &str, database: &str) {
     let Ok(mut client) = client_at(socket, user, database) else { return };
     let others = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND RAND() < 0.5";

@@ -1,13 +1,12 @@
-//! The server, proxies in front of it, and clients of both.
+//! A server, proxies in front of it, and their clients.
 
-use std::fs::{self, Permissions, set_permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use ciphertoll_lab::{Build, Lab, Server, ServerStart, Tables, DataTemplate, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Setting, Settings, Strength};
+use ciphertoll_lab::{Build, Lab, Server, Tables, DataTemplate, find};
+use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, Setting, Settings};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_skip::{missing, no_server};
@@ -16,10 +15,10 @@ use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql::Plugin};
 use tempfile::TempDir;
 
-use super::process::Process;
 use super::raw::{Raw, USUAL, UTF8MB4};
 use crate::operations::write_secret;
-use crate::site::{Mode, helper, usual_threads};
+use crate::process::{Process, port_in};
+use crate::site::{Mode, open_lab, start_of, usual_threads};
 
 /// Packets of many megabytes, and a limit that only interactive sessions have.
 const SETTINGS: [(&str, &str); 2] =
@@ -30,20 +29,20 @@ pub(crate) const SECOND: &str = "second";
 pub(crate) const SECONDS_PASSWORD: &str = "first one";
 
 pub(crate) struct Site {
-    // Dropped in this order: the server's files lie in the scratch directory, that in the place.
+    // Dropped in this order: the server's files are in the scratch directory, which is in `directory`.
     server: Option<Server>,
     lab: Lab,
     build: Build,
     template: DataTemplate,
-    place: TempDir,
+    directory: TempDir,
     proxies: u32,
-    /// What the next proxies are told of it.
+    /// The pooling mode of the next proxies.
     pub(crate) mode: Mode,
-    /// How many threads of each proxy serve.
+    /// The number of worker threads of the next proxies.
     pub(crate) threads: usize,
 }
 
-/// A proxy of one case; ended with it.
+/// A proxy for one case; it is killed when dropped.
 pub(crate) struct Proxy {
     pub(crate) process: Process,
     pub(crate) socket: PathBuf,
@@ -54,31 +53,18 @@ pub(crate) struct Proxy {
 }
 
 impl Site {
-    /// `None`, with a line that says so, where there is no such server.
+    /// `None`, with a message, if there is no such server.
     pub(crate) fn open(level: &ServerLevel) -> Option<Self> {
         let build = find(level).inspect_err(|error| no_server(level.engine, error)).ok()?;
-        let place = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
-        set_permissions(place.path(), Permissions::from_mode(0o711)).expect("ours to change");
-        let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
-        let lab = Lab::open_in(helper(), &place.path().join("scratch"), cache.into()).expect("a lab");
-        let template = lab.template(&build, &Tables::default(), &mut |_| {}, &|| false).expect("a template");
+        let (directory, lab, template) = open_lab(&build, &Tables::default());
         let (mode, threads) = (Mode::Session, usual_threads());
-        let mut site = Self { server: None, lab, build, template, place, proxies: 0, mode, threads };
+        let mut site = Self { server: None, lab, build, template, directory, proxies: 0, mode, threads };
         site.start_server();
         Some(site)
     }
 
     fn start_server(&mut self) {
-        let start = ServerStart {
-            build: &self.build,
-            template: &self.template,
-            name: "x1",
-            key: ServerKey::P256,
-            log: self.place.path().join("server.log"),
-            preferred_port: None,
-            processors: None,
-            strength: Strength::Default,
-        };
+        let start = start_of(&self.build, &self.template, &self.directory);
         let mut settings = Settings::default();
         for (name, value) in SETTINGS {
             settings.set(Setting::new(self.build.engine, name, value).expect("a setting"));
@@ -106,7 +92,7 @@ impl Site {
         fs::read(account.password_file).expect("the password is ours to read")
     }
 
-    /// The lab's own account, which may make others.
+    /// The lab's own account, which may create others.
     pub(crate) fn control(&self) -> Client {
         let Endpoint::Unix(path) = self.server().unix_endpoint() else { panic!("a server has a socket") };
         let login = mysql::Login {
@@ -114,10 +100,11 @@ impl Site {
             plugin: plugin_of(self.engine()),
             ..mysql::Login::new(CONTROL, Secret::new(self.password()))
         };
-        Client::connect(&Address::Unix(path), Login::MySql(Arc::new(login)), None).expect("it is let in")
+        Client::connect(&Address::Unix(path), Login::MySql(Arc::new(login)), None)
+            .expect("the login succeeds")
     }
 
-    /// Makes a second account, whose password is in a file here.
+    /// Creates a second account, with its password in a file.
     pub(crate) fn second_user(&self, directory: &Path) -> &'static str {
         let mut control = self.control();
         for sql in [
@@ -149,7 +136,7 @@ impl Site {
 
     pub(crate) fn proxy_to(&mut self, url: &str, password: Vec<u8>, arguments: &[&str]) -> Proxy {
         self.proxies += 1;
-        let socket = self.place.path().join(format!("p{}", self.proxies)).join("mysqld.sock");
+        let socket = self.directory.path().join(format!("p{}", self.proxies)).join("mysqld.sock");
         self.proxy_at(&format!("unix:{}", socket.display()), url, password, socket, arguments)
     }
 
@@ -180,14 +167,14 @@ impl Site {
 }
 
 impl Proxy {
-    /// The port of the second place that it listens at.
+    /// The port of its second listen address.
     pub(crate) fn second_port(&mut self) -> u16 {
         port_in(&self.process.await_line("event=listening")).expect("it says where")
     }
 
-    /// Our own client, by the unix socket.
+    /// A client on the unix socket.
     pub(crate) fn client(&self) -> Client {
-        self.try_client().expect("the proxy lets us in")
+        self.try_client().expect("the login succeeds")
     }
 
     pub(crate) fn try_client(&self) -> Result<Client, ciphertoll_net::Error> {
@@ -203,7 +190,7 @@ impl Proxy {
         Client::connect(&address, self.login(user, password), None)
     }
 
-    /// By the unix socket, as this user.
+    /// A client of this user on the unix socket.
     pub(crate) fn client_as(&self, user: &str, password: &[u8]) -> Result<Client, ciphertoll_net::Error> {
         Client::connect(&Address::Unix(self.socket.clone()), self.login(user, password.to_vec()), None)
     }
@@ -220,7 +207,7 @@ impl Proxy {
         }
     }
 
-    /// By TCP and TLS, where the proxy must show a certificate of this authority's; with one of its own, perhaps.
+    /// A client over TCP and TLS, which verifies the proxy by this CA, and may present a certificate.
     pub(crate) fn tls_client(
         &self,
         user: &str,
@@ -249,13 +236,13 @@ impl Proxy {
         Client::connect(&address, Login::MySql(Arc::new(login)), Some(&context))
     }
 
-    /// A connection whose bytes the case makes itself, logged in.
+    /// A client connection at the level of packets, logged in.
     pub(crate) fn raw(&self) -> Raw {
         self.raw_with(USUAL)
     }
 
     pub(crate) fn raw_with(&self, capabilities: Capabilities) -> Raw {
-        self.try_raw(capabilities, UTF8MB4, Some(&self.database)).expect("the proxy lets us in")
+        self.try_raw(capabilities, UTF8MB4, Some(&self.database)).expect("the login succeeds")
     }
 
     pub(crate) fn try_raw(
@@ -271,7 +258,7 @@ impl Proxy {
         Raw::silent(&self.socket)
     }
 
-    /// MariaDB's own client, if it is here.
+    /// MariaDB's command-line client, if it is installed.
     pub(crate) fn cli(&self, arguments: &[&str]) -> Option<Command> {
         let found = Command::new("mariadb").arg("--version").stdout(Stdio::null()).status().is_ok();
         if !found {
@@ -298,14 +285,7 @@ fn plugin_of(engine: Engine) -> Plugin {
     }
 }
 
-/// The port in a line of the log.
-fn port_in(line: &str) -> Option<u16> {
-    let (_, address) = line.split_once("at=tcp:127.0.0.1:")?;
-    let digits: String = address.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok()
-}
-
-/// A client of the proxy that listens at this socket.
+/// A client of the proxy on this socket.
 pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Client, ciphertoll_net::Error> {
     let login = mysql::Login {
         database: Some(database.to_owned()),
@@ -314,18 +294,17 @@ pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Cli
     Client::connect(&Address::Unix(socket.to_owned()), Login::MySql(Arc::new(login)), None)
 }
 
-/// The one value of a result.
+/// The single value of a result.
 pub(crate) fn one(client: &mut Client, sql: &str) -> String {
     try_one(client, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
-/// The same where there may be none.
 pub(crate) fn try_one(client: &mut Client, sql: &str) -> Result<String, ciphertoll_net::Error> {
     let value = client.query(sql)?.into_iter().flatten().next().flatten();
     Ok(String::from_utf8(value.unwrap_or_default()).expect("text"))
 }
 
-/// The server's number of a refusal.
+/// The error number of the server or the proxy.
 pub(crate) fn code(error: &ciphertoll_net::Error) -> Option<u16> {
     use ciphertoll_wire::session;
     match error {

@@ -1,4 +1,4 @@
-//! Proxies of two threads: one pool for the clients of both, and one list of who has which number.
+//! Proxies of two threads: one pool for the clients of both, and one registry of connection IDs.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -8,19 +8,19 @@ use super::raw::Raw;
 use super::site::{Proxy, Site, one};
 
 pub(crate) const CASES: [Case; 2] = [
-    ("one connection serves the clients of both", one_connection),
-    ("a KILL that comes late hits nobody else", late_kills),
+    ("one connection serves clients of both threads", one_connection),
+    ("a late KILL hits no other client", late_kills),
 ];
 
-/// Nothing of these is on a thread of its own: with one is enough.
+/// Cases that are independent of the number of threads.
 pub(crate) const ON_ONE: [&str; 7] = [
     "several statements, several results",
-    "files of the client's",
+    "files of the client",
     "more than 16 MB in one packet, both ways",
-    "definitions that a client has already",
-    "commands beside queries",
-    "what was agreed on holds behind, too",
-    "what cannot be is refused at the start",
+    "cached column definitions",
+    "commands other than queries",
+    "client capabilities and character sets reach the server",
+    "unusable settings are refused at the start",
 ];
 
 fn come_and_go(proxy: &Proxy, lane: usize, rounds: usize) {
@@ -41,11 +41,11 @@ fn one_connection(site: &mut Site) {
             scope.spawn(move || come_and_go(proxy, lane, 30));
         }
     });
-    // Each leaves at most one behind that was opened for another agreement, or the introduction.
-    assert!(proxy.process.count("event=server-moved") > 0, "both have waited for it");
+    // At most one connection of each client was opened with other capabilities, or to learn the greeting.
+    assert!(proxy.process.count("event=server-moved") > 0, "clients of both threads have waited for it");
 }
 
-/// Clients leave while others name them, and nobody else is hit.
+/// Clients disconnect while others kill them; no other client is hit.
 fn late_kills(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "3"]);
     let (named, over) = (AtomicU32::new(0), AtomicBool::new(false));
@@ -56,7 +56,7 @@ fn late_kills(site: &mut Site) {
             loop {
                 let number = named.load(Ordering::SeqCst);
                 killer.query(&format!("KILL QUERY {number}"));
-                // It has hit, or there is no such thread any more.
+                // The kill has taken effect, or the target has left.
                 let answer = killer.word();
                 assert!(answer[0] == 0 || Raw::error(&[answer]) == Some(1094));
                 if over.load(Ordering::SeqCst) {
@@ -70,7 +70,7 @@ fn late_kills(site: &mut Site) {
             let mut victim = proxy.raw();
             named.store(victim.connection_id, Ordering::SeqCst);
             victim.query("SELECT 1");
-            // Whatever becomes of that, it is the victim's own.
+            // Whatever the result, it belongs to this client.
             victim.results();
         }
         let ended: Vec<_> = bystanders.into_iter().map(thread::ScopedJoinHandle::join).collect();

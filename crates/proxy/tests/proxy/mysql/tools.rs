@@ -1,4 +1,4 @@
-//! Programs that others have written, more of them than there are connections.
+//! External programs with more clients than connections.
 
 use std::process::{Command, Stdio};
 
@@ -12,7 +12,7 @@ pub(crate) const CASES: [Case; 2] = [
     ("mariadb-slap: more clients than connections", slap),
 ];
 
-/// Whether a program is here; if not, a line says so.
+/// Whether a program is installed; if not, a message says so.
 fn is_here(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
     if !found {
@@ -46,12 +46,12 @@ fn sysbench(site: &mut Site) {
             .arg(action);
         succeeds(&mut command)
     };
-    // Its tables are made with a comment that is executed.
+    // Its tables are created with executable comments.
     run(&proxy, "1", "prepare");
     let pinned = proxy.process.count("event=pinned");
     for _ in 0..2 {
-        let told = run(&proxy, "16", "run");
-        assert!(told.contains("total number of events:              400"), "{told}");
+        let output = run(&proxy, "16", "run");
+        assert!(output.contains("total number of events:              400"), "{output}");
     }
     assert_eq!(one(&mut proxy.client(), "SELECT COUNT(*) FROM sbtest1"), "1000");
     run(&proxy, "1", "cleanup");

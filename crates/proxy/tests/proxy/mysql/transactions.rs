@@ -1,4 +1,4 @@
-//! Clients that share connections, each as if it had one of its own.
+//! Transaction pooling: clients share connections, each as if it had its own.
 
 use std::thread;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use ciphertoll_wire::mysql::{Capabilities, Param, command};
 
 use super::Case;
 use super::cases::{execute, prepare};
-use super::models::anything;
+use super::random_clients::anything;
 use super::raw::{Raw, USUAL};
 use super::site::{Proxy, Site, code, one, try_one};
 use crate::operations::in_queue_time;
@@ -19,22 +19,22 @@ use crate::site::LONG;
 pub(crate) const CASES: [Case; 13] = [
     ("two clients share a connection", shared),
     ("a transaction keeps its connection", transaction),
-    ("settings follow their client, and only it", settings),
-    ("the database follows its client, and only it", database),
-    ("the last key follows its client", last_key),
-    ("prepared statements follow their client, and only it", prepared),
-    ("types of parameters are told again", types),
-    ("cursors and long data keep their connection", open),
-    ("state of its own pins a connection", pins),
-    ("what routines leave out of sight is not found by others", hidden),
-    ("a reset of a client's own unpins", resets),
+    ("settings follow their client only", settings),
+    ("the default database follows its client only", database),
+    ("LAST_INSERT_ID follows its client", last_key),
+    ("prepared statements follow their client only", prepared),
+    ("parameter types are sent again", types),
+    ("open cursors and long data keep their connection", open),
+    ("session state that cannot move pins a client", pins),
+    ("session state set by routines does not reach other clients", hidden),
+    ("COM_RESET_CONNECTION unpins", resets),
     ("many clients on few connections", many),
-    ("whatever clients do, each finds its own", anything),
+    ("random clients find their own session state", anything),
 ];
 
 pub(super) const NUMBER: &str = "SELECT CONNECTION_ID()";
 
-/// Two clients on one connection, as which both of them see the same.
+/// Two clients that share one connection, and its ID.
 fn two(proxy: &Proxy) -> (Client, Client, String) {
     let (mut first, mut second) = (proxy.client(), proxy.client());
     let number = one(&mut first, NUMBER);
@@ -42,14 +42,14 @@ fn two(proxy: &Proxy) -> (Client, Client, String) {
     (first, second, number)
 }
 
-/// No connection became free for it.
+/// Fails because no connection becomes free.
 fn assert_not_served(client: &mut Client, sql: &str, why: &str) {
     let error = client.query(sql).expect_err(why);
     assert_eq!(code(&error), Some(1040), "{why}: {error}");
     assert!(error.to_string().contains("no server connection became free"), "{why}: {error}");
 }
 
-/// A client of its own asks this, and is served.
+/// A new client runs this.
 fn ask(proxy: &Proxy, sql: &str) -> Result<String, Error> {
     try_one(&mut proxy.try_client()?, sql)
 }
@@ -86,10 +86,10 @@ fn transaction(site: &mut Site) {
             let (mut first, mut waiting) = (proxy.try_client()?, proxy.try_client()?);
             let mut later = proxy.try_client()?;
             first.execute(begin)?;
-            // A setting alone begins nothing.
+            // SET alone starts no transaction.
             try_one(&mut first, "SELECT COUNT(*) FROM shared")?;
             assert_not_served(&mut waiting, "SELECT 1", begin);
-            // An error does not end it.
+            // An error does not end the transaction.
             first.query("SELECT nonsense").expect_err("an error");
             assert_not_served(&mut later, "SELECT 1", begin);
             first.execute(end).expect("it has its connection");
@@ -97,7 +97,7 @@ fn transaction(site: &mut Site) {
             Ok(())
         });
     }
-    // One that a routine has begun before it failed: the error does not say so.
+    // A transaction that a routine starts before it fails: the error does not report it.
     in_queue_time(|| {
         let (mut first, mut waiting) = (proxy.try_client()?, proxy.try_client()?);
         let error = first.query("CALL begins()").expect_err("there is no such table");
@@ -151,7 +151,7 @@ fn settings(site: &mut Site) {
         assert_eq!(one(&mut second, NUMBER), number);
         assert_eq!(one(&mut first, look), value, "{set}, again");
     }
-    // What was refused does not follow, and does not keep anybody.
+    // A refused setting does not follow its client, and does not pin it.
     let (mut first, mut second, _) = two(&proxy);
     first.execute("SET no_such_setting = 1").expect_err("there is none");
     first.execute("SET time_zone = '+05:00', no_such_setting = 1").expect_err("there is none");
@@ -221,13 +221,13 @@ fn last_key(site: &mut Site) {
     first.execute("DROP TABLE keys_of").expect("no table");
 }
 
-/// The text of the one value that an execute returns.
+/// The text of the single value that an execute returns.
 pub(super) fn run(raw: &mut Raw, statement_id: u32, params: &[Param<'_>]) -> Result<String, u16> {
     execute(raw, statement_id, params, false);
     let payloads = raw.results();
     match Raw::error(&payloads) {
         Some(code) => Err(code),
-        // Behind the row's first byte, the bits of NULLs and the length.
+        // After the row's first byte, the NULL bitmap and the length.
         None => Ok(String::from_utf8_lossy(&payloads[payloads.len() - 2][3..]).into_owned()),
     }
 }
@@ -244,14 +244,14 @@ fn prepared(site: &mut Site) {
         let (mut first, mut second) = (proxy.raw_with(capabilities), proxy.raw_with(USUAL));
         let one_of = prepare(&mut first, "SELECT 'first'").statement_id;
         let other = prepare(&mut second, "SELECT 'second'").statement_id;
-        assert_eq!(one_of, other, "each has numbers of its own");
+        assert_eq!(one_of, other, "statement numbers are per client");
         let more = prepare(&mut first, "SELECT CONCAT('more', ?)").statement_id;
         for _ in 0..3 {
             assert_eq!(run(&mut first, one_of, &[]).as_deref(), Ok("first"));
             assert_eq!(run(&mut second, other, &[]).as_deref(), Ok("second"));
             assert_eq!(run(&mut first, more, &[Param::Bytes(b"x")]).as_deref(), Ok("morex"));
         }
-        // What could not be prepared is not there, nor is what was closed, or another's.
+        // Statements that failed to prepare, that were closed, or that are another client's.
         first.command(b"\x16SELEC");
         assert_eq!(Raw::error(&[first.word()]), Some(1064));
         assert_eq!(run(&mut second, more, &[]), Err(1243));
@@ -259,7 +259,7 @@ fn prepared(site: &mut Site) {
         assert_eq!(run(&mut first, one_of, &[]), Err(1243));
         assert_eq!(run(&mut second, other, &[]).as_deref(), Ok("second"));
         assert_eq!(run(&mut first, one_of, &[]), Err(1243));
-        // Two commands at once that are to be prepared first.
+        // Two commands at once whose statements must be prepared again.
         let again = prepare(&mut first, "SELECT 'again'").statement_id;
         assert!(again != one_of && again != more);
         assert_eq!(run(&mut second, other, &[]).as_deref(), Ok("second"));
@@ -276,10 +276,10 @@ fn prepared(site: &mut Site) {
             assert!(payloads[payloads.len() - 2].ends_with(expected.as_bytes()), "{payloads:?}");
         }
         assert_eq!(first.value("SELECT 'after'"), "after");
-        // Lone words that nobody answers keep no connection.
+        // A command without a response keeps no connection.
         close(&mut first, more);
         assert_eq!(second.value("SELECT 'after'"), "after");
-        // COM_STMT_RESET of one that is not here.
+        // COM_STMT_RESET of a statement that is not prepared here.
         let last = prepare(&mut first, "SELECT 'last'").statement_id;
         second.value("SELECT 1");
         bytes.clear();
@@ -288,7 +288,7 @@ fn prepared(site: &mut Site) {
         assert_eq!(first.word()[0], 0);
         assert_eq!(run(&mut first, last, &[]).as_deref(), Ok("last"));
     }
-    // What cannot be prepared any more is refused in the server's words.
+    // If a statement cannot be prepared again, the server's error is passed on.
     let (mut first, mut second) = (proxy.raw(), proxy.raw());
     second.query("CREATE TABLE short_lived (n INT)");
     second.results();
@@ -309,7 +309,7 @@ fn types(site: &mut Site) {
     let statement = prepare(&mut first, "SELECT CONCAT(?, '-', ?)").statement_id;
     let params = [Param::I64(41), Param::Bytes(b"hey")];
     assert_eq!(run(&mut first, statement, &params).as_deref(), Ok("41-hey"));
-    // Without the types, as drivers send them once they are known: the flag and two bytes for each are left out.
+    // Without the parameter types, as drivers send later executes.
     let mut payload = vec![0x17];
     payload.extend(statement.to_le_bytes());
     payload.extend(*b"\0\x01\0\0\0\0\0\x2a\0\0\0\0\0\0\0\x03you");
@@ -324,7 +324,7 @@ fn types(site: &mut Site) {
     if site.engine() == Engine::MySql {
         return;
     }
-    // MariaDB's "the last statement", in front of its answer and behind it.
+    // MariaDB's "the last statement", before and after its response.
     let last = [&b"\x17"[..], &u32::MAX.to_le_bytes(), b"\0\x01\0\0\0"].concat();
     let mut bytes = Vec::new();
     command::encode_prepare(&mut bytes, "SELECT 'the last one'").expect("it is short");
@@ -345,7 +345,7 @@ fn open(site: &mut Site) {
     let mut first = proxy.raw();
     let many = prepare(&mut first, "SELECT 1 UNION SELECT 2 UNION SELECT 3").statement_id;
     let long = prepare(&mut first, "SELECT CONCAT(?, '!')").statement_id;
-    // It is elsewhere when it begins.
+    // The client continues on another connection.
     in_queue_time(|| ask(&proxy, "SELECT 1"));
     execute(&mut first, many, &[], true);
     let mut payloads = Vec::new();
@@ -359,9 +359,9 @@ fn open(site: &mut Site) {
     payloads.clear();
     first.rows(&mut payloads);
     assert_eq!(payloads.len(), 4, "{payloads:?}");
-    // The cursor has no more.
+    // The cursor is exhausted.
     in_queue_time(|| ask(&proxy, "SELECT 1"));
-    // Data ahead of its statement, with another command between.
+    // Long data before its statement, with another command in between.
     let mut data = vec![0x18];
     data.extend(long.to_le_bytes());
     data.extend(*b"\0\0in parts");
@@ -369,7 +369,7 @@ fn open(site: &mut Site) {
     assert_eq!(first.value("SELECT 1"), "1");
     assert_not_served(&mut proxy.client(), "SELECT 1", "there is data ahead");
     assert_eq!(run(&mut first, long, &[Param::Bytes(b"")]).as_deref(), Ok("in parts!"));
-    // It was used.
+    // The long data was used.
     in_queue_time(|| ask(&proxy, "SELECT 1"));
 }
 
@@ -396,7 +396,7 @@ fn pins(site: &mut Site) {
         let mut second = proxy.client();
         first.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
         if reason == "SET TRANSACTION" {
-            // Nothing has begun that it was for.
+            // The characteristics are for a transaction that has not started yet.
             first.query("SELECT 1").expect("a row");
         }
         let line = proxy.process.await_line("event=pinned");
@@ -405,7 +405,7 @@ fn pins(site: &mut Site) {
             assert_ne!(one(&mut second, NUMBER), number, "{sql}");
             assert_eq!(one(&mut first, NUMBER), number, "{sql}");
         }
-        // When it leaves, the connection is anybody's again, and clean once the server has reset it.
+        // After the client has disconnected, the connection is reset and available to others.
         drop(first);
         let left = Instant::now();
         while one(&mut second, "SELECT IS_FREE_LOCK('mine')") != "1" {
@@ -419,17 +419,17 @@ fn pins(site: &mut Site) {
             client.query("EXECUTE mine").expect_err("there is no such statement");
         }
     }
-    // What statements meant when they were prepared.
+    // A change of the meaning of prepared statements.
     for change in ["USE information_schema", "SET sql_mode = 'ANSI_QUOTES'", "SET NAMES latin1"] {
         let mut proxy = site.proxy(&["--pool-size", "2"]);
         let mut raw = proxy.raw();
         let statement = prepare(&mut raw, "SELECT CONCAT(DATABASE(), COUNT(*)) FROM pinned").statement_id;
         raw.query(change);
         raw.results();
-        proxy.process.await_line("behind prepared statements");
+        proxy.process.await_line("with prepared statements");
         assert!(run(&mut raw, statement, &[]).is_ok(), "{change}");
     }
-    // What is for a transaction goes with it.
+    // Transaction characteristics end with the transaction.
     let mut proxy = site.proxy(&["--pool-size", "1"]);
     let (mut first, mut second, number) = two(&proxy);
     first.execute("DROP TABLE pinned").expect("no table");

@@ -1,0 +1,147 @@
+//! Assigning server connections to clients.
+
+use super::{Activity, ClientConnection, ClientStage, DeferredWork, ServerConnection, ServerStage, Worker};
+use crate::log::Level;
+use crate::protocol::{AcquiredState, CancelToken, Protocol, ProtocolRequest, ProtocolSession, StartMode};
+use crate::refusal::Refusal;
+use crate::slab::Id;
+
+/// Of a process ID and a secret.
+const CANCEL_KEY_BYTES: usize = 8;
+const MAX_PROCESS: u32 = i32::MAX.cast_unsigned();
+/// Enough for 64 clients per call.
+const RANDOM_BYTES: usize = 64 * CANCEL_KEY_BYTES;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Assigned {
+    Yes,
+    /// The client has left or could not use the connection, which is unchanged and has no client.
+    No,
+}
+
+impl<P: Protocol> Worker<P> {
+    /// Assigns a connection that was reset to a client that waits.
+    pub(super) fn assign(&mut self, client: Id, server: Id) {
+        if self.start_session(client, server, AcquiredState::Reset) == Assigned::No {
+            self.return_to_pool(server);
+        }
+    }
+
+    /// Assigns a connection that was not reset to a client that waits with a command. The reset is pipelined
+    /// in front of that command.
+    pub(super) fn assign_unreset(&mut self, client: Id, server: Id) {
+        if self.start_session(client, server, AcquiredState::ResetPending) == Assigned::No {
+            self.reset_kept(server);
+        }
+    }
+
+    fn start_session(&mut self, client_id: Id, server_id: Id, acquired: AcquiredState) -> Assigned {
+        let server = self.servers.get_mut(server_id);
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = server else {
+            return Assigned::Yes;
+        };
+        let Some(client) = self.clients.get_mut(client_id) else { return Assigned::No };
+        let request = match std::mem::replace(&mut client.stage, ClientStage::Flushing) {
+            ClientStage::Queued { request, .. } => request,
+            other => {
+                client.stage = other;
+                return Assigned::No;
+            }
+        };
+        let to_server = backend.channel.output();
+        let session = match self.protocol.start_session(request, acquired, &mut backend.state, to_server) {
+            Ok(session) => session,
+            Err((request, error)) => {
+                to_server.clear();
+                let refusal = Refusal::settings_failed(&error);
+                request.refuse(&refusal, client.channel.output());
+                self.refused(client_id, &refusal);
+                return Assigned::No;
+            }
+        };
+        let start = session.start_mode();
+        self.services.metrics.waits.add(self.now.duration_since(client.since));
+        client.stage = ClientStage::Active(server_id);
+        client.last_server = Some(server_id);
+        backend.activity = Activity::Session { client: client_id, session };
+        match start {
+            StartMode::Immediate => self.report_start(client_id, server_id),
+            StartMode::AfterSettings => {
+                if let Err(error) = backend.channel.send() {
+                    self.server_lost(server_id, Some(&error));
+                } else {
+                    self.watch_server(server_id);
+                }
+            }
+        }
+        Assigned::Yes
+    }
+
+    /// Tells a client that its login is complete, or that it may go on.
+    pub(super) fn report_start(&mut self, client_id: Id, server_id: Id) {
+        let Some(ClientConnection { channel, cancel_token: Some(_), .. }) = self.clients.get_mut(client_id)
+        else {
+            return self.greet(client_id, server_id);
+        };
+        if let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get(server_id)
+            && let Activity::Session { session, .. } = &backend.activity
+            && session.report_changed_settings(&backend.state, channel.output()).is_err()
+        {
+            return self.close_client(client_id, "cannot be sent its settings");
+        }
+        self.deferred.push(DeferredWork::Client(client_id));
+    }
+
+    fn greet(&mut self, client_id: Id, server_id: Id) {
+        let Some(cancel_token) = self.new_cancel_token() else {
+            return self.refuse(client_id, &Refusal::new(*b"XX000", "OpenSSL has no random bytes"));
+        };
+        let server = self.servers.get_mut(server_id);
+        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = server else { return };
+        let Some(client) = self.clients.get_mut(client_id) else { return };
+        let Activity::Session { session, .. } = &mut backend.activity else { return };
+        client.cancel_token = Some(cancel_token);
+        self.by_process.insert(cancel_token.process_id, client_id);
+        let greeted = session.greet(&backend.state, cancel_token, client.channel.output());
+        if greeted.is_err() || client.channel.send().is_err() {
+            return self.close_client(client_id, "went away");
+        }
+        self.watch_client(client_id);
+        self.services.metrics.sessions.increment();
+        self.log.event(
+            Level::Debug,
+            "session",
+            &[("client", &client_id.index), ("server_connection", &server_id.index)],
+        );
+        self.deferred.push(DeferredWork::Park(client_id, server_id));
+        self.schedule_unread(client_id);
+    }
+
+    /// A new cancel token, with a process ID that no other client of this worker has.
+    pub(super) fn new_cancel_token(&mut self) -> Option<CancelToken> {
+        loop {
+            if self.random.is_empty() {
+                // Each call of OpenSSL costs a system call.
+                self.random.resize(RANDOM_BYTES, 0);
+                openssl::rand::rand_bytes(&mut self.random).ok()?;
+            }
+            let drawn = self.random.split_off(self.random.len() - CANCEL_KEY_BYTES);
+            // Some drivers read it as a signed number, and take 0 for none.
+            let process_id = self.own_process_id(u32::from_be_bytes(*drawn.first_chunk()?) >> 1);
+            if process_id != 0 && process_id <= MAX_PROCESS && !self.by_process.contains_key(&process_id) {
+                return Some(CancelToken { process_id, secret: *drawn.last_chunk()? });
+            }
+        }
+    }
+
+    /// The nearest process ID of this worker: the remainder names the worker.
+    fn own_process_id(&self, near: u32) -> u32 {
+        let (threads, thread) = (self.shared.threads() as u32, self.shared.thread as u32);
+        near - near % threads + thread
+    }
+
+    /// The worker whose clients have process IDs like this one.
+    pub(super) fn worker_of(&self, process_id: u32) -> usize {
+        process_id as usize % self.shared.threads()
+    }
+}

@@ -1,0 +1,262 @@
+//! State shared by all workers: one pool of server connections with one wait queue, the number of clients,
+//! and the results of recent connects. Sockets are not shared: only the worker that has one uses it.
+//!
+//! # Why no client waits while a connection is idle on another worker
+//!
+//! The [`ConnectionPool`] is behind one lock, so operations on it are ordered. Two of them matter. A client that
+//! acquires looks for idle and kept connections and for room to open one, and joins the wait queue, in *one*
+//! operation. A connection that is released or kept looks for waiting clients, and becomes idle or kept, in
+//! *one* operation. Whichever is second finds what the first has entered.
+//!
+//! - The connection is second: it finds the client. If they are on different workers, the connection is sent
+//!   to the client's worker by message. There it is assigned to the client, or released again if the client
+//!   has left.
+//! - The client is second: it finds the connection. If that is on another worker, it becomes *reserved* in
+//!   the same operation, so that no other client can take it, and its worker gets a message. That worker
+//!   releases it again, for the client that is first by then, which ends the reservation. If the connection
+//!   has broken meanwhile, closing it ended the reservation, and its worker looks for unserved clients before
+//!   it sleeps.
+//!
+//! A client is unserved if it waits and no connection is reserved, being opened or about to be evicted for
+//! it. Whatever makes room (a connection that ends, a higher limit, a connection of another key that becomes
+//! idle or kept) is followed on the same worker by [`Worker::serve_waiting`](super::Worker::serve_waiting),
+//! which leaves no client unserved while something can be done. Every reservation, connect and eviction ends
+//! in a connection that is released or closed.
+//!
+//! So all depends on messages being read. A message is put into a mailbox behind a lock, and the worker is
+//! woken if the mailbox was empty. The worker empties the whole mailbox under the same lock after it was
+//! woken, so a message that finds the mailbox not empty is read together with the earlier ones. The wake-up
+//! is an eventfd in the readiness loop, which keeps a wake-up that comes while the worker is busy.
+//! `pool::model` tests this bookkeeping, with messages that take any time.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::health::ConnectHistory;
+use super::mailbox::{Mailbox, WorkerMessage};
+use super::{Discovery, Worker};
+use crate::pool::ConnectionPool;
+use crate::protocol::Protocol;
+use crate::slab::Id;
+
+/// A worker hands a new client on only if another worker has at least so many fewer: moving a client has a
+/// cost.
+const MIN_DIFFERENCE: usize = 2;
+
+/// A value that workers use in turn. With a single worker it needs no lock.
+pub(super) enum WorkerShared<T> {
+    Alone(Box<T>),
+    Locked(Arc<Mutex<T>>),
+}
+
+impl<T> WorkerShared<T> {
+    /// One for each worker.
+    pub(super) fn for_workers(thing: T, threads: usize) -> Vec<Self> {
+        if threads == 1 {
+            return vec![Self::Alone(Box::new(thing))];
+        }
+        let thing = Arc::new(Mutex::new(thing));
+        (0..threads).map(|_| Self::Locked(Arc::clone(&thing))).collect()
+    }
+
+    pub(super) fn with<R>(&mut self, update: impl FnOnce(&mut T) -> R) -> R {
+        match self {
+            Self::Alone(thing) => update(thing),
+            // A worker that panics stops all of them.
+            Self::Locked(thing) => update(&mut thing.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    pub(super) fn read<R>(&self, inspect: impl FnOnce(&T) -> R) -> R {
+        match self {
+            Self::Alone(thing) => inspect(thing),
+            Self::Locked(thing) => inspect(&thing.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+}
+
+pub(super) type SharedPool<P> = WorkerShared<ConnectionPool<<P as Protocol>::Key, Id, Id>>;
+
+/// What is known of the server.
+#[derive(Default)]
+pub(super) struct ServerHealth {
+    pub(super) connects: ConnectHistory,
+    pub(super) discovery: Discovery,
+}
+
+/// A worker's view of what all workers share.
+pub(super) struct SharedState<P: Protocol> {
+    pub(super) thread: usize,
+    pub(super) server_health: WorkerShared<ServerHealth>,
+    pub(super) mailboxes: Arc<[Mailbox<P>]>,
+    counters: Arc<SharedCounters>,
+}
+
+/// Counters without a lock.
+pub(super) struct SharedCounters {
+    clients: Box<[PaddedCounter]>,
+    /// Set when a worker has ended unexpectedly.
+    stop: AtomicBool,
+}
+
+/// Fills a cache line, so that workers do not contend for it.
+#[derive(Default)]
+#[repr(align(64))]
+struct PaddedCounter(AtomicUsize);
+
+impl SharedCounters {
+    pub(super) fn new(threads: usize) -> Self {
+        let clients = (0..threads).map(|_| PaddedCounter::default()).collect();
+        Self { clients, stop: AtomicBool::new(false) }
+    }
+
+    fn clients_of(&self, thread: usize) -> usize {
+        self.clients.get(thread).map_or(0, |counter| counter.0.load(Ordering::SeqCst))
+    }
+}
+
+impl<P: Protocol> SharedState<P> {
+    /// For each worker, in order.
+    pub(super) fn for_workers(mailboxes: Vec<Mailbox<P>>) -> Vec<Self> {
+        let server_healths = WorkerShared::for_workers(ServerHealth::default(), mailboxes.len());
+        let counters = Arc::new(SharedCounters::new(mailboxes.len()));
+        let mailboxes: Arc<[Mailbox<P>]> = mailboxes.into();
+        let of_worker = |(thread, server_health)| Self {
+            thread,
+            server_health,
+            mailboxes: Arc::clone(&mailboxes),
+            counters: Arc::clone(&counters),
+        };
+        server_healths.into_iter().enumerate().map(of_worker).collect()
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    /// Clients of all workers, including those on their way from one to another.
+    pub(super) fn clients(&self) -> usize {
+        (0..self.threads()).map(|thread| self.counters.clients_of(thread)).sum()
+    }
+
+    /// Counts a new client for this worker, or for the one with the fewest if that has far fewer. Returns the
+    /// worker.
+    pub(super) fn assign_client(&self) -> usize {
+        let own = self.counters.clients_of(self.thread);
+        let mut thread = self.thread;
+        if own >= MIN_DIFFERENCE {
+            let fewest = (0..self.threads()).map(|thread| (self.counters.clients_of(thread), thread)).min();
+            thread =
+                fewest.filter(|(few, _)| few + MIN_DIFFERENCE <= own).map_or(thread, |(_, thread)| thread);
+        }
+        self.count_client(thread);
+        thread
+    }
+
+    pub(super) fn count_client(&self, thread: usize) {
+        if let Some(counter) = self.counters.clients.get(thread) {
+            counter.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    pub(super) fn uncount_client(&self, thread: usize) {
+        if let Some(counter) = self.counters.clients.get(thread) {
+            counter.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Sends a message to a worker; returns the message if that worker has ended.
+    #[must_use]
+    pub(super) fn send(&self, thread: usize, message: WorkerMessage<P>) -> Option<WorkerMessage<P>> {
+        match self.mailboxes.get(thread) {
+            Some(mailbox) => mailbox.send(message),
+            None => Some(message),
+        }
+    }
+
+    /// Sends a message to all other workers.
+    pub(super) fn broadcast(&self, message: impl Fn() -> WorkerMessage<P>) {
+        for thread in (0..self.threads()).filter(|thread| *thread != self.thread) {
+            // A worker that has ended needs no messages.
+            let _ = self.send(thread, message());
+        }
+    }
+
+    /// Closes the mailbox if it is empty. Returns whether it is closed.
+    pub(super) fn close_mailbox(&self) -> bool {
+        self.mailboxes.get(self.thread).is_none_or(Mailbox::close)
+    }
+
+    /// Wakes all workers, which then check whether they may end.
+    pub(super) fn wake_all(&self) {
+        self.mailboxes.iter().for_each(Mailbox::wake);
+    }
+
+    /// Stops all workers at once.
+    pub(super) fn stop_all(&self) {
+        self.counters.stop.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    pub(super) fn must_stop(&self) -> bool {
+        self.counters.stop.load(Ordering::SeqCst)
+    }
+}
+
+impl<P: Protocol> Worker<P> {
+    /// Whether it is this worker's turn for the maintenance of shared resources.
+    pub(super) fn is_maintenance_turn(&self) -> bool {
+        let ticks = self.now.duration_since(self.began).as_millis() / super::TICK.as_millis();
+        ticks % self.shared.threads() as u128 == self.shared.thread as u128
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ciphertoll_net::Reactor;
+
+    use super::*;
+    use crate::postgres::Postgres;
+
+    /// The reactors must outlive the test's messages.
+    fn shared(threads: usize) -> (Vec<Reactor>, Vec<SharedState<Postgres>>) {
+        let reactors: Vec<Reactor> = (0..threads).map(|_| Reactor::new().unwrap()).collect();
+        let mailboxes = reactors.iter().map(|reactor| Mailbox::of(reactor).unwrap()).collect();
+        (reactors, SharedState::for_workers(mailboxes))
+    }
+
+    #[test]
+    fn new_clients_stay_unless_another_worker_has_far_fewer() {
+        let (_reactors, shared) = shared(3);
+        let assigned: Vec<usize> = (0..9).map(|_| shared[0].assign_client()).collect();
+        assert_eq!(assigned, [0, 0, 1, 2, 0, 1, 2, 0, 1]);
+        assert!(shared.iter().all(|own| own.clients() == 9));
+        for worker in assigned {
+            shared[1].uncount_client(worker);
+        }
+        assert_eq!((shared[2].clients(), shared[1].assign_client()), (0, 1));
+    }
+
+    #[test]
+    fn one_worker_stops_all() {
+        let (mut reactors, shared) = shared(2);
+        assert!(!shared[1].must_stop());
+        shared[0].stop_all();
+        assert!(shared[1].must_stop());
+        for reactor in &mut reactors {
+            assert_eq!(reactor.wait(std::time::Duration::ZERO).unwrap().count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_value_is_shared_with_and_without_a_lock() {
+        for threads in [1, 2, 3] {
+            let mut shared = WorkerShared::for_workers(Vec::new(), threads);
+            assert_eq!(matches!(shared[0], WorkerShared::Alone(_)), threads == 1);
+            for (thread, own) in shared.iter_mut().enumerate() {
+                own.with(|numbers| numbers.push(thread));
+            }
+            assert!(shared.iter().all(|own| own.read(Vec::len) == threads));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Connection IDs. A client is greeted before it has a server connection, so it gets an ID of the proxy's
+//! own. Other clients use that ID to kill its command, and the registry translates it to the server's.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ciphertoll_wire::mysql::kill;
+
+use crate::protocol::PendingKill;
+
+/// The proxy's IDs start here and end below 2^31, because some drivers read them as signed numbers. Servers
+/// count from 1 and do not get this far.
+pub(crate) const FIRST_ID: u32 = 1 << 30;
+
+/// Shared by all sessions of a proxy.
+// Used by all workers.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionIds(Arc<Mutex<Registry>>);
+
+#[derive(Debug, Default)]
+struct Registry {
+    next: u32,
+    clients: HashMap<u32, ClientRecord>,
+}
+
+#[derive(Debug)]
+struct ClientRecord {
+    /// `None` between transactions.
+    server_number: Option<u32>,
+    /// `KILL` commands for this session that are on their way to the server.
+    kills: usize,
+    kill: Arc<AtomicKill>,
+}
+
+/// A kill of a client that has no connection.
+#[derive(Debug, Default)]
+struct AtomicKill(AtomicU8);
+
+const NO_KILL: u8 = 0;
+const KILL_QUERY: u8 = 1;
+const KILL_CONNECTION: u8 = 2;
+
+/// A client in the registry; it is removed when dropped.
+#[derive(Debug)]
+pub(super) struct RegisteredClient {
+    connection_ids: ConnectionIds,
+    number: u32,
+    kill: Arc<AtomicKill>,
+    /// The IDs in this client's own `KILL` commands that are not answered yet.
+    kills_sent: Vec<u32>,
+}
+
+/// What a connection ID in a `KILL` refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KillTarget {
+    /// A server connection with this ID.
+    Backend(u32),
+    /// A client without a connection. It has been notified.
+    Notified,
+    Unknown,
+}
+
+impl AtomicKill {
+    /// A kill of the connection outweighs one of the query.
+    fn raise(&self, kill: u8) {
+        self.0.fetch_max(kill, Ordering::AcqRel);
+    }
+
+    fn get(&self) -> PendingKill {
+        match self.0.load(Ordering::Acquire) {
+            NO_KILL => PendingKill::None,
+            KILL_QUERY => PendingKill::Query,
+            _ => PendingKill::Connection,
+        }
+    }
+
+    fn clear_query_kill(&self) {
+        let _ = self.0.compare_exchange(KILL_QUERY, NO_KILL, Ordering::AcqRel, Ordering::Acquire);
+    }
+}
+
+impl ConnectionIds {
+    pub fn next_id(&self) -> u32 {
+        let mut registry = self.registry();
+        let number = registry.next;
+        registry.next = number.wrapping_add(1);
+        (number % FIRST_ID) | FIRST_ID
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a client; its connection, if it has one, has the server's ID `server_number`.
+    pub(super) fn register(&self, number: u32, server_number: Option<u32>) -> RegisteredClient {
+        let kill = Arc::<AtomicKill>::default();
+        let target = ClientRecord { server_number, kills: 0, kill: Arc::clone(&kill) };
+        self.registry().clients.insert(number, target);
+        RegisteredClient { connection_ids: self.clone(), number, kill, kills_sent: Vec::new() }
+    }
+}
+
+impl RegisteredClient {
+    /// Records the server's ID of the client's connection, or that it has none.
+    pub(super) fn set_backend(&self, server_number: Option<u32>) {
+        if let Some(target) = self.connection_ids.registry().clients.get_mut(&self.number) {
+            target.server_number = server_number;
+        }
+    }
+
+    /// Resolves the ID in a `KILL` by this client.
+    pub(super) fn resolve_kill(&mut self, number: u32, what: kill::Target) -> KillTarget {
+        let mut registry = self.connection_ids.registry();
+        let Some(target) = registry.clients.get_mut(&number) else { return KillTarget::Unknown };
+        if let Some(server_number) = target.server_number {
+            target.kills += 1;
+            self.kills_sent.push(number);
+            return KillTarget::Backend(server_number);
+        }
+        target.kill.raise(match what {
+            kill::Target::Query => KILL_QUERY,
+            kill::Target::Connection => KILL_CONNECTION,
+        });
+        KillTarget::Notified
+    }
+
+    /// How other clients have killed this one while it had no connection.
+    pub(super) fn pending_kill(&self) -> PendingKill {
+        self.kill.get()
+    }
+
+    /// The client has no command that could be cancelled, or its command was cancelled.
+    pub(super) fn clear_query_kill(&self) {
+        self.kill.clear_query_kill();
+    }
+
+    /// All of this client's commands are answered, so its `KILL`s are done.
+    pub(super) fn kills_answered(&mut self) {
+        if self.kills_sent.is_empty() {
+            return;
+        }
+        let mut registry = self.connection_ids.registry();
+        for number in self.kills_sent.drain(..) {
+            if let Some(target) = registry.clients.get_mut(&number) {
+                target.kills = target.kills.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Whether a `KILL` for this session's connection is on its way, which could hit the connection's next
+    /// client. If not, none will be sent there any more: another worker could send one before the session is
+    /// dropped.
+    pub(super) fn has_kill_in_flight(&self) -> bool {
+        let mut registry = self.connection_ids.registry();
+        let Some(target) = registry.clients.get_mut(&self.number) else { return false };
+        if target.kills == 0 {
+            target.server_number = None;
+        }
+        target.kills > 0
+    }
+}
+
+impl Drop for RegisteredClient {
+    fn drop(&mut self) {
+        // Unanswered `KILL`s by this client may still take effect.
+        self.connection_ids.registry().clients.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_is_in_flight_until_it_is_answered() {
+        let connection_ids = ConnectionIds::default();
+        let (first, second) = (connection_ids.next_id(), connection_ids.next_id());
+        assert!(first >= FIRST_ID && second >= FIRST_ID && first != second);
+        let (target, mut killer) =
+            (connection_ids.register(first, Some(11)), connection_ids.register(second, Some(12)));
+        let what = kill::Target::Query;
+        assert_eq!(
+            (killer.resolve_kill(first, what), killer.resolve_kill(7, what)),
+            (KillTarget::Backend(11), KillTarget::Unknown)
+        );
+        assert!(target.has_kill_in_flight() && !killer.has_kill_in_flight());
+        killer.kills_answered();
+        assert!(!target.has_kill_in_flight());
+        // After this check, the connection is no longer a target.
+        assert_eq!(killer.resolve_kill(first, what), KillTarget::Notified);
+        target.set_backend(Some(11));
+        // An unanswered kill may take effect at any time.
+        assert_eq!(killer.resolve_kill(first, what), KillTarget::Backend(11));
+        drop(killer);
+        assert!(target.has_kill_in_flight());
+        drop(target);
+        assert_eq!(connection_ids.register(second, Some(12)).resolve_kill(first, what), KillTarget::Unknown);
+    }
+
+    #[test]
+    fn a_client_without_a_connection_is_notified_of_a_kill() {
+        let connection_ids = ConnectionIds::default();
+        let (target, mut killer) = (
+            connection_ids.register(FIRST_ID + 1, Some(11)),
+            connection_ids.register(FIRST_ID + 2, Some(12)),
+        );
+        target.set_backend(None);
+        assert_eq!(target.pending_kill(), PendingKill::None);
+        assert_eq!(killer.resolve_kill(FIRST_ID + 1, kill::Target::Query), KillTarget::Notified);
+        assert_eq!((target.pending_kill(), target.has_kill_in_flight()), (PendingKill::Query, false));
+        target.clear_query_kill();
+        assert_eq!(target.pending_kill(), PendingKill::None);
+        killer.resolve_kill(FIRST_ID + 1, kill::Target::Connection);
+        killer.resolve_kill(FIRST_ID + 1, kill::Target::Query);
+        target.clear_query_kill();
+        assert_eq!(target.pending_kill(), PendingKill::Connection);
+        target.set_backend(Some(13));
+        assert_eq!(killer.resolve_kill(FIRST_ID + 1, kill::Target::Query), KillTarget::Backend(13));
+    }
+}

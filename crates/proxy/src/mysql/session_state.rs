@@ -1,0 +1,133 @@
+//! The state that moves with a client from one connection to the next.
+
+use ciphertoll_wire::mysql::adopt::{Adopt, setting};
+use ciphertoll_wire::mysql::follow::Escapes;
+use ciphertoll_wire::mysql::statements::Statements;
+use ciphertoll_wire::mysql::{Capabilities, Error};
+
+use super::connection_ids::RegisteredClient;
+
+/// Settings recorded for a session; with more, the session is pinned.
+const MAX_SETTINGS: usize = 64;
+/// Settings that determine how the text of a prepared statement is parsed.
+const OF_TEXTS: [&str; 3] = ["sql_mode", "character_set_client", "collation_connection"];
+
+/// The state of a session that is replayed on another connection.
+#[derive(Debug)]
+pub(super) struct SessionState {
+    /// The connection ID by which other clients kill it.
+    pub(super) registration: RegisteredClient,
+    pub(super) login_progress: LoginProgress,
+    pub(super) statements: Statements,
+    /// The default database, if it is not the login's.
+    pub(super) database: Option<String>,
+    /// Names and values; `None` is NULL.
+    settings: Vec<(String, Option<String>)>,
+    /// Its last `COM_SET_OPTION`.
+    pub(super) option: Option<u16>,
+    /// The value of `LAST_INSERT_ID()`.
+    pub(super) insert_id: Option<u64>,
+    /// Whether backslashes are escapes in its strings.
+    pub(super) escapes: Escapes,
+}
+
+/// Whether the client's login is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoginProgress {
+    Pending,
+    Complete,
+}
+
+/// Whether the server can refuse the recorded state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReplayRisk {
+    /// Nothing is recorded.
+    Nothing,
+    CannotFail,
+    MayFail,
+}
+
+/// State that cannot be reproduced on another connection, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unportable(pub(super) &'static str);
+
+impl SessionState {
+    pub(super) fn new(
+        registration: RegisteredClient,
+        escapes: Escapes,
+        login_progress: LoginProgress,
+    ) -> Self {
+        Self {
+            registration,
+            login_progress,
+            statements: Statements::default(),
+            database: None,
+            settings: Vec::new(),
+            option: None,
+            insert_id: None,
+            escapes,
+        }
+    }
+
+    /// Records a setting. One that changes how texts are parsed pins a session that has prepared statements:
+    /// they keep the meaning that they were prepared with.
+    pub(super) fn record_setting(&mut self, name: &str, value: Option<String>) -> Result<(), Unportable> {
+        let known = self.settings.iter_mut().find(|(known, _)| known == name);
+        let is_new = known.as_ref().is_none_or(|(_, known)| *known != value);
+        match known {
+            Some((_, known)) => *known = value,
+            None => self.settings.push((name.to_owned(), value)),
+        }
+        if is_new && OF_TEXTS.contains(&name) && !self.statements.is_empty() {
+            Err(Unportable("a change of how texts are parsed, with prepared statements"))
+        } else if self.settings.len() > MAX_SETTINGS {
+            Err(Unportable("too many settings"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Records the default database; `None` is the login's.
+    pub(super) fn record_database(&mut self, database: Option<String>) -> Result<(), Unportable> {
+        let is_new = self.database != database;
+        self.database = database;
+        if is_new && !self.statements.is_empty() {
+            return Err(Unportable("another default database, with prepared statements"));
+        }
+        Ok(())
+    }
+
+    /// Clears the state after `COM_RESET_CONNECTION`. As on servers, the database and `COM_SET_OPTION` stay.
+    pub(super) fn clear_settings(&mut self) {
+        self.settings.clear();
+        self.insert_id = None;
+    }
+
+    pub(super) fn replay_risk(&self) -> ReplayRisk {
+        if self.database.is_some() || !self.settings.is_empty() || self.option.is_some() {
+            ReplayRisk::MayFail
+        } else if self.insert_id.is_some() {
+            ReplayRisk::CannotFail
+        } else {
+            ReplayRisk::Nothing
+        }
+    }
+
+    /// Appends the commands that reproduce the state on a connection that was reset.
+    pub(super) fn replay(&self, capabilities: Capabilities, to_server: &mut Vec<u8>) -> Result<Adopt, Error> {
+        let mut adopt = Adopt::new(capabilities);
+        if let Some(database) = &self.database {
+            adopt.database(database, to_server)?;
+        }
+        let insert_id = self.insert_id.map(|id| id.to_string());
+        let settings = self.settings.iter().map(|(name, value)| (name.as_str(), value.as_deref()));
+        let all = settings.chain(insert_id.as_deref().map(|id| ("last_insert_id", Some(id))));
+        if let Some(statement) = setting(all) {
+            adopt.statement(&statement, to_server)?;
+        }
+        if let Some(option) = self.option {
+            adopt.option(option, to_server);
+        }
+        Ok(adopt)
+    }
+}

@@ -1,0 +1,178 @@
+//! What a MySQL client asks for in its login.
+
+use ciphertoll_wire::mysql::change_user::ChangeUser;
+use ciphertoll_wire::mysql::follow::{begins_with_quit, first_command_bytes};
+use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
+use ciphertoll_wire::mysql::native_password::NONCE_BYTES;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::relay::RELAYED;
+use ciphertoll_wire::mysql::server::{write_err, write_ok};
+use ciphertoll_wire::mysql::{Capabilities, Error, Terms};
+
+use super::client_handshake::TlsState;
+use super::connection_ids::ConnectionIds;
+use super::refusal;
+use super::session_state::{LoginProgress, SessionState};
+use super::transaction_pooling::{INTERRUPTED, escapes};
+use crate::protocol::{ClientAuth, FirstInput, PendingKill, ProtocolRequest};
+use crate::refusal::Refusal;
+
+/// Compressed commands could not be followed.
+const COMPRESSIONS: [Capabilities; 2] = [Capabilities::COMPRESS, Capabilities::ZSTD_COMPRESSION];
+/// Longer than any name of a server's user or database.
+const MAX_NAME_BYTES: usize = 1024;
+/// Sequence number of the first packet of a response.
+const FIRST_ANSWER: u8 = 1;
+
+#[derive(Debug)]
+pub struct StartupRequest {
+    pub user: String,
+    pub database: Option<String>,
+    /// The capabilities offered to the client that it accepts. Its server connection uses the same.
+    pub terms: Terms,
+    pub connection_id: u32,
+    /// Sequence number of the packet that ends the login.
+    pub sequence: u8,
+    /// The state of its session, in transaction pooling.
+    pub(super) session_state: Option<Box<SessionState>>,
+    /// What a later change of the user needs; `None` before the login is complete.
+    pub handshake: Option<HandshakeContext>,
+}
+
+/// How a client has logged in, for a change of its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandshakeContext {
+    pub(crate) auth: ClientAuth,
+    pub(super) tls: TlsState,
+    /// The challenge of the greeting.
+    pub(super) nonce: [u8; NONCE_BYTES],
+}
+
+// Equality of what was asked for in the login.
+impl PartialEq for StartupRequest {
+    fn eq(&self, other: &Self) -> bool {
+        let key = |request: &Self| (request.terms, request.connection_id, request.sequence);
+        self.user == other.user && self.database == other.database && key(self) == key(other)
+    }
+}
+
+impl Eq for StartupRequest {}
+
+impl StartupRequest {
+    /// Reads the login; fails if the client asks for something that the proxy cannot grant.
+    pub(super) fn read(
+        login: &HandshakeResponse<'_>,
+        offered: Capabilities,
+        connection_id: u32,
+    ) -> Result<Self, Refusal> {
+        let requested = login.head.capabilities;
+        if COMPRESSIONS.iter().any(|compression| requested.contains(*compression)) {
+            let message = "compression was not offered: this proxy does not support it";
+            return Err(Refusal::new(Refusal::UNSUPPORTED, message));
+        }
+        let database = login.database.map(|name| text(name, "database")).transpose()?;
+        Ok(Self {
+            user: text(login.user, "user")?,
+            database: database.filter(|name| !name.is_empty()),
+            terms: Terms {
+                capabilities: requested & offered & RELAYED,
+                character_set: login.head.character_set,
+            },
+            connection_id,
+            sequence: 0,
+            session_state: None,
+            handshake: None,
+        })
+    }
+
+    /// Reads the change of the user of a client that has logged in on these terms.
+    pub(super) fn change(change: &ChangeUser<'_>, terms: Terms, connection_id: u32) -> Result<Self, Refusal> {
+        let character_set = match change.character_set.map(u8::try_from) {
+            None => terms.character_set,
+            Some(Ok(number)) => number,
+            Some(Err(_)) => {
+                let message = "the number of the character set does not fit in one byte";
+                return Err(Refusal::new(Refusal::UNSUPPORTED, message));
+            }
+        };
+        Ok(Self {
+            user: text(change.user, "user")?,
+            database: Some(text(change.database, "database")?).filter(|name| !name.is_empty()),
+            terms: Terms { character_set, ..terms },
+            connection_id,
+            sequence: 0,
+            session_state: None,
+            handshake: None,
+        })
+    }
+}
+
+impl StartupRequest {
+    /// Completes the login, with the status flags of a new session on the server.
+    pub(super) fn greet(
+        &mut self,
+        status: u16,
+        connection_ids: &ConnectionIds,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        write_ok(out, self.sequence, &OkPacket { status, ..OkPacket::default() })?;
+        let registration = connection_ids.register(self.connection_id, None);
+        self.session_state =
+            Some(Box::new(SessionState::new(registration, escapes(status), LoginProgress::Complete)));
+        Ok(())
+    }
+
+    pub(super) fn was_greeted(&self) -> bool {
+        self.session_state
+            .as_ref()
+            .is_some_and(|session_state| session_state.login_progress == LoginProgress::Complete)
+    }
+
+    /// How other clients have killed it while it had no connection.
+    pub(super) fn pending_kill(&self) -> PendingKill {
+        self.session_state
+            .as_ref()
+            .map_or(PendingKill::None, |session_state| session_state.registration.pending_kill())
+    }
+
+    pub(super) fn clear_query_kill(&self) {
+        if let Some(session_state) = &self.session_state {
+            session_state.registration.clear_query_kill();
+        }
+    }
+}
+
+impl ProtocolRequest for StartupRequest {
+    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
+        let sequence = if self.was_greeted() { FIRST_ANSWER } else { self.sequence };
+        refusal::write(refusal, sequence, out);
+    }
+
+    fn first_input(&self, input: &[u8]) -> FirstInput {
+        // A new command: nothing of it has been cancelled.
+        self.clear_query_kill();
+        match input {
+            _ if begins_with_quit(input) => FirstInput::Terminate,
+            // A header and the command. The server refuses an empty command.
+            [_, _, _, _, _, ..] | [0, 0, 0, _] => FirstInput::Command,
+            _ => FirstInput::Incomplete,
+        }
+    }
+
+    fn pending_kill(&self) -> PendingKill {
+        Self::pending_kill(self)
+    }
+
+    fn cancel_command(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+        let bytes = first_command_bytes(input)?;
+        self.clear_query_kill();
+        write_err(out, FIRST_ANSWER, &INTERRUPTED).ok()?;
+        Some(bytes)
+    }
+}
+
+fn text(bytes: &[u8], what: &str) -> Result<String, Refusal> {
+    let name = if bytes.len() <= MAX_NAME_BYTES { str::from_utf8(bytes).ok() } else { None };
+    let refusal = || Refusal::new(Refusal::WHO, format!("the {what} name is too long or not UTF-8"));
+    name.map(ToOwned::to_owned).ok_or_else(refusal)
+}

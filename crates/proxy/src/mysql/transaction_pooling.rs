@@ -1,0 +1,457 @@
+//! Sessions in transaction pooling: detached from the connection at the end of each transaction, and
+//! continued on any other.
+
+mod state;
+
+use ciphertoll_wire::mysql::adopt::{Adopt, encode_refusal};
+use ciphertoll_wire::mysql::beginning::{Learning, Texts};
+use ciphertoll_wire::mysql::command::encode_statement_close;
+use ciphertoll_wire::mysql::err::ErrPacket;
+use ciphertoll_wire::mysql::follow::{Diagnostics, Escapes, Follow, Silent, Status, first_command_bytes};
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::relay::{MultiStatements, Relay, Rest, Transaction};
+use ciphertoll_wire::mysql::statements::NOBODY;
+use ciphertoll_wire::mysql::{Error, Response};
+use ciphertoll_wire::relay::Goodbye;
+
+use self::state::{ClientInput, FirstCommand, KillWait, MIXED, PendingQuery, PinState};
+pub(super) use self::state::{CommandPurpose, TransactionPooling};
+use super::connection_ids::{ConnectionIds, FIRST_ID};
+use super::session::{BackendState, ClientSession, LoginContext, LoginState, PoolingMode, ReleasedState};
+use super::session_state::{LoginProgress, ReplayRisk, SessionState};
+use super::startup_request::StartupRequest;
+use crate::protocol::{
+    AcquiredState, Detached, FromClient, FromServer, PendingKill, SessionPhase, SettingsResult, StartMode,
+};
+
+/// A command that will be refused is awaited up to this length.
+const MAX_REFUSED_BYTES: usize = 1 << 16;
+/// `ER_QUERY_INTERRUPTED`.
+pub(super) const INTERRUPTED: ErrPacket<'static> =
+    ErrPacket { code: 1317, sql_state: *b"70100", message: b"Query execution was interrupted" };
+/// `ER_NEED_REPREPARE`.
+const CHANGED: ErrPacket<'static> =
+    ErrPacket { code: 1615, sql_state: *b"HY000", message: b"Prepared statement needs to be re-prepared" };
+
+/// A session that could not be started.
+#[derive(Debug)]
+pub struct StartFailed {
+    pub request: StartupRequest,
+    pub error: Error,
+}
+
+impl ClientSession {
+    /// Starts a session of one transaction. What must be sent first is appended to `to_server`, which must be
+    /// empty.
+    pub fn begin_pooled(
+        mut request: StartupRequest,
+        acquired: AcquiredState,
+        backend: &BackendState,
+        connection_ids: &ConnectionIds,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self, Box<StartFailed>> {
+        let number = backend.connection_id;
+        let session_state = request.session_state.take().unwrap_or_else(|| {
+            let registration = connection_ids.register(request.connection_id, None);
+            Box::new(SessionState::new(registration, escapes(backend.status), LoginProgress::Pending))
+        });
+        let begun = begin(&session_state, acquired, backend, to_server);
+        let kill = session_state.registration.pending_kill();
+        session_state.registration.clear_query_kill();
+        let (learning, command) = match begun {
+            Ok(begun) if kill != PendingKill::Connection => begun,
+            ended => {
+                let error = ended.err().unwrap_or_else(|| INTERRUPTED.into());
+                request.session_state = Some(session_state);
+                return Err(Box::new(StartFailed { request, error }));
+            }
+        };
+        session_state.registration.set_backend(Some(number));
+        let mut relay = Relay::new(backend.capabilities).with_own_numbers(FIRST_ID).watched();
+        if session_state.option.is_some() {
+            relay.set_statements(MultiStatements::Changed);
+        }
+        let waits = learning.is_some() || matches!(command, Some((CommandPurpose::Settings, _)));
+        let sequence = request.sequence;
+        let is_refused = kill == PendingKill::Query && acquired == AcquiredState::Reset;
+        let mut session = Self {
+            relay,
+            learning,
+            touched: acquired == AcquiredState::SameClient
+                || matches!(command, Some((CommandPurpose::Settings, _))),
+            command,
+            login_state: if waits && session_state.login_progress == LoginProgress::Pending {
+                LoginState::LoggingIn { sequence }
+            } else {
+                LoginState::LoggedIn { sequence }
+            },
+            login_context: LoginContext::of(&request),
+            mode: PoolingMode::Transaction(Box::new(TransactionPooling {
+                request,
+                follow: Follow::new(session_state.escapes),
+                session_state,
+                pin: PinState::None,
+                queries: Vec::new(),
+                status: Status::Said,
+                diagnostics: Diagnostics::None,
+                pending: None,
+                failed: None,
+                first_command: if is_refused { FirstCommand::Refuse } else { FirstCommand::Pass },
+                kill: KillWait::None,
+                client_input: ClientInput::None,
+            })),
+        };
+        session.check_character_set(backend);
+        Ok(session)
+    }
+
+    fn check_character_set(&mut self, backend: &BackendState) {
+        if let PoolingMode::Transaction(pooled) = &mut self.mode
+            && backend
+                .initial_state
+                .as_ref()
+                .is_some_and(|initial_state| initial_state.texts() == Texts::Mixed)
+        {
+            pooled.set_pin(MIXED);
+        }
+    }
+
+    /// Processes the next bytes of a client in transaction pooling.
+    pub(super) fn pooled_from_client(
+        &mut self,
+        input: &[u8],
+        backend: &mut BackendState,
+    ) -> Result<FromClient, Error> {
+        let mut taken = FromClient::passes(0, Goodbye::None);
+        if self.start_mode() == StartMode::AfterSettings {
+            return Ok(taken);
+        }
+        if self.refuse_cancelled_command(input, backend, &mut taken)? {
+            return Ok(taken);
+        }
+        let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(taken) };
+        let statements = &mut pooled.session_state.statements;
+        let followed = pooled.follow.from_client(relay, input, statements, &mut backend.prepared)?;
+        taken.pass_bytes = followed.pass_bytes;
+        taken.drop_bytes = followed.drop_bytes;
+        taken.insert = followed.insert;
+        taken.goodbye = followed.goodbye.unwrap_or(Goodbye::None);
+        if taken.pass_bytes + taken.drop_bytes > 0 {
+            pooled.client_input = ClientInput::Some;
+            pooled.kill = KillWait::None;
+            self.touched = true;
+        }
+        let rest = &input[taken.pass_bytes + taken.drop_bytes..];
+        if let Some(own) = followed.needs {
+            self.prepare_missing(own, rest, backend, &mut taken)?;
+        } else if taken.drop_bytes == 0 && taken.goodbye == Goodbye::None {
+            if let Some((kill, bytes)) = self.translate_kill(rest, backend, &mut taken.insert)?
+                && let PoolingMode::Transaction(pooled) = &mut self.mode
+            {
+                pooled.follow.replaced(&kill, &pooled.session_state.statements);
+                pooled.client_input = ClientInput::Some;
+                taken.drop_bytes = bytes;
+            }
+        } else if followed.silent == Silent::Yes && rest.is_empty() && self.is_clean() {
+            // The response shows that the session can be detached again.
+            let mut adopt = Adopt::new(backend.capabilities);
+            adopt.status(&mut taken.insert);
+            self.command = Some((CommandPurpose::Pipelined, adopt));
+        }
+        Ok(taken)
+    }
+
+    fn is_clean(&self) -> bool {
+        self.command.is_none() && matches!(self.relay.rest(), Rest::Clean(_))
+    }
+
+    /// Whether the client's first command here is refused, or will be when it is complete.
+    fn refuse_cancelled_command(
+        &mut self,
+        input: &[u8],
+        backend: &BackendState,
+        taken: &mut FromClient,
+    ) -> Result<bool, Error> {
+        let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(false) };
+        if pooled.first_command == FirstCommand::Pass {
+            return Ok(false);
+        }
+        let is_all_here = first_command_bytes(input).is_some();
+        if !is_all_here && input.len() < MAX_REFUSED_BYTES && input.get(3..5).is_none_or(|begun| begun[1] > 1)
+        {
+            let length = input.first_chunk::<3>().map(|&[a, b, c]| u32::from_le_bytes([a, b, c, 0]) as usize);
+            if length.is_none_or(|length| length < MAX_REFUSED_BYTES && input.len() < length + 4) {
+                return Ok(true);
+            }
+        }
+        pooled.first_command = FirstCommand::Pass;
+        let Some(bytes) = pooled.follow.replace(relay, input)? else { return Ok(false) };
+        taken.drop_bytes = bytes;
+        encode_refusal(backend.capabilities, &INTERRUPTED, &mut taken.insert)?;
+        pooled.client_input = ClientInput::Some;
+        self.touched = true;
+        Ok(true)
+    }
+
+    /// The client's next command uses a statement that is not prepared here.
+    fn prepare_missing(
+        &mut self,
+        own: u32,
+        rest: &[u8],
+        backend: &mut BackendState,
+        taken: &mut FromClient,
+    ) -> Result<(), Error> {
+        // Pipelined settings may not have been sent yet, and nothing else would send them.
+        let is_early = matches!(self.command, None | Some((CommandPurpose::Pipelined, _)));
+        let is_clean = is_early && matches!(self.relay.rest(), Rest::Clean(_));
+        let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(()) };
+        pooled.client_input = ClientInput::Some;
+        self.touched = true;
+        if let Some((_, error)) = pooled.failed.take_if(|(failed, _)| *failed == own) {
+            if let Some(bytes) = pooled.follow.replace(relay, rest)? {
+                taken.drop_bytes = bytes;
+                encode_same_error(&error, backend, &mut taken.insert)?;
+            } else {
+                // The server reports the unknown statement itself.
+                backend.prepared.insert(own, NOBODY);
+                // This command has no response, and the rest is processed again.
+                encode_statement_close(&mut taken.insert, NOBODY);
+            }
+            return Ok(());
+        }
+        pooled.pending = Some(own);
+        if is_clean { self.prepare(backend, &mut taken.insert) } else { Ok(()) }
+    }
+
+    /// Sends the command that prepares the pending statement.
+    fn prepare(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), Error> {
+        let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(()) };
+        let Some(own) = pooled.pending.take() else { return Ok(()) };
+        let early = self.command.take().map(|(_, adopt)| adopt);
+        let mut adopt = early.unwrap_or_else(|| Adopt::new(backend.capabilities));
+        adopt.prepare(pooled.session_state.statements.text(own).unwrap_or_default(), to_server)?;
+        self.command = Some((CommandPurpose::Prepare(own), adopt));
+        Ok(())
+    }
+
+    /// Processes the server's next bytes, after the first `skip_bytes`, which are done.
+    pub(super) fn pooled_from_server(
+        &mut self,
+        input: &[u8],
+        skip_bytes: usize,
+        settings_result: SettingsResult,
+        backend: &mut BackendState,
+    ) -> Result<FromServer, Error> {
+        let mut taken = FromServer { skip_bytes, settings_result, ..FromServer::default() };
+        if self.learning.is_some() || matches!(taken.settings_result, SettingsResult::Refused(_)) {
+            return Ok(taken);
+        }
+        if matches!(taken.settings_result, SettingsResult::Applied) {
+            self.check_character_set(backend);
+        }
+        let mut rest = &input[skip_bytes..];
+        if self.command.is_some() {
+            taken.settings_result = SettingsResult::None;
+            let before = self.read_command_responses(&mut rest, backend, &mut taken.settings_result)?;
+            taken.skip_bytes = input.len() - rest.len();
+            // What the client has sent need not wait any longer.
+            let goes_on = matches!(before, Some(CommandPurpose::Prepare(_)));
+            if self.command.is_some()
+                || goes_on
+                || matches!(taken.settings_result, SettingsResult::Refused(_))
+            {
+                return Ok(taken);
+            }
+        }
+        let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(taken) };
+        let statements = &mut pooled.session_state.statements;
+        let answers = pooled.follow.from_server(relay, rest, statements, &mut backend.prepared)?;
+        taken.pass_bytes = answers.bytes;
+        taken.drop_bytes = answers.drop_bytes;
+        taken.insert = answers.insert;
+        if taken.drop_bytes == 0 {
+            taken.phase = self.phase(&taken.settings_result);
+        }
+        Ok(taken)
+    }
+
+    /// Reads the responses to the proxy's commands for the client. Returns their purpose when all are read.
+    fn read_command_responses(
+        &mut self,
+        rest: &mut &[u8],
+        backend: &mut BackendState,
+        settings_result: &mut SettingsResult,
+    ) -> Result<Option<CommandPurpose>, Error> {
+        let Some((purpose, adopt)) = &mut self.command else { return Ok(None) };
+        let purpose = *purpose;
+        let adopted = match adopt.step(rest) {
+            Ok(Response::NeedInput) => return Ok(None),
+            Ok(Response::Done(adopted)) => adopted,
+            Err(error @ Error::Server { .. }) if purpose == CommandPurpose::Settings => {
+                self.command = None;
+                *settings_result = SettingsResult::Refused(error.into());
+                return Ok(Some(purpose));
+            }
+            Err(error) => return Err(error),
+        };
+        self.command = None;
+        if let Some(status) = adopted.status {
+            let is_open = status.is_in_transaction();
+            self.relay.set_transaction(if is_open { Transaction::Open } else { Transaction::None });
+        }
+        if purpose != CommandPurpose::Pipelined {
+            *settings_result = SettingsResult::Applied;
+            self.complete_login();
+        }
+        let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(Some(purpose)) };
+        match purpose {
+            CommandPurpose::Pipelined | CommandPurpose::Settings => {}
+            CommandPurpose::QueryValues => {
+                pooled.status = Status::Said;
+                pooled.record_values(adopted, backend);
+            }
+            CommandPurpose::Prepare(own) => {
+                let params = pooled.session_state.statements.params(own);
+                match adopted.prepared {
+                    Some(Ok(here)) if Some(here.params) == params => {
+                        backend.prepared.insert(own, here.statement_id);
+                    }
+                    Some(Err(error)) => pooled.failed = Some((own, error)),
+                    _ => pooled.failed = Some((own, CHANGED.into())),
+                }
+            }
+        }
+        Ok(Some(purpose))
+    }
+
+    /// What can be done with the session after these responses.
+    fn phase(&mut self, settings_result: &SettingsResult) -> SessionPhase {
+        let Rest::Clean(remains) = self.relay.rest() else { return SessionPhase::Active };
+        self.registration().kills_answered();
+        let PoolingMode::Transaction(pooled) = &mut self.mode else { return SessionPhase::Active };
+        if self.command.is_some() {
+            return SessionPhase::Active;
+        }
+        if pooled.pending.is_some() {
+            return SessionPhase::NeedsQuery;
+        }
+        if pooled.client_input == ClientInput::None || remains.transaction == Transaction::Open {
+            return SessionPhase::Active;
+        }
+        let done = pooled.follow.settle();
+        pooled.record_effects(done);
+        match pooled.pin {
+            // First the client is told that it may go on.
+            PinState::Found(_) if matches!(settings_result, SettingsResult::Applied) => {
+                return SessionPhase::Active;
+            }
+            PinState::Found(reason) => {
+                pooled.pin = PinState::Reported;
+                return SessionPhase::Pinned(reason);
+            }
+            PinState::Reported => return SessionPhase::Active,
+            PinState::None => {}
+        }
+        if pooled.follow.is_open() {
+            return SessionPhase::Active;
+        }
+        if !pooled.queries.is_empty() || pooled.status == Status::Unknown {
+            return SessionPhase::NeedsQuery;
+        }
+        if pooled.session_state.registration.has_kill_in_flight() {
+            // The kill has most likely arrived when the server answers another command.
+            return match std::mem::replace(&mut pooled.kill, KillWait::Done) {
+                KillWait::None if !matches!(settings_result, SettingsResult::Applied) => {
+                    SessionPhase::NeedsQuery
+                }
+                KillWait::None | KillWait::Done => SessionPhase::Active,
+            };
+        }
+        SessionPhase::CanDetach
+    }
+
+    /// Queries what must be known before the session can be detached, or prepares what the client needs.
+    pub fn query_settings(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), Error> {
+        let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(()) };
+        if pooled.pending.is_some() {
+            return self.prepare(backend, to_server);
+        }
+        let mut adopt = Adopt::new(backend.capabilities);
+        if !pooled.queries.is_empty() {
+            let expression = |query: &PendingQuery| match query {
+                PendingQuery::Setting(name) => format!("@@{}", backend.flavour.name(name)),
+                PendingQuery::Database => "DATABASE()".to_owned(),
+            };
+            adopt.values(&pooled.queries.iter().map(expression).collect::<Vec<_>>(), to_server)?;
+        }
+        adopt.status(to_server);
+        self.command = Some((CommandPurpose::QueryValues, adopt));
+        Ok(())
+    }
+
+    /// Whether the session can be detached before the client has sent a command.
+    pub fn can_detach(&self) -> bool {
+        matches!(&self.mode, PoolingMode::Transaction(pooled) if pooled.client_input == ClientInput::None)
+            && self.start_mode() == StartMode::Immediate
+    }
+
+    pub fn detach(self) -> Detached<StartupRequest, ReleasedState> {
+        let release = self.release();
+        let request = match self.mode {
+            PoolingMode::Session(_) => None,
+            PoolingMode::Transaction(pooled) => {
+                let TransactionPooling { mut request, mut session_state, .. } = *pooled;
+                session_state.registration.set_backend(None);
+                session_state.login_progress = LoginProgress::Complete;
+                request.session_state = Some(session_state);
+                Some(request)
+            }
+        };
+        Detached { request, release }
+    }
+}
+
+type FirstCommands = (Option<Learning>, Option<(CommandPurpose, Adopt)>);
+
+/// Appends what must be sent first on a connection.
+fn begin(
+    session_state: &SessionState,
+    acquired: AcquiredState,
+    backend: &BackendState,
+    to_server: &mut Vec<u8>,
+) -> Result<FirstCommands, Error> {
+    if acquired == AcquiredState::SameClient {
+        return Ok((None, None));
+    }
+    let learning = match backend.initial_state {
+        Some(_) => None,
+        None => Some(Learning::begin(backend.capabilities, backend.database.clone(), to_server)?),
+    };
+    let purpose = match session_state.replay_risk() {
+        ReplayRisk::Nothing => return Ok((learning, None)),
+        ReplayRisk::CannotFail if learning.is_none() => CommandPurpose::Pipelined,
+        ReplayRisk::CannotFail | ReplayRisk::MayFail => CommandPurpose::Settings,
+    };
+    Ok((learning, Some((purpose, session_state.replay(backend.capabilities, to_server)?))))
+}
+
+/// How a session with these status flags treats backslashes.
+pub(super) fn escapes(status: u16) -> Escapes {
+    let status = OkPacket { status, ..OkPacket::default() };
+    if status.takes_backslashes_as_they_are() { Escapes::None } else { Escapes::Backslash }
+}
+
+/// Appends a statement that makes the server report the same error again.
+fn encode_same_error(error: &Error, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), Error> {
+    match error {
+        Error::Server { code, sql_state, message } => {
+            let sql_state = sql_state.as_bytes().first_chunk().copied().unwrap_or(*b"HY000");
+            let err = ErrPacket { code: *code, sql_state, message: message.as_bytes() };
+            encode_refusal(backend.capabilities, &err, to_server)
+        }
+        _ => encode_refusal(backend.capabilities, &CHANGED, to_server),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! The state of a session in transaction pooling.
+
+use ciphertoll_wire::mysql::Error;
+use ciphertoll_wire::mysql::adopt::{Adopted, portable};
+use ciphertoll_wire::mysql::beginning::{Beginning, Texts};
+use ciphertoll_wire::mysql::effects::Database;
+use ciphertoll_wire::mysql::follow::{Diagnostics, Done, Follow, Reset, Status};
+
+use crate::mysql::session::BackendState;
+use crate::mysql::session_state::{SessionState, Unportable};
+use crate::mysql::startup_request::StartupRequest;
+
+const NOT_SAID: &str = "a setting whose value the server does not report";
+const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
+pub(super) const MIXED: &str = "a character set whose texts cannot be read byte by byte";
+
+/// The state of a session in transaction pooling.
+#[derive(Debug)]
+pub(in crate::mysql) struct TransactionPooling {
+    pub(super) request: StartupRequest,
+    pub(in crate::mysql) session_state: Box<SessionState>,
+    pub(super) follow: Follow,
+    pub(super) pin: PinState,
+    /// What to query before the session can be detached.
+    pub(super) queries: Vec<PendingQuery>,
+    pub(super) status: Status,
+    /// What the client may still ask for.
+    pub(in crate::mysql) diagnostics: Diagnostics,
+    /// A statement to prepare as soon as all responses are read.
+    pub(super) pending: Option<u32>,
+    /// A statement that could not be prepared again here.
+    pub(super) failed: Option<(u32, Error)>,
+    pub(super) first_command: FirstCommand,
+    pub(super) kill: KillWait,
+    /// Whether the client has sent anything on this connection.
+    pub(super) client_input: ClientInput,
+}
+
+/// The purpose of commands that the proxy sends for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::mysql) enum CommandPurpose {
+    /// Settings that cannot fail; the client need not wait for the response.
+    Pipelined,
+    /// Settings, before the client may send commands.
+    Settings,
+    /// A query for settings that the client has changed; the client waits.
+    QueryValues,
+    /// Prepares a statement that the client has prepared on another connection.
+    Prepare(u32),
+}
+
+/// A value to query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PendingQuery {
+    Setting(String),
+    Database,
+}
+
+/// Whether a session is pinned to its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PinState {
+    None,
+    Found(&'static str),
+    Reported,
+}
+
+/// What to do with the client's first command on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FirstCommand {
+    Pass,
+    /// It was cancelled while the client waited.
+    Refuse,
+}
+
+/// Whether the session has stayed to wait for a `KILL`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KillWait {
+    None,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientInput {
+    None,
+    Some,
+}
+
+impl TransactionPooling {
+    /// Whether the client must wait for a statement to be prepared.
+    pub(in crate::mysql) fn awaits_prepare(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    pub(super) fn set_pin(&mut self, reason: &'static str) {
+        if self.pin == PinState::None {
+            self.pin = PinState::Found(reason);
+        }
+    }
+
+    pub(super) fn add_query(&mut self, query: PendingQuery) {
+        if !self.queries.contains(&query) {
+            self.queries.push(query);
+        }
+    }
+
+    /// Records the effects of a transaction.
+    pub(super) fn record_effects(&mut self, done: Done) {
+        if done.reset == Reset::Yes {
+            self.session_state.clear_settings();
+            self.pin = PinState::None;
+            self.queries.clear();
+            Beginning::unsteady().for_each(|name| self.add_query(PendingQuery::Setting(name.to_owned())));
+        }
+        if let Some(reason) = done.effects.pin {
+            self.set_pin(reason);
+        }
+        for name in done.effects.settings {
+            self.add_query(PendingQuery::Setting(name));
+        }
+        if done.effects.database == Database::Other {
+            self.add_query(PendingQuery::Database);
+        }
+        self.session_state.insert_id = done.insert_id.or(self.session_state.insert_id);
+        self.session_state.option = done.option.or(self.session_state.option);
+        self.session_state.escapes = self.follow.escapes();
+        if done.status == Status::Unknown {
+            self.status = Status::Unknown;
+        }
+        if let Some(diagnostics) = done.diagnostics {
+            self.diagnostics = diagnostics;
+        }
+    }
+
+    /// Records the values that were queried.
+    pub(super) fn record_values(&mut self, adopted: Adopted, backend: &BackendState) {
+        let queries = std::mem::take(&mut self.queries);
+        if queries.is_empty() {
+            return;
+        }
+        // The query has replaced the diagnostics of the client's statement.
+        self.diagnostics = Diagnostics::None;
+        let Some(values) = adopted.values else { return self.set_pin(NOT_SAID) };
+        for (query, value) in queries.into_iter().zip(values) {
+            let Some(value) = portable(value) else {
+                self.set_pin(NOT_PORTABLE);
+                continue;
+            };
+            match query {
+                PendingQuery::Setting(name) => self.record_setting(&name, value, backend),
+                PendingQuery::Database if value.is_none() && backend.database.is_some() => {
+                    self.set_pin("no default database");
+                }
+                PendingQuery::Database => {
+                    let chosen = value.filter(|name| backend.database.as_ref() != Some(name));
+                    if let Err(Unportable(reason)) = self.session_state.record_database(chosen) {
+                        self.set_pin(reason);
+                    }
+                }
+            }
+        }
+    }
+
+    fn record_setting(&mut self, name: &str, value: Option<String>, backend: &BackendState) {
+        if name == "character_set_client"
+            && value.as_deref().is_some_and(|set| Texts::of(set) == Texts::Mixed)
+        {
+            self.set_pin(MIXED);
+        }
+        if let Err(Unportable(reason)) = self.session_state.record_setting(backend.flavour.name(name), value)
+        {
+            self.set_pin(reason);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+use ciphertoll_wire::mysql::command::{encode_execute, encode_ping, encode_prepare, encode_query};
+use ciphertoll_wire::mysql::kill::Target;
+use ciphertoll_wire::mysql::prepare::Prepared;
+use ciphertoll_wire::mysql::server::{write_err, write_ok, write_payload};
+use ciphertoll_wire::mysql::statements::PreparedHere;
+use ciphertoll_wire::mysql::{Capabilities, Terms, adopt::Flavour};
+
+use crate::protocol::Release;
+
+use super::*;
+
+const CAPABILITIES: Capabilities = Capabilities::DEPRECATE_EOF;
+const OK: OkPacket = OkPacket { affected_rows: 0, last_insert_id: 0, status: 2, warnings: 0 };
+
+fn request() -> StartupRequest {
+    let terms = Terms { capabilities: CAPABILITIES, character_set: 45 };
+    StartupRequest {
+        user: "app".to_owned(),
+        database: None,
+        terms,
+        connection_id: FIRST_ID + 1,
+        sequence: 2,
+        session_state: None,
+        handshake: None,
+    }
+}
+
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out);
+    out
+}
+
+fn query(text: &str) -> Vec<u8> {
+    written(|out| encode_query(out, text).unwrap())
+}
+
+fn ping() -> Vec<u8> {
+    written(encode_ping)
+}
+
+fn ok(packet: &OkPacket) -> Vec<u8> {
+    written(|out| write_ok(out, 1, packet).unwrap())
+}
+
+fn row(cells: &[&str]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut sequence = write_payload(&mut bytes, 1, &[cells.len() as u8]).unwrap();
+    for _ in cells {
+        sequence = write_payload(&mut bytes, sequence, b"\x03def a column").unwrap();
+    }
+    let row: Vec<u8> =
+        cells.iter().flat_map(|cell| [&[cell.len() as u8], cell.as_bytes()].concat()).collect();
+    sequence = write_payload(&mut bytes, sequence, &row).unwrap();
+    write_payload(&mut bytes, sequence, b"\xfe\0\0\x02\0\0\0").unwrap();
+    bytes
+}
+
+/// A connection whose initial session state is known.
+fn backend(connection_ids: &ConnectionIds) -> BackendState {
+    let mut backend = BackendState {
+        capabilities: CAPABILITIES,
+        connection_id: 7,
+        status: 2,
+        database: Some("shop".to_owned()),
+        initial_state: None,
+        flavour: Flavour::MariaDb,
+        prepared: PreparedHere::default(),
+    };
+    let mut session = ClientSession::begin_pooled(
+        request(),
+        AcquiredState::Reset,
+        &backend,
+        connection_ids,
+        &mut Vec::new(),
+    )
+    .unwrap();
+    assert_eq!(session.start_mode(), StartMode::AfterSettings);
+    let lesson = row(&["utf8mb4", "utf8mb4_general_ci", "utf8mb4", "", "28800", "1", "SYSTEM"]);
+    let taken = session.from_server(&lesson, &mut backend).unwrap();
+    assert!(matches!(taken.settings_result, SettingsResult::Applied));
+    assert!(session.can_detach());
+    backend
+}
+
+/// Starts a session; returns what is sent first.
+fn begin(
+    request: StartupRequest,
+    acquired: AcquiredState,
+    backend: &BackendState,
+    connection_ids: &ConnectionIds,
+) -> (ClientSession, Vec<u8>) {
+    let mut to_server = Vec::new();
+    let session =
+        ClientSession::begin_pooled(request, acquired, backend, connection_ids, &mut to_server).unwrap();
+    (session, to_server)
+}
+
+/// Passes a command and its response; returns the session's phase.
+fn exchange(session: &mut ClientSession, backend: &mut BackendState, up: &[u8], down: &[u8]) -> SessionPhase {
+    let taken = session.from_client(up, backend).unwrap();
+    assert_eq!(taken.pass_bytes, up.len());
+    let taken = session.from_server(down, backend).unwrap();
+    assert_eq!(taken.pass_bytes, down.len());
+    taken.phase
+}
+
+#[test]
+fn a_client_continues_on_another_connection_with_its_settings() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (mut session, to_server) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    assert_eq!((session.start_mode(), to_server), (StartMode::Immediate, Vec::new()));
+    let insert = OkPacket { last_insert_id: 9, ..OK };
+    let phase = exchange(&mut session, &mut backend, &query("INSERT INTO t VALUES (1)"), &ok(&insert));
+    assert_eq!(phase, SessionPhase::CanDetach);
+    let phase = exchange(&mut session, &mut backend, &query("SET wait_timeout=5, a='b'"), &ok(&OK));
+    assert_eq!(phase, SessionPhase::NeedsQuery);
+    let mut to_server = Vec::new();
+    session.query_settings(&backend, &mut to_server).unwrap();
+    assert_eq!(to_server, [query("SELECT @@wait_timeout,@@a"), ping()].concat());
+    assert_eq!(session.start_mode(), StartMode::AfterSettings);
+    let taken = session.from_server(&[row(&["5", "b"]), ok(&OK)].concat(), &mut backend).unwrap();
+    assert!(matches!(taken.settings_result, SettingsResult::Applied));
+    assert_eq!((taken.pass_bytes, taken.phase), (0, SessionPhase::CanDetach));
+    let phase = exchange(&mut session, &mut backend, &query("USE other"), &ok(&OK));
+    assert_eq!(phase, SessionPhase::NeedsQuery);
+    session.query_settings(&backend, &mut Vec::new()).unwrap();
+    session.from_server(&[row(&["other"]), ok(&OK)].concat(), &mut backend).unwrap();
+    let Detached { request, release } = session.detach();
+    assert_eq!(release, Release::Reset(ReleasedState::default()));
+    // On its last connection nothing is replayed.
+    let (session, to_server) = begin(request.unwrap(), AcquiredState::SameClient, &backend, &connection_ids);
+    assert_eq!((session.start_mode(), to_server), (StartMode::Immediate, Vec::new()));
+    let request = session.detach().request.unwrap();
+    let (mut session, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
+    let set = query("SET wait_timeout=5,a='b',last_insert_id=9");
+    assert_eq!(to_server, [b"\x06\0\0\0\x02other", &set[..]].concat());
+    assert_eq!(session.start_mode(), StartMode::AfterSettings);
+    let taken = session.from_server(&[ok(&OK), ok(&OK)].concat(), &mut backend).unwrap();
+    assert!(matches!(taken.settings_result, SettingsResult::Applied));
+    assert_eq!((session.start_mode(), taken.phase), (StartMode::Immediate, SessionPhase::Active));
+}
+
+#[test]
+fn pipelined_settings_are_sent_with_a_statement_that_is_prepared_again() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    let prepare = written(|out| encode_prepare(out, "SELECT 1").unwrap());
+    session.from_client(&prepare, &mut backend).unwrap();
+    let mut payload = Vec::new();
+    Prepared { statement_id: 77, params: 0, columns: 0 }.encode(&mut payload);
+    let mut is_prepared = Vec::new();
+    write_payload(&mut is_prepared, 1, &payload).unwrap();
+    let taken = session.from_server(&is_prepared, &mut backend).unwrap();
+    assert_eq!((taken.drop_bytes, taken.insert.len()), (16, 16));
+    assert_eq!(session.from_server(b"", &mut backend).unwrap().phase, SessionPhase::CanDetach);
+    let insert = OkPacket { last_insert_id: 9, ..OK };
+    exchange(&mut session, &mut backend, &query("INSERT INTO t VALUES (1)"), &ok(&insert));
+    let request = session.detach().request.unwrap();
+    backend.prepared.clear();
+    let (mut session, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
+    assert_eq!((session.start_mode(), to_server), (StartMode::Immediate, query("SET last_insert_id=9")));
+    let execute = |id| written(|out| encode_execute(out, id, &[]).unwrap());
+    let taken = session.from_client(&execute(1), &mut backend).unwrap();
+    assert_eq!((taken.pass_bytes, taken.drop_bytes, taken.insert), (0, 0, prepare));
+    assert_eq!(session.start_mode(), StartMode::AfterSettings);
+    is_prepared[5] = 5;
+    let taken = session.from_server(&[ok(&OK), is_prepared].concat(), &mut backend).unwrap();
+    assert!(matches!(taken.settings_result, SettingsResult::Applied));
+    assert_eq!(taken.phase, SessionPhase::Active, "the client's command follows");
+    let taken = session.from_client(&execute(1), &mut backend).unwrap();
+    assert_eq!((taken.drop_bytes, taken.insert), (9, execute(5)[..9].to_vec()));
+}
+
+#[test]
+fn after_an_error_the_status_of_the_session_is_queried() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    let refusal = written(|out| write_err(out, 1, &INTERRUPTED).unwrap());
+    for (status, phase) in [(3, SessionPhase::Active), (2, SessionPhase::CanDetach)] {
+        assert_eq!(
+            exchange(&mut session, &mut backend, &query("CALL p()"), &refusal),
+            SessionPhase::NeedsQuery
+        );
+        let mut to_server = Vec::new();
+        session.query_settings(&backend, &mut to_server).unwrap();
+        assert_eq!(to_server, ping());
+        let taken = session.from_server(&ok(&OkPacket { status, ..OK }), &mut backend).unwrap();
+        assert_eq!(taken.phase, phase);
+        // A transaction is open, and ends.
+        exchange(&mut session, &mut backend, &query("ROLLBACK"), &ok(&OK));
+    }
+    let warned = OkPacket { warnings: 1, ..OK };
+    assert_eq!(
+        exchange(&mut session, &mut backend, &query("SELECT 1"), &ok(&warned)),
+        SessionPhase::CanDetach
+    );
+    let Release::Reset(left) = session.detach().release else { panic!("it is reset") };
+    assert_eq!(left.diagnostics, Diagnostics::Some);
+}
+
+#[test]
+fn a_pin_is_reported_once() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    let pinned = exchange(&mut session, &mut backend, &query("SET @x = 1"), &ok(&OK));
+    assert_eq!(pinned, SessionPhase::Pinned("a user variable"));
+    assert_eq!(exchange(&mut session, &mut backend, &query("SET @y = 1"), &ok(&OK)), SessionPhase::Active);
+    // `COM_RESET_CONNECTION` by the client.
+    assert_eq!(exchange(&mut session, &mut backend, b"\x01\0\0\0\x1f", &ok(&OK)), SessionPhase::NeedsQuery);
+}
+
+#[test]
+fn a_command_that_was_cancelled_while_it_waited_is_refused() {
+    let connection_ids = ConnectionIds::default();
+    let mut backend = backend(&connection_ids);
+    let (session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
+    let waiting = session.detach().request.unwrap();
+    let mut killer = connection_ids.register(FIRST_ID + 2, Some(8));
+    killer.resolve_kill(FIRST_ID + 1, Target::Query);
+    assert_eq!(waiting.pending_kill(), PendingKill::Query);
+    let (mut session, _) = begin(waiting, AcquiredState::Reset, &backend, &connection_ids);
+    let said = [query("SELECT 'never'"), query("SELECT 'later'")].concat();
+    let first = query("SELECT 'never'").len();
+    // Not before the command is complete.
+    let taken = session.from_client(&said[..first - 1], &mut backend).unwrap();
+    assert_eq!((taken.pass_bytes, taken.drop_bytes), (0, 0));
+    let taken = session.from_client(&said, &mut backend).unwrap();
+    assert_eq!((taken.pass_bytes, taken.drop_bytes), (0, first));
+    assert!(taken.insert.windows(6).any(|part| part == b"SIGNAL"));
+    let taken = session.from_client(&said[first..], &mut backend).unwrap();
+    assert_eq!(taken.pass_bytes, said.len() - first);
+    // A client whose connection was killed does not start another session.
+    let waiting = {
+        let (session, _) = begin(
+            StartupRequest { connection_id: FIRST_ID + 3, ..request() },
+            AcquiredState::Reset,
+            &backend,
+            &connection_ids,
+        );
+        session.detach().request.unwrap()
+    };
+    killer.resolve_kill(FIRST_ID + 3, Target::Connection);
+    let failed = ClientSession::begin_pooled(
+        waiting,
+        AcquiredState::Reset,
+        &backend,
+        &connection_ids,
+        &mut Vec::new(),
+    );
+    assert!(matches!(failed, Err(failed) if matches!(failed.error, Error::Server { code: 1317, .. })));
+}

@@ -1,0 +1,200 @@
+use std::sync::Arc;
+
+use ciphertoll_wire::postgres::startup::{encode_cancel_request, encode_startup, encode_tls_request};
+use ciphertoll_wire::postgres::{CancelKey, ChannelBinding, Connect, Encryption, Error, Login};
+use ciphertoll_wire::{Phase, Step};
+
+use super::*;
+
+fn startup(parameters: &[(&str, &str)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_startup(&mut bytes, parameters).unwrap();
+    bytes
+}
+
+fn step(
+    handshake: &mut ClientHandshake,
+    mut input: &[u8],
+    out: &mut Vec<u8>,
+) -> HandshakeStep<StartupRequest> {
+    handshake.step(&mut input, out)
+}
+
+#[test]
+fn a_login_is_the_same_whole_and_byte_by_byte() {
+    let mut bytes = Vec::new();
+    encode_tls_request(&mut bytes);
+    let login = startup(&[("user", "app"), ("database", "shop")]);
+    for cut in 0..=login.len() {
+        let mut handshake = ClientHandshake::new(AuthRequirement::Granted);
+        let mut out = Vec::new();
+        assert_eq!(step(&mut handshake, &bytes, &mut out), HandshakeStep::NeedInput);
+        assert_eq!(out, b"N");
+        if cut < login.len() {
+            assert_eq!(step(&mut handshake, &login[..cut], &mut out), HandshakeStep::NeedInput, "{cut}");
+        }
+        let HandshakeStep::Login(request) = step(&mut handshake, &login, &mut out) else {
+            panic!("no login")
+        };
+        assert_eq!((request.user.as_str(), request.database.as_deref()), ("app", Some("shop")));
+        // Nothing is sent before a session can start.
+        assert_eq!(out, b"N");
+    }
+}
+
+#[test]
+fn a_denied_client_is_told_after_its_first_message() {
+    let mut handshake = ClientHandshake::new(AuthRequirement::Denied { uid: Some(4242) });
+    let mut out = Vec::new();
+    assert_eq!(step(&mut handshake, b"", &mut out), HandshakeStep::NeedInput);
+    let HandshakeStep::Refuse(refusal) = step(&mut handshake, &startup(&[("user", "app")]), &mut out) else {
+        panic!("the login succeeded")
+    };
+    assert_eq!(refusal.sqlstate, Refusal::WHO);
+    assert!(refusal.message.contains("4242"));
+}
+
+#[test]
+fn a_cancel_request_needs_no_authentication() {
+    let mut bytes = Vec::new();
+    encode_cancel_request(&mut bytes, 7, &CancelKey::new(vec![1, 2, 3, 4]).unwrap());
+    let cancel = step(&mut ClientHandshake::new(AuthRequirement::Granted), &bytes, &mut Vec::new());
+    assert_eq!(cancel, HandshakeStep::Cancel { process_id: 7, key: vec![1, 2, 3, 4] });
+}
+
+#[test]
+fn malformed_messages_end_the_handshake() {
+    let mut tls = Vec::new();
+    encode_tls_request(&mut tls);
+    let no_end = b"\0\0\0\x08\0\x03\0\0";
+    let step_of = step(&mut ClientHandshake::new(AuthRequirement::Granted), no_end, &mut Vec::new());
+    assert!(matches!(step_of, HandshakeStep::Refuse(_)), "{step_of:?}");
+    // These lengths are impossible in this protocol, so the client would not understand an error message.
+    let lengths =
+        [&b"\0\0\0\x03\0\0\0\0"[..], b"X\0\0\0\x04", b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff"];
+    let again = tls.repeat(3);
+    for bytes in lengths.into_iter().chain([&b"\x16\x03\x01"[..], &again]) {
+        let step = step(&mut ClientHandshake::new(AuthRequirement::Granted), bytes, &mut Vec::new());
+        assert!(matches!(step, HandshakeStep::HangUp(_)), "{step:?}");
+    }
+}
+
+#[test]
+fn newer_protocol_versions_are_negotiated_down() {
+    let mut bytes = startup(&[("user", "app"), ("_pq_.x", "1")]);
+    bytes[7] = 2;
+    let mut out = Vec::new();
+    let step = step(&mut ClientHandshake::new(AuthRequirement::Granted), &bytes, &mut out);
+    assert!(matches!(step, HandshakeStep::Login(_)), "{step:?}");
+    assert_eq!(out, b"v\0\0\0\x13\0\x03\0\0\0\0\0\x01_pq_.x\0");
+}
+
+/// Our client against the handshake: the result on both sides.
+fn log_in(
+    credentials: &Arc<CredentialStore>,
+    user: &str,
+    password: &[u8],
+) -> (HandshakeStep<StartupRequest>, Result<(), Error>) {
+    let login = Login {
+        user: user.to_owned(),
+        password: Secret::new(password.to_vec()),
+        database: None,
+        encryption: Encryption::Plain,
+        channel_binding: ChannelBinding::Disabled,
+    };
+    let mut client = Connect::new(Arc::new(login));
+    let mut handshake = ClientHandshake::new(AuthRequirement::Password(Arc::clone(credentials)));
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    let outcome = loop {
+        if let Err(error) = client.step(&mut &down[..], &mut up) {
+            break (HandshakeStep::NeedInput, Err(error));
+        }
+        down.clear();
+        match handshake.step(&mut &up[..], &mut down) {
+            HandshakeStep::NeedInput => up.clear(),
+            step => break (step, Ok(())),
+        }
+    };
+    let (step, Ok(())) = outcome else { return outcome };
+    match &step {
+        HandshakeStep::Login(_) => write_authentication(&mut down, &Authentication::Ok).unwrap(),
+        HandshakeStep::Refuse(refusal) => refusal.write(&mut down),
+        _ => {}
+    }
+    let answer = client.step(&mut &down[..], &mut up);
+    (step, answer.map(|step| assert_eq!(step, Step::Phase(Phase::Auth))))
+}
+
+#[test]
+fn a_login_reveals_neither_known_users_nor_passwords() {
+    let credentials = Arc::new(CredentialStore::new("app", &Secret::new(b"secret".to_vec())).unwrap());
+    let (step, answer) = log_in(&credentials, "app", b"secret");
+    assert!(matches!(step, HandshakeStep::Login(request) if request.user == "app"));
+    assert_eq!(answer, Ok(()));
+    for (user, password) in [("app", &b"wrong"[..]), ("nobody", b"secret")] {
+        let (step, answer) = log_in(&credentials, user, password);
+        let HandshakeStep::Refuse(refusal) = step else { panic!("{step:?}") };
+        assert_eq!(refusal.sqlstate, Refusal::PASSWORD);
+        assert_eq!(refusal.message, format!("password authentication failed for user \"{user}\""));
+        assert!(matches!(answer, Err(Error::Server { .. })), "{answer:?}");
+    }
+    assert_eq!(credentials.verifier_of("app").iterations(), credentials.verifier_of("nobody").iterations());
+}
+
+#[test]
+fn each_user_has_a_password() {
+    let [app, reports] = ["secret", "other"].map(|text| Secret::new(text.as_bytes().to_vec()));
+    let credentials =
+        Arc::new(CredentialStore::for_users([("app", &app), ("reports", &reports)], 1).unwrap());
+    for (user, password, is_accepted) in [
+        ("app", &b"secret"[..], true),
+        ("reports", b"other", true),
+        ("app", b"other", false),
+        ("reports", b"secret", false),
+        ("nobody", b"other", false),
+    ] {
+        let (step, _) = log_in(&credentials, user, password);
+        assert_eq!(matches!(step, HandshakeStep::Login(_)), is_accepted, "{user}: {step:?}");
+    }
+    assert_eq!(credentials.verifier_of("app").iterations(), 1);
+}
+
+#[test]
+fn a_client_without_tls_is_refused_where_tls_is_required() {
+    let login = startup(&[("user", "app")]);
+    let mut tls = Vec::new();
+    encode_tls_request(&mut tls);
+    let mut out = Vec::new();
+    let HandshakeStep::Refuse(refusal) =
+        step(&mut ClientHandshake::by_tls(AuthRequirement::Granted), &login, &mut out)
+    else {
+        panic!("the login succeeded")
+    };
+    assert_eq!((refusal.sqlstate, out.is_empty()), (Refusal::WHO, true));
+    // TLS after a request or at once. What follows the request belongs to TLS and is not consumed.
+    for (bytes, left) in [([&tls[..], &login].concat(), login.len()), (b"\x16\x03\x01".to_vec(), 3)] {
+        let mut handshake = ClientHandshake::by_tls(AuthRequirement::Granted);
+        let (mut input, mut out) = (&bytes[..], Vec::new());
+        assert_eq!(handshake.step(&mut input, &mut out), HandshakeStep::StartTls);
+        assert_eq!(input.len(), left);
+        handshake.tls_established(None);
+        // No TLS within TLS.
+        assert!(matches!(step(&mut handshake, &tls, &mut Vec::new()), HandshakeStep::HangUp(_)));
+        handshake.tls_established(None);
+        assert!(matches!(step(&mut handshake, &login, &mut out), HandshakeStep::Login(_)));
+    }
+}
+
+#[test]
+fn a_certificate_authenticates_the_user_it_names() {
+    let login = startup(&[("user", "app")]);
+    for (name, is_accepted) in [(Some("app"), true), (Some("other"), false), (Some(""), false), (None, false)]
+    {
+        let mut handshake = ClientHandshake::by_tls(AuthRequirement::Certificate);
+        handshake.tls_established(name.map(ToOwned::to_owned));
+        let step = step(&mut handshake, &login, &mut Vec::new());
+        assert_eq!(matches!(step, HandshakeStep::Login(_)), is_accepted, "{name:?}: {step:?}");
+    }
+    let mut handshake = ClientHandshake::new(AuthRequirement::Certificate);
+    assert!(matches!(step(&mut handshake, &login, &mut Vec::new()), HandshakeStep::Refuse(_)));
+}

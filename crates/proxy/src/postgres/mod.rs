@@ -1,0 +1,13 @@
+//! The PostgreSQL protocol.
+
+mod backend_state;
+mod client_handshake;
+mod protocol;
+mod session;
+mod startup_request;
+
+pub use backend_state::BackendState;
+pub use client_handshake::{AuthRequirement, ClientHandshake, CredentialStore};
+pub use protocol::Postgres;
+pub use session::ClientSession;
+pub use startup_request::StartupRequest;

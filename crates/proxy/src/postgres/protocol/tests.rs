@@ -1,0 +1,104 @@
+use ciphertoll_wire::postgres::server::{Startup, read_startup};
+use ciphertoll_wire::postgres::startup::encode_startup;
+
+use super::*;
+use crate::settings::{AllowedUids, Limits, ScramIterations};
+
+fn settings(users: &[(&str, &str)]) -> Settings {
+    let user = |(name, password): &(&str, &str)| DatabaseUser {
+        name: (*name).to_owned(),
+        database: Some("shop".to_owned()),
+        password: Secret::new(password.as_bytes().to_vec()),
+    };
+    Settings {
+        listen: vec!["unix:/x".parse().unwrap()],
+        server: "postgres://a@127.0.0.1/shop?sslmode=disable".parse().unwrap(),
+        users: users.iter().map(user).collect(),
+        allowed_uids: AllowedUids::All,
+        unix_auth: UnixAuth::Peer,
+        tls: None,
+        iterations: ScramIterations { by_unix: 1, by_tcp: CredentialStore::DEFAULT_ITERATIONS },
+        pooling: Pooling::Transaction,
+        threads: std::num::NonZeroUsize::MIN,
+        limits: Limits::default(),
+    }
+}
+
+fn postgres(users: &[(&str, &str)]) -> Postgres {
+    Postgres::from_settings(&settings(users)).unwrap()
+}
+
+fn key(user: &str, database: &str) -> PostgresKey {
+    PostgresKey { user: user.into(), database: database.into() }
+}
+
+fn request(parameters: &[(&str, &str)]) -> StartupRequest {
+    let mut bytes = Vec::new();
+    encode_startup(&mut bytes, parameters).unwrap();
+    match read_startup(&mut &bytes[..]).unwrap() {
+        Some(Startup::Login(message)) => StartupRequest::read(&message).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_fingerprint_changes_with_the_password() {
+    let before = postgres(&[("a", "x"), ("b", "y")]);
+    let after = postgres(&[("a", "x"), ("b", "z"), ("c", "")]);
+    let fingerprints =
+        |protocol: &Postgres| ["a", "b", "c"].map(|user| protocol.fingerprint(&key(user, "shop")));
+    let ([a, b, none], [same, other, _]) = (fingerprints(&before), fingerprints(&after));
+    assert_eq!((a, none), (same, None));
+    assert_ne!(b, other);
+    assert_ne!(a, b);
+}
+
+#[test]
+fn only_configured_users_are_logged_in_as() {
+    let protocol = postgres(&[("a", "x"), ("b", "y")]);
+    assert!(protocol.connect_plan(&key("b", "till")).is_some());
+    assert!(protocol.connect_plan(&key("c", "shop")).is_none());
+    assert_eq!(protocol.default_keys(), [key("a", "shop"), key("b", "shop")]);
+    let key_of = |parameters: &[(&str, &str)]| protocol.pool_key(&request(parameters));
+    assert_eq!(key_of(&[("user", "b")]), Ok(key("b", "shop")));
+    assert_eq!(key_of(&[("user", "b"), ("database", "till")]), Ok(key("b", "till")));
+    assert_eq!(key_of(&[("user", "c")]).unwrap_err().sqlstate, Refusal::WHO);
+}
+
+#[test]
+fn learned_settings_and_keys_are_kept_unless_the_password_changes() {
+    let mut protocol = postgres(&[("a", "x"), ("b", "y"), ("c", "z")]);
+    for user in ["a", "b", "c"] {
+        protocol.known_parameters.insert(key(user, "till"), Parameters::default());
+    }
+    let keys = Arc::clone(&protocol.accounts["a"].keys);
+    protocol.reload(Postgres { pooling: Pooling::Session, ..postgres(&[("a", "x"), ("b", "other")]) });
+    assert!(Arc::ptr_eq(&keys, &protocol.accounts["a"].keys));
+    assert_eq!(protocol.known_parameters.keys().collect::<Vec<_>>(), [&key("a", "till")]);
+    assert_eq!(protocol.pooling, Pooling::Transaction);
+    let cancel_token = CancelToken { process_id: 1, secret: [0; 4] };
+    let greeted = |protocol: &Postgres| {
+        protocol.greet_early(&key("a", "till"), &mut request(&[("user", "a")]), cancel_token, &mut Vec::new())
+    };
+    assert_eq!(greeted(&protocol), EarlyGreeting::Sent);
+    protocol.forget_learned();
+    assert_eq!(greeted(&protocol), EarlyGreeting::NeedsConnection);
+}
+
+#[test]
+fn passwords_are_checked_where_credentials_exist() {
+    let by_tcp = |users: &[(&str, &str)]| {
+        Postgres::from_settings(&Settings {
+            listen: vec!["tcp:127.0.0.1:0".parse().unwrap()],
+            ..settings(users)
+        })
+    };
+    let protocol = by_tcp(&[("a", "x")]).unwrap();
+    assert!(protocol.by_tcp.is_some() && protocol.by_unix.is_none());
+    assert!(matches!(by_tcp(&[("a", "x"), ("b", "")]), Err(StartError::NoPassword(user)) if user == "b"));
+    // Without a credential to check, no client is accepted.
+    let mut bytes = Vec::new();
+    encode_startup(&mut bytes, &[("user", "a")]).unwrap();
+    let step = protocol.handshake(ClientAuth::PasswordByUnix).step(&mut &bytes[..], &mut Vec::new());
+    assert!(matches!(step, HandshakeStep::Refuse(_)), "{step:?}");
+}

@@ -1,0 +1,518 @@
+//! A client on a server connection: the traffic between the two, and the proxy's own commands.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use ciphertoll_wire::Response;
+use ciphertoll_wire::postgres::databases::DatabaseWatch;
+use ciphertoll_wire::postgres::effects::{Discards, Effects};
+use ciphertoll_wire::postgres::errand::Errand;
+use ciphertoll_wire::postgres::follow::Follow;
+use ciphertoll_wire::postgres::relay::{Relay, Rest};
+use ciphertoll_wire::postgres::{Error, Parameters, Severity, TransactionStatus};
+
+use crate::postgres::backend_state::BackendState;
+use crate::postgres::startup_request::{StartupRequest, cannot_fail};
+use crate::protocol::{
+    AcquiredState, Detached, FromClient, FromServer, Release, SessionPhase, SettingsResult, StartMode,
+};
+
+/// A client's session on a server connection, in transaction pooling of one transaction.
+#[derive(Debug)]
+pub struct ClientSession {
+    relay: Relay,
+    databases: DatabaseWatch,
+    command: Option<(CommandPurpose, Errand)>,
+    /// The server has received something that a reset must undo.
+    touched: bool,
+    /// The value of a setting before a new one was pipelined in front of the client's first command.
+    before: Option<(String, Vec<u8>)>,
+    /// In transaction pooling only.
+    pooled: Option<Box<TransactionPooling>>,
+}
+
+/// The purpose of commands that the proxy sends for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CommandPurpose {
+    /// Settings that cannot fail, pipelined in front of the client's first command.
+    Pipelined,
+    /// Settings, before the client may send commands.
+    Settings,
+    /// A query for settings that the client has changed; the client waits.
+    QueryValues,
+    /// The reset after another client, and settings, pipelined in front of everything up to the client's
+    /// first `Sync`. If the reset fails, the server skips that much and no more.
+    ResetFirst(FirstSync),
+}
+
+/// Progress towards a client's first `Sync`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FirstSync {
+    /// Bytes of the current message that are still missing.
+    Ahead { left_bytes: usize },
+    /// It was passed on. What follows must wait.
+    Passed,
+}
+
+/// The state of a session in transaction pooling.
+#[derive(Debug)]
+struct TransactionPooling {
+    request: StartupRequest,
+    acquired: AcquiredState,
+    follow: Follow,
+    pin: PinState,
+    /// Settings that may have changed and that the server does not report.
+    unreported: Vec<Vec<u8>>,
+    /// The version of the reported settings that was recorded, see [`Parameters::changes`].
+    changes: u64,
+    /// Whether the server has reported a setting in this session.
+    reported: SettingsReported,
+    /// Whether the client has sent anything on this connection.
+    client_input: ClientInput,
+}
+
+/// Whether a session is pinned to its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PinState {
+    None,
+    Found(&'static str),
+    Reported,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SettingsReported {
+    No,
+    Yes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClientInput {
+    None,
+    Some,
+}
+
+const ENCODING: &[u8] = b"client_encoding";
+/// Settings that the server reports and that clients cannot change.
+const FIXED: [&str; 6] = [
+    "server_version",
+    "server_encoding",
+    "is_superuser",
+    "session_authorization",
+    "integer_datetimes",
+    "in_hot_standby",
+];
+
+impl ClientSession {
+    fn silent() -> Self {
+        Self {
+            relay: Relay::new(),
+            databases: DatabaseWatch::default(),
+            command: None,
+            touched: false,
+            before: None,
+            pooled: None,
+        }
+    }
+
+    /// Starts a session. Commands that apply the client's settings are appended to `to_server`, which must be
+    /// empty. Settings that cannot fail are recorded in `state` already.
+    pub fn begin(
+        request: &StartupRequest,
+        backend: &mut BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
+        let mut session = Self::silent();
+        let differing = request.differing(&backend.parameters);
+        let purpose = match differing.as_slice() {
+            [] => return Ok(session),
+            [(name, value)] if cannot_fail(name, value, &backend.parameters) => {
+                let before = backend.parameters.get(name.as_bytes()).unwrap_or_default().to_vec();
+                session.before = Some(((*name).to_owned(), before));
+                backend.parameters.set(name.as_bytes(), value.as_bytes())?;
+                CommandPurpose::Pipelined
+            }
+            _ => {
+                session.touched = true;
+                CommandPurpose::Settings
+            }
+        };
+        session.command = Some((purpose, Errand::settings(differing, to_server)?));
+        Ok(session)
+    }
+
+    /// Starts a session on a connection that another client has left and that was not reset. The client's
+    /// login is complete. `state` already is what it will be when the server has executed what is appended to
+    /// `to_server`.
+    fn begin_with_reset(
+        request: &StartupRequest,
+        backend: &mut BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
+        backend.prepared.clear();
+        backend.parameters = backend.base.clone();
+        let differing = request.differing(&backend.base);
+        let command = Errand::take_over(differing.iter().copied(), to_server)?;
+        for (name, value) in differing {
+            if backend.base.get(name.as_bytes()).is_some() {
+                backend.parameters.set(name.as_bytes(), value.as_bytes())?;
+            }
+        }
+        let command = Some((CommandPurpose::ResetFirst(FirstSync::Ahead { left_bytes: 0 }), command));
+        Ok(Self { command, touched: true, ..Self::silent() })
+    }
+
+    /// Starts a session of one transaction.
+    pub fn begin_pooled(
+        request: StartupRequest,
+        acquired: AcquiredState,
+        backend: &mut BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self, Box<StartFailed>> {
+        let begun = match acquired {
+            AcquiredState::Reset => Self::begin(&request, backend, to_server),
+            AcquiredState::ResetPending => Self::begin_with_reset(&request, backend, to_server),
+            AcquiredState::SameClient => Ok(Self { touched: true, ..Self::silent() }),
+        };
+        let mut session = match begun {
+            Ok(session) => session,
+            Err(error) => return Err(Box::new(StartFailed { request, error })),
+        };
+        if let Some(process_id) = request.process_id {
+            session.tells_process(backend, process_id);
+        }
+        session.pooled = Some(Box::new(TransactionPooling {
+            request,
+            follow: Follow::default(),
+            acquired,
+            pin: PinState::None,
+            unreported: Vec::new(),
+            changes: backend.parameters.changes(),
+            reported: SettingsReported::No,
+            client_input: ClientInput::None,
+        }));
+        Ok(session)
+    }
+
+    /// Records the process ID that the client is told, or was told before.
+    pub fn tells_process(&mut self, backend: &BackendState, process_id: u32) {
+        if let Some((known, _)) = &backend.cancel {
+            self.relay.names_process(*known, process_id);
+        }
+        if let Some(pooled) = &mut self.pooled {
+            pooled.request.process_id = Some(process_id);
+        }
+    }
+
+    /// Whether too many responses are owed to read more from the client now.
+    pub fn is_full(&self) -> bool {
+        self.pooled.as_ref().is_some_and(|pooled| pooled.follow.is_full())
+    }
+
+    pub fn start_mode(&self) -> StartMode {
+        match self.command {
+            None
+            | Some((CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. }), _)) => {
+                StartMode::Immediate
+            }
+            Some(_) => StartMode::AfterSettings,
+        }
+    }
+
+    /// Processes the client's next bytes: those that were not passed on before, and newer ones. An error is
+    /// the client's fault.
+    pub fn from_client(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromClient, Error> {
+        let input = match &self.command {
+            Some((CommandPurpose::ResetFirst(sync), _)) => &input[..sync.limit(input)],
+            _ => input,
+        };
+        let (mut look, mut insert) = (input, Vec::new());
+        if let Some(pooled) = &mut self.pooled {
+            let statements = &mut pooled.request.statements;
+            let until =
+                pooled.follow.from_client(input, &backend.parameters, statements, &mut backend.prepared)?;
+            (look, insert) = (&input[..until.bytes], until.insert);
+        }
+        let taken = self.relay.from_client(look)?;
+        if let Some((CommandPurpose::ResetFirst(sync), _)) = &mut self.command {
+            sync.passes(&input[..taken.pass_bytes]);
+        }
+        let is_heard = taken.pass_bytes > 0 || !insert.is_empty();
+        self.touched |= is_heard;
+        if let Some(pooled) = self.pooled.as_mut().filter(|_| is_heard) {
+            pooled.client_input = ClientInput::Some;
+        }
+        let mut exclusive = Vec::new();
+        self.databases.read(&input[..taken.pass_bytes], &mut exclusive)?;
+        Ok(FromClient {
+            pass_bytes: taken.pass_bytes,
+            drop_bytes: 0,
+            insert,
+            exclusive,
+            goodbye: taken.goodbye,
+        })
+    }
+
+    /// Processes the server's next bytes: those that were neither skipped nor passed on before, and newer
+    /// ones. Records reported settings in `state`. After an error the connection must be closed.
+    pub fn from_server(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromServer, Error> {
+        let mut rest = input;
+        let settings_result = self.read_command_responses(&mut rest, backend)?;
+        let skip_bytes = input.len() - rest.len();
+        let mut taken = FromServer { skip_bytes, settings_result, ..FromServer::default() };
+        if self.command.is_some() || matches!(taken.settings_result, SettingsResult::Refused(_)) {
+            return Ok(taken);
+        }
+        let mut look = rest;
+        if let Some(pooled) = &mut self.pooled {
+            let answers =
+                pooled.follow.from_server(rest, &mut pooled.request.statements, &mut backend.prepared)?;
+            look = &rest[..answers.bytes];
+            taken.drop_bytes = answers.skip_bytes;
+        }
+        taken.pass_bytes = self.relay.from_server(look, &mut backend.parameters)?;
+        taken.patches = self.relay.patches();
+        if taken.drop_bytes == 0 {
+            taken.phase = self.phase(&taken.settings_result, backend);
+        }
+        Ok(taken)
+    }
+
+    /// Reads the responses to the proxy's own commands.
+    fn read_command_responses(
+        &mut self,
+        rest: &mut &[u8],
+        backend: &mut BackendState,
+    ) -> Result<SettingsResult, Error> {
+        let Some((purpose, command)) = &mut self.command else { return Ok(SettingsResult::None) };
+        let settings_result = match (command.step(rest, &mut backend.parameters), *purpose) {
+            (Ok(Response::NeedInput), _) => return Ok(SettingsResult::None),
+            (
+                Ok(Response::Done(_)),
+                CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. }),
+            ) => SettingsResult::None,
+            (
+                Ok(Response::Done(_)),
+                CommandPurpose::Settings | CommandPurpose::ResetFirst(FirstSync::Passed),
+            ) => SettingsResult::Applied,
+            (Ok(Response::Done(_)), CommandPurpose::QueryValues) => {
+                let values = command.take_values();
+                if let Some(pooled) = &mut self.pooled {
+                    pooled.record_values(values);
+                }
+                SettingsResult::Applied
+            }
+            (Err(error), CommandPurpose::Settings) if awaits_commands(&error) => {
+                SettingsResult::Refused(error.into())
+            }
+            (Err(error), _) => return Err(error),
+        };
+        backend.prepared.forget_unnamed();
+        self.command = None;
+        Ok(settings_result)
+    }
+
+    /// What can be done with the session after these responses.
+    fn phase(&mut self, settings_result: &SettingsResult, backend: &BackendState) -> SessionPhase {
+        let Some(pooled) = &mut self.pooled else { return SessionPhase::Active };
+        let is_clean = self.relay.rest() == Rest::Clean(TransactionStatus::Idle);
+        if !is_clean || self.command.is_some() || pooled.client_input == ClientInput::None {
+            return SessionPhase::Active;
+        }
+        let effects = pooled.follow.settle();
+        if !effects.is_none() {
+            pooled.record_effects(effects, backend);
+        }
+        if has_ascii_within(backend.parameters.get(ENCODING)) {
+            pooled.set_pin("a client encoding whose texts cannot be read byte by byte");
+        }
+        if pooled.changes != backend.parameters.changes() {
+            pooled.record_reported(backend);
+        }
+        match pooled.pin {
+            // One thing at a time: the pin is reported after the client's next command.
+            PinState::Found(_) if matches!(settings_result, SettingsResult::Applied) => SessionPhase::Active,
+            PinState::Found(reason) => {
+                pooled.pin = PinState::Reported;
+                SessionPhase::Pinned(reason)
+            }
+            PinState::Reported => SessionPhase::Active,
+            PinState::None if !pooled.unreported.is_empty() => SessionPhase::NeedsQuery,
+            PinState::None => SessionPhase::CanDetach,
+        }
+    }
+
+    /// Queries the settings that the server does not report.
+    pub fn query_settings(&mut self, to_server: &mut Vec<u8>) -> Result<(), Error> {
+        let Some(pooled) = &self.pooled else { return Ok(()) };
+        let command = Errand::values(pooled.unreported.iter().map(Vec::as_slice), to_server)?;
+        self.command = Some((CommandPurpose::QueryValues, command));
+        Ok(())
+    }
+
+    /// Whether the session can be detached before the client has sent a command.
+    pub fn can_detach(&self) -> bool {
+        self.pooled.as_ref().is_some_and(|pooled| pooled.client_input == ClientInput::None)
+            && self.start_mode() == StartMode::Immediate
+    }
+
+    pub fn detach(
+        mut self,
+        backend: &mut BackendState,
+    ) -> Result<Detached<StartupRequest, TransactionStatus>, Error> {
+        let request = self.pooled.take().map(|pooled| {
+            let mut request = pooled.request;
+            if pooled.acquired != AcquiredState::SameClient || pooled.reported == SettingsReported::Yes {
+                request.told_digest = digest(&backend.parameters);
+            }
+            request
+        });
+        Ok(Detached { request, release: self.release(backend)? })
+    }
+
+    /// Whether an error message can be sent to the client now.
+    pub fn can_send_error(&self) -> bool {
+        self.relay.between_answers() && !self.relay.error_was_last()
+    }
+
+    /// What to do with the connection after this session. Undoes the changes of `state` that the server has
+    /// not received.
+    pub fn release(self, backend: &mut BackendState) -> Result<Release<TransactionStatus>, Error> {
+        if !self.touched {
+            if let Some((name, value)) = &self.before {
+                backend.parameters.set(name.as_bytes(), value)?;
+            }
+            // Nothing was sent, but the server may be in the middle of a message of its own.
+            return Ok(match self.relay.rest() {
+                Rest::Unknown(reason) if !self.relay.between_answers() => Release::Close(reason),
+                _ => Release::Clean,
+            });
+        }
+        if self.command.is_some() {
+            return Ok(Release::Close("the client left before its settings were applied"));
+        }
+        Ok(match self.relay.rest() {
+            Rest::Clean(transaction) => Release::Reset(transaction),
+            Rest::Unknown(reason) => Release::Close(reason),
+        })
+    }
+
+    /// Settings whose values have changed since the client was told them on another connection. After the
+    /// client has sent something they would come within a response, and the server reports new values itself.
+    pub fn untold<'a>(&self, backend: &'a BackendState) -> Option<&'a Parameters> {
+        let is_due = |pooled: &&TransactionPooling| {
+            pooled.acquired != AcquiredState::SameClient && pooled.client_input == ClientInput::None
+        };
+        let pooled = self.pooled.as_deref().filter(is_due)?;
+        let told = pooled.request.told_digest;
+        (told != digest(&backend.parameters)).then_some(&backend.parameters)
+    }
+}
+
+impl FirstSync {
+    /// A message's type and length.
+    const HEADER_BYTES: usize = 5;
+
+    /// How many of these bytes may be passed on.
+    fn limit(self, input: &[u8]) -> usize {
+        let mut walked = self;
+        walked.walk(input)
+    }
+
+    fn passes(&mut self, bytes: &[u8]) {
+        self.walk(bytes);
+    }
+
+    /// Advances to the end of these bytes, or of the first `Sync` if that is earlier. Returns the position.
+    fn walk(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while let Self::Ahead { left_bytes } = self {
+            let step = (*left_bytes).min(bytes.len() - at);
+            at += step;
+            *left_bytes -= step;
+            let Some(header) = bytes.get(at..at + Self::HEADER_BYTES).filter(|_| *left_bytes == 0) else {
+                return bytes.len();
+            };
+            // The relay refuses impossible lengths.
+            let length = header[1..].iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+            at += Self::HEADER_BYTES;
+            *left_bytes = length.saturating_sub(Self::HEADER_BYTES - 1);
+            if header[0] == b'S' {
+                *self = Self::Passed;
+            }
+        }
+        at
+    }
+}
+
+impl TransactionPooling {
+    fn set_pin(&mut self, reason: &'static str) {
+        if self.pin == PinState::None {
+            self.pin = PinState::Found(reason);
+        }
+    }
+
+    /// Records the effects of a transaction.
+    fn record_effects(&mut self, effects: Effects, backend: &BackendState) {
+        if effects.discards == Discards::All {
+            self.request.clear_settings();
+            self.unreported.clear();
+            self.pin = PinState::None;
+        }
+        if let Some(reason) = effects.pin {
+            self.set_pin(reason);
+        }
+        let reported = |name: &[u8]| backend.parameters.get(name).is_some();
+        self.unreported.extend(effects.settings.into_iter().filter(|name| !reported(name)));
+    }
+
+    /// Records the settings that the server has reported.
+    fn record_reported(&mut self, backend: &BackendState) {
+        self.changes = backend.parameters.changes();
+        self.reported = SettingsReported::Yes;
+        for (name, value) in backend.parameters.iter() {
+            let is_fixed = FIXED.iter().any(|fixed| name.eq_ignore_ascii_case(fixed.as_bytes()));
+            let desired = std::str::from_utf8(name).ok().and_then(|name| self.request.value(name));
+            let desired = desired.map(str::as_bytes).or_else(|| backend.base.get(name));
+            if !is_fixed && desired != Some(value) && self.request.record_setting(name, value).is_err() {
+                self.set_pin("a setting that cannot be set on another connection");
+            }
+        }
+    }
+
+    /// Records the values that were queried.
+    fn record_values(&mut self, values: Vec<Option<Vec<u8>>>) {
+        for (name, value) in std::mem::take(&mut self.unreported).iter().zip(values) {
+            let Some(value) = value else { continue };
+            if self.request.record_setting(name, &value).is_err() {
+                self.set_pin("a setting that cannot be set on another connection");
+            }
+        }
+    }
+}
+
+/// Whether characters of this encoding can contain ASCII bytes, such as a backslash.
+fn has_ascii_within(encoding: Option<&[u8]>) -> bool {
+    const ENCODINGS: [&[u8]; 7] = [b"SJIS", b"SHIFT_JIS_2004", b"BIG5", b"GBK", b"GB18030", b"UHC", b"JOHAB"];
+    encoding.is_some_and(|encoding| ENCODINGS.iter().any(|name| encoding.eq_ignore_ascii_case(name)))
+}
+
+/// A session that could not be started.
+#[derive(Debug)]
+pub struct StartFailed {
+    pub request: StartupRequest,
+    pub error: Error,
+}
+
+/// Differs between different settings.
+pub(crate) fn digest(parameters: &Parameters) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    parameters.iter().for_each(|pair| pair.hash(&mut hasher));
+    hasher.finish()
+}
+
+/// Whether the server has refused a command and awaits the next one.
+fn awaits_commands(error: &Error) -> bool {
+    matches!(error, Error::Server { severity: Severity::Error, .. })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,349 @@
+use ciphertoll_wire::postgres::command::{
+    encode_copy_data, encode_copy_done, encode_query, encode_sync, encode_terminate,
+};
+use ciphertoll_wire::postgres::server::{
+    Report, Startup, read_startup, write_command_complete, write_copy_in_response, write_data_row,
+    write_error, write_notice, write_parameter_status, write_ready_for_query,
+};
+use ciphertoll_wire::postgres::startup::encode_startup;
+use ciphertoll_wire::postgres::{CopyStart, Format};
+use ciphertoll_wire::relay::Goodbye;
+use ciphertoll_wire::session;
+
+use super::*;
+
+fn request(settings: &[(&str, &str)]) -> StartupRequest {
+    let mut bytes = Vec::new();
+    encode_startup(&mut bytes, &[&[("user", "app")], settings].concat()).unwrap();
+    match read_startup(&mut &bytes[..]).unwrap() {
+        Some(Startup::Login(message)) => StartupRequest::read(&message).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn backend() -> BackendState {
+    let mut parameters = Parameters::default();
+    for (name, value) in [("application_name", ""), ("client_encoding", "UTF8"), ("TimeZone", "UTC")] {
+        parameters.set(name.as_bytes(), value.as_bytes()).unwrap();
+    }
+    BackendState::of(parameters)
+}
+
+fn plain() -> ClientSession {
+    ClientSession::begin(&request(&[]), &mut backend(), &mut Vec::new()).unwrap()
+}
+
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out);
+    out
+}
+
+fn query() -> Vec<u8> {
+    written(|out| encode_query(out, "SELECT 1").unwrap())
+}
+
+fn ready(status: TransactionStatus) -> Vec<u8> {
+    written(|out| write_ready_for_query(out, status))
+}
+
+fn answer(status: TransactionStatus) -> Vec<u8> {
+    let mut out = written(|out| {
+        write_data_row(out, &[Some(b"1")]).unwrap();
+        write_parameter_status(out, b"TimeZone", b"Europe/Vienna").unwrap();
+        write_command_complete(out, b"SELECT 1").unwrap();
+    });
+    out.extend(ready(status));
+    out
+}
+
+/// Feeds one side in pieces of `piece` bytes, as a socket might, and returns what was passed on.
+fn feed(bytes: &[u8], piece: usize, mut step: impl FnMut(&[u8]) -> usize) -> Vec<u8> {
+    let (mut passed, mut held) = (Vec::new(), Vec::new());
+    for piece in bytes.chunks(piece) {
+        held.extend_from_slice(piece);
+        let bytes = step(&held);
+        passed.extend(held.drain(..bytes));
+    }
+    passed
+}
+
+#[test]
+fn bytes_pass_unchanged_in_any_pieces() {
+    let up: Vec<u8> = [query(), written(encode_sync), query()].concat();
+    let statuses = [TransactionStatus::Idle, TransactionStatus::Failed, TransactionStatus::InTransaction];
+    let down: Vec<u8> = statuses.into_iter().flat_map(answer).collect();
+    for piece in 1..=down.len() {
+        let (mut session, mut known) = (plain(), backend());
+        let passed = feed(&up, piece, |held| session.from_client(held, &mut backend()).unwrap().pass_bytes);
+        assert_eq!(passed, up, "{piece}");
+        assert!(matches!(session.relay.rest(), Rest::Unknown(_)));
+        let passed = feed(&down, piece, |held| {
+            let taken = session.from_server(held, &mut known).unwrap();
+            assert!(
+                matches!((taken.skip_bytes, &taken.settings_result), (0, SettingsResult::None)),
+                "{taken:?}"
+            );
+            taken.pass_bytes
+        });
+        assert_eq!(passed, down, "{piece}");
+        assert_eq!(known.parameters.get(b"timezone"), Some(&b"Europe/Vienna"[..]));
+        let release = session.release(&mut known).unwrap();
+        assert_eq!(release, Release::Reset(TransactionStatus::InTransaction), "{piece}");
+    }
+}
+
+#[test]
+fn the_clients_last_message_is_not_passed_on() {
+    let bytes = [query(), written(encode_terminate), b"whatever".to_vec()].concat();
+    let taken = plain().from_client(&bytes, &mut backend()).unwrap();
+    assert_eq!((taken.pass_bytes, taken.goodbye), (query().len(), Goodbye::Said));
+}
+
+#[test]
+fn unknown_messages_and_impossible_lengths_are_errors() {
+    for bytes in [
+        &b"?\0\0\0\x04"[..],
+        b"p\0\0\0\x08pw\0\0",
+        b"Q\0\0\0\x03",
+        b"Q\xff\xff\xff\xff",
+        b"Q\x7f\xff\xff\xff",
+        b"\0\0\0\0\0\0",
+    ] {
+        assert!(plain().from_client(bytes, &mut backend()).is_err(), "{bytes:?}");
+    }
+    for bytes in [
+        &b"?\0\0\0\x04"[..],
+        b"R\0\0\0\x08\0\0\0\0",
+        b"K\0\0\0\x0c\0\0\0\0\0\0\0\0",
+        b"W\0\0\0\x07\0\0\0",
+        b"Z\0\0\0\x05?",
+        b"Z\0\0\0\x06II",
+        b"S\0\x01\0\x05",
+        b"D\0\0\0\0",
+        b"D\x7f\xff\xff\xff",
+    ] {
+        assert!(plain().from_server(bytes, &mut backend()).is_err(), "{bytes:?}");
+    }
+}
+
+/// The release of the connection after these bytes.
+fn left(up: &[u8], down: &[u8], up_later: &[u8], down_later: &[u8]) -> Release<TransactionStatus> {
+    let (mut session, mut known) = (plain(), backend());
+    for (up, down) in [(up, down), (up_later, down_later)] {
+        session.from_client(up, &mut backend()).unwrap();
+        session.from_server(down, &mut known).unwrap();
+    }
+    session.release(&mut known).unwrap()
+}
+
+#[test]
+fn a_connection_is_reset_only_if_its_state_is_known() {
+    let idle = TransactionStatus::Idle;
+    assert_eq!(left(b"", b"", b"", b""), Release::Clean);
+    assert_eq!(left(&query(), &answer(idle), b"", b""), Release::Reset(idle));
+    let unknown = |up: &[u8], down: &[u8]| matches!(left(up, down, b"", b""), Release::Close(_));
+    assert!(unknown(&query(), b""));
+    assert!(unknown(&query(), &answer(idle)[..9]));
+    assert!(unknown(&query()[..8], b""));
+    assert!(unknown(&query().repeat(2), &answer(idle)));
+    // More responses than commands.
+    assert!(unknown(&query(), &answer(idle).repeat(2)));
+    // Without a `Sync`, the end of the responses is not known.
+    assert!(unknown(b"H\0\0\0\x04", b""));
+}
+
+#[test]
+fn a_copy_is_complete_when_the_server_says_so() {
+    let idle = TransactionStatus::Idle;
+    let start = CopyStart { format: Format::Text, columns: 1 };
+    let begins = written(|out| write_copy_in_response(out, &start).unwrap());
+    let data = written(|out| encode_copy_data(out, b"1\n").unwrap());
+    let done = written(encode_copy_done);
+    let ends = [written(|out| write_command_complete(out, b"COPY 1").unwrap()), ready(idle)].concat();
+    // By a simple query, and by `Execute` with a `Sync` that the server ignores during the copy.
+    let execute = [&b"E\0\0\0\x09\0\0\0\0\0"[..], &written(encode_sync)].concat();
+    let synced = [data.clone(), done.clone(), written(encode_sync)].concat();
+    for (up, later) in [(query(), [data.clone(), done].concat()), (execute, synced)] {
+        assert_eq!(left(&up, &begins, &later, &ends), Release::Reset(idle));
+        assert!(matches!(left(&up, &begins, &data, b""), Release::Close(_)));
+        assert!(matches!(left(&up, &begins, &later, b""), Release::Close(_)));
+    }
+}
+
+#[test]
+fn the_application_name_is_pipelined_and_its_response_is_dropped() {
+    let (mut known, mut to_server) = (backend(), Vec::new());
+    let mut session =
+        ClientSession::begin(&request(&[("application_name", "psql")]), &mut known, &mut to_server).unwrap();
+    assert_eq!(session.start_mode(), StartMode::Immediate);
+    assert_eq!(known.parameters.get(b"application_name"), Some(&b"psql"[..]));
+    assert!(!to_server.is_empty());
+    session.from_client(&query(), &mut backend()).unwrap();
+    let own = [
+        &b"1\0\0\0\x042\0\0\0\x04"[..],
+        &written(|out| write_data_row(out, &[Some(b"psql")]).unwrap()),
+        &written(|out| write_command_complete(out, b"SELECT 1").unwrap()),
+        b"3\0\0\0\x04",
+        &written(|out| write_parameter_status(out, b"application_name", b"psql").unwrap()),
+        &ready(TransactionStatus::Idle),
+    ]
+    .concat();
+    let clients = answer(TransactionStatus::Idle);
+    let both = [own.clone(), clients.clone()].concat();
+    for piece in 1..both.len() {
+        let mut session =
+            ClientSession::begin(&request(&[("application_name", "psql")]), &mut backend(), &mut Vec::new())
+                .unwrap();
+        session.from_client(&query(), &mut backend()).unwrap();
+        let (mut held, mut passed) = (Vec::new(), Vec::new());
+        for piece in both.chunks(piece) {
+            held.extend_from_slice(piece);
+            let taken = session.from_server(&held, &mut known).unwrap();
+            assert!(matches!(taken.settings_result, SettingsResult::None), "{taken:?}");
+            held.drain(..taken.skip_bytes);
+            passed.extend(held.drain(..taken.pass_bytes));
+        }
+        assert_eq!(passed, clients, "{piece}");
+        assert_eq!(session.release(&mut known).unwrap(), Release::Reset(TransactionStatus::Idle));
+    }
+}
+
+#[test]
+fn a_session_that_sent_nothing_needs_no_reset() {
+    let mut known = backend();
+    let session =
+        ClientSession::begin(&request(&[("application_name", "psql")]), &mut known, &mut Vec::new()).unwrap();
+    assert_eq!(session.release(&mut known).unwrap(), Release::Clean);
+    assert_eq!(known.parameters, backend().parameters);
+}
+
+#[test]
+fn settings_that_can_fail_are_applied_before_the_client_starts() {
+    let mut known = backend();
+    let request = request(&[("TimeZone", "Nowhere"), ("client_encoding", "UTF8")]);
+    let begin = |known: &mut BackendState| ClientSession::begin(&request, known, &mut Vec::new()).unwrap();
+    let mut session = begin(&mut known);
+    assert_eq!(session.start_mode(), StartMode::AfterSettings);
+    let taken = session.from_server(&ready(TransactionStatus::Idle), &mut known).unwrap();
+    assert!(matches!((taken.skip_bytes, &taken.settings_result), (6, SettingsResult::Applied)), "{taken:?}");
+    assert_eq!(session.release(&mut known).unwrap(), Release::Reset(TransactionStatus::Idle));
+
+    let mut session = begin(&mut known);
+    let report = Report { severity: Severity::Error, sqlstate: *b"22023", message: b"no such zone" };
+    let mut no = written(|out| write_error(out, &report).unwrap());
+    no.extend(ready(TransactionStatus::Idle));
+    let taken = session.from_server(&no, &mut known).unwrap();
+    assert!(
+        matches!(
+            taken.settings_result,
+            SettingsResult::Refused(session::Error::Postgres(Error::Server { .. }))
+        ),
+        "{taken:?}"
+    );
+    assert_eq!((taken.skip_bytes, taken.pass_bytes), (no.len(), 0));
+    assert_eq!(session.release(&mut known).unwrap(), Release::Reset(TransactionStatus::Idle));
+}
+
+/// A session on a connection that another client has left; returns what is sent first.
+fn taken(known: &mut BackendState) -> (ClientSession, Vec<u8>) {
+    let mut to_server = Vec::new();
+    let request = request(&[("application_name", "next"), ("statement_timeout", "5")]);
+    (
+        ClientSession::begin_pooled(request, AcquiredState::ResetPending, known, &mut to_server).unwrap(),
+        to_server,
+    )
+}
+
+#[test]
+fn a_reset_is_pipelined_in_front_of_the_first_command() {
+    let mut known = backend();
+    known.parameters.set(b"TimeZone", b"Asia/Tokyo").unwrap();
+    let (session, to_server) = taken(&mut known);
+    assert_eq!(session.start_mode(), StartMode::Immediate);
+    assert_eq!(known.parameters.get(b"TimeZone"), Some(&b"UTC"[..]), "after the reset");
+    assert_eq!(known.parameters.get(b"application_name"), Some(&b"next"[..]));
+    assert!(session.untold(&known).is_some());
+    let holds = |text: &[u8]| to_server.windows(text.len()).any(|window| window == text);
+    assert!(holds(b"DISCARD ALL\0") && holds(b"statement_timeout") && !holds(b"S\0\0\0\x04"), "no Sync");
+
+    let mut own = Vec::new();
+    for command in [&b"DISCARD ALL\0"[..], b"BEGIN\0", b"SELECT 1\0", b"SELECT 1\0", b"COMMIT\0"] {
+        let length = u32::try_from(4 + command.len()).unwrap().to_be_bytes();
+        own.extend([&b"1\0\0\0\x042\0\0\0\x04C"[..], &length, command].concat());
+    }
+    own.extend(b"3\0\0\0\x04");
+    let theirs = answer(TransactionStatus::Idle);
+    let down = [&own[..], &theirs[..]].concat();
+    for piece in 1..=down.len() {
+        let mut known = backend();
+        let (mut session, _) = taken(&mut known);
+        assert_eq!(session.from_client(&query(), &mut known).unwrap().pass_bytes, query().len());
+        let (mut passed, mut held) = (Vec::new(), Vec::new());
+        let mut phase = SessionPhase::Active;
+        for piece in down.chunks(piece) {
+            held.extend_from_slice(piece);
+            let answers = session.from_server(&held, &mut known).unwrap();
+            held.drain(..answers.skip_bytes);
+            passed.extend(held.drain(..answers.pass_bytes));
+            phase = answers.phase;
+        }
+        assert_eq!((passed, phase), (theirs.clone(), SessionPhase::CanDetach), "{piece}");
+        let left = session.detach(&mut known).unwrap().release;
+        assert_eq!(left, Release::Reset(TransactionStatus::Idle));
+    }
+}
+
+#[test]
+fn what_follows_the_first_sync_waits_for_the_reset() {
+    let batch = [&b"P\0\0\0\x09\0S\0\0\0"[..], b"S\0\0\0\x04"].concat();
+    let up = [&batch[..], &batch, &query()].concat();
+    for piece in 1..=up.len() {
+        let mut known = backend();
+        let (mut session, _) = taken(&mut known);
+        let (mut passed, mut held) = (Vec::new(), Vec::new());
+        for piece in up.chunks(piece) {
+            held.extend_from_slice(piece);
+            let bytes = session.from_client(&held, &mut known).unwrap().pass_bytes;
+            passed.extend(held.drain(..bytes));
+        }
+        assert_eq!((passed, session.start_mode()), (batch.clone(), StartMode::AfterSettings), "{piece}");
+        let answered = session.from_server(b"3\0\0\0\x04", &mut known).unwrap();
+        assert!(matches!(answered.settings_result, SettingsResult::Applied), "{answered:?}");
+        assert!(session.untold(&known).is_none(), "within a response");
+        let rest = session.from_client(&held, &mut known).unwrap().pass_bytes;
+        assert_eq!((rest, session.start_mode()), (up.len() - batch.len(), StartMode::Immediate), "{piece}");
+    }
+    // Without a `Sync` everything is passed on: if the reset fails, the server skips all of it.
+    let mut known = backend();
+    let (mut session, _) = taken(&mut known);
+    let up = [query(), query()].concat();
+    assert_eq!(session.from_client(&up, &mut known).unwrap().pass_bytes, up.len());
+    assert_eq!(session.start_mode(), StartMode::Immediate);
+}
+
+#[test]
+fn a_connection_whose_reset_fails_is_closed() {
+    let mut known = backend();
+    let (mut session, _) = taken(&mut known);
+    let report = Report { severity: Severity::Error, sqlstate: *b"57014", message: b"canceled" };
+    let no = written(|out| write_error(out, &report).unwrap());
+    assert!(session.from_server(&no, &mut known).is_err());
+    let (session, _) = taken(&mut known);
+    assert!(matches!(session.release(&mut known).unwrap(), Release::Close(_)), "its state is not known");
+}
+
+#[test]
+fn an_error_can_be_sent_only_between_responses() {
+    let (mut session, mut known) = (plain(), backend());
+    let report = Report { severity: Severity::Notice, sqlstate: *b"00000", message: b"by the way" };
+    let notice = written(|out| write_notice(out, &report).unwrap());
+    assert!(session.can_send_error());
+    session.from_server(&notice[..notice.len() - 1], &mut known).unwrap();
+    assert!(!session.can_send_error());
+    session.from_server(&notice[notice.len() - 1..], &mut known).unwrap();
+    assert!(session.can_send_error());
+    let report = Report { severity: Severity::Fatal, sqlstate: *b"57P01", message: b"bye" };
+    session.from_server(&written(|out| write_error(out, &report).unwrap()), &mut known).unwrap();
+    assert!(!session.can_send_error());
+}

@@ -1,0 +1,224 @@
+//! What a PostgreSQL client asks for in its startup message.
+
+use ciphertoll_wire::postgres::Parameters;
+use ciphertoll_wire::postgres::follow::Statements;
+use ciphertoll_wire::postgres::server::StartupMessage;
+
+use crate::refusal::Refusal;
+
+/// The setting for which every value is valid.
+const NAME: &str = "application_name";
+/// Servers cut longer names.
+const MAX_NAME_BYTES: usize = 63;
+/// Settings recorded for a session; with more, the session is pinned.
+const MAX_CHANGED: usize = 64;
+/// The setting that determines how all others are encoded.
+const ENCODING: &str = "client_encoding";
+
+/// User, database, and the settings of the session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartupRequest {
+    pub user: String,
+    pub database: Option<String>,
+    /// Names and values; the encoding is last.
+    settings: Vec<(String, String)>,
+    /// Settings that the session has changed since; they take precedence.
+    changed: Vec<(String, String)>,
+    pub(crate) statements: Statements,
+    /// Digest of the settings that the client was last told.
+    pub(crate) told_digest: u64,
+    /// The process ID that the client was told.
+    pub(crate) process_id: Option<u32>,
+}
+
+impl StartupRequest {
+    /// Reads the startup message; fails if the client asks for something that the proxy cannot grant.
+    pub fn read(message: &StartupMessage<'_>) -> Result<Self, Refusal> {
+        let (mut user, mut database, mut settings) = (None, None, Vec::new());
+        for (name, value) in message.parameters() {
+            let (name, value) = (text(name)?, text(value)?);
+            match name.as_str() {
+                "user" => user = Some(value),
+                "database" => database = Some(value),
+                "replication" => refuse_replication(&value)?,
+                "options" => options(&value, &mut settings)?,
+                // Protocol options, which were negotiated away.
+                name if name.starts_with("_pq_.") => {}
+                _ => settings.push((name, value)),
+            }
+        }
+        let user = user.filter(|user| !user.is_empty());
+        let user = user.ok_or_else(|| Refusal::new(Refusal::WHO, "the startup message names no user"))?;
+        settings.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
+        let database = database.filter(|name| !name.is_empty());
+        let (changed, statements) = (Vec::new(), Statements::default());
+        Ok(Self { user, database, settings, changed, statements, told_digest: 0, process_id: None })
+    }
+
+    /// The settings that differ from `parameters`; the encoding is last.
+    pub(crate) fn differing<'a>(&'a self, parameters: &Parameters) -> Vec<(&'a str, &'a str)> {
+        let differs = |(name, value): &&(String, String)| {
+            parameters.get(name.as_bytes()).is_none_or(|known| known != value.as_bytes())
+        };
+        let is_older = |(name, _): &&(String, String)| find(&self.changed, name).is_none();
+        let mut differing: Vec<_> =
+            self.settings.iter().filter(is_older).chain(&self.changed).filter(differs).collect();
+        if !self.changed.is_empty() {
+            differing.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
+        }
+        differing.into_iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
+
+    /// Records a setting that the session has changed.
+    pub(crate) fn record_setting(&mut self, name: &[u8], value: &[u8]) -> Result<(), Unportable> {
+        // Values are replayed before the encoding is set, so they must be the same in every encoding.
+        let text = |bytes: &[u8]| {
+            let text = String::from_utf8(bytes.to_vec()).ok().filter(|text| text.is_ascii());
+            text.ok_or(Unportable)
+        };
+        let (name, value) = (text(name)?, text(value)?);
+        self.changed.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
+        if find(&self.settings, &name) != Some(value.as_str()) {
+            self.changed.push((name, value));
+        }
+        if self.changed.len() > MAX_CHANGED { Err(Unportable) } else { Ok(()) }
+    }
+
+    /// The value that a setting should have.
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        find(&self.changed, name).or_else(|| find(&self.settings, name))
+    }
+
+    pub(crate) fn clear_settings(&mut self) {
+        self.changed.clear();
+    }
+}
+
+/// A setting that cannot be set on another connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unportable;
+
+fn find<'a>(settings: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    let found = settings.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    found.map(|(_, value)| value.as_str())
+}
+
+/// Whether the server is certain to accept this setting unchanged.
+pub(crate) fn cannot_fail(name: &str, value: &str, parameters: &Parameters) -> bool {
+    let plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+    name.eq_ignore_ascii_case(NAME)
+        && value.len() <= MAX_NAME_BYTES
+        && value.bytes().all(plain)
+        && parameters.get(NAME.as_bytes()).is_some()
+}
+
+fn text(bytes: &[u8]) -> Result<String, Refusal> {
+    String::from_utf8(bytes.to_vec())
+        .map_err(|_| Refusal::new(Refusal::PROTOCOL, "the startup message is not valid UTF-8"))
+}
+
+fn refuse_replication(value: &str) -> Result<(), Refusal> {
+    if ["false", "off", "no", "0"].iter().any(|no| value.eq_ignore_ascii_case(no)) {
+        return Ok(());
+    }
+    let message = "this proxy does not support replication: connect to the server directly";
+    Err(Refusal::new(Refusal::UNSUPPORTED, message))
+}
+
+/// The settings in the startup parameter `options`: `-c name=value` and `--name=value`.
+fn options(text: &str, settings: &mut Vec<(String, String)>) -> Result<(), Refusal> {
+    let words = words(text);
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        let setting = match word.strip_prefix("--").or_else(|| word.strip_prefix("-c")) {
+            Some("") if word == "-c" => words.next(),
+            Some(setting) => Some(setting),
+            None => None,
+        };
+        let Some((name, value)) = setting.and_then(|setting| setting.split_once('=')) else {
+            let message = format!(
+                "unsupported startup option \"{word}\": only -c NAME=VALUE and --NAME=VALUE are supported"
+            );
+            return Err(Refusal::new(Refusal::UNSUPPORTED, message));
+        };
+        settings.push((name.replace('-', "_"), value.to_owned()));
+    }
+    Ok(())
+}
+
+/// White space separates words; a backslash escapes the next character.
+fn words(text: &str) -> Vec<String> {
+    let (mut words, mut word) = (Vec::new(), None::<String>);
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => word.get_or_insert_default().extend(characters.next()),
+            space if space.is_ascii_whitespace() => words.extend(word.take()),
+            other => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use ciphertoll_wire::postgres::server::{Startup, read_startup};
+    use ciphertoll_wire::postgres::startup::encode_startup;
+
+    use super::*;
+
+    fn request(parameters: &[(&str, &str)]) -> Result<StartupRequest, Refusal> {
+        let mut bytes = Vec::new();
+        encode_startup(&mut bytes, parameters).unwrap();
+        match read_startup(&mut &bytes[..]).unwrap() {
+            Some(Startup::Login(message)) => StartupRequest::read(&message),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn settings_are_read_from_parameters_and_options() {
+        let request = request(&[
+            ("client_encoding", "UTF8"),
+            ("user", "app"),
+            ("options", r"-c search_path=a,\ b --statement-timeout=5 -cgeqo=off"),
+            ("replication", "false"),
+        ])
+        .unwrap();
+        assert_eq!((request.user.as_str(), request.database.as_deref()), ("app", None));
+        let mut known = Parameters::default();
+        let expected = [
+            ("search_path", "a, b"),
+            ("statement_timeout", "5"),
+            ("geqo", "off"),
+            ("client_encoding", "UTF8"),
+        ];
+        assert_eq!(request.differing(&known), expected);
+        known.set(b"client_encoding", b"UTF8").unwrap();
+        assert_eq!(request.differing(&known), expected[..3]);
+    }
+
+    #[test]
+    fn requests_that_cannot_be_granted_are_refused() {
+        let state = |parameters: &[(&str, &str)]| request(parameters).unwrap_err().sqlstate;
+        assert_eq!(state(&[("database", "x")]), Refusal::WHO);
+        for mode in ["true", "database", "1", "anything"] {
+            assert_eq!(state(&[("user", "a"), ("replication", mode)]), Refusal::UNSUPPORTED);
+        }
+        for text in ["-W 5", "x", "-c", "-c x", "--"] {
+            assert_eq!(state(&[("user", "a"), ("options", text)]), Refusal::UNSUPPORTED, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_a_plain_application_name_cannot_fail() {
+        let mut known = Parameters::default();
+        assert!(!cannot_fail("application_name", "psql", &known));
+        known.set(b"application_name", b"").unwrap();
+        assert!(cannot_fail("application_name", "psql 15", &known));
+        assert!(!cannot_fail("application_name", &"x".repeat(64), &known));
+        assert!(!cannot_fail("application_name", "naïve", &known));
+        assert!(!cannot_fail("TimeZone", "UTC", &known));
+    }
+}

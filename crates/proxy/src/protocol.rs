@@ -1,0 +1,501 @@
+//! What the engine requires of a protocol. PostgreSQL implements it in `postgres`, MySQL and MariaDB in
+//! `mysql`.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use ciphertoll_net as net;
+use ciphertoll_wire::Response;
+use ciphertoll_wire::postgres::relay::Patch;
+use ciphertoll_wire::relay::{Goodbye, Vacate};
+use ciphertoll_wire::session::{self, ServerInfo};
+use clap::ValueEnum;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::fingerprint::Fingerprint;
+use crate::refusal::Refusal;
+use crate::settings::{Settings, StartError};
+
+/// A protocol, with the settings that depend on it. Each worker has its own clone. Connections move between
+/// workers together with everything that belongs to them.
+pub trait Protocol: Clone + Send + 'static {
+    /// Connections with equal keys are interchangeable.
+    type Key: PoolKey + Send;
+    type Handshake: ProtocolHandshake<Request = Self::Request> + Send;
+    /// What a client asked for in its handshake.
+    type Request: ProtocolRequest + Send;
+    /// What is known of an open server connection.
+    type BackendState: Send;
+    /// A client on a server connection.
+    type Session: ProtocolSession<
+            Request = Self::Request,
+            BackendState = Self::BackendState,
+            ResetContext = Self::ResetContext,
+        > + Send;
+    /// Commands that the proxy sends on its own behalf.
+    type Command: ProtocolCommand<BackendState = Self::BackendState> + Send;
+    /// What a reset must know of the session before it.
+    type ResetContext: Copy + Send;
+    /// What connections teach about the server, for other workers.
+    type Learned: Clone + Send;
+
+    /// Which side of a client connection sends first.
+    const FIRST_SPEAKER: FirstSpeaker;
+
+    /// Prepares the protocol's part of the settings; hashes passwords if clients must prove that they know
+    /// them.
+    fn from_settings(settings: &Settings) -> Result<Self, StartError>;
+
+    /// Replaces users, passwords and authentication rules. Running sessions are not affected.
+    fn reload(&mut self, newer: Self);
+
+    /// Forgets what connections have taught, because the way to the server has changed.
+    fn forget_learned(&mut self);
+
+    /// The key of a connection that must be opened before clients are greeted, because the greeting repeats
+    /// the server's own; `None` once that is known.
+    fn discovery_key(&self) -> Option<Self::Key>;
+
+    /// Reports a failed connect. What was learned about the server may be out of date.
+    fn connect_failed(&mut self, error: &net::Error);
+
+    /// What other workers should know after a change for this key; `None` if there is nothing.
+    fn learned(&self, key: &Self::Key) -> Option<Self::Learned>;
+
+    /// Takes over what another worker has learned.
+    fn learn(&mut self, learned: Self::Learned);
+
+    fn handshake(&self, auth: ClientAuth) -> Self::Handshake;
+
+    /// Starts the handshake of a client that changes its user on this session's connection, see
+    /// [`Goodbye::Anew`]; `None` if it cannot.
+    fn change_user_handshake(&self, _session: &Self::Session) -> Option<Self::Handshake> {
+        None
+    }
+
+    /// The key of the server connections that a client can use, or why it can use none.
+    fn pool_key(&self, request: &Self::Request) -> Result<Self::Key, Refusal>;
+
+    /// The keys of clients that name no database: one per user, that of the server's URL first.
+    fn default_keys(&self) -> &[Self::Key];
+
+    /// The fingerprint of the credentials that a connection would log in with now; `None` if the user is no
+    /// longer configured.
+    fn fingerprint(&self, key: &Self::Key) -> Option<Fingerprint>;
+
+    /// The login of a new connection; `None` if the user is no longer configured.
+    fn connect_plan(&self, key: &Self::Key) -> Option<ConnectPlan>;
+
+    /// A cancel request for the current command of a connection; `None` if the protocol sends none.
+    fn cancel_plan(&self, backend: &Self::BackendState) -> Option<ConnectPlan>;
+
+    /// The state of a connection that has just logged in; `None` if the server speaks another protocol.
+    fn backend_state(&mut self, key: &Self::Key, info: ServerInfo) -> Option<Self::BackendState>;
+
+    /// Completes a client's login without a server connection if everything that the greeting needs is known.
+    /// The client acquires a connection with its first command.
+    fn greet_early(
+        &self,
+        key: &Self::Key,
+        request: &mut Self::Request,
+        cancel_token: CancelToken,
+        out: &mut Vec<u8>,
+    ) -> EarlyGreeting;
+
+    /// Starts a client's session on a connection. Commands that must come first are appended to `to_server`,
+    /// which must be empty. Those that cannot fail may be sent together with the client's first command.
+    fn start_session(
+        &self,
+        request: Self::Request,
+        acquired: AcquiredState,
+        backend: &mut Self::BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self::Session, (Self::Request, session::Error)>;
+
+    /// Resets a connection.
+    fn reset(
+        &self,
+        context: Self::ResetContext,
+        backend: &mut Self::BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self::Command, session::Error>;
+
+    /// Whether the next client's first command can be pipelined behind the reset, so that the server skips
+    /// the command if the reset fails: see [`AcquiredState::ResetPending`].
+    fn reset_mode(&self, context: Self::ResetContext) -> ResetMode;
+
+    /// A command that shows whether the server still answers.
+    fn ping(
+        &self,
+        backend: &mut Self::BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self::Command, session::Error>;
+
+    /// Whether the session left diagnostics that its client may ask for next (`SHOW WARNINGS`). Then other
+    /// clients wait a moment for this connection.
+    fn holds_diagnostics(&self, _: &Self::ResetContext) -> bool {
+        false
+    }
+
+    /// Sends nothing; reads what the server sends unasked.
+    fn idle_command(&self) -> Self::Command;
+
+    /// Appends the message that ends a connection.
+    fn terminate(&self, to_server: &mut Vec<u8>);
+}
+
+/// Connections with equal keys are interchangeable.
+pub trait PoolKey: Clone + Debug + Eq + Hash {
+    fn user(&self) -> &str;
+
+    fn database(&self) -> &str;
+}
+
+/// A client's handshake, driven by the bytes it sends.
+pub trait ProtocolHandshake {
+    type Request;
+
+    /// Takes whole messages from the front of `input` and appends to `out` what is to be sent. Any step
+    /// except [`HandshakeStep::NeedInput`] is the last one.
+    fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<Self::Request>;
+
+    /// The client connection uses TLS now. `name` is the common name of the client's verified certificate, if
+    /// it presented one.
+    fn tls_established(&mut self, name: Option<String>);
+
+    /// Appends an error message for the client.
+    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
+}
+
+pub trait ProtocolRequest {
+    /// Appends an error message for the client.
+    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
+
+    /// What the first bytes are that a client without a connection sends.
+    fn first_input(&self, input: &[u8]) -> FirstInput;
+
+    /// Whether another client has killed this one while it has no connection.
+    fn pending_kill(&self) -> PendingKill {
+        PendingKill::None
+    }
+
+    /// Cancels the command at the front of `input`, which no server has received. Appends the response to
+    /// `out` and returns the length of the command; `None` if it is not complete yet.
+    fn cancel_command(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize>;
+}
+
+/// What a client without a connection sends first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstInput {
+    /// Too short to tell: no connection is acquired for it yet.
+    Incomplete,
+    /// The client ends the connection.
+    Terminate,
+    Command,
+}
+
+/// A client on a server connection, and the traffic between the two.
+pub trait ProtocolSession: Sized {
+    /// What moves with a client from one connection to the next.
+    type Request;
+    type BackendState;
+    /// What a reset must know of the session.
+    type ResetContext;
+
+    /// When the client may send commands.
+    fn start_mode(&self) -> StartMode;
+
+    /// Appends the end of the login.
+    fn greet(
+        &mut self,
+        backend: &Self::BackendState,
+        cancel_token: CancelToken,
+        out: &mut Vec<u8>,
+    ) -> Result<(), session::Error>;
+
+    /// Appends what has changed for a client that was on another connection before.
+    fn report_changed_settings(
+        &self,
+        backend: &Self::BackendState,
+        out: &mut Vec<u8>,
+    ) -> Result<(), session::Error>;
+
+    /// Processes the client's next bytes: those that were not passed on before, and newer ones. An error is
+    /// the client's fault.
+    fn from_client(
+        &mut self,
+        input: &[u8],
+        backend: &mut Self::BackendState,
+    ) -> Result<FromClient, session::Error>;
+
+    /// Processes the server's next bytes: those that were neither skipped nor passed on before, and newer
+    /// ones. After an error the connection must be closed.
+    fn from_server(
+        &mut self,
+        input: &[u8],
+        backend: &mut Self::BackendState,
+    ) -> Result<FromServer, session::Error>;
+
+    /// Whether too many responses are owed to read more from the client now.
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    /// Whether an error message can be sent to the client now, without being taken for a part of a response.
+    fn can_send_error(&self) -> bool;
+
+    /// Appends an error message for the client.
+    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
+
+    /// Appends queries for the settings that move with the client, see [`SessionPhase::NeedsQuery`].
+    fn query_settings(
+        &mut self,
+        backend: &Self::BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<(), session::Error>;
+
+    /// Whether the session can be detached before the client has sent a command.
+    fn can_detach(&self) -> bool;
+
+    /// Ends a session that is in [`SessionPhase::CanDetach`].
+    fn detach(
+        self,
+        backend: &mut Self::BackendState,
+    ) -> Result<Detached<Self::Request, Self::ResetContext>, session::Error>;
+
+    /// Ends a session whose client has disconnected.
+    fn release(self, backend: &mut Self::BackendState)
+    -> Result<Release<Self::ResetContext>, session::Error>;
+}
+
+/// A command that the proxy sends on its own behalf. Its responses are not passed to a client.
+pub trait ProtocolCommand {
+    type BackendState;
+
+    /// Takes whole messages from the front of `input`. An error from the server is returned when all
+    /// responses are read; after any other error the connection must be closed.
+    fn step(
+        &mut self,
+        input: &mut &[u8],
+        backend: &mut Self::BackendState,
+    ) -> Result<Response<CommandOutcome>, session::Error>;
+}
+
+/// Which side of a client connection sends first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstSpeaker {
+    Client,
+    /// The proxy, as soon as the client has connected.
+    Proxy,
+}
+
+/// How a client must authenticate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// The kernel-verified peer UID is allowed, and that is enough.
+    Granted,
+    /// The kernel-verified peer UID is not allowed.
+    Denied { uid: u32 },
+    /// With a password, over a unix socket.
+    PasswordByUnix,
+    /// With a password, over TCP.
+    PasswordByTcp(TlsPolicy),
+    /// With TLS and a certificate issued to its user name.
+    Certificate,
+}
+
+/// Whether a TCP client uses TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsPolicy {
+    /// TLS is not offered.
+    Off,
+    /// TLS is required.
+    Required,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum HandshakeStep<W> {
+    NeedInput,
+    /// The client starts TLS, if it has not already. [`ProtocolHandshake::tls_established`] follows.
+    StartTls,
+    /// The client is authenticated. It has not been told so.
+    Login(W),
+    /// The client asks to cancel the command of another client.
+    Cancel {
+        /// The process ID that the other client was told.
+        process_id: u32,
+        /// The cancel key that the other client was told.
+        key: Vec<u8>,
+    },
+    /// An error message must be sent.
+    Refuse(Refusal),
+    /// The client does not speak the protocol and would not understand an error message.
+    HangUp(&'static str),
+}
+
+/// The login of a server connection.
+pub struct ConnectPlan {
+    pub login: session::Login,
+    pub machine: session::Connect,
+}
+
+/// What a client must present to cancel its commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CancelToken {
+    /// Unique among clients.
+    pub process_id: u32,
+    /// Random.
+    pub secret: [u8; 4],
+}
+
+/// Whether a client's login is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EarlyGreeting {
+    Sent,
+    /// The client needs a server connection first.
+    NeedsConnection,
+}
+
+/// When a client may send commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartMode {
+    /// At once. What was appended for the server may be sent together with the client's first command.
+    Immediate,
+    /// After the server has accepted the client's settings. What was appended for the server must be sent
+    /// now.
+    AfterSettings,
+}
+
+/// What to do with a client's bytes.
+#[derive(Debug)]
+pub struct FromClient {
+    /// Bytes at the front to pass to the server.
+    pub pass_bytes: usize,
+    /// Bytes to drop after those.
+    pub drop_bytes: usize,
+    /// What to send to the server after the bytes passed on. If it is not empty, the remaining input must be
+    /// processed again.
+    pub insert: Vec<u8>,
+    /// Databases whose idle connections must be closed before anything is passed on.
+    pub exclusive: Vec<Vacate>,
+    /// Whether the client's last message follows.
+    pub goodbye: Goodbye,
+}
+
+impl FromClient {
+    /// Passes so many bytes on and does nothing else.
+    pub fn passes(pass_bytes: usize, goodbye: Goodbye) -> Self {
+        Self { pass_bytes, drop_bytes: 0, insert: Vec::new(), exclusive: Vec::new(), goodbye }
+    }
+}
+
+/// What to do with a server's bytes.
+#[derive(Debug, Default)]
+pub struct FromServer {
+    /// Bytes at the front to drop: responses to the proxy's own commands.
+    pub skip_bytes: usize,
+    /// The result of the client's settings.
+    pub settings_result: SettingsResult,
+    /// Bytes to pass to the client after those.
+    pub pass_bytes: usize,
+    /// What to change in the bytes passed on.
+    pub patches: Vec<Patch>,
+    /// Bytes to drop after those. If there are any, the remaining input must be processed again.
+    pub drop_bytes: usize,
+    /// What to send to the client in place of the dropped bytes.
+    pub insert: Vec<u8>,
+    pub phase: SessionPhase,
+}
+
+/// What can be done with a session after these bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SessionPhase {
+    /// Responses are owed, or a transaction is open.
+    #[default]
+    Active,
+    /// No response is owed and no transaction is open.
+    CanDetach,
+    /// Like [`Self::CanDetach`], but settings must be queried first.
+    NeedsQuery,
+    /// Like [`Self::CanDetach`], but the session has state that cannot move, for this reason.
+    Pinned(&'static str),
+}
+
+/// A `KILL` by another client, for a client that has no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PendingKill {
+    None,
+    /// Ends the command that waits.
+    Query,
+    /// Ends the client's connection.
+    Connection,
+}
+
+/// The state in which a client acquires a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcquiredState {
+    /// It was reset.
+    Reset,
+    /// As the same client left it.
+    SameClient,
+    /// As another client left it: the reset must be sent first.
+    ResetPending,
+}
+
+/// Whether a client waits for the reset of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetMode {
+    /// No: its first command is pipelined behind the reset.
+    Pipelined,
+    Awaited,
+}
+
+/// How long a client keeps a server connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pooling {
+    /// Until it disconnects.
+    #[default]
+    Session,
+    /// Until its transaction ends, so that more clients than connections can be served.
+    Transaction,
+}
+
+/// The result of the settings and queries that the proxy sent for a client.
+#[derive(Debug, Default)]
+pub enum SettingsResult {
+    #[default]
+    None,
+    /// They are done: the client may start or go on.
+    Applied,
+    /// The server refuses a setting.
+    Refused(session::Error),
+}
+
+/// What to do with a server connection that a session has released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release<R> {
+    /// Nothing: the server has not received anything from the client. Unsent output is dropped.
+    Clean,
+    Reset(R),
+    /// Close it, for this reason: the state of the protocol is not known.
+    Close(&'static str),
+}
+
+/// The result of detaching a client from its connection.
+#[derive(Debug)]
+pub struct Detached<W, R> {
+    /// What moves with the client; `None` in session pooling.
+    pub request: Option<W>,
+    pub release: Release<R>,
+}
+
+/// The state of a connection after a command of the proxy's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandOutcome {
+    /// It awaits commands, and no transaction is open.
+    Idle,
+    /// A reset would not help, for this reason.
+    Unusable(&'static str),
+}

@@ -1,0 +1,139 @@
+//! SIGHUP: settings, passwords and certificates are read again on a separate thread.
+
+use std::fs::{Permissions, set_permissions};
+use std::io::{self, Read};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use crate::config::{ConfigError, Resolved};
+use crate::engine::{ControlHandle, NoAnswer, PreparedSettings};
+use crate::log::{Level, Log};
+use crate::notify::Notifier;
+use crate::protocol::{Pooling, Protocol};
+use crate::settings::{ListenAddress, Settings, StartError};
+use crate::url::ServerAddress;
+
+/// Applies new settings to a running proxy.
+pub struct Reloader<P: Protocol> {
+    pub control: ControlHandle<P>,
+    pub notifier: Notifier,
+    /// Replaced by the log of each reload.
+    pub log: Log,
+    pub fixed: FixedSettings,
+}
+
+/// Settings that cannot change while a proxy runs.
+pub struct FixedSettings {
+    listen: Vec<ListenAddress>,
+    admin: Option<ListenAddress>,
+    pooling: Pooling,
+    threads: NonZeroUsize,
+    server: ServerAddress,
+}
+
+/// Why a reload failed. The old settings stay in force.
+#[derive(Debug, thiserror::Error)]
+enum ReloadError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    StartMode(#[from] StartError),
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+    #[error("the server stays {0} until the proxy is restarted")]
+    OtherServer(ServerAddress),
+}
+
+impl FixedSettings {
+    pub fn of(resolved: &Resolved) -> Self {
+        let Resolved { settings, admin, .. } = resolved;
+        Self {
+            listen: settings.listen.clone(),
+            admin: admin.clone(),
+            pooling: settings.pooling,
+            threads: settings.threads,
+            server: settings.server.address.clone(),
+        }
+    }
+}
+
+impl<P: Protocol> Reloader<P> {
+    /// Reloads the settings by `load` whenever a byte arrives from the other end of `signals`.
+    pub fn watch(
+        mut self,
+        mut signals: UnixStream,
+        load: impl Fn() -> Result<Resolved, ConfigError> + Send + 'static,
+    ) -> io::Result<()> {
+        let watch = move || {
+            // Signals that arrive while settings are being read count as one.
+            let mut bytes = [0; 64];
+            loop {
+                match signals.read(&mut bytes) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Ok(0) | Err(_) => return,
+                    Ok(_) => {
+                        self.notifier.reloading();
+                        self.reload(&load);
+                        self.notifier.ready();
+                    }
+                }
+            }
+        };
+        thread::Builder::new().name("reload".to_owned()).spawn(watch).map(|_| ())
+    }
+
+    fn reload(&mut self, load: &impl Fn() -> Result<Resolved, ConfigError>) {
+        let reloaded = load().map_err(ReloadError::from).and_then(|resolved| self.apply(resolved));
+        let metrics = self.control.metrics();
+        match reloaded {
+            Ok(log) => {
+                metrics.reloads.increment();
+                self.log = log;
+                log.event(Level::Info, "reloaded", &[]);
+            }
+            Err(error) => {
+                metrics.reloads_failed.increment();
+                self.log.event(Level::Warn, "reload-failed", &[("reason", &error)]);
+            }
+        }
+    }
+
+    fn apply(&self, resolved: Resolved) -> Result<Log, ReloadError> {
+        let Resolved { settings, admin, log, .. } = resolved;
+        if settings.server.address != self.fixed.server {
+            return Err(ReloadError::OtherServer(self.fixed.server.clone()));
+        }
+        for (what, same) in [
+            ("listen", settings.listen == self.fixed.listen),
+            ("admin", admin == self.fixed.admin),
+            ("mode", settings.pooling == self.fixed.pooling),
+            ("threads", settings.threads == self.fixed.threads),
+        ] {
+            if !same {
+                let reason = "it changes only with a restart";
+                self.log.event(Level::Warn, "reload-ignored", &[("setting", &what), ("reason", &reason)]);
+            }
+        }
+        let FixedSettings { listen, pooling, .. } = &self.fixed;
+        let settings = Settings { listen: listen.clone(), pooling: *pooling, ..settings };
+        let prepared = PreparedSettings::new(&settings, log)?;
+        self.control.apply_settings(&prepared)?;
+        self.set_socket_mode(settings.allowed_uids.mode());
+        Ok(log)
+    }
+
+    /// The mode of the socket files follows the allowed UIDs.
+    fn set_socket_mode(&self, mode: u32) {
+        for address in &self.fixed.listen {
+            if let ListenAddress::Unix(path) = address
+                && let Err(error) = set_permissions(path, Permissions::from_mode(mode))
+            {
+                let path = path.display();
+                let fields: [(&str, &dyn std::fmt::Display); 2] = [("socket", &path), ("reason", &error)];
+                self.log.event(Level::Warn, "socket-unchanged", &fields);
+            }
+        }
+    }
+}
