@@ -27,7 +27,9 @@ pub enum Error {
         version: &'static str,
         package: &'static str,
     },
-    #[error("{name} is available for {known} only; install {engine} yourself and name its directory: {engine}=DIR")]
+    #[error(
+        "{name} is available for {known} only; install {engine} yourself and name its directory: {engine}=DIR"
+    )]
     NotForProcessor {
         name: &'static str,
         engine: &'static str,

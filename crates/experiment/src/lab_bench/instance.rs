@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ciphertoll_lab::{ProcessorSplit, Lab, Proof, Server, ServerStart, SyncTimes, Tables, DataTemplate, PlannedServer};
+use ciphertoll_lab::{
+    DataTemplate, Lab, PlannedServer, ProcessorSplit, Proof, Server, ServerStart, SyncTimes, Tables,
+};
 use ciphertoll_model::cache::SURELY_CACHED;
 use ciphertoll_model::{
     AtRest, Cell, Draw, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, Strength, TlsPath,

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ciphertoll_lab::{ProcessorSplit, Counters, Lab, Passwords, Server, split_processors};
+use ciphertoll_lab::{Counters, Lab, Passwords, ProcessorSplit, Server, split_processors};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
     Arm, AtRest, Cell, Endpoint, Environment, Event, Link, LinkKind, Path, Pin, Plan, Timing, TrialResult,
@@ -484,7 +484,9 @@ fn in_all(load: &TrialResult, timing: Timing) -> u64 {
 /// Voids a trial whose server's files are not encrypted as its level says. A server that has died says so elsewhere.
 fn check_files(server: &mut Server) -> Result<(), TrialError> {
     match server.check_at_rest() {
-        Err(error) if server.mount_has_failed() || matches!(error, ciphertoll_lab::Error::NotEncrypted(_)) => {
+        Err(error)
+            if server.mount_has_failed() || matches!(error, ciphertoll_lab::Error::NotEncrypted(_)) =>
+        {
             Err(not_encrypted(&error))
         }
         Err(_) | Ok(()) => Ok(()),

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_lab::proxy::{SocketAuth, ProxyStart, RunningProxy};
-use ciphertoll_lab::{ProcessorSplit, ConnectionCounts, Counters, CpuMeter, Lab, Server, ConnectionMonitor};
+use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
+use ciphertoll_lab::{ConnectionCounts, ConnectionMonitor, Counters, CpuMeter, Lab, ProcessorSplit, Server};
 use ciphertoll_model::{
     Auth, Cell, Endpoint, Event, Leg, LegCount, Plan, ProxyFront, ServerLevel, VoidReason,
 };
@@ -151,7 +151,8 @@ impl Proxies {
         };
         let pool_size = u64::from(start.pool_size());
         let proxy = lab.start_proxy(&start).map_err(|error| broken(&error))?;
-        let watcher = server.connection_monitor(&account.user).map_err(|error| control_failed(server, error))?;
+        let watcher =
+            server.connection_monitor(&account.user).map_err(|error| control_failed(server, error))?;
         self.up = Some(Up { proxy, watcher, seen: Vec::new(), pool_size, before, counters_before });
         Ok(())
     }

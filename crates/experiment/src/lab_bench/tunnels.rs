@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::tunnel::{RunningTunnel, TunnelStart};
-use ciphertoll_lab::{ProcessorSplit, CpuMeter, Lab, Server};
+use ciphertoll_lab::{CpuMeter, Lab, ProcessorSplit, Server};
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{Cell, Endpoint, Event, Link, Plan, Tunnel, VoidReason};
 

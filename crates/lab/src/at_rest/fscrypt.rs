@@ -142,7 +142,9 @@ impl Fscrypt {
         match expected.iter().find(|text| !output.contains(text.as_str())) {
             Some(missing) => {
                 let output = join_lines(&output);
-                Err(Error::NotEncrypted(format!("fscrypt: the kernel does not report \"{missing}\": {output}")))
+                Err(Error::NotEncrypted(format!(
+                    "fscrypt: the kernel does not report \"{missing}\": {output}"
+                )))
             }
             None => Ok(()),
         }

@@ -12,8 +12,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use openssl::rand::rand_bytes;
 
-use crate::host::accounting::CpuMeter;
 use crate::error::Error;
+use crate::host::accounting::CpuMeter;
 use crate::host::exec::Provisions;
 use crate::host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
 use crate::host::hex::hex;

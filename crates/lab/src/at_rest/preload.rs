@@ -87,10 +87,17 @@ pub(crate) fn create_keys(tde: Tde, directory: &Path, owner: RunAs) -> Result<()
 
 impl Preload {
     /// Copies the library into `directory`, because the server's user may have no access to the directory of our program.
-    pub(crate) fn install(from: &Path, directory: &Path, keys: &Path, data: &Path, tde: Tde) -> Result<Self, Error> {
+    pub(crate) fn install(
+        from: &Path,
+        directory: &Path,
+        keys: &Path,
+        data: &Path,
+        tde: Tde,
+    ) -> Result<Self, Error> {
         let library = directory.join(PRELOAD_LIBRARY);
         fs::copy(from, &library).context("copy", from)?;
-        fs::set_permissions(&library, Permissions::from_mode(PUBLIC_FILE)).context("set the permissions of", &library)?;
+        fs::set_permissions(&library, Permissions::from_mode(PUBLIC_FILE))
+            .context("set the permissions of", &library)?;
         Ok(Self { library, keys: keys.to_owned(), data: data.to_owned(), tde })
     }
 
@@ -161,8 +168,15 @@ mod tests {
             fs::write(&built, "code").unwrap();
             let preload = Preload::install(&built, place.path(), &keys, Path::new("/data"), tde).unwrap();
             let environment = format!("{:?}", preload.environment());
-            assert!(environment.contains("CIPHERTOLL_TDE_KEK_FILE") && !environment.contains(kek.trim()), "{environment}");
-            assert_eq!(environment.contains("CIPHERTOLL_TDE_NULL"), cipher == TdeCipher::Null, "{environment}");
+            assert!(
+                environment.contains("CIPHERTOLL_TDE_KEK_FILE") && !environment.contains(kek.trim()),
+                "{environment}"
+            );
+            assert_eq!(
+                environment.contains("CIPHERTOLL_TDE_NULL"),
+                cipher == TdeCipher::Null,
+                "{environment}"
+            );
             assert!(environment.contains(WITHOUT_VAES), "{environment}");
             let file = KeyFile::load(&keys.join(KEYS_FILE)).unwrap();
             assert_eq!(file.strength().encrypts(), cipher != TdeCipher::Null);

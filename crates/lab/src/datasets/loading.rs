@@ -49,7 +49,10 @@ pub(crate) fn load_postgres(
     Ok(())
 }
 
-fn create_tables(client: &mut Client, statements: impl IntoIterator<Item = &'static str>) -> Result<(), Error> {
+fn create_tables(
+    client: &mut Client,
+    statements: impl IntoIterator<Item = &'static str>,
+) -> Result<(), Error> {
     statements.into_iter().try_for_each(|sql| control::execute(client, "create a table", sql))
 }
 

@@ -9,7 +9,12 @@ use crate::host::cgroup::{Cgroup, read_cpu_ns};
 pub(super) fn cpu_accounting() -> Finding {
     let (purpose, name) = (CheckPurpose::Measure, "CPU accounting");
     if let Err(error) = CpuClock::of(std::process::id().cast_signed()).and_then(|clock| clock.read_ns()) {
-        return Finding::no(purpose, name, error, "use a kernel that permits reading process CPU-time clocks");
+        return Finding::no(
+            purpose,
+            name,
+            error,
+            "use a kernel that permits reading process CPU-time clocks",
+        );
     }
     match check_cgroup() {
         Ok(()) => Finding::ok(purpose, name, "CPU-time clocks for processes, a cgroup for PostgreSQL"),

@@ -13,9 +13,9 @@ use openssl::x509::store::X509StoreBuilder;
 
 use super::finding::{CheckPurpose, Finding, Need};
 use crate::host::accounting::PortUsage;
-use crate::tls::certificates::Authority;
 use crate::host::port::free_port;
 use crate::host::user::RunAs;
+use crate::tls::certificates::Authority;
 
 /// `TIME_WAIT` lasts a minute: connect workloads make tens of thousands of connects in that time.
 const ENOUGH_PORTS: u32 = 16_384;
@@ -69,8 +69,7 @@ fn check_count(usable: u32) -> Finding {
 
 /// Tries a handshake with each TLS version.
 pub(super) fn tls() -> Finding {
-    const CURE: &str =
-        "install OpenSSL 1.1.1 or later, and permit TLS 1.2 and 1.3 in openssl.cnf (MinProtocol, MaxProtocol)";
+    const CURE: &str = "install OpenSSL 1.1.1 or later, and permit TLS 1.2 and 1.3 in openssl.cnf (MinProtocol, MaxProtocol)";
     let library = openssl::version::version();
     let versions = [("1.3", SslVersion::TLS1_3), ("1.2", SslVersion::TLS1_2)];
     let mut done = Vec::new();

@@ -30,7 +30,12 @@ const CHECKS: [Check; 17] = [
     Check::of("processors", Need::Sometimes, || vec![machine::processors()]),
     Check::of("CPU accounting", Need::Sometimes, || vec![accounting::cpu_accounting()]),
     Check::of("machine", Need::Sometimes, machine::all),
-    Check { name: "namespaces", purpose: CheckPurpose::LongLinks, need: Need::Sometimes, run: namespace::all },
+    Check {
+        name: "namespaces",
+        purpose: CheckPurpose::LongLinks,
+        need: Need::Sometimes,
+        run: namespace::all,
+    },
     Check {
         name: "sidecar",
         purpose: CheckPurpose::Tunnels,

@@ -79,7 +79,12 @@ impl Finding {
         Self::new(purpose, name, seen, CheckOutcome::Ok)
     }
 
-    pub fn limited(purpose: CheckPurpose, name: &str, seen: impl fmt::Display, cure: impl fmt::Display) -> Self {
+    pub fn limited(
+        purpose: CheckPurpose,
+        name: &str,
+        seen: impl fmt::Display,
+        cure: impl fmt::Display,
+    ) -> Self {
         Self::new(purpose, name, seen, CheckOutcome::Limited { cure: one_line(&cure.to_string()) })
     }
 

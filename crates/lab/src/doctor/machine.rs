@@ -32,12 +32,7 @@ pub(super) fn processors() -> Finding {
         format!("{}: client {}, server {}", client.len() + server.len(), list(&client), list(&server));
     if let Some(reason) = [&client, &server].into_iter().find_map(|half| try_affinity(half).err()) {
         let seen = format!("{halves}; cannot set the affinity: {reason}");
-        return Finding::limited(
-            purpose,
-            name,
-            seen,
-            "permit sched_setaffinity (seccomp), or use --pin off",
-        );
+        return Finding::limited(purpose, name, seen, "permit sched_setaffinity (seccomp), or use --pin off");
     }
     if client.first().is_some_and(|&first| server.iter().any(|one| siblings(first).contains(one))) {
         let seen = format!("{halves}; both are threads of the same core and slow each other down");

@@ -70,7 +70,8 @@ fn enter() -> Result<&'static str, StepFailure> {
     // Maps ids to themselves: a server must not run as root.
     fs::write("/proc/self/setgroups", "deny").map_err(StepFailure::at("write setgroups"))?;
     fs::write("/proc/self/uid_map", format!("{user} {user} 1")).map_err(StepFailure::at("write uid_map"))?;
-    fs::write("/proc/self/gid_map", format!("{group} {group} 1")).map_err(StepFailure::at("write gid_map"))?;
+    fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+        .map_err(StepFailure::at("write gid_map"))?;
     Ok("created without root, in a user namespace")
 }
 
@@ -97,7 +98,9 @@ fn attempt(name: &str) -> Result<&'static str, StepFailure> {
             Ok("opens for reading and writing")
         }
         _ => {
-            netlink()?.add_plain("ciphertoll2", "wireguard").map_err(StepFailure::at("create an interface"))?;
+            netlink()?
+                .add_plain("ciphertoll2", "wireguard")
+                .map_err(StepFailure::at("create an interface"))?;
             Ok("supported by the kernel")
         }
     }

@@ -35,12 +35,13 @@ pub fn examine(helper: &Path, probes: &[Probe]) -> Vec<Finding> {
     // In parallel, because most probes wait for a program's version.
     let running: Vec<_> =
         probes.iter().map(|probe| (probe, RunningProbe::start(helper, probe, &directory))).collect();
-    let findings = running.into_iter().flat_map(|(probe, running)| match running.and_then(RunningProbe::finish) {
-        Ok(findings) => findings,
-        Err(reason) => {
-            vec![failed(probe, &reason, &format!("see `ciphertoll {PROBE_COMMAND} '{}'`", probe.name))]
-        }
-    });
+    let findings =
+        running.into_iter().flat_map(|(probe, running)| match running.and_then(RunningProbe::finish) {
+            Ok(findings) => findings,
+            Err(reason) => {
+                vec![failed(probe, &reason, &format!("see `ciphertoll {PROBE_COMMAND} '{}'`", probe.name))]
+            }
+        });
     let mut findings: Vec<Finding> = findings.collect();
     findings.sort_by_key(|finding| finding.purpose);
     findings

@@ -68,10 +68,22 @@ pub(super) const TOOLS: [Tool; 15] = [
         ..Tool::of("stunnel", CheckPurpose::Tunnels, &["-version"], "stunnel4", "TLS in front of a server")
     },
     Tool::of("haproxy", CheckPurpose::Tunnels, &["-v"], "haproxy", "TLS in front of a server"),
-    Tool::of("pgbouncer", CheckPurpose::Tunnels, &["--version"], "pgbouncer", "pools connections to PostgreSQL"),
+    Tool::of(
+        "pgbouncer",
+        CheckPurpose::Tunnels,
+        &["--version"],
+        "pgbouncer",
+        "pools connections to PostgreSQL",
+    ),
     Tool {
         source: PackageSource::Elsewhere(HOW_TO_GET_PROXYSQL),
-        ..Tool::of("proxysql", CheckPurpose::Tunnels, &["--version"], "", "pools connections to MariaDB and MySQL")
+        ..Tool::of(
+            "proxysql",
+            CheckPurpose::Tunnels,
+            &["--version"],
+            "",
+            "pools connections to MariaDB and MySQL",
+        )
     },
     Tool {
         source: PackageSource::Elsewhere(HOW_TO_GET_MYSQL_ROUTER),
@@ -127,7 +139,9 @@ pub(super) fn sidecar() -> Finding {
                 Finding::limited(CheckPurpose::Tunnels, SIDECAR, seen, "rebuild it")
             }
         },
-        Err(missing) => Finding::no(CheckPurpose::Tunnels, SIDECAR, format!("not found; {WHAT_FOR}"), missing),
+        Err(missing) => {
+            Finding::no(CheckPurpose::Tunnels, SIDECAR, format!("not found; {WHAT_FOR}"), missing)
+        }
     }
 }
 

@@ -127,7 +127,10 @@ mod tests {
     fn batches_are_taken_in_order() {
         let batches = BatchQueue::new(1_001, 500, 8, 0);
         let taken: Vec<NextBatch> = (0..4).map(|_| batches.take()).collect();
-        assert_eq!(taken, [NextBatch::Batch(0), NextBatch::Batch(1), NextBatch::Batch(2), NextBatch::Nothing]);
+        assert_eq!(
+            taken,
+            [NextBatch::Batch(0), NextBatch::Batch(1), NextBatch::Batch(2), NextBatch::Nothing]
+        );
         let records = [0, 1, 2, 3].map(|batch| batches.records(batch));
         assert_eq!(records, [0..500, 500..1_000, 1_000..1_001, 1_001..1_001]);
         assert_eq!(batches.records(u32::MAX), 1_001..1_001);
@@ -182,7 +185,10 @@ mod tests {
             }
             let first = BatchQueue::first_missing(existing, batch_records, window);
             assert!(open.iter().all(|batch| *batch >= first), "{first} {open:?}");
-            assert!(u64::from(BatchQueue::new(records, batch_records, window, first).records_before()) <= existing);
+            assert!(
+                u64::from(BatchQueue::new(records, batch_records, window, first).records_before())
+                    <= existing
+            );
         }
     }
 }

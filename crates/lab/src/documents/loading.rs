@@ -13,9 +13,9 @@ use serde_json::{Map, Value, json};
 use super::batches::{BatchQueue, NextBatch};
 use super::commands::{ask, command, number};
 use super::record;
-use crate::servers::control::{self, ControlLogin};
-use crate::error::Error;
 use crate::datasets::progress::LoadProgress;
+use crate::error::Error;
+use crate::servers::control::{self, ControlLogin};
 
 /// Documents per `insert`: half a megabyte, so that the overhead of a command is negligible. A continued load must use the
 /// same batches.
@@ -197,7 +197,11 @@ impl DocumentLoad<'_> {
 }
 
 /// Loads batches from the queue until it is empty.
-fn load_batches(control: &ControlLogin, batches: &BatchQueue, done: &Sender<u32>) -> Result<LoadCounts, Error> {
+fn load_batches(
+    control: &ControlLogin,
+    batches: &BatchQueue,
+    done: &Sender<u32>,
+) -> Result<LoadCounts, Error> {
     let mut client = control.connect()?;
     let (mut loaded, mut documents) = (LoadCounts::default(), Vec::new());
     let mut next = batches.wait();

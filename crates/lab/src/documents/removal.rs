@@ -4,8 +4,8 @@ use ciphertoll_model::ycsb;
 use serde_json::json;
 
 use super::commands::{ask, command, number};
-use crate::servers::control::{self, ControlLogin};
 use crate::error::Error;
+use crate::servers::control::{self, ControlLogin};
 
 /// Keys per `delete` command.
 const BATCH_KEYS: u64 = 500;

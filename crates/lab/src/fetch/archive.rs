@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use openssl::sha::Sha256;
 
 use super::client::FetchClient;
+use super::job::{FetchJob, PARTIAL, remove_directory};
 use super::maven::{self, MAVEN};
 use super::unpack::{self, ArchiveMember};
-use super::job::{FetchJob, PARTIAL, remove_directory};
 use crate::error::{Context, Error};
+use crate::host::cache::with_suffix;
 use crate::host::files::{self, PRIVATE_DIRECTORY};
 use crate::host::hex::hex;
-use crate::host::cache::with_suffix;
 use crate::host::user::RunAs;
 
 /// A build for one processor architecture in a Maven repository.

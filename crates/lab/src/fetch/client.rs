@@ -81,12 +81,14 @@ pub(super) fn last_line(log: &str) -> &str {
 mod tests {
     use super::*;
 
-    const KNOWN: ClientProgram = ClientProgram { name: "go", version: " (1.24 or newer)", package: "golang-go" };
+    const KNOWN: ClientProgram =
+        ClientProgram { name: "go", version: " (1.24 or newer)", package: "golang-go" };
 
     #[test]
     fn the_error_for_a_missing_client_names_its_package() {
         let place = tempfile::tempdir().unwrap();
-        let missing = FetchClient::among(place.path().as_os_str(), KNOWN, "ferretdb").unwrap_err().to_string();
+        let missing =
+            FetchClient::among(place.path().as_os_str(), KNOWN, "ferretdb").unwrap_err().to_string();
         assert_eq!(
             missing,
             "fetching ferretdb requires go (1.24 or newer), which is not on the PATH; \

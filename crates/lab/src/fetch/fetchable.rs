@@ -186,7 +186,8 @@ pub(crate) fn is_fetched(path: &Path) -> bool {
 /// Creates the directories of a fetch; returns the one for downloads.
 fn make_directories(cache: &Path) -> Result<PathBuf, Error> {
     if RunAs::choose()?.other().is_some() {
-        fs::set_permissions(cache, Permissions::from_mode(PASSABLE_DIRECTORY)).context("set the permissions of", cache)?;
+        fs::set_permissions(cache, Permissions::from_mode(PASSABLE_DIRECTORY))
+            .context("set the permissions of", cache)?;
     }
     let (servers, downloads) = (cache.join(SERVERS), cache.join(DOWNLOADS));
     for (path, mode) in [(&servers, PUBLIC_DIRECTORY), (&downloads, PRIVATE_DIRECTORY)] {

@@ -12,12 +12,12 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 
 use super::client::{self, ClientProgram, FetchClient};
-use super::unpack::{PROGRAM_MODE, ZIP_TIME_S};
 use super::job::{FetchJob, PARTIAL, remove_directory};
-use crate::error::{Context, FetchStep, Error};
+use super::unpack::{PROGRAM_MODE, ZIP_TIME_S};
+use crate::error::{Context, Error, FetchStep};
 use crate::host::files::{self, PRIVATE_DIRECTORY};
-use crate::servers::build::version_numbers;
 use crate::host::user::RunAs;
+use crate::servers::build::version_numbers;
 
 pub(super) const GO: ClientProgram = ClientProgram {
     name: "go",
@@ -122,7 +122,12 @@ impl GoModule {
     }
 
     /// The installed Go, or a fetched one if it is too old.
-    fn recent_go(&self, job: &mut FetchJob<'_, '_>, client: FetchClient, work: &Path) -> Result<FetchClient, Error> {
+    fn recent_go(
+        &self,
+        job: &mut FetchJob<'_, '_>,
+        client: FetchClient,
+        work: &Path,
+    ) -> Result<FetchClient, Error> {
         let found = go(&client, work).arg("version").output().context("start", &client.program)?;
         let found = String::from_utf8_lossy(&found.stdout).into_owned();
         // A Go with an unknown version format is assumed to be recent.

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::Path;
 
-use super::client::{self, FetchClient, ClientProgram};
-use crate::error::{Context, FetchStep, Error};
+use super::client::{self, ClientProgram, FetchClient};
+use crate::error::{Context, Error, FetchStep};
 
 pub(super) const MAVEN: ClientProgram = ClientProgram { name: "mvn", version: "", package: "maven" };
 

@@ -3,9 +3,9 @@
 use ciphertoll_model::{Engine, ServerLevel};
 
 use super::archive::Archive;
+use super::fetchable::{BuildSource, Fetchable};
 use super::golang::{GoModule, Toolchain};
 use super::unpack::{ArchiveMember, ZipSelection};
-use super::fetchable::{BuildSource, Fetchable};
 
 /// A relocatable PostgreSQL: its major version, its version, and per processor architecture the size in bytes and the
 /// SHA-256 of the archive, if there is one.

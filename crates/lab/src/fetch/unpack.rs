@@ -79,7 +79,11 @@ pub(super) fn unpack(archive: &Path, member: &ArchiveMember, target: &Path) -> i
     }
 }
 
-fn unpack_tree(zip: &mut ZipArchive<impl Read + Seek>, parts: &ZipSelection, target: &Path) -> io::Result<()> {
+fn unpack_tree(
+    zip: &mut ZipArchive<impl Read + Seek>,
+    parts: &ZipSelection,
+    target: &Path,
+) -> io::Result<()> {
     make_directory(target)?;
     let mut budget = UnpackBudget::ALL;
     for number in 0..zip.len() {
@@ -270,7 +274,8 @@ mod tests {
         }
     }
 
-    const PARTS: ZipSelection = ZipSelection { included: &["README", "bin/server", "lib/"], except: &["lib/debug/"] };
+    const PARTS: ZipSelection =
+        ZipSelection { included: &["README", "bin/server", "lib/"], except: &["lib/debug/"] };
 
     fn zip_of(files: &[(&str, u32, &str)]) -> Vec<u8> {
         let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
-use crate::host::cgroup::{self, Cgroup};
 use crate::error::{Context, Error};
+use crate::host::cgroup::{self, Cgroup};
 
 /// The source of CPU times, for [`ciphertoll_model::Environment::cpu_accounting`].
 pub const CPU_ACCOUNTING: &str = "process CPU-time clocks";

@@ -60,7 +60,8 @@ fn cores(usable: &BTreeSet<u16>, siblings: impl Fn(u16) -> BTreeSet<u16>) -> Vec
 fn halves(cores: &[Vec<u16>]) -> Option<ProcessorSplit> {
     if let [core] = cores {
         let (client, server) = core.split_at(core.len() / 2);
-        return (!client.is_empty()).then(|| ProcessorSplit { client: client.to_vec(), server: server.to_vec() });
+        return (!client.is_empty())
+            .then(|| ProcessorSplit { client: client.to_vec(), server: server.to_vec() });
     }
     let total: usize = cores.iter().map(Vec::len).sum();
     let client_processors =

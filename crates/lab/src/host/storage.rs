@@ -59,7 +59,8 @@ pub(crate) fn mount_tmpfs(
     bytes: u64,
 ) -> Result<(), Error> {
     if !geteuid().is_root() {
-        let reason = "storage tmpfs: only root may mount file systems; run ciphertoll as root, or omit --storage";
+        let reason =
+            "storage tmpfs: only root may mount file systems; run ciphertoll as root, or omit --storage";
         return Err(Error::StorageUnavailable(reason.to_owned()));
     }
     let (available, reserved) = (available_memory()?, reserved_bytes(scratch)?);

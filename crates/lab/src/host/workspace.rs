@@ -11,7 +11,6 @@ use crate::host::spawn::{Child, Launch};
 use crate::host::user::RunAs;
 use crate::tls::certificates::Authorities;
 
-
 #[derive(Clone)]
 pub(crate) struct Workspace {
     pub(crate) authorities: Arc<Authorities>,

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
-    DocumentsLogin, LoginMechanism, QueryLanguage, ReadPreference, ServerUrl, TlsDemand, TlsVersion, UrlPlace,
-    Verification,
+    DocumentsLogin, LoginMechanism, QueryLanguage, ReadPreference, ServerUrl, TlsDemand, TlsVersion,
+    UrlPlace, Verification,
 };
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, Family, tls};

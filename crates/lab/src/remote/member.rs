@@ -68,7 +68,8 @@ type HelloResult = Result<(mongodb::ServerInfo, Duration), HostFailure>;
 /// Chooses the member that `url` prefers; `None` if it names a single host. Needs no login, because servers answer `hello`
 /// before it.
 pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<ChosenMember>, Error> {
-    let Some(options) = url.documents.as_deref().filter(|options| options.connection == SetConnection::Discovered)
+    let Some(options) =
+        url.documents.as_deref().filter(|options| options.connection == SetConnection::Discovered)
     else {
         return Ok(None);
     };
@@ -101,7 +102,16 @@ pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<ChosenMembe
     let host: UrlHost = chosen.address.parse().map_err(|_| unusable(invalid_host(&chosen.address)))?;
     let url = url.for_member(&host).map_err(|error| unusable(error.to_string()))?;
     let mongodb::Choice { role, set_name, members, round_trip, .. } = chosen;
-    Ok(Some(ChosenMember { host, members, round_trip, elapsed: began.elapsed(), role, set_name, preference, url }))
+    Ok(Some(ChosenMember {
+        host,
+        members,
+        round_trip,
+        elapsed: began.elapsed(),
+        role,
+        set_name,
+        preference,
+        url,
+    }))
 }
 
 fn not_found(name: &str, error: &DiscoveryError) -> Error {

@@ -122,7 +122,10 @@ pub fn probe(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Probe
             Ok(found)
         }
         (None, Some((_, error))) => Err(unreachable_server(name, error)),
-        (None, None) => Err(Error::Unreachable { name: name.to_owned(), reason: "the URL permits no connection".to_owned() }),
+        (None, None) => Err(Error::Unreachable {
+            name: name.to_owned(),
+            reason: "the URL permits no connection".to_owned(),
+        }),
     }
 }
 

@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn absent_counters_stay_absent() {
-        let of = |connections, own, encrypted| ConnectionCounts { connections, own, encrypted, requests: Some(7) };
+        let of =
+            |connections, own, encrypted| ConnectionCounts { connections, own, encrypted, requests: Some(7) };
         // The lab's own connections may exceed the server's count, because refused ones are not counted.
         let between = of(Some(14), 9, Some(9)).since(of(Some(2), 7, Some(1)));
         assert_eq!((between.connections, between.encrypted, between.requests), (Some(10), Some(8), Some(0)));

@@ -196,7 +196,11 @@ pub(crate) trait ServerEngine: Sync {
     fn control(&self, socket: &Path, password: &Secret) -> ControlLogin;
 
     /// Creates the account of control connections if the started server has none yet; returns its login.
-    fn create_control_account(&self, control: ControlLogin, _password: &Secret) -> Result<ControlLogin, Error> {
+    fn create_control_account(
+        &self,
+        control: ControlLogin,
+        _password: &Secret,
+    ) -> Result<ControlLogin, Error> {
         Ok(control)
     }
 

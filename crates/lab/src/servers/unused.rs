@@ -109,7 +109,8 @@ mod tests {
     fn locked_templates_stay() {
         let cache = tempfile::tempdir().unwrap();
         let held = template(cache.path(), "held", 31);
-        let lock = Flock::lock(lock_file(&with_suffix(&held, LOCK)).unwrap(), FlockArg::LockExclusive).unwrap();
+        let lock =
+            Flock::lock(lock_file(&with_suffix(&held, LOCK)).unwrap(), FlockArg::LockExclusive).unwrap();
         assert_eq!(remove_unused(cache.path(), SystemTime::now()), 0);
         assert!(held.exists());
         drop(lock);

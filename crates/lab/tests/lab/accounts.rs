@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use ciphertoll_lab::{ClientAccount, Authority, Error, Server, Tables};
+use ciphertoll_lab::{Authority, ClientAccount, Error, Server, Tables};
 use ciphertoll_model::{Auth, ClientIdentity, Endpoint, Engine, ExitCode};
 
 use ciphertoll_skip::{missing, not_for_all};
@@ -30,7 +30,7 @@ fn mariadbs_plugins_log_in_or_the_error_says_what_is_missing() {
                     assert_eq!(error.exit_code(), ExitCode::NothingRan);
                     let reason = error.to_string();
                     let version = &stand.build.version;
-                    let too_old = format!("MariaDB {version} has no parsec: it came with 11.6");
+                    let too_old = format!("MariaDB {version} has no parsec: it requires 11.6");
                     assert!(reason == too_old || reason.contains("package mariadb-server"), "{reason}");
                     assert!(auth == Auth::Parsec || reason != too_old, "{reason}");
                     not_for_all(&reason);
@@ -45,8 +45,10 @@ fn logs_in_with_the_password_only(server: &mut Server, auth: Auth) {
     for way in [Way::Unix, Way::Plain, Way::Tls] {
         let client = connect(server, auth, way).unwrap_or_else(|error| panic!("{auth} {way:?}: {error}"));
         assert_eq!(client.server().auth_label(), auth.to_string());
-        let wrong =
-            ClientAccount { password_file: server.account(Auth::Trust).password_file, ..server.account(auth) };
+        let wrong = ClientAccount {
+            password_file: server.account(Auth::Trust).password_file,
+            ..server.account(auth)
+        };
         assert!(connect_as(server, wrong, way).is_err(), "{auth} {way:?}");
     }
     let password = fs::read_to_string(server.password_file()).expect("the password is readable");

@@ -261,7 +261,7 @@ fn a_file_in_the_clear_under_a_library_is_told() {
         clear[..4].copy_from_slice(&ciphertoll_tde::MAP_MAGIC);
         std::fs::write(&map, clear).unwrap();
         let error = server.check_at_rest().unwrap_err().to_string();
-        assert_eq!(error, "global/pg_filenode.map is in the clear");
+        assert_eq!(error, "global/pg_filenode.map is not encrypted");
         std::fs::write(&map, sealed).unwrap();
         server.check_at_rest().unwrap();
     }
@@ -278,5 +278,5 @@ fn a_program_without_its_library_says_so() {
         .template_at_rest(&stand.build, &Tables::default(), tde("tde"), &mut |_| {}, &|| false)
         .unwrap_err();
     assert!(matches!(error, Error::AtRestUnavailable(_)), "{error}");
-    assert!(error.to_string().contains("libciphertoll_tde_preload.so is not beside"), "{error}");
+    assert!(error.to_string().contains("libciphertoll_tde_preload.so is not in the directory"), "{error}");
 }

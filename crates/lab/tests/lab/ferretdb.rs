@@ -127,7 +127,10 @@ fn a_load_goes_on_where_it_was_interrupted() {
 
     let mut said = Vec::new();
     let rest = load(&|| false, &mut said).unwrap();
-    assert!(said[0].ends_with(&format!("continuing after {} of {RECORDS} documents", before.len())), "{said:?}");
+    assert!(
+        said[0].ends_with(&format!("continuing after {} of {RECORDS} documents", before.len())),
+        "{said:?}"
+    );
     assert!(rest.sent < u64::from(RECORDS) && rest.sent >= (RECORDS as usize - before.len()) as u64);
     let after = all(&server);
     assert!(before.is_subset(&after) && after.len() == RECORDS as usize);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ciphertoll_lab::{Build, Error, Lab, Sample, Server, ServerStart, Tables, DataTemplate, find};
+use ciphertoll_lab::{Build, DataTemplate, Error, Lab, Sample, Server, ServerStart, Tables, find};
 use ciphertoll_model::{AtRest, Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};

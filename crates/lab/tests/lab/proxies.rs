@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ciphertoll_lab::proxy::{SocketAuth, ProxyStart, RunningProxy};
-use ciphertoll_lab::{ClientAccount, Child, Error, Launch, Provisions, RunAs, Server, Tables};
+use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
+use ciphertoll_lab::{Child, ClientAccount, Error, Launch, Provisions, RunAs, Server, Tables};
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{
     Auth, Clients, Endpoint, Engine, ExitCode, Link, LinkKind, LinkShape, Path as NetworkPath, Proxy,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ciphertoll_lab::{ClientAccount, Build, Error, Lab, Server, ServerStart, Tables, DataTemplate, find};
+use ciphertoll_lab::{Build, ClientAccount, DataTemplate, Error, Lab, Server, ServerStart, Tables, find};
 use ciphertoll_model::{AtRest, Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
@@ -79,8 +79,7 @@ impl Stand {
             common::make_library();
         }
         let template = self.lab.template_at_rest(&self.build, tables, at_rest, &mut |_| {}, &|| false);
-        let server =
-            template.and_then(|template| self.lab.start_with(&self.plain_start(&template), &asked));
+        let server = template.and_then(|template| self.lab.start_with(&self.plain_start(&template), &asked));
         match server {
             Err(
                 error @ (Error::AtRestUnavailable(_)

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ciphertoll_lab::{Build, Lab, Server, ServerStart, Tables, DataTemplate, find};
+use ciphertoll_lab::{Build, DataTemplate, Lab, Server, ServerStart, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Strength};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
@@ -360,7 +360,11 @@ pub(crate) fn open_lab(build: &Build, tables: &Tables) -> (TempDir, Lab, DataTem
 }
 
 /// How a server of this template is started.
-pub(crate) fn start_of<'a>(build: &'a Build, template: &'a DataTemplate, directory: &TempDir) -> ServerStart<'a> {
+pub(crate) fn start_of<'a>(
+    build: &'a Build,
+    template: &'a DataTemplate,
+    directory: &TempDir,
+) -> ServerStart<'a> {
     ServerStart {
         build,
         template,

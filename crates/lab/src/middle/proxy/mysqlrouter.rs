@@ -15,8 +15,10 @@ pub(super) fn command(
     endpoint: &Endpoint,
 ) -> Result<ProxyCommand, Error> {
     // Connection pools are available from version 8.0.30.
-    let file = programs::search("mysqlrouter")
-        .ok_or_else(|| Error::ProgramMissing { program: "mysqlrouter", how_to_get: programs::HOW_TO_GET_MYSQL_ROUTER.to_owned() })?;
+    let file = programs::search("mysqlrouter").ok_or_else(|| Error::ProgramMissing {
+        program: "mysqlrouter",
+        how_to_get: programs::HOW_TO_GET_MYSQL_ROUTER.to_owned(),
+    })?;
     let listen = match endpoint {
         Endpoint::Unix(path) => format!("socket={}", path.display()),
         Endpoint::Tcp(address) => format!("bind_address={}\nbind_port={}", address.ip(), address.port()),

@@ -14,10 +14,7 @@ use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener}
 use crate::servers::engines;
 
 /// Starts a proxy and waits until it listens; returns its address for clients.
-pub(super) fn start(
-    context: &ProxyContext<'_>,
-    start: &ProxyStart<'_>,
-) -> Result<(Child, Endpoint), Error> {
+pub(super) fn start(context: &ProxyContext<'_>, start: &ProxyStart<'_>) -> Result<(Child, Endpoint), Error> {
     match start.proxy.front {
         ProxyFront::Unix => {
             let name = engines::of(start.server.engine()).proxy_socket_name();

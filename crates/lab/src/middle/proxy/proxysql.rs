@@ -17,8 +17,10 @@ pub(super) fn command(
     start: &ProxyStart<'_>,
     endpoint: &Endpoint,
 ) -> Result<ProxyCommand, Error> {
-    let file = programs::search("proxysql")
-        .ok_or_else(|| Error::ProgramMissing { program: "proxysql", how_to_get: programs::HOW_TO_GET_PROXYSQL.to_owned() })?;
+    let file = programs::search("proxysql").ok_or_else(|| Error::ProgramMissing {
+        program: "proxysql",
+        how_to_get: programs::HOW_TO_GET_PROXYSQL.to_owned(),
+    })?;
     let config = context.write("proxysql.cnf", &text(context, start, endpoint)?)?;
     // A single foreground process without a watchdog; its own tables are in the directory that is removed with it.
     let mut arguments = ["-f", "-e", "-M", "--initial", "-c"].map(ToOwned::to_owned).to_vec();

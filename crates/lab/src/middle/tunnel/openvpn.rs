@@ -7,13 +7,13 @@ use std::time::Instant;
 use ciphertoll_model::{Leg, OpenVpnCipher, ServerKey};
 
 use super::setup::{CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart, VPN};
-use crate::servers::config::{CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE};
 use crate::error::Error;
 use crate::host::exec::{Provisions, Rights};
 use crate::host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
 use crate::host::programs;
 use crate::host::user::RunAs;
 use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener, wait_until};
+use crate::servers::config::{CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE};
 
 const INTERFACE: &str = "tun0";
 /// The common name of the client's certificate, which the server verifies.
@@ -42,7 +42,14 @@ pub(super) fn start(
     }
     let leg = leg(&ends[0].output());
     let endpoint = SocketAddr::from((VPN[1], start.server.port()));
-    Ok(StartedTunnel { ends, endpoint, leg, traffic: Traffic::Interface(INTERFACE), cpu: CpuOwner::Ends, began })
+    Ok(StartedTunnel {
+        ends,
+        endpoint,
+        leg,
+        traffic: Traffic::Interface(INTERFACE),
+        cpu: CpuOwner::Ends,
+        began,
+    })
 }
 
 /// Writes the credentials; returns the directories of client and server.

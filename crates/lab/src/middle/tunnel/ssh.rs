@@ -26,7 +26,11 @@ const KNOWN_HOSTS: &str = "known-hosts";
 const SERVER_CONFIG: &str = "sshd.conf";
 const CLIENT_CONFIG: &str = "ssh.conf";
 
-pub(super) fn start(context: &TunnelContext<'_>, start: &mut TunnelStart<'_>, ssh: SshTunnel) -> Result<StartedTunnel, Error> {
+pub(super) fn start(
+    context: &TunnelContext<'_>,
+    start: &mut TunnelStart<'_>,
+    ssh: SshTunnel,
+) -> Result<StartedTunnel, Error> {
     let sshd = programs::find(&["sshd"], "openssh-server")?;
     let client = programs::find(&["ssh"], "openssh-client")?;
     make_keys(context.directory)?;

@@ -8,7 +8,6 @@ use std::time::Instant;
 use ciphertoll_model::{Leg, ServerKey};
 
 use super::setup::{CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart};
-use crate::servers::config::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
 use crate::error::Error;
 use crate::host::exec::Provisions;
 use crate::host::files::{self, PRIVATE_FILE, PUBLIC_FILE};
@@ -16,12 +15,16 @@ use crate::host::programs;
 use crate::host::spawn::Child;
 use crate::host::user::RunAs;
 use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener};
+use crate::servers::config::{CA_FILE, CERTIFICATE_FILE, KEY_FILE};
 
 const VERSION: &str = "TLSv1.3";
 /// The default of OpenSSL and stunnel, set explicitly to exclude others.
 const SUITE: &str = "TLS_AES_256_GCM_SHA384";
 
-pub(super) fn start(context: &TunnelContext<'_>, start: &mut TunnelStart<'_>) -> Result<StartedTunnel, Error> {
+pub(super) fn start(
+    context: &TunnelContext<'_>,
+    start: &mut TunnelStart<'_>,
+) -> Result<StartedTunnel, Error> {
     let program = programs::find(&["stunnel4", "stunnel"], "stunnel4")?;
     write_credentials(context)?;
     let began = Instant::now();

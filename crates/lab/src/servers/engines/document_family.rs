@@ -58,7 +58,8 @@ pub(super) trait DocumentVariant: Sync {
     /// Login before [`Self::create_control_account`].
     fn first_control(&self, socket: &Path, password: &Secret) -> ControlLogin;
 
-    fn create_control_account(&self, control: ControlLogin, password: &Secret) -> Result<ControlLogin, Error>;
+    fn create_control_account(&self, control: ControlLogin, password: &Secret)
+    -> Result<ControlLogin, Error>;
 
     fn create_account(
         &self,
@@ -163,7 +164,11 @@ impl<V: DocumentVariant> ServerEngine for DocumentFamily<V> {
         self.0.first_control(socket, password)
     }
 
-    fn create_control_account(&self, control: ControlLogin, password: &Secret) -> Result<ControlLogin, Error> {
+    fn create_control_account(
+        &self,
+        control: ControlLogin,
+        password: &Secret,
+    ) -> Result<ControlLogin, Error> {
         self.0.create_control_account(control, password)
     }
 
@@ -260,11 +265,8 @@ impl<V: DocumentVariant> ServerEngine for DocumentFamily<V> {
     }
 
     fn write_marker(&self, control: &ControlLogin, table: &str, texts: &[String]) -> Result<(), Error> {
-        let documents: Vec<_> = texts
-            .iter()
-            .enumerate()
-            .map(|(number, text)| json!({"_id": number, "word": text}))
-            .collect();
+        let documents: Vec<_> =
+            texts.iter().enumerate().map(|(number, text)| json!({"_id": number, "word": text})).collect();
         let mut client = control.in_database(DATABASE).connect()?;
         let insert = command("insert", &table.into(), &[("documents", json!(documents))]);
         control::execute(&mut client, "write the marker", &insert)?;

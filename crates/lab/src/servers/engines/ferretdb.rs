@@ -36,7 +36,9 @@ use crate::host::exec::Provisions;
 use crate::host::files;
 use crate::servers::binary;
 use crate::servers::build::Build;
-use crate::servers::config::{AccessControl, CERTIFICATE_FILE, CertificateRequest, Config, KEY_FILE, Network};
+use crate::servers::config::{
+    AccessControl, CERTIFICATE_FILE, CertificateRequest, Config, KEY_FILE, Network,
+};
 use crate::servers::control::{ADMIN, ControlLogin};
 use crate::servers::engine::{Change, ServerDescription, ServerPrograms};
 use crate::tls::credentials::Credentials;
@@ -98,7 +100,9 @@ impl DocumentVariant for FerretDb {
             return Err(unavailable(format!("{name} does not offer {suite}: Go's crypto/tls disables it")));
         }
         if path.resumption == Resumption::BySessionId {
-            return Err(unavailable("FerretDB resumes by tickets only: Go's crypto/tls has no session cache"));
+            return Err(unavailable(
+                "FerretDB resumes by tickets only: Go's crypto/tls has no session cache",
+            ));
         }
         check_ml_kem(path.group, server, "Go", GO_WITH_ML_KEM)
     }
@@ -134,7 +138,11 @@ impl DocumentVariant for FerretDb {
     }
 
     /// The server has created it.
-    fn create_control_account(&self, control: ControlLogin, _password: &Secret) -> Result<ControlLogin, Error> {
+    fn create_control_account(
+        &self,
+        control: ControlLogin,
+        _password: &Secret,
+    ) -> Result<ControlLogin, Error> {
         Ok(control)
     }
 

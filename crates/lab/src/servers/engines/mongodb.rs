@@ -58,7 +58,9 @@ impl DocumentVariant for MongoDb {
             }
             // For `Trust`, access control is disabled.
             Auth::Scram { .. } | Auth::ScramSha1 | Auth::Trust => return Ok(()),
-            Auth::Cert => format!("{name} has it (MONGODB-X509), but ciphertoll cannot create such accounts yet"),
+            Auth::Cert => {
+                format!("{name} has it (MONGODB-X509), but ciphertoll cannot create such accounts yet")
+            }
             auth => format!("{name} has no {auth}"),
         };
         Err(Error::AuthUnavailable { auth: auth.to_string(), reason })
@@ -97,7 +99,11 @@ impl DocumentVariant for MongoDb {
         ControlLogin::documents(socket, None)
     }
 
-    fn create_control_account(&self, control: ControlLogin, password: &Secret) -> Result<ControlLogin, Error> {
+    fn create_control_account(
+        &self,
+        control: ControlLogin,
+        password: &Secret,
+    ) -> Result<ControlLogin, Error> {
         let roles = json!(["root"]);
         let mut client = control.connect()?;
         commands::create_user(&mut client, CONTROL_USER, password, &roles, &["SCRAM-SHA-256"])?;
@@ -113,8 +119,7 @@ impl DocumentVariant for MongoDb {
     ) -> Result<(), Error> {
         if let Auth::Scram { iterations, .. } = credentials.auth {
             let iterations = json!(iterations.number());
-            let command =
-                command("setParameter", &json!(1), &[("scramSHA256IterationCount", iterations)]);
+            let command = command("setParameter", &json!(1), &[("scramSHA256IterationCount", iterations)]);
             control::execute(&mut control.connect()?, "set the SCRAM iterations", &command)?;
         }
         let roles = json!([{ "role": "readWrite", "db": DATABASE }]);

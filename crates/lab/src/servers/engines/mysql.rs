@@ -180,7 +180,8 @@ impl MySqlVariant for MySql {
         }
         if login.credentials.require_certificate() && login.listen == ListenAddress::Everywhere {
             let auth = login.credentials.auth.to_string();
-            let reason = "with a client certificate, it cannot be prepared behind a simulated link".to_owned();
+            let reason =
+                "with a client certificate, it cannot be prepared behind a simulated link".to_owned();
             return Err(Error::AuthUnavailable { auth, reason });
         }
         let (user, password) = (&login.account.user, login.password);
@@ -214,8 +215,7 @@ impl MySqlVariant for MySql {
         let tls_library = library
             .filter(|library| !library.is_empty())
             .or_else(|| binary::linked_tls_library(&build.server_program));
-        let explicit =
-            "SELECT LOWER(v.variable_name), v.variable_value FROM performance_schema.global_variables v \
+        let explicit = "SELECT LOWER(v.variable_name), v.variable_value FROM performance_schema.global_variables v \
              JOIN performance_schema.variables_info i ON i.variable_name = v.variable_name \
              WHERE i.variable_source IN ('EXPLICIT', 'COMMAND_LINE')";
         let mut settings = queries::pairs(control::query(&mut client, doing, explicit)?);

@@ -13,7 +13,9 @@ use crate::servers::config::{
 use crate::tls::support::{self, TlsServer};
 
 fn text(engine: Engine, settings: &[(&str, &str)]) -> String {
-    with_config(engine, settings, ClientRequirements::default(), |config| of(engine).config_text(config).unwrap())
+    with_config(engine, settings, ClientRequirements::default(), |config| {
+        of(engine).config_text(config).unwrap()
+    })
 }
 
 fn with_config<T>(
@@ -200,10 +202,7 @@ fn mysql_has_chacha20_in_tls_1_3_only() {
     assert_eq!(reason_for("tls1.3-p256+suite=TLS_CHACHA20_POLY1305_SHA256"), None);
     assert_eq!(reason_for("tls1.2-p256+suite=ECDHE-ECDSA-AES256-GCM-SHA384"), None);
     let newer = "8.4.7";
-    assert_eq!(
-        reason("tls1.2-rsa2048+suite=ECDHE-RSA-CHACHA20-POLY1305", Engine::MySql, newer, ""),
-        None
-    );
+    assert_eq!(reason("tls1.2-rsa2048+suite=ECDHE-RSA-CHACHA20-POLY1305", Engine::MySql, newer, ""), None);
 }
 
 #[test]

@@ -33,7 +33,11 @@ pub(super) fn make_interfaces(networks: &mut LinkProcess) -> bool {
     both
 }
 
-pub(super) fn start(context: &TunnelContext<'_>, start: &mut TunnelStart<'_>, wg: &Path) -> Result<StartedTunnel, Error> {
+pub(super) fn start(
+    context: &TunnelContext<'_>,
+    start: &mut TunnelStart<'_>,
+    wg: &Path,
+) -> Result<StartedTunnel, Error> {
     let sleep = programs::find(&["sleep"], "coreutils")?;
     let [client_key, server_key] = [X25519Key::generate()?, X25519Key::generate()?];
     let files = ["client.key", "server.key"].map(|name| context.directory.join(name));

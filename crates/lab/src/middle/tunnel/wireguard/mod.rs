@@ -9,7 +9,10 @@ use super::setup::{StartedTunnel, TunnelContext, TunnelStart};
 use crate::error::Error;
 use crate::host::programs;
 
-pub(super) fn start(context: &TunnelContext<'_>, start: &mut TunnelStart<'_>) -> Result<StartedTunnel, Error> {
+pub(super) fn start(
+    context: &TunnelContext<'_>,
+    start: &mut TunnelStart<'_>,
+) -> Result<StartedTunnel, Error> {
     let wg = programs::search("wg");
     let in_kernel = wg.filter(|_| start.networks.as_deref_mut().is_some_and(kernel::make_interfaces));
     match in_kernel {

@@ -26,7 +26,10 @@ use crate::middle::listener::{on_a_free_port, wait_until};
 const PREFIX_BITS: u8 = 32;
 const MOST_LINES: usize = 64;
 
-pub(super) fn start(context: &TunnelContext<'_>, start: &mut TunnelStart<'_>) -> Result<StartedTunnel, Error> {
+pub(super) fn start(
+    context: &TunnelContext<'_>,
+    start: &mut TunnelStart<'_>,
+) -> Result<StartedTunnel, Error> {
     let program = programs::find(&["wireguard-go"], "wireguard-go")?;
     let keys = [X25519Key::generate()?, X25519Key::generate()?];
     let began = Instant::now();
@@ -121,8 +124,8 @@ fn connect_to(path: &Path, listener: i32) -> io::Result<Option<UnixStream>> {
 
 /// Sends a command and returns its answer: lines up to an empty one, with `errno` last.
 fn send(end: &Child, command: &str) -> Result<String, Error> {
-    let stream =
-        connect(end)?.ok_or_else(|| unavailable("wireguard-go no longer listens on its control socket".to_owned()))?;
+    let stream = connect(end)?
+        .ok_or_else(|| unavailable("wireguard-go no longer listens on its control socket".to_owned()))?;
     let answer = exchange(stream, command).context("configure wireguard-go by", &control_socket(end))?;
     if answer.lines().any(|line| line == "errno=0") {
         return Ok(answer);

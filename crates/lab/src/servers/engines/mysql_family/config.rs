@@ -26,7 +26,8 @@ pub(super) fn text<V: MySqlVariant>(variant: &V, config: &Config<'_>) -> String 
     }
     let encryption = config.native.map(|keys| native::options(variant.native_encryption(), keys));
     let own = variant.options(config.build);
-    for (name, value) in own.into_iter().chain(encryption.unwrap_or_default()).chain(options(variant, config)) {
+    for (name, value) in own.into_iter().chain(encryption.unwrap_or_default()).chain(options(variant, config))
+    {
         if config.is_set(name) {
             continue;
         }

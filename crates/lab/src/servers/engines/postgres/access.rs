@@ -38,7 +38,10 @@ pub(crate) fn write_access_rules(directory: &ServerDirectory, owner: RunAs) -> R
     files::write(&path, access_rules().as_bytes(), PRIVATE_FILE, owner)?;
     let user = User::from_uid(geteuid()).ok().flatten();
     let name = user.map(|user| user.name).ok_or_else(|| {
-        Error::NoServerUser(format!("PostgreSQL requires a user name, but the user id {} has none", geteuid()))
+        Error::NoServerUser(format!(
+            "PostgreSQL requires a user name, but the user id {} has none",
+            geteuid()
+        ))
     })?;
     let map = format!("lab \"{}\" {CONTROL_ROLE}\n", name.replace('"', "\"\""));
     files::write(&identity_map(&path), map.as_bytes(), PRIVATE_FILE, owner)?;
@@ -105,7 +108,11 @@ pub(crate) fn role_name(credentials: Credentials) -> String {
 }
 
 /// Creates the role for `credentials`. Statements contain password verifiers only.
-pub(crate) fn create_role(control: &ControlLogin, credentials: Credentials, password: &Secret) -> Result<(), Error> {
+pub(crate) fn create_role(
+    control: &ControlLogin,
+    credentials: Credentials,
+    password: &Secret,
+) -> Result<(), Error> {
     let auth = credentials.auth;
     let role = role_name(credentials);
     let scram_group = match credentials.client_certificate {

@@ -158,10 +158,17 @@ pub(crate) fn connection_counts(control: &ControlLogin) -> Result<ConnectionCoun
         |what: &str| format!("SELECT {what} FROM pg_stat_database WHERE datname = current_database()");
     let connections = number(&mut client, &of_database("sessions"), "sessions")?;
     let requests = number(&mut client, &of_database("xact_commit + xact_rollback"), "xact_commit")?;
-    Ok(ConnectionCounts { connections: Some(connections), requests: Some(requests), ..ConnectionCounts::default() })
+    Ok(ConnectionCounts {
+        connections: Some(connections),
+        requests: Some(requests),
+        ..ConnectionCounts::default()
+    })
 }
 
-pub(crate) fn open_connections(client: &mut Client, role: &str) -> Result<Vec<(ConnectionEncryption, u64)>, Error> {
+pub(crate) fn open_connections(
+    client: &mut Client,
+    role: &str,
+) -> Result<Vec<(ConnectionEncryption, u64)>, Error> {
     let sql = format!(
         "SELECT coalesce(s.version, ''), coalesce(s.cipher, ''), count(*) \
          FROM pg_stat_activity a JOIN pg_stat_ssl s ON s.pid = a.pid \

@@ -69,7 +69,8 @@ impl ServerEngine for Postgres {
             TlsStart::Direct | TlsStart::Eager | TlsStart::Requested => {}
         }
         if matches!(path.resumption, Resumption::Always | Resumption::BySessionId) {
-            let reason = "PostgreSQL never resumes TLS sessions: it issues no tickets and keeps no session ids";
+            let reason =
+                "PostgreSQL never resumes TLS sessions: it issues no tickets and keeps no session ids";
             return Err(unavailable(reason));
         }
         let major = version_numbers(server.release).first().copied().unwrap_or_default();
