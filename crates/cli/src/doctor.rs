@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use ciphertoll_lab::doctor::{self, Finding, Need, Probe, CheckPurpose, CheckOutcome};
+use ciphertoll_lab::doctor::{self, CheckOutcome, CheckPurpose, Finding, Need, Probe};
 use ciphertoll_load::driver::{self, Error as DriverError};
 use ciphertoll_model::ExitCode;
 use console::Color;
@@ -187,7 +187,8 @@ mod tests {
 
     #[test]
     fn long_texts_wrap_within_their_column() {
-        let finding = Finding::no(CheckPurpose::AtRest, "fuse", "it cannot be opened", "modprobe fuse and again");
+        let finding =
+            Finding::no(CheckPurpose::AtRest, "fuse", "it cannot be opened", "modprobe fuse and again");
         let expected = "  no       fuse      it cannot be opened\n                     → modprobe fuse and\n                       again\n";
         assert_eq!(NARROW.lines(&finding), expected);
         let finding = Finding::ok(CheckPurpose::AtRest, "disk", "");
@@ -196,7 +197,8 @@ mod tests {
 
     #[test]
     fn groups_have_headings_and_the_last_line_concludes() {
-        let server = |name| Finding::no(CheckPurpose::Measure, name, "none", "install it").needed(Need::OneServer);
+        let server =
+            |name| Finding::no(CheckPurpose::Measure, name, "none", "install it").needed(Need::OneServer);
         let scratch = Finding::no(CheckPurpose::Measure, "scratch", "full", "space").needed(Need::Always);
         let ssh = Finding::ok(CheckPurpose::Tunnels, "ssh", "9.2");
         let text = listing(&[server("mariadb"), scratch.clone(), ssh], false);

@@ -11,7 +11,7 @@ pub mod work;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use ciphertoll_lab::proxy::{SocketAuth, ProxyStart, RunningProxy};
+use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
 use ciphertoll_lab::{Lab, Server};
 use ciphertoll_model::{Auth, Clients, Endpoint, Engine, Path as PathLevel};
 
