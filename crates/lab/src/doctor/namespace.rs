@@ -12,7 +12,7 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType
 use nix::unistd::{getegid, geteuid};
 
 use super::finding::{CheckPurpose, Finding};
-use ciphertoll_link::netlink::{Netlink, Peer};
+use ciphertoll_link::netlink::{Netlink, VethPeer};
 
 const NAMESPACE: &str = "namespace";
 const LOOPBACK: &str = "loopback";
@@ -84,7 +84,7 @@ fn attempt(name: &str) -> Result<&'static str, StepFailure> {
             Ok("up; a connection over it succeeds")
         }
         VETH => {
-            let peer = Peer { name: "ciphertoll1", namespace: None, hardware_address: None };
+            let peer = VethPeer { name: "ciphertoll1", namespace: None, hardware_address: None };
             netlink()?.add_veth("ciphertoll0", peer).map_err(StepFailure::at("create a pair"))?;
             Ok("a pair can be created")
         }

@@ -13,7 +13,7 @@ use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use ciphertoll_model::Namespace;
-use ciphertoll_record::{Effect, Ended, ProcessIdentity, Scratch};
+use ciphertoll_record::{Effect, ProcessEnd, ProcessIdentity, Scratch};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
@@ -136,20 +136,20 @@ impl Child {
     }
 
     /// Ends the child: SIGTERM, and SIGKILL after `grace`. Remaining members of its process group get SIGKILL.
-    pub fn stop(&mut self, grace: Duration) -> Result<Ended, Error> {
+    pub fn stop(&mut self, grace: Duration) -> Result<ProcessEnd, Error> {
         let ended = self.identity.end(grace).context("end", &self.proc_path())?;
         self.reap()?;
         Ok(ended)
     }
 
     /// Like [`Self::stop`], but sends `signal` instead of SIGTERM.
-    pub fn stop_by(&mut self, signal: Signal, grace: Duration) -> Result<Ended, Error> {
+    pub fn stop_by(&mut self, signal: Signal, grace: Duration) -> Result<ProcessEnd, Error> {
         // Until the child is reaped, its id is not reused.
         if self.ended().is_none()
             && kill(Pid::from_raw(self.identity.pid), signal).is_ok()
             && self.wait(grace)?.is_some()
         {
-            return Ok(Ended::Terminated);
+            return Ok(ProcessEnd::Terminated);
         }
         self.stop(Duration::ZERO)
     }

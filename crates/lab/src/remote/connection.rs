@@ -5,11 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
-    DocumentsLogin, LoginMechanism, QueryLanguage, ReadPreference, ServerUrl, TlsDemand, TlsVersion,
-    UrlPlace, Verification,
+    AddressFamily, DocumentsLogin, LoginMechanism, QueryLanguage, ServerUrl, TlsDemand, TlsVersion, UrlPlace,
 };
 use ciphertoll_net::blocking::Client;
-use ciphertoll_net::{Address, Family, tls};
+use ciphertoll_net::{Address, tls};
 use ciphertoll_wire::session::{Login, ServerInfo};
 use ciphertoll_wire::{Secret, mongodb, session};
 
@@ -60,7 +59,7 @@ impl UrlLogin<'_> {
         self,
         version: Option<TlsVersion>,
         database: Option<&str>,
-        family: Family,
+        family: Option<AddressFamily>,
     ) -> Result<Client, ciphertoll_net::Error> {
         let deadline = Instant::now() + ROOM_PATIENCE;
         loop {
@@ -76,13 +75,13 @@ impl UrlLogin<'_> {
     fn connect_as(
         self,
         version: Option<TlsVersion>,
-        family: Family,
+        family: Option<AddressFamily>,
         login: Login,
     ) -> Result<Client, ciphertoll_net::Error> {
         Client::connect(&self.address(family), login, self.context(version)?.as_ref())
     }
 
-    pub(super) fn address(self, family: Family) -> Address {
+    pub(super) fn address(self, family: Option<AddressFamily>) -> Address {
         match &self.url.place {
             UrlPlace::Host { host, port } => Address::Host { name: host.clone(), port: *port, family },
             UrlPlace::Socket(path) => Address::Unix(path.clone()),
@@ -113,31 +112,19 @@ impl UrlLogin<'_> {
     fn tls_settings(self, version: TlsVersion) -> tls::Settings {
         let Self { url, .. } = self;
         tls::Settings {
-            library: tls::Library::OpenSsl,
-            version: match version {
-                TlsVersion::Tls10 => tls::Version::Tls10,
-                TlsVersion::Tls11 => tls::Version::Tls11,
-                TlsVersion::Tls12 => tls::Version::Tls12,
-                TlsVersion::Tls13 => tls::Version::Tls13,
-            },
-            verification: match url.tls.verification() {
-                Verification::Full => tls::Verification::Full,
-                Verification::Authority => tls::Verification::Authority,
-                Verification::Off => tls::Verification::Off,
-            },
+            library: tls::TlsLibrary::OpenSsl,
+            version,
+            verification: url.tls.verification(),
             anchors: match &url.tls.ca_file {
                 Some(file) => tls::TrustAnchors::File(file.clone()),
                 None => tls::TrustAnchors::System,
             },
             suite: None,
             group: None,
-            strength: tls::Strength::Default,
+            security_level: tls::SecurityLevel::Default,
             resumption: tls::Resumption::Never,
             peer: tls::PeerName::from(url.host().unwrap_or_default()),
-            identity: url.tls.identity.as_ref().map(|identity| tls::Identity {
-                certificate_file: identity.certificate_file.clone(),
-                key_file: identity.key_file.clone(),
-            }),
+            identity: url.tls.identity.clone(),
         }
     }
 
@@ -149,7 +136,7 @@ impl UrlLogin<'_> {
         let mut login = mongodb::Login::new("", Secret::new(Vec::new()));
         login.mechanism = mongodb::Mechanism::None;
         login.tls = encryption(version);
-        let mut client = self.connect_as(version, Family::Any, Login::MongoDb(login.into()))?;
+        let mut client = self.connect_as(version, None, Login::MongoDb(login.into()))?;
         let mut round_trip = Duration::MAX;
         for _ in 0..HELLOS {
             let sent = Instant::now();
@@ -216,7 +203,7 @@ fn document_login(
             LoginMechanism::ScramSha1 => mongodb::Mechanism::ScramSha1,
             LoginMechanism::X509 => mongodb::Mechanism::X509,
         },
-        read_preference: to_wire(options.map_or_else(ReadPreference::default, |login| login.read_preference)),
+        read_preference: options.map(|login| login.read_preference).unwrap_or_default(),
         tls: encryption(version),
         ..default
     }))
@@ -224,16 +211,6 @@ fn document_login(
 
 fn encryption(version: Option<TlsVersion>) -> mongodb::Encryption {
     if version.is_some() { mongodb::Encryption::Tls } else { mongodb::Encryption::Plain }
-}
-
-pub(super) fn to_wire(preference: ReadPreference) -> mongodb::ReadPreference {
-    match preference {
-        ReadPreference::Primary => mongodb::ReadPreference::Primary,
-        ReadPreference::PrimaryPreferred => mongodb::ReadPreference::PrimaryPreferred,
-        ReadPreference::Secondary => mongodb::ReadPreference::Secondary,
-        ReadPreference::SecondaryPreferred => mongodb::ReadPreference::SecondaryPreferred,
-        ReadPreference::Nearest => mongodb::ReadPreference::Nearest,
-    }
 }
 
 #[cfg(test)]

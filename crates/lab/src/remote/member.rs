@@ -9,7 +9,7 @@ use ciphertoll_model::{ReadPreference, ServerUrl, SetConnection, UrlHost};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mongodb::{self, Discovery, DiscoveryError, Role};
 
-use super::connection::{UrlLogin, check_tls_answer, is_unverified, tls_versions, to_wire, unverified};
+use super::connection::{UrlLogin, check_tls_answer, is_unverified, tls_versions, unverified};
 use crate::error::Error;
 
 /// Time limit for hosts that are asked concurrently; the connect timeout of common drivers.
@@ -75,7 +75,7 @@ pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<ChosenMembe
     };
     let began = Instant::now();
     let (seeds, preference) = (options.hosts.iter().map(ToString::to_string), options.login.read_preference);
-    let mut discovery = Discovery::new(seeds, options.replica_set.clone(), to_wire(preference));
+    let mut discovery = Discovery::new(seeds, options.replica_set.clone(), preference);
     let mut unverified_reason = None;
     while let Some(left) = SEARCH_LIMIT.checked_sub(began.elapsed()) {
         let hosts = discovery.to_ask();

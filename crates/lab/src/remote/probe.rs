@@ -7,7 +7,7 @@ use ciphertoll_model::{
     UrlFileContent,
 };
 use ciphertoll_net::blocking::Client;
-use ciphertoll_net::{Family, tls};
+use ciphertoll_net::tls;
 use ciphertoll_wire::session::ServerInfo;
 use ciphertoll_wire::{Secret, mongodb};
 use serde_json::{Map, Value, json};
@@ -79,12 +79,9 @@ pub fn probe(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Probe
             return Err(unreachable_server(name, error));
         }
         let answered = check_tls_answer(url, tls_version, refused.last().map(|(_, error)| error));
-        match answered.and_then(|()| login.connect(tls_version, url.database.as_deref(), Family::Any)) {
+        match answered.and_then(|()| login.connect(tls_version, url.database.as_deref(), None)) {
             Ok(mut client) => {
-                let family = match client.peer_family() {
-                    Some(Family::V6) => AddressFamily::V6,
-                    _ => AddressFamily::V4,
-                };
+                let family = client.peer_family().unwrap_or(AddressFamily::V4);
                 let (engine, version, facts) = match url.engine().query_language() {
                     QueryLanguage::Documents => identify_documents(name, url, &mut client)?,
                     QueryLanguage::Sql => {
@@ -142,7 +139,7 @@ fn refusal(name: &str, tls_version: Option<TlsVersion>, error: &ciphertoll_net::
         None => format!("{name} refuses connections without TLS: {error}"),
         Some(version) => format!("{name} refuses {version}: {error}"),
     };
-    Refusal { server: name.to_owned(), what: Refused::Way(tls_version), reason }
+    Refusal { server: name.to_owned(), what: Refused::Transport(tls_version), reason }
 }
 
 pub(super) fn unreachable_server(name: &str, error: &ciphertoll_net::Error) -> Error {
@@ -160,7 +157,7 @@ impl ProbedServer {
         let none = Secret::new(Vec::new());
         let password = passwords.get(name).unwrap_or(&none);
         let login = UrlLogin { url: &self.url, password };
-        let connected = login.connect(self.tls_version, self.url.database.as_deref(), Family::Any);
+        let connected = login.connect(self.tls_version, self.url.database.as_deref(), None);
         let mut client = connected.map_err(|error| unreachable_server(name, &error))?;
         client.execute(statement).map_err(|error| match error {
             ciphertoll_net::Error::Protocol(refusal) => {

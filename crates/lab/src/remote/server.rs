@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use ciphertoll_model::{
     AddressFamily, Endpoint, QueryLanguage, Scale, ServerUrl, TlsVersion, UrlPlace, ycsb,
 };
-use ciphertoll_net::Family;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::ServerInfo;
@@ -98,15 +97,8 @@ impl Remote {
 
     fn connect(&self, database: Option<&str>) -> Result<Client, Error> {
         let login = UrlLogin { url: &self.url, password: &self.password };
-        let connected = login.connect(self.tls_version, database, self.net_family());
+        let connected = login.connect(self.tls_version, database, Some(self.family));
         connected.map_err(|source| Error::Control { doing: "log in to the server", source })
-    }
-
-    fn net_family(&self) -> Family {
-        match self.family {
-            AddressFamily::V4 => Family::V4,
-            AddressFamily::V6 => Family::V6,
-        }
     }
 
     pub fn name(&self) -> &str {
@@ -172,7 +164,7 @@ impl Remote {
         let login = UrlLogin { url: &self.url, password: &self.password };
         let tls = login.context(self.tls_version);
         let tls = tls.map_err(|source| Error::Control { doing: "prepare TLS for a login", source })?;
-        let address = login.address(self.net_family());
+        let address = login.address(Some(self.family));
         let login = login.login(self.tls_version, Some(DATABASE));
         Ok(ControlLogin::new(address, login).with_tls(tls))
     }

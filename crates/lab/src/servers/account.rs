@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ciphertoll_model::ClientIdentity;
+use ciphertoll_model::Identity;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAccount {
@@ -10,5 +10,5 @@ pub struct ClientAccount {
     /// A private file (0600) whose whole content is the password; empty if the account has none.
     pub password_file: PathBuf,
     /// The client certificate, if the account requires one.
-    pub identity: Option<ClientIdentity>,
+    pub identity: Option<Identity>,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::Strength;
+use ciphertoll_model::SecurityLevel;
 
 use crate::at_rest::native::NativeKeys;
 use crate::at_rest::preload::Preload;
@@ -33,7 +33,7 @@ pub(crate) struct Config<'a> {
     /// The OpenSSL configuration that replaces the system's.
     pub(crate) openssl: Option<&'a Path>,
     /// Whether obsolete TLS versions are accepted.
-    pub(crate) strength: Strength,
+    pub(crate) strength: SecurityLevel,
     /// For temporary files.
     pub(crate) temporary: &'a Path,
     /// Keys and plugins for encryption at rest by the server itself.

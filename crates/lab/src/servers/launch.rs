@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{AtRest, Strength};
+use ciphertoll_model::{AtRest, SecurityLevel};
 use ciphertoll_wire::Secret;
 
 use crate::at_rest::native::{self, NativeKeys};
@@ -31,7 +31,7 @@ pub(crate) struct LaunchPlan {
     settings: BTreeMap<String, String>,
     pub(crate) requirements: ClientRequirements,
     openssl: Option<PathBuf>,
-    strength: Strength,
+    strength: SecurityLevel,
     /// Plugin directory of a server that encrypts its own files.
     plugins: Option<PathBuf>,
     preload: Option<Preload>,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ciphertoll_model::Namespace;
-use ciphertoll_record::Ended;
+use ciphertoll_record::ProcessEnd;
 
 use crate::at_rest::native;
 use crate::error::Error;
@@ -88,7 +88,7 @@ impl ServerProcess {
     }
 
     /// Shuts the server down, and kills it if that takes too long.
-    pub(crate) fn stop(&mut self) -> Result<Ended, Error> {
+    pub(crate) fn stop(&mut self) -> Result<ProcessEnd, Error> {
         match self.engine.shutdown_signals() {
             None => self.child.stop(STOP_GRACE),
             Some(signals) => self.child.stop_by(signals.fast, STOP_GRACE),

@@ -17,7 +17,7 @@ use ciphertoll_model::{
     AtRest, Auth, Endpoint, Engine, Link, LinkShape, Path as NetworkPath, QueryLanguage, ServerKey, Settings,
     TlsPath, TlsVersion,
 };
-use ciphertoll_record::Ended;
+use ciphertoll_record::ProcessEnd;
 use ciphertoll_wire::Secret;
 
 use crate::at_rest::mount::EncryptedMount;
@@ -285,7 +285,7 @@ impl Server {
     }
 
     /// Shuts the server down and removes its files.
-    pub fn stop(mut self) -> Result<Ended, Error> {
+    pub fn stop(mut self) -> Result<ProcessEnd, Error> {
         let ended = self.process.stop()?;
         if let Some(mount) = &mut self.mount {
             mount.unmount()?;
@@ -360,8 +360,8 @@ impl Server {
         let [long, short] = ciphertoll_link::SERVER;
         let address = match link {
             Link::Local | Link::AsIs => Ipv4Addr::LOCALHOST,
-            Link::Made(shape) if shape == LinkShape::of_rtt_us(0) => short,
-            Link::Made(_) => long,
+            Link::Emulated(shape) if shape == LinkShape::of_rtt_us(0) => short,
+            Link::Emulated(_) => long,
         };
         Endpoint::Tcp(SocketAddr::from((address, port)))
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ciphertoll_model::{ServerKey, Strength};
+use ciphertoll_model::{SecurityLevel, ServerKey};
 
 use crate::servers::build::Build;
 use crate::servers::template::DataTemplate;
@@ -20,5 +20,5 @@ pub struct ServerStart<'a> {
     /// CPU affinity, as [`crate::split_processors`] returns it; all processors if absent.
     pub processors: Option<Vec<u16>>,
     /// Whether the server accepts keys that its OpenSSL refuses by default.
-    pub strength: Strength,
+    pub strength: SecurityLevel,
 }

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ciphertoll_model::{AtRest, ServerLevel, Strength, Tde, TdeCipher};
+use ciphertoll_model::{AtRest, SecurityLevel, ServerLevel, Tde, TdeCipher};
 use sha1::{Digest, Sha1};
 
 use crate::at_rest::native::{self, NativeKeys};
@@ -181,7 +181,7 @@ fn build_template(
         network: Network::SocketOnly,
         access: None,
         openssl: None,
-        strength: Strength::Default,
+        strength: SecurityLevel::Default,
         native,
         preload,
     };

@@ -1,9 +1,8 @@
 //! Checks whether the client's TLS library and a server support a path. Paths that they do not support are left out of a
 //! run with the reason. What only one engine lacks is in that engine's module.
 
-use ciphertoll_model::{Engine, Group, Strength, TlsLibrary, TlsPath, TlsStart, TlsVersion};
+use ciphertoll_model::{Engine, Group, TlsPath, TlsStart};
 use ciphertoll_net::tls;
-use ciphertoll_wire::tls::NamedGroup;
 
 use crate::error::Error;
 use crate::fetch::table::FETCHABLE;
@@ -91,25 +90,13 @@ pub(crate) fn check_ml_kem(
 /// The client's TLS settings; the server name does not matter here.
 fn client_settings(path: TlsPath) -> tls::Settings {
     tls::Settings {
-        library: match path.library {
-            TlsLibrary::OpenSsl => tls::Library::OpenSsl,
-            TlsLibrary::Rustls => tls::Library::Rustls,
-        },
-        version: match path.version {
-            TlsVersion::Tls10 => tls::Version::Tls10,
-            TlsVersion::Tls11 => tls::Version::Tls11,
-            TlsVersion::Tls12 => tls::Version::Tls12,
-            TlsVersion::Tls13 => tls::Version::Tls13,
-        },
+        library: path.library,
+        version: path.version,
         verification: tls::Verification::Full,
         anchors: tls::TrustAnchors::System,
-        suite: path.suite.map(|suite| tls::Suite { openssl: suite.label(), iana: suite.iana() }),
-        group: path.group.map(|group| NamedGroup(group.number())),
-        strength: match path.strength() {
-            Strength::Default => tls::Strength::Default,
-            Strength::Weak => tls::Strength::Weak,
-            Strength::Obsolete => tls::Strength::Obsolete,
-        },
+        suite: path.suite,
+        group: path.group,
+        security_level: path.security_level(),
         resumption: tls::Resumption::Never,
         peer: tls::PeerName::from("localhost"),
         identity: None,

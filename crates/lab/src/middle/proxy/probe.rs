@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::Endpoint;
-use ciphertoll_net::{Address, Family};
+use ciphertoll_net::Address;
 use ciphertoll_wire::Secret;
 
 use super::setup::ProxyStart;
@@ -52,7 +52,7 @@ impl ProxyProbe {
             Endpoint::Tcp(address) => Address::Tcp(*address),
             Endpoint::Unix(path) => Address::Unix(path.clone()),
             Endpoint::Host { host, port, .. } => {
-                Address::Host { name: host.clone(), port: *port, family: Family::Any }
+                Address::Host { name: host.clone(), port: *port, family: None }
             }
         };
         let engine = start.server.server_engine();

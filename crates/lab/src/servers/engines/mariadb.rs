@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{Auth, Engine, Strength, TlsPath};
+use ciphertoll_model::{Auth, Engine, SecurityLevel, TlsPath};
 use ciphertoll_wire::{Secret, mysql};
 
 use super::mysql_family::queries::{self, first_accounts, native_hash};
@@ -88,10 +88,10 @@ impl MySqlVariant for MariaDb {
         vec![("basedir", Some(base_directory)), ("loose-feedback", Some("OFF".to_owned()))]
     }
 
-    fn tls_versions(&self, strength: Strength) -> &'static str {
+    fn tls_versions(&self, strength: SecurityLevel) -> &'static str {
         match strength {
-            Strength::Default | Strength::Weak => "TLSv1.2,TLSv1.3",
-            Strength::Obsolete => "TLSv1.0,TLSv1.1,TLSv1.2,TLSv1.3",
+            SecurityLevel::Default | SecurityLevel::Weak => "TLSv1.2,TLSv1.3",
+            SecurityLevel::Obsolete => "TLSv1.0,TLSv1.1,TLSv1.2,TLSv1.3",
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{Auth, Engine, Strength, TlsPath, TlsVersion};
+use ciphertoll_model::{Auth, Engine, SecurityLevel, TlsPath, TlsVersion};
 use ciphertoll_wire::{Secret, mysql};
 
 use super::mysql_family::queries::{self, first_accounts, native_hash};
@@ -117,7 +117,7 @@ impl MySqlVariant for MySql {
     }
 
     /// MySQL offers no TLS at all if the list contains a version that it does not have.
-    fn tls_versions(&self, _strength: Strength) -> &'static str {
+    fn tls_versions(&self, _strength: SecurityLevel) -> &'static str {
         "TLSv1.2,TLSv1.3"
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ciphertoll_model::{Auth, Engine, Strength, TlsPath};
+use ciphertoll_model::{Auth, Engine, SecurityLevel, TlsPath};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql};
@@ -62,7 +62,7 @@ pub(super) trait MySqlVariant: Sync {
     fn options(&self, build: &Build) -> Vec<(&'static str, Option<String>)>;
 
     /// The option `tls_version`.
-    fn tls_versions(&self, strength: Strength) -> &'static str;
+    fn tls_versions(&self, strength: SecurityLevel) -> &'static str;
 
     /// Statements that create the first accounts. They contain password hashes only.
     fn account_statements(&self, password: &Secret) -> Result<String, Error>;

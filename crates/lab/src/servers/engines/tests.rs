@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{Engine, Group, Strength};
+use ciphertoll_model::{Engine, Group, SecurityLevel};
 
 use super::of;
 use crate::error::Error;
@@ -36,7 +36,7 @@ fn with_config<T>(
     let (listen, ports) = (ListenAddress::Loopback, ListenPorts { plain: 4711, tls: 4712 });
     let network = Network::Tcp { listen, ports, tls, client_ca, requirements, settings };
     let (data, run, access) = (Path::new("/data"), Path::new("/run"), Some(Path::new("/access/file")));
-    let (openssl, strength) = (None, Strength::Default);
+    let (openssl, strength) = (None, SecurityLevel::Default);
     let (temporary, native, preload) = (run, None, None);
     use_config(&Config {
         build: &build,

@@ -1,6 +1,6 @@
 //! What both kinds of WireGuard have in common.
 
-use ciphertoll_link::{End as LinkEnd, Interface, LinkProcess};
+use ciphertoll_link::{Interface, LinkEnd, LinkProcess};
 use ciphertoll_model::Leg;
 use openssl::base64::encode_block;
 use openssl::pkey::{PKey, Private};

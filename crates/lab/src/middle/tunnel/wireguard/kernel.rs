@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ciphertoll_link::{End as LinkEnd, LinkProcess};
+use ciphertoll_link::{LinkEnd, LinkProcess};
 
 use super::super::setup::{
     CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart, VPN,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use ciphertoll_model::cache::default_buffers;
-use ciphertoll_model::{Clients, Engine, Strength};
+use ciphertoll_model::{Clients, Engine, SecurityLevel};
 
 use super::access::{certificate_request_file, identity_map};
 use crate::servers::config::{CERTIFICATE_FILE, Config, KEY_FILE, Network};
@@ -57,9 +57,9 @@ fn options(config: &Config<'_>) -> Vec<(&'static str, String)> {
     options
 }
 
-fn min_tls_version(strength: Strength) -> &'static str {
+fn min_tls_version(strength: SecurityLevel) -> &'static str {
     match strength {
-        Strength::Default | Strength::Weak => "TLSv1.2",
-        Strength::Obsolete => "TLSv1",
+        SecurityLevel::Default | SecurityLevel::Weak => "TLSv1.2",
+        SecurityLevel::Obsolete => "TLSv1",
     }
 }
