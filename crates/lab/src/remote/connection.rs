@@ -132,8 +132,8 @@ impl UrlLogin<'_> {
     pub(super) fn greet(
         self,
         version: Option<TlsVersion>,
-    ) -> Result<(mongodb::ServerInfo, Duration), ciphertoll_net::Error> {
-        let mut login = mongodb::Login::new("", Secret::new(Vec::new()));
+    ) -> Result<(mongodb::MongoDbServerInfo, Duration), ciphertoll_net::Error> {
+        let mut login = mongodb::MongoDbLogin::new("", Secret::new(Vec::new()));
         login.mechanism = mongodb::Mechanism::None;
         login.tls = encryption(version);
         let mut client = self.connect_as(version, None, Login::MongoDb(login.into()))?;
@@ -179,7 +179,7 @@ pub(super) fn check_tls_answer(
 }
 
 fn wrong_protocol() -> ciphertoll_net::Error {
-    let error = mongodb::Error::Protocol { message: "answer to hello", reason: "it is of another protocol" };
+    let error = mongodb::Error::Protocol { message: "reply to hello", reason: "it is of another protocol" };
     session::Error::from(error).into()
 }
 
@@ -190,10 +190,10 @@ fn document_login(
     version: Option<TlsVersion>,
     database: Option<&str>,
 ) -> Login {
-    let default = mongodb::Login::new(&url.user, password.clone());
+    let default = mongodb::MongoDbLogin::new(&url.user, password.clone());
     let options: Option<&DocumentsLogin> = url.documents.as_deref().map(|documents| &documents.login);
     let mechanism = options.map_or(LoginMechanism::Negotiated, |login| login.mechanism);
-    Login::MongoDb(std::sync::Arc::new(mongodb::Login {
+    Login::MongoDb(std::sync::Arc::new(mongodb::MongoDbLogin {
         database: database.map_or_else(|| default.database.clone(), ToOwned::to_owned),
         auth_source: options.map_or_else(|| default.auth_source.clone(), |login| login.auth_source.clone()),
         mechanism: match mechanism {
@@ -209,8 +209,8 @@ fn document_login(
     }))
 }
 
-fn encryption(version: Option<TlsVersion>) -> mongodb::Encryption {
-    if version.is_some() { mongodb::Encryption::Tls } else { mongodb::Encryption::Plain }
+fn encryption(version: Option<TlsVersion>) -> mongodb::MongoDbTlsMode {
+    if version.is_some() { mongodb::MongoDbTlsMode::Tls } else { mongodb::MongoDbTlsMode::Plain }
 }
 
 #[cfg(test)]

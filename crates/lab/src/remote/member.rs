@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_model::{ReadPreference, ServerUrl, SetConnection, UrlHost};
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mongodb::{self, Discovery, DiscoveryError, Role};
+use ciphertoll_wire::mongodb::{self, Discovery, DiscoveryError, MemberRole};
 
 use super::connection::{UrlLogin, check_tls_answer, is_unverified, tls_versions, unverified};
 use crate::error::Error;
@@ -26,7 +26,7 @@ pub struct ChosenMember {
     pub round_trip: Duration,
     /// Duration of the search.
     pub elapsed: Duration,
-    role: Role,
+    role: MemberRole,
     set_name: Option<String>,
     preference: ReadPreference,
     pub(super) url: ServerUrl,
@@ -63,7 +63,7 @@ enum HostFailure {
     Other(String),
 }
 
-type HelloResult = Result<(mongodb::ServerInfo, Duration), HostFailure>;
+type HelloResult = Result<(mongodb::MongoDbServerInfo, Duration), HostFailure>;
 
 /// Chooses the member that `url` prefers; `None` if it names a single host. Needs no login, because servers answer `hello`
 /// before it.
@@ -78,16 +78,16 @@ pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<ChosenMembe
     let mut discovery = Discovery::new(seeds, options.replica_set.clone(), preference);
     let mut unverified_reason = None;
     while let Some(left) = SEARCH_LIMIT.checked_sub(began.elapsed()) {
-        let hosts = discovery.to_ask();
+        let hosts = discovery.hosts_to_query();
         if hosts.is_empty() {
             break;
         }
         for (address, answer) in ask_all(url, hosts, left.min(PATIENCE)) {
             match answer {
-                Ok((server, round_trip)) => discovery.answered(&address, &server, round_trip),
-                Err(HostFailure::Other(reason)) => discovery.silent(&address, &reason),
+                Ok((server, round_trip)) => discovery.record_reply(&address, &server, round_trip),
+                Err(HostFailure::Other(reason)) => discovery.record_failure(&address, &reason),
                 Err(HostFailure::Unverified(reason)) => {
-                    discovery.silent(&address, &reason);
+                    discovery.record_failure(&address, &reason);
                     unverified_reason.get_or_insert(reason);
                 }
             }
@@ -101,7 +101,7 @@ pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<ChosenMembe
     let unusable = |reason: String| Error::Unreachable { name: name.to_owned(), reason };
     let host: UrlHost = chosen.address.parse().map_err(|_| unusable(invalid_host(&chosen.address)))?;
     let url = url.for_member(&host).map_err(|error| unusable(error.to_string()))?;
-    let mongodb::Choice { role, set_name, members, round_trip, .. } = chosen;
+    let mongodb::SelectedServer { role, set_name, members, round_trip, .. } = chosen;
     Ok(Some(ChosenMember {
         host,
         members,
@@ -116,12 +116,12 @@ pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<ChosenMembe
 
 fn not_found(name: &str, error: &DiscoveryError) -> Error {
     let reason = match error {
-        DiscoveryError::Nobody { .. } => {
+        DiscoveryError::NoMembers { .. } => {
             format!(
                 "{error}; use directConnection=true without replicaSet to connect to the single host of a URL, whatever its role"
             )
         }
-        DiscoveryError::TwoPrimaries { .. } | DiscoveryError::NoMember { .. } => error.to_string(),
+        DiscoveryError::TwoPrimaries { .. } | DiscoveryError::NoEligibleMember { .. } => error.to_string(),
     };
     Error::Unreachable { name: name.to_owned(), reason }
 }
@@ -185,12 +185,15 @@ mod tests {
         };
         let timed = "chosen by readPreference=nearest (round trip 0.2 ms, found in 3.0 ms)";
         for (member, said) in [
-            (member(Some("rs0"), 3, Role::Secondary), "a secondary of the replica set rs0 of 3 members"),
             (
-                member(Some("rs0"), 1, Role::Primary),
+                member(Some("rs0"), 3, MemberRole::Secondary),
+                "a secondary of the replica set rs0 of 3 members",
+            ),
+            (
+                member(Some("rs0"), 1, MemberRole::Primary),
                 "the primary of the replica set rs0, which has no other member",
             ),
-            (member(None, 2, Role::Router), "a router of 2"),
+            (member(None, 2, MemberRole::Router), "a router of 2"),
         ] {
             assert_eq!(member.to_string(), format!("db2.example:27018, {said}, {timed}"));
         }

@@ -201,7 +201,7 @@ fn identify_documents(
 }
 
 /// Facts about a member of a replica set, for the record.
-fn member_facts(server: &mongodb::ServerInfo, login: &DocumentsLogin) -> Vec<(String, String)> {
+fn member_facts(server: &mongodb::MongoDbServerInfo, login: &DocumentsLogin) -> Vec<(String, String)> {
     let set = server.set_name.iter().flat_map(|set| {
         let members = server.hosts.len().to_string();
         let role = server.role.described().trim_start_matches("the ").trim_start_matches("a ").to_owned();

@@ -37,8 +37,10 @@ pub(crate) struct ControlLogin {
 impl ControlLogin {
     /// For MariaDB and MySQL, with the authentication plugin that the server requests.
     pub(crate) fn mysql(socket: &Path, user: &str, password: Secret) -> Self {
-        let login =
-            mysql::Login { transport: mysql::Transport::UnixSocket, ..mysql::Login::new(user, password) };
+        let login = mysql::MySqlLogin {
+            transport: mysql::Transport::UnixSocket,
+            ..mysql::MySqlLogin::new(user, password)
+        };
         Self::new(Address::Unix(socket.to_owned()), Login::MySql(Arc::new(login)))
     }
 
@@ -50,7 +52,10 @@ impl ControlLogin {
         ca_file: &Path,
         identity: &Identity,
     ) -> Result<Self, Error> {
-        let login = mysql::Login { encryption: mysql::Encryption::Tls, ..mysql::Login::new(user, password) };
+        let login = mysql::MySqlLogin {
+            encryption: mysql::MySqlTlsMode::Tls,
+            ..mysql::MySqlLogin::new(user, password)
+        };
         let settings = tls::Settings {
             library: tls::TlsLibrary::OpenSsl,
             version: tls::TlsVersion::Tls12,
@@ -76,7 +81,8 @@ impl ControlLogin {
         let mechanism =
             if user.is_empty() { mongodb::Mechanism::None } else { mongodb::Mechanism::ScramSha256 };
         let database = ADMIN.to_owned();
-        let login = mongodb::Login { mechanism, database, ..mongodb::Login::new(user, password) };
+        let login =
+            mongodb::MongoDbLogin { mechanism, database, ..mongodb::MongoDbLogin::new(user, password) };
         Self::new(Address::Unix(socket.to_owned()), Login::MongoDb(Arc::new(login)))
     }
 
@@ -85,12 +91,14 @@ impl ControlLogin {
         let mut control = self.clone();
         let database = database.to_owned();
         match &mut control.login {
-            Login::MongoDb(login) => *login = Arc::new(mongodb::Login { database, ..(**login).clone() }),
+            Login::MongoDb(login) => {
+                *login = Arc::new(mongodb::MongoDbLogin { database, ..(**login).clone() })
+            }
             Login::MySql(login) => {
-                *login = Arc::new(mysql::Login { database: Some(database), ..(**login).clone() });
+                *login = Arc::new(mysql::MySqlLogin { database: Some(database), ..(**login).clone() });
             }
             Login::Postgres(login) => {
-                *login = Arc::new(postgres::Login { database: Some(database), ..(**login).clone() });
+                *login = Arc::new(postgres::PostgresLogin { database: Some(database), ..(**login).clone() });
             }
         }
         control
@@ -101,7 +109,7 @@ impl ControlLogin {
         let mut control = self.clone();
         if let Login::MongoDb(login) = &mut control.login {
             let mechanism = mongodb::Mechanism::None;
-            *login = Arc::new(mongodb::Login { mechanism, ..(**login).clone() });
+            *login = Arc::new(mongodb::MongoDbLogin { mechanism, ..(**login).clone() });
         }
         control
     }
@@ -111,19 +119,19 @@ impl ControlLogin {
         let mut control = self.clone();
         if let Login::MongoDb(login) = &mut control.login {
             let (mechanism, database) = (mongodb::Mechanism::ScramSha256, login.database.clone());
-            let own = mongodb::Login::new(user, password);
-            *login = Arc::new(mongodb::Login { mechanism, database, ..own });
+            let own = mongodb::MongoDbLogin::new(user, password);
+            *login = Arc::new(mongodb::MongoDbLogin { mechanism, database, ..own });
         }
         control
     }
 
     /// For PostgreSQL, by peer authentication.
     pub(crate) fn postgres(socket: &Path, user: &str, database: &str) -> Self {
-        let login = postgres::Login {
+        let login = postgres::PostgresLogin {
             user: user.to_owned(),
             password: Secret::new(Vec::new()),
             database: Some(database.to_owned()),
-            encryption: postgres::Encryption::Plain,
+            encryption: postgres::PostgresTlsMode::Plain,
             channel_binding: postgres::ChannelBinding::Disabled,
         };
         Self::new(Address::Unix(socket.to_owned()), Login::Postgres(Arc::new(login)))

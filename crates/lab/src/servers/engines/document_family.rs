@@ -307,10 +307,11 @@ impl<V: DocumentVariant> ServerEngine for DocumentFamily<V> {
     }
 
     fn login(&self, request: &LoginRequest<'_>) -> Login {
-        let login = mongodb::Login::new(request.user, request.password.clone());
+        let login = mongodb::MongoDbLogin::new(request.user, request.password.clone());
         let database = request.database.map_or_else(|| login.database.clone(), ToOwned::to_owned);
-        let tls = if request.with_tls { mongodb::Encryption::Tls } else { mongodb::Encryption::Plain };
-        Login::MongoDb(Arc::new(mongodb::Login { database, tls, ..login }))
+        let tls =
+            if request.with_tls { mongodb::MongoDbTlsMode::Tls } else { mongodb::MongoDbTlsMode::Plain };
+        Login::MongoDb(Arc::new(mongodb::MongoDbLogin { database, tls, ..login }))
     }
 
     fn url_syntax(&self) -> UrlSyntax {

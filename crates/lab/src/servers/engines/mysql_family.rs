@@ -309,16 +309,16 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
     }
 
     fn login(&self, request: &LoginRequest<'_>) -> Login {
-        Login::MySql(Arc::new(mysql::Login {
+        Login::MySql(Arc::new(mysql::MySqlLogin {
             database: request.database.map(ToOwned::to_owned),
             plugin: self.0.login_plugin(),
-            encryption: if request.with_tls { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
+            encryption: if request.with_tls { mysql::MySqlTlsMode::Tls } else { mysql::MySqlTlsMode::Plain },
             transport: if request.over_unix_socket {
                 mysql::Transport::UnixSocket
             } else {
                 mysql::Transport::Tcp
             },
-            ..mysql::Login::new(request.user, request.password.clone())
+            ..mysql::MySqlLogin::new(request.user, request.password.clone())
         }))
     }
 

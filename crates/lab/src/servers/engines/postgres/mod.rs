@@ -309,11 +309,11 @@ impl ServerEngine for Postgres {
 
     fn login(&self, request: &LoginRequest<'_>) -> Login {
         let (encryption, channel_binding) = if request.with_tls {
-            (postgres::Encryption::Tls, postgres::ChannelBinding::Preferred)
+            (postgres::PostgresTlsMode::Tls, postgres::ChannelBinding::Preferred)
         } else {
-            (postgres::Encryption::Plain, postgres::ChannelBinding::Disabled)
+            (postgres::PostgresTlsMode::Plain, postgres::ChannelBinding::Disabled)
         };
-        Login::Postgres(Arc::new(postgres::Login {
+        Login::Postgres(Arc::new(postgres::PostgresLogin {
             user: request.user.to_owned(),
             password: request.password.clone(),
             database: request.database.map(ToOwned::to_owned),
