@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs the cases whose names contain `filter`; returns their number, and the names of those that failed.
+/// Runs the cases whose names contain `filter`; returns their number and the names of the failed ones.
 fn postgres(filter: &str) -> (usize, Vec<String>) {
     let both = [
         &cases::CASES[..],
@@ -103,7 +103,7 @@ fn only(cases: impl Iterator<Item = Named>, mut is_selected: impl FnMut(&str) ->
     cases.filter(|(name, ..)| is_selected(name)).collect()
 }
 
-/// The part of a case's name to run; `None` if nothing is to be run. Cargo passes the same arguments to every
+/// The part of a case's name to run; `None` if no case must run. Cargo passes the same arguments to every
 /// test binary.
 fn filter(arguments: impl Iterator<Item = String>) -> Option<String> {
     let mut filter = String::new();

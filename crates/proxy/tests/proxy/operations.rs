@@ -48,7 +48,7 @@ pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A configuration file in a directory of its own.
+/// A configuration file in its own directory.
 pub(crate) fn settings(text: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("proxy.toml");

@@ -120,7 +120,7 @@ impl Site {
     pub(crate) fn control(&self) -> Client {
         let Endpoint::Unix(path) = self.server().unix_endpoint() else { panic!("a server has a socket") };
         let login = login("ciphertoll", Vec::new(), self.server().database());
-        Client::connect(&Address::Unix(path), login, None).expect("the control role is let in")
+        Client::connect(&Address::Unix(path), login, None).expect("the control role may log in")
     }
 
     pub(crate) fn password(&self) -> Vec<u8> {
@@ -242,7 +242,7 @@ impl Proxy {
         command
     }
 
-    /// psql's output for these statements, each in a query of its own.
+    /// psql's output for these statements, each as a separate query.
     pub(crate) fn sql(&self, statements: &[&str]) -> String {
         let arguments: Vec<&str> = statements.iter().flat_map(|sql| ["-c", *sql]).collect();
         let Output { status, stdout, stderr } = self.psql(&arguments).output().expect("psql runs");

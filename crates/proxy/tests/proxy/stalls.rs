@@ -121,7 +121,7 @@ fn out_of_files(site: &mut Site) {
         assert_eq!(one(&mut served, "SELECT 1"), "1");
     }
     drop(silent);
-    assert_eq!(one(&mut proxy.client(), "SELECT 2"), "2", "those that waited are served");
+    assert_eq!(one(&mut proxy.client(), "SELECT 2"), "2", "the waiting clients are served");
     proxy.process.read_on();
     let lines = proxy.process.log.iter().filter(|line| line.contains("event=accept-failed")).count();
     assert!(lines <= 2 * threads.parse::<usize>().expect("a number"), "{lines} lines");

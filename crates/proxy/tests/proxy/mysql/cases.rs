@@ -198,7 +198,7 @@ fn prepared(site: &mut Site) {
 
 fn cached_definitions(site: &mut Site) {
     if site.engine() == Engine::MySql {
-        return crate::say("MySQL does not leave definitions out: nothing is to be tested");
+        return crate::say("MySQL does not leave definitions out: nothing to test");
     }
     let proxy = site.proxy(&[]);
     let mut raw = proxy.raw_with(USUAL | Capabilities::CACHE_METADATA | Capabilities::EXTENDED_METADATA);
@@ -388,7 +388,7 @@ fn agreed(site: &mut Site) {
 
 fn attributes(site: &mut Site) {
     if site.engine() == Engine::MariaDb {
-        return crate::say("MariaDB has no attributes of queries: nothing is to be tested");
+        return crate::say("MariaDB has no attributes of queries: nothing to test");
     }
     let proxy = site.proxy(&["--pool-size", "1"]);
     // The proxy's own queries must have attributes, too.

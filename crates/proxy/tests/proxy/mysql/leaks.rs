@@ -1,4 +1,4 @@
-//! State that one client leaves must not reach the next client.
+//! No state of a client may reach the next client.
 
 use super::Case;
 use super::raw::{Raw, USUAL, UTF8MB4};

@@ -30,10 +30,10 @@ type Case = (&'static str, fn(&mut Site));
 /// The full name of a case, the pooling mode, and the number of threads.
 type Named = (String, Mode, usize, fn(&mut Site));
 
-/// Servers to test in addition to those that are found, such as `mariadb=/opt/mariadb,mysql-8.0.33`.
+/// Additional servers to test, such as `mariadb=/opt/mariadb,mysql-8.0.33`.
 const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
 
-/// Runs the cases whose names contain `filter`; returns their number, and the names of those that failed.
+/// Runs the cases whose names contain `filter`; returns their number and the names of the failed ones.
 pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
     let both = [&cases::CASES[..], &leaks::CASES[..]].concat();
     let of_sessions =
