@@ -49,7 +49,7 @@ pub struct LabelledCounter(Mutex<BTreeMap<String, u64>>);
 
 impl LabelledCounter {
     fn increment(&self, label: &str) {
-        // A thread that panicked has left whole numbers.
+        // The counters are valid even if a thread panicked while it held the lock.
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let label = if counts.len() < MAX_LABELS || counts.contains_key(label) { label } else { OTHER };
         *counts.entry(label.to_owned()).or_default() += 1;

@@ -63,7 +63,7 @@ impl Queue {
         self.added.notify_one();
     }
 
-    /// Waits for lines. The report of dropped lines follows those that were queued.
+    /// Waits for lines. The report of dropped lines follows the queued lines.
     fn next(&self) -> VecDeque<String> {
         let mut lines = self.lock();
         lines.is_writing = false;

@@ -36,8 +36,8 @@ const MAX_KNOWN: usize = 64;
 /// Capabilities that transaction pooling does not offer: with cached metadata the server relies on
 /// definitions that this client has, and query attributes stand where the text of a command is expected.
 const NOT_SHARED: Capabilities = Capabilities::CACHE_METADATA.with(Capabilities::QUERY_ATTRIBUTES);
-/// The capabilities of the connection by which the server becomes known, and of connections that are opened
-/// in advance before a client of their user has logged in. Every server accepts them.
+/// The capabilities of the first connection, which learns the server's greeting, and of connections that are
+/// opened in advance before a client of their user has logged in. Every server accepts them.
 const FIRST_TERMS: Terms = Terms {
     capabilities: Capabilities::LONG_FLAG.with(Capabilities::TRANSACTIONS).with(Capabilities::MULTI_RESULTS),
     character_set: UTF8MB4,
@@ -251,7 +251,7 @@ impl Protocol for MySql {
     }
 
     fn forget_learned(&mut self) {
-        // The greeting is still valid, but other logins may be.
+        // The greeting stays valid. The status flags after a login may have changed.
         self.known_status.clear();
     }
 

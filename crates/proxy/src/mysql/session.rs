@@ -40,7 +40,7 @@ pub struct BackendState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ReleasedState {
     pub remains: Remains,
-    /// What the client may still ask for.
+    /// Diagnostics that the client may still ask for.
     pub diagnostics: Diagnostics,
 }
 
@@ -78,9 +78,9 @@ pub(super) struct LoginContext {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoginState {
-    /// It waits for this packet, the end of its login.
+    /// The client waits for this packet, which ends its login.
     LoggingIn { sequence: u8 },
-    /// This packet was the end of its login.
+    /// The login is complete: this packet ended it.
     LoggedIn { sequence: u8 },
 }
 

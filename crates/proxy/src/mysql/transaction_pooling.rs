@@ -254,7 +254,7 @@ impl ClientSession {
             taken.settings_result = SettingsResult::None;
             let before = self.read_command_responses(&mut rest, backend, &mut taken.settings_result)?;
             taken.skip_bytes = input.len() - rest.len();
-            // What the client has sent need not wait any longer.
+            // The client's input need not wait any longer.
             let goes_on = matches!(before, Some(CommandPurpose::Prepare(_)));
             if self.command.is_some()
                 || goes_on

@@ -192,7 +192,7 @@ impl ClientSession {
         Ok(session)
     }
 
-    /// Records the process ID that the client is told, or was told before.
+    /// Records the process ID that the proxy sends to the client, or has sent before.
     pub fn tells_process(&mut self, backend: &BackendState, process_id: u32) {
         if let Some((known, _)) = &backend.cancel {
             self.relay.names_process(*known, process_id);

@@ -25,9 +25,9 @@ pub struct StartupRequest {
     /// Settings that the session has changed since; they take precedence.
     changed: Vec<(String, String)>,
     pub(crate) statements: Statements,
-    /// Digest of the settings that the client was last told.
+    /// Digest of the settings that the proxy last sent to the client.
     pub(crate) told_digest: u64,
-    /// The process ID that the client was told.
+    /// The process ID that the proxy sent to the client.
     pub(crate) process_id: Option<u32>,
 }
 

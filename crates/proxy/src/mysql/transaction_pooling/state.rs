@@ -14,17 +14,16 @@ const NOT_SAID: &str = "a setting whose value the server does not report";
 const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
 pub(super) const MIXED: &str = "a character set whose texts cannot be read byte by byte";
 
-/// The state of a session in transaction pooling.
 #[derive(Debug)]
 pub(in crate::mysql) struct TransactionPooling {
     pub(super) request: StartupRequest,
     pub(in crate::mysql) session_state: Box<SessionState>,
     pub(super) follow: Follow,
     pub(super) pin: PinState,
-    /// What to query before the session can be detached.
+    /// Values to query before the session can be detached.
     pub(super) queries: Vec<PendingQuery>,
     pub(super) status: Status,
-    /// What the client may still ask for.
+    /// Diagnostics that the client may still ask for.
     pub(in crate::mysql) diagnostics: Diagnostics,
     /// A statement to prepare as soon as all responses are read.
     pub(super) pending: Option<u32>,
