@@ -127,8 +127,8 @@ impl MySql {
             }
         }
         let start = random.len().checked_sub(NONCE_BYTES)?;
-        let drawn = random.split_off(start);
-        Some(GreetingContext::new(template, self.connection_ids.next_id(), *drawn.first_chunk()?))
+        let nonce = random.split_off(start);
+        Some(GreetingContext::new(template, self.connection_ids.next_id(), *nonce.first_chunk()?))
     }
 
     fn auth_requirement(&self, auth: ClientAuth) -> client_handshake::AuthRequirement {
@@ -185,10 +185,11 @@ impl ServerAccount {
 
 /// The passwords that clients must know; `None` if they all authenticate by other means.
 fn credentials(settings: &Settings) -> Result<Option<Arc<CredentialStore>>, StartError> {
-    let comes = |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp);
+    let listens_on =
+        |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp);
     let certificates = settings.tls.as_ref().is_some_and(|service| service.clients.is_some());
-    let proves_by_unix = comes(false) && settings.unix_auth != UnixAuth::Peer;
-    if !proves_by_unix && (certificates || !comes(true)) {
+    let needs_unix_password = listens_on(false) && settings.unix_auth != UnixAuth::Peer;
+    if !needs_unix_password && (certificates || !listens_on(true)) {
         return Ok(None);
     }
     if let Some(user) = settings.users.iter().find(|user| user.password.expose().is_empty()) {

@@ -54,7 +54,7 @@ pub struct ClientSession {
     pub(super) command: Option<(CommandPurpose, Adopt)>,
     pub(super) login_state: LoginState,
     /// The server has received something from the client.
-    pub(super) touched: bool,
+    pub(super) needs_reset: bool,
     pub(super) mode: PoolingMode,
     pub(super) login_context: LoginContext,
 }
@@ -129,7 +129,7 @@ impl ClientSession {
             learning,
             command: None,
             login_state,
-            touched: false,
+            needs_reset: false,
             mode: PoolingMode::Session(
                 connection_ids.register(request.connection_id, Some(backend.connection_id)),
             ),
@@ -170,12 +170,12 @@ impl ClientSession {
             return self.pooled_from_client(input, backend);
         }
         let relay::FromClient { pass_bytes, goodbye } = self.relay.from_client(input)?;
-        self.touched |= pass_bytes > 0;
-        let mut taken = FromClient::passes(pass_bytes, goodbye);
-        if let Some((_, bytes)) = self.translate_kill(&input[pass_bytes..], backend, &mut taken.insert)? {
-            taken.drop_bytes = bytes;
+        self.needs_reset |= pass_bytes > 0;
+        let mut processed = FromClient::passes(pass_bytes, goodbye);
+        if let Some((_, bytes)) = self.translate_kill(&input[pass_bytes..], backend, &mut processed.insert)? {
+            processed.drop_bytes = bytes;
         }
-        Ok(taken)
+        Ok(processed)
     }
 
     /// Translates the proxy's connection IDs in a `KILL` that comes next to the server's. Returns the command
@@ -188,7 +188,7 @@ impl ClientSession {
     ) -> Result<Option<(Kill, usize)>, Error> {
         let Some((kill, bytes)) = self.relay.kill(rest) else { return Ok(None) };
         self.relay.replace_kill(rest)?;
-        self.touched = true;
+        self.needs_reset = true;
         let registration = self.registration();
         let instead = |named: &kill::Named| match registration.resolve_kill(named.number, named.target) {
             KillTarget::Backend(number) => Instead::Number(number),
@@ -280,7 +280,7 @@ impl ClientSession {
             Rest::Clean(_) if registration.has_kill_in_flight() => {
                 Release::Close("a KILL for its last client is still on its way")
             }
-            Rest::Clean(_) if !self.touched => Release::Clean,
+            Rest::Clean(_) if !self.needs_reset => Release::Clean,
             Rest::Clean(_) if self.command.is_some() => {
                 Release::Close("the client left before the proxy's commands for it were answered")
             }

@@ -77,7 +77,7 @@ impl ClientSession {
         let mut session = Self {
             relay,
             learning,
-            touched: acquired == AcquiredState::SameClient
+            needs_reset: acquired == AcquiredState::SameClient
                 || matches!(command, Some((CommandPurpose::Settings, _))),
             command,
             login_state: if waits && session_state.login_progress == LoginProgress::Pending {
@@ -122,43 +122,43 @@ impl ClientSession {
         input: &[u8],
         backend: &mut BackendState,
     ) -> Result<FromClient, Error> {
-        let mut taken = FromClient::passes(0, Goodbye::None);
+        let mut processed = FromClient::passes(0, Goodbye::None);
         if self.start_mode() == StartMode::AfterSettings {
-            return Ok(taken);
+            return Ok(processed);
         }
-        if self.refuse_cancelled_command(input, backend, &mut taken)? {
-            return Ok(taken);
+        if self.refuse_cancelled_command(input, backend, &mut processed)? {
+            return Ok(processed);
         }
-        let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(taken) };
+        let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(processed) };
         let statements = &mut pooled.session_state.statements;
         let followed = pooled.follow.from_client(relay, input, statements, &mut backend.prepared)?;
-        taken.pass_bytes = followed.pass_bytes;
-        taken.drop_bytes = followed.drop_bytes;
-        taken.insert = followed.insert;
-        taken.goodbye = followed.goodbye.unwrap_or(Goodbye::None);
-        if taken.pass_bytes + taken.drop_bytes > 0 {
+        processed.pass_bytes = followed.pass_bytes;
+        processed.drop_bytes = followed.drop_bytes;
+        processed.insert = followed.insert;
+        processed.goodbye = followed.goodbye.unwrap_or(Goodbye::None);
+        if processed.pass_bytes + processed.drop_bytes > 0 {
             pooled.client_input = ClientInput::Some;
             pooled.kill = KillWait::None;
-            self.touched = true;
+            self.needs_reset = true;
         }
-        let rest = &input[taken.pass_bytes + taken.drop_bytes..];
+        let rest = &input[processed.pass_bytes + processed.drop_bytes..];
         if let Some(own) = followed.needs {
-            self.prepare_missing(own, rest, backend, &mut taken)?;
-        } else if taken.drop_bytes == 0 && taken.goodbye == Goodbye::None {
-            if let Some((kill, bytes)) = self.translate_kill(rest, backend, &mut taken.insert)?
+            self.prepare_missing(own, rest, backend, &mut processed)?;
+        } else if processed.drop_bytes == 0 && processed.goodbye == Goodbye::None {
+            if let Some((kill, bytes)) = self.translate_kill(rest, backend, &mut processed.insert)?
                 && let PoolingMode::Transaction(pooled) = &mut self.mode
             {
                 pooled.follow.replaced(&kill, &pooled.session_state.statements);
                 pooled.client_input = ClientInput::Some;
-                taken.drop_bytes = bytes;
+                processed.drop_bytes = bytes;
             }
         } else if followed.silent == Silent::Yes && rest.is_empty() && self.is_clean() {
             // The response shows that the session can be detached again.
             let mut adopt = Adopt::new(backend.capabilities);
-            adopt.status(&mut taken.insert);
+            adopt.status(&mut processed.insert);
             self.command = Some((CommandPurpose::Pipelined, adopt));
         }
-        Ok(taken)
+        Ok(processed)
     }
 
     fn is_clean(&self) -> bool {
@@ -170,14 +170,14 @@ impl ClientSession {
         &mut self,
         input: &[u8],
         backend: &BackendState,
-        taken: &mut FromClient,
+        processed: &mut FromClient,
     ) -> Result<bool, Error> {
         let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(false) };
         if pooled.first_command == FirstCommand::Pass {
             return Ok(false);
         }
-        let is_all_here = first_command_bytes(input).is_some();
-        if !is_all_here && input.len() < MAX_REFUSED_BYTES && input.get(3..5).is_none_or(|begun| begun[1] > 1)
+        let is_complete = first_command_bytes(input).is_some();
+        if !is_complete && input.len() < MAX_REFUSED_BYTES && input.get(3..5).is_none_or(|begun| begun[1] > 1)
         {
             let length = input.first_chunk::<3>().map(|&[a, b, c]| u32::from_le_bytes([a, b, c, 0]) as usize);
             if length.is_none_or(|length| length < MAX_REFUSED_BYTES && input.len() < length + 4) {
@@ -186,10 +186,10 @@ impl ClientSession {
         }
         pooled.first_command = FirstCommand::Pass;
         let Some(bytes) = pooled.follow.replace(relay, input)? else { return Ok(false) };
-        taken.drop_bytes = bytes;
-        encode_refusal(backend.capabilities, &INTERRUPTED, &mut taken.insert)?;
+        processed.drop_bytes = bytes;
+        encode_refusal(backend.capabilities, &INTERRUPTED, &mut processed.insert)?;
         pooled.client_input = ClientInput::Some;
-        self.touched = true;
+        self.needs_reset = true;
         Ok(true)
     }
 
@@ -199,28 +199,28 @@ impl ClientSession {
         own: u32,
         rest: &[u8],
         backend: &mut BackendState,
-        taken: &mut FromClient,
+        processed: &mut FromClient,
     ) -> Result<(), Error> {
         // Pipelined settings may not have been sent yet, and nothing else would send them.
         let is_early = matches!(self.command, None | Some((CommandPurpose::Pipelined, _)));
         let is_clean = is_early && matches!(self.relay.rest(), Rest::Clean(_));
         let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(()) };
         pooled.client_input = ClientInput::Some;
-        self.touched = true;
+        self.needs_reset = true;
         if let Some((_, error)) = pooled.failed.take_if(|(failed, _)| *failed == own) {
             if let Some(bytes) = pooled.follow.replace(relay, rest)? {
-                taken.drop_bytes = bytes;
-                encode_same_error(&error, backend, &mut taken.insert)?;
+                processed.drop_bytes = bytes;
+                encode_same_error(&error, backend, &mut processed.insert)?;
             } else {
                 // The server reports the unknown statement itself.
                 backend.prepared.insert(own, NOBODY);
                 // This command has no response, and the rest is processed again.
-                encode_statement_close(&mut taken.insert, NOBODY);
+                encode_statement_close(&mut processed.insert, NOBODY);
             }
             return Ok(());
         }
         pooled.pending = Some(own);
-        if is_clean { self.prepare(backend, &mut taken.insert) } else { Ok(()) }
+        if is_clean { self.prepare(backend, &mut processed.insert) } else { Ok(()) }
     }
 
     /// Sends the command that prepares the pending statement.
@@ -242,37 +242,37 @@ impl ClientSession {
         settings_result: SettingsResult,
         backend: &mut BackendState,
     ) -> Result<FromServer, Error> {
-        let mut taken = FromServer { skip_bytes, settings_result, ..FromServer::default() };
-        if self.learning.is_some() || matches!(taken.settings_result, SettingsResult::Refused(_)) {
-            return Ok(taken);
+        let mut processed = FromServer { skip_bytes, settings_result, ..FromServer::default() };
+        if self.learning.is_some() || matches!(processed.settings_result, SettingsResult::Refused(_)) {
+            return Ok(processed);
         }
-        if matches!(taken.settings_result, SettingsResult::Applied) {
+        if matches!(processed.settings_result, SettingsResult::Applied) {
             self.check_character_set(backend);
         }
         let mut rest = &input[skip_bytes..];
         if self.command.is_some() {
-            taken.settings_result = SettingsResult::None;
-            let before = self.read_command_responses(&mut rest, backend, &mut taken.settings_result)?;
-            taken.skip_bytes = input.len() - rest.len();
+            processed.settings_result = SettingsResult::None;
+            let before = self.read_command_responses(&mut rest, backend, &mut processed.settings_result)?;
+            processed.skip_bytes = input.len() - rest.len();
             // The client's input need not wait any longer.
-            let goes_on = matches!(before, Some(CommandPurpose::Prepare(_)));
+            let is_prepared = matches!(before, Some(CommandPurpose::Prepare(_)));
             if self.command.is_some()
-                || goes_on
-                || matches!(taken.settings_result, SettingsResult::Refused(_))
+                || is_prepared
+                || matches!(processed.settings_result, SettingsResult::Refused(_))
             {
-                return Ok(taken);
+                return Ok(processed);
             }
         }
-        let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(taken) };
+        let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(processed) };
         let statements = &mut pooled.session_state.statements;
         let answers = pooled.follow.from_server(relay, rest, statements, &mut backend.prepared)?;
-        taken.pass_bytes = answers.bytes;
-        taken.drop_bytes = answers.drop_bytes;
-        taken.insert = answers.insert;
-        if taken.drop_bytes == 0 {
-            taken.phase = self.phase(&taken.settings_result);
+        processed.pass_bytes = answers.bytes;
+        processed.drop_bytes = answers.drop_bytes;
+        processed.insert = answers.insert;
+        if processed.drop_bytes == 0 {
+            processed.phase = self.phase(&processed.settings_result);
         }
-        Ok(taken)
+        Ok(processed)
     }
 
     /// Reads the responses to the proxy's commands for the client. Returns their purpose when all are read.
