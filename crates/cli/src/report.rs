@@ -1,4 +1,4 @@
-//! `report`: what a recorded run says, made from the record alone.
+//! `report`: a report, made only from the record.
 
 use std::fs;
 use std::io::IsTerminal;
@@ -27,12 +27,10 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Prints the one document of a run.
 pub(crate) fn print(record: &Record, format: ReportFormat) -> Result<ExitCode, Failure> {
     print_document(&document(record, format, Plot::Tolls)?)
 }
 
-/// What the record says, in the form that was asked for.
 pub(crate) fn document(record: &Record, format: ReportFormat, plot: Plot) -> Result<String, Failure> {
     let Record { plan, events, .. } = record;
     let version = events.iter().find_map(|stamped| match &stamped.event {
@@ -52,13 +50,13 @@ pub(crate) fn document(record: &Record, format: ReportFormat, plot: Plot) -> Res
     })
 }
 
-/// Colours on a terminal, unless `NO_COLOR` is set.
+/// Uses colours on a terminal, unless `NO_COLOR` is set.
 pub(crate) fn style() -> Style {
     let terminal = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     if terminal { Style::Colour } else { Style::Plain }
 }
 
-/// Columns of the terminal, within what the tables are made for.
+/// Columns of the terminal, clamped to the widths that the tables support.
 pub(crate) fn width() -> u16 {
     const NARROWEST: u16 = 40;
     const WIDEST: u16 = 120;

@@ -1,5 +1,4 @@
-//! `run`: what was asked becomes a plan, the plan a run, the run a record, the record a report; and
-//! `resume`, which begins with the record.
+//! `run` makes a plan, measures it into a record, and reports the record. `resume` continues a record.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use crate::arguments::{
     OutputArguments, PlanFormat, ProgressFormat, ReportFormat, ResumeArguments, RunArguments,
 };
 use crate::failure::Failure;
-use crate::progress::{Progress, tell};
+use crate::progress::{ProgressDisplay, tell};
 use crate::request::{self, Request};
 use crate::{passwords, print_document, report};
 
@@ -35,20 +34,20 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             PlanFormat::Toml => Spec { seed: Some(plan.seed), ..spec }.to_toml(),
         });
     }
-    // What cannot be planned is refused before any server is gone to.
+    // Refuses a specification without a plan before it connects to any server.
     plan(&spec, seed, &absent)?;
     require_a_server(&spec)?;
     let passwords = passwords::gather(spec.grids.iter().flat_map(|grid| &grid.server), passwords)?;
-    let refusals = [absent, knock(&mut spec, &passwords)?].concat();
+    let refusals = [absent, log_in_to_servers(&mut spec, &passwords)?].concat();
     let plan = plan(&spec, seed, &refusals)?;
-    if arguments.output.tells_in_words() {
+    if arguments.output.is_verbose() {
         tell(ciphertoll_report::plan_summary(&plan).trim_end());
     }
     let directory = RunDirectory::create(&arguments.run_dir, &spec, &plan, Timestamp::now())?;
-    carry_out(&plan, directory, Vec::new(), passwords, &arguments.output)
+    measure(&plan, directory, Vec::new(), passwords, &arguments.output)
 }
 
-/// The plan of `spec`. Every driver must be there; what one cannot do is skipped in the plan.
+/// Makes the plan. Fails if a driver is missing; skips cells that a driver cannot measure.
 fn plan(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Plan, Failure> {
     let mut drivers: BTreeMap<&DriverName, driver::Driver> = BTreeMap::new();
     for level in spec.grids.iter().flat_map(|grid| &grid.driver) {
@@ -64,7 +63,7 @@ fn plan(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Plan, Failure> {
     Ok(Plan::knowing_obstacles(spec, seed, refusals, &driver::unlike(spec), &obstacle)?)
 }
 
-/// Fails where none of the servers is here: nothing could be measured, and an empty record would become `latest`.
+/// Fails if no server is installed, because an empty record would become `latest`.
 fn require_a_server(spec: &Spec) -> Result<(), Failure> {
     let mut servers: Vec<&ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).collect();
     servers.sort();
@@ -86,9 +85,9 @@ fn require_a_server(spec: &Spec) -> Result<(), Failure> {
     Err(Failure::new(error.exit_code(), format!("{error}{others}")))
 }
 
-/// What servers at URLs do not let in: asked before the plan is made, since what they refuse is no baseline. Whose scheme
-/// is another engine's is from here on called what it is, and of a replica set the plan has the one member that was chosen.
-fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure> {
+/// Logs in to each server at a URL and returns what it refuses, so that no baseline is planned which a server refuses.
+/// Replaces each server in `spec` by its actual engine, and a replica set by the chosen member.
+fn log_in_to_servers(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure> {
     let servers: Vec<ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).cloned().collect();
     let mut refusals = Vec::new();
     let mut known: Vec<&ServerLevel> = Vec::new();
@@ -103,10 +102,10 @@ fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure
                 refusals.extend(found.refusals);
                 let name = server.short_name();
                 if let Some(member) = &found.member {
-                    tell(&format!("{name} is gone to at {member}"));
+                    tell(&format!("{name}: using replica-set member {member}"));
                 }
                 if found.engine != server.engine {
-                    tell(&format!("{name} is a {}, and is measured as that", found.engine.display_name()));
+                    tell(&format!("{name} is a {}, and is measured as such", found.engine.display_name()));
                 }
                 if found.url != *url {
                     rename(spec, server, &ServerLevel::at(&name, found.url).map_err(usage)?);
@@ -114,17 +113,17 @@ fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure
             }
             Err(error) if error.exit_code() == ExitCode::Usage => return Err(lab_failure(error)),
             Err(ciphertoll_lab::Error::WrongPassword { name, reason })
-                if !passwords.contains_key(&name) && passwords::wants_one(url) =>
+                if !passwords.contains_key(&name) && passwords::needs_password(url) =>
             {
-                let places = passwords::looked_in(&name, url);
+                let sources = passwords::sources(&name, url);
                 let line =
-                    format!("no password found for {} at {name}; looked in {places} ({reason})", url.user);
+                    format!("no password found for {} at {name}; looked in {sources} ({reason})", url.user);
                 if servers.iter().all(|other| other == server) {
                     return Err(Failure::new(ExitCode::ServerRefused, line));
                 }
                 tell(&line);
             }
-            // The others can be measured all the same.
+            // The other servers can still be measured.
             Err(error) if servers.iter().any(|other| other != server) => tell(&error.to_string()),
             Err(error) => return Err(lab_failure(error)),
         }
@@ -132,7 +131,7 @@ fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure
     Ok(refusals)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
 fn lab_failure(error: ciphertoll_lab::Error) -> Failure {
     Failure::new(error.exit_code(), error.to_string())
 }
@@ -145,19 +144,19 @@ fn rename(spec: &mut Spec, from: &ServerLevel, to: &ServerLevel) {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
 fn usage(error: LevelError) -> Failure {
     Failure::usage(error.to_string())
 }
 
-/// Goes on where a run was cut short; a run that is over is only shown.
+/// Continues an interrupted run; shows the report of a complete one.
 pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
     let path = ciphertoll_record::resolve(&arguments.run_dir, &arguments.run)?;
     let (directory, record) = RunDirectory::resume(&path)?;
     let Record { plan, events, .. } = record;
-    if arguments.output.tells_in_words() {
+    if arguments.output.is_verbose() {
         let blocks = ciphertoll_stats::analyse(&plan, &events).blocks_completed;
-        let what = if ending(&events) == Some(Ending::Complete) { "is complete" } else { "goes on" };
+        let what = if ending(&events) == Some(Ending::Complete) { "is complete" } else { "continues" };
         tell(&format!(
             "{} {what}: {blocks} of {} blocks are recorded",
             path.display(),
@@ -165,18 +164,18 @@ pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
         ));
     }
     if ending(&events) == Some(Ending::Complete) {
-        // One that was killed after its last word has left its files. What cannot be cleared, the next run tells.
+        // A run that was killed after its last event has left files. The next run reports what cannot be removed.
         let _ = ciphertoll_record::sweep(&ciphertoll_record::scratch_root());
         show(&path, &arguments.output)?;
         return Ok(exit_code(&plan, &events));
     }
     request::check_files(plan.servers())?;
     let passwords = passwords::gather(plan.servers(), Passwords::new())?;
-    carry_out(&plan, directory, events, passwords, &arguments.output)
+    measure(&plan, directory, events, passwords, &arguments.output)
 }
 
-/// Measures what `events` do not have yet, and shows what the record then says.
-fn carry_out(
+/// Measures the trials that `events` lack, and shows the report.
+fn measure(
     plan: &Plan,
     directory: RunDirectory,
     events: Vec<Stamped>,
@@ -188,35 +187,35 @@ fn carry_out(
     let mut bench =
         LabBench::new(program()?, interrupt.clone()).with_logs(path.join("logs")).with_passwords(passwords);
     let format = if output.quiet { ProgressFormat::None } else { output.progress };
-    let mut sink = Recording { directory, progress: Progress::new(format, plan) };
-    let carried = Run::resuming(plan, &mut bench, &mut sink, &interrupt, events).carry_out(VERSION);
+    let mut sink = RecordingSink { directory, progress: ProgressDisplay::new(format, plan) };
+    let outcome = Run::resuming(plan, &mut bench, &mut sink, &interrupt, events).carry_out(VERSION);
     sink.progress.finish();
-    let events = carried.map_err(|error| failed(&error, &path))?;
+    let events = outcome.map_err(|error| failed(&error, &path))?;
     drop(sink);
     show(&path, output)?;
-    if output.tells_in_words() && matches!(ending(&events), Some(Ending::Interrupted | Ending::Terminated)) {
-        tell(&format!("go on with it by: ciphertoll resume {}", path.display()));
+    if output.is_verbose() && matches!(ending(&events), Some(Ending::Interrupted | Ending::Terminated)) {
+        tell(&format!("to continue: ciphertoll resume {}", path.display()));
     }
     Ok(exit_code(plan, &events))
 }
 
-/// From the record and not from memory: what is printed now is what any later report prints, to the byte.
+/// Reads the record from disk, so that the output is identical to that of any later `report`.
 fn show(path: &Path, output: &OutputArguments) -> Result<(), Failure> {
     let format = if output.json { ReportFormat::Json } else { ReportFormat::Terminal };
     report::print(&Record::open(path)?, format)?;
-    if output.tells_in_words() {
+    if output.is_verbose() {
         tell(&format!("recorded in {}", path.display()));
     }
     Ok(())
 }
 
-/// Events go to the record first, then to the display: what is shown is recorded.
-struct Recording {
+/// Records each event before it is displayed.
+struct RecordingSink {
     directory: RunDirectory,
-    progress: Progress,
+    progress: ProgressDisplay,
 }
 
-impl Sink for Recording {
+impl Sink for RecordingSink {
     fn event(&mut self, event: &Event) -> Result<Stamped, BenchError> {
         let stamped = self.directory.append(event).map_err(unrecorded)?;
         self.progress.event(&stamped);
@@ -233,32 +232,33 @@ impl Sink for Recording {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
 fn unrecorded(error: ciphertoll_record::Error) -> BenchError {
     BenchError { message: error.to_string(), exit_code: error.exit_code() }
 }
 
-/// What was measured before the failure is kept; the line says where.
+/// Names the record, which keeps what was measured before the failure.
 fn failed(error: &BenchError, directory: &Path) -> Failure {
     Failure::new(error.exit_code, format!("{} (record: {})", error.message, directory.display()))
 }
 
-/// This program, which all children are started through.
+/// The path of this program, which starts all child processes.
 pub(crate) fn program() -> Result<PathBuf, Failure> {
-    std::env::current_exe()
-        .map_err(|error| Failure::new(ExitCode::HostResource, format!("cannot find this program: {error}")))
+    std::env::current_exe().map_err(|error| {
+        Failure::new(ExitCode::HostResource, format!("cannot find the ciphertoll executable: {error}"))
+    })
 }
 
 pub(crate) fn watch_signals() -> Result<Interrupt, Failure> {
     let interrupt = Interrupt::default();
     for signal in SIGNALS {
         signal_hook::flag::register_usize(signal, interrupt.flag(), signal as usize)
-            .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot watch signals: {error}")))?;
+            .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot handle signals: {error}")))?;
     }
     Ok(interrupt)
 }
 
-/// How the run ended last; none where it was killed before it could say.
+/// How the run last ended; `None` if it was killed.
 fn ending(events: &[Stamped]) -> Option<Ending> {
     events.iter().rev().find_map(|stamped| match stamped.event {
         Event::Finished { ending } => Some(ending),
@@ -266,7 +266,6 @@ fn ending(events: &[Stamped]) -> Option<Ending> {
     })
 }
 
-/// What the process answers: how the run ended, and whether every cell was measured.
 fn exit_code(plan: &Plan, events: &[Stamped]) -> ExitCode {
     match ending(events) {
         Some(Ending::Interrupted) => return ExitCode::Interrupted,

@@ -188,7 +188,11 @@ fn failures(fixture: &Fixture, ready: &Ready) {
     assert_eq!(fault, Fault::Tls, "{message}");
 
     let (fault, message) = failed(&|spec| spec.pace = TrialPace::Open { per_s: 10.0 });
-    assert_eq!((fault, message.contains("keeps no schedule")), (Fault::Internal, true), "{message}");
+    assert_eq!(
+        (fault, message.contains("does not support a schedule")),
+        (Fault::Internal, true),
+        "{message}"
+    );
     let (_, message) = failed(&|spec| spec.tls.iter_mut().for_each(|tls| tls.ctx = Ctx::Shared));
     assert!(message.contains("builds its TLS context"), "{message}");
 }

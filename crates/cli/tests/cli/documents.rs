@@ -1,4 +1,4 @@
-//! Servers of documents in a run: what is measured of them, what cannot be, and a server that is killed in mid-trial.
+//! Document databases in a run: what is measured, what cannot be, and a server that is killed during a trial.
 
 use std::time::Duration;
 

@@ -209,7 +209,7 @@ mod tests {
         };
         expected("libpq", |_| (), "driver libpq cannot do server mariadb");
         expected("mysqlslap", |_| (), "it would read one row");
-        expected("sysbench", |facts| facts.path = level("tls1.2-p256"), "verifies no server");
+        expected("sysbench", |facts| facts.path = level("tls1.2-p256"), "does not verify the server");
         expected(
             "sysbench",
             |facts| facts.workload = level("bulk-read"),
@@ -224,7 +224,7 @@ mod tests {
             postgres(facts);
             facts.path = level("tls1.3-p256+direct");
         };
-        expected("pgbench", direct, "without a word");
+        expected("pgbench", direct, "silently use negotiated TLS");
         assert_eq!(reason("libpq", direct), None);
     }
 

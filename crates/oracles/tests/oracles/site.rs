@@ -1,4 +1,4 @@
-//! A running server, and the ways to visit it.
+//! A running server, and the logins to it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,20 +13,19 @@ use ciphertoll_net::{Address, tls};
 use crate::answer::Answer;
 use crate::oracle::{self, Oracle};
 
-/// The lab's own accounts, let in by the unix socket only: they may make others.
+/// The lab's administrative accounts, which can only log in over the unix socket.
 const MYSQL_FAMILY_CONTROL: &str = "ciphertoll_control";
 const POSTGRES_CONTROL: &str = "ciphertoll";
 /// Longer than a busy machine takes for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server and what the cases know of it.
 pub(crate) struct Site {
     pub(crate) server: Server,
-    /// Where what is fetched is kept between runs.
+    /// The cache of downloads.
     pub(crate) cache: PathBuf,
 }
 
-/// A login to be made, by ours or by an oracle.
+/// The parameters of a login, for our client or an oracle.
 #[derive(Clone, Debug)]
 pub(crate) struct Visit {
     pub(crate) engine: Engine,
@@ -34,7 +33,7 @@ pub(crate) struct Visit {
     pub(crate) user: String,
     pub(crate) password: Vec<u8>,
     pub(crate) database: String,
-    /// Of matter where a protocol has several ways for the same account.
+    /// Selects the method if the account supports several.
     pub(crate) auth: Auth,
     pub(crate) binding: ChannelBinding,
     pub(crate) tls: Option<TlsVisit>,
@@ -101,7 +100,7 @@ impl Site {
         }
     }
 
-    /// As the one who may make accounts.
+    /// A login of the administrative account.
     pub(crate) fn control(&self) -> Visit {
         let user = match self.server.engine() {
             Engine::MariaDb | Engine::MySql => MYSQL_FAMILY_CONTROL,

@@ -34,7 +34,7 @@ pub(crate) struct Session {
     stderr: Vec<String>,
     events: Vec<Value>,
     scratch: Option<PathBuf>,
-    /// The ledger as it was last read: it goes with the run's end, which may come before the test looks.
+    /// The ledger when it was last read: it is removed at the end of the run.
     noted: Vec<Noted>,
 }
 

@@ -18,7 +18,7 @@ use crate::site::Visit;
 /// Above the largest result of any case.
 const LIMIT_BYTES: usize = 64 << 20;
 
-/// A connection of ours.
+/// A connection of our client.
 pub(super) struct Ours {
     channel: Channel,
     database: String,
