@@ -6,7 +6,7 @@ use ciphertoll_model::{
     AtRest, Clients, Driver, Engine, Grid, Metric, Path, Plan, Scale, ServerLevel, Size, Spec, StealLimit,
     Workload,
 };
-use ciphertoll_stats::{Analysis, CellAnalysis, Estimate, Role, analyse};
+use ciphertoll_stats::{Analysis, CellAnalysis, Estimate, analyse};
 
 use crate::real::RealRuns;
 
@@ -51,23 +51,25 @@ pub fn compare_drivers(
     let plan = Plan::new(&Spec { max_steal, ..spec(levels)? }, seed)?;
     let events = runs.carry_out(&plan, None)?;
     let analysis = analyse(&plan, &events);
-    let compared =
-        |cell: &&CellAnalysis| cell.role == Role::Treatment && cell.cell.treatment.driver == Driver::Native;
-    analysis.cells.iter().filter(compared).map(|cell| comparison_of(&analysis, cell)).collect()
+    let treatments = analysis.cells().into_iter().filter(|cell| analysis.comparison_of(cell).is_some());
+    let native = treatments.filter(|cell| cell.cell.treatment.driver == Driver::Native);
+    native.map(|cell| comparison_of(&analysis, cell)).collect()
 }
 
 fn comparison_of(analysis: &Analysis, native: &CellAnalysis) -> Result<DriverComparison> {
     let (workload, level) = (native.cell.workload, native.cell.treatment.at_rest);
-    let is_other = |cell: &&CellAnalysis| {
+    let is_other = |cell: &CellAnalysis| {
         cell.cell.workload == workload
             && cell.cell.treatment.at_rest == level
             && cell.cell.treatment.driver != Driver::Native
     };
-    let other = analysis.cells.iter().find(is_other).context("pgbench was not measured")?;
+    let mut cells = analysis.cells().into_iter();
+    let other = cells.find(|cell| is_other(cell)).context("pgbench was not measured")?;
     let rate = |cell: &CellAnalysis| {
-        let toll = cell.tolls.get(&Metric::RatePerS);
+        let ratio = analysis.comparison_of(cell).and_then(|of| of.ratios.get(&Metric::RatePerS));
         let voided = || cell.voided.iter().map(|trial| trial.reason.to_string()).collect::<Vec<_>>();
-        toll.map(|toll| toll.ratio)
+        ratio
+            .map(|ratio| ratio.ratio)
             .with_context(|| format!("no results for {}: {}", cell.id.0, voided().join("; ")))
     };
     Ok(DriverComparison { workload, level, native: rate(native)?, pgbench: rate(other)? })

@@ -1,7 +1,7 @@
 //! Alternates arms: every round runs each arm once, in random order. Results are ratios within rounds.
 
 use anyhow::Result;
-use ciphertoll_stats::{CONFIDENCE, Summary};
+use ciphertoll_stats::{CONFIDENCE, LogSummary};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
@@ -74,7 +74,7 @@ impl<S> Rounds<S> {
     pub fn ratio(&self, arm: usize, peer: usize, value: impl Fn(&S) -> f64) -> Option<Ratio> {
         let pairs = self.samples[arm].iter().zip(&self.samples[peer]);
         let logs: Vec<f64> = pairs.map(|(own, other)| (value(own) / value(other)).ln()).collect();
-        let summary = Summary::of(&logs)?;
+        let summary = LogSummary::of(&logs)?;
         let interval = summary.interval(CONFIDENCE);
         Some(Ratio { value: summary.mean().exp(), low: interval.low.exp(), high: interval.high.exp() })
     }

@@ -9,7 +9,7 @@ use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
     Grid, Link, LinkShape, Metric, Path, Plan, ServerKey, Size, Spec, Stamped, TlsVersion, Workload,
 };
-use ciphertoll_stats::{Change, ChangeVerdict, Comparison, Run, analyse, compare};
+use ciphertoll_stats::{Change, ChangeVerdict, ComparedRun, RunComparison, analyse, compare};
 
 use crate::real::RealRuns;
 
@@ -40,9 +40,9 @@ pub struct FinishedRun {
 #[derive(Clone, Debug)]
 pub struct RunPair {
     /// Compared with an identical run.
-    pub identical: Comparison,
+    pub identical: RunComparison,
     /// Compared with a run whose TLS connects took longer by `delay`.
-    pub slowed: Comparison,
+    pub slowed: RunComparison,
     /// The injected delay: [`SLOWDOWN`] × the mean duration of a TLS connect in the base run.
     pub delay: Duration,
 }
@@ -55,14 +55,15 @@ impl FinishedRun {
         Ok(Self { plan, events })
     }
 
-    fn compare_with(&self, base: &Self) -> Comparison {
-        let [base, new] = [base, self].map(|Self { plan, events }| Run { plan, events });
+    fn compare_with(&self, base: &Self) -> RunComparison {
+        let [base, new] = [base, self].map(|Self { plan, events }| ComparedRun { plan, events });
         compare(&base, &new)
     }
 
     fn delay(&self) -> Option<Duration> {
         let analysis = analyse(&self.plan, &self.events);
-        let tls = analysis.cells.iter().find(|cell| cell.cell.treatment.path == SLOWED)?;
+        let cells = analysis.cells();
+        let tls = cells.iter().find(|cell| cell.cell.treatment.path == SLOWED)?;
         let time_ns = tls.metrics.get(&Metric::LatencyNsMean)?.value;
         Some(Duration::from_nanos((time_ns * SLOWDOWN) as u64))
     }
@@ -95,12 +96,12 @@ impl RunPair {
 }
 
 /// Whether any metric has a regression, for which `ciphertoll compare` exits with 3.
-pub fn is_called_regression(comparison: &Comparison) -> bool {
+pub fn is_called_regression(comparison: &RunComparison) -> bool {
     comparison.changes.iter().any(|change| change.verdict == ChangeVerdict::Regression)
 }
 
 /// The change of [`TIME`]; only one cell has it.
-pub fn time(comparison: &Comparison) -> Option<&Change> {
+pub fn time(comparison: &RunComparison) -> Option<&Change> {
     comparison.changes.iter().find(|change| change.metric == TIME)
 }
 
@@ -115,7 +116,7 @@ pub struct DetectionCounts {
 
 impl DetectionCounts {
     /// Fails if a comparison lacks [`TIME`], because no result is not a correct result.
-    pub fn add(&mut self, identical: &Comparison, slowed: &Comparison) -> Result<()> {
+    pub fn add(&mut self, identical: &RunComparison, slowed: &RunComparison) -> Result<()> {
         time(identical).context("the identical runs have no comparison of the latency")?;
         time(slowed).context("the slowed run and its base have no comparison of the latency")?;
         self.pairs += 1;
@@ -163,11 +164,13 @@ mod tests {
     use super::*;
 
     /// A comparison with these verdicts for latency and CPU time.
-    fn verdicts(time: ChangeVerdict, cpu: ChangeVerdict) -> Comparison {
+    fn verdicts(time: ChangeVerdict, cpu: ChangeVerdict) -> RunComparison {
         let id = Plan::new(&spec(), 1).unwrap().cells[1].id();
         let estimate = Estimate { value: 1.0, ci_low: Some(0.9), ci_high: Some(1.1), blocks: 8 };
         let change = |(metric, verdict)| Change {
             id: id.clone(),
+            compared_with: id.clone(),
+            factor: None,
             metric,
             base: estimate,
             new: estimate,
@@ -176,7 +179,7 @@ mod tests {
             verdict,
         };
         let changes = [(Metric::CpuUsPerOpTotal, cpu), (TIME, time)].map(change);
-        Comparison { changes: changes.into(), only_in_base: Vec::new(), only_in_new: Vec::new() }
+        RunComparison { changes: changes.into(), only_in_base: Vec::new(), only_in_new: Vec::new() }
     }
 
     const SAME: ChangeVerdict = ChangeVerdict::SameWithin { margin: 0.05 };
@@ -203,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_missing_comparison_is_an_error() {
-        let silent = Comparison { changes: Vec::new(), only_in_base: Vec::new(), only_in_new: Vec::new() };
+        let silent = RunComparison { changes: Vec::new(), only_in_base: Vec::new(), only_in_new: Vec::new() };
         let mut counts = DetectionCounts::default();
         assert!(counts.add(&silent, &verdicts(WORSE, SAME)).is_err());
         assert!(counts.add(&verdicts(SAME, SAME), &silent).is_err());

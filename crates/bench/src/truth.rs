@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use ciphertoll_experiment::Injection;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{Arm, Grid, Metric, Path, Plan, Size, Spec, Workload};
-use ciphertoll_stats::{Analysis, Toll, Verdict, analyse};
+use ciphertoll_stats::{Analysis, PairedRatio, Verdict, analyse};
 
 use crate::real::RealRuns;
 
@@ -22,7 +22,7 @@ pub struct NullRun<'a> {
 #[derive(Clone, Debug)]
 pub struct NullResult {
     /// The costs of the copy that have a verdict.
-    pub tolls: Vec<(Metric, Toll)>,
+    pub ratios: Vec<(Metric, PairedRatio)>,
     /// Mean latency of the baseline.
     pub baseline_mean_ns: f64,
 }
@@ -43,22 +43,21 @@ impl<'a> NullRun<'a> {
 
 impl NullResult {
     fn of(analysis: &Analysis) -> Option<Self> {
-        let stratum = analysis.strata.first()?;
-        let tolls = stratum.repeat.iter().filter(|(_, toll)| toll.verdict.is_some());
+        let ratios = analysis.repeat(0)?.ratios.iter().filter(|(_, ratio)| ratio.verdict.is_some());
         Some(Self {
-            tolls: tolls.map(|(metric, toll)| (*metric, toll.clone())).collect(),
-            baseline_mean_ns: analysis.cells.first()?.metrics.get(&Metric::LatencyNsMean)?.value,
+            ratios: ratios.map(|(metric, ratio)| (*metric, ratio.clone())).collect(),
+            baseline_mean_ns: analysis.strata.first()?.baseline.metrics.get(&Metric::LatencyNsMean)?.value,
         })
     }
 
     pub fn claims_difference(&self) -> bool {
         let claims = |verdict| matches!(verdict, Verdict::Differs | Verdict::RealButNegligible { .. });
-        self.tolls.iter().any(|(_, toll)| toll.verdict.is_some_and(claims))
+        self.ratios.iter().any(|(_, ratio)| ratio.verdict.is_some_and(claims))
     }
 
     /// The cost in mean latency.
-    pub fn time(&self) -> Option<&Toll> {
-        self.tolls.iter().find(|(metric, _)| *metric == Metric::LatencyNsMean).map(|(_, toll)| toll)
+    pub fn time(&self) -> Option<&PairedRatio> {
+        self.ratios.iter().find(|(metric, _)| *metric == Metric::LatencyNsMean).map(|(_, ratio)| ratio)
     }
 }
 

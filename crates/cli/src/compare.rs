@@ -5,7 +5,7 @@ use std::fs;
 use ciphertoll_model::ExitCode;
 use ciphertoll_record::Record;
 use ciphertoll_report::ComparisonReport;
-use ciphertoll_stats::{ChangeVerdict, Comparison, Run, compare as compare_runs};
+use ciphertoll_stats::{ChangeVerdict, ComparedRun, RunComparison, compare as compare_runs};
 
 use crate::arguments::CompareArguments;
 use crate::failure::Failure;
@@ -40,13 +40,13 @@ pub(crate) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Failure>
     Ok(exit_code(&comparison, arguments.allow_inconclusive))
 }
 
-fn run(record: &Record) -> Run<'_> {
-    Run { plan: &record.plan, events: &record.events }
+fn run(record: &Record) -> ComparedRun<'_> {
+    ComparedRun { plan: &record.plan, events: &record.events }
 }
 
 /// A CI gate that compares nothing must not pass, even with `--allow-inconclusive`.
-fn nothing_in_common(base: &str, new: &str, comparison: &Comparison) -> Failure {
-    let Comparison { only_in_base, only_in_new, .. } = comparison;
+fn nothing_in_common(base: &str, new: &str, comparison: &RunComparison) -> Failure {
+    let RunComparison { only_in_base, only_in_new, .. } = comparison;
     let example = match (only_in_base.first(), only_in_new.first()) {
         (Some(base), Some(new)) => format!("one measured {base}, the other {new}"),
         (None, None) => "neither has a valid ratio".to_owned(),
@@ -57,7 +57,7 @@ fn nothing_in_common(base: &str, new: &str, comparison: &Comparison) -> Failure 
 }
 
 /// A regression takes precedence over inconclusive comparisons.
-fn exit_code(comparison: &Comparison, allow_inconclusive: bool) -> ExitCode {
+fn exit_code(comparison: &RunComparison, allow_inconclusive: bool) -> ExitCode {
     let any = |is: fn(ChangeVerdict) -> bool| comparison.changes.iter().any(|change| is(change.verdict));
     if any(|verdict| verdict == ChangeVerdict::Regression) {
         return ExitCode::Regression;

@@ -3,9 +3,10 @@
 use std::fs;
 use std::io::IsTerminal;
 
-use ciphertoll_model::{Event, ExitCode};
+use ciphertoll_model::ExitCode;
 use ciphertoll_record::Record;
 use ciphertoll_report::{Plot, RunReport, Style};
+use ciphertoll_stats::{RunFacts, analyse_trials};
 
 use crate::arguments::{ReportArguments, ReportFormat};
 use crate::failure::Failure;
@@ -33,13 +34,9 @@ pub(crate) fn print(record: &Record, format: ReportFormat) -> Result<ExitCode, F
 
 pub(crate) fn document(record: &Record, format: ReportFormat, plot: Plot) -> Result<String, Failure> {
     let Record { plan, events, .. } = record;
-    let version = events.iter().find_map(|stamped| match &stamped.event {
-        Event::RunStarted { tool_version, .. } => Some(tool_version.as_str()),
-        _ => None,
-    });
-    let analysis = ciphertoll_stats::analyse(plan, events);
-    let tool_version = version.unwrap_or("unknown");
-    let report = RunReport { run: &record.name(), tool_version, plan, events, analysis: &analysis };
+    let facts = RunFacts::of(plan, events);
+    let analysis = analyse_trials(plan, &facts.trials);
+    let report = RunReport { run: &record.name(), plan, facts, analysis: &analysis };
     Ok(match format {
         ReportFormat::Json => ciphertoll_report::json(&report)
             .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the JSON: {error}")))?,

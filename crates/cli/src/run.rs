@@ -274,7 +274,7 @@ fn exit_code(plan: &Plan, events: &[Stamped]) -> ExitCode {
         Some(Ending::Failed) | None => return ExitCode::Internal,
     }
     let analysis = ciphertoll_stats::analyse(plan, events);
-    let used = analysis.cells.iter().filter(|cell| cell.blocks_used > 0).count();
+    let used = analysis.cells().iter().filter(|cell| cell.blocks_used > 0).count();
     match used {
         0 => ExitCode::NothingRan,
         used if used < plan.cells.len() => ExitCode::DoneInPart,

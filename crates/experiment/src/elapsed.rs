@@ -1,16 +1,16 @@
-//! How long a run has taken, by its record: a run that is resumed has no other clock of what was before.
+//! How long a run has taken, from its record: a resumed run has no other clock.
 
 use std::time::Duration;
 
 use ciphertoll_model::{Event, Stamped};
 
-/// What measuring took, without the preparation of servers, summed over the run's beginning and all times that it was resumed.
+/// Measuring time without the preparation of servers, added up over the start and every resumption.
 pub(crate) fn measuring(events: &[Stamped]) -> Duration {
     let (mut total_ms, mut last_ms) = (0, 0_u64);
     let mut began_ms: Option<u64> = None;
     for Stamped { at_unix_ms, event } in events {
         match event {
-            // Between the two nothing was measured.
+            // Nothing was measured since the last event.
             Event::RunResumed { .. } => {
                 total_ms += began_ms.take().map_or(0, |began_ms| last_ms.saturating_sub(began_ms));
             }
@@ -25,8 +25,7 @@ pub(crate) fn measuring(events: &[Stamped]) -> Duration {
     Duration::from_millis(total_ms)
 }
 
-/// What a block that counts took on average; none before the first is complete. A block that was cut short and begun again is
-/// as long as its last try.
+/// Mean duration of a counted block; absent before the first is complete. An interrupted block counts with its last attempt.
 pub(crate) fn mean_block(events: &[Stamped]) -> Option<Duration> {
     let mut began = None;
     let (mut total_ms, mut blocks) = (0, 0);

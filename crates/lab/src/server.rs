@@ -20,7 +20,7 @@ use ciphertoll_model::{
     AtRest, Auth, ClientIdentity, Endpoint, Engine, Link, LinkShape, Path as NetworkPath, QueryLanguage,
     ServerKey, Settings, Strength, TlsPath, TlsVersion,
 };
-use ciphertoll_record::{Ended, Scratch};
+use ciphertoll_record::{ProcessEnd, Scratch};
 use ciphertoll_wire::Secret;
 
 use crate::accounting::CpuMeter;
@@ -437,7 +437,7 @@ impl Server {
     }
 
     /// Ends the server in an orderly way if it lets itself, and removes its files.
-    pub fn stop(mut self) -> Result<Ended, Error> {
+    pub fn stop(mut self) -> Result<ProcessEnd, Error> {
         let ended = self.process.stop()?;
         if let Some(layer) = &mut self.layer {
             layer.unmount()?;

@@ -61,13 +61,13 @@ metrics! {
     /// Operations completed by all clients in the window ÷ window.
     RatePerS = "rate_per_s", PerSecond, "rate";
     /// Mean time of an operation.
-    LatencyNsMean = "latency_ns_mean", Nanoseconds, "mean time";
+    LatencyNsMean = "latency_ns_mean", Nanoseconds, "mean latency";
     /// Median time of an operation.
-    LatencyNsP50 = "latency_ns_p50", Nanoseconds, "median time";
+    LatencyNsP50 = "latency_ns_p50", Nanoseconds, "median latency";
     /// 95th percentile; absent below 200 samples in the trial.
-    LatencyNsP95 = "latency_ns_p95", Nanoseconds, "p95 time";
+    LatencyNsP95 = "latency_ns_p95", Nanoseconds, "p95 latency";
     /// 99th percentile; absent below 1,000 samples in the trial.
-    LatencyNsP99 = "latency_ns_p99", Nanoseconds, "p99 time";
+    LatencyNsP99 = "latency_ns_p99", Nanoseconds, "p99 latency";
     /// Statements answered in the window ÷ window, where an operation is more than one.
     StatementsPerS = "statements_per_s", PerSecond, "statements";
     /// Open loop: mean time from an operation's real start. `latency_ns_…` is from the intended one.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use ciphertoll_bench::pairs::{DetectionCounts, FinishedRun, RunPair, SLOWDOWN, TIME, time};
 use ciphertoll_bench::print_line;
 use ciphertoll_bench::real::RealRuns;
-use ciphertoll_stats::{Change, ChangeVerdict, Comparison};
+use ciphertoll_stats::{Change, ChangeVerdict, RunComparison};
 use clap::Parser;
 
 /// Validate `ciphertoll compare`: false alarms between identical runs, and detection of an injected slowdown
@@ -57,7 +57,7 @@ fn line(number: u32, pair: &RunPair) -> String {
 }
 
 /// The verdict of the latency, and all other regressions.
-fn verdicts(comparison: &Comparison) -> String {
+fn verdicts(comparison: &RunComparison) -> String {
     let time = time(comparison).map_or_else(|| "no latency".to_owned(), latency_verdict);
     let is_other = |change: &&Change| change.metric != TIME;
     let worse = |change: &&Change| change.verdict == ChangeVerdict::Regression;
@@ -72,8 +72,8 @@ fn latency_verdict(change: &Change) -> String {
         ChangeVerdict::Improvement => "improvement".to_owned(),
         ChangeVerdict::Negligible { .. } => "negligible".to_owned(),
         ChangeVerdict::SameWithin { margin } => format!("same ±{:.0} %", margin * 100.0),
-        ChangeVerdict::Inconclusive { smallest_visible_change } => {
-            format!("inconclusive (smallest detectable change {:.0} %)", smallest_visible_change * 100.0)
+        ChangeVerdict::Inconclusive { smallest_detectable_change } => {
+            format!("inconclusive (smallest detectable change {:.0} %)", smallest_detectable_change * 100.0)
         }
     };
     format!("{:.3} ({:.3}–{:.3}) {verdict}", ratio.value, ratio.low(), ratio.high())

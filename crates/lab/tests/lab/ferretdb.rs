@@ -8,7 +8,7 @@ use std::time::Duration;
 use ciphertoll_lab::{Account, Error, Loaded, Server, Tables};
 use ciphertoll_model::{Auth, Endpoint, Engine, Path, ServerKey, ServerLevel, Strength, ycsb};
 use ciphertoll_net::blocking::Client;
-use ciphertoll_record::{Ended, ProcessIdentity};
+use ciphertoll_record::{ProcessEnd, ProcessIdentity};
 
 use ciphertoll_skip::missing;
 
@@ -293,7 +293,7 @@ fn it_ends_in_order_and_a_killed_one_is_noticed() {
     let Some(stand) = stand() else { return };
     let server = stand.start(&tables(), None).unwrap();
     let (identity, root) = (process(&server), server.ca_file().parent().unwrap().to_owned());
-    assert_eq!(server.stop().unwrap(), Ended::Terminated);
+    assert_eq!(server.stop().unwrap(), ProcessEnd::Terminated);
     assert!(!identity.is_alive() && !root.exists());
     let mut server = stand.start(&tables(), None).unwrap();
     let (pid, identity) = (nix::unistd::Pid::from_raw(server.pid()), process(&server));

@@ -12,7 +12,7 @@ use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, Template,
 use ciphertoll_model::{AtRest, Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
-use ciphertoll_record::{Ended, ProcessIdentity};
+use ciphertoll_record::{ProcessEnd, ProcessIdentity};
 use ciphertoll_skip::missing;
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::{self, Encryption};
@@ -148,7 +148,7 @@ fn a_server_serves_every_path_and_leaves_nothing() {
     assert_eq!(server.buffer_misses().unwrap().unwrap(), misses, "rows that were read before are cached");
     client.close().unwrap();
     let identity = ProcessIdentity::of(server.pid()).unwrap();
-    assert_eq!(server.stop().unwrap(), Ended::Terminated);
+    assert_eq!(server.stop().unwrap(), ProcessEnd::Terminated);
     assert!(!identity.is_alive());
     let scratch = fixture.lab.scratch().path().to_owned();
     assert!(!scratch.join("m1").exists());

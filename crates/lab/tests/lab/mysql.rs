@@ -8,7 +8,7 @@ use ciphertoll_lab::{Account, Error, Server, Tables};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, Strength};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
-use ciphertoll_record::{Ended, ProcessIdentity};
+use ciphertoll_record::{ProcessEnd, ProcessIdentity};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql;
 use ciphertoll_wire::session::Login;
@@ -62,7 +62,7 @@ fn a_server_serves_every_path_and_leaves_nothing() {
         }
         assert_eq!(server.buffer_misses().unwrap().unwrap(), misses, "what was read before is cached");
         let identity = ProcessIdentity::of(server.pid()).unwrap();
-        assert_eq!(server.stop().unwrap(), Ended::Terminated);
+        assert_eq!(server.stop().unwrap(), ProcessEnd::Terminated);
         assert!(!identity.is_alive());
         let scratch = stand.lab.scratch().path().to_owned();
         assert!(!scratch.join("t1").exists());

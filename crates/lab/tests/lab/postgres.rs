@@ -9,7 +9,7 @@ use ciphertoll_model::{
 };
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
-use ciphertoll_record::{Ended, ProcessIdentity};
+use ciphertoll_record::{ProcessEnd, ProcessIdentity};
 use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_wire::postgres::{self, Encryption};
 use ciphertoll_wire::{Secret, session::Login};
@@ -195,7 +195,7 @@ fn a_server_serves_every_path_and_leaves_nothing() {
         assert_eq!(client.negotiated().unwrap().key, label);
     }
     let identity = ProcessIdentity::of(server.pid()).unwrap();
-    assert_eq!(server.stop().unwrap(), Ended::Terminated);
+    assert_eq!(server.stop().unwrap(), ProcessEnd::Terminated);
     assert!(!identity.is_alive());
     let scratch = fixture.lab.scratch().path().to_owned();
     assert!(!scratch.join("p1").exists());

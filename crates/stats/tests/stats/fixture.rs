@@ -6,7 +6,7 @@ use ciphertoll_model::{
     Arm, Auth, CellId, Clients, Event, Grid, Metric, Observation, Path, Plan, ServerKey, Size, Spec, Stamped,
     TlsVersion, VoidReason, Workload,
 };
-use ciphertoll_stats::{Analysis, CellAnalysis};
+use ciphertoll_stats::{Analysis, CellAnalysis, PairedRatio};
 
 /// Metrics of one trial.
 pub(crate) type Metrics = BTreeMap<Metric, f64>;
@@ -72,7 +72,7 @@ impl Trial {
     }
 }
 
-/// The events of every planned trial, calibration included; `metrics` says what each yields.
+/// The events of every planned trial, calibration included; `metrics` gives the observation of each.
 pub(crate) fn run(plan: &Plan, metrics: impl Fn(Trial) -> Metrics) -> Vec<Stamped> {
     let mut events = Vec::new();
     for block in &plan.blocks {
@@ -134,13 +134,13 @@ pub(crate) fn id(plan: &Plan, cell: usize) -> CellId {
     plan.cells[cell].id()
 }
 
-/// A number in ±1 that looks random and is the same on every run: blocks scatter by it.
+/// A pseudorandom number in ±1 that is the same on every run: the scatter of a block.
 pub(crate) fn scatter(trial: Trial) -> f64 {
     let seed = f64::from(trial.block * 7 + trial.number() * 131 + 1);
     (seed * 12.9898).sin()
 }
 
-/// What all metrics of a trial are worth: 100 on the baseline, times `ratio` elsewhere, scattered by ±`spread`.
+/// The value of every metric of a trial: 100 on the baseline, times `ratio` elsewhere, scattered by ±`spread`.
 pub(crate) fn level(trial: Trial, ratio: f64, spread: f64) -> f64 {
     let effect = if trial.cell == 0 { 1.0 } else { ratio };
     100.0 * effect * (spread * scatter(trial)).exp()
@@ -151,7 +151,17 @@ pub(crate) fn connect_metrics(value: f64) -> Metrics {
     Metrics::from([(Metric::LatencyNsMean, value), (Metric::CpuUsPerOpTotal, value)])
 }
 
-/// The one treatment of a two-cell plan.
+/// The first treatment of the first stratum.
 pub(crate) fn treatment(analysis: &Analysis) -> &CellAnalysis {
-    &analysis.cells[1]
+    &analysis.comparisons[0].cell
+}
+
+/// The ratios of [`treatment`].
+pub(crate) fn ratios(analysis: &Analysis) -> &BTreeMap<Metric, PairedRatio> {
+    &analysis.comparisons[0].ratios
+}
+
+/// The A/A ratios of a stratum.
+pub(crate) fn repeat(analysis: &Analysis, stratum: usize) -> &BTreeMap<Metric, PairedRatio> {
+    &analysis.repeat(stratum).expect("every stratum has an A/A comparison").ratios
 }

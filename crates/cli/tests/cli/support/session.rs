@@ -329,7 +329,7 @@ impl Finished {
     /// What stderr says to a person: without events and the plan's two lines.
     pub(crate) fn told(&self) -> Vec<&str> {
         let plan = |line: &str| line.contains(" cell") && line.contains(" in ") && line.contains(" block");
-        let private = |line: &str| line.starts_with("Private servers are started for this");
+        let private = |line: &str| line.starts_with("Starts private servers");
         let lines = self.stderr.iter().map(String::as_str);
         lines.filter(|line| !line.starts_with('{') && !plan(line) && !private(line)).collect()
     }
