@@ -21,9 +21,9 @@ struct Agreed {
 /// What the server asked for. Compared on every connect, so that it is no text yet.
 #[derive(Clone, Copy, PartialEq)]
 enum AuthMethod {
-    MySql(mysql::AuthMethod),
-    Postgres(postgres::AuthMethod),
-    MongoDb(mongodb::AuthKind),
+    MySql(mysql::MySqlAuthMethod),
+    Postgres(postgres::PostgresAuthMethod),
+    MongoDb(mongodb::MongoDbAuthMethod),
 }
 
 impl Legs {

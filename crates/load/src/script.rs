@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ciphertoll_model::{Engine, QueryLanguage, Script, StatementProtocol};
-use ciphertoll_wire::mongodb::{self, Template};
-use ciphertoll_wire::session::{Prepared, ServerInfo, Value};
+use ciphertoll_wire::mongodb::{self, CommandTemplate};
+use ciphertoll_wire::session::{PreparedStatement, ServerInfo, Value};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
@@ -55,7 +55,7 @@ pub(crate) enum Step {
     /// Text and the numbers in it.
     Text(Vec<Piece>),
     /// A command for documents, and the variables it takes.
-    Document { template: Template, variables: Vec<usize> },
+    Document { template: CommandTemplate, variables: Vec<usize> },
 }
 
 /// A part of a text.
@@ -160,7 +160,7 @@ impl Program {
         place: Place,
         values: &Values,
         server: &ServerInfo,
-        prepared: &[Prepared],
+        prepared: &[PreparedStatement],
         (out, sql): (&mut Vec<u8>, &mut String),
     ) -> Result<(), ciphertoll_net::Error> {
         match self.step(place) {
@@ -278,7 +278,7 @@ impl<'a> Compiler<'a> {
         let variables = step.parameters.clone();
         if !is_sql {
             let template =
-                Template::parse(&statement.sql).map_err(|error| format!("is no command: {error}"))?;
+                CommandTemplate::parse(&statement.sql).map_err(|error| format!("is no command: {error}"))?;
             same_count(template.parameters(), variables.len())?;
             return Ok(Step::Document { template, variables });
         }

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Connected, Connecting, Dialer, Progress, Reactor, Readiness};
-use ciphertoll_wire::session::{PrepareReader, Prepared, ResponseKind, ResponseReader, ServerInfo, Summary};
+use ciphertoll_wire::session::{
+    PrepareReader, PreparedStatement, ResponseKind, ResponseReader, ResponseSummary, ServerInfo,
+};
 use rand_pcg::Pcg64Mcg;
 
 use crate::Error;
@@ -34,14 +36,14 @@ enum State {
 struct Preparing {
     connected: Connected,
     reader: PrepareReader,
-    prepared: Vec<Prepared>,
+    prepared: Vec<PreparedStatement>,
 }
 
 /// A connection on which all is prepared, and the transaction that it is at.
 struct Working {
     channel: Channel,
     server: ServerInfo,
-    prepared: Vec<Prepared>,
+    prepared: Vec<PreparedStatement>,
     text: ResponseReader,
     binary: ResponseReader,
     values: Values,
@@ -144,7 +146,7 @@ impl Client for TransactionClient {
 /// Prepares the statement that follows those prepared; the connection is ready when none does.
 fn prepare_next(
     mut connected: Connected,
-    prepared: Vec<Prepared>,
+    prepared: Vec<PreparedStatement>,
     program: &Program,
 ) -> Result<State, Error> {
     let Some(sql) = program.to_prepare.get(prepared.len()) else {
@@ -174,7 +176,7 @@ impl Preparing {
 }
 
 impl Working {
-    fn new(connected: Connected, prepared: Vec<Prepared>, program: &Program) -> Self {
+    fn new(connected: Connected, prepared: Vec<PreparedStatement>, program: &Program) -> Self {
         let Connected { channel, server, .. } = connected;
         Self {
             text: server.response_reader(ResponseKind::Text),
@@ -233,7 +235,7 @@ impl Working {
 
     /// Goes on to the next step; ends the operation where there is none.
     #[inline]
-    fn answered(&mut self, summary: Summary, pool: &mut Pool<'_>) -> Result<Turn, Error> {
+    fn answered(&mut self, summary: ResponseSummary, pool: &mut Pool<'_>) -> Result<Turn, Error> {
         let place = match self.awaits {
             Answer::Rollback => return self.begin_again(pool),
             Answer::Step(place) => place,

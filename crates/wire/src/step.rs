@@ -1,32 +1,32 @@
-//! What a protocol machine asks of the one who drives it.
+//! What a connecting state machine needs from its driver.
 
-/// What a machine wants next.
+/// What the driver must do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Send what is in `out`, then call again with more input.
     NeedInput,
-    /// Send what is in `out` and the client's first TLS message behind it, in one send, then call again: what comes next
-    /// is plaintext still, until there is a [`Step::StartTls`]. What is left of the input then is TLS already.
+    /// Send what is in `out`, followed by the TLS ClientHello, in one send. Then call again with plaintext
+    /// input until [`Step::StartTls`]; input left over at that point is TLS already.
     OfferTls,
     /// Send what is in `out`, run the TLS handshake, then call again with decrypted bytes only.
     StartTls,
-    /// This phase just ended; call again at once. `out` may have bytes to send.
+    /// This phase has just ended. Call again at once; `out` may have bytes to send.
     Phase(Phase),
-    /// The machine has ended; bytes left in the input belong to whoever uses the connection next.
+    /// The machine has ended. Bytes left in the input belong to the next user of the connection.
     Done,
 }
 
-/// The phases of a connect whose end a protocol machine can see.
+/// The phases of a connect whose end is visible in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// The server's first message has been read, in a protocol where the server speaks first or says what it is before
-    /// the client authenticates; in MongoDB that is after TLS has started.
+    /// The server's first message has been read. Only in protocols where the server speaks first or describes
+    /// itself before the client authenticates; in MongoDB this is after TLS has started.
     ServerGreeting,
-    /// The request for TLS has been written, or its answer read where the protocol has one.
+    /// The TLS request has been written, or its answer read if the protocol has one.
     TlsRequest,
-    /// The server has accepted the client's proof of who it is.
+    /// The server has accepted the client's credentials.
     Auth,
-    /// The server has said that it awaits commands, where the protocol says so apart from [`Phase::Auth`].
+    /// The server awaits commands, in protocols that say so separately from [`Phase::Auth`].
     Ready,
 }
 
@@ -34,7 +34,7 @@ impl Phase {
     /// All phases in the order in which they end.
     pub const ALL: [Self; 4] = [Self::ServerGreeting, Self::TlsRequest, Self::Auth, Self::Ready];
 
-    /// The stable name that metrics are made of.
+    /// The stable name from which metric names are made.
     pub fn label(self) -> &'static str {
         match self {
             Self::ServerGreeting => "server_greeting",

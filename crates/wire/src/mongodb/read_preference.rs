@@ -1,31 +1,29 @@
 //! Which members of a replica set may be read from ("Server Selection").
 
-use super::{Role, bson::Writer};
+use crate::mongodb::{codec::bson::writer::BsonWriter, member_role::MemberRole};
 
 const KEY: &str = "$readPreference";
 
-/// Which members of a replica set may be read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ReadPreference {
-    /// The one that takes writes.
+    /// The primary only.
     #[default]
     Primary,
-    /// That one; where there is none, another.
+    /// The primary; if there is none, a secondary.
     PrimaryPreferred,
-    /// Any but that one.
+    /// Secondaries only.
     Secondary,
-    /// Any but that one; where there is none, that one.
+    /// A secondary; if there is none, the primary.
     SecondaryPreferred,
-    /// Whichever answers first.
+    /// The member with the shortest round trip.
     Nearest,
 }
 
 impl ReadPreference {
-    /// Every preference.
     pub const ALL: [Self; 5] =
         [Self::Primary, Self::PrimaryPreferred, Self::Secondary, Self::SecondaryPreferred, Self::Nearest];
 
-    /// As it is written in URLs and in commands.
+    /// The name in URLs and commands.
     pub fn label(self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -36,20 +34,21 @@ impl ReadPreference {
         }
     }
 
-    /// What commands must say to a server that was gone to directly; nothing where it answers without. A member that is
-    /// not the primary refuses what does not say that it will do.
-    pub(super) fn told_to(self, role: Role) -> Option<Self> {
+    /// The read preference that commands must have for a directly connected server of this role, if any. A
+    /// member that is not the primary refuses reads without one.
+    pub(crate) fn for_role(self, role: MemberRole) -> Option<Self> {
         match (role, self) {
-            (Role::Standalone | Role::Primary, _) | (Role::Router, Self::Primary) => None,
-            (Role::Secondary | Role::Hidden | Role::Arbiter | Role::Unready, Self::Primary) => {
-                Some(Self::PrimaryPreferred)
-            }
+            (MemberRole::Standalone | MemberRole::Primary, _) | (MemberRole::Router, Self::Primary) => None,
+            (
+                MemberRole::Secondary | MemberRole::Hidden | MemberRole::Arbiter | MemberRole::Unready,
+                Self::Primary,
+            ) => Some(Self::PrimaryPreferred),
             (_, preference) => Some(preference),
         }
     }
 
-    /// As an element of a command.
-    pub(super) fn write(self, command: &mut Writer<'_>) {
+    /// Writes it as an element of a command.
+    pub(crate) fn write(self, command: &mut BsonWriter<'_>) {
         command.document(KEY, |preference| preference.string("mode", self.label()));
     }
 }

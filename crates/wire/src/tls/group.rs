@@ -7,11 +7,8 @@ use std::borrow::Cow;
 pub struct NamedGroup(pub u16);
 
 impl NamedGroup {
-    /// NIST P-256.
     pub const P256: Self = Self(0x0017);
-    /// NIST P-384.
     pub const P384: Self = Self(0x0018);
-    /// NIST P-521.
     pub const P521: Self = Self(0x0019);
     /// Curve25519.
     pub const X25519: Self = Self(0x001d);
@@ -22,7 +19,7 @@ impl NamedGroup {
     /// X25519 with ML-KEM-768.
     pub const X25519_MLKEM768: Self = Self(0x11ec);
 
-    /// The name that options and reports use; a group without one is shown by its number, as `0x0100`.
+    /// The name in options and reports. A group without a name is shown by its number, such as `0x0100`.
     pub fn label(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::P256 => "p256",
