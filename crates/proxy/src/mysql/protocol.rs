@@ -160,7 +160,7 @@ impl MySql {
     }
 
     /// Uses the capabilities of recent clients for connections that are opened in advance.
-    fn adopt_client_terms(&mut self) {
+    fn use_client_terms(&mut self) {
         let terms_by_user = self.client_terms.lock().unwrap_or_else(PoisonError::into_inner);
         for key in &mut self.default_keys {
             if let Some(terms) = terms_by_user.get(&key.user) {
@@ -249,7 +249,7 @@ impl Protocol for MySql {
         self.known_status.clear();
         let accounts = &self.accounts;
         self.client_terms().retain(|user, _| accounts.contains_key(user));
-        self.adopt_client_terms();
+        self.use_client_terms();
     }
 
     fn forget_learned(&mut self) {
@@ -365,7 +365,7 @@ impl Protocol for MySql {
 
     fn backend_state(&mut self, key: &MySqlKey, info: ServerInfo) -> Option<BackendState> {
         let ServerInfo::MySql(info) = info else { return None };
-        self.adopt_client_terms();
+        self.use_client_terms();
         let greeting = match self.pooling {
             Pooling::Session => info.greeting.clone(),
             Pooling::Transaction => info.greeting.clone().without(NOT_SHARED),
@@ -415,14 +415,14 @@ impl Protocol for MySql {
 
     fn reset(
         &self,
-        left: ReleasedState,
+        released: ReleasedState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
     ) -> Result<InternalCommand, session::Error> {
         backend.prepared.clear();
         // A session that was not told the initial state has not started, and needs no reset.
         let initial_state = backend.initial_state.as_ref().ok_or(mysql::Error::NotReset)?;
-        Ok(InternalCommand::reset(backend.capabilities, initial_state, left.remains, to_server)?)
+        Ok(InternalCommand::reset(backend.capabilities, initial_state, released.open_state, to_server)?)
     }
 
     fn reset_mode(&self, _: Self::ResetContext) -> ResetMode {
@@ -438,8 +438,8 @@ impl Protocol for MySql {
         Ok(InternalCommand::ping(backend.capabilities, to_server))
     }
 
-    fn holds_diagnostics(&self, left: &ReleasedState) -> bool {
-        left.diagnostics == Diagnostics::Some
+    fn holds_diagnostics(&self, released: &ReleasedState) -> bool {
+        released.diagnostics == Diagnostics::Some
     }
 
     fn idle_command(&self) -> InternalCommand {

@@ -28,7 +28,7 @@ pub struct BackendState {
     /// The initial state of sessions; `None` until the first one has queried it.
     pub initial_state: Option<InitialState>,
     /// Whether settings have MariaDB's or MySQL's names.
-    pub flavour: ServerProduct,
+    pub product: ServerProduct,
     /// The statements of its client that are prepared here, in transaction pooling.
     pub prepared: ConnectionStatements,
 }
@@ -36,7 +36,7 @@ pub struct BackendState {
 /// What a reset must know of the session before it, and whether its client may ask for diagnostics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ReleasedState {
-    pub remains: OpenState,
+    pub open_state: OpenState,
     /// Diagnostics that the client may still ask for.
     pub diagnostics: Diagnostics,
 }
@@ -46,7 +46,7 @@ pub struct ReleasedState {
 pub struct ClientSession {
     pub(super) relay: MySqlRelay,
     /// A running query for the initial state.
-    pub(super) learning: Option<InitialStateQuery>,
+    pub(super) initial_state_query: Option<InitialStateQuery>,
     /// Commands that the proxy has sent for the client, in transaction pooling.
     pub(super) command: Option<(CommandPurpose, SessionRestore)>,
     pub(super) login_state: LoginState,
@@ -90,7 +90,7 @@ impl BackendState {
             status: server.greeting.status(),
             database,
             initial_state: None,
-            flavour: ServerProduct::of(&server.version),
+            product: ServerProduct::of(&server.version),
             prepared: ConnectionStatements::default(),
         }
     }
@@ -112,20 +112,20 @@ impl ClientSession {
         connection_ids: &ConnectionIds,
         to_server: &mut Vec<u8>,
     ) -> Result<Self, Error> {
-        let learning = match backend.initial_state {
+        let initial_state_query = match backend.initial_state {
             Some(_) => None,
             None => {
                 Some(InitialStateQuery::begin(backend.capabilities, backend.database.clone(), to_server)?)
             }
         };
         let sequence = request.sequence;
-        let login_state = match learning {
+        let login_state = match initial_state_query {
             Some(_) => LoginState::LoggingIn { sequence },
             None => LoginState::LoggedIn { sequence },
         };
         Ok(Self {
             relay: MySqlRelay::new(backend.capabilities).with_own_numbers(FIRST_ID),
-            learning,
+            initial_state_query,
             command: None,
             login_state,
             needs_reset: false,
@@ -149,7 +149,7 @@ impl ClientSession {
                     || matches!(&self.command, Some((purpose, _)) if *purpose != CommandPurpose::Pipelined)
             }
         };
-        if self.learning.is_some() || awaits_prepare {
+        if self.initial_state_query.is_some() || awaits_prepare {
             StartMode::AfterSettings
         } else {
             StartMode::Immediate
@@ -215,7 +215,7 @@ impl ClientSession {
         if let PoolingMode::Transaction(_) = self.mode {
             return self.pooled_from_server(input, skip_bytes, settings_result, backend);
         }
-        if self.learning.is_some() {
+        if self.initial_state_query.is_some() {
             return Ok(FromServer { skip_bytes, ..FromServer::default() });
         }
         let pass_bytes = self.relay.from_server(rest)?;
@@ -231,8 +231,10 @@ impl ClientSession {
         rest: &mut &[u8],
         backend: &mut BackendState,
     ) -> Result<SettingsResult, Error> {
-        let Some(learning) = &mut self.learning else { return Ok(SettingsResult::None) };
-        let settings_result = match learning.step(rest) {
+        let Some(initial_state_query) = &mut self.initial_state_query else {
+            return Ok(SettingsResult::None);
+        };
+        let settings_result = match initial_state_query.step(rest) {
             Ok(Response::NeedInput) => return Ok(SettingsResult::None),
             Ok(Response::Done(initial_state)) => {
                 backend.initial_state = Some(initial_state);
@@ -242,7 +244,7 @@ impl ClientSession {
             Err(error @ Error::Server { .. }) => SettingsResult::Refused(error.into()),
             Err(error) => return Err(error),
         };
-        self.learning = None;
+        self.initial_state_query = None;
         Ok(settings_result)
     }
 
@@ -267,7 +269,7 @@ impl ClientSession {
 
     /// What to do with the connection after this session.
     pub fn release(&self) -> Release<ReleasedState> {
-        if self.learning.is_some() {
+        if self.initial_state_query.is_some() {
             return Release::Close("the client left before its session started");
         }
         let (registration, diagnostics) = match &self.mode {
@@ -283,7 +285,7 @@ impl ClientSession {
             ConnectionState::Clean(_) if self.command.is_some() => {
                 Release::Close("the client left before the proxy's commands for it were answered")
             }
-            ConnectionState::Clean(remains) => Release::Reset(ReleasedState { remains, diagnostics }),
+            ConnectionState::Clean(open_state) => Release::Reset(ReleasedState { open_state, diagnostics }),
         }
     }
 }

@@ -59,7 +59,7 @@ impl ClientSession {
         let begun = begin(&session_state, acquired, backend, to_server);
         let kill = session_state.registration.pending_kill();
         session_state.registration.clear_query_kill();
-        let (learning, command) = match begun {
+        let (initial_state_query, command) = match begun {
             Ok(begun) if kill != PendingKill::Connection => begun,
             ended => {
                 let error = ended.err().unwrap_or_else(|| INTERRUPTED.into());
@@ -72,12 +72,12 @@ impl ClientSession {
         if session_state.option.is_some() {
             relay.set_statements(MultiStatements::Changed);
         }
-        let waits = learning.is_some() || matches!(command, Some((CommandPurpose::Settings, _)));
+        let waits = initial_state_query.is_some() || matches!(command, Some((CommandPurpose::Settings, _)));
         let sequence = request.sequence;
         let is_refused = kill == PendingKill::Query && acquired == AcquiredState::Reset;
         let mut session = Self {
             relay,
-            learning,
+            initial_state_query,
             needs_reset: acquired == AcquiredState::SameClient
                 || matches!(command, Some((CommandPurpose::Settings, _))),
             command,
@@ -89,7 +89,7 @@ impl ClientSession {
             login_context: LoginContext::of(&request),
             mode: PoolingMode::Transaction(Box::new(TransactionPooling {
                 request,
-                follow: SessionFollower::new(session_state.escapes),
+                follower: SessionFollower::new(session_state.escapes),
                 session_state,
                 pin: PinState::None,
                 queries: Vec::new(),
@@ -132,7 +132,7 @@ impl ClientSession {
         }
         let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(processed) };
         let statements = &mut pooled.session_state.statements;
-        let followed = pooled.follow.from_client(relay, input, statements, &mut backend.prepared)?;
+        let followed = pooled.follower.from_client(relay, input, statements, &mut backend.prepared)?;
         processed.pass_bytes = followed.pass_bytes;
         processed.drop_bytes = followed.drop_bytes;
         processed.insert = followed.insert;
@@ -149,15 +149,15 @@ impl ClientSession {
             if let Some((kill, bytes)) = self.translate_kill(rest, backend, &mut processed.insert)?
                 && let PoolingMode::Transaction(pooled) = &mut self.mode
             {
-                pooled.follow.replaced(&kill, &pooled.session_state.statements);
+                pooled.follower.replaced(&kill, &pooled.session_state.statements);
                 pooled.client_input = ClientInput::Some;
                 processed.drop_bytes = bytes;
             }
         } else if followed.reply == Reply::None && rest.is_empty() && self.is_clean() {
             // The response shows that the session can be detached again.
-            let mut adopt = SessionRestore::new(backend.capabilities);
-            adopt.status(&mut processed.insert);
-            self.command = Some((CommandPurpose::Pipelined, adopt));
+            let mut restore = SessionRestore::new(backend.capabilities);
+            restore.status(&mut processed.insert);
+            self.command = Some((CommandPurpose::Pipelined, restore));
         }
         Ok(processed)
     }
@@ -186,7 +186,7 @@ impl ClientSession {
             }
         }
         pooled.first_command = FirstCommand::Pass;
-        let Some(bytes) = pooled.follow.replace(relay, input)? else { return Ok(false) };
+        let Some(bytes) = pooled.follower.replace(relay, input)? else { return Ok(false) };
         processed.drop_bytes = bytes;
         encode_refusal(backend.capabilities, &INTERRUPTED, &mut processed.insert)?;
         pooled.client_input = ClientInput::Some;
@@ -209,7 +209,7 @@ impl ClientSession {
         pooled.client_input = ClientInput::Some;
         self.needs_reset = true;
         if let Some((_, error)) = pooled.failed.take_if(|(failed, _)| *failed == own) {
-            if let Some(bytes) = pooled.follow.replace(relay, rest)? {
+            if let Some(bytes) = pooled.follower.replace(relay, rest)? {
                 processed.drop_bytes = bytes;
                 encode_same_error(&error, backend, &mut processed.insert)?;
             } else {
@@ -228,10 +228,10 @@ impl ClientSession {
     fn prepare(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), Error> {
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(()) };
         let Some(own) = pooled.pending.take() else { return Ok(()) };
-        let early = self.command.take().map(|(_, adopt)| adopt);
-        let mut adopt = early.unwrap_or_else(|| SessionRestore::new(backend.capabilities));
-        adopt.prepare(pooled.session_state.statements.text(own).unwrap_or_default(), to_server)?;
-        self.command = Some((CommandPurpose::Prepare(own), adopt));
+        let early = self.command.take().map(|(_, restore)| restore);
+        let mut restore = early.unwrap_or_else(|| SessionRestore::new(backend.capabilities));
+        restore.prepare(pooled.session_state.statements.text(own).unwrap_or_default(), to_server)?;
+        self.command = Some((CommandPurpose::Prepare(own), restore));
         Ok(())
     }
 
@@ -244,7 +244,9 @@ impl ClientSession {
         backend: &mut BackendState,
     ) -> Result<FromServer, Error> {
         let mut processed = FromServer { skip_bytes, settings_result, ..FromServer::default() };
-        if self.learning.is_some() || matches!(processed.settings_result, SettingsResult::Refused(_)) {
+        if self.initial_state_query.is_some()
+            || matches!(processed.settings_result, SettingsResult::Refused(_))
+        {
             return Ok(processed);
         }
         if matches!(processed.settings_result, SettingsResult::Applied) {
@@ -266,7 +268,7 @@ impl ClientSession {
         }
         let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(processed) };
         let statements = &mut pooled.session_state.statements;
-        let answers = pooled.follow.from_server(relay, rest, statements, &mut backend.prepared)?;
+        let answers = pooled.follower.from_server(relay, rest, statements, &mut backend.prepared)?;
         processed.pass_bytes = answers.bytes;
         processed.drop_bytes = answers.drop_bytes;
         processed.insert = answers.insert;
@@ -283,11 +285,11 @@ impl ClientSession {
         backend: &mut BackendState,
         settings_result: &mut SettingsResult,
     ) -> Result<Option<CommandPurpose>, Error> {
-        let Some((purpose, adopt)) = &mut self.command else { return Ok(None) };
+        let Some((purpose, restore)) = &mut self.command else { return Ok(None) };
         let purpose = *purpose;
-        let adopted = match adopt.step(rest) {
+        let restored = match restore.step(rest) {
             Ok(Response::NeedInput) => return Ok(None),
-            Ok(Response::Done(adopted)) => adopted,
+            Ok(Response::Done(restored)) => restored,
             Err(error @ Error::Server { .. }) if purpose == CommandPurpose::Settings => {
                 self.command = None;
                 *settings_result = SettingsResult::Refused(error.into());
@@ -296,7 +298,7 @@ impl ClientSession {
             Err(error) => return Err(error),
         };
         self.command = None;
-        if let Some(status) = adopted.status {
+        if let Some(status) = restored.status {
             let is_open = status.is_in_transaction();
             self.relay.set_transaction(if is_open { Transaction::Open } else { Transaction::None });
         }
@@ -309,11 +311,11 @@ impl ClientSession {
             CommandPurpose::Pipelined | CommandPurpose::Settings => {}
             CommandPurpose::QueryValues => {
                 pooled.status = StatusFlags::Reported;
-                pooled.record_values(adopted, backend);
+                pooled.record_values(restored, backend);
             }
             CommandPurpose::Prepare(own) => {
                 let params = pooled.session_state.statements.params(own);
-                match adopted.prepared {
+                match restored.prepared {
                     Some(Ok(here)) if Some(here.params) == params => {
                         backend.prepared.insert(own, here.statement_id);
                     }
@@ -327,7 +329,7 @@ impl ClientSession {
 
     /// What can be done with the session after these responses.
     fn phase(&mut self, settings_result: &SettingsResult) -> SessionPhase {
-        let ConnectionState::Clean(remains) = self.relay.connection_state() else {
+        let ConnectionState::Clean(open_state) = self.relay.connection_state() else {
             return SessionPhase::Active;
         };
         self.registration().kills_answered();
@@ -338,10 +340,10 @@ impl ClientSession {
         if pooled.pending.is_some() {
             return SessionPhase::NeedsQuery;
         }
-        if pooled.client_input == ClientInput::None || remains.transaction == Transaction::Open {
+        if pooled.client_input == ClientInput::None || open_state.transaction == Transaction::Open {
             return SessionPhase::Active;
         }
-        let done = pooled.follow.settle();
+        let done = pooled.follower.settle();
         pooled.record_effects(done);
         match pooled.pin {
             // First the client is told that it may go on.
@@ -355,7 +357,7 @@ impl ClientSession {
             PinState::Reported => return SessionPhase::Active,
             PinState::None => {}
         }
-        if pooled.follow.is_open() {
+        if pooled.follower.is_open() {
             return SessionPhase::Active;
         }
         if !pooled.queries.is_empty() || pooled.status == StatusFlags::Unknown {
@@ -379,16 +381,16 @@ impl ClientSession {
         if pooled.pending.is_some() {
             return self.prepare(backend, to_server);
         }
-        let mut adopt = SessionRestore::new(backend.capabilities);
+        let mut restore = SessionRestore::new(backend.capabilities);
         if !pooled.queries.is_empty() {
             let expression = |query: &PendingQuery| match query {
-                PendingQuery::Setting(name) => format!("@@{}", backend.flavour.name(name)),
+                PendingQuery::Setting(name) => format!("@@{}", backend.product.name(name)),
                 PendingQuery::Database => "DATABASE()".to_owned(),
             };
-            adopt.values(&pooled.queries.iter().map(expression).collect::<Vec<_>>(), to_server)?;
+            restore.values(&pooled.queries.iter().map(expression).collect::<Vec<_>>(), to_server)?;
         }
-        adopt.status(to_server);
-        self.command = Some((CommandPurpose::QueryValues, adopt));
+        restore.status(to_server);
+        self.command = Some((CommandPurpose::QueryValues, restore));
         Ok(())
     }
 
@@ -426,16 +428,16 @@ fn begin(
     if acquired == AcquiredState::SameClient {
         return Ok((None, None));
     }
-    let learning = match backend.initial_state {
+    let initial_state_query = match backend.initial_state {
         Some(_) => None,
         None => Some(InitialStateQuery::begin(backend.capabilities, backend.database.clone(), to_server)?),
     };
     let purpose = match session_state.replay_risk() {
-        ReplayRisk::Nothing => return Ok((learning, None)),
-        ReplayRisk::CannotFail if learning.is_none() => CommandPurpose::Pipelined,
+        ReplayRisk::Nothing => return Ok((initial_state_query, None)),
+        ReplayRisk::CannotFail if initial_state_query.is_none() => CommandPurpose::Pipelined,
         ReplayRisk::CannotFail | ReplayRisk::MayFail => CommandPurpose::Settings,
     };
-    Ok((learning, Some((purpose, session_state.replay(backend.capabilities, to_server)?))))
+    Ok((initial_state_query, Some((purpose, session_state.replay(backend.capabilities, to_server)?))))
 }
 
 /// How a session with these status flags treats backslashes.

@@ -57,7 +57,7 @@ enum FirstSync {
 struct TransactionPooling {
     request: StartupRequest,
     acquired: AcquiredState,
-    follow: SessionFollower,
+    follower: SessionFollower,
     pin: PinState,
     /// Settings that may have changed and that the server does not report.
     unreported: Vec<Vec<u8>>,
@@ -180,7 +180,7 @@ impl ClientSession {
         }
         session.pooled = Some(Box::new(TransactionPooling {
             request,
-            follow: SessionFollower::default(),
+            follower: SessionFollower::default(),
             acquired,
             pin: PinState::None,
             unreported: Vec::new(),
@@ -203,7 +203,7 @@ impl ClientSession {
 
     /// Whether too many responses are owed to read more from the client now.
     pub fn is_full(&self) -> bool {
-        self.pooled.as_ref().is_some_and(|pooled| pooled.follow.is_full())
+        self.pooled.as_ref().is_some_and(|pooled| pooled.follower.is_full())
     }
 
     pub fn start_mode(&self) -> StartMode {
@@ -227,7 +227,7 @@ impl ClientSession {
         if let Some(pooled) = &mut self.pooled {
             let statements = &mut pooled.request.statements;
             let until =
-                pooled.follow.from_client(input, &backend.parameters, statements, &mut backend.prepared)?;
+                pooled.follower.from_client(input, &backend.parameters, statements, &mut backend.prepared)?;
             (window, insert) = (&input[..until.bytes], until.insert);
         }
         let processed = self.relay.from_client(window)?;
@@ -263,7 +263,7 @@ impl ClientSession {
         let mut window = rest;
         if let Some(pooled) = &mut self.pooled {
             let answers =
-                pooled.follow.from_server(rest, &mut pooled.request.statements, &mut backend.prepared)?;
+                pooled.follower.from_server(rest, &mut pooled.request.statements, &mut backend.prepared)?;
             window = &rest[..answers.bytes];
             processed.drop_bytes = answers.skip_bytes;
         }
@@ -316,7 +316,7 @@ impl ClientSession {
         if !is_clean || self.command.is_some() || pooled.client_input == ClientInput::None {
             return SessionPhase::Active;
         }
-        let effects = pooled.follow.settle();
+        let effects = pooled.follower.settle();
         if !effects.is_none() {
             pooled.record_effects(effects, backend);
         }

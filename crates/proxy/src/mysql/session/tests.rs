@@ -30,7 +30,7 @@ fn backend() -> BackendState {
         status: 2,
         database: None,
         initial_state: None,
-        flavour: ServerProduct::MariaDb,
+        product: ServerProduct::MariaDb,
         prepared: ConnectionStatements::default(),
     }
 }
@@ -130,7 +130,7 @@ fn a_connection_is_reset_only_if_its_state_is_known() {
     assert_eq!(release(&ping, &ok(2)), Release::Reset(ReleasedState::default()));
     assert_eq!(
         release(&ping, &ok(3)),
-        Release::Reset(ReleasedState { remains: open, ..ReleasedState::default() })
+        Release::Reset(ReleasedState { open_state: open, ..ReleasedState::default() })
     );
     // This command has no response.
     assert_eq!(release(&close, b""), Release::Reset(ReleasedState::default()));

@@ -62,7 +62,7 @@ fn backend(connection_ids: &ConnectionIds) -> BackendState {
         status: 2,
         database: Some("shop".to_owned()),
         initial_state: None,
-        flavour: ServerProduct::MariaDb,
+        product: ServerProduct::MariaDb,
         prepared: ConnectionStatements::default(),
     };
     let mut session = ClientSession::begin_pooled(
