@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result};
 use ciphertoll_model::{
-    AtRest, Clients, Driver, Engine, Grid, Metric, Path, Plan, Scale, ServerLevel, Size, Spec, StealLimit,
-    Workload,
+    AtRest, Baseline, Clients, Driver, Engine, Grid, Metric, Path, Plan, Scale, ServerLevel, Size, Spec,
+    StealLimit, Workload,
 };
 use ciphertoll_stats::{Analysis, CellAnalysis, Estimate, analyse};
 
@@ -86,7 +86,7 @@ fn spec(levels: &[AtRest]) -> Result<Spec> {
         scale: vec![Scale::DEFAULT.in_whole_branches().into()],
         ..Grid::default()
     };
-    let baseline = Some(format!("at-rest={}", AtRest::None));
+    let baseline = Some(Baseline::AtRest(AtRest::None));
     Ok(Spec {
         name: "at-rest".to_owned(),
         size: Size::Standard,

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::{Lab, Server, Start, Tables};
-use ciphertoll_model::{Engine, ServerKey, ServerLevel, Strength};
+use ciphertoll_model::{Engine, SecurityLevel, ServerKey, ServerLevel};
 
 /// The `ciphertoll` program, which cargo builds into the directory of this program.
 pub fn ciphertoll_program() -> Result<PathBuf> {
@@ -63,7 +63,7 @@ pub fn start_server(lab: &Lab, engine: Engine, tables: &Tables) -> Result<Server
         log,
         preferred_port: None,
         processors: None,
-        strength: Strength::Default,
+        strength: SecurityLevel::Default,
     };
     Ok(lab.start(&start)?)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use ciphertoll_experiment::Injection;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    Grid, Link, LinkShape, Metric, Path, Plan, ServerKey, Size, Spec, Stamped, TlsVersion, Workload,
+    Grid, Link, LinkShape, Metric, Path, Plan, ServerKey, Size, Spec, TimestampedEvent, TlsVersion, Workload,
 };
 use ciphertoll_stats::{Change, ChangeVerdict, ComparedRun, RunComparison, analyse, compare};
 
@@ -33,7 +33,7 @@ const MIN_FOUND_OF_20: u32 = 16;
 #[derive(Clone, Debug)]
 pub struct FinishedRun {
     plan: Plan,
-    events: Vec<Stamped>,
+    events: Vec<TimestampedEvent>,
 }
 
 /// Two runs, compared with the same base run.
@@ -144,7 +144,7 @@ fn spec() -> Spec {
     let grid = Grid {
         path: vec![Path::Plain, SLOWED],
         workload: vec![Workload::Connect],
-        link: vec![Link::Made(LinkShape::of_rtt_us(RTT_US))],
+        link: vec![Link::Emulated(LinkShape::of_rtt_us(RTT_US))],
         ..Grid::default()
     };
     Spec {

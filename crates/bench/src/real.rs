@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use ciphertoll_experiment::{BenchError, Injection, Interrupt, LabBench, Run, Sink};
-use ciphertoll_model::{Arm, Event, Plan, Stamped};
+use ciphertoll_model::{Arm, Event, Plan, TimestampedEvent};
 
 use crate::ciphertoll_program;
 
@@ -24,7 +24,7 @@ impl RealRuns {
     }
 
     /// Runs `plan` on private servers, with an optional known effect.
-    pub fn carry_out(&self, plan: &Plan, injection: Option<Injection>) -> Result<Vec<Stamped>> {
+    pub fn carry_out(&self, plan: &Plan, injection: Option<Injection>) -> Result<Vec<TimestampedEvent>> {
         let interrupt = Interrupt::default();
         let mut bench = LabBench::new(self.program.clone(), interrupt.clone()).with_logs(self.logs.clone());
         if let Some(injection) = injection {
@@ -45,8 +45,8 @@ impl RealRuns {
 pub(crate) struct DiscardingSink;
 
 impl Sink for DiscardingSink {
-    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError> {
-        Ok(Stamped { at_unix_ms: 0, event: event.clone() })
+    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, BenchError> {
+        Ok(TimestampedEvent { at_unix_ms: 0, event: event.clone() })
     }
 
     fn histogram(&mut self, _: u32, _: usize, _: Arm, _: &str) -> Result<(), BenchError> {

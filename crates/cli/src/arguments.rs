@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use ciphertoll_lab::{FETCHABLE, Fetchable};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, LatenessLimit, Link, Pace, Path, Pin, ScaleLevel, ServerLevel,
+    AtRest, Auth, Clients, CpuPinning, Ctx, Driver, LatenessLimit, Link, Pace, Path, ScaleLevel, ServerLevel,
     Setting, Size, StealLimit, Storage, Workload,
 };
 use ciphertoll_record::DEFAULT_RUNS;
@@ -509,7 +509,7 @@ pub(crate) enum PinArgument {
     Off,
 }
 
-impl From<PinArgument> for Pin {
+impl From<PinArgument> for CpuPinning {
     fn from(pin: PinArgument) -> Self {
         match pin {
             PinArgument::Auto => Self::Auto,

@@ -60,7 +60,7 @@ fn plan(arguments: &LabArguments) -> Result<Plan, Failure> {
         None => request::servers_here().into_iter().next().unwrap_or_else(default_server),
     };
     let joins_networks = path.as_tunnel().is_some_and(Tunnel::joins_networks);
-    let shortest = if joins_networks { Link::Made(LinkShape::of_rtt_us(0)) } else { Link::Local };
+    let shortest = if joins_networks { Link::Emulated(LinkShape::of_rtt_us(0)) } else { Link::Local };
     let mut grid = Grid {
         server: vec![server],
         path: vec![*path],

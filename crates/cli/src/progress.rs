@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{Arm, Cell, CellId, Event, LookDecision, Plan, Stamped};
+use ciphertoll_model::{Arm, Cell, CellId, Event, LookDecision, Plan, TimestampedEvent};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::arguments::ProgressFormat;
@@ -56,7 +56,7 @@ impl ProgressDisplay {
         Self { format, estimate: TimeEstimate::new(plan), labels }
     }
 
-    pub(crate) fn event(&mut self, stamped: &Stamped) {
+    pub(crate) fn event(&mut self, stamped: &TimestampedEvent) {
         self.estimate.event(&stamped.event);
         match &self.format {
             ProgressOutput::Bar(bar) => show_on_bar(bar, &self.estimate, &self.labels, &stamped.event),

@@ -6,7 +6,7 @@ use std::path::Path as FilePath;
 use ciphertoll_lab::Passwords;
 use ciphertoll_model::{
     Clients, Engine, ExitCode, Grid, Link, LinkShape, Path, Prepare, QueryLanguage, Refusal, Refused,
-    SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size, Spec, TlsVersion, Tunnel, Workload,
+    SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size, Spec, SpecError, TlsVersion, Tunnel, Workload,
 };
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mongodb::CommandTemplate;
@@ -56,7 +56,9 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
         spec.settings.extend(settings.iter());
     }
     spec.settings.extend(arguments.set.iter().cloned());
-    spec.baseline = arguments.baseline.clone().or(spec.baseline);
+    if let Some(baseline) = &arguments.baseline {
+        spec.baseline = Some(baseline.parse().map_err(SpecError::from)?);
+    }
     spec.query = arguments.url.query.clone().or(spec.query);
     spec.max_rate = arguments.url.max_rate.or(spec.max_rate);
     fix_memory_size(&mut spec);
@@ -296,7 +298,7 @@ impl FactorArguments {
         // A tunnel that joins two networks needs separate networks, and then all paths of the comparison use them.
         let joined = grid.path.iter().filter_map(|path| path.as_tunnel()).any(Tunnel::joins_networks);
         if joined && link.is_none() && grid.link == [Link::Local] {
-            grid.link = vec![Link::Made(LinkShape::of_rtt_us(0))];
+            grid.link = vec![Link::Emulated(LinkShape::of_rtt_us(0))];
         }
         replace(&mut grid.at_rest, at_rest.as_ref());
         replace(&mut grid.workload, workload.as_ref());

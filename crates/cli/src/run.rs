@@ -7,8 +7,8 @@ use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
 use ciphertoll_lab::Passwords;
 use ciphertoll_load::driver;
 use ciphertoll_model::{
-    Arm, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Plan, Prepare, Refusal, ServerLevel,
-    Spec, Stamped,
+    Arm, Baseline, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Plan, Prepare, Refusal,
+    ServerLevel, Spec, TimestampedEvent,
 };
 use ciphertoll_record::{Record, RunDirectory};
 use jiff::Timestamp;
@@ -57,7 +57,7 @@ fn plan(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Plan, Failure> {
         }
     }
     let obstacle = |cell: &Cell| match &cell.treatment.driver {
-        Driver::Named(name) => drivers.get(name)?.impossible(&driver::Facts::of(cell)),
+        Driver::Named(name) => drivers.get(name)?.impossible(&driver::DriverRequirements::of(cell)),
         Driver::Native => None,
     };
     Ok(Plan::knowing_obstacles(spec, seed, refusals, &driver::unlike(spec), &obstacle)?)
@@ -139,8 +139,10 @@ fn lab_failure(error: ciphertoll_lab::Error) -> Failure {
 fn rename(spec: &mut Spec, from: &ServerLevel, to: &ServerLevel) {
     let servers = spec.grids.iter_mut().flat_map(|grid| &mut grid.server);
     servers.filter(|server| *server == from).for_each(|server| server.clone_from(to));
-    if spec.baseline.as_ref().is_some_and(|baseline| *baseline == format!("server={from}")) {
-        spec.baseline = Some(format!("server={to}"));
+    if let Some(Baseline::Server(baseline)) = &mut spec.baseline
+        && baseline == from
+    {
+        baseline.clone_from(to);
     }
 }
 
@@ -178,7 +180,7 @@ pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
 fn measure(
     plan: &Plan,
     directory: RunDirectory,
-    events: Vec<Stamped>,
+    events: Vec<TimestampedEvent>,
     passwords: Passwords,
     output: &OutputArguments,
 ) -> Result<ExitCode, Failure> {
@@ -216,7 +218,7 @@ struct RecordingSink {
 }
 
 impl Sink for RecordingSink {
-    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError> {
+    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, BenchError> {
         let stamped = self.directory.append(event).map_err(unrecorded)?;
         self.progress.event(&stamped);
         Ok(stamped)
@@ -259,14 +261,14 @@ pub(crate) fn watch_signals() -> Result<Interrupt, Failure> {
 }
 
 /// How the run last ended; `None` if it was killed.
-fn ending(events: &[Stamped]) -> Option<Ending> {
+fn ending(events: &[TimestampedEvent]) -> Option<Ending> {
     events.iter().rev().find_map(|stamped| match stamped.event {
         Event::Finished { ending } => Some(ending),
         _ => None,
     })
 }
 
-fn exit_code(plan: &Plan, events: &[Stamped]) -> ExitCode {
+fn exit_code(plan: &Plan, events: &[TimestampedEvent]) -> ExitCode {
     match ending(events) {
         Some(Ending::Interrupted) => return ExitCode::Interrupted,
         Some(Ending::Terminated) => return ExitCode::Terminated,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use ciphertoll_model::{Event, Stamped};
+use ciphertoll_model::{Event, TimestampedEvent};
 
 /// Measuring time without the preparation of servers, added up over the start and every resumption.
-pub(crate) fn measuring(events: &[Stamped]) -> Duration {
+pub(crate) fn measuring(events: &[TimestampedEvent]) -> Duration {
     let (mut total_ms, mut last_ms) = (0, 0_u64);
     let mut began_ms: Option<u64> = None;
-    for Stamped { at_unix_ms, event } in events {
+    for TimestampedEvent { at_unix_ms, event } in events {
         match event {
             // Nothing was measured since the last event.
             Event::RunResumed { .. } => {
@@ -26,10 +26,10 @@ pub(crate) fn measuring(events: &[Stamped]) -> Duration {
 }
 
 /// Mean duration of a counted block; absent before the first is complete. An interrupted block counts with its last attempt.
-pub(crate) fn mean_block(events: &[Stamped]) -> Option<Duration> {
+pub(crate) fn mean_block(events: &[TimestampedEvent]) -> Option<Duration> {
     let mut began = None;
     let (mut total_ms, mut blocks) = (0, 0);
-    for Stamped { at_unix_ms, event } in events {
+    for TimestampedEvent { at_unix_ms, event } in events {
         match event {
             Event::BlockStarted { block } if *block > 0 => began = Some(*at_unix_ms),
             Event::BlockFinished { block } if *block > 0 => {
@@ -47,8 +47,8 @@ pub(crate) fn mean_block(events: &[Stamped]) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64, event: Event) -> Stamped {
-        Stamped { at_unix_ms: 1_000_000 + seconds * 1_000, event }
+    fn at(seconds: u64, event: Event) -> TimestampedEvent {
+        TimestampedEvent { at_unix_ms: 1_000_000 + seconds * 1_000, event }
     }
 
     fn resumed() -> Event {
@@ -65,7 +65,7 @@ mod tests {
 
     /// Ten seconds of preparation, a calibration of 5 s, a block of 20 s, one that is cut short after 7 s; an hour later 8 s of
     /// preparation, and blocks of 30 s and 40 s.
-    fn events() -> Vec<Stamped> {
+    fn events() -> Vec<TimestampedEvent> {
         vec![
             at(0, Event::RunStarted { schema_version: 1, tool_version: String::new() }),
             at(10, started(0)),

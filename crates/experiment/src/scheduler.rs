@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
-    Arm, Block, Cell, Ending, Event, LookDecision, Metric, Pace, Plan, Skipped, Stamped, Timing, TrialPace,
-    Visit, VoidReason,
+    Arm, Block, Cell, Ending, Event, LookDecision, Metric, Pace, Plan, Skipped, TimestampedEvent, Timing,
+    TrialPace, Visit, VoidReason,
 };
 
 use crate::bench::{Bench, BenchError, Emit, TrialError, TrialRequest};
@@ -17,7 +17,7 @@ use crate::interrupt::Interrupt;
 /// Where events go: the record, the progress display.
 pub trait Sink {
     /// Records an event. An error ends the run.
-    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError>;
+    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, BenchError>;
 
     /// Records a trial's latency histogram in base64.
     fn histogram(&mut self, block: u32, cell: usize, arm: Arm, base64: &str) -> Result<(), BenchError>;
@@ -34,7 +34,7 @@ pub struct Run<'a, B, S> {
     bench: &'a mut B,
     sink: &'a mut S,
     interrupt: &'a Interrupt,
-    events: Vec<Stamped>,
+    events: Vec<TimestampedEvent>,
     /// Cells that cannot be measured.
     dropped: BTreeSet<usize>,
     /// Operations per second of baselines whose pace is a share of their capacity.
@@ -76,7 +76,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         bench: &'a mut B,
         sink: &'a mut S,
         interrupt: &'a Interrupt,
-        events: Vec<Stamped>,
+        events: Vec<TimestampedEvent>,
     ) -> Self {
         let used_before = elapsed::measuring(&events);
         let mut run = Self { events, used_before, ..Self::new(plan, bench, sink, interrupt) };
@@ -92,7 +92,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
     }
 
     /// Carries the plan out and returns all events. Takes the bench down however the run ends.
-    pub fn carry_out(mut self, tool_version: &str) -> Result<Vec<Stamped>, BenchError> {
+    pub fn carry_out(mut self, tool_version: &str) -> Result<Vec<TimestampedEvent>, BenchError> {
         let ended = self.measure(tool_version);
         let down = self.bench.down();
         let ending = match ended {
@@ -462,7 +462,7 @@ fn attempts(reason: &VoidReason) -> u32 {
 }
 
 /// A server's name and version.
-fn ready_server(stamped: &Stamped) -> Option<(&str, &str)> {
+fn ready_server(stamped: &TimestampedEvent) -> Option<(&str, &str)> {
     match &stamped.event {
         Event::ServerReady { server, version, .. } => Some((server, version)),
         _ => None,

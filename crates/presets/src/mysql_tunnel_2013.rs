@@ -41,7 +41,7 @@ fn as_then(path: &str) -> Option<Path> {
 /// The approximate delay of Ethernet switches and cards.
 fn link() -> Link {
     const RTT_US: u32 = 200;
-    Link::Made(LinkShape::of_rtt_us(RTT_US))
+    Link::Emulated(LinkShape::of_rtt_us(RTT_US))
 }
 
 fn spec(servers: &[ServerLevel], size: Size) -> Spec {

@@ -2,8 +2,8 @@
 
 use ciphertoll_model::cache::tables_bytes;
 use ciphertoll_model::{
-    AtRest, Clients, Dataset, Driver, Engine, Grid, Link, Metric, Path, Scale, ScaleLevel, ServerLevel,
-    Setting, Size, Spec, Tde, TdeCipher, TdeTarget, Workload,
+    AtRest, Baseline, Clients, Dataset, Driver, Engine, Grid, Link, Metric, Path, Scale, ScaleLevel,
+    ServerLevel, Setting, Size, Spec, Tde, TdeCipher, TdeTarget, Workload,
 };
 
 use crate::table::{FigureRow, Table};
@@ -108,7 +108,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
     let Extent { buffers_mb, branches_then, clients } = extent(size);
     let mut spec = Spec {
         size,
-        baseline: Some(format!("at-rest={}", AtRest::None)),
+        baseline: Some(Baseline::AtRest(AtRest::None)),
         grids: vec![Grid {
             server: servers.to_vec(),
             path: vec![Path::Plain],

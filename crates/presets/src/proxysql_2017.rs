@@ -50,7 +50,7 @@ fn as_then(path: &str) -> Vec<(Path, Option<&'static str>)> {
 
 /// Two networks without delay.
 fn link() -> Link {
-    Link::Made(LinkShape::of_rtt_us(0))
+    Link::Emulated(LinkShape::of_rtt_us(0))
 }
 
 fn proxies(engine: Engine) -> &'static [&'static str] {

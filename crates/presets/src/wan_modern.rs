@@ -54,7 +54,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
             server: vec![server.clone()],
             path,
             workload: vec![Workload::ConnectQuery],
-            link: rtts_ms.iter().map(|ms| Link::Made(LinkShape::of_rtt_us(ms * 1_000))).collect(),
+            link: rtts_ms.iter().map(|ms| Link::Emulated(LinkShape::of_rtt_us(ms * 1_000))).collect(),
             ..Grid::default()
         }
     };

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ciphertoll_model::{Event, Plan, SCHEMA_VERSION, Spec, Stamped};
+use ciphertoll_model::{Event, Plan, SCHEMA_VERSION, Spec, TimestampedEvent};
 use serde::Deserialize;
 
 use crate::error::{Context, Error};
@@ -25,7 +25,7 @@ pub struct Record {
     pub spec: Spec,
     /// The plan.
     pub plan: Plan,
-    pub events: Vec<Stamped>,
+    pub events: Vec<TimestampedEvent>,
     /// Whether the last line had to be dropped.
     pub tail: Tail,
     /// Bytes of the events without a torn last line.
@@ -123,7 +123,7 @@ fn read_plan(path: &Path) -> Result<Plan, Error> {
 }
 
 /// The events, how the file ends, and how many of its bytes are whole lines.
-fn read_events(path: &Path) -> Result<(Vec<Stamped>, Tail, u64), Error> {
+fn read_events(path: &Path) -> Result<(Vec<TimestampedEvent>, Tail, u64), Error> {
     let bytes = read_bytes(path)?;
     let mut events = Vec::new();
     let mut whole = 0;
@@ -144,7 +144,7 @@ fn read_events(path: &Path) -> Result<(Vec<Stamped>, Tail, u64), Error> {
         whole += line.len();
     }
     match events.first() {
-        Some(Stamped { event: Event::RunStarted { .. }, .. }) => {
+        Some(TimestampedEvent { event: Event::RunStarted { .. }, .. }) => {
             let tail = if whole == bytes.len() { Tail::Whole } else { Tail::Torn };
             Ok((events, tail, whole as u64))
         }

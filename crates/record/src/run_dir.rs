@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{Event, Plan, Spec, Stamped};
+use ciphertoll_model::{Event, Plan, Spec, TimestampedEvent};
 use jiff::Timestamp;
 use nix::fcntl::Flock;
 
@@ -63,9 +63,9 @@ impl RunDirectory {
 
     /// Appends an event with the current time and returns it with that. Events that end a unit of work are on disk when this
     /// returns.
-    pub fn append(&mut self, event: &Event) -> Result<Stamped, Error> {
+    pub fn append(&mut self, event: &Event) -> Result<TimestampedEvent, Error> {
         let at_unix_ms = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0);
-        let stamped = Stamped { at_unix_ms, event: event.clone() };
+        let stamped = TimestampedEvent { at_unix_ms, event: event.clone() };
         self.events.append(&stamped, durability(event))?;
         Ok(stamped)
     }

@@ -1,7 +1,7 @@
 //! Turns verdicts into sentences: the answer first, then the figures, then the doubt.
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Direction, Metric};
+use ciphertoll_model::{Metric, MetricDirection};
 use ciphertoll_stats::{CellAnalysis, Comparison, Doubt, PairedRatio, Verdict};
 
 use crate::names;
@@ -41,8 +41,8 @@ pub(crate) fn treatment(stratum: &StratumView<'_>, comparison: &Comparison) -> O
 
 pub(crate) fn tone(metric: Metric, ratio: &PairedRatio) -> Tone {
     let worse = match metric.direction() {
-        Direction::HigherIsBetter => ratio.ratio.value < 1.0,
-        Direction::LowerIsBetter => ratio.ratio.value > 1.0,
+        MetricDirection::HigherIsBetter => ratio.ratio.value < 1.0,
+        MetricDirection::LowerIsBetter => ratio.ratio.value > 1.0,
     };
     match ratio.verdict {
         None => Tone::Neutral,
@@ -118,9 +118,9 @@ impl Clause<'_> {
             Some(Verdict::Inconclusive { .. }) => ClauseKind::Inconclusive,
             // "Costs N ×" is for latency and CPU only: for a rate it would read upside down.
             Some(Verdict::Differs) => match (self.metric.direction(), tone(self.metric, self.ratio)) {
-                (Direction::HigherIsBetter, _) => ClauseKind::Ratio { verb: "gives" },
-                (Direction::LowerIsBetter, Tone::Worse) => ClauseKind::Ratio { verb: "costs" },
-                (Direction::LowerIsBetter, _) => ClauseKind::Ratio { verb: "takes only" },
+                (MetricDirection::HigherIsBetter, _) => ClauseKind::Ratio { verb: "gives" },
+                (MetricDirection::LowerIsBetter, Tone::Worse) => ClauseKind::Ratio { verb: "costs" },
+                (MetricDirection::LowerIsBetter, _) => ClauseKind::Ratio { verb: "takes only" },
             },
         }
     }
@@ -141,8 +141,8 @@ impl Clause<'_> {
 
     fn neutral_verb(&self) -> &'static str {
         match self.metric.direction() {
-            Direction::HigherIsBetter => "gives",
-            Direction::LowerIsBetter => "takes",
+            MetricDirection::HigherIsBetter => "gives",
+            MetricDirection::LowerIsBetter => "takes",
         }
     }
 

@@ -5,7 +5,7 @@ use std::mem::discriminant;
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{
-    Absence, Arm, CellId, Event, Flag, LegCount, Metric, Observation, Plan, Stamped, VoidReason,
+    Absence, Arm, CellId, Event, Flag, LegCount, Metric, Observation, Plan, TimestampedEvent, VoidReason,
 };
 
 use crate::analysis::{CellRole, Comparison, UnevenCheckpoints, UnevenPairs, VoidedTrial};
@@ -100,9 +100,9 @@ impl PlannedComparison {
 
 impl<'a> Trials<'a> {
     /// Folds the events of a run.
-    pub fn of(plan: &Plan, events: &'a [Stamped]) -> Self {
+    pub fn of(plan: &Plan, events: &'a [TimestampedEvent]) -> Self {
         let mut trials = Self::new(plan);
-        for Stamped { event, .. } in events {
+        for TimestampedEvent { event, .. } in events {
             trials.add(event);
         }
         trials

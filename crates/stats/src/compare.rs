@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Arm, CellId, Direction, Factor, Margins, Metric, Plan, Stamped};
+use ciphertoll_model::{Arm, CellId, Factor, Margins, Metric, MetricDirection, Plan, TimestampedEvent};
 
 use crate::analysis::Estimate;
 use crate::assemble::{PlannedComparison, Trials};
@@ -16,7 +16,7 @@ use crate::verdict::{EQUIVALENCE_CONFIDENCE, SIGNIFICANCE, headline_metrics, mar
 #[derive(Clone, Copy, Debug)]
 pub struct ComparedRun<'a> {
     pub plan: &'a Plan,
-    pub events: &'a [Stamped],
+    pub events: &'a [TimestampedEvent],
 }
 
 /// The result of [`compare`].
@@ -204,8 +204,8 @@ impl Candidate {
         let limit = self.margin.ln_1p();
         let within = -limit < interval.low && interval.high < limit;
         let worse = match self.metric.direction() {
-            Direction::HigherIsBetter => self.difference.mean() < 0.0,
-            Direction::LowerIsBetter => self.difference.mean() > 0.0,
+            MetricDirection::HigherIsBetter => self.difference.mean() < 0.0,
+            MetricDirection::LowerIsBetter => self.difference.mean() > 0.0,
         };
         match (enough && p_adjusted < SIGNIFICANCE, enough && within) {
             (true, true) => ChangeVerdict::Negligible { margin: self.margin },

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Arm, Metric, Plan, Stamped};
+use ciphertoll_model::{Arm, Metric, Plan, TimestampedEvent};
 
 use crate::analysis::{Analysis, CellAnalysis, CellRole, Comparison, Estimate, StratumAnalysis};
 use crate::assemble::{Pairs, PlannedComparison, Trials, Visited};
@@ -12,7 +12,7 @@ use crate::stopping::is_precise_enough;
 use crate::verdict::headline_metrics;
 
 /// Analyses a run, finished or not: the same plan and events give the same analysis.
-pub fn analyse(plan: &Plan, events: &[Stamped]) -> Analysis {
+pub fn analyse(plan: &Plan, events: &[TimestampedEvent]) -> Analysis {
     analyse_trials(plan, &Trials::of(plan, events))
 }
 
@@ -33,7 +33,7 @@ pub fn analyse_trials(plan: &Plan, trials: &Trials<'_>) -> Analysis {
 }
 
 /// Whether the run may stop before its last block: every headline ratio that its report will show is precise.
-pub fn precise_enough(plan: &Plan, events: &[Stamped]) -> bool {
+pub fn precise_enough(plan: &Plan, events: &[TimestampedEvent]) -> bool {
     let analysis = analyse(plan, events);
     is_precise_enough(analysis.comparisons.iter().flat_map(Comparison::headline).map(|(_, ratio)| ratio))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     AtRest, Ending, Environment, Event, KeyExchangeTime, LinkShape, LookDecision, Path, Plan, SignatureTime,
-    Skipped, Stamped,
+    Skipped, TimestampedEvent,
 };
 
 use crate::assemble::Trials;
@@ -67,7 +67,7 @@ pub struct SearchedFiles<'a> {
 }
 
 impl<'a> RunFacts<'a> {
-    pub fn of(plan: &'a Plan, events: &'a [Stamped]) -> Self {
+    pub fn of(plan: &'a Plan, events: &'a [TimestampedEvent]) -> Self {
         let mut facts = Self {
             tool_version: None,
             ending: None,
@@ -83,7 +83,7 @@ impl<'a> RunFacts<'a> {
             programs: Vec::new(),
         };
         plan.skipped.iter().for_each(|skipped| facts.skip(skipped));
-        for Stamped { event, .. } in events {
+        for TimestampedEvent { event, .. } in events {
             facts.trials.add(event);
             facts.add(event);
         }

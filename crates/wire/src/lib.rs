@@ -57,7 +57,8 @@ pub mod step;
 pub mod tls;
 pub mod value;
 
+pub use ciphertoll_vocabulary::Phase;
 pub use fault::Fault;
 pub use response::Response;
 pub use secret::Secret;
-pub use step::{Phase, Step};
+pub use step::Step;

@@ -7,8 +7,8 @@ use ciphertoll_lab::Server;
 use ciphertoll_load::LoadProcess;
 use ciphertoll_load::driver::Task;
 use ciphertoll_model::{
-    Clients, Ctx, LoadMessage, StatementProtocol, Strength, TlsLibrary, TlsSpec, TlsStart, TrialPace,
-    TrialResult, TrialSpec, Verification, Work as TrialWork,
+    Clients, Ctx, LoadMessage, SecurityLevel, StatementProtocol, TlsLibrary, TlsSpec, TlsStart,
+    TrialOperation as TrialWork, TrialPace, TrialResult, TrialSpec, Verification,
 };
 
 use super::{ArmSetup, BenchArm, Generator, OperationKind, Route, Sample, WARM_UP_S};
@@ -123,7 +123,7 @@ fn tls(route: Route, server: &Server) -> Option<TlsSpec> {
         start: TlsStart::Requested,
         suite: None,
         group: None,
-        strength: Strength::Default,
+        security_level: SecurityLevel::Default,
         resumption: ciphertoll_model::Resumption::Never,
         library: TlsLibrary::OpenSsl,
         identity: None,

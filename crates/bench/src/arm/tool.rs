@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::Build;
-use ciphertoll_load::driver::Ready;
+use ciphertoll_load::driver::PreparedDriver;
 use ciphertoll_model::Engine;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -24,7 +24,7 @@ pub struct Tools {
     pub sysbench: Option<PathBuf>,
     pub go_ycsb: Option<PathBuf>,
     /// ciphertoll's driver on pymongo, after its preparation.
-    pub pymongo: Option<Ready>,
+    pub pymongo: Option<PreparedDriver>,
 }
 
 /// Output and CPU time of a tool.

@@ -62,7 +62,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
             link.kind(),
             link.mtu_bytes()
         ))?;
-        if let Some(reason) = link.instead() {
+        if let Some(reason) = link.fallback_reason() {
             print_line(&format!("no better kind is possible: {reason}"))?;
         }
         if wants(LinkSection::Accuracy) {

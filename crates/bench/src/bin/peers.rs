@@ -67,7 +67,7 @@ fn main() -> Result<()> {
          (close): the interval contains the limit",
         arguments.rounds, arguments.seconds
     ))?;
-    for engine in Engine::OF_ROWS {
+    for engine in Engine::SQL {
         let suite = EngineSuite::of(engine, &arguments.only);
         if !suite.is_empty() {
             carry_out(&suite, &tools, &arguments)?;

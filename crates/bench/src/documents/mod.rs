@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::Server;
-use ciphertoll_load::driver::{self, Ready, Task};
+use ciphertoll_load::driver::{self, PreparedDriver, Task};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, Workload, ycsb};
 
 use crate::arm::{ArmSetup, Tools, go_ycsb, number_after};
@@ -95,7 +95,7 @@ fn insert_many(setup: &ArmSetup<'_>) -> Result<f64> {
 }
 
 /// The Python interpreter with pymongo, which runs its driver.
-fn interpreter(driver: &Ready, setup: &ArmSetup<'_>) -> PathBuf {
+fn interpreter(driver: &PreparedDriver, setup: &ArmSetup<'_>) -> PathBuf {
     let task = Task { workload: Workload::FindOne, scale: setup.rows };
     PathBuf::from(driver.command(&setup.program, &task).get_program())
 }
@@ -123,7 +123,7 @@ pub fn prepare_go_ycsb(setup: &ArmSetup<'_>) -> Result<()> {
 }
 
 /// Prepares ciphertoll's driver on pymongo, which may install packages into `cache`.
-pub fn prepare_pymongo(cache: &Path) -> Result<Ready, driver::Error> {
+pub fn prepare_pymongo(cache: &Path) -> Result<PreparedDriver, driver::Error> {
     driver::find("pymongo")?.prepare(cache)
 }
 

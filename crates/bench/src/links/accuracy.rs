@@ -70,14 +70,14 @@ impl AccuracyRow {
         let server = bench.server.address;
         let clients = bench.link.clients().cloned();
         let run = |task| run_at_endpoint(&bench.program, clients.as_ref(), task);
-        bench.link.carried()?;
+        bench.link.read_counters()?;
         let (connects, trips) = if clients.is_some() {
             (run(EndpointTask::Connect(server, count))?, 1.0)
         } else {
-            let relay = bench.link.address_of(server.port())?;
+            let relay = bench.link.find_address(server.port())?;
             (run(EndpointTask::Talk(relay, count))?, 2.0)
         };
-        let carried = bench.link.carried()?;
+        let carried = bench.link.read_counters()?;
         let ping = match server.ip() {
             std::net::IpAddr::V4(ip) if clients.is_some() => {
                 Errors::of(run(EndpointTask::Ping(ip, count))?, 1.0, target_ns)

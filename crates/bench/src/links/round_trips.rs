@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use ciphertoll_experiment::{Interrupt, LabBench, Run};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    Auth, Cell, Event, Grid, Link, LinkKind, LinkShape, Metric, Path, Plan, ServerLevel, Size, Spec, Stamped,
-    Workload, round_trips,
+    Auth, Cell, Event, Grid, Link, LinkKind, LinkShape, Metric, Path, Plan, ServerLevel, Size, Spec,
+    TimestampedEvent, Workload, round_trips,
 };
 
 use super::{LinkVerdict, shape};
@@ -116,19 +116,19 @@ fn measure_one(
 /// The expected round trips, including TCP's. `None` if the server does not support this kind of connect.
 fn expected(server: &ServerLevel, version: &str, (path, auth): &Kind) -> Option<u32> {
     let (path, auth): (Path, Auth) = (path.parse().ok()?, auth.parse().ok()?);
-    let peer = round_trips::Peer { engine: server.engine, version, hello_retry: None };
+    let peer = round_trips::ServerProperties { engine: server.engine, version, hello_retry: None };
     Some(round_trips::of_tcp(path) + round_trips::of_session(&peer, path, auth)?)
 }
 
 fn is(cell: &Cell, path: &str, auth: &str, is_long: bool) -> bool {
     let treatment = &cell.treatment;
-    (treatment.link == Link::Made(shape(RTT_MS))) == is_long
+    (treatment.link == Link::Emulated(shape(RTT_MS))) == is_long
         && treatment.path.to_string() == path
         && treatment.auth.to_string() == auth
 }
 
 /// The minimum of the trials' medians, because other load on the machine can only lengthen them.
-fn median_ms(events: &[Stamped], wanted: &Cell) -> Option<f64> {
+fn median_ms(events: &[TimestampedEvent], wanted: &Cell) -> Option<f64> {
     let medians = events.iter().filter_map(|stamped| match &stamped.event {
         Event::TrialFinished { cell, observation, .. } if *cell == wanted.id() => {
             observation.metrics.get(&Metric::LatencyNsP50).copied()
@@ -149,7 +149,7 @@ fn spec(server: &ServerLevel, kinds: &[Kind]) -> Result<Spec> {
             server: vec![server.clone()],
             path: paths?,
             auth: Some(vec![auth.parse::<Auth>()?]),
-            link: vec![Link::Made(LinkShape::of_rtt_us(0)), Link::Made(shape(RTT_MS))],
+            link: vec![Link::Emulated(LinkShape::of_rtt_us(0)), Link::Emulated(shape(RTT_MS))],
             workload: vec![Workload::Connect],
             ..Grid::default()
         })
@@ -164,7 +164,7 @@ fn spec(server: &ServerLevel, kinds: &[Kind]) -> Result<Spec> {
     })
 }
 
-fn carry_out(plan: &Plan, kind: Option<LinkKind>) -> Result<Vec<Stamped>> {
+fn carry_out(plan: &Plan, kind: Option<LinkKind>) -> Result<Vec<TimestampedEvent>> {
     let interrupt = Interrupt::default();
     let logs = Logs::make()?;
     let mut bench = LabBench::new(ciphertoll_program()?, interrupt.clone()).with_logs(logs.0.clone());

@@ -54,10 +54,10 @@ impl ThroughputRow {
             }
         }
         let growth = LEAST_GROWTH.max(Duration::from_secs_f64(rtt_ms * 1e-3 * GROWTH_ROUND_TRIPS));
-        let address = bench.link.address_of(bench.server.address.port())?;
+        let address = bench.link.find_address(bench.server.address.port())?;
         let clients = bench.link.clients().cloned();
         let task = EndpointTask::Send(address, streams, growth + WINDOW + Duration::from_millis(200));
-        bench.link.carried()?;
+        bench.link.read_counters()?;
         let LinkBench { link, server, program } = bench;
         let (bits_per_s, said) = thread::scope(|scope| {
             let sender = scope.spawn(|| run_at_endpoint(program, clients.as_ref(), task));
@@ -68,7 +68,7 @@ impl ThroughputRow {
             let said = sender.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
             Ok::<_, anyhow::Error>((closed.bits_per_s_since(opened), said))
         })?;
-        let carried = link.carried()?;
+        let carried = link.read_counters()?;
         let packets = (carried.packets as f64).max(1.0);
         Ok(Self {
             rtt_ms,

@@ -47,10 +47,10 @@ const MORE_LEVELS: [(&str, bool, Option<u64>, Option<&str>); 10] = [
 
 /// What cannot be had here, and a part of the reason.
 const IMPOSSIBLE: [(&str, &str); 5] = [
-    ("tls1.2-p256+suite=AES256-SHA", "goes with RSA certificates"),
+    ("tls1.2-p256+suite=AES256-SHA", "needs an RSA certificate"),
     ("tls1.3-p256+group=x25519mlkem768", "x25519mlkem768"),
     ("tls1.2-rsa1024+client=rustls", "less than 2048 bits"),
-    ("tls1.3-p256+resume=id", "no session ids"),
+    ("tls1.3-p256+resume=id", "no session IDs"),
     ("tls1.3-p256+resume+client=rustls", "ctx=shared"),
 ];
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ciphertoll_lab::{Lab, Server, Start, Tables, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Strength};
+use ciphertoll_model::{Auth, Endpoint, Engine, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::{no_server, not_for_all};
@@ -34,7 +34,7 @@ impl Elsewhere {
             .expect("a template without tables");
         let (name, log) = ("u1", place.path().join("server.log"));
         let (key, preferred_port, processors) = (ServerKey::P256, None, None);
-        let strength = Strength::Default;
+        let strength = SecurityLevel::Default;
         let start = Start {
             build: &build,
             template: &template,
@@ -132,7 +132,7 @@ pub(crate) fn level_here(engine: Engine) -> ServerLevel {
 
 /// The engines with an installed server.
 pub(crate) fn engines_here() -> impl Iterator<Item = Engine> {
-    Engine::OF_ROWS.into_iter().filter(|&engine| real_server(engine))
+    Engine::SQL.into_iter().filter(|&engine| real_server(engine))
 }
 
 /// Whether a server of `engine` is installed. In CI all must be, except MySQL, which is too large to fetch; elsewhere the

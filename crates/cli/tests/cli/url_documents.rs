@@ -112,7 +112,7 @@ fn documents_are_loaded_where_that_was_asked_for() {
     let url = plain(&there);
     let answer = there.run(&url, &[&asked[..], &FEW_RECORDS].concat());
     assert_eq!(answer.code, Some(2), "{answer:?}");
-    said(&answer, "--prepare loads them, into a database called ciphertoll");
+    said(&answer, "--prepare loads them into a database called ciphertoll");
     for _ in 0..2 {
         let answer = there.run(&url, &[&asked[..], &FEW_RECORDS, &["--prepare"]].concat());
         assert!(matches!(answer.code, Some(0 | 6)), "{answer:?}");

@@ -372,7 +372,7 @@ fn a_plan_of_an_earlier_version_leads_to_no_plaintext_either() {
     let mut command = ciphertoll(&["resume", text(&run), "-q"]);
     let output = command.env("CIPHERTOLL_PASSWORD", there.password()).output().expect("it runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("asks for TLS; with sslmode=compare plaintext is measured, too"), "{stderr}");
+    assert!(stderr.contains("requires TLS; sslmode=compare measures plaintext, too"), "{stderr}");
     // A busy machine may void the trials with TLS.
     assert!(matches!(output.status.code(), Some(5 | 6)), "{stderr}");
     let sent = relay.take();

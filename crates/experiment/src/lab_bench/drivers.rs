@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use ciphertoll_load::driver::{self, Facts, Ready, Task};
+use ciphertoll_load::driver::{self, DriverRequirements, PreparedDriver, Task};
 use ciphertoll_model::{Cell, Driver, DriverName, Event, Plan, TrialSpec};
 
 use super::instance::skip;
@@ -16,7 +16,7 @@ const NATIVE_GRACE: Duration = Duration::from_secs(5);
 
 /// The foreign drivers of a run.
 #[derive(Default)]
-pub(super) struct Drivers(BTreeMap<DriverName, Ready>);
+pub(super) struct Drivers(BTreeMap<DriverName, PreparedDriver>);
 
 /// The load process of a trial, and how long it may take to end.
 pub(super) struct LoadCommand {
@@ -33,7 +33,7 @@ impl Drivers {
             let ready = driver::find(name.as_str()).and_then(|driver| {
                 let mut possible = false;
                 for cell in cells() {
-                    match driver.impossible(&Facts::of(cell)) {
+                    match driver.impossible(&DriverRequirements::of(cell)) {
                         Some(reason) => skip(cell, &reason, emit),
                         None => possible = true,
                     }

@@ -1,7 +1,7 @@
 //! Classifies errors: the exit code, and whether the error ends a trial or the run.
 
 use ciphertoll_lab::Server;
-use ciphertoll_model::{ExitCode, Fault, VoidReason};
+use ciphertoll_model::{ExitCode, FailureOrigin, VoidReason};
 
 use crate::bench::{BenchError, TrialError};
 
@@ -43,10 +43,10 @@ impl From<NotStarted> for BenchError {
 #[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
 pub(super) fn load_failed(error: ciphertoll_load::Error) -> TrialError {
     match error.fault() {
-        Fault::Server | Fault::Tls | Fault::Internal => {
+        FailureOrigin::Server | FailureOrigin::Tls | FailureOrigin::Internal => {
             TrialError::Void(VoidReason::LoadFailed { message: error.to_string() })
         }
-        Fault::Host => {
+        FailureOrigin::Host => {
             TrialError::Fatal(BenchError { message: error.to_string(), exit_code: ExitCode::HostResource })
         }
     }

@@ -6,8 +6,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use ciphertoll_lab::{Apart, Lab, Proof, Server, Start, SyncTimes, Tables, Template, Tenant};
 use ciphertoll_model::cache::SURELY_CACHED;
 use ciphertoll_model::{
-    AtRest, Cell, Draw, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, Strength, TlsPath,
-    Treatment, TrialSpec, Work, ycsb,
+    AtRest, Cell, Draw, Event, ExitCode, Plan, SecurityLevel, ServerKey, ServerLevel, Settings, Skipped,
+    TlsPath, Treatment, TrialOperation, TrialSpec, ycsb,
 };
 
 use super::failure::{NotStarted, control_failed};
@@ -58,7 +58,7 @@ pub(super) struct RequiredServer {
     level: ServerLevel,
     at_rest: AtRest,
     tables: Tables,
-    strength: Strength,
+    strength: SecurityLevel,
     proof: FileSearch,
 }
 
@@ -91,7 +91,7 @@ impl RequiredServer {
             });
             if merged.is_none() {
                 let tables = Tables::default().merged_with(dataset, *scale);
-                let strength = strength_for(Strength::Default, cell);
+                let strength = strength_for(SecurityLevel::Default, cell);
                 let (level, tables) = (level.clone(), tables.unwrap_or_default());
                 all.push(Self { level, at_rest, tables, strength, proof });
             }
@@ -266,7 +266,7 @@ impl Instance {
 
     /// Chooses the first record number of a trial that inserts, so that its records can be removed.
     pub(super) fn number_inserts(&mut self, spec: &mut TrialSpec) {
-        let Work::Transactions(script) = &spec.work else { return };
+        let TrialOperation::Transactions(script) = &spec.work else { return };
         if script.variables.contains(&Draw::Insert) {
             let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let first = ycsb::first_insert(spec.seed, began.as_nanos() as u64);
@@ -307,8 +307,8 @@ impl Instance {
 }
 
 /// All cells share the server and its security level: if one of them has a weak key, the server accepts weak keys for all.
-fn strength_for(so_far: Strength, cell: &Cell) -> Strength {
-    let own = cell.treatment.path.server_tls().map_or(Strength::Default, TlsPath::strength);
+fn strength_for(so_far: SecurityLevel, cell: &Cell) -> SecurityLevel {
+    let own = cell.treatment.path.server_tls().map_or(SecurityLevel::Default, TlsPath::security_level);
     so_far.max(own)
 }
 

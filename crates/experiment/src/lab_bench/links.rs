@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ciphertoll_lab::Lab;
-use ciphertoll_link::{Error, LinkProcess, Made};
+use ciphertoll_link::{Error, LinkCalibration, LinkProcess};
 use ciphertoll_model::{Cell, Endpoint, Event, Link, LinkKind, LinkShape, Namespace, Plan, VoidReason};
 use ciphertoll_record::{Effect, ProcessIdentity};
 
@@ -51,7 +51,7 @@ impl Links {
                 note(lab, &process, program)?;
                 warn_of_kind(&process, emit);
                 for cell in plan.cells.iter().filter(linked) {
-                    let lacks = cell.treatment.link.shape().and_then(|shape| process.lacks(shape));
+                    let lacks = cell.treatment.link.shape().and_then(|shape| process.missing_feature(shape));
                     if let Some(lacks) = lacks {
                         skip(cell, &lacks, emit);
                     }
@@ -80,7 +80,7 @@ impl Links {
         self.shape = Some(shape);
         if !self.reported.contains(&shape) {
             self.reported.push(shape);
-            let Made { overhead_ns, round_trip_ns_p50 } = made;
+            let LinkCalibration { overhead_ns, round_trip_ns_p50 } = made;
             emit(Event::LinkMade {
                 link: shape,
                 overhead_ns,
@@ -110,7 +110,7 @@ impl Links {
         let is_long = link.shape().is_some_and(|shape| shape != LinkShape::of_rtt_us(0));
         match (&mut self.process, endpoint) {
             (Some(process), Endpoint::Tcp(address)) if is_long => {
-                process.address_of(address.port()).map(Endpoint::Tcp).map_err(|error| broken(&error))
+                process.find_address(address.port()).map(Endpoint::Tcp).map_err(|error| broken(&error))
             }
             (_, endpoint) => Ok(endpoint),
         }
@@ -140,7 +140,7 @@ impl Links {
         if shape == LinkShape::of_rtt_us(0) {
             return Ok(None);
         }
-        let carried = process.carried().map_err(|error| broken(&error))?;
+        let carried = process.read_counters().map_err(|error| broken(&error))?;
         let LinkWindow { opened_ns, closed_ns } = self.window;
         Ok(Some(LinkUse {
             rtt_ns: shape.rtt_ns(),
@@ -181,7 +181,7 @@ impl Links {
 
 /// Warns if a better kind of link is not available.
 fn warn_of_kind(process: &LinkProcess, emit: &mut Emit<'_>) {
-    if let Some(reason) = process.instead() {
+    if let Some(reason) = process.fallback_reason() {
         let kind = process.kind();
         let message = format!(
             "long links use {kind}, because a better kind is not available: {reason}; run `ciphertoll doctor` for help"

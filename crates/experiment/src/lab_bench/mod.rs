@@ -18,8 +18,8 @@ use std::time::Duration;
 use ciphertoll_lab::{Apart, Counters, Lab, Passwords, Server, processors_apart};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
-    Arm, AtRest, Cell, Endpoint, Environment, Event, Link, LinkKind, Path, Pin, Plan, Timing, TrialResult,
-    TrialSpec, VoidReason,
+    Arm, AtRest, Cell, CpuPinning, Endpoint, Environment, Event, Link, LinkKind, Path, Plan, Timing,
+    TrialResult, TrialSpec, VoidReason,
 };
 use ciphertoll_record::{Effect, ProcessIdentity};
 
@@ -499,8 +499,8 @@ fn link_is_down() -> TrialError {
 }
 
 /// The processors of clients and servers.
-fn apart(pin: Pin, emit: &mut Emit<'_>) -> Option<Apart> {
-    if pin == Pin::Off {
+fn apart(pin: CpuPinning, emit: &mut Emit<'_>) -> Option<Apart> {
+    if pin == CpuPinning::Off {
         return None;
     }
     let apart = processors_apart();

@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use ciphertoll_lab::{Account, Error, Loaded, Server, Tables};
-use ciphertoll_model::{Auth, Endpoint, Engine, Path, ServerKey, ServerLevel, Strength, ycsb};
+use ciphertoll_model::{Auth, Endpoint, Engine, Path, SecurityLevel, ServerKey, ServerLevel, ycsb};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_record::{ProcessEnd, ProcessIdentity};
 
@@ -164,7 +164,7 @@ fn what_trials_have_inserted_is_removed() {
 #[test]
 fn every_version_and_key_that_it_has_is_negotiated() {
     let Some(stand) = stand() else { return };
-    let mut server = stand.start_with(Strength::Weak, &[]).unwrap();
+    let mut server = stand.start_with(SecurityLevel::Weak, &[]).unwrap();
     for path in [
         "tls1.3-p256",
         "tls1.2-p256",

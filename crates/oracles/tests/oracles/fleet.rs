@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_lab::{Build, Lab, Start, Tables, find};
-use ciphertoll_model::{Engine, QueryLanguage, Scale, ServerKey, ServerLevel, Strength};
+use ciphertoll_model::{Engine, QueryLanguage, Scale, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_skip::no_server;
 use tempfile::TempDir;
 
@@ -59,7 +59,7 @@ impl Fleet {
             log: self.place.path().join(format!("{}-{}.log", build.engine, build.version)),
             preferred_port: None,
             processors: None,
-            strength: Strength::Default,
+            strength: SecurityLevel::Default,
         };
         Site { server: self.lab.start(&start).expect("the server starts"), cache: self.cache.clone() }
     }

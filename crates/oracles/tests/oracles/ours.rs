@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ciphertoll_model::{Auth, ChannelBinding, Engine};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{
-    Address, Channel, Connected, ContextSource, Dialer, Error, Progress, Readiness, Transport, tls,
+    Address, Channel, ConnectProgress, Connected, ContextSource, Dialer, Error, Readiness, Transport, tls,
 };
 use ciphertoll_wire::session::{
     self, Login, PreparedStatement, Response, ResponseKind, ResponseSummary, ServerInfo, Value,
@@ -62,8 +62,8 @@ impl Bare {
         let mut connecting = dialer.dial(None).expect("the server listens");
         loop {
             match connecting.advance(Readiness::Readable).expect("the login succeeds") {
-                Progress::Pending(pending) => connecting = pending,
-                Progress::Done(Connected { channel, server, .. }) => {
+                ConnectProgress::Pending(pending) => connecting = pending,
+                ConnectProgress::Done(Connected { channel, server, .. }) => {
                     return Self { channel, server, statements: 0 };
                 }
             }
@@ -181,7 +181,7 @@ pub(crate) fn context(visit: &TlsVisit) -> tls::Context {
         verification: tls::Verification::Full,
         suite: None,
         group: None,
-        strength: tls::Strength::Default,
+        security_level: tls::SecurityLevel::Default,
         resumption: tls::Resumption::Never,
         anchors: tls::TrustAnchors::File(visit.ca_file.clone()),
         peer: visit.peer.into(),

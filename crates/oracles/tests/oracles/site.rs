@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ciphertoll_lab::{Credentials, Server};
 use ciphertoll_model::{
-    Auth, ChannelBinding, ClientCertificate, ClientIdentity, Endpoint, Engine, Path, TlsVersion,
+    Auth, ChannelBinding, ClientCertificate, Endpoint, Engine, Identity, Path, TlsVersion,
 };
 use ciphertoll_net::{Address, tls};
 
@@ -46,12 +46,12 @@ pub(crate) struct Visit {
 #[derive(Clone, Debug)]
 pub(crate) struct TlsVisit {
     /// Ours alone; an oracle has its own.
-    pub(crate) library: tls::Library,
-    pub(crate) version: tls::Version,
+    pub(crate) library: tls::TlsLibrary,
+    pub(crate) version: TlsVersion,
     pub(crate) ca_file: PathBuf,
     pub(crate) peer: &'static str,
-    /// The client certificate.
-    pub(crate) identity: Option<ClientIdentity>,
+    /// What the client shows of itself.
+    pub(crate) identity: Option<Identity>,
 }
 
 impl Site {
@@ -70,13 +70,8 @@ impl Site {
             }
         };
         let tls = path.as_tls().map(|path| TlsVisit {
-            library: tls::Library::OpenSsl,
-            version: match path.version {
-                TlsVersion::Tls10 => tls::Version::Tls10,
-                TlsVersion::Tls11 => tls::Version::Tls11,
-                TlsVersion::Tls12 => tls::Version::Tls12,
-                TlsVersion::Tls13 => tls::Version::Tls13,
-            },
+            library: tls::TlsLibrary::OpenSsl,
+            version: path.version,
             ca_file: self.server.ca_file(),
             peer: self.server.server_name(),
             identity: account.identity.clone(),

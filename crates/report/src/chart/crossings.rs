@@ -1,7 +1,7 @@
 //! The cost of encryption at rest by pages that cross between the server's buffers and the system, both axes logarithmic: a
 //! point for each comparison.
 
-use ciphertoll_model::{Direction, Metric};
+use ciphertoll_model::{Metric, MetricDirection};
 use ciphertoll_stats::{Comparison, Estimate};
 
 use super::{Figure, level, whiskers};
@@ -105,8 +105,8 @@ fn figure(metric: Metric, points: &[Point<'_>]) -> Figure {
 fn reading(metric: Metric, place: &PlotArea, points: &[Point<'_>]) -> String {
     let intervals = whiskers(points.iter().map(|point| point.ratio), "whiskers are 95 % intervals");
     let side = match metric.direction() {
-        Direction::HigherIsBetter => "below 1 is slower",
-        Direction::LowerIsBetter => "above 1 costs more",
+        MetricDirection::HigherIsBetter => "below 1 is slower",
+        MetricDirection::LowerIsBetter => "above 1 costs more",
     };
     let strip = match place.strip {
         Strip::Used => " Left of the dashed line: fewer than 0.01 pages.",

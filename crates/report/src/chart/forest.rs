@@ -1,6 +1,6 @@
 //! The cost of each configuration: ratios to the baseline with their intervals around 1.
 
-use ciphertoll_model::{Arm, Direction, Metric, Unit};
+use ciphertoll_model::{Arm, Metric, MetricDirection, Unit};
 use ciphertoll_stats::{PairedRatio, margin};
 
 use super::{Figure, comparison_label};
@@ -155,11 +155,11 @@ fn bands(drawing: &mut Drawing, family: &MetricRatios<'_>, axis: &Scale, middle:
 /// The side of 1 with the higher cost.
 fn side(metric: Metric) -> &'static str {
     match (metric.direction(), metric.unit()) {
-        (Direction::HigherIsBetter, _) => "left of 1: slower",
-        (Direction::LowerIsBetter, Unit::CpuMicroseconds | Unit::Bytes | Unit::Count) => {
+        (MetricDirection::HigherIsBetter, _) => "left of 1: slower",
+        (MetricDirection::LowerIsBetter, Unit::CpuMicroseconds | Unit::Bytes | Unit::Count) => {
             "right of 1: costs more"
         }
-        (Direction::LowerIsBetter, _) => "right of 1: slower",
+        (MetricDirection::LowerIsBetter, _) => "right of 1: slower",
     }
 }
 

@@ -1,6 +1,6 @@
 //! The advice: which encrypted path of a run to switch on.
 
-use ciphertoll_model::{ConnectionUse, Direction, Factor, Path, TlsVersion};
+use ciphertoll_model::{ConnectionUse, Factor, MetricDirection, Path, TlsVersion};
 use ciphertoll_stats::{CellAnalysis, Comparison, Doubt, Estimate, PairedRatio, Verdict};
 
 use super::{StratumView, Tone, capital, certain_ratio};
@@ -111,8 +111,8 @@ fn cost(stratum: usize, comparison: &Comparison) -> Option<Cost> {
     let metric = *names::headline(cell).first()?;
     let found = certain_ratio(comparison, metric).filter(|ratio| is_judged(ratio))?;
     let ratio = match metric.direction() {
-        Direction::LowerIsBetter => found.ratio,
-        Direction::HigherIsBetter => {
+        MetricDirection::LowerIsBetter => found.ratio,
+        MetricDirection::HigherIsBetter => {
             let Estimate { value, ci_low, ci_high, blocks } = found.ratio;
             let [ci_low, ci_high] = [ci_high, ci_low].map(|limit| limit.map(f64::recip));
             Estimate { value: value.recip(), ci_low, ci_high, blocks }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_model::{
-    Cell, Environment, Factor, Flag, LookDecision, Metric, NoiseLimits, Pin, Strength, TlsPath,
+    Cell, CpuPinning, Environment, Factor, Flag, LookDecision, Metric, NoiseLimits, SecurityLevel, TlsPath,
 };
 use ciphertoll_stats::{CellAnalysis, Comparison};
 
@@ -23,11 +23,11 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
                 "External servers: only the clients' CPU is known. The network and other work on the server are part \
                  of every latency."
             }
-            Pin::Off => {
+            CpuPinning::Off => {
                 "Shared cores: clients and server run on the same cores, so rates and latencies include the cost of \
                  both. CPU per operation is the best guide to other machines."
             }
-            Pin::Auto => {
+            CpuPinning::Auto => {
                 "Separate cores: clients and server each run on half of the processors (on all of them, if there is only \
                  one). Rates show what the server's half can do."
             }
@@ -116,13 +116,15 @@ fn uncached(report: &RunReport<'_>) -> Vec<Sentence> {
 fn lowered(report: &RunReport<'_>) -> Option<Sentence> {
     let weak = |cell: &&Cell| {
         let tls = cell.treatment.path.as_tls();
-        cell.treatment.server.url.is_none() && tls.is_some_and(|tls| tls.strength() != Strength::Default)
+        cell.treatment.server.url.is_none()
+            && tls.is_some_and(|tls| tls.security_level() != SecurityLevel::Default)
     };
     let cells: Vec<&Cell> = report.plan.cells.iter().filter(weak).collect();
     let paths: BTreeSet<String> = cells.iter().map(|cell| cell.treatment.path.to_string()).collect();
     let servers: BTreeSet<String> = cells.iter().map(|cell| cell.treatment.server.short_name()).collect();
     let obsolete = cells.iter().filter_map(|cell| cell.treatment.path.as_tls());
-    let level = i32::from(!obsolete.map(TlsPath::strength).any(|strength| strength == Strength::Obsolete));
+    let level =
+        i32::from(!obsolete.map(TlsPath::security_level).any(|strength| strength == SecurityLevel::Obsolete));
     let join = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
     (!cells.is_empty()).then(|| {
         Sentence::new(

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     Arm, Cell, CellId, CryptoInstruction, Ending, Engine, Environment, Event, Flag, KeyExchangeTime, Leg,
-    LegCount, Metric, Path, Plan, ServerKey, ServerLevel, SignatureTime, Size, Skipped, Spec, Stamped,
-    Stratum, TlsVersion, VoidReason, Workload,
+    LegCount, Metric, Path, Plan, ServerKey, ServerLevel, SignatureTime, Size, Skipped, Spec, Stratum,
+    TimestampedEvent, TlsVersion, VoidReason, Workload,
 };
 use ciphertoll_report::RunReport;
 use ciphertoll_stats::{
@@ -19,7 +19,7 @@ pub(crate) const TLS12: Path = Path::tls(TlsVersion::Tls12, ServerKey::P256);
 /// A run that owns what a report borrows.
 pub(crate) struct Run {
     pub(crate) plan: Plan,
-    pub(crate) events: Vec<Stamped>,
+    pub(crate) events: Vec<TimestampedEvent>,
     pub(crate) analysis: Analysis,
 }
 
@@ -70,7 +70,7 @@ impl Run {
     }
 
     pub(crate) fn push(&mut self, event: Event) {
-        self.events.push(Stamped { at_unix_ms: 1_795_253_400_000, event });
+        self.events.push(TimestampedEvent { at_unix_ms: 1_795_253_400_000, event });
     }
 
     pub(crate) fn end(&mut self, ending: Ending) {

@@ -190,7 +190,7 @@ fn connects_that_differ_have_no_one_number() {
 #[test]
 fn a_round_trip_too_many_is_said() {
     let mut run = near_and_far();
-    let far = Link::Made(LinkShape::of_rtt_us(45_000));
+    let far = Link::Emulated(LinkShape::of_rtt_us(45_000));
     for cell in run.cells() {
         if cell.cell.treatment.link == far && cell.cell.treatment.path == Path::Plain {
             let time = cell.metrics[&Metric::LatencyNsMean].value + 45e6;

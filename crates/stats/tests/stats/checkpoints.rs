@@ -1,12 +1,12 @@
 //! Pairs of which one trial had another number of checkpoints.
 
-use ciphertoll_model::{Arm, Metric, Plan, Stamped};
+use ciphertoll_model::{Arm, Metric, Plan, TimestampedEvent};
 use ciphertoll_stats::{Analysis, UnevenPairs, analyse};
 
 use crate::fixture::{Metrics, Trial, pooled_plan, ratios, repeat, run, treatment, voided, writing_plan};
 
 /// The treatment is 1.1 × as fast, and 3 × as slow where it had a checkpoint more than the baseline: in `blocks`.
-fn with_checkpoints_in(plan: &Plan, blocks: &[u32]) -> Vec<Stamped> {
+fn with_checkpoints_in(plan: &Plan, blocks: &[u32]) -> Vec<TimestampedEvent> {
     run(plan, |Trial { block, cell, arm }| {
         let has_one = cell == 1 && arm == Arm::Main && blocks.contains(&block);
         let scatter = 1.0 + f64::from(block % 3) * 0.001;
@@ -63,7 +63,7 @@ fn lost_pairs_and_uneven_ones_are_added_up() {
     let plan = writing_plan(10);
     let mut events = with_checkpoints_in(&plan, &[3, 8]);
     let lost = Trial { block: 5, cell: 1, arm: Arm::Main };
-    let of_lost = |stamped: &Stamped| {
+    let of_lost = |stamped: &TimestampedEvent| {
         matches!(&stamped.event, ciphertoll_model::Event::TrialFinished { block: 5, cell, arm: Arm::Main, .. }
             if *cell == plan.cells[1].id())
     };

@@ -1,6 +1,6 @@
 //! Comparing two runs: false regressions must be rare, real ones must be found.
 
-use ciphertoll_model::{Auth, Factor, Metric, Plan, Stamped};
+use ciphertoll_model::{Auth, Factor, Metric, Plan, TimestampedEvent};
 use ciphertoll_stats::interval::Welch;
 use ciphertoll_stats::{ChangeVerdict, ComparedRun, LogSummary, RunComparison, compare};
 use rand::{RngExt, SeedableRng};
@@ -13,7 +13,7 @@ const NOISE: f64 = 0.012;
 const TOLL: f64 = 3.0;
 
 /// A run whose treatment costs `toll` times its baseline, on a machine that is `slowness` times as slow.
-fn simulated(plan: &Plan, toll: f64, slowness: f64, seed: u64) -> Vec<Stamped> {
+fn simulated(plan: &Plan, toll: f64, slowness: f64, seed: u64) -> Vec<TimestampedEvent> {
     let random = std::cell::RefCell::new(Pcg64Mcg::seed_from_u64(seed));
     run(plan, |trial| {
         let normal = (0..12).map(|_| random.borrow_mut().random::<f64>()).sum::<f64>() - 6.0;

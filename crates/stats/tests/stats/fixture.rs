@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Arm, Auth, CellId, Clients, Event, Grid, Metric, Observation, Path, Plan, ServerKey, Size, Spec, Stamped,
-    TlsVersion, VoidReason, Workload,
+    Arm, Auth, CellId, Clients, Event, Grid, Metric, Observation, Path, Plan, ServerKey, Size, Spec,
+    TimestampedEvent, TlsVersion, VoidReason, Workload,
 };
 use ciphertoll_stats::{Analysis, CellAnalysis, PairedRatio};
 
@@ -73,7 +73,7 @@ impl Trial {
 }
 
 /// The events of every planned trial, calibration included; `metrics` gives the observation of each.
-pub(crate) fn run(plan: &Plan, metrics: impl Fn(Trial) -> Metrics) -> Vec<Stamped> {
+pub(crate) fn run(plan: &Plan, metrics: impl Fn(Trial) -> Metrics) -> Vec<TimestampedEvent> {
     let mut events = Vec::new();
     for block in &plan.blocks {
         events.push(stamped(Event::BlockStarted { block: block.number }));
@@ -86,8 +86,8 @@ pub(crate) fn run(plan: &Plan, metrics: impl Fn(Trial) -> Metrics) -> Vec<Stampe
     events
 }
 
-pub(crate) fn stamped(event: Event) -> Stamped {
-    Stamped { at_unix_ms: 0, event }
+pub(crate) fn stamped(event: Event) -> TimestampedEvent {
+    TimestampedEvent { at_unix_ms: 0, event }
 }
 
 pub(crate) fn observation(metrics: Metrics) -> Observation {
@@ -95,7 +95,7 @@ pub(crate) fn observation(metrics: Metrics) -> Observation {
     Observation { metrics, operations, window_ns, legs: vec![], flags: vec![], absent }
 }
 
-pub(crate) fn finished(plan: &Plan, trial: Trial, observation: Observation) -> Stamped {
+pub(crate) fn finished(plan: &Plan, trial: Trial, observation: Observation) -> TimestampedEvent {
     stamped(Event::TrialFinished {
         block: trial.block,
         cell: id(plan, trial.cell),
@@ -104,7 +104,7 @@ pub(crate) fn finished(plan: &Plan, trial: Trial, observation: Observation) -> S
     })
 }
 
-pub(crate) fn voided(plan: &Plan, trial: Trial, attempt: u32) -> Stamped {
+pub(crate) fn voided(plan: &Plan, trial: Trial, attempt: u32) -> TimestampedEvent {
     stamped(Event::TrialVoided {
         block: trial.block,
         cell: id(plan, trial.cell),
@@ -115,7 +115,11 @@ pub(crate) fn voided(plan: &Plan, trial: Trial, attempt: u32) -> Stamped {
 }
 
 /// Replaces each trial that `lost` names by its two voided attempts.
-pub(crate) fn void_trials(plan: &Plan, events: Vec<Stamped>, lost: impl Fn(Trial) -> bool) -> Vec<Stamped> {
+pub(crate) fn void_trials(
+    plan: &Plan,
+    events: Vec<TimestampedEvent>,
+    lost: impl Fn(Trial) -> bool,
+) -> Vec<TimestampedEvent> {
     let replaced = events.into_iter().flat_map(|event| match trial_of(plan, &event) {
         Some(trial) if lost(trial) => vec![voided(plan, trial, 1), voided(plan, trial, 2)],
         _ => vec![event],
@@ -124,7 +128,7 @@ pub(crate) fn void_trials(plan: &Plan, events: Vec<Stamped>, lost: impl Fn(Trial
 }
 
 /// The trial whose observation `event` is.
-pub(crate) fn trial_of(plan: &Plan, event: &Stamped) -> Option<Trial> {
+pub(crate) fn trial_of(plan: &Plan, event: &TimestampedEvent) -> Option<Trial> {
     let Event::TrialFinished { block, cell, arm, .. } = &event.event else { return None };
     let cell = plan.cells.iter().position(|planned| planned.id() == *cell)?;
     Some(Trial { block: *block, cell, arm: *arm })

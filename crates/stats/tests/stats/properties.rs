@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Arm, Metric, Phase, Plan, Stamped};
+use ciphertoll_model::{Arm, Metric, Phase, Plan, TimestampedEvent};
 use ciphertoll_stats::{Analysis, Estimate, PairedRatio, Verdict, analyse};
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn arm_of(trial: Trial) -> usize {
     }
 }
 
-fn events(plan: &Plan, values: &[[f64; 3]]) -> Vec<Stamped> {
+fn events(plan: &Plan, values: &[[f64; 3]]) -> Vec<TimestampedEvent> {
     run(plan, |trial| {
         let of_block = values.get(trial.block.wrapping_sub(1) as usize).unwrap_or(&[1.0; 3]);
         connect_metrics(of_block[arm_of(trial)])

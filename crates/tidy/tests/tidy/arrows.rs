@@ -9,13 +9,14 @@ use crate::tree::{expect_none, workspace_root};
 const PREFIX: &str = "ciphertoll-";
 
 /// Each crate and the crates that it may use. A new crate needs a row here, and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 20] = [
-    ("model", &[]),
+const ARROWS: [(&str, &[&str]); 21] = [
+    ("vocabulary", &[]),
+    ("model", &["vocabulary"]),
     ("presets", &["model"]),
     ("record", &["model"]),
-    ("wire", &[]),
+    ("wire", &["vocabulary"]),
     ("resumption", &[]),
-    ("net", &["wire", "resumption"]),
+    ("net", &["vocabulary", "wire", "resumption"]),
     ("load", &["model", "wire", "net", "link"]),
     ("link", &["model"]),
     ("primitives", &["model"]),

@@ -12,8 +12,9 @@ pub mod client;
 pub mod codec;
 pub mod error;
 pub mod member_role;
-pub mod read_preference;
+mod read_preference;
 
+pub use ciphertoll_vocabulary::ReadPreference;
 pub use client::{
     Discovery, DiscoveryError, Documents, DocumentsReader, HostFindings, MIN_ITERATIONS, Mechanism,
     MongoDbAuthMethod, MongoDbConnect, MongoDbLogin, MongoDbResponseReader, MongoDbServerInfo,
@@ -25,7 +26,6 @@ pub use codec::{
 };
 pub use error::{Error, TemplateError};
 pub use member_role::MemberRole;
-pub use read_preference::ReadPreference;
 
 pub use crate::{
     fault::Fault,

@@ -97,7 +97,7 @@ fn is_plain(link: Link) -> bool {
     match link {
         Link::Local => true,
         Link::AsIs => false,
-        Link::Made(shape) => {
+        Link::Emulated(shape) => {
             let least_us = u32::try_from(shape.rtt_ns() / 1_000).unwrap_or(u32::MAX);
             shape == LinkShape::of_rtt_us(least_us)
         }
@@ -143,7 +143,10 @@ fn of_cell(report: &RunReport<'_>, cell: &CellAnalysis) -> Option<RoundTrips> {
     }
     let server = &cell.cell.treatment.server;
     let version = report.facts.server_version(&server.short_name()).unwrap_or_default();
-    round_trips::of_operation(&round_trips::Peer { engine: server.engine, version, hello_retry }, &cell.cell)
+    round_trips::of_operation(
+        &round_trips::ServerProperties { engine: server.engine, version, hello_retry },
+        &cell.cell,
+    )
 }
 
 impl Series<'_> {

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use ciphertoll_vocabulary::Phase;
+
 use crate::{
     mongodb::{
         client::{
@@ -15,7 +17,7 @@ use crate::{
         codec::message::MAX_LOGIN_MESSAGE_BYTES,
         error::Error,
     },
-    step::{Phase, Step},
+    step::Step,
 };
 
 /// The longest application name that servers accept.

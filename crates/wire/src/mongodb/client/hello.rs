@@ -14,6 +14,7 @@ use crate::{
         },
         error::Error,
         member_role::MemberRole,
+        read_preference,
     },
     scram::Digest,
 };
@@ -103,7 +104,7 @@ impl Hello {
         if server.set_name.is_none() && server.role == MemberRole::Primary {
             server.role = MemberRole::Standalone;
         }
-        server.read_preference = login.read_preference.for_role(server.role);
+        server.read_preference = read_preference::required_by(server.role, login.read_preference);
         // A compressor that was not offered is ignored.
         server.compressor = server.compressor.filter(|taken| login.compressor == Some(*taken));
         Ok(hello)

@@ -1,12 +1,10 @@
 //! Credentials and options of a login.
 
+use ciphertoll_vocabulary::ReadPreference;
+
 use std::sync::Arc;
 
-use crate::{
-    mongodb::{codec::compression::Compressor, read_preference::ReadPreference},
-    scram::KeyCache,
-    secret::Secret,
-};
+use crate::{mongodb::codec::compression::Compressor, scram::KeyCache, secret::Secret};
 
 /// Credentials and connection options. Made once and shared by all connects.
 #[derive(Clone)]

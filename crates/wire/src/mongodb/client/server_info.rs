@@ -1,9 +1,10 @@
+use ciphertoll_vocabulary::ReadPreference;
+
 use crate::{
     mongodb::{
         codec::{compression::Compressor, message::COMMAND_REQUEST_ID, template::CommandTemplate},
         error::Error,
         member_role::MemberRole,
-        read_preference::ReadPreference,
     },
     scram::Digest,
     value::Value,

@@ -1,12 +1,12 @@
 //! Finds the member of a replica set that matches a read preference ("Server Discovery and Monitoring",
 //! "Server Selection"). It does no I/O: the caller queries the hosts and reports their replies.
 
+use ciphertoll_vocabulary::ReadPreference;
+
 use std::fmt;
 use std::time::Duration;
 
-use crate::mongodb::{
-    client::server_info::MongoDbServerInfo, member_role::MemberRole, read_preference::ReadPreference,
-};
+use crate::mongodb::{client::server_info::MongoDbServerInfo, member_role::MemberRole};
 
 /// The port of a member that is named without one.
 const DEFAULT_PORT: u16 = 27017;

@@ -15,7 +15,7 @@ use crate::{
             message,
         },
         error::{Error, TemplateError},
-        read_preference::ReadPreference,
+        read_preference,
     },
     value::Value,
 };
@@ -120,7 +120,7 @@ impl CommandTemplate {
         out: &mut Vec<u8>,
         request_id: i32,
         database: &str,
-        preference: Option<ReadPreference>,
+        preference: Option<ciphertoll_vocabulary::ReadPreference>,
         parameters: &[Value<'_>],
     ) -> Result<(), Error> {
         if parameters.len() != self.parameters {
@@ -131,7 +131,7 @@ impl CommandTemplate {
             self.put(&mut self.segments.iter(), out, parameters)?;
             let mut command = BsonWriter::new(out);
             if let Some(preference) = preference {
-                preference.write(&mut command);
+                read_preference::write(preference, &mut command);
             }
             command.string(DATABASE_KEY, database);
             writer::end(out, start);

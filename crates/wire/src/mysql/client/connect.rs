@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ciphertoll_vocabulary::Phase;
+
 use crate::{
     mysql::{
         auth::{MySqlAuthMethod, Plugin, native_password::NONCE_BYTES},
@@ -24,7 +26,7 @@ use crate::{
         error::Error,
         server::greeting_template::GreetingTemplate,
     },
-    step::{Phase, Step},
+    step::Step,
 };
 
 /// MariaDB prefixes its version with this, because old replicas compared "10" as less than "5".

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ciphertoll_vocabulary::Phase;
+
 use crate::{
     postgres::{
         client::{
@@ -22,7 +24,7 @@ use crate::{
         error::Error,
     },
     scram::{KeyCache, KeyDerivation},
-    step::{Phase, Step},
+    step::Step,
 };
 
 /// Longer than any server's version; the rest is cut.
