@@ -1,4 +1,4 @@
-/* The generator of random numbers, and how a script's variables are drawn with it. */
+/* The random number generator, and how a script's variables are drawn. */
 #include "draw.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ uint64_t next_random(uint64_t *state) {
 
 static double next_fraction(uint64_t *state) { return (double)(next_random(state) >> 11) * 0x1p-53; }
 
-/* One of `count` numbers from 0; the last, incomplete round of the generator is thrown away. */
+/* Uniform in 0 to `count` - 1; rejects the last, incomplete range of the generator. */
 static uint64_t next_below(uint64_t *state, uint64_t count) {
     if (count == 0) return next_random(state);
     const uint64_t unfair = UINT64_MAX - UINT64_MAX % count;
@@ -29,7 +29,7 @@ static int64_t draw_special(uint64_t *state, int64_t first, int64_t last) {
     const double where = next_fraction(state);
     double sum = 0;
     if (where >= 0.25) {
-        /* sysbench uses the same fraction again: the middle hundredth but for its first quarter. */
+        /* sysbench reuses the same fraction, which excludes the first quarter of the middle hundredth. */
         return first + (int64_t)(where * (spread / 100 + 1) + spread / 2 - spread / 200);
     }
     for (int i = 0; i < SPECIAL_DRAWS; i++) sum += next_fraction(state);

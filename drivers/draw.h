@@ -1,4 +1,4 @@
-/* The variables of a script, whose values are drawn afresh for each operation. */
+/* The variables of a script, drawn again for each operation. */
 #ifndef CIPHERTOLL_DRAW_H
 #define CIPHERTOLL_DRAW_H
 
@@ -10,12 +10,12 @@ enum draw { UNIFORM, SPECIAL, OFFSET, DIGIT_GROUPS };
 
 struct variable {
     enum draw draw;
-    int64_t first, last; /* of an offset: whose, how many more */
+    int64_t first, last; /* of an offset: the index of its base variable, and the distance */
 };
 
-/* SplitMix64: small, and good enough to choose rows. */
+/* SplitMix64: small, and sufficient for choosing rows. */
 uint64_t next_random(uint64_t *state);
-/* Draws `count` values in their order: an offset stands after the variable it is of. */
+/* Draws `count` values in order: an offset follows its base variable. */
 void draw_variables(const struct variable *variables, unsigned count, uint64_t *state, struct value *values);
 
 #endif

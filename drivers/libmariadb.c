@@ -1,6 +1,6 @@
 /*
- * The driver `libmariadb`: MariaDB Connector/C, the library that most MySQL-protocol clients stand on. Each
- * connection parses its CA file and builds its TLS context, as the library always does.
+ * The driver `libmariadb`: MariaDB Connector/C, which most MySQL-protocol clients use. The library parses the CA file and
+ * builds a TLS context for each connection.
  */
 #define _GNU_SOURCE
 #include "load.h"
@@ -31,7 +31,7 @@ static void fail_as(struct failure *failure, unsigned number, const char *messag
     fail(failure, fault, code, message);
 }
 
-/* The library verifies the very name that it dials, so that the name must lead to the server's address. */
+/* The library verifies the name that it connects to, so the name must resolve to the server's address. */
 static bool leads_to(const char *name, const char *address) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
     char numeric[NI_MAXHOST];
@@ -47,7 +47,7 @@ static bool leads_to(const char *name, const char *address) {
 }
 
 int driver_prepare_process(const struct trial *trial, struct failure *failure) {
-    /* A trial goes where its specification says. */
+    /* Ignores the port and the socket in the environment. */
     unsetenv("MYSQL_TCP_PORT");
     unsetenv("MYSQL_UNIX_PORT");
     if (mysql_library_init(0, NULL, NULL) != 0 || !mysql_thread_safe()) {
@@ -55,7 +55,7 @@ int driver_prepare_process(const struct trial *trial, struct failure *failure) {
         return -1;
     }
     if (trial->tls.direct) {
-        fail(failure, FAULT_INTERNAL, "", "MySQL's protocol begins in plaintext");
+        fail(failure, FAULT_INTERNAL, "", "the MySQL protocol has no direct TLS");
         return -1;
     }
     if (trial->tls.wanted && !leads_to(trial->tls.server_name, trial->host)) {
@@ -163,11 +163,11 @@ int driver_prepare(struct connection *connection, unsigned number, const struct 
     if (mysql_stmt_prepare(prepared, statement->sql, strlen(statement->sql)) != 0)
         return fail_statement(prepared, failure);
     if (mysql_stmt_param_count(prepared) == statement->parameters) return 0;
-    fail(failure, FAULT_INTERNAL, "", "a statement has other placeholders than its steps have parameters");
+    fail(failure, FAULT_INTERNAL, "", "a step's parameters do not match its statement's placeholders");
     return -1;
 }
 
-/* Without a buffer, only the values' lengths are fetched. */
+/* Without a buffer, only the lengths of values are fetched. */
 static int add_row_bytes(MYSQL_STMT *prepared, uint64_t *answer_bytes) {
     MYSQL_BIND binds[MAX_COUNTED_FIELDS];
     unsigned long lengths[MAX_COUNTED_FIELDS] = {0};
@@ -193,7 +193,7 @@ int driver_execute(struct connection *connection, unsigned number, const struct 
     MYSQL_BIND binds[MAX_PARAMETERS];
     memset(binds, 0, sizeof binds);
     for (unsigned i = 0; i < count; i++) {
-        /* The library takes what it only reads as not const. */
+        /* The library's parameter is not const, although it is only read. */
         struct value *value = (struct value *)(uintptr_t)values[i];
         binds[i].buffer_type = value->is_number ? MYSQL_TYPE_LONGLONG : MYSQL_TYPE_STRING;
         binds[i].buffer = value->is_number ? (void *)&value->number : (void *)value->text;

@@ -1,6 +1,6 @@
 /*
- * The driver `libpq`: as an application in C, or one on a binding to C, connects and queries. Each connection
- * parses its CA file and builds its TLS context, as libpq always does.
+ * The driver `libpq`: connects and queries like an application in C, or with a binding to C. libpq parses the CA file and
+ * builds a TLS context for each connection.
  */
 #define _GNU_SOURCE
 #include "load.h"
@@ -33,7 +33,7 @@ static bool has_option(const char *keyword) {
 static bool knows_direct_tls, knows_required_auth;
 
 int driver_prepare_process(const struct trial *trial, struct failure *failure) {
-    /* Nothing of the user's own settings, certificates or revocation lists may get into a trial. */
+    /* Ignores the user's settings, certificates and revocation lists. */
     for (char **entry = environ; *entry;) {
         if (strncmp(*entry, "PG", 2) != 0) {
             entry++;
@@ -52,13 +52,13 @@ int driver_prepare_process(const struct trial *trial, struct failure *failure) {
     knows_direct_tls = has_option("sslnegotiation");
     knows_required_auth = has_option("require_auth");
     if (trial->tls.direct && !knows_direct_tls) {
-        fail(failure, FAULT_HOST, "", "this libpq cannot begin with TLS at once: it came with version 17");
+        fail(failure, FAULT_HOST, "", "this libpq does not support direct TLS, which requires version 17");
         return -1;
     }
     return 0;
 }
 
-/* What libpq must have been asked for; NULL: no word for it. */
+/* The value of libpq's option; NULL if it has none. */
 static const char *required_auth(const char *auth) {
     if (strcmp(auth, "trust") == 0 || strcmp(auth, "cert") == 0) return "none";
     if (strcmp(auth, "md5") == 0) return "md5";
@@ -94,7 +94,7 @@ static void add_tls(struct options *options, const struct trial *trial) {
     if (knows_direct_tls) add(options, "sslnegotiation", tls->direct ? "direct" : "postgres");
 }
 
-/* A failure's kind is known by its text only. */
+/* Only the text shows the source of a failure. */
 static enum fault fault_of(const char *message) {
     if (strstr(message, "SSL") || strstr(message, "certificate")) return FAULT_TLS;
     if (strstr(message, "Too many open files") || strstr(message, "Cannot assign requested address") ||
@@ -113,14 +113,14 @@ struct connection *driver_connect(const struct trial *trial, const char *source,
         const char *name = strrchr(trial->socket, '/');
         const char *dot = strrchr(trial->socket, '.');
         if (!name || !dot || dot < name) {
-            fail(failure, FAULT_INTERNAL, "", "libpq cannot use a socket of this name");
+            fail(failure, FAULT_INTERNAL, "", "libpq does not support this socket name");
             return NULL;
         }
         snprintf(directory, sizeof directory, "%.*s", (int)(name - trial->socket), trial->socket);
         snprintf(port, sizeof port, "%.7s", dot + 1);
         add(&options, "host", directory);
     } else {
-        /* The certificate is checked against `host`, the address that is dialled is `hostaddr`. */
+        /* `host` is verified against the certificate; `hostaddr` is the address. */
         add(&options, "host", trial->tls.wanted ? trial->tls.server_name : trial->host);
         add(&options, "hostaddr", trial->host);
     }

@@ -1,6 +1,6 @@
 /*
- * The load: a thread for each client, as applications use blocking libraries, the window that all keep, and the
- * messages on what they saw; the protocol is described in docs/drivers.md.
+ * Generates the load: one thread per client, because the libraries block; a common measurement window; and the messages
+ * with the results. The protocol is described in docs/drivers.md.
  */
 #define _GNU_SOURCE
 #include "load.h"
@@ -57,7 +57,7 @@ struct client {
     struct value values[MAX_VARIABLES];
     struct chunk *first_chunk, *last_chunk;
     uint64_t samples, by_half[2], statements, retries;
-    /* Of the operation that is under way. */
+    /* Of the current operation. */
     uint64_t pending_statements, pending_retries;
     struct counted_message messages[MAX_MESSAGES];
     struct counted_leg legs[MAX_LEGS];
@@ -88,7 +88,7 @@ static void spin(int64_t ns) {
     for (int64_t until = now() + ns; now() < until;) {}
 }
 
-/* ---- what a client saw ---- */
+/* ---- results of a client ---- */
 
 static void note_error(struct client *client, const struct failure *failure) {
     unsigned i = 0;
@@ -101,7 +101,7 @@ static void note_error(struct client *client, const struct failure *failure) {
     client->messages[i].count++;
 }
 
-/* Words of the libraries in the words of the record. */
+/* Translates names of the libraries to names of the record. */
 static void settle(struct agreed *agreed) {
     if (strcmp(agreed->tls_version, "TLSv1.3") == 0) strcpy(agreed->tls_version, "tls1.3");
     if (strcmp(agreed->tls_version, "TLSv1.2") == 0) strcpy(agreed->tls_version, "tls1.2");
@@ -127,7 +127,7 @@ static int note_operation(struct client *client, int64_t ended, int64_t took_ns,
     client->pending_statements = client->pending_retries = 0;
     if (ended < line.opens || ended >= line.closes) return 0;
     if (client->samples >= MAX_SAMPLES / spec->clients) {
-        fail(failure, FAULT_INTERNAL, "", "more than 20 million operations in a window: choose a shorter one");
+        fail(failure, FAULT_INTERNAL, "", "more than 20 million operations in the window: choose a shorter window");
         return -1;
     }
     struct chunk *chunk = client->last_chunk;
@@ -153,7 +153,7 @@ static int note_operation(struct client *client, int64_t ended, int64_t took_ns,
 
 /* ---- operations ---- */
 
-/* Numbers stand where the placeholders stood. */
+/* Inserts numbers at the placeholders. */
 static int do_text(struct client *client, const struct step *step, uint64_t *bytes, struct failure *failure) {
     const struct script_statement *statement = &spec->statements[step->statement];
     char sql[MAX_SQL_CHARS];
@@ -182,7 +182,7 @@ static int do_step(struct client *client, const struct step *step, struct failur
         status = driver_execute(client->connection, step->statement, values, step->count, bytes, failure);
     }
     if (status != 0 || counted >= spec->min_row_bytes) return status;
-    fail(failure, FAULT_SERVER, "", "an answer is shorter than it must be: a value was cut short, or is NULL");
+    fail(failure, FAULT_SERVER, "", "a response is too short: a value is truncated or NULL");
     return -1;
 }
 
@@ -192,7 +192,7 @@ static bool is_worth_a_retry(const struct failure *failure) {
     return false;
 }
 
-/* Does the steps; begins again with the same variables where the script says so. */
+/* Runs the steps; starts again with the same variables after the errors that the script lists. */
 static int transact(struct client *client, struct failure *failure) {
     for (unsigned i = 0; i < spec->step_count; i++) {
         if (do_step(client, &spec->steps[i], failure) == 0) {
@@ -211,7 +211,7 @@ static int transaction(struct client *client, struct failure *failure) {
     draw_variables(spec->variables, spec->variable_count, &client->random, client->values);
     const int64_t began = now();
     if (transact(client, failure) != 0) {
-        /* What is still to be begun again when the window closes was never an operation of it. */
+        /* An operation that would restart after the window is not counted. */
         return is_worth_a_retry(failure) && now() >= line.closes ? 0 : -1;
     }
     spin(spec->delay_ns);
@@ -219,7 +219,7 @@ static int transaction(struct client *client, struct failure *failure) {
     return note_operation(client, ended, ended - began, failure);
 }
 
-/* On loopback each client has addresses of its own, one after the other, so that churn does not run out of ports. */
+/* On loopback each client cycles through its own source addresses, so that connects do not run out of ports. */
 static struct connection *connect_client(struct client *client, struct failure *failure) {
     const struct trial *trial = &spec->trial;
     char source[ADDRESS_CHARS];
@@ -266,7 +266,7 @@ static int set_up(struct client *client, struct failure *failure) {
 
 /* ---- threads and the window ---- */
 
-/* Says that a client is ready, or that it never will be; waits for the window. */
+/* Reports that a client is ready or has failed; waits for the window. */
 static bool line_up(int status, const struct failure *failure) {
     pthread_mutex_lock(&line.mutex);
     line.ready++;
@@ -331,7 +331,7 @@ static void start_clients(struct client *clients) {
     pthread_mutex_unlock(&line.mutex);
 }
 
-/* CPU of the process in the window; the edges are read when this thread wakes, a little late on a busy machine. */
+/* CPU time of the process in the window. The readings may be slightly late on a busy machine. */
 static uint64_t measure(void) {
     wait_until(line.opens, &line.ended, spec->clients);
     const int64_t opened = now(), cpu_at_open = now_ns(CLOCK_PROCESS_CPUTIME_ID);
@@ -345,7 +345,7 @@ static uint64_t measure(void) {
 
 /* ---- the result ---- */
 
-/* Peak resident memory. Not getrusage: its maximum still knows the process that forked this one. */
+/* Peak resident memory. The maximum of getrusage includes the process that forked this one. */
 static uint64_t rss_peak_bytes(void) {
     char text[256];
     unsigned long long kibibytes = 0;
@@ -357,7 +357,7 @@ static uint64_t rss_peak_bytes(void) {
     return kibibytes << 10;
 }
 
-/* Written by hand: a JSON library would build each number in memory first. */
+/* Written by hand: a JSON library would allocate each number. */
 static void send_samples(const struct client *clients) {
     unsigned in_message = 0;
     for (unsigned i = 0; i < spec->clients; i++) {
@@ -375,7 +375,7 @@ static void send_samples(const struct client *clients) {
     if (in_message > 0) fputs("]}}\n", stdout);
 }
 
-/* Adds `count` to the entry of `list` that equals `entry` but for its count. */
+/* Adds `count` to the entry of `list` that equals `entry` except for its count. */
 static void add_counted(json_t *list, const char *counter, json_t *entry, uint64_t count) {
     size_t index;
     json_t *known;
@@ -429,7 +429,7 @@ static void send_finished(const struct client *clients, uint64_t cpu_ns) {
 int main(void) {
     static struct client clients[MAX_CLIENTS];
     struct failure failure = {0};
-    /* Without its coordinator a load process has nobody to measure for. */
+    /* A load process exits when its coordinator does. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
     spec = read_spec();

@@ -1,7 +1,7 @@
 /*
- * What a driver's library must do, and what the files that all drivers share do with it: spec.c reads the trial,
- * draw.c draws variables, load.c runs a thread for each client and keeps the window, message.c writes messages. The
- * file named after a driver knows one library.
+ * The interface between a driver's library and the shared files: spec.c reads the trial, draw.c draws variables, load.c
+ * runs one thread per client and the measurement window, message.c writes messages. The file named after a driver wraps
+ * its library.
  */
 #ifndef CIPHERTOLL_LOAD_H
 #define CIPHERTOLL_LOAD_H
@@ -12,14 +12,13 @@
 
 enum { MAX_STATEMENTS = 64, MAX_PARAMETERS = 8, MAX_VARIABLES = 64, VALUE_CHARS = 256, MESSAGE_CHARS = 256 };
 
-/* Whose fault a failure is; the protocol's words are in message.c. */
+/* The source of a failure; the names in the protocol are in message.c. */
 enum fault { FAULT_SERVER, FAULT_TLS, FAULT_HOST, FAULT_INTERNAL };
 
-/* Why something failed. */
 struct failure {
     enum fault fault;
     char code[16];               /* SQLSTATE or MySQL's number; empty: none */
-    char message[MESSAGE_CHARS]; /* one line, no secret */
+    char message[MESSAGE_CHARS]; /* one line, without secrets */
 };
 
 struct tls {
@@ -28,11 +27,11 @@ struct tls {
     const char *ca_file;
     const char *server_name;
     bool direct;
-    const char *certificate_file; /* NULL: none is shown */
+    const char *certificate_file; /* NULL: no client certificate */
     const char *key_file;
 };
 
-/* The trial as far as a library needs to know it. */
+/* The parts of the trial that a library needs. */
 struct trial {
     const char *engine;
     const char *auth;
@@ -45,7 +44,7 @@ struct trial {
     struct tls tls;
 };
 
-/* What a connection agreed on. Empty: the library does not tell. */
+/* Negotiated properties of a connection. Empty if the library does not report them. */
 struct agreed {
     char tls_version[16];
     char suite[64];
@@ -55,7 +54,7 @@ struct agreed {
 struct value {
     bool is_number;
     int64_t number;
-    char text[VALUE_CHARS]; /* of a number, too */
+    char text[VALUE_CHARS]; /* also for numbers */
     size_t text_bytes;
 };
 
@@ -66,27 +65,27 @@ struct statement {
 
 struct connection;
 
-/* Fills in a failure; a line's end becomes a space. */
+/* Fills in a failure; newlines become spaces. */
 void fail(struct failure *failure, enum fault fault, const char *code, const char *message);
 
-/* ---- what a library's file provides; every int is 0, or -1 with the failure filled in ---- */
+/* ---- provided by the file of a library; int functions return 0, or -1 and fill in the failure ---- */
 
-/* Up to NULL. */
+/* Ends with NULL. */
 extern const char *const DRIVER_ENGINES[];
 extern const char *const DRIVER_NAME;
 
-/* Checks once, before any thread, what this build of the library can do. */
+/* Checks the features of the library once, before threads start. */
 int driver_prepare_process(const struct trial *trial, struct failure *failure);
-/* From the address `source`, if that is not NULL and the library can. */
+/* Uses the source address `source`, if not NULL and supported. */
 struct connection *driver_connect(const struct trial *trial, const char *source, struct failure *failure);
 void driver_close(struct connection *connection);
 void driver_agreed(struct connection *connection, struct agreed *agreed);
-/* Sends text, reads the whole answer; adds up the bytes of its values where `answer_bytes` is not NULL. */
+/* Sends a query and reads the whole response; adds the size of its values to `answer_bytes`, if not NULL. */
 int driver_text(struct connection *connection, const char *sql, uint64_t *answer_bytes, struct failure *failure);
 /* Prepares a statement as number `number`, less than MAX_STATEMENTS. */
 int driver_prepare(struct connection *connection, unsigned number, const struct statement *statement,
                    struct failure *failure);
-/* Executes it, the same. */
+/* Executes a prepared statement, like `query`. */
 int driver_execute(struct connection *connection, unsigned number, const struct value *const *values,
                    unsigned count, uint64_t *answer_bytes, struct failure *failure);
 

@@ -1,4 +1,4 @@
-/* The messages of a driver's protocol, and how a failure becomes the last of them. */
+/* The messages of the driver protocol. A failure is the last message. */
 #define _GNU_SOURCE
 #include "message.h"
 
@@ -20,7 +20,7 @@ void fail(struct failure *failure, enum fault fault, const char *code, const cha
         failure->message[written++] = is_control ? ' ' : *at;
     }
     if (*at) {
-        /* What was cut may end in the middle of a character. */
+        /* Truncation may split a UTF-8 character. */
         while (written > 0 && (failure->message[written - 1] & 0xc0) == 0x80) written--;
         if (written > 0 && (failure->message[written - 1] & 0x80)) written--;
     }
@@ -43,7 +43,7 @@ json_t *json_text(const char *text) {
 void send_failed(const struct failure *failure) {
     send_json(json_pack("{s:s, s:{s:s, s:o}}", "message", "failed", "body", "fault", FAULTS[failure->fault],
                         "message", json_text(failure->message)));
-    /* Other threads may be in the middle of a handshake: nothing is tidied away under them. */
+    /* No cleanup: other threads may still use the library. */
     _exit(EXIT_FAILURE);
 }
 

@@ -1,4 +1,4 @@
-/* What every part of a driver says on stdout, and how it gives up. */
+/* Messages on stdout, and exiting with a failure. */
 #ifndef CIPHERTOLL_MESSAGE_H
 #define CIPHERTOLL_MESSAGE_H
 
@@ -6,11 +6,11 @@
 
 #include <jansson.h>
 
-/* One line; takes the message over. */
+/* Sends one line; takes ownership of the message. */
 void send_json(json_t *message);
-/* Text of a library that is no UTF-8 must not cost the message. */
+/* Replaces a text of a library that is not UTF-8. */
 json_t *json_text(const char *text);
-/* Ends the process with the message `failed`. */
+/* Sends the message `failed` and exits. */
 __attribute__((noreturn)) void send_failed(const struct failure *failure);
 __attribute__((noreturn, format(printf, 2, 3))) void die(enum fault fault, const char *format, ...);
 

@@ -1,11 +1,11 @@
-"""A driver on pymongo, MongoDB's client library for Python: a process for each client, since threads would share one
+"""A driver on pymongo, MongoDB's client library for Python: one process per client, because threads would share an
 interpreter. The protocol, on stdin and stdout, is described in docs/drivers.md.
 
 What one operation is:
-    connect        the client is built, which reads the CA's file but connects to nobody, and closed
-    connect_query  the client is built, finds its first document, for which it connects, and is closed
-    first_query    the same, and only finding is timed
-    transactions   documents are found by a client that has connected
+    connect        create a client, which reads the CA file but does not connect, and close it
+    connect_query  create a client, find its first document, for which it connects, and close it
+    first_query    the same, but only the find is timed
+    transactions   find documents with a connected client
 """
 
 import array
@@ -24,14 +24,14 @@ import time
 NS_PER_S = 1_000_000_000
 MAX_SPEC_BYTES = 1 << 20
 MAX_PASSWORD_BYTES = 4 << 10
-# Each is a process of some 40 MB.
+# Each is a process of about 40 MB.
 MAX_CLIENTS = 64
 MAX_MESSAGES = 16
 MESSAGE_CHARS = 256
 MAX_SAMPLES = 20_000_000
 SAMPLES_PER_MESSAGE = 100_000
 SET_UP_S = 20
-# A server that is not there is not waited for as long as pymongo would, which is 30 s.
+# Timeout for an unreachable server; pymongo's default is 30 s.
 SELECTION_S = 10
 START_DELAY_NS = 1_000_000
 PR_SET_PDEATHSIG = 1
@@ -41,7 +41,7 @@ MASK = (1 << 64) - 1
 
 
 class Failed(Exception):
-    """Why the trial cannot be done, and whose fault that is."""
+    """Why the trial failed, and the source of the fault."""
 
     def __init__(self, fault, message):
         super().__init__(message)
@@ -55,11 +55,11 @@ def send(message, body=None):
     sys.stdout.flush()
 
 
-# ---- what is drawn ----
+# ---- variables ----
 
 
 def key_hash(number):
-    """FNV-1a of the number's eight bytes, the lowest first, taken as signed and without its sign, as YCSB has it."""
+    """The absolute value of FNV-1a over the eight bytes of the number, little-endian, as a signed integer, as in YCSB."""
     mixed = 0xCBF29CE484222325
     for byte in (number & MASK).to_bytes(8, "little"):
         mixed = ((mixed ^ byte) * 1_099_511_628_211) & MASK
@@ -67,28 +67,28 @@ def key_hash(number):
 
 
 def compiled_draw(draw, number):
-    """A function of the generator and the variables that were drawn before."""
+    """A function of the generator and the variables drawn before."""
     kind = draw.get("draw")
     if kind == "uniform":
         first, last = draw["first"], draw["last"]
         return lambda generator, _: generator.randint(first, last)
     of = draw.get("of")
     if kind in ("offset", "ycsb_key") and not (isinstance(of, int) and 0 <= of < number):
-        raise Failed("internal", f"variable {number} follows from one that is not drawn before it")
+        raise Failed("internal", f"variable {number} depends on one that is not drawn before it")
     if kind == "offset":
         by = draw["by"]
         return lambda _, values: values[of] + by
     if kind == "ycsb_key":
         return lambda _, values: f"{KEY_PREFIX}{key_hash(values[of])}"
-    raise Failed("internal", f"this driver knows no draw `{kind}`")
+    raise Failed("internal", f"this driver does not support the draw `{kind}`")
 
 
 def compiled_filter(node, parameters):
-    """A function of the variables: the filter with their values where its parameters stood."""
+    """A function that inserts the values of variables into the filter."""
     if isinstance(node, dict) and list(node) == ["$param"]:
         index = node["$param"]
         if not (isinstance(index, int) and 0 <= index < len(parameters)):
-            raise Failed("internal", "a statement has a parameter that its step does not give")
+            raise Failed("internal", "a statement has a parameter that its step does not set")
         variable = parameters[index]
         return lambda values: values[variable]
     if isinstance(node, dict):
@@ -101,13 +101,13 @@ def compiled_filter(node, parameters):
 
 
 class Step:
-    """A document to find."""
+    """Finds one document."""
 
     def __init__(self, step, statements):
         command = json.loads(statements[step["statement"]]["sql"])
         rest = {name: value for name, value in command.items() if name not in ("find", "filter", "$db")}
         if "find" not in command or rest not in ({"limit": 1}, {"limit": 1, "singleBatch": True}):
-            raise Failed("internal", "this driver sends no other command than a `find` of one document")
+            raise Failed("internal", "this driver only supports `find` commands for one document")
         self.collection = command["find"]
         self.filter = compiled_filter(command.get("filter", {}), step.get("parameters", []))
 
@@ -117,7 +117,7 @@ class Script:
 
     def __init__(self, script):
         if script.get("branches"):
-            raise Failed("internal", "this driver does no mix of operations")
+            raise Failed("internal", "this driver does not support a mix of operations")
         self.draws = [compiled_draw(draw, number) for number, draw in enumerate(script["variables"])]
         self.steps = [Step(step, script["statements"]) for step in script["steps"]]
         self.least_bytes = script.get("min_row_bytes", 0)
@@ -135,7 +135,7 @@ class Script:
 
 
 class Spec:
-    """The trial, as far as this driver needs to know it."""
+    """The parts of the trial's specification that this driver needs."""
 
     def __init__(self, text):
         try:
@@ -143,17 +143,17 @@ class Spec:
         except ValueError as error:
             raise Failed("internal", f"the trial's specification does not parse: {error}") from None
         if trial["engine"] not in ENGINES:
-            raise Failed("internal", f"pymongo does not speak to {trial['engine']}")
+            raise Failed("internal", f"pymongo does not support {trial['engine']}")
         if trial["pace"] != "closed":
-            raise Failed("internal", "pymongo keeps no schedule: its clients wait for their answers (pace closed)")
+            raise Failed("internal", "pymongo does not support a schedule, only pace closed")
         if trial.get("max_per_s") is not None:
-            raise Failed("internal", "pymongo keeps no limit of operations a second")
+            raise Failed("internal", "pymongo does not support a limit of operations per second")
         if not 1 <= trial["clients"] <= MAX_CLIENTS:
             raise Failed("internal", f"clients must be 1 to {MAX_CLIENTS}: each is a process")
         work = trial["work"]
         self.work, script = (work, None) if isinstance(work, str) else next(iter(work.items()))
         if self.work not in ("connect", "connect_query", "first_query", "transactions"):
-            raise Failed("internal", f"this driver does no work `{self.work}`")
+            raise Failed("internal", f"this driver does not support the work `{self.work}`")
         self.script = None if script is None else Script(script)
         self.auth, self.user, self.database = trial["auth"], trial["user"], trial["database"] or "test"
         self.password = read_password(trial["password_file"])
@@ -168,7 +168,7 @@ class Spec:
 
 
 def check_tls(tls):
-    """What cannot be asked of pymongo is refused, and not left out."""
+    """Refuses TLS settings that pymongo does not support."""
     asked = {
         "ctx": ("per-connect", "pymongo builds its TLS context with each client"),
         "verification": ("full", "this driver verifies the server's name, too"),
@@ -187,10 +187,10 @@ def check_tls(tls):
 
 
 def endpoint(told, tls):
-    """Address and port. pymongo verifies the name that it connects to, so that both must be the same."""
+    """Address and port. pymongo verifies the name that it connects to, so the address must be the server name."""
     kind, value = next(iter(told.items()))
     if kind != "tcp":
-        raise Failed("internal", f"this driver connects by TCP to an address, not to a {kind} endpoint")
+        raise Failed("internal", f"this driver only connects to TCP addresses, not to a {kind} endpoint")
     host, _, port = value.rpartition(":")
     host = host.strip("[]")
     if tls is None or tls["server_name"] == host:
@@ -218,28 +218,28 @@ def read_password(path):
 
 
 def identity_file(identity):
-    """pymongo wants certificate and key in one file: one that is in memory only, and gone with this process."""
-    place = os.memfd_create("identity")
+    """pymongo needs certificate and key in one file. This file is only in memory."""
+    descriptor = os.memfd_create("identity")
     try:
         for name in ("certificate_file", "key_file"):
             with open(identity[name], "rb") as file:
-                os.write(place, file.read() + b"\n")
+                os.write(descriptor, file.read() + b"\n")
     except OSError as error:
         raise Failed("host", f"cannot read the client's certificate: {error.strerror}") from None
-    return f"/proc/self/fd/{place}"
+    return f"/proc/self/fd/{descriptor}"
 
 
 # ---- pymongo ----
 
 
 class Library:
-    """pymongo, and how the trial's clients are built with it."""
+    """pymongo, and the options of the trial's clients."""
 
-    # The class of its TLS contexts, where there are any.
+    # The class of its TLS contexts, if any.
     context = None
 
     def __init__(self, spec):
-        # This file has the same name: Python is started so that it does not look beside it.
+        # This file has the same name; with -I, Python does not search its directory.
         try:
             self.pymongo = importlib.import_module("pymongo")
             self.errors = importlib.import_module("pymongo.errors")
@@ -248,7 +248,7 @@ class Library:
         self.database, self.script = spec.database, spec.script
         host = f"[{spec.address}]" if ":" in spec.address else spec.address
         self.hosts = f"{host}:{spec.port}"
-        # Nothing in the background before the first question: building and connecting can be told apart.
+        # No background connections before the first command, so that creating and connecting are separate.
         self.options = {
             "connect": False,
             "directConnection": True,
@@ -285,15 +285,15 @@ class Library:
         return self.pymongo.MongoClient(self.hosts, **self.options)
 
     def finders(self, client):
-        """For each step its collection's `find_one`, and the step."""
+        """`find_one` of each step's collection, and the step."""
         return [(client[self.database][step.collection].find_one, step) for step in self.script.steps]
 
     def fault(self, error):
-        """Whose fault an error of pymongo's is."""
+        """The source of an error."""
         words = str(error)
         if "SSL" in words or "CERTIFICATE" in words.upper():
             return "tls"
-        # What happens to a connection pymongo words as an error of its own.
+        # pymongo wraps errors of connections in its own classes.
         if isinstance(error, OSError):
             return "host"
         is_ours = isinstance(error, (self.errors.ConfigurationError, self.errors.InvalidOperation))
@@ -301,11 +301,11 @@ class Library:
 
 
 def offer_one_version(version):
-    """pymongo has no setting for it. Every context that it builds is one of this class from here on."""
+    """pymongo has no setting for this: replaces the class of its TLS contexts."""
     contexts, ssl = importlib.import_module("pymongo.ssl_context"), importlib.import_module("ssl")
     only = {"tls1.2": ssl.TLSVersion.TLSv1_2, "tls1.3": ssl.TLSVersion.TLSv1_3}[version]
     if importlib.import_module("pymongo.ssl_support").HAVE_PYSSL:
-        raise Failed("host", "pymongo found pyOpenSSL, which this driver cannot ask for one version of TLS")
+        raise Failed("host", "pymongo uses pyOpenSSL, for which this driver cannot set the TLS version")
 
     class OneVersion(contexts.SSLContext):
         def __new__(cls, *arguments, **options):
@@ -323,7 +323,7 @@ def offer_one_version(version):
 
 
 class Client:
-    """One client of the trial, in a process of its own."""
+    """One client of the trial, in a separate process."""
 
     def __init__(self, spec, library, number):
         self.spec, self.library = spec, library
@@ -333,7 +333,7 @@ class Client:
         self.client = self.finders = None
 
     def prove(self):
-        """Connects once, before anything is timed: that the client can, and with the TLS that was asked for."""
+        """Connects once before the measurement, to check that the requested TLS works."""
         client = self.library.client()
         client.admin.command("ping")
         if self.library.script is not None:
@@ -341,14 +341,14 @@ class Client:
             for find_one, step in self.library.finders(client):
                 check(find_one(step.filter(values)), self.library.script)
         if self.spec.tls is not None and not self.library.context.is_used:
-            raise Failed("internal", "pymongo offers other versions of TLS than the one that was asked for")
+            raise Failed("internal", "pymongo did not use the requested TLS version")
         if self.spec.work == "transactions":
             self.client, self.finders = client, self.library.finders(client)
         else:
             client.close()
 
     def work(self, opens, closes):
-        """Operations until the window closes; the message of the one that failed, if one did."""
+        """Runs operations until the window closes. Returns the message of a failed one."""
         middle = (opens + closes) // 2
         operation = {
             "connect": self.connect,
@@ -408,7 +408,7 @@ class Client:
         return began, ended
 
     def ended(self):
-        """Now; spins the delay away that was asked for in each operation."""
+        """Returns the time, after spinning for the injected delay."""
         now = time.monotonic_ns()
         until = now + self.spec.delay_ns
         while now < until:
@@ -417,18 +417,18 @@ class Client:
 
 
 def check(document, script):
-    """An answer that is none, or is cut short, is an error."""
+    """Fails for a missing or truncated document."""
     if document is None:
-        raise Failed("server", "no document has the key that was asked for")
+        raise Failed("server", "no document has the requested key")
     length = sum(len(value) for value in document.values() if isinstance(value, (str, bytes)))
     if length < script.least_bytes:
-        raise Failed("server", "an answer is shorter than it must be: a value was cut short, or is NULL")
+        raise Failed("server", "a response is too short: a value is truncated or NULL")
 
 
 def one_line(error, password):
-    """What an error says, without what it repeats for each server and without secrets."""
+    """The message of an error, without repetitions and secrets."""
     words = " ".join(str(error).split()) or type(error).__name__
-    # Behind the reason pymongo lists its settings and all that it knows of the servers.
+    # After the reason, pymongo lists its settings and the servers' states.
     for end in (" (configured timeouts:", ", Timeout: ", ", full error: "):
         words = words.split(end, 1)[0]
     if words.startswith("No servers found yet"):
@@ -439,7 +439,7 @@ def one_line(error, password):
 
 
 def run_client(spec, library, number, told, tell):
-    """The life of a client's process: ready, told when the window is, what it saw."""
+    """Runs a client's process: reports that it is ready, receives the window, reports its results."""
     end_with_parent()
     client = Client(spec, library, number)
     try:
@@ -466,22 +466,22 @@ def write_line(file, value):
 
 
 def end_with_parent():
-    """Without its coordinator a client has nobody to measure for."""
+    """A client exits when its coordinator does."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def rss_peak_bytes():
-    """Peak resident memory. Not getrusage: its maximum still knows the process that forked this one."""
+    """Peak resident memory. The maximum of getrusage includes the process that forked this one."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
         lines = [line.split() for line in status if line.startswith("VmHWM:")]
     return int(lines[0][1]) << 10 if lines else 0
 
 
-# ---- all clients, and the window ----
+# ---- clients and the window ----
 
 
 class Process:
-    """A client's process, seen from outside."""
+    """The parent's handle of a client's process."""
 
     def __init__(self, spec, library, number):
         (told, tell), (heard, say) = os.pipe(), os.pipe()
@@ -494,19 +494,19 @@ class Process:
                 with os.fdopen(told, "rb") as told, os.fdopen(say, "wb") as say:
                     run_client(spec, library, number, told, say)
             finally:
-                # Threads of pymongo's are not waited for, nor what the parent has yet to print.
+                # Does not wait for threads of pymongo, and does not flush the parent's output.
                 os._exit(0 if os.getppid() == parent else 1)
         os.close(told)
         os.close(say)
         self.tell, self.heard = os.fdopen(tell, "wb"), os.fdopen(heard, "rb")
 
     def line(self):
-        """What it says next; nothing where it has ended."""
+        """Its next message; None if it has exited."""
         line = self.heard.readline()
         return json.loads(line) if line.endswith(b"\n") else None
 
     def cpu_ns(self):
-        """The CPU time of the process, by the clock that the kernel keeps of it."""
+        """The CPU time of the process."""
         try:
             return time.clock_gettime_ns((~self.pid << 3) | 2)
         except OSError:
@@ -514,7 +514,7 @@ class Process:
 
 
 def wait_all(processes, until_ns):
-    """Waits for the moment, or for all clients to say something."""
+    """Waits until the given time, or until all clients have sent a message."""
     waited = {process.heard.fileno(): process for process in processes}
     while waited and (left := until_ns - time.monotonic_ns()) > 0:
         for ready in select.select(list(waited), [], [], left / NS_PER_S)[0]:
@@ -523,13 +523,13 @@ def wait_all(processes, until_ns):
 
 
 def line_up(processes, spec):
-    """All are ready, or the trial cannot be done; then they are told when the window is."""
+    """Waits until all clients are ready, and sends them the window."""
     if not wait_all(processes, time.monotonic_ns() + SET_UP_S * NS_PER_S):
         raise Failed("server", f"not all of {spec.clients} clients were connected after {SET_UP_S} s")
     for process in processes:
         said = process.line()
         if said is None:
-            raise Failed("host", "a client ended before it was connected")
+            raise Failed("host", "a client exited before it was connected")
         if said["failed"] is not None:
             raise Failed(*said["failed"])
     opens = time.monotonic_ns() + START_DELAY_NS + spec.warm_up_ns
@@ -540,7 +540,7 @@ def line_up(processes, spec):
 
 
 def measure(processes, opens, closes):
-    """CPU of all processes in the window; the edges are read when this process wakes, a little late on a busy machine."""
+    """CPU time of all processes in the window. The readings may be slightly late on a busy machine."""
 
     def cpu_ns():
         return time.process_time_ns() + sum(process.cpu_ns() for process in processes)
@@ -556,12 +556,12 @@ def measure(processes, opens, closes):
 
 
 def finish(processes, spec, cpu_ns):
-    """Collects what the clients saw, and says it."""
+    """Collects and sends the results of all clients."""
     messages, by_half, memory = collections.Counter(), [0, 0], rss_peak_bytes()
     for process in processes:
         seen = process.line()
         if seen is None:
-            raise Failed("host", "a client ended before it said what it saw")
+            raise Failed("host", "a client exited before it sent its results")
         samples = array.array("Q")
         samples.frombytes(process.heard.read(seen["samples"] * samples.itemsize))
         for start in range(0, len(samples), SAMPLES_PER_MESSAGE):
@@ -587,7 +587,7 @@ def drive():
     end_with_parent()
     text = sys.stdin.readline(MAX_SPEC_BYTES)
     if not text:
-        raise Failed("internal", "no specification came on stdin")
+        raise Failed("internal", "no specification on stdin")
     spec = Spec(text)
     if spec.processors is not None:
         try:
@@ -647,7 +647,7 @@ def main():
         what = f"the trial's specification is not as expected: {type(error).__name__} {error}"
         send("failed", {"fault": "internal", "message": one_line(what, "")})
         status = 1
-    # Clients that were not told of a window end with this process.
+    # Clients that are still waiting exit with this process.
     os._exit(status)
 
 

@@ -1,4 +1,4 @@
-/* Reads the trial, a TrialSpec in JSON, from stdin, and refuses what the driver cannot do. */
+/* Reads the trial, a TrialSpec in JSON, from stdin. Fails if the driver does not support it. */
 #define _GNU_SOURCE
 #include "spec.h"
 
@@ -22,17 +22,17 @@ static json_t *get(json_t *object, const char *key) {
 
 static const char *text_of(json_t *object, const char *key) {
     const char *text = json_string_value(get(object, key));
-    if (!text) die(FAULT_INTERNAL, "`%s` in the trial's specification is no text", key);
+    if (!text) die(FAULT_INTERNAL, "`%s` in the trial's specification is not a string", key);
     return text;
 }
 
 static int64_t number_of(json_t *object, const char *key) {
     json_t *number = get(object, key);
-    if (!json_is_integer(number)) die(FAULT_INTERNAL, "`%s` in the trial's specification is no whole number", key);
+    if (!json_is_integer(number)) die(FAULT_INTERNAL, "`%s` in the trial's specification is not an integer", key);
     return json_integer_value(number);
 }
 
-/* The elements of a list that fits; an absent one is empty. */
+/* The length of a list, 0 if it is absent. Fails above `limit`. */
 static unsigned length_of(json_t *list, const char *what, unsigned limit) {
     size_t length = json_array_size(list);
     if (length > limit) die(FAULT_INTERNAL, "the trial's specification has more than %u %s", limit, what);
@@ -42,16 +42,16 @@ static unsigned length_of(json_t *list, const char *what, unsigned limit) {
 static unsigned index_of(json_t *number, unsigned limit, const char *what) {
     json_int_t index = json_integer_value(number);
     if (!json_is_integer(number) || index < 0 || index >= limit)
-        die(FAULT_INTERNAL, "the script names %s that it does not have", what);
+        die(FAULT_INTERNAL, "the script refers to %s that does not exist", what);
     return (unsigned)index;
 }
 
-/* The tag of an enum: itself where it is text, else the only key, whose value is handed back. */
+/* The tag of an enum: the string itself, or the only key of an object, whose value is returned. */
 static const char *tag_of(json_t *tagged, json_t **body) {
     *body = NULL;
     if (json_is_string(tagged)) return json_string_value(tagged);
     void *only = json_object_iter(tagged);
-    if (!only) die(FAULT_INTERNAL, "the trial's specification has an unknown shape");
+    if (!only) die(FAULT_INTERNAL, "the trial's specification has an invalid enum");
     *body = json_object_iter_value(only);
     return json_object_iter_key(only);
 }
@@ -76,11 +76,11 @@ static void read_draw(json_t *draw, unsigned number) {
         if (variable->first < 1 || variable->first * (GROUP_DIGITS + 1) > VALUE_CHARS)
             die(FAULT_INTERNAL, "a variable has too many groups of digits");
     } else {
-        die(FAULT_INTERNAL, "this driver knows no draw `%s`", name);
+        die(FAULT_INTERNAL, "this driver does not support the draw `%s`", name);
     }
 }
 
-/* Cuts a text at its placeholders, `?` or `$1`, outside quotes. */
+/* Splits a text at its placeholders, `?` or `$1`, outside quotes. */
 static void cut(struct script_statement *statement) {
     const char *start = statement->plain.sql;
     const bool numbered = strcmp(spec.trial.engine, "postgres") == 0;
@@ -113,7 +113,7 @@ static void read_statement(json_t *from, unsigned number) {
     statement->plain.sql = text_of(from, "sql");
     statement->prepared = strcmp(protocol, "prepared") == 0;
     if (!statement->prepared && strcmp(protocol, "text") != 0)
-        die(FAULT_INTERNAL, "this driver sends no statement as `%s`", protocol);
+        die(FAULT_INTERNAL, "this driver does not support the protocol `%s`", protocol);
     if (strlen(statement->plain.sql) > MAX_SQL_CHARS / 2) die(FAULT_INTERNAL, "a statement is too long");
     cut(statement);
 }
@@ -125,11 +125,11 @@ static void read_step(json_t *from, unsigned number) {
     step->count = length_of(parameters, "parameters", MAX_PARAMETERS);
     const struct script_statement *statement = &spec.statements[step->statement];
     if (statement->plain.parameters != step->count)
-        die(FAULT_INTERNAL, "a step has other parameters than its statement has placeholders");
+        die(FAULT_INTERNAL, "a step's parameters do not match its statement's placeholders");
     for (unsigned i = 0; i < step->count; i++) {
         step->parameters[i] = index_of(json_array_get(parameters, i), spec.variable_count, "a variable");
         if (!statement->prepared && spec.variables[step->parameters[i]].draw == DIGIT_GROUPS)
-            die(FAULT_INTERNAL, "only numbers can be written into a statement's text");
+            die(FAULT_INTERNAL, "only numbers can be inserted into the text of a statement");
     }
 }
 
@@ -157,7 +157,7 @@ static void read_work(json_t *work) {
     const char *name = tag_of(work, &script);
     for (spec.work = CONNECT; spec.work <= TRANSACTIONS; spec.work++)
         if (strcmp(name, NAMES[spec.work]) == 0) break;
-    if (spec.work > TRANSACTIONS) die(FAULT_INTERNAL, "this driver does no work `%s`", name);
+    if (spec.work > TRANSACTIONS) die(FAULT_INTERNAL, "this driver does not support the work `%s`", name);
     if (spec.work != CONNECT) read_script(script);
     if (spec.work == CONNECT_QUERY || spec.work == FIRST_QUERY) {
         spec.step_count = 1;
@@ -165,7 +165,7 @@ static void read_work(json_t *work) {
         spec.statements[spec.steps[0].statement].prepared = false;
         for (unsigned i = 0; i < spec.steps[0].count; i++)
             if (spec.variables[spec.steps[0].parameters[i]].draw == DIGIT_GROUPS)
-                die(FAULT_INTERNAL, "only numbers can be written into a statement's text");
+                die(FAULT_INTERNAL, "only numbers can be inserted into the text of a statement");
     }
 }
 
@@ -173,7 +173,7 @@ static void read_endpoint(json_t *endpoint) {
     json_t *body;
     const char *name = tag_of(endpoint, &body);
     const char *text = json_string_value(body);
-    if (!text) die(FAULT_INTERNAL, "the endpoint is no text");
+    if (!text) die(FAULT_INTERNAL, "the endpoint is not a string");
     if (strcmp(name, "unix") == 0) {
         spec.trial.socket = text;
         return;
@@ -192,9 +192,9 @@ static void read_tls(json_t *from) {
     if (json_is_null(from)) return;
     const char *ctx = text_of(from, "ctx");
     json_t *library = json_object_get(from, "library"), *identity = json_object_get(from, "identity");
-    if (strcmp(ctx, "per-connect") != 0) die(FAULT_INTERNAL, "%s builds its TLS context per connect", DRIVER_NAME);
+    if (strcmp(ctx, "per-connect") != 0) die(FAULT_INTERNAL, "%s always builds its TLS context per connect", DRIVER_NAME);
     if (library && strcmp(json_string_value(library) ?: "", "openssl") != 0)
-        die(FAULT_INTERNAL, "%s brings its own TLS library", DRIVER_NAME);
+        die(FAULT_INTERNAL, "%s uses its own TLS library", DRIVER_NAME);
     json_t *start = json_object_get(from, "start");
     tls->wanted = true;
     tls->version = text_of(from, "version");
@@ -226,10 +226,10 @@ static void keep_to_processors(json_t *processors) {
         if (processor >= 0 && processor < CPU_SETSIZE) CPU_SET((unsigned)processor, &set);
     }
     if (sched_setaffinity(0, sizeof set, &set) != 0)
-        die(FAULT_HOST, "cannot keep to the processors of the specification: %s", strerror(errno));
+        die(FAULT_HOST, "cannot pin to the processors of the specification: %s", strerror(errno));
 }
 
-/* Takes the seed out of the text: it uses all 64 bits, and jansson's integers have a sign. */
+/* Reads the seed from the text: it uses all 64 bits, and jansson's integers are signed. */
 static uint64_t take_seed(char *text) {
     static const char KEY[] = "\"seed\":";
     char *at = strstr(text, KEY), *end;
@@ -246,7 +246,7 @@ static uint64_t take_seed(char *text) {
 const struct spec *read_spec(void) {
     static char text[MAX_SPEC_BYTES];
     json_error_t error;
-    if (!fgets(text, sizeof text, stdin)) die(FAULT_INTERNAL, "no specification came on stdin");
+    if (!fgets(text, sizeof text, stdin)) die(FAULT_INTERNAL, "no specification on stdin");
     spec.seed = take_seed(text);
     json_t *from = json_loads(text, 0, &error);
     if (!from) die(FAULT_INTERNAL, "the trial's specification does not parse: %s", error.text);
@@ -257,10 +257,10 @@ const struct spec *read_spec(void) {
     spec.trial.password = read_password(text_of(from, "password_file"));
     const char *const *engine = DRIVER_ENGINES;
     while (*engine && strcmp(spec.trial.engine, *engine) != 0) engine++;
-    if (!*engine) die(FAULT_INTERNAL, "%s does not speak to %s", DRIVER_NAME, spec.trial.engine);
+    if (!*engine) die(FAULT_INTERNAL, "%s does not support %s", DRIVER_NAME, spec.trial.engine);
     json_t *pace = get(from, "pace");
     if (!json_is_string(pace) || strcmp(json_string_value(pace), "closed") != 0)
-        die(FAULT_INTERNAL, "%s keeps no schedule: its clients wait for their answers (pace closed)", DRIVER_NAME);
+        die(FAULT_INTERNAL, "%s does not support a schedule, only pace closed", DRIVER_NAME);
     read_endpoint(get(from, "endpoint"));
     read_tls(get(from, "tls"));
     read_work(get(from, "work"));
@@ -271,6 +271,6 @@ const struct spec *read_spec(void) {
     spec.warm_up_ns = number_of(from, "warm_up_ns");
     spec.window_ns = number_of(from, "window_ns");
     spec.delay_ns = number_of(from, "injected_delay_ns");
-    /* The texts above live in `from` until the end. */
+    /* `from` owns the strings above and is never freed. */
     return &spec;
 }

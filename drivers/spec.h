@@ -1,4 +1,4 @@
-/* The trial as a driver does it: what is asked of the library, the script, and how long. */
+/* The trial: settings of the library, the script, and the duration. */
 #ifndef CIPHERTOLL_SPEC_H
 #define CIPHERTOLL_SPEC_H
 
@@ -18,7 +18,7 @@ enum work { CONNECT, CONNECT_QUERY, FIRST_QUERY, TRANSACTIONS };
 struct script_statement {
     struct statement plain;
     bool prepared;
-    /* Text between placeholders, and which parameter stands after each piece but the last. */
+    /* Text between placeholders, and the parameter after each piece except the last. */
     struct {
         const char *text;
         size_t bytes;
@@ -40,10 +40,10 @@ struct spec {
     const char *retry_on[MAX_RETRY_CODES];
     unsigned statement_count, variable_count, step_count, retry_count, clients;
     int64_t warm_up_ns, window_ns, delay_ns;
-    uint64_t seed, min_row_bytes; /* 0: nobody asks how long an answer is */
+    uint64_t seed, min_row_bytes; /* 0: the length of responses is not checked */
 };
 
-/* Reads the one line on stdin, and keeps the process to its processors; ends the process if it is asked too much. */
+/* Reads the specification from stdin and pins the process. Exits if the trial is not supported. */
 const struct spec *read_spec(void);
 
 #endif

@@ -1,4 +1,4 @@
-//! Compiles the entry points that only C can have: those with a variable number of arguments.
+//! Compiles the entry points with a variable number of arguments, which only C can define.
 
 fn main() {
     println!("cargo::rerun-if-changed=src/shim.c");

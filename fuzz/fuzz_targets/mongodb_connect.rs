@@ -1,6 +1,6 @@
-//! A hostile server's bytes into a client's login.
+//! A login with a hostile server.
 //!
-//! Input: one byte of choices, then portions, each with its length in two bytes before it.
+//! Input: one byte of options, then portions, each preceded by its length in two bytes.
 #![no_main]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const MECHANISMS: [Mechanism; 5] =
 
 fuzz_target!(|data: &[u8]| {
     let Some((choices, mut data)) = data.split_first() else { return };
-    // Key derivation of many iterations is what a client must do, and would be all that the fuzzer does.
+    // Limits the iterations of key derivation, which would take most of the fuzzer's time.
     if asks_for_iterations(data) {
         return;
     }
@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
             Ok(Step::OfferTls) => panic!("TLS is never offered behind a request"),
             Ok(Step::Phase(phase)) => {
                 assert_eq!(encrypted, tls == Encryption::Tls);
-                // Only a server that knows the password can prove it, and this one's bytes were chosen beforehand.
+                // The input cannot contain a valid proof, which depends on a random nonce.
                 let proves = matches!(mechanism, Mechanism::None | Mechanism::X509);
                 assert!(phase == Phase::ServerGreeting || (phase == Phase::Auth && proves));
             }

@@ -1,6 +1,7 @@
-//! A hostile server's bytes as the answer to a command, at once and in portions, which must come to the same. On a connection on which zlib was agreed on.
+//! The response of a hostile server, on a connection with zlib compression. It is read at once and in portions, with the
+//! same result.
 //!
-//! Input: one byte for the portions' size, then the answer.
+//! Input: one byte for the portion size, then the response.
 #![no_main]
 
 use ciphertoll_wire::mongodb::{
@@ -28,9 +29,9 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(collected, feed(bytes, size, |input| portions.step(input)));
     if let Ok(Response::Done(documents)) = &collected {
         let Ok(Response::Done(summary)) = counted else { panic!("collected and not counted") };
-        // An answer without a cursor has no rows, and is a document.
+        // A reply without a cursor is a single document.
         assert!(summary.rows == documents.documents.len() as u64 || summary.rows == 0);
-        // What was kept was checked.
+        // The kept document was validated.
         assert!(documents.to_rows().is_ok());
     }
 

@@ -1,6 +1,6 @@
-//! A text as an operation: what is taken is a whole message that reads back.
+//! The text of an operation. An accepted text encodes to a message that can be decoded.
 //!
-//! Input: one byte that says what the parameters are, then the text.
+//! Input: one byte that selects the parameters, then the text.
 #![no_main]
 
 use ciphertoll_wire::{
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(rest.is_empty() && message.request_id == 7);
     message.body.validate().expect("it is right to its depth");
     assert!(to_json(message.body).is_ok());
-    // A key may stand twice; the database is last.
+    // A key may occur twice; the database is last.
     let last = message.body.elements().last().expect("the database at least").expect("it is right");
     assert_eq!((last.key(), last.value()), (&b"$db"[..], Ok(bson::Value::String("bench"))));
     let one_more = vec![value; template.parameters() + 1];

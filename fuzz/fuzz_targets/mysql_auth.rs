@@ -1,4 +1,5 @@
-//! A hostile client's bytes as its proof, for every plugin, and a server's salt; nobody gets in without the password.
+//! The authentication response of a hostile client and the salt of a server, for every plugin. No client without the
+//! password is accepted.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -17,7 +18,6 @@ const NONCE: &[u8; 20] = b"abcdefghijklmnopqrst";
 const LONG_NONCE: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz012345";
 const SALT: ExtSalt<'static> = ExtSalt { exponent: 0, salt: b"eighteen bytes...." };
 
-/// What is slow to make.
 struct Stored {
     rsa: RsaKey,
     ed25519: ed25519::StoredKey,

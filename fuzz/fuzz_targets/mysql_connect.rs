@@ -1,6 +1,6 @@
-//! A hostile server's bytes into a client's login.
+//! A login with a hostile server.
 //!
-//! Input: one byte of choices, then portions, each with its length in one byte before it.
+//! Input: one byte of options, then portions, each preceded by its length in one byte.
 #![no_main]
 
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fuzz_target!(|data: &[u8]| {
             }
             Ok(Step::StartTls) => {
                 assert!((received.is_empty() || encryption == Encryption::EagerTls) && !encrypted);
-                // What is left is TLS's.
+                // The rest of the input would be TLS.
                 received.clear();
                 encrypted = true;
                 out.clear();

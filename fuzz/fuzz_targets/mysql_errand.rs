@@ -1,8 +1,7 @@
-//! A hostile server's bytes as the answers to what a pool asks on its own account, at once and in portions, which must
-//! come to the same.
+//! Responses of a hostile server to internal commands of a pool, read at once and in portions, with the same result.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then the answers: first to the question how a session
-//! begins, then to two resets.
+//! Input: one byte of options, one byte for the portion size, then the responses: first to the query of the initial
+//! session state, then to two resets.
 #![no_main]
 
 use ciphertoll_wire::mysql::{
@@ -23,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
     let &[choices, size, ref bytes @ ..] = data else { return };
     let mut idle = bytes;
     let end = Errand::nothing().step(&mut idle, &mut None);
-    // Nothing was asked, and so it never ends.
+    // Without a command, there is no end.
     assert!(!matches!(end, Ok(Response::Done(_))));
     assert_eq!(run(choices, bytes, usize::MAX), run(choices, bytes, usize::from(size).max(1)));
 });

@@ -1,8 +1,8 @@
-//! What clients and servers say, hostile or not, past what follows a client: at once and in portions, which must come to
-//! the same; and the texts of statements, byte by byte.
+//! Messages of arbitrary clients and servers through the tracking of prepared statements, at once and in portions, with
+//! the same result; and the texts of statements, byte by byte.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then turns: a byte whose lowest bit says who speaks and
-//! whose rest how much, and what is said.
+//! Input: one byte of options, one byte for the portion size, then turns: a byte whose lowest bit selects the sender
+//! and whose other bits are the length, followed by the data.
 #![no_main]
 
 use ciphertoll_wire::mysql::{
@@ -21,10 +21,10 @@ struct Site {
     prepared: PreparedHere,
     up: Vec<u8>,
     down: Vec<u8>,
-    /// What the server has got, and the client.
+    /// What the server and the client have received.
     sent: Vec<u8>,
     told: Vec<u8>,
-    /// What a client must wait for ends it here, too.
+    /// Also stops if the client must wait.
     ended: Option<Result<Option<u32>, Error>>,
 }
 

@@ -1,8 +1,8 @@
-//! What clients and servers say, hostile or not, past a relay: at once and in portions, which must come to the same, and
-//! nothing is passed on that did not come.
+//! Messages of arbitrary clients and servers through a relay, at once and in portions, with the same result. The relay
+//! forwards only bytes that it received.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then turns: a byte whose lowest bit says who speaks and
-//! whose rest how much, and what is said.
+//! Input: one byte of options, one byte for the portion size, then turns: a byte whose lowest bit selects the sender
+//! and whose other bits are the length, followed by the data.
 #![no_main]
 
 use ciphertoll_wire::mysql::{
@@ -12,7 +12,7 @@ use ciphertoll_wire::mysql::{
 use ciphertoll_wire::relay::Goodbye;
 use libfuzzer_sys::fuzz_target;
 
-/// What one of the two has not been rid of.
+/// Data of one side that is not forwarded yet.
 #[derive(Default)]
 struct Side {
     held: Vec<u8>,
@@ -54,7 +54,7 @@ impl Line {
             Ok(bytes) => {
                 side.passed += bytes;
                 side.held.drain(..bytes);
-                // What is held is less than what has to be looked at.
+                // The relay holds less than it must examine.
                 assert!(side.held.len() < 64 || self.ended.is_some());
             }
             Err(error) => self.ended = Some(Err(error)),

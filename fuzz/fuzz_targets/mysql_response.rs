@@ -1,6 +1,6 @@
-//! A hostile server's bytes as the answer to a command, at once and in portions, which must come to the same.
+//! The response of a hostile server to a command, read at once and in portions, with the same result.
 //!
-//! Input: one byte of choices, one byte for the portions' size, then the answer.
+//! Input: one byte of options, one byte for the portion size, then the response.
 #![no_main]
 
 use ciphertoll_wire::mysql::{
@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
     let kind = if choices & 2 == 0 { ResponseKind::Text } else { ResponseKind::Binary };
     let size = usize::from(size).max(1);
 
-    // Some rows are over it, none comes near the one that holds without it.
+    // Some rows exceed this limit; none reaches the default limit.
     let row_limit = if choices & 4 == 0 { ROW_LIMIT_BYTES } else { usize::MAX };
     let new = || ResponseReader::new(kind, capabilities).with_row_limit(row_limit);
     let (mut whole, mut portions) = (new(), new());

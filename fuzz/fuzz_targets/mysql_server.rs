@@ -1,4 +1,4 @@
-//! A hostile client's bytes into the parser of logins; what is understood must be understood again when written.
+//! The parser of logins. An accepted login can be encoded and parsed again.
 #![no_main]
 
 use ciphertoll_wire::mysql::{
@@ -8,7 +8,7 @@ use ciphertoll_wire::mysql::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// Lengths up to this are written the same way with any capabilities.
+/// Lengths up to this are encoded in the same way with all capabilities.
 const SHORT_BYTES: usize = 250;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,6 +1,6 @@
-//! A hostile server's bytes into a client's login.
+//! A login with a hostile server.
 //!
-//! Input: one byte of choices, then portions, each with its length in one byte before it.
+//! Input: one byte of options, then portions, each preceded by its length in one byte.
 #![no_main]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const PASSWORD: &[u8] = b"correct horse";
 
 fuzz_target!(|data: &[u8]| {
     let Some((choices, mut data)) = data.split_first() else { return };
-    // Key derivation of many iterations is what a client must do, and would be all that the fuzzer does.
+    // Limits the iterations of key derivation, which would take most of the fuzzer's time.
     if asks_for_many_iterations(data) {
         return;
     }
@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
             }
             Ok(Step::StartTls) => {
                 assert!((received.is_empty() || encryption == Encryption::EagerTls) && !encrypted);
-                // What is left is TLS's.
+                // The rest of the input would be TLS.
                 received.clear();
                 encrypted = true;
                 out.clear();
@@ -57,7 +57,7 @@ fuzz_target!(|data: &[u8]| {
             Ok(Step::OfferTls) => assert!(encryption == Encryption::EagerTls && !encrypted),
             Ok(Step::Phase(phase)) => {
                 assert!(phase == Phase::TlsRequest || encrypted == (encryption != Encryption::Plain));
-                // Only a server that knows the password can bind, and this one's bytes were chosen beforehand.
+                // The input cannot contain a valid proof, which depends on a random nonce.
                 assert!(phase != Phase::Auth || !bind);
             }
             Ok(Step::NeedInput) => {

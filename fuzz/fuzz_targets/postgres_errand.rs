@@ -1,7 +1,6 @@
-//! A hostile server's bytes as the answers to what a pool asks on its own account, at once and in portions, which must
-//! come to the same.
+//! Responses of a hostile server to internal commands of a pool, read at once and in portions, with the same result.
 //!
-//! Input: one byte for what is asked, one byte for the portions' size, then the answers.
+//! Input: one byte that selects the command, one byte for the portion size, then the responses.
 #![no_main]
 
 use ciphertoll_wire::postgres::{Error, Parameters, Response, TransactionStatus, errand::Errand};
@@ -10,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let &[asked, size, ref bytes @ ..] = data else { return };
     let whole = run(asked, bytes, usize::MAX);
-    // Of nothing there is no end.
+    // Without a command, there is no end.
     assert!(asked % 5 != 0 || !matches!(whole.0, Some(Ok(_))));
     assert_eq!(whole, run(asked, bytes, usize::from(size).max(1)));
 });

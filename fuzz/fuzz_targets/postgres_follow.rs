@@ -1,8 +1,8 @@
-//! What clients and servers say, hostile or not, past what follows a client: at once and in portions, which must come to
-//! the same; nothing is lost and nothing is dropped but what was inserted.
+//! Messages of arbitrary clients and servers through the tracking of prepared statements, at once and in portions, with
+//! the same result; no message is lost, and only inserted messages are dropped.
 //!
-//! Input: one byte for the portions' size, then turns: a byte whose lowest bit says who speaks and whose rest how much,
-//! and what is said.
+//! Input: one byte for the portion size, then turns: a byte whose lowest bit selects the sender and whose other bits are
+//! the length, followed by the data.
 #![no_main]
 
 use ciphertoll_wire::postgres::effects::Effects;
@@ -18,7 +18,7 @@ struct Site {
     prepared: Prepared,
     up: Vec<u8>,
     down: Vec<u8>,
-    /// What the server has got, and the client.
+    /// What the server and the client have received.
     sent: Vec<u8>,
     told: Vec<u8>,
     ended: Option<Error>,

@@ -1,8 +1,8 @@
-//! What clients and servers say, hostile or not, past a relay: at once and in portions, which must come to the same, and
-//! nothing is passed on that did not come.
+//! Messages of arbitrary clients and servers through a relay, at once and in portions, with the same result. The relay
+//! forwards only bytes that it received.
 //!
-//! Input: one byte for the portions' size, then turns: a byte whose lowest bit says who speaks and whose rest how much,
-//! and what is said.
+//! Input: one byte for the portion size, then turns: a byte whose lowest bit selects the sender and whose other bits are
+//! the length, followed by the data.
 #![no_main]
 
 use ciphertoll_wire::postgres::{
@@ -13,7 +13,7 @@ use ciphertoll_wire::postgres::{
 use ciphertoll_wire::relay::Goodbye;
 use libfuzzer_sys::fuzz_target;
 
-/// What one of the two has not been rid of.
+/// Data of one side that is not forwarded yet.
 #[derive(Default)]
 struct Side {
     held: Vec<u8>,

@@ -1,6 +1,6 @@
-//! A hostile server's bytes as the answer to a command, at once and in portions, which must come to the same.
+//! The response of a hostile server to a command, read at once and in portions, with the same result.
 //!
-//! Input: one byte for the number of answers, one byte for the portions' size, then the answers.
+//! Input: one byte for the number of responses, one byte for the portion size, then the responses.
 #![no_main]
 
 use ciphertoll_wire::postgres::{
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(collected, feed(bytes, size, |input| portions.step(input)));
     assert_eq!(whole.notices(), portions.notices());
     if let (Ok(Response::Done(rows)), Ok(Response::Done(summary))) = (&collected, &counted) {
-        // The data of a COPY are counted, but are not rows.
+        // Counts the data of COPY, which are not rows.
         assert!(summary.rows >= rows.len() as u64 && summary.notices >= whole.notices().len() as u64);
     }
 
@@ -51,7 +51,7 @@ fn feed<T>(
     mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, Error>,
 ) -> Result<Response<T>, Error> {
     let mut received = Vec::new();
-    // Nothing has come yet: a reader of no answers has ended.
+    // Before any input, only a reader of no responses has ended.
     for portion in std::iter::once(&b""[..]).chain(bytes.chunks(size)) {
         received.extend_from_slice(portion);
         let mut input = received.as_slice();

@@ -1,7 +1,6 @@
-//! A hostile client's bytes into the parsers of the server's role; what is understood must be understood again when
-//! written.
+//! The parsers of client messages. An accepted message can be encoded and parsed again.
 //!
-//! Input: one byte that says whether a first message comes first, then the messages.
+//! Input: one byte that says whether a startup message comes first, then the messages.
 #![no_main]
 
 use ciphertoll_wire::postgres::{
@@ -67,7 +66,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
 
 fn again(message: &Frontend<'_>) {
     let mut out = Vec::new();
-    // What is no UTF-8 cannot be written here.
+    // Invalid UTF-8 cannot be encoded here.
     if encode(&mut out, message).is_some() {
         assert_eq!(read_frontend(&mut out.as_slice(), 2 * LIMIT_BYTES).as_ref(), Ok(&Some(message.clone())));
     }

@@ -1,7 +1,6 @@
-//! A hostile peer's bytes into both roles of SCRAM, and into the parser of verifiers: nobody gets in who does not know
-//! the password.
+//! Both roles of SCRAM with a hostile peer, and the parser of verifiers. No peer without the password is accepted.
 //!
-//! Input: one byte that says who is hostile, then the peer's two messages with a NUL between them.
+//! Input: one byte that selects the hostile role, then the peer's two messages, separated by a NUL.
 #![no_main]
 
 use ciphertoll_wire::scram::{Binding, ClientFirst, Mechanism, ServerFirst, Verifier};
@@ -17,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     let binding = if role & 4 == 0 { Binding::None } else { Binding::ServerEndPoint(b"hash") };
     match role & 3 {
         0 => {
-            // Many iterations would be all that the fuzzer does.
+            // Many iterations would take most of the fuzzer's time.
             if first
                 .windows(4)
                 .any(|window| window.starts_with(b"i=") && window[2..].iter().all(u8::is_ascii_digit))

@@ -1,5 +1,5 @@
-//! A key file that somebody else wrote: never a crash, what decodes encodes to the same bytes, and without the
-//! key-encryption key it opens nothing.
+//! An arbitrary key file. A file that decodes encodes to the same bytes, and cannot be unwrapped without the
+//! key-encryption key.
 //!
 //! Input: a key file.
 #![no_main]

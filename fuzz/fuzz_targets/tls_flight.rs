@@ -1,6 +1,6 @@
-//! Any bytes past the observer of TLS, at once and in portions, which must come to the same.
+//! Arbitrary bytes through the passive TLS observer, at once and in portions, with the same result.
 //!
-//! Input: one byte for the portions' size, then the bytes.
+//! Input: one byte for the portion size, then the bytes.
 #![no_main]
 
 use ciphertoll_wire::tls::FlightObserver;

@@ -1,31 +1,28 @@
-//! Does ciphertoll tell what a tool tells of the same server? Rates and times beside one another, and
-//! where they differ, the reason as far as the CPU times show it.
+//! Compares the throughput and latency that ciphertoll and another tool report for the same server. Explains differences
+//! from CPU times.
 
 use std::fmt;
 
 use crate::arm::{Generator, Sample};
 use crate::interleave::{Ratio, Rounds};
 
-/// Rates that differ because the processors are full differ by this much less or more than the CPU
-/// times say.
+/// If the processors are saturated, the ratio of rates ÷ the inverse ratio of CPU times is in this range.
 const EXPLAINED: std::ops::RangeInclusive<f64> = 0.9..=1.1;
-/// An interval whose limits are further apart than this tells nothing.
+/// Maximum ratio between the limits of a useful interval.
 const TOO_WIDE: f64 = 1.5;
-/// A client that is within an operation for less than this share of its time is elsewhere for some.
-const AT_WORK: f64 = 0.97;
-/// With less than this share of the processors, client and server do not fill them.
-const FULL: f64 = 0.85;
+/// Minimum share of time that a client spends in operations, unless it also does something else.
+const MIN_ACTIVITY: f64 = 0.97;
+/// Minimum CPU utilization by client and server for the processors to count as saturated.
+const SATURATED: f64 = 0.85;
 
-/// ciphertoll beside one tool.
 #[derive(Clone, Debug)]
 pub struct Agreement {
-    /// The tool.
     pub tool: Generator,
-    /// Rate, ours ÷ the tool's.
+    /// Throughput, ciphertoll ÷ tool.
     pub rate: Ratio,
-    /// Mean time of an operation, ours ÷ what the tool prints.
+    /// Mean latency, ciphertoll ÷ the tool's report.
     pub mean: Ratio,
-    /// Its 95th percentile, where the tool prints it.
+    /// 95th percentile of latency, if the tool reports it.
     pub p95: Option<Ratio>,
     own: Levels,
     others: Levels,
@@ -43,7 +40,7 @@ struct Levels {
 }
 
 impl Agreement {
-    /// Of the arms `own` and `tool`; none where there are too few rounds.
+    /// Compares the arms `own` and `tool`. `None` if there are too few rounds.
     pub fn of(
         rounds: &Rounds,
         own: usize,
@@ -65,24 +62,24 @@ impl Agreement {
         })
     }
 
-    /// Whether neither the rates nor the mean times can be told apart.
+    /// Whether throughput and mean latency are equal within their intervals.
     pub fn agrees(&self) -> bool {
-        self.rate.holds(1.0) && self.mean.holds(1.0)
+        self.rate.contains(1.0) && self.mean.contains(1.0)
     }
 
-    /// Whether agreement would mean anything.
-    fn is_certain(&self) -> bool {
+    /// Whether the intervals are narrow enough for agreement to be meaningful.
+    fn is_precise(&self) -> bool {
         [self.rate, self.mean].iter().all(|ratio| ratio.high <= ratio.low * TOO_WIDE)
     }
 
-    /// Why they differ, as far as is known.
+    /// Why they differ.
     pub fn reason(&self) -> String {
-        let tool_at_work = self.others.clients_at_work() / self.clients;
-        if self.rate.holds(1.0) && tool_at_work < AT_WORK {
-            let elsewhere = (1.0 - tool_at_work) * 100.0;
+        let tool_activity = self.others.active_clients() / self.clients;
+        if self.rate.contains(1.0) && tool_activity < MIN_ACTIVITY {
+            let elsewhere = (1.0 - tool_activity) * 100.0;
             let tool = self.tool.label();
             return format!(
-                "{tool} counts no time between operations, which is {elsewhere:.0} % of its clients' time"
+                "{tool} does not count the time between operations, which is {elsewhere:.0} % of its clients' time"
             );
         }
         self.reason_of_rates()
@@ -91,8 +88,9 @@ impl Agreement {
     fn reason_of_rates(&self) -> String {
         let (own, others, tool) = (self.own, self.others, self.tool.label());
         let explained = self.rate.value / (others.cpu_us() / own.cpu_us());
-        let both_full = own.busy(self.processors).min(others.busy(self.processors)) >= FULL;
-        if both_full && EXPLAINED.contains(&explained) {
+        let both_saturated =
+            own.utilization(self.processors).min(others.utilization(self.processors)) >= SATURATED;
+        if both_saturated && EXPLAINED.contains(&explained) {
             let client_us = others.client_cpu_us - own.client_cpu_us;
             let server_us = others.server_cpu_us - own.server_cpu_us;
             let (more, less) =
@@ -101,28 +99,28 @@ impl Agreement {
                 if more == tool { (client_us, server_us) } else { (-client_us, -server_us) };
             let where_ = if client_us >= server_us {
                 format!(
-                    "{more} itself uses {client_us:.1} µs more CPU an operation, so that less is left for the server"
+                    "{more} itself uses {client_us:.1} µs more CPU per operation, which leaves less for the server"
                 )
             } else {
                 format!(
-                    "the server uses {server_us:.1} µs more CPU an operation under {more} than under {less}"
+                    "the server uses {server_us:.1} µs more CPU per operation with {more} than with {less}"
                 )
             };
-            return format!("client and server share processors, which are full: {where_}");
+            return format!("client and server share saturated processors: {where_}");
         }
-        if !both_full {
-            let (idler, busy) = if own.busy(self.processors) < others.busy(self.processors) {
-                ("ciphertoll", own.busy(self.processors))
+        if !both_saturated {
+            let (idler, busy) = if own.utilization(self.processors) < others.utilization(self.processors) {
+                ("ciphertoll", own.utilization(self.processors))
             } else {
-                (tool, others.busy(self.processors))
+                (tool, others.utilization(self.processors))
             };
             return format!(
-                "under {idler} client and server had {:.0} % of the processors only: they waited to be woken, or \
-                 for others who ran here",
+                "with {idler}, client and server used only {:.0} % of the CPU: they waited for wake-ups or for other \
+                 processes",
                 busy * 100.0
             );
         }
-        "not known: the processors are full, and the CPU times do not explain it".to_owned()
+        "unknown: the processors are saturated, and the CPU times do not explain it".to_owned()
     }
 }
 
@@ -137,19 +135,19 @@ impl Levels {
         }
     }
 
-    /// Of an operation, client's and server's.
+    /// CPU time of client and server per operation.
     fn cpu_us(self) -> f64 {
         self.client_cpu_us + self.server_cpu_us
     }
 
-    /// Share of the processors that client and server keep busy.
-    fn busy(self, processors: f64) -> f64 {
+    /// CPU utilization by client and server.
+    fn utilization(self, processors: f64) -> f64 {
         self.rate_per_s * self.cpu_us() * 1e-6 / processors
     }
 
-    /// Clients that are within an operation at any time, by Little's law: no more than there are, and few
-    /// less, or the clock is wrong.
-    fn clients_at_work(self) -> f64 {
+    /// Mean number of clients in an operation, by Little's law. Must be slightly below the number of clients, unless the
+    /// clock is wrong.
+    fn active_clients(self) -> f64 {
         self.rate_per_s * self.mean_us * 1e-6
     }
 }
@@ -159,7 +157,7 @@ impl fmt::Display for Agreement {
         let (own, others, tool) = (self.own, self.others, self.tool.label());
         write!(
             formatter,
-            "rate × {}; mean {:.1} µs, {tool} says {:.1}: × {}",
+            "rate × {}; mean {:.1} µs, {tool} reports {:.1}: × {}",
             self.rate, own.mean_us, others.mean_us, self.mean
         )?;
         if let Some(p95) = self.p95 {
@@ -167,20 +165,20 @@ impl fmt::Display for Agreement {
         }
         write!(
             formatter,
-            "\n    rate × mean: {:.2} of {} clients at work, {tool} {:.2}; CPU of client + server {:.1} + {:.1} µs, \
+            "\n    rate × mean: {:.2} of {} clients active, {tool} {:.2}; CPU of client + server {:.1} + {:.1} µs, \
              {tool} {:.1} + {:.1}",
-            own.clients_at_work(),
+            own.active_clients(),
             self.clients,
-            others.clients_at_work(),
+            others.active_clients(),
             own.client_cpu_us,
             own.server_cpu_us,
             others.client_cpu_us,
             others.server_cpu_us
         )?;
-        match (self.agrees(), self.is_certain()) {
+        match (self.agrees(), self.is_precise()) {
             (true, true) => write!(formatter, "\n    they agree within the intervals"),
             (true, false) => {
-                write!(formatter, "\n    the intervals are too wide to tell; take more --rounds")
+                write!(formatter, "\n    inconclusive: the intervals are too wide; use more --rounds")
             }
             (false, _) => write!(formatter, "\n    they differ; {}", self.reason()),
         }
@@ -191,7 +189,7 @@ impl fmt::Display for Agreement {
 mod tests {
     use super::*;
 
-    /// Two rounds each; CPU in µs of client and server; 8 clients that are never idle.
+    /// Two rounds each; tuples of rate, client CPU and server CPU in µs; 8 clients that are never idle.
     fn agreement(own: (f64, f64, f64), others: (f64, f64, f64)) -> Agreement {
         let arm = |(rate_per_s, client, server): (f64, f64, f64)| {
             let sample = |factor: f64| Sample {
@@ -212,16 +210,16 @@ mod tests {
         let same = agreement((50_000.0, 10.0, 30.0), (50_000.0, 10.0, 30.0));
         assert!(same.agrees());
         assert!(same.to_string().ends_with("they agree within the intervals"), "{same}");
-        assert!(same.to_string().contains("8.00 of 8 clients at work"), "{same}");
+        assert!(same.to_string().contains("8.00 of 8 clients active"), "{same}");
         assert_eq!(same.p95, None);
     }
 
     #[test]
-    fn wide_intervals_are_no_agreement() {
+    fn wide_intervals_are_inconclusive() {
         let wide = Ratio { value: 1.0, low: 0.5, high: 2.0 };
         let same = agreement((50_000.0, 10.0, 30.0), (50_000.0, 10.0, 30.0));
         let unknown = Agreement { rate: wide, ..same };
-        assert!(unknown.to_string().contains("too wide to tell"), "{unknown}");
+        assert!(unknown.to_string().contains("inconclusive"), "{unknown}");
     }
 
     #[test]
@@ -238,26 +236,26 @@ mod tests {
         let heavier = agreement((50_000.0, 10.0, 30.0), (40_000.0, 20.0, 30.0));
         assert!(!heavier.agrees());
         let reason = heavier.reason();
-        assert!(reason.contains("pgbench itself uses 10.0 µs more CPU an operation"), "{reason}");
+        assert!(reason.contains("pgbench itself uses 10.0 µs more CPU per operation"), "{reason}");
         let lighter = agreement((40_000.0, 10.0, 40.0), (50_000.0, 10.0, 30.0));
-        assert!(lighter.reason().contains("the server uses 10.0 µs more CPU an operation under ciphertoll"));
+        assert!(lighter.reason().contains("the server uses 10.0 µs more CPU per operation with ciphertoll"));
     }
 
     #[test]
     fn idle_processors_are_another_reason() {
         let idle = agreement((50_000.0, 10.0, 30.0), (30_000.0, 10.0, 30.0));
         assert!(
-            idle.reason().contains("under pgbench client and server had 60 % of the processors only"),
+            idle.reason().contains("with pgbench, client and server used only 60 % of the CPU"),
             "{}",
             idle.reason()
         );
     }
 
     #[test]
-    fn what_is_not_known_is_not_guessed() {
+    fn an_unknown_reason_is_reported_as_unknown() {
         let odd = agreement((50_000.0, 10.0, 30.0), (40_000.0, 10.0, 40.0 - 4.0));
-        assert!(odd.reason().starts_with("not known") || odd.reason().contains("the server uses"));
+        assert!(odd.reason().starts_with("unknown") || odd.reason().contains("the server uses"));
         let odd = agreement((50_000.0, 20.0, 40.0), (40_000.0, 10.0, 40.0));
-        assert!(odd.reason().starts_with("not known"), "{}", odd.reason());
+        assert!(odd.reason().starts_with("unknown"), "{}", odd.reason());
     }
 }

@@ -1,78 +1,78 @@
-//! Do other people's clients find the same cost of encryption at rest? `pgbench` beside the native workloads, on the same
-//! clusters and in the same blocks.
+//! Compares the cost of encryption at rest as measured by `pgbench` and by the native driver, on the same clusters and in
+//! the same blocks.
 
 use anyhow::{Context, Result};
 use ciphertoll_model::{
-    AtRest, Clients, Driver, Engine, Grid, Metric, Path, Plan, Scale, ServerLevel, Size, Spec, StealLimit,
-    Workload,
+    AtRest, Baseline, Clients, Driver, Engine, Grid, Metric, Path, Plan, Scale, ServerLevel, Size, Spec,
+    StealLimit, Workload,
 };
-use ciphertoll_stats::{Analysis, CellAnalysis, Estimate, Role, analyse};
+use ciphertoll_stats::{Analysis, CellAnalysis, Estimate, analyse};
 
 use crate::real::RealRuns;
 
 const CLIENTS: u16 = 2;
-/// Six of them were too few on a machine that others share.
+/// Six blocks were too few on a shared machine.
 const BLOCKS: u32 = 16;
-/// An interval whose limits are further apart than this tells nothing.
+/// Maximum ratio between the limits of a useful interval.
 const TOO_WIDE: f64 = 1.5;
 
-/// What two drivers say of one level, compared with files in the clear.
+/// The cost of one level, measured with two drivers.
 #[derive(Clone, Debug)]
-pub struct TwoViews {
-    /// What one operation is.
+pub struct DriverComparison {
     pub workload: Workload,
-    /// What encrypts the files.
     pub level: AtRest,
-    /// The rate by the native driver, as a share of that in the clear.
+    /// Throughput with the native driver, as a share of that without encryption.
     pub native: Estimate,
-    /// The same by pgbench.
+    /// The same with pgbench.
     pub pgbench: Estimate,
 }
 
-impl TwoViews {
-    /// Whether both are narrow enough to tell anything.
-    pub fn tell(&self) -> bool {
+impl DriverComparison {
+    /// Whether both intervals are narrow enough.
+    pub fn is_precise(&self) -> bool {
         [&self.native, &self.pgbench].iter().all(|estimate| estimate.high() / estimate.low() <= TOO_WIDE)
     }
 
-    /// Whether they differ by no more than both intervals together explain.
-    pub fn agree(&self) -> bool {
+    /// Whether both intervals together explain the difference.
+    pub fn agrees(&self) -> bool {
         let half = |estimate: &Estimate| (estimate.high() / estimate.low()).ln() / 2.0;
         let apart = (self.native.value / self.pgbench.value).ln().abs();
         apart <= half(&self.native).hypot(half(&self.pgbench))
     }
 }
 
-/// One run on a private `PostgreSQL` with each of `levels`, and what both drivers say of all but `none`.
-pub fn two_views(
+/// Measures each of `levels` in one run on a private PostgreSQL, and compares the drivers for all levels but `none`.
+pub fn compare_drivers(
     runs: &RealRuns,
     levels: &[AtRest],
     max_steal: StealLimit,
     seed: u64,
-) -> Result<Vec<TwoViews>> {
+) -> Result<Vec<DriverComparison>> {
     let plan = Plan::new(&Spec { max_steal, ..spec(levels)? }, seed)?;
     let events = runs.carry_out(&plan, None)?;
     let analysis = analyse(&plan, &events);
-    let compared =
-        |cell: &&CellAnalysis| cell.role == Role::Treatment && cell.cell.treatment.driver == Driver::Native;
-    analysis.cells.iter().filter(compared).map(|cell| views_of(&analysis, cell)).collect()
+    let treatments = analysis.cells().into_iter().filter(|cell| analysis.comparison_of(cell).is_some());
+    let native = treatments.filter(|cell| cell.cell.treatment.driver == Driver::Native);
+    native.map(|cell| comparison_of(&analysis, cell)).collect()
 }
 
-fn views_of(analysis: &Analysis, native: &CellAnalysis) -> Result<TwoViews> {
+fn comparison_of(analysis: &Analysis, native: &CellAnalysis) -> Result<DriverComparison> {
     let (workload, level) = (native.cell.workload, native.cell.treatment.at_rest);
-    let is_other = |cell: &&CellAnalysis| {
+    let is_other = |cell: &CellAnalysis| {
         cell.cell.workload == workload
             && cell.cell.treatment.at_rest == level
             && cell.cell.treatment.driver != Driver::Native
     };
-    let other = analysis.cells.iter().find(is_other).context("pgbench was not measured")?;
+    let mut cells = analysis.cells().into_iter();
+    let other = cells.find(|cell| is_other(cell)).context("pgbench was not measured")?;
     let rate = |cell: &CellAnalysis| {
-        let toll = cell.tolls.get(&Metric::RatePerS);
+        let ratio = analysis.comparison_of(cell).and_then(|of| of.ratios.get(&Metric::RatePerS));
         let voided = || cell.voided.iter().map(|trial| trial.reason.to_string()).collect::<Vec<_>>();
-        toll.map(|toll| toll.ratio)
-            .with_context(|| format!("no numbers of {}: {}", cell.id.0, voided().join("; ")))
+        ratio
+            .map(|ratio| ratio.ratio)
+            .with_context(|| format!("no results for {}: {}", cell.id.0, voided().join("; ")))
     };
-    Ok(TwoViews { workload, level, native: rate(native)?, pgbench: rate(other)? })
+    Ok(DriverComparison { workload, level, native: rate(native)?, pgbench: rate(other)? })
 }
 
 fn spec(levels: &[AtRest]) -> Result<Spec> {
@@ -86,7 +86,7 @@ fn spec(levels: &[AtRest]) -> Result<Spec> {
         scale: vec![Scale::DEFAULT.in_whole_branches().into()],
         ..Grid::default()
     };
-    let baseline = Some(format!("at-rest={}", AtRest::None));
+    let baseline = Some(Baseline::AtRest(AtRest::None));
     Ok(Spec {
         name: "at-rest".to_owned(),
         size: Size::Standard,
@@ -106,22 +106,22 @@ mod tests {
     }
 
     #[test]
-    fn views_agree_as_far_as_their_intervals_reach() {
-        let views = |pgbench| TwoViews {
+    fn drivers_agree_if_their_intervals_explain_the_difference() {
+        let views = |pgbench| DriverComparison {
             workload: "select-only".parse().unwrap(),
             level: AtRest::Gocryptfs,
             native: estimate(0.9, 0.88, 0.92),
             pgbench,
         };
-        assert!(views(estimate(0.91, 0.89, 0.93)).agree());
+        assert!(views(estimate(0.91, 0.89, 0.93)).agrees());
         // The intervals touch, and the difference is too large for both together.
-        assert!(!views(estimate(0.94, 0.919, 0.962)).agree());
+        assert!(!views(estimate(0.94, 0.919, 0.962)).agrees());
         let wide = views(estimate(0.7, 0.4, 1.2));
-        assert!(wide.agree() && !wide.tell() && views(estimate(0.91, 0.89, 0.93)).tell());
+        assert!(wide.agrees() && !wide.is_precise() && views(estimate(0.91, 0.89, 0.93)).is_precise());
     }
 
     #[test]
-    fn both_drivers_meet_every_level_in_the_same_run() {
+    fn both_drivers_measure_every_level_in_the_same_run() {
         let plan = Plan::new(&spec(&[AtRest::None, AtRest::Gocryptfs]).unwrap(), 1).unwrap();
         assert_eq!((plan.cells.len(), plan.strata.len(), plan.skipped.len()), (8, 4, 0));
     }

@@ -1,23 +1,18 @@
-//! What `make bench` compares with what.
+//! The comparisons of `make bench`.
 
 use ciphertoll_model::{Auth, Engine, Iterations, StatementProtocol, TlsVersion};
 
-use crate::arm::{Arm, FloorMode, Generator, Route, Work};
+use crate::arm::{BenchArm, FloorMode, Generator, OperationKind, Route};
 
-/// ciphertoll beside its peers at one kind of work.
+/// ciphertoll compared with other generators, for one kind of operation.
 #[derive(Clone, Debug)]
-pub struct Comparison {
-    /// On which engine.
+pub struct PeerComparison {
     pub engine: Engine,
-    /// For people, and for `--only`.
+    /// Shown, and matched by `--only`.
     pub title: &'static str,
-    /// What one operation is.
-    pub work: Work,
-    /// How bytes get to the server.
+    pub work: OperationKind,
     pub route: Route,
-    /// How everybody logs in.
     pub auth: Auth,
-    /// Beside whom.
     pub peers: &'static [Generator],
 }
 
@@ -26,39 +21,57 @@ const THREADS: Generator = Generator::Floor(FloorMode::Threads);
 const TLS_1_3: Route = Route::Tls(TlsVersion::Tls13);
 const TLS_1_2: Route = Route::Tls(TlsVersion::Tls12);
 
-/// All of them, an engine's one after the other.
-pub fn comparisons() -> Vec<Comparison> {
+/// All comparisons, grouped by engine.
+pub fn comparisons() -> Vec<PeerComparison> {
     let mut all = Vec::new();
     let mut add = |engine, title, work, route, peers| {
-        all.push(Comparison { engine, title, work, route, auth: Auth::default_of(engine), peers });
+        all.push(PeerComparison { engine, title, work, route, auth: Auth::default_of(engine), peers });
     };
     let mariadb = Engine::MariaDb;
     let libmariadb = &[Generator::Libmariadb];
     let floors = &[EPOLL, THREADS];
-    add(mariadb, "MariaDB: connect, 1 client, plain", Work::Connect, Route::Plain, libmariadb);
+    add(mariadb, "MariaDB: connect, 1 client, plain", OperationKind::Connect, Route::Plain, libmariadb);
     add(
         mariadb,
         "MariaDB: connect, 1 client, TLS 1.3, a context per connect",
-        Work::Connect,
+        OperationKind::Connect,
         TLS_1_3,
         libmariadb,
     );
     add(
         mariadb,
         "MariaDB: connect, 1 client, TLS 1.2, a context per connect",
-        Work::Connect,
+        OperationKind::Connect,
         TLS_1_2,
         libmariadb,
     );
     let with_sysbench = &[EPOLL, THREADS, Generator::Sysbench];
-    add(mariadb, "MariaDB: point-select, 8 clients, plain", Work::PointSelect, Route::Plain, with_sysbench);
-    add(mariadb, "MariaDB: point-select, 8 clients, unix socket", Work::PointSelect, Route::Unix, floors);
-    add(mariadb, "MariaDB: point-select, 8 clients, TLS 1.3", Work::PointSelect, TLS_1_3, floors);
+    add(
+        mariadb,
+        "MariaDB: point-select, 8 clients, plain",
+        OperationKind::PointSelect,
+        Route::Plain,
+        with_sysbench,
+    );
+    add(
+        mariadb,
+        "MariaDB: point-select, 8 clients, unix socket",
+        OperationKind::PointSelect,
+        Route::Unix,
+        floors,
+    );
+    add(mariadb, "MariaDB: point-select, 8 clients, TLS 1.3", OperationKind::PointSelect, TLS_1_3, floors);
     let sysbench = &[Generator::Sysbench];
-    add(mariadb, "MariaDB: oltp-read-only, 8 clients, plain", Work::OltpReadOnly, Route::Plain, sysbench);
+    add(
+        mariadb,
+        "MariaDB: oltp-read-only, 8 clients, plain",
+        OperationKind::OltpReadOnly,
+        Route::Plain,
+        sysbench,
+    );
 
     let postgres = Engine::Postgres;
-    let prepared = Work::SelectOnly(StatementProtocol::Prepared);
+    let prepared = OperationKind::SelectOnly(StatementProtocol::Prepared);
     let with_pgbench = &[EPOLL, THREADS, Generator::Pgbench];
     add(
         postgres,
@@ -71,18 +84,24 @@ pub fn comparisons() -> Vec<Comparison> {
     add(
         postgres,
         "PostgreSQL: select-only, as text, 8 clients, plain",
-        Work::SelectOnly(StatementProtocol::Text),
+        OperationKind::SelectOnly(StatementProtocol::Text),
         Route::Plain,
         &[Generator::Pgbench],
     );
     add(
         postgres,
         "PostgreSQL: point-select, 8 clients, plain",
-        Work::PointSelect,
+        OperationKind::PointSelect,
         Route::Plain,
         with_sysbench,
     );
-    add(postgres, "PostgreSQL: oltp-read-only, 8 clients, plain", Work::OltpReadOnly, Route::Plain, sysbench);
+    add(
+        postgres,
+        "PostgreSQL: oltp-read-only, 8 clients, plain",
+        OperationKind::OltpReadOnly,
+        Route::Plain,
+        sysbench,
+    );
     let logins = [
         (
             "PostgreSQL: connect and select, 1 client, plain, scram-4096",
@@ -90,10 +109,10 @@ pub fn comparisons() -> Vec<Comparison> {
         ),
         ("PostgreSQL: connect and select, 1 client, plain, trust", Auth::Trust),
     ];
-    all.extend(logins.map(|(title, auth)| Comparison {
+    all.extend(logins.map(|(title, auth)| PeerComparison {
         engine: postgres,
         title,
-        work: Work::ConnectSelect,
+        work: OperationKind::ConnectSelect,
         route: Route::Plain,
         auth,
         peers: &[Generator::Pgbench],
@@ -101,11 +120,10 @@ pub fn comparisons() -> Vec<Comparison> {
     all
 }
 
-impl Comparison {
-    /// Its arms with these generators.
-    pub fn arms(&self, generators: &[Generator]) -> Vec<Arm> {
+impl PeerComparison {
+    pub fn arms(&self, generators: &[Generator]) -> Vec<BenchArm> {
         let &Self { work, route, auth, .. } = self;
-        generators.iter().map(|&generator| Arm { generator, work, route, auth }).collect()
+        generators.iter().map(|&generator| BenchArm { generator, work, route, auth }).collect()
     }
 }
 
@@ -114,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn titles_begin_with_their_engine_and_tell_apart() {
+    fn titles_are_unique_and_begin_with_the_engine() {
         let all = comparisons();
         for comparison in &all {
             assert!(comparison.title.starts_with(comparison.engine.display_name()), "{}", comparison.title);

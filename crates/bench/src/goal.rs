@@ -1,25 +1,24 @@
-//! What is wanted of the load generator, and whether a comparison shows it on this machine.
+//! Performance goals of the load generator, and whether they are met on this machine.
 
 use std::fmt;
 
 use crate::arm::Generator;
 use crate::interleave::{Ratio, Rounds};
 
-/// Client CPU per operation, ciphertoll's ÷ the peer's, that is not to be exceeded.
-const MOST_CPU_OF_FLOOR: f64 = 1.2;
-const MOST_CPU_OF_PGBENCH: f64 = 0.85;
-const MOST_CPU_OF_SYSBENCH: f64 = 0.8;
+/// Maximum client CPU per operation, ciphertoll ÷ peer.
+const MAX_CPU_OF_FLOOR: f64 = 1.2;
+const MAX_CPU_OF_PGBENCH: f64 = 0.85;
+const MAX_CPU_OF_SYSBENCH: f64 = 0.8;
 
-/// Something wanted, and whether it is so here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
     what: String,
     is_met: bool,
-    /// The interval holds the limit: more rounds may say otherwise.
+    /// The interval contains the limit: more rounds may change the result.
     is_close: bool,
 }
 
-/// Every goal that the comparison bears on; `generators` are its arms, ciphertoll's first.
+/// The goals of a comparison. `generators` are its arms, ciphertoll's first.
 pub fn goals(generators: &[Generator], rounds: &Rounds) -> Vec<Goal> {
     let cpu_against = |peer: usize| rounds.ratio(0, peer, |sample| sample.cpu_us_per_op);
     let cpu = |peer: usize| rounds.level(peer, |sample| sample.cpu_us_per_op);
@@ -30,12 +29,12 @@ pub fn goals(generators: &[Generator], rounds: &Rounds) -> Vec<Goal> {
     let mut goals = Vec::new();
     if let Some((floor, generator)) = least {
         let name = format!("the {}", generator.label());
-        goals.extend(cpu_against(floor).map(|ratio| at_most(ratio, MOST_CPU_OF_FLOOR, &name)));
+        goals.extend(cpu_against(floor).map(|ratio| at_most(ratio, MAX_CPU_OF_FLOOR, &name)));
     }
     for (peer, generator) in peers().filter(|(_, generator)| !is_floor(*generator)) {
         let limit = match generator {
-            Generator::Pgbench => Some(MOST_CPU_OF_PGBENCH),
-            Generator::Sysbench => Some(MOST_CPU_OF_SYSBENCH),
+            Generator::Pgbench => Some(MAX_CPU_OF_PGBENCH),
+            Generator::Sysbench => Some(MAX_CPU_OF_SYSBENCH),
             Generator::Native
             | Generator::Libmariadb
             | Generator::Floor(_)
@@ -48,7 +47,7 @@ pub fn goals(generators: &[Generator], rounds: &Rounds) -> Vec<Goal> {
         goals.extend(rounds.ratio(0, peer, |sample| sample.rate_per_s).map(|ratio| Goal {
             what: format!("rate no lower than {}'s", generator.label()),
             is_met: ratio.value >= 1.0,
-            is_close: ratio.holds(1.0),
+            is_close: ratio.contains(1.0),
         }));
     }
     goals
@@ -56,7 +55,9 @@ pub fn goals(generators: &[Generator], rounds: &Rounds) -> Vec<Goal> {
 
 fn at_most(cpu: Ratio, limit: f64, peer: &str) -> Goal {
     Goal {
-        what: format!("CPU ≤ {limit} × {peer}"), is_met: cpu.value <= limit, is_close: cpu.holds(limit)
+        what: format!("CPU ≤ {limit} × {peer}"),
+        is_met: cpu.value <= limit,
+        is_close: cpu.contains(limit),
     }
 }
 
@@ -74,7 +75,7 @@ mod tests {
     use crate::arm::{FloorMode, Sample};
 
     fn rounds(cpu_us: &[f64], rate_per_s: &[f64]) -> Rounds {
-        // Two rounds, the second a hair off, so that there is an interval.
+        // Two slightly different rounds, so that there is an interval.
         let arm = |(&cpu_us, &rate_per_s): (&f64, &f64)| {
             let sample = |factor: f64| Sample {
                 rate_per_s: rate_per_s * factor,
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cheaper_floor_is_what_counts() {
+    fn the_cheaper_floor_counts() {
         let generators = [
             Generator::Native,
             Generator::Floor(FloorMode::Epoll),

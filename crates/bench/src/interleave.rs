@@ -1,50 +1,46 @@
-//! Arms side by side: every round runs each once in random order; what counts are the ratios within
-//! a round.
+//! Alternates arms: every round runs each arm once, in random order. Results are ratios within rounds.
 
 use anyhow::Result;
-use ciphertoll_stats::{CONFIDENCE, Summary};
+use ciphertoll_stats::{CONFIDENCE, LogSummary};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 
-use crate::arm::{Arm, Place, Sample};
+use crate::arm::{ArmSetup, BenchArm, Sample};
 
-/// The samples of some arms, by round.
+/// Samples by arm and round.
 pub struct Rounds<S = Sample> {
     samples: Vec<Vec<S>>,
 }
 
-/// A ratio with its 95 % interval.
+/// A ratio with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// The geometric mean over rounds.
+    /// Geometric mean over rounds.
     pub value: f64,
-    /// Lower limit.
     pub low: f64,
-    /// Upper limit.
     pub high: f64,
 }
 
 impl Rounds {
-    /// Runs every arm `rounds` times, after one round that counts for nothing.
+    /// Runs every arm `rounds` times, after a warm-up round.
     pub fn run(
-        arms: &[Arm],
+        arms: &[BenchArm],
         rounds: u32,
         seed: u64,
-        place: &Place<'_>,
+        setup: &ArmSetup<'_>,
         progress: impl FnMut(u32),
     ) -> Result<Self> {
-        Self::take(arms.len(), rounds, seed, |arm| arms[arm].run(place), progress)
+        Self::take(arms.len(), rounds, seed, |arm| arms[arm].run(setup), progress)
     }
 }
 
 impl<S> Rounds<S> {
-    /// Samples by arm, each arm's by round.
     pub fn of(samples: Vec<Vec<S>>) -> Self {
         Self { samples }
     }
 
-    /// Takes a sample of each of `count` arms in every round, in random order, after one round that counts for nothing.
+    /// Samples `count` arms in random order in every round, after a warm-up round.
     pub fn take(
         count: usize,
         rounds: u32,
@@ -68,25 +64,25 @@ impl<S> Rounds<S> {
         Ok(Self { samples })
     }
 
-    /// Geometric mean over rounds of what `value` takes from the samples of `arm`.
+    /// Geometric mean of `value` over all rounds of `arm`.
     pub fn level(&self, arm: usize, value: impl Fn(&S) -> f64) -> f64 {
         let logs: Vec<f64> = self.samples[arm].iter().map(|sample| value(sample).ln()).collect();
         (logs.iter().sum::<f64>() / logs.len() as f64).exp()
     }
 
-    /// `arm` ÷ `peer` in `value`, paired in rounds.
+    /// The ratio of `value`, `arm` ÷ `peer`, paired by round. `None` if there are too few rounds.
     pub fn ratio(&self, arm: usize, peer: usize, value: impl Fn(&S) -> f64) -> Option<Ratio> {
         let pairs = self.samples[arm].iter().zip(&self.samples[peer]);
         let logs: Vec<f64> = pairs.map(|(own, other)| (value(own) / value(other)).ln()).collect();
-        let summary = Summary::of(&logs)?;
+        let summary = LogSummary::of(&logs)?;
         let interval = summary.interval(CONFIDENCE);
         Some(Ratio { value: summary.mean().exp(), low: interval.low.exp(), high: interval.high.exp() })
     }
 }
 
 impl Ratio {
-    /// Whether the interval holds this value.
-    pub fn holds(&self, value: f64) -> bool {
+    /// Whether the interval contains `value`.
+    pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 }

@@ -1,9 +1,11 @@
-//! Measures ciphertoll itself: its load generator beside its peers ([`comparison`] lists them, [`arm`]
-//! runs one, [`interleave`] all in turn), whether it is light enough ([`goal`]), whether it tells the
-//! same as they do ([`agreement`]), whether a pause of the server shows ([`stall`]); its verdicts
-//! against known truths ([`truth`]); what it says of two runs against what was done to them ([`pairs`]); whether long
-//! links are as long as they say ([`links`]); whether another client finds the same cost of encrypted files ([`at_rest`]); the sidecar beside other pools ([`pools`]); and how fast documents are
-//! loaded ([`documents`]).
+//! Benchmarks and validation of ciphertoll itself.
+//!
+//! - Its load generator compared with other tools: [`comparison`] lists the comparisons, [`arm`] runs one tool,
+//!   [`interleave`] alternates them, [`goal`] checks the goals, [`agreement`] compares the reported figures, [`stall`]
+//!   checks that a pause of the server is visible.
+//! - Its verdicts compared with known effects: [`truth`] within a run, [`pairs`] between two runs.
+//! - Emulated links: [`links`]. Encryption at rest, measured with another client: [`at_rest`].
+//! - The sidecar compared with other pooling proxies: [`pools`]. Loading documents: [`documents`].
 
 pub mod agreement;
 pub mod arm;
@@ -24,31 +26,31 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::{Lab, Server, Start, Tables};
-use ciphertoll_model::{Engine, ServerKey, ServerLevel, Strength};
+use ciphertoll_model::{Engine, SecurityLevel, ServerKey, ServerLevel};
 
-/// The `ciphertoll` program beside this one: both are built into one directory.
+/// The `ciphertoll` program, which cargo builds into the directory of this program.
 pub fn ciphertoll_program() -> Result<PathBuf> {
     let directory = own_directory()?;
     let program = directory.join("ciphertoll");
     if !program.is_file() {
-        bail!("no {}: build it first (cargo build --release -p ciphertoll-cli)", program.display());
+        bail!("{} not found: build it first (cargo build --release -p ciphertoll-cli)", program.display());
     }
     Ok(program)
 }
 
-/// Where the C peers were built: `target/peers`.
+/// The directory of the compiled C loops: `target/peers`.
 pub fn peers_directory() -> Result<PathBuf> {
     let directory = own_directory()?;
-    let target = directory.parent().context("this program lies in no target directory")?;
+    let target = directory.parent().context("this program is not in a target directory")?;
     Ok(target.join("peers"))
 }
 
 fn own_directory() -> Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot find this program")?;
+    let own = std::env::current_exe().context("cannot find this executable")?;
     Ok(own.parent().unwrap_or(Path::new(".")).to_owned())
 }
 
-/// A private server of this engine with these tables, and a P-256 key, as every program here wants one.
+/// Starts a private server with these tables and a P-256 key.
 pub fn start_server(lab: &Lab, engine: Engine, tables: &Tables) -> Result<Server> {
     let build = ciphertoll_lab::find(&ServerLevel::of(engine))?;
     let template = lab.template(&build, tables, &mut |_| (), &|| false)?;
@@ -61,12 +63,11 @@ pub fn start_server(lab: &Lab, engine: Engine, tables: &Tables) -> Result<Server
         log,
         preferred_port: None,
         processors: None,
-        strength: Strength::Default,
+        strength: SecurityLevel::Default,
     };
     Ok(lab.start(&start)?)
 }
 
-/// Prints a line of what was found.
-pub fn say(line: &str) -> Result<()> {
+pub fn print_line(line: &str) -> Result<()> {
     writeln!(std::io::stdout(), "{line}").context("cannot write to stdout")
 }

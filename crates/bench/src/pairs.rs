@@ -1,5 +1,5 @@
-//! Pairs of real runs: two of the same must seldom be called a regression, one that was slowed down
-//! by us must be.
+//! Pairs of real runs: `compare` must rarely report a regression between identical runs, and must usually report one if
+//! the second run was slowed down.
 
 use std::time::Duration;
 
@@ -7,76 +7,82 @@ use anyhow::{Context, Result};
 use ciphertoll_experiment::Injection;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    Grid, Link, LinkShape, Metric, Path, Plan, ServerKey, Size, Spec, Stamped, TlsVersion, Workload,
+    Grid, Link, LinkShape, Metric, Path, Plan, ServerKey, Size, Spec, TimestampedEvent, TlsVersion, Workload,
 };
-use ciphertoll_stats::{Change, ChangeVerdict, Comparison, Run, analyse, compare};
+use ciphertoll_stats::{Change, ChangeVerdict, ComparedRun, RunComparison, analyse, compare};
 
 use crate::real::RealRuns;
 
-/// The planted slowdown, as a share of the time that a TLS connect takes.
+/// The injected slowdown, as a share of the duration of a TLS connect.
 pub const SLOWDOWN: f64 = 0.05;
-/// The path whose toll is compared.
+/// The path that is slowed down and compared.
 const SLOWED: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
-/// What is compared waits for most of its time, as connects do out there: a shared machine's processors run now faster and
-/// now slower, by more than what is planted, and nothing can be found in what is theirs alone.
+/// With a long link, connects mostly wait, as in practice. The processor speed of a shared machine varies by more than the
+/// slowdown, which could not be detected in CPU time alone.
 const RTT_US: u32 = 5_000;
-/// What a single client is held against.
+/// The compared metric.
 pub const TIME: Metric = Metric::LatencyNsMean;
 const WINDOW: Span = Span::from_millis(400);
 const BLOCKS: u32 = 8;
-/// Identical pairs in twenty that may be called a regression: at 5 % with half of the false alarms
-/// improvements, more are bad luck of less than one in five hundred.
-const MOST_CALLED_OF_20: u32 = 3;
-/// Slowed pairs in twenty that must be found.
-const LEAST_FOUND_OF_20: u32 = 16;
+/// Maximum false alarms in 20 identical pairs. At 5 %, half of which are improvements, the probability of more is less
+/// than 1 in 500.
+const MAX_CALLED_OF_20: u32 = 3;
+/// Minimum detections in 20 slowed pairs.
+const MIN_FOUND_OF_20: u32 = 16;
 
-/// A run that is over.
 #[derive(Clone, Debug)]
-pub struct Ran {
+pub struct FinishedRun {
     plan: Plan,
-    events: Vec<Stamped>,
+    events: Vec<TimestampedEvent>,
 }
 
-/// One base run, and two runs compared with it.
+/// Two runs, compared with the same base run.
 #[derive(Clone, Debug)]
-pub struct Pair {
-    /// Base against the same again.
-    pub identical: Comparison,
-    /// Base against one whose TLS connects took longer by `delay`.
-    pub slowed: Comparison,
-    /// What was planted: [`SLOWDOWN`] of the time that a TLS connect of the base run took.
+pub struct RunPair {
+    /// Compared with an identical run.
+    pub identical: RunComparison,
+    /// Compared with a run whose TLS connects took longer by `delay`.
+    pub slowed: RunComparison,
+    /// The injected delay: [`SLOWDOWN`] × the mean duration of a TLS connect in the base run.
     pub delay: Duration,
 }
 
-impl Ran {
-    /// Plain against TLS 1.3 connects. As two runs of a user's, each has an order of its own.
+impl FinishedRun {
+    /// Compares plain connects with TLS 1.3 connects. Each run has another random order, as runs of a user have.
     pub fn carry_out(runs: &RealRuns, seed: u64, injection: Option<Injection>) -> Result<Self> {
         let plan = Plan::new(&spec(), seed)?;
         let events = runs.carry_out(&plan, injection)?;
         Ok(Self { plan, events })
     }
 
-    fn against(&self, base: &Self) -> Comparison {
-        let [base, new] = [base, self].map(|Self { plan, events }| Run { plan, events });
+    fn compare_with(&self, base: &Self) -> RunComparison {
+        let [base, new] = [base, self].map(|Self { plan, events }| ComparedRun { plan, events });
         compare(&base, &new)
     }
 
     fn delay(&self) -> Option<Duration> {
         let analysis = analyse(&self.plan, &self.events);
-        let tls = analysis.cells.iter().find(|cell| cell.cell.treatment.path == SLOWED)?;
+        let cells = analysis.cells();
+        let tls = cells.iter().find(|cell| cell.cell.treatment.path == SLOWED)?;
         let time_ns = tls.metrics.get(&Metric::LatencyNsMean)?.value;
         Some(Duration::from_nanos((time_ns * SLOWDOWN) as u64))
     }
 }
 
-impl Pair {
-    /// Two more runs, and the identical one, which is the next pair's base. Pairs of an odd `number` run the
-    /// slowed one first, so that a machine that changes favours neither.
-    pub fn carry_out(runs: &RealRuns, base: &Ran, number: u32, seed: u64) -> Result<(Self, Ran)> {
-        let delay = base.delay().context("the base run has no time of a TLS connect")?;
+impl RunPair {
+    /// Also returns the identical run, which is the base of the next pair. Odd pairs run the slowed run first, so that
+    /// drift of the machine favours neither.
+    pub fn carry_out(
+        runs: &RealRuns,
+        base: &FinishedRun,
+        number: u32,
+        seed: u64,
+    ) -> Result<(Self, FinishedRun)> {
+        let delay = base.delay().context("the base run has no valid TLS connect")?;
         let injection = Some(Injection::into_path(SLOWED, delay));
-        let run =
-            |offset: u64, injection| Ran::carry_out(runs, seed + u64::from(number) * 2 + offset, injection);
+        let run = |offset: u64, injection| {
+            FinishedRun::carry_out(runs, seed + u64::from(number) * 2 + offset, injection)
+        };
         let (identical, slowed) = if number.is_multiple_of(2) {
             let identical = run(0, None)?;
             (identical, run(1, injection)?)
@@ -84,57 +90,53 @@ impl Pair {
             let slowed = run(1, injection)?;
             (run(0, None)?, slowed)
         };
-        let pair = Self { identical: identical.against(base), slowed: slowed.against(base), delay };
+        let pair = Self { identical: identical.compare_with(base), slowed: slowed.compare_with(base), delay };
         Ok((pair, identical))
     }
 }
 
-/// Whether anything in the comparison is called a regression: what `ciphertoll compare` exits with 3
-/// for.
-pub fn is_called_regression(comparison: &Comparison) -> bool {
+/// Whether any metric has a regression, for which `ciphertoll compare` exits with 3.
+pub fn is_called_regression(comparison: &RunComparison) -> bool {
     comparison.changes.iter().any(|change| change.verdict == ChangeVerdict::Regression)
 }
 
-/// The change of the time. There is but one cell with a toll.
-pub fn time(comparison: &Comparison) -> Option<&Change> {
+/// The change of [`TIME`]; only one cell has it.
+pub fn time(comparison: &RunComparison) -> Option<&Change> {
     comparison.changes.iter().find(|change| change.metric == TIME)
 }
 
-/// How often `compare` was right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Pairs so far.
+pub struct DetectionCounts {
     pub pairs: u32,
-    /// Identical pairs in which anything was called a regression.
+    /// Identical pairs with a reported regression.
     pub called: u32,
-    /// Slowed pairs in which anything was, by the same measure.
+    /// Slowed pairs with a reported regression.
     pub found: u32,
 }
 
-impl Tally {
-    /// Counts one more pair. An error where it says nothing of the time: silence is no right answer.
-    pub fn add(&mut self, identical: &Comparison, slowed: &Comparison) -> Result<()> {
-        time(identical).context("the runs have no toll of the time in common")?;
-        time(slowed).context("the slowed run has no toll of the time in common with its base")?;
+impl DetectionCounts {
+    /// Fails if a comparison lacks [`TIME`], because no result is not a correct result.
+    pub fn add(&mut self, identical: &RunComparison, slowed: &RunComparison) -> Result<()> {
+        time(identical).context("the identical runs have no comparison of the latency")?;
+        time(slowed).context("the slowed run and its base have no comparison of the latency")?;
         self.pairs += 1;
         self.called += u32::from(is_called_regression(identical));
         self.found += u32::from(is_called_regression(slowed));
         Ok(())
     }
 
-    /// The most identical pairs that may be called a regression: 3 in 20, rounded down.
-    pub fn most_called(&self) -> u32 {
-        self.pairs * MOST_CALLED_OF_20 / 20
+    /// Maximum false alarms: 3 in 20, rounded down.
+    pub fn max_called(&self) -> u32 {
+        self.pairs * MAX_CALLED_OF_20 / 20
     }
 
-    /// The fewest slowed pairs that must be found: 16 in 20, rounded up.
-    pub fn least_found(&self) -> u32 {
-        (self.pairs * LEAST_FOUND_OF_20).div_ceil(20)
+    /// Minimum detections: 16 in 20, rounded up.
+    pub fn min_found(&self) -> u32 {
+        (self.pairs * MIN_FOUND_OF_20).div_ceil(20)
     }
 
-    /// Whether both bounds hold.
     pub fn is_sound(&self) -> bool {
-        self.called <= self.most_called() && self.found >= self.least_found()
+        self.called <= self.max_called() && self.found >= self.min_found()
     }
 }
 
@@ -142,7 +144,7 @@ fn spec() -> Spec {
     let grid = Grid {
         path: vec![Path::Plain, SLOWED],
         workload: vec![Workload::Connect],
-        link: vec![Link::Made(LinkShape::of_rtt_us(RTT_US))],
+        link: vec![Link::Emulated(LinkShape::of_rtt_us(RTT_US))],
         ..Grid::default()
     };
     Spec {
@@ -161,12 +163,14 @@ mod tests {
 
     use super::*;
 
-    /// A comparison with these verdicts on time and CPU.
-    fn verdicts(time: ChangeVerdict, cpu: ChangeVerdict) -> Comparison {
+    /// A comparison with these verdicts for latency and CPU time.
+    fn verdicts(time: ChangeVerdict, cpu: ChangeVerdict) -> RunComparison {
         let id = Plan::new(&spec(), 1).unwrap().cells[1].id();
         let estimate = Estimate { value: 1.0, ci_low: Some(0.9), ci_high: Some(1.1), blocks: 8 };
         let change = |(metric, verdict)| Change {
             id: id.clone(),
+            compared_with: id.clone(),
+            factor: None,
             metric,
             base: estimate,
             new: estimate,
@@ -175,14 +179,14 @@ mod tests {
             verdict,
         };
         let changes = [(Metric::CpuUsPerOpTotal, cpu), (TIME, time)].map(change);
-        Comparison { changes: changes.into(), only_in_base: Vec::new(), only_in_new: Vec::new() }
+        RunComparison { changes: changes.into(), only_in_base: Vec::new(), only_in_new: Vec::new() }
     }
 
     const SAME: ChangeVerdict = ChangeVerdict::SameWithin { margin: 0.05 };
     const WORSE: ChangeVerdict = ChangeVerdict::Regression;
 
     #[test]
-    fn two_cells_one_toll() {
+    fn the_plan_has_two_cells_and_one_comparison() {
         let plan = Plan::new(&spec(), 1).unwrap();
         assert_eq!(
             plan.cells.iter().map(|cell| cell.treatment.path).collect::<Vec<_>>(),
@@ -192,31 +196,31 @@ mod tests {
     }
 
     #[test]
-    fn any_regression_is_an_alarm_and_any_is_a_find() {
-        let mut tally = Tally::default();
-        tally.add(&verdicts(SAME, WORSE), &verdicts(SAME, SAME)).unwrap();
-        assert_eq!(tally, Tally { pairs: 1, called: 1, found: 0 });
-        tally.add(&verdicts(SAME, SAME), &verdicts(SAME, WORSE)).unwrap();
-        assert_eq!(tally, Tally { pairs: 2, called: 1, found: 1 });
+    fn a_regression_of_any_metric_counts() {
+        let mut counts = DetectionCounts::default();
+        counts.add(&verdicts(SAME, WORSE), &verdicts(SAME, SAME)).unwrap();
+        assert_eq!(counts, DetectionCounts { pairs: 1, called: 1, found: 0 });
+        counts.add(&verdicts(SAME, SAME), &verdicts(SAME, WORSE)).unwrap();
+        assert_eq!(counts, DetectionCounts { pairs: 2, called: 1, found: 1 });
     }
 
     #[test]
-    fn silence_is_an_error() {
-        let silent = Comparison { changes: Vec::new(), only_in_base: Vec::new(), only_in_new: Vec::new() };
-        let mut tally = Tally::default();
-        assert!(tally.add(&silent, &verdicts(WORSE, SAME)).is_err());
-        assert!(tally.add(&verdicts(SAME, SAME), &silent).is_err());
-        assert_eq!(tally, Tally::default());
+    fn a_missing_comparison_is_an_error() {
+        let silent = RunComparison { changes: Vec::new(), only_in_base: Vec::new(), only_in_new: Vec::new() };
+        let mut counts = DetectionCounts::default();
+        assert!(counts.add(&silent, &verdicts(WORSE, SAME)).is_err());
+        assert!(counts.add(&verdicts(SAME, SAME), &silent).is_err());
+        assert_eq!(counts, DetectionCounts::default());
     }
 
     #[test]
-    fn the_bounds_scale() {
+    fn the_bounds_scale_with_the_number_of_pairs() {
         let bounds = |pairs| {
-            let tally = Tally { pairs, ..Tally::default() };
-            (tally.most_called(), tally.least_found())
+            let counts = DetectionCounts { pairs, ..DetectionCounts::default() };
+            (counts.max_called(), counts.min_found())
         };
         assert_eq!([20, 40, 5, 3].map(bounds), [(3, 16), (6, 32), (0, 4), (0, 3)]);
-        let sound = |called, found| Tally { pairs: 20, called, found }.is_sound();
+        let sound = |called, found| DetectionCounts { pairs: 20, called, found }.is_sound();
         assert!(sound(3, 16) && !sound(4, 16) && !sound(3, 15));
     }
 }

@@ -1,53 +1,52 @@
-//! Runs on real servers, kept in memory only.
+//! Runs on real servers, without a record on disk.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use ciphertoll_experiment::{BenchError, Injection, Interrupt, LabBench, Run, Sink};
-use ciphertoll_model::{Arm, Event, Plan, Stamped};
+use ciphertoll_model::{Arm, Event, Plan, TimestampedEvent};
 
 use crate::ciphertoll_program;
 
-/// Carries out plans, one after the other.
 pub struct RealRuns {
     program: PathBuf,
     logs: PathBuf,
 }
 
 impl RealRuns {
-    /// Clears what killed runs left and makes a directory for the servers' logs, named after `purpose`.
+    /// Removes the remains of killed runs and creates a directory for server logs, named after `purpose`.
     pub fn begin(purpose: &str) -> Result<Self> {
         let program = ciphertoll_program()?;
         ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
         let logs = std::env::temp_dir().join(format!("ciphertoll-{purpose}-{}", std::process::id()));
-        std::fs::create_dir_all(&logs).context("cannot make a directory for logs")?;
+        std::fs::create_dir_all(&logs).context("cannot create a directory for logs")?;
         Ok(Self { program, logs })
     }
 
-    /// One run on servers of its own, with the known effect where there is one.
-    pub fn carry_out(&self, plan: &Plan, injection: Option<Injection>) -> Result<Vec<Stamped>> {
+    /// Runs `plan` on private servers, with an optional known effect.
+    pub fn carry_out(&self, plan: &Plan, injection: Option<Injection>) -> Result<Vec<TimestampedEvent>> {
         let interrupt = Interrupt::default();
         let mut bench = LabBench::new(self.program.clone(), interrupt.clone()).with_logs(self.logs.clone());
         if let Some(injection) = injection {
             bench = bench.with_injection(injection);
         }
-        Run::new(plan, &mut bench, &mut Memory, &interrupt)
+        Run::new(plan, &mut bench, &mut DiscardingSink, &interrupt)
             .carry_out(env!("CARGO_PKG_VERSION"))
             .map_err(anyhow::Error::new)
     }
 
-    /// Removes the logs. They stay where a run failed: they may say why.
+    /// Removes the logs. After a failed run they are kept.
     pub fn end(self) -> Result<()> {
         std::fs::remove_dir_all(&self.logs).context("cannot remove the logs")
     }
 }
 
-/// Keeps nothing: the events that the run returns are all that is needed.
-struct Memory;
+/// Discards everything, because `carry_out` returns the events.
+pub(crate) struct DiscardingSink;
 
-impl Sink for Memory {
-    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError> {
-        Ok(Stamped { at_unix_ms: 0, event: event.clone() })
+impl Sink for DiscardingSink {
+    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, BenchError> {
+        Ok(TimestampedEvent { at_unix_ms: 0, event: event.clone() })
     }
 
     fn histogram(&mut self, _: u32, _: usize, _: Arm, _: &str) -> Result<(), BenchError> {

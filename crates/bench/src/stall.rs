@@ -1,5 +1,5 @@
-//! A planted stall: the server is stopped for a moment in the middle of a window. An open loop counts
-//! all who would have come meanwhile; a closed one does not come, and so hardly sees it.
+//! Stops the server briefly in the middle of a measurement window. An open loop counts all operations that were due
+//! meanwhile. A closed loop sends none, and so barely shows the stall (coordinated omission).
 
 use std::fmt;
 use std::fs;
@@ -11,66 +11,65 @@ use ciphertoll_model::{Auth, Engine, LatencySummary, StatementProtocol, TrialPac
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::arm::{Arm, Generator, Moment, Place, Route, Work, trial};
+use crate::arm::{ArmSetup, BenchArm, Generator, OperationKind, Route, WindowEvent, trial};
 
-/// How long the server stands still.
+/// How long the server is stopped.
 pub const STALL: Duration = Duration::from_millis(200);
 const CAPACITY_WINDOW_S: f64 = 1.0;
 const WINDOW_S: f64 = 2.0;
-/// Of the capacity, so that the server catches up within the window.
+/// Share of the capacity, so that the server catches up within the window.
 const LOAD: f64 = 0.5;
-/// The stall shows where the 99th percentile has at least this share of it.
+/// The stall is visible if the 99th percentile is at least this share of it.
 const SHOWN: f64 = 0.5;
 
-/// What two paces tell of the same stall.
 #[derive(Clone, Copy, Debug)]
-pub struct Stalled {
-    /// Operations per second of the closed loop without a stall.
+pub struct StallResult {
+    /// Throughput of the closed loop without a stall.
     pub capacity_per_s: f64,
-    /// Open loop: time from when an operation was due.
+    /// Open loop: latency from the scheduled start.
     pub response: LatencySummary,
-    /// Open loop: time from when it was sent.
+    /// Open loop: latency from the actual start.
     pub service: LatencySummary,
     /// Closed loop.
     pub closed: LatencySummary,
 }
 
-impl Stalled {
-    /// Plants one on the place's server, once for each pace.
-    pub fn plant(place: &Place<'_>) -> Result<Self> {
-        let engine = place.server.engine();
+impl StallResult {
+    /// Stalls the server once per pacing.
+    pub fn measure(setup: &ArmSetup<'_>) -> Result<Self> {
+        let engine = setup.server.engine();
         let work = match engine {
-            Engine::MariaDb | Engine::MySql => Work::PointSelect,
-            Engine::Postgres => Work::SelectOnly(StatementProtocol::Prepared),
+            Engine::MariaDb | Engine::MySql => OperationKind::PointSelect,
+            Engine::Postgres => OperationKind::SelectOnly(StatementProtocol::Prepared),
             Engine::MongoDb | Engine::FerretDb => bail!("{engine} has no rows to select"),
         };
         let auth = Auth::default_of(engine);
-        let arm = Arm { generator: Generator::Native, work, route: Route::Plain, auth };
-        let undisturbed = trial(&arm, place, TrialPace::Closed, CAPACITY_WINDOW_S, |_| Ok(()))?;
+        let arm = BenchArm { generator: Generator::Native, work, route: Route::Plain, auth };
+        let undisturbed = trial(&arm, setup, TrialPace::Closed, CAPACITY_WINDOW_S, |_| Ok(()))?;
         let capacity_per_s =
             undisturbed.operations as f64 / Duration::from_nanos(undisturbed.window_ns).as_secs_f64();
-        let server = place.server.pid();
+        let server = setup.server.pid();
         let stop_midway = |moment| match moment {
-            Moment::Opened => {
+            WindowEvent::Opened => {
                 thread::sleep(Duration::from_secs_f64(WINDOW_S).saturating_sub(STALL) / 2);
                 stop_for(server, STALL)
             }
-            Moment::Closed => Ok(()),
+            WindowEvent::Closed => Ok(()),
         };
-        let closed = trial(&arm, place, TrialPace::Closed, WINDOW_S, stop_midway)?;
+        let closed = trial(&arm, setup, TrialPace::Closed, WINDOW_S, stop_midway)?;
         let half = TrialPace::Open { per_s: capacity_per_s * LOAD };
-        let open = trial(&arm, place, half, WINDOW_S, stop_midway)?;
-        let service = open.service.context("an open loop told no service time")?;
+        let open = trial(&arm, setup, half, WINDOW_S, stop_midway)?;
+        let service = open.service.context("an open loop reported no service time")?;
         Ok(Self { capacity_per_s, response: open.latency, service, closed: closed.latency })
     }
 
-    /// Whether the open loop's 99th percentile tells of it.
-    pub fn shows(&self) -> bool {
+    /// Whether the open loop's 99th percentile shows the stall.
+    pub fn is_visible(&self) -> bool {
         self.response.p99_ns as f64 >= STALL.as_nanos() as f64 * SHOWN
     }
 }
 
-impl fmt::Display for Stalled {
+impl fmt::Display for StallResult {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |ns: u64| ns as f64 * 1e-6;
         writeln!(
@@ -89,24 +88,24 @@ impl fmt::Display for Stalled {
             ms(self.closed.p99_ns),
             ms(self.closed.max_ns)
         )?;
-        let answer = if self.shows() { "yes" } else { "no" };
-        write!(formatter, "  the stall shows: {answer}")
+        let answer = if self.is_visible() { "yes" } else { "no" };
+        write!(formatter, "  the stall is visible: {answer}")
     }
 }
 
-/// Stops the server and its children, which are `PostgreSQL`'s sessions, for this long.
+/// Stops the server and its children, such as PostgreSQL's backends, for this long.
 fn stop_for(server: i32, time: Duration) -> Result<()> {
-    let stopped = Stopped::stop(server)?;
+    let stopped = StoppedProcesses::stop(server)?;
     thread::sleep(time);
     drop(stopped);
     Ok(())
 }
 
-/// Processes that stand still until this is dropped.
-struct Stopped(Vec<Pid>);
+/// Stopped processes, which continue when this is dropped.
+struct StoppedProcesses(Vec<Pid>);
 
-impl Stopped {
-    /// The first process first: it starts no child any more when they are counted.
+impl StoppedProcesses {
+    /// Stops the parent first, so that it starts no more children.
     fn stop(server: i32) -> Result<Self> {
         let mut stopped = Self(Vec::new());
         stopped.add(server)?;
@@ -123,16 +122,16 @@ impl Stopped {
     }
 }
 
-impl Drop for Stopped {
+impl Drop for StoppedProcesses {
     fn drop(&mut self) {
         for pid in &self.0 {
-            // One that has ended meanwhile needs no waking.
+            // The process may have ended.
             let _ = kill(*pid, Signal::SIGCONT);
         }
     }
 }
 
-/// Children of any of its threads; one that ends while we look has none.
+/// Children of all threads; ignores threads that end meanwhile.
 fn children(server: i32) -> Result<Vec<i32>> {
     let tasks = format!("/proc/{server}/task");
     let mut found = Vec::new();
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_and_its_children_stand_still_and_go_on() {
+    fn a_server_and_its_children_stop_and_continue() {
         let mut parent = Command::new("sh").args(["-c", "sleep 600 & wait"]).spawn().unwrap();
         let pid = parent.id().cast_signed();
         let child = loop {
@@ -174,7 +173,7 @@ mod tests {
                 break child;
             }
         };
-        let stopped = Stopped::stop(pid).unwrap();
+        let stopped = StoppedProcesses::stop(pid).unwrap();
         wait_for_state(pid, |state| state == "T");
         wait_for_state(child, |state| state == "T");
         drop(stopped);
@@ -185,16 +184,16 @@ mod tests {
     }
 
     #[test]
-    fn only_a_high_percentile_tells() {
+    fn a_stall_is_visible_in_a_high_percentile() {
         let summary = |p99_ns| LatencySummary { p99_ns, ..LatencySummary::default() };
-        let stalled = |p99_ns| Stalled {
+        let stalled = |p99_ns| StallResult {
             capacity_per_s: 1.0,
             response: summary(p99_ns),
             service: summary(0),
             closed: summary(0),
         };
-        assert!(stalled(190_000_000).shows());
-        assert!(!stalled(9_000_000).shows());
-        assert!(stalled(190_000_000).to_string().ends_with("the stall shows: yes"));
+        assert!(stalled(190_000_000).is_visible());
+        assert!(!stalled(9_000_000).is_visible());
+        assert!(stalled(190_000_000).to_string().ends_with("the stall is visible: yes"));
     }
 }

@@ -1,5 +1,4 @@
-//! Known truths on real servers: two copies of one treatment, one of them perhaps with a delay that
-//! we put in ourselves.
+//! Known effects on real servers: an A/A comparison, optionally with an injected delay.
 
 use std::time::Duration;
 
@@ -7,62 +6,58 @@ use anyhow::{Context, Result};
 use ciphertoll_experiment::Injection;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{Arm, Grid, Metric, Path, Plan, Size, Spec, Workload};
-use ciphertoll_stats::{Analysis, Toll, Verdict, analyse};
+use ciphertoll_stats::{Analysis, PairedRatio, Verdict, analyse};
 
 use crate::real::RealRuns;
 
-/// Windows of this length: many short runs say more about the rate of errors than few long ones.
+/// Short, because many short runs estimate the error rate better than few long ones.
 const WINDOW: Span = Span::from_millis(300);
 const BLOCKS: u32 = 6;
 
-/// One small run: a baseline, its second copy, nothing else.
+/// Small runs of a baseline and its A/A copy.
 pub struct NullRun<'a> {
     runs: &'a RealRuns,
 }
 
-/// What such a run says of the second copy.
 #[derive(Clone, Debug)]
 pub struct NullResult {
-    /// Its headline tolls: what the verdicts are on.
-    pub tolls: Vec<(Metric, Toll)>,
-    /// Mean time of the baseline's operation.
+    /// The costs of the copy that have a verdict.
+    pub ratios: Vec<(Metric, PairedRatio)>,
+    /// Mean latency of the baseline.
     pub baseline_mean_ns: f64,
 }
 
 impl<'a> NullRun<'a> {
-    /// Carried out by `runs`.
     pub fn new(runs: &'a RealRuns) -> Self {
         Self { runs }
     }
 
-    /// Plain connects against plain connects; with `delay`, the second copy's take that much longer.
+    /// Compares plain connects with plain connects; `delay` is injected into the copy.
     pub fn carry_out(&self, seed: u64, delay: Option<Duration>) -> Result<NullResult> {
         let plan = Plan::new(&spec(), seed)?;
         let injection = delay.map(|delay| Injection::into_arm(Arm::Repeat, delay));
         let events = self.runs.carry_out(&plan, injection)?;
-        NullResult::of(&analyse(&plan, &events)).context("the run yielded no numbers")
+        NullResult::of(&analyse(&plan, &events)).context("the run has no results")
     }
 }
 
 impl NullResult {
     fn of(analysis: &Analysis) -> Option<Self> {
-        let stratum = analysis.strata.first()?;
-        let tolls = stratum.repeat.iter().filter(|(_, toll)| toll.verdict.is_some());
+        let ratios = analysis.repeat(0)?.ratios.iter().filter(|(_, ratio)| ratio.verdict.is_some());
         Some(Self {
-            tolls: tolls.map(|(metric, toll)| (*metric, toll.clone())).collect(),
-            baseline_mean_ns: analysis.cells.first()?.metrics.get(&Metric::LatencyNsMean)?.value,
+            ratios: ratios.map(|(metric, ratio)| (*metric, ratio.clone())).collect(),
+            baseline_mean_ns: analysis.strata.first()?.baseline.metrics.get(&Metric::LatencyNsMean)?.value,
         })
     }
 
-    /// Whether any verdict claims a difference.
     pub fn claims_difference(&self) -> bool {
         let claims = |verdict| matches!(verdict, Verdict::Differs | Verdict::RealButNegligible { .. });
-        self.tolls.iter().any(|(_, toll)| toll.verdict.is_some_and(claims))
+        self.ratios.iter().any(|(_, ratio)| ratio.verdict.is_some_and(claims))
     }
 
-    /// The toll on the mean time.
-    pub fn time(&self) -> Option<&Toll> {
-        self.tolls.iter().find(|(metric, _)| *metric == Metric::LatencyNsMean).map(|(_, toll)| toll)
+    /// The cost in mean latency.
+    pub fn time(&self) -> Option<&PairedRatio> {
+        self.ratios.iter().find(|(metric, _)| *metric == Metric::LatencyNsMean).map(|(_, ratio)| ratio)
     }
 }
 

@@ -1,18 +1,18 @@
-//! `compare`: two records, and whether a toll has changed.
+//! `compare`: whether a cost has changed between two runs.
 
 use std::fs;
 
 use ciphertoll_model::ExitCode;
 use ciphertoll_record::Record;
 use ciphertoll_report::ComparisonReport;
-use ciphertoll_stats::{ChangeVerdict, Comparison, Run, compare as compare_runs};
+use ciphertoll_stats::{ChangeVerdict, ComparedRun, RunComparison, compare as compare_runs};
 
 use crate::arguments::CompareArguments;
 use crate::failure::Failure;
 use crate::{print_document, report};
 
 pub(crate) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
-    let resolve = |asked: &str| ciphertoll_record::resolve(&arguments.run_dir, asked);
+    let resolve = |name: &str| ciphertoll_record::resolve(&arguments.run_dir, name);
     let paths = [resolve(&arguments.base)?, resolve(&arguments.new)?];
     if let [Ok(base), Ok(new)] = paths.each_ref().map(fs::canonicalize)
         && base == new
@@ -40,28 +40,28 @@ pub(crate) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Failure>
     Ok(exit_code(&comparison, arguments.allow_inconclusive))
 }
 
-fn run(record: &Record) -> Run<'_> {
-    Run { plan: &record.plan, events: &record.events }
+fn run(record: &Record) -> ComparedRun<'_> {
+    ComparedRun { plan: &record.plan, events: &record.events }
 }
 
-/// A gate that compares nothing must not pass, whatever doubt it allows.
-fn nothing_in_common(base: &str, new: &str, comparison: &Comparison) -> Failure {
-    let Comparison { only_in_base, only_in_new, .. } = comparison;
+/// A CI gate that compares nothing must not pass, even with `--allow-inconclusive`.
+fn nothing_in_common(base: &str, new: &str, comparison: &RunComparison) -> Failure {
+    let RunComparison { only_in_base, only_in_new, .. } = comparison;
     let example = match (only_in_base.first(), only_in_new.first()) {
         (Some(base), Some(new)) => format!("one measured {base}, the other {new}"),
-        (None, None) => "neither has a ratio that counts".to_owned(),
-        (None, Some(_)) => format!("{base} has no ratio that counts"),
-        (Some(_), None) => format!("{new} has no ratio that counts"),
+        (None, None) => "neither has a valid ratio".to_owned(),
+        (None, Some(_)) => format!("{base} has no valid ratio"),
+        (Some(_), None) => format!("{new} has no valid ratio"),
     };
     Failure::usage(format!("cannot compare: {base} and {new} have no comparison in common: {example}"))
 }
 
-/// A regression wins over doubt.
-fn exit_code(comparison: &Comparison, allow_inconclusive: bool) -> ExitCode {
+/// A regression takes precedence over inconclusive comparisons.
+fn exit_code(comparison: &RunComparison, allow_inconclusive: bool) -> ExitCode {
     let any = |is: fn(ChangeVerdict) -> bool| comparison.changes.iter().any(|change| is(change.verdict));
     if any(|verdict| verdict == ChangeVerdict::Regression) {
         return ExitCode::Regression;
     }
-    let open = any(|verdict| matches!(verdict, ChangeVerdict::Inconclusive { .. }));
-    if open && !allow_inconclusive { ExitCode::Inconclusive } else { ExitCode::Done }
+    let is_inconclusive = any(|verdict| matches!(verdict, ChangeVerdict::Inconclusive { .. }));
+    if is_inconclusive && !allow_inconclusive { ExitCode::Inconclusive } else { ExitCode::Done }
 }

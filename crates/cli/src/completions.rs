@@ -1,4 +1,4 @@
-//! `completions` and `man`: what a package puts beside the program.
+//! `completions` and `man`: the files that a package installs with the program.
 
 use ciphertoll_model::ExitCode;
 use clap::{CommandFactory, ValueEnum};
@@ -15,7 +15,7 @@ pub(crate) fn completions(shell: Option<ShellArgument>) -> Result<ExitCode, Fail
     let Some(shell) = shell else {
         let shells = ShellArgument::value_variants().iter().filter_map(ValueEnum::to_possible_value);
         let names: Vec<String> = shells.map(|shell| shell.get_name().to_owned()).collect();
-        return Err(Failure::usage(format!("completions needs the name of a shell: {}", names.join(", "))));
+        return Err(Failure::usage(format!("completions needs a shell: {}", names.join(", "))));
     };
     let shell = match shell {
         ShellArgument::Bash => Shell::Bash,
@@ -28,10 +28,10 @@ pub(crate) fn completions(shell: Option<ShellArgument>) -> Result<ExitCode, Fail
     print_text(script)
 }
 
-/// The page of `command`, of the whole program where none is named.
+/// Prints the man page of `command`, or of the whole program.
 pub(crate) fn man(command: Option<&str>) -> Result<ExitCode, Failure> {
     let mut whole = Arguments::command();
-    // Only then do the commands below know their full names.
+    // Sets the full names of the subcommands.
     whole.build();
     let page_of = match command {
         None => whole,
@@ -46,7 +46,7 @@ pub(crate) fn man(command: Option<&str>) -> Result<ExitCode, Failure> {
 
 fn unknown(whole: &clap::Command, name: &str) -> Failure {
     let names: Vec<&str> = whole.get_subcommands().map(clap::Command::get_name).collect();
-    Failure::usage(format!("there is no command \"{name}\"; there are {}", names.join(", ")))
+    Failure::usage(format!("unknown command \"{name}\"; the commands are {}", names.join(", ")))
 }
 
 fn print_text(text: Vec<u8>) -> Result<ExitCode, Failure> {

@@ -1,4 +1,4 @@
-//! `doctor`: what this machine can do, and how it would do more.
+//! `doctor`: what works on this machine, and how to fix the rest.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,15 +15,14 @@ use crate::arguments::DoctorArguments;
 use crate::failure::Failure;
 use crate::{print_document, report};
 
-/// Probes of drivers; the driver's own name follows.
+/// Prefix of the names of driver probes, before the driver's name.
 const DRIVER: &str = "driver ";
-/// In front of the names: the longest state and what surrounds it.
 const INDENT: usize = 2;
 const STATE_COLUMNS: usize = 9;
 
 pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     let exe = env::current_exe().map_err(|error| {
-        Failure::new(ExitCode::HostResource, format!("cannot find ciphertoll's own program: {error}"))
+        Failure::new(ExitCode::HostResource, format!("cannot find the ciphertoll executable: {error}"))
     })?;
     let findings = doctor::examine(&exe, &[doctor::probes(), driver_probes()].concat());
     let able = doctor::can_measure(&findings);
@@ -31,17 +30,17 @@ pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     Ok(if able { ExitCode::Done } else { ExitCode::NothingRan })
 }
 
-/// The hidden command: does one check and prints what it found.
-pub(crate) fn probe(name: Option<OsString>, place: Option<OsString>) -> process::ExitCode {
+/// The hidden command: runs one check and prints its findings.
+pub(crate) fn probe(name: Option<OsString>, directory: Option<OsString>) -> process::ExitCode {
     doctor::begin_probe();
     let name = name.unwrap_or_default().to_string_lossy().into_owned();
-    let place = place.map_or_else(env::temp_dir, PathBuf::from);
+    let directory = directory.map_or_else(env::temp_dir, PathBuf::from);
     let findings = match name.strip_prefix(DRIVER) {
-        Some(driver) => Some(vec![look_at_driver(driver, &place)]),
-        None => doctor::run_probe(&name, &place),
+        Some(driver) => Some(vec![check_driver(driver, &directory)]),
+        None => doctor::run_probe(&name, &directory),
     };
-    let answer = findings.and_then(|findings| serde_json::to_string(&findings).ok());
-    match answer.map(|answer| print_document(&answer)) {
+    let document = findings.and_then(|findings| serde_json::to_string(&findings).ok());
+    match document.map(|document| print_document(&document)) {
         Some(Ok(_)) => process::ExitCode::SUCCESS,
         _ => process::ExitCode::FAILURE,
     }
@@ -52,17 +51,17 @@ fn driver_probes() -> Vec<Probe> {
     driver::available().into_iter().map(|listed| probe(format!("{DRIVER}{}", listed.name))).collect()
 }
 
-/// Makes a driver ready, as a run would; what is compiled for that goes to `place`.
-fn look_at_driver(name: &str, place: &Path) -> Finding {
+/// Prepares a driver as a run would; compiles it in `directory`.
+fn check_driver(name: &str, directory: &Path) -> Finding {
     let found = driver::find(name);
     let about = found.as_ref().map_or("", |driver| driver.file().about()).to_owned();
     let about = about.split([';', ':']).next().unwrap_or_default();
-    if let Some(packages) = found.as_ref().ok().and_then(|driver| driver.installs(place)) {
+    if let Some(packages) = found.as_ref().ok().and_then(|driver| driver.installs(directory)) {
         let packages = packages.split(" into ").next().unwrap_or_default();
-        let seen = format!("ready to be installed when it is asked for: {packages}");
+        let seen = format!("installed on first use: {packages}");
         return Finding::ok(Purpose::Drivers, name, seen);
     }
-    match found.and_then(|driver| driver.prepare(place)) {
+    match found.and_then(|driver| driver.prepare(directory)) {
         Ok(_) => Finding::ok(Purpose::Drivers, name, format!("ready: {about}")),
         Err(DriverError::Missing { needs, reason, .. }) => {
             Finding::no(Purpose::Drivers, name, reason, format!("install {needs}"))
@@ -79,11 +78,11 @@ fn document(findings: &[Finding]) -> Result<String, Failure> {
 
 fn heading(purpose: Purpose) -> &'static str {
     match purpose {
-        Purpose::Measure => "to measure at all, and well",
-        Purpose::LongLinks => "for long links",
-        Purpose::Tunnels => "for tunnels and proxies",
-        Purpose::AtRest => "for encryption at rest",
-        Purpose::Drivers => "for drivers",
+        Purpose::Measure => "basic measurements",
+        Purpose::LongLinks => "long links",
+        Purpose::Tunnels => "tunnels and proxies",
+        Purpose::AtRest => "encryption at rest",
+        Purpose::Drivers => "drivers",
     }
 }
 
@@ -95,7 +94,7 @@ fn state(verdict: &Verdict) -> (&'static str, Color) {
     }
 }
 
-/// Groups of lines; below each line that is not ok its cure.
+/// Lines in groups; the fix follows each line that is not `ok`.
 fn listing(findings: &[Finding], able: bool) -> String {
     let layout = Layout {
         names: findings.iter().map(|finding| finding.name.chars().count()).max().unwrap_or(0),
@@ -115,24 +114,25 @@ fn listing(findings: &[Finding], able: bool) -> String {
 }
 
 fn conclusion(findings: &[Finding], able: bool) -> String {
-    let here = |need: Need, wanted: bool| {
-        let is_no = |finding: &&Finding| matches!(finding.verdict, Verdict::No { .. }) != wanted;
-        let of_need = findings.iter().filter(move |finding| finding.need == need).filter(is_no);
+    let names = |need: Need, works: bool| {
+        let selected = |finding: &&Finding| matches!(finding.verdict, Verdict::No { .. }) != works;
+        let of_need = findings.iter().filter(move |finding| finding.need == need).filter(selected);
         of_need.map(|finding| finding.name.as_str()).collect::<Vec<_>>()
     };
     if able {
-        return format!("This machine can measure: {}.\n", here(Need::OneServer, true).join(", "));
+        return format!("This machine can measure: {}.\n", names(Need::OneServer, true).join(", "));
     }
-    let mut lacking = here(Need::Always, false);
-    if here(Need::OneServer, true).is_empty() {
-        lacking.insert(0, "a server");
+    let mut missing = names(Need::Always, false);
+    if names(Need::OneServer, true).is_empty() {
+        missing.insert(0, "a server");
     }
-    format!("Nothing can be measured here without: {}.\n", lacking.join(", "))
+    format!("This machine cannot measure anything; missing: {}.\n", missing.join(", "))
 }
 
-/// Where columns are.
 struct Layout {
+    /// Width of the column of names.
     names: usize,
+    /// Columns of the terminal.
     width: usize,
     colours: bool,
 }
@@ -162,7 +162,7 @@ impl Layout {
     }
 }
 
-/// Lines of at most `width` characters, unless a word is longer; at least one.
+/// Returns at least one line. A line is longer than `width` characters only if its one word is.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -186,7 +186,7 @@ mod tests {
     const NARROW: Layout = Layout { names: 8, width: 40, colours: false };
 
     #[test]
-    fn what_does_not_fit_goes_below_itself() {
+    fn long_texts_wrap_within_their_column() {
         let finding = Finding::no(Purpose::AtRest, "fuse", "it cannot be opened", "modprobe fuse and again");
         let expected = "  no       fuse      it cannot be opened\n                     → modprobe fuse and\n                       again\n";
         assert_eq!(NARROW.lines(&finding), expected);
@@ -200,17 +200,17 @@ mod tests {
         let scratch = Finding::no(Purpose::Measure, "scratch", "full", "space").needed(Need::Always);
         let ssh = Finding::ok(Purpose::Tunnels, "ssh", "9.2");
         let text = listing(&[server("mariadb"), scratch.clone(), ssh], false);
-        assert!(text.starts_with("to measure at all"), "{text}");
+        assert!(text.starts_with("basic measurements"), "{text}");
         assert_eq!(text.matches("\n\n").count(), 2, "{text}");
-        assert!(text.ends_with("without: a server, scratch.\n"), "{text}");
+        assert!(text.ends_with("missing: a server, scratch.\n"), "{text}");
         let here = Finding { verdict: Verdict::Ok, ..server("mariadb") };
         let line = conclusion(&[here, server("postgres"), scratch], true);
         assert_eq!(line, "This machine can measure: mariadb.\n");
     }
 
     #[test]
-    fn a_driver_that_is_not_there_is_a_no_with_a_way_on() {
-        let finding = look_at_driver("no-such-driver", Path::new("/nonexistent"));
+    fn an_unknown_driver_is_reported_as_no() {
+        let finding = check_driver("no-such-driver", Path::new("/nonexistent"));
         assert!(matches!(finding.verdict, Verdict::No { .. }), "{finding:?}");
         assert!(finding.seen.contains("no-such-driver"));
     }

@@ -1,4 +1,4 @@
-//! How a client of the user's finds a server of the lab: variables that clients read, and files that they point to.
+//! How a client program connects to a server of the lab: environment variables, and the files they name.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -9,24 +9,23 @@ use ciphertoll_model::{Endpoint, Engine, TlsSpec, TlsStart, TlsVersion, TrialSpe
 const OPTION_FILE: &str = "my.cnf";
 const PASSWORD_FILE: &str = "pgpass";
 
-/// A client that is to be let in.
-pub(crate) struct Visitor<'a> {
+/// The connection settings of a client program.
+pub(crate) struct ClientEnvironment<'a> {
     pub(crate) client: &'a TrialSpec,
     pub(crate) password: &'a str,
-    /// Private; where [`Self::files`] are to be.
+    /// The private directory of [`Self::files`].
     pub(crate) directory: &'a Path,
 }
 
-/// Where a server is, as clients write it.
-struct Place {
-    /// A name, an address, or the socket itself.
+struct ServerAddress {
+    /// A name, an IP address, or the path of a socket.
     host: String,
     port: Option<u16>,
     is_socket: bool,
 }
 
-impl Visitor<'_> {
-    /// Names and contents: what holds the password, or options that cannot be variables.
+impl ClientEnvironment<'_> {
+    /// Names and contents of the files with the password and the options that are not environment variables.
     pub(crate) fn files(&self) -> Vec<(&'static str, String)> {
         match self.client.engine {
             Engine::MariaDb | Engine::MySql => vec![(OPTION_FILE, self.option_file())],
@@ -35,32 +34,35 @@ impl Visitor<'_> {
         }
     }
 
-    /// Beside those of the engine's own clients, what scripts may rather read.
+    /// The variables of the engine's own clients, and `CIPHERTOLL_…` for scripts.
     pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
         let of_engine = match self.client.engine {
             Engine::MariaDb | Engine::MySql => self.mysql_variables(),
             Engine::Postgres => self.postgres_variables(),
-            // Their clients are told all by a URL.
+            // Their clients take a URL.
             Engine::MongoDb | Engine::FerretDb => Vec::new(),
         };
         let authority = self.client.tls.as_ref().and_then(|tls| tls.ca_file.clone());
-        let ours = [
+        let common = [
             Some(("CIPHERTOLL_URL", self.url().into())),
             Some(("CIPHERTOLL_PASSWORD", self.password.into())),
             authority.map(|file| ("CIPHERTOLL_CA", file.into())),
         ];
-        of_engine.into_iter().chain(ours.into_iter().flatten()).collect()
+        of_engine.into_iter().chain(common.into_iter().flatten()).collect()
     }
 
-    fn place(&self) -> Place {
+    fn address(&self) -> ServerAddress {
         match &self.client.endpoint {
             Endpoint::Tcp(address) => {
-                Place { host: address.ip().to_string(), port: Some(address.port()), is_socket: false }
+                let host = address.ip().to_string();
+                ServerAddress { host, port: Some(address.port()), is_socket: false }
             }
             Endpoint::Host { host, port, .. } => {
-                Place { host: host.clone(), port: Some(*port), is_socket: false }
+                ServerAddress { host: host.clone(), port: Some(*port), is_socket: false }
             }
-            Endpoint::Unix(path) => Place { host: path.display().to_string(), port: None, is_socket: true },
+            Endpoint::Unix(path) => {
+                ServerAddress { host: path.display().to_string(), port: None, is_socket: true }
+            }
         }
     }
 
@@ -68,9 +70,9 @@ impl Visitor<'_> {
         self.client.database.as_deref().unwrap_or_default()
     }
 
-    /// In the words of the engine's own clients; those of the other warn of what they do not know.
+    /// In the option syntax of the engine's own clients. `loose-` makes other clients ignore an option.
     fn option_file(&self) -> String {
-        let Place { host, port, is_socket } = self.place();
+        let ServerAddress { host, port, is_socket } = self.address();
         let mut text = format!("[client]\nuser={}\n", self.client.user);
         // Writing to a string cannot fail.
         if !self.password.is_empty() {
@@ -104,7 +106,7 @@ impl Visitor<'_> {
     }
 
     fn mysql_variables(&self) -> Vec<(&'static str, OsString)> {
-        let Place { host, port, is_socket } = self.place();
+        let ServerAddress { host, port, is_socket } = self.address();
         let option_file = self.directory.join(OPTION_FILE);
         let mut variables =
             vec![("MYSQL_HOME", self.directory.into()), ("CIPHERTOLL_OPTION_FILE", option_file.into())];
@@ -124,8 +126,8 @@ impl Visitor<'_> {
     }
 
     fn postgres_variables(&self) -> Vec<(&'static str, OsString)> {
-        let Place { host, port, is_socket } = self.place();
-        // libpq is told a socket's directory, and the port that is the end of the socket's name.
+        let ServerAddress { host, port, is_socket } = self.address();
+        // libpq takes the socket's directory, and its port from the end of the socket's name.
         let (host, port) = match Path::new(&host).parent().filter(|_| is_socket) {
             Some(directory) => {
                 let port = host.rsplit('.').next().unwrap_or_default().to_owned();
@@ -158,9 +160,9 @@ impl Visitor<'_> {
         variables
     }
 
-    /// As `ciphertoll run --url` takes it: without the password.
+    /// A URL for `ciphertoll run --url`, without the password.
     fn url(&self) -> String {
-        let Place { host, port, is_socket } = self.place();
+        let ServerAddress { host, port, is_socket } = self.address();
         let authority = self.client.tls.as_ref().and_then(|tls| tls.ca_file.as_deref());
         let authority = authority.map(|file| file.display().to_string()).unwrap_or_default();
         let (scheme, socket, without, with, ca) = match self.client.engine {
@@ -174,7 +176,7 @@ impl Visitor<'_> {
         };
         let (user, database) = (&self.client.user, self.database());
         if is_socket && scheme == "mongodb" {
-            return format!("mongodb://{}{}/{database}?{without}", named(user), host.replace('/', "%2F"));
+            return format!("mongodb://{}{}/{database}?{without}", user_part(user), host.replace('/', "%2F"));
         }
         if is_socket {
             let of_engine = self.postgres_variables();
@@ -188,16 +190,16 @@ impl Visitor<'_> {
             None => without.to_owned(),
             Some(_) => format!("{with}&{ca}={authority}"),
         };
-        format!("{scheme}://{}{host}:{port}/{database}?{tls}", named(user))
+        format!("{scheme}://{}{host}:{port}/{database}?{tls}", user_part(user))
     }
 }
 
-/// Nobody logs in where there is no account.
-fn named(user: &str) -> String {
+/// Empty if the server has no accounts.
+fn user_part(user: &str) -> String {
     if user.is_empty() { String::new() } else { format!("{user}@") }
 }
 
-/// As OpenSSL, libpq and MySQL's clients call it.
+/// The name of the TLS version in OpenSSL, libpq and MySQL clients.
 fn version(tls: &TlsSpec) -> &'static str {
     match tls.version {
         TlsVersion::Tls10 => "TLSv1",

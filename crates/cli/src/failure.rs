@@ -1,11 +1,10 @@
-//! A failure as a person sees it: one line and an exit code from the table.
+//! Failures of commands: one line on stderr and an exit code.
 
 use std::fmt::Write as _;
 
 use ciphertoll_experiment::BenchError;
 use ciphertoll_model::{ExitCode, SpecError};
 
-/// A failure as a person sees it.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit_code: ExitCode,
@@ -16,8 +15,8 @@ pub(crate) struct Failure {
 enum Output {
     /// One line for stderr.
     Line(String),
-    /// What was asked for after all: help or version, for stdout.
-    Asked(clap::Error),
+    /// Help or version.
+    Clap(clap::Error),
 }
 
 impl Failure {
@@ -29,15 +28,15 @@ impl Failure {
         Self::new(ExitCode::Usage, line)
     }
 
-    /// Help and version as they are; an error as one line with its nearest right thing.
+    /// Keeps help and version as they are; reduces an error and its tip to one line.
     pub(crate) fn from_clap(error: clap::Error) -> Self {
         use clap::error::ErrorKind;
         match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                Self { exit_code: ExitCode::Done, output: Output::Asked(error) }
+                Self { exit_code: ExitCode::Done, output: Output::Clap(error) }
             }
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                Self { exit_code: ExitCode::Usage, output: Output::Asked(error) }
+                Self { exit_code: ExitCode::Usage, output: Output::Clap(error) }
             }
             _ => Self::usage(one_line(&error.to_string())),
         }
@@ -47,17 +46,17 @@ impl Failure {
         self.exit_code
     }
 
-    #[expect(clippy::print_stderr, reason = "the one place where errors are told")]
-    pub(crate) fn tell(&self) {
+    #[expect(clippy::print_stderr, reason = "all errors are printed here")]
+    pub(crate) fn print(&self) {
         match &self.output {
             Output::Line(line) => eprintln!("ciphertoll: {line}"),
-            // Nothing can be told where even the terminal refuses.
-            Output::Asked(error) => drop(error.print()),
+            // There is no other place to report an error of the terminal.
+            Output::Clap(error) => drop(error.print()),
         }
     }
 }
 
-/// clap's error and its tip, without usage and pointers: `error: A` and `tip: B` become `A; B`.
+/// Turns clap's `error: A` and `tip: B` into `A; B`, without the usage lines.
 fn one_line(text: &str) -> String {
     let mut line = String::new();
     for part in text.lines().map(str::trim).take_while(|part| !part.starts_with("Usage:")) {

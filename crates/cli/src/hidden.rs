@@ -1,11 +1,11 @@
-//! The hidden commands: each is a fresh process with one job, started by the coordinator.
+//! The hidden commands: the coordinator starts each of its child processes with one of them.
 
 use std::env;
 use std::process::ExitCode;
 
 use crate::{doctor, lab};
 
-/// Runs the hidden command that was asked for, if one was.
+/// Runs the hidden command that the arguments name. Returns `None` if they name none.
 pub(crate) fn dispatch() -> Option<ExitCode> {
     let mut arguments = env::args_os().skip(1);
     let command = arguments.next()?;
@@ -40,8 +40,8 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
     None
 }
 
-/// Becomes the program that was asked for; comes back only if that fails.
-#[expect(clippy::print_stderr, reason = "stderr is the child's log, the one place its failure can go")]
+/// Replaces this process with the requested program; returns only if that fails.
+#[expect(clippy::print_stderr, reason = "stderr is the log of the child process")]
 fn exec(request: Option<std::ffi::OsString>) -> ExitCode {
     let Some(request) = request else { return ExitCode::from(2) };
     let error = ciphertoll_lab::run_exec_helper(&request.to_string_lossy());

@@ -1,4 +1,4 @@
-//! `lab`: a server, a path and a link, up for as long as a command of the user's runs.
+//! `lab`: runs the user's command against a private server, over a path and a link.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -19,40 +19,40 @@ use ciphertoll_model::{
 use ciphertoll_record::ProcessIdentity;
 
 use crate::arguments::LabArguments;
-use crate::environment::Visitor;
+use crate::environment::ClientEnvironment;
 use crate::failure::Failure;
 use crate::progress::tell;
 use crate::{request, run};
 
-/// The hidden command that must lead to [`within`].
+/// The hidden command that [`within`] implements.
 pub(crate) const WITHIN_COMMAND: &str = "__within";
-/// What stands for the network that one is in already.
+/// Stands for the current network namespace.
 const HERE: &str = "-";
-/// As shells have it: a command that could not be started.
+/// The exit code of shells for a command that could not be started.
 const NOT_STARTED: u8 = 127;
-/// What shells add to the number of a signal that ended a command.
+/// Shells add this to the number of the signal that killed a command.
 const BY_SIGNAL: i32 = 128;
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Brings the lab up, runs the command in it, takes the lab down, and answers as the command did.
+/// Starts the lab, runs the command in it, and stops the lab. Returns the command's exit code.
 pub(crate) fn lab(arguments: &LabArguments) -> Result<u8, Failure> {
     let plan = plan(arguments)?;
     let Some(cell) = plan.cells.first() else {
-        return Err(Failure::new(ExitCode::NothingRan, "there is nothing to start"));
+        return Err(Failure::new(ExitCode::NothingRan, "nothing to start"));
     };
     let interrupt = run::watch_signals()?;
     let mut bench = LabBench::new(run::program()?, interrupt.clone());
-    let answered = ready(&mut bench, &plan, cell, arguments, &interrupt).and_then(|client| {
+    let code = start(&mut bench, &plan, cell, arguments, &interrupt).and_then(|client| {
         let environment = prepare_environment(&bench, &client)?;
-        carry_out(&client, &environment, &arguments.command, &interrupt)
+        run_command(&client, &environment, &arguments.command, &interrupt)
     });
     let down = bench.down();
-    let answered = answered?;
+    let code = code?;
     down.map_err(|error| Failure::new(error.exit_code, error.message))?;
-    Ok(answered)
+    Ok(code)
 }
 
-/// One cell: what is asked for, and nothing to compare it with.
+/// A plan of one cell, without a comparison.
 fn plan(arguments: &LabArguments) -> Result<Plan, Failure> {
     let LabArguments { server, path, auth, link, workload, scale, set, .. } = arguments;
     let server = match server {
@@ -60,7 +60,7 @@ fn plan(arguments: &LabArguments) -> Result<Plan, Failure> {
         None => request::servers_here().into_iter().next().unwrap_or_else(default_server),
     };
     let joins_networks = path.as_tunnel().is_some_and(Tunnel::joins_networks);
-    let shortest = if joins_networks { Link::Made(LinkShape::of_rtt_us(0)) } else { Link::Local };
+    let shortest = if joins_networks { Link::Emulated(LinkShape::of_rtt_us(0)) } else { Link::Local };
     let mut grid = Grid {
         server: vec![server],
         path: vec![*path],
@@ -77,7 +77,7 @@ fn plan(arguments: &LabArguments) -> Result<Plan, Failure> {
     let mut settings = Settings::default();
     settings.extend(set.iter().cloned());
     let mut spec = Spec { name: "lab".to_owned(), grids: vec![grid], settings, ..Spec::quick(&[]) };
-    request::know_memory(&mut spec);
+    request::fix_memory_size(&mut spec);
     Ok(Plan::new(&spec, 0)?)
 }
 
@@ -85,8 +85,8 @@ fn default_server() -> ServerLevel {
     ServerLevel::of(ciphertoll_model::Engine::MariaDb)
 }
 
-/// Everything up, and how a client gets in.
-fn ready(
+/// Starts server, path and link. Returns the settings of a client.
+fn start(
     bench: &mut LabBench,
     plan: &Plan,
     cell: &Cell,
@@ -97,7 +97,7 @@ fn ready(
     let mut emit = |event: Event| match event {
         Event::CellSkipped { skipped: cell } => *skipped.borrow_mut() = Some(cell.reason),
         Event::Warned { message } => tell(&format!("warning: {message}")),
-        event if !arguments.quiet => told(&event).iter().for_each(|line| tell(line)),
+        event if !arguments.quiet => progress_line(&event).iter().for_each(|line| tell(line)),
         _ => {}
     };
     let emit: &mut Emit<'_> = &mut emit;
@@ -105,7 +105,7 @@ fn ready(
         |error: ciphertoll_experiment::BenchError| Failure::new(error.exit_code, error.message);
     bench.sweep(emit).map_err(bench_failed)?;
     bench.prepare(plan, emit).map_err(bench_failed)?;
-    check(interrupt)?;
+    check_interrupt(interrupt)?;
     if let Some(reason) = skipped.take() {
         return Err(Failure::new(ExitCode::NothingRan, reason));
     }
@@ -122,7 +122,7 @@ fn ready(
     bench.client(&request).map_err(trial_failed)
 }
 
-fn check(interrupt: &Interrupt) -> Result<(), Failure> {
+fn check_interrupt(interrupt: &Interrupt) -> Result<(), Failure> {
     let code = match interrupt.ending() {
         None => return Ok(()),
         Some(Ending::Terminated) => ExitCode::Terminated,
@@ -142,24 +142,24 @@ fn trial_failed(error: TrialError) -> Failure {
     }
 }
 
-fn told(event: &Event) -> Option<String> {
+fn progress_line(event: &Event) -> Option<String> {
     match event {
         Event::ServerReady { server, version, .. } => Some(format!("{server} {version} is up")),
         Event::LinkMade { link, round_trip_ns_p50, .. } => {
-            Some(format!("{link}: a round trip takes {:.2} ms", *round_trip_ns_p50 as f64 * 1e-6))
+            Some(format!("{link}: round trip {:.2} ms", *round_trip_ns_p50 as f64 * 1e-6))
         }
         Event::TunnelTried { path, version, elapsed_ms, .. }
         | Event::ProxyTried { path, version, elapsed_ms, .. } => {
-            Some(format!("{path} by {version}: up in {:.2} s", *elapsed_ms as f64 * 1e-3))
+            Some(format!("{path} ({version}): up in {:.2} s", *elapsed_ms as f64 * 1e-3))
         }
         Event::AtRestProven { server, at_rest, files, files_with_marker, .. } => Some(format!(
-            "{server}, at-rest {at_rest}: what was written is in {files_with_marker} of its {files} files"
+            "{server}, at-rest {at_rest}: test data found in {files_with_marker} of {files} files"
         )),
         _ => None,
     }
 }
 
-/// What the command finds the server by; files with passwords are private and go with the lab.
+/// Returns the command's environment variables. Writes private files, which are removed with the lab.
 fn prepare_environment(
     bench: &LabBench,
     client: &TrialSpec,
@@ -167,23 +167,23 @@ fn prepare_environment(
     let failed = |error: io::Error| {
         Failure::new(ExitCode::HostResource, format!("cannot write the client's configuration: {error}"))
     };
-    let no_place = || failed(io::Error::other("the lab has no directory"));
-    let directory = bench.scratch().ok_or_else(no_place)?.join("client");
+    let no_directory = || failed(io::Error::other("the lab has no directory"));
+    let directory = bench.scratch().ok_or_else(no_directory)?.join("client");
     let password = fs::read_to_string(&client.password_file).map_err(failed)?;
-    let visitor = Visitor { client, password: &password, directory: &directory };
+    let environment = ClientEnvironment { client, password: &password, directory: &directory };
     DirBuilder::new().mode(0o700).create(&directory).map_err(failed)?;
-    for (name, text) in visitor.files() {
+    for (name, text) in environment.files() {
         write_private(&directory.join(name), &text).map_err(failed)?;
     }
-    Ok(visitor.variables())
+    Ok(environment.variables())
 }
 
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(text.as_bytes())
 }
 
-/// Runs the command to its end, with our terminal; Ctrl-C reaches it without us, SIGTERM through us.
-fn carry_out(
+/// Runs the command in the foreground. The terminal sends Ctrl-C to it directly; SIGTERM is passed on.
+fn run_command(
     client: &TrialSpec,
     environment: &[(&'static str, OsString)],
     command: &[OsString],
@@ -214,12 +214,12 @@ fn wait(child: &mut Child, interrupt: &Interrupt) -> io::Result<ExitStatus> {
             identity.end(GRACE)?;
             return child.wait();
         }
-        thread::sleep(LOOK_AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// Enters a network and becomes the command; comes back only if that fails.
-#[expect(clippy::print_stderr, reason = "the command's own stderr, where it cannot speak for itself")]
+/// Joins a network namespace and replaces this process with the command; returns only if that fails.
+#[expect(clippy::print_stderr, reason = "stderr of a command that could not be started")]
 pub(crate) fn within(mut arguments: impl Iterator<Item = OsString>) -> process::ExitCode {
     let (namespace, program) = (arguments.next(), arguments.next());
     let (Some(namespace), Some(program)) = (namespace, program) else { return process::ExitCode::from(2) };

@@ -28,12 +28,12 @@ use std::process;
 
 use clap::Parser;
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, CliCommand};
 use crate::failure::Failure;
 use ciphertoll_model::ExitCode;
 
 fn main() -> process::ExitCode {
-    // Hidden commands come first: they must find the process single-threaded.
+    // Hidden commands come first: they need a single-threaded process.
     if let Some(code) = hidden::dispatch() {
         return code;
     }
@@ -41,35 +41,35 @@ fn main() -> process::ExitCode {
     match outcome {
         Ok(code) => process::ExitCode::from(code),
         Err(failure) => {
-            failure.tell();
+            failure.print();
             process::ExitCode::from(failure.exit_code().code())
         }
     }
 }
 
-/// The exit code: one of ours, or that of a command that was run.
+/// Returns the exit code: one of ciphertoll's, or that of the command that `lab` or `tde exec` ran.
 fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
     let code = match arguments.command {
-        Command::Run(arguments) => run::run(&arguments),
-        Command::Presets { json } => presets::presets(json),
-        Command::Lab(arguments) => return lab::lab(&arguments),
-        Command::Resume(arguments) => run::resume(&arguments),
-        Command::Report(arguments) => report::report(&arguments),
-        Command::Compare(arguments) => compare::compare(&arguments),
-        Command::Servers(arguments) => servers::servers(&arguments),
-        Command::Doctor(arguments) => doctor::doctor(&arguments),
-        Command::Tde(arguments) => return tde::tde(&arguments),
-        Command::Completions { shell } => completions::completions(shell),
-        Command::Man { command } => completions::man(command.as_deref()),
-        Command::Schema => print_document(&ciphertoll_report::json_schema()),
+        CliCommand::Run(arguments) => run::run(&arguments),
+        CliCommand::Presets { json } => presets::presets(json),
+        CliCommand::Lab(arguments) => return lab::lab(&arguments),
+        CliCommand::Resume(arguments) => run::resume(&arguments),
+        CliCommand::Report(arguments) => report::report(&arguments),
+        CliCommand::Compare(arguments) => compare::compare(&arguments),
+        CliCommand::Servers(arguments) => servers::servers(&arguments),
+        CliCommand::Doctor(arguments) => doctor::doctor(&arguments),
+        CliCommand::Tde(arguments) => return tde::tde(&arguments),
+        CliCommand::Completions { shell } => completions::completions(shell),
+        CliCommand::Man { command } => completions::man(command.as_deref()),
+        CliCommand::Schema => print_document(&ciphertoll_report::json_schema()),
     };
     code.map(ExitCode::code)
 }
 
-/// Prints the one document that stdout carries. A closed pipe is the reader's choice, no error.
+/// Prints the only document on stdout. A closed pipe is not an error.
 fn print_document(document: &str) -> Result<ExitCode, Failure> {
     let mut stdout = std::io::stdout().lock();
-    // Every document ends in one line's end; CSV has its own.
+    // Some documents, such as CSV, end with a newline already.
     let document = document.strip_suffix('\n').unwrap_or(document);
     let written = stdout.write_all(document.as_bytes()).and_then(|()| stdout.write_all(b"\n"));
     match written {

@@ -1,5 +1,5 @@
-//! What servers at URLs let us in with: from the environment, a file that the engine's own clients read, or a prompt.
-//! Never from an argument, but for a URL that has one in it, with a warning.
+//! Passwords for servers at URLs: from an environment variable, a password file of the engine's own clients, or a prompt.
+//! No argument takes a password. A password within a URL is accepted with a warning.
 
 use std::env;
 use std::fs;
@@ -16,12 +16,12 @@ use console::Term;
 use crate::failure::Failure;
 use crate::progress::tell;
 
-/// For all servers at URLs; with `_NAME`, for one.
+/// Applies to all servers at URLs; with the suffix `_NAME`, to one.
 const VARIABLE: &str = "CIPHERTOLL_PASSWORD";
-/// A password file that others can read is not read.
+/// Permission bits of group and others, which a password file must not have.
 const OTHERS: u32 = 0o077;
 
-/// A password for each of `servers` that is at a URL and has none in `given`.
+/// Adds to `given` the passwords of those `servers` that have a URL.
 pub(crate) fn gather<'a>(
     servers: impl IntoIterator<Item = &'a ServerLevel>,
     given: Passwords,
@@ -39,9 +39,9 @@ pub(crate) fn gather<'a>(
     Ok(passwords)
 }
 
-/// `None`: the server is tried without one.
+/// Returns `None` if the server is to be tried without a password.
 fn find(name: &str, url: &ServerUrl) -> Result<Option<Secret>, Failure> {
-    if !wants_one(url) {
+    if !needs_password(url) {
         return Ok(None);
     }
     if let Some(value) = variables(name, url).iter().find_map(env::var_os) {
@@ -56,24 +56,26 @@ fn find(name: &str, url: &ServerUrl) -> Result<Option<Secret>, Failure> {
     }
     tell(&format!("Password of {} at {name} (empty: none):", url.user));
     let line = terminal.read_secure_line();
-    let line = line.map_err(|error| Failure::new(ExitCode::HostResource, format!("no password: {error}")))?;
+    let line = line.map_err(|error| {
+        Failure::new(ExitCode::HostResource, format!("cannot read the password: {error}"))
+    })?;
     Ok(Some(Secret::new(line.into_bytes())))
 }
 
-/// The variables that a password may be in, in the order in which they are looked at.
+/// The environment variables that may hold the password, in order of precedence.
 fn variables(name: &str, url: &ServerUrl) -> Vec<String> {
     let engines = match url.engine() {
         Engine::Postgres => Some("PGPASSWORD"),
         Engine::MariaDb | Engine::MySql => Some("MYSQL_PWD"),
-        // Their own clients read none.
+        // Their own clients read no variable.
         Engine::MongoDb | Engine::FerretDb => None,
     };
     let own = format!("{VARIABLE}_{}", as_variable(name));
     [own, VARIABLE.to_owned()].into_iter().chain(engines.map(ToOwned::to_owned)).collect()
 }
 
-/// Everywhere that a password was looked for, for one line.
-pub(crate) fn looked_in(name: &str, url: &ServerUrl) -> String {
+/// Names of all variables and files that may hold the password, for an error message.
+pub(crate) fn sources(name: &str, url: &ServerUrl) -> String {
     let files: &[&str] = match url.engine() {
         Engine::Postgres => &["PGPASSFILE", "~/.pgpass"],
         Engine::MariaDb | Engine::MySql => &["MYSQL_DEFAULTS_FILE", "~/.my.cnf"],
@@ -83,9 +85,9 @@ pub(crate) fn looked_in(name: &str, url: &ServerUrl) -> String {
     variables(name, url).into_iter().chain(files).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether anything is logged in to with a password there.
-pub(crate) fn wants_one(url: &ServerUrl) -> bool {
-    match url.documents.as_deref().map(|told| told.login.mechanism) {
+/// Whether the login sends a password.
+pub(crate) fn needs_password(url: &ServerUrl) -> bool {
+    match url.documents.as_deref().map(|documents| documents.login.mechanism) {
         Some(LoginMechanism::None | LoginMechanism::X509) => false,
         Some(LoginMechanism::Negotiated | LoginMechanism::ScramSha256 | LoginMechanism::ScramSha1) | None => {
             true
@@ -93,12 +95,12 @@ pub(crate) fn wants_one(url: &ServerUrl) -> bool {
     }
 }
 
-/// Upper case, with `_` for what a variable's name cannot have.
+/// Upper case, with `_` for characters that a variable's name cannot contain.
 fn as_variable(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
 
-/// From the file that the engine's own clients read.
+/// Reads the password file of the engine's own clients.
 fn from_file(url: &ServerUrl) -> Option<Secret> {
     let path = |variable: &str, name: &str| {
         env::var_os(variable)
@@ -115,11 +117,11 @@ fn from_file(url: &ServerUrl) -> Option<Secret> {
     password.map(|password| Secret::new(password.into_bytes()))
 }
 
-/// A file that others may read is passed over, as libpq does, with a line that says so.
+/// Ignores a file that others can read, with a warning, as libpq does.
 fn read_private(path: &Path) -> Option<String> {
     let mode = fs::metadata(path).ok()?.mode();
     if mode & OTHERS != 0 {
-        tell(&format!("{} can be read by others, and is not used: chmod 600 it", path.display()));
+        tell(&format!("{} is ignored because others can read it; run chmod 600 on it", path.display()));
         return None;
     }
     fs::read_to_string(path).ok()
@@ -134,7 +136,7 @@ fn from_pgpass(text: &str, url: &ServerUrl) -> Option<String> {
     password_file::find_password(text, &Entry { host, port, database, user: &url.user })
 }
 
-/// `password` of the groups `client` and `client-mariadb`; the last one counts.
+/// `password` in the groups `client` and `client-mariadb`; the last one wins.
 fn from_defaults(text: &str) -> Option<String> {
     let mut group = "";
     let mut found = None;
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_that_fits_has_the_password() {
+    fn the_first_matching_line_of_pgpass_has_the_password() {
         let text =
             "# a comment\nother:5432:shop:app:no\ndb.example:*:shop:app:pa\\:ss\\\\word:more\n*:*:*:*:all\n";
         assert_eq!(
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_defaults_file_is_read_by_groups() {
+    fn only_client_groups_of_a_defaults_file_are_read() {
         let text = "[mysqld]\npassword=no\n[client]\nuser=a\npassword = \"a b\"\n[mysqldump]\npassword=no\n";
         assert_eq!(from_defaults(text).as_deref(), Some("a b"));
         assert_eq!(from_defaults("[client]\npassword\n"), None);
@@ -187,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_for_a_password_that_is_not_sent() {
+    fn no_password_is_needed_for_logins_without_one() {
         let by_certificate = "mongodb://h/?authMechanism=MONGODB-X509&tlsCertificateKeyFile=/me.pem";
-        assert!(!wants_one(&url("mongodb://h")) && !wants_one(&url(by_certificate)));
-        assert!(wants_one(&url("mongodb://a@h")) && wants_one(&url("mysql://a@h")));
+        assert!(!needs_password(&url("mongodb://h")) && !needs_password(&url(by_certificate)));
+        assert!(needs_password(&url("mongodb://a@h")) && needs_password(&url("mysql://a@h")));
     }
 
     #[test]
-    fn names_become_variables() {
+    fn server_names_become_variable_names() {
         assert_eq!(as_variable("eu-west.1"), "EU_WEST_1");
     }
 }

@@ -1,4 +1,4 @@
-//! `presets`: the published studies that can be repeated here.
+//! `presets`: the published studies that can be repeated.
 
 use ciphertoll_model::ExitCode;
 use ciphertoll_presets::{PRESETS, Preset};
@@ -13,7 +13,7 @@ pub(crate) fn presets(as_json: bool) -> Result<ExitCode, Failure> {
         let text = serde_json::to_string_pretty(&json!({ "presets": presets })).unwrap_or_default();
         return print_document(&format!("{text}\n"));
     }
-    print_document(&PRESETS.iter().map(told).collect::<Vec<_>>().join("\n"))
+    print_document(&PRESETS.iter().map(listing).collect::<Vec<_>>().join("\n"))
 }
 
 fn document(preset: &Preset) -> serde_json::Value {
@@ -22,7 +22,7 @@ fn document(preset: &Preset) -> serde_json::Value {
     json!({ "name": name, "about": about, "source": source, "servers": servers, "deviations": deviations })
 }
 
-fn told(preset: &Preset) -> String {
+fn listing(preset: &Preset) -> String {
     let Preset { name, about, source, deviations, .. } = preset;
     let deviations =
         deviations.iter().map(|line| format!("  deviation: {line}\n")).collect::<Vec<_>>().concat();
@@ -30,6 +30,6 @@ fn told(preset: &Preset) -> String {
     let servers = servers.join(" and ");
     format!(
         "{name}: {about}\n  published by: {source}\n{deviations}  \
-         measured on: {servers}, as far as they are here\n  run it: ciphertoll run {name} --size small\n"
+         servers: {servers}, if installed\n  run it: ciphertoll run {name} --size small\n"
     )
 }

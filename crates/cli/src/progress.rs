@@ -1,78 +1,76 @@
-//! Progress on stderr: only consumes events. A bar on a terminal, a line a block elsewhere.
+//! Progress of a run on stderr, made from its events: a bar on a terminal, otherwise a line per block.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{Arm, Cell, CellId, Event, LookDecision, Plan, Stamped};
+use ciphertoll_model::{Arm, Cell, CellId, Event, LookDecision, Plan, TimestampedEvent};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::arguments::ProgressFormat;
 
-/// Shows a run as it goes.
-pub(crate) struct Progress {
-    display: Display,
-    pace: Pace,
-    /// A cell's name in few words, by its id.
+pub(crate) struct ProgressDisplay {
+    format: ProgressOutput,
+    estimate: TimeEstimate,
+    /// Short names of cells.
     labels: BTreeMap<CellId, String>,
 }
 
-enum Display {
+enum ProgressOutput {
     Bar(ProgressBar),
     Lines,
     Json,
     Nothing,
 }
 
-/// How far the run is, and how long the rest will take.
-struct Pace {
+/// How much of the run is done, and how long the rest will take.
+struct TimeEstimate {
     trials: u64,
-    /// What each block is expected to take, and each of its trials.
-    blocks: Vec<Expected>,
+    blocks: Vec<ExpectedBlock>,
+    /// Expected time of all blocks and trials that are done.
     done: Duration,
-    began: Option<Began>,
+    start: Option<MeasurementStart>,
 }
 
-/// When this process began to measure, and what was done by then: a run that is gone on with has blocks.
-struct Began {
+/// When this process began to measure. A resumed run has blocks that are done already.
+struct MeasurementStart {
     at: Instant,
     done: Duration,
 }
 
-struct Expected {
+struct ExpectedBlock {
     block: Duration,
-    /// By the cell's id.
     trials: BTreeMap<CellId, Duration>,
 }
 
-impl Progress {
+impl ProgressDisplay {
     pub(crate) fn new(format: ProgressFormat, plan: &Plan) -> Self {
         let terminal = std::io::stderr().is_terminal();
-        let display = match format {
-            ProgressFormat::Auto if terminal => Display::Bar(bar()),
-            ProgressFormat::Auto | ProgressFormat::Plain => Display::Lines,
-            ProgressFormat::Json => Display::Json,
-            ProgressFormat::None => Display::Nothing,
+        let format = match format {
+            ProgressFormat::Auto if terminal => ProgressOutput::Bar(bar()),
+            ProgressFormat::Auto | ProgressFormat::Plain => ProgressOutput::Lines,
+            ProgressFormat::Json => ProgressOutput::Json,
+            ProgressFormat::None => ProgressOutput::Nothing,
         };
         let labels = plan.cells.iter().map(|cell| (cell.id(), label(cell))).collect();
-        Self { display, pace: Pace::new(plan), labels }
+        Self { format, estimate: TimeEstimate::new(plan), labels }
     }
 
-    pub(crate) fn event(&mut self, stamped: &Stamped) {
-        self.pace.event(&stamped.event);
-        match &self.display {
-            Display::Bar(bar) => show_on_bar(bar, &self.pace, &self.labels, &stamped.event),
-            Display::Lines => {
-                if let Some(line) = line(&self.pace, &stamped.event) {
+    pub(crate) fn event(&mut self, stamped: &TimestampedEvent) {
+        self.estimate.event(&stamped.event);
+        match &self.format {
+            ProgressOutput::Bar(bar) => show_on_bar(bar, &self.estimate, &self.labels, &stamped.event),
+            ProgressOutput::Lines => {
+                if let Some(line) = line(&self.estimate, &stamped.event) {
                     tell(&line);
                 }
             }
-            Display::Json => {
+            ProgressOutput::Json => {
                 if let Ok(line) = serde_json::to_string(stamped) {
                     tell(&line);
                 }
             }
-            Display::Nothing => {
+            ProgressOutput::Nothing => {
                 if let Some(warning) = warning(&stamped.event) {
                     tell(&warning);
                 }
@@ -80,40 +78,43 @@ impl Progress {
         }
     }
 
-    /// Clears the bar, so that what follows stands on a clean line.
+    /// Clears the bar, so that the next output starts on an empty line.
     pub(crate) fn finish(&self) {
-        if let Display::Bar(bar) = &self.display {
+        if let ProgressOutput::Bar(bar) = &self.format {
             bar.finish_and_clear();
         }
     }
 }
 
-impl Pace {
+impl TimeEstimate {
     fn new(plan: &Plan) -> Self {
         let expected = |block: &ciphertoll_model::Block| {
             let trial = |cell: &Cell| (cell.id(), plan.expected_trial(block.number, cell));
-            Expected { block: plan.expected_block(block), trials: plan.cells.iter().map(trial).collect() }
+            ExpectedBlock {
+                block: plan.expected_block(block),
+                trials: plan.cells.iter().map(trial).collect(),
+            }
         };
         Self {
             trials: plan.blocks.iter().map(|block| block.visits.len() as u64).sum(),
             blocks: plan.blocks.iter().map(expected).collect(),
             done: Duration::ZERO,
-            began: None,
+            start: None,
         }
     }
 
     fn event(&mut self, event: &Event) {
         match event {
-            // A block that was cut short begins anew; those before it are done, by whichever process.
+            // An interrupted block starts again. All blocks before it are done, perhaps by an earlier process.
             Event::BlockStarted { block } => {
                 self.done = self.blocks.iter().take(*block as usize).map(|block| block.block).sum();
-                self.began.get_or_insert(Began { at: Instant::now(), done: self.done });
+                self.start.get_or_insert(MeasurementStart { at: Instant::now(), done: self.done });
             }
             Event::TrialFinished { block, cell, .. } => {
                 let expected = self.blocks.get(*block as usize).and_then(|block| block.trials.get(cell));
                 self.done += expected.copied().unwrap_or_default();
             }
-            // Trials that were lost, or are of skipped cells, are done with, too.
+            // Voided trials and trials of skipped cells count as done, too.
             Event::BlockFinished { block } => {
                 self.done = self.blocks.iter().take(*block as usize + 1).map(|block| block.block).sum();
             }
@@ -121,13 +122,13 @@ impl Pace {
         }
     }
 
-    /// What is undone, at the pace of what is done; as planned, before anything is.
+    /// The expected time of the rest, scaled by how long this process took so far compared with the plan.
     fn left(&self) -> Duration {
         let undone = self.expected().saturating_sub(self.done);
-        match &self.began {
-            Some(began) if self.done > began.done => {
-                let done = self.done.saturating_sub(began.done);
-                undone.mul_f64(began.at.elapsed().as_secs_f64() / done.as_secs_f64())
+        match &self.start {
+            Some(start) if self.done > start.done => {
+                let done = self.done.saturating_sub(start.done);
+                undone.mul_f64(start.at.elapsed().as_secs_f64() / done.as_secs_f64())
             }
             _ => undone,
         }
@@ -140,26 +141,26 @@ impl Pace {
 
 fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    // The template is a constant that the library takes; its default would do as well.
+    // The template is valid; otherwise the default style would do.
     if let Ok(style) = ProgressStyle::with_template("{bar:24} {wide_msg}") {
         bar.set_style(style.progress_chars("━━╌"));
     }
     bar
 }
 
-fn show_on_bar(bar: &ProgressBar, pace: &Pace, labels: &BTreeMap<CellId, String>, event: &Event) {
+fn show_on_bar(bar: &ProgressBar, estimate: &TimeEstimate, labels: &BTreeMap<CellId, String>, event: &Event) {
     if let Some(warning) = warning(event) {
         bar.suspend(|| tell(&warning));
     }
     match event {
         Event::Preparing { what } => bar.set_message(what.clone()),
         Event::TrialStarted { block, cell, arm, .. } => {
-            bar.set_length(pace.expected().as_millis() as u64);
-            bar.set_position(pace.done.as_millis() as u64);
+            bar.set_length(estimate.expected().as_millis() as u64);
+            bar.set_position(estimate.done.as_millis() as u64);
             let again = if *arm == Arm::Repeat { " (again)" } else { "" };
             let stage = if *block == 0 { "calibration".to_owned() } else { format!("block {block}") };
             let cell = labels.get(cell).map_or(cell.0.as_str(), String::as_str);
-            bar.set_message(format!("{} left · {stage} · {cell}{again}", clock(pace.left())));
+            bar.set_message(format!("{} left · {stage} · {cell}{again}", clock(estimate.left())));
         }
         _ => {}
     }
@@ -173,18 +174,18 @@ fn label(cell: &Cell) -> String {
     format!("{server}, {}, {ctx}{} at {}", treatment.path, cell.workload, cell.clients)
 }
 
-fn line(pace: &Pace, event: &Event) -> Option<String> {
+fn line(estimate: &TimeEstimate, event: &Event) -> Option<String> {
     match event {
         Event::Preparing { what } => Some(what.clone()),
         Event::ServerReady { server, version, elapsed_ms, .. } => {
-            Some(format!("{server} {version} answers after {:.1} s", *elapsed_ms as f64 / 1e3))
+            Some(format!("{server} {version} ready after {:.1} s", *elapsed_ms as f64 / 1e3))
         }
         Event::BlockFinished { block: 0 } => {
-            Some(format!("calibrated · {} trials · {} left", pace.trials, clock(pace.left())))
+            Some(format!("calibrated · {} trials · {} left", estimate.trials, clock(estimate.left())))
         }
         Event::BlockFinished { block } => {
-            let blocks = pace.blocks.len().saturating_sub(1);
-            Some(format!("block {block} of at most {blocks} · {} left", clock(pace.left())))
+            let blocks = estimate.blocks.len().saturating_sub(1);
+            Some(format!("block {block} of at most {blocks} · {} left", clock(estimate.left())))
         }
         _ => warning(event),
     }
@@ -223,35 +224,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_block_is_no_blocks() {
-        let said = |blocks| warning(&Event::Looked { blocks, decision: LookDecision::StopBudget }).unwrap();
-        assert_eq!(said(1), "the time budget ends the run after 1 block");
-        assert_eq!(said(2), "the time budget ends the run after 2 blocks");
+    fn one_block_is_singular() {
+        let message =
+            |blocks| warning(&Event::Looked { blocks, decision: LookDecision::StopBudget }).unwrap();
+        assert_eq!(message(1), "the time budget ends the run after 1 block");
+        assert_eq!(message(2), "the time budget ends the run after 2 blocks");
     }
 
     #[test]
-    fn a_run_that_is_gone_on_with_does_not_begin_at_nothing() {
+    fn a_resumed_run_counts_the_blocks_that_are_done() {
         let plan = Plan::new(&Spec::quick(&[ServerLevel::of(Engine::MariaDb)]), 7).unwrap();
-        let mut fresh = Pace::new(&plan);
+        let mut fresh = TimeEstimate::new(&plan);
         fresh.event(&Event::BlockStarted { block: 0 });
         assert_eq!((fresh.done, fresh.left()), (Duration::ZERO, fresh.expected()));
 
-        let mut resumed = Pace::new(&plan);
+        let mut resumed = TimeEstimate::new(&plan);
         resumed.event(&Event::RunResumed { tool_version: "0.1.0".to_owned() });
         resumed.event(&Event::BlockStarted { block: 3 });
         let done: Duration = resumed.blocks.iter().take(3).map(|block| block.block).sum();
         assert_eq!(resumed.done, done);
-        // What another process did says nothing about this one's pace: the rest takes what was planned.
+        // The speed of another process says nothing about this one: the rest takes what was planned.
         let rest = resumed.expected().saturating_sub(done);
         assert_eq!(resumed.left(), rest);
         resumed.event(&Event::BlockFinished { block: 3 });
-        let by_now: Duration = resumed.blocks.iter().take(4).map(|block| block.block).sum();
-        assert_eq!(resumed.done, by_now);
-        // Twice as slow as planned, and whatever this test has taken: so is the rest.
-        let took = by_now.saturating_sub(done) * 2;
+        let done_now: Duration = resumed.blocks.iter().take(4).map(|block| block.block).sum();
+        assert_eq!(resumed.done, done_now);
+        // At least twice as slow as planned, and so is the rest.
+        let took = done_now.saturating_sub(done) * 2;
         let at = Instant::now().checked_sub(took).unwrap();
-        resumed.began = Some(Began { at, done });
-        let rest = resumed.expected().saturating_sub(by_now);
+        resumed.start = Some(MeasurementStart { at, done });
+        let rest = resumed.expected().saturating_sub(done_now);
         assert!(!rest.is_zero() && resumed.left() >= rest.mul_f64(1.99), "{:?} of {rest:?}", resumed.left());
     }
 }

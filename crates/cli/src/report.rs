@@ -1,11 +1,12 @@
-//! `report`: what a recorded run says, made from the record alone.
+//! `report`: a report, made only from the record.
 
 use std::fs;
 use std::io::IsTerminal;
 
-use ciphertoll_model::{Event, ExitCode};
+use ciphertoll_model::ExitCode;
 use ciphertoll_record::Record;
 use ciphertoll_report::{Plot, RunReport, Style};
+use ciphertoll_stats::{RunFacts, analyse_trials};
 
 use crate::arguments::{ReportArguments, ReportFormat};
 use crate::failure::Failure;
@@ -27,21 +28,15 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Prints the one document of a run.
 pub(crate) fn print(record: &Record, format: ReportFormat) -> Result<ExitCode, Failure> {
     print_document(&document(record, format, Plot::Tolls)?)
 }
 
-/// What the record says, in the form that was asked for.
 pub(crate) fn document(record: &Record, format: ReportFormat, plot: Plot) -> Result<String, Failure> {
     let Record { plan, events, .. } = record;
-    let version = events.iter().find_map(|stamped| match &stamped.event {
-        Event::RunStarted { tool_version, .. } => Some(tool_version.as_str()),
-        _ => None,
-    });
-    let analysis = ciphertoll_stats::analyse(plan, events);
-    let tool_version = version.unwrap_or("unknown");
-    let report = RunReport { run: &record.name(), tool_version, plan, events, analysis: &analysis };
+    let facts = RunFacts::of(plan, events);
+    let analysis = analyse_trials(plan, &facts.trials);
+    let report = RunReport { run: &record.name(), plan, facts, analysis: &analysis };
     Ok(match format {
         ReportFormat::Json => ciphertoll_report::json(&report)
             .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the JSON: {error}")))?,
@@ -52,13 +47,13 @@ pub(crate) fn document(record: &Record, format: ReportFormat, plot: Plot) -> Res
     })
 }
 
-/// Colours on a terminal, unless `NO_COLOR` is set.
+/// Uses colours on a terminal, unless `NO_COLOR` is set.
 pub(crate) fn style() -> Style {
     let terminal = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     if terminal { Style::Colour } else { Style::Plain }
 }
 
-/// Columns of the terminal, within what the tables are made for.
+/// Columns of the terminal, clamped to the widths that the tables support.
 pub(crate) fn width() -> u16 {
     const NARROWEST: u16 = 40;
     const WIDEST: u16 = 120;

@@ -1,4 +1,4 @@
-//! From raw arguments to a specification: the only place where the two meet.
+//! Turns the arguments of `run` into a specification.
 
 use std::fs;
 use std::path::Path as FilePath;
@@ -6,7 +6,7 @@ use std::path::Path as FilePath;
 use ciphertoll_lab::Passwords;
 use ciphertoll_model::{
     Clients, Engine, ExitCode, Grid, Link, LinkShape, Path, Prepare, QueryLanguage, Refusal, Refused,
-    SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size, Spec, TlsVersion, Tunnel, Workload,
+    SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size, Spec, SpecError, TlsVersion, Tunnel, Workload,
 };
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mongodb::Template;
@@ -15,16 +15,16 @@ use crate::arguments::{FactorArguments, RunArguments, UrlArguments};
 use crate::failure::Failure;
 use crate::progress::tell;
 
-/// What was asked for, and the passwords that were in it.
 pub(crate) struct Request {
     pub(crate) spec: Spec,
+    /// Passwords that were given within URLs.
     pub(crate) passwords: Passwords,
-    /// Servers of a published study that are not here, where another one is.
+    /// Servers of a published study that are not installed, if at least one is.
     pub(crate) absent: Vec<Refusal>,
 }
 
-/// What was asked for: a file's specification, the factors of the command line, or the quick run;
-/// in each, what the command line says beside it wins.
+/// Reads a specification file or a published study, or takes the factors of the command line, or the quick run. All
+/// other options of the command line take precedence over it.
 pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     let (at_urls, passwords) = servers_at(&arguments.url)?;
     let mut spec = base(arguments, &at_urls)?;
@@ -32,7 +32,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
         let servers = grid.server.clone();
         arguments.factors.override_levels(grid);
         if study(arguments).is_some() {
-            // It was made for them, each in its own way.
+            // A study has a grid for each of its servers.
             grid.server = servers;
         }
         if !at_urls.is_empty() && (arguments.what.is_some() || arguments.factors.any()) {
@@ -56,10 +56,12 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
         spec.settings.extend(settings.iter());
     }
     spec.settings.extend(arguments.set.iter().cloned());
-    spec.baseline = arguments.baseline.clone().or(spec.baseline);
+    if let Some(baseline) = &arguments.baseline {
+        spec.baseline = Some(baseline.parse().map_err(SpecError::from)?);
+    }
     spec.query = arguments.url.query.clone().or(spec.query);
     spec.max_rate = arguments.url.max_rate.or(spec.max_rate);
-    know_memory(&mut spec);
+    fix_memory_size(&mut spec);
     if arguments.url.prepare {
         spec.prepare = Prepare::Yes;
     }
@@ -70,14 +72,14 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     Ok(Request { spec, passwords, absent })
 }
 
-/// From here on the specification says what its scales are relative to, so that it always asks for the same.
-pub(crate) fn know_memory(spec: &mut Spec) {
+/// Writes into the specification the memory size that its scales are relative to, so that it always gives the same plan.
+pub(crate) fn fix_memory_size(spec: &mut Spec) {
     if spec.asks_for_memory() {
         spec.memory_bytes = spec.memory_bytes.or_else(ciphertoll_lab::environment::memory_for_us_bytes);
     }
 }
 
-/// Fails unless every file that a URL names for TLS can be used: before the first login to any server.
+/// Checks every TLS file that a URL names, before the first login to any server.
 pub(crate) fn check_files<'a>(servers: impl IntoIterator<Item = &'a ServerLevel>) -> Result<(), Failure> {
     for server in servers {
         if let Some(url) = &server.url {
@@ -88,7 +90,7 @@ pub(crate) fn check_files<'a>(servers: impl IntoIterator<Item = &'a ServerLevel>
     Ok(())
 }
 
-/// What is asked of servers of documents is a command; better said now than by every client.
+/// Checks that the query for document databases is a valid command.
 fn check_command(spec: &Spec) -> Result<(), Failure> {
     let mut servers = spec.grids.iter().flat_map(|grid| &grid.server);
     let Some(query) = spec.query.as_deref() else { return Ok(()) };
@@ -97,19 +99,19 @@ fn check_command(spec: &Spec) -> Result<(), Failure> {
     }
     match Template::parse(query) {
         Ok(command) if command.parameters() == 0 => Ok(()),
-        Ok(_) => Err(Failure::usage("--query has a $param, and nothing is put in its place")),
+        Ok(_) => Err(Failure::usage("--query has a $param, which is not supported: write the value itself")),
         Err(error) => Err(Failure::usage(format!(
-            "--query is sent to a server of documents, as a command in JSON such as {{\"ping\":1}}: {error}"
+            "--query for a document database must be a command in JSON, such as {{\"ping\":1}}: {error}"
         ))),
     }
 }
 
-/// The published study that is to be repeated.
+/// The published study to repeat.
 fn study(arguments: &RunArguments) -> Option<&'static ciphertoll_presets::Preset> {
     arguments.what.as_deref().and_then(ciphertoll_presets::find)
 }
 
-/// What the rest of the command line is said beside.
+/// The specification that the other options modify.
 fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failure> {
     if let Some(preset) = study(arguments) {
         let servers = arguments.factors.server.clone().unwrap_or_else(|| preset.servers());
@@ -140,7 +142,7 @@ fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failu
         (None, true, QueryLanguage::Documents) => Some(Workload::FindOne),
         (None, false, _) => None,
     };
-    // Each server has a grid of connects; what is asked for has connections that stay.
+    // Each server has a grid of connects. The workload asked for keeps its connections.
     let few: Vec<Clients> = Clients::new(SAFE_CLIENTS).into_iter().collect();
     for server in at_urls {
         let Some(pooled) = pooled(server.engine.query_language()) else { continue };
@@ -154,7 +156,7 @@ fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failu
     Ok(spec)
 }
 
-/// The quick run, with the cure beside what it cures where that is here.
+/// The quick run, with the sidecar if it is installed.
 fn quick(servers: &[ServerLevel]) -> Spec {
     let with_sidecar = Spec::quick_with_sidecar(servers);
     let has_one = with_sidecar.grids.iter().flat_map(|grid| &grid.path).any(|path| path.as_proxy().is_some());
@@ -164,19 +166,19 @@ fn quick(servers: &[ServerLevel]) -> Spec {
     match ciphertoll_lab::proxy::sidecar() {
         Ok(_) => with_sidecar,
         Err(missing) => {
-            tell(&format!("measured without the path proxy: {missing}"));
+            tell(&format!("path proxy is not measured: {missing}"));
             Spec::quick(servers)
         }
     }
 }
 
-/// The servers at URLs, and the passwords that were written into these.
+/// The servers at URLs, and the passwords in the URLs.
 fn servers_at(arguments: &UrlArguments) -> Result<(Vec<ServerLevel>, Passwords), Failure> {
     let (mut servers, mut passwords) = (Vec::new(), Passwords::new());
     for text in &arguments.url {
         let Some((name, url)) = text.split_once('=').filter(|(name, _)| !name.contains("://")) else {
             return Err(Failure::usage(
-                "--url is written NAME=URL, such as staging=postgres://app@db.example/shop",
+                "--url must be NAME=URL, such as staging=postgres://app@db.example/shop",
             ));
         };
         let (url, password) = ServerUrl::split_password(url);
@@ -185,8 +187,8 @@ fn servers_at(arguments: &UrlArguments) -> Result<(Vec<ServerLevel>, Passwords),
         servers.push(ServerLevel::at(name, url).map_err(|error| Failure::usage(error.to_string()))?);
         if let Some(password) = password {
             tell(&format!(
-                "the password in the URL of {name} can be read in the list of processes and in the shell's \
-                 history: CIPHERTOLL_PASSWORD or a password file keep it to you"
+                "the password in the URL of {name} is visible in the process list and in the shell's history; use \
+                 CIPHERTOLL_PASSWORD or a password file instead"
             ));
             passwords.insert(name.to_owned(), Secret::new(password.into_bytes()));
         }
@@ -194,7 +196,7 @@ fn servers_at(arguments: &UrlArguments) -> Result<(Vec<ServerLevel>, Passwords),
     Ok((servers, passwords))
 }
 
-/// Settings by the name of the file that has them.
+/// The name and the settings of a configuration file.
 fn configuration(file: &FilePath) -> Result<(String, Settings), Failure> {
     let text = read_text(file, "settings")?;
     let settings: Settings = toml::from_str(&text).map_err(|error| {
@@ -204,7 +206,7 @@ fn configuration(file: &FilePath) -> Result<(String, Settings), Failure> {
     Ok((name, settings))
 }
 
-/// A specification's text; a name that is neither a file's nor a study's is answered with the nearest of these.
+/// Reads a specification. If the name is neither a file nor a study, the error suggests the nearest study.
 fn specification(file: &str) -> Result<String, Failure> {
     let path = FilePath::new(file);
     let is_name = !path.exists() && path.extension().is_none() && !file.contains('/');
@@ -219,8 +221,8 @@ fn specification(file: &str) -> Result<String, Failure> {
     Err(Failure::usage(format!("\"{file}\" is neither a published study nor a file; {hint}")))
 }
 
-/// A published study is repeated on those of its servers that are here; each of the others is left out with how to get
-/// it. Where nobody is here, all are kept, and the run ends with that.
+/// The servers of a published study that are not installed. The study runs without them. If none is installed, all are
+/// kept, and the run fails.
 fn absent_from(arguments: &RunArguments, spec: &Spec) -> Vec<Refusal> {
     let is_study = study(arguments).is_some();
     if !is_study || arguments.factors.server.is_some() {
@@ -243,28 +245,29 @@ fn read_text(file: &FilePath, what: &str) -> Result<String, Failure> {
         .map_err(|error| Failure::usage(format!("cannot read the {what} {}: {error}", file.display())))
 }
 
-/// The newest builds of two engines that are here: more take too long to be quick. Where none is, the run says of each
-/// how to get it.
+/// At most two installed engines, to keep the quick run short. If none is installed, all engines, so that the error says
+/// how to install each.
 pub(crate) fn servers_here() -> Vec<ServerLevel> {
     const MOST: usize = 2;
     let all = [Engine::MariaDb, Engine::Postgres, Engine::MySql].map(ServerLevel::of);
     let mut found: Vec<_> = all.iter().filter(|level| ciphertoll_lab::find(level).is_ok()).cloned().collect();
     for left_out in found.iter().skip(MOST) {
-        tell(&format!("{left_out} is here, too: --server {left_out} measures it"));
+        tell(&format!("{left_out} is also installed; to measure it, add --server {left_out}"));
     }
     found.truncate(MOST);
     if found.is_empty() { all.to_vec() } else { found }
 }
 
-/// The seed asked for, or a fresh one, small enough to type.
+/// The requested seed, or a random one that is short enough to type.
 pub(crate) fn seed(spec: &Spec) -> Result<u64, Failure> {
     const FRESH_SEEDS: u64 = 1_000_000_000;
     if let Some(seed) = spec.seed {
         return Ok(seed);
     }
     let mut bytes = [0; 8];
-    rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes)
-        .map_err(|error| Failure::new(ExitCode::HostResource, format!("no random seed: {error}")))?;
+    rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes).map_err(|error| {
+        Failure::new(ExitCode::HostResource, format!("cannot get a random seed: {error}"))
+    })?;
     Ok(u64::from_le_bytes(bytes) % FRESH_SEEDS)
 }
 
@@ -292,10 +295,10 @@ impl FactorArguments {
         replace(&mut grid.ctx, ctx.as_ref());
         replace(&mut grid.driver, driver.as_ref());
         replace(&mut grid.link, link.as_ref());
-        // What joins two networks needs two: all paths of the comparison are in them.
+        // A tunnel that joins two networks needs separate networks, and then all paths of the comparison use them.
         let joined = grid.path.iter().filter_map(|path| path.as_tunnel()).any(Tunnel::joins_networks);
         if joined && link.is_none() && grid.link == [Link::Local] {
-            grid.link = vec![Link::Made(LinkShape::of_rtt_us(0))];
+            grid.link = vec![Link::Emulated(LinkShape::of_rtt_us(0))];
         }
         replace(&mut grid.at_rest, at_rest.as_ref());
         replace(&mut grid.workload, workload.as_ref());
@@ -305,8 +308,8 @@ impl FactorArguments {
     }
 }
 
-fn replace<T: Clone>(levels: &mut Vec<T>, asked: Option<&Vec<T>>) {
-    if let Some(asked) = asked {
-        levels.clone_from(asked);
+fn replace<T: Clone>(levels: &mut Vec<T>, requested: Option<&Vec<T>>) {
+    if let Some(requested) = requested {
+        levels.clone_from(requested);
     }
 }

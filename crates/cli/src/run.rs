@@ -1,5 +1,4 @@
-//! `run`: what was asked becomes a plan, the plan a run, the run a record, the record a report; and
-//! `resume`, which begins with the record.
+//! `run` makes a plan, measures it into a record, and reports the record. `resume` continues a record.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,8 +7,8 @@ use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
 use ciphertoll_lab::Passwords;
 use ciphertoll_load::driver;
 use ciphertoll_model::{
-    Arm, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Plan, Prepare, Refusal, ServerLevel,
-    Spec, Stamped,
+    Arm, Baseline, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Plan, Prepare, Refusal,
+    ServerLevel, Spec, TimestampedEvent,
 };
 use ciphertoll_record::{Record, RunDirectory};
 use jiff::Timestamp;
@@ -18,7 +17,7 @@ use crate::arguments::{
     OutputArguments, PlanFormat, ProgressFormat, ReportFormat, ResumeArguments, RunArguments,
 };
 use crate::failure::Failure;
-use crate::progress::{Progress, tell};
+use crate::progress::{ProgressDisplay, tell};
 use crate::request::{self, Request};
 use crate::{passwords, print_document, report};
 
@@ -35,20 +34,20 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             PlanFormat::Toml => Spec { seed: Some(plan.seed), ..spec }.to_toml(),
         });
     }
-    // What cannot be planned is refused before any server is gone to.
+    // Refuses a specification without a plan before it connects to any server.
     plan(&spec, seed, &absent)?;
     require_a_server(&spec)?;
     let passwords = passwords::gather(spec.grids.iter().flat_map(|grid| &grid.server), passwords)?;
-    let refusals = [absent, knock(&mut spec, &passwords)?].concat();
+    let refusals = [absent, log_in_to_servers(&mut spec, &passwords)?].concat();
     let plan = plan(&spec, seed, &refusals)?;
-    if arguments.output.tells_in_words() {
+    if arguments.output.is_verbose() {
         tell(ciphertoll_report::plan_summary(&plan).trim_end());
     }
     let directory = RunDirectory::create(&arguments.run_dir, &spec, &plan, Timestamp::now())?;
-    carry_out(&plan, directory, Vec::new(), passwords, &arguments.output)
+    measure(&plan, directory, Vec::new(), passwords, &arguments.output)
 }
 
-/// The plan of `spec`. Every driver must be there; what one cannot do is skipped in the plan.
+/// Makes the plan. Fails if a driver is missing; skips cells that a driver cannot measure.
 fn plan(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Plan, Failure> {
     let mut drivers: BTreeMap<&DriverName, driver::Driver> = BTreeMap::new();
     for level in spec.grids.iter().flat_map(|grid| &grid.driver) {
@@ -58,13 +57,13 @@ fn plan(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Plan, Failure> {
         }
     }
     let obstacle = |cell: &Cell| match &cell.treatment.driver {
-        Driver::Named(name) => drivers.get(name)?.impossible(&driver::Facts::of(cell)),
+        Driver::Named(name) => drivers.get(name)?.impossible(&driver::DriverRequirements::of(cell)),
         Driver::Native => None,
     };
     Ok(Plan::knowing_obstacles(spec, seed, refusals, &driver::unlike(spec), &obstacle)?)
 }
 
-/// Fails where none of the servers is here: nothing could be measured, and an empty record would become `latest`.
+/// Fails if no server is installed, because an empty record would become `latest`.
 fn require_a_server(spec: &Spec) -> Result<(), Failure> {
     let mut servers: Vec<&ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).collect();
     servers.sort();
@@ -86,9 +85,9 @@ fn require_a_server(spec: &Spec) -> Result<(), Failure> {
     Err(Failure::new(error.exit_code(), format!("{error}{others}")))
 }
 
-/// What servers at URLs do not let in: asked before the plan is made, since what they refuse is no baseline. Whose scheme
-/// is another engine's is from here on called what it is, and of a replica set the plan has the one member that was chosen.
-fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure> {
+/// Logs in to each server at a URL and returns what it refuses, so that no baseline is planned which a server refuses.
+/// Replaces each server in `spec` by its actual engine, and a replica set by the chosen member.
+fn log_in_to_servers(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure> {
     let servers: Vec<ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).cloned().collect();
     let mut refusals = Vec::new();
     let mut known: Vec<&ServerLevel> = Vec::new();
@@ -103,10 +102,10 @@ fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure
                 refusals.extend(found.refusals);
                 let name = server.short_name();
                 if let Some(member) = &found.member {
-                    tell(&format!("{name} is gone to at {member}"));
+                    tell(&format!("{name}: using replica-set member {member}"));
                 }
                 if found.engine != server.engine {
-                    tell(&format!("{name} is a {}, and is measured as that", found.engine.display_name()));
+                    tell(&format!("{name} is a {}, and is measured as such", found.engine.display_name()));
                 }
                 if found.url != *url {
                     rename(spec, server, &ServerLevel::at(&name, found.url).map_err(usage)?);
@@ -114,17 +113,17 @@ fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure
             }
             Err(error) if error.exit_code() == ExitCode::Usage => return Err(lab_failure(error)),
             Err(ciphertoll_lab::Error::WrongPassword { name, reason })
-                if !passwords.contains_key(&name) && passwords::wants_one(url) =>
+                if !passwords.contains_key(&name) && passwords::needs_password(url) =>
             {
-                let places = passwords::looked_in(&name, url);
+                let sources = passwords::sources(&name, url);
                 let line =
-                    format!("no password found for {} at {name}; looked in {places} ({reason})", url.user);
+                    format!("no password found for {} at {name}; looked in {sources} ({reason})", url.user);
                 if servers.iter().all(|other| other == server) {
                     return Err(Failure::new(ExitCode::ServerRefused, line));
                 }
                 tell(&line);
             }
-            // The others can be measured all the same.
+            // The other servers can still be measured.
             Err(error) if servers.iter().any(|other| other != server) => tell(&error.to_string()),
             Err(error) => return Err(lab_failure(error)),
         }
@@ -132,7 +131,7 @@ fn knock(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refusal>, Failure
     Ok(refusals)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
 fn lab_failure(error: ciphertoll_lab::Error) -> Failure {
     Failure::new(error.exit_code(), error.to_string())
 }
@@ -140,24 +139,26 @@ fn lab_failure(error: ciphertoll_lab::Error) -> Failure {
 fn rename(spec: &mut Spec, from: &ServerLevel, to: &ServerLevel) {
     let servers = spec.grids.iter_mut().flat_map(|grid| &mut grid.server);
     servers.filter(|server| *server == from).for_each(|server| server.clone_from(to));
-    if spec.baseline.as_ref().is_some_and(|baseline| *baseline == format!("server={from}")) {
-        spec.baseline = Some(format!("server={to}"));
+    if let Some(Baseline::Server(baseline)) = &mut spec.baseline
+        && baseline == from
+    {
+        baseline.clone_from(to);
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
 fn usage(error: LevelError) -> Failure {
     Failure::usage(error.to_string())
 }
 
-/// Goes on where a run was cut short; a run that is over is only shown.
+/// Continues an interrupted run; shows the report of a complete one.
 pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
     let path = ciphertoll_record::resolve(&arguments.run_dir, &arguments.run)?;
     let (directory, record) = RunDirectory::resume(&path)?;
     let Record { plan, events, .. } = record;
-    if arguments.output.tells_in_words() {
+    if arguments.output.is_verbose() {
         let blocks = ciphertoll_stats::analyse(&plan, &events).blocks_completed;
-        let what = if ending(&events) == Some(Ending::Complete) { "is complete" } else { "goes on" };
+        let what = if ending(&events) == Some(Ending::Complete) { "is complete" } else { "continues" };
         tell(&format!(
             "{} {what}: {blocks} of {} blocks are recorded",
             path.display(),
@@ -165,21 +166,21 @@ pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
         ));
     }
     if ending(&events) == Some(Ending::Complete) {
-        // One that was killed after its last word has left its files. What cannot be cleared, the next run tells.
+        // A run that was killed after its last event has left files. The next run reports what cannot be removed.
         let _ = ciphertoll_record::sweep(&ciphertoll_record::scratch_root());
         show(&path, &arguments.output)?;
         return Ok(exit_code(&plan, &events));
     }
     request::check_files(plan.servers())?;
     let passwords = passwords::gather(plan.servers(), Passwords::new())?;
-    carry_out(&plan, directory, events, passwords, &arguments.output)
+    measure(&plan, directory, events, passwords, &arguments.output)
 }
 
-/// Measures what `events` do not have yet, and shows what the record then says.
-fn carry_out(
+/// Measures the trials that `events` lack, and shows the report.
+fn measure(
     plan: &Plan,
     directory: RunDirectory,
-    events: Vec<Stamped>,
+    events: Vec<TimestampedEvent>,
     passwords: Passwords,
     output: &OutputArguments,
 ) -> Result<ExitCode, Failure> {
@@ -188,36 +189,36 @@ fn carry_out(
     let mut bench =
         LabBench::new(program()?, interrupt.clone()).with_logs(path.join("logs")).with_passwords(passwords);
     let format = if output.quiet { ProgressFormat::None } else { output.progress };
-    let mut sink = Recording { directory, progress: Progress::new(format, plan) };
-    let carried = Run::resuming(plan, &mut bench, &mut sink, &interrupt, events).carry_out(VERSION);
+    let mut sink = RecordingSink { directory, progress: ProgressDisplay::new(format, plan) };
+    let outcome = Run::resuming(plan, &mut bench, &mut sink, &interrupt, events).carry_out(VERSION);
     sink.progress.finish();
-    let events = carried.map_err(|error| failed(&error, &path))?;
+    let events = outcome.map_err(|error| failed(&error, &path))?;
     drop(sink);
     show(&path, output)?;
-    if output.tells_in_words() && matches!(ending(&events), Some(Ending::Interrupted | Ending::Terminated)) {
-        tell(&format!("go on with it by: ciphertoll resume {}", path.display()));
+    if output.is_verbose() && matches!(ending(&events), Some(Ending::Interrupted | Ending::Terminated)) {
+        tell(&format!("to continue: ciphertoll resume {}", path.display()));
     }
     Ok(exit_code(plan, &events))
 }
 
-/// From the record and not from memory: what is printed now is what any later report prints, to the byte.
+/// Reads the record from disk, so that the output is identical to that of any later `report`.
 fn show(path: &Path, output: &OutputArguments) -> Result<(), Failure> {
     let format = if output.json { ReportFormat::Json } else { ReportFormat::Terminal };
     report::print(&Record::open(path)?, format)?;
-    if output.tells_in_words() {
+    if output.is_verbose() {
         tell(&format!("recorded in {}", path.display()));
     }
     Ok(())
 }
 
-/// Events go to the record first, then to the display: what is shown is recorded.
-struct Recording {
+/// Records each event before it is displayed.
+struct RecordingSink {
     directory: RunDirectory,
-    progress: Progress,
+    progress: ProgressDisplay,
 }
 
-impl Sink for Recording {
-    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError> {
+impl Sink for RecordingSink {
+    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, BenchError> {
         let stamped = self.directory.append(event).map_err(unrecorded)?;
         self.progress.event(&stamped);
         Ok(stamped)
@@ -233,41 +234,41 @@ impl Sink for Recording {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
 fn unrecorded(error: ciphertoll_record::Error) -> BenchError {
     BenchError { message: error.to_string(), exit_code: error.exit_code() }
 }
 
-/// What was measured before the failure is kept; the line says where.
+/// Names the record, which keeps what was measured before the failure.
 fn failed(error: &BenchError, directory: &Path) -> Failure {
     Failure::new(error.exit_code, format!("{} (record: {})", error.message, directory.display()))
 }
 
-/// This program, which all children are started through.
+/// The path of this program, which starts all child processes.
 pub(crate) fn program() -> Result<PathBuf, Failure> {
-    std::env::current_exe()
-        .map_err(|error| Failure::new(ExitCode::HostResource, format!("cannot find this program: {error}")))
+    std::env::current_exe().map_err(|error| {
+        Failure::new(ExitCode::HostResource, format!("cannot find the ciphertoll executable: {error}"))
+    })
 }
 
 pub(crate) fn watch_signals() -> Result<Interrupt, Failure> {
     let interrupt = Interrupt::default();
     for signal in SIGNALS {
         signal_hook::flag::register_usize(signal, interrupt.flag(), signal as usize)
-            .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot watch signals: {error}")))?;
+            .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot handle signals: {error}")))?;
     }
     Ok(interrupt)
 }
 
-/// How the run ended last; none where it was killed before it could say.
-fn ending(events: &[Stamped]) -> Option<Ending> {
+/// How the run last ended; `None` if it was killed.
+fn ending(events: &[TimestampedEvent]) -> Option<Ending> {
     events.iter().rev().find_map(|stamped| match stamped.event {
         Event::Finished { ending } => Some(ending),
         _ => None,
     })
 }
 
-/// What the process answers: how the run ended, and whether every cell was measured.
-fn exit_code(plan: &Plan, events: &[Stamped]) -> ExitCode {
+fn exit_code(plan: &Plan, events: &[TimestampedEvent]) -> ExitCode {
     match ending(events) {
         Some(Ending::Interrupted) => return ExitCode::Interrupted,
         Some(Ending::Terminated) => return ExitCode::Terminated,
@@ -275,7 +276,7 @@ fn exit_code(plan: &Plan, events: &[Stamped]) -> ExitCode {
         Some(Ending::Failed) | None => return ExitCode::Internal,
     }
     let analysis = ciphertoll_stats::analyse(plan, events);
-    let used = analysis.cells.iter().filter(|cell| cell.blocks_used > 0).count();
+    let used = analysis.cells().iter().filter(|cell| cell.blocks_used > 0).count();
     match used {
         0 => ExitCode::NothingRan,
         used if used < plan.cells.len() => ExitCode::DoneInPart,

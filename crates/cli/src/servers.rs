@@ -1,4 +1,4 @@
-//! `servers`: what is here, what could be, and how to get it.
+//! `servers`: lists the installed servers and the ones that can be fetched, and fetches them.
 
 use std::fmt::Write;
 
@@ -30,7 +30,7 @@ fn fetch(fetchable: &Fetchable) -> Result<ExitCode, Failure> {
     let build =
         fetchable.fetch(&mut tell).map_err(|error| Failure::new(error.exit_code(), error.to_string()))?;
     print_document(&format!(
-        "{} is here: {} {} ({}) in {}; use it by: ciphertoll run --server {}",
+        "{} is installed: {} {} ({}) in {}; to use it: ciphertoll run --server {}",
         fetchable.name,
         build.engine.display_name(),
         build.version,
@@ -41,10 +41,10 @@ fn fetch(fetchable: &Fetchable) -> Result<ExitCode, Failure> {
 }
 
 fn tls(build: &Build) -> String {
-    build.tls_library().unwrap_or_else(|| "TLS unknown".to_owned())
+    build.tls_library().unwrap_or_else(|| "unknown TLS library".to_owned())
 }
 
-/// What is not here and could be.
+/// Builds that can be fetched and are not installed.
 fn absent() -> impl Iterator<Item = &'static Fetchable> {
     FETCHABLE.iter().filter(|fetchable| fetchable.download_bytes().is_some() && !fetchable.is_here())
 }
@@ -57,7 +57,6 @@ fn megabytes(fetchable: &Fetchable) -> u64 {
     fetchable.download_bytes().unwrap_or_default().div_ceil(1_000_000)
 }
 
-/// The table, and below it what can be fetched.
 fn listing(builds: &[Build]) -> String {
     let head = ["engine", "version", "TLS", "level", "directory"].map(str::to_owned);
     let rows = builds.iter().map(|build| {
@@ -70,7 +69,7 @@ fn listing(builds: &[Build]) -> String {
         ]
     });
     let mut text = columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
-    let mut heading = "\nnot here, but can be fetched:\n";
+    let mut heading = "\nnot installed, but available:\n";
     for fetchable in absent() {
         let Fetchable { name, engine, version, licence, .. } = fetchable;
         let (engine, size, command) = (engine.display_name(), megabytes(fetchable), command(fetchable));
@@ -82,7 +81,7 @@ fn listing(builds: &[Build]) -> String {
     text
 }
 
-/// Rows of cells, each column as wide as its widest cell, none with spaces at its end.
+/// Aligns the columns of a table. Lines have no trailing spaces.
 fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -94,9 +93,9 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// The one line where no server is here.
+/// The error if no server is installed: how to install each.
 fn none() -> String {
-    let mut line = "no server is here".to_owned();
+    let mut line = "no server is installed".to_owned();
     for engine in Engine::ALL {
         // Writing to a string cannot fail.
         let _ = write!(line, "; {}: {}", engine.display_name(), ciphertoll_lab::find::how_to_install(engine));
@@ -144,13 +143,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_they_must_be() {
+    fn a_column_is_as_wide_as_its_widest_cell() {
         let rows = [["engine", "v"], ["MariaDB", "10.11"], ["ü", ""]].map(|row| row.map(str::to_owned));
         assert_eq!(columns(&rows), "engine   v\nMariaDB  10.11\nü\n");
     }
 
     #[test]
-    fn where_no_server_is_the_ways_to_get_one_are_told() {
+    fn without_a_server_the_error_says_how_to_install_one() {
         let line = none();
         for part in ["mariadb-server-core", "postgresql", "mariadb=/opt/mariadb"] {
             assert!(line.contains(part), "{line}");

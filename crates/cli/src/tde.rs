@@ -1,4 +1,4 @@
-//! `tde`: keys of encrypted PostgreSQL clusters, and programs that get them.
+//! `tde`: manages keys of encrypted PostgreSQL clusters, and runs PostgreSQL programs with them.
 
 mod convert;
 mod exec;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use ciphertoll_model::ExitCode;
 use ciphertoll_tde::cluster::{CONTROL_PATH, VERSION_PATH};
 use ciphertoll_tde::{
-    Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, Replace, Seal, Strength, looks_sealed, version_seal,
+    CipherKind, Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, Replace, SealState, looks_sealed, version_seal,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::prctl::set_dumpable;
@@ -20,7 +20,6 @@ use nix::sys::prctl::set_dumpable;
 use crate::failure::Failure;
 use crate::print_document;
 
-/// Readable by its owner only.
 const KEY_FILE_MODE: u32 = 0o600;
 
 const EXAMPLES: &str = "\
@@ -32,7 +31,6 @@ Examples:
   ciphertoll tde rotate -D data --key-file kek --new-key-file kek-2
   ciphertoll tde convert -D plain --to sealed --key-file kek";
 
-/// The arguments of `tde`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TdeArguments {
@@ -42,28 +40,28 @@ pub(crate) struct TdeArguments {
 
 #[derive(Debug, Subcommand)]
 enum TdeCommand {
-    /// Make a key-encryption key, in a new file that only its owner can read
+    /// Generate a key-encryption key, in a new file that only its owner can read
     Keygen {
-        /// The file
+        /// The new file
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Make the key file of a cluster that is yet to be made
+    /// Create the key file for a new cluster, before initdb
     Init {
         #[command(flatten)]
         cluster: ClusterArguments,
         #[command(flatten)]
         key: KeyArguments,
-        /// How long the keys are
+        /// The cipher and its key length
         #[arg(long, value_enum, default_value_t = CipherArgument::Aes256)]
         cipher: CipherArgument,
     },
-    /// Say whether a cluster is encrypted, and how
+    /// Show whether and how a cluster is encrypted
     Status {
         #[command(flatten)]
         cluster: ClusterArguments,
     },
-    /// Wrap a cluster's keys by another key-encryption key; its files stay as they are
+    /// Replace the key-encryption key of a cluster; the data is not rewritten
     Rotate {
         #[command(flatten)]
         cluster: ClusterArguments,
@@ -74,13 +72,13 @@ enum TdeCommand {
     },
     /// Convert a stopped cluster into an encrypted copy, or back with --decrypt
     Convert(convert::ConvertArguments),
-    /// Run a program of PostgreSQL on an encrypted cluster
+    /// Run a PostgreSQL program on an encrypted cluster
     Exec {
         #[command(flatten)]
         cluster: ClusterArguments,
         #[command(flatten)]
         key: KeyArguments,
-        /// The library to preload, if it is not beside this program
+        /// The library to preload [default: the one in the directory of this program]
         #[arg(long, value_name = "FILE")]
         library: Option<PathBuf>,
         /// The program and its arguments
@@ -89,34 +87,31 @@ enum TdeCommand {
     },
 }
 
-/// Which cluster.
 #[derive(Args, Debug)]
 struct ClusterArguments {
     /// The data directory
     #[arg(short = 'D', long, value_name = "DIR")]
     data: PathBuf,
-    /// The key file, if it is not beside the data directory
+    /// The key file [default: DIR.tde]
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
 }
 
-/// Where the key-encryption key is told.
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 struct KeyArguments {
-    /// The file with the key-encryption key, readable by its owner or its group only; or an open pipe, /dev/fd/3
+    /// The file with the key-encryption key, readable only by its owner or its group; or an open pipe, /dev/fd/3
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// A command of the shell that prints the key-encryption key
+    /// A shell command that prints the key-encryption key
     #[arg(long, value_name = "COMMAND")]
     key_command: Option<OsString>,
 }
 
-/// Where the key-encryption key comes from that replaces the current one.
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 struct NewKeyArguments {
-    /// The file with the new key-encryption key; the same files as in --key-file
+    /// The file with the new key-encryption key; the rules of --key-file apply
     #[arg(long, value_name = "FILE")]
     new_key_file: Option<PathBuf>,
     /// A shell command that prints the new key-encryption key
@@ -133,17 +128,17 @@ enum CipherArgument {
 }
 
 impl CipherArgument {
-    fn strength(self) -> Strength {
+    fn cipher_kind(self) -> CipherKind {
         match self {
-            Self::Aes128 => Strength::Aes128,
-            Self::Aes256 => Strength::Aes256,
+            Self::Aes128 => CipherKind::Aes128,
+            Self::Aes256 => CipherKind::Aes256,
         }
     }
 }
 
-/// The exit code: one of ours, or that of the program that was run.
+/// Returns the exit code: one of ciphertoll's, or that of the program that `exec` ran.
 pub(crate) fn tde(arguments: &TdeArguments) -> Result<u8, Failure> {
-    // No core dump, and no debugger of the same user, while a key is in memory. A program that is executed is dumpable.
+    // Prevents core dumps and debuggers of the same user while a key is in memory. `exec` resets this for the program.
     set_dumpable(false).map_err(|error| {
         Failure::new(ExitCode::HostResource, format!("cannot make this process not dumpable: {error}"))
     })?;
@@ -209,8 +204,8 @@ fn refused(error: &KeyError) -> Failure {
 
 fn keygen(path: &Path) -> Result<ExitCode, Failure> {
     let kek = Kek::generate().map_err(|error| refused(&error))?;
-    // An existing key may be the only one for somebody's data. The mode is given when the file is created: it is private
-    // from the first moment, and afterwards it no longer depends on the umask either.
+    // Never overwrites a file, which may hold the only key to a cluster. The file is created private; set_permissions
+    // afterwards makes its mode independent of the umask.
     let created = OpenOptions::new().write(true).create_new(true).mode(KEY_FILE_MODE).open(path);
     let mut file = created.map_err(|error| host(path, &error))?;
     let written = file
@@ -219,22 +214,22 @@ fn keygen(path: &Path) -> Result<ExitCode, Failure> {
         .and_then(|()| file.sync_all());
     written.map_err(|error| host(path, &error))?;
     print_document(&format!(
-        "{} holds a new key-encryption key; keep a copy of it apart from data and backups",
+        "{} holds a new key-encryption key; keep a copy of it separate from data and backups",
         path.display()
     ))
 }
 
 fn init(cluster: &ClusterArguments, key: &KeyArguments, cipher: CipherArgument) -> Result<ExitCode, Failure> {
     let data = cluster.data()?;
-    // What is written already is in clear, and no key makes it otherwise.
+    // Files that exist already are not encrypted, and would stay so.
     if fs::read_dir(&data).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Failure::usage(format!(
-            "{} is not empty; keys are made before the cluster is",
+            "{} is not empty; create the key file before initdb",
             data.display()
         )));
     }
     let path = cluster.keys()?;
-    let file = KeyFile::create(cipher.strength(), &key.read()?).map_err(|error| refused(&error))?;
+    let file = KeyFile::create(cipher.cipher_kind(), &key.read()?).map_err(|error| refused(&error))?;
     file.store(&path, Replace::Never).map_err(|error| refused(&error))?;
     print_document(&format!(
         "{} is the key file of {}; keep a copy of it with every backup",
@@ -248,31 +243,34 @@ fn status(cluster: &ClusterArguments) -> Result<ExitCode, Failure> {
     let keys = KeyFile::load(&path);
     let map = data.join("global/pg_filenode.map");
     let mut magic = [0; MAP_MAGIC.len()];
-    let held = match File::open(&map).and_then(|mut file| file.read_exact(&mut magic)) {
+    let condition = match File::open(&map).and_then(|mut file| file.read_exact(&mut magic)) {
         Ok(()) if magic == MAP_MAGIC => "a cluster that is not encrypted",
         Ok(()) if has_seals(&data) => "an encrypted cluster, sealed",
         Ok(()) => {
             "an encrypted cluster, not sealed: `ciphertoll tde exec -D DIR --key-file KEK -- true` seals it"
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => "no cluster yet",
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            "an incomplete cluster: global/pg_filenode.map is empty"
+        }
         Err(error) => return Err(host(&map, &error)),
     };
     let keys = match &keys {
-        Ok(keys) => format!("{}, rotation {}", keys.strength().label(), keys.generation()),
+        Ok(keys) => format!("{}, rotation {}", keys.cipher_kind().label(), keys.generation()),
         Err(KeyError::Missing(_)) => "missing".to_owned(),
         Err(error) => return Err(refused(error)),
     };
-    print_document(&format!("{}: {held}\n{}: {keys}", data.display(), path.display()))
+    print_document(&format!("{}: {condition}\n{}: {keys}", data.display(), path.display()))
 }
 
-/// Whether stock programs refuse the cluster. Only the keys tell whether its seal is authentic.
+/// Whether the cluster looks sealed, so that stock programs refuse it. Only the keys can authenticate the seal.
 fn has_seals(data: &Path) -> bool {
     let beginning = |path: &str| {
         let mut bytes = Vec::new();
         let file = File::open(data.join(path));
         file.and_then(|file| file.take(16).read_to_end(&mut bytes)).map(|_| bytes).unwrap_or_default()
     };
-    looks_sealed(&beginning(CONTROL_PATH)) && version_seal(&beginning(VERSION_PATH)) == Seal::Sealed
+    looks_sealed(&beginning(CONTROL_PATH)) && version_seal(&beginning(VERSION_PATH)) == SealState::Sealed
 }
 
 fn rotate(
@@ -286,7 +284,7 @@ fn rotate(
     let rotated = file.rotated(&old, &new.read()?).map_err(|error| refused(&error))?;
     rotated.store(&path, Replace::Atomically).map_err(|error| refused(&error))?;
     print_document(&format!(
-        "{} is wrapped by the new key only; rotation {}",
+        "{} is wrapped by the new key-encryption key only; rotation {}",
         path.display(),
         rotated.generation()
     ))

@@ -1,4 +1,4 @@
-//! Which numbers a trial has too little for, and why. Pure.
+//! Which metrics of a trial are absent, and why. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use ciphertoll_model::{Absence, Metric};
 
 use crate::bench::{Measured, TunnelCpu};
 
-/// Fewer samples than this do not carry a 95th percentile.
+/// Fewer samples are too few for a 95th percentile.
 pub(crate) const MIN_SAMPLES_P95: u64 = 200;
-/// Fewer samples than this do not carry a 99th percentile.
+/// Fewer samples are too few for a 99th percentile.
 pub(crate) const MIN_SAMPLES_P99: u64 = 1_000;
-/// Less CPU than this is too close to the clock's grain and to other processes' crumbs.
+/// Less CPU time is too close to the clock's resolution and the noise of other processes.
 pub(crate) const MIN_CPU_NS: u64 = 200_000_000;
 
-/// CPU time by role, of all roles that there were and whose time is known.
+/// CPU time by role, for all roles with a known time.
 pub(crate) fn roles(measured: &Measured) -> impl Iterator<Item = (Metric, u64)> {
     let Measured { load, server, .. } = measured;
     let here = server.as_ref().map(|server| (Metric::CpuUsPerOpServer, server.cpu_ns));
@@ -25,13 +25,12 @@ pub(crate) fn roles(measured: &Measured) -> impl Iterator<Item = (Metric, u64)> 
     here.into_iter().chain(total).chain([client]).chain(middle)
 }
 
-/// Whether the CPU time between client and server is known: a tunnel of the kernel's own takes it from nobody that can be
-/// asked.
+/// Whether the CPU time between client and server is known. That of a tunnel in the kernel is not.
 pub(crate) fn knows_middle(measured: &Measured) -> bool {
     measured.tunnel.as_ref().is_none_or(|used| used.cpu == TunnelCpu::OfEnds)
 }
 
-/// Why what applies is not among `metrics`.
+/// Why applicable metrics are not among `metrics`.
 pub(crate) fn absences(measured: &Measured, metrics: &BTreeMap<Metric, f64>) -> BTreeMap<Metric, Absence> {
     let all = too_few_samples(measured).chain(too_little_cpu(measured)).chain(unknown_cpu(measured));
     all.filter(|(metric, _)| !metrics.contains_key(metric)).collect()

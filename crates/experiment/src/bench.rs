@@ -20,123 +20,115 @@ pub trait Bench {
     /// once in a run, before the first block.
     fn time_primitives(&mut self, cells: &[&Cell], emit: &mut Emit<'_>) -> Result<(), BenchError>;
 
-    /// Does what is done once in a block, before its first trial: puts in order what the block before has left, where that
-    /// takes too long to be done before every trial.
+    /// Called once per block before its first trial: restores what takes too long to restore before every trial.
     fn begin_block(&mut self, emit: &mut Emit<'_>) -> Result<(), BenchError>;
 
-    /// Brings the cell's treatment up. What is up already costs nothing.
+    /// Brings the cell's treatment up. A treatment that is up costs nothing.
     fn up(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError>;
 
-    /// Runs one trial of what is up.
+    /// Runs one trial of the treatment that is up.
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError>;
 
     /// Takes everything down.
     fn down(&mut self) -> Result<(), BenchError>;
 }
 
-/// Takes events as they happen.
+/// Receives events as they happen.
 pub type Emit<'a> = dyn FnMut(Event) + 'a;
 
 /// One trial.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialRequest<'a> {
-    /// What is measured.
     pub cell: &'a Cell,
-    /// Which copy of it; the two are treated alike, but for the truth experiment.
+    /// Which copy of the cell. Only the truth experiment treats the copies differently.
     pub arm: Arm,
-    /// When operations begin; a share of a capacity is a rate by now.
+    /// When operations begin. A share of the capacity is already a rate.
     pub pace: TrialPace,
-    /// Warm-up and window.
     pub timing: Timing,
     /// Seed of the keys that are read.
     pub seed: u64,
-    /// Most operations a second that clients begin in a closed loop.
+    /// Rate limit of a closed loop.
     pub max_per_s: Option<u32>,
     /// The statement of the workload `query`.
     pub query: Option<&'a str>,
 }
 
-/// What a trial measured, before it is judged.
+/// The measurement of a trial before the gates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// What the load process saw.
+    /// The result of the load process.
     pub load: TrialResult,
-    /// What the server used in the window; none where it is not on this machine, for all we know.
+    /// The server's use in the window; absent for external servers.
     pub server: Option<ServerUse>,
-    /// What the machine did in the window.
     pub machine: MachineUse,
-    /// CPU time of those between client and server.
+    /// CPU time of the tunnel or proxy.
     pub middle_cpu_ns: u64,
-    /// Peak resident memory of the one process between them, in the window; absent where there is none, or more.
+    /// Peak resident memory of the tunnel or proxy in the window; absent unless it is one process.
     pub middle_rss_peak_bytes: Option<u64>,
-    /// What a tunnel was seen to do; none where there was none.
     pub tunnel: Option<TunnelUse>,
-    /// What a proxy was seen to do; none where there was none.
     pub proxy: Option<ProxyUse>,
-    /// How many processors each side had to itself, where they were kept apart.
+    /// Absent if both sides share all processors.
     pub apart: Option<ProcessorsApart>,
-    /// What a made link has carried; none where there was none.
     pub link: Option<LinkUse>,
 }
 
-/// What a tunnel was seen to do.
+/// The use of a tunnel by a trial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunnelUse {
-    /// What its ends agreed on.
+    /// The parameters that its ends negotiated.
     pub leg: Leg,
-    /// How long it took to set up, before the trial.
+    /// Set-up time before the trial.
     pub set_up_ns: u64,
     /// Whose CPU time it took.
     pub cpu: TunnelCpu,
-    /// Bytes that its client's end has sent in the dark, in the trial.
+    /// Encrypted bytes that its client end sent during the trial.
     pub sent_bytes: u64,
 }
 
-/// What a proxy was seen to do, mostly by the server behind it.
+/// The use of a proxy by a trial, mostly as the server reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyUse {
-    /// What its connections to the server have agreed on, and how many have.
+    /// The negotiated parameters of its server connections, with the number of connections.
     pub legs: Vec<LegCount>,
-    /// How long it took until a client had got through it, before the trial.
+    /// Time from its start to the first client query, before the trial.
     pub set_up_ns: u64,
-    /// Connections that came to the server since the proxy was started; absent where the server does not count them.
+    /// Connections to the server since the proxy was started; absent if the server does not count them.
     pub connections: Option<u64>,
-    /// Those of them that were not encrypted; absent where the server does not count them: then all that stood in the end
-    /// are among the legs.
+    /// Unencrypted connections among them; absent if the server does not count them. In that case the legs contain all
+    /// connections that were open at the end.
     pub in_the_clear: Option<u64>,
-    /// Statements or transactions that came to the server since then; absent where the server does not count them.
+    /// Statements or transactions since then; absent if the server does not count them.
     pub requests: Option<u64>,
-    /// Server connections that it may have at once.
+    /// The largest number of server connections.
     pub pool_size: u64,
 }
 
 /// Whose CPU time a tunnel takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunnelCpu {
-    /// Its processes': it is known.
+    /// Its processes take it, and it is known.
     OfEnds,
-    /// The kernel's, which tells nobody how much of it.
+    /// The kernel takes it, and it is unknown.
     OfTheKernel,
 }
 
-/// What a made link has carried, both ways.
+/// The use of a link by a trial, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkUse {
-    /// The round trip that it was made for.
+    /// The configured round trip.
     pub rtt_ns: u64,
-    /// How it was made: not every kind delays TCP's handshake.
+    /// The kind of link: not every kind delays TCP's handshake.
     pub by: LinkKind,
-    /// Packets.
     pub packets: u64,
-    /// Those that it dropped for want of room; what gets lost by its nature is not among them.
+    /// Packets dropped because its buffer was full, without the configured loss.
     pub dropped: u64,
-    /// How late it sent them on: mean.
+    /// Mean delay beyond the configured one.
     pub late_ns_mean: u64,
-    /// CPU time of its process in the window; absent where its clock could not be read.
+    /// CPU time of its process in the window; absent if its clock could not be read.
     pub cpu_ns: Option<u64>,
 }
 
-/// How many processors each side had to itself.
+/// The number of processors of each side, if they are separate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessorsApart {
     /// The load process.
@@ -145,23 +137,23 @@ pub struct ProcessorsApart {
     pub server: usize,
 }
 
-/// What a server used in the window, and what it counted in the whole trial.
+/// A server's resource use in the window, and its counts over the whole trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServerUse {
     /// User and system CPU, ended threads included.
     pub cpu_ns: u64,
-    /// Peak resident memory; absent where the kernel does not tell.
+    /// Peak resident memory; absent if the kernel does not report it.
     pub rss_peak_bytes: Option<u64>,
-    /// What it counted from before the trial's first connection until after its last.
+    /// Its counts from before the first connection of the trial until after the last.
     pub counted: Counters,
-    /// How long a sync took where its files are, before the block's first trial; absent where it was not timed.
+    /// Sync latency in its file system before the first trial of the block; absent if not timed.
     pub syncs: Option<SyncTimes>,
 }
 
-/// What the machine did in the window.
+/// The machine's use in the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MachineUse {
-    /// CPU time that was not idle, all processors, steal excluded.
+    /// CPU time that was not idle on all processors, without steal.
     pub busy_ns: u64,
     /// CPU time that the hypervisor gave to others.
     pub steal_ns: u64,
@@ -174,18 +166,16 @@ pub struct MachineUse {
 pub enum TrialError {
     /// This trial is void; the next may go well.
     Void(VoidReason),
-    /// The user has had enough.
+    /// The user or the system interrupted the run.
     Interrupted,
-    /// Going on is pointless.
+    /// The run cannot continue.
     Fatal(BenchError),
 }
 
-/// Why a bench cannot go on, in one line, with the exit code that says whose fault it is.
+/// Why a bench cannot continue, in one line, with the exit code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct BenchError {
-    /// The line.
     pub message: String,
-    /// Whose fault.
     pub exit_code: ExitCode,
 }

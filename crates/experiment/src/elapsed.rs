@@ -1,16 +1,16 @@
-//! How long a run has taken, by its record: a run that is resumed has no other clock of what was before.
+//! How long a run has taken, from its record: a resumed run has no other clock.
 
 use std::time::Duration;
 
-use ciphertoll_model::{Event, Stamped};
+use ciphertoll_model::{Event, TimestampedEvent};
 
-/// What measuring took, without the preparation of servers, summed over the run's beginning and all times that it was resumed.
-pub(crate) fn measuring(events: &[Stamped]) -> Duration {
+/// Measuring time without the preparation of servers, added up over the start and every resumption.
+pub(crate) fn measuring(events: &[TimestampedEvent]) -> Duration {
     let (mut total_ms, mut last_ms) = (0, 0_u64);
     let mut began_ms: Option<u64> = None;
-    for Stamped { at_unix_ms, event } in events {
+    for TimestampedEvent { at_unix_ms, event } in events {
         match event {
-            // Between the two nothing was measured.
+            // Nothing was measured since the last event.
             Event::RunResumed { .. } => {
                 total_ms += began_ms.take().map_or(0, |began_ms| last_ms.saturating_sub(began_ms));
             }
@@ -25,12 +25,11 @@ pub(crate) fn measuring(events: &[Stamped]) -> Duration {
     Duration::from_millis(total_ms)
 }
 
-/// What a block that counts took on average; none before the first is complete. A block that was cut short and begun again is
-/// as long as its last try.
-pub(crate) fn mean_block(events: &[Stamped]) -> Option<Duration> {
+/// Mean duration of a counted block; absent before the first is complete. An interrupted block counts with its last attempt.
+pub(crate) fn mean_block(events: &[TimestampedEvent]) -> Option<Duration> {
     let mut began = None;
     let (mut total_ms, mut blocks) = (0, 0);
-    for Stamped { at_unix_ms, event } in events {
+    for TimestampedEvent { at_unix_ms, event } in events {
         match event {
             Event::BlockStarted { block } if *block > 0 => began = Some(*at_unix_ms),
             Event::BlockFinished { block } if *block > 0 => {
@@ -48,8 +47,8 @@ pub(crate) fn mean_block(events: &[Stamped]) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64, event: Event) -> Stamped {
-        Stamped { at_unix_ms: 1_000_000 + seconds * 1_000, event }
+    fn at(seconds: u64, event: Event) -> TimestampedEvent {
+        TimestampedEvent { at_unix_ms: 1_000_000 + seconds * 1_000, event }
     }
 
     fn resumed() -> Event {
@@ -66,7 +65,7 @@ mod tests {
 
     /// Ten seconds of preparation, a calibration of 5 s, a block of 20 s, one that is cut short after 7 s; an hour later 8 s of
     /// preparation, and blocks of 30 s and 40 s.
-    fn events() -> Vec<Stamped> {
+    fn events() -> Vec<TimestampedEvent> {
         vec![
             at(0, Event::RunStarted { schema_version: 1, tool_version: String::new() }),
             at(10, started(0)),

@@ -1,5 +1,4 @@
-//! From what a trial measured to what may be believed: gates void a trial that did not do what its
-//! name says, flags mark one that needs a second look. Pure.
+//! Gates and flags: gates void a trial that did not do what its cell says, flags mark a trial with a caveat. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,52 +12,52 @@ use ciphertoll_model::{
 use crate::absent::{MIN_CPU_NS, MIN_SAMPLES_P95, MIN_SAMPLES_P99, absences, knows_middle, roles};
 use crate::bench::{LinkUse, Measured, ProxyUse, ServerUse, TunnelUse};
 
-/// Steal is counted in ticks of 10 ms: less than this is the clock's grain, which in a short window
-/// is more than the share that a plan allows.
+/// Steal is counted in ticks of 10 ms: less than this is the clock's resolution, which can exceed the allowed share of a short
+/// window.
 const MIN_STEAL_NS: u64 = 30_000_000;
 /// `TIME_WAIT` beyond this share of the usable ports voids the trial.
 const MAX_PORTS_IN_TIME_WAIT: f64 = 0.80;
-/// CPU that no role accounts for, beyond this share of the machine's busy time, is flagged.
+/// Unattributed CPU time beyond this share of the machine's busy time is flagged.
 const MAX_CPU_ELSEWHERE: f64 = 0.05;
-/// The machine's busy time is counted in ticks of 10 ms: over a long link, where all wait, less than this is the clock's
-/// grain, and more than the share above.
+/// The machine's busy time is counted in ticks of 10 ms: less than this is the clock's resolution, which over a long link can
+/// exceed the share above.
 const MIN_CPU_ELSEWHERE_NS: f64 = 30e6;
-/// Halves of a window may differ by this share, or by what counting alone explains.
+/// Halves of a window may differ by this share or by counting noise.
 const STEADY_TOLERANCE: f64 = 0.10;
-/// Standard errors of a count's noise that halves may differ by.
+/// Standard errors of counting noise that halves may differ by.
 const STEADY_SIGMAS: f64 = 3.0;
-/// A median here on a local path is Nagle waiting for a delayed ACK, not a server.
+/// A median in this range on a local path is Nagle's algorithm waiting for a delayed ACK.
 const DELAYED_ACK_NS: std::ops::RangeInclusive<u64> = 38_000_000..=46_000_000;
-/// Pages from disk beyond this share of the operations void a trial on cached rows; a few are the
-/// server's own housekeeping.
+/// Pages from disk beyond this share of the operations void a trial on cached rows. A few are the server's housekeeping.
 const MAX_BUFFER_MISSES: f64 = 0.001;
-/// The same where rows are written: tables grow, and what is written out may be read back. Rows that
-/// are not cached cost every operation a page.
+/// The same for loads that write: tables grow, and written pages may be read back. Rows that are not cached cost every
+/// operation a page.
 const MAX_BUFFER_MISSES_WRITING: f64 = 0.05;
-/// So few pages void no trial with writes, be it ever so short.
+/// So few pages void no trial with writes, however short.
 const FEW_PAGES: u64 = 64;
-/// The schedule's lag may reach this share of the median time …
+/// The schedule lag may reach this share of the median latency …
 const MAX_LAG_SHARE: f64 = 0.10;
-/// … or this, which is how late a shared machine wakes a process.
+/// … or this, the wake-up delay of a process on a shared machine.
 const MAX_LAG_NS: u64 = 2_000_000;
-/// Processors of the clients' own that are busier than this, while the server's are less busy than
-/// that, measure the clients.
+/// If the clients' processors are busier than `SATURATED` and the server's less than `WITH_TIME_TO_SPARE`, the trial measures
+/// the clients.
 const SATURATED: f64 = 0.80;
 const WITH_TIME_TO_SPARE: f64 = 0.60;
-/// Packets may be late by the share of the round trip that the plan allows, on average, or by this, which is how late a
-/// shared machine wakes a thread.
+/// Packets may be late on average by the plan's share of the round trip or by this, the wake-up delay of a thread on a shared
+/// machine.
 const MAX_LATE_NS: u64 = 500_000;
-/// The median TCP connect may be off the round trip by so many times the share that packets may be late by on average …
+/// The median TCP connect may deviate from the round trip by this multiple of the allowed share …
 const CONNECTS_PER_PACKETS: f64 = 10.0;
-/// … or by this: on a shared machine, both ends have to be woken.
+/// … or by this, because both ends must wake up.
 const MAX_CONNECT_OFF_NS: u64 = 1_000_000;
-/// On shorter links this machine's own part of a connect is too large a share.
+/// On shorter links the machine's own part of a connect is too large.
 const SHORTEST_RTT_NS: u64 = 5_000_000;
-/// New server connections beyond this share of the clients' own void a trial through a proxy: it does not pool …
+/// A proxy does not pool if it opens more server connections than this share of the clients' connections …
 const MAX_UNPOOLED: f64 = 0.10;
-/// … unless they are no more than its pool holds, and these few that replace what broke.
+/// … and more than its pool size plus these replacements.
 const FEW_CONNECTIONS: u64 = 8;
-/// The observation that a trial yields, or why it is void.
+
+/// The observation of a trial, or the reason why it is void.
 pub fn judge(
     cell: &Cell,
     measured: &Measured,
@@ -66,9 +65,9 @@ pub fn judge(
     settings: &Settings,
 ) -> Result<Observation, VoidReason> {
     pass_gates(cell, measured, settings)?;
-    is_as_long_as_it_should_be(measured, noise.lateness)?;
-    takes_a_round_trip_to_connect(cell, measured, noise.lateness)?;
-    had_its_processors(measured, noise.steal)?;
+    check_link(measured, noise.lateness)?;
+    check_connect_time(cell, measured, noise.lateness)?;
+    check_steal(measured, noise.steal)?;
     let metrics = metrics(measured);
     Ok(Observation {
         absent: absences(measured, &metrics),
@@ -89,19 +88,19 @@ fn pass_gates(cell: &Cell, measured: &Measured, settings: &Settings) -> Result<(
     if load.operations == 0 {
         return Err(VoidReason::NoOperations);
     }
-    went_through_the_tunnel(cell, measured)?;
+    check_tunnel(cell, measured)?;
     if let Some(proxy) = cell.treatment.path.as_proxy() {
-        was_pooled(cell, proxy, measured)?;
+        check_proxy(cell, proxy, measured)?;
     }
-    keeps_its_schedule(load)?;
-    is_not_the_limit(measured)?;
+    check_schedule(load)?;
+    check_client_saturation(measured)?;
     for LegCount { leg, .. } in &load.legs {
-        negotiated_as_planned(cell, leg)?;
-        compressed_as_planned(cell, leg)?;
-        authenticated_as_planned(cell, leg)?;
+        check_negotiated(cell, leg)?;
+        check_compression(cell, leg)?;
+        check_authentication(cell, leg)?;
     }
     if let Some(server) = server.as_ref().filter(|_| cell.is_meant_to_be_cached(settings)) {
-        finds_its_pages(cell, server, load.operations)?;
+        check_buffer_misses(cell, server, load.operations)?;
     }
     let ports = load.usable_ports.map_or(0.0, |usable| ratio(machine.time_wait_sockets, usable));
     if ports > MAX_PORTS_IN_TIME_WAIT {
@@ -110,8 +109,8 @@ fn pass_gates(cell: &Cell, measured: &Measured, settings: &Settings) -> Result<(
     Ok(())
 }
 
-/// What a hypervisor takes is missing unevenly.
-fn had_its_processors(measured: &Measured, max_steal: StealLimit) -> Result<(), VoidReason> {
+/// CPU time that the hypervisor takes biases trials unevenly.
+fn check_steal(measured: &Measured, max_steal: StealLimit) -> Result<(), VoidReason> {
     let machine = &measured.machine;
     let steal = ratio(machine.steal_ns, machine.busy_ns + machine.steal_ns);
     if steal > max_steal.fraction() && machine.steal_ns > MIN_STEAL_NS {
@@ -120,8 +119,8 @@ fn had_its_processors(measured: &Measured, max_steal: StealLimit) -> Result<(), 
     Ok(())
 }
 
-/// The level says what must have been negotiated; what was observed on every connection decides.
-fn negotiated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
+/// The parameters observed on every connection must be those of the cell.
+fn check_negotiated(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     let Some(tls) = cell.treatment.path.as_tls() else {
         return match &leg.tls_version {
             None => Ok(()),
@@ -132,13 +131,13 @@ fn negotiated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
         };
     };
     let resumes = tls.resumption != Resumption::Never;
-    // Not every library tells everything; ours do. What is not for us to choose is as planned whatever it is.
+    // The native client reports everything, foreign drivers may not. Parameters that the path leaves open match anything.
     let native = cell.treatment.driver == Driver::Native;
     let told = |observed: Option<&str>, planned: Option<&str>, absent: &str| {
         let untold = if native { absent } else { planned.unwrap_or(absent) };
         observed.unwrap_or(untold).to_owned()
     };
-    let seen = Words {
+    let seen = NegotiatedWords {
         version: leg.tls_version.clone().unwrap_or_else(|| NO_TLS.to_owned()),
         key: told(leg.key.as_deref(), tls.key.map(ServerKey::label), "no key"),
         handshake: if leg.resumed == Some(true) { "resumed" } else { "full" }.to_owned(),
@@ -148,7 +147,7 @@ fn negotiated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
         library: told(leg.library.as_deref().filter(|_| native), Some(tls.library.label()), "no library"),
     };
     let or_seen = |planned: Option<&str>, seen: &str| planned.unwrap_or(seen).to_owned();
-    let planned = Words {
+    let planned = NegotiatedWords {
         version: tls.version.label().to_owned(),
         key: or_seen(tls.key.map(ServerKey::label), &seen.key),
         handshake: if resumes { "resumed" } else { "full" }.to_owned(),
@@ -158,7 +157,7 @@ fn negotiated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
             tls.group.map(Group::label).filter(|_| !resumes || tls.version == TlsVersion::Tls13),
             &seen.group,
         ),
-        // No certificate is sent to whom resumes, and not every driver tells.
+        // A resumed session sends no certificate, and not every driver reports the chain.
         chain: match (tls.chain, &seen.chain) {
             (Some(chain), Some(_)) => Some(chain.to_string()),
             _ => seen.chain.clone(),
@@ -172,8 +171,8 @@ fn negotiated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     Err(VoidReason::Negotiated { planned, observed })
 }
 
-/// A server that does not agree on the compressor is not measured without it.
-fn compressed_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
+/// The compressor must be the planned one.
+fn check_compression(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     let planned = cell.treatment.path.compressor().map(Compressor::label);
     if planned == leg.compressor.as_deref() {
         return Ok(());
@@ -187,21 +186,21 @@ fn compressed_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
 
 const NO_TLS: &str = "no TLS";
 
-/// What a connection has agreed on, or was to agree on.
+/// The parameters of a connection, observed or planned.
 #[derive(PartialEq)]
-struct Words {
+struct NegotiatedWords {
     version: String,
     key: String,
     handshake: String,
     suite: String,
     group: String,
-    /// How many certificates were sent.
+    /// Number of certificates sent.
     chain: Option<String>,
     library: String,
 }
 
-impl Words {
-    /// `tls1.3 p256 full`, with suite and group where they were asked for; OpenSSL goes without saying.
+impl NegotiatedWords {
+    /// `tls1.3 p256 full`, with suite and group if the path names them, and with the library if it is not OpenSSL.
     fn told(self, asked: TlsPath) -> String {
         let Self { version, key, handshake, suite, group, chain, library } = self;
         if version == NO_TLS {
@@ -216,9 +215,9 @@ impl Words {
     }
 }
 
-/// Rows that are meant to be cached are not read from disk: all, unless smaller buffers were asked for.
-fn finds_its_pages(cell: &Cell, server: &ServerUse, operations: u64) -> Result<(), VoidReason> {
-    // One that does not count them is believed.
+/// Cached rows must not be read from disk.
+fn check_buffer_misses(cell: &Cell, server: &ServerUse, operations: u64) -> Result<(), VoidReason> {
+    // Servers that do not count them pass.
     let Some(count) = server.counted.buffer_misses else { return Ok(()) };
     let share = ratio(count, operations);
     let void = match cell.workload.connection_use() {
@@ -231,26 +230,25 @@ fn finds_its_pages(cell: &Cell, server: &ServerUse, operations: u64) -> Result<(
     if void { Err(VoidReason::BufferMisses { count }) } else { Ok(()) }
 }
 
-/// A link that is starved of CPU is longer than its name says.
-fn is_as_long_as_it_should_be(measured: &Measured, max_lateness: LatenessLimit) -> Result<(), VoidReason> {
+/// A link without enough CPU is longer than configured.
+fn check_link(measured: &Measured, max_lateness: LatenessLimit) -> Result<(), VoidReason> {
     let Some(LinkUse { rtt_ns, packets, dropped, late_ns_mean, .. }) = measured.link else { return Ok(()) };
     let tolerated_ns = (rtt_ns as f64 * max_lateness.fraction()).max(MAX_LATE_NS as f64);
     let message = if packets == 0 {
-        "no packet went over it".to_owned()
+        "it carried no packet".to_owned()
     } else if dropped > 0 {
-        format!("it dropped {dropped} packets for want of room")
+        format!("it dropped {dropped} packets because its buffer was full")
     } else if late_ns_mean as f64 > tolerated_ns {
-        format!("its packets were {:.2} ms late, on average", late_ns_mean as f64 * 1e-6)
+        format!("its packets were {:.2} ms late on average", late_ns_mean as f64 * 1e-6)
     } else {
         return Ok(());
     };
     Err(VoidReason::Link { message })
 }
 
-/// TCP's handshake takes one round trip of the link, which is known: connects that took longer, or less, measured something
-/// else beside it. Not asked of links whose round trip is not one number, nor where the handshake goes no further than this
-/// machine.
-fn takes_a_round_trip_to_connect(
+/// TCP's handshake must take one round trip of the link. Not checked for links without a single round-trip time, nor if the
+/// handshake ends on this machine.
+fn check_connect_time(
     cell: &Cell,
     measured: &Measured,
     max_lateness: LatenessLimit,
@@ -273,42 +271,41 @@ fn takes_a_round_trip_to_connect(
         return Ok(());
     }
     let [connect, round_trip] = [took_ns, used.rtt_ns].map(|ns| format!("{:.1} ms", ns as f64 * 1e-6));
-    let message = format!("the median TCP connect took {connect} where its round trip is {round_trip}");
+    let message = format!("the median TCP connect took {connect}, but its round trip is {round_trip}");
     Err(VoidReason::Link { message })
 }
 
-/// What the level says must have been agreed on by the tunnel's ends, and everything must have gone through it.
-fn went_through_the_tunnel(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
+/// The tunnel must have the planned cipher and carry all operations.
+fn check_tunnel(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
     let Some(tunnel) = cell.treatment.path.as_tunnel() else { return Ok(()) };
     let Some(TunnelUse { leg, sent_bytes, .. }) = &measured.tunnel else {
         return Err(VoidReason::Tunnel { message: "there was none".to_owned() });
     };
-    let observed = leg.suite.as_deref().unwrap_or("no cipher that it tells of");
+    let observed = leg.suite.as_deref().unwrap_or("no reported cipher");
     if let Some(planned) = tunnel.cipher().filter(|planned| *planned != observed) {
         let (planned, observed) = (planned.to_owned(), observed.to_owned());
         return Err(VoidReason::Negotiated { planned, observed });
     }
-    // An operation sends something, if only that it is over.
+    // Every operation sends at least one byte.
     if *sent_bytes < measured.load.operations {
-        let message =
-            format!("{sent_bytes} bytes went through it for {} operations", measured.load.operations);
+        let message = format!("it carried {sent_bytes} bytes for {} operations", measured.load.operations);
         return Err(VoidReason::Tunnel { message });
     }
     Ok(())
 }
 
-/// A proxy must have pooled, and encrypted what it has pooled: both are told by the server.
-fn was_pooled(cell: &Cell, proxy: Proxy, measured: &Measured) -> Result<(), VoidReason> {
+/// A proxy must pool and encrypt its server connections, as the server reports.
+fn check_proxy(cell: &Cell, proxy: Proxy, measured: &Measured) -> Result<(), VoidReason> {
     let void = |message: String| Err(VoidReason::Proxy { message });
     let Some(used) = &measured.proxy else { return void("there was none".to_owned()) };
     if let Some(count) = used.in_the_clear.filter(|count| *count > 0) {
         return void(format!("{count} of its connections to the server were not encrypted"));
     }
     if used.legs.is_empty() {
-        return void("the server knows of no connection of its".to_owned());
+        return void("the server reports no connection from it".to_owned());
     }
     let words = |version: Option<&str>, key: Option<&str>| {
-        format!("{} {} behind the proxy", version.unwrap_or(NO_TLS), key.unwrap_or("no key"))
+        format!("{} {} between proxy and server", version.unwrap_or(NO_TLS), key.unwrap_or("no key"))
     };
     let behind = proxy.behind();
     let planned = words(Some(behind.version.label()), behind.key.map(ServerKey::label));
@@ -318,32 +315,32 @@ fn was_pooled(cell: &Cell, proxy: Proxy, measured: &Measured) -> Result<(), Void
             return Err(VoidReason::Negotiated { planned, observed });
         }
     }
-    pools(cell, used, measured)
+    check_pooling(cell, used, measured)
 }
 
-fn pools(cell: &Cell, used: &ProxyUse, measured: &Measured) -> Result<(), VoidReason> {
+fn check_pooling(cell: &Cell, used: &ProxyUse, measured: &Measured) -> Result<(), VoidReason> {
     let operations = measured.load.operations;
     let per_operation = cell.workload.connection_use() == ConnectionUse::PerOperation;
-    // Whoever cannot tell of its connections has made one for each operation at least.
+    // A driver that does not count its connections has made at least one per operation.
     let seen = measured.load.legs.iter().map(|leg| leg.connections).sum::<u64>();
     let made = seen.max(if per_operation { operations } else { 0 });
     let tolerated = ((made as f64 * MAX_UNPOOLED) as u64).max(used.pool_size + FEW_CONNECTIONS);
     if let Some(count) = used.connections.filter(|count| *count > tolerated) {
         let message =
-            format!("it does not pool: the server counted {count} connections where clients made {made}");
+            format!("it does not pool: the server counted {count} connections for {made} client connections");
         return Err(VoidReason::Proxy { message });
     }
-    // Who only connects has nothing to say to a server that is connected already.
+    // Clients that only connect send no request to a server that is already connected.
     let says_something = cell.workload != Workload::Connect;
     if let Some(count) = used.requests.filter(|count| says_something && *count < operations) {
-        let message = format!("{count} requests came to the server for {operations} operations");
+        let message = format!("the server counted {count} requests for {operations} operations");
         return Err(VoidReason::Proxy { message });
     }
     Ok(())
 }
 
-/// An open loop that falls behind, or starts late though clients are free, measures itself.
-fn keeps_its_schedule(load: &TrialResult) -> Result<(), VoidReason> {
+/// An open loop that falls behind its schedule, or starts operations late with idle clients, measures itself.
+fn check_schedule(load: &TrialResult) -> Result<(), VoidReason> {
     if load.unfinished > 0 {
         return Err(VoidReason::Overload { unfinished: load.unfinished });
     }
@@ -355,8 +352,8 @@ fn keeps_its_schedule(load: &TrialResult) -> Result<(), VoidReason> {
     Ok(())
 }
 
-/// Where client and server have processors of their own, the server's are to be the limit.
-fn is_not_the_limit(measured: &Measured) -> Result<(), VoidReason> {
+/// With separate processors, the server must be the limit, not the clients.
+fn check_client_saturation(measured: &Measured) -> Result<(), VoidReason> {
     let (Some(apart), Some(server)) = (measured.apart, &measured.server) else { return Ok(()) };
     let window_ns = measured.load.window_ns as f64;
     let busy = |cpu_ns: u64, processors: usize| cpu_ns as f64 / (window_ns * processors as f64);
@@ -369,20 +366,20 @@ fn is_not_the_limit(measured: &Measured) -> Result<(), VoidReason> {
     Ok(())
 }
 
-/// What the server really asked for, on every connection. A driver that cannot tell says nothing.
-fn authenticated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
+/// The server must have requested the planned authentication on every connection. Drivers that do not report it pass.
+fn check_authentication(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     if let Some(proxy) = cell.treatment.path.as_proxy() {
-        return let_in_as_planned(cell, proxy, leg);
+        return check_proxy_authentication(cell, proxy, leg);
     }
     let planned = match (cell.treatment.server.engine, cell.treatment.auth) {
         (_, Auth::AsAsked) => return Ok(()),
-        // There, trust is an account whose password is empty. Who has shown a certificate in the handshake is
-        // asked for nothing after it; that there is no way around it, the server's rule for the account sees to.
+        // Here trust is an account with an empty password. After a client certificate nothing more is requested; the
+        // server's rule for the account requires the certificate.
         (Engine::MariaDb | Engine::MySql, Auth::Trust | Auth::Cert) => "empty".to_owned(),
         (Engine::Postgres, Auth::Cert) => Auth::Trust.to_string(),
         (_, auth) => auth.to_string(),
     };
-    // Of how many iterations is for the server to say, where the level does not.
+    // The server chooses the number of iterations unless the level does.
     let is_as_planned = |observed: &str| match cell.treatment.auth {
         Auth::ScramSha1 => observed.strip_prefix(&planned).is_some_and(|rest| rest.starts_with('-')),
         _ => observed == planned,
@@ -395,13 +392,12 @@ fn authenticated_as_planned(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     }
 }
 
-/// In front of a proxy: on a unix socket nobody is asked for anything, by TCP for the password. That the proxy itself logs
-/// in to `PostgreSQL` as the level says, the server's rule for the account sees to. What happens in front of proxies for
-/// MySQL's protocol is for each of them to say.
-fn let_in_as_planned(cell: &Cell, proxy: Proxy, leg: &Leg) -> Result<(), VoidReason> {
+/// Between client and proxy, `PostgreSQL` proxies request nothing on a unix socket and a password over TCP. The server's rule for
+/// the account ensures the planned authentication of the proxy. Proxies for MySQL's protocol are not checked.
+fn check_proxy_authentication(cell: &Cell, proxy: Proxy, leg: &Leg) -> Result<(), VoidReason> {
     let Treatment { server, auth, .. } = &cell.treatment;
     let planned = match (server.engine, proxy.front, auth) {
-        // No proxy speaks the protocol of documents.
+        // No proxy supports document databases.
         (Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb, _, _) => return Ok(()),
         (Engine::Postgres, ProxyFront::Unix, _) | (Engine::Postgres, ProxyFront::Tcp, Auth::Trust) => {
             Auth::Trust
@@ -417,7 +413,7 @@ fn let_in_as_planned(cell: &Cell, proxy: Proxy, leg: &Leg) -> Result<(), VoidRea
     }
 }
 
-/// What clients have seen, and what was seen of the tunnel between or of the proxy's connections.
+/// The legs that clients observed, and those of the tunnel or proxy.
 fn legs(measured: &Measured) -> Vec<LegCount> {
     let tunnel = measured.tunnel.iter().map(|used| LegCount { leg: used.leg.clone(), connections: 1 });
     let proxy = measured.proxy.iter().flat_map(|used| used.legs.iter().cloned());
@@ -429,7 +425,7 @@ fn flags(cell: &Cell, measured: &Measured) -> Vec<Flag> {
     flags.extend(unsteady(&measured.load));
     let busy = measured.machine.busy_ns;
     let link_cpu_ns = measured.link.map_or(Some(0), |link| link.cpu_ns);
-    // A server that is not ours has no part in it, or an unknown one.
+    // The CPU time of an external server is unknown.
     if let (Some(server), Some(link_cpu_ns), true) = (&measured.server, link_cpu_ns, knows_middle(measured)) {
         let roles = measured.load.client_cpu_ns + measured.middle_cpu_ns + server.cpu_ns + link_cpu_ns;
         let elsewhere_ns = busy as f64 - roles as f64;
@@ -446,7 +442,7 @@ fn flags(cell: &Cell, measured: &Measured) -> Vec<Flag> {
     flags
 }
 
-/// A window whose halves disagree was not in a steady state.
+/// A window with different halves was not in a steady state.
 fn unsteady(load: &TrialResult) -> Option<Flag> {
     let [first, second] = load.operations_by_half.map(|count| count as f64);
     if first + second == 0.0 {
@@ -492,7 +488,7 @@ fn metrics(measured: &Measured) -> BTreeMap<Metric, f64> {
     metrics
 }
 
-/// What the server counted in the whole trial, by the operations of the whole trial, and how long syncs took before.
+/// The server's counts per operation over the whole trial, and the sync latency before it.
 fn counted(server: &ServerUse, operations: Option<u64>) -> impl Iterator<Item = (Metric, f64)> {
     let ServerUse { counted, syncs, .. } = *server;
     let crossings = counted.pages_read.zip(counted.pages_written).map(|(read, written)| read + written);
@@ -518,15 +514,15 @@ fn counted(server: &ServerUse, operations: Option<u64>) -> impl Iterator<Item = 
     per_operation.chain(as_they_are.into_iter().filter_map(|(metric, count)| Some((metric, count? as f64))))
 }
 
-/// Mean, median, 95th and 99th percentile, and from how many samples each is carried.
-type Times = [(Metric, u64, fn(&LatencySummary) -> f64); 4];
+/// Mean, median, 95th and 99th percentile, each with its minimum number of samples.
+type SummaryMetrics = [(Metric, u64, fn(&LatencySummary) -> f64); 4];
 
-const LATENCY: Times =
+const LATENCY: SummaryMetrics =
     of_summary([Metric::LatencyNsMean, Metric::LatencyNsP50, Metric::LatencyNsP95, Metric::LatencyNsP99]);
-const SERVICE: Times =
+const SERVICE: SummaryMetrics =
     of_summary([Metric::ServiceNsMean, Metric::ServiceNsP50, Metric::ServiceNsP95, Metric::ServiceNsP99]);
 
-const fn of_summary([mean, p50, p95, p99]: [Metric; 4]) -> Times {
+const fn of_summary([mean, p50, p95, p99]: [Metric; 4]) -> SummaryMetrics {
     [
         (mean, 1, |summary| summary.sum_ns as f64 / summary.count as f64),
         (p50, 1, |summary| summary.p50_ns as f64),
@@ -535,8 +531,9 @@ const fn of_summary([mean, p50, p95, p99]: [Metric; 4]) -> Times {
     ]
 }
 
-/// What a summary says; zeros are what a driver does not know.
-fn times(summary: &LatencySummary, of: Times) -> impl Iterator<Item = (Metric, f64)> {
+/// The metrics of a summary; 0 means unknown to the driver.
+
+fn times(summary: &LatencySummary, of: SummaryMetrics) -> impl Iterator<Item = (Metric, f64)> {
     of.into_iter()
         .filter(|(_, samples, _)| summary.count >= *samples)
         .map(|(metric, _, value)| (metric, value(summary)))

@@ -1,23 +1,23 @@
-//! Ctrl-C and SIGTERM, seen between steps and inside waits.
+//! Ctrl-C and SIGTERM, checked between steps and during waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ciphertoll_model::Ending;
 
-/// Whether the user, or the system, wants the run to end. The number is the signal's; 0: go on.
+/// Whether the user or the system wants the run to end: the number of the signal, or 0.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicUsize>);
 
 const SIGINT: usize = 2;
 
 impl Interrupt {
-    /// Where a signal handler leaves the signal's number.
+    /// Where the signal handler stores the signal's number.
     pub fn flag(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.0)
     }
 
-    /// How the run is to end, if it is to.
+    /// How the run should end, if it should.
     pub fn ending(&self) -> Option<Ending> {
         match self.0.load(Ordering::Relaxed) {
             0 => None,

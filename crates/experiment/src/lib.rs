@@ -1,5 +1,5 @@
-//! The experiment: carries a plan out on a [`Bench`], judges each trial by its gates, decides when
-//! to stop, and says everything that happens as events.
+//! The experiment: carries a plan out on a [`Bench`], applies the gates to each trial, decides when to stop, and emits
+//! everything that happens as events.
 
 mod absent;
 pub mod bench;

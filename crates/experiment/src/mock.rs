@@ -1,5 +1,5 @@
-//! A bench of numbers: known truths, block-to-block noise, a drifting machine. Runs the whole
-//! pipeline (plan, gates, record, verdicts) in tests without a server.
+//! A simulated bench with known ratios, noise and drift. Tests run the whole pipeline (plan, gates, record, verdicts) on it
+//! without a server.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use crate::bench::{
     TunnelUse,
 };
 
-/// Mean time of a plain operation on the mock's machine.
+/// Mean latency of a plain operation.
 const PLAIN_OPERATION_NS: f64 = 200_000.0;
-/// Shares of an operation's time that client and server burn CPU for.
+/// CPU time of client and server as shares of the latency.
 const CLIENT_CPU_SHARE: f64 = 0.45;
 const SERVER_CPU_SHARE: f64 = 0.55;
 
@@ -27,11 +27,11 @@ pub type Fault<'a> = Box<dyn FnMut(&TrialRequest<'_>) -> Option<VoidReason> + 'a
 
 /// What the mock does instead of measuring.
 pub struct MockBench<'a> {
-    /// Time of an operation ÷ a plain one's: the truth that a contrast must find.
+    /// The true ratio of an operation's latency to that of a plain one.
     pub factor: Box<dyn Fn(&TrialRequest<'_>) -> f64 + 'a>,
     /// Fails a trial.
     pub fault: Fault<'a>,
-    /// Called before each trial: counts, interrupts.
+    /// Called before each trial, to count or interrupt.
     pub before: Box<dyn FnMut(&TrialRequest<'_>) + 'a>,
     /// Standard deviation of a trial's log-noise.
     pub noise: f64,
@@ -39,12 +39,12 @@ pub struct MockBench<'a> {
     pub drift: f64,
     speed: f64,
     random: Pcg64Mcg,
-    /// Every call in its order, for tests of the order of effects.
+    /// Every call in order.
     pub log: Vec<String>,
 }
 
 impl<'a> MockBench<'a> {
-    /// A mock on which every operation takes `factor` times a plain one's time.
+    /// A mock on which every operation takes `factor` times the latency of a plain one.
     pub fn new(seed: u64, factor: impl Fn(&TrialRequest<'_>) -> f64 + 'a) -> Self {
         Self {
             factor: Box::new(factor),
@@ -58,7 +58,7 @@ impl<'a> MockBench<'a> {
         }
     }
 
-    /// A standard normal, from twelve uniforms: light tails, none of them far.
+    /// Approximately standard normal: the sum of twelve uniforms.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.random.random::<f64>()).sum::<f64>() - 6.0
     }
@@ -194,7 +194,7 @@ fn summary(count: u64, sum_ns: u64, operation_ns: f64) -> LatencySummary {
     }
 }
 
-/// Shares that add up to the whole, as real phases do.
+/// Phases that add up to the whole.
 fn phases(cell: &Cell, sum_ns: u64) -> BTreeMap<Phase, u64> {
     if cell.workload.connection_use() == ConnectionUse::Pooled {
         return BTreeMap::new();
@@ -250,7 +250,7 @@ fn proxy_use(proxy: Proxy, cell: &Cell, operations: u64) -> ProxyUse {
     }
 }
 
-/// Exactly what the cell's level says, so that the gates let it pass.
+/// Exactly the cell's parameters, so that it passes the gates.
 fn leg(cell: &Cell) -> Leg {
     let tls = cell.treatment.path.as_tls();
     Leg {

@@ -1,12 +1,12 @@
-//! Carries a plan out: block by block in the planned order, voided trials again at the end of
-//! their block, a look at the data at the planned looks.
+//! Carries a plan out block by block in the planned order, repeats voided trials at the end of their block, and decides at the
+//! planned looks whether to stop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
-    Arm, Block, Cell, Ending, Event, LookDecision, Metric, Pace, Plan, Skipped, Stamped, Timing, TrialPace,
-    Visit, VoidReason,
+    Arm, Block, Cell, Ending, Event, LookDecision, Metric, Pace, Plan, Skipped, TimestampedEvent, Timing,
+    TrialPace, Visit, VoidReason,
 };
 
 use crate::bench::{Bench, BenchError, Emit, TrialError, TrialRequest};
@@ -16,48 +16,46 @@ use crate::interrupt::Interrupt;
 
 /// Where events go: the record, the progress display.
 pub trait Sink {
-    /// Takes an event. An error ends the run: what cannot be recorded is not measured.
-    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError>;
+    /// Records an event. An error ends the run.
+    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, BenchError>;
 
-    /// Takes a trial's histogram of latencies, base64.
+    /// Records a trial's latency histogram in base64.
     fn histogram(&mut self, block: u32, cell: usize, arm: Arm, base64: &str) -> Result<(), BenchError>;
 }
 
-/// What failed twice by itself fails again …
+/// Attempts at a trial …
 const ATTEMPTS: u32 = 2;
-/// … but what others did to the machine passes.
+/// … and at one that was voided because of noise, which may pass.
 const ATTEMPTS_IN_NOISE: u32 = 5;
 
-/// A run on its way.
+/// A run in progress.
 pub struct Run<'a, B, S> {
     plan: &'a Plan,
     bench: &'a mut B,
     sink: &'a mut S,
     interrupt: &'a Interrupt,
-    events: Vec<Stamped>,
-    /// Cells that turned out not to be measurable.
+    events: Vec<TimestampedEvent>,
+    /// Cells that cannot be measured.
     dropped: BTreeSet<usize>,
-    /// Operations a second of the baselines whose paces are shares of it.
+    /// Operations per second of baselines whose pace is a share of their capacity.
     capacities: BTreeMap<usize, f64>,
     began: Instant,
-    /// What measuring took before a resumed run ended early: the budget counts it.
+    /// Measuring time before the run was resumed, which counts towards the budget.
     used_before: Duration,
 }
 
-/// Why a run does not go on.
+/// Why a run stops.
 enum Stop {
     Ending(Ending),
     Error(BenchError),
 }
 
-/// What became of a visit.
-enum Outcome {
+enum VisitOutcome {
     Observed,
     Voided(VoidReason),
 }
 
 impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
-    /// A run that has not begun.
     pub fn new(plan: &'a Plan, bench: &'a mut B, sink: &'a mut S, interrupt: &'a Interrupt) -> Self {
         Self {
             plan,
@@ -72,14 +70,13 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
     }
 
-    /// A run that ended early and goes on from its record: what was decided stays decided, what was found
-    /// stays found, and a block that was cut short begins again.
+    /// Resumes a run from its record. Recorded decisions and capacities stay, and an interrupted block starts again.
     pub fn resuming(
         plan: &'a Plan,
         bench: &'a mut B,
         sink: &'a mut S,
         interrupt: &'a Interrupt,
-        events: Vec<Stamped>,
+        events: Vec<TimestampedEvent>,
     ) -> Self {
         let used_before = elapsed::measuring(&events);
         let mut run = Self { events, used_before, ..Self::new(plan, bench, sink, interrupt) };
@@ -94,9 +91,8 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         run
     }
 
-    /// Carries the plan out and returns everything that happened. The bench is taken down however
-    /// the run ends.
-    pub fn carry_out(mut self, tool_version: &str) -> Result<Vec<Stamped>, BenchError> {
+    /// Carries the plan out and returns all events. Takes the bench down however the run ends.
+    pub fn carry_out(mut self, tool_version: &str) -> Result<Vec<TimestampedEvent>, BenchError> {
         let ended = self.measure(tool_version);
         let down = self.bench.down();
         let ending = match ended {
@@ -122,7 +118,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
             self.sweep()?;
         } else {
             self.record(&Event::RunResumed { tool_version })?;
-            // There may be nothing left to do but this.
+            // The sweep may be all that is left to do.
             self.sweep()?;
             if let Some(last) = done.last()
                 && self.decided(*last)? != LookDecision::GoOn
@@ -143,7 +139,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         Ok(())
     }
 
-    /// Blocks that the record has whole.
+    /// Blocks that are complete in the record.
     fn blocks_done(&self) -> BTreeSet<u32> {
         let finished = self.events.iter().filter_map(|stamped| match stamped.event {
             Event::BlockFinished { block } => Some(block),
@@ -152,7 +148,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         finished.collect()
     }
 
-    /// What was decided after `block`; decided now, where the record ends before.
+    /// The recorded decision after `block`; if there is none, decides now.
     fn decided(&mut self, block: u32) -> Result<LookDecision, Stop> {
         let recorded = self.events.iter().rev().find_map(|stamped| match stamped.event {
             Event::Looked { blocks, decision } if blocks == block => Some(decision),
@@ -180,7 +176,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.check_interrupt()
     }
 
-    /// A machine's primitives do not change between the blocks of a run: what the record has is not timed again.
+    /// Times the primitives unless the record has them: they do not change during a run.
     fn time_primitives(&mut self) -> Result<(), Stop> {
         if self.events.iter().any(|stamped| matches!(stamped.event, Event::PrimitivesMeasured { .. })) {
             return Ok(());
@@ -200,7 +196,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         for attempt in 1.. {
             let mut again = Vec::new();
             for visit in due {
-                let Outcome::Voided(reason) = self.visit(block.number, visit, attempt)? else {
+                let VisitOutcome::Voided(reason) = self.visit(block.number, visit, attempt)? else {
                     continue;
                 };
                 if attempt < attempts(&reason) {
@@ -220,7 +216,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.record(&Event::BlockFinished { block: block.number })
     }
 
-    fn visit(&mut self, block: u32, visit: Visit, attempt: u32) -> Result<Outcome, Stop> {
+    fn visit(&mut self, block: u32, visit: Visit, attempt: u32) -> Result<VisitOutcome, Stop> {
         self.check_interrupt()?;
         let Visit { cell: index, arm } = visit;
         let cell = &self.plan.cells[index];
@@ -233,13 +229,13 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
                 self.sink.histogram(block, index, arm, &histogram).map_err(Stop::Error)?;
                 let observation = Box::new(observation);
                 self.record(&Event::TrialFinished { block, cell: cell.id(), arm, observation })?;
-                Ok(Outcome::Observed)
+                Ok(VisitOutcome::Observed)
             }
             Err(TrialError::Void(reason)) => {
                 let voided =
                     Event::TrialVoided { block, cell: cell.id(), arm, attempt, reason: reason.clone() };
                 self.record(&voided)?;
-                Ok(Outcome::Voided(reason))
+                Ok(VisitOutcome::Voided(reason))
             }
             Err(TrialError::Interrupted) => {
                 self.check_interrupt()?;
@@ -249,7 +245,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
     }
 
-    /// Has the bench do something, and records what it says of that.
+    /// Calls the bench and records the events that it emits.
     fn with_bench<T>(
         &mut self,
         act: impl FnOnce(&mut B, &mut Emit<'_>) -> Result<T, BenchError>,
@@ -266,7 +262,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
     }
 
-    /// Blocks on another server's version would not be comparable with those that were recorded `before`.
+    /// Fails if a server has another version than in the first `before` events: its blocks would not be comparable.
     fn check_versions(&self, before: usize) -> Result<(), Stop> {
         let (recorded, happened) = self.events.split_at(before);
         let recorded: BTreeMap<_, _> = recorded.iter().filter_map(ready_server).collect();
@@ -284,8 +280,8 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
     }
 
-    /// A closed loop of every baseline whose pace is a share of its capacity. Voided to the last attempt: neither
-    /// it nor what is compared with it can be measured.
+    /// Measures in a closed loop the capacity of every baseline whose pace is a share of it. If all attempts are voided, the
+    /// baseline and the cells compared with it are dropped.
     fn find_capacities(&mut self) -> Result<(), Stop> {
         for baseline in self.plan.paced_baselines() {
             if self.dropped.contains(&baseline) || self.capacities.contains_key(&baseline) {
@@ -319,7 +315,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.check_interrupt()?;
         let (arm, cell) = (Arm::Main, &self.plan.cells[index]);
         self.record(&Event::TrialStarted { block: 0, cell: cell.id(), arm, attempt })?;
-        // As long as a trial that counts.
+        // As long as a counted trial.
         let (pace, timing) = (TrialPace::Closed, self.plan.timing_of(1, cell));
         let seed = trial_seed(self.plan.seed, 0, index, Arm::Repeat);
         match self.up_and_measure(&self.request(index, arm, pace, timing, seed)) {
@@ -382,8 +378,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         Ok((observation, measured.load.histogram_base64))
     }
 
-    /// Looks at the data where the plan says so. Stops on precision, on the plan's end or on the
-    /// budget, never on significance.
+    /// Decides at a planned look whether to stop: on precision, at the end of the plan or of the budget, never on significance.
     fn look(&mut self, blocks: u32) -> Result<LookDecision, Stop> {
         let last = blocks >= self.plan.counted_blocks();
         let over_budget = self.plan.budget.is_some_and(|budget| self.projected_end() > budget.duration());
@@ -404,7 +399,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         Ok(decision)
     }
 
-    /// When the next block would end, if it takes as long as those so far did on average.
+    /// The expected end of the next block, from the mean of those so far.
     fn projected_end(&self) -> Duration {
         self.used_before + self.began.elapsed() + elapsed::mean_block(&self.events).unwrap_or_default()
     }
@@ -417,7 +412,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.record(&Event::CellSkipped { skipped })
     }
 
-    /// Learns from the bench's events which cells it cannot measure.
+    /// Drops the cells that the bench has skipped.
     fn note_dropped(&mut self) {
         for stamped in &self.events {
             if let Event::CellSkipped { skipped } = &stamped.event {
@@ -461,20 +456,20 @@ impl Stop {
     }
 }
 
-/// After how many attempts a trial that was voided for `reason` is missing from its block.
+/// The number of attempts at a trial that is voided for `reason`.
 fn attempts(reason: &VoidReason) -> u32 {
     if reason.is_noise() { ATTEMPTS_IN_NOISE } else { ATTEMPTS }
 }
 
 /// A server's name and version.
-fn ready_server(stamped: &Stamped) -> Option<(&str, &str)> {
+fn ready_server(stamped: &TimestampedEvent) -> Option<(&str, &str)> {
     match &stamped.event {
         Event::ServerReady { server, version, .. } => Some((server, version)),
         _ => None,
     }
 }
 
-/// A seed of its own for every trial, the same whenever the plan is.
+/// A different seed for every trial, the same for the same plan.
 fn trial_seed(seed: u64, block: u32, cell: usize, arm: Arm) -> u64 {
     let position = (u64::from(block) << 32) | ((cell as u64) << 1) | u64::from(arm == Arm::Repeat);
     seed ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15)

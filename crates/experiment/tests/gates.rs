@@ -529,8 +529,8 @@ fn a_proxy_that_does_not_pool_or_does_not_encrypt_is_void() {
         ("3 of its connections to the server were not encrypted", |measured| {
             proxy(measured).in_the_clear = Some(3);
         }),
-        ("no connection of its", |measured| proxy(measured).legs.clear()),
-        ("requests came to the server", |measured| proxy(measured).requests = Some(12)),
+        ("no connection from it", |measured| proxy(measured).legs.clear()),
+        ("the server counted 12 requests", |measured| proxy(measured).requests = Some(12)),
     ];
     for (words, change) in changes {
         let (cell, mut measured) = pooled("pgbouncer", Workload::ConnectQuery);
@@ -538,7 +538,7 @@ fn a_proxy_that_does_not_pool_or_does_not_encrypt_is_void() {
         let reason = void(&cell, &measured);
         assert!(matches!(reason, VoidReason::Proxy { .. }) && reason.to_string().contains(words), "{reason}");
     }
-    // What the server does not count is not held against anybody; nor that nothing was said where nothing is.
+    // Counts that the server does not report are ignored, and so are requests of a load that sends none.
     let (cell, mut measured) = pooled("pgbouncer", Workload::ConnectQuery);
     let unknown = proxy(&mut measured);
     (unknown.connections, unknown.in_the_clear, unknown.requests) = (None, None, None);

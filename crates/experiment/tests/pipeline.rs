@@ -6,7 +6,7 @@ use ciphertoll_experiment::mock::MockBench;
 use ciphertoll_experiment::{BenchError, Interrupt, Run, Sink, TrialRequest};
 use ciphertoll_model::{
     Arm, Clients, Ending, Event, ExitCode, Grid, LookDecision, Metric, Path, Plan, ServerKey, Size, Spec,
-    Stamped, TlsVersion, TrialPace, VoidReason, Workload,
+    TimestampedEvent, TlsVersion, TrialPace, VoidReason, Workload,
 };
 use ciphertoll_stats::{Verdict, analyse};
 
@@ -22,12 +22,12 @@ struct Memory {
 }
 
 impl Sink for Memory {
-    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError> {
+    fn event(&mut self, event: &Event) -> Result<TimestampedEvent, BenchError> {
         if self.full_after.is_some_and(|limit| self.events >= limit) {
             return Err(BenchError { message: "disk full".to_owned(), exit_code: ExitCode::HostResource });
         }
         self.events += 1;
-        Ok(Stamped { at_unix_ms: self.events, event: event.clone() })
+        Ok(TimestampedEvent { at_unix_ms: self.events, event: event.clone() })
     }
 
     fn histogram(&mut self, _: u32, _: usize, _: Arm, _: &str) -> Result<(), BenchError> {
@@ -62,7 +62,7 @@ fn truth(request: &TrialRequest<'_>) -> f64 {
     }
 }
 
-fn carry_out(plan: &Plan, bench: &mut MockBench<'_>) -> Vec<Stamped> {
+fn carry_out(plan: &Plan, bench: &mut MockBench<'_>) -> Vec<TimestampedEvent> {
     Run::new(plan, bench, &mut Memory::default(), &Interrupt::default())
         .carry_out("0.0.0")
         .expect("a run that ends")
@@ -73,20 +73,20 @@ fn finds_the_planted_effects_and_nothing_else() {
     let plan = Plan::new(&spec(10), 7).unwrap();
     let events = carry_out(&plan, &mut MockBench::new(7, truth));
     let analysis = analyse(&plan, &events);
-    for cell in &analysis.cells {
+    for cell in analysis.cells() {
         let (metric, expected) = match cell.cell.workload {
             Workload::PointSelect => (Metric::RatePerS, 0.8),
             _ => (Metric::LatencyNsMean, 3.0),
         };
-        let Some(toll) = cell.tolls.get(&metric) else {
+        let Some(ratio) = analysis.comparison_of(cell).and_then(|of| of.ratios.get(&metric)) else {
             assert_eq!(cell.cell.treatment.path, Path::Plain);
             continue;
         };
         if cell.cell.treatment.path == TLS13 {
-            assert_eq!(toll.verdict, Some(Verdict::Differs), "{}", cell.id);
-            assert!(toll.ratio.low() < expected && expected < toll.ratio.high(), "{toll:?}");
+            assert_eq!(ratio.verdict, Some(Verdict::Differs), "{}", cell.id);
+            assert!(ratio.ratio.low() < expected && expected < ratio.ratio.high(), "{ratio:?}");
         } else {
-            assert!(!matches!(toll.verdict, Some(Verdict::Differs)), "{}: {toll:?}", cell.id);
+            assert!(!matches!(ratio.verdict, Some(Verdict::Differs)), "{}: {ratio:?}", cell.id);
         }
     }
 }
@@ -197,7 +197,8 @@ fn a_cell_that_fails_calibration_twice_is_skipped_and_the_rest_goes_on() {
     let skipped = events.iter().filter(|s| matches!(s.event, Event::CellSkipped { .. })).count();
     assert_eq!(skipped, 2, "unix in both strata");
     let analysis = analyse(&plan, &events);
-    let tls = analysis.cells.iter().find(|cell| cell.cell.treatment.path == TLS13).unwrap();
+    let cells = analysis.cells();
+    let tls = cells.iter().find(|cell| cell.cell.treatment.path == TLS13).unwrap();
     assert_eq!(tls.blocks_used, 6);
 }
 
@@ -270,7 +271,10 @@ fn a_resumed_run_has_the_budget_that_is_left() {
         });
         let events =
             Run::new(plan, &mut bench, &mut Memory::default(), &interrupt).carry_out("0.0.0").unwrap();
-        let minutes = |stamped: Stamped| Stamped { at_unix_ms: stamped.at_unix_ms * 60_000, ..stamped };
+        let minutes = |stamped: TimestampedEvent| TimestampedEvent {
+            at_unix_ms: stamped.at_unix_ms * 60_000,
+            ..stamped
+        };
         events.into_iter().map(minutes).collect::<Vec<_>>()
     };
     let resumed = |budget: &str| {
@@ -315,7 +319,7 @@ fn stops_early_only_when_precise() {
     assert_eq!(decisions(&events).last().unwrap().1, LookDecision::StopPlanned);
 }
 
-fn decisions(events: &[Stamped]) -> Vec<(u32, LookDecision)> {
+fn decisions(events: &[TimestampedEvent]) -> Vec<(u32, LookDecision)> {
     let looked = events.iter().filter_map(|stamped| match stamped.event {
         Event::Looked { blocks, decision } => Some((blocks, decision)),
         _ => None,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_model::cache::default_buffers;
-use ciphertoll_model::{Clients, Engine, Strength};
+use ciphertoll_model::{Clients, Engine, SecurityLevel};
 
 use crate::at_rest::{self, Native, Preload};
 use crate::exec::{Provisions, SharedMemory};
@@ -38,7 +38,7 @@ pub(crate) struct Config<'a> {
     /// The OpenSSL configuration that the process reads in place of the system's.
     pub(crate) openssl: Option<&'a Path>,
     /// Whether it takes TLS versions that are forbidden today.
-    pub(crate) strength: Strength,
+    pub(crate) strength: SecurityLevel,
     /// Where it may put files that it needs for a moment only.
     pub(crate) temporary: &'a Path,
     /// What it encrypts its own files with, where it does.
@@ -181,10 +181,13 @@ impl Config<'_> {
     fn tls_versions(&self) -> [&'static str; 2] {
         match (self.strength, self.build.engine) {
             // Told of versions that it does not have any more, MySQL takes none at all.
-            (Strength::Default | Strength::Weak, _) | (_, Engine::MySql) => ["TLSv1.2", "TLSv1.2,TLSv1.3"],
-            (Strength::Obsolete, Engine::MariaDb | Engine::Postgres | Engine::MongoDb | Engine::FerretDb) => {
-                ["TLSv1", "TLSv1.0,TLSv1.1,TLSv1.2,TLSv1.3"]
+            (SecurityLevel::Default | SecurityLevel::Weak, _) | (_, Engine::MySql) => {
+                ["TLSv1.2", "TLSv1.2,TLSv1.3"]
             }
+            (
+                SecurityLevel::Obsolete,
+                Engine::MariaDb | Engine::Postgres | Engine::MongoDb | Engine::FerretDb,
+            ) => ["TLSv1", "TLSv1.0,TLSv1.1,TLSv1.2,TLSv1.3"],
         }
     }
 
@@ -330,7 +333,7 @@ mod tests {
         let (listen, ports) = (Listen::Loopback, Ports { plain: 4711, tls: 4712 });
         let network = Network::Tcp { listen, ports, tls, client_ca, terms, settings };
         let (data, run, access) = (Path::new("/data"), Path::new("/run"), Some(Path::new("/access/file")));
-        let (openssl, strength) = (None, Strength::Default);
+        let (openssl, strength) = (None, SecurityLevel::Default);
         let (temporary, native, preload) = (run, None, None);
         ask(&Config {
             build: &build,

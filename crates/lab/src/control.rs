@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::ClientIdentity;
+use ciphertoll_model::Identity;
 use ciphertoll_net::{Address, blocking::Client, tls};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
@@ -47,22 +47,21 @@ impl Control {
         user: &str,
         password: Secret,
         ca_file: &Path,
-        identity: &ClientIdentity,
+        identity: &Identity,
     ) -> Result<Self, Error> {
         let login = mysql::Login { encryption: mysql::Encryption::Tls, ..mysql::Login::new(user, password) };
-        let ClientIdentity { certificate_file, key_file } = identity.clone();
         let settings = tls::Settings {
-            library: tls::Library::OpenSsl,
-            version: tls::Version::Tls12,
+            library: tls::TlsLibrary::OpenSsl,
+            version: tls::TlsVersion::Tls12,
             verification: tls::Verification::Full,
             anchors: tls::TrustAnchors::File(ca_file.to_owned()),
             peer: tls::PeerName::Ip(address.ip()),
             suite: None,
             group: None,
             // Whatever certificate there is at the moment.
-            strength: tls::Strength::Weak,
+            security_level: tls::SecurityLevel::Weak,
             resumption: tls::Resumption::Never,
-            identity: Some(tls::Identity { certificate_file, key_file }),
+            identity: Some(identity.clone()),
         };
         let context = tls::Context::build(&settings)
             .map_err(|source| Error::Control { doing: "prepare TLS for a login", source })?;

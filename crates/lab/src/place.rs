@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use ciphertoll_model::{AtRest, ClientIdentity, Storage, Strength};
+use ciphertoll_model::{AtRest, Identity, SecurityLevel, Storage};
 use ciphertoll_wire::Secret;
 
 use crate::at_rest::FILES;
@@ -117,11 +117,15 @@ impl Place {
     }
 
     /// Settings for an OpenSSL that takes what is weaker than its default; of one process, never of the system.
-    pub(crate) fn write_openssl(&self, strength: Strength, run_as: RunAs) -> Result<Option<PathBuf>, Error> {
+    pub(crate) fn write_openssl(
+        &self,
+        strength: SecurityLevel,
+        run_as: RunAs,
+    ) -> Result<Option<PathBuf>, Error> {
         let level = match strength {
-            Strength::Default => return Ok(None),
-            Strength::Weak => 1,
-            Strength::Obsolete => 0,
+            SecurityLevel::Default => return Ok(None),
+            SecurityLevel::Weak => 1,
+            SecurityLevel::Obsolete => 0,
         };
         let text = format!(
             "openssl_conf = all\n[all]\nssl_conf = tls\n[tls]\nsystem_default = weak\n\
@@ -133,14 +137,14 @@ impl Place {
     }
 
     /// Where the certificate of the account `user` is.
-    pub(crate) fn client_identity(&self, user: &str) -> ClientIdentity {
+    pub(crate) fn client_identity(&self, user: &str) -> Identity {
         let file = |what: &str| self.root.join(format!("{user}-{what}.pem"));
-        ClientIdentity { certificate_file: file("certificate"), key_file: file("key") }
+        Identity { certificate_file: file("certificate"), key_file: file("key") }
     }
 
     /// The certificate of the account `user`, for clients that prove by it who they are.
     pub(crate) fn write_client_identity(&self, authority: &Authority, user: &str) -> Result<(), Error> {
-        let ClientIdentity { certificate_file, key_file } = &self.client_identity(user);
+        let Identity { certificate_file, key_file } = &self.client_identity(user);
         let certificate = authority.issue_to_client(user)?;
         files::write(certificate_file, &certificate.certificate_pem, PRIVATE_FILE, RunAs::Ourselves)?;
         files::write(key_file, &certificate.key_pem, PRIVATE_FILE, RunAs::Ourselves)

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ciphertoll_model::{Engine, Namespace};
-use ciphertoll_record::{Ended, Scratch};
+use ciphertoll_record::{ProcessEnd, Scratch};
 use nix::sys::signal::Signal;
 
 use crate::accounting::CpuMeter;
@@ -86,7 +86,7 @@ impl ServerProcess {
     }
 
     /// Shuts the server down in an orderly way, if it lets itself.
-    pub(crate) fn stop(&mut self) -> Result<Ended, Error> {
+    pub(crate) fn stop(&mut self) -> Result<ProcessEnd, Error> {
         match self.engine {
             Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb => {
                 self.child.stop(STOP_GRACE)

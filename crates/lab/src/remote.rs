@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
     AddressFamily, Endpoint, Engine, QueryLanguage, Refusal, Refused, ServerUrl, TlsDemand, TlsVersion,
-    UrlFileContent, UrlPlace, Verification,
+    UrlFileContent, UrlPlace,
 };
 use ciphertoll_net::blocking::Client;
-use ciphertoll_net::{Address, Family, tls};
+use ciphertoll_net::{Address, tls};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql, postgres};
 
@@ -112,12 +112,9 @@ pub fn knock(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Found
             return Err(unreachable_server(name, error));
         }
         let answered = documents::answers_tls(url, way, refused.last().map(|(_, error)| error));
-        match answered.and_then(|()| visitor.connect(way, url.database.as_deref(), Family::Any)) {
+        match answered.and_then(|()| visitor.connect(way, url.database.as_deref(), None)) {
             Ok(mut client) => {
-                let family = match client.peer_family() {
-                    Some(Family::V6) => AddressFamily::V6,
-                    _ => AddressFamily::V4,
-                };
+                let family = client.peer_family().unwrap_or(AddressFamily::V4);
                 let (engine, version, facts) = match url.engine().query_language() {
                     QueryLanguage::Documents => documents::who_answers(name, url, &mut client)?,
                     QueryLanguage::Sql => {
@@ -177,7 +174,7 @@ fn refusal(name: &str, way: Way, error: &ciphertoll_net::Error) -> Refusal {
         None => format!("{name} lets nobody in without TLS: {error}"),
         Some(version) => format!("{name} does not do {version}: {error}"),
     };
-    Refusal { server: name.to_owned(), what: Refused::Way(way), reason }
+    Refusal { server: name.to_owned(), what: Refused::Transport(way), reason }
 }
 
 fn unreachable_server(name: &str, error: &ciphertoll_net::Error) -> Error {
@@ -195,7 +192,7 @@ impl Found {
         let none = Secret::new(Vec::new());
         let password = passwords.get(name).unwrap_or(&none);
         let visitor = Visitor { url: &self.url, password };
-        let connected = visitor.connect(self.way, self.url.database.as_deref(), Family::Any);
+        let connected = visitor.connect(self.way, self.url.database.as_deref(), None);
         let mut client = connected.map_err(|error| unreachable_server(name, &error))?;
         client.execute(statement).map_err(|error| match error {
             ciphertoll_net::Error::Protocol(refusal) => {
@@ -243,7 +240,7 @@ impl Visitor<'_> {
         self,
         way: Way,
         database: Option<&str>,
-        family: Family,
+        family: Option<AddressFamily>,
     ) -> Result<Client, ciphertoll_net::Error> {
         let deadline = Instant::now() + ROOM_PATIENCE;
         loop {
@@ -256,11 +253,16 @@ impl Visitor<'_> {
         }
     }
 
-    fn connect_as(self, way: Way, family: Family, login: Login) -> Result<Client, ciphertoll_net::Error> {
+    fn connect_as(
+        self,
+        way: Way,
+        family: Option<AddressFamily>,
+        login: Login,
+    ) -> Result<Client, ciphertoll_net::Error> {
         Client::connect(&self.address(family), login, self.context(way)?.as_ref())
     }
 
-    fn address(self, family: Family) -> Address {
+    fn address(self, family: Option<AddressFamily>) -> Address {
         match &self.url.place {
             UrlPlace::Host { host, port } => Address::Host { name: host.clone(), port: *port, family },
             UrlPlace::Socket(path) => Address::Unix(path.clone()),
@@ -311,31 +313,19 @@ impl Visitor<'_> {
     fn tls_settings(self, version: TlsVersion) -> tls::Settings {
         let Self { url, .. } = self;
         tls::Settings {
-            library: tls::Library::OpenSsl,
-            version: match version {
-                TlsVersion::Tls10 => tls::Version::Tls10,
-                TlsVersion::Tls11 => tls::Version::Tls11,
-                TlsVersion::Tls12 => tls::Version::Tls12,
-                TlsVersion::Tls13 => tls::Version::Tls13,
-            },
-            verification: match url.tls.verification() {
-                Verification::Full => tls::Verification::Full,
-                Verification::Authority => tls::Verification::Authority,
-                Verification::Off => tls::Verification::Off,
-            },
+            library: tls::TlsLibrary::OpenSsl,
+            version,
+            verification: url.tls.verification(),
             anchors: match &url.tls.ca_file {
                 Some(file) => tls::TrustAnchors::File(file.clone()),
                 None => tls::TrustAnchors::System,
             },
             suite: None,
             group: None,
-            strength: tls::Strength::Default,
+            security_level: tls::SecurityLevel::Default,
             resumption: tls::Resumption::Never,
             peer: tls::PeerName::from(url.host().unwrap_or_default()),
-            identity: url.tls.identity.as_ref().map(|identity| tls::Identity {
-                certificate_file: identity.certificate_file.clone(),
-                key_file: identity.key_file.clone(),
-            }),
+            identity: url.tls.identity.clone(),
         }
     }
 }
@@ -397,15 +387,8 @@ impl Remote {
 
     fn connect(&self, database: Option<&str>) -> Result<Client, Error> {
         let visitor = Visitor { url: &self.url, password: &self.password };
-        let connected = visitor.connect(self.way, database, self.net_family());
+        let connected = visitor.connect(self.way, database, Some(self.family));
         connected.map_err(|source| Error::Control { doing: "log in to the server", source })
-    }
-
-    fn net_family(&self) -> Family {
-        match self.family {
-            AddressFamily::V4 => Family::V4,
-            AddressFamily::V6 => Family::V6,
-        }
     }
 
     /// What it is called.

@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ciphertoll_model::{
-    AtRest, Auth, ClientIdentity, Endpoint, Engine, Link, LinkShape, Path as NetworkPath, QueryLanguage,
-    ServerKey, Settings, Strength, TlsPath, TlsVersion,
+    AtRest, Auth, Endpoint, Engine, Identity, Link, LinkShape, Path as NetworkPath, QueryLanguage,
+    SecurityLevel, ServerKey, Settings, TlsPath, TlsVersion,
 };
-use ciphertoll_record::{Ended, Scratch};
+use ciphertoll_record::{ProcessEnd, Scratch};
 use ciphertoll_wire::Secret;
 
 use crate::accounting::CpuMeter;
@@ -68,7 +68,7 @@ pub struct Start<'a> {
     /// The processors that it keeps to, as [`crate::processors_apart`] gives them; all, where absent.
     pub processors: Option<Vec<u16>>,
     /// Whether it takes keys that its OpenSSL finds too weak by default.
-    pub strength: Strength,
+    pub strength: SecurityLevel,
 }
 
 /// Who a client logs in as.
@@ -79,7 +79,7 @@ pub struct Account {
     /// The file, 0600 and ours, whose whole content is its password; empty where it has none.
     pub password_file: PathBuf,
     /// What its clients show of themselves, where the account demands it.
-    pub identity: Option<ClientIdentity>,
+    pub identity: Option<Identity>,
 }
 
 /// A running server. Ended, and its files removed, when dropped, in this order.
@@ -437,7 +437,7 @@ impl Server {
     }
 
     /// Ends the server in an orderly way if it lets itself, and removes its files.
-    pub fn stop(mut self) -> Result<Ended, Error> {
+    pub fn stop(mut self) -> Result<ProcessEnd, Error> {
         let ended = self.process.stop()?;
         if let Some(layer) = &mut self.layer {
             layer.unmount()?;
@@ -514,8 +514,8 @@ impl Server {
         let [long, short] = ciphertoll_link::SERVER;
         let address = match link {
             Link::Local | Link::AsIs => Ipv4Addr::LOCALHOST,
-            Link::Made(shape) if shape == LinkShape::of_rtt_us(0) => short,
-            Link::Made(_) => long,
+            Link::Emulated(shape) if shape == LinkShape::of_rtt_us(0) => short,
+            Link::Emulated(_) => long,
         };
         Endpoint::Tcp(SocketAddr::from((address, port)))
     }

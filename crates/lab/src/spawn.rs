@@ -13,7 +13,7 @@ use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use ciphertoll_model::Namespace;
-use ciphertoll_record::{Effect, Ended, ProcessIdentity, Scratch};
+use ciphertoll_record::{Effect, ProcessEnd, ProcessIdentity, Scratch};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
@@ -143,20 +143,20 @@ impl Child {
     }
 
     /// Ends it: SIGTERM, `grace`, SIGKILL. Members of its process group that are left get SIGKILL.
-    pub fn stop(&mut self, grace: Duration) -> Result<Ended, Error> {
+    pub fn stop(&mut self, grace: Duration) -> Result<ProcessEnd, Error> {
         let ended = self.identity.end(grace).context("end", &self.proc_path())?;
         self.reap()?;
         Ok(ended)
     }
 
     /// Ends it as [`Self::stop`] does, but asks with another signal first.
-    pub fn stop_by(&mut self, signal: Signal, grace: Duration) -> Result<Ended, Error> {
+    pub fn stop_by(&mut self, signal: Signal, grace: Duration) -> Result<ProcessEnd, Error> {
         // Until it is reaped its id cannot mean anybody else.
         if self.ended().is_none()
             && kill(Pid::from_raw(self.identity.pid), signal).is_ok()
             && self.wait(grace)?.is_some()
         {
-            return Ok(Ended::Terminated);
+            return Ok(ProcessEnd::Terminated);
         }
         self.stop(Duration::ZERO)
     }

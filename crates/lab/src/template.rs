@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ciphertoll_model::{AtRest, Engine, ServerLevel, Strength, TdeCipher};
+use ciphertoll_model::{AtRest, Engine, SecurityLevel, ServerLevel, TdeCipher};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use nix::fcntl::{Flock, FlockArg};
@@ -217,7 +217,7 @@ fn construct(
     }
     watcher.go_on()?;
     watcher.say(&format!("{name}: loading {tables}"));
-    let (network, strength) = (Network::SocketOnly, Strength::Default);
+    let (network, strength) = (Network::SocketOnly, SecurityLevel::Default);
     let (access, openssl, temporary) = (None, None, &run);
     let config = Config {
         build,

@@ -1,10 +1,7 @@
 //! What a server and this machine's TLS library can do of what a path says; the rest is left out with the reason.
 
-use ciphertoll_model::{
-    Engine, Group, QueryLanguage, Resumption, Strength, Suite, TlsLibrary, TlsPath, TlsStart, TlsVersion,
-};
+use ciphertoll_model::{Engine, Group, QueryLanguage, Resumption, Suite, TlsPath, TlsStart, TlsVersion};
 use ciphertoll_net::tls;
-use ciphertoll_wire::tls::NamedGroup;
 
 use crate::error::Error;
 use crate::fetch::FETCHABLE;
@@ -178,25 +175,13 @@ fn check_group_of_go(group: Group, server: &str, tls_library: Option<&str>) -> R
 /// What a client would offer; to whom does not matter.
 fn offered(path: TlsPath) -> tls::Settings {
     tls::Settings {
-        library: match path.library {
-            TlsLibrary::OpenSsl => tls::Library::OpenSsl,
-            TlsLibrary::Rustls => tls::Library::Rustls,
-        },
-        version: match path.version {
-            TlsVersion::Tls10 => tls::Version::Tls10,
-            TlsVersion::Tls11 => tls::Version::Tls11,
-            TlsVersion::Tls12 => tls::Version::Tls12,
-            TlsVersion::Tls13 => tls::Version::Tls13,
-        },
+        library: path.library,
+        version: path.version,
         verification: tls::Verification::Full,
         anchors: tls::TrustAnchors::System,
-        suite: path.suite.map(|suite| tls::Suite { openssl: suite.label(), iana: suite.iana() }),
-        group: path.group.map(|group| NamedGroup(group.number())),
-        strength: match path.strength() {
-            Strength::Default => tls::Strength::Default,
-            Strength::Weak => tls::Strength::Weak,
-            Strength::Obsolete => tls::Strength::Obsolete,
-        },
+        suite: path.suite,
+        group: path.group,
+        security_level: path.security_level(),
         resumption: tls::Resumption::Never,
         peer: tls::PeerName::from("localhost"),
         identity: None,

@@ -1,4 +1,4 @@
-//! What the tests start: the link's process, and who stands at its ends.
+//! The program that the tests start: the link process, and clients and servers at its ends.
 
 use std::io::{self, BufRead, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -29,13 +29,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Listens, says where, answers each first word, and ends with its stdin.
+/// Listens, prints the address, echoes the first byte of each connection, exits at the end of stdin.
 fn serve(address: SocketAddr) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     writeln!(io::stdout(), "{}", listener.local_addr()?)?;
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            // Who only connects says nothing, and is gone soon.
+            // A client that only connects sends nothing.
             let _ = answer(stream);
         }
     });
@@ -49,7 +49,7 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(&word)
 }
 
-/// Says how long each of so many takes, ns.
+/// Prints how long each of `count` exchanges takes, ns.
 fn times(count: usize, mut exchange: impl FnMut() -> io::Result<TcpStream>) -> io::Result<()> {
     for _ in 0..count {
         let began = Instant::now();

@@ -1,44 +1,43 @@
-//! What goes wrong with a link.
+//! Errors of a link.
 
 use std::io;
 
 use ciphertoll_model::LinkKind;
 
-/// Why there is no link, or none any more.
+/// Why there is no link.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// This machine does not let us make one.
-    #[error("no long link can be made here: {step}: {source}; `ciphertoll doctor` says what would help")]
+    /// This machine does not permit one.
+    #[error("cannot make a long link: {step}: {source}; `ciphertoll doctor` suggests fixes")]
     Forbidden {
-        /// What was tried.
+        /// The operation.
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The process that is the link could not be started or talked to.
-    #[error("the link's process: {doing}: {source}")]
+    /// The link process could not be started or used.
+    #[error("the link process: cannot {doing}: {source}")]
     Process {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is of a kind that cannot be like that.
-    #[error("a link by {kind} {lacks}")]
-    Unlike {
-        /// The kind.
+    /// This kind of link cannot emulate what was asked for.
+    #[error("a link by {kind}: {missing}")]
+    Unsupported {
         kind: LinkKind,
         /// What it cannot do.
-        lacks: &'static str,
+        missing: &'static str,
     },
-    /// It said that it failed.
+    /// The process reported an error.
     #[error("{0}")]
     Failed(String),
-    /// It has ended, or does not answer.
+    /// The process has ended or does not answer.
     #[error("the link is down: {0}")]
     Down(&'static str),
-    /// What it says is not understood.
-    #[error("the link's process said what is not understood: {0}")]
+    /// The process wrote something that does not parse.
+    #[error("cannot parse the link process's reply: {0}")]
     Unintelligible(#[from] serde_json::Error),
 }
 
@@ -47,7 +46,7 @@ impl Error {
         move |source| Self::Forbidden { step, source }
     }
 
-    /// Without what is the same of all of them.
+    /// The reason without the words that all errors share.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::Forbidden { step, source } => format!("{step}: {source}"),

@@ -1,15 +1,15 @@
-//! Long links on one machine: networks of our own, and between them a line that holds every packet for as long as it
-//! would be under way. TCP, slow start, TLS and logins all pay, as they do out there.
+//! Emulated long links on one machine: private networks, and a delay line between them that holds every packet for
+//! half of the configured round trip. TCP, slow start, TLS and logins all see the delay.
 //!
-//! The process `__link` makes the networks and is the line; who is to be at one of its ends joins a network before it
-//! has a second thread ([`join`]). Where it cannot make networks it is a relay.
+//! The process `__link` makes the networks and runs the delay line. A process joins one of the networks before it
+//! starts a second thread ([`join`]). If networks cannot be made, `__link` is a relay instead.
 
+mod backend;
 mod calibrate;
 mod clock;
-mod end;
 mod error;
 mod line;
-mod made;
+mod line_end;
 mod namespace;
 pub mod netlink;
 mod packet;
@@ -22,11 +22,11 @@ mod tunnel;
 
 pub use error::Error;
 pub use namespace::{SERVER, join};
-pub use parent::{Carried, LinkProcess, Made};
-pub use process::{End, Interface, run_link_process};
+pub use parent::{LinkCalibration, LinkCounters, LinkProcess};
+pub use process::{Interface, LinkEnd, run_link_process};
 pub use realtime::ask_for as ask_for_real_time;
 
-/// The hidden command that must lead to [`run_link_process`].
+/// The hidden command, which must call [`run_link_process`].
 pub const LINK_COMMAND: &str = "__link";
-/// Its argument before the name of a kind of link that is to be made, and no other.
+/// Precedes the only kind of link that may be made.
 const BY_ARGUMENT: &str = "--by";

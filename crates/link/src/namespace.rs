@@ -1,5 +1,5 @@
-//! Networks of our own: one for clients, one for servers, one for the line between them. They have no names, and are gone
-//! with the last process that is in them or holds them.
+//! The private networks: one for clients, one for servers, one for the delay line. They have no names; each disappears
+//! with the last process or handle that uses it.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,74 +11,74 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
 
 use crate::Error;
-use crate::end::End;
-use crate::netlink::{Delay, Neighbours, Netlink, Peer};
+use crate::line_end::LineEnd;
+use crate::netlink::{ArpMode, NetemSettings, Netlink, VethPeer};
 use crate::packet::PacketSocket;
-use crate::process::{self, Interface};
-use crate::tunnel::Tunnel;
+use crate::process::{Interface, LinkEnd};
+use crate::tunnel::TunDevice;
 
-/// The interface at the end of the long link, in both networks.
+/// The interface of the long link, in both networks.
 const LONG: &str = "wan0";
-/// The one at the end of the pair that nothing is in between.
+/// The interface of the undelayed pair, in both networks.
 const SHORT: &str = "lan0";
-/// The line's own ends.
+/// The delay line's interfaces.
 const TO_CLIENTS: &str = "clients";
 const TO_SERVERS: &str = "servers";
-/// That of Ethernet: with a longer one, ten segments at once would be all that a connection ever sends, and there
-/// would be no slow start to see.
+/// Ethernet's MTU. With loopback's, ten segments would be all that a connection ever sends: slow start would be
+/// invisible.
 pub(crate) const MTU_BYTES: u32 = 1500;
 const QUEUE: u32 = 10_000;
-/// The same at both ends: then nobody asks for it, which would be a round trip.
+/// The same address at both ends, so that no ARP request costs a round trip.
 const HARDWARE_ADDRESS: [u8; 6] = [2, 0, 0, 0, 0x77, 1];
 const PREFIX_BITS: u8 = 24;
-/// Addresses of the client's ends, long and short.
+/// Addresses of the clients' network: long link, undelayed pair.
 const CLIENT: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 78, 0, 1)];
-/// Those of the servers'.
+/// Addresses of the servers' network: long link, undelayed pair.
 pub const SERVER: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 2), Ipv4Addr::new(10, 78, 0, 2)];
 
-/// A network namespace that is kept.
+/// A network namespace, kept alive by its handle.
 pub(crate) struct Network {
     pub(crate) handle: File,
     netlink: Netlink,
 }
 
-/// All three; the calling thread stays in that of the line.
+/// All three networks; the calling thread stays in the delay line's.
 pub(crate) struct Networks {
     pub(crate) clients: Network,
     pub(crate) servers: Network,
     middle: Network,
-    /// What the line takes from and gives to: clients' side, servers' side.
-    ends: Option<[End; 2]>,
+    /// The delay line's two ends: towards the clients, towards the servers.
+    ends: Option<[LineEnd; 2]>,
 }
 
-/// What the long link's ends are joined by.
+/// The devices that the long link is made of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Joint {
-    /// Each is one of a pair of interfaces, the other one of which is the line's.
-    Pairs,
-    /// Each is a tunnel device, which the line holds.
-    Tunnels,
-    /// They are a pair, and queues of the kernel's own delay.
-    Queues,
+pub(crate) enum LinkDevices {
+    /// A veth pair for each side; the delay line holds the other interface of each.
+    VethPairs,
+    /// A tun device for each side, held by the delay line.
+    TunDevices,
+    /// One veth pair whose netem queues delay packets.
+    NetemQueues,
 }
 
 impl Networks {
-    /// Makes them. To be called before there is a second thread.
-    pub(crate) fn make(joint: Joint) -> Result<Self, Error> {
+    /// Makes them. Call this before starting a second thread.
+    pub(crate) fn make(joint: LinkDevices) -> Result<Self, Error> {
         let [servers, clients, middle] = [Network::make()?, Network::make()?, Network::make()?];
         let ends = match joint {
-            Joint::Pairs => {
-                Some([pair(&middle, TO_CLIENTS, &clients)?, pair(&middle, TO_SERVERS, &servers)?])
+            LinkDevices::VethPairs => {
+                Some([open_pair(&middle, TO_CLIENTS, &clients)?, open_pair(&middle, TO_SERVERS, &servers)?])
             }
-            Joint::Tunnels => Some([tunnel(&clients)?, tunnel(&servers)?]),
-            Joint::Queues => {
+            LinkDevices::TunDevices => Some([open_tunnel(&clients)?, open_tunnel(&servers)?]),
+            LinkDevices::NetemQueues => {
                 join_directly(&clients, &servers)?;
                 None
             }
         };
         clients.enter()?;
         let namespace = Some(servers.handle.as_fd());
-        let peer = Peer { name: SHORT, namespace, hardware_address: None };
+        let peer = VethPeer { name: SHORT, namespace, hardware_address: None };
         clients.netlink.add_veth(SHORT, peer).map_err(Error::at("make a veth pair"))?;
         clients.configure(CLIENT)?;
         servers.enter()?;
@@ -87,29 +87,28 @@ impl Networks {
         Ok(Self { clients, servers, middle, ends })
     }
 
-    /// How large a piece TCP may hand to the long link at once.
-    pub(crate) fn set_segments(&self, segments: Segments) -> Result<(), Error> {
+    pub(crate) fn set_segments(&self, segments: SegmentOffload) -> Result<(), Error> {
         let most = match segments {
-            Segments::Many => Netlink::MOST_SEGMENTS,
-            Segments::One => 1,
+            SegmentOffload::On => Netlink::MOST_SEGMENTS,
+            SegmentOffload::Off => 1,
         };
         for network in [&self.clients, &self.servers] {
-            // Names of interfaces are those of the network that one is in.
+            // Interface names are looked up in the current network.
             network.enter()?;
             network.netlink.set_most_segments(LONG, most).map_err(Error::at("limit segments"))?;
         }
         self.middle.enter()
     }
 
-    /// Does something to the interfaces of an end. Their names are those of the network that one is in.
-    pub(crate) fn at(
+    /// Runs `act` in the network of `end`, where interface names are looked up.
+    pub(crate) fn with_netlink(
         &self,
-        end: process::End,
+        end: LinkEnd,
         act: impl FnOnce(&Netlink) -> io::Result<()>,
     ) -> io::Result<()> {
         let network = match end {
-            process::End::Clients => &self.clients,
-            process::End::Servers => &self.servers,
+            LinkEnd::Clients => &self.clients,
+            LinkEnd::Servers => &self.servers,
         };
         network.enter().map_err(io::Error::other)?;
         let acted = act(&network.netlink);
@@ -117,71 +116,76 @@ impl Networks {
         acted
     }
 
-    /// Takes up what somebody at an end has made there.
+    /// Brings up an interface that another process has made, and gives it an address.
     pub(crate) fn configure(&self, interface: &Interface) -> Result<(), Error> {
         let Interface { end, name, address, mtu_bytes } = interface;
-        let configured = self.at(*end, |netlink| {
+        let configured = self.with_netlink(*end, |netlink| {
             netlink.add_address(name, *address, PREFIX_BITS)?;
-            netlink.set_up(name, *mtu_bytes, QUEUE, Neighbours::TakenForGranted)
+            netlink.set_up(name, *mtu_bytes, QUEUE, ArpMode::Off)
         });
         configured.map_err(Error::at("configure an interface"))
     }
 
-    /// What the queues of both ends do, where the kernel has them.
-    pub(crate) fn set_queues(&self, delay: Delay) -> Result<(), Error> {
+    /// Configures the netem queues of both ends.
+    pub(crate) fn set_queues(&self, delay: NetemSettings) -> Result<(), Error> {
         for network in [&self.clients, &self.servers] {
             network.enter()?;
-            network.netlink.delay(LONG, delay).map_err(Error::at("have the kernel delay"))?;
+            network.netlink.delay(LONG, delay).map_err(Error::at("configure netem"))?;
         }
         self.middle.enter()
     }
 
-    /// Packets that were sent into the long link, both ways, and those that it had no room for.
-    pub(crate) fn sent(&self) -> Result<Sent, Error> {
-        let mut all = Sent::default();
+    /// Packets sent into the long link and dropped there, both directions.
+    pub(crate) fn count_sent(&self) -> Result<InterfaceCounters, Error> {
+        let mut all = InterfaceCounters::default();
         for network in [&self.clients, &self.servers] {
             network.enter()?;
             let table = fs::read_to_string("/proc/thread-self/net/dev");
-            let sent = Sent::of(&table.map_err(Error::at("count packets"))?, LONG).unwrap_or_default();
-            all = Sent { packets: all.packets + sent.packets, dropped: all.dropped + sent.dropped };
+            let sent = InterfaceCounters::of(&table.map_err(Error::at("read /proc/net/dev"))?, LONG)
+                .unwrap_or_default();
+            all = InterfaceCounters {
+                packets: all.packets + sent.packets,
+                dropped: all.dropped + sent.dropped,
+            };
         }
         self.middle.enter().map(|()| all)
     }
 
-    /// The line's ends, once.
-    pub(crate) fn take_ends(&mut self) -> Result<[End; 2], Error> {
-        self.ends.take().ok_or(Error::Down("it is a line already"))
+    /// The delay line's ends; available once.
+    pub(crate) fn take_ends(&mut self) -> Result<[LineEnd; 2], Error> {
+        self.ends.take().ok_or(Error::Down("its ends were taken before"))
     }
 }
 
 impl Network {
-    /// A new one, which the calling thread is in then.
+    /// Makes a network and enters it.
     fn make() -> Result<Self, Error> {
         unshare(CloneFlags::CLONE_NEWNET).map_err(io::Error::from).map_err(Error::at("make a network"))?;
         let netlink = Netlink::open().map_err(Error::at("open netlink"))?;
-        netlink.loopback_up().map_err(Error::at("take loopback up"))?;
-        // What one connection has learnt of the link must not help the next.
+        netlink.loopback_up().map_err(Error::at("bring loopback up"))?;
+        // A connection must not profit from metrics that an earlier one has learned.
         fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1")
             .map_err(Error::at("set tcp_no_metrics_save"))?;
-        // As on loopback: a port that waits out its time is taken again after a second, or churn would run out of them.
+        // As on loopback: ports in TIME_WAIT are reused after a second. Otherwise, churn would run out of ports.
         fs::write("/proc/sys/net/ipv4/tcp_tw_reuse", "1").map_err(Error::at("set tcp_tw_reuse"))?;
-        let handle = File::open("/proc/thread-self/ns/net").map_err(Error::at("keep a network"))?;
+        let handle =
+            File::open("/proc/thread-self/ns/net").map_err(Error::at("open the network namespace"))?;
         Ok(Self { handle, netlink })
     }
 
-    /// Puts the calling thread into it.
+    /// Moves the calling thread into it.
     pub(crate) fn enter(&self) -> Result<(), Error> {
         let entered = setns(&self.handle, CloneFlags::CLONE_NEWNET);
         entered.map_err(io::Error::from).map_err(Error::at("enter a network"))
     }
 
-    /// To be called from within.
+    /// The calling thread must be in this network.
     fn configure(&self, addresses: [Ipv4Addr; 2]) -> Result<(), Error> {
-        let neighbours = [Neighbours::TakenForGranted, Neighbours::Asked];
+        let neighbours = [ArpMode::Off, ArpMode::On];
         for ((name, address), neighbours) in [LONG, SHORT].into_iter().zip(addresses).zip(neighbours) {
             self.netlink
                 .set_up(name, MTU_BYTES, QUEUE, neighbours)
-                .map_err(Error::at("take an interface up"))?;
+                .map_err(Error::at("bring an interface up"))?;
             let given = self.netlink.add_address(name, address, PREFIX_BITS);
             given.map_err(Error::at("give an interface an address"))?;
         }
@@ -189,45 +193,48 @@ impl Network {
     }
 }
 
-/// A pair of interfaces, one of them in `network`; the line's end of it. To be called from the middle.
-fn pair(middle: &Network, name: &str, network: &Network) -> Result<End, Error> {
+/// Makes a veth pair into `network` and opens its other end. The calling thread must be in the middle network.
+fn open_pair(middle: &Network, name: &str, network: &Network) -> Result<LineEnd, Error> {
     let namespace = Some(network.handle.as_fd());
-    let peer = Peer { name: LONG, namespace, hardware_address: Some(HARDWARE_ADDRESS) };
+    let peer = VethPeer { name: LONG, namespace, hardware_address: Some(HARDWARE_ADDRESS) };
     middle.netlink.add_veth(name, peer).map_err(Error::at("make a veth pair"))?;
-    let up = middle.netlink.set_up(name, MTU_BYTES, QUEUE, Neighbours::Asked);
-    up.map_err(Error::at("take an interface up"))?;
-    PacketSocket::open(name).map(End::Packets).map_err(Error::at("open a packet socket"))
+    let up = middle.netlink.set_up(name, MTU_BYTES, QUEUE, ArpMode::On);
+    up.map_err(Error::at("bring an interface up"))?;
+    PacketSocket::open(name).map(LineEnd::Packets).map_err(Error::at("open a packet socket"))
 }
 
-/// A tunnel device in `network`; its line's end.
-fn tunnel(network: &Network) -> Result<End, Error> {
+/// Makes a tun device in `network`.
+fn open_tunnel(network: &Network) -> Result<LineEnd, Error> {
     network.enter()?;
-    Tunnel::open(LONG).map(End::Tunnel).map_err(Error::at("open /dev/net/tun"))
+    TunDevice::open(LONG).map(LineEnd::Tun).map_err(Error::at("open /dev/net/tun"))
 }
 
-/// One pair of interfaces, an end in each.
+/// Makes one veth pair between both networks.
 fn join_directly(clients: &Network, servers: &Network) -> Result<(), Error> {
     clients.enter()?;
     let namespace = Some(servers.handle.as_fd());
-    let peer = Peer { name: LONG, namespace, hardware_address: Some(HARDWARE_ADDRESS) };
+    let peer = VethPeer { name: LONG, namespace, hardware_address: Some(HARDWARE_ADDRESS) };
     clients.netlink.add_veth(LONG, peer).map_err(Error::at("make a veth pair"))?;
-    clients.netlink.set_hardware_address(LONG, HARDWARE_ADDRESS).map_err(Error::at("name an interface"))?;
+    clients
+        .netlink
+        .set_hardware_address(LONG, HARDWARE_ADDRESS)
+        .map_err(Error::at("set a hardware address"))?;
     for network in [clients, servers] {
         network.enter()?;
-        network.netlink.delay(LONG, Delay::default()).map_err(Error::at("have the kernel delay"))?;
+        network.netlink.delay(LONG, NetemSettings::default()).map_err(Error::at("configure netem"))?;
     }
     Ok(())
 }
 
-/// What an interface was given to send since it is there.
+/// Counters of an interface's transmit side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct InterfaceCounters {
     pub(crate) packets: u64,
     pub(crate) dropped: u64,
 }
 
-impl Sent {
-    /// As `/proc/net/dev` has it: eight columns of what came, then bytes, packets, errors, drops.
+impl InterfaceCounters {
+    /// Reads `/proc/net/dev`: eight receive columns, then bytes, packets, errors, drops.
     fn of(table: &str, name: &str) -> Option<Self> {
         const PACKETS: usize = 9;
         const DROPPED: usize = 11;
@@ -237,17 +244,17 @@ impl Sent {
     }
 }
 
-/// Whether packets go through the link one by one.
+/// Whether TCP may hand several segments to an interface at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Segments {
-    /// Many in one piece, which is faster.
-    Many,
-    /// Each by itself, so that each can be lost, and takes its time.
-    One,
+pub(crate) enum SegmentOffload {
+    /// Yes: faster.
+    On,
+    /// No: each packet is lost, queued and delayed separately.
+    Off,
 }
 
-/// Gets what it takes to make networks, once: root has it, others get a user namespace. Each user is mapped to itself,
-/// since a server may not see itself as root.
+/// Gains the right to make networks: root has it, other users make a user namespace. Every user is mapped to itself, as
+/// servers refuse to run as root.
 pub(crate) fn get_rights() -> Result<(), Error> {
     if geteuid().is_root() {
         return Ok(());
@@ -256,14 +263,14 @@ pub(crate) fn get_rights() -> Result<(), Error> {
     let made = unshare(CloneFlags::CLONE_NEWUSER);
     made.map_err(io::Error::from).map_err(Error::at("make a user namespace"))?;
     let write = |file: &str, text: String| {
-        fs::write(format!("/proc/self/{file}"), text).map_err(Error::at("map users into it"))
+        fs::write(format!("/proc/self/{file}"), text).map_err(Error::at("write its user map"))
     };
     write("setgroups", "deny".to_owned())?;
     write("uid_map", format!("{user} {user} 1"))?;
     write("gid_map", format!("{group} {group} 1"))
 }
 
-/// Puts the process into a namespace that `__link` has made. To be called before there is a second thread.
+/// Moves the process into a namespace made by `__link`. Call this before starting a second thread.
 pub fn join(namespace: &Namespace) -> io::Result<()> {
     if let Some(user) = &namespace.user {
         setns(File::open(user)?, CloneFlags::CLONE_NEWUSER)?;
@@ -277,10 +284,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_is_found_by_the_interfaces_name() {
+    fn counters_are_found_by_interface_name() {
         let table = "Inter-| Receive\n face |bytes\n wan: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n  \
                      wan0: 1 2 3 4 5 6 7 8 900 17 0 3 0 0 0 0\n";
-        assert_eq!(Sent::of(table, LONG), Some(Sent { packets: 17, dropped: 3 }));
-        assert_eq!(Sent::of(table, SHORT), None);
+        assert_eq!(InterfaceCounters::of(table, LONG), Some(InterfaceCounters { packets: 17, dropped: 3 }));
+        assert_eq!(InterfaceCounters::of(table, SHORT), None);
     }
 }

@@ -1,5 +1,5 @@
-//! As much of rtnetlink as it takes to make interfaces and give them addresses. Not by `ip`: a program that is started
-//! has lost the rights that its namespace gave us, unless we are root.
+//! The part of rtnetlink that makes and configures interfaces. The program `ip` is no alternative: a new program loses
+//! the capabilities that the user namespace gave us.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -41,66 +41,65 @@ const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_NETEM_RATE: u16 = 6;
 const TCA_NETEM_LATENCY64: u16 = 10;
-/// Packets that the kernel's own queue holds: 200 ms of single ones at 10 Gbit/s.
+/// Packets that a netem queue holds: 200 ms of single packets at 10 Gbit/s.
 const QUEUED_PACKETS: u32 = 200_000;
 
 /// The first interface of every network namespace.
 const LOOPBACK: u32 = 1;
 const HEADER_BYTES: usize = 16;
-/// What a request or an attribute is filled up to.
+/// Requests and attributes are padded to this.
 const ALIGNMENT: usize = 4;
 
-/// A socket to the kernel's part that knows interfaces, of the namespace that it was opened in.
+/// A route netlink socket of the namespace that it was opened in.
 pub struct Netlink(OwnedFd);
 
-/// The other end of a pair of interfaces.
+/// The other interface of a veth pair.
 #[derive(Clone, Copy)]
-pub struct Peer<'a> {
-    /// Its name.
+pub struct VethPeer<'a> {
     pub name: &'a str,
-    /// The namespace that it is put into; this one, where absent.
+    /// The namespace that it is created in; the current one if absent.
     pub namespace: Option<BorrowedFd<'a>>,
-    /// Its hardware address; the kernel's choice, where absent.
+    /// Its hardware address; chosen by the kernel if absent.
     pub hardware_address: Option<[u8; 6]>,
 }
 
-/// What a queue of the kernel's own (tc-netem(8)) does to what is sent.
+/// Settings of a netem queue (tc-netem(8)).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Delay {
-    /// Each packet leaves so much later, ns.
+pub struct NetemSettings {
+    /// Delay of each packet, ns.
     pub latency_ns: u64,
-    /// The share that gets lost, 0 to 1.
+    /// The share of packets that are lost, 0 to 1.
     pub loss: f64,
-    /// As many leave, bits a second; as many as want to, where absent.
+    /// Bandwidth; unlimited if absent.
     pub rate_bits_per_s: Option<u64>,
 }
 
-/// Whether neighbours are asked for their hardware addresses.
+/// Whether an interface resolves hardware addresses by ARP.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Neighbours {
-    /// They are, which costs a round trip.
-    Asked,
-    /// They are taken to have one's own.
-    TakenForGranted,
+pub enum ArpMode {
+    /// Yes, which costs a round trip.
+    On,
+    /// No: every neighbour has the interface's own address.
+    Off,
 }
 
 impl Netlink {
-    /// What the kernel has unless told otherwise (`GSO_MAX_SEGS`).
+    /// The kernel's default (`GSO_MAX_SEGS`).
     pub const MOST_SEGMENTS: u32 = 65_535;
 
-    /// Opens one in the namespace that the calling thread is in.
+    /// Opens a socket in the calling thread's namespace.
     pub fn open() -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC;
         Ok(Self(socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?))
     }
 
-    /// Takes the loopback interface up.
+    /// Brings the loopback interface up.
     pub fn loopback_up(&self) -> io::Result<()> {
         self.ask(RTM_NEWLINK, 0, &interface(LOOPBACK, IFF_UP))
     }
 
-    /// Makes two interfaces, each the other end of the other.
-    pub fn add_veth(&self, name: &str, peer: Peer<'_>) -> io::Result<()> {
+    /// Makes a veth pair.
+    pub fn add_veth(&self, name: &str, peer: VethPeer<'_>) -> io::Result<()> {
         let mut end = interface(0, 0);
         end.extend(attribute(IFLA_IFNAME, &text(peer.name)));
         if let Some(namespace) = peer.namespace {
@@ -112,21 +111,20 @@ impl Netlink {
         self.add(name, "veth", &attribute(VETH_INFO_PEER, &end))
     }
 
-    /// Makes an interface of a kind that needs to be told nothing.
+    /// Makes an interface of a kind that takes no parameters.
     pub fn add_plain(&self, name: &str, kind: &str) -> io::Result<()> {
         self.add(name, kind, &[])
     }
 
-    /// Removes an interface.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         self.ask(RTM_DELLINK, 0, &interface(if_nametoindex(name)?, 0))
     }
 
-    /// Takes an interface up, with packets of at most `mtu_bytes` and room for `queue` of them.
-    pub fn set_up(&self, name: &str, mtu_bytes: u32, queue: u32, neighbours: Neighbours) -> io::Result<()> {
+    /// Brings an interface up with this MTU and transmit queue length.
+    pub fn set_up(&self, name: &str, mtu_bytes: u32, queue: u32, neighbours: ArpMode) -> io::Result<()> {
         let flags = match neighbours {
-            Neighbours::Asked => IFF_UP,
-            Neighbours::TakenForGranted => IFF_UP | IFF_NOARP,
+            ArpMode::On => IFF_UP,
+            ArpMode::Off => IFF_UP | IFF_NOARP,
         };
         let mut body = interface(if_nametoindex(name)?, flags);
         body.extend(attribute(IFLA_MTU, &mtu_bytes.to_ne_bytes()));
@@ -134,22 +132,22 @@ impl Netlink {
         self.ask(RTM_NEWLINK, 0, &body)
     }
 
-    /// How many packets the kernel may hand to an interface in one piece, to be cut there.
+    /// Sets how many segments the kernel may hand to an interface in one piece.
     pub fn set_most_segments(&self, name: &str, most: u32) -> io::Result<()> {
         let mut body = interface(if_nametoindex(name)?, 0);
         body.extend(attribute(IFLA_GSO_MAX_SEGS, &most.to_ne_bytes()));
         self.ask(RTM_NEWLINK, 0, &body)
     }
 
-    /// Gives an interface, while it is down, this hardware address.
+    /// Sets the hardware address of an interface that is down.
     pub fn set_hardware_address(&self, name: &str, address: [u8; 6]) -> io::Result<()> {
         let mut body = interface(if_nametoindex(name)?, 0);
         body.extend(attribute(IFLA_ADDRESS, &address));
         self.ask(RTM_NEWLINK, 0, &body)
     }
 
-    /// Has the kernel delay what is sent by an interface. Not found, where it was built without that.
-    pub fn delay(&self, name: &str, delay: Delay) -> io::Result<()> {
+    /// Replaces an interface's queue by netem. Fails with `NotFound` on a kernel without netem.
+    pub fn delay(&self, name: &str, delay: NetemSettings) -> io::Result<()> {
         // `struct tcmsg`: family, interface, handle, parent, info.
         let mut body = vec![0; 4];
         body.extend(if_nametoindex(name)?.to_ne_bytes());
@@ -159,7 +157,6 @@ impl Netlink {
         self.ask(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, &body)
     }
 
-    /// Gives an interface an address of a network of `prefix_bits`.
     pub fn add_address(&self, name: &str, address: Ipv4Addr, prefix_bits: u8) -> io::Result<()> {
         // `struct ifaddrmsg`: family, prefix, flags, scope, interface.
         let mut body = vec![AF_INET, prefix_bits, 0, 0];
@@ -181,26 +178,26 @@ impl Netlink {
         self.ask(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &body)
     }
 
-    /// Sends a request and waits for the kernel's word on it.
+    /// Sends a request and checks the kernel's acknowledgement.
     fn ask(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         const LONGEST_ANSWER: usize = 8192;
         send(self.0.as_raw_fd(), &request(kind, flags, body), MsgFlags::empty())?;
         let mut answer = [0; LONGEST_ANSWER];
         let length = recv(self.0.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        verdict(&answer[..length])
+        check_acknowledgement(&answer[..length])
     }
 }
 
-impl Delay {
-    /// `struct tc_netem_qopt`, and what has grown beyond it.
+impl NetemSettings {
+    /// `struct tc_netem_qopt` and its attributes.
     fn options(self) -> Vec<u8> {
         let loss = (self.loss * f64::from(u32::MAX)) as u32;
-        // Latency in ticks, which the attribute below overrides; limit, loss, gap, duplicates, jitter.
+        // Latency in ticks (overridden by the attribute below), limit, loss, gap, duplicates, jitter.
         let mut options: Vec<u8> =
             [0, QUEUED_PACKETS, loss, 0, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
         options.extend(attribute(TCA_NETEM_LATENCY64, &self.latency_ns.to_ne_bytes()));
         if let Some(bits) = self.rate_bits_per_s {
-            // `struct tc_netem_rate`: bytes a second, what a packet has beside its bytes, no cells.
+            // `struct tc_netem_rate`: bytes a second, overhead of a packet, cells.
             let rate = [(bits / 8).min(u64::from(u32::MAX)) as u32, 0, 0, 0];
             let bytes: Vec<u8> = rate.into_iter().flat_map(u32::to_ne_bytes).collect();
             options.extend(attribute(TCA_NETEM_RATE, &bytes));
@@ -214,18 +211,18 @@ fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
     let mut message = length.to_ne_bytes().to_vec();
     message.extend(kind.to_ne_bytes());
     message.extend((NLM_F_REQUEST | NLM_F_ACK | flags).to_ne_bytes());
-    // Neither a number nor a sender: one request at a time.
+    // Sequence number and sender: one request at a time needs neither.
     message.extend([0; 8]);
     message.extend(body);
     message
 }
 
-/// `struct ifinfomsg`: which interface, which flags it gets.
+/// `struct ifinfomsg`.
 fn interface(index: u32, flags: u32) -> Vec<u8> {
     let mut message = vec![0; 4];
     message.extend(index.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
-    // The flags that are meant.
+    // The mask of flags to change.
     message.extend(flags.to_ne_bytes());
     message
 }
@@ -244,9 +241,9 @@ fn text(text: &str) -> Vec<u8> {
     [text.as_bytes(), &[0]].concat()
 }
 
-/// What an acknowledgement says: 0, or an error's number below 0.
-fn verdict(answer: &[u8]) -> io::Result<()> {
-    let unexpected = || io::Error::other("the kernel's answer is none that was expected");
+/// An acknowledgement has 0 or a negative errno.
+fn check_acknowledgement(answer: &[u8]) -> io::Result<()> {
+    let unexpected = || io::Error::other("unexpected netlink reply from the kernel");
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     let code = answer.get(HEADER_BYTES..HEADER_BYTES + 4).and_then(|bytes| bytes.try_into().ok());
     match (kind, code.map(i32::from_ne_bytes)) {
@@ -261,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_filled_up_but_say_their_own_length() {
+    fn attributes_are_padded_but_state_their_own_length() {
         let bytes = attribute(IFLA_IFNAME, &text("veth0"));
         assert_eq!(bytes.len(), 12);
         assert_eq!(u16::from_ne_bytes([bytes[0], bytes[1]]), 10);
@@ -270,18 +267,18 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_a_fixed_part_and_attributes() {
-        let plain = Delay { latency_ns: 7, ..Delay::default() }.options();
+    fn netem_options_are_a_fixed_part_and_attributes() {
+        let plain = NetemSettings { latency_ns: 7, ..NetemSettings::default() }.options();
         assert_eq!(plain.len(), 24 + 12);
         assert_eq!(&plain[28..], 7_u64.to_ne_bytes());
-        let all = Delay { latency_ns: 7, loss: 0.5, rate_bits_per_s: Some(8_000) }.options();
+        let all = NetemSettings { latency_ns: 7, loss: 0.5, rate_bits_per_s: Some(8_000) }.options();
         assert_eq!(all.len(), plain.len() + 20);
         assert_eq!(&all[8..12], 0x7fff_ffff_u32.to_ne_bytes());
         assert_eq!(&all[40..44], 1_000_u32.to_ne_bytes());
     }
 
     #[test]
-    fn an_acknowledgement_is_told_from_an_error_and_from_nonsense() {
+    fn acknowledgements_errors_and_malformed_replies() {
         let answer = |kind: u16, code: i32| {
             let mut bytes = vec![0; 4];
             bytes.extend(kind.to_ne_bytes());
@@ -289,11 +286,11 @@ mod tests {
             bytes.extend(code.to_ne_bytes());
             bytes
         };
-        assert!(verdict(&answer(NLMSG_ERROR, 0)).is_ok());
-        let error = verdict(&answer(NLMSG_ERROR, -1)).unwrap_err();
+        assert!(check_acknowledgement(&answer(NLMSG_ERROR, 0)).is_ok());
+        let error = check_acknowledgement(&answer(NLMSG_ERROR, -1)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         for nonsense in [answer(RTM_NEWLINK, 0), Vec::new(), vec![0; 17]] {
-            assert!(verdict(&nonsense).is_err());
+            assert!(check_acknowledgement(&nonsense).is_err());
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Whole frames of an interface, as a raw socket sees them: a ring that the kernel fills (`TPACKET_V2`, packet(7)), and
-//! sending as they came.
+//! A raw socket on an interface: receives whole frames through a ring shared with the kernel (`TPACKET_V2`,
+//! packet(7)), and sends them on.
 //!
-//! Each frame has a `virtio_net_hdr` before it that says which check sums are still to be made and where the kernel
-//! may cut it, so that segments of 64 KB pass as they are.
+//! Each frame has a `virtio_net_hdr` before it, which says which check sums are missing and where the kernel may cut
+//! it. Segments of 64 KB therefore pass unsplit.
 
 use std::ffi::c_void;
 use std::io;
@@ -19,7 +19,7 @@ use nix::sys::socket::{MsgFlags, send};
 
 use crate::clock::monotonic_of;
 
-/// Of a `virtio_net_hdr` as `PACKET_VNET_HDR` has it.
+/// The size of `virtio_net_hdr` with `PACKET_VNET_HDR`.
 pub(crate) const VNET_HEADER_BYTES: usize = 10;
 // linux/if_packet.h
 const PACKET_RX_RING: i32 = 5;
@@ -31,7 +31,7 @@ const PACKET_IGNORE_OUTGOING: i32 = 23;
 const TPACKET_V2: i32 = 1;
 const TP_STATUS_KERNEL: u32 = 0;
 const TP_STATUS_USER: u32 = 1;
-/// Some did not find room since the kernel was last asked how many.
+/// Frames were dropped since `PACKET_STATISTICS` was last read.
 const TP_STATUS_LOSING: u32 = 4;
 /// Offsets in a `tpacket2_hdr`.
 const SNAP_LENGTH_AT: usize = 8;
@@ -40,7 +40,7 @@ const SECONDS_AT: usize = 16;
 const NANOS_AT: usize = 20;
 
 const BLOCK_BYTES: usize = 1 << 20;
-/// Room for a segment of 64 KB and its headers.
+/// Room for a 64 KB segment and its headers.
 const FRAME_BYTES: usize = 69_632;
 const FRAMES_PER_BLOCK: usize = BLOCK_BYTES / FRAME_BYTES;
 const BLOCKS: usize = 48;
@@ -51,37 +51,37 @@ const EVERY_PROTOCOL: u16 = 0x0003;
 /// A raw socket on one interface.
 pub(crate) struct PacketSocket(OwnedFd);
 
-/// What the kernel has received on a socket and nobody has taken yet.
-pub(crate) struct Ring {
+/// The frames that the kernel has received on a socket.
+pub(crate) struct PacketRing {
     socket: PacketSocket,
     base: NonNull<c_void>,
     next: usize,
     dropped: u64,
 }
 
-/// What was taken, and when it came.
+/// A received frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    /// Of the frame; the header before it is none of it.
+pub(crate) struct ReceivedFrame {
+    /// Length without the `virtio_net_hdr`.
     pub(crate) bytes: usize,
-    /// By the kernel's stamp, on the clock that only goes forward.
+    /// The kernel's time stamp, on the monotonic clock.
     pub(crate) came_ns: u64,
 }
 
-/// A frame in its slot: where it begins, header included, and how long it is without; when it came.
+/// A frame within its ring slot: offset of its `virtio_net_hdr`, length without it, and time stamp.
 #[derive(Debug, PartialEq, Eq)]
-struct Slot {
+struct RingSlot {
     begin: usize,
     bytes: usize,
     came_unix_ns: u64,
 }
 
-// SAFETY: the mapping is used by its owner alone and through `&mut self`; which thread that is does not matter to it.
+// SAFETY: only the owner uses the mapping, through `&mut self`; the mapping is bound to no thread.
 #[expect(unsafe_code, reason = "a raw pointer is not Send by itself")]
-unsafe impl Send for Ring {}
+unsafe impl Send for PacketRing {}
 
 impl PacketSocket {
-    /// All that comes in on the interface of this name.
+    /// Receives everything that arrives on this interface.
     pub(crate) fn open(interface: &str) -> io::Result<Self> {
         let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: it takes numbers only. Bound to no protocol yet, it receives nothing.
@@ -90,7 +90,7 @@ impl PacketSocket {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was made a moment ago and is nobody else's.
+        // SAFETY: the descriptor was just made and has no other owner.
         #[expect(unsafe_code, reason = "a number becomes an owned descriptor")]
         let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
         socket.set(PACKET_VNET_HDR, &1_i32)?;
@@ -127,13 +127,13 @@ impl PacketSocket {
         Errno::result(set).map(drop).map_err(io::Error::from)
     }
 
-    /// What did not find room since the kernel was last asked.
+    /// Frames dropped since the last call.
     fn dropped(&self) -> u64 {
         // `struct tpacket_stats`: packets, drops.
         let mut statistics = [0_u32; 2];
         let mut length = size_of_val(&statistics) as libc::socklen_t;
-        // SAFETY: both pointers are to whole values that outlive the call; the kernel writes no more than `length` bytes,
-        // which are the array's own, and any bytes make numbers.
+        // SAFETY: both pointers are to whole values that outlive the call; the kernel writes at most `length` bytes,
+        // which is the array's size, and any bytes are valid numbers.
         #[expect(unsafe_code, reason = "nix does not have this option")]
         let told = unsafe {
             libc::getsockopt(
@@ -144,16 +144,16 @@ impl PacketSocket {
                 &raw mut length,
             )
         };
-        // Some did not: that much is known.
+        // The status word said that some were dropped.
         if told == 0 { u64::from(statistics[1]) } else { 1 }
     }
 
-    /// Sends a frame, header first, as [`Ring::take`] gave it.
+    /// Sends a frame with its header, as [`PacketRing::take`] returned it.
     pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
         send(self.0.as_raw_fd(), frame, MsgFlags::empty()).map(drop).map_err(io::Error::from)
     }
 
-    /// A second handle, for sending.
+    /// Another handle, for sending.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
@@ -165,29 +165,29 @@ impl AsFd for PacketSocket {
     }
 }
 
-impl Ring {
-    /// Has the kernel put what comes into memory that is not counted against the socket's buffer.
-    pub(crate) fn of(socket: PacketSocket) -> io::Result<Self> {
+impl PacketRing {
+    /// Has the kernel deliver into a ring, which is not charged to the socket's buffer.
+    pub(crate) fn map(socket: PacketSocket) -> io::Result<Self> {
         socket.set(PACKET_VERSION, &TPACKET_V2)?;
         // `struct tpacket_req`.
         let request = [BLOCK_BYTES, BLOCKS, FRAME_BYTES, FRAMES].map(|number| number as u32);
         socket.set(PACKET_RX_RING, &request)?;
         let length = NonZeroUsize::new(RING_BYTES).ok_or(io::ErrorKind::InvalidInput)?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that there is already.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no existing memory.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
         let base = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, &socket, 0) }?;
         Ok(Self { socket, base, next: 0, dropped: 0 })
     }
 
-    /// Copies the next frame behind what is in `into`; none where there is none.
-    pub(crate) fn take(&mut self, into: &mut Vec<u8>) -> Option<Taken> {
+    /// Appends the next frame to `into`, if there is one.
+    pub(crate) fn take(&mut self, into: &mut Vec<u8>) -> Option<ReceivedFrame> {
         let at = self.next / FRAMES_PER_BLOCK * BLOCK_BYTES + self.next % FRAMES_PER_BLOCK * FRAME_BYTES;
-        // SAFETY: `next` is below FRAMES, so that the frame lies whole within the mapping, which lives as long as `self`.
+        // SAFETY: `next` is below FRAMES, so the whole frame lies within the mapping, which lives as long as `self`.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
         let frame = unsafe { self.base.cast::<u8>().add(at) };
-        // SAFETY: the status is the first, aligned word of the frame (blocks are of whole pages, frames of 16 bytes);
-        // the kernel changes it too, but atomically, as all who share it must.
+        // SAFETY: the status is the first, aligned word of the frame (blocks are whole pages, frames multiples of 16
+        // bytes). The kernel and this process access it atomically only.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
         let status = unsafe { frame.cast::<AtomicU32>().as_ref() };
         let seen = status.load(Ordering::Acquire);
@@ -197,47 +197,46 @@ impl Ring {
         if seen & TP_STATUS_LOSING != 0 {
             self.dropped += self.socket.dropped();
         }
-        // SAFETY: while the status is ours the kernel leaves the whole frame alone, and nobody else has it.
+        // SAFETY: while the status is TP_STATUS_USER the kernel does not touch the frame, and nothing else refers to
+        // it.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
         let bytes = unsafe { std::slice::from_raw_parts(frame.as_ptr(), FRAME_BYTES) };
         let taken = read(bytes, into)
-            .map(|slot| Taken { bytes: slot.bytes, came_ns: monotonic_of(slot.came_unix_ns) });
+            .map(|slot| ReceivedFrame { bytes: slot.bytes, came_ns: monotonic_of(slot.came_unix_ns) });
         status.store(TP_STATUS_KERNEL, Ordering::Release);
         self.next = (self.next + 1) % FRAMES;
         taken
     }
-}
 
-impl Ring {
-    /// Frames that did not find room since the last time.
+    /// Frames dropped since the last call.
     pub(crate) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }
 }
 
-/// Takes a frame out of its slot; none where the kernel's header makes no sense.
-fn read(slot: &[u8], into: &mut Vec<u8>) -> Option<Slot> {
+/// Copies a frame out of its slot; `None` if the kernel's header is malformed.
+fn read(slot: &[u8], into: &mut Vec<u8>) -> Option<RingSlot> {
     let word = |at: usize| slot.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
     let mac = u16::from_ne_bytes(slot.get(MAC_AT..MAC_AT + 2)?.try_into().ok()?);
     let begin = usize::from(mac).checked_sub(VNET_HEADER_BYTES)?;
     let bytes = word(SNAP_LENGTH_AT)? as usize;
     into.extend_from_slice(slot.get(begin..begin.checked_add(bytes)?.checked_add(VNET_HEADER_BYTES)?)?);
     let came_unix_ns = u64::from(word(SECONDS_AT)?) * 1_000_000_000 + u64::from(word(NANOS_AT)?);
-    Some(Slot { begin, bytes, came_unix_ns })
+    Some(RingSlot { begin, bytes, came_unix_ns })
 }
 
-impl AsFd for Ring {
+impl AsFd for PacketRing {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Drop for Ring {
+impl Drop for PacketRing {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `of` with this length, and nothing borrowed from it outlives `self`.
+        // SAFETY: `map` made the mapping with this length, and nothing borrowed from it outlives `self`.
         #[expect(unsafe_code, reason = "the ring is shared with the kernel")]
         let unmapped = unsafe { munmap(self.base, RING_BYTES) };
-        // It goes with the process at the latest.
+        // The kernel unmaps it at the latest when the process exits.
         let _ = unmapped;
     }
 }
@@ -256,17 +255,17 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_its_header_and_its_bytes() {
+    fn a_frame_is_copied_with_its_header() {
         let mut frame = slot(90, 4);
         frame[80..94].copy_from_slice(b"headerheadDATA");
         let mut out = b"before".to_vec();
         let slot = read(&frame, &mut out).unwrap();
-        assert_eq!(slot, Slot { begin: 80, bytes: 4, came_unix_ns: 7_000_000_009 });
+        assert_eq!(slot, RingSlot { begin: 80, bytes: 4, came_unix_ns: 7_000_000_009 });
         assert_eq!(out, b"beforeheaderheadDATA");
     }
 
     #[test]
-    fn a_header_that_makes_no_sense_gives_no_frame() {
+    fn a_malformed_header_yields_no_frame() {
         for (mac, length) in [(4, 60), (90, u32::MAX), (u16::MAX, FRAME_BYTES as u32)] {
             assert!(read(&slot(mac, length), &mut Vec::new()).is_none(), "{mac} {length}");
         }

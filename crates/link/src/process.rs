@@ -1,5 +1,5 @@
-//! `__link`: makes the networks, is the line, does as it is told on stdin, a JSON document a line, and answers on stdout.
-//! It ends with its stdin.
+//! The process `__link`: makes the networks and runs the delay line. Reads commands from stdin and writes replies to
+//! stdout, each one line of JSON. Exits at the end of stdin.
 
 use std::fs;
 use std::io::{self, BufRead, Write};
@@ -10,83 +10,81 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
+use crate::backend::{LinkBackend, SelectedBackend};
 use crate::clock::process_cpu_ns;
-use crate::made::{Best, Made};
 use crate::{BY_ARGUMENT, Error, LINK_COMMAND};
 
-/// What it is told.
+/// A command to the process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
-    /// Be like this from now on.
+pub(crate) enum LinkCommand {
+    /// Emulate this link from now on.
     Set(LinkShape),
-    /// Say what was carried since the last time.
-    Carried,
-    /// Say where clients find what listens on this port.
+    /// Report the traffic since the last report.
+    Counters,
+    /// Report the address that leads clients to this port.
     Address(u16),
-    /// Take an interface up that somebody else has made, and give it an address.
+    /// Bring up an interface that another process has made, and give it an address.
     Configure(Interface),
-    /// Make an interface of a kind that the kernel has.
-    Make { end: End, name: String, kind: String },
-    /// Remove it.
-    Remove { end: End, name: String },
+    /// Make an interface.
+    Make { end: LinkEnd, name: String, kind: String },
+    /// Remove an interface.
+    Remove { end: LinkEnd, name: String },
 }
 
-/// An interface that somebody at an end of the link has made.
+/// An interface made by another process at an end of the link.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Interface {
-    /// In whose network.
-    pub end: End,
-    /// Its name there.
+    /// The network that it is in.
+    pub end: LinkEnd,
     pub name: String,
-    /// Its address.
     pub address: Ipv4Addr,
-    /// The longest packet that it takes, headers included.
+    /// Its MTU.
     pub mtu_bytes: u32,
 }
 
 /// An end of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum LinkEnd {
     /// Where clients are.
     Clients,
     /// Where servers are.
     Servers,
 }
 
-/// What it says.
+/// A reply of the process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
-    /// First of all: the link is there.
-    Ready(Box<ReadyAnswer>),
-    Set(SetAnswer),
-    Carried(CarriedAnswer),
+pub(crate) enum LinkReply {
+    /// Sent first: the link exists.
+    Ready(Box<ReadyReply>),
+    Set(SetReply),
+    Counters(CountersReply),
     Configured,
     Address(SocketAddr),
     Failed(String),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ReadyAnswer {
+pub(crate) struct ReadyReply {
     pub(crate) kind: LinkKind,
-    /// Why it is no better one.
-    pub(crate) instead: Option<String>,
-    /// Of clients and of servers, where it has networks of its own.
+    /// Why a better kind could not be made.
+    pub(crate) fallback_reason: Option<String>,
+    /// The clients' and the servers' network, if the link has networks.
     pub(crate) namespaces: Option<[Namespace; 2]>,
     pub(crate) mtu_bytes: u32,
     pub(crate) congestion_control: String,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct SetAnswer {
+pub(crate) struct SetReply {
     pub(crate) overhead_ns: u64,
     pub(crate) round_trip_ns_p50: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct CarriedAnswer {
+pub(crate) struct CountersReply {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     pub(crate) lost: u64,
@@ -98,81 +96,86 @@ pub(crate) struct CarriedAnswer {
     pub(crate) cpu_ns: u64,
 }
 
-/// The process's whole life; `--by KIND` behind its command asks for a kind of link. What fails is said on stdout, so that it is known whose fault it is.
+/// Runs the process; `--by KIND` on its command line permits only this kind of link. An error is also reported on
+/// stdout, so that the coordinator can show it.
 pub fn run_link_process() -> Result<(), Error> {
-    // Without its coordinator a link has nobody at its ends.
+    // A link without its coordinator serves nothing.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     let mut stdout = io::stdout().lock();
-    let ended = allowed().and_then(|allowed| obey(&allowed, &mut stdout));
+    let ended = parse_allowed().and_then(|allowed| serve(&allowed, &mut stdout));
     if let Err(error) = &ended {
-        say(&mut stdout, &Answer::Failed(error.to_string()))?;
+        say(&mut stdout, &LinkReply::Failed(error.to_string()))?;
     }
     ended
 }
 
-/// The kinds that may be made, the best first.
-fn allowed() -> Result<Vec<LinkKind>, Error> {
+/// The permitted kinds, the best first.
+fn parse_allowed() -> Result<Vec<LinkKind>, Error> {
     let mut rest = std::env::args().skip_while(|argument| argument != LINK_COMMAND).skip(1);
     match (rest.next().as_deref(), rest.next()) {
         (None, _) => Ok(LinkKind::ALL.to_vec()),
         (Some(BY_ARGUMENT), Some(kind)) => {
             let kind = LinkKind::named(&kind);
-            kind.map(|kind| vec![kind]).ok_or_else(|| Error::Failed("no such kind of link".to_owned()))
+            kind.map(|kind| vec![kind]).ok_or_else(|| Error::Failed("unknown kind of link".to_owned()))
         }
-        _ => Err(Error::Failed("its arguments are not understood".to_owned())),
+        _ => Err(Error::Failed("unexpected arguments of the link process".to_owned())),
     }
 }
 
-fn obey(allowed: &[LinkKind], stdout: &mut impl Write) -> Result<(), Error> {
-    let Best { made, instead } = Best::of(allowed)?;
+fn serve(allowed: &[LinkKind], stdout: &mut impl Write) -> Result<(), Error> {
+    let SelectedBackend { backend, fallback_reason } = SelectedBackend::start(allowed)?;
     let congestion_control = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
-    let ready = ReadyAnswer {
-        kind: made.kind(),
-        instead,
-        namespaces: made.namespaces(),
-        mtu_bytes: made.mtu_bytes(),
+    let ready = ReadyReply {
+        kind: backend.kind(),
+        fallback_reason,
+        namespaces: backend.namespaces(),
+        mtu_bytes: backend.mtu_bytes(),
         congestion_control: congestion_control.unwrap_or_default().trim().to_owned(),
     };
-    say(stdout, &Answer::Ready(Box::new(ready)))?;
+    say(stdout, &LinkReply::Ready(Box::new(ready)))?;
     let mut known = Vec::new();
     let mut cpu_ns = process_cpu_ns();
-    for order in io::stdin().lock().lines() {
-        let order = order.map_err(Error::process("hear what to do"))?;
-        let answer = match serde_json::from_str(&order)? {
-            Order::Set(shape) => set(&made, shape, &mut known)?,
-            Order::Carried => carried(&made, &mut cpu_ns),
-            Order::Address(port) => {
-                Answer::Address(made.address_of(port).map_err(Error::process("lead to a port"))?)
+    for command in io::stdin().lock().lines() {
+        let command = command.map_err(Error::process("read a command"))?;
+        let answer = match serde_json::from_str(&command)? {
+            LinkCommand::Set(shape) => set(&backend, shape, &mut known)?,
+            LinkCommand::Counters => carried(&backend, &mut cpu_ns),
+            LinkCommand::Address(port) => {
+                LinkReply::Address(backend.find_address(port).map_err(Error::process("listen for a port"))?)
             }
-            // Whoever has made the interface has made a mistake; the line goes on.
-            Order::Configure(interface) => done(made.configure(&interface)),
-            Order::Make { end, name, kind } => done(made.make_interface(end, &name, &kind)),
-            Order::Remove { end, name } => done(made.remove_interface(end, &name)),
+            // A failure is the fault of the process that made the interface; the link itself still works.
+            LinkCommand::Configure(interface) => done(backend.configure(&interface)),
+            LinkCommand::Make { end, name, kind } => done(backend.make_interface(end, &name, &kind)),
+            LinkCommand::Remove { end, name } => done(backend.remove_interface(end, &name)),
         };
         say(stdout, &answer)?;
     }
     Ok(())
 }
 
-/// What was calibrated once is not calibrated again.
-fn set(made: &Made, shape: LinkShape, known: &mut Vec<(LinkShape, SetAnswer)>) -> Result<Answer, Error> {
+/// Each shape is calibrated once.
+fn set(
+    backend: &LinkBackend,
+    shape: LinkShape,
+    known: &mut Vec<(LinkShape, SetReply)>,
+) -> Result<LinkReply, Error> {
     if let Some((_, found)) = known.iter().find(|(before, _)| *before == shape) {
-        made.set(shape, found.overhead_ns)?;
-        return Ok(Answer::Set(*found));
+        backend.set(shape, found.overhead_ns)?;
+        return Ok(LinkReply::Set(*found));
     }
-    let found = made.calibrate(shape)?;
-    let found = SetAnswer { overhead_ns: found.overhead_ns, round_trip_ns_p50: found.round_trip_ns_p50 };
+    let found = backend.calibrate(shape)?;
+    let found = SetReply { overhead_ns: found.overhead_ns, round_trip_ns_p50: found.round_trip_ns_p50 };
     known.push((shape, found));
-    Ok(Answer::Set(found))
+    Ok(LinkReply::Set(found))
 }
 
-/// `cpu_ns`: what was used when this was asked last.
-fn carried(made: &Made, cpu_ns: &mut u64) -> Answer {
-    let tally = made.take();
+/// `cpu_ns`: CPU time at the last report.
+fn carried(backend: &LinkBackend, cpu_ns: &mut u64) -> LinkReply {
+    let tally = backend.take_counters();
     let late = |share| tally.late_ns.value_at_quantile(share);
     let used_ns = process_cpu_ns();
     let before_ns = std::mem::replace(cpu_ns, used_ns);
-    Answer::Carried(CarriedAnswer {
+    LinkReply::Counters(CountersReply {
         packets: tally.packets,
         bytes: tally.bytes,
         lost: tally.lost,
@@ -185,15 +188,15 @@ fn carried(made: &Made, cpu_ns: &mut u64) -> Answer {
     })
 }
 
-fn done(outcome: Result<(), Error>) -> Answer {
+fn done(outcome: Result<(), Error>) -> LinkReply {
     match outcome {
-        Ok(()) => Answer::Configured,
-        Err(error) => Answer::Failed(error.to_string()),
+        Ok(()) => LinkReply::Configured,
+        Err(error) => LinkReply::Failed(error.to_string()),
     }
 }
 
-fn say(stdout: &mut impl Write, answer: &Answer) -> Result<(), Error> {
+fn say(stdout: &mut impl Write, answer: &LinkReply) -> Result<(), Error> {
     let mut line = serde_json::to_string(answer)?;
     line.push('\n');
-    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::process("answer"))
+    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::process("write a reply"))
 }

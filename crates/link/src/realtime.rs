@@ -1,8 +1,8 @@
-//! Being woken before others who want the processor.
+//! Scheduling priority for threads that must wake up on time.
 
 use nix::libc;
 
-/// As `sched_setattr(2)` has it.
+/// `struct sched_attr` of `sched_setattr(2)`.
 #[repr(C)]
 struct SchedulingAttributes {
     size: u32,
@@ -15,13 +15,13 @@ struct SchedulingAttributes {
     period_ns: u64,
 }
 
-/// Asks for it, for the calling thread. Where real time is not allowed, a short slice is asked for (Linux 6.12), which
-/// has the thread run sooner than those with long ones. Where neither is had, the line's lateness says so.
+/// Requests real-time scheduling for the calling thread. If that is not permitted, requests a short time slice (Linux
+/// 6.12), which wakes the thread earlier than others. If neither works, the line's lateness counters show it.
 pub fn ask_for() {
     const LOW: i32 = 10;
     let parameters = libc::sched_param { sched_priority: LOW };
     // SAFETY: 0 is the calling thread; the pointer is to a whole value that outlives the call, and is only read.
-    #[expect(unsafe_code, reason = "nix does not have it")]
+    #[expect(unsafe_code, reason = "nix has no sched_setscheduler")]
     let asked = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
     if asked != 0 {
         ask_for_short_slices();
@@ -40,7 +40,7 @@ fn ask_for_short_slices() {
         deadline_ns: 0,
         period_ns: 0,
     };
-    // SAFETY: 0 is the calling thread; the pointer is to a whole value of the size that it says, and is only read.
+    // SAFETY: 0 is the calling thread; the pointer is to a whole value of the size it states, and is only read.
     #[expect(unsafe_code, reason = "no library has it")]
     let asked = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     let _ = asked;

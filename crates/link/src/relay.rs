@@ -1,10 +1,11 @@
-//! Where no network of our own can be made: a process that clients take for the server. It says later what it hears, so
-//! that what client and server say to each other takes the round trips that it would; it delays no packet. What TCP does
-//! by itself (its handshake, slow start, acknowledgements) takes no longer than on loopback, but for the handshake's
-//! round trip, which the first answer takes longer instead.
+//! The fallback if no private network can be made: a TCP relay that clients connect to in place of the server. It
+//! delays bytes, not packets, so that the exchanges of client and server take the configured round trips. What TCP
+//! does by itself (slow start, acknowledgements) is as fast as on loopback; the round trip of TCP's handshake is
+//! added to the first exchange instead.
 //!
-//! With `t0` the moment that a client is accepted: the server hears of it at `t0` + 1.5 round trips, and what the client
-//! says when it would, but not before that; the client hears everything half a round trip after it was said.
+//! With `t0` the time a client is accepted: the server is connected at `t0` + 1.5 round trips and receives the
+//! client's bytes half a round trip after they were sent, but not before that. The client receives all bytes half a
+//! round trip after they were sent.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -22,57 +23,56 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, s
 use nix::sys::time::TimeSpec;
 
 use crate::clock::monotonic_ns;
-use crate::line::{Tally, lock};
+use crate::line::{TrafficCounters, lock};
 use crate::realtime;
 
-/// How soon it sees that there is another port, or that it is over.
+/// How soon the thread notices a new listener or the end.
 const IDLE_NS: u64 = 20_000_000;
-const PIECE_BYTES: usize = 1 << 16;
-/// More than this of one direction is not held: its sender waits, as it does for a full window.
+const CHUNK_BYTES: usize = 1 << 16;
+/// Per direction. Above this, the relay stops reading, as a full TCP window would.
 const MOST_BYTES: usize = 64 << 20;
 
-/// A relay to servers on this machine.
-pub(crate) struct Relay {
-    control: Arc<Control>,
+pub(crate) struct LinkRelay {
+    control: Arc<RelayControl>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where clients of a server come.
+/// The listening socket for one server port.
 #[derive(Clone)]
-struct Listener {
+struct RelayListener {
     socket: Arc<TcpListener>,
     server: u16,
 }
 
-struct Control {
+struct RelayControl {
     one_way_ns: AtomicU64,
     is_over: AtomicBool,
-    listeners: Mutex<Vec<Listener>>,
-    carried: Mutex<Tally>,
+    listeners: Mutex<Vec<RelayListener>>,
+    carried: Mutex<TrafficCounters>,
 }
 
-impl Relay {
+impl LinkRelay {
     pub(crate) fn start() -> io::Result<Self> {
-        let control = Arc::new(Control {
+        let control = Arc::new(RelayControl {
             one_way_ns: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             listeners: Mutex::default(),
-            carried: Mutex::new(Tally::new()),
+            carried: Mutex::new(TrafficCounters::new()),
         });
         let own = Arc::clone(&control);
         let thread =
-            thread::Builder::new().name("relay".to_owned()).spawn(move || Exchange::new(&own).run())?;
+            thread::Builder::new().name("relay".to_owned()).spawn(move || RelayLoop::new(&own).run())?;
         Ok(Self { control, thread: Some(thread) })
     }
 
-    /// Holds what is said for half of the round trip; `overhead_ns` of each is its own.
+    /// Delays bytes by half of the round trip, less `overhead_ns`, which the relay itself adds to each round trip.
     pub(crate) fn set(&self, shape: LinkShape, overhead_ns: u64) {
         let one_way_ns = shape.rtt_ns().saturating_sub(overhead_ns) / 2;
         self.control.one_way_ns.store(one_way_ns, Ordering::Release);
     }
 
-    /// Where clients find what leads to this port.
-    pub(crate) fn address_of(&self, server: u16) -> io::Result<SocketAddr> {
+    /// The address that is relayed to this port of the server.
+    pub(crate) fn find_address(&self, server: u16) -> io::Result<SocketAddr> {
         let mut listeners = lock(&self.control.listeners);
         if let Some(known) = listeners.iter().find(|known| known.server == server) {
             return known.socket.local_addr();
@@ -80,72 +80,72 @@ impl Relay {
         let socket = Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
-        listeners.push(Listener { socket, server });
+        listeners.push(RelayListener { socket, server });
         Ok(address)
     }
 
-    /// Leads there no more.
-    pub(crate) fn forget(&self, server: u16) {
+    /// Stops listening for this port.
+    pub(crate) fn close(&self, server: u16) {
         lock(&self.control.listeners).retain(|known| known.server != server);
     }
 
-    /// What was carried since the last time: pieces, where the others have packets.
-    pub(crate) fn take(&self) -> Tally {
-        std::mem::replace(&mut *lock(&self.control.carried), Tally::new())
+    /// The traffic since the last call, in chunks where other kinds count packets.
+    pub(crate) fn take_counters(&self) -> TrafficCounters {
+        std::mem::replace(&mut *lock(&self.control.carried), TrafficCounters::new())
     }
 }
 
-impl Drop for Relay {
+impl Drop for LinkRelay {
     fn drop(&mut self) {
         self.control.is_over.store(true, Ordering::Release);
-        // One that panicked carries nothing any more, either.
+        // A thread that panicked has ended, too.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// What the relay's thread has.
-struct Exchange<'a> {
-    control: &'a Control,
-    listeners: Vec<Listener>,
-    calls: Vec<Call>,
+/// The relay's thread.
+struct RelayLoop<'a> {
+    control: &'a RelayControl,
+    listeners: Vec<RelayListener>,
+    connections: Vec<RelayedConnection>,
     buffer: Vec<u8>,
 }
 
-/// Somebody who talks to a server.
-struct Call {
+/// A client's connection and the connection to its server.
+struct RelayedConnection {
     client: TcpStream,
-    /// None until it is time to tell the server.
+    /// `None` until `introduced_ns`.
     server: Option<TcpStream>,
     server_port: u16,
-    /// When the server hears of the client.
+    /// When the server is connected.
     introduced_ns: u64,
-    to_server: Way,
-    to_client: Way,
+    to_server: DelayQueue,
+    to_client: DelayQueue,
 }
 
-/// What was said in one direction and not heard yet.
+/// Bytes of one direction on their way.
 #[derive(Default)]
-struct Way {
-    pieces: VecDeque<Piece>,
+struct DelayQueue {
+    chunks: VecDeque<DelayedChunk>,
     bytes: usize,
-    /// Nobody speaks any more …
+    /// The sender has closed.
     is_read: bool,
-    /// … and nobody will hear any more.
+    /// The receiver was sent the end, or is gone.
     is_written: bool,
-    /// The listener's own buffer is full.
+    /// The receiver's socket buffer is full.
     is_blocked: bool,
 }
 
-struct Piece {
+struct DelayedChunk {
     due_ns: u64,
-    /// Empty: the end.
+    /// Empty: the end of the stream.
     bytes: Vec<u8>,
     sent: usize,
 }
 
-impl<'a> Exchange<'a> {
-    fn new(control: &'a Control) -> Self {
-        Self { control, listeners: Vec::new(), calls: Vec::new(), buffer: vec![0; PIECE_BYTES] }
+impl<'a> RelayLoop<'a> {
+    fn new(control: &'a RelayControl) -> Self {
+        Self { control, listeners: Vec::new(), connections: Vec::new(), buffer: vec![0; CHUNK_BYTES] }
     }
 
     fn run(mut self) {
@@ -155,35 +155,40 @@ impl<'a> Exchange<'a> {
             self.listeners.clone_from(&lock(&self.control.listeners));
             self.accept();
             let one_way_ns = self.control.one_way_ns.load(Ordering::Acquire);
-            for call in &mut self.calls {
-                call.hear(one_way_ns, &mut self.buffer);
-                // What cannot be said, or to nobody, ends the call: its sockets are closed.
-                if call.say(&self.control.carried).is_err() {
-                    call.to_server.is_written = true;
-                    call.to_client.is_written = true;
+            for connection in &mut self.connections {
+                connection.receive(one_way_ns, &mut self.buffer);
+                // A connection that fails is closed on both sides.
+                if connection.send(&self.control.carried).is_err() {
+                    connection.to_server.is_written = true;
+                    connection.to_client.is_written = true;
                 }
             }
-            self.calls.retain(|call| !(call.to_server.is_written && call.to_client.is_written));
+            self.connections
+                .retain(|connection| !(connection.to_server.is_written && connection.to_client.is_written));
             self.wait();
         }
     }
 
     fn accept(&mut self) {
         let one_way_ns = self.control.one_way_ns.load(Ordering::Acquire);
-        for Listener { socket, server } in &self.listeners {
+        for RelayListener { socket, server } in &self.listeners {
             while let Ok((client, _)) = socket.accept() {
                 let ready = client.set_nonblocking(true).and_then(|()| client.set_nodelay(true));
                 if ready.is_ok() {
-                    self.calls.push(Call::new(client, *server, monotonic_ns() + 3 * one_way_ns));
+                    self.connections.push(RelayedConnection::new(
+                        client,
+                        *server,
+                        monotonic_ns() + 3 * one_way_ns,
+                    ));
                 }
             }
         }
     }
 
-    /// Until somebody speaks, can hear again, or something is due.
+    /// Waits until a socket is readable or writable, or a chunk is due.
     fn wait(&self) {
         let now_ns = monotonic_ns();
-        let due_ns = self.calls.iter().filter_map(Call::due_ns).min().unwrap_or(u64::MAX);
+        let due_ns = self.connections.iter().filter_map(RelayedConnection::due_ns).min().unwrap_or(u64::MAX);
         let wait_ns = due_ns.saturating_sub(now_ns).min(IDLE_NS);
         if wait_ns == 0 {
             return;
@@ -191,26 +196,26 @@ impl<'a> Exchange<'a> {
         let listeners = self.listeners.iter();
         let mut fds: Vec<PollFd<'_>> =
             listeners.map(|listener| PollFd::new(listener.socket.as_fd(), PollFlags::POLLIN)).collect();
-        fds.extend(self.calls.iter().flat_map(Call::awaited));
-        // Interrupted or not, what there is to do is looked at anew.
+        fds.extend(self.connections.iter().flat_map(RelayedConnection::awaited));
+        // Whether interrupted or not, the loop checks everything again.
         let _ = ppoll(&mut fds, Some(TimeSpec::new(0, wait_ns.cast_signed())), None);
     }
 }
 
-impl Call {
+impl RelayedConnection {
     fn new(client: TcpStream, server_port: u16, introduced_ns: u64) -> Self {
-        let (to_server, to_client) = (Way::default(), Way::default());
+        let (to_server, to_client) = (DelayQueue::default(), DelayQueue::default());
         Self { client, server: None, server_port, introduced_ns, to_server, to_client }
     }
 
-    fn hear(&mut self, one_way_ns: u64, buffer: &mut [u8]) {
-        self.to_server.hear(&self.client, one_way_ns, self.introduced_ns, buffer);
+    fn receive(&mut self, one_way_ns: u64, buffer: &mut [u8]) {
+        self.to_server.receive(&self.client, one_way_ns, self.introduced_ns, buffer);
         if let Some(server) = &self.server {
-            self.to_client.hear(server, one_way_ns, 0, buffer);
+            self.to_client.receive(server, one_way_ns, 0, buffer);
         }
     }
 
-    fn say(&mut self, carried: &Mutex<Tally>) -> io::Result<()> {
+    fn send(&mut self, carried: &Mutex<TrafficCounters>) -> io::Result<()> {
         if self.server.is_none() {
             if monotonic_ns() < self.introduced_ns {
                 return Ok(());
@@ -218,8 +223,8 @@ impl Call {
             self.server = Some(begin_connect(self.server_port)?);
         }
         if let Some(server) = &self.server {
-            self.to_server.say(server, carried);
-            self.to_client.say(&self.client, carried);
+            self.to_server.send(server, carried);
+            self.to_client.send(&self.client, carried);
         }
         Ok(())
     }
@@ -228,8 +233,8 @@ impl Call {
         if self.server.is_none() {
             return Some(self.introduced_ns);
         }
-        let ways = [&self.to_server, &self.to_client].into_iter().filter(|way| !way.is_blocked);
-        ways.filter_map(|way| way.pieces.front()).map(|piece| piece.due_ns).min()
+        let queues = [&self.to_server, &self.to_client].into_iter().filter(|queue| !queue.is_blocked);
+        queues.filter_map(|queue| queue.chunks.front()).map(|chunk| chunk.due_ns).min()
     }
 
     fn awaited(&self) -> impl Iterator<Item = PollFd<'_>> {
@@ -239,74 +244,74 @@ impl Call {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::POLLIN, from.may_be_read());
             flags.set(PollFlags::POLLOUT, to.is_blocked);
-            // Asked for nothing, a socket that was reset would still end every wait at once.
+            // Without flags a reset socket would still end every wait at once.
             (!flags.is_empty()).then(|| PollFd::new(socket.as_fd(), flags))
         })
     }
 }
 
-impl Way {
+impl DelayQueue {
     fn may_be_read(&self) -> bool {
         !self.is_read && self.bytes < MOST_BYTES
     }
 
-    fn hear(&mut self, mut from: &TcpStream, one_way_ns: u64, not_before_ns: u64, buffer: &mut [u8]) {
+    fn receive(&mut self, mut from: &TcpStream, one_way_ns: u64, not_before_ns: u64, buffer: &mut [u8]) {
         while self.may_be_read() {
             let bytes = match from.read(buffer) {
                 Ok(bytes) => buffer[..bytes].to_vec(),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                // A server that is not connected yet has said nothing, either.
+                // A server that is not connected yet has sent nothing.
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
                     return;
                 }
-                // Who breaks off has ended.
+                // A reset counts as the end.
                 Err(_) => Vec::new(),
             };
             self.is_read = bytes.is_empty();
             self.bytes += bytes.len();
             let due_ns = (monotonic_ns() + one_way_ns).max(not_before_ns);
-            self.pieces.push_back(Piece { due_ns, bytes, sent: 0 });
+            self.chunks.push_back(DelayedChunk { due_ns, bytes, sent: 0 });
         }
     }
 
-    fn say(&mut self, mut to: &TcpStream, carried: &Mutex<Tally>) {
+    fn send(&mut self, mut to: &TcpStream, carried: &Mutex<TrafficCounters>) {
         self.is_blocked = false;
-        while let Some(piece) = self.pieces.front_mut().filter(|piece| piece.due_ns <= monotonic_ns()) {
-            if piece.bytes.is_empty() || self.is_written {
-                // Where the other side has gone already there is nothing to end.
+        while let Some(chunk) = self.chunks.front_mut().filter(|chunk| chunk.due_ns <= monotonic_ns()) {
+            if chunk.bytes.is_empty() || self.is_written {
+                // If the receiver is gone there is nothing to shut down.
                 let _ = to.shutdown(Shutdown::Write);
                 self.is_written = true;
-                self.pieces.clear();
+                self.chunks.clear();
                 return;
             }
-            match to.write(&piece.bytes[piece.sent..]) {
-                Ok(sent) => piece.sent += sent,
+            match to.write(&chunk.bytes[chunk.sent..]) {
+                Ok(sent) => chunk.sent += sent,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
                     self.is_blocked = true;
                     return;
                 }
                 Err(_) => {
-                    // What is still said goes nowhere.
+                    // Later bytes are discarded.
                     self.is_written = true;
                     self.is_read = true;
-                    self.pieces.clear();
+                    self.chunks.clear();
                     return;
                 }
             }
-            if piece.sent == piece.bytes.len() {
-                let mut tally = lock(carried);
-                tally.packets += 1;
-                tally.bytes += piece.bytes.len() as u64;
-                tally.late_ns.saturating_record(monotonic_ns().saturating_sub(piece.due_ns).max(1));
-                self.bytes -= piece.bytes.len();
-                self.pieces.pop_front();
+            if chunk.sent == chunk.bytes.len() {
+                let mut counters = lock(carried);
+                counters.packets += 1;
+                counters.bytes += chunk.bytes.len() as u64;
+                counters.late_ns.saturating_record(monotonic_ns().saturating_sub(chunk.due_ns).max(1));
+                self.bytes -= chunk.bytes.len();
+                self.chunks.pop_front();
             }
         }
     }
 }
 
-/// A connection to a server here that may still be in the making: nobody waits for it.
+/// Begins a connection to a local server and does not wait for it.
 fn begin_connect(port: u16) -> io::Result<TcpStream> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket: OwnedFd = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;

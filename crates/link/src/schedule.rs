@@ -1,38 +1,38 @@
-//! When a packet that has come is due at the other end: pure, times in nanoseconds of one clock.
+//! When a received packet is due at the other end. Pure; all times are nanoseconds of one clock.
 
 use ciphertoll_model::LinkShape;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Longer than this a queue in front of a slow link does not get: packets are dropped, as routers do.
+/// The longest queue before a slow link. Beyond it packets are dropped, as routers do.
 const LONGEST_QUEUE_NS: u64 = 100_000_000;
-/// Bits of an Ethernet frame that are not in its bytes here: preamble, check sum, gap.
+/// Bytes of an Ethernet frame on the wire that the frame here lacks: preamble, check sum, gap.
 const FRAMING_BYTES: u64 = 24;
 
-/// What becomes of a packet.
+/// What happens to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is at the other end at this time.
+    /// It arrives at this time.
     Due(u64),
-    /// It never gets there.
+    /// It never arrives.
     Lost,
 }
 
 /// One direction of a link.
-pub(crate) struct Schedule<R = Pcg64Mcg> {
+pub(crate) struct PacketSchedule<R = Pcg64Mcg> {
     one_way_ns: u64,
     jitter_ns: u64,
     loss: f64,
     ns_per_byte: f64,
     random: R,
-    /// When the last one is due: packets of one link do not overtake each other.
+    /// When the last packet is due: packets do not overtake each other.
     last_due_ns: u64,
-    /// When the link has sent what it has taken.
+    /// When the link has transmitted all packets so far.
     free_at_ns: u64,
 }
 
-impl Schedule {
-    /// `overhead_ns` of a round trip is the line's own and is not waited for.
+impl PacketSchedule {
+    /// `overhead_ns` is what the delay line itself adds to a round trip, and is subtracted.
     pub(crate) fn new(shape: LinkShape, overhead_ns: u64, seed: u64) -> Self {
         let round_trip_ns = shape.rtt_ns().saturating_sub(overhead_ns);
         Self {
@@ -47,8 +47,8 @@ impl Schedule {
     }
 }
 
-impl<R: Rng> Schedule<R> {
-    /// A packet of `bytes` that came at `came_ns`.
+impl<R: Rng> PacketSchedule<R> {
+    /// Decides about a packet of `bytes` that arrived at `came_ns`.
     pub(crate) fn fate(&mut self, came_ns: u64, bytes: usize) -> Fate {
         if self.loss > 0.0 && self.random.random_bool(self.loss) {
             return Fate::Lost;
@@ -75,16 +75,16 @@ mod tests {
 
     use super::*;
 
-    fn schedule(level: &str) -> Schedule {
-        Schedule::new(level.parse().unwrap(), 0, 1)
+    fn schedule(level: &str) -> PacketSchedule {
+        PacketSchedule::new(level.parse().unwrap(), 0, 1)
     }
 
     #[test]
     fn half_of_the_round_trip_each_way_but_for_the_lines_own() {
         assert_eq!(schedule("45ms").fate(1_000, 60), Fate::Due(1_000 + 22_500_000));
-        let mut calibrated = Schedule::new("1ms".parse().unwrap(), 100_000, 1);
+        let mut calibrated = PacketSchedule::new("1ms".parse().unwrap(), 100_000, 1);
         assert_eq!(calibrated.fate(0, 60), Fate::Due(450_000));
-        let mut too_short = Schedule::new("0.1ms".parse().unwrap(), 200_000, 1);
+        let mut too_short = PacketSchedule::new("0.1ms".parse().unwrap(), 200_000, 1);
         assert_eq!(too_short.fate(7, 60), Fate::Due(7));
     }
 
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_lost_as_was_asked_for() {
+    fn the_configured_share_is_lost() {
         let mut lossy = schedule("1ms+loss=10%");
         let lost = (0..20_000).filter(|came| lossy.fate(*came, 60) == Fate::Lost).count();
         assert!((1_800..2_200).contains(&lost), "{lost}");

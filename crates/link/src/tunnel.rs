@@ -1,5 +1,5 @@
-//! A tunnel device (tun(4)): what is sent to it as to an interface is read from it, whole packets with a
-//! `virtio_net_hdr` before each, as from a packet socket.
+//! A tun device (tun(4)): reads whole packets that were sent to an interface, each with a `virtio_net_hdr` before it,
+//! as packet sockets do.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use nix::libc;
 
 use crate::clock::monotonic_ns;
-use crate::packet::{Taken, VNET_HEADER_BYTES};
+use crate::packet::{ReceivedFrame, VNET_HEADER_BYTES};
 
 // linux/if_tun.h
 const IFF_TUN: u16 = 0x0001;
@@ -25,13 +25,13 @@ nix::ioctl_readwrite_bad!(
 );
 nix::ioctl_write_int_bad!(tun_set_offload, nix::request_code_write!(b'T', 208, size_of::<u32>()));
 
-/// A segment of 64 KB and its header.
+/// A 64 KB segment and its header.
 const LONGEST: usize = 65_536 + VNET_HEADER_BYTES;
-/// What a packet on a wire has more than one here.
+/// A packet on a wire has this header; one from a tun device does not.
 const ETHERNET_HEADER_BYTES: usize = 14;
 const NAME_BYTES: usize = 16;
 
-/// `struct ifreq`, as this request has it.
+/// `struct ifreq`, as `TUNSETIFF` takes it.
 #[repr(C)]
 struct InterfaceRequest {
     name: [u8; NAME_BYTES],
@@ -39,11 +39,11 @@ struct InterfaceRequest {
     padding: [u8; 22],
 }
 
-/// A device, which goes with its last handle.
-pub(crate) struct Tunnel(File);
+/// A tun device; removed with its last handle.
+pub(crate) struct TunDevice(File);
 
-impl Tunnel {
-    /// Makes one of this name in the network that the calling thread is in. Segments of 64 KB pass as they are.
+impl TunDevice {
+    /// Makes a device in the calling thread's network. 64 KB segments pass unsplit.
     pub(crate) fn open(name: &str) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
@@ -52,7 +52,7 @@ impl Tunnel {
             flags: IFF_TUN | IFF_NO_PI | IFF_VNET_HDR,
             padding: [0; 22],
         };
-        // The last byte stays: names end with a zero.
+        // The last byte stays 0: names are NUL-terminated.
         for (to, from) in request.name[..NAME_BYTES - 1].iter_mut().zip(name.bytes()) {
             *to = from;
         }
@@ -66,7 +66,7 @@ impl Tunnel {
         self.0.try_clone().map(Self)
     }
 
-    /// Sends a packet, header first, as [`Tap::take`] gave it.
+    /// Sends a packet with its header, as [`TunReader::take`] returned it.
     pub(crate) fn send(&self, packet: &[u8]) -> io::Result<()> {
         (&self.0).write(packet).map(drop)
     }
@@ -80,7 +80,7 @@ fn make(file: &File, request: &mut InterfaceRequest) -> io::Result<()> {
     made.map(drop).map_err(io::Error::from)
 }
 
-/// A `virtio_net_hdr` says what is still to be done to a packet: what the line passes on may be left undone.
+/// Accepts packets without check sums and segments not yet cut: a `virtio_net_hdr` says what is missing.
 fn set_offload(file: &File, offload: libc::c_ulong) -> io::Result<()> {
     // SAFETY: this request takes a number.
     #[expect(unsafe_code, reason = "no library has it")]
@@ -88,28 +88,28 @@ fn set_offload(file: &File, offload: libc::c_ulong) -> io::Result<()> {
     set.map(drop).map_err(io::Error::from)
 }
 
-/// A device that is read from.
-pub(crate) struct Tap {
-    tunnel: Tunnel,
+/// The reading side of a device.
+pub(crate) struct TunReader {
+    tunnel: TunDevice,
     buffer: Vec<u8>,
 }
 
-impl Tap {
-    pub(crate) fn of(tunnel: Tunnel) -> Self {
+impl TunReader {
+    pub(crate) fn of(tunnel: TunDevice) -> Self {
         Self { tunnel, buffer: vec![0; LONGEST] }
     }
 
-    /// Copies the next packet behind what is in `into`; none where there is none.
-    pub(crate) fn take(&mut self, into: &mut Vec<u8>) -> Option<Taken> {
-        // One that cannot be read is none; what the line does not carry, TCP sends again.
+    /// Appends the next packet to `into`, if there is one.
+    pub(crate) fn take(&mut self, into: &mut Vec<u8>) -> Option<ReceivedFrame> {
+        // An unreadable packet counts as lost; TCP sends it again.
         let length = (&self.tunnel.0).read(&mut self.buffer).ok()?;
         let bytes = length.checked_sub(VNET_HEADER_BYTES)? + ETHERNET_HEADER_BYTES;
         into.extend_from_slice(self.buffer.get(..length)?);
-        Some(Taken { bytes, came_ns: monotonic_ns() })
+        Some(ReceivedFrame { bytes, came_ns: monotonic_ns() })
     }
 }
 
-impl AsFd for Tap {
+impl AsFd for TunReader {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.tunnel.0.as_fd()
     }

@@ -3,18 +3,18 @@
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{
-    Connected, Connecting, Dialer, Phase, Progress, Reactor, Readiness, SourceAddresses, Stopwatch,
+    ConnectProgress, Connected, Connecting, Dialer, Phase, Reactor, Readiness, SourceAddresses, Stopwatch,
 };
 use ciphertoll_wire::session::{ResponseKind, ResponseReader};
 use rand_pcg::Pcg64Mcg;
 
 use crate::Error;
 use crate::draw::Values;
-use crate::drive::{Client, Turn};
+use crate::drive::{LoadClient, Turn};
 use crate::injection::spin;
 use crate::legs::Legs;
 use crate::recorder::{Operation, Recorder};
-use crate::script::{Place, Program};
+use crate::script::{CompiledScript, StepIndex};
 use crate::usage::thread_cpu;
 
 /// A client that opens a connection for each operation.
@@ -25,10 +25,10 @@ pub(crate) struct ChurnClient {
 
 #[expect(clippy::large_enum_variant, reason = "boxing would allocate for each connect")]
 enum State {
-    /// Between operations; also while one is being moved through a call.
+    /// Between operations, and while a state is being replaced.
     Idle,
     Connecting(Connecting),
-    /// Connected, with the query still to be asked.
+    /// Connected; the query has not been sent.
     Standing(Box<Connected>),
     Querying(Box<Querying>),
 }
@@ -38,35 +38,35 @@ struct Querying {
     reader: ResponseReader,
 }
 
-/// What a connection is opened for.
-pub(crate) enum Purpose {
-    /// To be closed again.
+/// What one connection is used for.
+pub(crate) enum ConnectOperation {
+    /// Connect and close.
     Connect,
-    /// One query; all is timed.
+    /// One query; everything is timed.
     ConnectQuery(Query),
-    /// One query, which alone is timed.
+    /// One query; only the query is timed.
     FirstQuery(Query),
 }
 
-/// A statement, with values drawn for each time that it is sent.
+/// A statement whose values are drawn anew each time it is sent.
 pub(crate) struct Query {
-    program: Program,
+    program: CompiledScript,
     values: Values,
     random: Pcg64Mcg,
     sql: String,
 }
 
-/// What the churning clients of a thread have in common.
-pub(crate) struct Churn<'a> {
+/// State shared by a thread's churning clients.
+pub(crate) struct ChurnShared<'a> {
     pub(crate) dialer: &'a Dialer,
     pub(crate) sources: SourceAddresses,
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: ConnectOperation,
     pub(crate) injected_delay: Duration,
     pub(crate) legs: Legs,
 }
 
 impl Query {
-    pub(crate) fn new(program: Program, random: Pcg64Mcg) -> Self {
+    pub(crate) fn new(program: CompiledScript, random: Pcg64Mcg) -> Self {
         Self { values: program.values(), program, random, sql: String::new() }
     }
 
@@ -85,7 +85,7 @@ impl ChurnClient {
         Self { key, state: State::Idle }
     }
 
-    fn connect(&mut self, churn: &mut Churn<'_>, reactor: &Reactor) -> Result<(), Error> {
+    fn connect(&mut self, churn: &mut ChurnShared<'_>, reactor: &Reactor) -> Result<(), Error> {
         let mut connecting = churn.dialer.dial(Some(&mut churn.sources))?;
         reactor.register(connecting.channel(), self.key)?;
         self.state = State::Connecting(connecting);
@@ -95,17 +95,17 @@ impl ChurnClient {
     fn connected(
         &mut self,
         mut connected: Connected,
-        churn: &mut Churn<'_>,
+        churn: &mut ChurnShared<'_>,
         recorder: &mut Recorder,
     ) -> Result<Turn, Error> {
         inspect(&mut connected, &mut churn.legs, recorder);
         match &mut churn.purpose {
-            Purpose::Connect => close(connected, churn.injected_delay, 0, recorder),
-            Purpose::ConnectQuery(query) => {
+            ConnectOperation::Connect => close(connected, churn.injected_delay, 0, recorder),
+            ConnectOperation::ConnectQuery(query) => {
                 self.state = State::Querying(query.send(connected)?);
                 Ok(Turn::Pending)
             }
-            Purpose::FirstQuery(_) => {
+            ConnectOperation::FirstQuery(_) => {
                 self.state = State::Standing(Box::new(connected));
                 Ok(Turn::Free)
             }
@@ -116,7 +116,7 @@ impl ChurnClient {
         &mut self,
         mut querying: Box<Querying>,
         readiness: Readiness,
-        churn: &Churn<'_>,
+        churn: &ChurnShared<'_>,
         recorder: &mut Recorder,
     ) -> Result<Turn, Error> {
         let reader = &mut querying.reader;
@@ -125,16 +125,16 @@ impl ChurnClient {
             self.state = State::Querying(querying);
             return Ok(Turn::Pending);
         };
-        if let Purpose::ConnectQuery(query) | Purpose::FirstQuery(query) = &churn.purpose {
-            query.program.check(Place::default(), summary.row_bytes)?;
+        if let ConnectOperation::ConnectQuery(query) | ConnectOperation::FirstQuery(query) = &churn.purpose {
+            query.program.check(StepIndex::default(), summary.row_bytes)?;
         }
         let mut connected = querying.connected;
-        if matches!(churn.purpose, Purpose::FirstQuery(_)) {
+        if matches!(churn.purpose, ConnectOperation::FirstQuery(_)) {
             spin(churn.injected_delay);
             connected.stopwatch.lap(Phase::FirstQuery);
             let ended = finish(&connected.stopwatch, 1, recorder);
             connected.server.encode_goodbye(connected.channel.output());
-            // The operation went well: a close that does not is no part of it.
+            // The operation succeeded; a failing close does not change that.
             let _ = connected.channel.close();
             return Ok(ended);
         }
@@ -143,23 +143,23 @@ impl ChurnClient {
     }
 }
 
-impl Client for ChurnClient {
-    type Shared<'a> = Churn<'a>;
+impl LoadClient for ChurnClient {
+    type Shared<'a> = ChurnShared<'a>;
 
-    fn prepare(&mut self, churn: &mut Churn<'_>, reactor: &Reactor) -> Result<Turn, Error> {
+    fn prepare(&mut self, churn: &mut ChurnShared<'_>, reactor: &Reactor) -> Result<Turn, Error> {
         match &churn.purpose {
-            Purpose::Connect | Purpose::ConnectQuery(_) => Ok(Turn::Free),
-            Purpose::FirstQuery(_) => {
+            ConnectOperation::Connect | ConnectOperation::ConnectQuery(_) => Ok(Turn::Free),
+            ConnectOperation::FirstQuery(_) => {
                 self.connect(churn, reactor)?;
                 Ok(Turn::Pending)
             }
         }
     }
 
-    fn begin(&mut self, _: Instant, churn: &mut Churn<'_>, reactor: &Reactor) -> Result<(), Error> {
+    fn begin(&mut self, _: Instant, churn: &mut ChurnShared<'_>, reactor: &Reactor) -> Result<(), Error> {
         match (std::mem::replace(&mut self.state, State::Idle), &mut churn.purpose) {
-            (State::Standing(mut connected), Purpose::FirstQuery(query)) => {
-                // The connect was another's: only what follows is timed.
+            (State::Standing(mut connected), ConnectOperation::FirstQuery(query)) => {
+                // Another phase: only the query is timed from here.
                 connected.stopwatch = Stopwatch::start();
                 self.state = State::Querying(query.send(*connected)?);
                 Ok(())
@@ -171,20 +171,20 @@ impl Client for ChurnClient {
     fn ready(
         &mut self,
         readiness: Readiness,
-        churn: &mut Churn<'_>,
+        churn: &mut ChurnShared<'_>,
         recorder: &mut Recorder,
     ) -> Result<Turn, Error> {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => Ok(Turn::Pending),
             State::Connecting(connecting) => match connecting.advance(readiness)? {
-                Progress::Pending(connecting) => {
+                ConnectProgress::Pending(connecting) => {
                     self.state = State::Connecting(connecting);
                     Ok(Turn::Pending)
                 }
-                Progress::Done(connected) => self.connected(connected, churn, recorder),
+                ConnectProgress::Done(connected) => self.connected(connected, churn, recorder),
             },
             State::Standing(connected) => {
-                // An edge of the connect that came late; or the end, of which the query will tell.
+                // A late edge of the connect, or the end of the stream, which the query will report.
                 self.state = State::Standing(connected);
                 Ok(Turn::Pending)
             }
@@ -193,8 +193,8 @@ impl Client for ChurnClient {
     }
 }
 
-/// Counts what a connection has negotiated. No client looks at that: its time belongs to no phase, and its CPU time is taken
-/// off the client's. Without TLS there is next to nothing to look at, less than reading the clock would take.
+/// Counts what the connection negotiated. This is ciphertoll's work, not a client's: its time is in no phase, and its
+/// CPU time is subtracted from the client's. Without TLS it costs less than reading the clock would.
 fn inspect(connected: &mut Connected, legs: &mut Legs, recorder: &mut Recorder) {
     if connected.channel.has_tls() {
         let began = thread_cpu();
@@ -206,7 +206,7 @@ fn inspect(connected: &mut Connected, legs: &mut Legs, recorder: &mut Recorder) 
     connected.stopwatch.skip();
 }
 
-/// Ends the operation: goodbye is said, nothing is waited for.
+/// Ends the operation with an orderly close that waits for nothing.
 fn close(
     mut connected: Connected,
     injected_delay: Duration,
@@ -221,11 +221,11 @@ fn close(
     Ok(finish(&stopwatch, statements, recorder))
 }
 
-/// The operation that the stopwatch ran for.
+/// Records the operation that the stopwatch has timed.
 fn finish(stopwatch: &Stopwatch, statements: u64, recorder: &mut Recorder) -> Turn {
     let ended = Instant::now();
     recorder.phases(ended, stopwatch.times());
-    // What the phases sum to is the time, to the nanosecond.
+    // The phases must sum to the operation's time, to the nanosecond.
     let began = ended.checked_sub(stopwatch.times().total()).unwrap_or(ended);
     Turn::Ended(Operation { began, ended, statements, retries: 0 })
 }

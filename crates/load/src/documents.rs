@@ -1,28 +1,29 @@
-//! What each workload does where documents are asked for: commands of `MongoDB`'s as JSON, YCSB's records and its mixes.
+//! The workloads of document databases: `MongoDB`'s commands as JSON, YCSB's records and mixes.
 
 use ciphertoll_model::ycsb::{COLLECTION, FIELD_BYTES, FIELDS, LONGEST_SCAN};
 use ciphertoll_model::{
-    Branch, Draw, Scale, Script, Statement, StatementProtocol, Step, Work, Workload, YcsbMix,
+    Branch, Draw, Scale, Script, ScriptStatement, ScriptStep, StatementProtocol, TrialOperation, Workload,
+    YcsbMix,
 };
 
-/// What a whole record is at the least: its fields' values. Their names, the key and BSON's own bytes come on top.
+/// Minimum size of a record: the values of its fields, without names, key and BSON overhead.
 const RECORD_BYTES: u64 = FIELDS as u64 * FIELD_BYTES as u64;
-/// A conflict of two writes (`WriteConflict`), which a client is to do again.
+/// `WriteConflict`, after which a client must retry.
 const WRITE_CONFLICT: &str = "112";
 
-/// What one operation of `workload` does where so many records are loaded; `query` is the command of [`Workload::Query`].
-/// What is asked in SQL has no step.
-pub(crate) fn work(workload: Workload, scale: Scale, query: Option<&str>) -> Work {
-    let mut writer = Writer { script: Script::default(), records: i64::from(scale.rows()) };
+/// The operation of `workload` if `scale` records are loaded; `query` is the command of [`Workload::Query`]. SQL
+/// workloads have no step.
+pub(crate) fn work(workload: Workload, scale: Scale, query: Option<&str>) -> TrialOperation {
+    let mut builder = DocumentScriptBuilder { script: Script::default(), records: i64::from(scale.rows()) };
     match workload {
-        Workload::Connect => return Work::Connect,
-        Workload::ConnectQuery => return Work::ConnectQuery(writer.find_one()),
-        Workload::FirstQuery => return Work::FirstQuery(writer.find_one()),
-        Workload::FindOne => return Work::Transactions(writer.find_one()),
-        Workload::Ycsb(mix) => writer.ycsb(mix),
+        Workload::Connect => return TrialOperation::Connect,
+        Workload::ConnectQuery => return TrialOperation::ConnectQuery(builder.find_one()),
+        Workload::FirstQuery => return TrialOperation::FirstQuery(builder.find_one()),
+        Workload::FindOne => return TrialOperation::Transactions(builder.find_one()),
+        Workload::Ycsb(mix) => builder.ycsb(mix),
         Workload::Query => {
-            let step = writer.step(query.unwrap_or(r#"{"ping":1}"#), &[]);
-            writer.script.steps.push(step);
+            let step = builder.step(query.unwrap_or(r#"{"ping":1}"#), &[]);
+            builder.script.steps.push(step);
         }
         Workload::PointSelect
         | Workload::SelectOnly
@@ -31,18 +32,18 @@ pub(crate) fn work(workload: Workload, scale: Scale, query: Option<&str>) -> Wor
         | Workload::OltpReadWrite
         | Workload::BulkRead { .. } => {}
     }
-    Work::Transactions(writer.script)
+    TrialOperation::Transactions(builder.script)
 }
 
-/// Writes a script down, step by step.
-struct Writer {
+/// Builds a script step by step.
+struct DocumentScriptBuilder {
     script: Script,
-    /// As many are loaded.
+    /// The number of loaded records.
     records: i64,
 }
 
-impl Writer {
-    /// A record that is as likely as any other, whole.
+impl DocumentScriptBuilder {
+    /// Finds a whole record, all equally likely.
     fn find_one(mut self) -> Script {
         let number = self.variable(Draw::Uniform { first: 0, last: self.records - 1 });
         let key = self.variable(Draw::YcsbKey { of: number });
@@ -52,7 +53,7 @@ impl Writer {
         self.script
     }
 
-    /// YCSB's core workloads, weights in thousandths, as its own files `workloads/workload[a-f]` have them.
+    /// YCSB's core workloads: weights in thousandths, as in YCSB's files `workloads/workload[a-f]`.
     fn ycsb(&mut self, mix: YcsbMix) {
         let draw = match mix {
             YcsbMix::A | YcsbMix::B | YcsbMix::C | YcsbMix::E | YcsbMix::F => {
@@ -100,13 +101,13 @@ impl Writer {
         self.branch(weight, vec![step], RECORD_BYTES);
     }
 
-    /// The whole record.
-    fn read(&mut self, key: usize) -> Step {
+    /// Reads a whole record.
+    fn read(&mut self, key: usize) -> ScriptStep {
         let find = r#"{"find":"COLLECTION","filter":{"_id":{"$param":0}},"limit":1,"singleBatch":true}"#;
         self.own_step(find, &[key])
     }
 
-    /// As many records as that, from one that is there on, by their keys.
+    /// Scans in key order from a random record, with uniformly distributed length.
     fn scans(&mut self, weight: u32, key: usize) {
         let length = self.variable(Draw::Uniform { first: 1, last: i64::from(LONGEST_SCAN) });
         let find = r#"{"find":"COLLECTION","filter":{"_id":{"$gte":{"$param":0}}},"sort":{"_id":1},"limit":{"$param":1},"singleBatch":true}"#;
@@ -114,8 +115,8 @@ impl Writer {
         self.branch(weight, vec![step], RECORD_BYTES);
     }
 
-    /// One field of a record, each as likely as any other: a branch for each. `first` is what comes before.
-    fn updates(&mut self, weight: u32, key: usize, first: Option<&Step>) {
+    /// Updates one field of a record, chosen uniformly: a branch for each field. `first` precedes the update.
+    fn updates(&mut self, weight: u32, key: usize, first: Option<&ScriptStep>) {
         let value = self.value();
         for field in 0..FIELDS {
             let update = r#"{"update":"COLLECTION","updates":[{"q":{"_id":{"$param":0}},"u":{"$set":{"FIELD":{"$param":1}}}}]}"#;
@@ -126,7 +127,7 @@ impl Writer {
         }
     }
 
-    /// A whole record that is new.
+    /// Inserts a new record.
     fn inserts(&mut self, weight: u32) {
         let number = self.variable(Draw::Insert);
         let key = self.variable(Draw::YcsbKey { of: number });
@@ -151,23 +152,23 @@ impl Writer {
         self.script.variables.len() - 1
     }
 
-    fn branch(&mut self, weight: u32, steps: Vec<Step>, min_row_bytes: u64) {
+    fn branch(&mut self, weight: u32, steps: Vec<ScriptStep>, min_row_bytes: u64) {
         self.script.branches.push(Branch { weight, steps, min_row_bytes });
     }
 
     /// A step on YCSB's collection.
-    fn own_step(&mut self, command: &str, parameters: &[usize]) -> Step {
+    fn own_step(&mut self, command: &str, parameters: &[usize]) -> ScriptStep {
         self.step(&command.replace("COLLECTION", COLLECTION), parameters)
     }
 
-    /// A step, whose statement is added where no earlier step has it.
-    fn step(&mut self, command: &str, parameters: &[usize]) -> Step {
-        let statement = Statement { sql: command.to_owned(), protocol: StatementProtocol::Text };
+    /// A step; its statement is added unless an earlier step has it.
+    fn step(&mut self, command: &str, parameters: &[usize]) -> ScriptStep {
+        let statement = ScriptStatement { sql: command.to_owned(), protocol: StatementProtocol::Text };
         let statements = &mut self.script.statements;
         let statement = statements.iter().position(|known| *known == statement).unwrap_or_else(|| {
             statements.push(statement);
             statements.len() - 1
         });
-        Step { statement, parameters: parameters.to_vec() }
+        ScriptStep { statement, parameters: parameters.to_vec() }
     }
 }

@@ -1,4 +1,4 @@
-//! Variables and how they get their values.
+//! Random variables of a script.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,13 +12,13 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::ycsb::{Inserts, Zipfian, scrambled, scrambled_ranks};
 
-/// sysbench's defaults for `special`: means of so many uniform draws, the share of draws that are not
-/// such means, and the share of the range that those fall into.
+/// sysbench's defaults for the distribution `special`: the mean of so many uniform draws; the share of draws taken from
+/// the hot range instead; and the hot range's share of all values.
 const SPECIAL_MEANS_OF: u32 = 12;
 const SPECIAL_SHARE: f64 = 0.75;
 const SPECIAL_RANGE: f64 = 0.01;
 
-/// Printable ASCII, from space to tilde, and as many of these as one draw is enough for: 95^9 is below 2^60.
+/// Printable ASCII, from space to tilde; one 64-bit draw yields nine of them, as 95^9 is below 2^60.
 const PRINTABLE: u64 = 95;
 const PRINTABLE_AT_ONCE: usize = 9;
 
@@ -28,7 +28,7 @@ const MAX_DIGITS: usize = 20;
 /// Digits of a group in sysbench's text columns.
 const GROUP_DIGITS: usize = 11;
 
-/// Draws that have been found possible, one for each variable.
+/// Validated draws, one for each variable.
 #[derive(Debug)]
 pub(crate) struct Draws {
     kinds: Vec<Kind>,
@@ -50,7 +50,7 @@ enum Kind {
         of: usize,
         by: i64,
     },
-    /// Where in the text the digits stand.
+    /// Where in the text the digits are.
     DigitGroups(Range<usize>),
     ScrambledZipfian {
         first: i64,
@@ -60,7 +60,7 @@ enum Kind {
     Latest {
         loaded: u64,
     },
-    /// Where in the text it stands, or rather begins: its number's value is its length.
+    /// Where in the text the key begins; its length is the variable's number.
     YcsbKey {
         of: usize,
         room: Range<usize>,
@@ -68,14 +68,14 @@ enum Kind {
     Printable(Range<usize>),
 }
 
-/// The values of one client's transaction. Their memory is used again for the next.
+/// The values of one client's transaction, reused for the next.
 pub(crate) struct Values {
     numbers: Vec<i64>,
     text: Vec<u8>,
 }
 
 impl Draws {
-    /// Says why where a draw is impossible. All threads of a trial have the same inserts.
+    /// Validates draws. All threads of a trial share the same inserts.
     pub(crate) fn of(draws: &[Draw], inserts: Arc<Inserts>) -> Result<Self, String> {
         let mut kinds: Vec<Kind> = Vec::with_capacity(draws.len());
         let mut text_bytes = 0;
@@ -96,19 +96,19 @@ impl Draws {
                 }
                 Draw::Offset { of, by } => match kinds.get(of) {
                     Some(kind) if kind.text().is_none() => Kind::Offset { of, by },
-                    _ => return Err(format!("variable {number} is an offset of what is no earlier number")),
+                    _ => return Err(format!("variable {number} is an offset, but of no earlier number")),
                 },
                 Draw::DigitGroups { groups } => {
                     Kind::DigitGroups(room((usize::from(groups) * (GROUP_DIGITS + 1)).saturating_sub(1)))
                 }
                 Draw::Insert => Kind::Insert,
                 Draw::Latest { loaded: loaded @ 1.. } => Kind::Latest { loaded: loaded.unsigned_abs() },
-                Draw::Latest { .. } => return Err(format!("variable {number} is one of no records")),
+                Draw::Latest { .. } => return Err(format!("variable {number} chooses among no records")),
                 Draw::YcsbKey { of } => match kinds.get(of) {
                     Some(kind) if kind.text().is_none() => {
                         Kind::YcsbKey { of, room: room(KEY_PREFIX.len() + MAX_DIGITS) }
                     }
-                    _ => return Err(format!("variable {number} is the key of what is no earlier number")),
+                    _ => return Err(format!("variable {number} is a key, but of no earlier number")),
                 },
                 Draw::Printable { bytes } => Kind::Printable(room(usize::from(bytes))),
             };
@@ -117,17 +117,16 @@ impl Draws {
         Ok(Self { kinds, scrambled: scrambled_ranks(), inserts })
     }
 
-    /// Whether there is such a variable, and whether it is a number.
+    /// Whether the variable is a number; `None` if it does not exist.
     pub(crate) fn is_number(&self, variable: usize) -> Option<bool> {
         Some(self.kinds.get(variable)?.text().is_none())
     }
 
-    /// All variables, in their order.
     pub(crate) fn all(&self) -> Vec<usize> {
         (0..self.kinds.len()).collect()
     }
 
-    /// These variables and those that they follow from, in their order.
+    /// These variables and the ones they depend on, in order.
     pub(crate) fn needed_for(&self, variables: impl IntoIterator<Item = usize>) -> Vec<usize> {
         let mut needed: BTreeSet<usize> = variables.into_iter().collect();
         let origin = |variable: &usize| match self.kinds.get(*variable)? {
@@ -143,7 +142,7 @@ impl Draws {
         needed.into_iter().collect()
     }
 
-    /// Room for the values, which are all 0.
+    /// Storage for the values, all 0.
     pub(crate) fn values(&self) -> Values {
         let text_bytes = self.kinds.iter().filter_map(Kind::text).map(|range| range.end);
         let mut text = vec![b'-'; text_bytes.max().unwrap_or(0)];
@@ -155,7 +154,7 @@ impl Draws {
         Values { numbers: vec![0; self.kinds.len()], text }
     }
 
-    /// Draws these variables anew.
+    /// Draws new values for these variables.
     #[inline]
     pub(crate) fn draw(&self, variables: &[usize], random: &mut Pcg64Mcg, values: &mut Values) {
         for &number in variables {
@@ -187,7 +186,6 @@ impl Draws {
         }
     }
 
-    /// A variable's value.
     #[inline]
     pub(crate) fn value<'a>(&self, variable: usize, values: &'a Values) -> Value<'a> {
         let number = values.numbers[variable];
@@ -201,7 +199,7 @@ impl Draws {
         }
     }
 
-    /// The server has done what these variables were drawn for: what was inserted is there.
+    /// The server has executed the statement with these variables: inserted records now exist.
     #[inline]
     pub(crate) fn acknowledge(&self, variables: &[usize], values: &Values) {
         for &number in variables {
@@ -213,7 +211,7 @@ impl Draws {
 }
 
 impl Kind {
-    /// Where in the text it is, if it is text.
+    /// Its range within the text, if it is text.
     fn text(&self) -> Option<&Range<usize>> {
         match self {
             Self::DigitGroups(range) | Self::Printable(range) | Self::YcsbKey { room: range, .. } => {
@@ -230,16 +228,15 @@ impl Kind {
 }
 
 impl Values {
-    /// A number; 0 of a text.
+    /// A number; 0 for a text.
     #[inline]
     pub(crate) fn number(&self, variable: usize) -> i64 {
         self.numbers[variable]
     }
 }
 
-/// sysbench's distribution `special` over `first..=last`. One draw decides both which part a value is from and
-/// where in the middle hundredth it falls, as it does in sysbench: so the first quarter of that hundredth is left
-/// out, and the hot rows are as few as sysbench's.
+/// sysbench's distribution `special` over `first..=last`. As in sysbench, one draw decides both between hot and other
+/// values and where in the hot hundredth the value falls. The first quarter of that hundredth is therefore never hot.
 fn special(random: &mut Pcg64Mcg, first: i64, last: i64) -> i64 {
     let width = last.wrapping_sub(first) as u64 as f64;
     let choice: f64 = random.random();
@@ -250,11 +247,11 @@ fn special(random: &mut Pcg64Mcg, first: i64, last: i64) -> i64 {
         let hot = width * SPECIAL_RANGE;
         (width - hot) / 2.0 + choice * (hot + 1.0)
     };
-    // In a range of few rows the hundredth is widened to one row, which may end beyond the last.
+    // In a small range the hot hundredth is rounded up to one row, which may exceed the range.
     first.saturating_add(offset as i64).min(last)
 }
 
-/// Writes a number at the front; how many digits it has.
+/// Writes a number at the start of `room` and returns its number of digits.
 fn write_digits(number: u64, room: &mut [u8]) -> i64 {
     let digits = number.checked_ilog10().map_or(1, |power| power + 1);
     let mut rest = number;
@@ -276,7 +273,7 @@ fn fill_printable(random: &mut Pcg64Mcg, text: &mut [u8]) {
 }
 
 fn fill_digits(random: &mut Pcg64Mcg, digits: &mut [u8]) {
-    // One draw is enough for eleven digits: 10^11 is far below 2^64.
+    // One draw yields eleven digits: 10^11 is far below 2^64.
     let mut number: u64 = random.random_range(0..10_u64.pow(GROUP_DIGITS as u32));
     for digit in digits.iter_mut().rev() {
         *digit = b'0' + (number % 10) as u8;
@@ -295,7 +292,7 @@ mod tests {
         Draws::of(draws, Arc::new(Inserts::from(ciphertoll_model::ycsb::first_insert(1, 0))))
     }
 
-    /// So many draws of one number.
+    /// `count` draws of one number.
     fn numbers(draw: Draw, seed: u64, count: usize) -> Vec<i64> {
         let draws = possible(&[draw]).unwrap();
         let (mut random, mut values) = (Pcg64Mcg::seed_from_u64(seed), draws.values());
@@ -317,7 +314,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_asked_for_does_not_panic(seed: u64, first: i64, last: i64, by: i64, of in 0_usize..3) {
+        fn no_draw_panics(seed: u64, first: i64, last: i64, by: i64, of in 0_usize..3) {
             let draws = [
                 Draw::Uniform { first, last },
                 Draw::Special { first, last },
@@ -346,9 +343,9 @@ mod tests {
         }
     }
 
-    /// The texts of two variables that follow one number.
+    /// The texts of two variables that depend on one number.
     #[test]
-    fn keys_and_values_are_ycsbs() {
+    fn keys_and_values_equal_ycsbs() {
         let draws = possible(&[
             Draw::Uniform { first: 1, last: 1 },
             Draw::YcsbKey { of: 0 },
@@ -400,7 +397,7 @@ mod tests {
             draws.draw(&[0, 1], &mut random, &mut values);
             assert_eq!(values.number(0), first + turn);
         }
-        // What the server has not acknowledged is not read.
+        // Only acknowledged records are read.
         for _ in 0..1_000 {
             draws.draw(&[5], &mut random, &mut values);
             assert!((0..10).contains(&values.number(5)));
@@ -408,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_of_a_uniform_range_comes() {
+    fn a_uniform_range_yields_every_number() {
         let drawn = numbers(Draw::Uniform { first: -2, last: 2 }, 7, 10_000);
         for number in -2..=2 {
             let times = drawn.iter().filter(|&&drawn| drawn == number).count();
@@ -416,7 +413,7 @@ mod tests {
         }
     }
 
-    /// Three quarters in the middle hundredth and nearly all of the rest around it: far from the ends.
+    /// Three quarters fall into the middle hundredth and nearly all of the rest around it: far from the ends.
     #[test]
     fn special_draws_have_sysbenchs_shape() {
         let last = 1_000_000;
@@ -424,17 +421,17 @@ mod tests {
         let share = |range: Range<i64>| {
             drawn.iter().filter(|number| range.contains(number)).count() as f64 / drawn.len() as f64
         };
-        // The hundredth without its first quarter, from 497,500 to 505,000; a few means fall there, too.
+        // The hundredth without its first quarter: from 497,500 to 505,000. A few means fall there, too.
         let hot = share(497_500..505_002);
         assert!((0.75..0.78).contains(&hot), "{hot}");
-        // The mean of twelve has a standard deviation of a twelfth: five of them reach 0.083 and 0.917.
+        // The mean of twelve has a standard deviation of 1/12; five of them reach 0.083 and 0.917.
         assert!(share(83_000..917_000) > 0.9999);
         let around = share(333_333..666_667);
         assert!((0.97..0.99).contains(&around), "{around}");
     }
 
     #[test]
-    fn an_offset_follows_its_number() {
+    fn an_offset_depends_on_its_number() {
         let draws = possible(&[
             Draw::Special { first: 1, last: 500 },
             Draw::Offset { of: 0, by: 99 },
@@ -453,15 +450,15 @@ mod tests {
     fn impossible_draws_are_refused() {
         let refused = |draws: &[Draw]| possible(draws).unwrap_err();
         assert_eq!(refused(&[Draw::Uniform { first: 2, last: 1 }]), "the range of variable 0 is empty");
-        let offset = "variable 1 is an offset of what is no earlier number";
+        let offset = "variable 1 is an offset, but of no earlier number";
         for of in [1, 2, usize::MAX] {
             assert_eq!(refused(&[Draw::Uniform { first: 1, last: 1 }, Draw::Offset { of, by: 1 }]), offset);
         }
         assert_eq!(refused(&[Draw::DigitGroups { groups: 1 }, Draw::Offset { of: 0, by: 1 }]), offset);
-        let key = "variable 1 is the key of what is no earlier number";
+        let key = "variable 1 is a key, but of no earlier number";
         assert_eq!(refused(&[Draw::Printable { bytes: 1 }, Draw::YcsbKey { of: 0 }]), key);
         assert_eq!(refused(&[Draw::Insert, Draw::YcsbKey { of: 1 }]), key);
-        assert_eq!(refused(&[Draw::Latest { loaded: 0 }]), "variable 0 is one of no records");
+        assert_eq!(refused(&[Draw::Latest { loaded: 0 }]), "variable 0 chooses among no records");
         assert_eq!(
             refused(&[Draw::ScrambledZipfian { first: 2, last: 1 }]),
             "the range of variable 0 is empty"

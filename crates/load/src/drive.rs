@@ -1,5 +1,5 @@
-//! The two loops that drive a thread's clients: closed, where each begins when it has ended or a limit lets it, and
-//! open, where a schedule says when.
+//! The two loops that drive a thread's clients. In the closed loop, a client's next operation begins when its last
+//! one has ended, or when the rate limit permits; in the open loop, a schedule decides.
 
 use std::time::Instant;
 
@@ -7,23 +7,23 @@ use ciphertoll_model::ErrorKind;
 use ciphertoll_net::{Reactor, Readiness, Ready};
 
 use crate::Error;
-use crate::limit::Limit;
+use crate::limit::RateLimit;
 use crate::recorder::{Operation, Recorder};
 use crate::schedule::Schedule;
-use crate::window::Window;
+use crate::window::MeasurementWindow;
 
-/// A small machine that does operations, one at a time.
-pub(crate) trait Client {
-    /// What the clients of a thread have in common.
+/// A state machine that runs operations, one at a time.
+pub(crate) trait LoadClient {
+    /// State shared by a thread's clients.
     type Shared<'a>;
 
-    /// Does what comes before an operation and is no part of it.
+    /// Does what precedes an operation and is not part of it.
     fn prepare(&mut self, shared: &mut Self::Shared<'_>, reactor: &Reactor) -> Result<Turn, Error>;
 
-    /// Begins an operation; only after [`Turn::Free`].
+    /// Begins an operation. Call this only after [`Turn::Free`].
     fn begin(&mut self, at: Instant, shared: &mut Self::Shared<'_>, reactor: &Reactor) -> Result<(), Error>;
 
-    /// Goes on.
+    /// Continues after an event on the client's socket.
     fn ready(
         &mut self,
         readiness: Readiness,
@@ -32,47 +32,51 @@ pub(crate) trait Client {
     ) -> Result<Turn, Error>;
 }
 
-/// What became of a call.
+/// The result of a call to a client.
 pub(crate) enum Turn {
-    /// It waits for its socket.
+    /// Waits for its socket.
     Pending,
-    /// It can begin an operation.
+    /// Can begin an operation.
     Free,
-    /// It has ended one, and is to prepare for the next.
+    /// Has ended an operation and must prepare for the next.
     Ended(Operation),
 }
 
-/// Whether a thread goes on after a call.
+/// Whether a thread continues after a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[must_use]
-enum Outlook {
+enum Continuation {
     GoOn,
-    /// The server has no room: none of the thread's clients may begin again.
+    /// The server has reached its connection limit: no client of the thread may begin again.
     Stop,
 }
 
-/// A thread's clients, and what drives them.
-pub(crate) struct Drive<'a, 's, C: Client> {
+/// A thread's clients and their event loop.
+pub(crate) struct EventLoop<'a, 's, C: LoadClient> {
     pub(crate) clients: Vec<C>,
     pub(crate) shared: &'a mut C::Shared<'s>,
     pub(crate) reactor: &'a mut Reactor,
     pub(crate) recorder: &'a mut Recorder,
 }
 
-impl<C: Client> Drive<'_, '_, C> {
-    /// Until the window has closed. A client that fails stops; once all have, there is nothing to wait for. Where the
-    /// server has no room for one, none begins again.
-    pub(crate) fn closed(&mut self, window: Window, limit: Option<Limit>) -> Result<(), Error> {
+impl<C: LoadClient> EventLoop<'_, '_, C> {
+    /// Runs the closed loop until the window has closed. A client that fails stops; the loop ends once all have. If
+    /// the server has reached its connection limit, no client begins again.
+    pub(crate) fn closed(
+        &mut self,
+        window: MeasurementWindow,
+        limit: Option<RateLimit>,
+    ) -> Result<(), Error> {
         match limit {
             None => self.unlimited(window),
             Some(limit) => self.limited(window, limit),
         }
     }
 
-    fn unlimited(&mut self, window: Window) -> Result<(), Error> {
+    fn unlimited(&mut self, window: MeasurementWindow) -> Result<(), Error> {
         for key in 0..self.clients.len() {
             if let Err(error) = self.prepare_and_begin(key, Instant::now())
-                && self.failed(&error) == Outlook::Stop
+                && self.failed(&error) == Continuation::Stop
             {
                 return Ok(());
             }
@@ -86,7 +90,7 @@ impl<C: Client> Drive<'_, '_, C> {
             batch.extend(self.reactor.wait(left)?);
             for event in batch.drain(..) {
                 if let Err(error) = self.go_on(event)
-                    && self.failed(&error) == Outlook::Stop
+                    && self.failed(&error) == Continuation::Stop
                 {
                     return Ok(());
                 }
@@ -100,7 +104,7 @@ impl<C: Client> Drive<'_, '_, C> {
             Turn::Free => self.begin(event.key, Instant::now()),
             Turn::Ended(operation) => {
                 self.recorder.closed(&operation);
-                // A closed loop: the next operation begins where this one ended.
+                // Closed loop: the next operation begins where this one ended.
                 self.prepare_and_begin(event.key, operation.ended)
             }
         }
@@ -113,16 +117,16 @@ impl<C: Client> Drive<'_, '_, C> {
         }
     }
 
-    /// No operation begins before `limit` lets it. It is timed from when it did, as in any closed loop.
-    fn limited(&mut self, window: Window, mut limit: Limit) -> Result<(), Error> {
+    /// The closed loop with a rate limit. An operation is timed from when it began, as in any closed loop.
+    fn limited(&mut self, window: MeasurementWindow, mut limit: RateLimit) -> Result<(), Error> {
         for key in 0..self.clients.len() {
-            if self.park(&mut limit, key) == Outlook::Stop {
+            if self.park(&mut limit, key) == Continuation::Stop {
                 return Ok(());
             }
         }
         let mut batch = Vec::new();
         loop {
-            if self.begin_allowed(&mut limit) == Outlook::Stop {
+            if self.begin_allowed(&mut limit) == Continuation::Stop {
                 return Ok(());
             }
             let left = window.closes.saturating_duration_since(Instant::now());
@@ -134,8 +138,8 @@ impl<C: Client> Drive<'_, '_, C> {
             }
             batch.extend(self.reactor.wait(left)?);
             for event in batch.drain(..) {
-                if self.go_on_within(&mut limit, event) == Outlook::Stop
-                    || self.begin_allowed(&mut limit) == Outlook::Stop
+                if self.go_on_within(&mut limit, event) == Continuation::Stop
+                    || self.begin_allowed(&mut limit) == Continuation::Stop
                 {
                     return Ok(());
                 }
@@ -143,25 +147,25 @@ impl<C: Client> Drive<'_, '_, C> {
         }
     }
 
-    fn begin_allowed(&mut self, limit: &mut Limit) -> Outlook {
+    fn begin_allowed(&mut self, limit: &mut RateLimit) -> Continuation {
         while limit.is_awaited() {
             let now = Instant::now();
             let Some(key) = limit.begin(now) else { break };
             if let Err(error) = self.begin(key, now)
-                && self.failed(&error) == Outlook::Stop
+                && self.failed(&error) == Continuation::Stop
             {
-                return Outlook::Stop;
+                return Continuation::Stop;
             }
         }
-        Outlook::GoOn
+        Continuation::GoOn
     }
 
-    fn go_on_within(&mut self, limit: &mut Limit, event: Ready) -> Outlook {
+    fn go_on_within(&mut self, limit: &mut RateLimit, event: Ready) -> Continuation {
         match self.ready(event) {
-            Ok(Turn::Pending) => Outlook::GoOn,
+            Ok(Turn::Pending) => Continuation::GoOn,
             Ok(Turn::Free) => {
                 limit.park(event.key);
-                Outlook::GoOn
+                Continuation::GoOn
             }
             Ok(Turn::Ended(operation)) => {
                 self.recorder.closed(&operation);
@@ -171,43 +175,43 @@ impl<C: Client> Drive<'_, '_, C> {
         }
     }
 
-    fn park(&mut self, limit: &mut Limit, key: usize) -> Outlook {
+    fn park(&mut self, limit: &mut RateLimit, key: usize) -> Continuation {
         match self.prepare(key) {
             Ok(Turn::Free) => {
                 limit.park(key);
-                Outlook::GoOn
+                Continuation::GoOn
             }
-            Ok(Turn::Pending | Turn::Ended(_)) => Outlook::GoOn,
+            Ok(Turn::Pending | Turn::Ended(_)) => Continuation::GoOn,
             Err(error) => self.failed(&error),
         }
     }
 
-    /// Counts a failure; whether the thread goes on.
+    /// Counts a failure; returns whether the thread continues.
     #[cold]
-    fn failed(&mut self, error: &Error) -> Outlook {
+    fn failed(&mut self, error: &Error) -> Continuation {
         self.recorder.error(error);
         match error.kind() {
-            ErrorKind::Other => Outlook::GoOn,
-            ErrorKind::TooManyConnections => Outlook::Stop,
+            ErrorKind::Other => Continuation::GoOn,
+            ErrorKind::TooManyConnections => Continuation::Stop,
         }
     }
 
-    /// As `schedule` says, until all that was due in the window is done or has had its time.
-    pub(crate) fn open(&mut self, window: Window, mut schedule: Schedule) -> Result<(), Error> {
+    /// Runs the open loop until all operations due in the window have ended or their overtime is over.
+    pub(crate) fn open(&mut self, window: MeasurementWindow, mut schedule: Schedule) -> Result<(), Error> {
         self.run(window, &mut schedule)?;
         self.recorder.unfinished(schedule.unfinished());
         Ok(())
     }
 
-    fn run(&mut self, window: Window, schedule: &mut Schedule) -> Result<(), Error> {
+    fn run(&mut self, window: MeasurementWindow, schedule: &mut Schedule) -> Result<(), Error> {
         for key in 0..self.clients.len() {
-            if self.prepare_for(schedule, key, window.starts) == Outlook::Stop {
+            if self.prepare_for(schedule, key, window.starts) == Continuation::Stop {
                 return Ok(());
             }
         }
         let mut batch = Vec::new();
         loop {
-            if self.begin_due(schedule) == Outlook::Stop {
+            if self.begin_due(schedule) == Continuation::Stop {
                 return Ok(());
             }
             let now = Instant::now();
@@ -220,9 +224,9 @@ impl<C: Client> Drive<'_, '_, C> {
             let end = if now < window.closes { window.closes } else { schedule.ends() };
             batch.extend(self.reactor.wait(end.saturating_duration_since(now))?);
             for event in batch.drain(..) {
-                // Begun not after the batch: what is due would wait for other clients' answers.
-                if self.go_on_with(schedule, event) == Outlook::Stop
-                    || self.begin_due(schedule) == Outlook::Stop
+                // Begin operations after each event: otherwise due operations would wait for the rest of the batch.
+                if self.go_on_with(schedule, event) == Continuation::Stop
+                    || self.begin_due(schedule) == Continuation::Stop
                 {
                     return Ok(());
                 }
@@ -230,25 +234,25 @@ impl<C: Client> Drive<'_, '_, C> {
         }
     }
 
-    fn begin_due(&mut self, schedule: &mut Schedule) -> Outlook {
+    fn begin_due(&mut self, schedule: &mut Schedule) -> Continuation {
         loop {
             let now = Instant::now();
-            let Some(due) = schedule.begin(now) else { return Outlook::GoOn };
+            let Some(due) = schedule.begin(now) else { return Continuation::GoOn };
             if let Err(error) = self.begin(due.client, now) {
                 schedule.end(due.client);
-                if self.failed(&error) == Outlook::Stop {
-                    return Outlook::Stop;
+                if self.failed(&error) == Continuation::Stop {
+                    return Continuation::Stop;
                 }
             }
         }
     }
 
-    fn go_on_with(&mut self, schedule: &mut Schedule, event: Ready) -> Outlook {
+    fn go_on_with(&mut self, schedule: &mut Schedule, event: Ready) -> Continuation {
         match self.ready(event) {
-            Ok(Turn::Pending) => Outlook::GoOn,
+            Ok(Turn::Pending) => Continuation::GoOn,
             Ok(Turn::Free) => {
                 schedule.free(event.key, Instant::now());
-                Outlook::GoOn
+                Continuation::GoOn
             }
             Ok(Turn::Ended(operation)) => {
                 if let Some(due) = schedule.end(event.key) {
@@ -263,13 +267,13 @@ impl<C: Client> Drive<'_, '_, C> {
         }
     }
 
-    fn prepare_for(&mut self, schedule: &mut Schedule, key: usize, at: Instant) -> Outlook {
+    fn prepare_for(&mut self, schedule: &mut Schedule, key: usize, at: Instant) -> Continuation {
         match self.prepare(key) {
             Ok(Turn::Free) => {
                 schedule.free(key, at);
-                Outlook::GoOn
+                Continuation::GoOn
             }
-            Ok(Turn::Pending | Turn::Ended(_)) => Outlook::GoOn,
+            Ok(Turn::Pending | Turn::Ended(_)) => Continuation::GoOn,
             Err(error) => self.failed(&error),
         }
     }

@@ -1,55 +1,54 @@
-//! Why a load could not be made, and whose fault it is.
+//! Why a load could not be made, and who can fix it.
 
 use std::io;
 
-use ciphertoll_model::{ErrorKind, Fault};
+use ciphertoll_model::{ErrorKind, FailureOrigin};
 
-/// A load that could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A connection failed before the window could open.
+    /// A connection failed before the window opened.
     #[error(transparent)]
     Connection(#[from] ciphertoll_net::Error),
-    /// The specification on stdin is not one.
+    /// The specification on stdin does not parse.
     #[error("the trial's specification does not parse: {0}")]
     Spec(#[from] serde_json::Error),
     /// The script on stdin cannot be run.
     #[error("the trial's script cannot be run: {0}")]
     Script(String),
-    /// The specification asks for what there is none of.
+    /// The specification asks for something unsupported.
     #[error("the trial cannot be made: {0}")]
     Unfit(&'static str),
-    /// A transaction's rows were fewer bytes than its script says.
+    /// A transaction's rows were smaller than its script requires.
     #[error(
         "the answer's rows are {bytes} bytes, and {least} were asked for (MySQL and MariaDB give NULL for a value longer \
          than max_allowed_packet)"
     )]
     ShortAnswer {
-        /// What came.
+        /// The received size.
         bytes: u64,
-        /// What the script says, at the least.
+        /// The required size.
         least: u64,
     },
-    /// A transaction's documents were fewer bytes than its script says.
+    /// A transaction's documents were smaller than its script requires.
     #[error(
         "the answer's documents are {bytes} bytes, and {least} were asked for: a document that must be there was not \
          found, or has lost fields"
     )]
     MissingDocument {
-        /// What came.
+        /// The received size.
         bytes: u64,
-        /// What the script says, at the least.
+        /// The required size.
         least: u64,
     },
-    /// A line from the load process is no message.
-    #[error("the load process wrote what is no message: {0}")]
+    /// A line from the load process does not parse.
+    #[error("cannot parse the load process's message: {0}")]
     Message(serde_json::Error),
-    /// A file or pipe of our own.
+    /// An operation on one of our own files or pipes failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The clients were not ready in time.
@@ -59,7 +58,6 @@ pub enum Error {
         waiting: usize,
         /// All clients.
         clients: usize,
-        /// How long was waited.
         seconds: u64,
     },
     /// A thread of the load process died.
@@ -70,26 +68,13 @@ pub enum Error {
     NoResult(String),
     /// A line from the load process is longer than any message.
     #[error("the load process wrote a line of more than {limit_bytes} bytes")]
-    LineTooLong {
-        /// The limit.
-        limit_bytes: usize,
-    },
-    /// The load process outlived its deadline and was killed.
+    LineTooLong { limit_bytes: usize },
+    /// The load process exceeded its deadline and was killed.
     #[error("the load process was still running {seconds} s after its window should have closed")]
-    Overdue {
-        /// How long was waited.
-        seconds: u64,
-    },
+    Overdue { seconds: u64 },
     /// The load process reported a failure.
     #[error("{message}")]
-    Reported {
-        /// Whose fault.
-        fault: Fault,
-        /// What it said.
-        message: String,
-        /// What kind of failure.
-        kind: ErrorKind,
-    },
+    Reported { fault: FailureOrigin, message: String, kind: ErrorKind },
 }
 
 impl Error {
@@ -97,7 +82,7 @@ impl Error {
         move |source| Self::Io { doing, source }
     }
 
-    /// Whether it calls for more than being counted.
+    /// Whether the error needs more than counting.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Connection(error) if error.is_too_many_connections() => ErrorKind::TooManyConnections,
@@ -106,24 +91,25 @@ impl Error {
         }
     }
 
-    /// Whether the server has no room for one more connection, of anybody's or of this user's. A load that hears it
-    /// stops: others may need the connections that are left.
+    /// Whether the server has reached a connection limit, its own or the user's. The load stops then, as others may
+    /// need the remaining connections.
     pub fn is_too_many_connections(&self) -> bool {
         self.kind() == ErrorKind::TooManyConnections
     }
 
-    /// Whose fault it is.
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> FailureOrigin {
         match self {
             Self::Connection(error) => match error.fault() {
-                ciphertoll_net::Fault::Server => Fault::Server,
-                ciphertoll_net::Fault::Tls => Fault::Tls,
-                ciphertoll_net::Fault::Host => Fault::Host,
-                ciphertoll_net::Fault::Caller => Fault::Internal,
+                ciphertoll_net::Fault::Server => FailureOrigin::Server,
+                ciphertoll_net::Fault::Tls => FailureOrigin::Tls,
+                ciphertoll_net::Fault::Host => FailureOrigin::Host,
+                ciphertoll_net::Fault::Caller => FailureOrigin::Internal,
             },
-            Self::NotReady { .. } | Self::ShortAnswer { .. } | Self::MissingDocument { .. } => Fault::Server,
+            Self::NotReady { .. } | Self::ShortAnswer { .. } | Self::MissingDocument { .. } => {
+                FailureOrigin::Server
+            }
             Self::Reported { fault, .. } => *fault,
-            Self::Io { .. } => Fault::Host,
+            Self::Io { .. } => FailureOrigin::Host,
             Self::Spec(_)
             | Self::Script(_)
             | Self::Unfit(_)
@@ -131,7 +117,7 @@ impl Error {
             | Self::Panicked
             | Self::NoResult(_)
             | Self::LineTooLong { .. }
-            | Self::Overdue { .. } => Fault::Internal,
+            | Self::Overdue { .. } => FailureOrigin::Internal,
         }
     }
 }

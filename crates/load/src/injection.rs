@@ -1,8 +1,8 @@
-//! The known effect that the truth experiment puts in and must find again.
+//! The known effect that the truth experiment injects and must find again.
 
 use std::time::{Duration, Instant};
 
-/// Burns `delay` of CPU; nothing where it is zero.
+/// Burns `delay` of CPU time.
 pub(crate) fn spin(delay: Duration) {
     if delay.is_zero() {
         return;

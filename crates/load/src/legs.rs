@@ -1,71 +1,70 @@
-//! What connections agreed on, counted.
+//! Counts what connections negotiated.
 
 use ciphertoll_model::{Leg, LegCount};
 use ciphertoll_net::{Connected, tls};
 use ciphertoll_wire::session::ServerInfo;
 use ciphertoll_wire::{mongodb, mysql, postgres};
 
-/// What connections agreed on, and how many of them.
+/// Distinct results of negotiation, and the number of connections with each.
 #[derive(Default)]
-pub(crate) struct Legs(Vec<(Agreed, u64)>);
+pub(crate) struct Legs(Vec<(NegotiatedParameters, u64)>);
 
-/// What client and server agreed on.
+/// What client and server negotiated.
 #[derive(PartialEq)]
-struct Agreed {
-    /// `None`: no TLS.
+struct NegotiatedParameters {
+    /// `None` without TLS.
     tls: Option<tls::Negotiated>,
-    auth: AuthMethod,
+    auth: ObservedAuthMethod,
     compressor: Option<mongodb::Compressor>,
 }
 
-/// What the server asked for. Compared on every connect, so that it is no text yet.
+/// The server's authentication method. Compared on every connect, so it is kept as a value instead of text.
 #[derive(Clone, Copy, PartialEq)]
-enum AuthMethod {
+enum ObservedAuthMethod {
     MySql(mysql::AuthMethod),
     Postgres(postgres::AuthMethod),
     MongoDb(mongodb::AuthKind),
 }
 
 impl Legs {
-    /// Counts a connection. All are counted, warm-up included: a gate looks at every one.
+    /// Counts a connection. All count, warm-up included: a gate checks every one.
     pub(crate) fn count(&mut self, connected: &Connected) {
         let auth = match &connected.server {
-            ServerInfo::MySql(server) => AuthMethod::MySql(server.auth),
-            ServerInfo::Postgres(server) => AuthMethod::Postgres(server.auth),
-            ServerInfo::MongoDb(server) => AuthMethod::MongoDb(server.auth),
+            ServerInfo::MySql(server) => ObservedAuthMethod::MySql(server.auth),
+            ServerInfo::Postgres(server) => ObservedAuthMethod::Postgres(server.auth),
+            ServerInfo::MongoDb(server) => ObservedAuthMethod::MongoDb(server.auth),
         };
         let compressor = match &connected.server {
             ServerInfo::MongoDb(server) => server.compressor,
             ServerInfo::MySql(_) | ServerInfo::Postgres(_) => None,
         };
-        self.add(Agreed { tls: connected.channel.negotiated(), auth, compressor }, 1);
+        self.add(NegotiatedParameters { tls: connected.channel.negotiated(), auth, compressor }, 1);
     }
 
-    /// Adds what others counted.
+    /// Adds another thread's counts.
     pub(crate) fn merge(&mut self, other: Self) {
-        for (agreed, connections) in other.0 {
-            self.add(agreed, connections);
+        for (negotiated, connections) in other.0 {
+            self.add(negotiated, connections);
         }
     }
 
-    /// The counts, for the result.
     pub(crate) fn counts(&self) -> Vec<LegCount> {
-        let count = |(agreed, connections): &(Agreed, u64)| LegCount {
-            leg: leg_of(agreed),
+        let count = |(negotiated, connections): &(NegotiatedParameters, u64)| LegCount {
+            leg: leg_of(negotiated),
             connections: *connections,
         };
         self.0.iter().map(count).collect()
     }
 
-    fn add(&mut self, agreed: Agreed, connections: u64) {
-        match self.0.iter_mut().find(|(known, _)| *known == agreed) {
+    fn add(&mut self, negotiated: NegotiatedParameters, connections: u64) {
+        match self.0.iter_mut().find(|(known, _)| *known == negotiated) {
             Some((_, count)) => *count += connections,
-            None => self.0.push((agreed, connections)),
+            None => self.0.push((negotiated, connections)),
         }
     }
 }
 
-impl AuthMethod {
+impl ObservedAuthMethod {
     fn label(self) -> String {
         match self {
             Self::MySql(method) => method.label().to_owned(),
@@ -75,8 +74,8 @@ impl AuthMethod {
     }
 }
 
-fn leg_of(agreed: &Agreed) -> Leg {
-    let negotiated = agreed.tls.as_ref();
+fn leg_of(NegotiatedParameters { tls, auth, compressor }: &NegotiatedParameters) -> Leg {
+    let negotiated = tls.as_ref();
     Leg {
         from: "client".to_owned(),
         to: "server".to_owned(),
@@ -87,8 +86,8 @@ fn leg_of(agreed: &Agreed) -> Leg {
         resumed: negotiated.map(|tls| tls.resumed),
         chain: negotiated.and_then(|tls| tls.chain),
         hello_retry: negotiated.map(|tls| tls.hello_retry),
-        auth: Some(agreed.auth.label()),
+        auth: Some(auth.label()),
         library: negotiated.map(|tls| tls.library.label().to_owned()),
-        compressor: agreed.compressor.map(|compressor| compressor.name().to_owned()),
+        compressor: compressor.map(|compressor| compressor.name().to_owned()),
     }
 }

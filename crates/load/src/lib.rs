@@ -1,11 +1,11 @@
-//! The load: what clients do to a server, measured from a process of its own.
+//! The load: client operations against a server, measured in a process of its own.
 //!
-//! [`run_load_process`] is the hidden command `__load`: one process per trial, so that its CPU and
-//! its peak memory *are* the client's. Inside it, a [`worker`] per thread drives clients with the
-//! readiness loop of `net`; each client is a small machine ([`churn`], [`transaction`]) that
-//! says when an operation has ended. When the next begins is not its business: [`drive`] is a closed
-//! loop, perhaps with a [`limit`] on its rate, or an open one by a [`schedule`]. Samples go to the [`recorder`]. [`work`] writes the scripts
-//! that clients run. [`LoadProcess`] is the coordinator's end of the same pipe, whoever makes the load.
+//! [`run_load_process`] is the hidden command `__load`: one process per trial, so that its CPU time and peak memory
+//! *are* the client's. In it, each thread's [`worker`] drives its clients with the readiness loop of `net`. A client
+//! is a state machine ([`churn`], [`transaction`]) that reports when an operation has ended. When the next one begins
+//! is decided by [`drive`]: by a closed loop, perhaps with a rate [`limit`], or by an open loop with a [`schedule`].
+//! Samples go to the [`recorder`]. [`work`] makes the scripts that clients run. [`LoadProcess`] is the coordinator's
+//! side of the protocol.
 
 mod churn;
 mod documents;

@@ -1,20 +1,20 @@
-//! The cap on a closed loop's rate: when the next operation may begin, and which client begins it. Told the time, it has
-//! no clock.
+//! The rate limit of a closed loop: when the next operation may begin, and which client begins it. Has no clock; it
+//! is told the time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// One thread's share of the rate. A moment in which nobody began is lost: what was not used is not made up for, so that
-/// no stall of the server's is followed by a burst.
-pub(crate) struct Limit {
+/// One thread's share of the rate. Unused time is lost instead of made up for, so that a stall of the server is not
+/// followed by a burst.
+pub(crate) struct RateLimit {
     gap: Duration,
-    /// Not before then.
+    /// When the next operation may begin.
     next: Instant,
-    /// Clients that wait for their turn, the longest first.
+    /// Waiting clients, the longest first.
     parked: VecDeque<usize>,
 }
 
-impl Limit {
+impl RateLimit {
     /// At most `per_s`, which must be positive, from `starts` on.
     pub(crate) fn new(starts: Instant, per_s: f64, clients: usize) -> Self {
         // Rounded up, and at most five hundred years.
@@ -22,17 +22,17 @@ impl Limit {
         Self { gap, next: starts, parked: VecDeque::with_capacity(clients) }
     }
 
-    /// A client could begin.
+    /// Adds a client that could begin.
     pub(crate) fn park(&mut self, client: usize) {
         self.parked.push_back(client);
     }
 
-    /// Whether a client waits for its turn.
+    /// Whether a client waits.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.parked.is_empty()
     }
 
-    /// The client that begins now. `None`: nobody waits, or it is too soon.
+    /// The client that begins now; `None` if none waits or it is too early.
     pub(crate) fn begin(&mut self, now: Instant) -> Option<usize> {
         if now < self.next {
             return None;
@@ -42,7 +42,7 @@ impl Limit {
         Some(client)
     }
 
-    /// When to ask again, if no client tells anything before. `None`: nobody waits.
+    /// When to ask again, unless a client is parked before; `None` if none waits.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         self.is_awaited().then_some(self.next)
     }
@@ -56,11 +56,11 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Clients that are late by `late` to begin and then busy for `busy`, in turn; who began when in ten seconds.
+    /// Clients that are `late` to begin and then `busy`, in turn; returns who began when within ten seconds.
     fn run(per_s: f64, clients: usize, late: &[Duration], busy: &[Duration]) -> Vec<(usize, Duration)> {
         let starts = Instant::now();
         let closes = starts + 10 * SECOND;
-        let mut limit = Limit::new(starts, per_s, clients);
+        let mut limit = RateLimit::new(starts, per_s, clients);
         let mut running: Vec<(Instant, usize)> = (0..clients).map(|client| (starts, client)).collect();
         let (mut now, mut begun) = (starts, Vec::new());
         while now < closes {
@@ -75,7 +75,7 @@ mod tests {
             }
             let ends = running.iter().map(|(ends, _)| *ends).min();
             let wakes = limit.wake_at().map(|at| at + late[begun.len() % late.len()]);
-            now = now.max(ends.into_iter().chain(wakes).min().expect("somebody is parked, or busy"));
+            now = now.max(ends.into_iter().chain(wakes).min().expect("a client waits or is busy"));
         }
         begun
     }
@@ -88,7 +88,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn no_interval_has_more_than_its_share(
+        fn no_interval_exceeds_its_share(
             per_s in 0.5..500.0_f64,
             clients in 1_usize..9,
             late in times(SECOND / 100),
@@ -104,10 +104,10 @@ mod tests {
             }
         }
 
-        /// Whoever has waited longest is next: between two turns of a client no other has more than one, if all are
-        /// as fast, and each waits for no more than the others' turns.
+        /// The client that has waited longest is next: between two turns of a client no other has more than one, if
+        /// all are equally fast, and each waits only for the others' turns.
         #[test]
-        fn nobody_starves(
+        fn no_client_starves(
             per_s in 5.0..500.0_f64,
             clients in 1_usize..9,
             late in times(SECOND / 1000),
@@ -119,7 +119,7 @@ mod tests {
             }
         }
 
-        /// What clients can do is reached where they are never late.
+        /// The rate is reached if clients are never late.
         #[test]
         fn the_rate_is_reached(per_s in 10.0..500.0_f64, clients in 1_usize..9) {
             let begun = run(per_s, clients, &[Duration::ZERO], &[Duration::from_micros(1)]);
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn the_first_begins_at_once_and_the_others_in_turn() {
         let starts = Instant::now();
-        let mut limit = Limit::new(starts, 10.0, 3);
+        let mut limit = RateLimit::new(starts, 10.0, 3);
         assert_eq!((limit.begin(starts), limit.wake_at()), (None, None));
         for client in [2, 0, 1] {
             limit.park(client);
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(limit.begin(starts), Some(2));
         assert_eq!((limit.begin(starts), limit.wake_at()), (None, Some(starts + SECOND / 10)));
         assert_eq!(limit.begin(starts + SECOND / 10), Some(0));
-        // Late: what was missed is not made up for.
+        // Late: missed operations are not made up for.
         let late = starts + SECOND;
         assert_eq!(limit.begin(late), Some(1));
         limit.park(0);
@@ -147,14 +147,14 @@ mod tests {
         assert!(limit.is_awaited());
     }
 
-    /// The slowest of rates is slow and no panic.
+    /// The lowest rates do not panic.
     #[test]
-    fn rates_at_the_edge() {
+    fn extreme_rates() {
         let starts = Instant::now();
         for (per_s, gap) in
             [(f64::MIN_POSITIVE, Duration::from_nanos(u64::MAX)), (3.0, Duration::from_nanos(333_333_334))]
         {
-            let mut limit = Limit::new(starts, per_s, 1);
+            let mut limit = RateLimit::new(starts, per_s, 1);
             limit.park(0);
             assert_eq!(limit.begin(starts), Some(0));
             limit.park(0);

@@ -1,4 +1,4 @@
-//! The coordinator's end: starts a load process, hears when its window opens and closes.
+//! The coordinator's side: starts a load process and receives its messages.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -18,19 +18,19 @@ use crate::worker::SET_UP_LIMIT;
 /// Time beyond set-up, warm-up and window before a load process counts as stuck.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// No message is longer; a million samples are not.
+/// No message is longer, not even one with a million samples.
 const MAX_LINE_BYTES: usize = 16 << 20;
 
-/// Lines that wait to be read; more wait in the pipe.
+/// Lines buffered before reading pauses.
 const LINES: usize = 4;
 
-/// As much is quoted of what a load process complained about.
+/// How much of a load process's complaint is quoted.
 const MAX_COMPLAINT_BYTES: u64 = 400;
 
-/// A process that has ended has said all: its pipe need only be read to the end.
+/// Time for reading the rest of an ended process's pipe.
 const COMPLAINT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A running load process. Killed when dropped.
+/// A running load process; killed when dropped.
 pub struct LoadProcess {
     child: Child,
     lines: Receiver<Line>,
@@ -43,7 +43,7 @@ pub struct LoadProcess {
 type Line = Result<Vec<u8>, Error>;
 
 impl LoadProcess {
-    /// Starts `program __load` and hands it the trial.
+    /// Starts `program __load` and sends it the trial.
     pub fn start(program: &Path, spec: &TrialSpec) -> Result<Self, Error> {
         let mut command = Command::new(program);
         command.arg("__load");
@@ -51,14 +51,14 @@ impl LoadProcess {
     }
 
     /// Starts any program that reads a [`TrialSpec`] from stdin, one line of JSON, and writes [`LoadMessage`]s to
-    /// stdout, each a line. It counts as stuck when it is still running `grace` after the window should have closed
-    /// and, in an open loop, what was due in it has had its time.
+    /// stdout, one per line. It counts as stuck if it still runs `grace` after the window should have closed, plus
+    /// the overtime of an open loop.
     pub fn start_command(mut command: Command, spec: &TrialSpec, grace: Duration) -> Result<Self, Error> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C is the coordinator's to handle.
+            // The coordinator handles Ctrl-C.
             .process_group(0)
             .spawn()
             .map_err(Error::io("cannot start the load process"))?;
@@ -74,20 +74,18 @@ impl LoadProcess {
         let mut document = serde_json::to_string(spec)?;
         document.push('\n');
         let process = Self { child, lines, complaint, deadline, grace, samples: Times::new() };
-        // A process that died at once is told by its missing messages, not by the broken pipe.
+        // If the process died at once, its missing messages say so, not the broken pipe.
         if let Some(mut stdin) = process.child.stdin.as_ref() {
             let _ = stdin.write_all(document.as_bytes());
         }
         Ok(process)
     }
 
-    /// Its process id, for the ledger.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for the next message, at most `patience`. `None`: nothing yet. Samples are kept, and become the
-    /// result's times where it has none of its own.
+    /// Waits at most `patience` for the next message. Samples are kept for results without times of their own.
     pub fn next_message(&mut self, patience: Duration) -> Result<Option<LoadMessage>, Error> {
         let until = Instant::now() + patience;
         loop {
@@ -118,7 +116,7 @@ impl LoadProcess {
         }
     }
 
-    /// The result, with its times made from the samples where it has none.
+    /// The result, with times computed from the samples if it has none.
     fn with_samples(&self, mut result: TrialResult) -> TrialResult {
         if result.latency == LatencySummary::default() && result.histogram_base64.is_empty() {
             result.latency = self.samples.summary();
@@ -135,7 +133,7 @@ impl LoadProcess {
             },
             Err(error) => error.to_string(),
         };
-        // A process that it left behind may have inherited stderr and keep it open.
+        // A child that it left behind may have inherited stderr and keep it open.
         if let Ok(complaint) = self.complaint.recv_timeout(COMPLAINT_PATIENCE) {
             how.push_str("; it said: ");
             how.push_str(&complaint);
@@ -146,13 +144,13 @@ impl LoadProcess {
 
 impl Drop for LoadProcess {
     fn drop(&mut self) {
-        // Usually it has ended by itself; killing an ended child that was not reaped is harmless.
+        // Usually the process has ended; killing an unreaped child is harmless.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A thread, because a pipe has no read with a deadline.
+/// Reads in a thread, because a pipe cannot be read with a deadline.
 fn read_lines(stdout: Option<impl Read + Send + 'static>) -> Receiver<Line> {
     let (sender, lines) = mpsc::sync_channel(LINES);
     if let Some(stdout) = stdout {
@@ -176,14 +174,14 @@ fn send_lines(mut stdout: impl BufRead, lines: &SyncSender<Line>) {
     }
 }
 
-/// The last line that says anything, once the pipe has ended; nothing where there is none.
+/// The last non-empty line, sent once the pipe has ended.
 fn read_complaint(stderr: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (sender, complaint) = mpsc::channel();
     if let Some(stderr) = stderr {
         thread::spawn(move || {
             let last = last_line(BufReader::new(stderr));
             if !last.is_empty() {
-                // Nobody listens where the trial went well.
+                // The receiver is gone if the trial succeeded.
                 let _ = sender.send(last);
             }
         });
@@ -191,7 +189,7 @@ fn read_complaint(stderr: Option<impl Read + Send + 'static>) -> Receiver<String
     complaint
 }
 
-/// The last line that says anything, made printable. What is longer than a message is taken in pieces.
+/// The last non-empty line, made printable. Long lines are read in pieces.
 fn last_line(mut stderr: impl BufRead) -> String {
     let mut last = String::new();
     loop {

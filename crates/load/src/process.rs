@@ -1,4 +1,4 @@
-//! The load process: a specification in, messages out, one trial, the end.
+//! The load process: reads a specification, runs one trial, writes messages.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ciphertoll_model::{LoadMessage, TrialPace, TrialResult, TrialSpec, Work, ycsb};
+use ciphertoll_model::{LoadMessage, TrialOperation, TrialPace, TrialResult, TrialSpec, ycsb};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -14,18 +14,18 @@ use nix::unistd::Pid;
 
 use crate::recorder::Recorder;
 use crate::usage::{process_cpu, rss_peak_bytes};
-use crate::window::Window;
-use crate::worker::{Job, StartLine, run};
+use crate::window::MeasurementWindow;
+use crate::worker::{StartBarrier, ThreadAssignment, run};
 use crate::ycsb::Inserts;
 use crate::{Error, setup};
 
-/// Time for the threads to fall asleep on their loops before the warm-up begins.
+/// Time for the threads to enter their loops before the warm-up begins.
 const START_DELAY: Duration = Duration::from_millis(1);
 
-/// Runs the trial on stdin and reports on stdout. A failure is reported there too, so that the
-/// coordinator learns whose fault it is; the exit status says only whether there was one.
+/// Runs the trial on stdin and reports on stdout. An error is reported there, too; the exit status only says whether
+/// there was one.
 pub fn run_load_process() -> Result<(), Error> {
-    // Without its coordinator a load process has nobody to measure for.
+    // A load process without its coordinator serves nothing.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     let mut stdout = io::stdout().lock();
     match run_trial(&mut stdout) {
@@ -64,11 +64,12 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
         let mut starts = Vec::new();
         for lane in 0..threads {
             let (start, window) = mpsc::channel();
-            let line = StartLine { ready: ready.clone(), window };
+            let line = StartBarrier { ready: ready.clone(), window };
             let clients = share(usize::from(spec.clients.count()), threads, lane);
             let inserts = Arc::clone(&inserts);
-            let job = Job { spec: &spec, dialer: &dialer, lane: lane as u16, clients, inserts };
-            workers.push(scope.spawn(move || run(&job, &line)));
+            let assignment =
+                ThreadAssignment { spec: &spec, dialer: &dialer, lane: lane as u16, clients, inserts };
+            workers.push(scope.spawn(move || run(&assignment, &line)));
             starts.push(start);
         }
         drop(ready);
@@ -90,7 +91,7 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
     })
 }
 
-/// Has this thread, and all that it starts, run on these processors only.
+/// Pins this thread, and all threads that it starts, to these processors.
 fn keep_to(processors: Option<&[u16]>) -> Result<(), Error> {
     let Some(processors) = processors else { return Ok(()) };
     let pinned = || {
@@ -98,32 +99,32 @@ fn keep_to(processors: Option<&[u16]>) -> Result<(), Error> {
         processors.iter().try_for_each(|&processor| set.set(usize::from(processor)))?;
         sched_setaffinity(Pid::from_raw(0), &set)
     };
-    pinned().map_err(|errno| Error::io("cannot keep to the processors asked for")(errno.into()))
+    pinned().map_err(|errno| Error::io("cannot pin to the requested processors")(errno.into()))
 }
 
-/// Whether an operation is more than one statement, so that these are worth a number of their own.
-fn has_many_statements(work: &Work) -> bool {
-    let Work::Transactions(script) = work else { return false };
+/// Whether an operation has several statements, so that their number is reported.
+fn has_many_statements(work: &TrialOperation) -> bool {
+    let TrialOperation::Transactions(script) = work else { return false };
     script.steps.len() > 1 || script.branches.iter().any(|branch| branch.steps.len() > 1)
 }
 
-/// What the process used in its window.
-struct Used {
-    window: Window,
+/// CPU time and length of the window.
+struct WindowUsage {
+    window: MeasurementWindow,
     cpu: Duration,
 }
 
-/// Opens and closes the window, and takes the process's CPU at both edges.
+/// Opens and closes the window, and reads the process's CPU time at both edges.
 fn measure(
     spec: &TrialSpec,
     readiness: &Receiver<Result<(), Error>>,
-    starts: Vec<Sender<Window>>,
+    starts: Vec<Sender<MeasurementWindow>>,
     messages: &mut impl Write,
-) -> Result<Used, Error> {
+) -> Result<WindowUsage, Error> {
     for _ in &starts {
         readiness.recv().map_err(|_| Error::Panicked)??;
     }
-    let window = Window::starting_at(
+    let window = MeasurementWindow::starting_at(
         Instant::now() + START_DELAY,
         Duration::from_nanos(spec.warm_up_ns),
         Duration::from_nanos(spec.window_ns),
@@ -137,13 +138,13 @@ fn measure(
     wait_until(window.closes, readiness)?;
     let (closed, cpu_at_close) = (Instant::now(), process_cpu());
     send(messages, &LoadMessage::WindowClosed)?;
-    // The edges are read when this thread wakes, a little late on a busy machine.
+    // This thread wakes a little late on a busy machine, so the edges are read late.
     let stretch = window.length().as_secs_f64() / (closed - opened).as_secs_f64().max(f64::MIN_POSITIVE);
     let cpu = cpu_at_close.saturating_sub(cpu_at_open).mul_f64(stretch.min(1.0));
-    Ok(Used { window, cpu })
+    Ok(WindowUsage { window, cpu })
 }
 
-/// Sleeps until `moment`; sooner if a thread fails, or all have given up.
+/// Sleeps until `moment`; returns earlier if a thread fails or all have given up.
 fn wait_until(moment: Instant, readiness: &Receiver<Result<(), Error>>) -> Result<(), Error> {
     match readiness.recv_timeout(moment.saturating_duration_since(Instant::now())) {
         Ok(Err(error)) => Err(error),
@@ -164,12 +165,12 @@ fn send(messages: &mut impl Write, message: &LoadMessage) -> Result<(), Error> {
     messages.flush().map_err(Error::io("cannot report to the coordinator"))
 }
 
-/// What the clock says; 0 where it stands before 1970.
+/// Real time; 0 before 1970.
 fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// Clients of thread `lane` where `clients` are shared as evenly as can be.
+/// How many of `clients` thread `lane` has if they are distributed evenly.
 fn share(clients: usize, threads: usize, lane: usize) -> usize {
     clients / threads + usize::from(lane < clients % threads)
 }

@@ -1,4 +1,4 @@
-//! What a thread's clients saw: every sample in a histogram, and counts.
+//! The measurements of a thread's clients: a histogram of all samples, and counters.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,65 +8,65 @@ use ciphertoll_net::PhaseTimes;
 
 use crate::Error;
 use crate::legs::Legs;
-use crate::schedule::Due;
+use crate::schedule::DueOperation;
 use crate::times::Times;
-use crate::window::{Moment, Window};
+use crate::window::{MeasurementWindow, WindowPart};
 
-/// Distinct error messages kept; a storm of them says no more than its beginning.
+/// Distinct error messages kept; a storm of errors adds nothing after its beginning.
 const MAX_MESSAGES: usize = 16;
 
-/// An operation that went well.
+/// A successful operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub(crate) began: Instant,
     pub(crate) ended: Instant,
     /// Statements that were answered.
     pub(crate) statements: u64,
-    /// How often it was rolled back and begun again.
+    /// How often it was rolled back and retried.
     pub(crate) retries: u64,
 }
 
-/// What a thread's clients saw.
+/// The measurements of a thread's clients.
 pub(crate) struct Recorder {
-    window: Window,
+    window: MeasurementWindow,
     latency: Times,
-    /// Absent in a closed loop, where an operation begins when it is due.
-    open: Option<Box<OpenTimes>>,
+    /// `None` in a closed loop, where an operation begins when it is due.
+    open: Option<Box<OpenLoopTimes>>,
     operations_by_half: [u64; 2],
-    /// Those before and after the window, too.
+    /// Including those before and after the window.
     operations_in_all: u64,
     statements: u64,
     retries: u64,
     unfinished: u64,
-    phase_sums: [Duration; ciphertoll_net::Phase::ALL.len()],
-    /// How long connects took to cross the network, which a link's round trip is compared with.
+    phase_sums: [Duration; Phase::ALL.len()],
+    /// Times of TCP connects, which are compared with a link's round trip.
     tcp_connects: Times,
-    /// CPU time of looking at what connections have negotiated, in the window: ciphertoll's, and not a client's.
+    /// CPU time of inspecting negotiated parameters within the window: ciphertoll's, not a client's.
     inspection: Duration,
     legs: Legs,
     failed_operations: u64,
     errors: BTreeMap<String, Errors>,
 }
 
-/// The errors of one message.
+/// The errors with one message.
 #[derive(Clone, Copy)]
 struct Errors {
     kind: ErrorKind,
     count: u64,
 }
 
-/// What an open loop's latency is made of.
-struct OpenTimes {
+/// Times that only an open loop has.
+struct OpenLoopTimes {
     service: Times,
     schedule_lag: Times,
 }
 
 impl Recorder {
-    pub(crate) fn new(window: Window, pace: TrialPace) -> Self {
+    pub(crate) fn new(window: MeasurementWindow, pace: TrialPace) -> Self {
         let open = match pace {
             TrialPace::Closed => None,
             TrialPace::Open { .. } => {
-                Some(Box::new(OpenTimes { service: Times::new(), schedule_lag: Times::new() }))
+                Some(Box::new(OpenLoopTimes { service: Times::new(), schedule_lag: Times::new() }))
             }
         };
         Self {
@@ -87,7 +87,7 @@ impl Recorder {
         }
     }
 
-    /// An operation of a closed loop, which is timed if it ended in the window.
+    /// Records an operation of a closed loop; it is timed if it ended in the window.
     #[inline]
     pub(crate) fn closed(&mut self, operation: &Operation) {
         if self.count(operation) {
@@ -95,9 +95,9 @@ impl Recorder {
         }
     }
 
-    /// An operation of an open loop, which is timed if it was due in the window; what was due then and ended
-    /// late is the very thing to see. As work done it counts where it ended.
-    pub(crate) fn open(&mut self, operation: &Operation, due: &Due) {
+    /// Records an operation of an open loop; it is timed if it was due in the window, even if it ended late.
+    /// Throughput counts it where it ended.
+    pub(crate) fn open(&mut self, operation: &Operation, due: &DueOperation) {
         self.count(operation);
         if self.window.contains(due.intended) {
             self.latency.record(nanos(operation.ended.saturating_duration_since(due.intended)));
@@ -108,14 +108,14 @@ impl Recorder {
         }
     }
 
-    /// Counts an operation that ended in the window; whether it did.
+    /// Counts an operation if it ended in the window; returns whether it did.
     #[inline]
     fn count(&mut self, operation: &Operation) -> bool {
         self.operations_in_all += 1;
-        let half = match self.window.moment(operation.ended) {
-            Moment::FirstHalf => 0,
-            Moment::SecondHalf => 1,
-            Moment::WarmUp | Moment::Over => return false,
+        let half = match self.window.part(operation.ended) {
+            WindowPart::FirstHalf => 0,
+            WindowPart::SecondHalf => 1,
+            WindowPart::WarmUp | WindowPart::Over => return false,
         };
         self.operations_by_half[half] += 1;
         self.statements += operation.statements;
@@ -123,46 +123,46 @@ impl Recorder {
         true
     }
 
-    /// The phases of an operation, which count if it ended in the window.
+    /// Records the phases of an operation that ended in the window.
     pub(crate) fn phases(&mut self, ended: Instant, phases: &PhaseTimes) {
         if self.window.contains(ended) {
-            for (sum, phase) in self.phase_sums.iter_mut().zip(ciphertoll_net::Phase::ALL) {
+            for (sum, phase) in self.phase_sums.iter_mut().zip(Phase::ALL) {
                 *sum += phases.of(phase);
             }
-            let tcp_connect = phases.of(ciphertoll_net::Phase::TcpConnect);
+            let tcp_connect = phases.of(Phase::TcpConnect);
             if !tcp_connect.is_zero() {
                 self.tcp_connects.record(nanos(tcp_connect));
             }
         }
     }
 
-    /// CPU time of an inspection, which counts if it was in the window.
+    /// Records the CPU time of an inspection within the window.
     pub(crate) fn inspected(&mut self, at: Instant, cpu: Duration) {
         if self.window.contains(at) {
             self.inspection += cpu;
         }
     }
 
-    /// What the process used in the window without being a client.
+    /// CPU time that the process used in the window outside of its clients.
     pub(crate) fn inspection(&self) -> Duration {
         self.inspection
     }
 
-    /// Operations that were due and are not done.
+    /// Records operations that were due and have not ended.
     pub(crate) fn unfinished(&mut self, operations: u64) {
         self.unfinished += operations;
     }
 
-    /// Adds what the connections negotiated.
+    /// Adds negotiated parameters.
     pub(crate) fn legs(&mut self, legs: Legs) {
         self.legs.merge(legs);
     }
 
-    /// An operation that failed.
+    /// Records a failed operation.
     pub(crate) fn error(&mut self, error: &Error) {
         self.failed_operations += 1;
         let (message, kind) = (error.to_string(), error.kind());
-        // One that calls for more than being counted must be heard of after any storm.
+        // An error that needs more than counting must be kept even after a storm of others.
         if self.errors.len() < MAX_MESSAGES || kind != ErrorKind::Other || self.errors.contains_key(&message)
         {
             self.count_errors(message, Errors { kind, count: 1 });
@@ -179,7 +179,7 @@ impl Recorder {
         self.failed_operations
     }
 
-    /// Adds what another thread's clients saw.
+    /// Adds another thread's measurements.
     pub(crate) fn merge(&mut self, other: Self) {
         self.latency.merge(&other.latency);
         if let (Some(mine), Some(theirs)) = (&mut self.open, other.open) {
@@ -205,7 +205,7 @@ impl Recorder {
         }
     }
 
-    /// The trial's result; what the process as a whole used is the caller's to fill in.
+    /// The trial's result; the caller fills in the usage of the whole process.
     pub(crate) fn result(&self) -> TrialResult {
         let error = |(message, errors): (&String, &Errors)| ErrorCount {
             message: message.clone(),
@@ -237,32 +237,17 @@ impl Recorder {
     }
 
     fn phase_sums(&self) -> BTreeMap<Phase, u64> {
-        ciphertoll_net::Phase::ALL
+        Phase::ALL
             .into_iter()
             .zip(self.phase_sums)
             .filter(|(_, sum)| !sum.is_zero())
-            .map(|(phase, sum)| (model_phase(phase), nanos(sum)))
+            .map(|(phase, sum)| (phase, nanos(sum)))
             .collect()
     }
 }
 
 fn nanos(duration: Duration) -> u64 {
     duration.as_nanos() as u64
-}
-
-fn model_phase(phase: ciphertoll_net::Phase) -> Phase {
-    match phase {
-        ciphertoll_net::Phase::Dns => Phase::Dns,
-        ciphertoll_net::Phase::TcpConnect => Phase::TcpConnect,
-        ciphertoll_net::Phase::ServerGreeting => Phase::ServerGreeting,
-        ciphertoll_net::Phase::TlsContext => Phase::TlsContext,
-        ciphertoll_net::Phase::TlsRequest => Phase::TlsRequest,
-        ciphertoll_net::Phase::TlsHandshake => Phase::TlsHandshake,
-        ciphertoll_net::Phase::Auth => Phase::Auth,
-        ciphertoll_net::Phase::Ready => Phase::Ready,
-        ciphertoll_net::Phase::FirstQuery => Phase::FirstQuery,
-        ciphertoll_net::Phase::Close => Phase::Close,
-    }
 }
 
 #[cfg(test)]
@@ -273,18 +258,18 @@ mod tests {
     const OPEN: TrialPace = TrialPace::Open { per_s: 1.0 };
     const MICRO: Duration = Duration::from_micros(1);
 
-    fn window() -> Window {
-        Window::starting_at(Instant::now(), Duration::from_secs(1), Duration::from_secs(2))
+    fn window() -> MeasurementWindow {
+        MeasurementWindow::starting_at(Instant::now(), Duration::from_secs(1), Duration::from_secs(2))
     }
 
-    /// An operation of two statements, one of its attempts in vain.
+    /// An operation of two statements with one retry.
     fn operation(ended: Instant, took: Duration) -> Operation {
         Operation { began: ended.checked_sub(took).unwrap(), ended, statements: 2, retries: 1 }
     }
 
-    /// What a connection has negotiated is looked at by ciphertoll: no client does that.
+    /// Inspections are ciphertoll's work, not a client's.
     #[test]
-    fn inspections_in_the_window_are_no_clients_cpu() {
+    fn inspections_in_the_window_are_not_client_cpu() {
         let window = window();
         let (mut one, mut other) =
             (Recorder::new(window, TrialPace::Closed), Recorder::new(window, TrialPace::Closed));
@@ -320,12 +305,12 @@ mod tests {
         assert_eq!(histogram.len(), 3);
     }
 
-    /// In an open loop the times belong to when an operation was due, the counts to when it ended.
+    /// In an open loop times belong to when an operation was due, counts to when it ended.
     #[test]
     fn an_open_loop_times_what_was_due_in_the_window() {
         let window = window();
         let mut recorder = Recorder::new(window, OPEN);
-        let due = |intended| Due { client: 0, intended, lag: 5 * MICRO };
+        let due = |intended| DueOperation { client: 0, intended, lag: 5 * MICRO };
         // Due in the warm-up, ended in the window: counted.
         let warm = window.opens.checked_sub(MICRO).unwrap();
         recorder.open(&operation(window.opens + MICRO, MICRO), &due(warm));
@@ -344,9 +329,9 @@ mod tests {
         assert_eq!((lag.count, lag.sum_ns), (2, 10_000));
     }
 
-    /// After any storm, and through a merge.
+    /// Even after a storm of other errors, and through a merge.
     #[test]
-    fn a_server_without_room_is_heard_of() {
+    fn a_connection_limit_is_always_reported() {
         let full = Error::Connection(
             ciphertoll_wire::mysql::Error::Server {
                 code: 1040,
@@ -379,7 +364,7 @@ mod tests {
                 (Recorder::new(window, pace), Recorder::new(window, pace), Recorder::new(window, pace));
             for micros in 1..500_u32 {
                 let operation = operation(window.opens + micros * MICRO, micros * micros * MICRO);
-                let due = Due { client: 0, intended: window.opens, lag: micros * MICRO };
+                let due = DueOperation { client: 0, intended: window.opens, lag: micros * MICRO };
                 let recorder = if micros % 2 == 0 { &mut one } else { &mut two };
                 for recorder in [recorder, &mut both] {
                     match pace {

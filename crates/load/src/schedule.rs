@@ -1,4 +1,4 @@
-//! The open loop: when operations are due, and which client begins them. Told the time, it has no clock.
+//! The open loop's schedule: when operations are due, and which client begins them. Has no clock; it is told the time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,53 +6,53 @@ use std::time::{Duration, Instant};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::window::Window;
+use crate::window::MeasurementWindow;
 
-/// The least time that is given to what is due when the window closes.
+/// The minimum overtime for operations still due when the window closes.
 const MIN_OVERTIME: Duration = Duration::from_secs(2);
 
-/// How long after a window an open loop goes on, at most.
+/// How long after the window an open loop continues at most.
 pub(crate) fn overtime(window_length: Duration) -> Duration {
     window_length.max(MIN_OVERTIME)
 }
 
-/// One thread's share of a Poisson schedule. Operations that are due and not begun need no memory: the times
-/// are drawn when a client is free to keep them, so that no backlog is too long.
+/// One thread's share of a Poisson schedule. The backlog needs no memory: the times are drawn when a client is free
+/// to begin, so the backlog may grow without limit.
 pub(crate) struct Schedule {
-    window: Window,
+    window: MeasurementWindow,
     random: Pcg64Mcg,
     rate_per_s: f64,
-    /// The earliest operation not begun, from the warm-up's start. A float of seconds, as gaps that are cut to
-    /// nanoseconds would add up to a rate too high.
+    /// The earliest operation not begun, from the start of the warm-up. Seconds as a float: gaps truncated to
+    /// nanoseconds would add up to a rate that is too high.
     next_s: f64,
-    /// Longest free first, with the moment from which each is.
+    /// Free clients, the longest first, with the time since when.
     free: VecDeque<(usize, Instant)>,
-    /// What each client is at.
-    running: Vec<Option<Due>>,
+    /// The operation of each client.
+    running: Vec<Option<DueOperation>>,
     backlog: Backlog,
 }
 
-/// What becomes of operations that were due in the warm-up.
+/// What happens to operations that were due in the warm-up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Backlog {
     Kept,
-    /// The window has opened: it does not begin with the warm-up's queue.
+    /// The window has opened: it must not begin with the warm-up's queue.
     Dropped,
 }
 
 /// An operation that a client begins now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Due {
+pub(crate) struct DueOperation {
     pub(crate) client: usize,
     /// When it should have begun.
     pub(crate) intended: Instant,
-    /// How late the load process was, though the client was free.
+    /// How late the load process was although the client was free.
     pub(crate) lag: Duration,
 }
 
 impl Schedule {
-    /// A schedule of `rate_per_s`, which must be positive, for so many clients, none of them free yet.
-    pub(crate) fn new(window: Window, rate_per_s: f64, clients: usize, seed: u64) -> Self {
+    /// A schedule of `rate_per_s`, which must be positive. No client is free yet.
+    pub(crate) fn new(window: MeasurementWindow, rate_per_s: f64, clients: usize, seed: u64) -> Self {
         let mut schedule = Self {
             window,
             random: Pcg64Mcg::seed_from_u64(seed),
@@ -71,9 +71,9 @@ impl Schedule {
         self.free.push_back((client, at));
     }
 
-    /// The earliest operation that is due, for the client that has been free for longest. `None`: nothing is
-    /// due, or nobody is free.
-    pub(crate) fn begin(&mut self, now: Instant) -> Option<Due> {
+    /// The earliest due operation, for the client that has been free longest; `None` if nothing is due or no client
+    /// is free.
+    pub(crate) fn begin(&mut self, now: Instant) -> Option<DueOperation> {
         if self.backlog == Backlog::Kept && now >= self.window.opens {
             self.backlog = Backlog::Dropped;
             while self.next() < self.window.opens {
@@ -86,28 +86,29 @@ impl Schedule {
         }
         let (client, free_since) = self.free.pop_front()?;
         self.advance();
-        let due = Due { client, intended, lag: now.saturating_duration_since(intended.max(free_since)) };
+        let due =
+            DueOperation { client, intended, lag: now.saturating_duration_since(intended.max(free_since)) };
         self.running[client] = Some(due);
         Some(due)
     }
 
-    /// The client's operation has ended, well or not. `None`: it was at none.
-    pub(crate) fn end(&mut self, client: usize) -> Option<Due> {
+    /// The client's operation has ended or failed; `None` if it had none.
+    pub(crate) fn end(&mut self, client: usize) -> Option<DueOperation> {
         self.running[client].take()
     }
 
-    /// When to ask again, if no client tells anything before. `None`: nobody is free, or nothing comes.
+    /// When to ask again, unless a client becomes free before; `None` if no client is free or nothing is due later.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         let next = self.next();
         (!self.free.is_empty() && next < self.window.closes).then_some(next)
     }
 
-    /// When the thread may stop at the latest.
+    /// When the thread must stop at the latest.
     pub(crate) fn ends(&self) -> Instant {
         self.window.closes + overtime(self.window.length())
     }
 
-    /// Whether the thread may stop: the window is over, and what was due in it is done or will never be.
+    /// Whether the thread may stop: the window has closed, and its operations have ended or never will.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         let is_done = || self.next() >= self.window.closes && self.running_in_window() == 0;
         now >= self.window.closes && (now >= self.ends() || is_done())
@@ -131,7 +132,7 @@ impl Schedule {
         self.window.starts + Duration::from_secs_f64(self.next_s)
     }
 
-    /// Gaps between events that know nothing of each other are exponential.
+    /// Gaps between independent events are exponentially distributed.
     fn advance(&mut self) {
         let uniform: f64 = self.random.random();
         self.next_s -= (1.0 - uniform).ln() / self.rate_per_s;
@@ -148,25 +149,30 @@ mod tests {
     const LENGTH: Duration = Duration::from_secs(4);
     const MILLI: Duration = Duration::from_millis(1);
 
-    fn window() -> Window {
-        Window::starting_at(Instant::now(), WARM_UP, LENGTH)
+    fn window() -> MeasurementWindow {
+        MeasurementWindow::starting_at(Instant::now(), WARM_UP, LENGTH)
     }
 
-    fn schedule(window: Window, rate_per_s: f64, free: usize) -> Schedule {
+    fn schedule(window: MeasurementWindow, rate_per_s: f64, free: usize) -> Schedule {
         let mut schedule = Schedule::new(window, rate_per_s, free, 5);
         (0..free).for_each(|client| schedule.free(client, window.starts));
         schedule
     }
 
     /// Runs as if operations took `service` and the process were never late.
-    fn run(window: Window, rate_per_s: f64, seed: u64, service: Duration) -> (Vec<Due>, u64) {
+    fn run(
+        window: MeasurementWindow,
+        rate_per_s: f64,
+        seed: u64,
+        service: Duration,
+    ) -> (Vec<DueOperation>, u64) {
         let mut schedule = Schedule::new(window, rate_per_s, 1, seed);
         let (mut now, mut begun) = (window.starts, Vec::new());
         schedule.free(0, now);
         while let Some(at) = schedule.wake_at() {
             now = now.max(at);
             let Some(due) = schedule.begin(now) else {
-                // What was due in the warm-up was dropped; then there is a next one to wait for.
+                // Operations due in the warm-up were dropped; wait for the next.
                 now += Duration::from_nanos(1);
                 continue;
             };
@@ -181,9 +187,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// The number of operations is Poisson's: six standard deviations are never left.
+        /// The number of operations is Poisson distributed: the tolerance is six standard deviations.
         #[test]
-        fn the_mean_rate_is_what_was_asked_for(seed: u64, rate_per_s in 50.0..5_000.0_f64) {
+        fn the_mean_rate_is_as_configured(seed: u64, rate_per_s in 50.0..5_000.0_f64) {
             let (begun, unfinished) = run(window(), rate_per_s, seed, Duration::ZERO);
             let expected = rate_per_s * (WARM_UP + LENGTH).as_secs_f64();
             let count = begun.len() as f64;
@@ -194,7 +200,7 @@ mod tests {
         }
 
         #[test]
-        fn a_seed_is_a_schedule(seed: u64) {
+        fn a_seed_determines_the_schedule(seed: u64) {
             let window = window();
             let intended = |seed| {
                 let (begun, _) = run(window, 200.0, seed, Duration::ZERO);
@@ -204,9 +210,9 @@ mod tests {
             prop_assert_ne!(intended(seed), intended(seed.wrapping_add(1)));
         }
 
-        /// Whatever a server does: each operation that is due in the window is begun, or counted as unfinished.
+        /// However slow the server: each operation due in the window is begun, or counted as unfinished.
         #[test]
-        fn nothing_that_is_due_is_forgotten(seed: u64, service_micros in 0_u64..20_000) {
+        fn no_due_operation_is_lost(seed: u64, service_micros in 0_u64..20_000) {
             let window = window();
             let all = run(window, 300.0, seed, Duration::ZERO).0;
             let due = all.iter().filter(|due| window.contains(due.intended)).count();
@@ -227,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Half of the gaps are shorter than ln 2 of their mean: it is not a metronome.
+    /// Half of the gaps are shorter than ln 2 of their mean.
     #[test]
     fn gaps_are_exponential() {
         let (begun, _) = run(window(), 2_000.0, 9, Duration::ZERO);
@@ -237,7 +243,7 @@ mod tests {
         assert!((0.47..0.53).contains(&shorter), "{shorter}");
     }
 
-    /// Only time in which a client was free is the load process's own lateness.
+    /// The load process is late only by the time in which a client was free.
     #[test]
     fn lag_begins_when_a_client_is_free() {
         let window = window();
@@ -246,7 +252,7 @@ mod tests {
         assert_eq!(schedule.begin(first.checked_sub(Duration::from_nanos(1)).unwrap()), None);
         let due = schedule.begin(first + 3 * MILLI).unwrap();
         assert_eq!((due.client, due.intended, due.lag), (0, first, 3 * MILLI));
-        // Nobody is free: what is due waits, and there is no time to wake at.
+        // No client is free: operations wait, and there is no time to wake at.
         let late = first + Duration::from_millis(500);
         assert_eq!((schedule.begin(late), schedule.wake_at()), (None, None));
         assert_eq!(schedule.end(0), Some(due));
@@ -272,7 +278,7 @@ mod tests {
         assert_eq!(schedule.end(1), None);
     }
 
-    /// A warm-up in which nobody was free leaves no queue to the window.
+    /// If no client was free in the warm-up, its queue is dropped.
     #[test]
     fn the_window_opens_with_an_empty_queue() {
         let window = window();
@@ -287,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_at_the_end_is_waited_for_but_not_for_ever() {
+    fn operations_due_at_the_end_get_limited_overtime() {
         let window = window();
         let mut schedule = schedule(window, 100.0, 1);
         let due = schedule.begin(window.opens + LENGTH / 2).unwrap();
@@ -295,14 +301,14 @@ mod tests {
         assert!(!schedule.is_over(window.closes));
         assert!(!schedule.is_over(window.middle + LENGTH));
         assert!(schedule.is_over(window.closes + LENGTH));
-        // The one that runs and the queue behind it, which is a window's worth.
+        // The running operation and the queue behind it, which is a window's worth.
         let unfinished = schedule.unfinished();
         assert!((300..500).contains(&unfinished), "{unfinished}");
     }
 
     #[test]
-    fn a_thread_whose_work_is_done_stops() {
-        let window = Window::starting_at(Instant::now(), WARM_UP, MILLI);
+    fn a_thread_without_work_stops() {
+        let window = MeasurementWindow::starting_at(Instant::now(), WARM_UP, MILLI);
         let mut schedule = schedule(window, 1_000_000.0, 1);
         while let Some(due) = schedule.begin(window.closes) {
             assert!(window.contains(due.intended) && !schedule.is_over(window.closes));

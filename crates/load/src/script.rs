@@ -1,4 +1,4 @@
-//! A script made ready to run: its indices checked, its texts cut where numbers go.
+//! Compiles a script: checks its indices, splits its texts at the placeholders.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -14,68 +14,68 @@ use crate::Error;
 use crate::draw::{Draws, Values};
 use crate::ycsb::Inserts;
 
-/// Parameters that are passed on without allocating; the workloads have at most eleven.
+/// Parameters passed without allocating; the workloads have at most eleven.
 const STACK_PARAMETERS: usize = 12;
 
-/// A script made ready to run, shared by a thread's clients.
+/// A compiled script, shared by a thread's clients.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct CompiledScript {
     draws: Draws,
-    /// What a transaction may be; one at least.
-    branches: Vec<Branch>,
+    /// Alternative transactions, at least one.
+    branches: Vec<CompiledBranch>,
     /// SQL to prepare on each connection.
     pub(crate) to_prepare: Vec<String>,
     retry_on: Vec<String>,
     language: QueryLanguage,
 }
 
-/// Something that a transaction may be.
+/// One of the alternative transactions.
 #[derive(Debug)]
-struct Branch {
-    /// Its weight and those of the branches before it.
+struct CompiledBranch {
+    /// Its weight plus the weights of the branches before it.
     until: u64,
-    steps: Vec<Step>,
-    /// What is drawn for it.
+    steps: Vec<CompiledStep>,
+    /// The variables drawn for it.
     variables: Vec<usize>,
     min_row_bytes: u64,
 }
 
-/// A step of a branch, both by number.
+/// A branch and a step of it, by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct StepIndex {
     branch: usize,
     step: usize,
 }
 
-/// What is sent at once.
+/// A message to send.
 #[derive(Debug)]
-pub(crate) enum Step {
-    /// The statement's place among those to prepare, and the variables it takes.
+pub(crate) enum CompiledStep {
+    /// Index of the prepared statement, and its variables.
     Prepared { place: usize, variables: Vec<usize> },
-    /// Text and the numbers in it.
-    Text(Vec<Piece>),
-    /// A command for documents, and the variables it takes.
+    /// Text with numbers in it.
+    Text(Vec<TextPiece>),
+    /// A command of a document database, and its variables.
     Document { template: Template, variables: Vec<usize> },
 }
 
 /// A part of a text.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum TextPiece {
     Literal(String),
     /// The number of this variable.
     Number(usize),
 }
 
-/// A placeholder: where it stands, and which of the step's parameters it is for.
+/// A placeholder: its range, and which of the step's parameters it stands for.
 type Placeholder = (Range<usize>, usize);
 
-impl Program {
-    /// All threads of a trial have the same inserts.
+impl CompiledScript {
+    /// Compiles a script. All threads of a trial share the same inserts.
     pub(crate) fn of(engine: Engine, script: &Script, inserts: Arc<Inserts>) -> Result<Self, Error> {
         Compiler::of(engine, script, inserts, None).and_then(Compiler::program).map_err(Error::Script)
     }
 
-    /// The first step alone, as text whatever it is in the script: what a connection is opened for.
+    /// Compiles the first step alone, as text: the query of a connect.
     pub(crate) fn first_as_text(
         engine: Engine,
         script: &Script,
@@ -87,16 +87,16 @@ impl Program {
         compiler.and_then(Compiler::program).map_err(Error::Script)
     }
 
-    /// Room for a transaction's values.
+    /// Storage for a transaction's values.
     pub(crate) fn values(&self) -> Values {
         self.draws.values()
     }
 
-    /// Draws what the next transaction is, and its variables; the place of its first step.
+    /// Draws the next transaction and its variables; returns its first step.
     #[inline]
-    pub(crate) fn draw(&self, random: &mut Pcg64Mcg, values: &mut Values) -> Place {
+    pub(crate) fn draw(&self, random: &mut Pcg64Mcg, values: &mut Values) -> StepIndex {
         let branch = match self.branches.as_slice() {
-            // Nothing to choose.
+            // No choice.
             [] | [_] => 0,
             [.., last] => {
                 let weight = random.random_range(0..last.until);
@@ -104,25 +104,24 @@ impl Program {
             }
         };
         self.draws.draw(&self.branches[branch].variables, random, values);
-        Place { branch, step: 0 }
+        StepIndex { branch, step: 0 }
     }
 
-    /// What is sent at a place.
     #[inline]
-    pub(crate) fn step(&self, place: Place) -> &Step {
+    pub(crate) fn step(&self, place: StepIndex) -> &CompiledStep {
         &self.branches[place.branch].steps[place.step]
     }
 
-    /// What follows; `None` after a transaction's last step.
+    /// The next step; `None` after a transaction's last.
     #[inline]
-    pub(crate) fn next(&self, place: Place) -> Option<Place> {
+    pub(crate) fn next(&self, place: StepIndex) -> Option<StepIndex> {
         let step = place.step + 1;
-        (step < self.branches[place.branch].steps.len()).then_some(Place { step, ..place })
+        (step < self.branches[place.branch].steps.len()).then_some(StepIndex { step, ..place })
     }
 
-    /// Whether a transaction that ended at `place`, and whose answers had so many bytes, did what it is to do.
+    /// Checks that a transaction that ended at `place` received as many bytes as it must.
     #[inline]
-    pub(crate) fn check(&self, place: Place, row_bytes: u64) -> Result<(), Error> {
+    pub(crate) fn check(&self, place: StepIndex, row_bytes: u64) -> Result<(), Error> {
         let least = self.branches[place.branch].min_row_bytes;
         if row_bytes >= least {
             return Ok(());
@@ -133,19 +132,19 @@ impl Program {
         })
     }
 
-    /// A transaction has ended well: what it inserted is there now.
+    /// A transaction has succeeded: the records that it inserted now exist.
     #[inline]
-    pub(crate) fn acknowledge(&self, place: Place, values: &Values) {
+    pub(crate) fn acknowledge(&self, place: StepIndex, values: &Values) {
         self.draws.acknowledge(&self.branches[place.branch].variables, values);
     }
 
-    /// Whether the transaction is to be begun again after this refusal.
+    /// Whether the transaction must be retried after this error.
     pub(crate) fn is_conflict(&self, refusal: &ciphertoll_wire::session::Error) -> bool {
         self.retry_on.iter().any(|code| refusal.is_refusal(code))
     }
 
-    /// What undoes a transaction that is to be begun again. A command for documents is undone by nobody: one that was
-    /// refused has changed nothing.
+    /// The statement that rolls back a transaction before a retry. A failed command of a document database has
+    /// changed nothing, so it needs none.
     pub(crate) fn rollback(&self) -> Option<&'static str> {
         match self.language {
             QueryLanguage::Sql => Some("ROLLBACK"),
@@ -153,26 +152,28 @@ impl Program {
         }
     }
 
-    /// Appends the message of a step to `out`; `sql` is room for its text.
+    /// Appends the message of a step to `out`; `sql` is a buffer for its text.
     #[inline]
     pub(crate) fn encode(
         &self,
-        place: Place,
+        place: StepIndex,
         values: &Values,
         server: &ServerInfo,
         prepared: &[Prepared],
         (out, sql): (&mut Vec<u8>, &mut String),
     ) -> Result<(), ciphertoll_net::Error> {
         match self.step(place) {
-            Step::Prepared { place, variables } => self.with_values(variables, values, |parameters| {
-                Ok(server.encode_execute(out, &prepared[*place], parameters)?)
-            }),
-            Step::Text(pieces) => encode_text(pieces, values, server, (out, sql)),
-            Step::Document { template, variables } => match server {
+            CompiledStep::Prepared { place, variables } => {
+                self.with_values(variables, values, |parameters| {
+                    Ok(server.encode_execute(out, &prepared[*place], parameters)?)
+                })
+            }
+            CompiledStep::Text(pieces) => encode_text(pieces, values, server, (out, sql)),
+            CompiledStep::Document { template, variables } => match server {
                 ServerInfo::MongoDb(server) => self.with_values(variables, values, |parameters| {
                     Ok(server.encode(out, template, parameters)?)
                 }),
-                // A login is made for the engine that the script was compiled for.
+                // The login matches the engine that the script was compiled for.
                 ServerInfo::MySql(_) | ServerInfo::Postgres(_) => {
                     Err(mongodb::Error::NoPreparedStatements.into())
                 }
@@ -180,7 +181,7 @@ impl Program {
         }
     }
 
-    /// Calls `encode` with the values of variables, few of them without allocating.
+    /// Calls `encode` with the values of variables; a few need no allocation.
     #[inline]
     fn with_values<T>(
         &self,
@@ -189,7 +190,7 @@ impl Program {
         encode: impl FnOnce(&[Value<'_>]) -> T,
     ) -> T {
         let value = |variable: &usize| self.draws.value(*variable, values);
-        // What most workloads repeat: no room to clear for parameters that are not there.
+        // The most frequent case: no array to initialise.
         if let [variable] = variables {
             return encode(&[value(variable)]);
         }
@@ -204,11 +205,11 @@ impl Program {
     }
 }
 
-/// Makes a program of a script.
+/// Compiles a script.
 struct Compiler<'a> {
     engine: Engine,
     script: &'a Script,
-    /// How all statements are sent, whatever the script says.
+    /// Overrides how statements are sent.
     protocol: Option<StatementProtocol>,
     draws: Draws,
     to_prepare: Vec<String>,
@@ -225,22 +226,22 @@ impl<'a> Compiler<'a> {
         Ok(Self { engine, script, protocol, draws, to_prepare: Vec::new() })
     }
 
-    fn program(mut self) -> Result<Program, String> {
+    fn program(mut self) -> Result<CompiledScript, String> {
         let branches = self.branches()?;
         let Self { engine, script, draws, to_prepare, .. } = self;
         let (retry_on, language) = (script.retry_on.clone(), engine.query_language());
-        Ok(Program { draws, branches, to_prepare, retry_on, language })
+        Ok(CompiledScript { draws, branches, to_prepare, retry_on, language })
     }
 
-    fn branches(&mut self) -> Result<Vec<Branch>, String> {
+    fn branches(&mut self) -> Result<Vec<CompiledBranch>, String> {
         let script = self.script;
         if script.branches.is_empty() {
             let steps = self.steps(&script.steps, "")?;
             let min_row_bytes = script.min_row_bytes;
-            return Ok(vec![Branch { until: 1, steps, variables: self.draws.all(), min_row_bytes }]);
+            return Ok(vec![CompiledBranch { until: 1, steps, variables: self.draws.all(), min_row_bytes }]);
         }
         if !script.steps.is_empty() {
-            return Err("it has steps beside its branches".to_owned());
+            return Err("it has both steps and branches".to_owned());
         }
         let mut branches = Vec::with_capacity(script.branches.len());
         let mut until = 0;
@@ -249,7 +250,7 @@ impl<'a> Compiler<'a> {
             let steps = self.steps(&branch.steps, &format!("branch {number}, "))?;
             let taken = branch.steps.iter().flat_map(|step| step.parameters.iter().copied());
             let variables = self.draws.needed_for(taken);
-            branches.push(Branch { until, steps, variables, min_row_bytes: branch.min_row_bytes });
+            branches.push(CompiledBranch { until, steps, variables, min_row_bytes: branch.min_row_bytes });
         }
         if until == 0 {
             return Err("its branches have no weight".to_owned());
@@ -257,7 +258,11 @@ impl<'a> Compiler<'a> {
         Ok(branches)
     }
 
-    fn steps(&mut self, steps: &[ciphertoll_model::Step], of: &str) -> Result<Vec<Step>, String> {
+    fn steps(
+        &mut self,
+        steps: &[ciphertoll_model::ScriptStep],
+        of: &str,
+    ) -> Result<Vec<CompiledStep>, String> {
         if steps.is_empty() {
             return Err(format!("{of}it has no step"));
         }
@@ -265,35 +270,37 @@ impl<'a> Compiler<'a> {
         steps.iter().enumerate().map(compiled).collect()
     }
 
-    fn step(&mut self, step: &ciphertoll_model::Step) -> Result<Step, String> {
-        let statement = self.script.statements.get(step.statement).ok_or("has no statement")?;
+    fn step(&mut self, step: &ciphertoll_model::ScriptStep) -> Result<CompiledStep, String> {
+        let statement = self.script.statements.get(step.statement).ok_or("refers to no statement")?;
         let protocol = self.protocol.unwrap_or(statement.protocol);
         let is_sql = self.engine.query_language() == QueryLanguage::Sql;
         for &variable in &step.parameters {
-            let is_number = self.draws.is_number(variable).ok_or("takes what is no variable")?;
+            let is_number = self.draws.is_number(variable).ok_or("refers to no variable")?;
             if is_sql && !is_number && protocol == StatementProtocol::Text {
-                return Err("writes what is no number into its text".to_owned());
+                return Err("writes a variable into its text that is not a number".to_owned());
             }
         }
         let variables = step.parameters.clone();
         if !is_sql {
             let template =
-                Template::parse(&statement.sql).map_err(|error| format!("is no command: {error}"))?;
+                Template::parse(&statement.sql).map_err(|error| format!("is not a command: {error}"))?;
             same_count(template.parameters(), variables.len())?;
-            return Ok(Step::Document { template, variables });
+            return Ok(CompiledStep::Document { template, variables });
         }
         let placeholders = placeholders(self.engine, &statement.sql);
         let expected = placeholders.iter().map(|(_, parameter)| parameter + 1).max().unwrap_or(0);
         same_count(expected, variables.len())?;
         Ok(match protocol {
-            StatementProtocol::Text => Step::Text(pieces(&statement.sql, placeholders, &step.parameters)),
+            StatementProtocol::Text => {
+                CompiledStep::Text(pieces(&statement.sql, placeholders, &step.parameters))
+            }
             StatementProtocol::Prepared => {
                 let known = self.to_prepare.iter().position(|sql| *sql == statement.sql);
                 let place = known.unwrap_or_else(|| {
                     self.to_prepare.push(statement.sql.clone());
                     self.to_prepare.len() - 1
                 });
-                Step::Prepared { place, variables }
+                CompiledStep::Prepared { place, variables }
             }
         })
     }
@@ -307,47 +314,48 @@ fn same_count(expected: usize, given: usize) -> Result<(), String> {
 }
 
 fn encode_text(
-    pieces: &[Piece],
+    pieces: &[TextPiece],
     values: &Values,
     server: &ServerInfo,
     (out, sql): (&mut Vec<u8>, &mut String),
 ) -> Result<(), ciphertoll_net::Error> {
-    if let [Piece::Literal(text)] = pieces {
+    if let [TextPiece::Literal(text)] = pieces {
         return Ok(server.encode_query(out, text)?);
     }
     write_text(pieces, values, sql);
     Ok(server.encode_query(out, sql)?)
 }
 
-/// Writes the text with its numbers in place of what was in `sql`.
-fn write_text(pieces: &[Piece], values: &Values, sql: &mut String) {
+/// Replaces the content of `sql` by the text with its numbers.
+fn write_text(pieces: &[TextPiece], values: &Values, sql: &mut String) {
     sql.clear();
     for piece in pieces {
         match piece {
-            Piece::Literal(text) => sql.push_str(text),
+            TextPiece::Literal(text) => sql.push_str(text),
             // Writing to a string does not fail.
-            Piece::Number(variable) => {
+            TextPiece::Number(variable) => {
                 let _ = write!(sql, "{}", values.number(*variable));
             }
         }
     }
 }
 
-/// Cuts a text at its placeholders.
-fn pieces(sql: &str, placeholders: Vec<Placeholder>, variables: &[usize]) -> Vec<Piece> {
+/// Splits a text at its placeholders.
+fn pieces(sql: &str, placeholders: Vec<Placeholder>, variables: &[usize]) -> Vec<TextPiece> {
     let mut pieces = Vec::new();
     let mut rest = 0;
-    let literal = |range: Range<usize>| (!range.is_empty()).then(|| Piece::Literal(sql[range].to_owned()));
+    let literal =
+        |range: Range<usize>| (!range.is_empty()).then(|| TextPiece::Literal(sql[range].to_owned()));
     for (range, parameter) in placeholders {
         pieces.extend(literal(rest..range.start));
-        pieces.push(Piece::Number(variables[parameter]));
+        pieces.push(TextPiece::Number(variables[parameter]));
         rest = range.end;
     }
     pieces.extend(literal(rest..sql.len()));
     pieces
 }
 
-/// The placeholders of a statement, but for those within quotes.
+/// The placeholders of a statement outside of quotes.
 fn placeholders(engine: Engine, sql: &str) -> Vec<Placeholder> {
     let mut found: Vec<Placeholder> = Vec::new();
     let mut quote = None;
@@ -365,7 +373,7 @@ fn placeholders(engine: Engine, sql: &str) -> Vec<Placeholder> {
                 while bytes.next_if(|(_, byte)| byte.is_ascii_digit()).is_some() {
                     end += 1;
                 }
-                // PostgreSQL takes no more parameters than that.
+                // PostgreSQL's limit.
                 if let Ok(number @ 1..) = sql[at + 1..end].parse::<u16>() {
                     found.push((at..end, usize::from(number) - 1));
                 }
@@ -378,7 +386,7 @@ fn placeholders(engine: Engine, sql: &str) -> Vec<Placeholder> {
 
 #[cfg(test)]
 mod tests {
-    use ciphertoll_model::{Branch as ModelBranch, Draw, Statement, Step as ModelStep};
+    use ciphertoll_model::{Branch as ModelBranch, Draw, ScriptStatement, ScriptStep as ModelStep};
     use proptest::prelude::*;
     use rand::SeedableRng;
 
@@ -386,7 +394,7 @@ mod tests {
 
     fn script(sql: &str, protocol: StatementProtocol, parameters: &[usize]) -> Script {
         Script {
-            statements: vec![Statement { sql: sql.to_owned(), protocol }],
+            statements: vec![ScriptStatement { sql: sql.to_owned(), protocol }],
             variables: vec![
                 Draw::Uniform { first: 7, last: 7 },
                 Draw::Uniform { first: -5, last: -5 },
@@ -401,23 +409,23 @@ mod tests {
         Arc::new(Inserts::from(ciphertoll_model::ycsb::first_insert(1, 0)))
     }
 
-    fn compiled(engine: Engine, script: &Script) -> Result<Program, Error> {
-        Program::of(engine, script, inserts())
+    fn compiled(engine: Engine, script: &Script) -> Result<CompiledScript, Error> {
+        CompiledScript::of(engine, script, inserts())
     }
 
-    /// The text that is sent for the script's one step.
+    /// The text that is sent for the script's only step.
     fn sent(engine: Engine, sql: &str, parameters: &[usize]) -> String {
         let program = compiled(engine, &script(sql, StatementProtocol::Text, parameters)).unwrap();
         let mut values = program.values();
         let place = program.draw(&mut Pcg64Mcg::seed_from_u64(1), &mut values);
-        let Step::Text(pieces) = program.step(place) else { panic!("it is text") };
-        let mut text = "what was there before".to_owned();
+        let CompiledStep::Text(pieces) = program.step(place) else { panic!("it is text") };
+        let mut text = "previous content".to_owned();
         write_text(pieces, &values, &mut text);
         text
     }
 
     #[test]
-    fn numbers_are_written_where_the_placeholders_stand() {
+    fn placeholders_are_replaced_by_numbers() {
         let (mariadb, postgres) = (Engine::MariaDb, Engine::Postgres);
         assert_eq!(sent(mariadb, "SELECT 1", &[]), "SELECT 1");
         assert_eq!(sent(mariadb, "a = ? AND b = ?", &[0, 1]), "a = 7 AND b = -5");
@@ -435,12 +443,12 @@ mod tests {
         let program = compiled(Engine::MariaDb, &script).unwrap();
         assert_eq!(program.to_prepare, ["SELECT ?"]);
         assert_eq!(program.branches[0].steps.len(), 2);
-        let first = Program::first_as_text(Engine::MariaDb, &script, inserts()).unwrap();
+        let first = CompiledScript::first_as_text(Engine::MariaDb, &script, inserts()).unwrap();
         assert_eq!(first.to_prepare.len(), 0);
     }
 
     #[test]
-    fn what_cannot_be_run_is_refused() {
+    fn invalid_scripts_are_refused() {
         let refused = |script: &Script| compiled(Engine::MariaDb, script).unwrap_err().to_string();
         let text = |sql, parameters| script(sql, StatementProtocol::Text, parameters);
         let said = |what: &str| format!("the trial's script cannot be run: {what}");
@@ -448,14 +456,20 @@ mod tests {
             refused(&text("SELECT ?", &[])),
             said("step 0 has 0 parameters where its statement takes 1")
         );
-        assert_eq!(refused(&text("SELECT ?", &[9])), said("step 0 takes what is no variable"));
-        assert_eq!(refused(&text("SELECT ?", &[2])), said("step 0 writes what is no number into its text"));
-        assert_eq!(refused(&Script { statements: vec![], ..text("", &[]) }), said("step 0 has no statement"));
+        assert_eq!(refused(&text("SELECT ?", &[9])), said("step 0 refers to no variable"));
+        assert_eq!(
+            refused(&text("SELECT ?", &[2])),
+            said("step 0 writes a variable into its text that is not a number")
+        );
+        assert_eq!(
+            refused(&Script { statements: vec![], ..text("", &[]) }),
+            said("step 0 refers to no statement")
+        );
         assert_eq!(refused(&Script { steps: vec![], ..text("", &[]) }), said("it has no step"));
         let step = ModelStep { statement: 0, parameters: vec![0] };
         let branches = |weight, steps| vec![ModelBranch { weight, steps, min_row_bytes: 0 }];
         let mix = Script { branches: branches(1, vec![step.clone()]), ..text("SELECT ?", &[0]) };
-        assert_eq!(refused(&mix), said("it has steps beside its branches"));
+        assert_eq!(refused(&mix), said("it has both steps and branches"));
         let mix = Script { steps: vec![], ..mix };
         assert_eq!(
             refused(&Script { branches: branches(1, vec![]), ..mix.clone() }),
@@ -468,31 +482,32 @@ mod tests {
     }
 
     #[test]
-    fn a_command_for_documents_is_json() {
+    fn a_document_command_is_json() {
         let refused = |sql, parameters| {
             let script = script(sql, StatementProtocol::Text, parameters);
             compiled(Engine::FerretDb, &script).unwrap_err().to_string()
         };
         let find = r#"{"find":"a","filter":{"_id":{"$param":0}}}"#;
         assert!(refused(find, &[]).ends_with("step 0 has 0 parameters where its statement takes 1"));
-        assert!(refused("SELECT 1", &[]).contains("step 0 is no command: "));
-        // A text goes where a text may be.
+        assert!(refused("SELECT 1", &[]).contains("step 0 is not a command: "));
+        // A text parameter is allowed where JSON has text.
         let program = compiled(Engine::FerretDb, &script(find, StatementProtocol::Text, &[2])).unwrap();
         assert!(
-            matches!(&program.branches[0].steps[0], Step::Document { variables, .. } if *variables == [2])
+            matches!(&program.branches[0].steps[0], CompiledStep::Document { variables, .. } if *variables == [2])
         );
         assert_eq!((program.to_prepare.len(), program.rollback()), (0, None));
     }
 
-    /// By weight, and only what a branch takes is drawn.
+    /// Branches are chosen by weight, and only their variables are drawn.
     #[test]
-    fn branches_come_by_their_weights() {
+    fn branches_are_weighted() {
         let branch = |weight, parameters: &[usize], min_row_bytes| ModelBranch {
             weight,
             steps: vec![ModelStep { statement: parameters.len(), parameters: parameters.to_vec() }; 2],
             min_row_bytes,
         };
-        let statement = |sql: &str| Statement { sql: sql.to_owned(), protocol: StatementProtocol::Text };
+        let statement =
+            |sql: &str| ScriptStatement { sql: sql.to_owned(), protocol: StatementProtocol::Text };
         let script = Script {
             statements: vec![statement("SELECT 1"), statement("SELECT ?")],
             variables: vec![Draw::Insert, Draw::Uniform { first: 1, last: 9 }],
@@ -513,24 +528,24 @@ mod tests {
         for (count, share) in counts.iter().zip([70_000, 0, 25_000, 5_000]) {
             assert!((count - share).abs() < 500, "{counts:?}");
         }
-        let place = Place { branch: 0, step: 0 };
+        let place = StepIndex { branch: 0, step: 0 };
         let next = program.next(place).unwrap();
-        assert_eq!((next, program.next(next)), (Place { branch: 0, step: 1 }, None));
+        assert_eq!((next, program.next(next)), (StepIndex { branch: 0, step: 1 }, None));
         assert!(matches!(program.check(next, 4), Err(Error::ShortAnswer { bytes: 4, least: 5 })));
         assert!(program.check(next, 5).is_ok());
     }
 
     proptest! {
         #[test]
-        fn whatever_the_text_its_pieces_join(sql in "[a-z?$'\"0-9é ]{0,40}") {
+        fn the_pieces_of_any_text_join(sql in "[a-z?$'\"0-9é ]{0,40}") {
             for engine in Engine::ALL {
                 let found = placeholders(engine, &sql);
                 let originals: Vec<_> = found.iter().map(|(range, _)| sql[range.clone()].to_owned()).collect();
                 let variables: Vec<_> = (0..=usize::from(u16::MAX)).collect();
                 let mut originals = originals.into_iter();
                 let joined: String = pieces(&sql, found, &variables).into_iter().map(|piece| match piece {
-                    Piece::Literal(text) => text,
-                    Piece::Number(_) => originals.next().unwrap(),
+                    TextPiece::Literal(text) => text,
+                    TextPiece::Number(_) => originals.next().unwrap(),
                 }).collect();
                 prop_assert_eq!(&joined, &sql);
             }

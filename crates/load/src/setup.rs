@@ -1,30 +1,28 @@
-//! From a trial's specification to what the clients of `net` take.
+//! From a trial's specification to the settings of `net`'s clients.
 
 use std::fs;
 use std::sync::Arc;
 use std::thread;
 
 use ciphertoll_model::{
-    AddressFamily, Auth, ChannelBinding, Compressor, Ctx, Endpoint, Engine, LoginMechanism, ReadPreference,
-    TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialSpec,
+    Auth, ChannelBinding, Compressor, Ctx, Endpoint, Engine, LoginMechanism, TlsSpec, TlsStart, TlsVersion,
+    TrialSpec,
 };
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::{
-    Context, Identity, Library, PeerName, Resumption, Sessions, Settings, Strength, Suite, TrustAnchors,
-    Verification, Version, Way,
+    Context, PeerName, Resumption, ResumptionMethod, Sessions, Settings, TrustAnchors,
 };
-use ciphertoll_net::{Address, ContextSource, Dialer, Family, SourceAddresses, Transport};
+use ciphertoll_net::{Address, ContextSource, Dialer, SourceAddresses, Transport};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::tls::NamedGroup;
 use ciphertoll_wire::{mongodb, mysql, postgres};
 
 use crate::Error;
 
-/// The most that get sessions at once: each waits for the network most of the time.
+/// Threads that fetch TLS sessions; each mostly waits for the network.
 const MOST_VISITORS: usize = 16;
 
-/// What every client of the trial dials with.
+/// The dialer of the trial's clients.
 pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
     check_start(spec)?;
     let password = fs::read(&spec.password_file).map_err(Error::io("cannot read the password file"))?;
@@ -32,27 +30,22 @@ pub(crate) fn dialer(spec: &TrialSpec) -> Result<Dialer, Error> {
     let address = match &spec.endpoint {
         Endpoint::Tcp(address) => Address::Tcp(*address),
         Endpoint::Unix(path) => Address::Unix(path.clone()),
-        Endpoint::Host { host, port, family } => Address::Host {
-            name: host.clone(),
-            port: *port,
-            family: match family {
-                AddressFamily::V4 => Family::V4,
-                AddressFamily::V6 => Family::V6,
-            },
-        },
+        Endpoint::Host { host, port, family } => {
+            Address::Host { name: host.clone(), port: *port, family: Some(*family) }
+        }
     };
     let tls = spec.tls.as_ref().map(context_source).transpose()?;
     Ok(Dialer { address, login, tls, transport: Transport::NonBlocking })
 }
 
-/// Whether TLS can begin as the specification says.
+/// Checks that the engine supports how TLS is to begin.
 fn check_start(spec: &TrialSpec) -> Result<(), Error> {
     match (spec.engine, spec.tls.as_ref().map(|tls| tls.start)) {
         (Engine::MariaDb | Engine::MySql, Some(TlsStart::Direct)) => {
             Err(Error::Unfit("MySQL and MariaDB have no TLS from the first byte"))
         }
         (Engine::MongoDb | Engine::FerretDb, Some(TlsStart::Direct | TlsStart::Eager)) => {
-            Err(Error::Unfit("MongoDB's protocol has TLS from the first byte and no other way"))
+            Err(Error::Unfit("in MongoDB's protocol, TLS always starts with the first byte"))
         }
         _ => Ok(()),
     }
@@ -61,7 +54,7 @@ fn check_start(spec: &TrialSpec) -> Result<(), Error> {
 fn login(spec: &TrialSpec, password: Secret) -> Login {
     match spec.engine {
         Engine::MariaDb => mysql_login(spec, password, mysql::Plugin::default()),
-        // As its own clients begin.
+        // As MySQL's own clients begin.
         Engine::MySql => mysql_login(spec, password, mysql::Plugin::CachingSha2Password),
         Engine::Postgres => postgres_login(spec, password),
         Engine::MongoDb | Engine::FerretDb => mongodb_login(spec, password),
@@ -98,15 +91,15 @@ fn postgres_login(spec: &TrialSpec, password: Secret) -> Login {
         },
         channel_binding: match spec.auth {
             Auth::Scram { binding: ChannelBinding::ServerEndPoint, .. } => postgres::ChannelBinding::Required,
-            // As libpq does unless told otherwise.
+            // libpq's default.
             Auth::AsAsked => postgres::ChannelBinding::Preferred,
             _ => postgres::ChannelBinding::Disabled,
         },
     }))
 }
 
-/// Who logs in is known to the database `admin`, as `MongoDB`'s accounts are by default, unless a URL says otherwise; the
-/// trial's documents are in the specification's database.
+/// Users are authenticated against the database `admin`, MongoDB's default, unless a URL says otherwise; the trial's
+/// documents are in the specification's database.
 fn mongodb_login(spec: &TrialSpec, password: Secret) -> Login {
     let usual = mongodb::Login::new(&spec.user, password);
     let of_url = spec.documents.as_ref();
@@ -120,10 +113,10 @@ fn mongodb_login(spec: &TrialSpec, password: Secret) -> Login {
             }
             (Some(LoginMechanism::ScramSha1), _) | (None, Auth::ScramSha1) => mongodb::Mechanism::ScramSha1,
             (Some(LoginMechanism::X509), _) | (None, Auth::Cert) => mongodb::Mechanism::X509,
-            // What other engines have is never asked for here.
+            // Other engines' methods never get here.
             (Some(LoginMechanism::Negotiated) | None, _) => mongodb::Mechanism::Negotiated,
         },
-        read_preference: read_preference(of_url.map(|login| login.read_preference).unwrap_or_default()),
+        read_preference: of_url.map(|login| login.read_preference).unwrap_or_default(),
         tls: match spec.tls {
             Some(_) => mongodb::Encryption::Tls,
             None => mongodb::Encryption::Plain,
@@ -135,20 +128,11 @@ fn mongodb_login(spec: &TrialSpec, password: Secret) -> Login {
     }))
 }
 
-fn read_preference(preference: ReadPreference) -> mongodb::ReadPreference {
-    match preference {
-        ReadPreference::Primary => mongodb::ReadPreference::Primary,
-        ReadPreference::PrimaryPreferred => mongodb::ReadPreference::PrimaryPreferred,
-        ReadPreference::Secondary => mongodb::ReadPreference::Secondary,
-        ReadPreference::SecondaryPreferred => mongodb::ReadPreference::SecondaryPreferred,
-        ReadPreference::Nearest => mongodb::ReadPreference::Nearest,
-    }
-}
-
-/// Local ports that the trial's connects can choose from; absent where they use none. Absent, too, where the server is
-/// elsewhere: what waits out its time is counted over all destinations, and a port waits toward its own only. There, a
-/// connect that finds none fails and says so. And where a port that waits out its time is taken all the same, as in the
-/// networks of links, none is ever short.
+/// Local ports available to the trial's connects; `None` if this cannot be told or ports cannot run short.
+///
+/// For a remote server, ports in `TIME_WAIT` are counted over all destinations but block only one, so their number
+/// says nothing; a connect without a free port fails with an error. In the networks of links, ports in `TIME_WAIT`
+/// are reused.
 pub(crate) fn usable_ports(spec: &TrialSpec) -> Option<u64> {
     const REUSED: &str = "1";
     let Endpoint::Tcp(address) = &spec.endpoint else { return None };
@@ -169,39 +153,20 @@ pub(crate) fn usable_ports(spec: &TrialSpec) -> Option<u64> {
 
 fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
     let settings = Settings {
-        library: match tls.library {
-            TlsLibrary::OpenSsl => Library::OpenSsl,
-            TlsLibrary::Rustls => Library::Rustls,
-        },
-        version: match tls.version {
-            TlsVersion::Tls10 => Version::Tls10,
-            TlsVersion::Tls11 => Version::Tls11,
-            TlsVersion::Tls12 => Version::Tls12,
-            TlsVersion::Tls13 => Version::Tls13,
-        },
-        verification: match tls.verification {
-            ciphertoll_model::Verification::Full => Verification::Full,
-            ciphertoll_model::Verification::Authority => Verification::Authority,
-            ciphertoll_model::Verification::Off => Verification::Off,
-        },
+        library: tls.library,
+        version: tls.version,
+        verification: tls.verification,
         anchors: match (&tls.ca_file, tls.ctx) {
             (None, _) => TrustAnchors::System,
             (Some(file), Ctx::PerConnectSystemCa) => TrustAnchors::FileAndSystem(file.clone()),
             (Some(file), Ctx::PerConnect | Ctx::Shared) => TrustAnchors::File(file.clone()),
         },
-        suite: tls.suite.map(|suite| Suite { openssl: suite.label(), iana: suite.iana() }),
-        group: tls.group.map(|group| NamedGroup(group.number())),
-        strength: match tls.strength {
-            ciphertoll_model::Strength::Default => Strength::Default,
-            ciphertoll_model::Strength::Weak => Strength::Weak,
-            ciphertoll_model::Strength::Obsolete => Strength::Obsolete,
-        },
+        suite: tls.suite,
+        group: tls.group,
+        security_level: tls.security_level,
         resumption: resumption(tls),
         peer: PeerName::from(tls.server_name.as_str()),
-        identity: tls.identity.as_ref().map(|identity| Identity {
-            certificate_file: identity.certificate_file.clone(),
-            key_file: identity.key_file.clone(),
-        }),
+        identity: tls.identity.clone(),
     };
     Ok(match tls.ctx {
         Ctx::Shared => ContextSource::Shared(Context::build(&settings)?),
@@ -209,21 +174,21 @@ fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
     })
 }
 
-/// Drivers that resume and build a context for each connect carry the session over, as libmysqlclient does.
+/// Drivers that resume sessions with a context per connect carry the session over, as libmysqlclient does.
 fn resumption(tls: &TlsSpec) -> Resumption {
-    let way = match tls.resumption {
+    let method = match tls.resumption {
         ciphertoll_model::Resumption::Never => return Resumption::Never,
-        ciphertoll_model::Resumption::Always => Way::Any,
-        ciphertoll_model::Resumption::BySessionId => Way::SessionId,
+        ciphertoll_model::Resumption::Always => ResumptionMethod::Any,
+        ciphertoll_model::Resumption::BySessionId => ResumptionMethod::SessionId,
     };
     match tls.ctx {
-        Ctx::Shared => Resumption::WithinContext(way),
-        Ctx::PerConnect | Ctx::PerConnectSystemCa => Resumption::AcrossContexts(way, Sessions::new()),
+        Ctx::Shared => Resumption::WithinContext(method),
+        Ctx::PerConnect | Ctx::PerConnectSystemCa => Resumption::AcrossContexts(method, Sessions::new()),
     }
 }
 
-/// Gets the sessions that the trial's connections take up: of each connection all are looked at, so the first has to
-/// have one, too. A session of TLS 1.3 is for one connection, so that there is one for each client.
+/// Fetches a TLS session before the trial, as every connection is checked for resumption, the first one included. TLS
+/// 1.3 tickets are for one use, so each client gets one.
 pub(crate) fn get_sessions(spec: &TrialSpec, dialer: &Dialer) -> Result<(), Error> {
     let Some(tls) = spec.tls.as_ref().filter(|tls| tls.resumption != ciphertoll_model::Resumption::Never)
     else {

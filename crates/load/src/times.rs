@@ -1,4 +1,4 @@
-//! Samples of time: an HDR histogram, and their exact sum beside it.
+//! Time samples: an HDR histogram and their exact sum.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,11 +6,10 @@ use ciphertoll_model::LatencySummary;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 
-/// The longest time a histogram tells from longer ones: a minute.
+/// Longer times are recorded as this.
 pub const HISTOGRAM_MAX_NS: u64 = 60_000_000_000;
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// Samples of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
     histogram: Histogram<u64>,
@@ -19,7 +18,7 @@ pub(crate) struct Times {
 
 impl Times {
     pub(crate) fn new() -> Self {
-        // The bounds are constants that the library takes.
+        // The bounds are constants that the library accepts.
         let histogram = Histogram::new_with_max(HISTOGRAM_MAX_NS, SIGNIFICANT_DIGITS)
             .unwrap_or_else(|_| unreachable!("three digits up to a minute is a valid histogram"));
         Self { histogram, sum_ns: 0 }
@@ -27,13 +26,13 @@ impl Times {
 
     #[inline]
     pub(crate) fn record(&mut self, nanos: u64) {
-        // Another program's samples may be of any size; ours never come near the end.
+        // Samples of external drivers may be of any size.
         self.sum_ns = self.sum_ns.saturating_add(nanos);
         self.histogram.saturating_record(nanos);
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        // Both have the same bounds, so that adding cannot fail.
+        // Adding cannot fail, as both have the same bounds.
         let _ = self.histogram.add(&other.histogram);
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
     }
@@ -50,7 +49,6 @@ impl Times {
         }
     }
 
-    /// The histogram, V2, base64.
     pub(crate) fn encode(&self) -> String {
         let mut bytes = Vec::new();
         match V2Serializer::new().serialize(&self.histogram, &mut bytes) {
@@ -60,7 +58,7 @@ impl Times {
     }
 }
 
-/// Reads a histogram back from a record, or from an external driver.
+/// Decodes a histogram from a record or an external driver.
 pub fn decode_histogram(base64: &str) -> Option<Histogram<u64>> {
     let bytes = STANDARD.decode(base64.trim()).ok()?;
     Deserializer::new().deserialize(&mut bytes.as_slice()).ok()

@@ -1,30 +1,30 @@
-//! A client that keeps its connection and runs a script on it, again and again.
+//! A client that keeps its connection and repeats a script on it.
 
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Channel, Connected, Connecting, Dialer, Progress, Reactor, Readiness};
+use ciphertoll_net::{Channel, ConnectProgress, Connected, Connecting, Dialer, Reactor, Readiness};
 use ciphertoll_wire::session::{PrepareReader, Prepared, ResponseKind, ResponseReader, ServerInfo, Summary};
 use rand_pcg::Pcg64Mcg;
 
 use crate::Error;
 use crate::draw::Values;
-use crate::drive::{Client, Turn};
+use crate::drive::{LoadClient, Turn};
 use crate::injection::spin;
 use crate::legs::Legs;
 use crate::recorder::{Operation, Recorder};
-use crate::script::{Place, Program, Step};
+use crate::script::{CompiledScript, CompiledStep, StepIndex};
 
-/// How often a transaction is begun again before its conflict counts as an error: one that ends so never would.
+/// Retries before a conflict counts as an error.
 const MAX_RETRIES: u64 = 1_000;
 
-/// A client that keeps its connection and runs a script on it, again and again.
+/// A client that keeps its connection and repeats a script on it.
 pub(crate) struct TransactionClient {
     key: usize,
     state: State,
 }
 
 enum State {
-    /// Not begun; also while a step is being moved through a call.
+    /// Not started, or while a state is being replaced.
     Idle,
     Connecting(Box<Connecting>),
     Preparing(Box<Preparing>),
@@ -37,7 +37,7 @@ struct Preparing {
     prepared: Vec<Prepared>,
 }
 
-/// A connection on which all is prepared, and the transaction that it is at.
+/// A connection with all statements prepared, and its current transaction.
 struct Working {
     channel: Channel,
     server: ServerInfo,
@@ -45,31 +45,31 @@ struct Working {
     text: ResponseReader,
     binary: ResponseReader,
     values: Values,
-    /// The first step of the transaction that it is at.
-    first: Place,
-    awaits: Answer,
+    /// The first step of the current transaction.
+    first: StepIndex,
+    awaits: ExpectedResponse,
     began: Instant,
     row_bytes: u64,
     statements: u64,
     retries: u64,
 }
 
-/// What is waited for.
+/// The expected response.
 #[derive(Clone, Copy)]
-enum Answer {
-    /// The answer to this step.
-    Step(Place),
+enum ExpectedResponse {
+    /// The response to this step.
+    Step(StepIndex),
     Rollback,
 }
 
-/// What the transaction clients of a thread have in common.
-pub(crate) struct Pool<'a> {
+/// State shared by a thread's transaction clients.
+pub(crate) struct TransactionShared<'a> {
     pub(crate) dialer: &'a Dialer,
-    pub(crate) program: Program,
+    pub(crate) program: CompiledScript,
     pub(crate) random: Pcg64Mcg,
     pub(crate) legs: Legs,
     pub(crate) injected_delay: Duration,
-    /// Room for a text with its numbers.
+    /// Buffer for a statement's text.
     pub(crate) sql: String,
 }
 
@@ -78,25 +78,28 @@ impl TransactionClient {
         Self { key, state: State::Idle }
     }
 
-    /// Begins to connect.
-    pub(crate) fn connect(&mut self, pool: &Pool<'_>, reactor: &Reactor) -> Result<(), Error> {
+    pub(crate) fn connect(&mut self, pool: &TransactionShared<'_>, reactor: &Reactor) -> Result<(), Error> {
         let mut connecting = pool.dialer.dial(None)?;
         reactor.register(connecting.channel(), self.key)?;
         self.state = State::Connecting(Box::new(connecting));
         Ok(())
     }
 
-    /// Whether its statements are prepared.
+    /// Whether all statements are prepared.
     pub(crate) fn is_prepared(&self) -> bool {
         matches!(self.state, State::Working(_))
     }
 
-    /// Goes on with connecting and preparing.
-    pub(crate) fn set_up(&mut self, readiness: Readiness, pool: &mut Pool<'_>) -> Result<(), Error> {
+    /// Continues connecting and preparing.
+    pub(crate) fn set_up(
+        &mut self,
+        readiness: Readiness,
+        pool: &mut TransactionShared<'_>,
+    ) -> Result<(), Error> {
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
             State::Connecting(connecting) => match connecting.advance(readiness)? {
-                Progress::Pending(connecting) => State::Connecting(Box::new(connecting)),
-                Progress::Done(connected) => {
+                ConnectProgress::Pending(connecting) => State::Connecting(Box::new(connecting)),
+                ConnectProgress::Done(connected) => {
                     pool.legs.count(&connected);
                     prepare_next(connected, Vec::new(), &pool.program)?
                 }
@@ -107,25 +110,24 @@ impl TransactionClient {
         Ok(())
     }
 
-    /// Says goodbye.
     pub(crate) fn close(self) {
         if let State::Working(mut working) = self.state {
             working.server.encode_goodbye(working.channel.output());
-            // The window is over: a server that has gone meanwhile costs the trial nothing.
+            // After the window a failing close does not matter.
             let _ = working.channel.close();
         }
     }
 }
 
-impl Client for TransactionClient {
-    type Shared<'a> = Pool<'a>;
+impl LoadClient for TransactionClient {
+    type Shared<'a> = TransactionShared<'a>;
 
-    fn prepare(&mut self, _: &mut Pool<'_>, _: &Reactor) -> Result<Turn, Error> {
+    fn prepare(&mut self, _: &mut TransactionShared<'_>, _: &Reactor) -> Result<Turn, Error> {
         Ok(Turn::Free)
     }
 
     #[inline]
-    fn begin(&mut self, at: Instant, pool: &mut Pool<'_>, _: &Reactor) -> Result<(), Error> {
+    fn begin(&mut self, at: Instant, pool: &mut TransactionShared<'_>, _: &Reactor) -> Result<(), Error> {
         match &mut self.state {
             State::Working(working) => working.begin(at, pool),
             State::Idle | State::Connecting(_) | State::Preparing(_) => Ok(()),
@@ -133,7 +135,12 @@ impl Client for TransactionClient {
     }
 
     #[inline]
-    fn ready(&mut self, readiness: Readiness, pool: &mut Pool<'_>, _: &mut Recorder) -> Result<Turn, Error> {
+    fn ready(
+        &mut self,
+        readiness: Readiness,
+        pool: &mut TransactionShared<'_>,
+        _: &mut Recorder,
+    ) -> Result<Turn, Error> {
         match &mut self.state {
             State::Working(working) => working.ready(readiness, pool),
             State::Idle | State::Connecting(_) | State::Preparing(_) => Ok(Turn::Pending),
@@ -141,11 +148,11 @@ impl Client for TransactionClient {
     }
 }
 
-/// Prepares the statement that follows those prepared; the connection is ready when none does.
+/// Prepares the next statement; the client is ready when there is none.
 fn prepare_next(
     mut connected: Connected,
     prepared: Vec<Prepared>,
-    program: &Program,
+    program: &CompiledScript,
 ) -> Result<State, Error> {
     let Some(sql) = program.to_prepare.get(prepared.len()) else {
         return Ok(State::Working(Box::new(Working::new(connected, prepared, program))));
@@ -161,7 +168,7 @@ fn prepare_next(
 }
 
 impl Preparing {
-    fn ready(mut self: Box<Self>, readiness: Readiness, program: &Program) -> Result<State, Error> {
+    fn ready(mut self: Box<Self>, readiness: Readiness, program: &CompiledScript) -> Result<State, Error> {
         let reader = &mut self.reader;
         match self.connected.channel.read_response(readiness, |input| reader.step(input))? {
             None => Ok(State::Preparing(self)),
@@ -174,7 +181,7 @@ impl Preparing {
 }
 
 impl Working {
-    fn new(connected: Connected, prepared: Vec<Prepared>, program: &Program) -> Self {
+    fn new(connected: Connected, prepared: Vec<Prepared>, program: &CompiledScript) -> Self {
         let Connected { channel, server, .. } = connected;
         Self {
             text: server.response_reader(ResponseKind::Text),
@@ -183,8 +190,8 @@ impl Working {
             server,
             prepared,
             values: program.values(),
-            first: Place::default(),
-            awaits: Answer::Step(Place::default()),
+            first: StepIndex::default(),
+            awaits: ExpectedResponse::Step(StepIndex::default()),
             began: Instant::now(),
             row_bytes: 0,
             statements: 0,
@@ -193,7 +200,7 @@ impl Working {
     }
 
     #[inline]
-    fn begin(&mut self, at: Instant, pool: &mut Pool<'_>) -> Result<(), Error> {
+    fn begin(&mut self, at: Instant, pool: &mut TransactionShared<'_>) -> Result<(), Error> {
         self.first = pool.program.draw(&mut pool.random, &mut self.values);
         self.began = at;
         self.statements = 0;
@@ -203,20 +210,22 @@ impl Working {
     }
 
     #[inline]
-    fn send(&mut self, place: Place, pool: &mut Pool<'_>) -> Result<(), Error> {
+    fn send(&mut self, place: StepIndex, pool: &mut TransactionShared<'_>) -> Result<(), Error> {
         let out = self.channel.output();
         pool.program.encode(place, &self.values, &self.server, &self.prepared, (out, &mut pool.sql))?;
-        self.awaits = Answer::Step(place);
+        self.awaits = ExpectedResponse::Step(place);
         self.channel.send()?;
         Ok(())
     }
 
-    fn ready(&mut self, readiness: Readiness, pool: &mut Pool<'_>) -> Result<Turn, Error> {
+    fn ready(&mut self, readiness: Readiness, pool: &mut TransactionShared<'_>) -> Result<Turn, Error> {
         let reader = match self.awaits {
-            Answer::Step(place) if matches!(pool.program.step(place), Step::Prepared { .. }) => {
+            ExpectedResponse::Step(place)
+                if matches!(pool.program.step(place), CompiledStep::Prepared { .. }) =>
+            {
                 &mut self.binary
             }
-            Answer::Step(_) | Answer::Rollback => &mut self.text,
+            ExpectedResponse::Step(_) | ExpectedResponse::Rollback => &mut self.text,
         };
         match self.channel.read_response(readiness, |input| reader.step(input)) {
             Ok(None) => Ok(Turn::Pending),
@@ -231,12 +240,12 @@ impl Working {
         }
     }
 
-    /// Goes on to the next step; ends the operation where there is none.
+    /// Continues with the next step, or ends the operation.
     #[inline]
-    fn answered(&mut self, summary: Summary, pool: &mut Pool<'_>) -> Result<Turn, Error> {
+    fn answered(&mut self, summary: Summary, pool: &mut TransactionShared<'_>) -> Result<Turn, Error> {
         let place = match self.awaits {
-            Answer::Rollback => return self.begin_again(pool),
-            Answer::Step(place) => place,
+            ExpectedResponse::Rollback => return self.begin_again(pool),
+            ExpectedResponse::Step(place) => place,
         };
         self.statements += 1;
         self.row_bytes += summary.row_bytes;
@@ -251,17 +260,23 @@ impl Working {
         Ok(Turn::Ended(Operation { began: self.began, ended: Instant::now(), statements, retries }))
     }
 
-    /// The same transaction once more, with the same variables.
-    fn begin_again(&mut self, pool: &mut Pool<'_>) -> Result<Turn, Error> {
+    /// Repeats the transaction with the same variables.
+    fn begin_again(&mut self, pool: &mut TransactionShared<'_>) -> Result<Turn, Error> {
         self.row_bytes = 0;
         self.send(self.first, pool)?;
         Ok(Turn::Pending)
     }
 
-    /// Undoes the transaction where the script says that this refusal is worth another attempt.
-    fn refused(&mut self, error: ciphertoll_net::Error, pool: &mut Pool<'_>) -> Result<Turn, Error> {
+    /// Rolls the transaction back if the script says that this error warrants a retry.
+    fn refused(
+        &mut self,
+        error: ciphertoll_net::Error,
+        pool: &mut TransactionShared<'_>,
+    ) -> Result<Turn, Error> {
         let is_conflict = match (&error, self.awaits) {
-            (ciphertoll_net::Error::Protocol(refusal), Answer::Step(_)) => pool.program.is_conflict(refusal),
+            (ciphertoll_net::Error::Protocol(refusal), ExpectedResponse::Step(_)) => {
+                pool.program.is_conflict(refusal)
+            }
             _ => false,
         };
         if !is_conflict || self.retries == MAX_RETRIES {
@@ -271,7 +286,7 @@ impl Working {
         let Some(rollback) = pool.program.rollback() else { return self.begin_again(pool) };
         self.server.encode_query(self.channel.output(), rollback).map_err(ciphertoll_net::Error::from)?;
         self.channel.send()?;
-        self.awaits = Answer::Rollback;
+        self.awaits = ExpectedResponse::Rollback;
         Ok(Turn::Pending)
     }
 }

@@ -1,10 +1,10 @@
-//! When samples count: after the warm-up, until the window closes.
+//! The measurement window: after the warm-up.
 
 use std::time::{Duration, Instant};
 
 /// The part of a trial in which samples count.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
+pub(crate) struct MeasurementWindow {
     /// When the warm-up begins.
     pub(crate) starts: Instant,
     pub(crate) opens: Instant,
@@ -12,34 +12,33 @@ pub(crate) struct Window {
     pub(crate) closes: Instant,
 }
 
-/// Where in a trial a moment lies.
+/// Which part of a trial a time is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub(crate) enum WindowPart {
     WarmUp,
     FirstHalf,
     SecondHalf,
     Over,
 }
 
-impl Window {
+impl MeasurementWindow {
     pub(crate) fn starting_at(starts: Instant, warm_up: Duration, length: Duration) -> Self {
         let opens = starts + warm_up;
         Self { starts, opens, middle: opens + length / 2, closes: opens + length }
     }
 
-    pub(crate) fn moment(&self, at: Instant) -> Moment {
+    pub(crate) fn part(&self, at: Instant) -> WindowPart {
         if at < self.opens {
-            Moment::WarmUp
+            WindowPart::WarmUp
         } else if at < self.middle {
-            Moment::FirstHalf
+            WindowPart::FirstHalf
         } else if at < self.closes {
-            Moment::SecondHalf
+            WindowPart::SecondHalf
         } else {
-            Moment::Over
+            WindowPart::Over
         }
     }
 
-    /// Whether what happens then counts.
     pub(crate) fn contains(&self, at: Instant) -> bool {
         self.opens <= at && at < self.closes
     }

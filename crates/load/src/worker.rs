@@ -4,86 +4,87 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{TrialPace, TrialSpec, Work};
+use ciphertoll_model::{TrialOperation, TrialPace, TrialSpec};
 use ciphertoll_net::{Dialer, Reactor, SourceAddresses};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use crate::Error;
-use crate::churn::{Churn, ChurnClient, Purpose, Query};
-use crate::drive::{Client, Drive};
+use crate::churn::{ChurnClient, ChurnShared, ConnectOperation, Query};
+use crate::drive::{EventLoop, LoadClient};
 use crate::legs::Legs;
-use crate::limit::Limit;
+use crate::limit::RateLimit;
 use crate::recorder::Recorder;
 use crate::schedule::Schedule;
-use crate::script::Program;
-use crate::transaction::{Pool, TransactionClient};
-use crate::window::Window;
+use crate::script::CompiledScript;
+use crate::transaction::{TransactionClient, TransactionShared};
+use crate::window::MeasurementWindow;
 use crate::ycsb::Inserts;
 
-/// How long clients may take to connect before the window can open.
+/// Time for clients to connect before the window.
 pub(crate) const SET_UP_LIMIT: Duration = Duration::from_secs(20);
 
-/// Has the schedule's times differ from what the keys are drawn with.
+/// Makes the schedule's random numbers differ from those of the keys.
 const SCHEDULE_SEED: u64 = 0x006f_7065_6e20_6c6f;
 
-/// What a thread is to do.
-pub(crate) struct Job<'a> {
+/// The assignment of a thread.
+pub(crate) struct ThreadAssignment<'a> {
     pub(crate) spec: &'a TrialSpec,
     pub(crate) dialer: &'a Dialer,
-    /// Number of the thread.
     pub(crate) lane: u16,
     /// Clients of this thread.
     pub(crate) clients: usize,
-    /// The records that the trial's clients insert.
+    /// The records inserted by all clients of the trial.
     pub(crate) inserts: Arc<Inserts>,
 }
 
-/// Where threads meet before the window: each says that it is ready, then all learn when it opens.
-pub(crate) struct StartLine {
+/// Where threads synchronise before the window: each reports that it is ready, then all learn when the window opens.
+pub(crate) struct StartBarrier {
     pub(crate) ready: Sender<Result<(), Error>>,
-    pub(crate) window: Receiver<Window>,
+    pub(crate) window: Receiver<MeasurementWindow>,
 }
 
-/// Drives the thread's clients through a trial. `None` where the trial never started.
-pub(crate) fn run(job: &Job<'_>, start: &StartLine) -> Option<Recorder> {
-    let result = match job.purpose() {
-        Ok(Some(purpose)) => run_churn(job, purpose, start),
-        Ok(None) => run_pool(job, start),
+/// Drives the thread's clients through a trial; `None` if the trial never started.
+pub(crate) fn run(assignment: &ThreadAssignment<'_>, start: &StartBarrier) -> Option<Recorder> {
+    let result = match assignment.purpose() {
+        Ok(Some(purpose)) => run_churn(assignment, purpose, start),
+        Ok(None) => run_pool(assignment, start),
         Err(error) => Err(error),
     };
     match result {
         Ok(recorder) => recorder,
         Err(error) => {
-            // Nobody listens once another thread has failed; then that error is the one to report.
+            // If another thread has failed, the receiver is gone and that error is reported.
             let _ = start.ready.send(Err(error));
             None
         }
     }
 }
 
-impl Job<'_> {
-    /// What a connection is opened for; `None` where connections stay.
-    fn purpose(&self) -> Result<Option<Purpose>, Error> {
+impl ThreadAssignment<'_> {
+    /// What a connection is opened for; `None` if connections stay open.
+    fn purpose(&self) -> Result<Option<ConnectOperation>, Error> {
         let query = |script| {
             let inserts = Arc::clone(&self.inserts);
-            let program = Program::first_as_text(self.spec.engine, script, inserts)?;
+            let program = CompiledScript::first_as_text(self.spec.engine, script, inserts)?;
             Ok::<_, Error>(Query::new(program, self.random()))
         };
         Ok(match &self.spec.work {
-            Work::Connect => Some(Purpose::Connect),
-            Work::ConnectQuery(script) => Some(Purpose::ConnectQuery(query(script)?)),
-            Work::FirstQuery(script) => Some(Purpose::FirstQuery(query(script)?)),
-            Work::Transactions(_) => None,
+            TrialOperation::Connect => Some(ConnectOperation::Connect),
+            TrialOperation::ConnectQuery(script) => Some(ConnectOperation::ConnectQuery(query(script)?)),
+            TrialOperation::FirstQuery(script) => Some(ConnectOperation::FirstQuery(query(script)?)),
+            TrialOperation::Transactions(_) => None,
         })
     }
 
-    fn program(&self) -> Result<Program, Error> {
+    fn program(&self) -> Result<CompiledScript, Error> {
         match &self.spec.work {
-            Work::Transactions(script) | Work::ConnectQuery(script) | Work::FirstQuery(script) => {
-                Program::of(self.spec.engine, script, Arc::clone(&self.inserts))
+            TrialOperation::Transactions(script)
+            | TrialOperation::ConnectQuery(script)
+            | TrialOperation::FirstQuery(script) => {
+                CompiledScript::of(self.spec.engine, script, Arc::clone(&self.inserts))
             }
-            Work::Connect => Err(Error::Script("it has no step".to_owned())),
+            TrialOperation::Connect => Err(Error::Script("it has no step".to_owned())),
         }
     }
 
@@ -95,21 +96,25 @@ impl Job<'_> {
         Duration::from_nanos(self.spec.injected_delay_ns)
     }
 
-    /// The thread's share of the operations is its share of the clients.
+    /// The thread's share of the rate is its share of the clients.
     fn share(&self, per_s: f64) -> f64 {
         per_s * self.clients as f64 / f64::from(self.spec.clients.count())
     }
 
-    fn schedule(&self, window: Window, per_s: f64) -> Schedule {
+    fn schedule(&self, window: MeasurementWindow, per_s: f64) -> Schedule {
         let seed = self.spec.seed.wrapping_add(u64::from(self.lane)) ^ SCHEDULE_SEED;
         Schedule::new(window, self.share(per_s), self.clients, seed)
     }
 
-    fn limit(&self, window: Window) -> Option<Limit> {
-        Some(Limit::new(window.starts, self.share(self.spec.max_per_s?), self.clients))
+    fn limit(&self, window: MeasurementWindow) -> Option<RateLimit> {
+        Some(RateLimit::new(window.starts, self.share(self.spec.max_per_s?), self.clients))
     }
 
-    fn drive<C: Client>(&self, window: Window, mut drive: Drive<'_, '_, C>) -> Result<Vec<C>, Error> {
+    fn drive<C: LoadClient>(
+        &self,
+        window: MeasurementWindow,
+        mut drive: EventLoop<'_, '_, C>,
+    ) -> Result<Vec<C>, Error> {
         match self.spec.pace {
             TrialPace::Closed => drive.closed(window, self.limit(window))?,
             TrialPace::Open { per_s } => drive.open(window, self.schedule(window, per_s))?,
@@ -118,40 +123,45 @@ impl Job<'_> {
     }
 }
 
-fn run_churn(job: &Job<'_>, purpose: Purpose, start: &StartLine) -> Result<Option<Recorder>, Error> {
+fn run_churn(
+    assignment: &ThreadAssignment<'_>,
+    purpose: ConnectOperation,
+    start: &StartBarrier,
+) -> Result<Option<Recorder>, Error> {
     let mut reactor = Reactor::new()?;
-    let mut churn = Churn {
-        dialer: job.dialer,
-        sources: SourceAddresses::lane(job.lane),
+    let mut churn = ChurnShared {
+        dialer: assignment.dialer,
+        sources: SourceAddresses::lane(assignment.lane),
         purpose,
-        injected_delay: job.injected_delay(),
+        injected_delay: assignment.injected_delay(),
         legs: Legs::default(),
     };
-    let clients: Vec<_> = (0..job.clients).map(ChurnClient::new).collect();
+    let clients: Vec<_> = (0..assignment.clients).map(ChurnClient::new).collect();
     let Some(window) = start.line_up() else { return Ok(None) };
-    let mut recorder = Recorder::new(window, job.spec.pace);
+    let mut recorder = Recorder::new(window, assignment.spec.pace);
     let (reactor, shared) = (&mut reactor, &mut churn);
-    job.drive(window, Drive { clients, shared, reactor, recorder: &mut recorder })?;
+    assignment.drive(window, EventLoop { clients, shared, reactor, recorder: &mut recorder })?;
     recorder.legs(churn.legs);
     Ok(Some(recorder))
 }
 
-fn run_pool(job: &Job<'_>, start: &StartLine) -> Result<Option<Recorder>, Error> {
+fn run_pool(assignment: &ThreadAssignment<'_>, start: &StartBarrier) -> Result<Option<Recorder>, Error> {
     let mut reactor = Reactor::new()?;
-    let mut pool = Pool {
-        dialer: job.dialer,
-        program: job.program()?,
-        random: job.random(),
+    let mut pool = TransactionShared {
+        dialer: assignment.dialer,
+        program: assignment.program()?,
+        random: assignment.random(),
         legs: Legs::default(),
-        injected_delay: job.injected_delay(),
+        injected_delay: assignment.injected_delay(),
         sql: String::new(),
     };
-    let mut clients: Vec<_> = (0..job.clients).map(TransactionClient::new).collect();
+    let mut clients: Vec<_> = (0..assignment.clients).map(TransactionClient::new).collect();
     set_up(&mut reactor, &mut pool, &mut clients)?;
     let Some(window) = start.line_up() else { return Ok(None) };
-    let mut recorder = Recorder::new(window, job.spec.pace);
+    let mut recorder = Recorder::new(window, assignment.spec.pace);
     let (reactor, shared) = (&mut reactor, &mut pool);
-    let clients = job.drive(window, Drive { clients, shared, reactor, recorder: &mut recorder })?;
+    let clients =
+        assignment.drive(window, EventLoop { clients, shared, reactor, recorder: &mut recorder })?;
     clients.into_iter().for_each(TransactionClient::close);
     recorder.legs(pool.legs);
     Ok(Some(recorder))
@@ -160,7 +170,7 @@ fn run_pool(job: &Job<'_>, start: &StartLine) -> Result<Option<Recorder>, Error>
 /// Connects all clients and prepares their statements.
 fn set_up(
     reactor: &mut Reactor,
-    pool: &mut Pool<'_>,
+    pool: &mut TransactionShared<'_>,
     clients: &mut [TransactionClient],
 ) -> Result<(), Error> {
     for client in clients.iter_mut() {
@@ -183,8 +193,8 @@ fn set_up(
     }
 }
 
-impl StartLine {
-    fn line_up(&self) -> Option<Window> {
+impl StartBarrier {
+    fn line_up(&self) -> Option<MeasurementWindow> {
         self.ready.send(Ok(())).ok()?;
         self.window.recv().ok()
     }
@@ -212,10 +222,10 @@ mod tests {
 
     const CLIENTS: u16 = 8;
     const LENGTH: Duration = Duration::from_millis(500);
-    /// Never waited for.
+    /// Longer than any wait here.
     const LONG: Duration = Duration::from_mins(1);
 
-    /// A server that lets everybody in, up to a number of connections in all.
+    /// A server that accepts every login, up to a number of connections in all.
     struct Server {
         address: SocketAddr,
         connections: Arc<AtomicUsize>,
@@ -230,14 +240,14 @@ mod tests {
             thread::spawn(move || {
                 for stream in listener.incoming() {
                     let is_full = counted.fetch_add(1, Ordering::SeqCst) >= room;
-                    // A client may leave whenever it likes.
+                    // A client may disconnect at any time.
                     thread::spawn(move || stream.and_then(|stream| serve(stream, is_full)));
                 }
             });
             Self { address, connections }
         }
 
-        /// What a thread with so many of the trial's clients sees of it.
+        /// Runs a thread with some of the trial's clients.
         fn run(
             &self,
             spec: &TrialSpec,
@@ -253,12 +263,12 @@ mod tests {
             };
             let spec = &TrialSpec { max_per_s, ..spec.clone() };
             let inserts = Arc::new(Inserts::from(ciphertoll_model::ycsb::first_insert(spec.seed, 0)));
-            let job = Job { spec, dialer: &dialer, lane: 0, clients, inserts };
+            let assignment = ThreadAssignment { spec, dialer: &dialer, lane: 0, clients, inserts };
             let (ready, readiness) = mpsc::channel();
             let (start, window) = mpsc::channel();
             let length = Duration::from_nanos(spec.window_ns);
-            start.send(Window::starting_at(Instant::now(), Duration::ZERO, length)).unwrap();
-            let recorder = run(&job, &StartLine { ready, window });
+            start.send(MeasurementWindow::starting_at(Instant::now(), Duration::ZERO, length)).unwrap();
+            let recorder = run(&assignment, &StartBarrier { ready, window });
             readiness.into_iter().collect::<Result<(), Error>>()?;
             Ok(recorder.expect("a thread that was ready has a result").result())
         }
@@ -300,7 +310,7 @@ mod tests {
         Ok(())
     }
 
-    fn spec(window: Duration, work: Work, pace: TrialPace) -> TrialSpec {
+    fn spec(window: Duration, work: TrialOperation, pace: TrialPace) -> TrialSpec {
         TrialSpec {
             engine: Engine::MariaDb,
             // The dialer is made here: nobody reads these.
@@ -335,10 +345,10 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_kept_and_does_not_spin() {
+    fn a_limit_is_kept_without_spinning() {
         let server = Server::with_room_for(usize::MAX);
-        let spec = spec(LENGTH, Work::Connect, TrialPace::Closed);
-        // All of the clients, and the quarter that has a quarter of the limit.
+        let spec = spec(LENGTH, TrialOperation::Connect, TrialPace::Closed);
+        // All clients, and a quarter of them with a quarter of the limit.
         for (clients, allowed) in [(8, 51), (2, 13)] {
             let attempt = || {
                 let unlimited = server.run(&spec, clients, None).unwrap();
@@ -347,35 +357,35 @@ mod tests {
                 let spent = cpu().saturating_sub(before);
                 assert!(limited.operations <= allowed, "{} of {allowed}", limited.operations);
                 assert_eq!(limited.errors, []);
-                // Eight that wait for their turn of 10 ms each wait 80 ms; that is not the server's.
+                // Eight clients that wait for turns of 10 ms wait 80 ms each; that is not the server's latency.
                 let is_quiet = spent < LENGTH / 2 && limited.latency.p50_ns < 40_000_000;
                 is_quiet && (1..unlimited.operations).contains(&limited.operations)
             };
-            // One that spins does so each time; a machine that was busy with others is not so each time.
-            assert!((0..5).any(|_| attempt()), "{clients} clients never waited quietly for what they may");
+            // A spinning loop fails every attempt; a busy machine does not.
+            assert!((0..5).any(|_| attempt()), "{clients} clients never waited quietly for their turn");
         }
     }
 
     #[test]
-    fn a_server_without_room_is_left_alone() {
+    fn a_server_at_its_connection_limit_is_left_alone() {
         let open = TrialPace::Open { per_s: 2_000.0 };
         let closed = TrialPace::Closed;
         for (pace, max_per_s) in [(closed, None), (closed, Some(2_000.0)), (open, None)] {
             let server = Server::with_room_for(30);
             let began = Instant::now();
-            let result = server.run(&spec(LONG, Work::Connect, pace), 8, max_per_s).unwrap();
-            assert!(began.elapsed() < LONG / 2, "{pace:?}: it waited for nobody");
+            let result = server.run(&spec(LONG, TrialOperation::Connect, pace), 8, max_per_s).unwrap();
+            assert!(began.elapsed() < LONG / 2, "{pace:?}: it waited for clients that had stopped");
             let [error] = result.errors.as_slice() else { panic!("{:?}", result.errors) };
             assert_eq!((error.kind, error.count), (ErrorKind::TooManyConnections, 1), "{error:?}");
             assert!(error.message.contains("Too many connections"), "{error:?}");
-            // Those under way when the first was refused.
+            // Connects in progress when the first was refused.
             let asked = server.connections.load(Ordering::SeqCst);
-            assert!(asked <= 30 + usize::from(CLIENTS), "{pace:?}: it asked {asked} times");
+            assert!(asked <= 30 + usize::from(CLIENTS), "{pace:?}: it connected {asked} times");
         }
     }
 
     #[test]
-    fn a_pool_that_does_not_fit_is_not_begun() {
+    fn a_pool_larger_than_the_limit_does_not_start() {
         let server = Server::with_room_for(3);
         let work = crate::work(Engine::MariaDb, Workload::PointSelect, Scale::DEFAULT, None);
         let error = server.run(&spec(LONG, work, TrialPace::Closed), 8, None).unwrap_err();

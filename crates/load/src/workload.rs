@@ -1,14 +1,15 @@
-//! What each workload does on the wire: its script, in the engine's own words.
+//! The script of each workload, in the engine's SQL.
 
 use ciphertoll_model::{
-    Draw, Engine, QueryLanguage, Scale, Script, Statement, StatementProtocol, Step, Work, Workload,
+    Draw, Engine, QueryLanguage, Scale, Script, ScriptStatement, ScriptStep, StatementProtocol,
+    TrialOperation, Workload,
 };
 
 use crate::documents;
 
-/// pgbench's tellers of one branch.
+/// pgbench's tellers per branch.
 const TELLERS_PER_BRANCH: i64 = 10;
-/// The greatest change of a balance in pgbench's transaction, either way.
+/// The largest change of a balance in pgbench's transaction.
 const MAX_DELTA: i64 = 5_000;
 /// sysbench's point selects in a transaction, and the rows of its ranges.
 const POINT_SELECTS: usize = 10;
@@ -17,71 +18,71 @@ const RANGE_ROWS: i64 = 100;
 const C_GROUPS: u8 = 10;
 const PAD_GROUPS: u8 = 5;
 
-/// What one operation of `workload` does where its tables have `scale`; `query` is the statement of
-/// [`Workload::Query`]. What is impossible on the engine has no step.
-pub fn work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str>) -> Work {
+/// The operation of `workload` if its tables have `scale`; `query` is the statement of [`Workload::Query`]. A
+/// workload that is impossible on the engine has no step.
+pub fn work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str>) -> TrialOperation {
     match engine.query_language() {
         QueryLanguage::Sql => sql_work(engine, workload, scale, query),
         QueryLanguage::Documents => documents::work(workload, scale, query),
     }
 }
 
-fn sql_work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str>) -> Work {
-    let mut writer = Writer::new(engine);
+fn sql_work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str>) -> TrialOperation {
+    let mut builder = SqlScriptBuilder::new(engine);
     let rows = i64::from(scale.rows());
     match workload {
-        Workload::Connect => return Work::Connect,
+        Workload::Connect => return TrialOperation::Connect,
         Workload::ConnectQuery => {
-            writer.text("SELECT 1", &[]);
-            return Work::ConnectQuery(writer.script);
+            builder.text("SELECT 1", &[]);
+            return TrialOperation::ConnectQuery(builder.script);
         }
         Workload::FirstQuery => {
-            let id = writer.uniform(1, rows);
-            writer.text("SELECT c FROM sbtest1 WHERE id = ?", &[id]);
-            return Work::FirstQuery(writer.script);
+            let id = builder.uniform(1, rows);
+            builder.text("SELECT c FROM sbtest1 WHERE id = ?", &[id]);
+            return TrialOperation::FirstQuery(builder.script);
         }
         Workload::PointSelect => {
-            let id = writer.uniform(1, rows);
-            writer.prepared("SELECT c FROM sbtest1 WHERE id = ?", &[id]);
+            let id = builder.uniform(1, rows);
+            builder.prepared("SELECT c FROM sbtest1 WHERE id = ?", &[id]);
         }
         Workload::SelectOnly => {
-            let aid = writer.uniform(1, rows);
-            writer.prepared("SELECT abalance FROM pgbench_accounts WHERE aid = ?", &[aid]);
+            let aid = builder.uniform(1, rows);
+            builder.prepared("SELECT abalance FROM pgbench_accounts WHERE aid = ?", &[aid]);
         }
-        Workload::TpcbLike => writer.tpcb_like(scale),
+        Workload::TpcbLike => builder.tpcb_like(scale),
         Workload::OltpReadOnly => {
-            writer.text("BEGIN", &[]);
-            writer.oltp_reads(rows);
-            writer.text("COMMIT", &[]);
+            builder.text("BEGIN", &[]);
+            builder.oltp_reads(rows);
+            builder.text("COMMIT", &[]);
         }
         Workload::OltpReadWrite => {
-            writer.text("BEGIN", &[]);
-            writer.oltp_reads(rows);
-            writer.oltp_writes(rows);
-            writer.text("COMMIT", &[]);
+            builder.text("BEGIN", &[]);
+            builder.oltp_reads(rows);
+            builder.oltp_writes(rows);
+            builder.text("COMMIT", &[]);
         }
         Workload::BulkRead { bytes } => {
-            writer.prepared(&format!("SELECT REPEAT('x', {})", bytes.number()), &[]);
-            writer.script.min_row_bytes = u64::from(bytes.number());
+            builder.prepared(&format!("SELECT REPEAT('x', {})", bytes.number()), &[]);
+            builder.script.min_row_bytes = u64::from(bytes.number());
         }
-        Workload::Query => writer.verbatim(query.unwrap_or("SELECT 1")),
+        Workload::Query => builder.verbatim(query.unwrap_or("SELECT 1")),
         Workload::FindOne | Workload::Ycsb(_) => {}
     }
-    Work::Transactions(writer.script)
+    TrialOperation::Transactions(builder.script)
 }
 
-/// Writes a script down, step by step.
-struct Writer {
+/// Builds a script step by step.
+struct SqlScriptBuilder {
     engine: Engine,
     script: Script,
 }
 
-impl Writer {
+impl SqlScriptBuilder {
     fn new(engine: Engine) -> Self {
         Self { engine, script: Script::default() }
     }
 
-    /// pgbench's own transaction, in its order.
+    /// pgbench's default transaction.
     fn tpcb_like(&mut self, scale: Scale) {
         let branches = i64::from(scale.branches());
         let aid = self.uniform(1, i64::from(scale.rows()));
@@ -97,7 +98,7 @@ impl Writer {
             "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (?, ?, ?, ?, CURRENT_TIMESTAMP)",
             &[tid, bid, aid, delta],
         );
-        // pgbench's END is PostgreSQL's own word.
+        // `END` is specific to PostgreSQL.
         self.text(
             match self.engine {
                 Engine::Postgres => "END",
@@ -108,7 +109,7 @@ impl Writer {
         self.retry_conflicts();
     }
 
-    /// The statements that both of sysbench's transactions begin with.
+    /// The statements that both sysbench transactions begin with.
     fn oltp_reads(&mut self, rows: i64) {
         for _ in 0..POINT_SELECTS {
             let id = self.special(rows);
@@ -126,7 +127,7 @@ impl Writer {
         }
     }
 
-    /// What sysbench's read-write transaction changes: the row that it deletes it inserts again.
+    /// The writes of sysbench's read-write transaction: the row that it deletes is inserted again.
     fn oltp_writes(&mut self, rows: i64) {
         let id = self.special(rows);
         self.prepared("UPDATE sbtest1 SET k = k + 1 WHERE id = ?", &[id]);
@@ -141,13 +142,13 @@ impl Writer {
         self.prepared("INSERT INTO sbtest1 (id, k, c, pad) VALUES (?, ?, ?, ?)", &[id, k, c, pad]);
         self.retry_conflicts();
         if self.engine == Engine::Postgres {
-            // Two transactions that delete and insert one row: the second finds the first's.
+            // Two transactions delete and insert the same row: the second one finds the first one's row.
             self.script.retry_on.push("23505".to_owned());
         }
     }
 
-    /// What sysbench, too, takes for a conflict: deadlock, a row that changed meanwhile, a lock not had
-    /// in time; deadlock and serialisation failure.
+    /// The errors that sysbench retries, too: deadlock, changed row and lock timeout; deadlock and serialisation
+    /// failure.
     fn retry_conflicts(&mut self) {
         let codes: &[&str] = match self.engine {
             Engine::MariaDb => &["1213", "1020", "1205"],
@@ -171,11 +172,11 @@ impl Writer {
         self.script.variables.len() - 1
     }
 
-    /// A statement as it was given: a question mark in it is none of ours.
+    /// A statement as given; a question mark in it is not a placeholder.
     fn verbatim(&mut self, sql: &str) {
         let (sql, protocol) = (sql.to_owned(), StatementProtocol::Text);
-        self.script.statements.push(Statement { sql, protocol });
-        self.script.steps.push(Step { statement: 0, parameters: Vec::new() });
+        self.script.statements.push(ScriptStatement { sql, protocol });
+        self.script.steps.push(ScriptStep { statement: 0, parameters: Vec::new() });
     }
 
     fn text(&mut self, sql: &str, parameters: &[usize]) {
@@ -186,23 +187,23 @@ impl Writer {
         self.step(sql, StatementProtocol::Prepared, parameters);
     }
 
-    /// Adds a step, and its statement where no earlier step has it.
+    /// Adds a step, and its statement unless an earlier step has it.
     fn step(&mut self, sql: &str, protocol: StatementProtocol, parameters: &[usize]) {
         let sql = match self.engine {
             Engine::Postgres => with_numbered_parameters(sql),
             _ => sql.to_owned(),
         };
-        let statement = Statement { sql, protocol };
+        let statement = ScriptStatement { sql, protocol };
         let statements = &mut self.script.statements;
         let statement = statements.iter().position(|known| *known == statement).unwrap_or_else(|| {
             statements.push(statement);
             statements.len() - 1
         });
-        self.script.steps.push(Step { statement, parameters: parameters.to_vec() });
+        self.script.steps.push(ScriptStep { statement, parameters: parameters.to_vec() });
     }
 }
 
-/// `$1`, `$2` and so on in place of each `?`. Only for the statements above, none of which quotes one.
+/// Replaces each `?` by `$1`, `$2` and so on. Only for the statements above, which quote none.
 fn with_numbered_parameters(sql: &str) -> String {
     let mut numbered = String::new();
     for (number, part) in sql.split('?').enumerate() {
@@ -221,16 +222,16 @@ mod tests {
 
     use super::*;
 
-    /// A script as lines, so that a change of one is seen as such.
-    fn told(work: &Work) -> String {
+    /// A script as lines, for snapshots with readable differences.
+    fn told(work: &TrialOperation) -> String {
         let (kind, script) = match work {
-            Work::Connect => return "connect\n".to_owned(),
-            Work::ConnectQuery(script) => ("connect and query", script),
-            Work::FirstQuery(script) => ("first query", script),
-            Work::Transactions(script) => ("transactions", script),
+            TrialOperation::Connect => return "connect\n".to_owned(),
+            TrialOperation::ConnectQuery(script) => ("connect and query", script),
+            TrialOperation::FirstQuery(script) => ("first query", script),
+            TrialOperation::Transactions(script) => ("transactions", script),
         };
         let mut text = format!("{kind}\n");
-        let tell = |text: &mut String, steps: &[Step], indent: &str| {
+        let tell = |text: &mut String, steps: &[ScriptStep], indent: &str| {
             for step in steps {
                 let statement = &script.statements[step.statement];
                 let protocol = match statement.protocol {
@@ -270,9 +271,9 @@ mod tests {
         insta::assert_snapshot!(all_told(Engine::MariaDb));
     }
 
-    /// But for a conflict that only MariaDB reports.
+    /// Except for a conflict that only MariaDB reports.
     #[test]
-    fn scripts_of_mysql_are_mariadbs() {
+    fn scripts_of_mysql_equal_mariadbs() {
         let mariadbs = all_told(Engine::MariaDb).replace("\"1213\", \"1020\"", "\"1213\"");
         assert_eq!(all_told(Engine::MySql), mariadbs);
     }
@@ -294,17 +295,18 @@ mod tests {
             for workload in Workload::ALL.into_iter().filter(|workload| workload.impossible(engine).is_none())
             {
                 let work = work(engine, workload, Scale::DEFAULT, None);
-                let (Work::ConnectQuery(script) | Work::FirstQuery(script) | Work::Transactions(script)) =
-                    &work
+                let (TrialOperation::ConnectQuery(script)
+                | TrialOperation::FirstQuery(script)
+                | TrialOperation::Transactions(script)) = &work
                 else {
                     continue;
                 };
                 let inserts = std::sync::Arc::new(crate::ycsb::Inserts::from(
                     ciphertoll_model::ycsb::first_insert(1, 0),
                 ));
-                crate::script::Program::of(engine, script, inserts).unwrap();
+                crate::script::CompiledScript::of(engine, script, inserts).unwrap();
                 let sent = serde_json::to_string(&work).unwrap();
-                assert_eq!(serde_json::from_str::<Work>(&sent).unwrap(), work);
+                assert_eq!(serde_json::from_str::<TrialOperation>(&sent).unwrap(), work);
             }
         }
     }

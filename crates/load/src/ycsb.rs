@@ -1,4 +1,4 @@
-//! What YCSB draws from: popularities of records, and the numbers of those that are inserted.
+//! YCSB's distributions: popularity of records, and the numbers of inserted records.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,12 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use ciphertoll_model::ycsb::{SCRAMBLED_RANKS, SCRAMBLED_ZETA, ZIPFIAN_CONSTANT, key_hash};
 
-/// Ranks whose shares are added up one by one; of the others the sum is Euler's and Maclaurin's, which here is exact to
-/// ten digits.
+/// Ranks whose shares are summed one by one; the others by the Euler-Maclaurin formula, exact to ten digits here.
 const SUMMED_RANKS: u64 = 100;
 
-/// Ranks by Zipf's law, as YCSB's `ZipfianGenerator` draws them: by the approximation of Gray et al., "Quickly generating
-/// billion-record synthetic databases" (SIGMOD 1994).
+/// Zipf-distributed ranks, as YCSB's `ZipfianGenerator` draws them: by the approximation of Gray et al., "Quickly
+/// generating billion-record synthetic databases" (SIGMOD 1994).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Zipfian {
     ranks: u64,
@@ -20,7 +19,7 @@ pub(crate) struct Zipfian {
 }
 
 impl Zipfian {
-    /// Over so many ranks, at least one.
+    /// For a number of ranks, at least one.
     pub(crate) fn over(ranks: u64) -> Self {
         let ranks = ranks.max(1);
         Self::of(ranks, zeta(ranks))
@@ -28,12 +27,12 @@ impl Zipfian {
 
     fn of(ranks: u64, zeta_of_ranks: f64) -> Self {
         let rest = 1.0 - ZIPFIAN_CONSTANT;
-        // Of two ranks or one it is not used.
+        // Not used for two ranks or fewer.
         let eta = (1.0 - (2.0 / ranks as f64).powf(rest)) / (1.0 - zeta(2) / zeta_of_ranks);
         Self { ranks, zeta: zeta_of_ranks, eta }
     }
 
-    /// The rank at `uniform`, from 0 to 1: 0 is the most popular.
+    /// The rank for `uniform` in 0 to 1; 0 is the most popular.
     pub(crate) fn rank(&self, uniform: f64) -> u64 {
         let share = uniform * self.zeta;
         if share < 1.0 {
@@ -48,17 +47,17 @@ impl Zipfian {
     }
 }
 
-/// The ranks that scrambled draws begin with. YCSB counts from 0 to their number, and so has one more.
+/// The ranks of scrambled draws. YCSB counts from 0 up to and including their number, so there is one more.
 pub(crate) fn scrambled_ranks() -> Zipfian {
     Zipfian::of(SCRAMBLED_RANKS + 1, SCRAMBLED_ZETA)
 }
 
-/// Where `rank` falls among so many records.
+/// The record that `rank` is mapped to.
 pub(crate) fn scrambled(rank: u64, records: u64) -> u64 {
     key_hash(rank) % records.max(1)
 }
 
-/// The sum of the shares of so many ranks.
+/// The generalised harmonic number: the sum of all ranks' shares.
 fn zeta(ranks: u64) -> f64 {
     let share = |rank: u64| (rank as f64).powf(-ZIPFIAN_CONSTANT);
     let summed: f64 = (1..=ranks.min(SUMMED_RANKS)).map(share).sum();
@@ -78,24 +77,23 @@ fn zeta(ranks: u64) -> f64 {
 pub(crate) struct Inserts {
     first: u64,
     begun: AtomicU64,
-    /// All before have been acknowledged.
+    /// All records before this number have been acknowledged.
     acknowledged: AtomicU64,
-    /// What has been acknowledged beyond that: as many as clients insert at once, at the most.
+    /// Acknowledged records after that: at most as many as there are concurrent inserts.
     beyond: Mutex<BTreeSet<u64>>,
 }
 
 impl Inserts {
-    /// From this number on.
+    /// Starts with this number.
     pub(crate) fn from(first: u64) -> Self {
         Self { first, begun: AtomicU64::new(0), acknowledged: AtomicU64::new(0), beyond: Mutex::default() }
     }
 
-    /// The next record's number.
     pub(crate) fn begin(&self) -> u64 {
         self.first + self.begun.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The server has this record now.
+    /// The server has stored this record.
     pub(crate) fn acknowledge(&self, number: u64) {
         let mut beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner);
         beyond.insert(number.saturating_sub(self.first));
@@ -106,7 +104,7 @@ impl Inserts {
         self.acknowledged.store(acknowledged, Ordering::Release);
     }
 
-    /// A record whose age has Zipf's law, at `uniform`, from 0 to 1; `loaded` were there before all inserts.
+    /// A record with Zipf-distributed age, for `uniform` in 0 to 1; `loaded` records existed before all inserts.
     pub(crate) fn latest(&self, loaded: u64, uniform: f64) -> u64 {
         let records = loaded + self.acknowledged.load(Ordering::Acquire);
         let number = records.saturating_sub(Zipfian::over(records).rank(uniform) + 1);
@@ -135,11 +133,11 @@ mod tests {
             let error = (zeta(ranks) / summed(ranks) - 1.0).abs();
             assert!(error < 1e-10, "{ranks}: {error}");
         }
-        // The one that YCSB has written down.
+        // YCSB's own constant.
         assert!((zeta(SCRAMBLED_RANKS) / SCRAMBLED_ZETA - 1.0).abs() < 1e-9, "{}", zeta(SCRAMBLED_RANKS));
     }
 
-    /// Shares of the first ranks, exact in YCSB's approximation, and of the rest, which it comes close to.
+    /// The approximation is exact for the first ranks and close for the rest.
     #[test]
     fn ranks_have_their_shares() {
         let mut random = Pcg64Mcg::seed_from_u64(5);
@@ -163,7 +161,7 @@ mod tests {
 
     /// YCSB's hot records are not neighbours, and the hottest has its rank's share.
     #[test]
-    fn scrambling_spreads_what_is_popular() {
+    fn scrambling_spreads_hot_records() {
         let mut random = Pcg64Mcg::seed_from_u64(6);
         let (records, draws) = (1_000_u64, 1_000_000);
         let ranks = scrambled_ranks();
@@ -175,7 +173,7 @@ mod tests {
         hot.sort_by_key(|&record| std::cmp::Reverse(counts[record]));
         assert_eq!(hot[0] as u64, key_hash(0) % records);
         assert_eq!(hot[1] as u64, key_hash(1) % records);
-        // Of the many other ranks some fall on the same record.
+        // Some of the other ranks map to the same record.
         let share = f64::from(counts[hot[0]]) / f64::from(draws);
         let expected = 1.0 / SCRAMBLED_ZETA;
         assert!(share > expected && share < expected + 0.005, "{share} {expected}");
@@ -184,12 +182,12 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_the_most_popular() {
+    fn the_newest_record_is_the_most_popular() {
         let inserts = Inserts::from(1 << 32);
         let numbers: Vec<u64> = (0..3).map(|_| inserts.begin()).collect();
         let newest = |inserts: &Inserts| inserts.latest(100, 0.0);
         assert_eq!(newest(&inserts), 99);
-        // Not before all that came before it.
+        // Not acknowledged before all earlier ones are.
         inserts.acknowledge(numbers[1]);
         assert_eq!(newest(&inserts), 99);
         inserts.acknowledge(numbers[0]);
@@ -229,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranks_and_records_are_among_those_there_are(
+        fn ranks_and_records_are_in_range(
             ranks in 0..u64::from(u32::MAX), records in 0..1_000_000_u64, uniform in 0.0..1.0_f64
         ) {
             prop_assert!(Zipfian::over(ranks).rank(uniform) < ranks.max(1));

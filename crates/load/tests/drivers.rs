@@ -12,12 +12,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ciphertoll_lab::{EXEC_COMMAND, Lab, Server, Start, Tables, find as find_server, run_exec_helper};
-use ciphertoll_load::driver::{DRIVE_COMMAND, Driver, Ready, Task, available, find, run_drive_process};
+use ciphertoll_load::driver::{
+    DRIVE_COMMAND, Driver, PreparedDriver, Task, available, find, run_drive_process,
+};
 use ciphertoll_load::{Error, LoadProcess, work};
 use ciphertoll_model::{
-    Auth, Clients, Ctx, Dataset, Engine, Fault, LoadMessage, QueryLanguage, Scale, ServerKey, ServerLevel,
-    Strength, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec, Verification,
-    Workload,
+    Auth, Clients, Ctx, Dataset, Engine, FailureOrigin, LoadMessage, QueryLanguage, Scale, SecurityLevel,
+    ServerKey, ServerLevel, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec,
+    Verification, Workload,
 };
 use ciphertoll_skip::{missing, no_server};
 use tempfile::TempDir;
@@ -127,7 +129,7 @@ fn test_engine(fixture: &Fixture) {
 }
 
 /// A trial that must succeed, and must have done what it was asked for.
-fn trial(fixture: &Fixture, driver: &Driver, ready: &Ready, way: Way, workload: Workload) {
+fn trial(fixture: &Fixture, driver: &Driver, ready: &PreparedDriver, way: Way, workload: Workload) {
     let scale = scale_of(fixture.engine, workload);
     let spec = fixture.spec(way, workload, scale);
     let what = format!("{} {} {workload} {way:?}", driver.name(), fixture.engine);
@@ -159,7 +161,7 @@ fn trial(fixture: &Fixture, driver: &Driver, ready: &Ready, way: Way, workload: 
 }
 
 /// Trials that must fail, and how.
-fn failures(fixture: &Fixture, ready: &Ready) {
+fn failures(fixture: &Fixture, ready: &PreparedDriver) {
     let workload = match fixture.engine.query_language() {
         QueryLanguage::Sql => Workload::PointSelect,
         QueryLanguage::Documents => Workload::FindOne,
@@ -177,7 +179,7 @@ fn failures(fixture: &Fixture, ready: &Ready) {
     let wrong = fixture.place.path().join("wrong");
     write(&wrong, "a-wrong-password").expect("a file");
     let (fault, message) = failed(&|spec| spec.password_file.clone_from(&wrong));
-    assert_eq!(fault, Fault::Server, "{message}");
+    assert_eq!(fault, FailureOrigin::Server, "{message}");
     assert!(!message.contains("a-wrong-password"), "{message}");
 
     let other = ciphertoll_lab::Authority::generate().expect("an authority");
@@ -185,16 +187,20 @@ fn failures(fixture: &Fixture, ready: &Ready) {
     write(&ca, other.certificate_pem().expect("PEM")).expect("a file");
     let with_ca = |spec: &mut TrialSpec| spec.tls.iter_mut().for_each(|tls| tls.ca_file = Some(ca.clone()));
     let (fault, message) = failed(&with_ca);
-    assert_eq!(fault, Fault::Tls, "{message}");
+    assert_eq!(fault, FailureOrigin::Tls, "{message}");
 
     let (fault, message) = failed(&|spec| spec.pace = TrialPace::Open { per_s: 10.0 });
-    assert_eq!((fault, message.contains("keeps no schedule")), (Fault::Internal, true), "{message}");
+    assert_eq!(
+        (fault, message.contains("does not support a schedule")),
+        (FailureOrigin::Internal, true),
+        "{message}"
+    );
     let (_, message) = failed(&|spec| spec.tls.iter_mut().for_each(|tls| tls.ctx = Ctx::Shared));
     assert!(message.contains("builds its TLS context"), "{message}");
 }
 
 /// All that a driver says, up to its last word.
-fn outcome(ready: &Ready, spec: &TrialSpec, task: Task) -> Result<TrialResult, Error> {
+fn outcome(ready: &PreparedDriver, spec: &TrialSpec, task: Task) -> Result<TrialResult, Error> {
     let exe = env::current_exe().expect("this program");
     let mut process = LoadProcess::start_command(ready.command(&exe, &task), spec, ready.grace(spec))?;
     let mut edges = Vec::new();
@@ -259,7 +265,7 @@ impl Fixture {
             log: place.path().join("server.log"),
             preferred_port: None,
             processors: None,
-            strength: Strength::Default,
+            strength: SecurityLevel::Default,
         };
         let mut server = lab.start(&start).expect("the server starts");
         server.prepare_auth(Auth::default_of(engine)).expect("an account");
@@ -290,7 +296,7 @@ impl Fixture {
                 start: TlsStart::Requested,
                 suite: None,
                 group: None,
-                strength: Strength::Default,
+                security_level: SecurityLevel::Default,
                 resumption: ciphertoll_model::Resumption::Never,
                 library: TlsLibrary::OpenSsl,
                 identity: None,

@@ -11,30 +11,27 @@ use serde::{Deserialize, Serialize};
 pub enum Absence {
     /// A percentile needs more samples.
     TooFewSamples {
-        /// Samples in the window.
         samples: u64,
-        /// The fewest that carry it.
+        /// The minimum for this percentile.
         needed: u64,
-        /// Length of the window.
         window_ns: u64,
     },
-    /// A role used so little CPU time that the clock's grain would be part of it.
+    /// A role used so little CPU time that the clock's resolution would matter.
     TooLittleCpu {
-        /// What it used in the window.
+        /// Used in the window.
         cpu_ns: u64,
-        /// The least that is told.
+        /// The minimum that is reported.
         needed_ns: u64,
-        /// Length of the window.
         window_ns: u64,
     },
-    /// The server's CPU time is not known here.
+    /// The server runs on another machine, so its CPU time is unknown.
     ServerElsewhere,
-    /// The kernel encrypts, and does not tell how much CPU time that takes.
+    /// The kernel encrypts, and does not report the CPU time of that.
     InTheKernel,
 }
 
 impl Absence {
-    /// The one of the two trials that was farther from having the value.
+    /// Of two trials' absences, the one farther from having a value.
     #[must_use]
     pub fn worse(self, other: Self) -> Self {
         let had = |absence: Self| match absence {
@@ -45,9 +42,9 @@ impl Absence {
         if had(other) < had(self) { other } else { self }
     }
 
-    /// Seconds of a window that would have enough, as far as that follows from what there was.
+    /// The window, in seconds, that would be long enough.
     fn enough_s(self) -> Option<u64> {
-        /// Trials differ.
+        /// Extra time, as trials differ.
         const RESERVE: f64 = 1.1;
         let (had, needed, window_ns) = match self {
             Self::TooFewSamples { samples, needed, window_ns } => (samples, needed, window_ns),
@@ -56,7 +53,7 @@ impl Absence {
         };
         let seconds = Duration::from_nanos(window_ns).as_secs_f64();
         let enough_s = (seconds * needed as f64 / had as f64 * RESERVE).ceil();
-        // A window of hours is no advice.
+        // Hours would not be useful advice.
         (enough_s <= 3_600.0).then_some(enough_s as u64)
     }
 }
@@ -73,7 +70,7 @@ impl fmt::Display for Absence {
             }
             Self::ServerElsewhere => formatter.write_str("the server does not run on this machine")?,
             Self::InTheKernel => {
-                formatter.write_str("the kernel encrypts and does not tell its share of the CPU time")?;
+                formatter.write_str("the kernel encrypts and does not report the CPU time of that")?;
             }
         }
         match self.enough_s() {
@@ -90,7 +87,7 @@ mod tests {
     const FEW: Absence = Absence::TooFewSamples { samples: 145, needed: 200, window_ns: 2_000_000_000 };
 
     #[test]
-    fn the_reason_names_the_window_that_is_long_enough() {
+    fn the_reason_suggests_a_long_enough_window() {
         assert_eq!(FEW.to_string(), "145 samples in a trial, 200 are needed: use --trial-time 4s");
         let cpu_ns = 37_000_000;
         let little = Absence::TooLittleCpu { cpu_ns, needed_ns: 200_000_000, window_ns: 2_000_000_000 };
@@ -102,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trial_with_less_speaks_for_all() {
+    fn the_worse_trial_determines_the_reason() {
         let fewer = Absence::TooFewSamples { samples: 12, needed: 200, window_ns: 2_000_000_000 };
         assert_eq!((FEW.worse(fewer), fewer.worse(FEW)), (fewer, fewer));
     }

@@ -1,22 +1,22 @@
-//! How large tables are, how much of them a server's buffers hold, and how many rows it takes for a relative scale.
+//! The size of tables, how much of them a server's buffers hold, and the number of rows for a relative scale.
 
 use crate::cell::Cell;
-use crate::factor::{Dataset, Engine, RelativeScale, Scale, Whole};
+use crate::factor::{Dataset, Engine, RelativeScale, Scale, ScaleBase};
 use crate::settings::Settings;
 
-/// Tables larger than this share of the buffers are read from outside of them now and then: servers keep some buffers free
-/// for what comes, and need others for themselves.
+/// Tables above this share of the buffers are not always found there: servers keep some buffers free for new pages
+/// and use others themselves.
 pub const SURELY_CACHED: f64 = 0.75;
 
-/// A setting, its value where nobody says another, and the bytes that a bare number counts.
+/// A buffer setting: its name, its default, and the unit of a bare number.
 struct Buffers {
     setting: &'static str,
     default: &'static str,
     bare_number_bytes: f64,
 }
 
-/// The setting of `engine`'s buffers for rows, and the value of it that private servers are started with where nobody says
-/// another; none where it has none that is ours to choose.
+/// The setting for `engine`'s row buffers, and its default for private servers; `None` if the engine has no such
+/// setting.
 pub fn default_buffers(engine: Engine) -> Option<(&'static str, &'static str)> {
     buffers(engine).map(|buffers| (buffers.setting, buffers.default))
 }
@@ -33,8 +33,8 @@ fn buffers(engine: Engine) -> Option<Buffers> {
     }
 }
 
-/// What `engine` needs for a row of the largest table, with its indexes and its part of the other tables; as measured on
-/// tables that were just loaded. None where nobody has measured it.
+/// Bytes per row of the largest table, including indexes and the other tables' share, measured on freshly loaded
+/// tables; `None` if not measured.
 fn bytes_per_row(engine: Engine, dataset: Dataset) -> Option<f64> {
     match (engine, dataset) {
         (Engine::Postgres, Dataset::Sysbench) => Some(263.7),
@@ -45,7 +45,7 @@ fn bytes_per_row(engine: Engine, dataset: Dataset) -> Option<f64> {
     }
 }
 
-/// About how large the tables of `dataset` are on `engine`; none where that is not known.
+/// Estimated size of the tables of `dataset` on `engine`; `None` if unknown.
 pub fn tables_bytes(engine: Engine, dataset: Dataset, scale: Scale) -> Option<f64> {
     let rows = match dataset {
         Dataset::Pgbench => scale.in_whole_branches(),
@@ -55,26 +55,26 @@ pub fn tables_bytes(engine: Engine, dataset: Dataset, scale: Scale) -> Option<f6
 }
 
 impl Cell {
-    /// About how large its tables are. Absent where it has none, or nobody knows.
+    /// Estimated size of its tables; `None` if there are none or it is unknown.
     pub fn tables_bytes(&self) -> Option<f64> {
         let engine = self.treatment.server.engine;
         tables_bytes(engine, self.workload.dataset(engine)?, self.scale)
     }
 
-    /// The buffers for rows of its server, by the settings or as they are by default. Absent where the settings say what
-    /// cannot be read, and of a server at a URL, whose settings are its own.
+    /// Size of its server's row buffers, configured or default; `None` if the setting cannot be parsed, and for
+    /// servers at a URL, whose settings are unknown.
     pub fn buffers_bytes(&self, settings: &Settings) -> Option<f64> {
         let server = &self.treatment.server;
         if server.url.is_some() { None } else { settings.buffers_bytes(server.engine) }
     }
 
-    /// Its tables ÷ its server's buffers: an estimate by the number of rows. Absent where one of them is not known.
+    /// Its tables ÷ its server's buffers, estimated from the number of rows; `None` if either is unknown.
     pub fn data_to_cache(&self, settings: &Settings) -> Option<f64> {
         Some(self.tables_bytes()? / self.buffers_bytes(settings)?)
     }
 
-    /// Whether all its rows are meant to be found in the buffers. They are, unless somebody who spoke of the buffers asked
-    /// for more: by a scale relative to them, or by their own size.
+    /// Whether all rows should be found in the buffers. True unless the user configured something else: a scale
+    /// relative to the buffers, or buffers smaller than the tables.
     pub fn is_meant_to_be_cached(&self, settings: &Settings) -> bool {
         let Some(data_to_cache) = self.data_to_cache(settings) else { return self.relative.is_none() };
         match self.relative {
@@ -83,33 +83,30 @@ impl Cell {
         }
     }
 
-    /// The same with as many rows as its relative scale comes to on its server; where that cannot be said, why.
+    /// Replaces a relative scale by the number of rows on the cell's server; the error says why that is impossible.
     pub(crate) fn scaled(self, settings: &Settings, memory_bytes: Option<u64>) -> Result<Self, String> {
         let Some(relative) = self.relative else { return Ok(self) };
         let server = &self.treatment.server;
         let in_rows = "give its scale in rows";
         if server.url.is_some() {
-            return Err(format!("{} has memory and buffers of its own: {in_rows}", server.short_name()));
+            return Err(format!("the memory and buffers of {} are unknown: {in_rows}", server.short_name()));
         }
         let engine = server.engine;
         let Some(dataset) = self.workload.dataset(engine) else {
-            return Err(format!(
-                "{} reads no tables, of which {relative} could be so many rows",
-                self.workload
-            ));
+            return Err(format!("{} reads no tables, so {relative} is no number of rows", self.workload));
         };
         let Some(row_bytes) = bytes_per_row(engine, dataset) else {
-            return Err(format!("what {} takes for a row is not known: {in_rows}", engine.display_name()));
+            return Err(format!("the size of a row in {} is unknown: {in_rows}", engine.display_name()));
         };
         let whole_bytes = match relative.whole() {
-            Whole::Cache => settings.buffers_bytes(engine).ok_or_else(|| {
+            ScaleBase::Cache => settings.buffers_bytes(engine).ok_or_else(|| {
                 let setting = buffers(engine).map_or("", |buffers| buffers.setting);
-                format!("{engine}.{setting} is no size that can be calculated with: {in_rows}")
+                format!("cannot parse the size in {engine}.{setting}: {in_rows}")
             })?,
-            Whole::Memory => memory_bytes.ok_or("how much memory there is, is not known")? as f64,
+            ScaleBase::Memory => memory_bytes.ok_or("the size of the memory is unknown")? as f64,
         };
         let scale = rows(dataset, relative.times() * whole_bytes / row_bytes).ok_or_else(|| {
-            format!("{relative} is more than {} rows, which are the most: {in_rows}", Scale::MAX)
+            format!("{relative} is more than the maximum of {} rows: {in_rows}", Scale::MAX)
         })?;
         Ok(Self { scale, ..self })
     }
@@ -126,25 +123,25 @@ fn rows(dataset: Dataset, rows: f64) -> Option<Scale> {
 }
 
 impl RelativeScale {
-    /// `0.5cache` as a sentence has it: `0.5 × the buffers`.
+    /// `0.5cache` in a sentence: `0.5 × the buffers`.
     pub fn in_words(self) -> String {
         let times = self.to_string();
         let label = self.whole().label();
         let what = match self.whole() {
-            Whole::Cache => "the buffers",
-            Whole::Memory => "the memory",
+            ScaleBase::Cache => "the buffers",
+            ScaleBase::Memory => "the memory",
         };
         format!("{} × {what}", times.trim_end_matches(label))
     }
 }
 
 impl Settings {
-    /// Whether they say how large the buffers of `engine` are.
+    /// Whether they configure `engine`'s buffers.
     fn have_buffers(&self, engine: Engine) -> bool {
         buffers(engine).is_some_and(|buffers| self.of(engine).contains_key(buffers.setting))
     }
 
-    /// The size of the buffers for rows that private servers of `engine` are started with; absent where it cannot be read.
+    /// The size of the row buffers of private servers of `engine`; `None` if it cannot be parsed.
     pub fn buffers_bytes(&self, engine: Engine) -> Option<f64> {
         let Buffers { setting, default, bare_number_bytes } = buffers(engine)?;
         let settings = self.of(engine);
@@ -152,7 +149,7 @@ impl Settings {
     }
 }
 
-/// `256MB` and `256M` alike: each engine takes one of them. A bare number counts pages, or bytes.
+/// Accepts `256MB` and `256M`, as each engine takes one of them. A bare number counts pages or bytes.
 fn bytes(text: &str, of_a_bare_number: f64) -> Option<f64> {
     let text = text.trim();
     let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
@@ -190,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_set_beside_the_buffers_that_were_asked_for() {
-        // 10 branches of 15.68 MB in 32 MiB, and 1,000,000 rows of 241.5 bytes in as many, by hand.
+    fn rows_are_compared_with_the_configured_buffers() {
+        // By hand: 10 branches of 15.68 MB, and 1,000,000 rows of 241.5 bytes, in 32 MiB each.
         let large = found("postgres", "select-only", "1000000", &["postgres.shared_buffers=32MB"]).unwrap();
         assert!((large - 4.673_004).abs() < 1e-6, "{large}");
         let set = ["mariadb.innodb_buffer_pool_size=32M"];
@@ -200,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_said_the_buffers_are_those_of_the_lab() {
+    fn the_lab_has_default_buffers() {
         let set = found("postgres", "select-only", "1000000", &["postgres.shared_buffers=128MB"]);
         assert_eq!(found("postgres", "select-only", "1000000", &["postgres.work_mem=32MB"]), set);
         assert_eq!(found("postgres", "connect", "1000", &["postgres.shared_buffers=32MB"]), None);

@@ -12,75 +12,62 @@ use crate::factor::{
     Workload,
 };
 
-/// What is compared: one level of each factor that is not load.
+/// What is compared: one level of each factor that is not part of the load.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Treatment {
-    /// The server.
     pub server: ServerLevel,
-    /// The path.
     pub path: Path,
-    /// The authentication.
     pub auth: Auth,
-    /// Who builds the TLS context; nobody does where the path has no TLS.
+    /// `None` if the path has no TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ctx: Option<Ctx>,
-    /// The client code.
     pub driver: Driver,
-    /// The network.
     pub link: Link,
-    /// The layer under the files.
     pub at_rest: AtRest,
 }
 
 /// A treatment under a load.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Cell {
-    /// What is compared.
     #[serde(flatten)]
     pub treatment: Treatment,
-    /// What one operation is.
     pub workload: Workload,
-    /// How many clients.
     pub clients: Clients,
-    /// How much data.
     pub scale: Scale,
-    /// What was asked for, where it was not a number of rows: these are then as many as it comes to on this server.
+    /// The configured relative scale, if any; `scale` is then the number of rows on this server.
     #[serde(rename = "relative_scale", default, skip_serializing_if = "Option::is_none")]
     pub relative: Option<RelativeScale>,
-    /// Whether clients wait for answers or follow a schedule.
     #[serde(default, skip_serializing_if = "Pace::is_closed")]
     pub pace: Pace,
 }
 
-/// A cell's levels joined by `/`: the key that two runs are compared by.
+/// A cell's levels joined by `/`: the key by which two runs are compared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct CellId(pub String);
 
-/// Which copy of a cell: every stratum visits its baseline twice in each block.
+/// Which copy of a cell. Every block measures a stratum's baseline twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arm {
-    /// The cell itself.
     Main,
-    /// The baseline again (A against A): what it differs by is noise.
+    /// The baseline again, for the A/A comparison: any difference is noise.
     Repeat,
 }
 
-/// Something asked for that is not measured, and why.
+/// A requested measurement that is not made, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Skipped {
-    /// The cell's id, or a level where no cell could be formed.
+    /// The cell's id, or a level if no cell could be formed.
     pub id: String,
-    /// The name of the cell's server; absent in records of before, and where it is no cell.
+    /// The name of the cell's server; absent in older records, and if there is no cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// Why, in one line.
+    /// In one line.
     pub reason: String,
 }
 
 impl Skipped {
-    /// A cell that is left out.
     pub fn cell(cell: &Cell, reason: impl Into<String>) -> Self {
         let server = Some(cell.treatment.server.short_name());
         Self { id: cell.to_string(), server, reason: reason.into() }
@@ -88,7 +75,7 @@ impl Skipped {
 }
 
 impl Treatment {
-    /// As it is measured. What goes without saying: a private server's certificate has a key, the rest of a server at a URL is as it is.
+    /// Fills in what is implied: the key of a private server's certificate; `as-is` levels for a server at a URL.
     #[must_use]
     pub fn normalised(mut self) -> Self {
         if self.server.url.is_some() {
@@ -111,7 +98,7 @@ impl Cell {
         CellId(self.to_string())
     }
 
-    /// Why no server could do this, if so; the rest, the servers themselves must tell.
+    /// Why no server can run this cell, if so. Servers themselves may refuse more.
     pub fn impossibility(&self) -> Option<String> {
         match &self.treatment.server.url {
             Some(url) => self.impossible_at(url),
@@ -120,65 +107,62 @@ impl Cell {
         .or_else(|| self.impossible_for_engine())
     }
 
-    /// What only a server at a URL has.
+    /// Constraints of a private server.
     fn impossible_here(&self) -> Option<String> {
         let Treatment { server, auth, path, link, driver, at_rest, .. } = &self.treatment;
-        let made = matches!(link, Link::Made(_));
+        let made = matches!(link, Link::Emulated(_));
         let reason = if *auth == Auth::AsAsked {
-            "a private server asks for what it is told to: say which"
+            "as-asked is for servers at a URL: name an authentication"
         } else if made && *path == Path::Unix {
-            "a unix socket has no link in between"
+            "a unix socket has no network: no --link"
         } else if path.as_tunnel().is_some_and(Tunnel::joins_networks) && !made {
-            "a VPN joins two networks, and loopback is one: --link 0ms or longer"
+            "a VPN joins two networks, and loopback is only one: use --link 0ms or longer"
         } else if made && path.as_proxy().is_some_and(|proxy| proxy.front == ProxyFront::Tcp) {
-            "in front, a proxy listens on the loopback that the lab can reach: with --link, by its unix socket only"
+            "with --link, clients reach a proxy only by its unix socket"
         } else if made && *driver != Driver::Native {
-            "other people's clients are not led over a made link yet"
+            "external drivers do not support emulated links yet"
         } else {
             return at_rest.impossible(server.engine);
         };
         Some(reason.to_owned())
     }
 
-    /// What the client alone cannot choose.
+    /// Constraints of a server at a URL: levels that the client alone cannot choose.
     fn impossible_at(&self, url: &ServerUrl) -> Option<String> {
         let Treatment { server, path, auth, driver, link, at_rest, .. } = &self.treatment;
         let name = server.short_name();
         let tls = path.as_tls();
         let reason = if path.as_tunnel().is_some() {
-            format!("a tunnel ends beside its server, and {name} is elsewhere: only servers started here")
+            format!("a tunnel needs a server that is started here, and {name} is at a URL")
         } else if path.as_proxy().is_some() {
-            format!("proxies are started for servers of the lab only, and {name} is none")
+            format!("a proxy needs a server that is started here, and {name} is at a URL")
         } else if tls.is_some_and(|tls| tls.key.is_some()) {
             format!(
-                "{name} has a certificate of its own: write {}",
+                "the certificate of {name} cannot be chosen: write {}",
                 tls.map_or("", |tls| tls.version.label())
             )
         } else if tls.is_some_and(|tls| tls.chain.is_some()) {
-            format!("{name} sends the certificates that it has: leave out +chain")
+            format!("the certificates of {name} cannot be chosen: leave out +chain")
         } else if tls.is_some_and(|tls| tls.client_certificate != ClientCertificate::None) {
             format!(
-                "what clients of {name} show is in its URL (sslcert, ssl-cert or tlsCertificateKeyFile): leave out +mtls"
+                "the client certificate for {name} is named in its URL (sslcert, ssl-cert or tlsCertificateKeyFile): leave out +mtls"
             )
         } else if tls.is_some() && url.tls.demand == TlsDemand::Never {
-            format!("the URL of {name} asks for no TLS")
+            format!("the URL of {name} disables TLS")
         } else if tls.is_none() && matches!(url.tls.demand, TlsDemand::Always(_)) {
-            format!(
-                "the URL of {name} asks for TLS; with {} plaintext is measured, too",
-                url.compare_option()
-            )
+            format!("the URL of {name} requires TLS; {} measures plaintext, too", url.compare_option())
         } else if matches!(path, Path::Unix) != matches!(url.place, UrlPlace::Socket(_)) {
-            format!("the URL of {name} says where it listens: one URL for TCP, another for its unix socket")
+            format!("the URL of {name} is for either TCP or a unix socket: use one URL for each")
         } else if tls.is_some_and(|tls| tls.library == TlsLibrary::Rustls)
             && url.tls.verification() != Verification::Full
         {
-            "rustls verifies authority and name, and the URL asks for less".to_owned()
+            "rustls always verifies CA and name, and the URL asks for less".to_owned()
         } else if *auth != Auth::AsAsked {
-            format!("{name} asks for what it asks for: it is recorded, not chosen")
+            format!("the authentication of {name} is recorded, not chosen")
         } else if *driver != Driver::Native {
-            "other people's clients are not led to a URL yet".to_owned()
+            "external drivers do not support servers at a URL yet".to_owned()
         } else if *link != Link::AsIs || *at_rest != AtRest::AsIs {
-            format!("{name} is measured as it is: its network and its disks are not ours to change")
+            format!("the network and the storage of {name} cannot be changed")
         } else {
             return None;
         };
@@ -197,68 +181,66 @@ impl Cell {
             .or_else(|| self.workload.impossible(server.engine))
     }
 
-    /// Who does not compress messages.
+    /// Constraints of message compression.
     fn impossible_compressed(&self, compressor: Compressor) -> Option<String> {
         let Treatment { server, driver, .. } = &self.treatment;
-        let told = || "other people's clients are not told to compress messages yet".to_owned();
+        let told = || "external drivers do not support compressed messages yet".to_owned();
         compressor.impossible(server.engine).or_else(|| (*driver != Driver::Native).then(told))
     }
 
-    /// What a proxy cannot do together with other factors. It logs in where the client would.
+    /// Constraints of proxies, which log in to the server in the client's place.
     fn impossible_through(&self, proxy: Proxy) -> Option<String> {
         let Treatment { server, auth, .. } = &self.treatment;
         let asks_in_front = (proxy.program, proxy.front) == (ProxyProgram::Sidecar, ProxyFront::Tcp);
         if asks_in_front && *auth == Auth::Trust {
             let name = proxy.program.display_name();
-            return Some(format!("by TCP, {name} lets in who knows its password, and auth=trust has none"));
+            return Some(format!("over TCP, {name} requires a password, and auth=trust has none"));
         }
         if *auth == Auth::Cert {
-            return Some("a proxy has no client certificate to show here yet".to_owned());
+            return Some("a proxy cannot present a client certificate yet".to_owned());
         }
         proxy.impossible(server.engine)
     }
 
-    /// What a TLS path cannot do together with other factors.
+    /// Constraints of a TLS path together with other factors.
     fn impossible_with(&self, tls: TlsPath) -> Option<String> {
         let Treatment { auth, ctx, .. } = &self.treatment;
         let shows_one = tls.client_certificate == ClientCertificate::Demanded;
         let resumes = tls.resumption != Resumption::Never;
         let reason = if shows_one && *auth == Auth::Cert {
-            "with auth=cert the client shows a certificate in any case: leave out +mtls"
+            "auth=cert presents a client certificate already: leave out +mtls"
         } else if resumes && tls.library == TlsLibrary::Rustls && *ctx != Some(Ctx::Shared) {
-            "rustls resumes within one context only: ctx=shared"
+            "rustls resumes sessions within one context only: use ctx=shared"
         } else {
             return None;
         };
         Some(reason.to_owned())
     }
 
-    /// Why this cell says nothing that another does not say already, if so.
+    /// Why another cell measures the same already, if so.
     pub fn redundancy(&self, first_ctx: Ctx) -> Option<&'static str> {
         let ctx = self.treatment.ctx?;
         if self.treatment.path.as_tls().is_none() {
-            return (ctx != first_ctx)
-                .then_some("no TLS on this path, so no context to build: measured once");
+            return (ctx != first_ctx).then_some("this path builds no TLS context: measured once");
         }
         let pooled = self.workload.connection_use() == ConnectionUse::Pooled;
         (pooled && ctx != first_ctx).then_some(
-            "its connections are opened before the window, so the context costs nothing in it: measured once",
+            "its connections are opened before the window, where the context costs nothing: measured once",
         )
     }
 
-    /// The scale as it was asked for.
+    /// The scale as configured.
     pub fn scale_level(&self) -> ScaleLevel {
         self.relative.map_or(ScaleLevel::Rows(self.scale), ScaleLevel::Relative)
     }
 
-    /// Whether the same was asked for: what a relative scale comes to differs from server to server.
+    /// Whether both were configured alike: the rows of a relative scale differ between servers.
     pub(crate) fn is_asked_as(&self, other: &Self) -> bool {
         let is_like = Self { scale: other.scale, ..self.clone() } == *other;
         is_like && (self.relative.is_some() || self.scale == other.scale)
     }
 
-    /// The same cell with `ctx` absent where the path builds no TLS context, and with as many rows as its
-    /// tables really have.
+    /// Removes `ctx` if the path builds no TLS context, and rounds the scale to what the tables can have.
     #[must_use]
     pub fn normalised(mut self) -> Self {
         self.treatment = self.treatment.normalised();
@@ -272,7 +254,7 @@ impl Cell {
     }
 }
 
-/// Why TLS does not begin in this way on servers of `engine`, if so.
+/// Why `engine` does not support this start of TLS, if so.
 fn impossible_start(engine: Engine, start: TlsStart) -> Option<String> {
     let name = engine.display_name();
     match (engine, start) {
@@ -280,11 +262,11 @@ fn impossible_start(engine: Engine, start: TlsStart) -> Option<String> {
         | (Engine::Postgres, TlsStart::Direct | TlsStart::Eager)
         | (Engine::MariaDb | Engine::MySql, TlsStart::Eager) => None,
         (Engine::MariaDb | Engine::MySql, TlsStart::Direct) => {
-            Some(format!("{name} begins every connection in plaintext: no +direct"))
+            Some(format!("{name} starts every connection in plaintext: leave out +direct"))
         }
-        (Engine::MongoDb | Engine::FerretDb, TlsStart::Direct | TlsStart::Eager) => Some(format!(
-            "with {name}, TLS begins with the first byte as it is: leave out +direct and +eager"
-        )),
+        (Engine::MongoDb | Engine::FerretDb, TlsStart::Direct | TlsStart::Eager) => {
+            Some(format!("with {name}, TLS always starts with the first byte: leave out +direct and +eager"))
+        }
     }
 }
 
@@ -300,7 +282,7 @@ impl fmt::Display for Cell {
             self.clients,
             self.scale_level()
         )?;
-        // A closed loop goes without saying: ids from before there were others stay the same.
+        // A closed loop is not printed, so that older ids stay the same.
         match self.pace {
             Pace::Closed => Ok(()),
             pace => write!(formatter, "/{pace}"),

@@ -1,4 +1,4 @@
-//! Durations as people write them: `500ms`, `1s`, `2m`; a bare number is seconds.
+//! Durations as users write them: `500ms`, `1s`, `2m`; a bare number is in seconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,24 +6,21 @@ use std::time::Duration;
 
 use crate::factor::as_text;
 
-/// A duration that prints as it is read.
+/// A duration that prints in the format it is parsed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(Duration);
 
-/// A duration that could not be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is no duration; write 500ms, 1s, 2m or a number of seconds, from 1 ms to 24 hours")]
+#[error("\"{text}\" is not a duration; write 500ms, 1s, 2m or a number of seconds, from 1 ms to 24 hours")]
 pub struct SpanError {
     text: String,
 }
 
 impl Span {
-    /// A whole number of milliseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Self(Duration::from_millis(millis))
     }
 
-    /// The duration.
     pub const fn duration(self) -> Duration {
         self.0
     }
@@ -45,7 +42,7 @@ impl FromStr for Span {
         };
         let millis = number.parse::<f64>().map(|value| (value * unit_s * 1e3).round());
         match millis {
-            // What rounds to no time at all would print as what is not read.
+            // A duration that rounds to 0 ms would not parse again.
             Ok(millis) if (1.0..=LONGEST_S * 1e3).contains(&millis) => Ok(Self::from_millis(millis as u64)),
             _ => Err(SpanError { text: text.to_owned() }),
         }

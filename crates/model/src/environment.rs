@@ -1,30 +1,30 @@
-//! The machine a run stood on, as far as it bears on what encryption costs.
+//! The machine of a run, where it affects the cost of encryption.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The machine a run stood on.
+/// The machine of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
-    /// As the kernel names it.
+    /// The kernel's name for it.
     pub cpu_model: String,
-    /// Processors this process may use.
+    /// Processors available to this process.
     pub cpus: u16,
-    /// Instructions that encryption runs on.
+    /// Instruction sets relevant to encryption.
     pub crypto_instructions: Vec<CryptoInstruction>,
-    /// Bytes of memory.
+    /// Size of its memory.
     pub memory_bytes: u64,
-    /// Kernel release.
+    /// The kernel's release.
     pub kernel: String,
-    /// Operating system, in its own words.
+    /// The operating system's own name.
     pub os: String,
     /// The client's TLS library.
     pub tls_library: String,
-    /// Where the roles' CPU times come from.
+    /// The sources of the roles' CPU times.
     pub cpu_accounting: String,
 }
 
-/// An instruction set that encryption runs on.
+/// An instruction set relevant to encryption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CryptoInstruction {
@@ -34,7 +34,7 @@ pub enum CryptoInstruction {
     Vaes,
     /// Carry-less multiplication (GCM's GHASH).
     Pclmulqdq,
-    /// The same on wide vectors.
+    /// Carry-less multiplication on wide vectors.
     Vpclmulqdq,
     /// `SHA-1` and `SHA-256` rounds.
     ShaNi,
@@ -49,7 +49,7 @@ pub enum CryptoInstruction {
 }
 
 impl CryptoInstruction {
-    /// Every instruction set looked for, with the kernel's name for it.
+    /// Every known instruction set, with the kernel's name for it.
     pub const ALL: [(Self, &'static str); 9] = [
         (Self::Aes, "aes"),
         (Self::Vaes, "vaes"),

@@ -1,4 +1,4 @@
-//! What the process answers when it ends: one enum, one table in the documentation, tested equal.
+//! Exit codes. A test compares them with their table in the documentation.
 
 /// An exit code with a documented meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

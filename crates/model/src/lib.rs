@@ -1,6 +1,5 @@
-//! The vocabulary every room speaks: factors and levels with their one grammar, what was asked
-//! ([`Spec`]), what will be done ([`Plan`]), what happened ([`Event`]), and what the process may
-//! answer ([`ExitCode`]). Pure data; nothing here does I/O.
+//! Factors and levels, the specification of a run ([`Spec`]), its plan ([`Plan`]), what happened ([`Event`]), the
+//! protocol of trials, metrics and exit codes ([`ExitCode`]). Pure data without I/O.
 
 mod absence;
 pub mod cache;
@@ -24,34 +23,37 @@ pub mod ycsb;
 
 pub use absence::Absence;
 pub use cell::{Arm, Cell, CellId, Skipped, Treatment};
+pub use ciphertoll_vocabulary::{
+    AddressFamily, Engine, Group, Identity, Phase, QueryLanguage, ReadPreference, SecurityLevel, ServerKey,
+    Suite, TlsLibrary, TlsVersion, Verification,
+};
 pub use environment::{CryptoInstruction, Environment};
-pub use event::{Ending, Event, Flag, LinkKind, LookDecision, Observation, Stamped, VoidReason};
+pub use event::{Ending, Event, Flag, LinkKind, LookDecision, Observation, TimestampedEvent, VoidReason};
 pub use exit::ExitCode;
 pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse,
-    Ctx, Dataset, DocumentsLogin, DocumentsUrl, Driver, DriverName, Engine, Factor, Group, Iterations,
-    LevelError, Link, LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy,
-    ProxyFront, ProxyProgram, QueryLanguage, ReadPreference, RelativeScale, Resumption, Scale, ScaleLevel,
-    ServerKey, ServerLevel, ServerUrl, SetConnection, SshCipher, SshSession, SshTunnel, Suite, Tde,
-    TdeCipher, TdeTarget, TlsDemand, TlsLibrary, TlsPath, TlsStart, TlsVersion, Tunnel, UrlError,
-    UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Verification, Whole, Workload, YcsbMix,
+    Ctx, Dataset, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, Iterations, LevelError, Link,
+    LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy, ProxyFront, ProxyProgram,
+    RelativeScale, Resumption, Scale, ScaleBase, ScaleLevel, ServerLevel, ServerUrl, SetConnection,
+    SshCipher, SshSession, SshTunnel, Tde, TdeCipher, TdeTarget, TlsDemand, TlsPath, TlsStart, Tunnel,
+    UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Workload, YcsbMix,
 };
-pub use metric::{Direction, Metric, Unit};
+pub use metric::{Metric, MetricDirection, Unit};
 pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
 pub use plan::{
-    Baseline, Block, LongerTrials, Margins, Plan, Refusal, Refused, SAFE_CLIENTS, SAFE_CONNECTS_PER_S,
-    Stratum, Timing, Unlike, Verdicts, Visit,
+    Baseline, BaselineError, Block, LongerTrials, Margins, Plan, Refusal, Refused, SAFE_CLIENTS,
+    SAFE_CONNECTS_PER_S, Stratum, Timing, Unlike, Verdicts, Visit,
 };
 pub use primitive::{KeyExchangeTime, SignatureTime};
 pub use round_trips::RoundTrips;
-pub use script::{Branch, Draw, Script, Statement, StatementProtocol, Step};
+pub use script::{Branch, Draw, Script, ScriptStatement, ScriptStep, StatementProtocol};
 pub use settings::{Setting, SettingError, Settings};
-pub use spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
+pub use spec::{CpuPinning, Grid, Prepare, Size, Spec, SpecError};
 pub use storage::{Storage, StorageError};
 pub use trial::{
-    AddressFamily, ClientIdentity, Endpoint, ErrorCount, ErrorKind, Fault, LatencySummary, Leg, LegCount,
-    LoadMessage, Namespace, Phase, Strength, TlsSpec, TrialPace, TrialResult, TrialSpec, Work,
+    Endpoint, ErrorCount, ErrorKind, FailureOrigin, LatencySummary, Leg, LegCount, LoadMessage, Namespace,
+    TlsSpec, TrialOperation, TrialPace, TrialResult, TrialSpec,
 };
 
-/// Version of everything ciphertoll writes for later reading: events, plans and JSON reports.
+/// Version of the files that ciphertoll writes: events, plans and JSON reports.
 pub const SCHEMA_VERSION: u32 = 1;

@@ -1,60 +1,59 @@
-//! How much of a machine's noise a trial may have met and still count.
+//! How much noise of the machine a valid trial may have.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::factor::as_text;
 
-/// A share of 1–100 %, with the one that holds where nothing is said.
+/// A share of 1–100 %, with a default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Limit<const DEFAULT_PERCENT: u8>(u8);
+pub struct PercentLimit<const DEFAULT_PERCENT: u8>(u8);
 
-/// The share of its CPU time that a trial may lose to the hypervisor: by default less than the half-width of the
-/// narrowest intervals.
-pub type StealLimit = Limit<3>;
+/// The share of its CPU time that a trial may lose to the hypervisor. The default is below the half-width of the
+/// narrowest confidence intervals.
+pub type StealLimit = PercentLimit<3>;
 
-/// The share of its round trip that a link's packets may be late by, on average.
-pub type LatenessLimit = Limit<1>;
+/// The mean lateness of a link's packets, as a share of its round trip.
+pub type LatenessLimit = PercentLimit<1>;
 
-/// What a trial may have met.
+/// The limits of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoiseLimits {
-    /// Time lost to the hypervisor.
+    /// CPU time lost to the hypervisor.
     pub steal: StealLimit,
-    /// Packets of a link that were late.
+    /// Lateness of a link's packets.
     pub lateness: LatenessLimit,
 }
 
-/// A limit that cannot be one.
+/// The text is not a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected 1% to 100%")]
 pub struct LimitError;
 
-impl<const DEFAULT_PERCENT: u8> Limit<DEFAULT_PERCENT> {
+impl<const DEFAULT_PERCENT: u8> PercentLimit<DEFAULT_PERCENT> {
     /// As a fraction: 0.03 for 3 %.
     pub fn fraction(self) -> f64 {
         f64::from(self.0) / 100.0
     }
 
-    /// Whether it is the one that holds where nothing is said.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-impl<const DEFAULT_PERCENT: u8> Default for Limit<DEFAULT_PERCENT> {
+impl<const DEFAULT_PERCENT: u8> Default for PercentLimit<DEFAULT_PERCENT> {
     fn default() -> Self {
         Self(DEFAULT_PERCENT)
     }
 }
 
-impl<const DEFAULT_PERCENT: u8> fmt::Display for Limit<DEFAULT_PERCENT> {
+impl<const DEFAULT_PERCENT: u8> fmt::Display for PercentLimit<DEFAULT_PERCENT> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}%", self.0)
     }
 }
 
-impl<const DEFAULT_PERCENT: u8> FromStr for Limit<DEFAULT_PERCENT> {
+impl<const DEFAULT_PERCENT: u8> FromStr for PercentLimit<DEFAULT_PERCENT> {
     type Err = LimitError;
 
     fn from_str(text: &str) -> Result<Self, LimitError> {
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_read_as_it_is_written() {
+    fn a_limit_prints_in_the_format_it_is_parsed_from() {
         for text in ["1%", "3%", "100%"] {
             assert_eq!(text.parse::<StealLimit>().map(|limit| limit.to_string()), Ok(text.to_owned()));
         }

@@ -1,11 +1,10 @@
-//! What will be done: every trial of every block in its random order, before the first one starts.
-//! Pure data; what the run resolves later (calibration, the decision to stop) are events.
+//! The plan: every trial of every block in its random order, made before the run begins. Pure data; what the run
+//! determines later (calibration, the decision to stop) are events.
 
 mod also;
+pub(crate) mod baseline;
 mod comparisons;
 mod longer;
-
-use std::fmt;
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -16,148 +15,127 @@ use self::also::{also_of, only_at_rest_differs};
 use crate::cell::{Arm, Cell, Skipped, Treatment};
 use crate::duration::Span;
 use crate::factor::{
-    AtRest, Auth, ConnectionUse, Ctx, Driver, Factor, Pace, Path, QueryLanguage, ServerLevel, TlsVersion,
+    AtRest, Auth, ConnectionUse, Factor, Pace, Path, QueryLanguage, ServerLevel, TlsVersion,
 };
 use crate::noise::{LatenessLimit, NoiseLimits, StealLimit};
 use crate::settings::Settings;
-use crate::spec::{Grid, Pin, Prepare, Size, Spec, SpecError};
+use crate::spec::{CpuPinning, Grid, Prepare, Size, Spec, SpecError};
 use crate::storage::Storage;
 
+pub use baseline::{Baseline, BaselineError};
 pub use comparisons::Unlike;
 use comparisons::grouped;
 pub use longer::{LongerTrials, OPERATIONS_LEAST, OPERATIONS_WANTED};
 
-/// The most blocks a run may take; the last look.
+/// The maximum number of blocks, and the last analysis.
 pub const MAX_BLOCKS: u32 = 30;
-/// Fewer blocks carry no verdict.
+/// With fewer blocks there are no verdicts.
 pub const MIN_BLOCKS_FOR_VERDICTS: u32 = 6;
-/// When the data are looked at. Few looks: each one is a chance to stop on luck.
+/// After how many blocks the data are analysed. Few times, as each one is a chance to stop on luck.
 pub const LOOKS: [u32; 5] = [6, 10, 15, 20, 30];
 
-/// Connects a second that a server at a URL gets unless more is asked for.
+/// The default rate limit of connects to a server at a URL.
 pub const SAFE_CONNECTS_PER_S: u32 = 20;
-/// The most clients that work on a server at a URL unless more are asked for.
+/// The default maximum of clients of a server at a URL.
 pub const SAFE_CLIENTS: u16 = 4;
 
-/// Everything that will be done.
+/// The plan of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// [`crate::SCHEMA_VERSION`] of the writer.
+    /// The writer's [`crate::SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Name of the experiment.
     pub name: String,
-    /// Seed of every random order.
     pub seed: u64,
-    /// What everything is compared with.
+    /// What cells are compared with.
     pub baseline: Baseline,
-    /// What cells are compared with besides: authentications, or drivers, with one of them, beside paths
-    /// with plain.
+    /// What cells are compared with in addition: with one authentication, driver or kind of encryption at rest, if
+    /// several are measured in a comparison of paths.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub also: Option<Baseline>,
-    /// Every cell, in the order of reports; visits name them by index.
+    /// Every cell, in the order of reports. Visits refer to them by index.
     pub cells: Vec<Cell>,
-    /// Cells that share a baseline cell.
+    /// The comparisons: cells that share a baseline cell.
     pub strata: Vec<Stratum>,
-    /// What was asked and is not done, and why.
+    /// What was requested and is not measured.
     pub skipped: Vec<Skipped>,
-    /// Why drivers are not compared by a workload that some of them do.
+    /// Workloads that drivers do differently, so that these drivers are not compared by them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unlike: Vec<Unlike>,
-    /// The trials, block by block; block 0 is calibration.
+    /// The trials by block; block 0 is calibration.
     pub blocks: Vec<Block>,
-    /// Numbers of blocks after which the data are looked at.
+    /// After how many blocks the data are analysed.
     pub looks: Vec<u32>,
     /// Warm-up and window; see [`Plan::timing_of`].
     pub timing: Timing,
-    /// Where operations over a long link need longer ones.
+    /// Longer timing of operations over a long link.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub longer: Vec<LongerTrials>,
-    /// No further block begins after this long.
+    /// No block begins after this time.
     pub budget: Option<Span>,
-    /// Whether there will be verdicts.
     pub verdicts: Verdicts,
     /// Half-widths of "the same".
     pub margins: Margins,
     /// The share of its CPU time that a trial may lose to the hypervisor.
     #[serde(default, skip_serializing_if = "StealLimit::is_default")]
     pub max_steal: StealLimit,
-    /// The share of its round trip that a link's packets may be late by, on average.
+    /// The mean lateness of a link's packets, as a share of its round trip.
     #[serde(default, skip_serializing_if = "LatenessLimit::is_default")]
     pub max_lateness: LatenessLimit,
-    /// Whether clients and servers share processors.
+    /// Whether clients and servers use separate processors.
     #[serde(default)]
-    pub pin: Pin,
-    /// What private servers' files lie on.
+    pub pin: CpuPinning,
+    /// Storage of private servers' files.
     #[serde(default, skip_serializing_if = "Storage::is_default")]
     pub storage: Storage,
-    /// What the private servers of an engine are started with, beside what they need.
+    /// Additional settings of private servers, by engine.
     #[serde(default, skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,
-    /// What these settings are called.
+    /// The name of these settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     /// The statement of [`Workload::Query`](crate::Workload::Query).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
-    /// Most operations a second that clients of a server at a URL begin; see [`Plan::rate_limit_per_s`].
+    /// Rate limit of operations on a server at a URL; see [`Plan::rate_limit_per_s`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rate: Option<u32>,
 }
 
-/// Something that a server was found not to do, before the plan was made.
+/// A limitation of a server, found before the plan was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The server's name.
     pub server: String,
-    /// What it does not do.
     pub what: Refused,
     /// In one line.
     pub reason: String,
 }
 
-type Obstacle<'a> = &'a dyn Fn(&Cell) -> Option<String>;
+type CellConstraint<'a> = &'a dyn Fn(&Cell) -> Option<String>;
 
-/// What a server does not do.
+/// What a server does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Anything: it is not here, and was not asked for by its own name.
+    /// Anything: it is not installed, and the user did not name it.
     Everything,
-    /// Of one at a URL: to speak this TLS version; none: to let in somebody without TLS.
-    Way(Option<TlsVersion>),
+    /// A server at a URL: this TLS version, or connections without TLS (`None`).
+    Transport(Option<TlsVersion>),
 }
 
-/// What everything is compared with: the level of one factor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "factor", content = "level", rename_all = "snake_case")]
-pub enum Baseline {
-    /// A path.
-    Path(Path),
-    /// A server.
-    Server(ServerLevel),
-    /// An authentication.
-    Auth(Auth),
-    /// A way to build the TLS context.
-    Ctx(Ctx),
-    /// A driver.
-    Driver(Driver),
-    /// A layer under the files.
-    AtRest(AtRest),
-}
-
-/// Cells that are compared with one another: equal in every factor but the baseline's.
+/// A comparison: cells that are equal in every factor except the baseline's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stratum {
-    /// Index of the cell compared with.
+    /// Index of the baseline cell.
     pub baseline: usize,
-    /// Indices of the cells compared.
+    /// Indices of the cells compared with it.
     pub treatments: Vec<usize>,
-    /// Whose levels are compared, where it is not the baseline's factor.
+    /// The compared factor, if it is not the baseline's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<Factor>,
 }
 
 impl Stratum {
-    /// Whether it compares `cell`, or compares with it.
+    /// Whether `cell` is the baseline or one of the treatments.
     pub fn has(&self, cell: usize) -> bool {
         self.baseline == cell || self.treatments.contains(&cell)
     }
@@ -168,7 +146,7 @@ impl Stratum {
 pub struct Block {
     /// 0 is calibration.
     pub number: u32,
-    /// The trials in their order.
+    /// The trials in order.
     pub visits: Vec<Visit>,
 }
 
@@ -177,26 +155,25 @@ pub struct Block {
 pub struct Visit {
     /// Index into [`Plan::cells`].
     pub cell: usize,
-    /// Which copy of it.
     pub arm: Arm,
 }
 
-/// Length of a trial.
+/// Duration of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timing {
-    /// Dropped.
+    /// Not measured.
     pub warm_up: Span,
-    /// Counted.
+    /// Measured.
     pub window: Span,
 }
 
-/// Whether a run renders verdicts.
+/// Whether the run gives verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdicts {
-    /// Six blocks or more were planned.
+    /// Six blocks or more are planned.
     Rendered,
-    /// Too few blocks to say anything.
+    /// There are too few blocks.
     Withheld,
 }
 
@@ -210,17 +187,17 @@ pub struct Margins {
 }
 
 impl Plan {
-    /// Lays out what `spec` asks for. The same specification and seed give the same plan.
+    /// Makes the plan of a specification. The same specification and seed give the same plan.
     pub fn new(spec: &Spec, seed: u64) -> Result<Self, SpecError> {
         Self::knowing(spec, seed, &[])
     }
 
-    /// The same where servers were asked beforehand, and refused something.
+    /// Like [`Plan::new`], with known limitations of servers.
     pub fn knowing(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Self, SpecError> {
         Self::knowing_drivers(spec, seed, refusals, &[])
     }
 
-    /// The same where drivers have said of themselves what they do not do as the others do.
+    /// Like [`Plan::knowing`], with workloads that drivers do differently.
     pub fn knowing_drivers(
         spec: &Spec,
         seed: u64,
@@ -230,13 +207,13 @@ impl Plan {
         Self::knowing_obstacles(spec, seed, refusals, unlike, &|_| None)
     }
 
-    /// The same where `obstacle` says of some cells why their driver cannot do them.
+    /// Like [`Plan::knowing_drivers`]; `obstacle` says why a cell's driver does not support it.
     pub fn knowing_obstacles(
         spec: &Spec,
         seed: u64,
         refusals: &[Refusal],
         unlike: &[Unlike],
-        obstacle: Obstacle<'_>,
+        obstacle: CellConstraint<'_>,
     ) -> Result<Self, SpecError> {
         spec.validate()?;
         let (cells, skipped) = cells_of(spec, refusals, obstacle);
@@ -280,25 +257,25 @@ impl Plan {
         })
     }
 
-    /// How much of a machine's noise a trial may have met and still count.
+    /// How much noise of the machine a valid trial may have.
     pub fn noise_limits(&self) -> NoiseLimits {
         NoiseLimits { steal: self.max_steal, lateness: self.max_lateness }
     }
 
-    /// Blocks that count, calibration excluded.
+    /// The number of blocks without calibration.
     pub fn counted_blocks(&self) -> u32 {
         self.blocks.len().saturating_sub(1) as u32
     }
 
-    /// Most operations a second that the clients of `cell` begin in a closed loop, if there is a limit: a server
-    /// that is not ours to start is not to be flooded with connects by accident.
+    /// The rate limit for clients of `cell` in a closed loop. A server at a URL has one by default, so that it is not
+    /// flooded with connects by accident.
     pub fn rate_limit_per_s(&self, cell: &Cell) -> Option<u32> {
         let connects = cell.workload.connection_use() == ConnectionUse::PerOperation;
         cell.treatment.server.url.as_ref()?;
         self.max_rate.or(connects.then_some(SAFE_CONNECTS_PER_S))
     }
 
-    /// The baselines whose capacity must be known before the cells whose paces are shares of it.
+    /// Baselines whose capacity must be measured first, as cells have a pace relative to it.
     pub fn paced_baselines(&self) -> Vec<usize> {
         let mut baselines: Vec<usize> = self.strata.iter().map(|stratum| stratum.baseline).collect();
         baselines.retain(|&cell| matches!(self.cells[cell].pace, Pace::OfBaselineCapacity(_)));
@@ -307,12 +284,12 @@ impl Plan {
         baselines
     }
 
-    /// The cell that `cell` is compared with first; itself, where it is a baseline or alone.
+    /// The cell that `cell` is compared with; itself for a baseline or a cell without comparison.
     pub fn baseline_of(&self, cell: usize) -> usize {
         self.strata.iter().find(|stratum| stratum.has(cell)).map_or(cell, |stratum| stratum.baseline)
     }
 
-    /// The servers, each once, in order of appearance.
+    /// The servers in order of appearance, without duplicates.
     pub fn servers(&self) -> Vec<&ServerLevel> {
         let mut servers = Vec::new();
         for cell in &self.cells {
@@ -330,76 +307,7 @@ impl Margins {
     }
 }
 
-impl Baseline {
-    /// The factor whose level everything is compared with.
-    pub fn factor(&self) -> Factor {
-        match self {
-            Self::Path(_) => Factor::Path,
-            Self::Server(_) => Factor::Server,
-            Self::Auth(_) => Factor::Auth,
-            Self::Ctx(_) => Factor::Ctx,
-            Self::Driver(_) => Factor::Driver,
-            Self::AtRest(_) => Factor::AtRest,
-        }
-    }
-
-    fn parse(text: &str) -> Result<Self, SpecError> {
-        let unusable = SpecError::BaselineLevel;
-        let (factor, level) = text.split_once('=').ok_or_else(|| SpecError::Baseline(text.to_owned()))?;
-        match factor {
-            "path" => level.parse().map(Self::Path).map_err(unusable),
-            "server" => level.parse().map(Self::Server).map_err(unusable),
-            "auth" => level.parse().map(Self::Auth).map_err(unusable),
-            "ctx" => level.parse().map(Self::Ctx).map_err(unusable),
-            "driver" => level.parse().map(Self::Driver).map_err(unusable),
-            "at-rest" => level.parse().map(Self::AtRest).map_err(unusable),
-            _ => Err(SpecError::Baseline(text.to_owned())),
-        }
-    }
-
-    fn is_level_of(&self, cell: &Cell) -> bool {
-        match self {
-            Self::Path(path) => {
-                let like = Treatment { path: *path, ..cell.treatment.clone() };
-                like.normalised().path == cell.treatment.path
-            }
-            Self::Server(server) => cell.treatment.server == *server,
-            Self::Auth(auth) => cell.treatment.auth == *auth,
-            Self::Ctx(ctx) => cell.treatment.ctx == Some(*ctx),
-            Self::Driver(driver) => cell.treatment.driver == *driver,
-            Self::AtRest(at_rest) => cell.treatment.at_rest == *at_rest,
-        }
-    }
-
-    /// The cell that `cell` is compared with; itself where it is at the baseline's level.
-    fn counterpart(&self, cell: &Cell) -> Cell {
-        let mut counterpart = cell.clone();
-        match self {
-            Self::Path(path) => counterpart.treatment.path = *path,
-            Self::Server(server) => counterpart.treatment.server = server.clone(),
-            Self::Auth(auth) => counterpart.treatment.auth = *auth,
-            Self::Ctx(ctx) => counterpart.treatment.ctx = cell.treatment.ctx.map(|_| *ctx),
-            Self::Driver(driver) => counterpart.treatment.driver = driver.clone(),
-            Self::AtRest(at_rest) => counterpart.treatment.at_rest = *at_rest,
-        }
-        counterpart.normalised()
-    }
-}
-
-impl fmt::Display for Baseline {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Path(path) => write!(formatter, "path={path}"),
-            Self::Server(server) => write!(formatter, "server={server}"),
-            Self::Auth(auth) => write!(formatter, "auth={auth}"),
-            Self::Ctx(ctx) => write!(formatter, "ctx={ctx}"),
-            Self::Driver(driver) => write!(formatter, "driver={driver}"),
-            Self::AtRest(at_rest) => write!(formatter, "at-rest={at_rest}"),
-        }
-    }
-}
-
-fn cells_of(spec: &Spec, refusals: &[Refusal], obstacle: Obstacle<'_>) -> (Vec<Cell>, Vec<Skipped>) {
+fn cells_of(spec: &Spec, refusals: &[Refusal], obstacle: CellConstraint<'_>) -> (Vec<Cell>, Vec<Skipped>) {
     let mut cells: Vec<Cell> = Vec::new();
     let mut skipped: Vec<Skipped> = Vec::new();
     for grid in &spec.grids {
@@ -425,12 +333,12 @@ fn cells_of(spec: &Spec, refusals: &[Refusal], obstacle: Obstacle<'_>) -> (Vec<C
             }
         }
     }
-    // What one grid has to spare, another may ask for by itself.
+    // A cell that one grid skips as redundant may be requested by another.
     skipped.retain(|skip| cells.iter().all(|cell| cell.to_string() != skip.id));
     (cells, skipped)
 }
 
-/// Tables are made at a URL only where that was asked for.
+/// Tables are created at a URL only if requested.
 fn unprepared(cell: &Cell, prepare: Prepare) -> Option<String> {
     let server = &cell.treatment.server;
     let dataset = cell.workload.dataset(server.engine);
@@ -439,10 +347,10 @@ fn unprepared(cell: &Cell, prepare: Prepare) -> Option<String> {
         let name = server.short_name();
         match server.engine.query_language() {
             QueryLanguage::Sql => format!(
-                "it reads tables that {name} does not have: --prepare makes them, in a database called ciphertoll"
+                "it reads tables that {name} lacks: --prepare creates them in a database called ciphertoll"
             ),
             QueryLanguage::Documents => format!(
-                "it reads documents that {name} does not have: --prepare loads them, into a database called \
+                "it reads documents that {name} lacks: --prepare loads them into a database called \
                  ciphertoll"
             ),
         }
@@ -450,15 +358,15 @@ fn unprepared(cell: &Cell, prepare: Prepare) -> Option<String> {
 }
 
 fn refused(cell: &Cell, refusals: &[Refusal]) -> Option<String> {
-    let way = Refused::Way(cell.treatment.path.as_tls().map(|tls| tls.version));
+    let transport = Refused::Transport(cell.treatment.path.as_tls().map(|tls| tls.version));
     let name = cell.treatment.server.short_name();
     let concerns = |refusal: &&Refusal| {
-        refusal.server == name && (refusal.what == way || refusal.what == Refused::Everything)
+        refusal.server == name && (refusal.what == transport || refusal.what == Refused::Everything)
     };
     refusals.iter().find(concerns).map(|refusal| refusal.reason.clone())
 }
 
-/// Every combination of the grid's levels, the load varying slowest so that strata stay together.
+/// Every combination of the grid's levels. The load varies slowest, so that strata stay together.
 fn combinations(grid: &Grid) -> impl Iterator<Item = Cell> {
     let mut cells = Vec::new();
     for server in &grid.server {
@@ -506,11 +414,11 @@ fn treatments(grid: &Grid, server: &ServerLevel) -> Vec<Treatment> {
     treatments
 }
 
-/// The level asked for; else no encryption at rest, where only that is compared; else plain, if it is measured at all;
-/// else the first path.
+/// The specified baseline. By default: no encryption at rest if only that is compared; else plain, if measured; else
+/// the first path.
 fn baseline_of(spec: &Spec, cells: &[Cell]) -> Result<Baseline, SpecError> {
     let baseline = match &spec.baseline {
-        Some(text) => Baseline::parse(text)?,
+        Some(baseline) => baseline.clone(),
         None if only_at_rest_differs(cells) => Baseline::AtRest(AtRest::None),
         None if cells.iter().any(|cell| cell.treatment.path == Path::Plain) => Baseline::Path(Path::Plain),
         None => Baseline::Path(cells.first().ok_or(SpecError::NoGrid)?.treatment.path),
@@ -518,12 +426,12 @@ fn baseline_of(spec: &Spec, cells: &[Cell]) -> Result<Baseline, SpecError> {
     if cells.iter().any(|cell| baseline.is_level_of(cell)) {
         Ok(baseline)
     } else {
-        Err(SpecError::BaselineNotMeasured(baseline.to_string()))
+        Err(SpecError::BaselineNotMeasured(baseline))
     }
 }
 
-/// Groups cells by the cell they are compared with. A cell whose counterpart is not measured is a
-/// stratum of its own: measured, compared with nothing, unless it is in a comparison of the second kind.
+/// Groups cells by the cell they are compared with. A cell whose counterpart is not measured is a stratum of its own
+/// without comparison, unless it is part of an additional comparison.
 fn strata_of(
     cells: &[Cell],
     baseline: &Baseline,
@@ -544,9 +452,8 @@ fn calibration(cells: usize) -> Block {
     Block { number: 0, visits: (0..cells).map(|cell| Visit { cell, arm: Arm::Main }).collect() }
 }
 
-/// Strata in random order and, within each, its cells and the baseline's second copy in random
-/// order: what is compared stays close in time. Strata that share a cell are visited as one, so that
-/// none is visited twice.
+/// Strata in random order and, within each, its cells and the baseline's second copy in random order, so that
+/// compared trials are close in time. Strata that share a cell are merged, so that no cell is measured twice.
 fn shuffled_block(number: u32, strata: &[Stratum], random: &mut Pcg64Mcg) -> Block {
     let mut order = groups_of(strata);
     order.shuffle(random);
@@ -557,7 +464,7 @@ fn shuffled_block(number: u32, strata: &[Stratum], random: &mut Pcg64Mcg) -> Blo
     Block { number, visits: visits.collect() }
 }
 
-/// The visits of strata that have cells in common.
+/// The visits of strata, with strata that share cells merged.
 fn groups_of(strata: &[Stratum]) -> Vec<Vec<Visit>> {
     let mut groups: Vec<Vec<Visit>> = Vec::new();
     for stratum in strata {

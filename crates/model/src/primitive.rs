@@ -1,20 +1,20 @@
-//! What cryptographic primitives take on the machine of a run: timed there, never assumed.
+//! CPU times of cryptographic primitives, measured on the machine of a run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What one signature by a key takes, CPU time of one thread.
+/// CPU time of a signature, single-threaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SignatureTime {
     /// To sign.
     pub sign_ns: u64,
-    /// To verify what was signed.
+    /// To verify.
     pub verify_ns: u64,
 }
 
-/// What one side of a key exchange takes, CPU time of one thread.
+/// CPU time of one side of a key exchange, single-threaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyExchangeTime {
-    /// To make a key of one's own and to derive the secret from it and the other's.
+    /// To generate a key and derive the shared secret.
     pub agree_ns: u64,
 }

@@ -1,10 +1,9 @@
-//! How often an operation waits for the server: what a long link multiplies.
+//! The round trips of an operation, which a long link multiplies.
 //!
-//! A table of what was counted on real servers over a line that holds every packet (`crates/lab/tests/lab/round_trips.rs`
-//! takes what it expects from here, the first measurements were made over a line of 100 ms). What was not counted is
-//! `None`, and never a guess: another link in between, a login or a version that no test has met.
+//! The numbers were counted on real servers over a link that delays every packet; `crates/lab/tests/lab/round_trips.rs`
+//! checks them. Combinations that were not counted are `None`, never a guess.
 //!
-//! The client is our own, which sends what it can as soon as it may, without Nagle's delay.
+//! The client is our own, which sends data as early as possible, without Nagle's algorithm.
 
 use crate::cell::Cell;
 use crate::factor::{
@@ -12,39 +11,36 @@ use crate::factor::{
     Tunnel, Workload,
 };
 
-/// Whom a client goes to, as far as it decides how often it waits.
+/// Properties of a server that affect the number of round trips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer<'a> {
-    /// The engine.
+pub struct ServerProperties<'a> {
     pub engine: Engine,
-    /// The version it says it is: `15.18 (Debian 15.18-0+deb12u1)`.
+    /// As it reports it: `15.18 (Debian 15.18-0+deb12u1)`.
     pub version: &'a str,
-    /// Whether a TLS 1.3 client was asked for another group (HelloRetryRequest), where that was seen. It is asked for by
-    /// settings, too, and so what was seen counts, and the version only where nothing was.
+    /// Whether it was observed to send a HelloRetryRequest. This depends on settings, so the version is used only if
+    /// nothing was observed.
     pub hello_retry: Option<bool>,
 }
 
 /// The round trips of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrips {
-    /// TCP's own: SYN and its answer. 0 where the connection stands already, or goes no further than to a tunnel's end
-    /// on this machine.
+    /// TCP's handshake. 0 on an existing connection, or if the connection ends at a local end of a tunnel.
     pub tcp: u32,
-    /// From connected to authenticated and ready.
+    /// From connected to the completed login.
     pub session: u32,
-    /// Statements, each of which waits for its answer.
+    /// One for each statement.
     pub statements: u32,
 }
 
 impl RoundTrips {
-    /// All of them.
     pub fn total(self) -> u32 {
         self.tcp + self.session + self.statements
     }
 }
 
-/// Those of one operation of `cell`. The close waits for nobody.
-pub fn of_operation(peer: &Peer<'_>, cell: &Cell) -> Option<RoundTrips> {
+/// The round trips of an operation of `cell`. The close waits for nothing.
+pub fn of_operation(peer: &ServerProperties<'_>, cell: &Cell) -> Option<RoundTrips> {
     let connect = |statements| {
         let session = of_session(peer, cell.treatment.path, cell.treatment.auth)?;
         Some(RoundTrips { tcp: of_tcp(cell.treatment.path), session, statements })
@@ -52,7 +48,7 @@ pub fn of_operation(peer: &Peer<'_>, cell: &Cell) -> Option<RoundTrips> {
     match cell.workload {
         Workload::Connect => connect(0),
         Workload::ConnectQuery => connect(1),
-        // One short statement, on a connection that stands.
+        // One short statement on an existing connection.
         Workload::FirstQuery | Workload::PointSelect | Workload::SelectOnly | Workload::FindOne => {
             match cell.treatment.path {
                 Path::Plain | Path::Compressed(_) | Path::Tls(_) | Path::Tunnel(_) => {
@@ -61,7 +57,7 @@ pub fn of_operation(peer: &Peer<'_>, cell: &Cell) -> Option<RoundTrips> {
                 Path::Unix | Path::Proxy(_) => None,
             }
         }
-        // Not counted yet; and a large answer waits for TCP's window, too.
+        // Not counted. Large results also wait for TCP's window.
         Workload::TpcbLike
         | Workload::OltpReadOnly
         | Workload::OltpReadWrite
@@ -71,15 +67,15 @@ pub fn of_operation(peer: &Peer<'_>, cell: &Cell) -> Option<RoundTrips> {
     }
 }
 
-/// Those that one operation of `cell` takes at most, its connect included where it opens a connection, whatever of it is
-/// timed. What was not counted is estimated, and rather too high: how long a trial must be follows from it.
+/// An upper bound for an operation of `cell`, including its connect even if that is not timed. Combinations not
+/// counted are estimated generously, as the duration of trials depends on it.
 pub fn of_operation_at_most(cell: &Cell) -> u32 {
-    /// Of a connect that was not counted. No connect that was takes more.
+    /// For a connect not counted: the maximum of those counted.
     const CONNECT: u32 = 8;
-    /// Of a proxy on the client's side of the link, which keeps its connections: a reset and what it sets before a statement.
+    /// For a proxy on the client's side of the link: a reset, and settings before a statement.
     const PROXY: u32 = 2;
     let treatment = &cell.treatment;
-    let peer = Peer { engine: treatment.server.engine, version: "", hello_retry: Some(true) };
+    let peer = ServerProperties { engine: treatment.server.engine, version: "", hello_retry: Some(true) };
     let connect = || match treatment.path {
         Path::Proxy(_) => PROXY,
         path => of_session(&peer, path, treatment.auth).map_or(CONNECT, |session| of_tcp(path) + session),
@@ -88,7 +84,7 @@ pub fn of_operation_at_most(cell: &Cell) -> u32 {
         Workload::Connect => connect(),
         Workload::ConnectQuery | Workload::FirstQuery => connect() + 1,
         Workload::PointSelect | Workload::SelectOnly | Workload::FindOne => 1,
-        // Prepared, then run; read, then updated.
+        // Prepare and execute; read and update.
         Workload::Query | Workload::Ycsb(_) => 2,
         // Five, fourteen and eighteen statements between `BEGIN` and `COMMIT`.
         Workload::TpcbLike => 7,
@@ -98,48 +94,47 @@ pub fn of_operation_at_most(cell: &Cell) -> u32 {
     }
 }
 
-/// Those that an answer of so many bytes takes by TCP's slow start: ten segments at once (RFC 6928), then twice as many each
-/// time.
+/// Round trips of a result of this size by TCP's slow start: ten segments at once (RFC 6928), doubling each time.
 fn of_answer(bytes: u32) -> u32 {
     const AT_ONCE: u32 = 14_600;
     let windows = bytes.div_ceil(AT_ONCE) + 1;
-    // So many that 2ⁿ − 1 windows hold it.
+    // The smallest n for which 2ⁿ − 1 windows suffice.
     windows.next_power_of_two().trailing_zeros()
 }
 
-/// Those of a connect, from connected to authenticated and ready; TCP's own is not among them.
-pub fn of_session(peer: &Peer<'_>, path: Path, auth: Auth) -> Option<u32> {
+/// From connected to the completed login; without TCP's handshake.
+pub fn of_session(peer: &ServerProperties<'_>, path: Path, auth: Auth) -> Option<u32> {
     let login = of_login(peer, auth)?;
     match path {
-        // The server greets; the client says who it is.
+        // The server's greeting, then the login.
         Path::Plain | Path::Compressed(_) => Some(of_greeting(peer.engine) + login),
         Path::Tls(tls) => {
             let handshake = of_handshake(peer, tls)?;
             Some(of_start(peer, tls.start)? + handshake + login)
         }
-        // Not counted yet.
+        // Not counted.
         Path::Tunnel(_) if peer.engine.query_language() == QueryLanguage::Documents => None,
         Path::Tunnel(tunnel) => Some(of_tunnel(peer.engine, tunnel) + login),
-        // No network lies in between; or somebody who keeps connections, and waits for the server now and then.
+        // There is no network, or a proxy that needs the server only now and then.
         Path::Unix | Path::Proxy(_) => None,
     }
 }
 
-/// What there is before a login through a tunnel. Counted over a made link of 100 ms.
+/// Round trips of a tunnel before the login, counted over an emulated link of 100 ms.
 fn of_tunnel(engine: Engine, tunnel: Tunnel) -> u32 {
     match tunnel {
-        // As if there were none.
+        // As without a tunnel.
         Tunnel::OpenVpn(_) | Tunnel::WireGuard => of_greeting(engine),
-        // A channel is opened, and a server's greeting comes right behind the answer to that.
+        // Opening a channel; the server's greeting follows the reply at once.
         Tunnel::Ssh(SshTunnel { session: SshSession::Open, .. }) => 1,
-        // And Nagle's algorithm holds what comes behind until that is acknowledged.
+        // Nagle's algorithm delays the greeting until the reply is acknowledged.
         Tunnel::Ssh(SshTunnel { session: SshSession::None, .. }) => 2,
-        // TCP and TLS between its ends are within the client's connection.
+        // TCP and TLS between its ends are part of the client's connect.
         Tunnel::Stunnel => 2 + of_greeting(engine),
     }
 }
 
-/// Whether a connect waits for TCP's handshake with the server's machine, and not with a tunnel's end on its own.
+/// Whether TCP's handshake is with the server's machine instead of a local end of a tunnel.
 pub fn of_tcp(path: Path) -> u32 {
     match path {
         Path::Plain | Path::Compressed(_) | Path::Unix | Path::Tls(_) => 1,
@@ -148,8 +143,7 @@ pub fn of_tcp(path: Path) -> u32 {
     }
 }
 
-/// MySQL's servers speak first, and the client waits for it. What `MongoDB`'s answer to `hello` costs is part
-/// of the login.
+/// MySQL's servers speak first, and the client waits for that. `MongoDB`'s `hello` counts as part of the login.
 fn of_greeting(engine: Engine) -> u32 {
     match engine {
         Engine::MariaDb | Engine::MySql => 1,
@@ -157,9 +151,9 @@ fn of_greeting(engine: Engine) -> u32 {
     }
 }
 
-/// Until TLS may begin. In MySQL's protocol the greeting is waited for and the request is not answered, in
-/// `PostgreSQL`'s there is no greeting and the request is.
-fn of_start(peer: &Peer<'_>, start: TlsStart) -> Option<u32> {
+/// Until TLS starts. In MySQL's protocol the client waits for the greeting and the request has no reply; in
+/// `PostgreSQL`'s protocol there is no greeting and the request has a reply.
+fn of_start(peer: &ServerProperties<'_>, start: TlsStart) -> Option<u32> {
     let takes_tls_at_once = || peer.major().is_some_and(|major| major >= 17);
     match peer.engine {
         Engine::MariaDb | Engine::MySql => match start {
@@ -171,31 +165,31 @@ fn of_start(peer: &Peer<'_>, start: TlsStart) -> Option<u32> {
             TlsStart::Requested => Some(1),
             TlsStart::Eager | TlsStart::Direct => takes_tls_at_once().then_some(0),
         },
-        // TLS from the first byte, without a word of the protocol's.
+        // TLS from the first byte.
         Engine::MongoDb | Engine::FerretDb => (start == TlsStart::Requested).then_some(0),
     }
 }
 
-/// From the client's first message to its last, which the login follows without waiting. Keys, suites and certificates do
-/// not matter, the client's own neither: the longest chain that a path can ask for, ten with RSA-4096 keys, still fits into
-/// what TCP sends at once (RFC 6928: ten segments), as connects over a made link of 40 ms with an MTU of 1500 have shown.
-fn of_handshake(peer: &Peer<'_>, tls: TlsPath) -> Option<u32> {
-    // `PostgreSQL` never resumes, and with servers of documents nobody has counted yet.
+/// From the ClientHello to the client's last message, which the login follows at once. Keys, suites and certificates
+/// do not matter: even the longest possible chain, ten certificates with RSA-4096 keys, fits into TCP's initial
+/// window (RFC 6928: ten segments), as measured over an emulated link of 40 ms with an MTU of 1500.
+fn of_handshake(peer: &ServerProperties<'_>, tls: TlsPath) -> Option<u32> {
+    // `PostgreSQL` never resumes; document databases were not counted.
     if !peer.engine.is_mysql_family() && tls.resumption != Resumption::Never {
         return None;
     }
     match (tls.version, tls.resumption) {
-        // Resumption saves the signature, not the wait.
+        // Resumption saves a signature, but no round trip.
         (TlsVersion::Tls13, _) => Some(1 + u32::from(asks_again(peer, tls)?)),
         (_, Resumption::Never) => Some(2),
         (_, Resumption::Always | Resumption::BySessionId) => Some(1),
     }
 }
 
-/// Whether the server asks a TLS 1.3 client for a group that it has not guessed (RFC 8446, 4.1.4): ours guesses X25519,
-/// which `PostgreSQL` to 17 and MySQL 9.7 do not take.
-fn asks_again(peer: &Peer<'_>, tls: TlsPath) -> Option<bool> {
-    // Who offers one group has guessed it, or fails.
+/// Whether the server sends a HelloRetryRequest (RFC 8446, 4.1.4): our key share is X25519, which `PostgreSQL` up to
+/// 17 and MySQL 9.7 reject.
+fn asks_again(peer: &ServerProperties<'_>, tls: TlsPath) -> Option<bool> {
+    // With a single group offered, the key share matches or the handshake fails.
     if tls.group.is_some() {
         return Some(false);
     }
@@ -204,27 +198,26 @@ fn asks_again(peer: &Peer<'_>, tls: TlsPath) -> Option<bool> {
         Engine::MySql if peer.is_of("9.7") => Some(true),
         Engine::MySql => peer.is_of("8.0").then_some(false),
         Engine::Postgres => Some(peer.major()? <= 17),
-        // Go takes X25519.
+        // Go accepts X25519.
         Engine::FerretDb => peer.is_of("1.24").then_some(false),
         Engine::MongoDb => None,
     })
 }
 
-/// Answers to a login that are waited for. What the engine does not have, and what is not known before it is asked for,
-/// was not counted.
-fn of_login(peer: &Peer<'_>, auth: Auth) -> Option<u32> {
+/// Round trips of a login; `None` if the engine does not support it or it was not counted.
+fn of_login(peer: &ServerProperties<'_>, auth: Auth) -> Option<u32> {
     match peer.engine {
         Engine::MariaDb => match auth {
             Auth::Trust | Auth::Cert | Auth::Native => Some(1),
-            // The client begins with another method and is told to change it.
+            // The client begins with another method and must switch.
             Auth::Ed25519 => Some(2),
-            // And then gets the salt.
+            // And then receives the salt.
             Auth::Parsec => Some(3),
             Auth::Scram { .. } | Auth::ScramSha1 | Auth::Md5 | Auth::CachingSha2 | Auth::AsAsked => None,
         },
         Engine::MySql => match auth {
             Auth::Trust | Auth::Cert | Auth::CachingSha2 => Some(1),
-            // Told to change, too.
+            // A switch, too.
             Auth::Native => Some(2),
             Auth::Scram { .. }
             | Auth::ScramSha1
@@ -236,7 +229,7 @@ fn of_login(peer: &Peer<'_>, auth: Auth) -> Option<u32> {
         Engine::Postgres => match auth {
             Auth::Trust | Auth::Cert => Some(1),
             Auth::Md5 => Some(2),
-            // Bound to the channel or not.
+            // With or without channel binding.
             Auth::Scram { .. } => Some(3),
             Auth::ScramSha1
             | Auth::Native
@@ -246,9 +239,9 @@ fn of_login(peer: &Peer<'_>, auth: Auth) -> Option<u32> {
             | Auth::AsAsked => None,
         },
         Engine::FerretDb if peer.is_of("1.24") => match auth {
-            // `hello` alone.
+            // `hello` only.
             Auth::Trust => Some(1),
-            // It passes over what `hello` has of SCRAM, and ends with an empty exchange although none is asked for.
+            // The client does not use SCRAM within `hello`, and ends with an empty exchange although none is required.
             Auth::Scram { .. } | Auth::ScramSha1 => Some(4),
             Auth::Md5
             | Auth::Native
@@ -258,19 +251,19 @@ fn of_login(peer: &Peer<'_>, auth: Auth) -> Option<u32> {
             | Auth::Cert
             | Auth::AsAsked => None,
         },
-        // Not counted yet.
+        // Not counted.
         Engine::MongoDb | Engine::FerretDb => None,
     }
 }
 
-impl Peer<'_> {
+impl ServerProperties<'_> {
     /// 15 of `15.18 (Debian 15.18-0+deb12u1)`.
     fn major(&self) -> Option<u32> {
         let digits = self.version.bytes().take_while(u8::is_ascii_digit).count();
         self.version[..digits].parse().ok()
     }
 
-    /// Whether 10.11.19 is one of 10.11.
+    /// Whether 10.11.19 is of the series 10.11.
     fn is_of(&self, series: &str) -> bool {
         self.version.strip_prefix(series).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
@@ -282,7 +275,7 @@ mod tests {
 
     fn sessions(engine: Engine, version: &str, kinds: &[(&str, &str, Option<u32>)]) {
         for (path, auth, count) in kinds {
-            let peer = Peer { engine, version, hello_retry: None };
+            let peer = ServerProperties { engine, version, hello_retry: None };
             let said = of_session(&peer, path.parse().unwrap(), auth.parse().unwrap());
             assert_eq!(said, *count, "{engine} {version} {path} {auth}");
         }
@@ -347,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn postgres_that_takes_nist_curves_only() {
+    fn postgres_with_nist_curves_only() {
         let kinds = [
             ("plain", "trust", Some(1)),
             ("plain", "scram-4096", Some(3)),
@@ -416,10 +409,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_counts_and_what_nobody_has_met_is_not_known() {
+    fn observations_take_precedence_and_unknown_cases_are_none() {
         let tls13 = "tls1.3-p256".parse().unwrap();
         let of = |version, hello_retry| {
-            let peer = Peer { engine: Engine::MariaDb, version, hello_retry };
+            let peer = ServerProperties { engine: Engine::MariaDb, version, hello_retry };
             of_session(&peer, tls13, Auth::Native)
         };
         assert_eq!(of("10.11.19", Some(true)), Some(4));
@@ -428,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn no_chain_that_can_be_asked_for_costs_a_round_trip() {
+    fn no_chain_costs_a_round_trip() {
         let kinds = [
             ("tls1.3-p256+chain=10", "native", Some(3)),
             ("tls1.3-rsa4096+chain=10", "native", Some(3)),
@@ -438,11 +431,11 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_is_a_connect_or_a_statement_or_both() {
+    fn an_operation_is_a_connect_or_statement_or_both() {
         let text = "[[grid]]\npath = [\"plain\"]\nworkload = [\"connect\", \"connect-query\", \"first-query\", \
                     \"point-select\", \"bulk-read\"]\nclients = [1]\n";
         let plan = crate::Plan::new(&crate::Spec::from_toml(text).unwrap(), 1).unwrap();
-        let peer = Peer { engine: Engine::MariaDb, version: "10.11.19", hello_retry: None };
+        let peer = ServerProperties { engine: Engine::MariaDb, version: "10.11.19", hello_retry: None };
         let totals: Vec<(String, Option<u32>)> = plan
             .cells
             .iter()

@@ -1,38 +1,37 @@
-//! What a client does on connections that stay: a transaction as data, so that every driver, ours or
-//! a user's, runs the same.
+//! Scripts: a transaction as data, so that every driver, ours or a user's, runs the same.
 
 use serde::{Deserialize, Serialize};
 
-/// One transaction. Its variables are drawn, then its steps are done one after the other. A mix has branches in place of
-/// steps: one of them is drawn by weight, then the variables that it takes.
+/// A transaction. Its variables are drawn, then its steps run in order. A mix has branches instead of steps: a branch
+/// is drawn by weight, then the variables that it uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Script {
-    /// The statements that steps name by index. Prepared ones are prepared once on each connection.
-    pub statements: Vec<Statement>,
-    /// Drawn anew for each transaction, in this order.
+    /// The statements, referred to by index. Prepared ones are prepared once on each connection.
+    pub statements: Vec<ScriptStatement>,
+    /// Drawn for each transaction, in this order.
     pub variables: Vec<Draw>,
-    /// What is sent, in this order, each when the answer to the last has come.
-    pub steps: Vec<Step>,
-    /// In place of steps: what else a transaction may be. Only scripts for documents have any.
+    /// Sent in this order, each after the response to the previous one.
+    pub steps: Vec<ScriptStep>,
+    /// Alternative transactions, instead of steps. Only scripts of document databases have branches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub branches: Vec<Branch>,
-    /// Errors after which the transaction is rolled back and begun again with the same variables, as
-    /// the server words them: an SQLSTATE, or MySQL's number.
+    /// Errors after which the transaction is rolled back and retried with the same variables: SQLSTATEs, or MySQL's
+    /// error numbers.
     #[serde(default)]
     pub retry_on: Vec<String>,
-    /// An answer with fewer payload bytes than this is an error: a value was cut short, or is NULL.
+    /// A result with fewer payload bytes is an error: a value was truncated or is NULL.
     #[serde(default)]
     pub min_row_bytes: u64,
 }
 
-/// One of several things that a transaction may be.
+/// One of several alternative transactions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Branch {
-    /// How often it is, beside the others' weights. The weights of a script add up to at least 1.
+    /// Relative frequency. The weights of a script sum to at least 1.
     pub weight: u32,
-    /// What is sent. Of the script's variables only those are drawn that these take, and those that they follow from.
-    pub steps: Vec<Step>,
-    /// As [`Script::min_row_bytes`], which does not hold for branches.
+    /// Only the variables that these steps use, and those they depend on, are drawn.
+    pub steps: Vec<ScriptStep>,
+    /// Replaces [`Script::min_row_bytes`] for this branch.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub min_row_bytes: u64,
 }
@@ -42,29 +41,26 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A statement: SQL in the engine's own placeholders, `?` or `$1`; or the JSON text of a command for documents, whose keys
-/// keep their order, with `{"$param": N}` where the step's parameter N, counted from 0, goes.
+/// A statement: SQL with the engine's placeholders, `?` or `$1`; or the JSON text of a MongoDB command, whose keys
+/// keep their order, with `{"$param": N}` for the step's parameter N, counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Statement {
-    /// The text.
+pub struct ScriptStatement {
     pub sql: String,
-    /// How it is sent.
     pub protocol: StatementProtocol,
 }
 
-/// How a statement is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StatementProtocol {
-    /// As text; parameters, numbers only, are written where the placeholders stand.
+    /// As text; parameters, which must be numbers, replace the placeholders.
     Text,
-    /// Prepared once, then executed by name or number.
+    /// Prepared once, then executed.
     Prepared,
 }
 
-/// A statement sent.
+/// A statement to send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct ScriptStep {
     /// Index into [`Script::statements`].
     pub statement: usize,
     /// Indices into [`Script::variables`], one for each placeholder.
@@ -72,62 +68,59 @@ pub struct Step {
     pub parameters: Vec<usize>,
 }
 
-/// How a variable gets its value.
+/// The distribution of a variable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "draw")]
 pub enum Draw {
-    /// Each whole number of a range is equally likely.
+    /// Integers of a range, all equally likely.
     Uniform {
-        /// The least.
+        /// Minimum.
         first: i64,
-        /// The greatest.
+        /// Maximum.
         last: i64,
     },
-    /// sysbench's `special`: a quarter of the draws near the middle by the mean of 12 uniform ones, the
-    /// rest from the middle hundredth.
+    /// sysbench's `special`: a quarter of the draws are means of 12 uniform ones, the rest is from the middle
+    /// hundredth.
     Special {
-        /// The least.
+        /// Minimum.
         first: i64,
-        /// The greatest.
+        /// Maximum.
         last: i64,
     },
-    /// Another variable's number and so many more.
+    /// Another variable's number plus an offset.
     Offset {
-        /// Index of a variable that is drawn earlier.
+        /// Index of an earlier variable.
         of: usize,
-        /// How many more.
+        /// The offset.
         by: i64,
     },
     /// Groups of eleven random digits joined by `-`, as in sysbench's text columns.
-    DigitGroups {
-        /// How many groups.
-        groups: u8,
-    },
-    /// YCSB's `ScrambledZipfianGenerator`: few records are popular, and these are spread over all.
+    DigitGroups { groups: u8 },
+    /// YCSB's `ScrambledZipfianGenerator`: a few hot records, spread over all.
     ScrambledZipfian {
-        /// The least.
+        /// Minimum.
         first: i64,
-        /// The greatest.
+        /// Maximum.
         last: i64,
     },
-    /// The number of a record that is new: [`crate::ycsb::first_insert`] for the trial's first, by its seed and when it begins,
-    /// then one more for each, over all of its clients and threads. That is far beyond the numbers of records that are loaded, and
-    /// far from those of other trials and runs on the same server, so that no key comes twice.
+    /// The number of a new record: [`crate::ycsb::first_insert`] for the trial's first, from its seed and start time,
+    /// then consecutive numbers over all of its clients and threads. These are far from the loaded records and from
+    /// other trials on the same server, so that keys do not collide.
     Insert,
-    /// YCSB's `SkewedLatestGenerator`: the newest record is the most popular. Over the records that are loaded, 0 and
-    /// following, and the trial's inserts ([`Draw::Insert`]), up to the first that the server has not acknowledged.
+    /// YCSB's `SkewedLatestGenerator`: the newest record is the most popular. Covers the loaded records, from 0, and
+    /// the trial's inserts ([`Draw::Insert`]) before the first that the server has not acknowledged.
     Latest {
-        /// How many records are loaded.
+        /// The number of loaded records.
         loaded: i64,
     },
-    /// The key, a text, of the record with another variable's number: [`crate::ycsb::key_hash`] of it behind `user`.
+    /// A record's key as text: `user` and the [`crate::ycsb::key_hash`] of another variable's number.
     YcsbKey {
-        /// Index of a variable that is drawn earlier.
+        /// Index of an earlier variable.
         of: usize,
     },
-    /// A text of printable ASCII characters, from space to tilde, each equally likely.
+    /// Printable ASCII text, from space to tilde, all characters equally likely.
     Printable {
-        /// How many.
+        /// Length.
         bytes: u16,
     },
 }
@@ -136,13 +129,16 @@ pub enum Draw {
 mod tests {
     use super::*;
 
-    /// What the programs in `drivers/` read has no word that they do not know.
+    /// The programs in `drivers/` do not know every field.
     #[test]
-    fn a_script_without_branches_says_nothing_of_them() {
+    fn a_script_without_branches_omits_the_field() {
         let script = Script {
-            statements: vec![Statement { sql: "SELECT ?".to_owned(), protocol: StatementProtocol::Prepared }],
+            statements: vec![ScriptStatement {
+                sql: "SELECT ?".to_owned(),
+                protocol: StatementProtocol::Prepared,
+            }],
             variables: vec![Draw::Uniform { first: 1, last: 2 }],
-            steps: vec![Step { statement: 0, parameters: vec![0] }],
+            steps: vec![ScriptStep { statement: 0, parameters: vec![0] }],
             ..Script::default()
         };
         let expected = concat!(
@@ -154,10 +150,10 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_is_written_so() {
-        let step = |parameter| Step { statement: 0, parameters: vec![parameter] };
+    fn the_format_of_a_mix() {
+        let step = |parameter| ScriptStep { statement: 0, parameters: vec![parameter] };
         let script = Script {
-            statements: vec![Statement {
+            statements: vec![ScriptStatement {
                 sql: r#"{"find":"usertable","filter":{"_id":{"$param":0}}}"#.to_owned(),
                 protocol: StatementProtocol::Text,
             }],

@@ -1,4 +1,4 @@
-//! Settings that the private servers of an engine are started with: `postgres.shared_buffers=1GB`.
+//! Settings of private servers, by engine: `postgres.shared_buffers=1GB`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::factor::{Engine, LevelError};
+use crate::factor::{Engine, LevelError, parse_engine};
 
 const LONGEST_NAME_BYTES: usize = 64;
 const LONGEST_VALUE_BYTES: usize = 256;
 
-/// Where a `PostgreSQL` of the lab's is, who gets in, and where its log goes; and what reads other files.
+/// Settings of a `PostgreSQL` that the lab controls: its address, access, log; and those that include other files.
 const POSTGRES_RESERVED: &[&str] = &[
     "bonjour",
     "bonjour_name",
@@ -26,7 +26,7 @@ const POSTGRES_RESERVED: &[&str] = &[
     "include_dir",
     "include_if_exists",
     "krb_server_keyfile",
-    // The lab reads the log.
+    // The lab parses the log.
     "lc_messages",
     "listen_addresses",
     "log_destination",
@@ -38,10 +38,10 @@ const POSTGRES_RESERVED: &[&str] = &[
     "password_encryption",
     "port",
 ];
-/// Whole families of the same.
+/// Prefixes of such settings.
 const POSTGRES_RESERVED_FAMILIES: &[&str] = &["ssl", "syslog_", "unix_socket_"];
 
-/// The same of a MariaDB and of a MySQL.
+/// The same for MariaDB and MySQL.
 const SHARED_RESERVED: &[&str] = &[
     "basedir",
     "bind_address",
@@ -71,8 +71,8 @@ const SHARED_RESERVED: &[&str] = &[
     "verbose",
     "version",
 ];
-/// Whole families of the same; logs of statements would have the accounts' passwords in them. The last
-/// line is prefixes that the server takes before any name, and that would lead around this list.
+/// Prefixes of such settings. Statement logs would contain the accounts' passwords. The last line has prefixes that the
+/// server accepts before any name, which would circumvent this list.
 const SHARED_RESERVED_FAMILIES: &[&str] = &[
     "defaults_",
     "feedback",
@@ -89,7 +89,7 @@ const SHARED_RESERVED_FAMILIES: &[&str] = &[
     "maximum_",
     "skip_",
 ];
-/// What only a MySQL has of that: other ways in, files beside, keys that it would make for itself.
+/// For MySQL only: additional interfaces, files, and generated keys.
 const MYSQL_ONLY_RESERVED: &[&str] = &[
     "auto_generate_certs",
     "authentication_policy",
@@ -102,7 +102,7 @@ const MYSQL_ONLY_RESERVED: &[&str] = &[
 const MYSQL_ONLY_RESERVED_FAMILIES: &[&str] =
     &["admin_", "caching_sha2_password_", "initialize", "mysqlx", "persist", "sha256_password_"];
 
-/// One setting of one engine. Prints as on the command line.
+/// A setting of an engine. Prints as on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     engine: Engine,
@@ -110,60 +110,57 @@ pub struct Setting {
     value: String,
 }
 
-/// All settings asked for, at most one value each. As TOML, a table for each engine.
+/// The configured settings, one value each. In TOML, a table for each engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "BTreeMap<String, BTreeMap<String, String>>")]
 pub struct Settings(BTreeMap<Engine, BTreeMap<String, String>>);
 
-/// As a person writes them.
-type Written = BTreeMap<String, BTreeMap<String, Value>>;
+/// The TOML format.
+type Written = BTreeMap<String, BTreeMap<String, SettingValue>>;
 
-/// What TOML has for a value. All the same to a server, which reads text.
+/// A TOML value. Servers read all of them as text.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "the value of a setting is text, a number, true or false")]
-enum Value {
+enum SettingValue {
     Switch(bool),
     Whole(i64),
     Number(f64),
     Text(String),
 }
 
-/// A setting that cannot be asked for. The user's fault.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
-    /// No `ENGINE.NAME=VALUE`.
-    #[error("it is written ENGINE.NAME=VALUE, such as postgres.shared_buffers=1GB")]
+    /// It is not `ENGINE.NAME=VALUE`.
+    #[error("write ENGINE.NAME=VALUE, such as postgres.shared_buffers=1GB")]
     Shape,
-    /// There is no such engine.
     #[error("{0}")]
     Engine(#[from] LevelError),
-    /// No server could have a setting of this name.
+    /// An invalid name.
     #[error(
         "{0:?} cannot be a setting of {1}: a letter, then letters (all lower-case), digits, {2}, at most {max} bytes",
         max = LONGEST_NAME_BYTES
     )]
     Name(String, Engine, &'static str),
-    /// More than a setting has.
-    #[error("the value of {0} is {1} bytes long; {max} are the most", max = LONGEST_VALUE_BYTES)]
+    /// A value that is too long.
+    #[error("the value of {0} is {1} bytes long; the maximum is {max}", max = LONGEST_VALUE_BYTES)]
     Long(String, usize),
-    /// The value could leave its line of the server's configuration.
-    #[error("the value of {0} has {1:?} in it, which cannot be written into the server's configuration")]
+    /// The value could break out of its line in the server's configuration.
+    #[error("the value of {0} contains {1:?}, which the server's configuration cannot express")]
     Character(String, char),
-    /// An engine that is started with nothing of the user's.
-    #[error("{} takes no settings here yet: it is started as ciphertoll needs it", .0.display_name())]
+    /// The engine accepts no settings.
+    #[error("settings of {} are not supported yet", .0.display_name())]
     NoSettings(Engine),
-    /// The private servers would not be the lab's any more.
-    #[error(
-        "{0} is for ciphertoll itself to set: a private server's place, log, accounts and TLS depend on it"
-    )]
+    /// The setting is reserved for the lab.
+    #[error("{0} is reserved: a private server's address, log, accounts and TLS depend on it")]
     Reserved(String),
 }
 
 impl Setting {
-    /// Checks name and value by their shape; whether the server knows them, only the server can say.
+    /// Checks the format of name and value; whether the setting exists is for the server to check.
     pub fn new(engine: Engine, name: &str, value: &str) -> Result<Self, SettingError> {
         let (name, others) = match engine {
-            // It takes one for the other.
+            // The server treats both alike.
             Engine::MariaDb | Engine::MySql => (name.replace('-', "_"), "_, . and -"),
             Engine::Postgres => (name.to_owned(), "_ and ."),
             Engine::MongoDb | Engine::FerretDb => return Err(SettingError::NoSettings(engine)),
@@ -184,7 +181,6 @@ impl Setting {
         }
     }
 
-    /// Whose it is.
     pub fn engine(&self) -> Engine {
         self.engine
     }
@@ -202,7 +198,7 @@ fn shortened(name: &str) -> String {
 }
 
 fn is_reserved(engine: Engine, name: &str) -> bool {
-    // These take the beginning of a name for the name, too.
+    // These servers accept abbreviated names.
     let hits = |reserved: &&str| reserved.starts_with(name);
     let is_of_family = |family: &&str| name.starts_with(family) || hits(family);
     let of_both = SHARED_RESERVED.iter().any(hits) || SHARED_RESERVED_FAMILIES.iter().any(is_of_family);
@@ -217,12 +213,12 @@ fn is_reserved(engine: Engine, name: &str) -> bool {
             POSTGRES_RESERVED.contains(&name)
                 || POSTGRES_RESERVED_FAMILIES.iter().any(|family| name.starts_with(family))
         }
-        // They have no setting.
+        // They have no settings here.
         Engine::MongoDb | Engine::FerretDb => true,
     }
 }
 
-/// `PostgreSQL`'s file has an escape for quotes and backslashes. The others' has none for quotes.
+/// `PostgreSQL`'s configuration can escape quotes and backslashes; the others' cannot escape quotes.
 fn breaks_out(engine: Engine, character: char) -> bool {
     character.is_control() || engine.is_mysql_family() && matches!(character, '\'' | '"' | '\\')
 }
@@ -233,7 +229,7 @@ impl FromStr for Setting {
     fn from_str(text: &str) -> Result<Self, SettingError> {
         let (name, value) = text.split_once('=').ok_or(SettingError::Shape)?;
         let (engine, name) = name.split_once('.').ok_or(SettingError::Shape)?;
-        Self::new(engine.parse()?, name, value)
+        Self::new(parse_engine(engine)?, name, value)
     }
 }
 
@@ -245,23 +241,22 @@ impl fmt::Display for Setting {
 }
 
 impl Settings {
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds one. What it replaces was asked for earlier.
+    /// Adds a setting, replacing an earlier value.
     pub fn set(&mut self, setting: Setting) {
         let Setting { engine, name, value } = setting;
         self.0.entry(engine).or_default().insert(name, value);
     }
 
-    /// What servers of `engine` are started with, by name.
+    /// The settings of `engine` by name.
     pub fn of(&self, engine: Engine) -> BTreeMap<String, String> {
         self.0.get(&engine).cloned().unwrap_or_default()
     }
 
-    /// Each, by engine and name.
+    /// All settings, by engine and name.
     pub fn iter(&self) -> impl Iterator<Item = Setting> {
         self.0.iter().flat_map(|(&engine, settings)| {
             settings.iter().map(move |(name, value)| Setting {
@@ -292,7 +287,7 @@ impl TryFrom<Written> for Settings {
     fn try_from(written: Written) -> Result<Self, SettingError> {
         let mut settings = Self::default();
         for (engine, table) in written {
-            let engine = engine.parse()?;
+            let engine = parse_engine(&engine)?;
             for (name, value) in table {
                 settings.set(Setting::new(engine, &name, &value.text())?);
             }
@@ -307,7 +302,7 @@ impl From<Settings> for BTreeMap<String, BTreeMap<String, String>> {
     }
 }
 
-impl Value {
+impl SettingValue {
     fn text(&self) -> String {
         match self {
             Self::Switch(on) => if *on { "on" } else { "off" }.to_owned(),
@@ -327,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_values_print_as_they_were_asked() {
+    fn settings_print_in_the_format_they_are_parsed_from() {
         for text in [
             "postgres.shared_buffers=1GB",
             "postgres.search_path='$user', public",
@@ -342,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_setting_is_refused() {
+    fn invalid_settings_are_refused() {
         for text in ["", "postgres", "postgres.a", "a=b", "shared_buffers=1GB"] {
             assert_eq!(parse(text), Err(SettingError::Shape), "{text:?}");
         }
@@ -362,9 +357,9 @@ mod tests {
     }
 
     #[test]
-    fn no_value_leaves_its_line() {
+    fn no_value_breaks_out_of_its_line() {
         for character in ['\n', '\r', '\0', '\u{85}', '\u{7f}'] {
-            for engine in Engine::OF_ROWS {
+            for engine in Engine::SQL {
                 let refused = Setting::new(engine, "work", &format!("1{character}port=1"));
                 assert_eq!(refused, Err(SettingError::Character(format!("{engine}.work"), character)));
             }
@@ -382,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_labs_own_stays_so() {
+    fn reserved_settings_are_refused() {
         for name in
             ["port", "listen_addresses", "ssl", "ssl_key_file", "hba_file", "include", "max_connections"]
         {
@@ -391,7 +386,7 @@ mod tests {
                 "{name}"
             );
         }
-        // The last are other ways to write those before.
+        // The last ones are other spellings of earlier ones.
         for name in [
             "port",
             "datadir",
@@ -432,15 +427,15 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_documents_have_none() {
+    fn document_databases_have_no_settings() {
         for (text, name) in [("ferretdb.log-level=debug", "FerretDB"), ("mongodb.port=1", "MongoDB")] {
-            let expected = format!("{name} takes no settings here yet: it is started as ciphertoll needs it");
+            let expected = format!("settings of {name} are not supported yet");
             assert_eq!(parse(text).unwrap_err().to_string(), expected);
         }
     }
 
     #[test]
-    fn the_last_one_counts() {
+    fn the_last_value_counts() {
         let mut settings = Settings::default();
         settings.extend(["mariadb.a-b=1", "postgres.a=1", "mariadb.a_b=2"].map(|text| parse(text).unwrap()));
         assert_eq!(settings.to_string(), "mariadb.a_b=2, postgres.a=1");

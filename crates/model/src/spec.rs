@@ -1,4 +1,4 @@
-//! What was asked, parsed once from arguments, a preset or TOML. Nothing after it parses a string.
+//! The specification of a run, parsed once from arguments, a preset or TOML. Nothing afterwards parses a string.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,132 +7,125 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration::Span;
 use crate::factor::{
-    AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, LevelError, Link, Pace, Path, Proxy,
-    ProxyProgram, QueryLanguage, Scale, ScaleLevel, ServerKey, ServerLevel, TlsVersion, Whole, Workload,
+    AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, Link, Pace, Path, Proxy, ProxyProgram,
+    QueryLanguage, Scale, ScaleBase, ScaleLevel, ServerKey, ServerLevel, TlsVersion, Workload,
 };
 use crate::noise::{LatenessLimit, StealLimit};
-use crate::plan::Plan;
+use crate::plan::baseline::as_text;
+use crate::plan::{Baseline, BaselineError, Plan};
 use crate::settings::Settings;
 use crate::storage::Storage;
 
-/// A quick run that takes longer has less in it.
+/// A quick run that would take longer is reduced.
 const QUICK_LIMIT: Duration = Duration::from_secs(165);
 
-/// What was asked. Prints as the TOML that would ask for it again.
+/// The specification of a run. Prints as equivalent TOML.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Spec {
-    /// Names the run.
+    /// Name of the run.
     #[serde(default = "unnamed")]
     pub name: String,
-    /// How much trust is worth how much time.
+    /// How long to measure.
     #[serde(default)]
     pub size: Size,
-    /// Most blocks; the size's own where absent.
+    /// Maximum number of blocks; the size's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<u32>,
-    /// Length of each trial's window; the size's own where absent.
+    /// Length of each trial's window; the size's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial_time: Option<Span>,
-    /// No further block begins after this long.
+    /// No block begins after this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Span>,
-    /// Seed of every random order; drawn afresh where absent.
+    /// Seed of all random orders; random if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// `FACTOR=LEVEL` that everything is compared with; the first path, or plain, where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub baseline: Option<String>,
-    /// The share of its CPU time that a trial may lose to the hypervisor; 3 % where absent.
+    /// What everything is compared with, as `FACTOR=LEVEL`; plain or the first path if absent.
+    #[serde(default, with = "as_text", skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Baseline>,
+    /// The share of its CPU time that a trial may lose to the hypervisor; 3 % if absent.
     #[serde(default, skip_serializing_if = "StealLimit::is_default")]
     pub max_steal: StealLimit,
-    /// The share of its round trip that a link's packets may be late by, on average; 1 % where absent.
+    /// The mean lateness of a link's packets, as a share of its round trip; 1 % if absent.
     #[serde(default, skip_serializing_if = "LatenessLimit::is_default")]
     pub max_lateness: LatenessLimit,
-    /// Whether clients and servers are kept on processors of their own.
-    #[serde(default, skip_serializing_if = "Pin::is_off")]
-    pub pin: Pin,
-    /// What private servers' files lie on.
+    /// Whether clients and servers use separate processors.
+    #[serde(default, skip_serializing_if = "CpuPinning::is_off")]
+    pub pin: CpuPinning,
+    /// Storage of private servers' files.
     #[serde(default, skip_serializing_if = "Storage::is_default")]
     pub storage: Storage,
-    /// What the private servers of an engine are started with, beside what they need.
+    /// Additional settings of private servers, by engine.
     #[serde(default, rename = "set", skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,
-    /// What these settings are called.
+    /// The name of these settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     /// The statement of the workload `query`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
-    /// What scales of so many times the memory are relative to; found out where absent and needed.
+    /// The memory that relative scales refer to; determined if absent and needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Whether tables are made on servers at URLs.
+    /// Whether tables are created on servers at URLs.
     #[serde(default, skip_serializing_if = "Prepare::is_no")]
     pub prepare: Prepare,
-    /// Most operations a second that clients of servers at URLs begin; 20 connects where absent.
+    /// Rate limit of operations on servers at URLs; 20 connects per second if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rate: Option<u32>,
-    /// Each grid asks for every combination of its levels.
+    /// Each grid requests every combination of its levels.
     #[serde(rename = "grid")]
     pub grids: Vec<Grid>,
 }
 
-/// Every combination of the levels listed.
+/// Every combination of the listed levels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Grid {
-    /// Levels of *server*.
     pub server: Vec<ServerLevel>,
-    /// Levels of *path*.
     pub path: Vec<Path>,
-    /// Levels of *auth*; each engine's own default where absent.
+    /// Each engine's default if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<Vec<Auth>>,
-    /// Levels of *ctx*.
     pub ctx: Vec<Ctx>,
-    /// Levels of *driver*.
     pub driver: Vec<Driver>,
-    /// Levels of *link*.
     pub link: Vec<Link>,
-    /// Levels of *at-rest*.
     pub at_rest: Vec<AtRest>,
-    /// Levels of *workload*.
     pub workload: Vec<Workload>,
-    /// Numbers of clients.
     pub clients: Vec<Clients>,
-    /// Numbers of rows, or sizes of tables in relation to a cache.
+    /// Numbers of rows, or sizes relative to a cache.
     pub scale: Vec<ScaleLevel>,
-    /// Closed loop, or rates of an open one.
+    /// Closed loop, or rates of an open loop.
     pub pace: Vec<Pace>,
 }
 
-/// Whether clients and servers are kept on processors of their own.
+/// Whether clients and servers use separate processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pin {
-    /// They share all processors, as on a developer's machine: the whole machine is measured.
+pub enum CpuPinning {
+    /// Both use all processors, as on a developer's machine.
     #[default]
     Off,
-    /// Each side has its half: neither takes the other's time.
+    /// Each side has half of the processors.
     Auto,
 }
 
-impl Pin {
+impl CpuPinning {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     fn is_off(&self) -> bool {
         *self == Self::Off
     }
 }
 
-/// Whether tables are made on servers that are not ours to start.
+/// Whether tables are created on servers at URLs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prepare {
     /// Nothing is written there.
     #[default]
     No,
-    /// In a database of ciphertoll's own.
+    /// In a database called `ciphertoll`.
     Yes,
 }
 
@@ -143,13 +136,13 @@ impl Prepare {
     }
 }
 
-/// How much trust is worth how much time.
+/// How long to measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// 6 blocks of 0.75 s: an answer in minutes, wide margins, no p99.
+    /// 6 blocks of 0.75 s: minutes, wide margins, no p99.
     Quick,
-    /// 2 blocks, no verdicts: does it run at all?
+    /// 2 blocks, no verdicts: checks that everything runs.
     Smoke,
     /// 6 blocks of 2 s.
     Small,
@@ -161,7 +154,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// Most blocks, unless asked otherwise.
+    /// Default maximum of blocks.
     pub fn blocks(self) -> u32 {
         match self {
             Self::Smoke => 2,
@@ -170,7 +163,7 @@ impl Size {
         }
     }
 
-    /// Window of a trial, unless asked otherwise.
+    /// Default length of a trial's window.
     pub fn trial_time(self) -> Span {
         Span::from_millis(match self {
             Self::Quick => 750,
@@ -200,7 +193,7 @@ impl Default for Grid {
 }
 
 impl Grid {
-    /// The first factor without a level, if any: such a grid asks for nothing.
+    /// The first factor without a level, if any.
     fn empty_factor(&self) -> Option<Factor> {
         let lengths = [
             (Factor::Server, self.server.len()),
@@ -219,10 +212,10 @@ impl Grid {
     }
 }
 
-/// A specification that cannot be planned. The user's fault.
+/// A specification that cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// The TOML does not parse, or a level in it does not.
+    /// The TOML, or a level in it, does not parse.
     #[error("{0}")]
     Toml(String),
     /// A grid lists no level for a factor.
@@ -231,76 +224,61 @@ pub enum SpecError {
     /// There is no grid.
     #[error("nothing to measure: no [[grid]]")]
     NoGrid,
-    /// All that was asked for is impossible.
+    /// Every requested cell is impossible.
     #[error("nothing to measure: {id}: {reason}")]
     NothingPossible {
-        /// The first of it.
+        /// The first cell.
         id: String,
-        /// Why.
+        /// Its reason.
         reason: String,
     },
-    /// The baseline is not `FACTOR=LEVEL`, or its factor cannot be one.
-    #[error(
-        "baseline \"{0}\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver, at-rest"
-    )]
-    Baseline(String),
-    /// The baseline's factor is known, its level is not.
-    #[error("baseline: {0}")]
-    BaselineLevel(LevelError),
+    /// The baseline does not parse.
+    #[error(transparent)]
+    Baseline(#[from] BaselineError),
     /// No cell has the baseline's level.
     #[error("baseline {0} is not among the levels to be measured")]
-    BaselineNotMeasured(String),
-    /// Two servers would have the same name in the ids of their cells.
+    BaselineNotMeasured(Baseline),
+    /// Two servers would have the same name in cell ids.
     #[error(
         "servers \"{first}\" and \"{second}\" would both be called \"{name}\"; give them labels, such as {example}"
     )]
     SameName {
-        /// The name in a cell's id.
+        /// Their name in a cell's id.
         name: String,
-        /// The server that has it already.
+        /// The first server.
         first: String,
-        /// The other one.
+        /// The second server.
         second: String,
-        /// The other one with a label.
+        /// The second server with a label.
         example: String,
     },
-    /// A setting is given for an engine that no grid names.
-    #[error("{setting} is for no server: none of {engine} is measured")]
-    SettingOfNobody {
-        /// The setting.
-        setting: String,
-        /// Whose it would be.
-        engine: Engine,
-    },
-    /// The workload is to run a statement, and there is none.
-    #[error("the workload query runs the statement of --query, and none is given")]
+    /// A setting of an engine that no grid measures.
+    #[error("{setting} applies to no server: no {engine} is measured")]
+    SettingOfNobody { setting: String, engine: Engine },
+    /// The workload `query` needs a statement.
+    #[error("the workload query needs a statement: add --query")]
     NoQuery,
-    /// There is a statement that nothing runs.
-    #[error("a statement is given, and no workload runs it: add query to the workloads")]
+    /// A statement is given, but no workload runs it.
+    #[error("--query gives a statement, but no workload runs it: add query to the workloads")]
     UnusedQuery,
-    /// Nothing at all may be done.
+    /// The rate limit is zero.
     #[error("max-rate must be 1 or more")]
     NoRate,
-    /// More blocks than the method looks at.
+    /// More blocks than supported.
     #[error("blocks must be 1 to {max}, not {asked}")]
-    Blocks {
-        /// What was asked.
-        asked: u32,
-        /// The most.
-        max: u32,
-    },
+    Blocks { asked: u32, max: u32 },
 }
 
 impl Spec {
-    /// What `ciphertoll run` without a name measures: connects, and reads of one row or one document.
+    /// What `ciphertoll run` without a name measures: connects, and reads of one row or document.
     pub fn quick(servers: &[ServerLevel]) -> Self {
         let path = vec![
             Path::Plain,
             Path::tls(TlsVersion::Tls13, ServerKey::P256),
             Path::tls(TlsVersion::Tls12, ServerKey::P256),
         ];
-        // FerretDB reads through all documents to find one. Where rows are none, connects have the same scale, by which
-        // then nothing is told apart.
+        // FerretDB scans all documents to find one. Without SQL servers, connects get the same scale, which does not
+        // matter to them.
         let has_rows = |server: &ServerLevel| server.engine.query_language() == QueryLanguage::Sql;
         let scale =
             if servers.is_empty() || servers.iter().any(has_rows) { Scale::DEFAULT } else { Scale::FEW };
@@ -330,7 +308,7 @@ impl Spec {
             baseline: None,
             max_steal: StealLimit::default(),
             max_lateness: LatenessLimit::default(),
-            pin: Pin::Off,
+            pin: CpuPinning::Off,
             storage: Storage::default(),
             settings: Settings::default(),
             config: None,
@@ -340,7 +318,7 @@ impl Spec {
             max_rate: None,
             grids: vec![
                 grid(Workload::Connect, 1),
-                // What logging in costs, beside what TLS costs.
+                // The cost of authentication, in addition to that of TLS.
                 Grid { path: vec![Path::Plain], auth: Some(vec![Auth::Trust]), ..grid(Workload::Connect, 1) },
             ]
             .into_iter()
@@ -349,7 +327,7 @@ impl Spec {
         }
     }
 
-    /// The same with the sidecar beside. Where that takes too long, TLS 1.2 is left out, then the second server.
+    /// Adds the sidecar. If the run takes too long, drops TLS 1.2, then the second server.
     pub fn quick_with_sidecar(servers: &[ServerLevel]) -> Self {
         let proxy = Proxy::of(ProxyProgram::Sidecar);
         let sidecar = Path::Proxy(proxy);
@@ -375,8 +353,8 @@ impl Spec {
         spec
     }
 
-    /// What `ciphertoll run --url` without factors measures: few connects, and answers of a page; of
-    /// documents, connects alone.
+    /// What `ciphertoll run --url` without factors measures: few connects, and results of a page; for document
+    /// databases connects only.
     pub fn quick_at(servers: &[ServerLevel]) -> Self {
         let paths = |server: &ServerLevel| match &server.url {
             Some(url) if url.host().is_none() => vec![Path::Unix],
@@ -397,7 +375,7 @@ impl Spec {
                 .flat_map(|server| {
                     let bulk = match server.engine.query_language() {
                         QueryLanguage::Sql => Some(Workload::BulkRead { bytes: Bytes::DEFAULT }),
-                        // What a server of documents makes up itself is of a few bytes.
+                        // Results without a table are only a few bytes.
                         QueryLanguage::Documents => None,
                     };
                     let stays = bulk.map(|bulk| grid(server, bulk, crate::plan::SAFE_CLIENTS));
@@ -408,26 +386,25 @@ impl Spec {
         }
     }
 
-    /// Reads what [`Spec::to_toml`] prints, or what a person wrote.
+    /// Parses what [`Spec::to_toml`] prints, or what a user wrote.
     pub fn from_toml(text: &str) -> Result<Self, SpecError> {
         let spec: Self = toml::from_str(text).map_err(|error| SpecError::Toml(one_line(&error, text)))?;
         spec.validate()?;
         Ok(spec)
     }
 
-    /// The TOML that asks for the same.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).unwrap_or_default()
     }
 
-    /// Whether what it asks for depends on how much memory there is.
+    /// Whether a scale is relative to the memory.
     pub fn asks_for_memory(&self) -> bool {
         let is_of_memory =
-            |level: &ScaleLevel| level.relative().is_some_and(|it| it.whole() == Whole::Memory);
+            |level: &ScaleLevel| level.relative().is_some_and(|it| it.whole() == ScaleBase::Memory);
         self.grids.iter().flat_map(|grid| &grid.scale).any(is_of_memory)
     }
 
-    /// Checks what the types cannot say.
+    /// Checks what the types do not guarantee.
     pub fn validate(&self) -> Result<(), SpecError> {
         if self.grids.is_empty() {
             return Err(SpecError::NoGrid);
@@ -445,7 +422,7 @@ impl Spec {
         Ok(())
     }
 
-    /// A statement to measure, and a workload that measures it: neither goes without the other.
+    /// The statement and the workload `query` require each other.
     fn check_query(&self) -> Result<(), SpecError> {
         if self.max_rate == Some(0) {
             return Err(SpecError::NoRate);
@@ -458,7 +435,7 @@ impl Spec {
         }
     }
 
-    /// One that changes nothing was meant to change something.
+    /// A setting of an engine that is not measured is an error.
     fn check_settings(&self) -> Result<(), SpecError> {
         let measured =
             |engine| self.grids.iter().flat_map(|grid| &grid.server).any(|server| is_private(server, engine));
@@ -471,12 +448,12 @@ impl Spec {
     }
 }
 
-/// Whether it is one of `engine` that is ours to start.
+/// Whether it is a private server of `engine`.
 fn is_private(server: &ServerLevel, engine: Engine) -> bool {
     server.engine == engine && server.url.is_none()
 }
 
-/// Two servers of one name would share their cells' ids, and `compare` could not tell them apart.
+/// Two servers of the same name would share cell ids, so that `compare` could not distinguish them.
 fn check_names<'a>(servers: impl Iterator<Item = &'a ServerLevel>) -> Result<(), SpecError> {
     let mut named: BTreeMap<String, &ServerLevel> = BTreeMap::new();
     for server in servers {

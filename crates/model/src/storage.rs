@@ -1,27 +1,26 @@
-//! What private servers' files lie on.
+//! The storage of private servers' files.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::factor::as_text;
 
-/// What private servers' files lie on.
+/// The storage of private servers' files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Storage {
     /// The disk of the scratch directory.
     #[default]
     Disk,
-    /// Memory: what reading and writing costs there has no disk in it.
+    /// tmpfs: I/O without a disk.
     Tmpfs,
 }
 
-/// A storage that is none.
+/// The text is not a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected disk or tmpfs")]
 pub struct StorageError;
 
 impl Storage {
-    /// Whether it is the one where nothing is said.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_storage_is_read_as_it_is_written() {
+    fn a_storage_prints_in_the_format_it_is_parsed_from() {
         for text in ["disk", "tmpfs"] {
             assert_eq!(text.parse::<Storage>().map(|storage| storage.to_string()), Ok(text.to_owned()));
         }

@@ -1,182 +1,137 @@
-//! What the coordinator tells the load process, and what it hears back: the protocol of `__load`,
-//! one JSON document in on stdin, one [`LoadMessage`] a line out on stdout.
+//! The protocol of `__load`: the coordinator sends a [`TrialSpec`] as JSON on stdin, the load process writes
+//! [`LoadMessage`]s to stdout, one per line.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ciphertoll_vocabulary::{
+    AddressFamily, Engine, Group, Identity, Phase, SecurityLevel, Suite, TlsLibrary, TlsVersion, Verification,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::factor::{
-    Auth, Clients, Compressor, Ctx, DocumentsLogin, Engine, Group, QueryLanguage, Resumption, Suite,
-    TlsLibrary, TlsStart, TlsVersion, Verification,
-};
+use crate::factor::{Auth, Clients, Compressor, Ctx, DocumentsLogin, Resumption, TlsStart};
 use crate::script::Script;
 
-/// Everything a load process needs for one trial. Carries no secret, only the file that holds it.
+/// The specification of a trial. Contains no secret, only the file that holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialSpec {
-    /// Whose protocol is spoken.
     pub engine: Engine,
-    /// Where the server listens.
     pub endpoint: Endpoint,
-    /// How the client proves who it is.
     pub auth: Auth,
     /// The user to log in as.
     pub user: String,
-    /// A file, 0600, whose whole content is the password.
+    /// A file with mode 0600 that contains only the password.
     pub password_file: PathBuf,
-    /// The database to use.
     pub database: Option<String>,
-    /// What a URL of a server of documents says of logging in.
+    /// Login options of a document database at a URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<DocumentsLogin>,
-    /// TLS, where the path has it.
+    /// `None` if the path has no TLS.
     pub tls: Option<TlsSpec>,
-    /// What messages are compressed with, where the path has it.
+    /// Compression of messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compressor: Option<Compressor>,
     /// What one operation is.
-    pub work: Work,
+    pub work: TrialOperation,
     /// When operations begin.
     pub pace: TrialPace,
-    /// How many clients work at once.
+    /// The number of concurrent clients.
     pub clients: Clients,
-    /// How many threads share them.
+    /// Threads that share the clients.
     pub threads: u16,
-    /// Dropped before the window opens.
+    /// Time before the window opens.
     pub warm_up_ns: u64,
-    /// Length of the window.
     pub window_ns: u64,
-    /// Seed of the keys that are read.
+    /// Seed of the random variables.
     pub seed: u64,
-    /// The number of the first record that is inserted; by the seed and the time, where absent.
+    /// The number of the first inserted record; derived from the seed and the time if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_insert: Option<u64>,
-    /// Most operations a second that the clients of a closed loop begin, together; no limit where absent.
+    /// Rate limit of a closed loop, over all clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_per_s: Option<f64>,
-    /// The processors that the load process keeps to; all, where absent.
+    /// Processors that the load process is pinned to; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<Vec<u16>>,
-    /// The network that the load process joins; its caller's, where absent.
+    /// The network that the load process joins; its parent's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// Spun away inside each operation: the known effect of the truth experiment. 0 otherwise.
+    /// CPU time burned in each operation: the known effect of the truth experiment. 0 otherwise.
     pub injected_delay_ns: u64,
 }
 
-/// A network of our own, by files that lead into it. Joined before there is a second thread.
+/// A private network, by files through which a single-threaded process can join it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
-    /// The user namespace that the network is in; none where it was made as root.
+    /// The user namespace of the network; absent if root made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<PathBuf>,
-    /// The network namespace.
     pub network: PathBuf,
 }
 
-/// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Endpoint {
-    /// TCP. On loopback the clients spread their source addresses over 127.0.0.0/8, so that churn
-    /// does not run out of ports.
+    /// TCP. On loopback, clients spread their source addresses over 127.0.0.0/8, so that churn does not exhaust local
+    /// ports.
     Tcp(SocketAddr),
-    /// A unix socket.
     Unix(PathBuf),
-    /// TCP, at a name that is looked up for each connect, or at an address whose clients all use their own.
+    /// TCP to a name that is looked up for each connect, or to an address without spreading source addresses.
     Host {
-        /// The name or the address.
+        /// A name or an address.
         host: String,
-        /// The port.
         port: u16,
         /// Which of the name's addresses are used.
         family: AddressFamily,
     },
 }
 
-/// Which of a name's addresses are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AddressFamily {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-/// How the client does TLS.
+/// A client's TLS settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsSpec {
-    /// The one version offered.
+    /// The only version offered.
     pub version: TlsVersion,
-    /// The CA that must have signed the server's certificate; one of the system's where absent.
+    /// The CA file that verifies the server; the system's CAs if absent.
     pub ca_file: Option<PathBuf>,
-    /// How far the certificate is verified.
     #[serde(default)]
     pub verification: Verification,
-    /// The name or address the certificate must carry.
+    /// The name or address that the certificate must contain.
     pub server_name: String,
-    /// Who builds the context.
+    /// When the context is built.
     pub ctx: Ctx,
-    /// How TLS begins.
     #[serde(default)]
     pub start: TlsStart,
-    /// The one suite offered; the library's defaults where absent.
+    /// The only suite offered; the library's defaults if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suite: Option<Suite>,
-    /// The one group offered; the library's defaults where absent.
+    /// The only group offered; the library's defaults if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
-    /// Whether sessions are taken up again.
     #[serde(default)]
     pub resumption: Resumption,
-    /// What the certificate's key asks of the client: a weak one lowers its security level.
-    #[serde(default)]
-    pub strength: Strength,
-    /// Whose TLS the client uses.
+    /// A weak key or old version requires a lowered security level.
+    #[serde(default, rename = "strength")]
+    pub security_level: SecurityLevel,
     #[serde(default)]
     pub library: TlsLibrary,
-    /// What the client shows of itself.
+    /// The client's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub identity: Option<ClientIdentity>,
+    pub identity: Option<Identity>,
 }
 
-/// How strong keys and signatures must be; the later ones put up with more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Strength {
-    /// As the library has it by default.
-    #[default]
-    Default,
-    /// OpenSSL's security level 1: 80 bits, as an RSA key of 1024 bits has.
-    Weak,
-    /// OpenSSL's security level 0: anything, as TLS 1.0 and 1.1 sign with SHA-1.
-    Obsolete,
-}
-
-/// A client's own certificate.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ClientIdentity {
-    /// The certificate, PEM.
-    pub certificate_file: PathBuf,
-    /// Its key, PEM, 0600.
-    pub key_file: PathBuf,
-}
-
-/// What one operation does on the wire.
+/// What one operation does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Work {
+pub enum TrialOperation {
     /// Connect and close.
     Connect,
-    /// Connect, the script's first step as text, close; all of it timed.
+    /// Connect, the script's first step as text, close; everything is timed.
     ConnectQuery(Script),
-    /// The same, and only the query is timed.
+    /// The same, with only the query timed.
     FirstQuery(Script),
-    /// Transactions on connections that are opened before the window and stay.
+    /// Transactions on connections that are opened before the window.
     Transactions(Script),
 }
 
@@ -184,263 +139,178 @@ pub enum Work {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrialPace {
-    /// Each client's next when its last has ended.
+    /// Closed loop: each client's next operation begins when its last one has ended.
     Closed,
-    /// By a Poisson schedule, whether or not earlier ones have ended; timed from the intended start.
+    /// Open loop with a Poisson schedule; operations are timed from their intended start.
     Open {
-        /// Of all clients together.
+        /// Over all clients.
         per_s: f64,
     },
 }
 
-/// A line from the load process.
+/// A message of the load process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "message", content = "body")]
 pub enum LoadMessage {
-    /// The warm-up is over.
     WindowOpened,
-    /// The window is over.
     WindowClosed,
-    /// Times of operations in the window; as often as need be, before `Finished`. For drivers that keep
-    /// no histogram.
+    /// Times of operations in the window, sent any number of times before `Finished`, by drivers without a histogram.
     Samples {
-        /// Nanoseconds.
         latency_ns: Vec<u64>,
     },
-    /// All went well; the last message.
+    /// The last message of a successful trial.
     Finished(Box<TrialResult>),
-    /// It did not; the last message.
+    /// The last message of a failed trial.
     Failed {
-        /// Whose fault.
-        fault: Fault,
+        fault: FailureOrigin,
         /// One line.
         message: String,
-        /// What kind of failure.
         #[serde(default)]
         kind: ErrorKind,
     },
 }
 
-/// Whose fault a failed trial is.
+/// Where the cause of a failed trial is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fault {
+pub enum FailureOrigin {
     /// The server refused, or broke the protocol.
     Server,
     /// TLS failed: certificate, version or suite.
     Tls,
-    /// This machine ran out of something.
+    /// This machine ran out of a resource.
     Host,
-    /// ciphertoll itself.
+    /// A bug in ciphertoll.
     Internal,
 }
 
-/// What a load process measured.
+/// The measurements of a load process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
-    /// Operations completed in the window.
     pub operations: u64,
-    /// Operations completed in the whole trial, before and after the window, too: what a server's counters, which are
-    /// read before and after it, are divided by. Absent where the driver cannot tell.
+    /// Operations completed in the whole trial, which the server's counters, read before and after it, are divided
+    /// by. Absent if the driver does not know.
     #[serde(default)]
     pub operations_in_all: Option<u64>,
-    /// Operations completed in its first and second half: a steady trial's agree. Zeros: not known.
+    /// Operations completed in each half of the window, which agree in a steady trial. Zeros if unknown.
     #[serde(default)]
     pub operations_by_half: [u64; 2],
-    /// Statements answered in the window, where an operation is more than one.
+    /// Statements answered in the window, for operations of several statements.
     #[serde(default)]
     pub statements: Option<u64>,
-    /// Transactions that were rolled back and begun again.
+    /// Transactions that were rolled back and retried.
     #[serde(default)]
     pub retries: u64,
-    /// Open loop: operations that were due in the window and not done long after.
+    /// Open loop: operations due in the window that did not complete in time.
     #[serde(default)]
     pub unfinished: u64,
-    /// The window as it was, not as it was planned.
+    /// The actual length of the window.
     pub window_ns: u64,
-    /// Operations that failed, by message, warm-up included.
+    /// Failed operations by message, including the warm-up.
     #[serde(default)]
     pub errors: Vec<ErrorCount>,
-    /// Time of the operations; in an open loop, from their intended start. All zeros: see the samples.
+    /// Times of operations; in an open loop, from their intended start. All zeros: see the samples.
     #[serde(default)]
     pub latency: LatencySummary,
-    /// Open loop: their time from the real start.
+    /// Open loop: times from the actual start.
     #[serde(default)]
     pub service: Option<LatencySummary>,
-    /// Open loop: how late the load process was, though a client was free.
+    /// Open loop: how late the load process was although a client was free.
     #[serde(default)]
     pub schedule_lag: Option<LatencySummary>,
-    /// Sum of each phase over the operations, ns. The phases of a connect sum to its time.
+    /// Sum of each phase over all operations, ns. The phases of a connect sum to its time.
     #[serde(default)]
     pub phase_sums_ns: BTreeMap<Phase, u64>,
-    /// Every sample, an HDR histogram of nanoseconds, V2, base64. Empty: see the samples.
+    /// All samples as an HDR histogram of nanoseconds, V2, base64. Empty: see the samples.
     #[serde(default)]
     pub histogram_base64: String,
-    /// What was negotiated, and on how many connections; none where the driver cannot tell.
+    /// The negotiated parameters, and on how many connections; empty if the driver does not know.
     #[serde(default)]
     pub legs: Vec<LegCount>,
-    /// User and system CPU of the load process in the window.
+    /// User and system CPU time of the load process in the window.
     pub client_cpu_ns: u64,
-    /// Peak resident memory of the load process.
     pub client_rss_peak_bytes: u64,
-    /// Median of the TCP connects in the window; absent where none was timed.
+    /// Median of the TCP connects in the window; absent if none was timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_connect_ns_p50: Option<u64>,
-    /// Local ports that could be used for connects to this endpoint.
+    /// Local ports available for connects to this endpoint.
     #[serde(default)]
     pub usable_ports: Option<u64>,
 }
 
-/// An error and how often it came.
+/// An error and its number of occurrences.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorCount {
-    /// One line, no secret.
+    /// One line without secrets.
     pub message: String,
-    /// How often.
     pub count: u64,
-    /// What kind of error.
     #[serde(default)]
     pub kind: ErrorKind,
 }
 
-/// Errors that call for more than being counted.
+/// Errors that need more than counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// Any other.
     #[default]
     Other,
-    /// The server has no room for one more connection: others may need those that are left.
+    /// The server has reached a connection limit: others may need the remaining connections.
     TooManyConnections,
 }
 
-/// Time of the operations in the window, ns. The sum is exact; percentiles have three digits.
+/// Times of operations in the window, ns. The sum is exact; percentiles have three significant digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// Samples.
     pub count: u64,
-    /// Sum of all samples.
     pub sum_ns: u64,
-    /// Median.
     pub p50_ns: u64,
-    /// 95th percentile.
     pub p95_ns: u64,
-    /// 99th percentile.
     pub p99_ns: u64,
-    /// The longest.
     pub max_ns: u64,
 }
 
-/// A part of a connect. Phases follow one another without a gap, so that they add up to the whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// Looking up the server's name.
-    Dns,
-    /// `socket()` to connected.
-    TcpConnect,
-    /// Connected to the server's greeting; of `MongoDB`, from the TLS handshake's end, where there is one, to the answer to
-    /// `hello`.
-    ServerGreeting,
-    /// Building the client's TLS context.
-    TlsContext,
-    /// Asking for TLS in the database's protocol.
-    TlsRequest,
-    /// The TLS handshake, verification included.
-    TlsHandshake,
-    /// Login to the server's OK.
-    Auth,
-    /// The server's OK to its being ready for commands, where it says so apart.
-    Ready,
-    /// The first query, where the operation has one.
-    FirstQuery,
-    /// The orderly close.
-    Close,
-}
-
-impl Phase {
-    /// Every phase, in the order in which they happen with servers of `engine`. `MongoDB`'s greet within TLS.
-    pub fn in_order_of(engine: Engine) -> [Self; 10] {
-        let mut phases = Self::ALL;
-        if engine.query_language() == QueryLanguage::Documents {
-            // The three of TLS come before the greeting that they stand behind.
-            phases[2..6].rotate_left(1);
-        }
-        phases
-    }
-
-    /// Every phase, in the order in which they happen with SQL's servers, which is the one of all tables for machines.
-    pub const ALL: [Self; 10] = [
-        Self::Dns,
-        Self::TcpConnect,
-        Self::ServerGreeting,
-        Self::TlsContext,
-        Self::TlsRequest,
-        Self::TlsHandshake,
-        Self::Auth,
-        Self::Ready,
-        Self::FirstQuery,
-        Self::Close,
-    ];
-}
-
-/// What was negotiated on one hop of the path, as observed.
+/// The parameters negotiated on one hop of the path, as observed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Leg {
-    /// Who opened the hop.
+    /// Who opened the connection.
     pub from: String,
-    /// Who answered.
+    /// Who accepted it.
     pub to: String,
-    /// `tls1.3`; absent where the hop has no TLS.
+    /// `tls1.3`; absent without TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_version: Option<String>,
-    /// The cipher suite, by its IANA or OpenSSL name; a tunnel's cipher, as the tunnel calls it.
+    /// The cipher suite's IANA or OpenSSL name, or the tunnel's name of its cipher.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suite: Option<String>,
-    /// The key-exchange group.
+    /// The key exchange group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// The server certificate's key.
+    /// The key type of the server's certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Whether the session was resumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumed: Option<bool>,
-    /// How many certificates the server sent; absent where the session was resumed, as none is sent then.
+    /// How many certificates the server sent; absent if the session was resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<u8>,
-    /// Whether a HelloRetryRequest cost a round trip more.
+    /// Whether a HelloRetryRequest cost a round trip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hello_retry: Option<bool>,
-    /// How the client proved who it is: what the server really asked for.
+    /// The authentication method that the server requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
-    /// The client's TLS library; of a tunnel or a proxy, whose it is.
+    /// The client's TLS library, or the tunnel's or proxy's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
-    /// What messages are compressed with, on which both have agreed; absent where they are not.
+    /// The negotiated compressor; absent without compression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compressor: Option<String>,
 }
 
-/// A leg, and on how many connections it was seen.
+/// A leg and the number of connections with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LegCount {
-    /// What was negotiated.
     pub leg: Leg,
-    /// On how many connections.
     pub connections: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_of_documents_greet_within_tls() {
-        let order = Phase::in_order_of(Engine::FerretDb);
-        assert_eq!(order[..3], [Phase::Dns, Phase::TcpConnect, Phase::TlsContext]);
-        assert_eq!(order[4..7], [Phase::TlsHandshake, Phase::ServerGreeting, Phase::Auth]);
-        assert_eq!(Phase::in_order_of(Engine::MySql), Phase::ALL);
-    }
 }

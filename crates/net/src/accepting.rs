@@ -1,20 +1,20 @@
-//! A channel as the server of a TLS handshake.
+//! The server side of a TLS handshake on a channel.
 
 use crate::tls::{Acceptor, Handshake};
 use crate::{Channel, Error, Received};
 
-/// How far a handshake is.
+/// The state of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
-    /// It is over, and what the client has said behind it is there as plaintext.
+    /// Complete; early application data is decrypted already.
     Done,
-    /// The client must go on.
+    /// Waits for the client.
     NeedInput,
 }
 
 impl Channel {
-    /// Is the server of a TLS handshake from here on. What was received and not consumed is the client's part of it, and
-    /// never taken for plaintext.
+    /// Becomes the server of a TLS handshake. Input received and not consumed is part of the handshake, and is never
+    /// taken for plaintext.
     pub fn accept_tls(&mut self, acceptor: &Acceptor) -> Result<(), Error> {
         let mut session = acceptor.session()?;
         let early = self.input();
@@ -25,7 +25,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Goes on with the handshake, after [`Self::accept_tls`] and whenever something has come.
+    /// Continues the handshake. Call this after [`Self::accept_tls`] and whenever the channel is readable.
     pub fn shake_hands(&mut self) -> Result<Accepted, Error> {
         loop {
             let Some(session) = &mut self.session else { return Ok(Accepted::NeedInput) };
@@ -46,7 +46,7 @@ impl Channel {
         }
     }
 
-    /// The common name of the certificate that a client has shown and that was verified.
+    /// The common name of the client's verified certificate.
     pub fn peer_common_name(&self) -> Option<String> {
         self.session.as_ref()?.peer_common_name()
     }

@@ -1,31 +1,31 @@
-//! The blocking driver: control connections, readiness checks, `doctor`.
+//! The blocking client, for control connections, readiness checks and `doctor`.
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use ciphertoll_vocabulary::AddressFamily;
 use ciphertoll_wire::postgres;
 use ciphertoll_wire::session::{Login, Response, Row, ServerInfo};
 
 use crate::channel::Channel;
-use crate::connecting::{Connected, Connecting, ContextSource, Dialer, Progress};
-use crate::resolve::{Family, resolve};
+use crate::connecting::{ConnectProgress, Connected, Connecting, ContextSource, Dialer};
+use crate::resolve::resolve;
 use crate::socket::{Address, BLOCKING_LIMIT, Transport};
 use crate::{Error, Readiness, tls};
 
 /// A result larger than this is refused: control connections read settings and counters.
 pub(crate) const RESULT_LIMIT_BYTES: usize = 16 * 1024 * 1024;
 
-/// A connection that waits for its answers.
+/// A connection whose calls block.
 pub struct Client {
     pub(crate) channel: Channel,
     pub(crate) server: ServerInfo,
-    family: Option<Family>,
+    family: Option<AddressFamily>,
 }
 
 impl Client {
-    /// Connects and logs in. Of a name whose family is [`Family::Any`], all addresses are tried in order until one
-    /// accepts; where none does, the first one's error is returned. Otherwise the first address must do, as it must
-    /// for [`Dialer::dial`].
+    /// Connects and logs in. If the address is a name without a family, tries its addresses in order and returns
+    /// the first one's error if none accepts. Otherwise only the first address is tried, as by [`Dialer::dial`].
     pub fn connect(address: &Address, login: Login, tls: Option<&tls::Context>) -> Result<Self, Error> {
         Self::dial(&Dialer {
             address: address.clone(),
@@ -35,15 +35,15 @@ impl Client {
         })
     }
 
-    /// The same as a load's clients do it, whose dialer this is; its transport must be [`Transport::Blocking`].
+    /// Connects like a load's clients. The dialer's transport must be [`Transport::Blocking`].
     pub fn dial(dialer: &Dialer) -> Result<Self, Error> {
         let deadline = Deadline::from_now();
         let (mut connecting, family) = dial(dialer, &deadline)?;
         loop {
             deadline.check()?;
             match connecting.advance(Readiness::Readable)? {
-                Progress::Pending(pending) => connecting = pending,
-                Progress::Done(Connected { channel, server, .. }) => {
+                ConnectProgress::Pending(pending) => connecting = pending,
+                ConnectProgress::Done(Connected { channel, server, .. }) => {
                     return Ok(Self { channel, server, family });
                 }
             }
@@ -51,21 +51,21 @@ impl Client {
     }
 
     /// The family of the address that accepted; `None` for a unix socket.
-    pub fn peer_family(&self) -> Option<Family> {
+    pub fn peer_family(&self) -> Option<AddressFamily> {
         self.family
     }
 
-    /// What the server said of itself.
+    /// What the server reported during the login.
     pub fn server(&self) -> &ServerInfo {
         &self.server
     }
 
-    /// What TLS agreed on, where there is TLS.
+    /// The negotiated TLS parameters; `None` without TLS.
     pub fn negotiated(&self) -> Option<tls::Negotiated> {
         self.channel.negotiated()
     }
 
-    /// Runs a statement and returns its rows, of all result sets; of MongoDB the documents of all batches.
+    /// Runs a statement and returns the rows of all result sets, or the documents of all batches.
     pub fn query(&mut self, sql: &str) -> Result<Vec<Row>, Error> {
         self.server.encode_query(self.channel.output(), sql)?;
         if let ServerInfo::MongoDb(server) = &self.server {
@@ -77,8 +77,8 @@ impl Client {
         self.await_response(|input| reader.step(input))
     }
 
-    /// Runs a PostgreSQL `COPY … FROM STDIN` with data that may be cut anywhere, and returns how many rows they made.
-    /// To MySQL and MongoDB no statement is such a COPY. After an error of the server's the connection awaits the next statement.
+    /// Runs a PostgreSQL `COPY … FROM STDIN` and returns the number of rows. The data may be split anywhere. After a
+    /// server error, the connection is ready for the next statement.
     pub fn copy_in(&mut self, sql: &str, data: impl IntoIterator<Item = Vec<u8>>) -> Result<u64, Error> {
         if let ServerInfo::MySql(_) | ServerInfo::MongoDb(_) = self.server {
             return Err(postgres::Error::NotACopy.into());
@@ -87,7 +87,7 @@ impl Client {
         self.channel.send()?;
         let mut begin = postgres::CopyInReader::new();
         self.await_response(|input| begin.step(input))?;
-        // A server that has refused reads on and drops what comes, so that its error can wait for the end.
+        // After an error, the server discards the remaining data. Its error is read at the end.
         for chunk in data {
             postgres::command::encode_copy_data(self.channel.output(), &chunk)?;
             self.channel.send()?;
@@ -103,14 +103,14 @@ impl Client {
         self.query(sql).map(|_| ())
     }
 
-    /// The first column of the first row as text; `None` where there is no row or it is NULL.
+    /// The first column of the first row as text; `None` if there is no row or the value is NULL.
     pub fn query_text(&mut self, sql: &str) -> Result<Option<String>, Error> {
         let rows = self.query(sql)?;
         let first = rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten();
         Ok(first.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Says goodbye and closes.
+    /// Closes the connection by the protocol.
     pub fn close(mut self) -> Result<(), Error> {
         self.server.encode_goodbye(self.channel.output());
         self.channel.close()
@@ -120,7 +120,7 @@ impl Client {
         &mut self,
         mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, E>,
     ) -> Result<T, Error> {
-        // What has come with the answer before is not told of again: a COPY may fail as soon as it has begun.
+        // An error that arrived with an earlier reply causes no further event: a COPY may fail as soon as it has begun.
         if !self.channel.input().is_empty()
             && let Response::Done(value) = self.channel.digest(&mut step)?
         {
@@ -136,21 +136,21 @@ impl Client {
     }
 }
 
-/// Begins a connect, and tells the family of the address that accepted.
-fn dial(dialer: &Dialer, deadline: &Deadline) -> Result<(Connecting, Option<Family>), Error> {
+/// Begins a connect; also returns the family of the address that accepted.
+fn dial(dialer: &Dialer, deadline: &Deadline) -> Result<(Connecting, Option<AddressFamily>), Error> {
     let (first, others) = match &dialer.address {
         Address::Unix(_) => return Ok((dialer.dial(None)?, None)),
         Address::Tcp(address) => (*address, Vec::new()),
         Address::Host { name, port, family } => {
             let resolved = resolve(name, *port, *family)?;
-            (resolved.first, if *family == Family::Any { resolved.rest } else { Vec::new() })
+            (resolved.first, if family.is_none() { resolved.rest } else { Vec::new() })
         }
     };
     let (connecting, address) = dial_in_order(dialer, first, &others, deadline)?;
-    Ok((connecting, Some(Family::of(address))))
+    Ok((connecting, Some(address.into())))
 }
 
-/// Begins a connect to the first of these that accepts.
+/// Begins a connect to the first address that accepts.
 fn dial_in_order(
     dialer: &Dialer,
     first: SocketAddr,
@@ -167,11 +167,11 @@ fn dial_in_order(
             return Ok((connecting, *address));
         }
     }
-    // The resolver puts first what this machine can reach best: that error says most.
+    // The resolver puts the address first that this machine reaches best: its error is the most useful.
     Err(error)
 }
 
-/// The end of the caller's patience. Each read waits for so long at most, so that it is noticed.
+/// The time limit of a call. Each read waits at most this long, so that the limit is noticed.
 pub(crate) struct Deadline(Instant);
 
 impl Deadline {
@@ -196,13 +196,13 @@ mod tests {
 
     use super::*;
 
-    /// The first address that accepts is taken, whatever the family of those before it; else the first error.
+    /// The first address that accepts is used, whatever its family; if none does, the first error is returned.
     #[test]
     fn addresses_are_tried_in_order() {
         let login = Login::MySql(Arc::new(mysql::Login::new("toll", Secret::new(Vec::new()))));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let there = listener.local_addr().unwrap();
-        // A port that is taken, and nobody listens at: else somebody might meanwhile.
+        // A bound port without a listener: nothing else can take it.
         let taken = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         taken.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
         let nobody = taken.local_addr().unwrap().as_socket().unwrap();

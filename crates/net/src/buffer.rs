@@ -1,4 +1,4 @@
-//! Bytes that were received and not yet understood.
+//! Received bytes that were not parsed yet.
 
 use std::io::{self, Read};
 
@@ -26,21 +26,21 @@ impl Buffer {
         self.start == self.end
     }
 
-    /// Whether there is storage, used or not.
+    /// Whether storage is allocated.
     pub(crate) fn has_room(&self) -> bool {
         !self.storage.is_empty()
     }
 
     pub(crate) fn consume(&mut self, bytes: usize) {
         self.start += bytes;
-        debug_assert!(self.start <= self.end, "consumed more than was there");
+        debug_assert!(self.start <= self.end, "consumed more than was received");
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
         }
     }
 
-    /// Room behind the unread bytes; more than none.
+    /// Free space behind the unread bytes; never empty.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.end == self.storage.len() {
             self.make_space();
@@ -50,10 +50,10 @@ impl Buffer {
 
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.end += bytes;
-        debug_assert!(self.end <= self.storage.len(), "filled more than there was room for");
+        debug_assert!(self.end <= self.storage.len(), "filled more than the free space");
     }
 
-    /// Puts `bytes` behind the unread ones.
+    /// Appends `bytes` to the unread ones.
     pub(crate) fn append(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let space = self.space();
@@ -64,7 +64,7 @@ impl Buffer {
         }
     }
 
-    /// Moves what is unread to the front and, where that frees little, doubles the storage.
+    /// Moves the unread bytes to the front and, if that frees little, doubles the storage.
     fn make_space(&mut self) {
         if self.start > 0 {
             self.storage.copy_within(self.start..self.end, 0);

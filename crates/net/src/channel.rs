@@ -1,4 +1,4 @@
-//! A socket, with or without TLS in it, and whole buffers around it.
+//! A socket, with or without TLS, and its buffers.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -8,42 +8,40 @@ use mio::net::UnixStream;
 
 use crate::buffer::Buffer;
 use crate::socket::Socket;
-use crate::tls::Session;
+use crate::tls::TlsSession;
 use crate::{Error, Readiness, tls};
 
-/// A connection: plaintext on this side, what the path wants on the other.
+/// A connection: plaintext on this side, plaintext or TLS on the network.
 pub struct Channel {
     pub(crate) socket: Socket,
-    pub(crate) session: Option<Session>,
+    pub(crate) session: Option<TlsSession>,
     incoming: Buffer,
     outgoing: Vec<u8>,
-    /// Bytes of the outgoing buffer (the session's, where there is one) that are sent already.
+    /// Bytes of the outgoing buffer (the TLS session's, if there is one) that are sent already.
     sent: usize,
-    /// What became of the last send.
+    /// The result of the last send.
     flushed: Sent,
 }
 
-/// A buffer that many channels use in turn, so that one that waits for its peer holds none.
+/// A buffer shared by many channels, so that an idle channel holds none.
 #[derive(Default)]
-pub struct Spare(Buffer);
+pub struct SpareBuffer(Buffer);
 
-/// What a receive brought.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Bytes, and the socket is empty: the next edge will tell.
+    /// Bytes were received and the socket is empty: wait for the next edge.
     Drained,
-    /// Bytes, and there may be more: receive again.
+    /// Bytes were received and there may be more: receive again.
     MoreLikely,
-    /// Nothing yet.
+    /// Nothing was received.
     WouldBlock,
-    /// The peer closed.
+    /// The peer has closed the connection.
     Closed,
 }
 
-/// Whether everything was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// Yes.
     All,
     /// The socket is full: send again when it is writable.
     Blocked,
@@ -54,7 +52,7 @@ impl Channel {
         Self::over(socket)
     }
 
-    /// A channel over a socket that is connected already, without TLS.
+    /// A channel over a connected socket, without TLS.
     pub fn over(socket: Socket) -> Self {
         Self {
             socket,
@@ -66,13 +64,13 @@ impl Channel {
         }
     }
 
-    /// A channel over a unix socket that is connected already.
+    /// A channel over a connected unix socket.
     pub fn from_unix(stream: StdUnixStream) -> Result<Self, Error> {
         stream.set_nonblocking(true).map_err(Error::socket("cannot make the socket non-blocking"))?;
         Ok(Self::over(Socket::Unix(UnixStream::from_std(stream))))
     }
 
-    /// Reads once from the socket and decrypts what came.
+    /// Reads once from the socket and decrypts.
     pub fn receive(&mut self) -> Result<Received, Error> {
         let filled = match &mut self.session {
             Some(session) => session.fill(&mut self.socket),
@@ -87,11 +85,11 @@ impl Channel {
         if filled.bytes == 0 {
             return Ok(Received::Closed);
         }
-        // A read that did not fill its buffer has emptied the socket (epoll(7), edge-triggered).
+        // A read that did not fill the buffer has emptied the socket (epoll(7), edge-triggered).
         Ok(if filled.bytes < filled.room { Received::Drained } else { Received::MoreLikely })
     }
 
-    /// Decrypts what was received; nothing to do without TLS.
+    /// Decrypts what was received; does nothing without TLS.
     pub(crate) fn decrypt(&mut self) -> Result<(), Error> {
         let Some(session) = &mut self.session else { return Ok(()) };
         match session.decrypt(&mut self.incoming)? {
@@ -100,36 +98,36 @@ impl Channel {
         }
     }
 
-    /// Plaintext that was received and not consumed.
+    /// Plaintext received and not consumed.
     pub fn input(&self) -> &[u8] {
         self.incoming.unread()
     }
 
-    /// Puts other bytes in place of those of [`Channel::input`] from `at` on.
+    /// Replaces the bytes of [`Channel::input`] from `at` on.
     ///
     /// # Panics
     ///
-    /// If there are not so many.
+    /// If the input is shorter.
     pub fn overwrite(&mut self, at: usize, bytes: &[u8]) {
         self.incoming.unread_mut()[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Marks the first `bytes` of [`Channel::input`] as understood.
+    /// Removes the first `bytes` of [`Channel::input`].
     pub fn consume(&mut self, bytes: usize) {
         self.incoming.consume(bytes);
     }
 
-    /// The plaintext to append to; [`Channel::send`] sends it.
+    /// Plaintext to send: append, then call [`Channel::send`].
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.outgoing
     }
 
-    /// Input and output at once, for machines that read one and write the other.
+    /// Input and output at once.
     pub fn buffers(&mut self) -> (&[u8], &mut Vec<u8>) {
         (self.incoming.unread(), &mut self.outgoing)
     }
 
-    /// Encrypts and sends what is in the output.
+    /// Encrypts and sends the output.
     pub fn send(&mut self) -> Result<Sent, Error> {
         self.flushed = match &mut self.session {
             None => flush(&mut self.socket, &mut self.outgoing, &mut self.sent)?,
@@ -144,12 +142,12 @@ impl Channel {
         Ok(self.flushed)
     }
 
-    /// Whether the socket was full when something was last sent, and what it did not take waits here.
+    /// Whether the socket was full at the last send, so that unsent bytes remain here.
     pub fn is_blocked(&self) -> bool {
         self.flushed == Sent::Blocked
     }
 
-    /// Receives once and decrypts. Input that was not consumed stays in front.
+    /// Receives once and decrypts, appending to the unconsumed input.
     pub fn receive_input(&mut self) -> Result<Received, Error> {
         let received = self.receive()?;
         match received {
@@ -159,8 +157,8 @@ impl Channel {
         Ok(received)
     }
 
-    /// Sends the first `bytes` of this channel's input to the other side of `to`, behind what waits there, and marks
-    /// them as understood. They are copied only where they are encrypted, or where the socket is full.
+    /// Sends the first `bytes` of this channel's input through `to`, after its pending output, and consumes them.
+    /// They are copied only if they are encrypted or the socket is full.
     pub fn pass_to(&mut self, to: &mut Self, bytes: usize) -> Result<Sent, Error> {
         let input = &self.incoming.unread()[..bytes];
         let sent = to.send_with(input);
@@ -193,39 +191,39 @@ impl Channel {
         Ok(Sent::All)
     }
 
-    /// Takes `spare` for the input, if that holds nothing.
-    pub fn borrow(&mut self, spare: &mut Spare) {
+    /// Uses `spare` for the input, if this channel has no buffer.
+    pub fn borrow(&mut self, spare: &mut SpareBuffer) {
         if self.incoming.is_empty() {
             std::mem::swap(&mut self.incoming, &mut spare.0);
         }
     }
 
-    /// Gives a buffer back that is empty again.
-    pub fn give_back(&mut self, spare: &mut Spare) {
+    /// Returns an empty buffer.
+    pub fn give_back(&mut self, spare: &mut SpareBuffer) {
         if self.incoming.is_empty() && !spare.0.has_room() {
             std::mem::swap(&mut self.incoming, &mut spare.0);
         }
     }
 
-    /// Sends what is in the output and, over TLS, a goodbye; then closes without waiting.
+    /// Sends the output and, with TLS, a close_notify; then closes without waiting.
     pub fn close(mut self) -> Result<(), Error> {
         if let Some(session) = &mut self.session {
             session.encrypt(&self.outgoing)?;
             self.outgoing.clear();
             session.close_notify();
         }
-        // What a full socket does not take is lost with the connection that nobody needs any more.
+        // The connection is no longer needed, so bytes that a full socket does not take may be lost.
         self.send().map(|_| ())
     }
 
-    /// Sends what is left to send, then receives until `step` has its answer or the socket is empty.
-    /// `None`: the answer is not complete; a blocking channel returns none only if interrupted.
+    /// Sends the remaining output, then receives until `step` returns a response or the socket is empty. Returns
+    /// `None` if the response is incomplete; on a blocking channel only if interrupted.
     pub fn read_response<T, E: Into<Error>>(
         &mut self,
         readiness: Readiness,
         mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, E>,
     ) -> Result<Option<T>, Error> {
-        // One edge may tell of both, room to send and bytes to receive: no other comes for the first.
+        // One edge may announce both, room to send and bytes to receive: the first needs no edge of its own.
         self.send()?;
         if readiness == Readiness::Writable {
             return Ok(None);
@@ -250,7 +248,7 @@ impl Channel {
         }
     }
 
-    /// Lets `step` take from what was received.
+    /// Lets `step` parse the input.
     #[inline]
     pub(crate) fn digest<T, E: Into<Error>>(
         &mut self,
@@ -260,17 +258,16 @@ impl Channel {
         let before = input.len();
         let response = step(&mut input);
         let consumed = before - input.len();
-        // Also what made an error: after the server's refusal the connection awaits the next command.
+        // Also after an error: once the server has refused, the connection awaits the next command.
         self.consume(consumed);
         response.map_err(Into::into)
     }
 
-    /// Whether there is TLS.
     pub fn has_tls(&self) -> bool {
         self.session.is_some()
     }
 
-    /// What TLS agreed on, where there is TLS.
+    /// The negotiated TLS parameters; `None` without TLS.
     pub fn negotiated(&self) -> Option<tls::Negotiated> {
         self.session.as_ref()?.negotiated()
     }

@@ -1,85 +1,80 @@
-//! A connect, from `socket()` to authenticated: one straight sequence of named phases that
-//! suspends wherever the peer must speak next.
+//! A connect, from `socket()` to the completed login: a sequence of timed phases that suspends whenever the peer must
+//! send next.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ciphertoll_wire::Step;
 use ciphertoll_wire::postgres::ChannelBinding;
 use ciphertoll_wire::scram::KeyDerivation;
 use ciphertoll_wire::session::{Connect, Login, ServerInfo};
-use ciphertoll_wire::{Phase as WirePhase, Step};
 
 use crate::channel::{Channel, Received};
-use crate::phase::{Phase, PhaseTimes, Stopwatch};
+use crate::phase::{PhaseTimes, Stopwatch};
 use crate::resolve::{Lookup, resolve};
 use crate::socket::{Address, Connection, Socket, SourceAddresses, Transport, connect_tcp, connect_unix};
-use crate::tls::{Context, Handshake, Session, Settings};
-use crate::{Error, Readiness, Sent};
+use crate::tls::{Context, Handshake, Settings, TlsSession};
+use crate::{Error, Phase, Readiness, Sent};
 
-/// What every connect of a load has in common.
+/// What all connects of a load have in common.
 #[derive(Clone)]
 pub struct Dialer {
-    /// Where to.
     pub address: Address,
-    /// Who.
     pub login: Login,
-    /// TLS, where the login wants it.
+    /// Required if the login asks for TLS.
     pub tls: Option<ContextSource>,
-    /// Whether calls wait.
     pub transport: Transport,
 }
 
-/// Who builds the TLS context, and when.
+/// Where a connect gets its TLS context.
 #[derive(Clone)]
 pub enum ContextSource {
-    /// One context for all.
+    /// One context shared by all connects.
     Shared(Context),
     /// A new context for each connect, as libmysqlclient and libpq do.
     PerConnect(Arc<Settings>),
 }
 
-/// A connect that is under way.
+/// A connect in progress.
 pub struct Connecting {
     channel: Channel,
     login: Login,
-    /// Boxed, as a connect is moved with every event and its machine is large.
+    /// Boxed because it is large and a connect is moved with every event.
     machine: Box<Connect>,
     tls: Option<ContextSource>,
     context: Option<Context>,
-    /// TLS that has said its first word while the server has not yet said whether it will have it.
-    offered: Option<Session>,
-    stage: Stage,
+    /// A TLS session whose ClientHello was sent before the server has agreed to TLS.
+    offered: Option<TlsSession>,
+    stage: ConnectStage,
     stopwatch: Stopwatch,
 }
 
-/// A connection whose server awaits the first command.
+/// A connection that is ready for its first command.
 pub struct Connected {
-    /// The connection.
     pub channel: Channel,
-    /// What the server said of itself.
+    /// What the server reported during the login.
     pub server: ServerInfo,
-    /// Runs since the connect began.
+    /// Running since the connect began.
     pub stopwatch: Stopwatch,
 }
 
-/// What became of a connect.
-pub enum Progress {
-    /// It waits for its socket.
+/// The result of a step of a connect.
+pub enum ConnectProgress {
+    /// Waits for its socket.
     Pending(Connecting),
-    /// It is there.
     Done(Connected),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ConnectStage {
     TcpConnect,
-    /// The machine has not made its first step.
+    /// Connected; the protocol has not begun.
     Opening,
     Protocol,
     TlsHandshake,
 }
 
-/// What a stage says of the connect.
+/// How the connect goes on after a step.
 enum Advance {
     Continue,
     AwaitPeer,
@@ -87,8 +82,8 @@ enum Advance {
 }
 
 impl Dialer {
-    /// Begins a connect; `sources` spreads connects to loopback addresses over source addresses, but none to a name.
-    /// Looking a name up blocks on either transport; of its addresses the first is taken.
+    /// Begins a connect. `sources` spreads connects to loopback addresses over source addresses. A name is looked up,
+    /// which blocks on either transport, and its first address is used.
     pub fn dial(&self, sources: Option<&mut SourceAddresses>) -> Result<Connecting, Error> {
         let mut stopwatch = Stopwatch::start();
         let connect = match &self.address {
@@ -105,15 +100,15 @@ impl Dialer {
         Ok(self.begin(connect, Connect::new(&self.login), stopwatch))
     }
 
-    /// Begins a connect to an address (to no name, which would block) in which `machine` speaks for the login, of a
-    /// connection that may be idle for long: a peer that is no more is noticed (`SO_KEEPALIVE`).
+    /// Begins a connect in which `machine` performs the login; the dialer must have an address, as a lookup would
+    /// block. The connection may be idle for long, so `SO_KEEPALIVE` detects a vanished peer.
     pub fn dial_as(&self, machine: Connect) -> Result<Connecting, Error> {
         let stopwatch = Stopwatch::start();
         let connect = match &self.address {
             Address::Tcp(address) => connect_tcp(*address, self.transport, None)?,
             Address::Unix(path) => connect_unix(path, self.transport)?,
             Address::Host { name, .. } => {
-                let reason = "it is to be looked up before".to_owned();
+                let reason = "the caller must look the name up first".to_owned();
                 return Err(Error::Unresolved { name: name.clone(), reason });
             }
         };
@@ -121,7 +116,7 @@ impl Dialer {
         Ok(self.begin(connect, machine, stopwatch))
     }
 
-    /// Begins a connect to this address, wherever else the dialer's leads to.
+    /// Begins a connect to this address instead of the dialer's.
     pub(crate) fn dial_to(&self, address: SocketAddr) -> Result<Connecting, Error> {
         let stopwatch = Stopwatch::start();
         let connect = connect_tcp(address, self.transport, None)?;
@@ -134,9 +129,9 @@ impl Dialer {
         let stage = match connection {
             Connection::Established => {
                 stopwatch.lap(Phase::TcpConnect);
-                Stage::Opening
+                ConnectStage::Opening
             }
-            Connection::InProgress => Stage::TcpConnect,
+            Connection::InProgress => ConnectStage::TcpConnect,
         };
         Connecting {
             channel: Channel::new(socket),
@@ -152,45 +147,42 @@ impl Dialer {
 }
 
 impl Connecting {
-    /// The channel, for registering it.
+    /// The channel, to register it with a reactor.
     pub fn channel(&mut self) -> &mut Channel {
         &mut self.channel
     }
 
-    /// The phases so far: where a failed connect spent its time.
+    /// The phases so far, which show where a failed connect spent its time.
     pub fn phases(&self) -> &PhaseTimes {
         self.stopwatch.times()
     }
 
-    /// Goes on as far as the peer allows. On a blocking socket, [`Readiness::Readable`] waits until
-    /// something has come.
-    pub fn advance(mut self, readiness: Readiness) -> Result<Progress, Error> {
-        if self.stage == Stage::TcpConnect {
+    /// Continues as far as the peer allows. On a blocking socket, [`Readiness::Readable`] waits for input.
+    pub fn advance(mut self, readiness: Readiness) -> Result<ConnectProgress, Error> {
+        if self.stage == ConnectStage::TcpConnect {
             self.channel.socket.take_error().map_err(Error::socket("cannot connect"))?;
             self.stopwatch.lap(Phase::TcpConnect);
-            self.stage = Stage::Opening;
+            self.stage = ConnectStage::Opening;
         }
-        if self.stage == Stage::Opening {
-            self.stage = Stage::Protocol;
-            // In PostgreSQL and MongoDB the client speaks first: nothing would come that waited for it. In MySQL this asks for the
-            // greeting.
-            // A request to cancel is all that there is to say.
+        if self.stage == ConnectStage::Opening {
+            self.stage = ConnectStage::Protocol;
+            // In the PostgreSQL and MongoDB protocols the client speaks first. A cancel request is complete after that.
             if let Advance::Finished = self.digest()? {
                 return self.finish();
             }
         }
         self.channel.send()?;
         if readiness == Readiness::Writable {
-            return Ok(Progress::Pending(self));
+            return Ok(ConnectProgress::Pending(self));
         }
         loop {
-            // What comes meanwhile stays in the socket: it could be any amount.
+            // Later input stays in the socket: its size is unlimited.
             if self.machine.awaits_keys() {
-                return Ok(Progress::Pending(self));
+                return Ok(ConnectProgress::Pending(self));
             }
             let received = self.channel.receive()?;
             match received {
-                Received::WouldBlock => return Ok(Progress::Pending(self)),
+                Received::WouldBlock => return Ok(ConnectProgress::Pending(self)),
                 Received::Closed => return Err(Error::Closed),
                 Received::Drained | Received::MoreLikely => {}
             }
@@ -198,31 +190,33 @@ impl Connecting {
                 return self.finish();
             }
             if received == Received::Drained && readiness == Readiness::Readable {
-                return Ok(Progress::Pending(self));
+                return Ok(ConnectProgress::Pending(self));
             }
         }
     }
 
-    /// What has to be run, on any thread, before the connect can [`resume`](Self::resume).
+    /// The key derivation that must run, on any thread, before [`resume`](Self::resume).
     pub fn take_key_derivation(&mut self) -> Option<KeyDerivation> {
         self.machine.take_key_derivation()
     }
 
-    /// Goes on after a key derivation as far as the peer allows.
-    pub fn resume(mut self) -> Result<Progress, Error> {
+    /// Continues after a key derivation, as far as the peer allows.
+    pub fn resume(mut self) -> Result<ConnectProgress, Error> {
         if let Advance::Finished = self.digest()? {
             return self.finish();
         }
-        // Edges that came meanwhile were not followed.
+        // Edges in the meantime were ignored.
         self.advance(Readiness::ReadableToEnd)
     }
 
-    /// Works off what was received until the peer must speak next.
+    /// Processes the input until the peer must send next.
     fn digest(&mut self) -> Result<Advance, Error> {
         loop {
             let advance = match self.stage {
-                Stage::TlsHandshake => self.step_handshake()?,
-                Stage::TcpConnect | Stage::Opening | Stage::Protocol => self.step_protocol()?,
+                ConnectStage::TlsHandshake => self.step_handshake()?,
+                ConnectStage::TcpConnect | ConnectStage::Opening | ConnectStage::Protocol => {
+                    self.step_protocol()?
+                }
             };
             match advance {
                 Advance::Continue => {}
@@ -250,21 +244,14 @@ impl Connecting {
         }
     }
 
-    fn end_phase(&mut self, phase: WirePhase) -> Result<Advance, Error> {
-        match phase {
-            WirePhase::ServerGreeting => {
-                self.stopwatch.lap(Phase::ServerGreeting);
-                // A server that greets within TLS has the context behind it.
-                if self.offered.is_none() && self.channel.session.is_none() {
-                    self.build_context()?;
-                }
-            }
-            WirePhase::TlsRequest => {
-                self.send()?;
-                self.stopwatch.lap(Phase::TlsRequest);
-            }
-            WirePhase::Auth => self.stopwatch.lap(Phase::Auth),
-            WirePhase::Ready => self.stopwatch.lap(Phase::Ready),
+    fn end_phase(&mut self, phase: Phase) -> Result<Advance, Error> {
+        if phase == Phase::TlsRequest {
+            self.send()?;
+        }
+        self.stopwatch.lap(phase);
+        // A server that greets within TLS has the context already.
+        if phase == Phase::ServerGreeting && self.offered.is_none() && self.channel.session.is_none() {
+            self.build_context()?;
         }
         Ok(Advance::Continue)
     }
@@ -282,7 +269,7 @@ impl Connecting {
         Ok(())
     }
 
-    /// Sends TLS's first message behind the request for it.
+    /// Sends the ClientHello together with the request for TLS.
     fn offer_tls(&mut self) -> Result<Advance, Error> {
         let mut session = self.new_session()?;
         session.handshake()?;
@@ -295,7 +282,7 @@ impl Connecting {
     fn start_tls(&mut self) -> Result<Advance, Error> {
         let session = match self.offered.take() {
             Some(mut session) => {
-                // What has come behind the plaintext is TLS: only one that was offered gets so far with any.
+                // Bytes after the plaintext are TLS: only a server that was offered TLS early gets here with any.
                 let early = self.channel.input();
                 session.feed(early);
                 let bytes = early.len();
@@ -305,12 +292,12 @@ impl Connecting {
             None => self.new_session()?,
         };
         self.channel.session = Some(session);
-        self.stage = Stage::TlsHandshake;
+        self.stage = ConnectStage::TlsHandshake;
         Ok(Advance::Continue)
     }
 
-    fn new_session(&mut self) -> Result<Session, Error> {
-        // Where the server has not greeted, this is the first that is known of it.
+    fn new_session(&mut self) -> Result<TlsSession, Error> {
+        // A server that did not greet first leaves the context to be built here.
         if self.context.is_none() {
             self.build_context()?;
         }
@@ -323,7 +310,7 @@ impl Connecting {
     fn step_handshake(&mut self) -> Result<Advance, Error> {
         let Some(session) = &mut self.channel.session else { return Ok(Advance::Continue) };
         let handshake = session.handshake();
-        // An alert tells the server why, so it is sent before the error is returned.
+        // An alert tells the server the reason, so it is sent before the error is returned.
         let sent = self.channel.send();
         match handshake? {
             Handshake::NeedInput => sent.map(|_| Advance::AwaitPeer),
@@ -335,7 +322,7 @@ impl Connecting {
                 }
                 match self.login.channel_binding() {
                     ChannelBinding::Disabled => {}
-                    // Some certificates have no hash to bind to.
+                    // Some certificates have no hash for channel binding.
                     ChannelBinding::Preferred => {
                         if let Ok(hash) = session.server_end_point() {
                             self.machine.bind_channel(&hash);
@@ -344,7 +331,7 @@ impl Connecting {
                     ChannelBinding::Required => self.machine.bind_channel(&session.server_end_point()?),
                 }
                 self.stopwatch.lap(Phase::TlsHandshake);
-                self.stage = Stage::Protocol;
+                self.stage = ConnectStage::Protocol;
                 Ok(Advance::Continue)
             }
         }
@@ -354,8 +341,8 @@ impl Connecting {
         self.channel.send()
     }
 
-    fn finish(self) -> Result<Progress, Error> {
+    fn finish(self) -> Result<ConnectProgress, Error> {
         let server = self.machine.server().ok_or(Error::Closed)?;
-        Ok(Progress::Done(Connected { channel: self.channel, server, stopwatch: self.stopwatch }))
+        Ok(ConnectProgress::Done(Connected { channel: self.channel, server, stopwatch: self.stopwatch }))
     }
 }

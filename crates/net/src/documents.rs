@@ -1,4 +1,4 @@
-//! What only MongoDB has: results that come in batches which are asked for one by one, and inserts of many documents.
+//! Operations of MongoDB only: results in batches that must be requested one by one, and bulk inserts.
 
 use ciphertoll_wire::mongodb::command::{encode_get_more, encode_insert};
 use ciphertoll_wire::mongodb::{
@@ -10,8 +10,8 @@ use crate::Error;
 use crate::blocking::{Client, Deadline, RESULT_LIMIT_BYTES};
 
 impl Client {
-    /// Sends documents of BSON, which lie one after the other, to be inserted into a collection of the login's database in
-    /// whatever order. Nothing else may be sent before [`Client::await_insert`]; documents may be made meanwhile.
+    /// Sends BSON documents, concatenated, for insertion into a collection of the login's database in any order.
+    /// Nothing else may be sent before [`Client::await_insert`]; the next documents may be prepared meanwhile.
     pub fn send_insert(&mut self, collection: &str, documents: &[u8]) -> Result<(), Error> {
         let session::ServerInfo::MongoDb(server) = &self.server else {
             return Err(mongodb::Error::NoDocuments.into());
@@ -21,18 +21,18 @@ impl Client {
         self.channel.send().map(|_| ())
     }
 
-    /// Waits until the server has inserted what was sent; how many documents. After an error of the server's, such as
-    /// for a key that is there already, the others have been inserted and the connection awaits the next command.
+    /// Waits for the result of an insert and returns the number of documents. After a server error, such as a
+    /// duplicate key, the other documents have been inserted and the connection is ready for the next command.
     pub fn await_insert(&mut self) -> Result<u64, Error> {
-        // Loads offer no compressor: what they send is not what is measured.
+        // These loads are not measured, so they offer no compressor.
         let mut reader = ResponseReader::new(COMMAND_REQUEST_ID);
         Ok(self.await_response(|input| reader.step(input))?.affected_rows)
     }
 
-    /// Sends the command that waits in the output and reads its result to the end.
+    /// Sends the command in the output and reads its whole result.
     pub(crate) fn await_documents(&mut self, server: &ServerInfo) -> Result<Vec<Row>, Error> {
         let ServerInfo { database, compressor, .. } = server;
-        // A server may send batches without documents for as long as it likes.
+        // A server may send any number of empty batches.
         let deadline = Deadline::from_now();
         let mut rows = Vec::new();
         let mut left_bytes = RESULT_LIMIT_BYTES;

@@ -1,56 +1,50 @@
-//! What can go wrong between client and server, and whose fault it is.
+//! Errors between client and server, and who can fix them.
 
 use std::io;
 
 use ciphertoll_wire::{mongodb, mysql, postgres, session};
 
-/// A connection that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The socket.
     #[error("{doing}: {source}")]
     Socket {
-        /// What was being done.
+        /// The failed operation.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The server's name says no address, or none of the family that was asked for.
+    /// The name has no address, or none of the requested family.
     #[error("cannot resolve {name}: {reason}")]
     Unresolved {
-        /// The name.
         name: String,
-        /// What the resolver said.
+        /// The resolver's error.
         reason: String,
     },
-    /// The peer closed the connection where the protocol goes on.
+    /// The peer closed the connection in the middle of the protocol.
     #[error("the server closed the connection")]
     Closed,
-    /// The peer said nothing for too long.
+    /// The peer did not answer in time.
     #[error("the server did not answer within {seconds} s")]
-    TimedOut {
-        /// How long was waited.
-        seconds: u64,
-    },
-    /// The TLS handshake or a record.
+    TimedOut { seconds: u64 },
+    /// The TLS handshake or a record failed.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The client's own TLS settings: a CA file that does not read, a name that is none.
+    /// The client's TLS settings cannot be used: an unreadable CA file, an invalid name.
     #[error("cannot build the TLS context: {0}")]
     TlsSettings(String),
-    /// The database's protocol, or the server's refusal in it.
+    /// The database protocol was violated, or the server refused.
     #[error(transparent)]
     Protocol(#[from] session::Error),
 }
 
-/// Who can do something about an [`Error`].
+/// Who can fix an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The server is not there, refused, or broke its protocol.
+    /// The server is unreachable, refused, or broke its protocol.
     Server,
-    /// Version, suite or certificate.
+    /// TLS version, suite or certificate.
     Tls,
-    /// This machine ran out of ports, files or memory.
+    /// This machine lacks ports, files or memory.
     Host,
     /// The caller's settings.
     Caller,
@@ -61,17 +55,16 @@ impl Error {
         move |source| Self::Socket { doing, source }
     }
 
-    /// Whether the server has no room for one more connection, of anybody's or of this user's.
+    /// Whether the server has reached a connection limit, its own or the user's.
     pub fn is_too_many_connections(&self) -> bool {
         matches!(self, Self::Protocol(error) if error.is_too_many_connections())
     }
 
-    /// Whether the server refused the login for its password, or for what it does not tell from that.
+    /// Whether the server refused the password, or a login that it does not distinguish from that.
     pub fn is_wrong_password(&self) -> bool {
         matches!(self, Self::Protocol(error) if error.is_wrong_password())
     }
 
-    /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
             Self::Socket { source, .. } => match source.kind() {
@@ -110,7 +103,7 @@ impl From<mongodb::Error> for Error {
     }
 }
 
-/// Whether the machine lacks descriptors, buffers or memory.
+/// Whether the machine lacks file descriptors, buffers or memory.
 fn is_out_of_resources(error: &io::Error) -> bool {
     use nix::errno::Errno::{self, EMFILE, ENFILE, ENOBUFS, ENOMEM};
     let code = error.raw_os_error().map(Errno::from_raw);

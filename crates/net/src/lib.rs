@@ -1,8 +1,8 @@
-//! Bytes to and from a server: sockets, TLS, the phase-timed connect, and the two drivers of the
-//! machines in `wire` — one that blocks ([`blocking`]) and one readiness loop ([`Reactor`]).
+//! Connections to a server: sockets, TLS, the phase-timed connect, and two drivers of the protocol machines in `wire`:
+//! a blocking client ([`blocking`]) and a readiness loop ([`Reactor`]).
 //!
-//! [`Channel`] is a socket with or without TLS in it and whole buffers around it; [`Connecting`]
-//! takes a channel from `socket()` to authenticated and times each [`Phase`] on the way.
+//! [`Channel`] is a socket with or without TLS and its buffers; [`Connecting`] takes a channel from `socket()` to the
+//! completed login and times each [`Phase`].
 
 mod accepting;
 pub mod blocking;
@@ -19,11 +19,11 @@ mod socket;
 pub mod tls;
 
 pub use accepting::Accepted;
-pub use channel::{Channel, Received, Sent, Spare};
-pub use connecting::{Connected, Connecting, ContextSource, Dialer, Progress};
+pub use channel::{Channel, Received, Sent, SpareBuffer};
+pub use ciphertoll_vocabulary::{AddressFamily, Phase};
+pub use connecting::{ConnectProgress, Connected, Connecting, ContextSource, Dialer};
 pub use error::{Error, Fault};
 pub use listener::{Listener, Peer};
-pub use phase::{Phase, PhaseTimes, Stopwatch};
-pub use reactor::{Bell, Reactor, Readiness, Ready, Watch};
-pub use resolve::Family;
+pub use phase::{PhaseTimes, Stopwatch};
+pub use reactor::{Reactor, Readiness, Ready, WakeHandle, WatchedEvents};
 pub use socket::{Address, Socket, SourceAddresses, Transport};

@@ -1,4 +1,4 @@
-//! The other end of a connect: a socket that others come to, and who they are.
+//! Listening sockets, and the identity of the peers that connect.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -17,7 +17,7 @@ use socket2::{Domain, SockAddr, SockRef, Type};
 use crate::socket::Socket;
 use crate::{Channel, Error};
 
-/// A socket that accepts without waiting. A unix socket's file is removed when it is dropped.
+/// A non-blocking listener. The file of a unix socket is removed when it is dropped.
 pub struct Listener {
     inner: Inner,
     file: Option<PathBuf>,
@@ -28,38 +28,38 @@ enum Inner {
     Unix(UnixListener),
 }
 
-/// Who has come.
+/// A connected peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// A process of this machine, by unix socket.
+    /// A local process, connected by unix socket.
     Process {
-        /// Its user, as the kernel says.
+        /// The kernel-verified user ID.
         uid: u32,
-        /// The process that connected.
+        /// The process ID at the time of the connect.
         pid: i32,
     },
-    /// Somebody at an address.
+    /// A peer connected by TCP.
     Address(SocketAddr),
 }
 
 impl Listener {
-    /// Listens on a unix socket whose file has the permissions `mode`. A file that a dead listener has left is replaced,
-    /// and no other.
+    /// Listens on a unix socket whose file gets the permissions `mode`. Replaces the socket of a listener that no
+    /// longer runs, and no other file.
     pub fn unix(path: &Path, mode: u32) -> Result<Self, Error> {
         remove_dead(path)?;
         let listener = bind_unix(path, mode).map_err(Error::socket("cannot listen on the unix socket"))?;
         Ok(Self { inner: Inner::Unix(listener), file: Some(path.to_owned()) })
     }
 
-    /// Listens on an address; port 0 for any.
+    /// Listens on an address; port 0 for any free port.
     pub fn tcp(address: SocketAddr) -> Result<Self, Error> {
         let listener = TcpListener::bind(address).map_err(Error::socket("cannot listen on the address"))?;
-        // Those that are accepted inherit it, which spares them a call.
+        // Accepted sockets inherit it, which saves a system call for each.
         SockRef::from(&listener).set_tcp_nodelay(true).map_err(Error::socket("cannot set TCP_NODELAY"))?;
         Ok(Self { inner: Inner::Tcp(listener), file: None })
     }
 
-    /// Where it listens; none for a unix socket.
+    /// The local address; `None` for a unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.inner {
             Inner::Tcp(listener) => listener.local_addr().ok(),
@@ -67,10 +67,10 @@ impl Listener {
         }
     }
 
-    /// The same place, for another thread. The file of a unix socket remains that of the first.
+    /// Another handle of the same socket, for another thread. The original one removes the file of a unix socket.
     pub fn try_clone(&self) -> Result<Self, Error> {
         let error = Error::socket("cannot share a listener");
-        // mio's own cannot be cloned.
+        // mio's listener cannot be cloned.
         let descriptor = self.descriptor().try_clone_to_owned().map_err(error)?;
         let inner = match &self.inner {
             Inner::Tcp(_) => Inner::Tcp(TcpListener::from_std(descriptor.into())),
@@ -79,8 +79,8 @@ impl Listener {
         Ok(Self { inner, file: None })
     }
 
-    /// Takes the next one who has come; none where nobody has. Where the machine is out of files ([`Error::fault`]), they
-    /// wait, and no edge will tell of them again.
+    /// Accepts the next connection; `None` if there is none. If the machine is out of file descriptors
+    /// ([`Error::fault`]), the connections stay queued, and no further edge announces them.
     pub fn accept(&mut self) -> Result<Option<(Channel, Peer)>, Error> {
         loop {
             let accepted = match &mut self.inner {
@@ -98,7 +98,7 @@ impl Listener {
                     return Ok(Some((Channel::over(socket), peer)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                // It has gone again, or a signal came.
+                // The client has gone again, or a signal arrived.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -127,7 +127,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(file) = &self.file {
-            // Whoever listens next replaces what is left.
+            // The next listener replaces a file that remains.
             let _ = fs::remove_file(file);
         }
     }
@@ -138,12 +138,14 @@ fn peer_process(socket: &Socket) -> Result<Peer, Error> {
         Socket::Unix(stream) => nix::sys::socket::getsockopt(stream, PeerCredentials),
         Socket::Tcp(stream) => nix::sys::socket::getsockopt(stream, PeerCredentials),
     };
-    let credentials = credentials
-        .map_err(|errno| Error::Socket { doing: "cannot ask who has come", source: errno.into() })?;
+    let credentials = credentials.map_err(|errno| Error::Socket {
+        doing: "cannot read the peer's credentials",
+        source: errno.into(),
+    })?;
     Ok(Peer::Process { uid: credentials.uid(), pid: credentials.pid() })
 }
 
-/// Nobody answers at a socket whose listener is dead.
+/// Removes the socket file of a listener that no longer runs.
 fn remove_dead(path: &Path) -> Result<(), Error> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let taken = |reason: &str| Error::Socket {
@@ -151,21 +153,21 @@ fn remove_dead(path: &Path) -> Result<(), Error> {
         source: io::Error::new(io::ErrorKind::AddrInUse, reason.to_owned()),
     };
     if !found.file_type().is_socket() {
-        return Err(taken("a file of that name is there, and it is no socket"));
+        return Err(taken("a file of that name exists and is not a socket"));
     }
     match StdUnixStream::connect(path) {
-        Ok(_) => Err(taken("somebody listens there already")),
+        Ok(_) => Err(taken("another process listens there")),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(Error::socket("cannot remove the socket of a dead listener"))
         }
-        Err(source) => Err(Error::Socket { doing: "cannot see who listens on the unix socket", source }),
+        Err(source) => Err(Error::Socket { doing: "cannot check who listens on the unix socket", source }),
     }
 }
 
-/// A file never is open to others, not even for a moment: it is made with the permissions of its socket (unix(7)), less
-/// what the process's umask forbids. That is not changed for it, since it is every thread's.
+/// The socket file never has wider permissions, not even for a moment: it is created with those of the socket
+/// (unix(7)), less the umask, which is left alone because it is process-wide.
 fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
-    // More than the system allows is what it allows.
+    // The kernel caps it at its limit.
     const BACKLOG: i32 = 4096;
     let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
     fchmod(&socket, Mode::from_bits_truncate(mode))?;
@@ -183,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unix_listener_knows_who_has_come() {
+    fn a_unix_listener_knows_its_peers_process() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
@@ -205,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn only_a_dead_listeners_file_is_replaced() {
+    fn only_the_socket_of_a_dead_listener_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let living = Listener::unix(&path, 0o600).unwrap();
         assert!(Listener::unix(&path, 0o600).is_err());
         drop(living);
-        // The standard library's leaves its file.
+        // The standard library's listener does not remove its file.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         drop(Listener::unix(&path, 0o600).unwrap());

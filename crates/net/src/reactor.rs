@@ -1,4 +1,4 @@
-//! The one readiness loop: edge-triggered, each socket registered once and never re-armed.
+//! The readiness loop: edge-triggered; a socket is registered once and never re-armed.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,65 +12,62 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 
 use crate::{Channel, Error, Listener};
 
-/// Events taken per wait; more wait for the next.
+/// Events per wait; further ones are delivered by the next wait.
 const EVENTS: usize = 512;
 
-/// The timer's key, which no channel has: they are counted from 0.
+/// The timer's key. Channels are numbered from 0 and never reach it.
 const TIMER: Token = Token(usize::MAX);
 
-/// Tells which channels can go on.
+/// Reports which channels are ready.
 pub struct Reactor {
     poll: Poll,
     events: Events,
-    alarm: Option<Alarm>,
+    timer: Option<ReactorTimer>,
 }
 
-/// Ends a reactor's wait, from any thread.
-pub struct Bell(Waker);
+/// Ends a reactor's wait from any thread.
+pub struct WakeHandle(Waker);
 
-/// A timer, as epoll's own timeout is in whole milliseconds.
-struct Alarm {
+/// A timerfd, because epoll's timeout has a resolution of milliseconds.
+struct ReactorTimer {
     timer: TimerFd,
     at: Instant,
 }
 
-/// A channel that can go on.
+/// A ready channel.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
-    /// The key it was registered under.
     pub key: usize,
-    /// What it can do.
     pub readiness: Readiness,
 }
 
-/// What a channel can do now.
+/// What a channel is ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Send; nothing has come.
+    /// Sending; nothing was received.
     Writable,
-    /// Receive.
+    /// Receiving.
     Readable,
-    /// Receive what is left; then comes the end, and no further edge will tell of it.
+    /// Receiving the remaining bytes and then the end, which no further edge announces.
     ReadableToEnd,
 }
 
-/// What a channel is watched for.
+/// The events that a channel waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watch {
-    /// Bytes, or their end.
+pub enum WatchedEvents {
+    /// Received bytes or the end of the stream.
     Reading,
-    /// Room to send, too.
+    /// Also room to send.
     Both,
 }
 
 impl Reactor {
-    /// A reactor that knows no channel.
     pub fn new() -> Result<Self, Error> {
         let poll = Poll::new().map_err(Error::socket("cannot open an epoll instance"))?;
-        Ok(Self { poll, events: Events::with_capacity(EVENTS), alarm: None })
+        Ok(Self { poll, events: Events::with_capacity(EVENTS), timer: None })
     }
 
-    /// Watches `channel` for as long as it lives. Closing its socket ends the watch.
+    /// Watches `channel` until its socket is closed.
     pub fn register(&self, channel: &mut Channel, key: usize) -> Result<(), Error> {
         self.poll
             .registry()
@@ -78,8 +75,8 @@ impl Reactor {
             .map_err(Error::socket("cannot watch a socket"))
     }
 
-    /// Watches `channel` for what comes, and not for room to send: on unix sockets each read of the peer's would tell of
-    /// that. [`Self::watch`] adds it where it is waited for.
+    /// Watches `channel` for input only. On unix sockets, room to send would be announced after each read of the peer;
+    /// [`Self::watch`] adds it when it is needed.
     pub fn register_reading(&self, channel: &mut Channel, key: usize) -> Result<(), Error> {
         self.poll
             .registry()
@@ -87,11 +84,11 @@ impl Reactor {
             .map_err(Error::socket("cannot watch a socket"))
     }
 
-    /// Changes what a registered channel is watched for. What is the case already is told of again.
-    pub fn watch(&self, channel: &mut Channel, key: usize, watch: Watch) -> Result<(), Error> {
-        let interest = match watch {
-            Watch::Reading => Interest::READABLE,
-            Watch::Both => Interest::READABLE | Interest::WRITABLE,
+    /// Changes what a registered channel waits for. Conditions that already hold are reported again.
+    pub fn watch(&self, channel: &mut Channel, key: usize, events: WatchedEvents) -> Result<(), Error> {
+        let interest = match events {
+            WatchedEvents::Reading => Interest::READABLE,
+            WatchedEvents::Both => Interest::READABLE | Interest::WRITABLE,
         };
         self.poll
             .registry()
@@ -99,7 +96,7 @@ impl Reactor {
             .map_err(Error::socket("cannot watch a socket"))
     }
 
-    /// Watches `channel` no more: it can be registered elsewhere then.
+    /// Stops watching `channel`, which may then be registered with another reactor.
     pub fn deregister(&self, channel: &mut Channel) -> Result<(), Error> {
         self.poll
             .registry()
@@ -107,15 +104,17 @@ impl Reactor {
             .map_err(Error::socket("cannot cease to watch a socket"))
     }
 
-    /// What another thread rings to have a wait end with this key, ready to be read. A reactor can have one.
-    pub fn bell(&self, key: usize) -> Result<Bell, Error> {
-        Waker::new(self.poll.registry(), Token(key)).map(Bell).map_err(Error::socket("cannot make a bell"))
+    /// A handle by which another thread ends a wait; the wait reports this key as readable. A reactor can have one.
+    pub fn wake_handle(&self, key: usize) -> Result<WakeHandle, Error> {
+        Waker::new(self.poll.registry(), Token(key))
+            .map(WakeHandle)
+            .map_err(Error::socket("cannot make a waker"))
     }
 
-    /// Watches a listener that other reactors watch, too: of those that wait, one connection wakes one.
+    /// Watches a listener that other reactors watch, too; each connection wakes one of them.
     pub fn register_shared_listener(&self, listener: &Listener, key: usize) -> Result<(), Error> {
         let error = Error::socket("cannot watch a listener");
-        // mio does not know the flag. The descriptor is another one, of the same epoll instance.
+        // mio does not support EPOLLEXCLUSIVE. This descriptor refers to the same epoll instance.
         let epoll = match self.poll.registry().as_fd().try_clone_to_owned() {
             Ok(descriptor) => Epoll(descriptor),
             Err(source) => return Err(error(source)),
@@ -125,7 +124,7 @@ impl Reactor {
         added.map_err(|errno| error(errno.into()))
     }
 
-    /// Watches a listener for connections; a wait tells of the first one of several only.
+    /// Watches a listener for connections; several that arrive together are reported once.
     pub fn register_listener(&self, listener: &mut Listener, key: usize) -> Result<(), Error> {
         self.poll
             .registry()
@@ -133,25 +132,25 @@ impl Reactor {
             .map_err(Error::socket("cannot watch a listener"))
     }
 
-    /// Has a wait end at `at`, to the microsecond, if no channel ends it sooner; in place of what was
-    /// asked for before. A wait may still end for that.
+    /// Ends a wait at `at`, to the microsecond, if no channel ends it earlier. Replaces the time set before, which
+    /// may still end one wait.
     pub fn wake_at(&mut self, at: Instant) -> Result<(), Error> {
-        let timer = match &mut self.alarm {
-            Some(alarm) if alarm.at == at => return Ok(()),
-            Some(alarm) => {
-                alarm.at = at;
-                &alarm.timer
+        let timer = match &mut self.timer {
+            Some(timer) if timer.at == at => return Ok(()),
+            Some(timer) => {
+                timer.at = at;
+                &timer.timer
             }
-            empty => &empty.insert(Alarm { timer: Alarm::timer(&self.poll)?, at }).timer,
+            empty => &empty.insert(ReactorTimer { timer: ReactorTimer::open(&self.poll)?, at }).timer,
         };
-        // A time of zero would take the alarm away.
+        // A time of zero would disarm the timer.
         let left = at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let once = Expiration::OneShot(TimeSpec::from_duration(left));
-        // Setting it anew also forgets that it went off, so that nobody need read it and each alarm is an edge.
-        timer.set(once, TimerSetTimeFlags::empty()).map_err(Alarm::error)
+        // Setting the timer also resets its expiry, so each expiry is an edge without a read.
+        timer.set(once, TimerSetTimeFlags::empty()).map_err(ReactorTimer::error)
     }
 
-    /// Waits until a channel can go on or `timeout` has passed; that in whole milliseconds, rounded up.
+    /// Waits until a channel is ready or `timeout` (rounded up to milliseconds) has passed.
     pub fn wait(&mut self, timeout: Duration) -> Result<impl Iterator<Item = Ready> + '_, Error> {
         match self.poll.poll(&mut self.events, Some(timeout)) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
@@ -170,15 +169,15 @@ impl Reactor {
     }
 }
 
-impl Bell {
-    /// Ends the wait, or the next one if nobody waits.
-    pub fn ring(&self) -> Result<(), Error> {
-        self.0.wake().map_err(Error::socket("cannot ring a bell"))
+impl WakeHandle {
+    /// Ends the current wait, or the next one.
+    pub fn wake(&self) -> Result<(), Error> {
+        self.0.wake().map_err(Error::socket("cannot wake a reactor"))
     }
 }
 
-impl Alarm {
-    fn timer(poll: &Poll) -> Result<TimerFd, Error> {
+impl ReactorTimer {
+    fn open(poll: &Poll) -> Result<TimerFd, Error> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(Self::error)?;
         let descriptor = timer.as_fd().as_raw_fd();
@@ -201,9 +200,9 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     #[test]
-    fn wakes_at_the_moment_and_not_before() {
+    fn the_timer_is_precise_and_never_early() {
         let mut reactor = Reactor::new().unwrap();
-        // More than once: each alarm must be an edge, though nobody reads the timer.
+        // Several times: each expiry must be an edge although nothing reads the timer.
         for micros in [300, 1_500, 40] {
             let at = Instant::now() + Duration::from_micros(micros);
             reactor.wake_at(at).unwrap();
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_that_has_passed_wakes_at_once() {
+    fn a_time_in_the_past_wakes_at_once() {
         let mut reactor = Reactor::new().unwrap();
         let began = Instant::now();
         reactor.wake_at(began).unwrap();
@@ -224,18 +223,18 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_ends_a_wait_from_another_thread_and_is_not_forgotten() {
+    fn a_waker_ends_a_wait_from_another_thread_and_is_not_lost() {
         let mut reactor = Reactor::new().unwrap();
-        let bell = reactor.bell(7).unwrap();
+        let waker = reactor.wake_handle(7).unwrap();
         for _ in 0..2 {
             std::thread::scope(|scope| {
-                scope.spawn(|| bell.ring().unwrap());
+                scope.spawn(|| waker.wake().unwrap());
                 let keys: Vec<usize> = reactor.wait(LONG).unwrap().map(|ready| ready.key).collect();
                 assert_eq!(keys, [7]);
             });
         }
-        bell.ring().unwrap();
-        bell.ring().unwrap();
+        waker.wake().unwrap();
+        waker.wake().unwrap();
         assert_eq!(reactor.wait(LONG).unwrap().count(), 1);
         assert_eq!(reactor.wait(Duration::ZERO).unwrap().count(), 0);
     }
@@ -250,17 +249,17 @@ mod tests {
         }
         let address = listeners[0].address().unwrap();
         let _client = std::net::TcpStream::connect(address).unwrap();
-        // Which of the two is told is the kernel's to say, and when.
+        // The kernel chooses which reactor is woken, and when.
         let until = Instant::now() + LONG;
         while reactors.iter_mut().all(|reactor| reactor.wait(Duration::ZERO).unwrap().count() == 0) {
-            assert!(Instant::now() < until, "nobody is told");
+            assert!(Instant::now() < until, "no reactor is woken");
         }
         let accepted = listeners.iter_mut().filter_map(|listener| listener.accept().unwrap()).count();
         assert_eq!(accepted, 1);
     }
 
     #[test]
-    fn a_channel_goes_from_one_reactor_to_another() {
+    fn a_channel_moves_from_one_reactor_to_another() {
         let (mut first, mut second) = (Reactor::new().unwrap(), Reactor::new().unwrap());
         let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut channel = Channel::from_unix(ours).unwrap();
@@ -268,14 +267,14 @@ mod tests {
         first.deregister(&mut channel).unwrap();
         io::Write::write_all(&mut theirs, b"x").unwrap();
         assert_eq!(first.wait(Duration::ZERO).unwrap().count(), 0);
-        // What came between the two is told of.
+        // Bytes that arrived in between are reported.
         second.register_reading(&mut channel, 2).unwrap();
         let keys: Vec<usize> = second.wait(LONG).unwrap().map(|ready| ready.key).collect();
         assert_eq!(keys, [2]);
     }
 
     #[test]
-    fn the_last_word_counts() {
+    fn the_last_setting_counts() {
         let mut reactor = Reactor::new().unwrap();
         let began = Instant::now();
         reactor.wake_at(began + LONG).unwrap();

@@ -1,5 +1,5 @@
-//! Sockets as a load generator and a sidecar want them: non-blocking from the first call on, few
-//! system calls per connect, and enough ports for connection churn.
+//! Sockets for a load generator and a sidecar: non-blocking from the start, few system calls per connect, and enough
+//! local ports for connection churn.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,61 +8,52 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ciphertoll_vocabulary::AddressFamily;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use nix::sys::socket::sockopt::IpBindAddressNoPort;
 use socket2::{Domain, SockRef, Type};
 
-use crate::{Error, Family};
+use crate::Error;
 
-/// How long a blocking call waits for its peer: long enough to build an index over a large table.
+/// How long a blocking call waits for its peer: long enough to build an index on a large table.
 pub(crate) const BLOCKING_LIMIT: Duration = Duration::from_mins(2);
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// TCP, to an address.
     Tcp(SocketAddr),
-    /// TCP, to a host whose name is looked up at each connect, as libpq and libmariadb do. An address in the name's
-    /// place is not looked up.
+    /// TCP, to a host that is looked up at each connect, as libpq and libmariadb do. An address needs no lookup.
     Host {
-        /// The name.
         name: String,
-        /// The port.
         port: u16,
-        /// Which of its addresses may be taken.
-        family: Family,
+        /// Which of its addresses may be used; any if absent.
+        family: Option<AddressFamily>,
     },
-    /// A unix socket.
     Unix(PathBuf),
 }
 
-/// Whether calls wait.
+/// Whether calls block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Every call returns at once.
     NonBlocking,
-    /// Calls wait until they can go on.
     Blocking,
 }
 
-/// A connected, or connecting, stream.
 pub enum Socket {
-    /// TCP.
     Tcp(TcpStream),
-    /// A unix socket.
     Unix(UnixStream),
 }
 
-/// Local addresses that connects take in turn. A closed connection keeps its port in `TIME_WAIT` for
-/// a minute; on loopback every address of 127.0.0.0/8 brings a port range of its own.
+/// Local addresses, used in turn. A closed connection occupies its port in `TIME_WAIT` for a minute; on loopback each
+/// address of 127.0.0.0/8 has a port range of its own.
 #[derive(Clone, Debug)]
 pub struct SourceAddresses {
     next: u32,
     count: u32,
 }
 
-/// What is left of a non-blocking `connect()`.
+/// The state of a `connect()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connection {
     Established,
@@ -70,10 +61,10 @@ pub(crate) enum Connection {
 }
 
 impl SourceAddresses {
-    /// Addresses in use for one load: 64 port ranges outlast a minute of churn at 25,000 connects/s.
+    /// Addresses per load: 64 port ranges suffice for a minute of churn at 25,000 connects/s.
     pub const COUNT: u32 = 64;
 
-    /// The addresses of load number `lane` (a thread's): lanes share none.
+    /// The addresses of one thread; threads share none.
     pub fn lane(lane: u16) -> Self {
         let first = u32::from(Ipv4Addr::new(127, 1, 0, 1)) + u32::from(lane) * Self::COUNT;
         Self { next: first, count: 0 }
@@ -87,7 +78,7 @@ impl SourceAddresses {
 }
 
 impl Socket {
-    /// The error of a connect that was in progress, if it failed.
+    /// The error of an asynchronous connect, if it failed.
     pub(crate) fn take_error(&self) -> io::Result<()> {
         let error = match self {
             Self::Tcp(stream) => stream.take_error()?,
@@ -96,11 +87,11 @@ impl Socket {
         error.map_or(Ok(()), Err)
     }
 
-    /// Has the system ask a silent peer whether it is still there, as libpq does.
+    /// Enables TCP keepalive, as libpq does.
     pub(crate) fn keep_alive(&self) -> Result<(), Error> {
         match self {
             Self::Tcp(stream) => SockRef::from(stream).set_keepalive(true),
-            // A peer on this machine cannot vanish unseen.
+            // A local peer cannot vanish unnoticed.
             Self::Unix(_) => Ok(()),
         }
         .map_err(Error::socket("cannot set SO_KEEPALIVE"))
@@ -136,7 +127,7 @@ impl Write for Socket {
     }
 }
 
-/// Begins a connect. On a blocking transport it has ended when this returns.
+/// Begins a connect; on a blocking transport, completes it.
 pub(crate) fn connect_tcp(
     address: SocketAddr,
     transport: Transport,
@@ -148,7 +139,7 @@ pub(crate) fn connect_tcp(
     };
     let socket = socket2::Socket::new(Domain::for_address(address), kind.cloexec(), None)
         .map_err(Error::socket("cannot open a socket"))?;
-    // SSLRequest and ClientHello are two small writes in a row: Nagle would hold the second back.
+    // SSLRequest and ClientHello are two small writes in a row: Nagle's algorithm would delay the second.
     socket.set_tcp_nodelay(true).map_err(Error::socket("cannot set TCP_NODELAY"))?;
     if transport == Transport::Blocking {
         limit_waits(&socket)?;
@@ -163,7 +154,7 @@ pub(crate) fn connect_tcp(
         Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINPROGRESS as i32) => {
             match transport {
                 Transport::NonBlocking => Connection::InProgress,
-                // What limits writes limits connects, too (socket(7)).
+                // The send timeout also limits connects (socket(7)).
                 Transport::Blocking => return Err(Error::TimedOut { seconds: BLOCKING_LIMIT.as_secs() }),
             }
         }
@@ -172,7 +163,7 @@ pub(crate) fn connect_tcp(
     Ok((Socket::Tcp(TcpStream::from_std(socket.into())), connection))
 }
 
-/// A peer that accepts and then says nothing must not hold a blocking caller for ever.
+/// A peer that accepts and then sends nothing must not block a caller for ever.
 fn limit_waits(socket: &socket2::Socket) -> Result<(), Error> {
     socket
         .set_read_timeout(Some(BLOCKING_LIMIT))
@@ -180,8 +171,7 @@ fn limit_waits(socket: &socket2::Socket) -> Result<(), Error> {
         .map_err(Error::socket("cannot limit how long the socket waits"))
 }
 
-/// Binds the address but leaves the port to `connect()`, which alone can choose one that is in use
-/// toward other peers.
+/// Binds the address but leaves the port to `connect()`: only it can choose a port that is in use toward other peers.
 fn bind_source(socket: &socket2::Socket, source: Ipv4Addr) -> Result<(), Error> {
     nix::sys::socket::setsockopt(&socket.as_fd(), IpBindAddressNoPort, &true).map_err(|errno| {
         Error::Socket { doing: "cannot set IP_BIND_ADDRESS_NO_PORT", source: errno.into() }
@@ -190,7 +180,7 @@ fn bind_source(socket: &socket2::Socket, source: Ipv4Addr) -> Result<(), Error> 
     socket.bind(&source.into()).map_err(Error::socket("cannot bind a source address"))
 }
 
-/// A unix connect ends at once: the kernel queues it at the listener, or refuses.
+/// A unix connect completes at once: the kernel queues it or refuses.
 pub(crate) fn connect_unix(path: &Path, transport: Transport) -> Result<(Socket, Connection), Error> {
     let stream = StdUnixStream::connect(path).map_err(Error::socket("cannot connect"))?;
     match transport {

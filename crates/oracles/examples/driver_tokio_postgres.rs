@@ -49,7 +49,7 @@ async fn run() -> Done {
     let (mut client, connection) = config()?.connect(connector()?).await?;
     let talk = async {
         let done = talk(&mut client).await;
-        // The connection ends when nobody can use it any more.
+        // The connection ends when its client is dropped.
         drop(client);
         done
     };

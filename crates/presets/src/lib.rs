@@ -1,7 +1,7 @@
-//! Published studies: a run that repeats each, and the figures that it is set beside.
+//! Published studies: the run that repeats each study, and its figures.
 //!
-//! The figures are a reference: never a target to tune to, never an input to a measurement. What is compared are ratios,
-//! since machines are not.
+//! The figures are a reference, never a target for tuning or an input of a measurement. Ratios are compared, because the
+//! machines differ.
 
 mod mongodb_tls_2024;
 mod mysql_tls_2013;
@@ -16,24 +16,24 @@ use ciphertoll_model::{
     AtRest, Cell, Clients, Driver, Engine, Link, Metric, Path, ServerLevel, Settings, Size, Spec, Workload,
 };
 
-/// The part of the data that is cached is the same where both ratios differ by no more than this factor: a scale is a
-/// whole number, and the study's own are ten times each other.
+/// The cached share of the data is the same if the ratios differ by at most this factor: a scale is a whole number, and the
+/// study's scales differ by a factor of ten.
 const SAME_SHARE: f64 = 1.5;
 
 /// A published study.
 #[derive(Debug)]
 pub struct Preset {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// What it asks, in a few words.
+    /// Its question.
     pub about: &'static str,
-    /// Who published it, and when.
+    /// Publisher and date.
     pub source: &'static str,
-    /// The servers that it is repeated on, as levels: the nearest to those of then first.
+    /// Levels of the servers that repeat it, the closest to the published one first.
     servers: &'static [&'static str],
-    /// What was different then and there, one line each.
+    /// Differences between the study and its repetition, one line each.
     pub deviations: &'static [&'static str],
-    /// Why the figures are what they are, one line each.
+    /// Explanations of the figures, one line each.
     pub explanation: &'static [&'static str],
     spec: fn(&[ServerLevel], Size) -> Spec,
     published: fn() -> Vec<Published>,
@@ -42,27 +42,23 @@ pub struct Preset {
 /// A published ratio to the unencrypted baseline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// What one operation was.
     pub workload: Workload,
-    /// How many clients there were.
     pub clients: Clients,
-    /// The path here that is nearest to the one then.
+    /// The closest path here.
     pub path: Path,
-    /// Whose client code made the load, as far as it is one here; else our own stands for it.
+    /// The published driver, or native if it is not available here.
     pub driver: Driver,
-    /// What lay between.
     pub link: Link,
-    /// What here is nearest to what encrypted the files then.
+    /// The closest encryption at rest here.
     pub at_rest: AtRest,
-    /// The tables ÷ the server's buffers; absent where the study does not tell its figures apart by that.
+    /// Tables ÷ server buffers; absent if the study has no figures by that.
     pub data_to_cache: Option<f64>,
-    /// Of which of several builds then, all of which are set beside the same cell.
+    /// The published build, if several builds are compared with the same cell.
     pub of: Option<&'static str>,
-    /// What was measured.
     pub metric: Metric,
     /// Encrypted ÷ plain.
     pub ratio: f64,
-    /// Its standard deviation, from those of both; absent where none was published.
+    /// Its standard deviation, from those of numerator and denominator; absent if not published.
     pub ratio_sd: Option<f64>,
 }
 
@@ -83,18 +79,17 @@ pub fn find(name: &str) -> Option<&'static Preset> {
 }
 
 impl Preset {
-    /// The servers that it is repeated on, as far as they are here: the nearest to those of then first.
+    /// The servers that repeat it, the closest to the published one first.
     pub fn servers(&self) -> Vec<ServerLevel> {
         self.servers.iter().filter_map(|level| level.parse().ok()).collect()
     }
 
-    /// Whether its figures are of servers such as `engine`: of those that speak the protocol of the first. Beside another they
-    /// would be compared with nothing of their kind.
+    /// Whether its figures apply to `engine`: to engines with the protocol of the published one.
     pub fn is_of(&self, engine: Engine) -> bool {
         self.servers().first().is_some_and(|server| server.engine.shares_protocol(engine))
     }
 
-    /// What repeats it on `servers`.
+    /// The specification that repeats it on `servers`.
     pub fn spec(&self, servers: &[ServerLevel], size: Size) -> Spec {
         Spec { name: self.name.to_owned(), size, ..(self.spec)(servers, size) }
     }
@@ -106,7 +101,7 @@ impl Preset {
 }
 
 impl Published {
-    /// Whether `cell` is its equal here, on a server with `settings`; of whichever engine.
+    /// Whether `cell` corresponds to it on a server with `settings`, whatever the engine.
     pub fn has_equal(&self, cell: &Cell, settings: &Settings) -> bool {
         let Self { workload, clients, path, driver, link, at_rest, .. } = self;
         let treatment = &cell.treatment;
@@ -127,7 +122,7 @@ fn is_same_share(then: f64, here: Option<f64>) -> bool {
     here.is_some_and(|here| (here / then).ln().abs() <= SAME_SHARE.ln())
 }
 
-/// Mean and standard deviation of `a ÷ b`, from those of both as if they were independent; to first order.
+/// Mean and standard deviation of `a ÷ b` to first order, if both are independent.
 fn ratio(a: (f64, Option<f64>), b: (f64, Option<f64>)) -> (f64, Option<f64>) {
     let mean = a.0 / b.0;
     let relative = |(mean, sd): (f64, Option<f64>)| sd.map(|sd| sd / mean);
@@ -163,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_of_the_engines_of_then() {
+    fn figures_apply_to_the_published_engines() {
         let preset = find("proxysql-2017").unwrap();
         assert!(preset.is_of(Engine::MySql) && preset.is_of(Engine::MariaDb));
         assert!(!preset.is_of(Engine::Postgres) && !preset.is_of(Engine::FerretDb));

@@ -1,50 +1,50 @@
-//! What TLS cost a MongoDB driver in 2024: building its client, its first query, both, and a query on a client that stays.
+//! What TLS cost a MongoDB driver in 2024: building its client, its first query, both, and a query on an open client.
 
 use ciphertoll_model::{
     AtRest, Clients, Driver, Engine, Grid, Link, Metric, Path, ServerKey, ServerLevel, Size, Spec,
     TlsVersion, Workload,
 };
 
-use crate::table::{Row, Table};
+use crate::table::{FigureRow, Table};
 use crate::{Preset, Published, ratio};
 
 const PHASES: &str = include_str!("../data/mongodb-tls-2024.csv");
-/// The driver of then, as a level.
+/// The published driver, as a level.
 const DRIVER: &str = "pymongo";
 
 pub(crate) const PRESET: Preset = Preset {
     name: "mongodb-tls-2024",
-    about: "what TLS costs a MongoDB driver: building its client, its first query, and a query on a client that stays",
+    about: "what TLS costs a MongoDB driver: building its client, its first query, and a query on an open client",
     source: "a cloud vendor's documentation, December 2024: MongoDB 4.2, three nodes of 1 core and 2 GB, pymongo",
     servers: &["mongodb", "ferretdb"],
     deviations: &[
-        "then a replica set of three nodes over a network, whose driver connects to each; here one server on this machine, \
-         which the driver connects to directly",
-        "then MongoDB 4.2; here the MongoDB that is on this machine, or FerretDB, which speaks MongoDB's protocol to another \
-         store and is not MongoDB: of its reused query only the ratio says something",
-        "the version of TLS, the key and the authentication are not told: here TLS 1.3 with P-256 and SCRAM-SHA-256, and \
-         from the small size on TLS 1.2 with RSA-2048 beside",
-        "the driver's version is not told: here pymongo 4.20, told to do nothing in the background before the first query",
-        "then 5,000 repeats each, of which the mean was published and no deviation; here as many as a trial takes, in blocks",
-        "then 1,000,000 records, as here in the full size on MongoDB; the smaller sizes have fewer, and so has FerretDB, whose \
-         SQLite store looks through all of them for one by its key",
-        "here an operation ends when the client is closed, but for the first query and the reused one",
+        "published: a replica set of three nodes over a network, and the driver connects to each; here: one server on this \
+         machine, with a direct connection",
+        "published: MongoDB 4.2; here: the MongoDB on this machine, or FerretDB, which implements MongoDB's protocol over \
+         another store. For FerretDB, only the ratio of the reused query is meaningful",
+        "not published: TLS version, key and authentication; here: TLS 1.3 with P-256 and SCRAM-SHA-256, and from the small \
+         size on also TLS 1.2 with RSA-2048",
+        "not published: the driver's version; here: pymongo 4.20, without background work before the first query",
+        "published: the mean of 5,000 repeats without deviation; here: as many as fit into a trial, in blocks",
+        "published: 1,000,000 records; here: the same in the full size on MongoDB, fewer in the smaller sizes and on FerretDB, \
+         whose SQLite store scans all records to find one by key",
+        "here: an operation ends when the client is closed, except for the first query and the reused query",
     ],
     explanation: &[
-        "a driver's client is built before it connects: with TLS that is when the CA's file is read, and nothing is sent",
-        "the first query waits for the driver's discovery and for a connection of its own: two handshakes, one after the other",
-        "native has no client to build: its connect is a connect, with its login, and nothing was published for it",
+        "a driver builds its client before it connects: with TLS it reads the CA file then, and sends nothing",
+        "the first query waits for the driver's discovery and for its own connection: two handshakes in sequence",
+        "native has no client to build: its connect includes the login, and has no published figure",
     ],
     spec,
     published,
 };
 
-/// The arm that is set beside the one of then.
+/// The path that corresponds to the published one.
 fn as_then() -> Path {
     Path::tls(TlsVersion::Tls13, ServerKey::P256)
 }
 
-/// Which workload here is a phase of then.
+/// The workload that corresponds to a published phase.
 fn workload(phase: &str) -> Option<Workload> {
     match phase {
         "connect" => Some(Workload::Connect),
@@ -69,7 +69,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
     Spec { size, grids: servers.iter().map(grid).collect(), ..Spec::quick(&[]) }
 }
 
-/// `FerretDB`'s store looks through all of them for one by its key.
+/// `FerretDB`'s store scans all records to find one by key.
 fn records(engine: Engine, size: Size) -> &'static str {
     match (engine, size) {
         (Engine::FerretDb, Size::Smoke | Size::Quick | Size::Small) => "100",
@@ -81,7 +81,7 @@ fn records(engine: Engine, size: Size) -> &'static str {
 }
 
 fn published() -> Vec<Published> {
-    let of = |row: Row<'_>| {
+    let of = |row: FigureRow<'_>| {
         let mean = |column| row.number(column).map(|mean| (mean, None));
         let (ratio, ratio_sd) = ratio(mean("tls_on_ms")?, mean("tls_off_ms")?);
         Some(Published {

@@ -5,7 +5,7 @@ use ciphertoll_model::{
     TlsVersion, Workload,
 };
 
-use crate::table::{Row, Table};
+use crate::table::{FigureRow, Table};
 use crate::{Preset, Published, ratio};
 
 const CONNECTS: &str = include_str!("../data/mysql-tls-2013-connect.csv");
@@ -17,18 +17,18 @@ pub(crate) const PRESET: Preset = Preset {
     source: "MySQL Performance Blog, 10 October 2013: MySQL 5.6.13 on an i7-2600K (4 cores, 8 threads)",
     servers: &["mysql-8.0", "mariadb"],
     deviations: &[
-        "then a Perl client connected, and sysbench 0.5 read; here it is ciphertoll's own client",
-        "then MySQL 5.6 had yaSSL and TLS 1.0; here a newer server has TLS 1.2 with the cipher of that time, DHE-RSA-AES256-SHA",
-        "then 8 tables of 100,000 rows; here one table, with fewer rows in the smaller sizes, cached as then",
-        "then client and server had 8 threads of one processor; here they have what this machine has",
-        "queries/s are per statement there and p95 is per transaction; rates are compared as ratios, which are the same",
+        "published: connects by a Perl client and reads by sysbench 0.5; here: ciphertoll's own client",
+        "published: MySQL 5.6 with yaSSL and TLS 1.0; here: a newer server and TLS 1.2 with the same cipher, DHE-RSA-AES256-SHA",
+        "published: 8 tables of 100,000 rows; here: one table, with fewer rows in the smaller sizes, also cached",
+        "published: client and server on 8 threads of one processor; here: on the processors of this machine",
+        "published: queries/s per statement and p95 per transaction; the comparison of ratios is not affected",
     ],
     explanation: &[],
     spec,
     published,
 };
 
-/// The arm that is nearest to the one of then.
+/// The path that is closest to the published one.
 fn as_then(key: ServerKey) -> Option<Path> {
     let path: Path = format!("tls1.2-{key}+suite=DHE-RSA-AES256-SHA").parse().ok()?;
     Some(path)
@@ -85,14 +85,15 @@ fn published() -> Vec<Published> {
     all
 }
 
-/// Each encrypted row ÷ the plain one with as many clients.
+/// Each encrypted row ÷ the plain row with the same number of clients.
 fn against_plain(table: &Table, workload: Workload, column: &str, metric: Metric) -> Vec<Published> {
-    let plain = |row: Row<'_>| {
-        let like =
-            |other: &Row<'_>| other.text("tls") == "off" && other.text("threads") == row.text("threads");
+    let plain = |row: FigureRow<'_>| {
+        let like = |other: &FigureRow<'_>| {
+            other.text("tls") == "off" && other.text("threads") == row.text("threads")
+        };
         table.rows().find(like)
     };
-    let of = |row: Row<'_>| {
+    let of = |row: FigureRow<'_>| {
         let (mean, sd) = ratio(row.mean_and_sd(column)?, plain(row)?.mean_and_sd(column)?);
         let clients = row.number("threads").map_or(Some(Clients::ONE), |count| Clients::new(count as u16))?;
         let path = as_then(key(row.text("rsa_bits"))?)?;

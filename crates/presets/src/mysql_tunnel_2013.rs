@@ -5,32 +5,32 @@ use ciphertoll_model::{
     TlsVersion, Workload,
 };
 
-use crate::table::{Row, Table};
+use crate::table::{FigureRow, Table};
 use crate::{Preset, Published, ratio};
 
 const CONNECTS: &str = include_str!("../data/mysql-tunnel-2013-connect.csv");
 
 pub(crate) const PRESET: Preset = Preset {
     name: "mysql-tunnel-2013",
-    about: "what SSH tunnels cost MySQL's connects beside TLS, with keys of 4096 bits",
+    about: "what SSH tunnels cost MySQL's connects compared with TLS, with keys of 4096 bits",
     source: "MySQL Performance Blog, 18 November 2013: Percona Server 5.6.13, two machines on gigabit Ethernet",
     servers: &["mysql-8.0", "mariadb"],
     deviations: &[
-        "then a Perl client connected from another machine; here it is ciphertoll's own client, over a made link of 0.2 ms",
-        "then TLS 1.0 with DHE-RSA-AES256-SHA; here TLS 1.2 with the same cipher",
-        "the tunnel stands while clients connect, then as here; whether it had a session is not said: here it has one, as \
-         without (+N) each connect would wait 40 ms for an acknowledgement",
-        "then client and server had a machine each; here they share the processors with both ends of the tunnel",
+        "published: a Perl client on another machine; here: ciphertoll's own client over an emulated link of 0.2 ms",
+        "published: TLS 1.0 with DHE-RSA-AES256-SHA; here: TLS 1.2 with the same cipher",
+        "the tunnel is open before clients connect in both. Not published: whether it had a session; here: it has one, because \
+         without it (+N) every connect would wait 40 ms for an acknowledgement",
+        "published: client and server on separate machines; here: they share the processors with both ends of the tunnel",
     ],
     explanation: &[
-        "a connect through a tunnel that stands exchanges no keys: what it costs is two more processes that each byte goes \
-         through, and the tunnel's own keys are paid for once, when it is set up",
+        "a connect through an open tunnel exchanges no keys: its cost is two more processes on the way of each byte, and the \
+         tunnel's own key exchange happens once, at set-up",
     ],
     spec,
     published,
 };
 
-/// Those of then, by what they are called in the table.
+/// The path of a name in the table.
 fn as_then(path: &str) -> Option<Path> {
     match path {
         "tls" => "tls1.2-rsa4096+suite=DHE-RSA-AES256-SHA".parse().ok(),
@@ -38,10 +38,10 @@ fn as_then(path: &str) -> Option<Path> {
     }
 }
 
-/// Ethernet's switches and cards, to a round number.
+/// The approximate delay of Ethernet switches and cards.
 fn link() -> Link {
     const RTT_US: u32 = 200;
-    Link::Made(LinkShape::of_rtt_us(RTT_US))
+    Link::Emulated(LinkShape::of_rtt_us(RTT_US))
 }
 
 fn spec(servers: &[ServerLevel], size: Size) -> Spec {
@@ -68,8 +68,8 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
 fn published() -> Vec<Published> {
     let table = Table::parse(CONNECTS);
     let plain = table.rows().find(|row| row.text("path") == "plain");
-    let of = |row: Row<'_>| {
-        let rate = |row: Row<'_>| row.mean_and_sd("connects_per_s");
+    let of = |row: FigureRow<'_>| {
+        let rate = |row: FigureRow<'_>| row.mean_and_sd("connects_per_s");
         let (mean, sd) = ratio(rate(row)?, rate(plain?)?);
         Some(Published {
             workload: Workload::Connect,

@@ -6,30 +6,29 @@ use ciphertoll_model::{
     Workload,
 };
 
-use crate::table::{Row, Table};
+use crate::table::{FigureRow, Table};
 use crate::{Preset, Published};
 
 const LOSSES: &str = include_str!("../data/mysql-wan-2013-connect-loss.csv");
 
 pub(crate) const PRESET: Preset = Preset {
     name: "mysql-wan-2013",
-    about: "what TLS takes of MySQL's connects over 44.6 and 170.1 ms, by RSA key length and server build",
+    about: "what TLS costs MySQL's connects over 44.6 and 170.1 ms, by RSA key length and server build",
     source: "MySQL Performance Blog, 18 November 2013: MySQL and Percona Server 5.6.13, within the US and from there to Europe",
     servers: &["mysql-8.0", "mariadb"],
     deviations: &[
-        "published is the share of connects a second that is lost; a loss of 34.39 % is a connect of 1.52 × the time, as \
-         which it is compared",
-        "then a Perl client connected over the internet; here it is ciphertoll's own client, over made links with the same \
-         round trips and without their loss and jitter",
-        "then three builds of 5.6.13, with yaSSL or OpenSSL; here newer servers with TLS 1.2 and DHE-RSA-AES256-SHA",
-        "`connect-query` stands for the connect of then, whose client said something once it was in",
+        "published: the share of connects per second that is lost; here: the ratio of latencies, so that a loss of 34.39 % is \
+         1.52 × the latency",
+        "published: a Perl client over the internet; here: ciphertoll's own client over emulated links with the same round \
+         trips, without loss and jitter",
+        "published: three builds of 5.6.13 with yaSSL or OpenSSL; here: newer servers with TLS 1.2 and DHE-RSA-AES256-SHA",
+        "`connect-query` corresponds to the published connect, whose client sent a query after the login",
     ],
     explanation: &[
-        "a plain connect and a query make 4 round trips, those with TLS 1.2 make 6: a third of the connects is lost to the \
-         link alone, however fast the machines. That is the 33 to 36 % of the short keys",
-        "what the published figures of long keys lose beyond that is the server's signature; it weighs more on the shorter \
-         link",
-        "TLS 1.3 makes 5 of the 6, and resumed TLS 1.2 as many: a fifth is lost",
+        "a plain connect and a query make 4 round trips, with TLS 1.2 they make 6: a third of the connects is lost to the link \
+         alone, on any machine. That explains the 33 to 36 % of the short keys",
+        "the larger losses of long keys are the server's signature, which matters more on the shorter link",
+        "TLS 1.3 and resumed TLS 1.2 make 5 round trips instead of 6: a fifth is lost",
     ],
     spec,
     published,
@@ -50,7 +49,7 @@ fn link(rtt_avg_ms: &str) -> Option<Link> {
 }
 
 fn spec(servers: &[ServerLevel], size: Size) -> Spec {
-    // An operation takes up to a second: as many as make a mean, in each trial.
+    // An operation takes up to a second: trials are long enough for a mean.
     let (keys, links, trial_s): (&[ServerKey], &[&str], u64) = match size {
         Size::Smoke => (&KEYS[..1], &["44.648"], 1),
         Size::Quick | Size::Small => (&KEYS, &["44.648", "170.126"], 4),
@@ -73,7 +72,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
 
 fn published() -> Vec<Published> {
     const PERCENT: f64 = 100.0;
-    let of = |row: Row<'_>| {
+    let of = |row: FigureRow<'_>| {
         let lost = row.number("connect_throughput_loss_percent")? / PERCENT;
         Some(Published {
             workload: Workload::ConnectQuery,

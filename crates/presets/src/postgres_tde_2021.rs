@@ -1,42 +1,43 @@
-//! What encrypted files cost PostgreSQL's transactions, by how much of the data its buffers hold.
+//! What encryption at rest cost PostgreSQL's transactions in 2021, by the share of the data in its buffers.
 
 use ciphertoll_model::cache::tables_bytes;
 use ciphertoll_model::{
-    AtRest, Clients, Dataset, Driver, Engine, Grid, Link, Metric, Path, Scale, ScaleLevel, ServerLevel,
-    Setting, Size, Spec, Tde, TdeCipher, TdeTarget, Workload,
+    AtRest, Baseline, Clients, Dataset, Driver, Engine, Grid, Link, Metric, Path, Scale, ScaleLevel,
+    ServerLevel, Setting, Size, Spec, Tde, TdeCipher, TdeTarget, Workload,
 };
 
-use crate::table::{Row, Table};
+use crate::table::{FigureRow, Table};
 use crate::{Preset, Published, ratio};
 
 const TRANSACTIONS: &str = include_str!("../data/postgres-tde-2021.csv");
 
 pub(crate) const PRESET: Preset = Preset {
     name: "postgres-tde-2021",
-    about: "what encrypted files cost PostgreSQL's transactions, by how much of the data its buffers hold",
+    about: "what encryption at rest costs PostgreSQL's transactions, by the share of the data in its buffers",
     source: "a PostgreSQL vendor's performance analysis of 2021: PostgreSQL 13.1, 16 cores, 16 GB of buffers",
     servers: &["postgres"],
     deviations: &[
-        "then the server was built to encrypt its own pages; here a library under an unmodified server does (tde, AES-256-XTS): in both, \
-         a page is encrypted when it leaves the server's buffers, and the system's page cache holds it so",
-        "then 793 MB, 8 GB and 78 GB of data and 16 GB of buffers; here both are smaller by the same factor, as far as a branch of \
-         pgbench can be divided. With few branches more clients wait for the same one",
-        "then 78 GB were likely more than the machine's memory, which is not told (effective_cache_size was 45 GB); here the system \
-         keeps all of it in memory where that is large enough, and what the buffers do not hold is read from there rather than from a disk",
-        "then 12 to 48 clients on 16 cores; here 2 to 6, which are as many a core where there are two cores. Of the published counts \
-         only those stand here that are a whole number of clients: 16, 24, 32, 40 and 48",
-        "then pgbench made the load; here ciphertoll's own client in a closed loop, which sends the same transactions by \
-         prepared statements (`--driver pgbench` asks for pgbench, beside which no figure stands)",
-        "then the cluster was made afresh and tables were re-indexed for each run; here the cluster is made afresh for the run of all, \
-         tables are re-indexed before each block, and within a block each trial goes on with what the one before left, in random order",
-        "memory settings are the study's by the size of the buffers, and WAL is kept by the number of cores (64 to 128 MB instead of \
-         512 MB to 1 GB); max_connections is the lab's. Another machine, another disk, and a PostgreSQL of today",
+        "published: a server built to encrypt its own pages; here: a library under an unmodified server (tde, AES-256-XTS). In both, \
+         a page is encrypted when it leaves the server's buffers, and the page cache holds it encrypted",
+        "published: 793 MB, 8 GB and 78 GB of data and 16 GB of buffers; here: both are smaller by the same factor, as far as a \
+         pgbench branch can be divided. With few branches, more clients wait for the same one",
+        "published: 78 GB were probably more than the machine's memory, which is unknown (effective_cache_size was 45 GB); here: if \
+         memory is large enough, the page cache holds all data, and reads come from there instead of a disk",
+        "published: 12 to 48 clients on 16 cores; here: 2 to 6, the same number per core on two cores. Only the published counts that \
+         give a whole number of clients are compared: 16, 24, 32, 40 and 48",
+        "published: load by pgbench; here: ciphertoll's own client in a closed loop, which sends the same transactions as prepared \
+         statements (`--driver pgbench` uses pgbench, without a comparison with published figures)",
+        "published: a new cluster and re-indexed tables for each run; here: one new cluster for the whole run, tables re-indexed before \
+         each block, and trials in random order on the data that the previous trial left",
+        "memory settings are the study's, scaled with the buffers; WAL sizes are scaled with the cores (64 to 128 MB instead of 512 MB \
+         to 1 GB); max_connections is the lab's. Machine, disk and PostgreSQL version differ",
     ],
     explanation: &[
         "a ratio is of one build, encryption on ÷ off: tde-gcc4.8, or tde-gcc9.3-znver2, built with -march=znver2",
-        "the builds without encryption differ more than encryption does: with TPC-B at scale 50 and 12 clients, the packaged build made \
-         3,580 transactions a second, and that of gcc 9.3 with encryption off 2,014; over all, such builds differ by up to 2.0 times. With \
-         encryption on, both made 2,015 and 2,024 there: on ÷ off is 0.57 of one and 1.00 of the other, and says little of TPC-B",
+        "builds without encryption differ more than encryption on and off: with TPC-B at scale 50 and 12 clients, the packaged build \
+         made 3,580 transactions per second, and that of gcc 9.3 with encryption off 2,014; overall, such builds differ by up to a \
+         factor of 2.0. With encryption on they made 2,015 and 2,024: on ÷ off is 0.57 for one and 1.00 for the other, which says \
+         little about TPC-B",
         "no standard deviation was published",
     ],
     spec,
@@ -46,14 +47,14 @@ pub(crate) const PRESET: Preset = Preset {
 const BRANCHES_THEN: [u32; 3] = [50, 500, 5_000];
 const BUFFERS_MB_THEN: u32 = 16 * 1024;
 const CORES_THEN: u16 = 16;
-/// Those that the numbers of clients are for.
+/// The cores that the numbers of clients apply to.
 const CORES_HERE: u16 = 2;
-/// The level that is nearest to what was measured then.
+/// The closest level to the published encryption.
 const ENCRYPTED: AtRest = AtRest::Tde(Tde { cipher: TdeCipher::Aes256, target: TdeTarget::Best });
-/// With encryption off and on. The packaged one has none.
+/// The builds with encryption off and on. The packaged build has no encryption.
 const BUILDS: [&str; 2] = ["tde-gcc4.8", "tde-gcc9.3-znver2"];
 
-/// What a size of run asks for.
+/// The parts of the study that a size of run repeats.
 struct Extent {
     buffers_mb: u32,
     branches_then: &'static [u32],
@@ -71,12 +72,12 @@ fn extent(size: Size) -> Extent {
     Extent { buffers_mb, branches_then, clients }
 }
 
-/// The same share of the buffers as then.
+/// The scale with the published share of the buffers.
 fn scale(branches_then: u32) -> Option<ScaleLevel> {
     format!("{:.4}cache", data_to_cache(f64::from(branches_then))?).parse().ok()
 }
 
-/// The study's postgresql.conf; memory by the size of the buffers.
+/// The study's postgresql.conf, with memory scaled by the buffers.
 fn settings(buffers_mb: u32) -> [String; 17] {
     let mb = |gb_then: u32| format!("{}MB", gb_then * buffers_mb * 1024 / BUFFERS_MB_THEN);
     let kb = |mb_then: u32| format!("{}kB", mb_then * buffers_mb / (BUFFERS_MB_THEN / 1024));
@@ -85,7 +86,7 @@ fn settings(buffers_mb: u32) -> [String; 17] {
         ("work_mem", kb(64)),
         ("maintenance_work_mem", kb(620)),
         ("effective_cache_size", mb(45)),
-        // By the cores, which is how fast it is written: checkpoints come as often.
+        // Scaled with the cores and so with the write rate: checkpoints are as frequent.
         ("min_wal_size", "64MB".to_owned()),
         ("max_wal_size", "128MB".to_owned()),
         ("effective_io_concurrency", "100".to_owned()),
@@ -107,7 +108,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
     let Extent { buffers_mb, branches_then, clients } = extent(size);
     let mut spec = Spec {
         size,
-        baseline: Some(format!("at-rest={}", AtRest::None)),
+        baseline: Some(Baseline::AtRest(AtRest::None)),
         grids: vec![Grid {
             server: servers.to_vec(),
             path: vec![Path::Plain],
@@ -119,7 +120,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
         }],
         ..Spec::quick(&[])
     };
-    // Another engine has none of these.
+    // Other engines have none of these settings.
     if servers.iter().any(|server| server.engine == Engine::Postgres) {
         spec.config = Some(PRESET.name.to_owned());
         spec.settings.extend(settings(buffers_mb).iter().filter_map(|line| line.parse::<Setting>().ok()));
@@ -127,7 +128,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
     spec
 }
 
-/// As many a core; none where that is no whole number.
+/// The same number of clients per core; absent if it is not a whole number.
 fn clients(then: &str) -> Option<Clients> {
     let scaled = then.parse::<u16>().ok()?.checked_mul(CORES_HERE)?;
     (scaled % CORES_THEN == 0).then(|| Clients::new(scaled / CORES_THEN)).flatten()
@@ -135,9 +136,9 @@ fn clients(then: &str) -> Option<Clients> {
 
 fn published() -> Vec<Published> {
     let table = Table::parse(TRANSACTIONS);
-    let of = |row: Row<'_>| {
-        let rate = |row: Row<'_>| row.number("tps").map(|rate| (rate, None));
-        let is_its_own = |other: &Row<'_>| {
+    let of = |row: FigureRow<'_>| {
+        let rate = |row: FigureRow<'_>| row.number("tps").map(|rate| (rate, None));
+        let is_its_own = |other: &FigureRow<'_>| {
             ["workload", "scale", "clients", "build"].iter().all(|it| other.text(it) == row.text(it))
         };
         let off = table.rows().filter(|other| other.text("encryption") == "off").find(is_its_own)?;
@@ -159,7 +160,7 @@ fn published() -> Vec<Published> {
     table.rows().filter(|row| row.text("encryption") == "on").filter_map(of).collect()
 }
 
-/// A branch is as large as it was then: 784 MB of 50 branches, and 9 MB of the server's own, were the study's 793 MB.
+/// A branch is as large as published: 50 branches of 784 MB and 9 MB of the server itself are the study's 793 MB.
 fn data_to_cache(branches: f64) -> Option<f64> {
     let a_branch = tables_bytes(Engine::Postgres, Dataset::Pgbench, Scale::new(Scale::ROWS_PER_BRANCH)?)?;
     Some(branches * a_branch / (f64::from(BUFFERS_MB_THEN) * 1024.0 * 1024.0))

@@ -1,56 +1,56 @@
-//! What a pooling proxy beside the client made of MySQL's encrypted connects in 2017.
+//! What a pooling proxy next to the client saved on MySQL's encrypted connects in 2017.
 
 use ciphertoll_model::{
     AtRest, Clients, Driver, Engine, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec,
     TlsVersion, Workload,
 };
 
-use crate::table::{Row, Table};
+use crate::table::{FigureRow, Table};
 use crate::{Preset, Published, ratio};
 
 const CONNECTS: &str = include_str!("../data/proxysql-2017-connect.csv");
 
 pub(crate) const PRESET: Preset = Preset {
     name: "proxysql-2017",
-    about: "what a pooling proxy beside the client makes of encrypted connects, beside TLS and OpenVPN",
+    about: "what a pooling proxy next to the client saves on encrypted connects, compared with TLS and OpenVPN",
     source: "a post of 2017 on ProxySQL and TLS: MySQL 5.7.19, ProxySQL 1.4.1, OpenVPN 2.4.3, OpenSSL 1.0.1e",
     servers: &["mysql-8.0", "mariadb", "postgres"],
     deviations: &[
-        "then 10,000 connects of one PHP thread were timed as one, once; here one client connects for as long as a trial \
-         takes, in blocks, and rates are compared",
-        "then TLS was what both sides agreed on, with a key that is not told; here TLS 1.2 with RSA-2048, as servers of \
-         that time made their own",
-        "OpenVPN's cipher is not told: here AES-256-GCM, which two of version 2.4 agree on by themselves",
-        "a VPN joins two networks, so that all paths are measured over a made link without delay; proxies are beside the client",
-        "the published proxy is set beside ProxySQL and beside ciphertoll's own; no figure was published for a connect with \
-         a query, for PostgreSQL, or for other proxies",
+        "published: 10,000 connects of one PHP thread, timed once as a whole; here: one client connects during each trial, in \
+         blocks, and rates are compared",
+        "published: TLS as both sides negotiated it, with an unknown key; here: TLS 1.2 with RSA-2048, which servers of that time \
+         generated",
+        "not published: OpenVPN's cipher; here: AES-256-GCM, the default between two ends of version 2.4",
+        "a VPN joins two networks, so all paths use an emulated link without delay; proxies run next to the client",
+        "the published proxy is compared with ProxySQL and with ciphertoll's own; nothing was published for a connect with a \
+         query, for PostgreSQL, or for other proxies",
     ],
     explanation: &[
-        "a connect through the proxy exchanges no keys and does not reach the server: what is left is a login over a unix \
-         socket. The connections behind are encrypted once, and kept",
-        "plain connects were slower then than those through OpenVPN: the proxy's gain is against that plain",
+        "a connect through the proxy exchanges no keys and does not reach the server: the rest is a login over a unix socket. \
+         The server connections are encrypted once and kept open",
+        "published plain connects were slower than those through OpenVPN, and the proxy's gain is relative to that plain",
     ],
     spec,
     published,
 };
 
-/// Of which proxy the published figure is, where it is set beside another one.
-const THEN: &str = "ProxySQL 1.4.1";
+/// The published proxy, if its figure is compared with another one.
+const PUBLISHED_PROXY: &str = "ProxySQL 1.4.1";
 
-/// Those here that are nearest to one of then.
+/// The paths that are closest to a published one.
 fn as_then(path: &str) -> Vec<(Path, Option<&'static str>)> {
     let levels: &[(&str, Option<&'static str>)] = match path {
         "tls" => &[("tls1.2-rsa2048", None)],
         "openvpn" => &[("openvpn-aes256-gcm", None)],
-        "proxysql-unix-socket" => &[("proxysql", None), ("proxy", Some(THEN))],
+        "proxysql-unix-socket" => &[("proxysql", None), ("proxy", Some(PUBLISHED_PROXY))],
         _ => &[],
     };
     levels.iter().filter_map(|(path, of)| Some((path.parse().ok()?, *of))).collect()
 }
 
-/// Two networks and nothing in between.
+/// Two networks without delay.
 fn link() -> Link {
-    Link::Made(LinkShape::of_rtt_us(0))
+    Link::Emulated(LinkShape::of_rtt_us(0))
 }
 
 fn proxies(engine: Engine) -> &'static [&'static str] {
@@ -86,9 +86,9 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
 
 fn published() -> Vec<Published> {
     let table = Table::parse(CONNECTS);
-    let per_s = |row: Row<'_>| Some(row.number("connects")? / row.number("real_s")?);
+    let per_s = |row: FigureRow<'_>| Some(row.number("connects")? / row.number("real_s")?);
     let plain = table.rows().find(|row| row.text("path") == "plain-tcp").and_then(per_s);
-    let of = |row: Row<'_>| {
+    let of = |row: FigureRow<'_>| {
         let rates = per_s(row).zip(plain);
         let of_path = move |(path, of): (Path, Option<&'static str>)| {
             let (rate, plain) = rates?;
@@ -124,7 +124,7 @@ mod tests {
         // 20.417 ÷ 79.922 and 20.417 ÷ 2.791, by hand.
         assert!((all[0].ratio - 0.255_462).abs() < 1e-6 && all[0].ratio_sd.is_none(), "{:?}", all[0]);
         assert!((all[2].ratio - 7.315_299).abs() < 1e-6, "{:?}", all[2]);
-        assert_eq!((all[2].of, all[3].of), (None, Some(THEN)));
+        assert_eq!((all[2].of, all[3].of), (None, Some(PUBLISHED_PROXY)));
     }
 
     #[test]

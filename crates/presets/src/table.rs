@@ -1,5 +1,4 @@
-//! The figures as they are kept: comma-separated, the first line names the columns. They are part of the program, so that
-//! one that does not parse is a mistake of ours.
+//! Published figures as comma-separated values with a header. They are part of the program, so a parse error is a bug.
 
 /// Rows under named columns.
 pub(crate) struct Table {
@@ -7,9 +6,8 @@ pub(crate) struct Table {
     rows: Vec<Vec<&'static str>>,
 }
 
-/// One row.
 #[derive(Clone, Copy)]
-pub(crate) struct Row<'a> {
+pub(crate) struct FigureRow<'a> {
     table: &'a Table,
     values: &'a [&'static str],
 }
@@ -21,13 +19,13 @@ impl Table {
         Self { columns, rows: lines.collect() }
     }
 
-    pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        self.rows.iter().map(|values| Row { table: self, values })
+    pub(crate) fn rows(&self) -> impl Iterator<Item = FigureRow<'_>> {
+        self.rows.iter().map(|values| FigureRow { table: self, values })
     }
 }
 
-impl Row<'_> {
-    /// The value in `column`; empty where there is none.
+impl FigureRow<'_> {
+    /// The value in `column`, or an empty string.
     pub(crate) fn text(self, column: &str) -> &'static str {
         let index = self.table.columns.iter().position(|name| *name == column);
         index.and_then(|index| self.values.get(index)).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The questions of 2013 for what people use today. Nothing is published for it.
+//! The questions of 2013 for today's protocols, without published figures.
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{Engine, Grid, Link, LinkShape, Path, ServerLevel, Size, Spec, Workload};
@@ -8,7 +8,7 @@ use crate::Preset;
 pub(crate) const PRESET: Preset = Preset {
     name: "wan-modern",
     about: "what TLS 1.2 and 1.3, resumed, direct and eager, SSH, WireGuard and OpenVPN cost a connect over long links",
-    source: "nobody: these are the questions of 2013 asked of today's protocols",
+    source: "no published study: the questions of 2013 for today's protocols",
     servers: &["mariadb", "postgres"],
     deviations: &[],
     explanation: &[],
@@ -16,7 +16,7 @@ pub(crate) const PRESET: Preset = Preset {
     published: Vec::new,
 };
 
-/// For both protocols.
+/// For both engines.
 const PATHS: [&str; 7] = [
     "plain",
     "tls1.2-p256",
@@ -27,7 +27,7 @@ const PATHS: [&str; 7] = [
     "openvpn-aes256-gcm",
 ];
 
-/// What only one of them has: `PostgreSQL` never resumes, and MySQL's protocol begins in plaintext.
+/// For one engine only: `PostgreSQL` never resumes, and MySQL's protocol begins in plaintext.
 fn own_paths(engine: Engine) -> &'static [&'static str] {
     match engine {
         Engine::MariaDb | Engine::MySql => &["tls1.2-p256+resume", "tls1.3-p256+resume", "tls1.3-p256+eager"],
@@ -54,11 +54,11 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
             server: vec![server.clone()],
             path,
             workload: vec![Workload::ConnectQuery],
-            link: rtts_ms.iter().map(|ms| Link::Made(LinkShape::of_rtt_us(ms * 1_000))).collect(),
+            link: rtts_ms.iter().map(|ms| Link::Emulated(LinkShape::of_rtt_us(ms * 1_000))).collect(),
             ..Grid::default()
         }
     };
-    // As many connects on the longest link as make a mean.
+    // Long enough for a mean on the longest link.
     let trial_time = Some(Span::from_millis(u64::from(longest_ms).max(25) * WINDOW_PER_ROUND_TRIP));
     Spec { size, trial_time, grids: servers.iter().map(grid).collect(), ..Spec::quick(&[]) }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
-use ciphertoll_net::tls::{Identity, Service};
+use ciphertoll_net::tls::{AcceptorSettings, Identity};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::DIRECT_TLS_ALPN;
 use ciphertoll_wire::scram::MAX_ITERATIONS;
@@ -330,7 +330,11 @@ impl Config {
     }
 
     /// A listen address that is not loopback requires TLS.
-    fn tls(&self, listen: &[ListenAddress], protocol: ProtocolKind) -> Result<Option<Service>, ConfigError> {
+    fn tls(
+        &self,
+        listen: &[ListenAddress],
+        protocol: ProtocolKind,
+    ) -> Result<Option<AcceptorSettings>, ConfigError> {
         let (certificate, key) = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
             (None, None) if self.tls_client_ca.is_none() => {
@@ -347,7 +351,7 @@ impl Config {
             ProtocolKind::Postgres => DIRECT_TLS_ALPN,
             ProtocolKind::MySql => MYSQL_ALPN,
         };
-        Ok(Some(Service { identity, clients: self.tls_client_ca.clone(), protocol }))
+        Ok(Some(AcceptorSettings { identity, clients: self.tls_client_ca.clone(), protocol }))
     }
 
     /// SCRAM settings apply to PostgreSQL only.

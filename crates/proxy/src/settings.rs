@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ciphertoll_net::tls::Service;
+use ciphertoll_net::tls::AcceptorSettings;
 use ciphertoll_wire::Secret;
 use clap::ValueEnum;
 use schemars::JsonSchema;
@@ -27,7 +27,7 @@ pub struct Settings {
     /// How clients on a unix socket authenticate.
     pub unix_auth: UnixAuth,
     /// TLS for TCP clients; `None` if it is not offered.
-    pub tls: Option<Service>,
+    pub tls: Option<AcceptorSettings>,
     pub iterations: ScramIterations,
     pub pooling: Pooling,
     pub threads: NonZeroUsize,

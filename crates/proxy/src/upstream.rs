@@ -10,10 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::tls::{
-    self, Context, Library, PeerName, Resumption, Settings, Strength, TrustAnchors, Verification, Version,
+    self, Context, Group, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion,
+    TrustAnchors, Verification,
 };
 use ciphertoll_net::{Address, Connecting, ContextSource, Dialer, Error, Transport};
-use ciphertoll_wire::tls::NamedGroup;
 use openssl::asn1::Asn1Time;
 use openssl::x509::X509;
 
@@ -22,7 +22,7 @@ use crate::protocol::ConnectPlan;
 use crate::url::{ServerAddress, ServerUrl, UpstreamEncryption};
 
 /// The client sends a key share for the first group: P-256 is supported by all servers and fast everywhere.
-const GROUPS: [NamedGroup; 4] = [NamedGroup::P256, NamedGroup::X25519, NamedGroup::P384, NamedGroup::P521];
+const GROUPS: [Group; 4] = [Group::P256, Group::X25519, Group::P384, Group::P521];
 /// When a connection is opened, a name that was resolved longer ago is resolved again.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -188,18 +188,18 @@ fn context(url: &ServerUrl) -> Result<Option<Context>, Error> {
         ServerAddress::Socket(_) => "",
     };
     let settings = Settings {
-        library: Library::OpenSsl,
-        version: Version::Tls13,
+        library: TlsLibrary::OpenSsl,
+        version: TlsVersion::Tls13,
         verification: *verification,
         anchors: anchors.clone(),
         peer: PeerName::from(host),
         suite: None,
         group: None,
-        strength: Strength::Default,
+        security_level: SecurityLevel::Default,
         resumption: Resumption::Never,
         identity: identity.clone(),
     };
-    Context::negotiating(&settings, Version::Tls12, &GROUPS).map(Some)
+    Context::negotiating(&settings, TlsVersion::Tls12, &GROUPS).map(Some)
 }
 
 impl Addresses {

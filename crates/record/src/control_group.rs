@@ -1,4 +1,4 @@
-//! Control groups (cgroup v2) that were made for a run, and how they go.
+//! Control groups (cgroup v2) of a run, and their removal.
 
 use std::fs;
 use std::io;
@@ -12,9 +12,9 @@ use crate::error::{Context, Error};
 const REMOVE_LIMIT: Duration = Duration::from_secs(2);
 const RETRY_AFTER: Duration = Duration::from_millis(3);
 
-/// Ends every process in the group at `path` and removes it. One that is gone already is fine.
+/// Ends every process in the group at `path` and removes it. Succeeds if the group does not exist.
 pub fn remove_control_group(path: &Path) -> Result<(), Error> {
-    // Since Linux 5.14; before, a server's processes end by themselves when their first one has.
+    // Since Linux 5.14. On older kernels a server's processes end with the first one.
     let _ = fs::write(path.join("cgroup.kill"), "1");
     let deadline = Instant::now() + REMOVE_LIMIT;
     loop {

@@ -1,4 +1,4 @@
-//! Files the way a record needs them: locked, appended to line by line, and never half-visible.
+//! File operations of a record: locks, appended lines, durable files.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use serde::Serialize;
 
 use crate::error::{Context, Error};
 
-/// Whether what is appended must be on the disk before going on.
+/// Whether an appended line must be on disk when the call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// The next durable line takes this one with it.
+    /// Written with the next durable line.
     Buffered,
     /// On the disk when the call returns.
     Durable,
@@ -28,19 +28,19 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Opens `path` for appending, making it where it does not exist.
+    /// Opens or creates `path` for appending.
     pub(crate) fn open(path: PathBuf, mode: u32) -> Result<Self, Error> {
         let file =
             OpenOptions::new().append(true).create(true).mode(mode).open(&path).context("open", &path)?;
         Ok(Self { file, path })
     }
 
-    /// Cuts the file to `bytes`: what follows was torn.
+    /// Truncates the file to `bytes`, before a torn line.
     pub(crate) fn cut(&self, bytes: u64) -> Result<(), Error> {
         self.file.set_len(bytes).context("repair", &self.path)
     }
 
-    /// Appends one line. Where the disk is full, nothing of the line is left behind.
+    /// Appends one line. If the disk is full, no part of the line stays.
     pub(crate) fn append(&mut self, value: &impl Serialize, durability: Durability) -> Result<(), Error> {
         let mut line =
             serde_json::to_vec(value).map_err(io::Error::other).context("encode a line for", &self.path)?;
@@ -58,7 +58,7 @@ impl Lines {
     }
 }
 
-/// Takes the lock file at `path`, or says at once that somebody else holds it (`None`).
+/// Takes the lock file at `path`; `None` if another process holds it.
 pub(crate) fn try_lock(path: &Path) -> Result<Option<Flock<File>>, Error> {
     match Flock::lock(open_lock(path)?, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(Some(lock)),
@@ -67,27 +67,27 @@ pub(crate) fn try_lock(path: &Path) -> Result<Option<Flock<File>>, Error> {
     }
 }
 
-/// Takes the lock file at `path`, waiting for whoever holds it.
+/// Takes the lock file at `path`; waits if another process holds it.
 pub(crate) fn lock(path: &Path) -> Result<Flock<File>, Error> {
     Flock::lock(open_lock(path)?, FlockArg::LockExclusive)
         .map_err(|(_, errno)| io::Error::from(errno))
         .context("lock", path)
 }
 
-/// Makes the file and writes it through to the disk.
+/// Creates the file and syncs it.
 pub(crate) fn write_new(path: &Path, contents: &[u8]) -> Result<(), Error> {
     let mut file = File::create_new(path).context("make", path)?;
     file.write_all(contents).context("write", path)?;
     file.sync_all().context("write", path)
 }
 
-/// Makes the names in `directory` survive a power cut.
+/// Syncs `directory`, so that its names survive a power cut.
 pub(crate) fn sync_directory(directory: &Path) -> Result<(), Error> {
     File::open(directory).and_then(|opened| opened.sync_all()).context("write", directory)
 }
 
 fn open_lock(path: &Path) -> Result<File, Error> {
-    // A lock file is never read or written; not following links keeps others' files out of it.
+    // A lock file is never read or written. Without O_NOFOLLOW, a link could make it another user's file.
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(no_follow);

@@ -1,14 +1,14 @@
-//! What can go wrong with files that outlive a process, and whose fault it is.
+//! Errors of files that outlive a process, with their exit codes.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_model::{ExitCode, SCHEMA_VERSION};
 
-/// Something that should have been on disk is not, or cannot be put there.
+/// An error of a file or directory.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A record is damaged or is none.
+    /// A record is damaged or missing.
     #[error("cannot read {}: {reason}", path.display())]
     Unreadable {
         /// The file.
@@ -16,8 +16,8 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// Somebody else writes this record now.
-    #[error("{} is in use by another ciphertoll; wait until that one ends", path.display())]
+    /// Another process writes this record.
+    #[error("{} is in use by another ciphertoll; wait until it ends", path.display())]
     Locked {
         /// The run directory.
         path: PathBuf,
@@ -33,17 +33,17 @@ pub enum Error {
         /// Its version.
         found: u64,
     },
-    /// No run goes by that name.
+    /// No run has this name.
     #[error("no run \"{asked}\" in {}{hint}", runs.display())]
     NotFound {
-        /// What was asked for.
+        /// The requested name.
         asked: String,
-        /// Where it was looked for.
+        /// The searched directory.
         runs: PathBuf,
-        /// The nearest right thing, or nothing.
+        /// A suggestion, or empty.
         hint: String,
     },
-    /// No space is left. What was written before stays readable.
+    /// No space is left. Earlier lines stay readable.
     #[error("disk full: cannot {action} {}", path.display())]
     DiskFull {
         /// Verb.
@@ -61,7 +61,7 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// Somebody else could meddle with a directory that must be ours.
+    /// Another user could change a directory that must be private.
     #[error("{} {problem}; remove it, or ask its owner to", path.display())]
     Untrusted {
         /// The directory.
@@ -72,7 +72,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What the process should answer when this ends it.
+    /// The exit code of a process that ends with this error.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Unreadable { .. } | Self::Locked { .. } | Self::Newer { .. } => ExitCode::RecordUnusable,
@@ -81,7 +81,7 @@ impl Error {
         }
     }
 
-    /// An error of the operating system while doing `action` to `path`; a full disk or quota is told apart.
+    /// An operating system error of `action` on `path`. A full disk or quota is a separate error.
     pub fn from_io(action: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {
@@ -91,7 +91,7 @@ impl Error {
     }
 }
 
-/// Puts verb and object to an error of the operating system.
+/// Adds verb and object to an operating system error.
 pub(crate) trait Context<T> {
     fn context(self, action: &'static str, path: &Path) -> Result<T, Error>;
 }

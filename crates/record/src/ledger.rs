@@ -1,5 +1,5 @@
-//! The ledger of effects: what a run changed outside its memory, written before it is changed, so
-//! that a later run can undo it when this one is killed.
+//! The ledger of effects: everything that a run changes outside its memory, written before the change, so that a later run
+//! can undo it if this run is killed.
 
 use std::fs;
 use std::io;
@@ -12,16 +12,16 @@ use crate::disk::{Durability, Lines};
 use crate::error::{Context, Error};
 use crate::process::ProcessIdentity;
 
-/// Bumped when a reader of the old kind could undo the wrong thing.
+/// Increased if an older reader could undo the wrong thing.
 const LEDGER_VERSION: u32 = 1;
 
-/// Something that outlives the process that did it.
+/// A change that outlives its process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "effect")]
 pub enum Effect {
     /// A process is about to be started. Until its identity follows, the parent-death signal guards it.
     ProcessIntended {
-        /// What it is for.
+        /// Its purpose.
         what: String,
         /// The program.
         program: PathBuf,
@@ -31,7 +31,7 @@ pub enum Effect {
         /// Which.
         #[serde(flatten)]
         identity: ProcessIdentity,
-        /// What it is for.
+        /// Its purpose.
         what: String,
         /// The program.
         program: PathBuf,
@@ -41,12 +41,12 @@ pub enum Effect {
         /// Where.
         path: PathBuf,
     },
-    /// A control group is about to be made; it goes with all its processes.
+    /// A control group is about to be created. Undoing ends all its processes.
     ControlGroup {
         /// Its directory.
         path: PathBuf,
     },
-    /// A directory is about to be made; it goes with all its contents.
+    /// A directory is about to be created. Undoing removes all its contents.
     Directory {
         /// Where.
         path: PathBuf,
@@ -59,21 +59,21 @@ pub struct Ledger {
     lines: Mutex<Lines>,
 }
 
-/// What a ledger says.
+/// The contents of a ledger.
 #[derive(Debug)]
 pub(crate) struct Contents {
-    /// Whether its process ids are of this boot of this machine.
+    /// Whether its process ids belong to this boot of this machine.
     pub(crate) boot: Boot,
     /// The effects, oldest first.
     pub(crate) effects: Vec<Effect>,
 }
 
-/// Which boot of the machine a ledger was written in.
+/// The boot in which a ledger was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Boot {
     /// The present one.
     This,
-    /// An earlier one, or another machine's: its processes are gone, its ids mean nothing.
+    /// An earlier one or another machine's: its processes are gone.
     Other,
 }
 
@@ -85,26 +85,26 @@ struct Head {
 }
 
 impl Ledger {
-    /// Begins a ledger at `path`.
+    /// Creates a ledger at `path`.
     pub(crate) fn create(path: PathBuf) -> Result<Self, Error> {
         let mut lines = Lines::open(path, 0o600)?;
         lines.append(&Head { schema_version: LEDGER_VERSION, boot_id: boot_id()? }, Durability::Durable)?;
         Ok(Self { lines: Mutex::new(lines) })
     }
 
-    /// Notes `effect`. On the disk when this returns: only then may the effect be brought about.
+    /// Writes `effect` to disk. Only then may the caller bring it about.
     pub fn note(&self, effect: &Effect) -> Result<(), Error> {
-        // A line is written whole or not at all, so a panic elsewhere leaves nothing to distrust.
+        // Lines are written completely or not at all, so a poisoned lock does no harm.
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.append(effect, Durability::Durable)
     }
 }
 
 impl Contents {
-    /// Reads the ledger at `path`; a torn last line speaks of an effect that was not brought about.
+    /// Reads the ledger at `path`. The effect of a torn last line was not brought about.
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
         let text = match fs::read_to_string(path) {
-            // Killed before the first line: nothing was done yet.
+            // Killed before the first line and so before any effect.
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => String::new(),
             read => read.context("read", path)?,
         };

@@ -1,5 +1,5 @@
-//! What outlives a process: the run directory with its events, and the ledger of effects by which a
-//! later run cleans up after one that was killed.
+//! Everything that outlives a process: the run directory with its events, and the ledger of effects with which a later run
+//! cleans up after a killed one.
 
 mod control_group;
 mod disk;
@@ -15,7 +15,7 @@ pub use control_group::remove_control_group;
 pub use error::Error;
 pub use ledger::{Effect, Ledger};
 pub use mount::{is_mounted, unmount};
-pub use process::{Ended, ProcessIdentity};
+pub use process::{ProcessEnd, ProcessIdentity};
 pub use read::{Record, Tail, resolve};
 pub use run_dir::{DEFAULT_RUNS, RunDirectory};
 pub use scratch::{Left, Scratch, SweepReport, check_ours, scratch_root, sweep};

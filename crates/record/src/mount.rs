@@ -1,4 +1,4 @@
-//! File systems that were mounted for a run, and how they go.
+//! Mounted file systems of a run, and their removal.
 
 use std::fs;
 use std::io;
@@ -11,14 +11,14 @@ use nix::unistd::geteuid;
 
 use crate::error::{Context, Error};
 
-/// The program that unmounts for who is not root what they have mounted themselves.
+/// The program with which unprivileged users unmount their FUSE file systems.
 const FUSERMOUNT: &str = "fusermount3";
-/// Where the kernel tells what is mounted.
+/// The kernel's list of mounts.
 const MOUNTS: &str = "/proc/self/mountinfo";
 
-/// Whether a file system is mounted at exactly this path. Where its process is dead, it is all the same.
+/// Whether a file system is mounted at exactly this path, even if its process is dead.
 pub fn is_mounted(path: &Path) -> Result<bool, Error> {
-    /// Of a line: ids, device, root within the file system, and where it is mounted.
+    /// The field of a line: after ids, device and root within the file system.
     const MOUNT_POINT: usize = 4;
     let mounts = Path::new(MOUNTS);
     let text = fs::read(mounts).context("read", mounts)?;
@@ -29,7 +29,7 @@ pub fn is_mounted(path: &Path) -> Result<bool, Error> {
     Ok(points.any(|point| point == wanted))
 }
 
-/// Takes the file system at `path` away, whoever waits for it. What is not mounted is fine.
+/// Unmounts the file system at `path`, even if it is in use. Succeeds if it is not mounted.
 pub fn unmount(path: &Path) -> Result<(), Error> {
     while is_mounted(path)? {
         if geteuid().is_root() {
@@ -46,7 +46,7 @@ pub fn unmount(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// As the kernel writes a path among words: blanks, tabs, line ends and backslashes as octal numbers.
+/// Escapes a path as the kernel does: spaces, tabs, line ends and backslashes as octal numbers.
 fn escaped(path: &[u8]) -> Vec<u8> {
     path.iter().fold(Vec::with_capacity(path.len()), |mut text, &byte| {
         match byte {

@@ -1,5 +1,4 @@
-//! A process that is certainly the one that was meant: a process id is used again, together with
-//! the start time it is not.
+//! Identifies a process by id and start time: the kernel reuses ids, but not together with the start time.
 
 use std::fs;
 use std::io;
@@ -10,7 +9,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-/// How long a process may take to vanish after SIGKILL; longer only where the disk hangs.
+/// The longest time from SIGKILL to the end of a process, unless the disk hangs.
 const KILL_DEADLINE: Duration = Duration::from_mins(1);
 
 /// A process id and when that process started.
@@ -22,19 +21,19 @@ pub struct ProcessIdentity {
     pub start_time_ticks: u64,
 }
 
-/// How a process came to its end.
+/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// It was gone already, or its id belongs to another process by now.
+pub enum ProcessEnd {
+    /// It had ended before, or its id belongs to another process.
     AlreadyGone,
-    /// SIGTERM sufficed.
+    /// After SIGTERM.
     Terminated,
-    /// It took SIGKILL.
+    /// After SIGKILL.
     Killed,
 }
 
 impl ProcessIdentity {
-    /// The process that has `pid` now.
+    /// The current process with id `pid`.
     pub fn of(pid: i32) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let start_time_ticks =
@@ -42,12 +41,12 @@ impl ProcessIdentity {
         Ok(Self { pid, start_time_ticks })
     }
 
-    /// Whether that very process still runs; one that ended but was not reaped does not.
+    /// Whether this process still runs. An ended process that was not reaped does not.
     pub fn is_alive(&self) -> bool {
         self.open().is_some_and(|process| !wait(&process, Duration::ZERO).unwrap_or(true))
     }
 
-    /// Whether that very process lives, but does nothing, as somebody has stopped it (SIGSTOP, a debugger).
+    /// Whether this process is stopped (SIGSTOP, a debugger).
     pub fn is_stopped(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         start_time(&stat) == Some(self.start_time_ticks) && is_stopped(&stat)
@@ -59,30 +58,30 @@ impl ProcessIdentity {
     }
 
     /// Ends the process: SIGTERM, `grace`, SIGKILL. Reaping it is its parent's task.
-    pub fn end(&self, grace: Duration) -> io::Result<Ended> {
-        let Some(process) = self.open() else { return Ok(Ended::AlreadyGone) };
+    pub fn end(&self, grace: Duration) -> io::Result<ProcessEnd> {
+        let Some(process) = self.open() else { return Ok(ProcessEnd::AlreadyGone) };
         if wait(&process, Duration::ZERO)? || !signal(&process, Signal::TERM)? {
-            return Ok(Ended::AlreadyGone);
+            return Ok(ProcessEnd::AlreadyGone);
         }
         if wait(&process, grace)? {
-            return Ok(Ended::Terminated);
+            return Ok(ProcessEnd::Terminated);
         }
         signal(&process, Signal::KILL)?;
         if wait(&process, KILL_DEADLINE)? {
-            return Ok(Ended::Killed);
+            return Ok(ProcessEnd::Killed);
         }
         Err(io::Error::new(io::ErrorKind::TimedOut, format!("process {} survives SIGKILL", self.pid)))
     }
 
-    /// A handle of the process if it is still the same. Opened first and compared afterwards, so that
-    /// the handle cannot mean a process that took the id in between.
+    /// A handle of the process if it is still the same. Opened first and compared afterwards, so that the handle cannot belong
+    /// to a process that reused the id in between.
     fn open(&self) -> Option<OwnedFd> {
         let process = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
         (Self::of(self.pid).ok()? == *self).then_some(process)
     }
 }
 
-/// Sends a signal; false where the process is gone.
+/// Sends a signal; false if the process has ended.
 fn signal(process: &OwnedFd, signal: Signal) -> io::Result<bool> {
     match pidfd_send_signal(process, signal) {
         Ok(()) => Ok(true),
@@ -110,7 +109,7 @@ fn is_stopped(stat: &str) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, after_name)| after_name.trim_start().starts_with(['T', 't']))
 }
 
-/// Field 22 of `/proc/PID/stat`; counted from the last `)`, since a program's name may hold anything.
+/// Field 22 of `/proc/PID/stat`, counted from the last `)`, because a program's name may contain any character.
 fn start_time(stat: &str) -> Option<u64> {
     const FIELDS_AFTER_NAME: usize = 19;
     let (_, after_name) = stat.rsplit_once(')')?;
@@ -135,10 +134,10 @@ mod tests {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let identity = ProcessIdentity::of(child.id().cast_signed()).unwrap();
         assert!(identity.is_alive());
-        assert_eq!(identity.end(Duration::from_mins(1)).unwrap(), Ended::Terminated);
+        assert_eq!(identity.end(Duration::from_mins(1)).unwrap(), ProcessEnd::Terminated);
         assert!(!identity.is_alive(), "ended though not reaped");
         child.wait().unwrap();
-        assert_eq!(identity.end(Duration::ZERO).unwrap(), Ended::AlreadyGone);
+        assert_eq!(identity.end(Duration::ZERO).unwrap(), ProcessEnd::AlreadyGone);
     }
 
     #[test]
@@ -146,7 +145,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let identity = ProcessIdentity::of(child.id().cast_signed()).unwrap();
         let other = ProcessIdentity { start_time_ticks: identity.start_time_ticks + 1, ..identity };
-        assert_eq!(other.end(Duration::ZERO).unwrap(), Ended::AlreadyGone);
+        assert_eq!(other.end(Duration::ZERO).unwrap(), ProcessEnd::AlreadyGone);
         assert!(identity.is_alive());
         child.kill().unwrap();
         child.wait().unwrap();
@@ -159,7 +158,7 @@ mod tests {
         let mut ready = [0; 6];
         child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
         let identity = ProcessIdentity::of(child.id().cast_signed()).unwrap();
-        assert_eq!(identity.end(Duration::from_millis(50)).unwrap(), Ended::Killed);
+        assert_eq!(identity.end(Duration::from_millis(50)).unwrap(), ProcessEnd::Killed);
         child.wait().unwrap();
     }
 }

@@ -1,10 +1,10 @@
-//! Reading a run directory, whoever wrote it and however it ended.
+//! Reads a run directory, finished or not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ciphertoll_model::{Event, Plan, SCHEMA_VERSION, Spec, Stamped};
+use ciphertoll_model::{Event, Plan, SCHEMA_VERSION, Spec, TimestampedEvent};
 use serde::Deserialize;
 
 use crate::error::{Context, Error};
@@ -16,20 +16,19 @@ pub(crate) const EVENTS: &str = "events.jsonl";
 /// Length of `20261121T011500Z`.
 const TIME_BYTES: usize = 16;
 
-/// Everything a run directory says.
+/// The contents of a run directory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// The directory.
     pub path: PathBuf,
-    /// What was asked.
+    /// The specification.
     pub spec: Spec,
-    /// What was to be done.
+    /// The plan.
     pub plan: Plan,
-    /// What happened.
-    pub events: Vec<Stamped>,
+    pub events: Vec<TimestampedEvent>,
     /// Whether the last line had to be dropped.
     pub tail: Tail,
-    /// Length of the events without a torn last line.
+    /// Bytes of the events without a torn last line.
     pub(crate) whole_bytes: u64,
 }
 
@@ -38,18 +37,18 @@ pub struct Record {
 pub enum Tail {
     /// With a whole line.
     Whole,
-    /// With part of a line, which was dropped: the writer was killed or the disk was full.
+    /// With a partial line, which was dropped: the writer was killed or the disk was full.
     Torn,
 }
 
-/// Only the version, which every format has in the same place.
+/// The version, which every format has in the same place.
 #[derive(Deserialize)]
 struct Versioned {
     schema_version: u64,
 }
 
 impl Record {
-    /// Reads the run directory at `path`, be it finished or still being written.
+    /// Reads the run directory at `path`, even while it is written.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let (events, tail, whole_bytes) = read_events(&path.join(EVENTS))?;
         Ok(Self {
@@ -68,8 +67,8 @@ impl Record {
     }
 }
 
-/// The run directory that `asked` means: a path, the name of a run in `runs`, the name of an
-/// experiment (its newest run), or `latest`.
+/// Resolves `asked` to a run directory: a path, the name of a run in `runs`, the name of an experiment (its newest run), or
+/// `latest`.
 pub fn resolve(runs: &Path, asked: &str) -> Result<PathBuf, Error> {
     let given = Path::new(asked);
     if asked != "latest" && given.join(EVENTS).is_file() {
@@ -86,7 +85,7 @@ pub fn resolve(runs: &Path, asked: &str) -> Result<PathBuf, Error> {
     })
 }
 
-/// A run directory by name; ordered by time, to the second by name and within it by its plan's.
+/// A run directory by name, ordered by the time in its name and within a second by the time of its plan.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct KnownRun {
     second: String,
@@ -102,7 +101,7 @@ impl KnownRun {
 }
 
 fn known_runs(runs: &Path) -> Vec<KnownRun> {
-    // A directory that cannot be listed has no runs to offer; the caller says where it looked.
+    // An unreadable directory has no runs. The caller reports where it searched.
     let entries = fs::read_dir(runs).into_iter().flatten().flatten();
     let known = entries.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
@@ -124,7 +123,7 @@ fn read_plan(path: &Path) -> Result<Plan, Error> {
 }
 
 /// The events, how the file ends, and how many of its bytes are whole lines.
-fn read_events(path: &Path) -> Result<(Vec<Stamped>, Tail, u64), Error> {
+fn read_events(path: &Path) -> Result<(Vec<TimestampedEvent>, Tail, u64), Error> {
     let bytes = read_bytes(path)?;
     let mut events = Vec::new();
     let mut whole = 0;
@@ -138,14 +137,14 @@ fn read_events(path: &Path) -> Result<(Vec<Stamped>, Tail, u64), Error> {
         }
         match serde_json::from_slice(line) {
             Ok(event) => events.push(event),
-            // After a power cut the last line may have its length but not its contents.
+            // After a power cut the last line may have its length but not its content.
             Err(_) if last => break,
             Err(error) => return Err(unreadable(path, format!("line {}: {error}", index + 1))),
         }
         whole += line.len();
     }
     match events.first() {
-        Some(Stamped { event: Event::RunStarted { .. }, .. }) => {
+        Some(TimestampedEvent { event: Event::RunStarted { .. }, .. }) => {
             let tail = if whole == bytes.len() { Tail::Whole } else { Tail::Torn };
             Ok((events, tail, whole as u64))
         }
@@ -153,7 +152,7 @@ fn read_events(path: &Path) -> Result<(Vec<Stamped>, Tail, u64), Error> {
     }
 }
 
-/// Refuses what a later version wrote, before anything else in it can be misunderstood.
+/// Refuses files of a later version before reading anything else in them.
 fn check_version(path: &Path, text: &str) -> Result<(), Error> {
     let versioned: Versioned =
         serde_json::from_str(text).map_err(|error| unreadable(path, format!("no version: {error}")))?;

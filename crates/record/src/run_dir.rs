@@ -1,9 +1,9 @@
-//! The run directory while it is being written: `UTC-NAME-XXXX/` with specification, plan and events.
+//! Writes a run directory: `UTC-NAME-XXXX/` with specification, plan and events.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{Event, Plan, Spec, Stamped};
+use ciphertoll_model::{Event, Plan, Spec, TimestampedEvent};
 use jiff::Timestamp;
 use nix::fcntl::Flock;
 
@@ -11,7 +11,7 @@ use crate::disk::{self, Durability, Lines};
 use crate::error::{Context, Error};
 use crate::read::{EVENTS, PLAN, Record, SPEC};
 
-/// Where runs are kept, unless the user says otherwise.
+/// The default directory of runs.
 pub const DEFAULT_RUNS: &str = "ciphertoll-runs";
 
 const LOCK: &str = "lock";
@@ -19,7 +19,7 @@ const HISTOGRAMS: &str = "histograms";
 const LOGS: &str = "logs";
 const LONGEST_NAME: usize = 40;
 
-/// A run directory that this process writes, and no other.
+/// A run directory that only this process writes.
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
@@ -28,19 +28,18 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes `RUNS/UTC-NAME-XXXX/` with the specification and the plan in it. Leaves nothing behind
-    /// when it fails.
+    /// Creates `RUNS/UTC-NAME-XXXX/` with the specification and the plan. Leaves nothing behind on failure.
     pub fn create(runs: &Path, spec: &Spec, plan: &Plan, now: Timestamp) -> Result<Self, Error> {
         fs::create_dir_all(runs).context("make", runs)?;
         let path = runs.join(directory_name(&plan.name, now));
         fs::create_dir(&path).context("make", &path)?;
         Self::fill(&path, spec, plan).inspect_err(|_| {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = fs::remove_dir_all(&path);
         })
     }
 
-    /// Opens a run that ended early, to go on with it. A torn last line is cut off.
+    /// Opens an interrupted run to resume it. Truncates a torn last line.
     pub fn resume(path: &Path) -> Result<(Self, Record), Error> {
         if !path.join(EVENTS).is_file() {
             return Err(Error::Unreadable { path: path.join(EVENTS), reason: "no such file".to_owned() });
@@ -57,21 +56,21 @@ impl RunDirectory {
         &self.path
     }
 
-    /// Where a server or tool called `name` should write its log.
+    /// The log file of a server or tool called `name`.
     pub fn log_path(&self, name: &str) -> PathBuf {
         self.path.join(LOGS).join(format!("{}.log", file_name(name)))
     }
 
-    /// Appends an event with the present time, and returns it so. Events that end something are on
-    /// the disk when this returns.
-    pub fn append(&mut self, event: &Event) -> Result<Stamped, Error> {
+    /// Appends an event with the current time and returns it with that. Events that end a unit of work are on disk when this
+    /// returns.
+    pub fn append(&mut self, event: &Event) -> Result<TimestampedEvent, Error> {
         let at_unix_ms = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0);
-        let stamped = Stamped { at_unix_ms, event: event.clone() };
+        let stamped = TimestampedEvent { at_unix_ms, event: event.clone() };
         self.events.append(&stamped, durability(event))?;
         Ok(stamped)
     }
 
-    /// Keeps a histogram beside the events.
+    /// Appends a histogram.
     pub fn store_histogram(&self, name: &str, text: &str) -> Result<(), Error> {
         let path = self.path.join(HISTOGRAMS).join(file_name(name));
         fs::write(&path, text).context("write", &path)
@@ -92,7 +91,7 @@ impl RunDirectory {
     }
 }
 
-/// An event that ends a unit of work must survive a power cut: resuming starts from it.
+/// Whether an event must survive a power cut: resuming starts from events that end a unit of work.
 fn durability(event: &Event) -> Durability {
     match event {
         Event::RunStarted { .. }
@@ -129,7 +128,7 @@ fn directory_name(name: &str, now: Timestamp) -> String {
     format!("{}-{name}-{:04x}", now.strftime("%Y%m%dT%H%M%SZ"), rand::random::<u16>())
 }
 
-/// `name` as a file name: no directory part, nothing hidden, nothing a shell would trip over.
+/// `name` as a file name: no directory, not hidden, no special characters of a shell.
 fn file_name(name: &str) -> String {
     let harmless = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
     let name: String = name.chars().map(harmless).collect();

@@ -1,4 +1,4 @@
-//! The scratch directory of a run, and the sweep that clears those of runs that were killed.
+//! The scratch directory of a run, and the sweep that removes those of killed runs.
 //!
 //! Each run has `/var/tmp/ciphertoll-UID/XXXXXXXX/` with a `lock` that it holds while it lives and a
 //! ledger of its effects. Ledgers lie here and not in the run directory, because a later run finds
@@ -19,37 +19,37 @@ use crate::disk;
 use crate::error::{Context, Error};
 use crate::ledger::{Boot, Contents, Effect, Ledger};
 use crate::mount;
-use crate::process::{Ended, ProcessIdentity};
+use crate::process::{ProcessEnd, ProcessIdentity};
 
-/// Others may pass through, as servers run under another user, but not look around.
+/// Other users may traverse it, because servers run as another user, but not list it.
 const PASS_THROUGH: u32 = 0o711;
-/// How long a left-over process has for its own clean-up; its data are thrown away in any case.
+/// The time that a left-over process gets for its own clean-up.
 const GRACE: Duration = Duration::from_secs(3);
 const LOCK: &str = "lock";
 const LEDGER: &str = "ledger.jsonl";
 
-/// A run's scratch directory; gone, with everything in it, when dropped.
+/// A run's scratch directory, removed with its contents when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     root: PathBuf,
     path: PathBuf,
     ledger: Ledger,
-    /// Held while the run lives. Dropped after the directory was removed.
+    /// Held during the run. Dropped after the directory is removed.
     _lock: Flock<File>,
 }
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
-    /// Processes of killed runs that were still alive.
+    /// ProcessEnd processes of killed runs.
     pub processes_killed: usize,
-    /// Scratch directories of killed runs.
+    /// Removed scratch directories of killed runs.
     pub directories_removed: usize,
-    /// What could not be cleared.
+    /// Directories that could not be removed.
     pub left: Vec<Left>,
 }
 
-/// A scratch directory that a sweep could not clear.
+/// A scratch directory that a sweep could not remove.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Left {
     /// Where.
@@ -58,13 +58,13 @@ pub struct Left {
     pub reason: String,
 }
 
-/// Where this user's scratch directories are: `/var/tmp/ciphertoll-UID`.
+/// The root of this user's scratch directories: `/var/tmp/ciphertoll-UID`.
 pub fn scratch_root() -> PathBuf {
     PathBuf::from(format!("/var/tmp/ciphertoll-{}", geteuid()))
 }
 
-/// Clears the scratch directories under `root` whose runs are dead: ends the processes they left, by
-/// process id *and* start time, and removes their files. A directory whose lock is held is not touched.
+/// Removes the scratch directories of dead runs under `root`: ends their processes, by process id *and* start time, and removes
+/// their files. Does not touch a directory whose lock is held.
 pub fn sweep(root: &Path) -> Result<SweepReport, Error> {
     let mut report = SweepReport::default();
     if fs::symlink_metadata(root).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
@@ -88,7 +88,7 @@ pub fn sweep(root: &Path) -> Result<SweepReport, Error> {
 }
 
 impl Scratch {
-    /// A fresh directory under `root`, most often [`scratch_root`].
+    /// Creates a directory under `root`, usually [`scratch_root`].
     pub fn create(root: &Path) -> Result<Self, Error> {
         make_root(root)?;
         check_ours(root)?;
@@ -105,12 +105,12 @@ impl Scratch {
         &self.path
     }
 
-    /// Where every effect is noted before it is brought about.
+    /// The ledger in which every effect is written before it is brought about.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Makes a directory for one server or tool. `mode` is exact, whatever the umask.
+    /// Creates a directory for a server or tool, with exactly `mode`, whatever the umask.
     pub fn make_directory(&self, name: &str, mode: u32) -> Result<PathBuf, Error> {
         let path = self.path.join(name);
         self.ledger.note(&Effect::Directory { path: path.clone() })?;
@@ -118,7 +118,7 @@ impl Scratch {
         Ok(path)
     }
 
-    /// Removes the directory, and says so if that fails; dropping does the same in silence.
+    /// Removes the directory and returns errors, which dropping ignores.
     pub fn close(self) -> Result<(), Error> {
         self.remove()
     }
@@ -131,7 +131,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The next run's sweep finds what could not be removed.
+        // The next run's sweep removes the rest.
         let _ = self.remove();
     }
 }
@@ -143,7 +143,7 @@ fn make_root(root: &Path) -> Result<(), Error> {
     }
 }
 
-/// Refuses a directory that somebody else could write to, or put in our way: `/var/tmp` is everybody's.
+/// Fails if another user can write to the directory or has created it: `/var/tmp` is writable for all users.
 pub fn check_ours(root: &Path) -> Result<(), Error> {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
     let metadata = fs::symlink_metadata(root).context("look at", root)?;
@@ -166,12 +166,12 @@ fn clear(path: &Path, report: &mut SweepReport) -> Result<(), Error> {
     for effect in contents.effects.iter().rev() {
         match effect {
             Effect::Process { identity, .. } if contents.boot == Boot::This => {
-                report.processes_killed += usize::from(end(*identity)? != Ended::AlreadyGone);
+                report.processes_killed += usize::from(end(*identity)? != ProcessEnd::AlreadyGone);
             }
             Effect::ControlGroup { path } if contents.boot == Boot::This => remove_control_group(path)?,
-            // They are gone with the boot that they were of.
+            // They ended with their boot.
             Effect::Process { .. } | Effect::ControlGroup { .. } | Effect::ProcessIntended { .. } => {}
-            // Its process is among those that were ended before: it was started later.
+            // The process started after this effect and was ended before.
             Effect::Mount { path } => mount::unmount(path)?,
             Effect::Directory { path } => remove(path)?,
         }
@@ -179,7 +179,7 @@ fn clear(path: &Path, report: &mut SweepReport) -> Result<(), Error> {
     remove(path)
 }
 
-fn end(identity: ProcessIdentity) -> Result<Ended, Error> {
+fn end(identity: ProcessIdentity) -> Result<ProcessEnd, Error> {
     identity.end(GRACE).context("end", &PathBuf::from(format!("/proc/{}", identity.pid)))
 }
 
@@ -188,7 +188,7 @@ fn make_directory(path: &Path, mode: u32) -> Result<(), Error> {
     fs::set_permissions(path, Permissions::from_mode(mode)).context("make", path)
 }
 
-/// Removes a directory with its contents; one that is gone already is fine.
+/// Removes a directory with its contents. Succeeds if it does not exist.
 fn remove(path: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(path) {
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(()),

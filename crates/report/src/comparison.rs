@@ -1,7 +1,7 @@
-//! What two runs say of each other: a line of words, a table, and the same for machines.
+//! The comparison of two runs: a summary with a table, and a JSON document.
 
 use ciphertoll_model::{CellId, Metric, Plan, SCHEMA_VERSION};
-use ciphertoll_stats::{Change, ChangeVerdict, Comparison, Estimate};
+use ciphertoll_stats::{Change, ChangeVerdict, Estimate, RunComparison};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -9,34 +9,34 @@ use crate::number::{effect, percent, plural, ratio_with_interval};
 use crate::view::{Tone, clean};
 use crate::{sentence, terminal};
 
-/// Two runs and what they say of each other.
+/// The input of [`comparison`] and [`comparison_json`].
 #[derive(Clone, Copy, Debug)]
 pub struct ComparisonReport<'a> {
-    /// Name of the run that is compared with.
+    /// Name of the base run.
     pub base: &'a str,
-    /// Name of the run that is compared.
+    /// Name of the new run.
     pub new: &'a str,
-    /// What was asked of each, in the same order.
+    /// The plans of base and new run.
     pub plans: [&'a Plan; 2],
-    /// What they say.
-    pub comparison: &'a Comparison,
+    pub comparison: &'a RunComparison,
 }
 
-/// The comparison for a person at a terminal of `width` columns; ends in a newline.
+/// The comparison for a terminal of `width` columns; ends in a newline.
 pub fn comparison(report: &ComparisonReport<'_>, width: u16) -> String {
     let ComparisonReport { base, new, plans, comparison } = *report;
-    let mut lines = vec![format!("Tolls of {} against those of {}", clean(new), clean(base)), String::new()];
+    let mut lines = vec![format!("Costs of {} compared with {}", clean(new), clean(base)), String::new()];
     lines.extend(terminal::wrap(&summary(comparison), usize::from(width)));
-    for Condition { name, base, new } in conditions(plans) {
-        let line = format!("Not under the same conditions: {name} {}, before {}.", clean(&new), clean(&base));
+    for DifferingCondition { name, base, new } in conditions(plans) {
+        let line = format!("Different conditions: {name} {}, before {}.", clean(&new), clean(&base));
         lines.extend(terminal::wrap(&line, usize::from(width)));
     }
     let rows: Vec<[String; COLUMNS]> = comparison.changes.iter().map(row).collect();
-    let mut last = None;
+    let mut last: Option<String> = None;
     for (change, row) in comparison.changes.iter().zip(&rows) {
-        if last != Some(&change.id) {
-            lines.extend([String::new(), clean(&change.id.0)]);
-            last = Some(&change.id);
+        let heading = heading(change);
+        if last.as_ref() != Some(&heading) {
+            lines.extend([String::new(), heading.clone()]);
+            last = Some(heading);
         }
         lines.push(format!("  {}", aligned(row, &rows)));
     }
@@ -46,23 +46,34 @@ pub fn comparison(report: &ComparisonReport<'_>, width: u16) -> String {
     lines.join("\n") + "\n"
 }
 
-/// What was the same for all cells of a run, and is not the same in both.
-fn conditions(plans: [&Plan; 2]) -> Vec<Condition> {
+/// The cell, and its baseline if it is not the run's own.
+fn heading(change: &Change) -> String {
+    let id = clean(&change.id.0);
+    match change.factor {
+        None => id,
+        Some(factor) => {
+            format!("{id}, {} compared with {}", factor.label(), clean(&change.compared_with.0))
+        }
+    }
+}
+
+fn conditions(plans: [&Plan; 2]) -> Vec<DifferingCondition> {
     let settings: fn(&Plan) -> String = |plan| match crate::plan::settings(plan) {
-        said if said.is_empty() => "as they come".to_owned(),
-        said => said,
+        settings if settings.is_empty() => "default".to_owned(),
+        settings => settings,
     };
-    let condition = |name, of: fn(&Plan) -> String| Condition { name, base: of(plans[0]), new: of(plans[1]) };
+    let condition =
+        |name, of: fn(&Plan) -> String| DifferingCondition { name, base: of(plans[0]), new: of(plans[1]) };
     let conditions =
         [condition("settings", settings), condition("storage", |plan| plan.storage.to_string())].into_iter();
     conditions.filter(|condition| condition.base != condition.new).collect()
 }
 
-/// `1 of 6 tolls has become worse, 5 are the same within the margins.`
-fn summary(comparison: &Comparison) -> String {
+/// `6 ratios: 1 worse, 5 the same within the margin.`
+fn summary(comparison: &RunComparison) -> String {
     let all = comparison.changes.len();
     if all == 0 {
-        return "The two runs have no toll in common: nothing can be compared.".to_owned();
+        return "The two runs have no comparison in common.".to_owned();
     }
     let count = |is: fn(ChangeVerdict) -> bool| {
         comparison.changes.iter().filter(|change| is(change.verdict)).count() as u64
@@ -76,29 +87,28 @@ fn summary(comparison: &Comparison) -> String {
             }),
             "the same within the margin",
         ),
-        (count(|verdict| matches!(verdict, ChangeVerdict::Inconclusive { .. })), "not to be told"),
+        (count(|verdict| matches!(verdict, ChangeVerdict::Inconclusive { .. })), "inconclusive"),
     ];
     let parts: Vec<String> =
         kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-    format!("{}: {}.", plural(all as u64, "toll"), parts.join(", "))
+    format!("{}: {}.", plural(all as u64, "ratio"), parts.join(", "))
 }
 
-/// Mark, metric, toll before, toll now, what the one is of the other, verdict.
+/// Mark, metric, ratio before, ratio now, now ÷ before, verdict.
 const COLUMNS: usize = 6;
 
 fn row(change: &Change) -> [String; COLUMNS] {
-    let toll = |estimate: &Estimate| ratio_with_interval(estimate);
     let (word, tone) = match change.ratio.interval() {
         Some(_) => verdict(change.verdict),
-        // What a t test of so few blocks would have seen says nothing.
-        None => (format!("can't tell ({})", plural(u64::from(change.ratio.blocks), "block")), Tone::Unsure),
+        // The smallest detectable difference of so few blocks is meaningless.
+        None => (format!("inconclusive ({})", plural(u64::from(change.ratio.blocks), "block")), Tone::Unsure),
     };
     [
         tone.mark().to_owned(),
         sentence::noun(change.metric).to_owned(),
-        format!("before {}", toll(&change.base)),
-        format!("now {}", toll(&change.new)),
-        format!("now ÷ before {}", toll(&change.ratio)),
+        format!("before {}", ratio_with_interval(&change.base)),
+        format!("now {}", ratio_with_interval(&change.new)),
+        format!("now ÷ before {}", ratio_with_interval(&change.ratio)),
         word,
     ]
 }
@@ -116,52 +126,55 @@ fn verdict(verdict: ChangeVerdict) -> (String, Tone) {
         ChangeVerdict::Improvement => ("better".to_owned(), Tone::Better),
         ChangeVerdict::SameWithin { margin } => (format!("same ±{}", percent(margin)), Tone::Same),
         ChangeVerdict::Negligible { .. } => ("negligible".to_owned(), Tone::Negligible),
-        ChangeVerdict::Inconclusive { smallest_visible_change } => {
-            (format!("can't tell below {}", effect(smallest_visible_change)), Tone::Unsure)
+        ChangeVerdict::Inconclusive { smallest_detectable_change } => {
+            let smallest = effect(smallest_detectable_change);
+            (format!("inconclusive (smallest detectable change: {smallest})"), Tone::Unsure)
         }
     }
 }
 
-/// A comparison for machines.
+/// The comparison of two runs as JSON.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ComparisonDocument {
     /// Version of this format.
     pub schema_version: u32,
-    /// Name of the run that is compared with.
+    /// Name of the base run.
     pub base: String,
-    /// Name of the run that is compared.
+    /// Name of the new run.
     pub new: String,
-    /// What was not the same for all of both: whatever has changed may have changed for that.
-    pub conditions: Vec<Condition>,
-    /// Every headline toll that both have.
+    /// Conditions that differ between the runs: changes may be due to them.
+    pub conditions: Vec<DifferingCondition>,
+    /// Every headline ratio that both runs have.
     pub changes: Vec<ChangeDocument>,
-    /// Cells of the base run only.
+    /// Cells with a comparison that only the base run has.
     pub only_in_base: Vec<CellId>,
-    /// Cells of the new run only.
+    /// Cells with a comparison that only the new run has.
     pub only_in_new: Vec<CellId>,
 }
 
-/// What was the same for all cells of a run, and is not the same in both.
+/// A condition that applies to all cells of a run and differs between the runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Condition {
+pub struct DifferingCondition {
     /// `settings` or `storage`.
     pub name: &'static str,
-    /// What it was in the base run.
+    /// Its value in the base run.
     pub base: String,
-    /// What it is in the new run.
+    /// Its value in the new run.
     pub new: String,
 }
 
-/// One toll, then and now.
+/// The change of one ratio.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ChangeDocument {
-    /// The cell.
+    /// The compared cell.
     pub id: CellId,
+    /// The cell that it is compared with in the new run.
+    pub compared_with: CellId,
     /// The metric.
     pub metric: Metric,
-    /// The toll in the base run.
+    /// The ratio in the base run.
     pub base: Estimate,
-    /// The toll in the new run.
+    /// The ratio in the new run.
     pub new: Estimate,
     /// New ÷ base.
     pub ratio: Estimate,
@@ -173,9 +186,10 @@ pub struct ChangeDocument {
 
 /// The comparison as one JSON document.
 pub fn comparison_json(report: &ComparisonReport<'_>) -> Result<String, serde_json::Error> {
-    let Comparison { changes, only_in_base, only_in_new } = report.comparison;
+    let RunComparison { changes, only_in_base, only_in_new } = report.comparison;
     let change = |change: &Change| ChangeDocument {
         id: change.id.clone(),
+        compared_with: change.compared_with.clone(),
         metric: change.metric,
         base: change.base,
         new: change.new,

@@ -1,9 +1,8 @@
-//! The numbers of a plot as comma-separated values (RFC 4180): for a spreadsheet, or for another plot.
-//! Names carry units; what does not apply or has no interval is empty, never 0.
+//! The numbers of a plot as comma-separated values (RFC 4180), for a spreadsheet or another plot. Names carry units.
+//! A number that does not apply or has no interval is empty, never 0.
 
 use ciphertoll_model::{Arm, Factor, Metric, Phase};
-use ciphertoll_stats::assemble::Trials;
-use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Role, Toll, Verdict, margin};
+use ciphertoll_stats::{CellAnalysis, CellRole, Doubt, Estimate, PairedRatio, Verdict, margin};
 
 use crate::number::is_certain;
 use crate::view::StratumView;
@@ -11,31 +10,29 @@ use crate::view::connect_cost::{self, Bar, CostPart};
 use crate::view::round_trips;
 use crate::{RunReport, chart, names, view};
 
-/// What can be plotted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Plot {
-    /// Rates, mean times and memory: a row for each cell.
+    /// Rates, mean latencies and memory: a row for each cell.
     Levels,
-    /// Ratios to the baseline, the baseline's second copy too: a row for each cell and metric.
+    /// Ratios to the baseline, including A/A comparisons: a row for each comparison and metric.
     Tolls,
-    /// Where the time of a connect goes: a row for each cell that connects.
+    /// Breakdown of connect time by phase: a row for each cell that connects.
     Phases,
-    /// Percentiles of an operation's time: a row for each cell.
+    /// Latency percentiles: a row for each cell.
     Percentiles,
-    /// Processor time of an operation by role: a row for each cell.
+    /// CPU time per operation by role: a row for each cell.
     Cpu,
     /// Ratios to the baseline block by block: a row for each block, cell and metric.
     Blocks,
-    /// What a connect is made of, by key and version: a row for each cell in which it was found out.
+    /// Breakdown of connect time by key and version: a row for each cell that has one.
     ConnectCost,
-    /// Pages, WAL or redo and checkpoints, and the time of a sync: a row for each cell.
+    /// Pages, WAL or redo, checkpoints and sync latency: a row for each cell.
     Crossings,
-    /// Times of connects against the round trip of the link: a row for each cell that was held against it.
+    /// Connect times and round trip of the link: a row for each cell with a known round trip.
     Rtt,
 }
 
 impl Plot {
-    /// Every plot.
     pub const ALL: [Self; 9] = [
         Self::Levels,
         Self::Tolls,
@@ -75,7 +72,7 @@ pub fn csv(report: &RunReport<'_>, plot: Plot) -> String {
             let phases = Phase::ALL.into_iter().map(Metric::of_phase);
             let metrics: Vec<Metric> = phases.chain([Metric::LatencyNsMean]).collect();
             levels(report, &metrics, &mut rows);
-            // A pooled load has a mean time and no phases.
+            // A pooled load has a mean latency and no phases.
             let first = cell_header().len() + ABOUT.len();
             let last = first + 3 * Phase::ALL.len();
             rows.retain(|row| row[first..last].iter().any(|field| !field.is_empty()));
@@ -124,31 +121,32 @@ const CROSSINGS: [Metric; 11] = [
     Metric::FsyncNsP99,
 ];
 
-/// What levels are preceded by, the cell apart.
+/// The columns between a cell and its levels.
 const ABOUT: [&str; 2] = ["role", "blocks_used"];
 
-type Row = Vec<String>;
+type CsvRow = Vec<String>;
 
-fn cell_header() -> Row {
+fn cell_header() -> CsvRow {
     let factors = Factor::ALL.into_iter().map(|factor| factor.label().replace('-', "_"));
     std::iter::once("cell".to_owned()).chain(factors).collect()
 }
 
-fn cell_fields(cell: &CellAnalysis) -> Row {
+fn cell_fields(cell: &CellAnalysis) -> CsvRow {
     let factors = Factor::ALL.into_iter().map(|factor| names::level(&cell.cell, factor).unwrap_or_default());
     std::iter::once(cell.id.0.clone()).chain(factors).collect()
 }
 
-fn levels(report: &RunReport<'_>, metrics: &[Metric], rows: &mut Vec<Row>) {
+fn levels(report: &RunReport<'_>, metrics: &[Metric], rows: &mut Vec<CsvRow>) {
     let names = metrics.iter().flat_map(|metric| {
         let name = metric.label();
         [name.to_owned(), format!("{name}_ci_low"), format!("{name}_ci_high")]
     });
     rows[0].extend(ABOUT.map(str::to_owned).into_iter().chain(names));
-    for cell in report.analysis.cells.iter().filter(|cell| cell.metrics.values().any(is_certain)) {
+    let measured = |cell: &&CellAnalysis| cell.metrics.values().any(is_certain);
+    for cell in report.analysis.cells().into_iter().filter(measured) {
         let role = match cell.role {
-            Role::Baseline => "baseline",
-            Role::Treatment => "treatment",
+            CellRole::Baseline => "baseline",
+            CellRole::Treatment => "treatment",
         };
         let levels = metrics.iter().flat_map(|metric| estimate(cell.metrics.get(metric)));
         let about = [role.to_owned(), cell.blocks_used.to_string()];
@@ -156,7 +154,7 @@ fn levels(report: &RunReport<'_>, metrics: &[Metric], rows: &mut Vec<Row>) {
     }
 }
 
-fn tolls(report: &RunReport<'_>, rows: &mut Vec<Row>) {
+fn tolls(report: &RunReport<'_>, rows: &mut Vec<CsvRow>) {
     const HEADER: [&str; 13] = [
         "compared_with",
         "arm",
@@ -174,21 +172,19 @@ fn tolls(report: &RunReport<'_>, rows: &mut Vec<Row>) {
     ];
     rows[0].extend(HEADER.map(str::to_owned));
     for stratum in &view::strata(report) {
-        let treatments = stratum.treatments.iter().map(|cell| (*cell, Arm::Main, &cell.tolls));
-        let repeat = (stratum.baseline, Arm::Repeat, &stratum.analysis.repeat);
-        for (cell, arm, tolls) in treatments.chain([repeat]) {
-            for (metric, toll) in tolls.iter().filter(|(_, toll)| is_certain(&toll.ratio)) {
-                let compared = [stratum.baseline.id.0.clone(), arm_label(arm).to_owned()];
-                let fields = toll_fields(stratum, *metric, toll);
-                rows.push(cell_fields(cell).into_iter().chain(compared).chain(fields).collect());
-            }
+        for comparison in stratum.comparisons() {
+            let known = comparison.ratios.iter().filter(|(_, ratio)| is_certain(&ratio.ratio));
+            rows.extend(known.map(|(metric, ratio)| {
+                let compared = [stratum.baseline.id.0.clone(), arm_label(comparison.arm).to_owned()];
+                let fields = ratio_fields(stratum, *metric, ratio);
+                cell_fields(&comparison.cell).into_iter().chain(compared).chain(fields).collect()
+            }));
         }
     }
 }
 
-fn toll_fields(stratum: &StratumView<'_>, metric: Metric, toll: &Toll) -> Row {
-    let floor = stratum.analysis.noise_floor.get(&metric).filter(|floor| floor.is_finite());
-    let (verdict, doubt) = match toll.verdict {
+fn ratio_fields(stratum: &StratumView<'_>, metric: Metric, ratio: &PairedRatio) -> CsvRow {
+    let (verdict, doubt) = match ratio.verdict {
         None => ("", ""),
         Some(Verdict::Differs) => ("differs", ""),
         Some(Verdict::SameWithin { .. }) => ("same_within", ""),
@@ -203,43 +199,41 @@ fn toll_fields(stratum: &StratumView<'_>, metric: Metric, toll: &Toll) -> Row {
         ),
     };
     let mut fields = vec![metric.label().to_owned()];
-    fields.extend(estimate(Some(&toll.ratio)));
+    fields.extend(estimate(Some(&ratio.ratio)));
     fields.extend([
-        toll.hodges_lehmann.to_string(),
-        toll.pairs.to_string(),
-        toll.p_adjusted.map(|p| p.to_string()).unwrap_or_default(),
+        ratio.hodges_lehmann.to_string(),
+        ratio.pairs.to_string(),
+        ratio.p_adjusted.map(|p| p.to_string()).unwrap_or_default(),
         verdict.to_owned(),
         doubt.to_owned(),
         margin(metric, &stratum.report.plan.margins).to_string(),
-        floor.map(f64::to_string).unwrap_or_default(),
+        stratum.noise_floor_of(metric).map(|floor| floor.to_string()).unwrap_or_default(),
     ]);
     fields
 }
 
-fn blocks(report: &RunReport<'_>, rows: &mut Vec<Row>) {
+fn blocks(report: &RunReport<'_>, rows: &mut Vec<CsvRow>) {
     rows[0].extend(["compared_with", "arm", "block", "metric", "ratio"].map(str::to_owned));
-    let trials = Trials::of(report.plan, report.events);
     for stratum in &view::strata(report) {
-        let treatments = stratum.treatments.iter().map(|cell| (*cell, Arm::Main));
-        for (cell, arm) in treatments.chain([(stratum.baseline, Arm::Repeat)]) {
+        for comparison in stratum.comparisons() {
             for metric in Metric::ALL {
-                let ratios = chart::ratios_by_block(stratum, &trials, (&cell.id, arm), *metric);
+                let ratios = chart::ratios_by_block(report, comparison, *metric);
                 rows.extend(ratios.into_iter().map(|(block, ratio)| {
                     let about = [
                         stratum.baseline.id.0.clone(),
-                        arm_label(arm).to_owned(),
+                        arm_label(comparison.arm).to_owned(),
                         block.to_string(),
                         metric.label().to_owned(),
                         ratio.to_string(),
                     ];
-                    cell_fields(cell).into_iter().chain(about).collect()
+                    cell_fields(&comparison.cell).into_iter().chain(about).collect()
                 }));
             }
         }
     }
 }
 
-fn connect_costs(report: &RunReport<'_>, rows: &mut Vec<Row>) {
+fn connect_costs(report: &RunReport<'_>, rows: &mut Vec<CsvRow>) {
     let total = Metric::LatencyNsMean.label();
     rows[0].extend(CostPart::ALL.map(|part| format!("{}_ns", part.label())));
     rows[0].extend([total.to_owned(), format!("{total}_ci_low"), format!("{total}_ci_high")]);
@@ -252,7 +246,7 @@ fn connect_costs(report: &RunReport<'_>, rows: &mut Vec<Row>) {
     }
 }
 
-fn over_links(report: &RunReport<'_>, rows: &mut Vec<Row>) {
+fn over_links(report: &RunReport<'_>, rows: &mut Vec<CsvRow>) {
     const HEADER: [&str; 9] = [
         "rtt_ns",
         "round_trips",
@@ -302,7 +296,7 @@ fn line(fields: &[String]) -> String {
     fields.join(",") + "\r\n"
 }
 
-/// In quotes where a reader would otherwise see more than one field.
+/// Quoted if a reader would otherwise see more than one field.
 fn quoted(field: &str) -> String {
     if field.contains(['"', ',', '\r', '\n']) {
         format!("\"{}\"", field.replace('"', "\"\""))

@@ -1,4 +1,4 @@
-//! The JSON document: what does not apply is absent, never 0 and never null.
+//! The JSON document. A value that does not apply is absent, never 0 and never null.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use ciphertoll_model::{
 };
 use ciphertoll_presets::Published;
 use ciphertoll_stats::{
-    CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, UnevenCheckpoints, Verdict, VoidedTrial,
+    CellAnalysis, Comparison, Doubt, Estimate, PairedRatio, PrimitiveTimes, SearchedFiles, UnevenCheckpoints,
+    Verdict, VoidedTrial,
 };
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -17,11 +18,10 @@ use serde_json::Value;
 
 use crate::RunReport;
 use crate::number::is_certain;
-use crate::view::at_rest::{self, SearchedFiles};
-use crate::view::connect_cost::{self, CostPart, ServerCosts, Times};
-use crate::view::published;
+use crate::view::connect_cost::{self, CostPart, ServerCosts};
+use crate::view::{self, StratumView, published};
 
-/// A run for machines.
+/// The report of a run.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(title = "ciphertoll report")]
 pub struct Document {
@@ -37,54 +37,54 @@ pub struct Document {
     pub seed: u64,
     /// Whether the run ended as planned.
     pub complete: bool,
-    /// The machine; absent where the run ended before it was looked at.
+    /// The machine; absent if the run ended before it was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<Environment>,
-    /// `FACTOR=LEVEL` that everything is compared with.
+    /// The baseline as `FACTOR=LEVEL`.
     pub baseline: String,
-    /// Of every interval.
+    /// Confidence level of every interval.
     pub confidence_level: f64,
     /// Half-widths of "the same", as shares.
     pub margins: Margins,
-    /// What two copies of a baseline differ by at most, as a share: by the baseline's id and metric.
+    /// The noise floor as a share, by the baseline's id and metric: the largest difference between two copies of the baseline.
     pub noise_floor: BTreeMap<CellId, BTreeMap<Metric, f64>>,
-    /// What was asked and not measured, and why.
+    /// Configurations that were not measured, with the reason.
     pub skipped: Vec<Skipped>,
-    /// Every cell of the plan that was not skipped.
+    /// Every configuration that was not skipped.
     pub cells: Vec<CellDocument>,
-    /// Comparisons beside those with the baseline: authentications, where paths are what is compared.
+    /// Comparisons in a second factor: for example authentications, if the baseline is a path.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<AlsoDocument>,
-    /// What `connect_cost_ns` of the cells rests on; absent where nothing was timed.
+    /// The primitives behind `connect_cost_ns` of the cells; absent if none were timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub primitives: Option<PrimitivesDocument>,
-    /// Whether what was written into each server can be read in its files; absent where files are not compared.
+    /// Whether written data is readable in the files of each server; absent if encryption at rest is not compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub at_rest_proofs: Vec<AtRestProofDocument>,
-    /// What private servers' files lay on, `tmpfs`; absent where it is the disk.
+    /// Storage of private servers: `tmpfs`; absent for the disk.
     #[serde(skip_serializing_if = "Storage::is_default")]
     pub storage: Storage,
 }
 
-/// What became of a text that was written into a server and looked for in all of its files.
+/// The result of a search for a written marker in all files of a server.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AtRestProofDocument {
     /// The server's name.
     pub server: String,
-    /// What encrypts its files.
+    /// The encryption of its files.
     pub at_rest: AtRest,
-    /// Files that were read from beginning to end.
+    /// Files that were searched completely.
     pub files: u64,
-    /// How much that was.
+    /// Their total size.
     pub bytes: u64,
-    /// Those that had it in them, in the clear: none, where they are encrypted.
+    /// Files that contain the marker unencrypted: none, if they are encrypted.
     pub files_with_marker: u64,
-    /// What in the kernel encrypts, in the kernel's own words, where it is the kernel that does.
+    /// The cipher of the kernel, as the kernel names it, if the kernel encrypts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_cipher: Option<String>,
 }
 
-/// What cryptographic primitives take on the machine, each timed alone with the client's TLS library.
+/// Times of cryptographic primitives on this machine, each timed alone with the client's TLS library.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PrimitivesDocument {
     /// By the label of the key.
@@ -93,34 +93,34 @@ pub struct PrimitivesDocument {
     pub key_exchanges: BTreeMap<String, KeyExchangeTime>,
 }
 
-/// A comparison beside those with the baseline.
+/// A comparison in a second factor.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AlsoDocument {
-    /// `FACTOR=LEVEL` of the cell compared with.
+    /// The baseline as `FACTOR=LEVEL`.
     pub baseline: String,
-    /// Id of that cell.
+    /// Id of the baseline cell.
     pub compared_with: CellId,
-    /// Id of the cell compared.
+    /// Id of the compared cell.
     pub id: CellId,
-    /// The one ÷ the other.
+    /// Compared cell ÷ baseline cell.
     pub toll: BTreeMap<Metric, TollDocument>,
 }
 
-/// A cell for machines.
+/// One configuration.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CellDocument {
     /// The levels joined by `/`.
     pub id: CellId,
     /// The server's name.
     pub server: String,
-    /// The server's version, from its own mouth; absent where it never answered.
+    /// The version that the server reports; absent if it never answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_version: Option<String>,
     /// The path.
     pub path: Path,
     /// The authentication.
     pub auth: Auth,
-    /// Who builds the TLS context; absent where the path has none.
+    /// How clients build the TLS context; absent if the path has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ctx: Option<Ctx>,
     /// The client code.
@@ -135,45 +135,44 @@ pub struct CellDocument {
     pub clients: u16,
     /// Rows.
     pub scale: u32,
-    /// What was asked for, where it was not a number of rows: `0.5cache` is half of the server's buffers, `1.2mem` 1.2
-    /// times the memory.
+    /// The requested scale if it was not a number of rows: `0.5cache` is half of the server's buffers, `1.2mem` is 1.2 times the
+    /// memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relative_scale: Option<RelativeScale>,
-    /// `closed`, or when operations begin in an open loop: `500/s`, `50%` of the baseline's capacity.
+    /// `closed`, or the rate of an open loop: `500/s`, `50%` of the baseline's capacity.
     pub pace: Pace,
     /// Blocks that were planned.
     pub blocks_planned: u32,
     /// Blocks that count for this cell.
     pub blocks_used: u32,
-    /// Trials whose numbers were dropped.
+    /// Dropped trials.
     pub voided: Vec<VoidedDocument>,
-    /// What to know about the trials that count.
+    /// Warnings about the trials that count.
     pub flags: Vec<FlagDocument>,
-    /// The cell's level in each metric, with its interval.
+    /// The measured value of each metric with its interval.
     pub metrics: BTreeMap<Metric, Estimate>,
-    /// Why metrics that apply are absent: by the metric, in one line, with the flag that helps, where one does.
+    /// Why applicable metrics are absent, by metric, with the flag that helps, if any.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub absent: BTreeMap<Metric, String>,
-    /// The cell ÷ its baseline in each metric; absent on a baseline.
+    /// The ratio to its baseline in each metric; absent for a baseline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toll: Option<BTreeMap<Metric, TollDocument>>,
-    /// What a published study found for the same ratio, where the run repeats one.
+    /// The ratios of a published study, if the run repeats one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub published: BTreeMap<Metric, PublishedDocument>,
-    /// What its connects are made of, ns: `network`, `tls_context`, `signature`, `chain`, `key_exchange`,
-    /// `other_handshake`, `authentication` and `close`, which add up to `latency_ns_mean`; those of the handshake by the
-    /// `primitives`. Only where the fewest clients of its server connect.
+    /// Breakdown of connect time, ns: `network`, `tls_context`, `signature`, `chain`, `key_exchange`, `other_handshake`,
+    /// `authentication` and `close`, which add up to `latency_ns_mean`. The parts of the handshake are from `primitives`. Only
+    /// for the smallest number of clients of each server.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub connect_cost_ns: BTreeMap<CostPart, f64>,
-    /// Pairs of trials of which one had another number of checkpoints than the other, and whether they count; absent where
-    /// there were none.
+    /// Pairs of trials with different numbers of checkpoints, and whether they count; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uneven_checkpoints: Option<UnevenCheckpoints>,
-    /// What was negotiated.
+    /// Negotiated parameters.
     pub legs: Vec<LegDocument>,
 }
 
-/// A trial whose numbers were dropped.
+/// A dropped trial.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct VoidedDocument {
     /// Its block.
@@ -195,15 +194,15 @@ pub struct FlagDocument {
 /// A published ratio to the baseline.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PublishedDocument {
-    /// Of which build then, where there were several.
+    /// The published build, if there were several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<&'static str>,
     /// The ratio.
     pub value: f64,
-    /// Its standard deviation, from those of both parts.
+    /// Its standard deviation, from those of numerator and denominator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub standard_deviation: Option<f64>,
-    /// The ratios of the other builds then.
+    /// The ratios of the other published builds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub others: BTreeMap<&'static str, f64>,
 }
@@ -214,15 +213,14 @@ pub struct TollDocument {
     /// The ratio and its interval.
     #[serde(flatten)]
     pub ratio: Estimate,
-    /// Hodges–Lehmann estimate of the same ratio: where it lies outside the interval, single blocks
-    /// carry the estimate.
+    /// Hodges–Lehmann estimate of the same ratio: if it lies outside the interval, single blocks dominate the ratio.
     pub hodges_lehmann: f64,
-    /// What can be said of it; absent where no verdict is given.
+    /// The verdict; absent if none is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictDocument>,
 }
 
-/// What can be said of a ratio.
+/// The verdict on a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum VerdictDocument {
@@ -238,26 +236,26 @@ pub enum VerdictDocument {
         /// The margin, as a share.
         margin: f64,
     },
-    /// This run cannot tell.
+    /// Neither a difference nor sameness is shown.
     Inconclusive {
-        /// The smallest effect it would have seen, as a share; absent where it would have seen none.
+        /// The smallest detectable difference, as a share; absent if no difference is detectable.
         #[serde(skip_serializing_if = "Option::is_none")]
         smallest_visible_effect: Option<f64>,
-        /// Blocks it would take; absent where no practicable number would do.
+        /// Blocks needed for a verdict; absent if no practicable number is enough.
         #[serde(skip_serializing_if = "Option::is_none")]
         blocks_needed: Option<u32>,
-        /// Why it cannot tell.
+        /// Why it is inconclusive.
         why: Doubt,
     },
 }
 
-/// What was negotiated on one hop, and on how many connections.
+/// The negotiated parameters of one hop, and the number of connections.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct LegDocument {
-    /// What was negotiated.
+    /// The negotiated parameters.
     #[serde(flatten)]
     pub leg: Leg,
-    /// On how many connections.
+    /// Number of connections.
     pub connections: u64,
 }
 
@@ -276,7 +274,7 @@ pub fn json_schema() -> String {
     format!("{schema:#}\n")
 }
 
-/// What may be absent is never null; schemars cannot know that of an `Option`.
+/// Optional fields are absent, never null; schemars cannot infer that from an `Option`.
 fn forbid_null(schema: &mut Value) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(forbid_null),
@@ -304,48 +302,48 @@ fn forbid_null(schema: &mut Value) {
 
 impl From<&RunReport<'_>> for Document {
     fn from(report: &RunReport<'_>) -> Self {
-        let RunReport { plan, analysis, .. } = *report;
-        let skipped: Vec<Skipped> = report.skipped().into_iter().cloned().collect();
-        let was_skipped = |cell: &CellAnalysis| skipped.iter().any(|skipped| skipped.id == cell.id.0);
-        let measured = analysis.cells.iter().filter(|cell| !was_skipped(cell) || !cell.metrics.is_empty());
+        let RunReport { plan, analysis, ref facts, .. } = *report;
+        let was_skipped = |cell: &CellAnalysis| facts.skipped.iter().any(|skipped| skipped.id == cell.id.0);
+        let cells = analysis.cells().into_iter();
+        let measured = cells.filter(|cell| !was_skipped(cell) || !cell.metrics.is_empty());
         let costs = connect_cost::of(report);
         let noise_floor =
-            analysis.strata.iter().map(|stratum| (stratum.baseline.clone(), finite(&stratum.noise_floor)));
+            analysis.strata.iter().map(|stratum| (stratum.baseline.id.clone(), finite(&stratum.noise_floor)));
         Self {
             schema_version: SCHEMA_VERSION,
-            tool_version: report.tool_version.to_owned(),
+            tool_version: report.tool_version().to_owned(),
             run: report.run.to_owned(),
             experiment: plan.name.clone(),
             seed: plan.seed,
-            complete: report.ending() == Some(Ending::Complete),
-            environment: report.environment().cloned(),
+            complete: facts.ending == Some(Ending::Complete),
+            environment: facts.environment.cloned(),
             baseline: plan.baseline.to_string(),
             confidence_level: analysis.confidence_level,
             margins: plan.margins,
             noise_floor: noise_floor.collect(),
             cells: measured.map(|cell| cell_document(report, &costs, cell)).collect(),
             also: also(report),
-            primitives: primitives(report),
-            at_rest_proofs: at_rest::proofs(report).map(|proof| at_rest_document(&proof)).collect(),
+            primitives: facts.primitives.map(primitives),
+            at_rest_proofs: facts.searched_files.values().map(at_rest_document).collect(),
             storage: report.plan.storage,
-            skipped,
+            skipped: facts.skipped.iter().map(|skipped| (*skipped).clone()).collect(),
         }
     }
 }
 
 fn also(report: &RunReport<'_>) -> Vec<AlsoDocument> {
     let Some(baseline) = &report.plan.also else { return Vec::new() };
-    let of_stratum = |stratum: &StratumAnalysis| {
-        let compared_with = stratum.baseline.clone();
-        let document = move |cell: &CellAnalysis| AlsoDocument {
+    let of_stratum = |stratum: &StratumView<'_>| {
+        let document = |comparison: &&Comparison| AlsoDocument {
             baseline: baseline.to_string(),
-            compared_with: compared_with.clone(),
-            id: cell.id.clone(),
-            toll: tolls(&cell.tolls),
+            compared_with: stratum.baseline.id.clone(),
+            id: comparison.cell.id.clone(),
+            toll: tolls(comparison),
         };
-        stratum.also_compared.iter().map(document).collect::<Vec<_>>()
+        stratum.treatments.iter().map(document).collect::<Vec<_>>()
     };
-    report.analysis.strata.iter().flat_map(of_stratum).collect()
+    let strata = view::strata(report);
+    strata.iter().filter(|stratum| stratum.plan.factor.is_some()).flat_map(of_stratum).collect()
 }
 
 fn at_rest_document(proof: &SearchedFiles<'_>) -> AtRestProofDocument {
@@ -359,9 +357,8 @@ fn at_rest_document(proof: &SearchedFiles<'_>) -> AtRestProofDocument {
     }
 }
 
-fn primitives(report: &RunReport<'_>) -> Option<PrimitivesDocument> {
-    let Times { signatures, key_exchanges } = Times::of(report)?;
-    Some(PrimitivesDocument { signatures: signatures.clone(), key_exchanges: key_exchanges.clone() })
+fn primitives(PrimitiveTimes { signatures, key_exchanges }: PrimitiveTimes<'_>) -> PrimitivesDocument {
+    PrimitivesDocument { signatures: signatures.clone(), key_exchanges: key_exchanges.clone() }
 }
 
 fn connect_cost(costs: &[ServerCosts<'_>], cell: &CellAnalysis) -> BTreeMap<CostPart, f64> {
@@ -376,7 +373,7 @@ fn cell_document(report: &RunReport<'_>, costs: &[ServerCosts<'_>], analysed: &C
         |trial: &VoidedTrial| VoidedDocument { block: trial.block, reason: trial.reason.to_string() };
     CellDocument {
         id: analysed.id.clone(),
-        server_version: report.server_version(&server).map(str::to_owned),
+        server_version: report.facts.server_version(&server).map(str::to_owned),
         server,
         path: treatment.path,
         auth: treatment.auth,
@@ -399,7 +396,7 @@ fn cell_document(report: &RunReport<'_>, costs: &[ServerCosts<'_>], analysed: &C
             .collect(),
         metrics: certain(&analysed.metrics),
         absent: analysed.absent.iter().map(|(metric, absence)| (*metric, absence.to_string())).collect(),
-        toll: (analysed.role == Role::Treatment).then(|| tolls(&analysed.tolls)),
+        toll: report.analysis.comparison_of(analysed).map(tolls),
         published: published(report, analysed),
         connect_cost_ns: connect_cost(costs, analysed),
         uneven_checkpoints: Some(analysed.checkpoints.clone()).filter(|uneven| !uneven.blocks.is_empty()),
@@ -426,20 +423,20 @@ fn published(report: &RunReport<'_>, cell: &CellAnalysis) -> BTreeMap<Metric, Pu
     documents
 }
 
-/// Numbers without an interval are left out: JSON has no infinity, and a guess is no measurement.
+/// Leaves out numbers that are not finite, which JSON does not have.
 fn certain(metrics: &BTreeMap<Metric, Estimate>) -> BTreeMap<Metric, Estimate> {
     let known = metrics.iter().filter(|(_, estimate)| is_certain(estimate));
     known.map(|(metric, estimate)| (*metric, *estimate)).collect()
 }
 
-fn tolls(tolls: &BTreeMap<Metric, Toll>) -> BTreeMap<Metric, TollDocument> {
-    let known = tolls.iter().filter(|(_, toll)| is_certain(&toll.ratio));
-    let document = |toll: &Toll| TollDocument {
-        ratio: toll.ratio,
-        hodges_lehmann: toll.hodges_lehmann,
-        verdict: toll.verdict.map(VerdictDocument::from),
+fn tolls(comparison: &Comparison) -> BTreeMap<Metric, TollDocument> {
+    let known = comparison.ratios.iter().filter(|(_, ratio)| is_certain(&ratio.ratio));
+    let document = |ratio: &PairedRatio| TollDocument {
+        ratio: ratio.ratio,
+        hodges_lehmann: ratio.hodges_lehmann,
+        verdict: ratio.verdict.map(VerdictDocument::from),
     };
-    known.map(|(metric, toll)| (*metric, document(toll))).collect()
+    known.map(|(metric, ratio)| (*metric, document(ratio))).collect()
 }
 
 fn finite(floors: &BTreeMap<Metric, f64>) -> BTreeMap<Metric, f64> {
@@ -452,7 +449,7 @@ impl From<Verdict> for VerdictDocument {
             Verdict::Differs => Self::Differs,
             Verdict::SameWithin { margin } => Self::SameWithin { margin },
             Verdict::RealButNegligible { margin } => Self::RealButNegligible { margin },
-            Verdict::Inconclusive { smallest_visible_effect: effect, blocks_needed, why } => {
+            Verdict::Inconclusive { smallest_detectable_difference: effect, blocks_needed, why } => {
                 Self::Inconclusive {
                     smallest_visible_effect: Some(effect).filter(|effect| effect.is_finite()),
                     blocks_needed,

@@ -1,4 +1,4 @@
-//! The report as a comment on a change: short, in the Markdown that code hosts read.
+//! The report as a short Markdown comment for code hosts.
 
 use std::fmt::Write as _;
 
@@ -6,12 +6,12 @@ use crate::RunReport;
 use crate::number::{is_certain, ratio, ratio_interval};
 use crate::view::repeat;
 use crate::view::{
-    Column, Entry, Part, Section, Statement, StratumView, Table, Tone, advice, caveats, connect_cost,
-    crossings, levels, published, round_trips, verdicts,
+    Column, ColumnKind, Section, Sentence, StratumView, Table, TableEntry, Tone, advice, caveats,
+    connect_cost, crossings, levels, published, round_trips, verdicts,
 };
-use crate::{names, sentence, view};
+use crate::{sentence, view};
 
-/// The verdicts, the tolls in a table, what was left out, where it was measured and the command.
+/// The verdicts, a table of ratios, the caveats, the environment and the command.
 pub fn markdown(report: &RunReport<'_>) -> String {
     let strata = view::strata(report);
     let mut text = format!("### {}\n", escaped(&verdicts::title(report)));
@@ -28,7 +28,7 @@ pub fn markdown(report: &RunReport<'_>) -> String {
     }
     for group in verdicts::groups(report, &strata) {
         let heading = group.heading.map(|heading| format!("\n**{}**\n", escaped(&heading)));
-        let _ = write!(text, "{}\n{}", heading.unwrap_or_default(), listed(&group.statements));
+        let _ = write!(text, "{}\n{}", heading.unwrap_or_default(), listed(&group.sentences));
     }
     if let Some(table) = table(&strata) {
         let _ = write!(text, "\n{table}");
@@ -54,70 +54,68 @@ pub fn markdown(report: &RunReport<'_>) -> String {
     text
 }
 
-fn listed(statements: &[Statement]) -> String {
-    let item = |statement: &Statement| match statement.tone {
-        Tone::Neutral => format!("- {}\n", escaped(&statement.text)),
-        tone => format!("- {} {}\n", escaped(tone.mark()), escaped(&statement.text)),
+fn listed(sentences: &[Sentence]) -> String {
+    let item = |sentence: &Sentence| match sentence.tone {
+        Tone::Neutral => format!("- {}\n", escaped(&sentence.text)),
+        tone => format!("- {} {}\n", escaped(tone.mark()), escaped(&sentence.text)),
     };
-    statements.iter().map(item).collect()
+    sentences.iter().map(item).collect()
 }
 
-fn quoted(statements: &[Statement]) -> String {
-    let lines: Vec<String> = statements.iter().map(|statement| escaped(&statement.text)).collect();
+fn quoted(sentences: &[Sentence]) -> String {
+    let lines: Vec<String> = sentences.iter().map(|sentence| escaped(&sentence.text)).collect();
     format!("> {}\n", lines.join("\n>\n> "))
 }
 
-/// One row for each ratio that a verdict may be given on.
+/// One row for each headline ratio.
 fn table(strata: &[StratumView<'_>]) -> Option<String> {
     let mut rows = String::new();
     for stratum in strata {
-        for cell in &stratum.treatments {
-            for metric in names::headline(&cell.cell) {
-                let Some(toll) = cell.tolls.get(metric).filter(|toll| is_certain(&toll.ratio)) else {
-                    continue;
-                };
-                let word = toll.verdict.map(|verdict| levels::verdict_word(*metric, toll, verdict));
+        for comparison in &stratum.treatments {
+            for (metric, found) in comparison.headline().filter(|(_, found)| is_certain(&found.ratio)) {
+                let word = found.verdict.map(|verdict| levels::verdict_word(metric, found, verdict));
                 let _ = writeln!(
                     rows,
                     "| {} | {} | {} | {} × | {} | {} {} |",
                     escaped(&stratum.name()),
-                    escaped(&stratum.row_label(cell)),
-                    escaped(&format!("{} ÷ {}", sentence::noun(*metric), stratum.baseline_label())),
-                    ratio(&toll.ratio),
-                    ratio_interval(&toll.ratio),
-                    escaped(sentence::tone(*metric, toll).mark()),
+                    escaped(&stratum.row_label(&comparison.cell)),
+                    escaped(&format!("{} ÷ {}", sentence::noun(metric), stratum.baseline_label())),
+                    ratio(&found.ratio),
+                    ratio_interval(&found.ratio),
+                    escaped(sentence::tone(metric, found).mark()),
                     escaped(word.as_deref().unwrap_or("no verdict")),
                 );
             }
         }
     }
-    let header = "| load | compared | of | ratio | 95 % interval | verdict |\n| --- | --- | --- | ---: | --- | --- |\n";
+    let header = "| load | configuration | metric | ratio | 95 % interval | verdict |\n| --- | --- | --- | ---: | --- | --- |\n";
     (!rows.is_empty()).then(|| format!("{header}{rows}"))
 }
 
-/// A table as it is, its columns' headings in one line.
+/// A table with single-line headings.
 fn grid(table: &Table) -> String {
     let line = |texts: Vec<String>| format!("| {} |\n", texts.join(" | "));
     let head = |column: &Column| escaped(&column.lines.join(" "));
-    let rule = |column: &Column| match column.part {
-        Part::Label | Part::Text => "---".to_owned(),
-        Part::Level | Part::Toll => "---:".to_owned(),
+    let rule = |column: &Column| match column.kind {
+        ColumnKind::Label | ColumnKind::Text => "---".to_owned(),
+        ColumnKind::Level | ColumnKind::Ratio => "---:".to_owned(),
     };
-    let entry = |entry: &Entry| entry.lines.iter().map(|line| escaped(line)).collect::<Vec<_>>().join("<br>");
+    let entry =
+        |entry: &TableEntry| entry.lines.iter().map(|line| escaped(line)).collect::<Vec<_>>().join("<br>");
     let rows = table.rows.iter().map(|row| row.iter().map(entry).collect());
     let above = [table.columns.iter().map(head).collect(), table.columns.iter().map(rule).collect()];
     above.into_iter().chain(rows).map(line).collect()
 }
 
-/// As code, whatever is in it.
+/// A code block whose fence is longer than any in the text.
 fn fenced(text: &str) -> String {
     let fence = "`".repeat(text.split(|c| c != '`').map(str::len).max().unwrap_or(0).max(2) + 1);
     format!("{fence}sh\n{text}\n{fence}")
 }
 
-/// Text that is shown as it is: no markup, no link, nobody mentioned, one line.
+/// Text without effect: no markup, no link, no mention, one line.
 fn escaped(text: &str) -> String {
-    // Between an @ and a name this keeps them apart and is not seen.
+    // Invisible; after an @ it prevents a mention.
     const WORD_JOINER: char = '\u{2060}';
     let mut escaped = String::new();
     for character in text.chars() {
@@ -139,7 +137,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// A colon only makes a link of an address, and a `!` only an image.
+/// A colon matters only in an address, a `!` only before an image.
 fn needs_backslash(character: char, text: &str) -> bool {
     match character {
         ':' => text.contains("://"),

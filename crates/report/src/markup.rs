@@ -1,7 +1,7 @@
-//! Markup as a tree of elements. Text and attributes are escaped where the tree is written out and
-//! nowhere else, so that nothing foreign can become markup.
+//! Markup as a tree of elements. Text and attributes are escaped when the tree is rendered, so that foreign text cannot
+//! become markup.
 
-/// An element with its attributes and what is in it.
+/// An element with its attributes and children.
 #[derive(Clone, Debug)]
 pub(crate) struct Element {
     name: &'static str,
@@ -13,7 +13,7 @@ pub(crate) struct Element {
 enum Node {
     Element(Element),
     Text(String),
-    /// The house's own: a style sheet, a script.
+    /// Our own style sheet or script.
     Verbatim(&'static str),
 }
 
@@ -22,7 +22,6 @@ impl Element {
         Self { name, attributes: Vec::new(), children: Vec::new() }
     }
 
-    /// With an attribute.
     pub(crate) fn with(mut self, attribute: &'static str, value: impl Into<String>) -> Self {
         self.attributes.push((attribute, value.into()));
         self
@@ -32,13 +31,13 @@ impl Element {
         self.with("class", names)
     }
 
-    /// With a text, which is escaped.
+    /// Adds text, which is escaped.
     pub(crate) fn text(mut self, text: impl Into<String>) -> Self {
         self.children.push(Node::Text(text.into()));
         self
     }
 
-    /// With something that is markup already, and ours: nothing made at run time fits in here.
+    /// Adds markup that is part of the program: `'static` excludes run-time text.
     pub(crate) fn verbatim(mut self, markup: &'static str) -> Self {
         self.children.push(Node::Verbatim(markup));
         self
@@ -54,7 +53,7 @@ impl Element {
         self
     }
 
-    /// The markup; elements that hold no text put each child on a line of its own.
+    /// The markup. Children of elements without text are on separate lines.
     pub(crate) fn render(&self) -> String {
         let mut text = String::new();
         self.write(&mut text);
@@ -98,12 +97,12 @@ impl Element {
     }
 }
 
-/// Elements that HTML gives no end tag.
+/// Elements without an end tag in HTML.
 fn is_void(name: &str) -> bool {
     matches!(name, "meta" | "link" | "br" | "hr" | "wbr")
 }
 
-/// Good for text and for attributes in double quotes. Control characters have no place in either.
+/// Escapes text and attributes in double quotes. Control characters become spaces.
 fn escape(text: &str, out: &mut String) {
     for character in text.chars() {
         match character {

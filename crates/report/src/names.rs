@@ -1,16 +1,16 @@
-//! What cells and strata are called: only by what tells them apart.
+//! Names of cells and strata, made of the factors that vary.
 
 use ciphertoll_model::{Auth, Cell, Engine, Factor, Metric, Pace, Plan, ServerLevel, Stratum, Treatment};
-use ciphertoll_stats::{Role, headline_metrics};
+use ciphertoll_stats::headline_metrics;
 
 use crate::RunReport;
 
-/// What the question of a load is answered by, the most important first.
+/// The metrics with verdicts, the most important first.
 pub(crate) fn headline(cell: &Cell) -> &'static [Metric] {
     headline_metrics(cell)
 }
 
-/// The factors in which the cells of a stratum differ; the baseline's is always one.
+/// The factors that vary in a stratum, including the compared one.
 pub(crate) fn row_factors(plan: &Plan, stratum: &Stratum) -> Vec<Factor> {
     let cells: Vec<&Cell> = stratum
         .treatments
@@ -23,7 +23,7 @@ pub(crate) fn row_factors(plan: &Plan, stratum: &Stratum) -> Vec<Factor> {
     Factor::ALL.into_iter().filter(varies).collect()
 }
 
-/// The name of a row: `tls1.3-p256`, or `tls1.3-p256 shared` where the context varies too.
+/// The name of a row: `tls1.3-p256`, or `tls1.3-p256 shared` if the TLS context varies as well.
 pub(crate) fn row_label(cell: &Cell, factors: &[Factor]) -> String {
     let levels: Vec<String> = factors.iter().filter_map(|factor| level(cell, *factor)).collect();
     levels.join(" ")
@@ -40,7 +40,7 @@ pub(crate) fn concurrency(cell: &Cell) -> String {
     format!("{} client{plural}{}", cell.clients, pace(cell))
 }
 
-/// ` and 500/s`; empty where clients wait for answers.
+/// ` and 500/s`; empty in a closed loop.
 pub(crate) fn pace(cell: &Cell) -> String {
     match cell.pace {
         Pace::Closed => String::new(),
@@ -49,8 +49,7 @@ pub(crate) fn pace(cell: &Cell) -> String {
     }
 }
 
-/// What a stratum has in common that other strata do not, the load apart: the server, and whatever
-/// else varies in the plan. Empty where there is nothing to tell apart.
+/// The levels that distinguish a stratum from others, without the load. Empty if nothing varies.
 pub(crate) fn context(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> Vec<String> {
     let Some(baseline) = plan.cells.get(stratum.baseline) else { return Vec::new() };
     let named = |factor: Factor| {
@@ -64,7 +63,7 @@ pub(crate) fn context(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> Vec<St
     context_factors(plan, stratum, rows).into_iter().filter_map(named).collect()
 }
 
-/// The factors of which [`context`] names the level.
+/// The factors whose levels are in [`context`].
 pub(crate) fn context_factors(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> Vec<Factor> {
     let Some(baseline) = plan.cells.get(stratum.baseline) else { return Vec::new() };
     let cells: Vec<&Cell> = plan.cells.iter().collect();
@@ -73,7 +72,7 @@ pub(crate) fn context_factors(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -
             && !rows.contains(factor)
             && differ(&cells, *factor)
     };
-    // What every account has unless told otherwise goes without saying.
+    // The default authentication is not named.
     let Treatment { auth, server, .. } = &baseline.treatment;
     let usual = |factor: &Factor| *factor == Factor::Auth && *auth == Auth::default_of(server.engine);
     Factor::ALL.into_iter().filter(|factor| tells_apart(factor) && !usual(factor)).collect()
@@ -85,10 +84,10 @@ pub(crate) fn stratum(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> String
     load.into_iter().chain(context(plan, stratum, rows)).collect::<Vec<_>>().join(", ")
 }
 
-/// `MariaDB 10.11.14`, or `stock (MariaDB 10.11.14)`. What could be taken for another says what it is not.
+/// `MariaDB 10.11.14`, or `stock (MariaDB 10.11.14)`. A server that imitates another one says so.
 pub(crate) fn server(report: &RunReport<'_>, server: &ServerLevel) -> String {
     let engine = server.engine.display_name();
-    let full = match report.server_version(&server.short_name()) {
+    let full = match report.facts.server_version(&server.short_name()) {
         Some(version) => format!("{engine} {}", number_of(version)),
         None => engine.to_owned(),
     };
@@ -100,7 +99,7 @@ pub(crate) fn server(report: &RunReport<'_>, server: &ServerLevel) -> String {
     }
 }
 
-/// Whom a server's protocol has it taken for.
+/// The server whose protocol this one imitates.
 pub(crate) fn is_not(engine: Engine) -> Option<&'static str> {
     match engine {
         Engine::FerretDb => Some(Engine::MongoDb.display_name()),
@@ -108,27 +107,18 @@ pub(crate) fn is_not(engine: Engine) -> Option<&'static str> {
     }
 }
 
-/// `10.11.19` of `10.11.19-MariaDB-0+deb12u1`, `15.18` of `15.18 (Debian 15.18-0+deb12u1)`: the packager's
-/// part stays in the JSON.
+/// `10.11.19` of `10.11.19-MariaDB-0+deb12u1`, `15.18` of `15.18 (Debian 15.18-0+deb12u1)`. The JSON has the full version.
 fn number_of(version: &str) -> &str {
     version.split(['-', ' ']).next().unwrap_or(version)
 }
 
-/// The baseline's name in a column's heading.
+/// The name of the baseline in a column heading.
 pub(crate) fn divisor(baseline: &str) -> String {
     const LONGEST: usize = 8;
     if baseline.chars().count() <= LONGEST { baseline.to_owned() } else { "baseline".to_owned() }
 }
 
-/// `(baseline)` behind the row that the others are compared with.
-pub(crate) fn role(role: Role) -> &'static str {
-    match role {
-        Role::Baseline => "baseline",
-        Role::Treatment => "",
-    }
-}
-
-/// A level as the command line writes it; `None` where the factor does not apply.
+/// A level as the command line writes it; `None` if the factor does not apply.
 pub(crate) fn level(cell: &Cell, factor: Factor) -> Option<String> {
     let treatment = &cell.treatment;
     Some(match factor {
@@ -146,14 +136,14 @@ pub(crate) fn level(cell: &Cell, factor: Factor) -> Option<String> {
     })
 }
 
-/// The same, with the rows that a relative scale comes to: `0.5cache (277883 rows)`.
+/// [`level`] with the number of rows of a relative scale: `0.5cache (277883 rows)`.
 pub(crate) fn level_in_full(cell: &Cell, factor: Factor) -> Option<String> {
     let level = level(cell, factor)?;
     let has_rows = factor == Factor::Scale && cell.relative.is_some();
     Some(if has_rows { format!("{level} ({} rows)", cell.scale) } else { level })
 }
 
-/// Whether `cells` have more than one level of `factor`; not applying is no level.
+/// Whether `cells` have more than one level of `factor`. Cells that it does not apply to are ignored.
 pub(crate) fn differ(cells: &[&Cell], factor: Factor) -> bool {
     let mut levels = cells.iter().filter_map(|cell| level(cell, factor));
     let first = levels.next();

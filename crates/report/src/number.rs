@@ -1,14 +1,14 @@
-//! Numbers as a person reads them: three significant digits, a fitting unit, an uncertainty beside.
+//! Numbers for readers: three significant digits, a fitting unit, an uncertainty.
 
 use std::time::Duration;
 
 use ciphertoll_model::{Metric, Unit};
 use ciphertoll_stats::{Estimate, Interval};
 
-/// Above this the ± of a value is misleading (intervals of ratios lean upwards), so the limits are shown.
+/// Above this, ± is misleading (intervals of ratios are skewed), so the limits are shown.
 const WIDEST_PLUS_MINUS: f64 = 0.3;
 
-/// Whether the estimate can be printed: where it has limits, they are numbers.
+/// Whether the estimate can be printed: value and limits, if any, are finite.
 pub(crate) fn is_certain(estimate: &Estimate) -> bool {
     [estimate.value, estimate.low(), estimate.high()].into_iter().all(f64::is_finite)
 }
@@ -19,7 +19,7 @@ pub(crate) fn quantity(metric: Metric, value: f64) -> String {
     format!("{}{unit}", significant(value / factor))
 }
 
-/// `±1.8 %`, or `102–640` in the unit of [`quantity`] where the interval is wide.
+/// `±1.8 %`, or `102–640` in the unit of [`quantity`] if the interval is wide.
 pub(crate) fn uncertainty(metric: Metric, estimate: &Estimate) -> String {
     let (factor, _) = scale(metric, estimate.value);
     uncertainty_in(factor, estimate)
@@ -36,7 +36,7 @@ pub(crate) fn uncertainty_in(factor: f64, estimate: &Estimate) -> String {
     format!("{}–{}", significant(low / factor), significant(high / factor))
 }
 
-/// `612 µs ±1.8 %`, or `256 µs (102–640)`: what stands alone carries its uncertainty.
+/// `612 µs ±1.8 %`, or `256 µs (102–640)`.
 pub(crate) fn measured(metric: Metric, estimate: &Estimate) -> String {
     measured_in(scale(metric, estimate.value), estimate)
 }
@@ -54,7 +54,6 @@ pub(crate) fn measured_in((factor, unit): (f64, &str), estimate: &Estimate) -> S
     }
 }
 
-/// What stands in a table in place of an interval.
 const NO_INTERVAL: &str = "no interval";
 
 /// `no interval (2 blocks)`.
@@ -62,7 +61,7 @@ pub(crate) fn no_interval(estimate: &Estimate) -> String {
     format!("{NO_INTERVAL} ({})", plural(u64::from(estimate.blocks), "block"))
 }
 
-/// `3.11`, with as many decimals as its interval can carry.
+/// `3.11`, with as many decimals as its interval justifies.
 pub(crate) fn ratio(estimate: &Estimate) -> String {
     fixed(estimate.value, decimals(estimate))
 }
@@ -94,23 +93,23 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// How large a difference is, either way: `27 %`, and from a doubling on, of which nobody reads 144 % right,
-/// `a factor of 2.4`.
+/// The size of a difference in either direction: `27 %`, or `a factor of 2.4` from a doubling on, because readers misread
+/// 144 %.
 pub(crate) fn effect(share: f64) -> String {
     if share < FACTORS_FROM { percent(share) } else { format!("a factor of {}", factor(share)) }
 }
 
-/// From which share on an effect is told as a factor: what would be printed as 100 % is a doubling.
-pub(crate) const FACTORS_FROM: f64 = 0.995;
+/// From this share on a difference is printed as a factor: 100 % is a doubling.
+const FACTORS_FROM: f64 = 0.995;
 
 /// `2.4`, from a share of 1.4.
-pub(crate) fn factor(share: f64) -> String {
+fn factor(share: f64) -> String {
     let factor = 1.0 + share;
     let decimals = usize::from(factor < 9.95 && (factor - factor.round()).abs() > 0.049);
     fixed(factor, decimals)
 }
 
-/// `12 345`: thin spaces are not in every terminal's font, so plain ones.
+/// `12 345`, with plain spaces: not every terminal's font has thin ones.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let groups: Vec<&str> =
@@ -146,7 +145,7 @@ fn fixed(value: f64, decimals: usize) -> String {
     format!("{value:.decimals$}")
 }
 
-/// What `value` is divided by to be read easily, and the unit it then has.
+/// A divisor that makes `value` easy to read, and the unit of the quotient.
 pub(crate) fn scale(metric: Metric, value: f64) -> (f64, &'static str) {
     // 999.6 µs would print as 1000 µs, so units change a little early.
     const FULL: f64 = 0.9995;
@@ -171,7 +170,7 @@ pub(crate) fn scale(metric: Metric, value: f64) -> (f64, &'static str) {
     }
 }
 
-/// Two decimals below 10, three where the interval is so narrow that its ends would look alike.
+/// Two decimals below 10, or three if the interval is so narrow that its limits would look alike.
 fn decimals(estimate: &Estimate) -> usize {
     match estimate.value {
         ..9.995 if estimate.interval().is_some_and(|Interval { low, high }| high - low < 0.02) => 3,
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_alone_carries_its_uncertainty() {
+    fn measured_values_carry_their_uncertainty() {
         let narrow = estimate(612_000.0, 601_000.0, 623_000.0);
         assert_eq!(measured(Metric::LatencyNsMean, &narrow), "612 µs ±1.8 %");
         assert_eq!(measured_in((1e6, " ms"), &narrow), "0.612 ms ±1.8 %");

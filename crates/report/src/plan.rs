@@ -1,4 +1,4 @@
-//! What will be done, said before it is done.
+//! The plan summary and the dry run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,27 +10,26 @@ use ciphertoll_model::{
 };
 
 use crate::number::{duration, plural, quantity};
-use crate::view::{Column, Entry, Overflow, Part, Table, by_reason, unlike};
+use crate::view::{Column, ColumnKind, Overflow, Table, TableEntry, by_reason, unlike};
 use crate::{Style, names, terminal};
 
 /// The width of a dry run: it depends on the plan alone.
 const WIDTH: u16 = 100;
 
-/// Two lines: what will be measured and for how long; and what is not touched. Between them, where scales are relative, what
-/// these come to.
+/// What will be measured and for how long, and what it does to servers; if scales are relative, their rows in between.
 pub fn plan_summary(plan: &Plan) -> String {
     let levels =
         |factor: Factor| distinct(plan.cells.iter().filter_map(|cell| names::level(cell, factor))).join(", ");
     let verdicts = match plan.verdicts {
         Verdicts::Rendered => "",
-        Verdicts::Withheld => " (too few for verdicts)",
+        Verdicts::Withheld => " (too few blocks for verdicts)",
     };
     let scales: String =
         plan.servers().into_iter().filter_map(|server| relative_scales(plan, server)).collect();
     format!(
         "{} in {}{verdicts}, about {}: {} over {} on {}.\n\
          {}{scales}{}\n",
-        plural(plan.cells.len() as u64, "cell"),
+        plural(plan.cells.len() as u64, "configuration"),
         plural(u64::from(plan.counted_blocks()), "block"),
         duration(plan.expected_duration()),
         levels(Factor::Workload),
@@ -41,18 +40,18 @@ pub fn plan_summary(plan: &Plan) -> String {
     )
 }
 
-/// `Trials of connect over 170ms have a window of 13.6 s: 2.00 s has no room for 10 operations of each client, …`
+/// `Trials of connect over 170ms have a window of 13.6 s: 2.00 s is too short for 10 operations per client …`
 fn longer_trials(plan: &Plan) -> impl Iterator<Item = String> {
-    // A longer warm-up or calibration alone is part of the expected time and not worth a line.
+    // A longer warm-up or calibration alone is only part of the expected time.
     let longer = plan.longer.iter().filter(|longer| longer.timing.window != plan.timing.window);
     longer.map(|longer| {
         let LongerTrials { link, workload, operations, timing, .. } = longer;
         let [window, own, each] = [timing.window, plan.timing.window, longer.operation].map(span);
-        // Ten are wanted where the window is ours to choose.
+        // Fewer operations mean that the user chose the window.
         let flag = if *operations < OPERATIONS_WANTED { "--trial-time " } else { "" };
         format!(
-            "Trials of {workload} over {link} have a window of {window}: {flag}{own} has no room for {operations} \
-             operations of each client, at up to {each} each."
+            "Trials of {workload} over {link} have a window of {window}: {flag}{own} is too short for {operations} \
+             operations per client at up to {each} each."
         )
     })
 }
@@ -62,8 +61,8 @@ fn span(span: Span) -> String {
     quantity(Metric::LatencyNsMean, span.duration().as_nanos() as f64)
 }
 
-/// `mariadb: 128 MiB of buffers; 0.5cache is 277883 rows (64 MiB); 0.3 GiB of disk with the templates.`; none where no scale
-/// of this server is relative.
+/// `mariadb: 128 MiB of buffers; 0.5cache is 277883 rows (64 MiB); 0.3 GiB of disk with the templates.` Absent if no scale of
+/// this server is relative.
 fn relative_scales(plan: &Plan, server: &ServerLevel) -> Option<String> {
     let of_server = plan.cells.iter().filter(|cell| cell.treatment.server == *server);
     let relative: Vec<&Cell> = of_server.clone().filter(|cell| cell.relative.is_some()).collect();
@@ -77,14 +76,14 @@ fn relative_scales(plan: &Plan, server: &ServerLevel) -> Option<String> {
         let dataset = cell.workload.dataset(server.engine)?;
         Some(((cell.treatment.at_rest, dataset, cell.scale), cell.tables_bytes()?))
     };
-    // Each is there twice: as a template, and with its server.
+    // Each data set exists twice: as a template and in its server.
     let tables: BTreeMap<_, f64> = of_server.filter_map(tables).collect();
     let disk = bytes(tables.values().sum::<f64>() * 2.0);
     let name = server.short_name();
     Some(format!("{name}: {buffers} of buffers; {levels}; about {disk} of disk with the templates.\n"))
 }
 
-/// In the units that servers' settings have.
+/// In MiB or GiB, as in server settings.
 fn bytes(bytes: f64) -> String {
     const MIB: f64 = 1024.0 * 1024.0;
     if bytes < 10_240.0 * MIB {
@@ -94,29 +93,29 @@ fn bytes(bytes: f64) -> String {
     }
 }
 
-/// What a run does to servers, before it does it.
+/// What the run does to servers.
 fn what_is_touched(plan: &Plan) -> String {
     let at_urls: Vec<&Cell> = plan.cells.iter().filter(|cell| cell.treatment.server.url.is_some()).collect();
     if at_urls.is_empty() {
-        return "Private servers are started for this; yours are not touched.".to_owned();
+        return "Starts private servers; your own servers are not touched.".to_owned();
     }
     let names = distinct(at_urls.iter().map(|cell| cell.treatment.server.short_name())).join(" and ");
     let most = at_urls.iter().map(|cell| cell.clients.count()).max().unwrap_or_default();
     let clients = plural(u64::from(most), "client");
     let per_s = at_urls.iter().filter_map(|cell| plan.rate_limit_per_s(cell)).min();
     let what = if plan.max_rate.is_some() { "operations" } else { "connects" };
-    let limit = per_s.map_or_else(String::new, |per_s| format!(", at most {per_s} {what} a second"));
+    let limit = per_s.map_or_else(String::new, |per_s| format!(", at most {per_s} {what} per second"));
     let has_tables = at_urls.iter().any(|cell| cell.workload.dataset(cell.treatment.server.engine).is_some());
-    let tables = if has_tables { "; tables are made in its database ciphertoll" } else { "" };
-    let yours = format!("{names} will see up to {clients} at a time{limit}{tables}.");
+    let tables = if has_tables { "; tables are created in its database ciphertoll" } else { "" };
+    let yours = format!("Connects to {names} with up to {clients} at a time{limit}{tables}.");
     if at_urls.len() == plan.cells.len() {
         yours
     } else {
-        format!("{yours} Private servers are started, too.")
+        format!("{yours} Private servers are started as well.")
     }
 }
 
-/// Everything that would be done: cells, strata, what is skipped, numbers, the first block's order.
+/// The whole plan: totals, configurations, comparisons, skipped configurations, the order of the first block.
 pub fn dry_run(plan: &Plan) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -145,22 +144,19 @@ fn totals(plan: &Plan) -> String {
         ("trials", format!("{counted}, and {calibration} for calibration")),
         (
             "trial",
-            format!("{} of warm-up, {} counted{}", plan.timing.warm_up, plan.timing.window, longer(plan)),
+            format!("{} of warm-up, window of {}{}", plan.timing.warm_up, plan.timing.window, longer(plan)),
         ),
         ("settings", settings(plan)),
         ("storage", storage(plan)),
         ("looks", format!("after block {}", listed(&looks))),
         ("server starts", format!("{} ({})", servers.len(), servers.join(", "))),
-        (
-            "expected time",
-            format!("{}{budget}, plus the servers' preparation", duration(plan.expected_duration())),
-        ),
+        ("expected time", format!("{}{budget}, plus server preparation", duration(plan.expected_duration()))),
     ];
     let said = rows.iter().filter(|(_, value)| !value.is_empty());
     said.fold(String::new(), |text, (name, value)| format!("{text}{name:<14} {value}\n"))
 }
 
-/// `; connect over 170ms: 13600ms after 2720ms`, where trials over long links are longer.
+/// `; connect over 170ms: 13600ms after 2720ms`, if trials over long links are longer.
 pub(crate) fn longer(plan: &Plan) -> String {
     let others = plan.longer.iter().filter(|longer| longer.timing != plan.timing);
     let of = |longer: &LongerTrials| {
@@ -170,7 +166,7 @@ pub(crate) fn longer(plan: &Plan) -> String {
     others.map(of).collect()
 }
 
-/// Where private servers have their files, if not where scratch is.
+/// The storage of private servers, if not the disk.
 fn storage(plan: &Plan) -> String {
     match plan.storage {
         Storage::Disk => String::new(),
@@ -178,7 +174,7 @@ fn storage(plan: &Plan) -> String {
     }
 }
 
-/// What private servers are started with beside what they need, and what it is called.
+/// The additional settings of private servers, with the name of the configuration.
 pub(crate) fn settings(plan: &Plan) -> String {
     match &plan.config {
         Some(name) => format!("{name} ({})", plan.settings),
@@ -186,30 +182,34 @@ pub(crate) fn settings(plan: &Plan) -> String {
     }
 }
 
-/// One row for each cell; a factor that is the same everywhere is said once.
+/// One row for each cell, and the factors that do not vary in one line.
 fn cells(plan: &Plan) -> Option<String> {
     let cells: Vec<&Cell> = plan.cells.iter().collect();
     let first = cells.first()?;
     let always = [Factor::Path, Factor::Workload, Factor::Clients];
     let (shown, same): (Vec<Factor>, Vec<Factor>) =
         Factor::ALL.into_iter().partition(|factor| always.contains(factor) || names::differ(&cells, *factor));
-    let columns = std::iter::once(Column::new(Part::Label, "cell"))
-        .chain(shown.iter().map(|factor| Column::new(Part::Text, factor.label())));
+    let columns = std::iter::once(Column::new(ColumnKind::Label, "number"))
+        .chain(shown.iter().map(|factor| Column::new(ColumnKind::Text, factor.label())));
     let row = |(number, cell): (usize, &&Cell)| {
         let level = |factor: &Factor| names::level_in_full(cell, *factor);
         let levels = shown.iter().map(|factor| level(factor).unwrap_or_else(|| "–".to_owned()));
-        std::iter::once((number + 1).to_string()).chain(levels).map(|text| Entry::new([text])).collect()
+        std::iter::once((number + 1).to_string()).chain(levels).map(|text| TableEntry::new([text])).collect()
     };
     let table = Table {
         columns: columns.collect(),
         rows: cells.iter().enumerate().map(row).collect(),
-        overflow: Overflow::SplitParts,
+        overflow: Overflow::SplitKinds,
     };
     let same: Vec<String> = same
         .iter()
         .filter_map(|factor| Some(format!("{} {}", factor.label(), names::level_in_full(first, *factor)?)))
         .collect();
-    Some(format!("{}In every cell: {}.\n", terminal::table(&table, Style::Plain, WIDTH), same.join(", ")))
+    Some(format!(
+        "{}In every configuration: {}.\n",
+        terminal::table(&table, Style::Plain, WIDTH),
+        same.join(", ")
+    ))
 }
 
 fn strata(plan: &Plan) -> Option<String> {
@@ -220,20 +220,20 @@ fn strata(plan: &Plan) -> Option<String> {
         let name = names::stratum(plan, stratum, &rows);
         let baseline = stratum.baseline + 1;
         if treatments.is_empty() {
-            format!("  {name}: cell {baseline} is compared with nothing\n")
+            format!("  {name}: {baseline} is not compared\n")
         } else {
-            format!("  {name}: {} with {baseline}, and {baseline} with itself\n", listed(&treatments))
+            format!("  {name}: {} with {baseline}, and {baseline} with itself (A/A)\n", listed(&treatments))
         }
     };
     let lines: String = plan.strata.iter().map(line).collect();
-    (!lines.is_empty()).then(|| format!("Compared:\n{lines}"))
+    (!lines.is_empty()).then(|| format!("Comparisons:\n{lines}"))
 }
 
 fn skipped(plan: &Plan) -> Option<String> {
     let line = |(reason, ids): (String, Vec<String>)| format!("  {reason}:\n    {}\n", ids.join("\n    "));
     let mut lines: String = by_reason(plan, &plan.skipped).into_iter().map(line).collect();
     lines.extend(unlike(plan).into_iter().map(|line| format!("  {line}\n")));
-    (!lines.is_empty()).then(|| format!("Left out, and why:\n{lines}"))
+    (!lines.is_empty()).then(|| format!("Not measured:\n{lines}"))
 }
 
 fn first_block(plan: &Plan) -> Option<String> {
@@ -245,7 +245,7 @@ fn first_block(plan: &Plan) -> Option<String> {
     let visits: Vec<String> = block.visits.iter().map(visit).collect();
     let wrapped = terminal::wrap(&visits.join(", "), usize::from(WIDTH) - 2);
     Some(format!(
-        "Order of the first block, by cell (* is a baseline's second copy):\n  {}\n",
+        "Order of the first block (* is the second copy of a baseline):\n  {}\n",
         wrapped.join("\n  ")
     ))
 }

@@ -1,34 +1,31 @@
-//! The grammar of verdicts: one honest sentence for each kind, in words a DBA uses.
+//! Turns verdicts into sentences: the answer first, then the figures, then the doubt.
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Direction, Metric};
-use ciphertoll_stats::{CellAnalysis, Doubt, Toll, Verdict};
+use ciphertoll_model::{Metric, MetricDirection};
+use ciphertoll_stats::{CellAnalysis, Comparison, Doubt, PairedRatio, Verdict};
 
 use crate::names;
 use crate::number::{
-    FACTORS_FROM, effect, factor, is_certain, no_interval, percent, plural, quantity, ratio, ratio_interval,
-    uncertainty,
+    effect, is_certain, no_interval, percent, plural, quantity, ratio, ratio_interval, uncertainty,
 };
 use crate::subject::{object, subject};
-use crate::view::{Statement, StratumView, Tone};
+use crate::view::{Sentence, StratumView, Tone, certain_ratio};
 
-/// What one treatment costs, the most important metric first; `None` where nothing can be compared.
-pub(crate) fn treatment(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Option<Statement> {
-    let known = |metric: &Metric| {
-        let toll = cell.tolls.get(metric).filter(|toll| is_certain(&toll.ratio))?;
-        Some((*metric, toll))
-    };
-    let tolls: Vec<(Metric, &Toll)> = names::headline(&cell.cell).iter().filter_map(known).collect();
+/// The cost of one configuration, the most important metric first; `None` if no ratio is known.
+pub(crate) fn treatment(stratum: &StratumView<'_>, comparison: &Comparison) -> Option<Sentence> {
+    let cell = &comparison.cell;
+    let ratios: Vec<(Metric, &PairedRatio)> =
+        comparison.headline().filter(|(_, ratio)| is_certain(&ratio.ratio)).collect();
     let subject = subject(&cell.cell, &stratum.rows, &stratum.heading_factors());
-    if tolls.iter().any(|(_, toll)| doubt(toll) == Some(Doubt::TooManyVoided)) {
+    if ratios.iter().any(|(_, ratio)| doubt(ratio) == Some(Doubt::TooManyVoided)) {
         let text = format!(
-            "{subject}: can't tell, because more than 20 % of the trials were voided (reasons below)."
+            "{subject}: inconclusive, because more than 20 % of the trials were voided (reasons below)."
         );
-        return Some(Statement::new(Tone::Unsure, text));
+        return Some(Sentence::new(Tone::Unsure, text));
     }
-    let tone = tolls.iter().map(|(metric, toll)| tone(*metric, toll)).max()?;
+    let tone = ratios.iter().map(|(metric, ratio)| tone(*metric, ratio)).max()?;
     let clauses: Vec<Clause<'_>> =
-        tolls.into_iter().map(|(metric, toll)| Clause { stratum, cell, metric, toll }).collect();
+        ratios.into_iter().map(|(metric, ratio)| Clause { stratum, cell, metric, ratio }).collect();
     let mut text = subject;
     let mut previous = None;
     for alike in clauses.chunk_by(|one, next| one.is_undecided() && next.is_undecided()) {
@@ -38,17 +35,16 @@ pub(crate) fn treatment(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Optio
         }
         previous = alike.last().map(Clause::kind);
     }
-    text.push_str(no_verdict(stratum, cell));
-    Some(Statement::new(tone, text + "."))
+    text.push_str(no_verdict(stratum, comparison));
+    Some(Sentence::new(tone, text + "."))
 }
 
-/// How a toll is meant.
-pub(crate) fn tone(metric: Metric, toll: &Toll) -> Tone {
+pub(crate) fn tone(metric: Metric, ratio: &PairedRatio) -> Tone {
     let worse = match metric.direction() {
-        Direction::HigherIsBetter => toll.ratio.value < 1.0,
-        Direction::LowerIsBetter => toll.ratio.value > 1.0,
+        MetricDirection::HigherIsBetter => ratio.ratio.value < 1.0,
+        MetricDirection::LowerIsBetter => ratio.ratio.value > 1.0,
     };
-    match toll.verdict {
+    match ratio.verdict {
         None => Tone::Neutral,
         Some(Verdict::SameWithin { .. }) => Tone::Same,
         Some(Verdict::RealButNegligible { .. }) => Tone::Negligible,
@@ -58,12 +54,12 @@ pub(crate) fn tone(metric: Metric, toll: &Toll) -> Tone {
     }
 }
 
-/// What a metric is called behind "the".
+/// The name of a metric after "the".
 pub(crate) fn noun(metric: Metric) -> &'static str {
     match metric {
         Metric::RatePerS => "rate",
-        Metric::LatencyNsMean => "time",
-        Metric::LatencyNsP95 => "p95 time",
+        Metric::LatencyNsMean => "latency",
+        Metric::LatencyNsP95 => "p95 latency",
         Metric::CpuUsPerOpTotal => "CPU",
         other => other.title(),
     }
@@ -73,71 +69,71 @@ struct Clause<'a> {
     stratum: &'a StratumView<'a>,
     cell: &'a CellAnalysis,
     metric: Metric,
-    toll: &'a Toll,
+    ratio: &'a PairedRatio,
 }
 
-/// What a clause says; two of a kind in a row share their verb.
+/// Two consecutive clauses of the same kind share their verb.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ClauseKind {
     Ratio { verb: &'static str },
     Same,
     Negligible,
-    CannotTell,
+    Inconclusive,
 }
 
-/// Where a clause stands: only the first one names what is compared with and how sure it is.
+/// Only the first clause names the baseline and the confidence level.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ClausePosition {
     First,
     Later,
 }
 
 impl Clause<'_> {
-    /// The clause, with what joins it to the one before, or to the subject.
-    fn text(&self, previous: Option<Kind>) -> String {
+    /// The clause, joined to the previous one or to the subject.
+    fn text(&self, previous: Option<ClauseKind>) -> String {
         let kind = self.kind();
-        let place = if previous.is_none() { Place::First } else { Place::Later };
-        let is_alike = previous == Some(kind) && matches!(kind, Kind::Ratio { .. } | Kind::Same);
+        let place = if previous.is_none() { ClausePosition::First } else { ClausePosition::Later };
+        let is_alike = previous == Some(kind) && matches!(kind, ClauseKind::Ratio { .. } | ClauseKind::Same);
         let joiner = match (place, kind) {
-            (Place::First, Kind::CannotTell) => ": ",
-            (Place::First, _) => " ",
-            (Place::Later, _) if is_alike => ", and ",
-            (Place::Later, _) => "; ",
+            (ClausePosition::First, ClauseKind::Inconclusive) => ": ",
+            (ClausePosition::First, _) => " ",
+            (ClausePosition::Later, _) if is_alike => ", and ",
+            (ClausePosition::Later, _) => "; ",
         };
         let verb = match kind {
             _ if is_alike => "",
-            Kind::Ratio { verb } => verb,
-            Kind::Same | Kind::Negligible => self.neutral_verb(),
-            Kind::CannotTell => "can't tell",
+            ClauseKind::Ratio { verb } => verb,
+            ClauseKind::Same | ClauseKind::Negligible => self.neutral_verb(),
+            ClauseKind::Inconclusive => "inconclusive for",
         };
         let space = if verb.is_empty() { "" } else { " " };
         format!("{joiner}{verb}{space}{}", self.body(place))
     }
 
-    fn kind(&self) -> Kind {
-        match self.toll.verdict {
-            None => Kind::Ratio { verb: self.neutral_verb() },
-            Some(Verdict::SameWithin { .. }) => Kind::Same,
-            Some(Verdict::RealButNegligible { .. }) => Kind::Negligible,
-            Some(Verdict::Inconclusive { .. }) => Kind::CannotTell,
-            // "Costs N ×" is said of time and CPU only: of a rate it would read upside down.
-            Some(Verdict::Differs) => match (self.metric.direction(), tone(self.metric, self.toll)) {
-                (Direction::HigherIsBetter, _) => Kind::Ratio { verb: "gives" },
-                (Direction::LowerIsBetter, Tone::Worse) => Kind::Ratio { verb: "costs" },
-                (Direction::LowerIsBetter, _) => Kind::Ratio { verb: "takes only" },
+    fn kind(&self) -> ClauseKind {
+        match self.ratio.verdict {
+            None => ClauseKind::Ratio { verb: self.neutral_verb() },
+            Some(Verdict::SameWithin { .. }) => ClauseKind::Same,
+            Some(Verdict::RealButNegligible { .. }) => ClauseKind::Negligible,
+            Some(Verdict::Inconclusive { .. }) => ClauseKind::Inconclusive,
+            // "Costs N ×" is for latency and CPU only: for a rate it would read upside down.
+            Some(Verdict::Differs) => match (self.metric.direction(), tone(self.metric, self.ratio)) {
+                (MetricDirection::HigherIsBetter, _) => ClauseKind::Ratio { verb: "gives" },
+                (MetricDirection::LowerIsBetter, Tone::Worse) => ClauseKind::Ratio { verb: "costs" },
+                (MetricDirection::LowerIsBetter, _) => ClauseKind::Ratio { verb: "takes only" },
             },
         }
     }
 
     fn is_undecided(&self) -> bool {
-        doubt(self.toll) == Some(Doubt::TooFewBlocks)
+        doubt(self.ratio) == Some(Doubt::TooFewBlocks)
     }
 
-    /// The smallest effect that would have been seen, and the blocks it would take; where undecided.
+    /// The smallest detectable difference and the blocks needed, if inconclusive.
     fn prospect(&self) -> Option<(f64, Option<u32>)> {
-        match self.toll.verdict {
-            Some(Verdict::Inconclusive { smallest_visible_effect, blocks_needed, .. }) => {
-                Some((smallest_visible_effect, blocks_needed))
+        match self.ratio.verdict {
+            Some(Verdict::Inconclusive { smallest_detectable_difference, blocks_needed, .. }) => {
+                Some((smallest_detectable_difference, blocks_needed))
             }
             _ => None,
         }
@@ -145,54 +141,57 @@ impl Clause<'_> {
 
     fn neutral_verb(&self) -> &'static str {
         match self.metric.direction() {
-            Direction::HigherIsBetter => "gives",
-            Direction::LowerIsBetter => "takes",
+            MetricDirection::HigherIsBetter => "gives",
+            MetricDirection::LowerIsBetter => "takes",
         }
     }
 
-    fn body(&self, place: Place) -> String {
+    fn body(&self, place: ClausePosition) -> String {
         let noun = noun(self.metric);
-        match (self.toll.verdict, place) {
-            (None | Some(Verdict::Differs), Place::First) => {
+        match (self.ratio.verdict, place) {
+            (None | Some(Verdict::Differs), ClausePosition::First) => {
                 format!("{}{}", self.numbers(place), self.levels())
             }
-            (None | Some(Verdict::Differs), Place::Later) => self.numbers(place),
-            (Some(Verdict::SameWithin { margin }), Place::First) => {
+            (None | Some(Verdict::Differs), ClausePosition::Later) => self.numbers(place),
+            (Some(Verdict::SameWithin { margin }), ClausePosition::First) => {
                 format!("the same {noun} as {} within ±{}", self.baseline(), percent(margin))
             }
-            (Some(Verdict::SameWithin { margin }), Place::Later) => {
+            (Some(Verdict::SameWithin { margin }), ClausePosition::Later) => {
                 format!("the same {noun} within ±{}", percent(margin))
             }
             (Some(Verdict::RealButNegligible { margin }), _) => {
                 let (numbers, margin) = (self.numbers(place), percent(margin));
-                format!("{numbers}: a real difference, but too small to matter (under {margin})")
+                format!("{numbers}: a real difference, but negligible (under {margin})")
             }
-            (Some(Verdict::Inconclusive { smallest_visible_effect: effect, blocks_needed, why }), _) => {
+            (
+                Some(Verdict::Inconclusive { smallest_detectable_difference: effect, blocks_needed, why }),
+                _,
+            ) => {
                 let because = self.because(effect, blocks_needed, why);
-                let (value, interval) = (ratio(&self.toll.ratio), ratio_interval(&self.toll.ratio));
-                let that = match place {
-                    Place::First => format!(" from that of {}", self.baseline()),
-                    Place::Later => String::new(),
+                let (value, interval) = (ratio(&self.ratio.ratio), ratio_interval(&self.ratio.ratio));
+                let compared = match place {
+                    ClausePosition::First => format!(" compared with {}", self.baseline()),
+                    ClausePosition::Later => String::new(),
                 };
-                format!("whether the {noun} differs{that} ({value} ×, {interval}): {because}")
+                format!("the {noun}{compared} ({value} ×, {interval}): {because}")
             }
         }
     }
 
-    /// `3.11 × the time of a plain one (2.93–3.30, 95 %)`.
-    fn numbers(&self, place: Place) -> String {
-        let (value, interval) = (ratio(&self.toll.ratio), ratio_interval(&self.toll.ratio));
+    /// `3.11 × the latency of a plain one (2.93–3.30, 95 %)`.
+    fn numbers(&self, place: ClausePosition) -> String {
+        let (value, interval) = (ratio(&self.ratio.ratio), ratio_interval(&self.ratio.ratio));
         let noun = noun(self.metric);
-        match (place, self.toll.ratio.interval()) {
-            (Place::First, Some(_)) => {
+        match (place, self.ratio.ratio.interval()) {
+            (ClausePosition::First, Some(_)) => {
                 let level = percent(self.stratum.report.analysis.confidence_level);
                 format!("{value} × the {noun} of {} ({interval}, {level})", self.baseline())
             }
-            (Place::First, None) => {
-                format!("{value} × the {noun} of {}, {}", self.baseline(), no_interval(&self.toll.ratio))
+            (ClausePosition::First, None) => {
+                format!("{value} × the {noun} of {}, {}", self.baseline(), no_interval(&self.ratio.ratio))
             }
-            (Place::Later, Some(_)) => format!("{value} × the {noun} ({interval})"),
-            (Place::Later, None) => format!("{value} × the {noun}"),
+            (ClausePosition::Later, Some(_)) => format!("{value} × the {noun} ({interval})"),
+            (ClausePosition::Later, None) => format!("{value} × the {noun}"),
         }
     }
 
@@ -210,19 +209,19 @@ impl Clause<'_> {
         }
     }
 
-    /// Why that is not enough, and what would be.
-    fn because(&self, smallest_visible_effect: f64, blocks_needed: Option<u32>, why: Doubt) -> String {
-        match (why, self.stratum.analysis.noise_floor.get(&self.metric)) {
+    /// The reason for an inconclusive verdict, and what would help.
+    fn because(&self, smallest_detectable_difference: f64, blocks_needed: Option<u32>, why: Doubt) -> String {
+        match (why, self.stratum.noise_floor.get(&self.metric)) {
             (Doubt::BelowNoiseFloor, Some(floor)) => {
                 format!(
-                    "two copies of {} already differ by up to {}",
+                    "two copies of {} differ by up to {} (the noise floor)",
                     self.stratum.baseline_label(),
                     effect(*floor)
                 )
             }
-            (Doubt::BelowNoiseFloor, None) => "that is within the noise".to_owned(),
+            (Doubt::BelowNoiseFloor, None) => "the difference is below the noise floor".to_owned(),
             (Doubt::TooManyVoided, _) => "more than 20 % of the trials were voided".to_owned(),
-            (Doubt::TooFewBlocks, _) => too_few(smallest_visible_effect, blocks_needed),
+            (Doubt::TooFewBlocks, _) => too_few(smallest_detectable_difference, blocks_needed),
         }
     }
 
@@ -231,75 +230,70 @@ impl Clause<'_> {
     }
 }
 
-/// Several metrics that cannot be told apart from the baseline's, in one clause.
-fn undecided(clauses: &[Clause<'_>], previous: Option<Kind>) -> String {
+/// Several inconclusive metrics in one clause.
+fn undecided(clauses: &[Clause<'_>], previous: Option<ClauseKind>) -> String {
     let metric = |clause: &Clause<'_>| {
-        let (value, interval) = (ratio(&clause.toll.ratio), ratio_interval(&clause.toll.ratio));
+        let (value, interval) = (ratio(&clause.ratio.ratio), ratio_interval(&clause.ratio.ratio));
         format!("{} ({value} ×, {interval})", noun(clause.metric))
     };
-    let (joiner, that) = match (previous, clauses) {
-        (None, [first, ..]) => (": ", format!(" from those of {}", first.baseline())),
+    let (joiner, compared) = match (previous, clauses) {
+        (None, [first, ..]) => (": ", format!(" compared with {}", first.baseline())),
         _ => ("; ", String::new()),
     };
-    let metrics = listed(clauses.iter().map(metric).collect(), "or");
+    let metrics = listed(clauses.iter().map(metric).collect());
     let prospects: Vec<(f64, Option<u32>)> = clauses.iter().filter_map(Clause::prospect).collect();
     let effects: Vec<f64> = prospects.iter().map(|(effect, _)| *effect).collect();
     let blocks = prospects.iter().map(|(_, blocks)| *blocks).collect::<Option<Vec<u32>>>();
-    let settled = match blocks.and_then(|blocks| blocks.into_iter().max()) {
-        Some(blocks) => format!("about {} would settle all of it", plural(u64::from(blocks), "block")),
-        None => "no practicable number of blocks would settle all of it (longer trials may)".to_owned(),
-    };
-    format!("{joiner}can't tell whether {metrics} differ{that}: {}, and {settled}", visible(&effects))
+    let remedy = remedy(blocks.and_then(|blocks| blocks.into_iter().max()));
+    format!("{joiner}inconclusive for {metrics}{compared}: {}; {remedy}", detectable(&effects))
 }
 
-/// `a, b or c`.
-fn listed(mut items: Vec<String>, conjunction: &str) -> String {
+/// `a, b and c`.
+fn listed(mut items: Vec<String>) -> String {
     match items.pop() {
         Some(last) if items.is_empty() => last,
-        Some(last) => format!("{} {conjunction} {last}", items.join(", ")),
+        Some(last) => format!("{} and {last}", items.join(", ")),
         None => String::new(),
     }
 }
 
-/// What the run would have seen of each metric: of 20 % or more people know what it means, of 144 % they do
-/// not, and a run that blind is to be called so.
-fn visible(effects: &[f64]) -> String {
-    if effects.iter().any(|effect| !effect.is_finite()) {
-        let of_what = if effects.len() > 1 { " in one of them" } else { "" };
-        return format!("this run could not have seen any difference{of_what}");
+/// The smallest detectable difference of each metric: as a percentage below a doubling, as a factor from there on.
+fn detectable(differences: &[f64]) -> String {
+    if differences.iter().any(|difference| !difference.is_finite()) {
+        let which = if differences.len() > 1 { " in one of them" } else { "" };
+        return format!("no difference is detectable{which}");
     }
-    if effects.iter().any(|effect| *effect < FACTORS_FROM) {
-        let effects = listed(effects.iter().map(|share| effect(*share)).collect(), "and");
-        return format!("this run would have seen {effects} or more");
-    }
-    let factors = listed(effects.iter().map(|share| factor(*share)).collect(), "and");
-    let noun = if effects.len() > 1 { "factors" } else { "a factor" };
-    format!("this run would have seen nothing short of {noun} of {factors}")
+    let plural = if differences.len() > 1 { "s" } else { "" };
+    let all = listed(differences.iter().map(|share| effect(*share)).collect());
+    format!("smallest detectable difference{plural} {all}")
 }
 
-fn too_few(smallest_visible_effect: f64, blocks_needed: Option<u32>) -> String {
-    let seen = visible(&[smallest_visible_effect]);
+/// What would make an inconclusive verdict conclusive.
+fn remedy(blocks_needed: Option<u32>) -> String {
     match blocks_needed {
-        Some(blocks) => format!("{seen}, and about {} would settle it", plural(u64::from(blocks), "block")),
-        None => format!("{seen}, and no practicable number of blocks would settle it (longer trials may)"),
+        Some(blocks) => format!("about {} would be enough", plural(u64::from(blocks), "block")),
+        None => "no practicable number of blocks would be enough (longer trials may help)".to_owned(),
     }
 }
 
-/// A run that gives verdicts owes a reason where one is missing.
-fn no_verdict(stratum: &StratumView<'_>, cell: &CellAnalysis) -> &'static str {
+fn too_few(smallest_detectable_difference: f64, blocks_needed: Option<u32>) -> String {
+    format!("{}; {}", detectable(&[smallest_detectable_difference]), remedy(blocks_needed))
+}
+
+/// Why a verdict is missing in a run that gives verdicts.
+fn no_verdict(stratum: &StratumView<'_>, comparison: &Comparison) -> &'static str {
     let run_gives_them = stratum.report.analysis.blocks_completed >= MIN_BLOCKS_FOR_VERDICTS;
-    let missing = |metric: &Metric| {
-        cell.tolls.get(metric).is_some_and(|toll| is_certain(&toll.ratio) && toll.verdict.is_none())
-    };
-    if run_gives_them && names::headline(&cell.cell).iter().any(missing) {
+    let is_missing =
+        |metric: &Metric| certain_ratio(comparison, *metric).is_some_and(|ratio| ratio.verdict.is_none());
+    if run_gives_them && names::headline(&comparison.cell.cell).iter().any(is_missing) {
         " (numbers only: too few of its blocks count for a verdict)"
     } else {
         ""
     }
 }
 
-fn doubt(toll: &Toll) -> Option<Doubt> {
-    match toll.verdict {
+fn doubt(ratio: &PairedRatio) -> Option<Doubt> {
+    match ratio.verdict {
         Some(Verdict::Inconclusive { why, .. }) => Some(why),
         _ => None,
     }
@@ -310,16 +304,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_run_would_have_seen_is_said_so_that_it_is_understood() {
-        assert_eq!(visible(&[0.14]), "this run would have seen 14 % or more");
-        assert_eq!(visible(&[0.2, 0.994, 0.19]), "this run would have seen 20 %, 99 % and 19 % or more");
-        assert_eq!(visible(&[0.27, 1.44]), "this run would have seen 27 % and a factor of 2.4 or more");
-        assert_eq!(visible(&[1.0]), "this run would have seen nothing short of a factor of 2");
-        assert_eq!(visible(&[1.44, 19.0]), "this run would have seen nothing short of factors of 2.4 and 20");
-        assert_eq!(visible(&[f64::INFINITY]), "this run could not have seen any difference");
-        assert_eq!(
-            visible(&[0.1, f64::INFINITY]),
-            "this run could not have seen any difference in one of them"
-        );
+    fn detectable_differences_are_percentages_or_factors() {
+        assert_eq!(detectable(&[0.14]), "smallest detectable difference 14 %");
+        assert_eq!(detectable(&[0.2, 0.994, 0.19]), "smallest detectable differences 20 %, 99 % and 19 %");
+        assert_eq!(detectable(&[0.27, 1.44]), "smallest detectable differences 27 % and a factor of 2.4");
+        assert_eq!(detectable(&[1.0]), "smallest detectable difference a factor of 2");
+        assert_eq!(detectable(&[f64::INFINITY]), "no difference is detectable");
+        assert_eq!(detectable(&[0.1, f64::INFINITY]), "no difference is detectable in one of them");
     }
 }

@@ -1,4 +1,4 @@
-//! Who a sentence is about: "A TLS 1.3 connect (P-256 certificate)", and "a plain one".
+//! The subject and object of a sentence: "A TLS 1.3 connect (P-256 certificate)" and "a plain one".
 
 use ciphertoll_model::{
     AtRest, Cell, ClientCertificate, ConnectionUse, Ctx, Factor, OpenVpnCipher, Path, PoolMode, Proxy,
@@ -8,7 +8,7 @@ use ciphertoll_model::{
 
 use crate::names;
 
-/// What a sentence begins with. What the heading above it names is not said again.
+/// The beginning of a sentence, without the levels in the heading above it.
 pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> String {
     let path = (!heading.contains(&Factor::Path)).then_some(cell.treatment.path);
     let naming = if path.is_some() { Naming::Full } else { Naming::UnderItsPath };
@@ -35,21 +35,21 @@ pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> Strin
     }
 }
 
-/// What is done on connections that stay: by the workload's name, or in words where it is a study's or says too little.
+/// The workload on open connections, by its name or, for unclear names, in words.
 fn doing(workload: Workload) -> String {
     match workload {
         Workload::FindOne => "reading one document".to_owned(),
-        Workload::Ycsb(mix) => format!("YCSB's workload {}", mix.letter()),
+        Workload::Ycsb(mix) => format!("YCSB workload {}", mix.letter()),
         _ => workload.to_string(),
     }
 }
 
-/// What is between an `a` and what follows it; names are spoken as they are spelled.
+/// The end of the article: `a` or `an`.
 fn n_before(words: &str) -> &'static str {
     if words.starts_with("SSH") || words.starts_with("OpenVPN") { "n " } else { " " }
 }
 
-/// What the subject is compared with, named by what it differs in.
+/// The baseline, named by the factors that vary.
 pub(crate) fn object(baseline: &Cell, rows: &[Factor]) -> String {
     let (server, details) = (server(baseline, rows), details(baseline, rows, Naming::Differences));
     let path = rows.contains(&Factor::Path).then_some(baseline.treatment.path);
@@ -68,7 +68,7 @@ pub(crate) fn object(baseline: &Cell, rows: &[Factor]) -> String {
     }
 }
 
-/// What there is to choose: `TLS 1.3 with a P-256 certificate and one shared TLS context`.
+/// The advised path: `TLS 1.3 with a P-256 certificate and one shared TLS context`.
 pub(crate) fn choice(cell: &Cell, rows: &[Factor]) -> String {
     let path = cell.treatment.path;
     let mut details = detail_list(cell, rows, Naming::Full);
@@ -83,7 +83,7 @@ pub(crate) fn choice(cell: &Cell, rows: &[Factor]) -> String {
     format!("{}{server} with {}", noun(path), details.join(" and "))
 }
 
-/// Whether everything is named, or all but the path, or only what tells a cell from the others of its stratum.
+/// Whether to name everything, everything except the path, or only the factors that vary in the stratum.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Naming {
     Full,
@@ -91,7 +91,7 @@ enum Naming {
     Differences,
 }
 
-/// A server behind a connect and behind a statement; empty where all are the same.
+/// The server after a connect and after a statement; empty if there is only one.
 struct ServerPhrases {
     to: String,
     on: String,
@@ -167,7 +167,7 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
     details
 }
 
-/// What tells a tunnel from others of its kind.
+/// The settings of a tunnel.
 fn tunnel_details(tunnel: Tunnel) -> Vec<&'static str> {
     match tunnel {
         Tunnel::Ssh(SshTunnel { cipher, session: SshSession::Open }) => vec![cipher.label()],
@@ -178,15 +178,15 @@ fn tunnel_details(tunnel: Tunnel) -> Vec<&'static str> {
     }
 }
 
-/// What tells a proxy from others of its kind; what is usual goes without saying.
+/// The settings of a proxy that differ from its defaults.
 fn proxy_details(proxy: Proxy) -> Vec<String> {
     let usual = Proxy::of(proxy.program);
     let mut details = Vec::new();
     if proxy.front == ProxyFront::Tcp {
-        details.push("by TCP in front".to_owned());
+        details.push("clients connect over TCP".to_owned());
     }
     if (proxy.version, proxy.key) != (usual.version, usual.key) {
-        details.push(format!("{} and {} behind", protocol(proxy.version), certificate(proxy.key)));
+        details.push(format!("{} and {} to the server", protocol(proxy.version), certificate(proxy.key)));
     }
     if proxy.mode == PoolMode::Transaction {
         details.push("transaction pooling".to_owned());
@@ -194,7 +194,7 @@ fn proxy_details(proxy: Proxy) -> Vec<String> {
     details
 }
 
-/// What stands before an operation, and what behind it: `plain `, or ` through PgBouncer`.
+/// The words before and after an operation: `plain `, or ` through PgBouncer`.
 fn words_of(path: Path) -> (String, String) {
     match path {
         Path::Proxy(_) => (String::new(), format!(" {}", by(path))),
@@ -230,7 +230,7 @@ fn noun(path: Path) -> &'static str {
     }
 }
 
-/// A protocol's usual name.
+/// The usual name of a TLS version.
 pub(crate) fn protocol(version: TlsVersion) -> &'static str {
     match version {
         TlsVersion::Tls10 => "TLS 1.0",
@@ -240,7 +240,7 @@ pub(crate) fn protocol(version: TlsVersion) -> &'static str {
     }
 }
 
-/// A certificate by its key's usual name.
+/// A certificate by the usual name of its key.
 pub(crate) fn certificate(key: ServerKey) -> &'static str {
     match key {
         ServerKey::P256 => "P-256 certificate",

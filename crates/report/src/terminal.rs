@@ -1,19 +1,21 @@
-//! Lays the view model out in columns of a terminal.
+//! Lays the view model out for a terminal.
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table as Grid, presets};
 
 use crate::Style;
-use crate::view::{Column, Entry, Group, Overflow, Part, Section, Statement, Table, Tone, View};
+use crate::view::{
+    Column, ColumnKind, Overflow, Section, Sentence, SentenceGroup, Table, TableEntry, Tone, View,
+};
 
-/// Narrower than this nothing is readable, so longer lines are the lesser evil.
+/// On narrower terminals lines are too long rather than unreadable.
 const NARROWEST: usize = 40;
-/// Wider than this sentences are hard to read.
+/// Longer lines are hard to read.
 const WIDEST: usize = 110;
 
 pub(crate) fn render(view: &View, style: Style, width: u16) -> String {
     let canvas = Canvas { style, width: usize::from(width).clamp(NARROWEST, WIDEST) };
     let mut lines = canvas.heading(&view.title);
-    lines.extend(view.banner.iter().flat_map(|statement| canvas.statement(statement, Indent::None)));
+    lines.extend(view.banner.iter().flat_map(|sentence| canvas.sentence(sentence, Indent::None)));
     for group in &view.verdicts {
         lines.extend(canvas.group(group));
     }
@@ -28,7 +30,7 @@ pub(crate) fn render(view: &View, style: Style, width: u16) -> String {
     text
 }
 
-/// One table by itself, each line with its newline.
+/// A single table; every line ends in a newline.
 pub(crate) fn table(table: &Table, style: Style, width: u16) -> String {
     let lines = Canvas { style, width: usize::from(width) }.table(table);
     lines.iter().fold(String::new(), |text, line| text + line + "\n")
@@ -57,12 +59,12 @@ impl Canvas {
         wrap(text, self.width).iter().map(|line| self.paint(Ink::Bold, line)).collect()
     }
 
-    fn group(&self, group: &Group) -> Vec<String> {
+    fn group(&self, group: &SentenceGroup) -> Vec<String> {
         let mut lines = vec![String::new()];
         if let Some(heading) = &group.heading {
             lines.extend(self.heading(heading));
         }
-        lines.extend(group.statements.iter().flat_map(|statement| self.statement(statement, Indent::Group)));
+        lines.extend(group.sentences.iter().flat_map(|sentence| self.sentence(sentence, Indent::Group)));
         lines
     }
 
@@ -71,22 +73,22 @@ impl Canvas {
         if let Some(table) = &section.table {
             lines.extend(self.table(table));
         }
-        lines.extend(section.notes.iter().flat_map(|note| self.statement(note, Indent::None)));
+        lines.extend(section.notes.iter().flat_map(|note| self.sentence(note, Indent::None)));
         lines
     }
 
-    /// A mark, the text beside it, further lines under the text.
-    fn statement(&self, statement: &Statement, indent: Indent) -> Vec<String> {
+    /// A mark followed by the text; further lines are indented.
+    fn sentence(&self, sentence: &Sentence, indent: Indent) -> Vec<String> {
         let margin = match indent {
             Indent::None => "",
             Indent::Group => "  ",
         };
-        let mark = self.paint(Ink::Of(statement.tone), statement.tone.mark());
+        let mark = self.paint(Ink::Of(sentence.tone), sentence.tone.mark());
         let room = self.width - margin.len() - 2;
         let line = |(number, text): (usize, String)| {
             if number == 0 { format!("{margin}{mark} {text}") } else { format!("{margin}  {text}") }
         };
-        wrap(&statement.text, room).into_iter().enumerate().map(line).collect()
+        wrap(&sentence.text, room).into_iter().enumerate().map(line).collect()
     }
 
     fn table(&self, table: &Table) -> Vec<String> {
@@ -94,13 +96,13 @@ impl Canvas {
             return lines;
         }
         match table.overflow {
-            Overflow::SplitParts => {
+            Overflow::SplitKinds => {
                 let mut lines = Vec::new();
-                for part in [Part::Text, Part::Level, Part::Toll] {
+                for kind in [ColumnKind::Text, ColumnKind::Level, ColumnKind::Ratio] {
                     if !lines.is_empty() {
                         lines.push(String::new());
                     }
-                    lines.extend(self.pieces(&table.only(part)));
+                    lines.extend(self.pieces(&table.only(kind)));
                 }
                 lines
             }
@@ -108,7 +110,7 @@ impl Canvas {
         }
     }
 
-    /// As many tables as it takes, each with as many columns as fit.
+    /// As many tables as needed, each with as many columns as fit.
     fn pieces(&self, table: &Table) -> Vec<String> {
         let last = table.columns.len();
         let mut lines = Vec::new();
@@ -125,7 +127,7 @@ impl Canvas {
     }
 
     fn fitting(&self, table: &Table) -> Option<Vec<String>> {
-        // Measured without colours: escapes take no columns.
+        // Without colours, because escapes have no width.
         let plain = Self { style: Style::Plain, width: self.width };
         let widest = plain.grid(table).iter().map(|line| line.chars().count()).max().unwrap_or(0);
         (widest <= self.width).then(|| self.grid(table))
@@ -135,7 +137,7 @@ impl Canvas {
         self.laid_out(table, Grid::new())
     }
 
-    /// Breaks lines within cells, where nothing else makes a table fit.
+    /// Breaks lines within entries, the last resort for a table that is too wide.
     fn broken_grid(&self, table: &Table) -> Vec<String> {
         let mut grid = Grid::new();
         grid.set_content_arrangement(ContentArrangement::Dynamic);
@@ -151,8 +153,10 @@ impl Canvas {
             grid.add_row(row.iter().map(|entry| self.lines(Ink::Of(entry.tone), &entry.lines)));
         }
         for (index, column) in grid.column_iter_mut().enumerate() {
-            let is_text =
-                table.columns.get(index).is_none_or(|column| matches!(column.part, Part::Label | Part::Text));
+            let is_text = table
+                .columns
+                .get(index)
+                .is_none_or(|column| matches!(column.kind, ColumnKind::Label | ColumnKind::Text));
             column.set_padding((0, 1));
             column.set_cell_alignment(if is_text { CellAlignment::Left } else { CellAlignment::Right });
         }
@@ -181,12 +185,12 @@ impl Canvas {
 }
 
 impl Table {
-    /// The label and the columns of one part, without the rows that have nothing in them.
-    fn only(&self, part: Part) -> Self {
-        let wanted = |&index: &usize| index == 0 || self.columns[index].part == part;
+    /// The label and the columns of one kind, without empty rows.
+    fn only(&self, kind: ColumnKind) -> Self {
+        let wanted = |&index: &usize| index == 0 || self.columns[index].kind == kind;
         let kept: Vec<usize> = (0..self.columns.len()).filter(wanted).collect();
         let mut table = self.select(&kept);
-        let is_blank = |entry: &Entry| entry.lines.iter().all(String::is_empty);
+        let is_blank = |entry: &TableEntry| entry.lines.iter().all(String::is_empty);
         table.rows.retain(|row| !row.iter().skip(1).all(is_blank));
         table
     }
@@ -196,7 +200,7 @@ impl Table {
     }
 
     fn select(&self, kept: &[usize]) -> Self {
-        let pick = |row: &Vec<Entry>| kept.iter().filter_map(|&index| row.get(index).cloned()).collect();
+        let pick = |row: &Vec<TableEntry>| kept.iter().filter_map(|&index| row.get(index).cloned()).collect();
         Self {
             columns: kept.iter().map(|&index| self.columns[index].clone()).collect(),
             rows: self.rows.iter().map(pick).collect(),
@@ -205,12 +209,12 @@ impl Table {
     }
 
     fn transposed(&self) -> Self {
-        let label = |row: &Vec<Entry>| Column {
+        let label = |row: &Vec<TableEntry>| Column {
             lines: row.first().map(|entry| entry.lines.clone()).unwrap_or_default(),
-            part: Part::Level,
+            kind: ColumnKind::Level,
         };
         let row = |(index, column): (usize, &Column)| {
-            let heading = Entry::new([column.lines.join(" ")]);
+            let heading = TableEntry::new([column.lines.join(" ")]);
             std::iter::once(heading)
                 .chain(self.rows.iter().filter_map(|row| row.get(index).cloned()))
                 .collect()
@@ -223,8 +227,8 @@ impl Table {
     }
 }
 
-/// Breaks at spaces, but never inside a number or between it and its unit; inside a word only where that is longer than a
-/// line, after a `/` if it can be.
+/// Breaks at spaces, but never between a number and its unit. Breaks a word only if it is longer than a line, after a `/` if
+/// possible.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
@@ -259,7 +263,7 @@ fn pieces_of(word: &str, width: usize) -> Vec<&str> {
     pieces
 }
 
-/// The words of a text; a number and its unit are one.
+/// The words of a text; a number and its unit are one word.
 pub(crate) fn unbreakable(text: &str) -> Vec<String> {
     const UNITS: [&str; 12] = ["µs", "ms", "s", "/s", "k/s", "M/s", "%", "×", "B", "KiB", "MiB", "GiB"];
     let mut words: Vec<String> = Vec::new();

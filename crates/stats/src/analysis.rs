@@ -1,94 +1,140 @@
-//! What the numbers say: the shapes that [`crate::analyse`] fills and reports only read.
+//! The result of a run: the types that [`crate::analyse`] fills and reports only read.
 
 use std::collections::BTreeMap;
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Absence, Cell, CellId, Flag, LegCount, Metric, VoidReason};
+use ciphertoll_model::{Absence, Arm, Cell, CellId, Flag, LegCount, Metric, VoidReason};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::interval::Interval;
+use crate::verdict::headline_metrics;
 
-/// What a run says.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// The result of a run.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Analysis {
     /// Of every printed interval: 0.95.
     pub confidence_level: f64,
-    /// Blocks that were completed, calibration excluded.
+    /// Completed blocks, calibration excluded.
     pub blocks_completed: u32,
-    /// One for each planned cell, in the plan's order.
-    pub cells: Vec<CellAnalysis>,
     /// One for each planned stratum, in the plan's order.
     pub strata: Vec<StratumAnalysis>,
+    /// Every comparison of every stratum, in the plan's order: first the treatments, then the A/A comparison.
+    pub comparisons: Vec<Comparison>,
 }
 
-/// What a run says about one cell.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CellAnalysis {
-    /// Its id.
-    pub id: CellId,
-    /// The cell.
-    pub cell: Cell,
-    /// Index of its stratum.
+impl Analysis {
+    /// Every planned cell once, in the plan's order, as measured in the first stratum that has it.
+    pub fn cells(&self) -> Vec<&CellAnalysis> {
+        let mut cells: BTreeMap<usize, &CellAnalysis> = BTreeMap::new();
+        for (number, stratum) in self.strata.iter().enumerate() {
+            let treatments = self.treatments(number).map(|comparison| &comparison.cell);
+            for cell in std::iter::once(&stratum.baseline).chain(treatments) {
+                cells.entry(cell.index).or_insert(cell);
+            }
+        }
+        cells.into_values().collect()
+    }
+
+    /// The comparisons of one stratum without its A/A comparison.
+    pub fn treatments(&self, stratum: usize) -> impl Iterator<Item = &Comparison> {
+        self.of_stratum(stratum, Arm::Main)
+    }
+
+    /// The A/A comparison of one stratum: its baseline's second copy ÷ the first.
+    pub fn repeat(&self, stratum: usize) -> Option<&Comparison> {
+        self.of_stratum(stratum, Arm::Repeat).next()
+    }
+
+    /// The comparison that [`Analysis::cells`] shows `cell` from; absent for a baseline.
+    pub fn comparison_of(&self, cell: &CellAnalysis) -> Option<&Comparison> {
+        let mut all = self.comparisons.iter().filter(|_| cell.role == CellRole::Treatment);
+        all.find(|comparison| comparison.arm == Arm::Main && comparison.cell.index == cell.index)
+    }
+
+    fn of_stratum(&self, stratum: usize, arm: Arm) -> impl Iterator<Item = &Comparison> {
+        self.comparisons.iter().filter(move |found| found.stratum == stratum && found.arm == arm)
+    }
+}
+
+/// A cell ÷ the baseline of one stratum, paired in blocks. A cell can be compared in several strata, for example with
+/// the baseline path and with the baseline authentication.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// Index into [`ciphertoll_model::Plan::strata`] and [`Analysis::strata`].
     pub stratum: usize,
-    /// Whether it is what the others of its stratum are compared with.
-    pub role: Role,
-    /// Blocks that were planned.
+    /// [`Arm::Repeat`] for the A/A comparison: its ratios differ from 1 by noise alone.
+    pub arm: Arm,
+    /// The compared cell in the blocks that count for this comparison.
+    pub cell: CellAnalysis,
+    /// By metric; metrics with fewer than two pairs are absent.
+    pub ratios: BTreeMap<Metric, PairedRatio>,
+}
+
+impl Comparison {
+    /// The ratios that verdicts are given on, the most important first.
+    pub fn headline(&self) -> impl Iterator<Item = (Metric, &PairedRatio)> {
+        let metrics = headline_metrics(&self.cell.cell).iter();
+        metrics.filter_map(|metric| Some((*metric, self.ratios.get(metric)?)))
+    }
+}
+
+/// One cell in the blocks that count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellAnalysis {
+    /// Index into [`ciphertoll_model::Plan::cells`].
+    pub index: usize,
+    pub id: CellId,
+    pub cell: Cell,
+    pub role: CellRole,
     pub blocks_planned: u32,
-    /// Blocks that count for it: its own trial and its baseline's are both there.
+    /// Blocks in which both its own trial and its baseline's count.
     pub blocks_used: u32,
-    /// Trials that were dropped.
+    /// Dropped trials of either copy.
     pub voided: Vec<VoidedTrial>,
     /// Flags of its trials and the number of trials that carry each kind.
     pub flags: Vec<(u32, Flag)>,
-    /// Pairs with its baseline of which one trial had more checkpoints than the other; empty on the baseline.
+    /// Pairs with its baseline in which one trial had more checkpoints; empty on the baseline.
     pub checkpoints: UnevenCheckpoints,
-    /// What was negotiated, summed over its trials.
+    /// The negotiated parameters, summed over its trials.
     pub legs: Vec<LegCount>,
     /// Its level: geometric mean over blocks.
     pub metrics: BTreeMap<Metric, Estimate>,
-    /// Why levels that apply are absent, as in the trial that was farthest from having them.
+    /// Why applicable metrics are absent, from the trial that was farthest from having them.
     pub absent: BTreeMap<Metric, Absence>,
-    /// Its ratio to the baseline, paired in blocks; empty on the baseline.
-    pub tolls: BTreeMap<Metric, Toll>,
 }
 
-/// Whether a cell compares or is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Compared with.
+/// Whether a cell is compared or is what others are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CellRole {
     Baseline,
-    /// Compared.
     Treatment,
 }
 
-/// A trial that was dropped.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// A dropped trial.
+#[derive(Clone, Debug, PartialEq)]
 pub struct VoidedTrial {
-    /// Its block.
     pub block: u32,
-    /// Why.
     pub reason: VoidReason,
 }
 
-/// Pairs of trials of which one had more checkpoints than the other.
+/// Pairs of trials in which one trial had more checkpoints than the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct UnevenCheckpoints {
     /// Their blocks.
     pub blocks: Vec<u32>,
-    /// What became of them.
+    /// Whether they count.
     pub pairs: UnevenPairs,
 }
 
-/// What becomes of pairs whose checkpoints are uneven.
+/// Whether pairs with uneven checkpoints count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UnevenPairs {
-    /// They do not count: so few are the accident of a block.
+    /// They do not count: so few are chance.
     #[default]
     Dropped,
-    /// They count: so many are what the load is like.
+    /// They count: so many are typical of the load.
     Counted,
 }
 
@@ -103,42 +149,42 @@ pub struct Estimate {
     /// Upper limit of the 95 % interval; absent below six blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci_high: Option<f64>,
-    /// Blocks that it rests on.
+    /// Number of blocks behind the estimate.
     #[serde(skip)]
     pub blocks: u32,
 }
 
 impl Estimate {
-    /// A value from so many blocks. Below [`MIN_BLOCKS_FOR_VERDICTS`] the limits are dropped: Student's t would print some that
-    /// span many orders of magnitude and say nothing.
+    /// Below [`MIN_BLOCKS_FOR_VERDICTS`] the limits are dropped: Student's t would give limits that span many orders of
+    /// magnitude.
     pub fn new(value: f64, interval: Interval, blocks: u32) -> Self {
-        let is_told = blocks >= MIN_BLOCKS_FOR_VERDICTS;
-        let limit = |limit: f64| is_told.then_some(limit);
+        let has_interval = blocks >= MIN_BLOCKS_FOR_VERDICTS;
+        let limit = |limit: f64| has_interval.then_some(limit);
         Self { value, ci_low: limit(interval.low), ci_high: limit(interval.high), blocks }
     }
 
-    /// The 95 % interval, where there is one.
+    /// The 95 % interval; absent below six blocks.
     pub fn interval(&self) -> Option<Interval> {
         Some(Interval { low: self.ci_low?, high: self.ci_high? })
     }
 
-    /// The lower limit; the value itself where there is no interval.
+    /// The lower limit, or the value if there is no interval.
     pub fn low(&self) -> f64 {
         self.ci_low.unwrap_or(self.value)
     }
 
-    /// The upper limit; the value itself where there is no interval.
+    /// The upper limit, or the value if there is no interval.
     pub fn high(&self) -> f64 {
         self.ci_high.unwrap_or(self.value)
     }
 }
 
-/// A cell ÷ its baseline.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Toll {
+/// A cell ÷ its baseline in one metric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PairedRatio {
     /// Ratio with its 95 % interval: Student t on paired log-ratios.
     pub ratio: Estimate,
-    /// Hodges–Lehmann estimate of the same ratio: a check that no single block carries it.
+    /// Hodges–Lehmann estimate of the same ratio: checks that no single block dominates it.
     pub hodges_lehmann: f64,
     /// Paired blocks.
     pub pairs: u32,
@@ -148,7 +194,7 @@ pub struct Toll {
     pub verdict: Option<Verdict>,
 }
 
-/// What can be said of a toll.
+/// The conclusion about one ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Verdict {
@@ -164,41 +210,33 @@ pub enum Verdict {
         /// The margin δ, as a share.
         margin: f64,
     },
-    /// This run cannot tell.
+    /// Neither a difference nor sameness is shown.
     Inconclusive {
-        /// The smallest effect it would have seen (80 % power), as a share.
-        smallest_visible_effect: f64,
-        /// Blocks it would take to see the margin, if that is practicable at all.
+        /// The smallest detectable difference (80 % power), as a share.
+        smallest_detectable_difference: f64,
+        /// Blocks needed to detect the margin; absent if no practicable number is enough.
         blocks_needed: Option<u32>,
-        /// Why it cannot tell.
         why: Doubt,
     },
 }
 
-/// Why a run cannot tell.
+/// Why a verdict is inconclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubt {
     /// The interval is too wide.
     TooFewBlocks,
-    /// The difference is smaller than what two copies of the baseline differ by.
+    /// The difference is smaller than the difference between two copies of the baseline.
     BelowNoiseFloor,
     /// More than 20 % of the trials were voided.
     TooManyVoided,
 }
 
-/// What a run says about a stratum as a whole.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// The baseline of a stratum and its noise.
+#[derive(Clone, Debug, PartialEq)]
 pub struct StratumAnalysis {
-    /// Id of its baseline cell.
-    pub baseline: CellId,
-    /// Where authentications are compared beside paths: the cells compared, with their tolls here, since
-    /// a cell has other tolls among the paths. Empty elsewhere.
-    pub also_compared: Vec<CellAnalysis>,
-    /// As [`CellAnalysis::checkpoints`], of the baseline's second copy.
-    pub repeat_checkpoints: UnevenCheckpoints,
-    /// The baseline's second copy ÷ the baseline, by metric: what it differs from 1 by is noise.
-    pub repeat: BTreeMap<Metric, Toll>,
-    /// Upper 95 % limit of |A/A|, as a share, by metric: claims below it are not made.
+    /// In the blocks in which its first copy counts.
+    pub baseline: CellAnalysis,
+    /// Upper 95 % limit of |A/A|, as a share, by metric: smaller differences are not claimed. Absent below six blocks.
     pub noise_floor: BTreeMap<Metric, f64>,
 }

@@ -1,110 +1,166 @@
-//! From what happened to what counts: events in, paired blocks out.
+//! Pairs the trials of a run: events in, paired blocks out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{
-    Absence, Arm, CellId, Event, Flag, LegCount, Metric, Observation, Plan, Stamped, VoidReason,
+    Absence, Arm, CellId, Event, Flag, LegCount, Metric, Observation, Plan, TimestampedEvent, VoidReason,
 };
 
-use crate::analysis::{UnevenCheckpoints, UnevenPairs, VoidedTrial};
+use crate::analysis::{CellRole, Comparison, UnevenCheckpoints, UnevenPairs, VoidedTrial};
 use crate::verdict::Losses;
 
 /// The trials of all completed blocks, calibration excluded.
 #[derive(Debug)]
 pub struct Trials<'a> {
-    blocks: BTreeMap<u32, Block<'a>>,
-    /// The cells whose loads write: checkpoints are their own doing.
+    cells: BTreeMap<CellId, usize>,
+    /// The cells whose loads write: their checkpoints are part of the load.
     writing: BTreeSet<usize>,
+    unfinished: BTreeMap<u32, BlockTrials<'a>>,
+    completed: BTreeMap<u32, BlockTrials<'a>>,
 }
 
-/// One copy of one cell: what a block visits once.
+/// One copy of one cell: a block visits each once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Visited {
     /// Index into [`Plan::cells`].
     pub cell: usize,
-    /// Which copy.
     pub arm: Arm,
+}
+
+/// A visit that is compared with the first copy of its stratum's baseline. [`PlannedComparison::of_stratum`] is the only
+/// place that decides what a plan compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedComparison {
+    /// Index into [`Plan::strata`].
+    pub stratum: usize,
+    pub visited: Visited,
+    /// Index into [`Plan::cells`].
+    pub baseline: usize,
 }
 
 /// Two cells over the blocks in which both have a valid trial.
 #[derive(Debug, Default)]
 pub struct Pairs<'a> {
-    /// By block: the cell's own observation and that of what it is compared with.
+    /// By block: the cell's own observation and that of its baseline.
     pub observations: Vec<[&'a Observation; 2]>,
-    /// The number of the block that each of `observations` is from.
+    /// The block number of each of `observations`.
     pub blocks: Vec<u32>,
-    /// What was tried and lost.
     pub losses: Losses,
-    /// Where one of the two had more checkpoints.
+    /// Pairs in which one trial had more checkpoints.
     pub checkpoints: UnevenCheckpoints,
 }
 
-/// What must be alike in both trials of a pair.
+/// Metrics that must be equal in both trials of a pair.
 const CHECKPOINTS: [Metric; 2] = [Metric::CheckpointsBegun, Metric::CheckpointsCompleted];
 
 #[derive(Debug, Default)]
-struct Block<'a> {
-    outcomes: BTreeMap<Visited, Outcome<'a>>,
+struct BlockTrials<'a> {
+    outcomes: BTreeMap<Visited, TrialOutcome<'a>>,
     voided: Vec<(usize, VoidedTrial)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Outcome<'a> {
+enum TrialOutcome<'a> {
     Observed(&'a Observation),
     Voided,
 }
 
+impl PlannedComparison {
+    /// Every comparison of a plan, stratum by stratum.
+    pub fn all(plan: &Plan) -> Vec<Self> {
+        (0..plan.strata.len()).flat_map(|stratum| Self::of_stratum(plan, stratum)).collect()
+    }
+
+    /// The treatments of one stratum in the plan's order, then its A/A comparison.
+    pub fn of_stratum(plan: &Plan, stratum: usize) -> Vec<Self> {
+        let members = &plan.strata[stratum];
+        let treatments = members.treatments.iter().map(|&cell| Visited { cell, arm: Arm::Main });
+        let repeat = Visited { cell: members.baseline, arm: Arm::Repeat };
+        let visits = treatments.chain([repeat]);
+        visits.map(|visited| Self { stratum, visited, baseline: members.baseline }).collect()
+    }
+
+    /// The plan behind a comparison of an analysis.
+    pub fn of(plan: &Plan, comparison: &Comparison) -> Self {
+        let Comparison { stratum, arm, ref cell, .. } = *comparison;
+        let visited = Visited { cell: cell.index, arm };
+        Self { stratum, visited, baseline: plan.strata[stratum].baseline }
+    }
+
+    pub fn pairs<'a>(&self, trials: &Trials<'a>) -> Pairs<'a> {
+        trials.pairs(self.visited, Visited { cell: self.baseline, arm: Arm::Main })
+    }
+
+    pub(crate) fn role(&self) -> CellRole {
+        if self.visited.cell == self.baseline { CellRole::Baseline } else { CellRole::Treatment }
+    }
+}
+
 impl<'a> Trials<'a> {
-    /// Reads the events of a run. A block that did not finish is dropped; one that begins again
-    /// (after a resume) forgets what it had.
-    pub fn of(plan: &Plan, events: &'a [Stamped]) -> Self {
-        let index: BTreeMap<CellId, usize> =
-            plan.cells.iter().enumerate().map(|(index, cell)| (cell.id(), index)).collect();
-        let mut open: BTreeMap<u32, Block<'a>> = BTreeMap::new();
-        let mut blocks = BTreeMap::new();
-        for Stamped { event, .. } in events {
-            match event {
-                Event::BlockStarted { block } => {
-                    open.insert(*block, Block::default());
-                }
-                Event::TrialFinished { block, cell, arm, observation } => {
-                    if let Some(&cell) = index.get(cell) {
-                        open.entry(*block).or_default().observe(Visited { cell, arm: *arm }, observation);
-                    }
-                }
-                Event::TrialVoided { block, cell, arm, reason, .. } => {
-                    if let Some(&cell) = index.get(cell) {
-                        open.entry(*block).or_default().void(Visited { cell, arm: *arm }, *block, reason);
-                    }
-                }
-                Event::BlockFinished { block } if *block > 0 => {
-                    blocks.insert(*block, open.remove(block).unwrap_or_default());
-                }
-                _ => {}
-            }
+    /// Folds the events of a run.
+    pub fn of(plan: &Plan, events: &'a [TimestampedEvent]) -> Self {
+        let mut trials = Self::new(plan);
+        for TimestampedEvent { event, .. } in events {
+            trials.add(event);
         }
+        trials
+    }
+
+    pub(crate) fn new(plan: &Plan) -> Self {
         let writing = plan.cells.iter().enumerate().filter(|(_, cell)| cell.workload.writes());
-        Self { blocks, writing: writing.map(|(index, _)| index).collect() }
+        Self {
+            cells: plan.cells.iter().enumerate().map(|(index, cell)| (cell.id(), index)).collect(),
+            writing: writing.map(|(index, _)| index).collect(),
+            unfinished: BTreeMap::new(),
+            completed: BTreeMap::new(),
+        }
+    }
+
+    /// Folds one event. A block that does not finish is dropped; one that begins again after a resume starts empty.
+    pub(crate) fn add(&mut self, event: &'a Event) {
+        match event {
+            Event::BlockStarted { block } => {
+                self.unfinished.insert(*block, BlockTrials::default());
+            }
+            Event::TrialFinished { block, cell, arm, observation } => {
+                if let Some(&cell) = self.cells.get(cell) {
+                    self.block(*block).observe(Visited { cell, arm: *arm }, observation);
+                }
+            }
+            Event::TrialVoided { block, cell, arm, reason, .. } => {
+                if let Some(&cell) = self.cells.get(cell) {
+                    self.block(*block).void(Visited { cell, arm: *arm }, *block, reason);
+                }
+            }
+            Event::BlockFinished { block } if *block > 0 => {
+                self.completed.insert(*block, self.unfinished.remove(block).unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+
+    fn block(&mut self, number: u32) -> &mut BlockTrials<'a> {
+        self.unfinished.entry(number).or_default()
     }
 
     /// Number of completed blocks.
     pub fn blocks_completed(&self) -> u32 {
-        self.blocks.len() as u32
+        self.completed.len() as u32
     }
 
     /// Pairs `visited` with `against`, block by block.
     pub fn pairs(&self, visited: Visited, against: Visited) -> Pairs<'a> {
         let mut pairs = Pairs::default();
-        for (&number, block) in &self.blocks {
+        for (&number, block) in &self.completed {
             let (Some(own), Some(other)) = (block.outcomes.get(&visited), block.outcomes.get(&against))
             else {
                 continue; // never tried: the block was cut short for this cell, nothing was voided
             };
             pairs.losses.attempted += 1;
             match (own, other) {
-                (Outcome::Observed(own), Outcome::Observed(other)) => {
+                (TrialOutcome::Observed(own), TrialOutcome::Observed(other)) => {
                     pairs.observations.push([own, other]);
                     pairs.blocks.push(number);
                 }
@@ -112,34 +168,34 @@ impl<'a> Trials<'a> {
             }
         }
         if self.writing.contains(&visited.cell) {
-            pairs.see_to_checkpoints();
+            pairs.sort_out_checkpoints();
         }
         pairs
     }
 
-    /// Every voided trial of a cell, of either copy, also where its repetition then succeeded.
+    /// Every voided trial of either copy of a cell, including those whose repetition succeeded.
     pub fn voided(&self, cell: usize) -> Vec<VoidedTrial> {
-        let of_all = self.blocks.values().flat_map(|block| &block.voided);
+        let of_all = self.completed.values().flat_map(|block| &block.voided);
         of_all.filter(|(of, _)| *of == cell).map(|(_, voided)| voided.clone()).collect()
     }
 }
 
-impl<'a> Block<'a> {
+impl<'a> BlockTrials<'a> {
     fn observe(&mut self, visited: Visited, observation: &'a Observation) {
-        self.outcomes.insert(visited, Outcome::Observed(observation));
+        self.outcomes.insert(visited, TrialOutcome::Observed(observation));
     }
 
-    /// A trial that succeeded stays, whichever of the two was told first.
+    /// A successful trial stays, whichever of the two events comes first.
     fn void(&mut self, visited: Visited, block: u32, reason: &VoidReason) {
-        self.outcomes.entry(visited).or_insert(Outcome::Voided);
+        self.outcomes.entry(visited).or_insert(TrialOutcome::Voided);
         self.voided.push((visited.cell, VoidedTrial { block, reason: reason.clone() }));
     }
 }
 
 impl<'a> Pairs<'a> {
-    /// Where one trial of a pair had more checkpoints than the other, their ratio is that of the checkpoints. A few such pairs
-    /// are dropped; where they are too many to be dropped, checkpoints are a part of the load, and all of them stay.
-    fn see_to_checkpoints(&mut self) {
+    /// If one trial of a pair had more checkpoints than the other, their ratio shows the checkpoints. A few such pairs are
+    /// dropped. If there are too many to drop, checkpoints are part of the load and all pairs stay.
+    fn sort_out_checkpoints(&mut self) {
         let is_uneven = |[own, other]: [&Observation; 2]| {
             CHECKPOINTS.iter().any(|metric| {
                 let counts = own.metrics.get(metric).zip(other.metrics.get(metric));
@@ -170,8 +226,7 @@ impl<'a> Pairs<'a> {
         })
     }
 
-    /// Own ÷ other in one metric, block by block: `(block, ratio)`, in the order of blocks. What the tolls
-    /// are means of, so that a drift over the run can be seen.
+    /// Own ÷ other in one metric, block by block: `(block, ratio)`, in the order of blocks. They show a drift over the run.
     pub fn ratios_by_block(&self, metric: Metric) -> Vec<(u32, f64)> {
         let ratio = |(&block, &[own, other]): (&u32, &[&Observation; 2])| {
             Some((block, (log_of(own, metric)? - log_of(other, metric)?).exp()))
@@ -179,7 +234,8 @@ impl<'a> Pairs<'a> {
         self.blocks.iter().zip(&self.observations).filter_map(ratio).collect()
     }
 
-    /// The cell's own values by metric, over the paired blocks; all of them have a logarithm, unless they may be 0.
+    /// The cell's own values by metric in the paired blocks. Values without a logarithm are left out, unless the metric may
+    /// be 0.
     pub fn values(&self) -> BTreeMap<Metric, Vec<f64>> {
         collect_by_metric(&self.observations, |[own, _], metric| {
             let value = own.metrics.get(&metric).copied().filter(|value| value.is_finite());
@@ -187,7 +243,7 @@ impl<'a> Pairs<'a> {
         })
     }
 
-    /// What the cell negotiated, summed, in order of first appearance.
+    /// The negotiated parameters, summed, in order of first appearance.
     pub fn legs(&self) -> Vec<LegCount> {
         let mut sums: Vec<LegCount> = Vec::new();
         for seen in self.own().flat_map(|observation| &observation.legs) {
@@ -199,7 +255,7 @@ impl<'a> Pairs<'a> {
         sums
     }
 
-    /// Each kind of flag of the cell's trials: on how many trials, and the first as example.
+    /// Each kind of flag of the cell's trials: the number of trials, and the first flag as an example.
     pub fn flags(&self) -> Vec<(u32, Flag)> {
         let mut counts: Vec<(u32, Flag)> = Vec::new();
         for observation in self.own() {
@@ -217,7 +273,7 @@ impl<'a> Pairs<'a> {
         counts
     }
 
-    /// Why numbers of the cell are absent, as in the trial that was farthest from having them.
+    /// Why metrics of the cell are absent, from the trial that was farthest from having them.
     pub fn absences(&self) -> BTreeMap<Metric, Absence> {
         let mut all: BTreeMap<Metric, Absence> = BTreeMap::new();
         for (metric, absence) in self.own().flat_map(|observation| &observation.absent) {
@@ -246,7 +302,7 @@ fn collect_by_metric<'a>(
     by_metric
 }
 
-/// What is not a positive number has no logarithm and counts as not measured.
+/// A value that is not a positive number has no logarithm and counts as not measured.
 fn log_of(observation: &Observation, metric: Metric) -> Option<f64> {
     observation.metrics.get(&metric).map(|value| value.ln()).filter(|log| log.is_finite())
 }

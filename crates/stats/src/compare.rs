@@ -1,151 +1,180 @@
-//! Two runs of the same cells: has a toll changed? Each cell is held against its own run's baseline
-//! first, in paired blocks, so that a machine that was slower on one of the days takes no part in it.
+//! Compares two runs of the same cells: has a ratio changed? Each cell is first divided by its own run's baseline, in
+//! paired blocks, so that a machine that was slower on one of the days does not matter.
+
+use std::collections::BTreeSet;
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
-use ciphertoll_model::{Arm, CellId, Direction, Margins, Metric, Plan, Stamped};
+use ciphertoll_model::{Arm, CellId, Factor, Margins, Metric, MetricDirection, Plan, TimestampedEvent};
 
 use crate::analysis::Estimate;
-use crate::assemble::{Trials, Visited};
+use crate::assemble::{PlannedComparison, Trials};
 use crate::holm::holm;
-use crate::interval::{CONFIDENCE, Interval, Summary, Welch};
+use crate::interval::{CONFIDENCE, Interval, LogSummary, Welch};
 use crate::verdict::{EQUIVALENCE_CONFIDENCE, SIGNIFICANCE, headline_metrics, margin};
 
-/// A run, as far as it is compared.
+/// One of the two runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
-    /// What was planned.
+pub struct ComparedRun<'a> {
     pub plan: &'a Plan,
-    /// What happened.
-    pub events: &'a [Stamped],
+    pub events: &'a [TimestampedEvent],
 }
 
-/// What two runs say of each other.
+/// The result of [`compare`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Comparison {
-    /// Every headline toll that both runs have, in the order of the new run's cells.
+pub struct RunComparison {
+    /// Every headline ratio that both runs have, in the order of the new run's comparisons.
     pub changes: Vec<Change>,
-    /// Cells with a toll in the base run only.
+    /// Cells with a comparison that only the base run has.
     pub only_in_base: Vec<CellId>,
-    /// Cells with a toll in the new run only.
+    /// Cells with a comparison that only the new run has.
     pub only_in_new: Vec<CellId>,
 }
 
-/// One cell's toll in one metric, then and now.
+/// The change of one comparison in one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// The cell.
+    /// The compared cell.
     pub id: CellId,
-    /// The metric.
+    /// The baseline of the new run that the cell is compared with.
+    pub compared_with: CellId,
+    /// The factor whose levels are compared, if it is not that of the run's own baseline.
+    pub factor: Option<Factor>,
     pub metric: Metric,
-    /// The toll in the base run, with its 95 % interval.
+    /// The ratio in the base run, with its 95 % interval.
     pub base: Estimate,
-    /// The toll in the new run, with its 95 % interval.
+    /// The ratio in the new run, with its 95 % interval.
     pub new: Estimate,
     /// New ÷ base, with its 95 % interval.
     pub ratio: Estimate,
     /// Holm-adjusted over all changes.
     pub p_adjusted: f64,
-    /// What can be said.
     pub verdict: ChangeVerdict,
 }
 
-/// What can be said of a change.
+/// The conclusion about a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ChangeVerdict {
-    /// The toll has become worse (Holm-adjusted p < 0.05), by more than the margin may hide.
+    /// The cost has risen (Holm-adjusted p < 0.05), by more than the margin.
     Regression,
-    /// It has become better.
+    /// The cost has fallen.
     Improvement,
-    /// It has changed, by less than the margin.
+    /// The cost has changed by less than the margin.
     Negligible {
         /// δ, as a share.
         margin: f64,
     },
-    /// It is the same within ±margin.
+    /// The cost is the same within ±margin.
     SameWithin {
         /// δ, as a share.
         margin: f64,
     },
-    /// The two runs cannot tell.
+    /// Neither a change nor sameness is shown.
     Inconclusive {
-        /// The smallest change they would have seen (80 % power), as a share.
-        smallest_visible_change: f64,
+        /// The smallest detectable change (80 % power), as a share.
+        smallest_detectable_change: f64,
     },
 }
 
-/// A change before all are adjusted together.
+/// A change before all changes are adjusted together.
 struct Candidate {
     id: CellId,
+    compared_with: CellId,
+    factor: Option<Factor>,
     metric: Metric,
-    base: Summary,
-    new: Summary,
+    base: LogSummary,
+    new: LogSummary,
     difference: Welch,
     margin: f64,
 }
 
-/// Compares the headline tolls of the cells that both runs have.
+/// Compares the headline ratios of every comparison that both runs have.
 ///
-/// Reference: Welch, *The generalization of "Student's" problem when several different population
-/// variances are involved*, Biometrika 34 (1947), on paired log-ratios. Assumes what [`Summary`] does,
-/// and that the runs are independent. Minimum n: 2 blocks in each run.
-pub fn compare(base: &Run<'_>, new: &Run<'_>) -> Comparison {
-    let (base_tolls, new_tolls) = (tolls(base), tolls(new));
-    let missing_from = |there: &[CellTolls], here: &[CellTolls]| {
-        let is_there = |cell: &&CellTolls| there.iter().any(|other| other.id == cell.id);
-        here.iter().filter(|cell| !is_there(cell)).map(|cell| cell.id.clone()).collect()
-    };
+/// Reference: Welch, *The generalization of "Student's" problem when several different population variances are involved*,
+/// Biometrika 34 (1947), on paired log-ratios. Assumes what [`LogSummary`] assumes, and independent runs. Minimum n: 2 blocks
+/// in each run.
+pub fn compare(base: &ComparedRun<'_>, new: &ComparedRun<'_>) -> RunComparison {
+    let (base_ratios, new_ratios) = (log_ratios(base), log_ratios(new));
     let candidates: Vec<Candidate> =
-        new_tolls.iter().flat_map(|cell| candidates(cell, &base_tolls, wider(base, new))).collect();
+        new_ratios.iter().flat_map(|ratios| candidates(ratios, &base_ratios, wider(base, new))).collect();
     let p_values: Vec<f64> = candidates.iter().map(|candidate| candidate.difference.p_value()).collect();
     let family = p_values.len();
     let changes = candidates.into_iter().zip(holm(&p_values));
-    Comparison {
+    RunComparison {
         changes: changes.map(|(candidate, p_adjusted)| candidate.judged(p_adjusted, family)).collect(),
-        only_in_base: missing_from(&new_tolls, &base_tolls),
-        only_in_new: missing_from(&base_tolls, &new_tolls),
+        only_in_base: missing_from(&new_ratios, &base_ratios),
+        only_in_new: missing_from(&base_ratios, &new_ratios),
     }
 }
 
-/// A cell's log-ratios to its baseline, one for each paired block.
-struct CellTolls {
+/// The log-ratios of one comparison, one for each paired block.
+struct LogRatios {
     id: CellId,
+    compared_with: CellId,
+    factor: Option<Factor>,
     logs: Vec<(Metric, Vec<f64>)>,
 }
 
-fn tolls(run: &Run<'_>) -> Vec<CellTolls> {
-    let trials = Trials::of(run.plan, run.events);
-    let main = |cell| Visited { cell, arm: Arm::Main };
-    let of_stratum = |stratum: &ciphertoll_model::Stratum| {
-        let headline = headline_metrics(&run.plan.cells[stratum.baseline]);
-        let of_cell = |&cell: &usize| {
-            let mut by_metric = trials.pairs(main(cell), main(stratum.baseline)).log_ratios();
-            let logs = headline.iter().filter_map(|metric| Some((*metric, by_metric.remove(metric)?)));
-            CellTolls { id: run.plan.cells[cell].id(), logs: logs.collect() }
-        };
-        stratum.treatments.iter().map(of_cell).collect::<Vec<_>>()
-    };
-    let own = run.plan.strata.iter().filter(|stratum| stratum.factor.is_none());
-    own.flat_map(of_stratum).filter(|cell| !cell.logs.is_empty()).collect()
+impl LogRatios {
+    /// The baseline cell may differ between the runs, for example if a server has refused plaintext since.
+    fn is_same_comparison(&self, other: &Self) -> bool {
+        self.id == other.id && self.factor == other.factor
+    }
 }
 
-/// A quick run's margins are wider: it promised no more.
-fn wider(base: &Run<'_>, new: &Run<'_>) -> Margins {
+/// The headline metrics of every comparison of a run, A/A comparisons excluded.
+fn log_ratios(run: &ComparedRun<'_>) -> Vec<LogRatios> {
+    let trials = Trials::of(run.plan, run.events);
+    let id = |cell: usize| run.plan.cells[cell].id();
+    let of_comparison = |comparison: PlannedComparison| {
+        let mut by_metric = comparison.pairs(&trials).log_ratios();
+        let headline = headline_metrics(&run.plan.cells[comparison.baseline]).iter();
+        LogRatios {
+            id: id(comparison.visited.cell),
+            compared_with: id(comparison.baseline),
+            factor: run.plan.strata[comparison.stratum].factor,
+            logs: headline.filter_map(|metric| Some((*metric, by_metric.remove(metric)?))).collect(),
+        }
+    };
+    let planned = PlannedComparison::all(run.plan).into_iter();
+    let treatments = planned.filter(|comparison| comparison.visited.arm == Arm::Main);
+    treatments.map(of_comparison).filter(|ratios| !ratios.logs.is_empty()).collect()
+}
+
+/// The cells of comparisons that are `here` and not `there`, each once.
+fn missing_from(there: &[LogRatios], here: &[LogRatios]) -> Vec<CellId> {
+    let mut seen = BTreeSet::new();
+    here.iter()
+        .filter(|ratios| !there.iter().any(|other| other.is_same_comparison(ratios)))
+        .filter(|ratios| seen.insert(&ratios.id))
+        .map(|ratios| ratios.id.clone())
+        .collect()
+}
+
+/// The wider margins of the two runs: a quick run has wider ones.
+fn wider(base: &ComparedRun<'_>, new: &ComparedRun<'_>) -> Margins {
     Margins {
         rate_and_cpu: base.plan.margins.rate_and_cpu.max(new.plan.margins.rate_and_cpu),
         latency: base.plan.margins.latency.max(new.plan.margins.latency),
     }
 }
 
-fn candidates(cell: &CellTolls, base: &[CellTolls], margins: Margins) -> Vec<Candidate> {
-    let Some(other) = base.iter().find(|other| other.id == cell.id) else { return Vec::new() };
+fn candidates(ratios: &LogRatios, base: &[LogRatios], margins: Margins) -> Vec<Candidate> {
+    let Some(other) = base.iter().find(|other| other.is_same_comparison(ratios)) else { return Vec::new() };
     let candidate = |(metric, logs): &(Metric, Vec<f64>)| {
         let (_, base_logs) = other.logs.iter().find(|(known, _)| known == metric)?;
-        let (base, new) = (Summary::of(base_logs)?, Summary::of(logs)?);
-        let difference = Welch::between(&base, &new);
-        let margin = margin(*metric, &margins);
-        Some(Candidate { id: cell.id.clone(), metric: *metric, base, new, difference, margin })
+        let (base, new) = (LogSummary::of(base_logs)?, LogSummary::of(logs)?);
+        Some(Candidate {
+            id: ratios.id.clone(),
+            compared_with: ratios.compared_with.clone(),
+            factor: ratios.factor,
+            metric: *metric,
+            base,
+            new,
+            difference: Welch::between(&base, &new),
+            margin: margin(*metric, &margins),
+        })
     };
-    cell.logs.iter().filter_map(candidate).collect()
+    ratios.logs.iter().filter_map(candidate).collect()
 }
 
 impl Candidate {
@@ -154,6 +183,8 @@ impl Candidate {
         let interval = self.difference.interval(CONFIDENCE);
         Change {
             id: self.id,
+            compared_with: self.compared_with,
+            factor: self.factor,
             metric: self.metric,
             base: self.base.estimate(),
             new: self.new.estimate(),
@@ -173,8 +204,8 @@ impl Candidate {
         let limit = self.margin.ln_1p();
         let within = -limit < interval.low && interval.high < limit;
         let worse = match self.metric.direction() {
-            Direction::HigherIsBetter => self.difference.mean() < 0.0,
-            Direction::LowerIsBetter => self.difference.mean() > 0.0,
+            MetricDirection::HigherIsBetter => self.difference.mean() < 0.0,
+            MetricDirection::LowerIsBetter => self.difference.mean() > 0.0,
         };
         match (enough && p_adjusted < SIGNIFICANCE, enough && within) {
             (true, true) => ChangeVerdict::Negligible { margin: self.margin },
@@ -183,8 +214,8 @@ impl Candidate {
             (false, true) => ChangeVerdict::SameWithin { margin: self.margin },
             (false, false) => {
                 let significance = SIGNIFICANCE / family.max(1) as f64;
-                let smallest = self.difference.smallest_visible_effect(significance);
-                ChangeVerdict::Inconclusive { smallest_visible_change: smallest.exp_m1() }
+                let smallest = self.difference.smallest_detectable_difference(significance);
+                ChangeVerdict::Inconclusive { smallest_detectable_change: smallest.exp_m1() }
             }
         }
     }

@@ -1,136 +1,103 @@
-//! What a run says, and whether it has said enough.
+//! Analyses a run and decides whether it may stop early.
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Arm, Metric, Plan, Stamped, Stratum};
+use ciphertoll_model::{Arm, Metric, Plan, TimestampedEvent};
 
-use crate::analysis::{Analysis, CellAnalysis, Estimate, Role, StratumAnalysis, Toll};
-use crate::assemble::{Pairs, Trials, Visited};
-use crate::contrast::{Contrast, Judged, Rules, judge};
-use crate::interval::{CONFIDENCE, Summary};
+use crate::analysis::{Analysis, CellAnalysis, CellRole, Comparison, Estimate, StratumAnalysis};
+use crate::assemble::{Pairs, PlannedComparison, Trials, Visited};
+use crate::contrast::{Contrast, JudgedStratum, Rules, judge};
+use crate::interval::{CONFIDENCE, LogSummary};
 use crate::stopping::is_precise_enough;
 use crate::verdict::headline_metrics;
 
 /// Analyses a run, finished or not: the same plan and events give the same analysis.
-pub fn analyse(plan: &Plan, events: &[Stamped]) -> Analysis {
-    let trials = Trials::of(plan, events);
-    let judged = judge_strata(plan, &trials);
-    let cells = (0..plan.cells.len())
-        .map(|cell| analyse_cell(plan, cell, &Place::of(plan, cell), &trials, &judged))
-        .collect();
-    let also_compared = |index: usize, stratum: &Stratum| {
-        let treatments = stratum.treatments.iter().enumerate().filter(|_| stratum.factor.is_some());
-        let place = |(position, &cell)| {
-            let place = Place { stratum: index, baseline: stratum.baseline, treatment: Some(position) };
-            analyse_cell(plan, cell, &place, &trials, &judged)
-        };
-        treatments.map(place).collect()
-    };
-    let strata = plan.strata.iter().enumerate().map(|(index, stratum)| StratumAnalysis {
-        baseline: plan.cells[stratum.baseline].id(),
-        also_compared: also_compared(index, stratum),
-        repeat: judged[index].repeat.clone(),
-        noise_floor: judged[index].noise_floor.clone(),
-        repeat_checkpoints: trials.pairs(repeat(stratum.baseline), main(stratum.baseline)).checkpoints,
-    });
+pub fn analyse(plan: &Plan, events: &[TimestampedEvent]) -> Analysis {
+    analyse_trials(plan, &Trials::of(plan, events))
+}
+
+/// [`analyse`] for events that are folded already.
+pub fn analyse_trials(plan: &Plan, trials: &Trials<'_>) -> Analysis {
+    let (mut strata, mut comparisons) = (Vec::new(), Vec::new());
+    for stratum in 0..plan.strata.len() {
+        let (analysed, compared) = analyse_stratum(plan, stratum, trials);
+        strata.push(analysed);
+        comparisons.extend(compared);
+    }
     Analysis {
         confidence_level: CONFIDENCE,
         blocks_completed: trials.blocks_completed(),
-        strata: strata.collect(),
-        cells,
+        strata,
+        comparisons,
     }
 }
 
-/// Whether the run may stop before its last block: every comparison that its report will show is precise.
-pub fn precise_enough(plan: &Plan, events: &[Stamped]) -> bool {
-    is_precise_enough(&judge_strata(plan, &Trials::of(plan, events)))
+/// Whether the run may stop before its last block: every headline ratio that its report will show is precise.
+pub fn precise_enough(plan: &Plan, events: &[TimestampedEvent]) -> bool {
+    let analysis = analyse(plan, events);
+    is_precise_enough(analysis.comparisons.iter().flat_map(Comparison::headline).map(|(_, ratio)| ratio))
 }
 
-fn judge_strata(plan: &Plan, trials: &Trials<'_>) -> Vec<Judged> {
-    plan.strata.iter().map(|stratum| judge_stratum(plan, stratum, trials)).collect()
-}
-
-fn judge_stratum(plan: &Plan, stratum: &Stratum, trials: &Trials<'_>) -> Judged {
-    let contrast = |visited| {
-        let pairs = trials.pairs(visited, main(stratum.baseline));
-        Contrast { log_ratios: pairs.log_ratios(), losses: pairs.losses }
+fn analyse_stratum(plan: &Plan, stratum: usize, trials: &Trials<'_>) -> (StratumAnalysis, Vec<Comparison>) {
+    let planned = PlannedComparison::of_stratum(plan, stratum);
+    let pairs: Vec<Pairs<'_>> = planned.iter().map(|comparison| comparison.pairs(trials)).collect();
+    let contrast = |(comparison, pairs): (&PlannedComparison, &Pairs<'_>)| Contrast {
+        arm: comparison.visited.arm,
+        log_ratios: pairs.log_ratios(),
+        losses: pairs.losses,
     };
-    let repeat = contrast(repeat(stratum.baseline));
-    let treatments: Vec<_> = stratum.treatments.iter().map(|&cell| contrast(main(cell))).collect();
-    let baseline = &plan.cells[stratum.baseline];
-    let headline = headline_metrics(baseline);
-    judge(&repeat, &treatments, &Rules { headline, margins: plan.margins, verdicts: plan.verdicts })
+    let contrasts: Vec<Contrast> = planned.iter().zip(&pairs).map(contrast).collect();
+    let baseline = Visited { cell: plan.strata[stratum].baseline, arm: Arm::Main };
+    let headline = headline_metrics(&plan.cells[baseline.cell]);
+    let rules = Rules { headline, margins: plan.margins, verdicts: plan.verdicts };
+    let JudgedStratum { ratios, noise_floor } = judge(&contrasts, &rules);
+    let comparisons = planned.iter().zip(pairs).zip(ratios).map(|((planned, pairs), ratios)| Comparison {
+        stratum,
+        arm: planned.visited.arm,
+        cell: analyse_cell(plan, planned.visited.cell, planned.role(), pairs, trials),
+        ratios,
+    });
+    // The baseline is paired with itself, so that one rule says which blocks count.
+    let alone = trials.pairs(baseline, baseline);
+    let baseline = analyse_cell(plan, baseline.cell, CellRole::Baseline, alone, trials);
+    (StratumAnalysis { baseline, noise_floor }, comparisons.collect())
 }
 
 fn analyse_cell(
     plan: &Plan,
-    cell: usize,
-    place: &Place,
+    index: usize,
+    role: CellRole,
+    pairs: Pairs<'_>,
     trials: &Trials<'_>,
-    judged: &[Judged],
 ) -> CellAnalysis {
-    // The baseline is paired with itself, so that one rule says which blocks count.
-    let pairs = trials.pairs(main(cell), main(place.baseline));
     let metrics = levels(&pairs);
     let mut absent = pairs.absences();
     absent.retain(|metric, _| !metrics.contains_key(metric));
     CellAnalysis {
-        id: plan.cells[cell].id(),
-        cell: plan.cells[cell].clone(),
-        stratum: place.stratum,
-        role: if place.treatment.is_some() { Role::Treatment } else { Role::Baseline },
+        index,
+        id: plan.cells[index].id(),
+        cell: plan.cells[index].clone(),
+        role,
         blocks_planned: plan.counted_blocks(),
         blocks_used: pairs.observations.len() as u32,
-        voided: trials.voided(cell),
+        voided: trials.voided(index),
         flags: pairs.flags(),
         legs: pairs.legs(),
         metrics,
         absent,
         checkpoints: pairs.checkpoints,
-        tolls: place.tolls(judged),
     }
 }
 
-/// Where a cell stands among the strata.
-struct Place {
-    stratum: usize,
-    baseline: usize,
-    /// Position among the stratum's treatments; absent for the baseline.
-    treatment: Option<usize>,
-}
-
-impl Place {
-    /// In the first stratum that has it: those of the plan's own baseline come before the others.
-    fn of(plan: &Plan, cell: usize) -> Self {
-        let stratum = plan.strata.iter().position(|stratum| stratum.has(cell)).unwrap_or_default();
-        let members = &plan.strata[stratum];
-        let treatment = members.treatments.iter().position(|treatment| *treatment == cell);
-        Self { stratum, baseline: treatment.map_or(cell, |_| members.baseline), treatment }
-    }
-
-    fn tolls(&self, judged: &[Judged]) -> BTreeMap<Metric, Toll> {
-        let tolls = self.treatment.and_then(|position| judged.get(self.stratum)?.treatments.get(position));
-        tolls.cloned().unwrap_or_default()
-    }
-}
-
-/// Geometric means over blocks, as the tolls are; but phases and the mean time they are parts of
-/// have arithmetic ones, so that the phases still add up, and so have counts, which may be 0.
+/// Geometric means over blocks, as for ratios. Phases and the mean time that they add up to have arithmetic means, so that
+/// they still add up; so have counts, which may be 0.
 fn levels(pairs: &Pairs<'_>) -> BTreeMap<Metric, Estimate> {
     let level = |(metric, values): (Metric, Vec<f64>)| {
         if metric == Metric::LatencyNsMean || metric.is_phase() || metric.may_be_zero() {
-            return Some((metric, Summary::of(&values)?.arithmetic_estimate()));
+            return Some((metric, LogSummary::of(&values)?.arithmetic_estimate()));
         }
         let logs: Vec<f64> = values.into_iter().map(f64::ln).collect();
-        Some((metric, Summary::of(&logs)?.estimate()))
+        Some((metric, LogSummary::of(&logs)?.estimate()))
     };
     pairs.values().into_iter().filter_map(level).collect()
-}
-
-fn main(cell: usize) -> Visited {
-    Visited { cell, arm: Arm::Main }
-}
-
-fn repeat(cell: usize) -> Visited {
-    Visited { cell, arm: Arm::Repeat }
 }

@@ -1,7 +1,7 @@
-//! Several comparisons in one stratum, one chance of a false alarm for all.
+//! The correction for multiple comparisons in one stratum.
 
-/// p values adjusted so that all together err with at most the chance one of them is read at.
-/// The order of the input is kept.
+/// Adjusts p values so that the chance of any false alarm among all of them is at most the level that each is read at. Keeps
+/// the order of the input.
 ///
 /// Reference: Holm, *A simple sequentially rejective multiple test procedure*, Scandinavian
 /// Journal of Statistics 6 (1979). Assumes nothing of how the tests depend on one another.
@@ -13,7 +13,7 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut largest = 0.0_f64;
     for (rank, index) in ascending.into_iter().enumerate() {
         let untested = (p_values.len() - rank) as f64;
-        // A later test cannot be accepted more readily than an earlier one.
+        // Adjusted p values never decrease.
         largest = largest.max((p_values[index] * untested).min(1.0));
         adjusted[index] = largest;
     }

@@ -1,4 +1,4 @@
-//! Student's t on the logarithms of what was measured, and a rank estimate beside it.
+//! Student's t on the logarithms of measured values, and a rank estimate.
 
 use statrs::function::beta::{beta_reg, inv_beta_reg};
 
@@ -6,21 +6,21 @@ use crate::analysis::Estimate;
 
 /// Confidence level of every printed interval.
 pub const CONFIDENCE: f64 = 0.95;
-/// Power at which an effect counts as one that a run would have seen (Cohen 1988).
+/// Power at which a difference counts as detectable (Cohen 1988).
 pub const POWER: f64 = 0.80;
-/// More blocks than this is no practicable advice.
+/// Advising more blocks than this is not practicable.
 pub const MOST_BLOCKS_ADVISED: u32 = 1_000;
 
-/// Half-width, as a share, at which every headline interval is precise enough to stop.
+/// Half-width of an interval, as a share, that is precise enough to stop a run.
 pub const PRECISE_HALF_WIDTH: f64 = 0.02;
 
 /// Mean and spread of one number per block, on the log scale.
 ///
 /// Reference: Student, *The probable error of a mean*, Biometrika 6 (1908). Assumes that blocks
-/// are independent and their log-ratios about normal; heavier symmetric tails make the interval
-/// wider than it need be, not narrower. Minimum n: 2.
+/// are independent and their log-ratios about normal; heavier symmetric tails make the interval too wide, not too
+/// narrow. Minimum n: 2.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Summary {
+pub struct LogSummary {
     count: u32,
     mean: f64,
     sd: f64,
@@ -29,15 +29,12 @@ pub struct Summary {
 /// An interval on the log scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Lower limit.
     pub low: f64,
-    /// Upper limit.
     pub high: f64,
 }
 
-impl Summary {
-    /// Summarises the logarithms of one number per block. Absent below two blocks: a single value
-    /// has no uncertainty to print beside it.
+impl LogSummary {
+    /// Summarises the logarithms of one number per block. Absent below two blocks: a single value has no uncertainty.
     pub fn of(logs: &[f64]) -> Option<Self> {
         if logs.len() < 2 {
             return None;
@@ -63,7 +60,7 @@ impl Summary {
         self.sd
     }
 
-    /// Half of the width of the t interval, on the log scale.
+    /// Half the width of the t interval, on the log scale.
     pub fn half_width(&self, confidence: f64) -> f64 {
         half_width(self.sd, self.count, confidence)
     }
@@ -74,31 +71,31 @@ impl Summary {
         Interval { low: self.mean - half_width, high: self.mean + half_width }
     }
 
-    /// The geometric mean with its 95 % interval, back on the scale of what was measured.
+    /// The geometric mean with its 95 % interval, on the scale of the measured values.
     pub fn estimate(&self) -> Estimate {
         let Interval { low, high } = self.interval(CONFIDENCE);
         Estimate::new(self.mean.exp(), Interval { low: low.exp(), high: high.exp() }, self.count)
     }
 
-    /// The arithmetic mean with its 95 % interval, where plain values were summarised. No quantity is
-    /// below 0, so the lower limit is not either.
+    /// The arithmetic mean with its 95 % interval, if plain values were summarised. No quantity is below 0, so neither is the
+    /// lower limit.
     pub fn arithmetic_estimate(&self) -> Estimate {
         let Interval { low, high } = self.interval(CONFIDENCE);
         Estimate::new(self.mean, Interval { low: low.max(0.0), high }, self.count)
     }
 
-    /// Two-sided p of the one-sample t test against a mean log of 0, that is a ratio of 1. Same
-    /// reference, assumption and minimum n as the interval.
+    /// Two-sided p of the one-sample t test against a mean log of 0, a ratio of 1. Same reference, assumption and minimum n
+    /// as the interval.
     pub fn p_value(&self) -> f64 {
         two_sided_p(self.mean, self.standard_error(), self.degrees_of_freedom())
     }
 
-    /// The smallest effect, on the log scale, that would have been claimed four times in five: found at
-    /// two-sided `significance`, and estimated beyond `floor`.
+    /// The smallest detectable difference, on the log scale: claimed four times in five at two-sided `significance`, and
+    /// beyond `floor`.
     ///
-    /// Reference: Cohen, *Statistical Power Analysis* (1988), with the shifted central t in place
-    /// of the noncentral one. Assumes the scatter seen is the true one. Minimum n: 2.
-    pub fn smallest_visible_effect(&self, significance: f64, floor: f64) -> f64 {
+    /// Reference: Cohen, *Statistical Power Analysis* (1988), with the shifted central t instead of the noncentral one. Assumes
+    /// that the observed scatter is the true one. Minimum n: 2.
+    pub fn smallest_detectable_difference(&self, significance: f64, floor: f64) -> f64 {
         let degrees = self.degrees_of_freedom();
         let one_sided_power = 2.0 * POWER - 1.0;
         let error = self.standard_error();
@@ -106,15 +103,14 @@ impl Summary {
         threshold + critical_t(one_sided_power, degrees) * error
     }
 
-    /// The fewest blocks whose interval would be no wider than ±`target` on the log scale, the
-    /// scatter staying as it is. Absent above [`MOST_BLOCKS_ADVISED`]. Same reference, assumption
-    /// and minimum n as the interval.
+    /// The fewest blocks whose interval would be at most ±`target` wide on the log scale with the same scatter. Absent above
+    /// [`MOST_BLOCKS_ADVISED`]. Same reference, assumption and minimum n as the interval.
     pub fn blocks_for_half_width(&self, target: f64, confidence: f64) -> Option<u32> {
         let is_narrow = |blocks: u32| half_width(self.sd, blocks, confidence) <= target;
         if !is_narrow(MOST_BLOCKS_ADVISED) {
             return None;
         }
-        // Bisection: the half-width shrinks with every block. `enough` is, `too_few` is not.
+        // Bisection: the half-width shrinks with every block. `enough` blocks are narrow, `too_few` are not.
         let (mut too_few, mut enough) = (1, MOST_BLOCKS_ADVISED);
         while enough - too_few > 1 {
             let middle = u32::midpoint(too_few, enough);
@@ -138,8 +134,7 @@ impl Summary {
 
 /// The difference of two means, on the log scale: its exponential is the ratio of the two.
 ///
-/// Reference: Welch, Biometrika 34 (1947), with Satterthwaite's degrees of freedom. Assumes that the two
-/// are independent. Minimum n: 2 of each.
+/// Reference: Welch, Biometrika 34 (1947), with Satterthwaite's degrees of freedom. Assumes that the two are independent. Minimum n: 2 of each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Welch {
     mean: f64,
@@ -149,8 +144,8 @@ pub struct Welch {
 
 impl Welch {
     /// `new` − `base`.
-    pub fn between(base: &Summary, new: &Summary) -> Self {
-        let square = |summary: &Summary| summary.standard_error().powi(2);
+    pub fn between(base: &LogSummary, new: &LogSummary) -> Self {
+        let square = |summary: &LogSummary| summary.standard_error().powi(2);
         let (of_base, of_new) = (square(base), square(new));
         let sum = of_base + of_new;
         let spread = of_base.powi(2) / base.degrees_of_freedom() + of_new.powi(2) / new.degrees_of_freedom();
@@ -159,12 +154,11 @@ impl Welch {
         Self { mean: new.mean - base.mean, error: sum.sqrt(), degrees }
     }
 
-    /// The difference.
     pub fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// Its t interval.
+    /// The t interval of the difference.
     pub fn interval(&self, confidence: f64) -> Interval {
         let half_width = critical_t(confidence, self.degrees) * self.error;
         Interval { low: self.mean - half_width, high: self.mean + half_width }
@@ -175,26 +169,26 @@ impl Welch {
         two_sided_p(self.mean, self.error, self.degrees)
     }
 
-    /// As [`Summary::smallest_visible_effect`], without a floor.
-    pub fn smallest_visible_effect(&self, significance: f64) -> f64 {
+    /// [`LogSummary::smallest_detectable_difference`] without a floor.
+    pub fn smallest_detectable_difference(&self, significance: f64) -> f64 {
         let one_sided_power = 2.0 * POWER - 1.0;
         (critical_t(1.0 - significance, self.degrees) + critical_t(one_sided_power, self.degrees))
             * self.error
     }
 }
 
-/// Of a t test: the two tails beyond ±mean ÷ error.
+/// The two tails of a t test beyond ±mean ÷ error.
 fn two_sided_p(mean: f64, error: f64, degrees: f64) -> f64 {
     if mean == 0.0 {
         return 1.0;
     }
     let t = mean / error;
-    // Abramowitz & Stegun 26.7.1; 0 where the blocks do not scatter.
+    // Abramowitz & Stegun 26.7.1; 0 if the blocks do not scatter.
     beta_reg(degrees / 2.0, 0.5, degrees / (degrees + t * t))
 }
 
-/// Median of the means of all pairs of values, each with itself included: an estimate of the same
-/// centre that one wild block cannot carry away.
+/// Median of the means of all pairs of values, each paired with itself as well: an estimate of the centre that is robust
+/// against single outliers.
 ///
 /// Reference: Hodges & Lehmann, *Estimates of location based on rank tests*, Annals of
 /// Mathematical Statistics 34 (1963). Assumes a symmetric distribution. Minimum n: 1.
@@ -210,7 +204,7 @@ pub fn hodges_lehmann(values: &[f64]) -> Option<f64> {
     if means.len().is_multiple_of(2) { Some(f64::midpoint(means[middle - 1], *upper)) } else { Some(*upper) }
 }
 
-/// Whether a ratio is known within ±2 %, on the log scale. One without an interval is not.
+/// Whether a ratio is known within ±2 %, on the log scale. False without an interval.
 pub(crate) fn is_precise(ratio: &Estimate) -> bool {
     let interval = ratio.interval();
     interval.is_some_and(|Interval { low, high }| (high / low).ln() / 2.0 <= PRECISE_HALF_WIDTH.ln_1p())
@@ -220,7 +214,7 @@ fn half_width(sd: f64, count: u32, confidence: f64) -> f64 {
     critical_t(confidence, f64::from(count - 1)) * sd / f64::from(count).sqrt()
 }
 
-/// The t that a central t variable stays within, on both sides, with probability `confidence`.
+/// The two-sided critical value of Student's t.
 fn critical_t(confidence: f64, degrees: f64) -> f64 {
     // Abramowitz & Stegun 26.7.1 solved for t.
     let share = inv_beta_reg(degrees / 2.0, 0.5, 1.0 - confidence);
@@ -257,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_sleep_data_give_what_r_prints() {
-        let summary = Summary::of(&SLEEP).unwrap();
+        let summary = LogSummary::of(&SLEEP).unwrap();
         assert_near(summary.mean(), 1.58, 1e-12);
         assert_near(summary.sd(), 1.229_995, 1e-6);
         let interval = summary.interval(0.95);
@@ -268,16 +262,16 @@ mod tests {
 
     #[test]
     fn a_single_block_has_no_summary() {
-        assert_eq!(Summary::of(&[]), None);
-        assert_eq!(Summary::of(&[0.1]), None);
+        assert_eq!(LogSummary::of(&[]), None);
+        assert_eq!(LogSummary::of(&[0.1]), None);
     }
 
     #[test]
     fn blocks_that_do_not_scatter_leave_no_doubt() {
-        let same = Summary::of(&[0.0; 6]).unwrap();
+        let same = LogSummary::of(&[0.0; 6]).unwrap();
         assert_near(same.p_value(), 1.0, 0.0);
         assert_near(same.half_width(0.95), 0.0, 0.0);
-        let shifted = Summary::of(&[0.5; 6]).unwrap();
+        let shifted = LogSummary::of(&[0.5; 6]).unwrap();
         assert_near(shifted.p_value(), 0.0, 0.0);
         assert_eq!(shifted.blocks_for_half_width(0.01, 0.9), Some(2));
     }
@@ -285,7 +279,7 @@ mod tests {
     #[test]
     fn estimates_are_geometric_means() {
         let logs = [2.0_f64, 8.0].map(f64::ln);
-        let estimate = Summary::of(&logs.repeat(3)).unwrap().estimate();
+        let estimate = LogSummary::of(&logs.repeat(3)).unwrap().estimate();
         assert_near(estimate.value, 4.0, 1e-12);
         // ln 4 ± 2.5706 · sd ÷ √6, where six values lie ±ln 2 around their mean.
         let half_width = 2.570_582 * 2.0_f64.ln() * (6.0_f64 / 5.0).sqrt() / 6.0_f64.sqrt();
@@ -296,28 +290,28 @@ mod tests {
     fn below_six_blocks_there_is_a_value_and_no_interval() {
         let logs = [2.0_f64, 8.0].map(f64::ln).repeat(3);
         for blocks in 2..=6 {
-            let summary = Summary::of(&logs[..blocks]).unwrap();
+            let summary = LogSummary::of(&logs[..blocks]).unwrap();
             for estimate in [summary.estimate(), summary.arithmetic_estimate()] {
                 assert_eq!((estimate.interval().is_some(), estimate.blocks), (blocks == 6, blocks as u32));
                 assert!(is_precise(&estimate) <= (blocks == 6));
             }
         }
         // Not even blocks that agree to the last digit.
-        assert!(!is_precise(&Summary::of(&[0.0; 5]).unwrap().estimate()));
+        assert!(!is_precise(&LogSummary::of(&[0.0; 5]).unwrap().estimate()));
     }
 
     #[test]
     fn visible_effect_is_the_textbook_sum_of_quantiles() {
-        let summary = Summary::of(&SLEEP).unwrap();
+        let summary = LogSummary::of(&SLEEP).unwrap();
         let expected = (2.262_157 + 0.883_404) * 1.229_995 / 10.0_f64.sqrt();
-        assert_near(summary.smallest_visible_effect(0.05, 0.0), expected, 1e-5);
+        assert_near(summary.smallest_detectable_difference(0.05, 0.0), expected, 1e-5);
         let above_floor = 2.0 + 0.883_404 * 1.229_995 / 10.0_f64.sqrt();
-        assert_near(summary.smallest_visible_effect(0.05, 2.0), above_floor, 1e-5);
+        assert_near(summary.smallest_detectable_difference(0.05, 2.0), above_floor, 1e-5);
     }
 
     #[test]
     fn advised_blocks_are_the_fewest_that_do() {
-        let summary = Summary::of(&[-0.1, 0.1, -0.1, 0.1, -0.1, 0.1]).unwrap();
+        let summary = LogSummary::of(&[-0.1, 0.1, -0.1, 0.1, -0.1, 0.1]).unwrap();
         let blocks = summary.blocks_for_half_width(0.03, 0.90).unwrap();
         assert!(half_width(summary.sd(), blocks, 0.90) <= 0.03);
         assert!(half_width(summary.sd(), blocks - 1, 0.90) > 0.03);
@@ -338,7 +332,7 @@ mod tests {
     #[test]
     fn one_wild_block_moves_the_mean_but_not_hodges_lehmann() {
         let values = [0.01, 0.02, 0.0, -0.01, 0.01, 0.0, 0.02, 0.01, 3.0];
-        assert!(Summary::of(&values).unwrap().mean() > 0.3);
+        assert!(LogSummary::of(&values).unwrap().mean() > 0.3);
         assert!(hodges_lehmann(&values).unwrap() < 0.05);
     }
 }

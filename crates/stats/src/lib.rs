@@ -1,14 +1,15 @@
 //! Estimates, intervals and verdicts. Pure: a plan and the events of a run in, an [`Analysis`] out.
 //!
-//! The way through: [`assemble`] turns events into paired blocks, `contrast` turns the pairs of a
-//! stratum into tolls ([`interval`], [`mod@holm`], [`verdict`]), [`analyse`] puts them in their places.
-//! [`simulate`] draws runs with a known truth and sends them through the same contrast.
+//! [`RunFacts`] folds the events. [`assemble`] lists the comparisons of a plan and pairs their trials in blocks,
+//! `contrast` turns the pairs of a stratum into ratios ([`interval`], [`mod@holm`], [`verdict`]), and [`analyse`] returns
+//! one list of [`Comparison`]s. [`simulate`] draws runs with a known truth and judges them with the same code.
 
 mod analysis;
 pub mod assemble;
 pub mod compare;
 mod conclude;
 mod contrast;
+mod facts;
 pub mod holm;
 pub mod interval;
 pub mod simulate;
@@ -16,12 +17,13 @@ mod stopping;
 pub mod verdict;
 
 pub use analysis::{
-    Analysis, CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, UnevenCheckpoints, UnevenPairs,
-    Verdict, VoidedTrial,
+    Analysis, CellAnalysis, CellRole, Comparison, Doubt, Estimate, PairedRatio, StratumAnalysis,
+    UnevenCheckpoints, UnevenPairs, Verdict, VoidedTrial,
 };
-pub use compare::{Change, ChangeVerdict, Comparison, Run, compare};
-pub use conclude::{analyse, precise_enough};
+pub use compare::{Change, ChangeVerdict, ComparedRun, RunComparison, compare};
+pub use conclude::{analyse, analyse_trials, precise_enough};
+pub use facts::{PrimitiveTimes, RunFacts, SearchedFiles, StartedServer};
 pub use holm::holm;
-pub use interval::{CONFIDENCE, Interval, PRECISE_HALF_WIDTH, Summary, hodges_lehmann};
+pub use interval::{CONFIDENCE, Interval, LogSummary, PRECISE_HALF_WIDTH, hodges_lehmann};
 pub use simulate::{Coverage, Design, Noise, coverage};
 pub use verdict::{headline_metrics, margin};

@@ -1,47 +1,48 @@
-//! Runs with a known truth: does the 95 % interval hold it 95 times in 100, the stopping rule of real runs included?
+//! Simulates runs with a known truth: does the 95 % interval contain it 95 times in 100, even with the stopping rule of real
+//! runs?
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
 use ciphertoll_model::plan::LOOKS;
-use ciphertoll_model::{Margins, Metric, Verdicts};
+use ciphertoll_model::{Arm, Margins, Metric, Verdicts};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::analysis::Verdict;
-use crate::contrast::{Contrast, Judged, Rules, judge};
+use crate::analysis::{PairedRatio, Verdict};
+use crate::contrast::{Contrast, Rules, judge};
 use crate::stopping::is_precise_enough;
 use crate::verdict::Losses;
 
 /// The one metric of a simulated trial.
 const METRIC: Metric = Metric::RatePerS;
-/// As a run at default size has them.
+/// The margins of a run at default size.
 const MARGINS: Margins = Margins { rate_and_cpu: 0.03, latency: 0.05 };
 
-/// What to simulate. The same design gives the same answer.
+/// The same design gives the same result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Design {
-    /// Seed of all that is drawn.
+    /// Seed of every random draw.
     pub seed: u64,
     /// Simulated runs.
     pub runs: u32,
-    /// Paths that are compared with the baseline's, each.
+    /// Paths that are compared with the baseline path.
     pub treatments: u32,
-    /// Authentications that every path is measured with; from two on, they are compared, too, path by path, as in a real
-    /// run of paths and authentications.
+    /// Authentications that every path is measured with. Two or more are compared as well, path by path, as in a real run of
+    /// paths and authentications.
     pub authentications: u32,
-    /// The true toll of every treatment, of either kind: 1 is no effect.
+    /// The true ratio of every treatment: 1 is no effect.
     pub true_ratio: f64,
     /// Scatter of a trial on the log scale, as a standard deviation: 0.02 is 2 %. A paired
     /// log-ratio scatters √2 times as much.
     pub trial_sd: f64,
     /// Shape of that scatter.
     pub noise: Noise,
-    /// Drift of the machine from one trial to the next on the log scale: standard deviation of the
-    /// steps of a random walk through the whole run. What trials of a block share cancels.
+    /// Drift of the machine from one trial to the next on the log scale: standard deviation of the steps of a random walk
+    /// through the whole run. Drift that the trials of a block share cancels.
     pub drift_sd: f64,
-    /// Blocks planned; looks before that are those of [`LOOKS`].
+    /// Planned blocks; earlier looks are those of [`LOOKS`].
     pub max_blocks: u32,
 }
 
@@ -50,59 +51,60 @@ pub struct Design {
 pub enum Noise {
     /// Normal.
     Normal,
-    /// Student's t with 3 degrees of freedom, scaled to the design's standard deviation: now and
-    /// then a trial far out, on either side.
+    /// Student's t with 3 degrees of freedom, scaled to the design's standard deviation: occasional outliers on either side.
     StudentT3,
-    /// Normal, and one trial in ten is slowed besides by a lognormal amount of which the median is
-    /// three standard deviations: another tenant of the machine.
+    /// Normal, and one trial in ten is slowed by a lognormal amount with a median of three standard deviations: another tenant
+    /// of the machine.
     Stalls,
 }
 
-/// What became of the simulated runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coverage {
-    /// Share of the treatments' 95 % intervals that hold the true ratio.
+    /// Share of the treatments' 95 % intervals that contain the true ratio.
     pub covered: f64,
     /// Share of runs in which any treatment gets a verdict that claims a difference ("differs" or
-    /// "real but negligible"): the rate of false alarms where the truth is 1, else the power.
+    /// "real but negligible"): the rate of false alarms if the truth is 1, else the power.
     pub claimed: f64,
     /// Share of runs in which any treatment gets "differs".
     pub differs: f64,
-    /// Share of runs in which the A/A arm gets a verdict that claims a difference.
+    /// Share of runs in which an A/A comparison gets a verdict that claims a difference.
     pub repeat_claimed: f64,
     /// Mean number of blocks at which runs stopped.
     pub mean_blocks: f64,
 }
 
-/// Draws the runs of `design` and counts. Tolls, verdicts and the decision to stop are made by the
-/// code that analyses real runs. Standard error of a share s: √(s (1 − s) ÷ runs).
+/// Draws the runs of `design` and counts. Ratios, verdicts and the decision to stop come from the code that analyses real
+/// runs. Standard error of a share s: √(s (1 − s) ÷ runs).
 pub fn coverage(design: &Design) -> Coverage {
     let mut random = Pcg64Mcg::seed_from_u64(design.seed);
     let layout = Layout::of(design);
     let mut counts = Counts::default();
     for _ in 0..design.runs {
-        let mut run = Run::new(design, &layout);
-        let judged = run.until_stopped(&mut random);
-        counts.add(&judged, run.blocks, design.true_ratio);
+        let mut run = SimulatedRun::new(design, &layout);
+        let ratios = run.until_stopped(&mut random);
+        counts.add(&ratios, run.blocks, design.true_ratio);
     }
     counts.shares()
 }
 
-struct Run<'a> {
+struct SimulatedRun<'a> {
     design: &'a Design,
     layout: &'a Layout,
     /// The random walk, on the log scale.
     machine: f64,
     blocks: u32,
-    /// Log-ratios by stratum.
-    ratios: Vec<Ratios>,
+    /// By stratum.
+    log_ratios: Vec<StratumLogRatios>,
 }
 
-/// What a block visits, and what of it is compared.
+/// The ratios of a simulated run, all strata together, by the arm of their comparison.
+type SimulatedRatios = Vec<(Arm, PairedRatio)>;
+
+/// What a block visits and compares.
 struct Layout {
     /// The true effect of each cell, on the log scale.
     effects: Vec<f64>,
-    /// Cells that are visited twice: baselines.
+    /// The baselines, which are visited twice.
     repeated: Vec<usize>,
     strata: Vec<SimulatedStratum>,
 }
@@ -114,7 +116,7 @@ struct SimulatedStratum {
 
 /// Log-ratios to a stratum's baseline, block by block.
 #[derive(Clone)]
-struct Ratios {
+struct StratumLogRatios {
     repeat: Vec<f64>,
     treatments: Vec<Vec<f64>>,
 }
@@ -146,26 +148,26 @@ impl Layout {
     }
 }
 
-impl<'a> Run<'a> {
+impl<'a> SimulatedRun<'a> {
     fn new(design: &'a Design, layout: &'a Layout) -> Self {
-        let empty = |stratum: &SimulatedStratum| Ratios {
+        let empty = |stratum: &SimulatedStratum| StratumLogRatios {
             repeat: Vec::new(),
             treatments: vec![Vec::new(); stratum.treatments.len()],
         };
-        let ratios = layout.strata.iter().map(empty).collect();
-        Self { design, layout, machine: 0.0, blocks: 0, ratios }
+        let log_ratios = layout.strata.iter().map(empty).collect();
+        Self { design, layout, machine: 0.0, blocks: 0, log_ratios }
     }
 
-    fn until_stopped(&mut self, random: &mut Pcg64Mcg) -> Vec<Judged> {
+    fn until_stopped(&mut self, random: &mut Pcg64Mcg) -> SimulatedRatios {
         loop {
             self.block(random);
             let is_last = self.blocks >= self.design.max_blocks;
             if !is_last && !LOOKS.contains(&self.blocks) {
                 continue;
             }
-            let judged: Vec<Judged> = self.ratios.iter().map(|ratios| self.judge(ratios)).collect();
-            if is_last || is_precise_enough(&judged) {
-                return judged;
+            let ratios: SimulatedRatios = self.log_ratios.iter().flat_map(|logs| self.judge(logs)).collect();
+            if is_last || is_precise_enough(ratios.iter().map(|(_, ratio)| ratio)) {
+                return ratios;
             }
         }
     }
@@ -183,7 +185,7 @@ impl<'a> Run<'a> {
                 self.machine + effects[cell] + self.design.trial_sd * self.design.noise.draw(random);
         }
         let (main, repeats) = logs.split_at(effects.len());
-        for (stratum, ratios) in strata.iter().zip(&mut self.ratios) {
+        for (stratum, ratios) in strata.iter().zip(&mut self.log_ratios) {
             let baseline = main[stratum.baseline];
             let copies = repeated.iter().zip(repeats).filter(|(cell, _)| **cell == stratum.baseline);
             ratios.repeat.extend(copies.map(|(_, log)| log - baseline));
@@ -194,14 +196,22 @@ impl<'a> Run<'a> {
         self.blocks += 1;
     }
 
-    fn judge(&self, ratios: &Ratios) -> Judged {
-        let contrast = |ratios: &Vec<f64>| Contrast {
-            log_ratios: BTreeMap::from([(METRIC, ratios.clone())]),
+    fn judge(&self, log_ratios: &StratumLogRatios) -> SimulatedRatios {
+        let contrast = |(arm, logs): (Arm, &Vec<f64>)| Contrast {
+            arm,
+            log_ratios: BTreeMap::from([(METRIC, logs.clone())]),
             losses: Losses { attempted: self.blocks, lost: 0 },
         };
-        let treatments: Vec<_> = ratios.treatments.iter().map(contrast).collect();
+        let treatments = log_ratios.treatments.iter().map(|logs| (Arm::Main, logs));
+        let contrasts: Vec<Contrast> =
+            treatments.chain([(Arm::Repeat, &log_ratios.repeat)]).map(contrast).collect();
         let rules = Rules { headline: &[METRIC], margins: MARGINS, verdicts: Verdicts::Rendered };
-        judge(&contrast(&ratios.repeat), &treatments, &rules)
+        let judged = judge(&contrasts, &rules).ratios;
+        let of_comparison = |(contrast, ratios): (&Contrast, BTreeMap<Metric, PairedRatio>)| {
+            let arm = contrast.arm;
+            ratios.into_values().map(move |ratio| (arm, ratio))
+        };
+        contrasts.iter().zip(judged).flat_map(of_comparison).collect()
     }
 }
 
@@ -241,22 +251,17 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, judged: &[Judged], blocks: u32, true_ratio: f64) {
-        let tolls: Vec<_> =
-            judged.iter().flat_map(|stratum| &stratum.treatments).flat_map(BTreeMap::values).collect();
-        let holds_truth = |ratio: &crate::Estimate| (ratio.low()..=ratio.high()).contains(&true_ratio);
+    fn add(&mut self, ratios: &SimulatedRatios, blocks: u32, true_ratio: f64) {
+        let of = |wanted: Arm| ratios.iter().filter(move |(arm, _)| *arm == wanted).map(|(_, ratio)| ratio);
+        let contains_truth =
+            |PairedRatio { ratio, .. }: &&PairedRatio| (ratio.low()..=ratio.high()).contains(&true_ratio);
         self.runs += 1;
         self.blocks += blocks;
-        self.intervals += tolls.len() as u32;
-        self.covered += tolls.iter().filter(|toll| holds_truth(&toll.ratio)).count() as u32;
-        self.claimed += u32::from(tolls.iter().any(|toll| claims_difference(toll.verdict)));
-        self.differs += u32::from(tolls.iter().any(|toll| toll.verdict == Some(Verdict::Differs)));
-        self.repeat_claimed += u32::from(
-            judged
-                .iter()
-                .flat_map(|stratum| stratum.repeat.values())
-                .any(|toll| claims_difference(toll.verdict)),
-        );
+        self.intervals += of(Arm::Main).count() as u32;
+        self.covered += of(Arm::Main).filter(contains_truth).count() as u32;
+        self.claimed += u32::from(of(Arm::Main).any(|ratio| claims_difference(ratio.verdict)));
+        self.differs += u32::from(of(Arm::Main).any(|ratio| ratio.verdict == Some(Verdict::Differs)));
+        self.repeat_claimed += u32::from(of(Arm::Repeat).any(|ratio| claims_difference(ratio.verdict)));
     }
 
     fn shares(&self) -> Coverage {

@@ -1,22 +1,21 @@
-//! What may be said of a toll: differs, same, real but negligible, or cannot tell.
+//! The verdict on a ratio: differs, same, real but negligible, or inconclusive.
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Cell, Clients, ConnectionUse, Margins, Metric, Pace, Unit};
 
 use crate::analysis::{Doubt, Verdict};
-use crate::interval::{CONFIDENCE, Summary};
+use crate::interval::{CONFIDENCE, LogSummary};
 
-/// Holm-adjusted p below which a toll counts as different from 1.
+/// Holm-adjusted p below which a ratio counts as different from 1.
 pub const SIGNIFICANCE: f64 = 0.05;
 /// Level of the interval that must lie within the margins for "the same": two one-sided tests at
 /// 5 % each (Schuirmann 1987).
 pub const EQUIVALENCE_CONFIDENCE: f64 = 0.90;
 
-/// The metrics that verdicts are given on, and that share one Holm family: few, so that the
-/// adjustment costs little.
+/// The metrics that get verdicts and share one Holm family: few, so that the adjustment costs little power.
 pub fn headline_metrics(cell: &Cell) -> &'static [Metric] {
     match cell.workload.connection_use() {
-        // The rate is given: what is left to ask is how long people wait.
+        // In an open loop the rate is given, and the question is the latency.
         _ if cell.pace != Pace::Closed => {
             &[Metric::LatencyNsMean, Metric::LatencyNsP95, Metric::CpuUsPerOpTotal]
         }
@@ -28,7 +27,7 @@ pub fn headline_metrics(cell: &Cell) -> &'static [Metric] {
     }
 }
 
-/// The margin δ that applies to `metric`, as a share: times have their own, since they scatter more.
+/// The margin δ of `metric`, as a share: latencies scatter more and have their own.
 pub fn margin(metric: Metric, margins: &Margins) -> f64 {
     match metric.unit() {
         Unit::Nanoseconds => margins.latency,
@@ -36,48 +35,46 @@ pub fn margin(metric: Metric, margins: &Margins) -> f64 {
     }
 }
 
-/// What the second copy of the baseline may differ from the first by, on the log scale: the
-/// farther limit of its 95 % interval. A smaller difference of a treatment is not claimed.
-pub fn noise_floor(repeat: &Summary) -> f64 {
+/// The noise floor on the log scale: the farther limit of the 95 % interval of the A/A comparison. A smaller difference of a
+/// treatment is not claimed.
+pub fn noise_floor(repeat: &LogSummary) -> f64 {
     let interval = repeat.interval(CONFIDENCE);
     interval.low.abs().max(interval.high.abs())
 }
 
-/// How many pairs of a contrast were tried, and how many a gate took away.
+/// The number of pairs that were tried, and that gates voided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Completed blocks in which both cells were tried.
     pub attempted: u32,
-    /// Of these, blocks in which one of the two had no valid trial, its repetition included.
+    /// Of these, blocks in which one of the two had no valid trial, even after its repetition.
     pub lost: u32,
 }
 
 impl Losses {
-    /// Above 20 % what is left may be a choice: the gates do not void at random.
+    /// Above 20 % the remaining pairs may be a biased selection, because gates do not void at random.
     pub fn are_too_many(self) -> bool {
         self.lost * 5 > self.attempted
     }
 }
 
-/// What a verdict rests on.
+/// The input of [`verdict`].
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
-    /// The log-ratios.
-    pub log_ratio: &'a Summary,
+    pub log_ratio: &'a LogSummary,
     /// p of the t test, adjusted within the stratum.
     pub p_adjusted: f64,
-    /// Comparisons it was adjusted for.
+    /// Number of ratios it was adjusted for.
     pub family: u32,
     /// δ, as a share.
     pub margin: f64,
-    /// The stratum's A/A log-ratios. Absent where they are what is judged (they cannot exceed their
-    /// own interval, and a baseline that differs from itself must show), or where there are none.
-    pub repeat: Option<&'a Summary>,
-    /// Pairs lost.
+    /// The A/A log-ratios of the stratum. Absent for the A/A comparison itself: it cannot exceed its own interval, and a
+    /// baseline that differs from itself must be reported.
+    pub repeat: Option<&'a LogSummary>,
     pub losses: Losses,
 }
 
-/// The verdict. Absent below six blocks, where nothing may be said.
+/// Absent below six blocks, which are too few for a verdict.
 pub fn verdict(evidence: &Evidence<'_>) -> Option<Verdict> {
     let Evidence { log_ratio, margin, losses, .. } = *evidence;
     if losses.attempted < MIN_BLOCKS_FOR_VERDICTS {
@@ -93,14 +90,14 @@ pub fn verdict(evidence: &Evidence<'_>) -> Option<Verdict> {
     Some(match (significance, is_within_margin(log_ratio, margin)) {
         (Significance::Real, true) => Verdict::RealButNegligible { margin },
         (Significance::Real, false) => Verdict::Differs,
-        // The floor forbids claims of a difference; that a small one is small may still be said.
+        // The floor forbids claims of a difference; sameness may still be claimed.
         (Significance::BelowNoiseFloor | Significance::None, true) => Verdict::SameWithin { margin },
         (Significance::BelowNoiseFloor, false) => inconclusive(evidence, Doubt::BelowNoiseFloor),
         (Significance::None, false) => inconclusive(evidence, Doubt::TooFewBlocks),
     })
 }
 
-/// Whether a difference shows, and shows more than two copies of the baseline do.
+/// Whether a difference is significant and exceeds the noise floor.
 #[derive(Clone, Copy)]
 enum Significance {
     None,
@@ -119,7 +116,7 @@ impl Significance {
     }
 }
 
-fn is_within_margin(log_ratio: &Summary, margin: f64) -> bool {
+fn is_within_margin(log_ratio: &LogSummary, margin: f64) -> bool {
     let interval = log_ratio.interval(EQUIVALENCE_CONFIDENCE);
     let limit = margin.ln_1p();
     -limit < interval.low && interval.high < limit
@@ -130,29 +127,32 @@ fn inconclusive(evidence: &Evidence<'_>, why: Doubt) -> Verdict {
     let significance = SIGNIFICANCE / f64::from(evidence.family.max(1));
     let floor = evidence.repeat.map_or(0.0, noise_floor);
     Verdict::Inconclusive {
-        smallest_visible_effect: evidence.log_ratio.smallest_visible_effect(significance, floor).exp_m1(),
+        smallest_detectable_difference: evidence
+            .log_ratio
+            .smallest_detectable_difference(significance, floor)
+            .exp_m1(),
         blocks_needed: blocks_needed(evidence, why),
         why,
     }
 }
 
-/// What would resolve the doubt, scatter and means staying as they are.
+/// Blocks that would resolve the doubt if scatter and means stay the same.
 fn blocks_needed(evidence: &Evidence<'_>, why: Doubt) -> Option<u32> {
     let log_ratio = evidence.log_ratio;
     let limit = evidence.margin.ln_1p();
     let blocks = match why {
-        // Within half the margin the interval cannot both hold 1 and leave the margin: the next goal
-        // where the margin itself is reached and the estimate happens to lie near its edge.
+        // An interval of half the margin cannot both contain 1 and leave the margin. It is the next goal if the margin
+        // itself is reached and the estimate lies near its edge.
         Doubt::TooFewBlocks => [limit, limit / 2.0]
             .into_iter()
             .filter_map(|goal| log_ratio.blocks_for_half_width(goal, EQUIVALENCE_CONFIDENCE))
             .find(|blocks| *blocks > log_ratio.count()),
-        // The floor must come down to below the estimate.
+        // The floor must fall below the estimate.
         Doubt::BelowNoiseFloor => evidence.repeat.and_then(|repeat| {
             let room = log_ratio.mean().abs() - repeat.mean().abs();
             repeat.blocks_for_half_width(room, CONFIDENCE)
         }),
-        // Further blocks would be voided as these were.
+        // Further blocks would be voided for the same reasons.
         Doubt::TooManyVoided => None,
     };
     blocks.map(|blocks| blocks.max(MIN_BLOCKS_FOR_VERDICTS))
@@ -167,13 +167,13 @@ mod tests {
     const COMPLETE: Losses = Losses { attempted: 10, lost: 0 };
 
     /// Ten log-ratios around `mean` that lie alternately `spread` above and below.
-    fn around(mean: f64, spread: f64) -> Summary {
+    fn around(mean: f64, spread: f64) -> LogSummary {
         let logs: Vec<f64> =
             (0..10).map(|index| mean + if index % 2 == 0 { spread } else { -spread }).collect();
-        Summary::of(&logs).unwrap()
+        LogSummary::of(&logs).unwrap()
     }
 
-    fn judge(log_ratio: &Summary, repeat: Option<&Summary>, losses: Losses) -> Option<Verdict> {
+    fn judge(log_ratio: &LogSummary, repeat: Option<&LogSummary>, losses: Losses) -> Option<Verdict> {
         let p_adjusted = log_ratio.p_value();
         verdict(&Evidence { log_ratio, p_adjusted, family: 1, margin: 0.03, repeat, losses })
     }
@@ -202,17 +202,20 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_interval_cannot_tell_and_says_what_it_would_take() {
+    fn a_wide_interval_is_inconclusive_with_the_blocks_needed() {
         let wide = around(0.02, 0.1);
-        let Some(Verdict::Inconclusive { smallest_visible_effect, blocks_needed, why }) =
+        let Some(Verdict::Inconclusive { smallest_detectable_difference, blocks_needed, why }) =
             judge(&wide, Some(&around(0.0, 0.1)), COMPLETE)
         else {
-            panic!("should not be able to tell");
+            panic!("should be inconclusive");
         };
         assert_eq!(why, Doubt::TooFewBlocks);
         // The floor, 2.262157 · (0.1 · √(10/9)) ÷ √10, equals what the t test asks for: their sum with
         // 0.883404 standard errors, as a share.
-        assert!((smallest_visible_effect - 0.110_558).abs() < 1e-4, "{smallest_visible_effect}");
+        assert!(
+            (smallest_detectable_difference - 0.110_558).abs() < 1e-4,
+            "{smallest_detectable_difference}"
+        );
         assert_eq!(blocks_needed, wide.blocks_for_half_width(1.03_f64.ln(), 0.90));
         assert!(blocks_needed.is_some_and(|blocks| blocks > 10));
     }
@@ -223,41 +226,41 @@ mod tests {
         let Some(Verdict::Inconclusive { blocks_needed, why, .. }) =
             judge(&around(0.1, 0.02), Some(&repeat), COMPLETE)
         else {
-            panic!("should not be able to tell");
+            panic!("should be inconclusive");
         };
         assert_eq!(why, Doubt::BelowNoiseFloor);
         assert_eq!(blocks_needed, repeat.blocks_for_half_width(0.08, 0.95));
     }
 
     #[test]
-    fn the_repeat_itself_may_differ() {
+    fn the_a_a_comparison_may_differ() {
         assert_eq!(judge(&around(0.1, 0.01), None, COMPLETE), Some(Verdict::Differs));
     }
 
     #[test]
-    fn more_than_a_fifth_lost_says_nothing() {
+    fn more_than_a_fifth_lost_is_inconclusive() {
         let clear = around(0.3, 0.01);
         assert_eq!(judge(&clear, None, Losses { attempted: 10, lost: 2 }), Some(Verdict::Differs));
         let Some(Verdict::Inconclusive { why, blocks_needed, .. }) =
             judge(&clear, None, Losses { attempted: 10, lost: 3 })
         else {
-            panic!("should not be able to tell");
+            panic!("should be inconclusive");
         };
         assert_eq!((why, blocks_needed), (Doubt::TooManyVoided, None));
     }
 
     #[test]
     fn fewer_than_six_blocks_carry_no_verdict() {
-        let clear = Summary::of(&[0.3, 0.31, 0.29, 0.3, 0.31]).unwrap();
+        let clear = LogSummary::of(&[0.3, 0.31, 0.29, 0.3, 0.31]).unwrap();
         assert_eq!(judge(&clear, None, Losses { attempted: 5, lost: 0 }), None);
         assert_eq!(judge(&clear, None, Losses { attempted: 6, lost: 1 }), None);
     }
 
     #[test]
-    fn an_estimate_at_the_margins_edge_needs_half_the_margin() {
+    fn an_estimate_near_the_edge_of_the_margin_needs_half_the_margin() {
         let edge = around(0.02, 0.024);
         let limit = 1.03_f64.ln();
-        assert!(edge.half_width(0.90) < limit, "the first goal is reached");
+        assert!(edge.half_width(0.90) < limit, "the margin itself is reached");
         let evidence = Evidence {
             log_ratio: &edge,
             p_adjusted: 0.06,
@@ -267,7 +270,7 @@ mod tests {
             losses: COMPLETE,
         };
         let Some(Verdict::Inconclusive { blocks_needed, .. }) = verdict(&evidence) else {
-            panic!("should not be able to tell");
+            panic!("should be inconclusive");
         };
         let goal = edge.blocks_for_half_width(limit / 2.0, 0.90);
         assert_eq!(blocks_needed, goal.filter(|blocks| *blocks > 10));
@@ -300,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_their_own_margin() {
+    fn latencies_have_their_own_margin() {
         let margins = Margins { rate_and_cpu: 0.03, latency: 0.05 };
         let all = Metric::ALL.iter().map(|metric| (*metric, margin(*metric, &margins)));
         for (metric, share) in all {

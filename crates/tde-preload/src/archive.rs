@@ -2,24 +2,24 @@
 
 use std::ffi::CStr;
 
-use ciphertoll_tde::{Place, SEGMENT_START_BYTES, Storage, is_plain_segment};
+use ciphertoll_tde::{FileClass, SEGMENT_START_BYTES, Storage, is_plain_segment};
 use libc::c_int;
 
 use crate::process::with_state;
-use crate::program::Program;
+use crate::program::ProgramRole;
 use crate::raw::Descriptor;
 
-/// What a file is that a program has opened to read, in any directory: an encrypted segment by its name and its content,
-/// or clear. A segment that was archived without encryption is clear.
-pub(crate) fn place(path: &CStr, descriptor: c_int) -> Place {
+/// The class of a file outside the data directory that a tool has opened for reading. A WAL segment that was archived
+/// without encryption is [`FileClass::Unencrypted`].
+pub(crate) fn classify(path: &CStr, descriptor: c_int) -> FileClass {
     let found = with_state(|state| match state.program {
-        Program::Tool => Place::of_wal_elsewhere(path.to_bytes()),
+        ProgramRole::Tool => FileClass::of_wal_elsewhere(path.to_bytes()),
         _ => None,
     });
-    let Some(place) = found.flatten() else { return Place::Clear };
+    let Some(class) = found.flatten() else { return FileClass::Unencrypted };
     let mut start = [0; SEGMENT_START_BYTES];
     match Descriptor(descriptor).read_at(&mut start, 0) {
-        Ok(SEGMENT_START_BYTES) if !is_plain_segment(&start) => place,
-        _ => Place::Clear,
+        Ok(SEGMENT_START_BYTES) if !is_plain_segment(&start) => class,
+        _ => FileClass::Unencrypted,
     }
 }

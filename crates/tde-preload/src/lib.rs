@@ -1,15 +1,16 @@
-//! What is preloaded into `postgres`: its file calls, with page encryption between them and the kernel.
+//! The library that is preloaded into `postgres`. It replaces file functions of the C library and encrypts pages between
+//! them and the kernel.
 //!
 //! ```text
-//! postgres ─ pwrite() ─▶ entry points here ─ tde::Engine ─▶ system call        plaintext │ ciphertext
+//! postgres ─ pwrite(plaintext) ─▶ entry point here ─ tde::EncryptionEngine ─▶ system call (ciphertext)
 //! ```
-//! Loaded into any program that is none of PostgreSQL's ([`program::Program::Other`]) it passes every call on. Into a
-//! server it brings the keys before `main`, or ends it there with a line that says why ([`start`]).
+//! In programs that do not access a cluster's files ([`program::ProgramRole::Other`]), every call is passed on. A server
+//! gets its keys before `main`; if that fails, it exits with an error message ([`start`]).
 //!
-//! Rules of the entry points: no allocation, no standard I/O, no panic beyond them; system calls are made directly
-//! ([`raw`]), since the C library's names lead back here. What a process knows is in one static ([`process`]).
+//! Rules of the entry points: no allocation, no standard I/O, no unwinding out of them. They make system calls directly
+//! ([`raw`]), because the C library's functions lead back here. The state of a process is in one static ([`process`]).
 //!
-//! Nothing may depend on this crate: whoever links it has its own file calls replaced.
+//! No crate may depend on this one: linking it replaces the file functions of the program.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
 compile_error!("page encryption is for Linux on x86-64 and aarch64");

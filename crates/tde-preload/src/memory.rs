@@ -1,22 +1,23 @@
-//! Memory of the caller: what it gave to `write`, and what it wants from `read`.
+//! Buffers of the caller of `read` and `write`.
 
-#![expect(unsafe_code, reason = "the caller's buffers are addresses and lengths")]
+#![expect(unsafe_code, reason = "the caller's buffers are pointers and lengths")]
 
-use ciphertoll_tde::Source;
+use ciphertoll_tde::WriteSource;
 use libc::{c_int, iovec};
 
-/// What is to be written, in one piece or several.
-pub(crate) struct Given<'a>(&'a [iovec]);
+/// Data to write, in one buffer or several.
+pub(crate) struct CallerBuffers<'a>(&'a [iovec]);
 
-impl<'a> Given<'a> {
+impl<'a> CallerBuffers<'a> {
     /// # Safety
-    /// Each piece must be readable while this lives. Others may write to it meanwhile: pages in shared memory get hints.
+    /// Each buffer must be readable while this value lives. Other processes may write to it: pages in shared memory get
+    /// hint bits.
     pub(crate) unsafe fn new(pieces: &'a [iovec]) -> Self {
         Self(pieces)
     }
 }
 
-impl Source for Given<'_> {
+impl WriteSource for CallerBuffers<'_> {
     fn len(&self) -> usize {
         self.0.iter().map(|piece| piece.iov_len).sum()
     }
@@ -30,29 +31,27 @@ impl Source for Given<'_> {
             }
             let count = (piece.iov_len - skipped).min(bytes.len() - filled);
             let target = bytes[filled..].as_mut_ptr();
-            // SAFETY: `count` bytes are left both in the piece from `skipped` and in `bytes` from `filled`; the piece is
-            // readable (`new`), and `bytes` is our own buffer, which no piece can lie in. Who writes to the piece
-            // meanwhile makes the copy have some of the old and some of the new, as the kernel's copy would.
+            // SAFETY: `count` bytes are left both in the piece from `skipped` and in `bytes` from `filled`. The piece is
+            // readable (`new`), and does not overlap with `bytes`, which is the engine's buffer. A concurrent write to the
+            // piece results in a mix of old and new bytes, as in a copy by the kernel.
             unsafe {
                 piece.iov_base.cast::<u8>().cast_const().add(skipped).copy_to_nonoverlapping(target, count);
             }
             filled += count;
             skipped = 0;
         }
-        // Asked for no more than there is.
         debug_assert_eq!(filled, bytes.len());
     }
 }
 
-/// One piece.
 pub(crate) fn piece(address: *const libc::c_void, length: usize) -> iovec {
     iovec { iov_base: address.cast_mut(), iov_len: length }
 }
 
-/// The pieces at an address; none where the number is none.
+/// The `count` pieces at an address; none if `count` is not positive.
 ///
 /// # Safety
-/// As many as `count` says must be there, and stay while they are used.
+/// `count` pieces must be there, and stay while they are used.
 pub(crate) unsafe fn pieces<'a>(address: *const iovec, count: c_int) -> &'a [iovec] {
     let count = usize::try_from(count).unwrap_or(0);
     if count == 0 || address.is_null() {
@@ -62,15 +61,14 @@ pub(crate) unsafe fn pieces<'a>(address: *const iovec, count: c_int) -> &'a [iov
     unsafe { std::slice::from_raw_parts(address, count) }
 }
 
-/// Where something is to be read to.
+/// A buffer to read into.
 ///
 /// # Safety
-/// The piece must be writable, and nobody else's, while it is used. What is in it does not matter.
-pub(crate) unsafe fn wanted<'a>(piece: &iovec) -> &'a mut [u8] {
+/// The piece must be writable and not used elsewhere meanwhile. Its content does not matter.
+pub(crate) unsafe fn read_buffer<'a>(piece: &iovec) -> &'a mut [u8] {
     if piece.iov_base.is_null() || piece.iov_len == 0 {
         return &mut [];
     }
-    // SAFETY: not null, and the caller's promise. Bytes that were never written are overwritten before they are read:
-    // the engine looks at what the kernel has filled, and at nothing else.
+    // SAFETY: not null, and the caller's promise. The engine reads only bytes that the kernel has filled.
     unsafe { std::slice::from_raw_parts_mut(piece.iov_base.cast(), piece.iov_len) }
 }

@@ -1,24 +1,23 @@
-//! Entry points that name files: what would be read with another key under its new name may not have it.
+//! Entry points that rename and link files. They refuse a new name under which the file would have another key.
 
-#![expect(unsafe_code, reason = "entry points of the C library have names, and take addresses")]
+#![expect(unsafe_code, reason = "replaces functions of the C library, which take pointers")]
 
 use std::ffi::CStr;
 
-use ciphertoll_tde::{Errno, Place, Rename};
+use ciphertoll_tde::{Errno, FileClass, Rename};
 use libc::{c_char, c_int, c_long, c_uint};
 
 use crate::backup;
-use crate::descriptors::{Intent, place_of};
-use crate::process::{State, die, guard, has_begun, with_state};
-use crate::program::Program;
+use crate::descriptors::{Intent, classify};
+use crate::process::{ProcessState, die, guard, is_active, with_state};
+use crate::program::ProgramRole;
 use crate::raw::{self, Descriptor, address, arguments};
 
-/// Whether a file may have another name.
 ///
 /// # Safety
-/// Both paths must be null or strings of C.
+/// Both paths must be null or C strings.
 unsafe fn may_become(from: (c_int, *const c_char), to: (c_int, *const c_char)) -> bool {
-    if !has_begun() || from.1.is_null() || to.1.is_null() {
+    if !is_active() || from.1.is_null() || to.1.is_null() {
         return true;
     }
     // SAFETY: not null, and the caller's promise.
@@ -26,16 +25,16 @@ unsafe fn may_become(from: (c_int, *const c_char), to: (c_int, *const c_char)) -
     let kept = guard(|| {
         with_state(|state| {
             let (old, new) = (state.cluster.below(from.0, old), state.cluster.below(to.0, new));
-            Rename::of(old.as_bytes(), new.as_bytes()) == Rename::Kept
+            Rename::of(old.as_bytes(), new.as_bytes()) == Rename::Allowed
         })
     });
     let kept = kept.unwrap_or(true);
     if !kept {
         let (old, new) = (old.to_bytes(), new.to_bytes());
-        raw::say(&[
+        raw::print_error(&[
             b"ciphertoll-tde: refused: ",
             old,
-            b" may not become ",
+            b" cannot be renamed or linked to ",
             new,
             b", which has another key\n",
         ]);
@@ -47,21 +46,21 @@ fn refuse() -> c_int {
     raw::fail(Errno(libc::EXDEV))
 }
 
-/// Defines `rename`, `link` and their kin by the call that all of them are forms of.
+/// Defines the variants of `rename` and `link`.
 macro_rules! renames {
     ($($name:ident($($argument:ident: $kind:ty),+) => $number:ident($from:expr, $to:expr, $flags:expr);)+) => {$(
-        // SAFETY: the name is the C library's, which this library is made to stand in for.
+        // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $kind),+) -> c_int {
             let (from, to): ((c_int, *const c_char), (c_int, *const c_char)) = ($from, $to);
-            // SAFETY: strings of C by the C library's contract.
+            // SAFETY: C strings by the C library's contract.
             if !unsafe { may_become(from, to) } {
                 return refuse();
             }
             let flags = c_long::from($flags);
             let given =
                 [c_long::from(from.0), address(from.1), c_long::from(to.0), address(to.1), flags];
-            // SAFETY: the caller's arguments, and the flags that this form stands for.
+            // SAFETY: the caller's arguments, and the flags of this variant.
             unsafe { raw::call(libc::$number, arguments(given)) as c_int }
         }
     )+};
@@ -80,18 +79,19 @@ renames! {
         => SYS_linkat((old, from), (new, to), flags);
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn symlinkat(target: *const c_char, directory: c_int, path: *const c_char) -> c_int {
-    if has_begun() && !target.is_null() && !path.is_null() {
-        // SAFETY: not null, and strings of C by the C library's contract.
+    if is_active() && !target.is_null() && !path.is_null() {
+        // SAFETY: not null, and C strings by the C library's contract.
         let (target, path) = unsafe { (CStr::from_ptr(target), CStr::from_ptr(path)) };
-        let links_rightly = |state: &mut State| {
+        let is_valid_tablespace_link = |state: &mut ProcessState| {
             let below = state.cluster.below(directory, path);
-            state.program != Program::Backup || backup::links_rightly(below.as_bytes(), target.to_bytes())
+            state.program != ProgramRole::Backup
+                || backup::is_valid_tablespace_link(below.as_bytes(), target.to_bytes())
         };
-        if guard(|| with_state(links_rightly)) == Some(false) {
-            die(b"refused: a tablespace's directory must have the tablespace's number as its name");
+        if guard(|| with_state(is_valid_tablespace_link)) == Some(false) {
+            die(b"refused: a tablespace's directory must have the tablespace's OID as its name");
         }
     }
     let given = arguments([address(target), c_long::from(directory), address(path)]);
@@ -99,43 +99,43 @@ unsafe extern "C" fn symlinkat(target: *const c_char, directory: c_int, path: *c
     unsafe { raw::call(libc::SYS_symlinkat, given) as c_int }
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn symlink(target: *const c_char, path: *const c_char) -> c_int {
     // SAFETY: the caller's arguments, unchanged.
     unsafe { symlinkat(target, libc::AT_FDCWD, path) }
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn truncate(path: *const c_char, size: i64) -> c_int {
-    // SAFETY: a string of C by the C library's contract.
-    let place = guard(|| unsafe { place_of(libc::AT_FDCWD, path, Intent::Use) });
-    if place.is_encrypted() {
+    // SAFETY: a C string by the C library's contract.
+    let class = guard(|| unsafe { classify(libc::AT_FDCWD, path, Intent::Use) });
+    if class.is_encrypted() {
         // SAFETY: as above.
-        return unsafe { truncate_encrypted(place, path, size) };
+        return unsafe { truncate_encrypted(class, path, size) };
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { raw::call(libc::SYS_truncate, arguments([address(path), size])) as c_int }
 }
 
 /// # Safety
-/// `path` must be a string of C.
-unsafe fn truncate_encrypted(place: Place, path: *const c_char, size: i64) -> c_int {
+/// `path` must be a C string.
+unsafe fn truncate_encrypted(class: FileClass, path: *const c_char, size: i64) -> c_int {
     let Ok(size) = u64::try_from(size) else { return raw::fail(Errno(libc::EINVAL)) };
     // SAFETY: the caller's promise.
     let descriptor = unsafe { raw::openat(libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC, 0) };
     if descriptor < 0 {
         return descriptor;
     }
-    let mut opened = ciphertoll_tde::Opened::new(place);
+    let mut opened = ciphertoll_tde::OpenFile::new(class);
     let result =
         guard(|| with_state(|state| state.engine.set_size(&mut opened, &Descriptor(descriptor), size)));
     raw::close(descriptor);
     result.unwrap_or(Err(Errno::IO)).map_or_else(raw::fail, |()| 0)
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn truncate64(path: *const c_char, size: i64) -> c_int {
     // SAFETY: the caller's arguments, unchanged.

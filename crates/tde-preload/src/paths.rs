@@ -1,71 +1,69 @@
-//! Which file of the cluster a path means.
+//! Resolves the path of a call to a file of the cluster.
 
 use std::ffi::{CStr, OsStr};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use ciphertoll_tde::Place;
+use ciphertoll_tde::FileClass;
 use libc::c_int;
 
 use crate::raw;
 
-/// The longest path.
-const MOST: usize = libc::PATH_MAX as usize;
+const MAX_PATH: usize = libc::PATH_MAX as usize;
 
-/// Below the data directory: links to tablespaces, named by their numbers.
+/// Directory of the links to tablespaces, which are named by OID.
 const TABLESPACES: &str = "pg_tblspc";
-/// What a directory in a tablespace begins with.
+/// Prefix of the version directory in a tablespace.
 const VERSION: &[u8] = b"/PG_";
 
-/// Where the cluster lies: as it was said, and as the kernel says it.
-pub(crate) struct Cluster {
-    said: Vec<u8>,
+/// The data directory: as configured, and its canonical path.
+pub(crate) struct ClusterDirectory {
+    configured: Vec<u8>,
     canonical: Vec<u8>,
 }
 
-/// A path without `.`, `..` and doubled slashes, from the root.
-struct Absolute {
-    bytes: [u8; MOST],
+/// An absolute path without `.`, `..` and double slashes.
+struct AbsolutePath {
+    bytes: [u8; MAX_PATH],
     length: usize,
 }
 
-/// A path below the data directory; empty for all that lies elsewhere.
-pub(crate) struct Below {
-    absolute: Absolute,
+/// A path relative to the data directory; empty for files elsewhere.
+pub(crate) struct ClusterPath {
+    absolute: AbsolutePath,
     start: usize,
 }
 
-impl Cluster {
-    /// Both paths are absolute, without slashes at their ends.
-    pub(crate) fn new(said: Vec<u8>, canonical: Vec<u8>) -> Self {
-        Self { said, canonical }
+impl ClusterDirectory {
+    /// Both paths are absolute, without a slash at the end.
+    pub(crate) fn new(configured: Vec<u8>, canonical: Vec<u8>) -> Self {
+        Self { configured, canonical }
     }
 
-    /// What a path means that was given to a call, relative to an open directory or to the working directory.
-    pub(crate) fn below(&self, directory: c_int, path: &CStr) -> Below {
-        let absolute = Absolute::of(directory, path.to_bytes());
+    /// Resolves a path relative to an open directory or the working directory.
+    pub(crate) fn below(&self, directory: c_int, path: &CStr) -> ClusterPath {
+        let absolute = AbsolutePath::of(directory, path.to_bytes());
         let path = absolute.as_bytes();
-        let start = [&self.canonical, &self.said].into_iter().find_map(|root| {
+        let start = [&self.canonical, &self.configured].into_iter().find_map(|root| {
             let rest = path.strip_prefix(root.as_slice())?;
             rest.starts_with(b"/").then_some(root.len() + 1)
         });
         let start = start.unwrap_or(absolute.length);
-        Below { absolute, start }
+        ClusterPath { absolute, start }
     }
 
-    /// What is at a path.
-    pub(crate) fn place(&self, below: &Below) -> Place {
+    pub(crate) fn classify(&self, below: &ClusterPath) -> FileClass {
         if below.as_bytes().is_empty() {
-            self.in_tablespace(below.absolute()).unwrap_or(Place::Clear)
+            self.in_tablespace(below.absolute()).unwrap_or(FileClass::Unencrypted)
         } else {
-            Place::of(below.as_bytes())
+            FileClass::of(below.as_bytes())
         }
     }
 
-    /// What lies in a tablespace, by its own directory's path, which says nothing of its number. The server goes that way
-    /// for base backups alone, and so the links are read each time.
-    fn in_tablespace(&self, path: &[u8]) -> Option<Place> {
+    /// The class of a file whose path goes through a tablespace's own directory. The server uses such paths only for base
+    /// backups, so the links are read each time.
+    fn in_tablespace(&self, path: &[u8]) -> Option<FileClass> {
         path.windows(VERSION.len()).find(|part| *part == VERSION)?;
         let links = Path::new(OsStr::from_bytes(&self.canonical)).join(TABLESPACES);
         fs::read_dir(links).ok()?.flatten().find_map(|link| {
@@ -73,32 +71,30 @@ impl Cluster {
             let rest = path.strip_prefix(target.as_os_str().as_bytes())?;
             let name = link.file_name();
             let parts = [TABLESPACES.as_bytes(), b"/", name.as_bytes(), rest];
-            rest.starts_with(b"/").then(|| Place::of(&parts.concat()))
+            rest.starts_with(b"/").then(|| FileClass::of(&parts.concat()))
         })
     }
 }
 
-impl Below {
-    /// The path.
+impl ClusterPath {
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.absolute.as_bytes().get(self.start..).unwrap_or_default()
     }
 
-    /// The same path, from the root.
     pub(crate) fn absolute(&self) -> &[u8] {
         self.absolute.as_bytes()
     }
 }
 
-impl Absolute {
-    /// Empty, where it is too long for the kernel, too.
+impl AbsolutePath {
+    /// Returns an empty path if it is too long, which the kernel also refuses.
     fn of(directory: c_int, path: &[u8]) -> Self {
-        let mut absolute = Self { bytes: [0; MOST], length: 0 };
-        let mut base = [0; MOST];
+        let mut absolute = Self { bytes: [0; MAX_PATH], length: 0 };
+        let mut base = [0; MAX_PATH];
         if !path.starts_with(b"/") {
             let base = match directory {
                 libc::AT_FDCWD => raw::working_directory(&mut base),
-                other => link_to(other).and_then(|link| raw::readlink(link.as_c_str(), &mut base)),
+                other => descriptor_link(other).and_then(|link| raw::readlink(link.as_c_str(), &mut base)),
             };
             absolute.extend(base.unwrap_or_default());
         }
@@ -134,18 +130,18 @@ impl Absolute {
 }
 
 /// `/proc/self/fd/N`, without allocating.
-struct LinkTo([u8; 32]);
+struct DescriptorLink([u8; 32]);
 
-impl LinkTo {
+impl DescriptorLink {
     fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
     }
 }
 
-fn link_to(descriptor: c_int) -> Option<LinkTo> {
+fn descriptor_link(descriptor: c_int) -> Option<DescriptorLink> {
     use std::io::Write;
     let mut text = [0; 32];
-    // Into memory: one byte is left for the NUL.
+    // Leaves one byte for the NUL.
     write!(&mut text[..31], "/proc/self/fd/{descriptor}").ok()?;
-    Some(LinkTo(text))
+    Some(DescriptorLink(text))
 }

@@ -1,51 +1,50 @@
-//! Which program this library was loaded into.
+//! Detects the program that loaded this library.
 
-#![expect(unsafe_code, reason = "symbols of the program are looked up through the loader")]
+#![expect(unsafe_code, reason = "looks up symbols of the program")]
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
-/// As much of a command line as is looked at: the first arguments.
+/// How much of the command line is read.
 const COMMAND_LINE_BYTES: u64 = 65_536;
 
-/// What a program is to encrypted files.
+/// How a program uses encrypted files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Program {
-    /// The server: has the keys, and gives them to none of its children.
+pub(crate) enum ProgramRole {
+    /// The server. It does not pass the keys on to programs that it starts.
     Server,
-    /// A tool that reads or writes a cluster's files itself.
+    /// A tool that reads or writes a cluster's files.
     Tool,
-    /// A program that reads or writes a few of a cluster's files, and starts servers that need the keys as well.
+    /// A program that accesses some of a cluster's files and starts servers, which also need the keys.
     Launcher,
-    /// The one that writes a base backup, which becomes an encrypted cluster.
+    /// `pg_basebackup`, whose result is an encrypted cluster.
     Backup,
-    /// A program that copies a cluster's files as they are on disk, and reads `pg_control` itself.
+    /// A program that copies a cluster's files as ciphertext, and only reads `pg_control`.
     Copier,
-    /// A tool that would damage an encrypted cluster, or write its data elsewhere in clear.
-    Unfit(&'static str),
-    /// None that has to do with a cluster's files: shells, clients.
+    /// A tool that would damage an encrypted cluster, or write plaintext elsewhere.
+    Unsupported(&'static str),
+    /// A program that does not access a cluster's files, such as a shell or a client.
     Other,
 }
 
-impl Program {
-    /// This one.
+impl ProgramRole {
     pub(crate) fn running() -> Self {
         let Ok(path) = fs::read_link("/proc/self/exe") else { return Self::Other };
         let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
-        // A server is one under any name.
+        // A server may have another name.
         let name = if is_server() { b"postgres" } else { name };
         Self::of(name, &command_line())
     }
 
     fn of(name: &[u8], command_line: &[u8]) -> Self {
-        let unfit = ["pg_combinebackup", "pg_receivewal", "pg_rewind", "pg_upgrade"];
-        if let Some(unfit) = unfit.into_iter().find(|unfit| unfit.as_bytes() == name) {
-            return Self::Unfit(unfit);
+        let unsupported = ["pg_combinebackup", "pg_receivewal", "pg_rewind", "pg_upgrade"];
+        if let Some(tool) = unsupported.into_iter().find(|tool| tool.as_bytes() == name) {
+            return Self::Unsupported(tool);
         }
-        // initdb and pg_ctl ask servers so, where there is no cluster yet.
-        if asks(command_line) {
+        // initdb and pg_ctl call servers like this before a cluster exists.
+        if only_prints_information(command_line) {
             return Self::Other;
         }
         match name {
@@ -61,8 +60,8 @@ impl Program {
     }
 }
 
-/// Whether this command of pgBackRest reads `pg_control`. The processes that it starts to copy files (`backup:local`) have
-/// to copy that file as it is on disk, and so has `restore`.
+/// Whether this command of pgBackRest reads `pg_control`. `restore` and the processes that copy files (`backup:local`) must
+/// copy its ciphertext instead.
 fn reads_control(command_line: &[u8]) -> bool {
     let mut arguments = command_line.split(|&byte| byte == 0).skip(1);
     let command = arguments.find(|argument| !argument.starts_with(b"-")).unwrap_or_default();
@@ -72,23 +71,23 @@ fn reads_control(command_line: &[u8]) -> bool {
     )
 }
 
-/// Whether this program has the main function of a PostgreSQL server, which exports it to its extensions.
+/// Whether this program exports the main function of a PostgreSQL server, which every server does for its extensions.
 fn is_server() -> bool {
-    // SAFETY: a string of C; the answer is compared and not followed.
+    // SAFETY: a C string; the address is not used.
     !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"PostmasterMain".as_ptr()) }.is_null()
 }
 
-/// Whether a program is only to say something about itself.
-fn asks(command_line: &[u8]) -> bool {
+/// Whether the program only prints its version or its help.
+fn only_prints_information(command_line: &[u8]) -> bool {
     let first = command_line.split(|&byte| byte == 0).nth(1).unwrap_or_default();
     matches!(first, b"-V" | b"--version" | b"-?" | b"--help" | b"--describe-config")
 }
 
-/// This program's name and arguments, a NUL after each.
+/// This program's name and arguments, each followed by a NUL.
 pub(crate) fn command_line() -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Ok(file) = File::open("/proc/self/cmdline") {
-        // Less of it is looked at as if there were no more.
+        // On an error, what was read so far is used.
         drop(file.take(COMMAND_LINE_BYTES).read_to_end(&mut bytes));
     }
     bytes

@@ -1,7 +1,7 @@
-//! Entry points that would move bytes past the encryption: refused for encrypted files, whose callers have another way, or
-//! done by reading and writing.
+//! Entry points that would bypass the encryption. For encrypted files they are refused, because their callers have a
+//! fallback, or emulated by reading and writing.
 
-#![expect(unsafe_code, reason = "entry points of the C library have names, and take addresses")]
+#![expect(unsafe_code, reason = "replaces functions of the C library, which take pointers")]
 
 use ciphertoll_tde::Errno;
 use libc::{c_int, c_long, c_uint, c_void, size_t, ssize_t};
@@ -10,11 +10,11 @@ use crate::process::is_tracked;
 use crate::raw::{self, address, arguments};
 use crate::transfers::{pread, pwrite, read, write};
 
-/// What is copied at once: whole units, and little enough for a stack.
+/// Bytes per copy: whole units, and small enough for the stack.
 const COPIED_BYTES: usize = 2 * ciphertoll_tde::UNIT_BYTES;
 const NOT_SUPPORTED: Errno = Errno(libc::EINVAL);
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap(
     at: *mut c_void,
@@ -37,7 +37,7 @@ unsafe extern "C" fn mmap(
     std::ptr::with_exposed_provenance_mut(mapped as usize)
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap64(
     at: *mut c_void,
@@ -51,13 +51,13 @@ unsafe extern "C" fn mmap64(
     unsafe { mmap(at, length, protection, flags, descriptor, offset) }
 }
 
-/// Copies from one file to another what fits into a buffer, as `copy_file_range` may: its callers go on until there is
-/// nothing left. The kernel would copy ciphertext, which has another key there.
+/// Copies at most one buffer, as `copy_file_range` may: its callers repeat the call. The kernel would copy ciphertext, but
+/// the target has another key.
 fn copy_encrypted(from: (c_int, Option<&mut i64>), to: (c_int, Option<&mut i64>), count: size_t) -> ssize_t {
     let mut buffer = [0_u8; COPIED_BYTES];
     let count = count.min(buffer.len());
     let bytes = buffer.as_mut_ptr().cast::<c_void>();
-    // SAFETY: `count` bytes of the buffer, which nobody else has.
+    // SAFETY: `count` bytes of a local buffer.
     let held = unsafe {
         match &from.1 {
             Some(offset) => pread(from.0, bytes, count, **offset),
@@ -76,7 +76,7 @@ fn copy_encrypted(from: (c_int, Option<&mut i64>), to: (c_int, Option<&mut i64>)
         }
     };
     if written < held && from.1.is_none() {
-        // What was read and not written is read again.
+        // Bytes that were not written are read again later.
         raw::lseek(from.0, (written.max(0) - held) as i64, libc::SEEK_CUR);
     }
     for offset in [from.1, to.1].into_iter().flatten() {
@@ -85,7 +85,7 @@ fn copy_encrypted(from: (c_int, Option<&mut i64>), to: (c_int, Option<&mut i64>)
     written
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn copy_file_range(
     from: c_int,
@@ -106,7 +106,7 @@ unsafe extern "C" fn copy_file_range(
     unsafe { raw::call(libc::SYS_copy_file_range, given) as ssize_t }
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn splice(
     from: c_int,
@@ -126,7 +126,7 @@ unsafe extern "C" fn splice(
     unsafe { raw::call(libc::SYS_splice, given) as ssize_t }
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut i64, count: size_t) -> ssize_t {
     if is_tracked(from) || is_tracked(to) {
@@ -137,18 +137,18 @@ unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut i64, count: s
     unsafe { raw::call(libc::SYS_sendfile, given) as ssize_t }
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendfile64(to: c_int, from: c_int, offset: *mut i64, count: size_t) -> ssize_t {
     // SAFETY: the caller's arguments, unchanged.
     unsafe { sendfile(to, from, offset, count) }
 }
 
-/// Defines names of liburing, by which a server of version 18 would read and write past all of this, under
-/// `io_method=io_uring`. It ends at its start instead, and says that there is no such call.
+/// Disables liburing, with which a server of version 18 (`io_method=io_uring`) would bypass this library. The server then
+/// fails at startup.
 macro_rules! absent {
     ($($name:ident),+) => {$(
-        // SAFETY: the name is liburing's, which this library is made to stand in for. No argument is looked at.
+        // SAFETY: replaces liburing's function; no argument is used.
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> c_int {
             -libc::ENOSYS

@@ -4,13 +4,13 @@
 //! write to its own `oom_score_adj` (`PG_OOM_ADJUST_FILE`), and its own user could not see that the library is loaded
 //! (`/proc/PID/maps`). Core dumps are prevented by their limit instead.
 
-#![expect(unsafe_code, reason = "limits and handlers are C interfaces, and the environment is C's memory")]
+#![expect(unsafe_code, reason = "limits, fork handlers and the environment are C interfaces")]
 
 use std::ffi::{CStr, c_char};
 
 use zeroize::Zeroize;
 
-/// Less than a page, which the kernel takes for none; unlike 0, it also applies if dumps go to a pipe (core(5)).
+/// Less than a page, which the kernel treats as no dump; unlike 0, it also applies if dumps go to a pipe (core(5)).
 const NO_CORE_BYTES: libc::rlim_t = 1;
 
 unsafe extern "C" {
@@ -35,8 +35,8 @@ unsafe extern "C" fn lock_again() {
     ciphertoll_tde::lock_memory();
 }
 
-/// Removes variables from the environment, and overwrites them where the process was given them: the kernel shows that
-/// memory in `/proc/PID/environ`, whatever the C library has removed.
+/// Removes variables from the environment, and overwrites their initial memory, which the kernel shows in
+/// `/proc/PID/environ` even after the C library has removed them.
 ///
 /// # Safety
 /// No other thread may use the environment.

@@ -1,6 +1,6 @@
 /*
- * Entry points with a variable number of arguments. Each takes the one that may be there, as the C library does, and
- * passes a fixed number on. They are hidden: `variadic.rs` exports them under their own names.
+ * Entry points with a variable number of arguments. Each reads the optional argument, as the C library does, and passes
+ * a fixed number on. They are hidden: `variadic.rs` exports them under the C library's names.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 int ciphertoll_tde_openat(int directory, const char *path, int flags, mode_t mode);
 int ciphertoll_tde_fcntl(int descriptor, int command, long argument);
 
-/* Only a file that may be made has a mode. */
+/* The mode is present only if the call may create a file. */
 static mode_t mode_of(int flags, va_list *arguments)
 {
     if ((flags & O_CREAT) == 0 && (flags & O_TMPFILE) != O_TMPFILE)
@@ -38,7 +38,7 @@ HIDDEN int ciphertoll_tde_shim_openat(int directory, const char *path, int flags
     return ciphertoll_tde_openat(directory, path, flags, mode);
 }
 
-/* As the C library does: whether there is an argument, and whether it is a pointer, is the kernel's affair. */
+/* Always reads an argument, as the C library does: the kernel ignores it for commands without one. */
 HIDDEN int ciphertoll_tde_shim_fcntl(int descriptor, int command, ...)
 {
     va_list arguments;

@@ -1,9 +1,6 @@
-//! Before `main`: a server gets its keys, or ends with a line that says why, and has written nothing.
+//! Runs before `main`: loads the keys, or exits with an error message before anything is written.
 
-#![expect(
-    unsafe_code,
-    reason = "what runs before main stands in a section of its own, and clears the environment"
-)]
+#![expect(unsafe_code, reason = "runs before main by a linker section, and changes the environment")]
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -11,112 +8,113 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use ciphertoll_tde::cluster::{self, Condition};
-use ciphertoll_tde::handshake::{HANDSHAKE_FD, Said};
-use ciphertoll_tde::{Engine, KekSource, KeyFile};
+use ciphertoll_tde::cluster::{self, ClusterState};
+use ciphertoll_tde::handshake::{HANDSHAKE_FD, HandshakeStatus};
+use ciphertoll_tde::{EncryptionEngine, KekSource, KeyFile};
 use libc::c_int;
 
 use crate::backup;
 use crate::handshake::Handshake;
-use crate::paths::Cluster;
+use crate::paths::ClusterDirectory;
 use crate::process;
-use crate::program::{self, Program};
+use crate::program::{self, ProgramRole};
 use crate::raw;
 use crate::secrecy;
 
-/// The data directory.
 const DATA: &str = "CIPHERTOLL_TDE_DATA";
-/// The key file, where it is not beside the data directory.
+/// The key file; default: next to the data directory.
 const KEYS: &str = "CIPHERTOLL_TDE_KEYS";
-/// Where the key-encryption key is told: one of these.
+/// The source of the key-encryption key: exactly one of these.
 const KEK_FD: &str = "CIPHERTOLL_TDE_KEK_FD";
 const KEK_FILE: &str = "CIPHERTOLL_TDE_KEK_FILE";
 const KEK_COMMAND: &str = "CIPHERTOLL_TDE_KEK_COMMAND";
-/// That a cluster is meant to be written in clear, as a key file without a cipher says: for measuring only.
+/// Must be set to use a key file with the null cipher, which is only for measurements.
 const NULL: &str = "CIPHERTOLL_TDE_NULL";
 const PRELOAD: &str = "LD_PRELOAD";
-/// What this library's file is called.
 const OUR_NAME: &[u8] = b"libciphertoll_tde_preload";
 
-// SAFETY: the section is an array of functions that the loader calls once, in the only thread, before `main`.
+// SAFETY: the section is an array of functions, which the loader calls once, in the only thread, before `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     process::guard(|| {
-        let program = Program::running();
+        let program = ProgramRole::running();
         let handshake = Handshake::inherited();
-        handshake.say(Said::Loaded);
+        handshake.send(HandshakeStatus::Loaded);
         if let Err(why) = prepare(program, handshake) {
-            handshake.refused(why.as_bytes());
-            raw::say(&[b"ciphertoll-tde: refused: ", why.as_bytes(), b"\n"]);
-            raw::exit(process::STATUS_OF_A_REFUSAL);
+            handshake.send_refusal(why.as_bytes());
+            raw::print_error(&[b"ciphertoll-tde: refused: ", why.as_bytes(), b"\n"]);
+            raw::exit(process::REFUSAL_STATUS);
         }
     });
 }
 
-fn prepare(program: Program, handshake: Handshake) -> Result<(), String> {
+fn prepare(program: ProgramRole, handshake: Handshake) -> Result<(), String> {
     match program {
-        Program::Other => return Ok(()),
-        Program::Unfit(name) => return Err(format!("{name} does not work on encrypted clusters")),
-        Program::Server | Program::Tool | Program::Launcher | Program::Backup | Program::Copier => {}
+        ProgramRole::Other => return Ok(()),
+        ProgramRole::Unsupported(name) => return Err(format!("{name} does not support encrypted clusters")),
+        ProgramRole::Server
+        | ProgramRole::Tool
+        | ProgramRole::Launcher
+        | ProgramRole::Backup
+        | ProgramRole::Copier => {}
     }
-    let said =
-        PathBuf::from(variable(DATA).ok_or_else(|| format!("{DATA} does not say where the cluster is"))?);
-    let said = std::path::absolute(&said).map_err(|error| format!("{DATA}: {error}"))?;
-    let said: PathBuf = said.components().collect();
+    let configured = PathBuf::from(
+        variable(DATA).ok_or_else(|| format!("{DATA} is not set: it must name the data directory"))?,
+    );
+    let configured = std::path::absolute(&configured).map_err(|error| format!("{DATA}: {error}"))?;
+    let configured: PathBuf = configured.components().collect();
     let canonical = match program {
-        Program::Backup | Program::Launcher => to_be_made(&said),
-        _ => fs::canonicalize(&said),
+        ProgramRole::Backup | ProgramRole::Launcher => canonicalize_new(&configured),
+        _ => fs::canonicalize(&configured),
     };
-    let canonical = canonical.map_err(|error| format!("{DATA}: {}: {error}", said.display()))?;
-    if program == Program::Backup && !backup::is_into(&program::command_line(), &said, &canonical) {
+    let canonical = canonical.map_err(|error| format!("{DATA}: {}: {error}", configured.display()))?;
+    if program == ProgramRole::Backup && !backup::is_target(&program::command_line(), &configured, &canonical)
+    {
         return Err(format!(
-            "the base backup must be written to {}, in plain format: elsewhere it would be plaintext",
-            said.display()
+            "the base backup must be written to {}, in plain format: elsewhere it would not be encrypted",
+            configured.display()
         ));
     }
-    let key_file = variable(KEYS).map_or_else(|| KeyFile::path_beside(&said), PathBuf::from);
+    let key_file = variable(KEYS).map_or_else(|| KeyFile::path_beside(&configured), PathBuf::from);
     let keys = KeyFile::load(&key_file).map_err(|error| error.to_string())?;
-    let (encrypts, format) = (keys.strength().encrypts(), keys.format());
+    let (encrypts, format) = (keys.cipher_kind().encrypts(), keys.format());
     if !encrypts && variable(NULL).is_none() {
-        return Err(format!(
-            "{}: its cipher is null, and {NULL} does not say that it may be",
-            key_file.display()
-        ));
+        return Err(format!("{}: its cipher is null, which requires {NULL} to be set", key_file.display()));
     }
     let source = kek_source()?;
     secrecy::protect_memory();
     let kek = source.read().map_err(|error| error.to_string())?;
     let mut engine =
-        Engine::new(keys.unwrap(&kek).map_err(|error| format!("{}: {error}", key_file.display()))?)
+        EncryptionEngine::new(keys.unwrap(&kek).map_err(|error| format!("{}: {error}", key_file.display()))?)
             .map_err(|error| error.to_string())?;
     drop(kek);
-    let condition = cluster::examine(&canonical, &mut engine).map_err(|error| error.to_string())?;
-    let is_meant = !encrypts && condition == Condition::Plain;
-    if let Some(why) = condition.refusal(&canonical, format).filter(|_| !is_meant) {
+    let state = cluster::examine(&canonical, &mut engine).map_err(|error| error.to_string())?;
+    let is_expected = !encrypts && state == ClusterState::Plain;
+    if let Some(why) = state.refusal(&canonical, format).filter(|_| !is_expected) {
         return Err(why);
     }
-    // Initialisers of this library's other parts come after this one.
+    // Other initialisers of this library, such as that of AWS-LC, run after this one.
     engine.forget_keys();
-    handshake.say(Said::HasKeys);
-    if program == Program::Server {
+    handshake.send(HandshakeStatus::HasKeys);
+    if program == ProgramRole::Server {
         handshake.keep_from_children();
-        leave_nothing_to_children(&source);
+        hide_from_children(&source);
     }
-    // Nothing is allocated to say a panic's message with, and nothing of it belongs into a log.
+    // A panic message would need an allocation, and could write data to a log.
     std::panic::set_hook(Box::new(|_| {}));
     let path = |path: PathBuf| path.into_os_string().into_vec();
-    process::begin(engine, Cluster::new(path(said), path(canonical)), program, handshake);
+    process::activate(engine, ClusterDirectory::new(path(configured), path(canonical)), program, handshake);
     Ok(())
 }
 
-/// A directory that may not be there yet, nor its parents: `pg_basebackup` makes them.
-fn to_be_made(path: &Path) -> io::Result<PathBuf> {
+/// Canonicalizes a directory that may not exist yet, nor its parents: `pg_basebackup` creates them.
+fn canonicalize_new(path: &Path) -> io::Result<PathBuf> {
     match (fs::canonicalize(path), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
-            Ok(to_be_made(parent)?.join(name))
+            Ok(canonicalize_new(parent)?.join(name))
         }
         (found, _, _) => found,
     }
@@ -130,20 +128,19 @@ fn kek_source() -> Result<KekSource, String> {
     let descriptor = variable(KEK_FD).map(|number| {
         let number =
             number.to_str().and_then(|number| number.parse().ok()).filter(|&number: &c_int| number >= 0);
-        number.map(KekSource::Descriptor).ok_or_else(|| format!("{KEK_FD} is not a number of a descriptor"))
+        number.map(KekSource::Descriptor).ok_or_else(|| format!("{KEK_FD} is not a file descriptor number"))
     });
     let file = variable(KEK_FILE).map(|path| Ok(KekSource::File(path.into())));
     let command = variable(KEK_COMMAND).map(|command| Ok(KekSource::Command(command)));
-    let mut told = [descriptor, file, command].into_iter().flatten();
-    match (told.next(), told.next()) {
+    let mut sources = [descriptor, file, command].into_iter().flatten();
+    match (sources.next(), sources.next()) {
         (Some(source), None) => source,
-        _ => Err(format!("one of {KEK_FD}, {KEK_FILE} and {KEK_COMMAND} must tell the key-encryption key")),
+        _ => Err(format!("exactly one of {KEK_FD}, {KEK_FILE} and {KEK_COMMAND} must be set")),
     }
 }
 
-/// Children of the server are shells and what users have them run: they get neither the key, nor where it is, nor this
-/// library.
-fn leave_nothing_to_children(source: &KekSource) {
+/// Hides the keys, their sources and this library from the programs that a server starts, such as shells.
+fn hide_from_children(source: &KekSource) {
     let preload = variable(PRELOAD).unwrap_or_default();
     let is_ours = |path: &&[u8]| {
         path.rsplit(|&byte| byte == b'/').next().is_some_and(|name| name.starts_with(OUR_NAME))
@@ -151,7 +148,7 @@ fn leave_nothing_to_children(source: &KekSource) {
     let others = preload.as_bytes().split(|byte| matches!(byte, b':' | b' ')).filter(|path| !is_ours(path));
     let others: Vec<&[u8]> = others.filter(|path| !path.is_empty()).collect();
     let others = others.join(&b':');
-    // SAFETY: this runs before `main`, in the only thread: nobody else looks at the environment.
+    // SAFETY: this runs before `main`, in the only thread.
     unsafe {
         if others.is_empty() {
             std::env::remove_var(PRELOAD);

@@ -1,27 +1,27 @@
-//! Entry points that open streams. The C library's streams read and write past every name of its own, and so one on an
-//! encrypted file is made of our calls. The server has none such; `pg_basebackup` writes all its files by them.
+//! Entry points that open streams. The C library's streams do not call its public `read` and `write`, so a stream on an
+//! encrypted file is made with `fopencookie`. Only `pg_basebackup` uses streams for a cluster's files; the server does not.
 
-#![expect(unsafe_code, reason = "entry points of the C library have names, and take addresses")]
+#![expect(unsafe_code, reason = "replaces functions of the C library, which take pointers")]
 
 use std::ffi::CStr;
 
 use ciphertoll_tde::Errno;
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
 
-use crate::descriptors::{Intent, ciphertoll_tde_openat, close, place_of};
-use crate::process::{guard, has_begun, is_tracked};
+use crate::descriptors::{Intent, ciphertoll_tde_openat, classify, close};
+use crate::process::{guard, is_active, is_tracked};
 use crate::raw;
 use crate::transfers::{read, write};
 
-/// What a stream gathers before it writes: whole units, so that no unit is encrypted twice.
+/// Buffer size of a stream: whole units, so that no unit is encrypted twice.
 const BUFFER_BYTES: usize = 16 * ciphertoll_tde::UNIT_BYTES;
-/// What a file that a stream makes may be, before the process's mask.
+/// Mode of a file that a stream creates, before the umask.
 const MODE: libc::mode_t = 0o666;
 const INVALID: Errno = Errno(libc::EINVAL);
 
 /// `fopencookie`'s table of functions.
 #[repr(C)]
-struct Functions {
+struct CookieFunctions {
     read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
     write: unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
     seek: unsafe extern "C" fn(*mut c_void, *mut i64, c_int) -> c_int,
@@ -29,34 +29,33 @@ struct Functions {
 }
 
 unsafe extern "C" {
-    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: CookieFunctions) -> *mut FILE;
 }
 
 type OpenPath = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut FILE;
 type OpenDescriptor = unsafe extern "C" fn(c_int, *const c_char) -> *mut FILE;
 
-/// What a stream is on. It is allocated, as every stream is.
 struct Cookie {
     descriptor: c_int,
     buffer: Vec<u8>,
 }
 
 /// # Safety
-/// The cookie must be one that [`stream`] made and that was not closed.
+/// The cookie must come from [`stream`] and not be closed.
 unsafe fn descriptor_of(cookie: *mut c_void) -> c_int {
-    // SAFETY: the caller's promise; streams are locked by the C library, and so nobody else looks at it.
+    // SAFETY: the caller's promise; the C library locks streams, so no other thread uses the cookie.
     unsafe { (*cookie.cast::<Cookie>()).descriptor }
 }
 
 unsafe extern "C" fn read_stream(cookie: *mut c_void, bytes: *mut c_char, count: size_t) -> ssize_t {
-    // SAFETY: the C library passes the stream's cookie, and a buffer of its own.
+    // SAFETY: the C library passes the stream's cookie, and its own buffer.
     unsafe { read(descriptor_of(cookie), bytes.cast(), count) }
 }
 
 unsafe extern "C" fn write_stream(cookie: *mut c_void, bytes: *const c_char, count: size_t) -> ssize_t {
     // SAFETY: as above.
     let written = unsafe { write(descriptor_of(cookie), bytes.cast(), count) };
-    // Unlike `write`, it may not answer with what is below 0.
+    // Unlike `write`, this function must not return a negative number.
     written.max(0)
 }
 
@@ -77,30 +76,30 @@ unsafe extern "C" fn close_stream(cookie: *mut c_void) -> c_int {
     close(cookie.descriptor)
 }
 
-/// A stream on an encrypted file. Where there can be none, the descriptor stays open.
+/// Opens a stream on an encrypted file. On failure, the descriptor stays open.
 ///
 /// # Safety
-/// `mode` must be a string of C.
+/// `mode` must be a C string.
 unsafe fn stream(descriptor: c_int, mode: *const c_char) -> *mut FILE {
     let mut cookie = Box::new(Cookie { descriptor, buffer: vec![0; BUFFER_BYTES] });
     let buffer = cookie.buffer.as_mut_ptr().cast();
     let cookie = Box::into_raw(cookie);
     let functions =
-        Functions { read: read_stream, write: write_stream, seek: seek_stream, close: close_stream };
-    // SAFETY: the caller's mode, and functions that know this cookie.
+        CookieFunctions { read: read_stream, write: write_stream, seek: seek_stream, close: close_stream };
+    // SAFETY: the caller's mode, and functions for this cookie.
     let stream = unsafe { fopencookie(cookie.cast(), mode, functions) };
     if stream.is_null() {
-        // SAFETY: made above, and no stream has it.
+        // SAFETY: made above; no stream owns it.
         drop(unsafe { Box::from_raw(cookie) });
         return stream;
     }
-    // SAFETY: the stream is new, and the buffer lives until it is closed, when nothing is left in it.
+    // SAFETY: the stream is new, and the buffer lives until `close_stream`, before which the C library flushes it.
     unsafe { libc::setvbuf(stream, buffer, libc::_IOFBF, BUFFER_BYTES) };
     stream
 }
 
-/// What `open` is asked for by a stream's mode.
-fn asked_by(mode: &CStr) -> Option<c_int> {
+/// The flags of `open` for a stream's mode.
+fn open_flags(mode: &CStr) -> Option<c_int> {
     let (first, rest) = mode.to_bytes().split_first()?;
     let both = rest.contains(&b'+');
     let kind = match first {
@@ -119,29 +118,29 @@ fn asked_by(mode: &CStr) -> Option<c_int> {
     Some(kind | access | exclusive | kept)
 }
 
-/// The C library's own function of that name.
-fn beyond(name: &CStr) -> *mut c_void {
-    // SAFETY: a string of C; the loader answers with an address or with none.
+/// The C library's function of that name.
+fn next_symbol(name: &CStr) -> *mut c_void {
+    // SAFETY: a C string; returns an address or null.
     let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if address.is_null() {
-        crate::process::die(b"the C library has no streams");
+        crate::process::die(b"the C library has no such function");
     }
     address
 }
 
-/// A stream on an encrypted file, or the path is none's and the C library opens it.
+/// Opens a stream on an encrypted file. `None` if the file is not encrypted, and the C library should open it.
 ///
 /// # Safety
-/// Both must be null or strings of C.
+/// Both must be null or C strings.
 unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
-    if !has_begun() || path.is_null() || mode.is_null() {
+    if !is_active() || path.is_null() || mode.is_null() {
         return None;
     }
     // SAFETY: not null, and the caller's promise.
-    let flags = asked_by(unsafe { CStr::from_ptr(mode) })?;
+    let flags = open_flags(unsafe { CStr::from_ptr(mode) })?;
     // SAFETY: the caller's promise.
-    let place = guard(|| unsafe { place_of(libc::AT_FDCWD, path, Intent::of(flags)) });
-    if !place.is_encrypted() {
+    let class = guard(|| unsafe { classify(libc::AT_FDCWD, path, Intent::of(flags)) });
+    if !class.is_encrypted() {
         return None;
     }
     // SAFETY: the caller's promise.
@@ -157,10 +156,10 @@ unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> Option<*mut F
     Some(stream)
 }
 
-/// Defines the names by which streams are opened.
+/// Defines the functions that open streams.
 macro_rules! opens {
     ($($name:ident = $text:literal;)+) => {$(
-        // SAFETY: the name is the C library's, which this library is made to stand in for.
+        // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
             // SAFETY: the caller's arguments.
@@ -168,7 +167,7 @@ macro_rules! opens {
                 return stream;
             }
             // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.
-            unsafe { std::mem::transmute::<*mut c_void, OpenPath>(beyond($text))(path, mode) }
+            unsafe { std::mem::transmute::<*mut c_void, OpenPath>(next_symbol($text))(path, mode) }
         }
     )+};
 }
@@ -178,7 +177,7 @@ opens! {
     fopen64 = c"fopen64";
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE {
     if is_tracked(descriptor) {
@@ -186,9 +185,9 @@ unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE
             raw::fail(INVALID);
             return std::ptr::null_mut();
         }
-        // SAFETY: not null, and a string of C by the C library's contract.
+        // SAFETY: not null, and a C string by the C library's contract.
         return unsafe { stream(descriptor, mode) };
     }
     // SAFETY: the C library's function of that name has this type, and gets the caller's arguments.
-    unsafe { std::mem::transmute::<*mut c_void, OpenDescriptor>(beyond(c"fdopen"))(descriptor, mode) }
+    unsafe { std::mem::transmute::<*mut c_void, OpenDescriptor>(next_symbol(c"fdopen"))(descriptor, mode) }
 }

@@ -1,58 +1,55 @@
 //! Entry points that read and write.
 
-#![expect(unsafe_code, reason = "entry points of the C library have names, and take addresses")]
+#![expect(unsafe_code, reason = "replaces functions of the C library, which take pointers")]
 
 use ciphertoll_tde::{Errno, Storage};
 use libc::{c_int, c_long, c_void, iovec, size_t, ssize_t};
 
-use crate::memory::{Given, piece, pieces, wanted};
+use crate::memory::{CallerBuffers, piece, pieces, read_buffer};
 use crate::process::{guard, is_tracked, with_file};
 use crate::raw::{self, Descriptor, address, arguments};
 
 const NOT_OPEN: Errno = Errno(libc::EBADF);
 const INVALID: Errno = Errno(libc::EINVAL);
 
-/// Where a transfer begins.
 #[derive(Clone, Copy)]
-enum At {
-    /// Where it is told to.
+enum Position {
     Offset(i64),
-    /// Where the last one ended, which it then moves on.
-    Position,
+    /// The current file position, which the transfer then moves.
+    Current,
 }
 
-/// What a call answers.
-fn answer(result: Option<Result<usize, Errno>>) -> ssize_t {
+fn to_c_result(result: Option<Result<usize, Errno>>) -> ssize_t {
     match result.unwrap_or(Err(NOT_OPEN)) {
         Ok(count) => count as ssize_t,
         Err(error) => raw::fail(error) as ssize_t,
     }
 }
 
-fn begin(at: At, descriptor: c_int, whence: c_int) -> Result<u64, Errno> {
+fn start_offset(at: Position, descriptor: c_int, whence: c_int) -> Result<u64, Errno> {
     let offset = match at {
-        At::Offset(offset) => offset,
-        At::Position => raw::lseek(descriptor, 0, whence),
+        Position::Offset(offset) => offset,
+        Position::Current => raw::lseek(descriptor, 0, whence),
     };
-    u64::try_from(offset).map_err(|_| if matches!(at, At::Offset(_)) { INVALID } else { raw::errno() })
+    u64::try_from(offset).map_err(|_| if matches!(at, Position::Offset(_)) { INVALID } else { raw::errno() })
 }
 
-fn end(at: At, descriptor: c_int, offset: u64) {
-    if matches!(at, At::Position) {
+fn move_position(at: Position, descriptor: c_int, offset: u64) {
+    if matches!(at, Position::Current) {
         raw::lseek(descriptor, offset as i64, libc::SEEK_SET);
     }
 }
 
 /// # Safety
-/// Each piece must be writable and nobody else's until this returns.
-unsafe fn read_into(descriptor: c_int, pieces: &[iovec], at: At) -> ssize_t {
+/// Each piece must be writable and not used elsewhere until this returns.
+unsafe fn read_into(descriptor: c_int, pieces: &[iovec], at: Position) -> ssize_t {
     guard(|| {
-        answer(with_file(descriptor, |engine, file| {
-            let start = begin(at, descriptor, libc::SEEK_CUR)?;
+        to_c_result(with_file(descriptor, |engine, file| {
+            let start = start_offset(at, descriptor, libc::SEEK_CUR)?;
             let mut done = 0;
             for piece in pieces {
                 // SAFETY: the caller's promise.
-                let bytes = unsafe { wanted(piece) };
+                let bytes = unsafe { read_buffer(piece) };
                 let storage = Descriptor(descriptor);
                 match engine.read_at(&mut file.opened, &storage, bytes, start + done as u64) {
                     Ok(count) => {
@@ -65,7 +62,7 @@ unsafe fn read_into(descriptor: c_int, pieces: &[iovec], at: At) -> ssize_t {
                     Err(_) => break,
                 }
             }
-            end(at, descriptor, start + done as u64);
+            move_position(at, descriptor, start + done as u64);
             Ok(done)
         }))
     })
@@ -73,45 +70,45 @@ unsafe fn read_into(descriptor: c_int, pieces: &[iovec], at: At) -> ssize_t {
 
 /// # Safety
 /// Each piece must be readable until this returns.
-unsafe fn write_from(descriptor: c_int, pieces: &[iovec], at: At) -> ssize_t {
+unsafe fn write_from(descriptor: c_int, pieces: &[iovec], at: Position) -> ssize_t {
     // SAFETY: the caller's promise.
-    let given = unsafe { Given::new(pieces) };
+    let given = unsafe { CallerBuffers::new(pieces) };
     guard(|| {
-        answer(with_file(descriptor, |engine, file| {
+        to_c_result(with_file(descriptor, |engine, file| {
             let whence = if file.appends { libc::SEEK_END } else { libc::SEEK_CUR };
-            let start = begin(at, descriptor, whence)?;
+            let start = start_offset(at, descriptor, whence)?;
             let done = engine.write_at(&mut file.opened, &Descriptor(descriptor), &given, start)?;
-            end(at, descriptor, start + done as u64);
+            move_position(at, descriptor, start + done as u64);
             Ok(done)
         }))
     })
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn read(descriptor: c_int, bytes: *mut c_void, count: size_t) -> ssize_t {
     if is_tracked(descriptor) {
         // SAFETY: `count` writable bytes by the C library's contract.
-        return unsafe { read_into(descriptor, &[piece(bytes, count)], At::Position) };
+        return unsafe { read_into(descriptor, &[piece(bytes, count)], Position::Current) };
     }
     let given = arguments([c_long::from(descriptor), address(bytes), count as c_long]);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { raw::call(libc::SYS_read, given) as ssize_t }
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn write(descriptor: c_int, bytes: *const c_void, count: size_t) -> ssize_t {
     if is_tracked(descriptor) {
         // SAFETY: `count` readable bytes by the C library's contract.
-        return unsafe { write_from(descriptor, &[piece(bytes, count)], At::Position) };
+        return unsafe { write_from(descriptor, &[piece(bytes, count)], Position::Current) };
     }
     let given = arguments([c_long::from(descriptor), address(bytes), count as c_long]);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { raw::call(libc::SYS_write, given) as ssize_t }
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pread(
     descriptor: c_int,
@@ -121,14 +118,14 @@ pub(crate) unsafe extern "C" fn pread(
 ) -> ssize_t {
     if is_tracked(descriptor) {
         // SAFETY: `count` writable bytes by the C library's contract.
-        return unsafe { read_into(descriptor, &[piece(bytes, count)], At::Offset(offset)) };
+        return unsafe { read_into(descriptor, &[piece(bytes, count)], Position::Offset(offset)) };
     }
     let given = arguments([c_long::from(descriptor), address(bytes), count as c_long, offset]);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { raw::call(libc::SYS_pread64, given) as ssize_t }
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pwrite(
     descriptor: c_int,
@@ -138,22 +135,22 @@ pub(crate) unsafe extern "C" fn pwrite(
 ) -> ssize_t {
     if is_tracked(descriptor) {
         // SAFETY: `count` readable bytes by the C library's contract.
-        return unsafe { write_from(descriptor, &[piece(bytes, count)], At::Offset(offset)) };
+        return unsafe { write_from(descriptor, &[piece(bytes, count)], Position::Offset(offset)) };
     }
     let given = arguments([c_long::from(descriptor), address(bytes), count as c_long, offset]);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { raw::call(libc::SYS_pwrite64, given) as ssize_t }
 }
 
-/// Defines the calls on several pieces, at the position or at an offset.
+/// Defines the vectored calls at the file position.
 macro_rules! vectored {
     ($($name:ident, $number:ident, $transfer:ident;)+) => {$(
-        // SAFETY: the name is the C library's, which this library is made to stand in for.
+        // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(descriptor: c_int, vector: *const iovec, count: c_int) -> ssize_t {
             if is_tracked(descriptor) {
                 // SAFETY: `count` pieces of the caller's memory by the C library's contract.
-                return unsafe { $transfer(descriptor, pieces(vector, count), At::Position) };
+                return unsafe { $transfer(descriptor, pieces(vector, count), Position::Current) };
             }
             let given = arguments([c_long::from(descriptor), address(vector), c_long::from(count)]);
             // SAFETY: the caller's arguments, unchanged.
@@ -162,16 +159,16 @@ macro_rules! vectored {
     )+};
 }
 
-/// Defines the calls on several pieces at an offset. The kernel takes it in two halves, of which the second is for
-/// machines with fewer bits.
+/// Defines the vectored calls at an offset. The kernel takes the offset in two halves; on 64-bit machines the second is
+/// not used.
 macro_rules! vectored_at {
     ($($name:ident, $number:ident, $transfer:ident;)+) => {$(
-        // SAFETY: the name is the C library's, which this library is made to stand in for.
+        // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(descriptor: c_int, vector: *const iovec, count: c_int, offset: i64) -> ssize_t {
             if is_tracked(descriptor) {
                 // SAFETY: `count` pieces of the caller's memory by the C library's contract.
-                return unsafe { $transfer(descriptor, pieces(vector, count), At::Offset(offset)) };
+                return unsafe { $transfer(descriptor, pieces(vector, count), Position::Offset(offset)) };
             }
             let given = arguments([c_long::from(descriptor), address(vector), c_long::from(count), offset, 0]);
             // SAFETY: the caller's arguments, unchanged.
@@ -192,10 +189,10 @@ vectored_at! {
     pwritev64, SYS_pwritev, write_from;
 }
 
-/// Defines other names of calls, some of which are told how large the buffer is, which the compiler has checked.
+/// Defines other names of the same calls.
 macro_rules! aliases {
     ($($name:ident($($argument:ident: $kind:ty),+) => $call:ident($($passed:ident),+);)+) => {$(
-        // SAFETY: the name is the C library's, which this library is made to stand in for.
+        // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $kind),+) -> ssize_t {
             // SAFETY: the caller's arguments, unchanged.
@@ -211,10 +208,10 @@ aliases! {
         => pwrite(descriptor, bytes, count, offset);
 }
 
-/// Defines the forms that are told how large the buffer is, and must not go beyond.
+/// Defines the variants that check the size of the buffer.
 macro_rules! checked {
     ($($name:ident($($argument:ident: $kind:ty),*) => $call:ident;)+) => {$(
-        // SAFETY: the name is the C library's, which this library is made to stand in for.
+        // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(descriptor: c_int, bytes: *mut c_void, count: size_t, $($argument: $kind,)* held: size_t) -> ssize_t {
             if count > held {
@@ -232,80 +229,79 @@ checked! {
     __pread64_chk(offset: i64) => pread;
 }
 
-/// `ftruncate`, whose answer is a number of an error or none.
 fn set_size(descriptor: c_int, size: i64) -> Result<(), Errno> {
     let size = u64::try_from(size).map_err(|_| INVALID)?;
-    let set = |engine: &mut ciphertoll_tde::Engine, file: &mut crate::process::File| {
+    let set = |engine: &mut ciphertoll_tde::EncryptionEngine, file: &mut crate::process::TrackedFile| {
         engine.set_size(&mut file.opened, &Descriptor(descriptor), size)
     };
     guard(|| with_file(descriptor, set)).unwrap_or(Err(NOT_OPEN))
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 extern "C" fn ftruncate(descriptor: c_int, size: i64) -> c_int {
     if is_tracked(descriptor) {
         return set_size(descriptor, size).map_or_else(raw::fail, |()| 0);
     }
-    // SAFETY: takes numbers, which may be any.
+    // SAFETY: takes only numbers; any values are valid.
     unsafe { raw::call(libc::SYS_ftruncate, arguments([c_long::from(descriptor), size])) as c_int }
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 extern "C" fn ftruncate64(descriptor: c_int, size: i64) -> c_int {
     ftruncate(descriptor, size)
 }
 
-/// Space for an encrypted file. A short last unit encrypts otherwise once it is longer, and so grows first.
+/// Allocates space for an encrypted file. If it extends the file, a short last unit must be encrypted again first.
 fn allocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> Result<(), Errno> {
     let kept = libc::FALLOC_FL_KEEP_SIZE;
     if mode & !kept != 0 {
-        // Holes within units, and units moved to other numbers, would not mean what they meant.
+        // Holes within units and moved units would decrypt to garbage.
         return Err(Errno(libc::EOPNOTSUPP));
     }
-    let end = offset.checked_add(length).filter(|_| offset >= 0 && length > 0).ok_or(INVALID)?;
-    if mode & kept == 0 && end as u64 > Descriptor(descriptor).size()? {
-        set_size(descriptor, end)?;
+    let move_position = offset.checked_add(length).filter(|_| offset >= 0 && length > 0).ok_or(INVALID)?;
+    if mode & kept == 0 && move_position as u64 > Descriptor(descriptor).size()? {
+        set_size(descriptor, move_position)?;
     }
     let given = arguments([c_long::from(descriptor), c_long::from(mode), offset, length]);
-    // SAFETY: takes numbers, which may be any.
-    let answer = unsafe { raw::call(libc::SYS_fallocate, given) };
-    if answer < 0 { Err(raw::errno()) } else { Ok(()) }
+    // SAFETY: takes only numbers; any values are valid.
+    let to_c_result = unsafe { raw::call(libc::SYS_fallocate, given) };
+    if to_c_result < 0 { Err(raw::errno()) } else { Ok(()) }
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 extern "C" fn fallocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int {
     if is_tracked(descriptor) {
         return allocate(descriptor, mode, offset, length).map_or_else(raw::fail, |()| 0);
     }
     let given = arguments([c_long::from(descriptor), c_long::from(mode), offset, length]);
-    // SAFETY: takes numbers, which may be any.
+    // SAFETY: takes only numbers; any values are valid.
     unsafe { raw::call(libc::SYS_fallocate, given) as c_int }
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 extern "C" fn fallocate64(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int {
     fallocate(descriptor, mode, offset, length)
 }
 
-/// Unlike all others, it answers with the number of the error. Where a file system has no such call, the C library writes
-/// a byte into each block, through names that do not lead here; shared memory is what it is called for then.
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+/// Unlike the other calls, this one returns the error number. It has no fallback for file systems without the call: the C
+/// library would bypass this library, and uses its fallback only for shared memory.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 extern "C" fn posix_fallocate(descriptor: c_int, offset: i64, length: i64) -> c_int {
     if is_tracked(descriptor) {
         return allocate(descriptor, 0, offset, length).map_or_else(|error| error.0, |()| 0);
     }
     let given = arguments([c_long::from(descriptor), 0, offset, length]);
-    // SAFETY: takes numbers, which may be any.
-    let answer = unsafe { raw::call(libc::SYS_fallocate, given) };
-    if answer < 0 { raw::errno().0 } else { 0 }
+    // SAFETY: takes only numbers; any values are valid.
+    let to_c_result = unsafe { raw::call(libc::SYS_fallocate, given) };
+    if to_c_result < 0 { raw::errno().0 } else { 0 }
 }
 
-// SAFETY: the name is the C library's, which this library is made to stand in for.
+// SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
 extern "C" fn posix_fallocate64(descriptor: c_int, offset: i64, length: i64) -> c_int {
     posix_fallocate(descriptor, offset, length)

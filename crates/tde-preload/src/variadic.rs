@@ -1,7 +1,7 @@
-//! Entry points with a variable number of arguments. To define those is C's privilege (`shim.c`); to export them from
-//! here takes a jump, which leaves registers and stack as the caller made them.
+//! Entry points with a variable number of arguments. Only C can define these (`shim.c`). This module exports them by a
+//! jump, which keeps registers and stack as the caller left them.
 
-#![expect(unsafe_code, reason = "entry points of the C library have names, and jump")]
+#![expect(unsafe_code, reason = "replaces functions of the C library by jumps")]
 
 use std::arch::naked_asm;
 
@@ -16,11 +16,11 @@ unsafe extern "C" {
     fn ciphertoll_tde_shim_fcntl(descriptor: c_int, command: c_int, ...) -> c_int;
 }
 
-/// Defines exported names that jump to a function of the shim.
+/// Defines exported functions that jump to a function of the shim.
 macro_rules! jumps {
     ($($name:ident => $shim:ident),+ $(,)?) => {$(
-        // SAFETY: the name is the C library's, which this library is made to stand in for. The one instruction goes to
-        // a function with the same arguments and touches nothing that the caller or that function relies on.
+        // SAFETY: replaces the C library's function, with its signature. The single
+        // instruction jumps to a function with the same arguments and changes no register and no memory.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
@@ -41,8 +41,8 @@ jumps! {
     fcntl64 => ciphertoll_tde_shim_fcntl,
 }
 
-/// `fcntl`, with its argument or what stands in its place.
-// SAFETY: the name is our own, and nobody else has it.
+/// `fcntl`. `argument` is undefined for commands without one.
+// SAFETY: the name is unique.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ciphertoll_tde_fcntl(descriptor: c_int, command: c_int, argument: c_long) -> c_int {
     let mut argument = argument;

@@ -1,22 +1,24 @@
-//! What a page pays on its way between a server and the operating system: AES-256-XTS by AWS-LC beside the system's OpenSSL,
-//! and each crossing beside the bare call and the bare cipher. Everything is measured in turn, a few pages at a time, so
-//! that what else the machine does falls on all alike; ratios are of neighbours. In the end, medians of all rounds and
-//! 90 % intervals of these.
-#![expect(clippy::print_stdout, reason = "it prints what it measured")]
+//! Measures the cost of page encryption: AES-256-XTS with AWS-LC compared with the system's OpenSSL, and each encrypted
+//! read and write compared with the system call and with the cipher alone. The variants take turns, a few pages at a time,
+//! so that other load on the machine affects all of them equally; ratios are between adjacent measurements. Prints the
+//! medians of all rounds and their 90 % intervals.
+#![expect(clippy::print_stdout, reason = "prints its results")]
 
 use std::error::Error;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-use ciphertoll_tde::{DataKeys, Engine, Errno, Opened, PageCipher, Place, Storage, Strength, UNIT_BYTES};
+use ciphertoll_tde::{
+    CipherKind, DataKeys, EncryptionEngine, Errno, FileClass, OpenFile, PageCipher, Storage, UNIT_BYTES,
+};
 use openssl::cipher::Cipher;
 use openssl::cipher_ctx::CipherCtx;
 
 const ROUNDS: usize = 600;
-/// Of one thing, before it is another's turn: less than the time that a process gets before another gets its own.
+/// Pages per turn: a turn takes less time than a scheduler time slice.
 const PAGES: usize = 32;
-/// More than the nearest memories hold.
+/// More than the processor caches hold.
 const COLD_PAGES: usize = 16_384;
 const KINDS: usize = 10;
 const NAMES: [&str; KINDS] = [
@@ -57,10 +59,10 @@ struct Bench {
     disk: Disk,
     ours: PageCipher,
     theirs: [CipherCtx; 2],
-    engine: Engine,
-    null: Engine,
-    file: Opened,
-    null_file: Opened,
+    engine: EncryptionEngine,
+    null: EncryptionEngine,
+    file: OpenFile,
+    null_file: OpenFile,
 }
 
 impl Bench {
@@ -71,16 +73,17 @@ impl Bench {
             disk.0.write_at(&page, (number * UNIT_BYTES) as u64)?;
         }
         let key: [u8; 64] = std::array::from_fn(|n| n as u8);
-        let mut ours = PageCipher::new(Strength::Aes256)?;
+        let mut ours = PageCipher::new(CipherKind::Aes256)?;
         ours.set_key(&key)?;
-        let cipher = Cipher::fetch(None, Strength::Aes256.label(), None)?;
+        let cipher = Cipher::fetch(None, CipherKind::Aes256.label(), None)?;
         let mut theirs = [CipherCtx::new()?, CipherCtx::new()?];
         theirs[0].encrypt_init(Some(&cipher), Some(&key), None)?;
         theirs[1].decrypt_init(Some(&cipher), Some(&key), None)?;
-        let engine =
-            |strength| -> Result<Engine, Box<dyn Error>> { Ok(Engine::new(DataKeys::generate(strength)?)?) };
-        let file = Opened::new(Place::of(b"base/5/16384"));
-        let (engine, null) = (engine(Strength::Aes256)?, engine(Strength::Null)?);
+        let engine = |cipher_kind| -> Result<EncryptionEngine, Box<dyn Error>> {
+            Ok(EncryptionEngine::new(DataKeys::generate(cipher_kind)?)?)
+        };
+        let file = OpenFile::new(FileClass::of(b"base/5/16384"));
+        let (engine, null) = (engine(CipherKind::Aes256)?, engine(CipherKind::Null)?);
         Ok(Self { disk, ours, theirs, engine, null, file, null_file: file })
     }
 

@@ -1,107 +1,110 @@
-//! A data directory as a whole: whether it is encrypted, with which keys, and whether stock programs refuse it.
+//! The state of a data directory: whether it is encrypted and sealed, and whether it matches the keys.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::seal::{CONTROL_BYTES, Seal, VersionText, version_seal};
-use crate::{Engine, Errno, Format, KeyError, MAP_MAGIC, Opened, Place, Storage};
+use crate::seal::{CONTROL_BYTES, SealState, VersionText, version_seal};
+use crate::{EncryptionEngine, Errno, FileClass, KeyError, KeyFileFormat, MAP_MAGIC, OpenFile, Storage};
 
-/// `pg_control`, below the data directory.
+/// Relative to the data directory, as are the other paths.
 pub const CONTROL_PATH: &str = "global/pg_control";
-/// `PG_VERSION`, below the data directory.
 pub const VERSION_PATH: &str = "PG_VERSION";
 pub(crate) const MAP_PATH: &str = "global/pg_filenode.map";
 /// The lock file of a running server; its first line is the postmaster's process ID.
 pub(crate) const LOCK_PATH: &str = "postmaster.pid";
-/// Where the checksum of `pg_control` can be, in any version.
+/// Range of the checksum's offset in `pg_control`, over all versions.
 const CHECKSUM_AT: std::ops::Range<usize> = 200..460;
 
-/// What a data directory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
-    /// No cluster, or one that `initdb` is making under the library.
+pub enum ClusterState {
+    /// No cluster, or one that `initdb` has just begun to create with the library.
     Empty,
-    /// A cluster that is encrypted with these keys and that stock programs refuse.
+    /// Encrypted with these keys and sealed, so that stock programs refuse it.
     Sealed,
-    /// A cluster that is encrypted with these keys, and in which this file is as a stock program would write it.
+    /// Encrypted with these keys, but this file is not sealed.
     Unsealed(&'static str),
-    /// A part of a cluster that is encrypted with these keys: this file is missing.
+    /// Encrypted with these keys, but this file is missing or incomplete.
     Incomplete(&'static str),
-    /// A cluster that is not encrypted.
+    /// Not encrypted.
     Plain,
-    /// A cluster that is encrypted with other keys.
+    /// Encrypted with other keys.
     OtherKeys,
-    /// A cluster that is encrypted with these keys, whose `pg_control` is not authentic.
+    /// Encrypted with these keys, but `pg_control` is not authentic.
     Forged,
 }
 
-impl Condition {
-    /// Why no program may work on it with these keys; `None` if one may.
-    pub fn refusal(self, data: &Path, format: Format) -> Option<String> {
+impl ClusterState {
+    /// Why programs must not use the cluster with these keys; `None` if they may.
+    pub fn refusal(self, data: &Path, format: KeyFileFormat) -> Option<String> {
         let data = data.display();
         match (self, format) {
             (Self::Empty | Self::Sealed, _) => None,
             (Self::Incomplete(file), _) => {
-                Some(format!("{data}/{file} is missing: the cluster is incomplete"))
+                Some(format!("{data}/{file} is missing or empty: the cluster is incomplete"))
             }
             (Self::Plain, _) => Some(format!("the cluster in {data} is not encrypted")),
-            (Self::OtherKeys, _) => Some(format!("these are not the keys of the cluster in {data}")),
-            (Self::Unsealed(_), Format::MayBeUnsealed) => Some(format!(
-                "an earlier version of ciphertoll encrypted the cluster in {data} and did not seal it: seal it once, \
+            (Self::OtherKeys, _) => Some(format!("the keys do not match the cluster in {data}")),
+            (Self::Unsealed(_), KeyFileFormat::MayBeUnsealed) => Some(format!(
+                "the cluster in {data} was encrypted by an earlier version of ciphertoll and is not sealed; to seal it, run \
                  `ciphertoll tde exec -D {data} --key-file KEK -- true`"
             )),
-            (Self::Unsealed(file), Format::Sealed) => {
-                Some(format!("{data}/{file} is not sealed: it was replaced by one from elsewhere"))
+            (Self::Unsealed(file), KeyFileFormat::Sealed) => {
+                Some(format!("{data}/{file} is not sealed: it was replaced by another file"))
             }
-            (Self::Forged, _) => Some(format!("{data}/{CONTROL_PATH} was changed, or is another cluster's")),
+            (Self::Forged, _) => {
+                Some(format!("{data}/{CONTROL_PATH} was changed, or belongs to another cluster"))
+            }
         }
     }
 }
 
 /// What a data directory holds. Reads three small files; the directory need not exist.
-pub fn examine(data: &Path, engine: &mut Engine) -> Result<Condition, KeyError> {
-    let version = version_seal(&beginning::<16>(&data.join(VERSION_PATH))?);
+pub fn examine(data: &Path, engine: &mut EncryptionEngine) -> Result<ClusterState, KeyError> {
+    let version = version_seal(&read_start::<16>(&data.join(VERSION_PATH))?);
     let control = match open(&data.join(CONTROL_PATH))? {
-        None => Seal::Absent,
+        None => SealState::Absent,
         Some(file) => engine.control_seal(&file).map_err(|error| failed(data, CONTROL_PATH, error))?,
     };
     let map = open(&data.join(MAP_PATH))?;
     let Some(map) = map else {
         return match (version, control) {
-            (Seal::Absent | Seal::Sealed, Seal::Absent) => Ok(Condition::Empty),
-            (_, Seal::Absent) => Ok(Condition::Plain),
-            _ => Ok(Condition::Incomplete(MAP_PATH)),
+            (SealState::Absent | SealState::Sealed, SealState::Absent) => Ok(ClusterState::Empty),
+            (_, SealState::Absent) => Ok(ClusterState::Plain),
+            _ => Ok(ClusterState::Incomplete(MAP_PATH)),
         };
     };
     let mut magic = [0; MAP_MAGIC.len()];
     let bad_map = |error| failed(data, MAP_PATH, error);
-    map.read_at(&mut magic, 0).map_err(bad_map)?;
-    if magic == MAP_MAGIC {
-        return Ok(Condition::Plain);
+    if map.read_at(&mut magic, 0).map_err(bad_map)? < magic.len() {
+        return Ok(ClusterState::Incomplete(MAP_PATH));
     }
-    engine.read_at(&mut Opened::new(Place::of(MAP_PATH.as_bytes())), &map, &mut magic, 0).map_err(bad_map)?;
+    if magic == MAP_MAGIC {
+        return Ok(ClusterState::Plain);
+    }
+    engine
+        .read_at(&mut OpenFile::new(FileClass::of(MAP_PATH.as_bytes())), &map, &mut magic, 0)
+        .map_err(bad_map)?;
     Ok(match (version, control) {
-        _ if magic != MAP_MAGIC => Condition::OtherKeys,
-        (_, Seal::Forged) => Condition::Forged,
-        (_, Seal::Clear) => Condition::Unsealed(CONTROL_PATH),
-        (_, Seal::Absent) => Condition::Incomplete(CONTROL_PATH),
-        (Seal::Absent, _) => Condition::Incomplete(VERSION_PATH),
-        (Seal::Sealed, Seal::Sealed) => Condition::Sealed,
-        _ => Condition::Unsealed(VERSION_PATH),
+        _ if magic != MAP_MAGIC => ClusterState::OtherKeys,
+        (_, SealState::Forged) => ClusterState::Forged,
+        (_, SealState::Unsealed) => ClusterState::Unsealed(CONTROL_PATH),
+        (_, SealState::Absent) => ClusterState::Incomplete(CONTROL_PATH),
+        (SealState::Absent, _) => ClusterState::Incomplete(VERSION_PATH),
+        (SealState::Sealed, SealState::Sealed) => ClusterState::Sealed,
+        _ => ClusterState::Unsealed(VERSION_PATH),
     })
 }
 
-/// Seals a cluster that an earlier version encrypted. What is sealed already stays as it is, so that an attempt that was
-/// interrupted can be repeated. No server may be running.
-pub fn seal(data: &Path, engine: &mut Engine) -> Result<(), KeyError> {
+/// Seals a cluster that an earlier version encrypted. Can be repeated after an interruption. Fails if a server is running.
+pub fn seal(data: &Path, engine: &mut EncryptionEngine) -> Result<(), KeyError> {
     if let Some(process) = running_server(data) {
         return Err(KeyError::Running { data: data.to_owned(), process });
     }
     let path = data.join(VERSION_PATH);
-    let stored = beginning::<16>(&path)?;
-    if version_seal(&stored) != Seal::Sealed {
+    let stored = read_start::<16>(&path)?;
+    if version_seal(&stored) != SealState::Sealed {
         let sealed = VersionText::sealed(&stored)
             .ok_or(KeyError::BadCluster { path: path.clone(), why: "it does not hold a major version" })?;
         overwrite(&path, |file| file.write_all_at(sealed.as_bytes(), 0))?;
@@ -109,17 +112,17 @@ pub fn seal(data: &Path, engine: &mut Engine) -> Result<(), KeyError> {
     let path = data.join(CONTROL_PATH);
     let Some(file) = open(&path)? else { return Err(unreadable(path, io::ErrorKind::NotFound.into())) };
     let seal = engine.control_seal(&file).map_err(|error| failed(data, CONTROL_PATH, error))?;
-    if seal == Seal::Sealed {
+    if seal == SealState::Sealed {
         return Ok(());
     }
     let mut plaintext = [0; CONTROL_BYTES];
     let held = file.read_at(&mut plaintext, 0).map_err(|error| failed(data, CONTROL_PATH, error))?;
-    if seal != Seal::Clear || held != CONTROL_BYTES || !has_checksum(&plaintext) {
+    if seal != SealState::Unsealed || held != CONTROL_BYTES || !has_checksum(&plaintext) {
         return Err(KeyError::BadCluster { path, why: "its checksum is wrong" });
     }
     overwrite(&path, |file| {
-        let mut opened = Opened::new(Place::Control);
-        let written = engine.write_at(&mut opened, &Stored(file.try_clone()?), &plaintext.as_slice(), 0);
+        let mut opened = OpenFile::new(FileClass::Control);
+        let written = engine.write_at(&mut opened, &DiskFile(file.try_clone()?), &plaintext.as_slice(), 0);
         written.map(drop).map_err(|error| io::Error::from_raw_os_error(error.0))
     })
 }
@@ -132,13 +135,13 @@ pub fn running_server(data: &Path) -> Option<u32> {
     let directory = fs::read_link(format!("/proc/{process}/cwd"));
     let is_here = match directory {
         Ok(directory) => fs::canonicalize(data).is_ok_and(|data| data == directory),
-        // Whose process it is cannot be told: it is taken for the server.
+        // Another user's process: assume that it is the server.
         Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
     };
     is_here.then_some(process)
 }
 
-/// Whether the CRC-32C that ends PostgreSQL's structure is right. Its place differs between versions.
+/// Whether the CRC-32C at the end of `ControlFileData` is correct. Its offset differs between versions.
 pub(crate) fn has_checksum(control: &[u8; CONTROL_BYTES]) -> bool {
     CHECKSUM_AT.step_by(4).any(|at| {
         let (content, rest) = control.split_at(at);
@@ -155,10 +158,9 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     })
 }
 
-/// A file on disk.
-pub(crate) struct Stored(pub(crate) File);
+pub(crate) struct DiskFile(pub(crate) File);
 
-impl Storage for Stored {
+impl Storage for DiskFile {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
         let mut done = 0;
         while done < bytes.len() {
@@ -188,16 +190,16 @@ fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::IO, Errno)
 }
 
-fn open(path: &Path) -> Result<Option<Stored>, KeyError> {
+fn open(path: &Path) -> Result<Option<DiskFile>, KeyError> {
     match File::open(path) {
-        Ok(file) => Ok(Some(Stored(file))),
+        Ok(file) => Ok(Some(DiskFile(file))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unreadable(path.to_owned(), error)),
     }
 }
 
-/// At most `N` bytes; none of a file that does not exist.
-fn beginning<const N: usize>(path: &Path) -> Result<Vec<u8>, KeyError> {
+/// Reads at most `N` bytes from the start of a file; none if the file does not exist.
+fn read_start<const N: usize>(path: &Path) -> Result<Vec<u8>, KeyError> {
     let Some(file) = open(path)? else { return Ok(Vec::new()) };
     let mut bytes = vec![0; N];
     let held = file
@@ -224,6 +226,20 @@ fn unreadable(path: PathBuf, error: io::Error) -> KeyError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_map_means_an_incomplete_cluster_and_not_other_keys() {
+        let data = tempfile::tempdir().expect("a directory");
+        fs::create_dir(data.path().join("global")).expect("a directory");
+        fs::write(data.path().join(MAP_PATH), "").expect("an empty map");
+        let keys = crate::DataKeys::generate(crate::CipherKind::Aes256).expect("keys");
+        let mut engine = EncryptionEngine::new(keys).expect("an engine");
+        let state = examine(data.path(), &mut engine).expect("a state");
+        assert_eq!(state, ClusterState::Incomplete(MAP_PATH));
+        fs::write(data.path().join(MAP_PATH), [1; 512]).expect("a map of other keys");
+        let state = examine(data.path(), &mut engine).expect("a state");
+        assert_eq!(state, ClusterState::OtherKeys);
+    }
 
     #[test]
     fn rfc_3720_crc32c() {

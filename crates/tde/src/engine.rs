@@ -1,7 +1,7 @@
-//! Plaintext read and written through ciphertext: what a server's file calls become.
+//! File operations on plaintext, stored as ciphertext.
 //!
-//! Everything is allocated when the engine is made. Ciphers of the files in use are kept in a table of fixed size; where
-//! that is too small for them, a file's key is derived anew, which takes as long as two pages.
+//! All memory is allocated in [`EncryptionEngine::new`]. A set-associative cache of fixed size keeps the ciphers of the
+//! files in use. On a miss, the file's key is derived again, which takes as long as encrypting two pages.
 
 use zeroize::Zeroizing;
 
@@ -9,45 +9,43 @@ use crate::cipher::PageCipher;
 use crate::error::{Errno, KeyError};
 use crate::kdf::derive;
 use crate::key_file::DataKeys;
-use crate::seal::{self, CONTROL_BYTES, SECTOR_BYTES, Seal, Sector, VersionText};
+use crate::seal::{self, CONTROL_BYTES, SECTOR_BYTES, SealState, Sector, VersionText};
 use crate::secret::wipe_stack;
 use crate::storage::Storage;
-use crate::unit::{Direction, transform};
-use crate::{Place, Strength, UNIT_BYTES};
+use crate::unit::transform;
+use crate::xts::CipherOperation;
+use crate::{CipherKind, FileClass, UNIT_BYTES};
 
-/// Units that are encrypted before they are written together.
+/// Units per write call.
 const CHUNK_UNITS: usize = 32;
-/// Direct I/O takes buffers at multiples of this.
+/// Buffer alignment for direct I/O.
 const ALIGNMENT: usize = 4096;
-/// How often `pg_control` is read before it is said not to be authentic: a server may be writing it.
+/// Attempts to read an authentic `pg_control`: a server may be writing it at the same time.
 const CONTROL_READS: usize = 100;
-/// The table of ciphers: as many sets, and in each as many files.
+/// Geometry of the cipher cache: sets, and entries per set.
 const SETS: usize = 64;
 const WAYS: usize = 4;
 
-/// A file that was opened: what it is, and its bed in the table of ciphers.
+/// An open file: its class, and its last position in the cipher cache.
 #[derive(Clone, Copy, Debug)]
-pub struct Opened {
-    place: Place,
+pub struct OpenFile {
+    class: FileClass,
     subject: [u8; 33],
     set: usize,
     way: usize,
 }
 
-/// What is to be written. It is copied once, so that what changes meanwhile, as pages in shared memory may, is encrypted
-/// as it was at one moment.
-pub trait Source {
-    /// How many bytes.
+/// Data to write. The engine copies it once before encrypting, because pages in shared memory may change meanwhile.
+pub trait WriteSource {
     fn len(&self) -> usize;
-    /// Whether there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Copies what begins at `at` into all of `bytes`.
+    /// Fills `bytes` from position `at`.
     fn copy_to(&self, at: usize, bytes: &mut [u8]);
 }
 
-impl Source for &[u8] {
+impl WriteSource for &[u8] {
     fn len(&self) -> usize {
         <[u8]>::len(self)
     }
@@ -57,80 +55,76 @@ impl Source for &[u8] {
     }
 }
 
-/// Keys, ciphers and a buffer.
-pub struct Engine {
+pub struct EncryptionEngine {
     keys: DataKeys,
-    ciphers: Ciphers,
+    ciphers: CipherCache,
     buffer: Buffer,
 }
 
-struct Ciphers {
-    beds: Vec<Bed>,
-    /// Who leaves next, of each set.
+struct CipherCache {
+    entries: Vec<CacheEntry>,
+    /// The entry of each set to replace next.
     next: [usize; SETS],
 }
 
-struct Bed {
+struct CacheEntry {
     subject: Option<[u8; 33]>,
     cipher: PageCipher,
 }
 
-/// Where units are encrypted before they are written: aligned as direct I/O wants it.
+/// Holds units while they are encrypted and written; aligned for direct I/O.
 struct Buffer {
     bytes: Vec<u8>,
     start: usize,
 }
 
-impl Opened {
-    /// Of a place; it may be open several times.
-    pub fn new(place: Place) -> Self {
-        let subject = place.subject();
-        Self { place, subject, set: spread(&subject), way: 0 }
+impl OpenFile {
+    pub fn new(class: FileClass) -> Self {
+        let subject = class.subject();
+        Self { class, subject, set: spread(&subject), way: 0 }
     }
 
-    /// What it is.
-    pub fn place(&self) -> Place {
-        self.place
+    pub fn class(&self) -> FileClass {
+        self.class
     }
 }
 
-impl Engine {
-    /// All that will be needed.
+impl EncryptionEngine {
     pub fn new(keys: DataKeys) -> Result<Self, KeyError> {
-        let ciphers = Ciphers::new(keys.strength())?;
+        let ciphers = CipherCache::new(keys.cipher_kind())?;
         Ok(Self { keys, ciphers, buffer: Buffer::new() })
     }
 
-    /// Derives every file's key anew when it is next wanted.
+    /// Empties the cipher cache.
     ///
-    /// AWS-LC looks at the processor in an initialiser of its own. A key that was taken before that, in somebody else's,
-    /// was laid out for no instructions, and would be used by those that were found since.
+    /// AWS-LC detects processor features in its own initialiser. A key schedule made before that, in another initialiser,
+    /// has the layout for no special instructions and cannot be used with the ones detected later.
     pub fn forget_keys(&mut self) {
-        self.ciphers.beds.iter_mut().for_each(|bed| bed.subject = None);
+        self.ciphers.entries.iter_mut().for_each(|entry| entry.subject = None);
     }
 
     /// Reads plaintext at an offset, as `pread` does.
     pub fn read_at(
         &mut self,
-        file: &mut Opened,
+        file: &mut OpenFile,
         storage: &impl Storage,
         bytes: &mut [u8],
         offset: u64,
     ) -> Result<usize, Errno> {
         if self.seals() {
-            match file.place {
-                Place::Control => return self.read_control(file, storage, bytes, offset),
-                Place::Version => return read_version(storage, bytes, offset),
+            match file.class {
+                FileClass::Control => return self.read_control(file, storage, bytes, offset),
+                FileClass::Version => return read_version(storage, bytes, offset),
                 _ => {}
             }
         }
         let Self { keys, ciphers, buffer } = self;
         let buffer = buffer.aligned();
-        let mut units = Units::new(ciphers.of(keys, file)?, file.place);
+        let mut units = Units::new(ciphers.of(keys, file)?, file.class);
         let unit = units.bytes;
         if offset.is_multiple_of(unit) && (bytes.len() as u64).is_multiple_of(unit) {
             let count = storage.read_at(bytes, offset)?;
-            units.run(Direction::Decrypt, offset / unit, &mut bytes[..count])?;
+            units.run(CipherOperation::Decrypt, offset / unit, &mut bytes[..count])?;
             return Ok(count);
         }
         let mut done = 0;
@@ -142,7 +136,7 @@ impl Engine {
             if count <= skipped {
                 break;
             }
-            units.run(Direction::Decrypt, number, &mut buffer[..count])?;
+            units.run(CipherOperation::Decrypt, number, &mut buffer[..count])?;
             let copied = (count - skipped).min(bytes.len() - done);
             bytes[done..done + copied].copy_from_slice(&buffer[skipped..skipped + copied]);
             done += copied;
@@ -156,27 +150,27 @@ impl Engine {
     /// Writes plaintext at an offset, as `pwrite` does.
     pub fn write_at(
         &mut self,
-        file: &mut Opened,
+        file: &mut OpenFile,
         storage: &impl Storage,
-        bytes: &impl Source,
+        bytes: &impl WriteSource,
         offset: u64,
     ) -> Result<usize, Errno> {
         if self.seals() {
-            match file.place {
-                Place::Control => return self.write_control(file, storage, bytes, offset),
-                Place::Version => return write_version(storage, bytes, offset),
+            match file.class {
+                FileClass::Control => return self.write_control(file, storage, bytes, offset),
+                FileClass::Version => return write_version(storage, bytes, offset),
                 _ => {}
             }
         }
         let Self { keys, ciphers, buffer } = self;
         let buffer = buffer.aligned();
-        let mut units = Units::new(ciphers.of(keys, file)?, file.place);
+        let mut units = Units::new(ciphers.of(keys, file)?, file.class);
         let unit = units.bytes;
         let whole = offset.is_multiple_of(unit) && (bytes.len() as u64).is_multiple_of(unit);
         if bytes.is_empty() {
             return Ok(0);
         }
-        if whole && file.place.is_paged() {
+        if whole && file.class.is_paged() {
             return units.write_whole(storage, bytes, offset, buffer);
         }
         let mut size = storage.size()?;
@@ -192,38 +186,38 @@ impl Engine {
         }
     }
 
-    /// Makes a file as long, as `ftruncate` does.
-    pub fn set_size(&mut self, file: &mut Opened, storage: &impl Storage, size: u64) -> Result<(), Errno> {
+    /// Sets the size, as `ftruncate` does.
+    pub fn set_size(&mut self, file: &mut OpenFile, storage: &impl Storage, size: u64) -> Result<(), Errno> {
         let old = storage.size()?;
-        if self.seals() && matches!(file.place, Place::Control | Place::Version) {
-            // They are written as a whole, and so have one length, or none.
+        if self.seals() && matches!(file.class, FileClass::Control | FileClass::Version) {
+            // Sealed files are written as a whole, so their size is fixed, or 0.
             return if size == 0 || size == old { storage.set_size(size) } else { Err(Errno::IO) };
         }
-        let mut units = Units::new(self.ciphers.of(&self.keys, file)?, file.place);
+        let mut units = Units::new(self.ciphers.of(&self.keys, file)?, file.class);
         if size > old { units.lengthen(storage, old, size) } else { units.shorten(storage, old, size) }
     }
 }
 
-/// Files that are sealed as a whole.
-impl Engine {
-    /// Not without a cipher: what is written then is to be what PostgreSQL would have written.
+/// `pg_control` and `PG_VERSION`, which are sealed as a whole.
+impl EncryptionEngine {
+    /// The null cipher does not seal: the files then equal those of an unencrypted cluster.
     fn seals(&self) -> bool {
-        self.keys.strength().encrypts()
+        self.keys.cipher_kind().encrypts()
     }
 
     /// Whether `pg_control` is sealed with these keys.
-    pub fn control_seal(&self, storage: &impl Storage) -> Result<Seal, Errno> {
+    pub fn control_seal(&self, storage: &impl Storage) -> Result<SealState, Errno> {
         let mut sector = [0; SECTOR_BYTES];
         match storage.read_at(&mut sector, 0)? {
-            0 => Ok(Seal::Absent),
+            0 => Ok(SealState::Absent),
             SECTOR_BYTES => Ok(seal::control_seal(&self.keys.control_mac(), &sector)),
-            _ => Ok(Seal::Forged),
+            _ => Ok(SealState::Forged),
         }
     }
 
     fn read_control(
         &mut self,
-        file: &mut Opened,
+        file: &mut OpenFile,
         storage: &impl Storage,
         bytes: &mut [u8],
         offset: u64,
@@ -239,14 +233,16 @@ impl Engine {
         Ok(count)
     }
 
-    /// `None` while it is being made.
+    /// `None` if the file is empty, because `initdb` has just created it.
     fn authentic_control(&self, storage: &impl Storage) -> Result<Option<Sector>, Errno> {
         let key = self.keys.control_mac();
         for _ in 0..CONTROL_READS {
             let mut sector = [0; SECTOR_BYTES];
             match storage.read_at(&mut sector, 0)? {
                 0 => return Ok(None),
-                SECTOR_BYTES if seal::control_seal(&key, &sector) == Seal::Sealed => return Ok(Some(sector)),
+                SECTOR_BYTES if seal::control_seal(&key, &sector) == SealState::Sealed => {
+                    return Ok(Some(sector));
+                }
                 _ => std::thread::yield_now(),
             }
         }
@@ -255,9 +251,9 @@ impl Engine {
 
     fn write_control(
         &mut self,
-        file: &mut Opened,
+        file: &mut OpenFile,
         storage: &impl Storage,
-        bytes: &impl Source,
+        bytes: &impl WriteSource,
         offset: u64,
     ) -> Result<usize, Errno> {
         if offset != 0 || bytes.len() != CONTROL_BYTES {
@@ -289,7 +285,7 @@ fn read_version(storage: &impl Storage, bytes: &mut [u8], offset: u64) -> Result
     Ok(count)
 }
 
-fn write_version(storage: &impl Storage, bytes: &impl Source, offset: u64) -> Result<usize, Errno> {
+fn write_version(storage: &impl Storage, bytes: &impl WriteSource, offset: u64) -> Result<usize, Errno> {
     let mut plaintext = [0; 16];
     let plaintext = plaintext.get_mut(..bytes.len()).filter(|_| offset == 0).ok_or(Errno::IO)?;
     bytes.copy_to(0, plaintext);
@@ -298,7 +294,7 @@ fn write_version(storage: &impl Storage, bytes: &impl Source, offset: u64) -> Re
     Ok(bytes.len())
 }
 
-/// What is shorter than a page is written at once, or the disk is full.
+/// A write of at most a page is complete, or the disk is full.
 fn write_all(storage: &impl Storage, bytes: &[u8]) -> Result<(), Errno> {
     if storage.write_at(bytes, 0)? == bytes.len() { Ok(()) } else { Err(Errno::NO_SPACE) }
 }
@@ -315,56 +311,61 @@ impl Buffer {
     }
 }
 
-impl Ciphers {
-    fn new(strength: Strength) -> Result<Self, KeyError> {
-        let bed = || Ok(Bed { subject: None, cipher: PageCipher::new(strength)? });
-        let beds = (0..SETS * WAYS).map(|_| bed()).collect::<Result<_, KeyError>>()?;
-        Ok(Self { beds, next: [0; SETS] })
+impl CipherCache {
+    fn new(cipher_kind: CipherKind) -> Result<Self, KeyError> {
+        let entry = || Ok(CacheEntry { subject: None, cipher: PageCipher::new(cipher_kind)? });
+        let entries = (0..SETS * WAYS).map(|_| entry()).collect::<Result<_, KeyError>>()?;
+        Ok(Self { entries, next: [0; SETS] })
     }
 
-    fn of(&mut self, keys: &DataKeys, file: &mut Opened) -> Result<&mut PageCipher, Errno> {
+    fn of(&mut self, keys: &DataKeys, file: &mut OpenFile) -> Result<&mut PageCipher, Errno> {
         let set = file.set;
-        let beds = self.beds.get_mut(set * WAYS..(set + 1) * WAYS).ok_or(Errno::IO)?;
-        if beds.get(file.way).is_none_or(|bed| bed.subject != Some(file.subject)) {
-            let kept = beds.iter().position(|bed| bed.subject == Some(file.subject));
+        let entries = self.entries.get_mut(set * WAYS..(set + 1) * WAYS).ok_or(Errno::IO)?;
+        if entries.get(file.way).is_none_or(|entry| entry.subject != Some(file.subject)) {
+            let kept = entries.iter().position(|entry| entry.subject == Some(file.subject));
             file.way = if let Some(way) = kept {
                 way
             } else {
-                let way = replace(beds, &mut self.next[set], keys, file);
+                let way = replace(entries, &mut self.next[set], keys, file);
                 wipe_stack();
                 way?
             };
         }
-        Ok(&mut beds[file.way].cipher)
+        Ok(&mut entries[file.way].cipher)
     }
 }
 
-/// Gives a bed of the set to a file, and says which.
+/// Derives the file's key into the next entry of the set, and returns the entry's index.
 #[inline(never)]
-fn replace(beds: &mut [Bed], next: &mut usize, keys: &DataKeys, file: &Opened) -> Result<usize, Errno> {
+fn replace(
+    entries: &mut [CacheEntry],
+    next: &mut usize,
+    keys: &DataKeys,
+    file: &OpenFile,
+) -> Result<usize, Errno> {
     let way = *next;
     *next = (way + 1) % WAYS;
-    let bed = &mut beds[way];
-    // Until it has its key, the cipher is nobody's.
-    bed.subject = None;
-    bed.cipher.set_key(&keys.file_key(file.place, &file.subject))?;
-    bed.subject = Some(file.subject);
+    let entry = &mut entries[way];
+    // If setting the key fails, the entry must not be used.
+    entry.subject = None;
+    entry.cipher.set_key(&keys.file_key(file.class, &file.subject))?;
+    entry.subject = Some(file.subject);
     Ok(way)
 }
 
-/// Which set: numbers of relations follow one another, digests are spread as they are.
+/// The cache set of a subject. Relations often have consecutive numbers, which this spreads.
 fn spread(subject: &[u8; 33]) -> usize {
     let mixed =
         subject.iter().fold(0_u32, |mixed, &byte| mixed.wrapping_mul(31).wrapping_add(u32::from(byte)));
     mixed as usize % SETS
 }
 
-/// Keys never leave [`DataKeys`] but for here.
+/// All key derivation from [`DataKeys`].
 impl DataKeys {
-    fn file_key(&self, place: Place, subject: &[u8; 33]) -> crate::kdf::Derived {
-        match place {
-            Place::Wal | Place::WalDraft => derive(self.wal(), b"ciphertoll tde wal", subject),
-            Place::Temporary(_) => derive(self.temporary(), b"ciphertoll tde temporary", subject),
+    fn file_key(&self, class: FileClass, subject: &[u8; 33]) -> crate::kdf::DerivedKey {
+        match class {
+            FileClass::Wal | FileClass::XlogTemp => derive(self.wal(), b"ciphertoll tde wal", subject),
+            FileClass::Temporary(_) => derive(self.temporary(), b"ciphertoll tde temporary", subject),
             _ => derive(self.relations(), b"ciphertoll tde files", subject),
         }
     }
@@ -377,22 +378,22 @@ impl DataKeys {
     }
 }
 
-/// The units of a file, under its key.
+/// The encryption units of a file, with its cipher.
 struct Units<'a> {
     cipher: &'a mut PageCipher,
-    place: Place,
+    class: FileClass,
     bytes: u64,
 }
 
 impl<'a> Units<'a> {
-    fn new(cipher: &'a mut PageCipher, place: Place) -> Self {
-        Self { cipher, place, bytes: place.unit_bytes() as u64 }
+    fn new(cipher: &'a mut PageCipher, class: FileClass) -> Self {
+        Self { cipher, class, bytes: class.unit_bytes() as u64 }
     }
 
-    /// All units of `bytes`, the first of which is the `number`th of the file.
-    fn run(&mut self, direction: Direction, number: u64, bytes: &mut [u8]) -> Result<(), Errno> {
-        for (unit, number) in bytes.chunks_mut(self.place.unit_bytes()).zip(number..) {
-            transform(self.cipher, self.place, direction, number, unit)?;
+    /// Transforms all units of `bytes`, starting with unit `number` of the file.
+    fn run(&mut self, operation: CipherOperation, number: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        for (unit, number) in bytes.chunks_mut(self.class.unit_bytes()).zip(number..) {
+            transform(self.cipher, self.class, operation, number, unit)?;
         }
         Ok(())
     }
@@ -400,7 +401,7 @@ impl<'a> Units<'a> {
     fn write_whole(
         &mut self,
         storage: &impl Storage,
-        bytes: &impl Source,
+        bytes: &impl WriteSource,
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize, Errno> {
@@ -411,10 +412,10 @@ impl<'a> Units<'a> {
             bytes.copy_to(done, chunk);
             let at = offset + done as u64;
             let written = self
-                .run(Direction::Encrypt, at / self.bytes, chunk)
+                .run(CipherOperation::Encrypt, at / self.bytes, chunk)
                 .and_then(|()| storage.write_at(chunk, at));
             match written {
-                // Half a unit cannot be read again: to the server it was not written.
+                // A partially written unit could not be decrypted: report it as not written.
                 Ok(written) if written < count => {
                     done += written - written % self.bytes as usize;
                     return if done == 0 { Err(Errno::NO_SPACE) } else { Ok(done) };
@@ -426,11 +427,11 @@ impl<'a> Units<'a> {
         Ok(done)
     }
 
-    /// Unit by unit: what is not overwritten is read, and all of it written again.
+    /// Reads, changes and rewrites each unit that is overwritten partially.
     fn write_parts(
         &mut self,
         storage: &impl Storage,
-        bytes: &impl Source,
+        bytes: &impl WriteSource,
         offset: u64,
         size: u64,
     ) -> Result<usize, Errno> {
@@ -454,7 +455,7 @@ impl<'a> Units<'a> {
         Ok(done)
     }
 
-    /// From one length to a greater one: a short last unit becomes a longer one, which encrypts otherwise.
+    /// Extends the file. A short last unit grows, which changes its ciphertext.
     fn lengthen(&mut self, storage: &impl Storage, old: u64, new: u64) -> Result<(), Errno> {
         let (number, rest) = (old / self.bytes, (old % self.bytes) as usize);
         if rest > 0 {
@@ -465,7 +466,7 @@ impl<'a> Units<'a> {
         }
         storage.set_size(new)?;
         let last = (new % self.bytes) as usize;
-        // Such a rest of zeros is no rest of zeros on disk.
+        // A unit shorter than a block is not stored as zeros.
         if (1..16).contains(&last) && (rest == 0 || new / self.bytes != number) {
             let mut unit = [0; 16];
             self.write_unit(storage, new / self.bytes, &mut unit[..last])?;
@@ -485,15 +486,15 @@ impl<'a> Units<'a> {
     }
 
     fn read_unit(&mut self, storage: &impl Storage, number: u64, unit: &mut [u8]) -> Result<(), Errno> {
-        // Somebody who cut it off meanwhile is no reason to take zeros for its content.
+        // If the file was truncated concurrently, the missing bytes must not be read as zeros.
         if storage.read_at(unit, number * self.bytes)? != unit.len() {
             return Err(Errno::IO);
         }
-        self.run(Direction::Decrypt, number, unit)
+        self.run(CipherOperation::Decrypt, number, unit)
     }
 
     fn write_unit(&mut self, storage: &impl Storage, number: u64, unit: &mut [u8]) -> Result<(), Errno> {
-        self.run(Direction::Encrypt, number, unit)?;
+        self.run(CipherOperation::Encrypt, number, unit)?;
         let written = storage.write_at(unit, number * self.bytes)?;
         if written == unit.len() { Ok(()) } else { Err(Errno::NO_SPACE) }
     }

@@ -1,24 +1,23 @@
-//! What can go wrong with keys, and how a file operation fails.
+//! Errors of keys and of file operations.
 
 use std::io;
 use std::path::PathBuf;
 
 use openssl::error::ErrorStack;
 
-/// The number of an operating system's error: what a server's call answers with.
+/// An error number of the operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// A file that is not what it should be, or a cipher that fails.
+    /// `EIO`: a file has invalid content, or a cipher failed.
     pub const IO: Self = Self(5);
-    /// No space is left.
+    /// `ENOSPC`.
     pub const NO_SPACE: Self = Self(28);
 }
 
-/// A cipher could not be made, or would not do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the cipher fails")]
+#[error("the cipher failed")]
 pub struct CipherFailed;
 
 impl From<ErrorStack> for CipherFailed {
@@ -33,79 +32,51 @@ impl From<CipherFailed> for Errno {
     }
 }
 
-/// A key or a key file that does not serve.
+/// Errors of keys, key files and sealing.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The key file is missing.
-    #[error("there is no key file {0}: the cluster is not encrypted, or its key file was lost")]
+    #[error("key file {0} not found: the cluster is not encrypted, or its key file was lost")]
     Missing(PathBuf),
-    /// A file cannot be read or written.
     #[error("cannot {doing} {path}: {error}")]
     Io {
-        /// What was tried.
+        /// A verb, such as `read`.
         doing: &'static str,
-        /// With which file.
         path: PathBuf,
-        /// What the system says.
         error: io::Error,
     },
-    /// The file is none of ours, is torn, or was changed.
+    /// The file is not a key file, is incomplete, or was changed.
     #[error("the key file is damaged: {0}")]
     Damaged(&'static str),
-    /// A later version wrote it.
-    #[error("the key file has version {0}; this program knows 1 and 2")]
+    #[error("the key file has version {0}; this program supports 1 and 2")]
     Newer(u16),
-    /// The key-encryption key is another one.
-    #[error("the key-encryption key is not the one that this key file was made with")]
+    #[error("wrong key-encryption key for this key file")]
     WrongKey,
-    /// The system does not say which groups this process is in.
     #[error("cannot read the groups of this process: {0}")]
     Groups(io::Error),
-    /// The key-encryption key is not 64 hexadecimal digits.
-    #[error("the key-encryption key must be 64 hexadecimal digits, and nothing after them but a newline")]
+    #[error("the key-encryption key must be 64 hexadecimal digits, optionally followed by one newline")]
     Malformed,
-    /// Users other than the owner can read or write the file that holds the key-encryption key.
+    /// The file with the key-encryption key can be accessed by other users.
     #[error(
         "{path} is not private: mode {mode:04o}, user {owner}, group {group}; a file with a key-encryption key must have \
          mode 0400, 0600, 0440 or 0640; if its group can read it, its user must be root or the current one, and its group \
          root or one of the current ones: chmod 600"
     )]
-    Exposed {
-        /// Which file.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-        /// Its user ID.
-        owner: u32,
-        /// Its group ID.
-        group: u32,
-    },
-    /// The command that tells the key-encryption key failed.
+    Exposed { path: PathBuf, mode: u32, owner: u32, group: u32 },
     #[error("the command for the key-encryption key {0}")]
     Command(String),
-    /// A server is running where none may.
     #[error("a server is running in {data} (process {process}): stop it first, `pg_ctl -D {data} stop`")]
     Running {
-        /// The data directory.
         data: PathBuf,
         /// The postmaster's process ID.
         process: u32,
     },
-    /// A file of the cluster is not what PostgreSQL writes.
+    /// A file of the cluster has invalid content.
     #[error("cannot seal {path}: {why}")]
-    BadCluster {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// The system gives no memory for keys.
+    BadCluster { path: PathBuf, why: &'static str },
     #[error("cannot allocate memory for keys: {0}")]
     Memory(io::Error),
-    /// OpenSSL refuses.
     #[error("OpenSSL: {0}")]
     OpenSsl(#[from] ErrorStack),
-    /// The cipher of pages refuses.
     #[error(transparent)]
     Cipher(#[from] CipherFailed),
 }

@@ -1,48 +1,44 @@
-//! What a program that the library was loaded into tells `ciphertoll tde exec`: one message a packet, over a socket that
-//! it inherits. The library is loaded by environment variable, and a loader that cannot load it says so in a line that
-//! nobody reads and goes on without: only the program itself can prove that it has the library.
+//! Messages from the preloaded library to `ciphertoll tde exec`, one per packet, over an inherited socket.
+//!
+//! If the loader cannot load the library, it only prints a warning and runs the program without it. Therefore the library
+//! itself reports that it was loaded.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 
-/// The environment variable that holds the socket's descriptor number.
+/// Environment variable with the number of the socket's file descriptor.
 pub const HANDSHAKE_FD: &str = "CIPHERTOLL_TDE_HANDSHAKE_FD";
-/// No message is longer; what is longer is cut off.
+/// Maximum size of a message; a longer reason is truncated.
 pub const MESSAGE_BYTES: usize = 4096;
 
-/// A message of one program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Its process ID.
+pub struct HandshakeMessage {
     pub process: u32,
-    /// What it says.
-    pub said: Said,
+    pub status: HandshakeStatus,
 }
 
-/// What a program says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// The library is loaded.
+pub enum HandshakeStatus {
     Loaded,
-    /// It works on the cluster's files, and has the keys.
+    /// The program accesses the cluster's files, and has the keys.
     HasKeys,
-    /// It ends before it has written anything.
+    /// The program exits before it has written anything.
     Refused {
-        /// Device and inode of its standard error, where it says the same.
+        /// Device and inode of its standard error, where it prints the same reason.
         stderr: (u64, u64),
-        /// Why.
         why: String,
     },
 }
 
-impl Message {
-    /// As it is sent.
+impl HandshakeMessage {
     pub fn encode(&self) -> Vec<u8> {
-        let mut text = match &self.said {
-            Said::Loaded => "loaded".to_owned(),
-            Said::HasKeys => "keys".to_owned(),
-            Said::Refused { stderr: (device, inode), why } => format!("refused {device} {inode} {why}"),
+        let mut text = match &self.status {
+            HandshakeStatus::Loaded => "loaded".to_owned(),
+            HandshakeStatus::HasKeys => "keys".to_owned(),
+            HandshakeStatus::Refused { stderr: (device, inode), why } => {
+                format!("refused {device} {inode} {why}")
+            }
         };
         // Writing to a string cannot fail.
         let _ = write!(text, "\n{}", self.process);
@@ -55,20 +51,20 @@ impl Message {
         text.into_bytes()
     }
 
-    /// From what was received. `None` for anything else: who has inherited the socket may write to it.
+    /// Returns `None` for invalid data: any program that inherits the socket can write to it.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let text = OsStr::from_bytes(bytes).to_str()?;
-        let (said, process) = text.rsplit_once('\n')?;
-        let said = match said {
-            "loaded" => Said::Loaded,
-            "keys" => Said::HasKeys,
+        let (status, process) = text.rsplit_once('\n')?;
+        let status = match status {
+            "loaded" => HandshakeStatus::Loaded,
+            "keys" => HandshakeStatus::HasKeys,
             _ => {
-                let mut parts = said.strip_prefix("refused ")?.splitn(3, ' ');
+                let mut parts = status.strip_prefix("refused ")?.splitn(3, ' ');
                 let (device, inode) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-                Said::Refused { stderr: (device, inode), why: parts.next()?.to_owned() }
+                HandshakeStatus::Refused { stderr: (device, inode), why: parts.next()?.to_owned() }
             }
         };
-        Some(Self { process: process.parse().ok()?, said })
+        Some(Self { process: process.parse().ok()?, status })
     }
 }
 
@@ -77,17 +73,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_survive() {
-        let refused = |why: &str| Said::Refused { stderr: (7, 8), why: why.to_owned() };
-        for said in [Said::Loaded, Said::HasKeys, refused("no key\nat all"), refused("")] {
-            let message = Message { process: 42, said };
-            assert_eq!(Message::decode(&message.encode()), Some(message));
+    fn messages_decode_to_themselves() {
+        let refused = |why: &str| HandshakeStatus::Refused { stderr: (7, 8), why: why.to_owned() };
+        for status in
+            [HandshakeStatus::Loaded, HandshakeStatus::HasKeys, refused("no key\nat all"), refused("")]
+        {
+            let message = HandshakeMessage { process: 42, status };
+            assert_eq!(HandshakeMessage::decode(&message.encode()), Some(message));
         }
-        let long = Message { process: 42, said: refused(&"é".repeat(MESSAGE_BYTES)) }.encode();
+        let long = HandshakeMessage { process: 42, status: refused(&"é".repeat(MESSAGE_BYTES)) }.encode();
         assert!(long.len() <= MESSAGE_BYTES);
-        assert!(Message::decode(&long).is_some_and(|message| message.process == 42));
+        assert!(HandshakeMessage::decode(&long).is_some_and(|message| message.process == 42));
         for other in ["", "loaded", "loaded\nx", "refused 1\n2", "refused 1 x y\n2"] {
-            assert_eq!(Message::decode(other.as_bytes()), None, "{other:?}");
+            assert_eq!(HandshakeMessage::decode(other.as_bytes()), None, "{other:?}");
         }
     }
 }

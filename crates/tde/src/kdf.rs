@@ -1,4 +1,4 @@
-//! HKDF with SHA-256 (RFC 5869): keys from keys.
+//! Key derivation: HKDF with SHA-256 (RFC 5869).
 
 use hmac::digest::Output;
 use hmac::{Hmac, KeyInit, Mac};
@@ -7,19 +7,19 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::secret::wipe_stack;
 
-/// A key that was derived: enough for both of XTS's.
-pub(crate) type Derived = Zeroizing<[u8; 64]>;
+/// Large enough for both keys of AES-256-XTS.
+pub(crate) type DerivedKey = Zeroizing<[u8; 64]>;
 
-/// 64 bytes from a key, for one purpose (`salt`) and one subject (`info`).
-pub(crate) fn derive(key: &[u8; 32], salt: &[u8], info: &[u8]) -> Derived {
+/// Derives 64 bytes for one purpose (`salt`) and one subject (`info`).
+pub(crate) fn derive(key: &[u8; 32], salt: &[u8], info: &[u8]) -> DerivedKey {
     let derived = extract_and_expand(key, salt, info);
-    // HMAC and SHA-256 have copied the key.
+    // HMAC and SHA-256 left copies of the key on the stack.
     wipe_stack();
     derived
 }
 
 #[inline(never)]
-fn extract_and_expand(key: &[u8; 32], salt: &[u8], info: &[u8]) -> Derived {
+fn extract_and_expand(key: &[u8; 32], salt: &[u8], info: &[u8]) -> DerivedKey {
     expand(&extract(salt, key), info)
 }
 
@@ -27,7 +27,7 @@ fn extract(salt: &[u8], key: &[u8]) -> Zeroizing<[u8; 32]> {
     Zeroizing::new(mac(salt, &[key]))
 }
 
-fn expand(prk: &[u8; 32], info: &[u8]) -> Derived {
+fn expand(prk: &[u8; 32], info: &[u8]) -> DerivedKey {
     let mut derived = Zeroizing::new([0; 64]);
     let first = Zeroizing::new(mac(prk, &[info, &[1]]));
     let second = Zeroizing::new(mac(prk, &[&*first, info, &[2]]));
@@ -36,7 +36,7 @@ fn expand(prk: &[u8; 32], info: &[u8]) -> Derived {
     derived
 }
 
-/// HMAC-SHA-256 of the parts, one after another.
+/// HMAC-SHA-256 of the concatenated parts.
 #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
 pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes any key");
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn purpose_and_subject_part_keys() {
+    fn keys_differ_by_purpose_and_subject() {
         let key = [7; 32];
         assert_ne!(derive(&key, b"a", b"x"), derive(&key, b"b", b"x"));
         assert_ne!(derive(&key, b"a", b"x"), derive(&key, b"a", b"y"));

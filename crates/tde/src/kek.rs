@@ -1,4 +1,4 @@
-//! The key-encryption key, and where it is told.
+//! The key-encryption key (KEK) and its sources.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -15,32 +15,31 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::error::KeyError;
 use crate::secret::{SecretBytes, wipe_stack};
 
-/// The digits of a key.
+/// Hexadecimal digits of a key.
 const DIGITS: usize = 64;
 
-/// A key-encryption key: wraps data keys, encrypts no data. Wiped when dropped; not printable.
+/// A key-encryption key, which wraps data-encryption keys. Wiped when dropped; not printable.
 pub struct Kek(SecretBytes<32>);
 
-/// Where a key-encryption key is told.
+/// Where to read a key-encryption key from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KekSource {
-    /// In a file that only its owner can read, or also a group that it is meant for ([`is_private`]).
+    /// A file that only its owner, or a trusted group, can read ([`is_private`]).
     File(PathBuf),
-    /// On the standard output of a command of the shell.
+    /// The standard output of a shell command.
     Command(OsString),
-    /// In an open file, which is read from its beginning.
+    /// An open file, which is read from its beginning.
     Descriptor(RawFd),
 }
 
 impl Kek {
-    /// A new one.
     pub fn generate() -> Result<Self, KeyError> {
         let mut bytes = SecretBytes::new().map_err(KeyError::Memory)?;
         rand_bytes(&mut *bytes)?;
         Ok(Self(bytes))
     }
 
-    /// From 64 hexadecimal digits and a newline, which may be absent.
+    /// Parses 64 hexadecimal digits and an optional newline.
     pub fn parse(text: &[u8]) -> Result<Self, KeyError> {
         let digits = text.strip_suffix(b"\n").unwrap_or(text);
         if digits.len() != DIGITS {
@@ -53,7 +52,7 @@ impl Kek {
         Ok(Self(bytes))
     }
 
-    /// What [`Self::parse`] reads, with its newline.
+    /// The text form that [`Self::parse`] reads, with a newline.
     pub fn text(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(DIGITS + 1));
         for byte in *self.0 {
@@ -71,19 +70,18 @@ impl Kek {
 }
 
 impl KekSource {
-    /// Asks for the key.
     pub fn read(&self) -> Result<Kek, KeyError> {
-        let kek = self.ask();
+        let kek = self.read_unwiped();
         wipe_stack();
         kek
     }
 
     #[inline(never)]
-    fn ask(&self) -> Result<Kek, KeyError> {
+    fn read_unwiped(&self) -> Result<Kek, KeyError> {
         match self {
             Self::File(path) => from_file(path),
             Self::Command(command) => from_command(command),
-            // Opened anew, so that every process reads from the beginning, whoever has read before.
+            // Opened again, so that each process that inherits the descriptor reads from the beginning.
             Self::Descriptor(descriptor) => {
                 let path = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
                 let file = File::open(&path);
@@ -99,7 +97,7 @@ fn digit(byte: u8) -> Result<u8, KeyError> {
 
 fn from_file(path: &Path) -> Result<Kek, KeyError> {
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
-    // Of what was opened, not of what the path may mean by now.
+    // Metadata of the open file: the path may have been replaced meanwhile.
     let metadata = file.metadata().map_err(|error| unreadable(path, error))?;
     if !is_private(&metadata)? {
         return Err(KeyError::Exposed {
@@ -112,8 +110,9 @@ fn from_file(path: &Path) -> Result<Kek, KeyError> {
     from_reader(file, path)
 }
 
-/// Whether only its owner can access a file, or a group can read it that root or this process's user has given it to:
-/// so are the files of a Kubernetes volume with `fsGroup`, and credentials of systemd.
+/// Whether a file is accessible only to its owner, or readable also by a trusted group: root or this process's user owns
+/// the file, and its group is root's or one of this process. Kubernetes volumes with `fsGroup` and systemd credentials
+/// are such files.
 fn is_private(file: &Metadata) -> Result<bool, KeyError> {
     let shared = file.mode() & 0o077;
     if shared != 0o040 {
@@ -144,7 +143,7 @@ fn from_command(command: &OsString) -> Result<Kek, KeyError> {
 }
 
 fn from_reader(reader: impl Read, path: &Path) -> Result<Kek, KeyError> {
-    // One byte more than fits tells what is too long from what is not.
+    // One byte more than the maximum, to detect longer input.
     let mut text = Zeroizing::new([0_u8; DIGITS + 2]);
     let mut held = 0;
     let mut reader = reader;

@@ -1,15 +1,15 @@
-//! The key file: a cluster's data keys, wrapped, in 160 bytes.
+//! The key file: the wrapped data-encryption keys of a cluster, in 160 bytes.
 //!
 //! ```text
-//!   0  8  magic               32  8  key check value: which key-encryption key
-//!   8  2  version, 1 or 2     40 60  the key of relations and all else: nonce, ciphertext, tag
-//!  10  1  strength           100 60  the key of the write-ahead log: nonce, ciphertext, tag
+//!   0  8  magic               32  8  check value: identifies the key-encryption key
+//!   8  2  version, 1 or 2     40 60  key of relations and other files: nonce, ciphertext, tag
+//!  10  1  cipher            100 60  key of WAL: nonce, ciphertext, tag
 //!  11  1  0
-//!  12 16  cluster: random, and what the check value is derived for
-//!  28  4  generation: how often the keys were wrapped anew
+//!  12 16  cluster: random; an input of the check value
+//!  28  4  generation: number of rotations
 //! ```
-//! Wrapped by AES-256-GCM, with the first 40 bytes and the key's purpose as associated data: nothing in the file can be
-//! changed, exchanged with another cluster's, or with one another, without being noticed. Numbers are little-endian.
+//! Keys are wrapped with AES-256-GCM. The associated data are the first 40 bytes and the key's purpose, so that any change
+//! of the file is detected, including an exchange of keys within the file or between clusters. Numbers are little-endian.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -21,13 +21,12 @@ use openssl::rand::rand_bytes;
 use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
 use zeroize::Zeroizing;
 
-use crate::Strength;
+use crate::CipherKind;
 use crate::error::KeyError;
 use crate::kdf::derive;
 use crate::kek::Kek;
 use crate::secret::{SecretBytes, wipe_stack};
 
-/// The bytes of a key file.
 pub const KEY_FILE_BYTES: usize = 160;
 
 const MAGIC: &[u8; 8] = b"CTOLLTDE";
@@ -38,23 +37,23 @@ const WRAPPED_BYTES: usize = NONCE_BYTES + KEY_BYTES + 16;
 
 type Key = [u8; KEY_BYTES];
 
-/// The keys that files' keys are derived from. Wiped when dropped; not printable.
+/// The data-encryption keys, from which the keys of files are derived. Wiped when dropped; not printable.
 pub struct DataKeys {
-    strength: Strength,
-    /// Of relations and all else; of WAL; of files that no later server reads, which is never stored.
+    cipher_kind: CipherKind,
+    /// The key of relations and other files; the key of WAL; the key of temporary files, which is never stored.
     keys: SecretBytes<{ 3 * KEY_BYTES }>,
 }
 
-/// What a key file says about its cluster.
+/// The version of a key file, which says whether its cluster must be sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Version 1: the cluster was made before clusters were sealed, and may not be.
+pub enum KeyFileFormat {
+    /// Version 1: the cluster was created before clusters were sealed, and may be unsealed.
     MayBeUnsealed,
-    /// Version 2: the cluster is sealed. If it is not, its files were replaced.
+    /// Version 2: the cluster is sealed. An unsealed file was replaced by another program.
     Sealed,
 }
 
-impl Format {
+impl KeyFileFormat {
     fn version(self) -> u16 {
         match self {
             Self::MayBeUnsealed => 1,
@@ -71,11 +70,11 @@ impl Format {
     }
 }
 
-/// A key file's content. None of it is secret without the key-encryption key.
+/// The content of a key file. It is not secret without the key-encryption key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFile {
-    format: Format,
-    strength: Strength,
+    format: KeyFileFormat,
+    cipher_kind: CipherKind,
     cluster: [u8; 16],
     generation: u32,
     check: [u8; 8],
@@ -83,30 +82,27 @@ pub struct KeyFile {
     wal: [u8; WRAPPED_BYTES],
 }
 
-/// Whether there is a key file already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
-    /// There must be none: with another, what is there could never be read again.
+    /// Fails if a key file exists: overwriting it would make its cluster unreadable.
     Never,
-    /// It takes the place of the one that is there, at one moment.
+    /// Replaces an existing key file atomically.
     Atomically,
 }
 
 impl DataKeys {
-    /// New ones, of no cluster yet.
-    pub fn generate(strength: Strength) -> Result<Self, KeyError> {
-        let mut keys = Self::empty(strength)?;
+    pub fn generate(cipher_kind: CipherKind) -> Result<Self, KeyError> {
+        let mut keys = Self::empty(cipher_kind)?;
         rand_bytes(&mut *keys.keys)?;
         Ok(keys)
     }
 
-    fn empty(strength: Strength) -> Result<Self, KeyError> {
-        Ok(Self { strength, keys: SecretBytes::new().map_err(KeyError::Memory)? })
+    fn empty(cipher_kind: CipherKind) -> Result<Self, KeyError> {
+        Ok(Self { cipher_kind, keys: SecretBytes::new().map_err(KeyError::Memory)? })
     }
 
-    /// How long the keys of files are.
-    pub fn strength(&self) -> Strength {
-        self.strength
+    pub fn cipher_kind(&self) -> CipherKind {
+        self.cipher_kind
     }
 
     pub(crate) fn relations(&self) -> &Key {
@@ -128,19 +124,18 @@ impl DataKeys {
 }
 
 impl KeyFile {
-    /// A new cluster's, with new data keys.
-    pub fn create(strength: Strength, kek: &Kek) -> Result<Self, KeyError> {
-        let mut file = Self { strength, ..Self::EMPTY };
+    /// Creates the key file of a new cluster, with new data-encryption keys.
+    pub fn create(cipher_kind: CipherKind, kek: &Kek) -> Result<Self, KeyError> {
+        let mut file = Self { cipher_kind, ..Self::EMPTY };
         rand_bytes(&mut file.cluster)?;
-        file.wrap(&DataKeys::generate(strength)?, kek)
+        file.wrap(&DataKeys::generate(cipher_kind)?, kek)
     }
 
-    /// The same keys in another format.
-    pub fn in_format(&self, format: Format, kek: &Kek) -> Result<Self, KeyError> {
+    /// Changes the format, with the same keys.
+    pub fn in_format(&self, format: KeyFileFormat, kek: &Kek) -> Result<Self, KeyError> {
         Self { format, ..self.clone() }.wrap(&self.unwrap(kek)?, kek)
     }
 
-    /// Its data keys.
     pub fn unwrap(&self, kek: &Kek) -> Result<DataKeys, KeyError> {
         let keys = self.unwrap_keys(kek);
         wipe_stack();
@@ -152,7 +147,7 @@ impl KeyFile {
         if !memcmp::eq(&self.check, &check_value(kek, &self.cluster)) {
             return Err(KeyError::WrongKey);
         }
-        let mut keys = DataKeys::empty(self.strength)?;
+        let mut keys = DataKeys::empty(self.cipher_kind)?;
         let (relations, others) = keys.keys.split_at_mut(KEY_BYTES);
         let (wal, temporary) = others.split_at_mut(KEY_BYTES);
         unwrap_key(kek, &self.associated(b"relations"), &self.relations, relations)?;
@@ -161,31 +156,29 @@ impl KeyFile {
         Ok(keys)
     }
 
-    /// The same data keys under another key-encryption key. No file of the cluster changes.
+    /// Wraps the same data-encryption keys with another key-encryption key. The cluster itself does not change.
     pub fn rotated(&self, old: &Kek, new: &Kek) -> Result<Self, KeyError> {
         let generation = self.generation.checked_add(1);
-        let generation = generation.ok_or(KeyError::Damaged("its generation is the last one"))?;
+        let generation = generation.ok_or(KeyError::Damaged("its generation cannot increase"))?;
         Self { generation, ..self.clone() }.wrap(&self.unwrap(old)?, new)
     }
 
-    /// What it says about its cluster.
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> KeyFileFormat {
         self.format
     }
 
-    /// How long its files' keys are.
-    pub fn strength(&self) -> Strength {
-        self.strength
+    pub fn cipher_kind(&self) -> CipherKind {
+        self.cipher_kind
     }
 
-    /// How often its keys were wrapped anew.
+    /// The number of rotations.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
     const EMPTY: Self = Self {
-        format: Format::Sealed,
-        strength: Strength::Aes256,
+        format: KeyFileFormat::Sealed,
+        cipher_kind: CipherKind::Aes256,
         cluster: [0; 16],
         generation: 0,
         check: [0; 8],
@@ -204,10 +197,10 @@ impl KeyFile {
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(MAGIC);
         header[8..10].copy_from_slice(&self.format.version().to_le_bytes());
-        header[10] = match self.strength {
-            Strength::Aes256 => 1,
-            Strength::Aes128 => 2,
-            Strength::Null => 3,
+        header[10] = match self.cipher_kind {
+            CipherKind::Aes256 => 1,
+            CipherKind::Aes128 => 2,
+            CipherKind::Null => 3,
         };
         header[12..28].copy_from_slice(&self.cluster);
         header[28..32].copy_from_slice(&self.generation.to_le_bytes());
@@ -219,7 +212,6 @@ impl KeyFile {
         [&self.header(), purpose].concat()
     }
 
-    /// The file's bytes.
     pub fn encode(&self) -> [u8; KEY_FILE_BYTES] {
         let mut bytes = [0; KEY_FILE_BYTES];
         bytes[..HEADER_BYTES].copy_from_slice(&self.header());
@@ -228,22 +220,22 @@ impl KeyFile {
         bytes
     }
 
-    /// From a file's bytes. What it says is authentic only once it was unwrapped.
+    /// The content is authentic only after [`Self::unwrap`].
     pub fn decode(bytes: &[u8]) -> Result<Self, KeyError> {
         let bytes: &[u8; KEY_FILE_BYTES] =
             bytes.try_into().map_err(|_| KeyError::Damaged("it must have 160 bytes"))?;
         if &bytes[..8] != MAGIC {
-            return Err(KeyError::Damaged("it does not begin as a key file does"));
+            return Err(KeyError::Damaged("it does not begin with the magic number of a key file"));
         }
-        let format = Format::of(u16::from_le_bytes([bytes[8], bytes[9]]))?;
-        let strength = match (bytes[10], bytes[11]) {
-            (1, 0) => Strength::Aes256,
-            (2, 0) => Strength::Aes128,
-            (3, 0) => Strength::Null,
+        let format = KeyFileFormat::of(u16::from_le_bytes([bytes[8], bytes[9]]))?;
+        let cipher_kind = match (bytes[10], bytes[11]) {
+            (1, 0) => CipherKind::Aes256,
+            (2, 0) => CipherKind::Aes128,
+            (3, 0) => CipherKind::Null,
             _ => return Err(KeyError::Damaged("its cipher is unknown")),
         };
         let generation = u32::from_le_bytes([bytes[28], bytes[29], bytes[30], bytes[31]]);
-        let mut file = Self { format, strength, generation, ..Self::EMPTY };
+        let mut file = Self { format, cipher_kind, generation, ..Self::EMPTY };
         file.cluster.copy_from_slice(&bytes[12..28]);
         file.check.copy_from_slice(&bytes[32..HEADER_BYTES]);
         file.relations.copy_from_slice(&bytes[HEADER_BYTES..HEADER_BYTES + WRAPPED_BYTES]);
@@ -251,15 +243,14 @@ impl KeyFile {
         Ok(file)
     }
 
-    /// Where the key file of a data directory is unless told otherwise: beside it, since it must be there before it.
+    /// The default path: next to the data directory, because `initdb` requires an empty data directory.
     pub fn path_beside(data_directory: &Path) -> PathBuf {
-        // Without a slash at its end, beyond which it would lie within.
+        // Removes a slash at the end, after which the file would be within the directory.
         let mut path = data_directory.components().collect::<PathBuf>().into_os_string();
         path.push(".tde");
         path.into()
     }
 
-    /// Reads one.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => KeyError::Missing(path.to_owned()),
@@ -271,7 +262,7 @@ impl KeyFile {
         Self::decode(&bytes)
     }
 
-    /// Writes it, so that after a crash there is the old one or the new one, and whole.
+    /// Writes the file atomically: after a crash, either the old or the new file exists.
     pub fn store(&self, path: &Path, replace: Replace) -> Result<(), KeyError> {
         let failed = |error| KeyError::Io { doing: "write", path: path.to_owned(), error };
         let mut draft = path.as_os_str().to_owned();
@@ -279,7 +270,7 @@ impl KeyFile {
         let draft = PathBuf::from(draft);
         let stored = self.store_by(&draft, path, replace);
         if stored.is_err() {
-            // Nothing half-made is left; that it may not be there is why its failure says nothing.
+            // An error is ignored: the draft may not exist.
             drop(std::fs::remove_file(&draft));
         }
         stored.map_err(failed)
@@ -288,7 +279,7 @@ impl KeyFile {
     fn store_by(&self, draft: &Path, path: &Path, replace: Replace) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
         if let (Replace::Atomically, Ok(old)) = (replace, std::fs::metadata(path)) {
-            // The server's own, where root wraps the keys anew.
+            // Keeps the owner of a server's key file if root rotates the key.
             let (user, group) =
                 (std::os::unix::fs::MetadataExt::uid(&old), std::os::unix::fs::MetadataExt::gid(&old));
             std::os::unix::fs::fchown(&file, Some(user), Some(group))?;
@@ -298,7 +289,7 @@ impl KeyFile {
         match replace {
             Replace::Atomically => std::fs::rename(draft, path)?,
             Replace::Never => {
-                // Unlike a rename, a link fails where there is one already.
+                // Unlike a rename, a link fails if the file exists.
                 std::fs::hard_link(draft, path)?;
                 std::fs::remove_file(draft)?;
             }
@@ -308,7 +299,7 @@ impl KeyFile {
     }
 }
 
-/// Tells one key from another, and nothing about either.
+/// Identifies a key-encryption key without revealing it.
 fn check_value(kek: &Kek, cluster: &[u8; 16]) -> [u8; 8] {
     let derived = derive(kek.bytes(), b"ciphertoll tde check value", cluster);
     let mut check = [0; 8];
@@ -316,7 +307,7 @@ fn check_value(kek: &Kek, cluster: &[u8; 16]) -> [u8; 8] {
     check
 }
 
-/// A key of its own for wrapping: what the key-encryption key is used for elsewhere says nothing about it.
+/// A separate key for wrapping, so that other uses of the key-encryption key do not affect it.
 fn wrapping_key(kek: &Kek) -> Zeroizing<Key> {
     let derived = derive(kek.bytes(), b"ciphertoll tde wrapping", b"");
     let mut key = Zeroizing::new([0; KEY_BYTES]);
@@ -344,7 +335,7 @@ fn unwrap_key(
     let (sealed, tag) = rest.split_at(KEY_BYTES);
     let opened =
         decrypt_aead(Cipher::aes_256_gcm(), &*wrapping_key(kek), Some(nonce), associated, sealed, tag);
-    let opened = Zeroizing::new(opened.map_err(|_| KeyError::Damaged("it was changed after it was made"))?);
+    let opened = Zeroizing::new(opened.map_err(|_| KeyError::Damaged("it was changed"))?);
     key.copy_from_slice(&opened);
     Ok(())
 }

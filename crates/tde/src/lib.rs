@@ -1,49 +1,49 @@
-//! Page encryption under an unmodified server: what a page becomes on its way to the operating system and back.
+//! Page encryption for PostgreSQL data directories.
 //!
-//! Nothing here interposes anything, and nothing is exported: [`Engine`] reads and writes a file's plaintext through
-//! whatever [`Storage`] holds its ciphertext. `tde-preload` puts it under a server's own calls.
+//! [`EncryptionEngine`] reads and writes a file's plaintext; a [`Storage`] holds the ciphertext. This crate interposes no
+//! calls and exports no C symbols: `tde-preload` does, and puts the engine below the file calls of an unmodified server.
 //!
-//! - [`Place`]: what a path of a data directory holds, and so whether and how it is encrypted.
-//! - [`PageCipher`]: AES-XTS, its key schedule kept, a tweak for each page.
-//! - [`cluster`]: a data directory as a whole: [`cluster::examine`] tells its [`cluster::Condition`].
-//! - [`convert`]: a stopped cluster, file by file, from PostgreSQL's own form to the encrypted form and back.
-//! - [`KeyFile`]: the data keys, wrapped by the key-encryption key ([`Kek`]), in a file beside the data directory.
+//! - [`FileClass`]: the kind of file at a path of a data directory; decides whether and with which key it is encrypted.
+//! - [`PageCipher`]: AES-XTS with a cached key schedule and one tweak per page.
+//! - [`cluster`]: the state of a data directory ([`cluster::examine`]), and sealing it.
+//! - [`convert`]: converts a stopped cluster to the encrypted form and back.
+//! - [`KeyFile`]: the data-encryption keys, wrapped by the key-encryption key ([`Kek`]), in a file next to the data directory.
 
 mod cipher;
 pub mod cluster;
 pub mod convert;
 mod engine;
 mod error;
+mod file_class;
 pub mod handshake;
 mod kdf;
 mod kek;
 mod key_file;
-mod place;
 mod seal;
 mod secret;
 mod storage;
 mod unit;
 mod xts;
 
-pub use cipher::{PageCipher, Strength, Tweak};
-pub use engine::{Engine, Opened, Source};
+pub use cipher::{CipherKind, PageCipher, Tweak};
+pub use engine::{EncryptionEngine, OpenFile, WriteSource};
 pub use error::{CipherFailed, Errno, KeyError};
+pub use file_class::{FileClass, Fork, Rename, SlruDirectory};
 pub use kek::{Kek, KekSource};
-pub use key_file::{DataKeys, Format, KEY_FILE_BYTES, KeyFile, Replace};
-pub use place::{Fork, Place, Rename, SlruDirectory};
-pub use seal::{CONTROL_BYTES, Seal, VersionText, looks_sealed, version_seal};
+pub use key_file::{DataKeys, KEY_FILE_BYTES, KeyFile, KeyFileFormat, Replace};
+pub use seal::{CONTROL_BYTES, SealState, VersionText, looks_sealed, version_seal};
 pub use secret::lock_memory;
 pub use storage::Storage;
 pub use unit::{SEGMENT_START_BYTES, is_plain_segment};
 
-/// The file of the library that `tde-preload` is.
+/// File name of the library that `tde-preload` builds.
 pub const PRELOAD_LIBRARY: &str = "libciphertoll_tde_preload.so";
 
-/// What is encrypted as one: a page of a relation, of the write-ahead log, of everything else.
+/// The size of an encryption unit: a page of a relation, of WAL, or a block of any other file.
 pub const UNIT_BYTES: usize = 8192;
 
-/// Pages in a relation's segment of 1 GiB.
+/// Pages per relation segment (1 GiB).
 pub const SEGMENT_PAGES: u64 = 131_072;
 
-/// The first bytes of every `pg_filenode.map`, a magic number in the order of a little-endian machine.
+/// Magic number at the start of every `pg_filenode.map`, little-endian.
 pub const MAP_MAGIC: [u8; 4] = 0x0059_2717_u32.to_le_bytes();

@@ -1,7 +1,7 @@
-//! The sealed forms of `global/pg_control` and `PG_VERSION`, which no program without the keys can use.
+//! The sealed forms of `global/pg_control` and `PG_VERSION`, which keep stock PostgreSQL programs from using a cluster.
 //!
-//! Every stock program of PostgreSQL reads one of these two files before it changes anything. `PG_VERSION` is not a
-//! secret: its sealed form only has to be one that no stock program accepts. `pg_control` is encrypted and authenticated.
+//! Every stock program reads one of these files before it changes anything. `PG_VERSION` is not secret: its sealed form
+//! only has to be invalid for stock programs. `pg_control` is encrypted and authenticated.
 //!
 //! ```text
 //! pg_control on disk, 8192 bytes          PG_VERSION on disk
@@ -10,8 +10,8 @@
 //!   480   32  HMAC-SHA-256 of the first 480 bytes
 //!   512       zeros
 //! ```
-//! Both keep their size. All that `pg_control` holds is in its first 512 bytes, which a disk writes at one moment:
-//! PostgreSQL relies on the same.
+//! Both keep their size. The content of `pg_control` is in its first 512 bytes, which a disk writes atomically; PostgreSQL
+//! also relies on this.
 
 use openssl::memcmp;
 
@@ -21,33 +21,32 @@ use crate::kdf::mac;
 
 /// The size of `pg_control`, `PG_CONTROL_FILE_SIZE` in every version.
 pub const CONTROL_BYTES: usize = 8192;
-/// What is read and written of it at one moment.
+/// The part of `pg_control` that is read and written atomically.
 pub(crate) const SECTOR_BYTES: usize = 512;
 
-/// In the place of the system identifier and the version of `pg_control`, which it equals in no version.
+/// Replaces the system identifier and the version of `pg_control`; no PostgreSQL version has these values.
 const MAGIC: &[u8; 16] = b"ciphertoll tde 1";
 const TAG_BYTES: usize = 32;
 const TAG_AT: usize = SECTOR_BYTES - TAG_BYTES;
-/// As much of `pg_control` as can be sealed. PostgreSQL 18 uses fewer than 320 bytes.
+/// How much of `pg_control` can be sealed. PostgreSQL 18 uses less than 320 bytes.
 const CONTENT_BYTES: usize = TAG_AT - MAGIC.len();
 const TWEAK: Tweak = *b"global/pg_contro";
 
-/// No version's `PG_VERSION` is longer.
+/// The maximum size of `PG_VERSION` in any version.
 const VERSION_BYTES: usize = 8;
 const VERSION_MARK: u8 = b'e';
 
 /// The first sector of `pg_control` on disk.
 pub(crate) type Sector = [u8; SECTOR_BYTES];
 
-/// Whether a file has its sealed form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seal {
-    /// There is no such file, or it is empty.
+pub enum SealState {
+    /// The file does not exist or is empty.
     Absent,
-    /// Sealed, and authentic where that can be told.
+    /// In sealed form; for `pg_control`, also authentic.
     Sealed,
-    /// As PostgreSQL itself writes it.
-    Clear,
+    /// In the form that PostgreSQL writes.
+    Unsealed,
     /// Sealed with other keys, or changed afterwards.
     Forged,
 }
@@ -71,28 +70,27 @@ pub(crate) fn seal_control(
     Ok(sector)
 }
 
-/// Whether a sector is authentic; what else it is.
-pub(crate) fn control_seal(key: &[u8; 32], sector: &Sector) -> Seal {
+pub(crate) fn control_seal(key: &[u8; 32], sector: &Sector) -> SealState {
     if !sector.starts_with(MAGIC) {
-        return Seal::Clear;
+        return SealState::Unsealed;
     }
     let tag = mac(key, &[&sector[..TAG_AT]]);
-    if memcmp::eq(&tag, &sector[TAG_AT..]) { Seal::Sealed } else { Seal::Forged }
+    if memcmp::eq(&tag, &sector[TAG_AT..]) { SealState::Sealed } else { SealState::Forged }
 }
 
-/// The plaintext of a sector that is authentic, without the zeros that follow it.
+/// Decrypts an authentic sector. The result lacks the zeros at the end.
 pub(crate) fn open_control<'a>(cipher: &mut PageCipher, sector: &'a mut Sector) -> Result<&'a [u8], Errno> {
     let content = &mut sector[MAGIC.len()..TAG_AT];
     cipher.decrypt(&TWEAK, content)?;
     Ok(content)
 }
 
-/// Whether `pg_control` has the sealed form; by whom it was sealed is not told without the keys.
+/// Whether `pg_control` looks sealed. Only the keys can authenticate it.
 pub fn looks_sealed(beginning_of_control: &[u8]) -> bool {
     beginning_of_control.starts_with(MAGIC)
 }
 
-/// `PG_VERSION` on disk, or as PostgreSQL writes it.
+/// The content of `PG_VERSION`, sealed or as PostgreSQL writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionText {
     bytes: [u8; VERSION_BYTES],
@@ -110,19 +108,18 @@ impl VersionText {
         Some(text)
     }
 
-    /// The text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// What is stored for `15` and a newline. `None` for anything but a major version.
+    /// Seals `15` and a newline. `None` if `plaintext` is not a major version.
     pub fn sealed(plaintext: &[u8]) -> Option<Self> {
         let digits = plaintext.strip_suffix(b"\n")?;
         let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
         if is_number { Self::of(&[&[VERSION_MARK], digits]) } else { None }
     }
 
-    /// What PostgreSQL reads where this is stored. `None` unless it is sealed.
+    /// Reverses [`Self::sealed`]. `None` if `stored` is not sealed.
     pub fn opened(stored: &[u8]) -> Option<Self> {
         let digits = stored.strip_prefix(&[VERSION_MARK])?;
         let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
@@ -130,22 +127,21 @@ impl VersionText {
     }
 }
 
-/// What `PG_VERSION` on disk is.
-pub fn version_seal(stored: &[u8]) -> Seal {
+pub fn version_seal(stored: &[u8]) -> SealState {
     match stored {
-        b"" => Seal::Absent,
-        _ if VersionText::opened(stored).is_some() => Seal::Sealed,
-        _ => Seal::Clear,
+        b"" => SealState::Absent,
+        _ if VersionText::opened(stored).is_some() => SealState::Sealed,
+        _ => SealState::Unsealed,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Strength;
+    use crate::CipherKind;
 
     fn cipher() -> PageCipher {
-        let mut cipher = PageCipher::new(Strength::Aes256).expect("AES-256 is supported");
+        let mut cipher = PageCipher::new(CipherKind::Aes256).expect("AES-256 is supported");
         cipher.set_key(&std::array::from_fn(|n| n as u8)).expect("two different keys");
         cipher
     }
@@ -155,16 +151,16 @@ mod tests {
     }
 
     #[test]
-    fn control_survives_and_no_bit_of_it_can_change() {
+    fn a_sealed_control_file_can_be_opened_and_no_bit_can_change() {
         let key = [7; 32];
         let sealed = seal_control(&mut cipher(), &key, &control()).expect("sealed");
-        assert_eq!(control_seal(&key, &sealed), Seal::Sealed);
+        assert_eq!(control_seal(&key, &sealed), SealState::Sealed);
         assert_eq!(open_control(&mut cipher(), &mut sealed.clone()), Ok(&control()[..CONTENT_BYTES]));
-        assert_eq!(control_seal(&[8; 32], &sealed), Seal::Forged);
+        assert_eq!(control_seal(&[8; 32], &sealed), SealState::Forged);
         for bit in 0..SECTOR_BYTES * 8 {
             let mut changed = sealed;
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert_ne!(control_seal(&key, &changed), Seal::Sealed, "bit {bit}");
+            assert_ne!(control_seal(&key, &changed), SealState::Sealed, "bit {bit}");
         }
         assert!(!sealed.windows(8).any(|window| {
             control()[..CONTENT_BYTES]
@@ -174,19 +170,19 @@ mod tests {
     }
 
     #[test]
-    fn control_that_does_not_fit_is_refused() {
+    fn a_control_file_with_too_much_content_is_refused() {
         let mut large = control();
         large[CONTENT_BYTES] = 1;
         assert_eq!(seal_control(&mut cipher(), &[7; 32], &large), Err(Errno::IO));
     }
 
     #[test]
-    fn version_keeps_its_length_and_is_no_number() {
+    fn a_sealed_version_keeps_its_length_and_is_not_a_number() {
         for plain in ["9\n", "15\n", "18\n", "100\n"] {
             let sealed = VersionText::sealed(plain.as_bytes()).expect("a version");
             assert_eq!(sealed.as_bytes().len(), plain.len());
             assert!(!sealed.as_bytes()[0].is_ascii_digit());
-            assert_eq!(version_seal(sealed.as_bytes()), Seal::Sealed);
+            assert_eq!(version_seal(sealed.as_bytes()), SealState::Sealed);
             let opened = VersionText::opened(sealed.as_bytes()).expect("a version");
             assert_eq!(opened.as_bytes(), plain.as_bytes());
         }
@@ -195,7 +191,7 @@ mod tests {
         }
         for other in ["15\n", "e", "e15\n", "x15", "e15x", "e1234567890"] {
             assert_eq!(VersionText::opened(other.as_bytes()), None, "{other:?}");
-            assert_eq!(version_seal(other.as_bytes()), Seal::Clear, "{other:?}");
+            assert_eq!(version_seal(other.as_bytes()), SealState::Unsealed, "{other:?}");
         }
     }
 }

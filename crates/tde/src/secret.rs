@@ -1,11 +1,11 @@
-//! Memory for keys: separate pages, left out of core dumps, locked if the limit permits, wiped when they are freed.
+//! Memory for keys: separate pages, excluded from core dumps, locked if the limit permits, wiped when freed.
 //!
-//! Two kinds of keys are here: [`SecretBytes`] holds data keys and key-encryption keys, and [`serve_aws_lc`] has AWS-LC
-//! allocate its key schedules here. The schedules of AES-128 are not: OpenSSL, which the server shares, allocates them.
+//! [`SecretBytes`] holds data-encryption keys and key-encryption keys. [`install_allocator`] makes AWS-LC allocate its key
+//! schedules here. The schedules of AES-128 are elsewhere: OpenSSL allocates them, which the server uses, too.
 //!
 //! `mlock` can fail (`RLIMIT_MEMLOCK`), and a child process inherits no locks ([`lock_memory`]).
 
-#![expect(unsafe_code, reason = "pages are the kernel's to give, and AWS-LC allocates through C callbacks")]
+#![expect(unsafe_code, reason = "maps memory, and AWS-LC allocates through C callbacks")]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
@@ -18,33 +18,36 @@ use zeroize::Zeroize;
 
 use crate::error::CipherFailed;
 
-/// What one table of ciphers takes, and a bit more.
+/// Slightly more than one cipher cache needs.
 const CHUNK_BYTES: usize = 512 * 1024;
-/// Sizes of slots are multiples of this.
+/// Slot sizes are multiples of this.
 const SLOT_BYTES: usize = 64;
-/// AWS-LC asks for less for a cipher: larger requests fail.
+/// AWS-LC requests less for a cipher; larger requests fail.
 const LARGEST_SLOT_BYTES: usize = 4096;
-/// Before each slot's content, which is aligned to as much.
+/// The header before each slot's content, which has the same alignment.
 const HEADER_BYTES: usize = size_of::<Slot>();
-/// More than any function that handles keys uses of the stack.
+/// More than the stack usage of any function that handles keys.
 const STACK_BYTES: usize = 16 * 1024;
 
-/// All pages with keys in this process: address and length.
+/// Address and length of all pages with keys in this process.
 static PAGES: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
-static POOL: Mutex<Pool> =
-    Mutex::new(Pool { free: [null_mut(); LARGEST_SLOT_BYTES / SLOT_BYTES], chunk: null_mut(), left: 0 });
-static SERVES_AWS_LC: OnceLock<bool> = OnceLock::new();
+static SLOTS: Mutex<SlotAllocator> = Mutex::new(SlotAllocator {
+    free: [null_mut(); LARGEST_SLOT_BYTES / SLOT_BYTES],
+    chunk: null_mut(),
+    left: 0,
+});
+static INSTALLED: OnceLock<bool> = OnceLock::new();
 
-/// Key bytes in separate pages, zero at first.
+/// Key bytes in separate pages, initially zero.
 pub(crate) struct SecretBytes<const N: usize> {
     bytes: NonNull<[u8; N]>,
 }
 
-/// Slots for AWS-LC, carved from chunks that are never given back.
-struct Pool {
-    /// The first freed slot of each size; its header has the address of the next.
+/// Allocates slots for AWS-LC from chunks that are never unmapped.
+struct SlotAllocator {
+    /// Free list of each slot size; the header has the address of the next slot.
     free: [*mut Slot; LARGEST_SLOT_BYTES / SLOT_BYTES],
-    /// What is left of the last chunk.
+    /// The rest of the last chunk.
     chunk: *mut Slot,
     left: usize,
 }
@@ -55,12 +58,12 @@ struct Slot {
     next: *mut Slot,
 }
 
-// SAFETY: the pages are this value's alone; nothing about them depends on a thread.
+// SAFETY: this value owns the pages, which do not depend on a thread.
 unsafe impl<const N: usize> Send for SecretBytes<N> {}
-// SAFETY: a shared reference only reads them.
+// SAFETY: shared references only read.
 unsafe impl<const N: usize> Sync for SecretBytes<N> {}
-// SAFETY: its addresses are of memory that belongs to no thread, and are used under its lock.
-unsafe impl Send for Pool {}
+// SAFETY: the memory does not belong to a thread, and is only used under the lock.
+unsafe impl Send for SlotAllocator {}
 
 impl<const N: usize> SecretBytes<N> {
     pub(crate) fn new() -> io::Result<Self> {
@@ -89,13 +92,13 @@ impl<const N: usize> Drop for SecretBytes<N> {
         self.zeroize();
         let address = self.bytes.cast::<c_void>().as_ptr();
         pages().retain(|page| page.0 != address.addr());
-        // SAFETY: `map_pages` mapped them for this value, which is not used any more.
+        // SAFETY: `map_pages` mapped these pages for this value, which is being dropped.
         unsafe { libc::munmap(address, N) };
     }
 }
 
-/// Locks all pages with keys into memory, as far as the limit permits. A child process has to call this itself, because
-/// it inherits no locks. Pages that another thread adds at the same time are left to that thread.
+/// Locks all pages with keys into memory, if the limit permits. A child process must call this itself, because it does
+/// not inherit locks. If another thread is adding pages, that thread locks them.
 pub fn lock_memory() {
     if let Ok(pages) = PAGES.try_lock() {
         for &(address, length) in &*pages {
@@ -104,23 +107,23 @@ pub fn lock_memory() {
     }
 }
 
-/// Overwrites the part of the stack that functions called before have used. Their copies of keys are gone then.
+/// Overwrites the part of the stack that earlier calls used, and so their copies of keys.
 #[inline(never)]
 pub(crate) fn wipe_stack() {
     let mut below = [0_u8; STACK_BYTES];
     std::hint::black_box(&mut below);
 }
 
-/// Has AWS-LC allocate here. Must come before everything else of AWS-LC in this process.
-pub(crate) fn serve_aws_lc() -> Result<(), CipherFailed> {
-    let serves = SERVES_AWS_LC.get_or_init(|| {
-        // SAFETY: the functions are an allocator, and nothing was allocated before by another one that they might be
-        // asked to free: all of AWS-LC that this process uses is called by `xts`, which calls this first.
-        let answer =
+/// Installs the allocator for AWS-LC. Must be called before any other function of AWS-LC in this process.
+pub(crate) fn install_allocator() -> Result<(), CipherFailed> {
+    let installed = INSTALLED.get_or_init(|| {
+        // SAFETY: the functions implement an allocator. Nothing was allocated with another one before: only `xts` calls
+        // AWS-LC, and it calls this function first.
+        let result =
             unsafe { CRYPTO_set_mem_functions(Some(allocate_slot), Some(reallocate_slot), Some(free_slot)) };
-        answer == 1
+        result == 1
     });
-    if *serves { Ok(()) } else { Err(CipherFailed) }
+    if *installed { Ok(()) } else { Err(CipherFailed) }
 }
 
 fn pages() -> MutexGuard<'static, Vec<(usize, usize)>> {
@@ -128,15 +131,15 @@ fn pages() -> MutexGuard<'static, Vec<(usize, usize)>> {
 }
 
 fn lock(address: *mut c_void, length: usize) {
-    // Pages that were never written are not made present. A limit that is too low is not an error.
-    // SAFETY: takes an address and a length, which the kernel checks; no content changes.
+    // Locks pages only once they are written. A limit that is too low is not an error.
+    // SAFETY: the kernel checks address and length; no content changes.
     unsafe { libc::mlock2(address, length, libc::MLOCK_ONFAULT) };
 }
 
-/// New pages of zeros.
+/// Maps new pages of zeros.
 fn map_pages(length: usize) -> io::Result<NonNull<u8>> {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: asks for new pages, and so touches nothing that is there.
+    // SAFETY: maps new pages, and so affects no existing memory.
     let address = unsafe { libc::mmap(null_mut(), length, protection, flags, -1, 0) };
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -148,17 +151,17 @@ fn map_pages(length: usize) -> io::Result<NonNull<u8>> {
     NonNull::new(address.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))
 }
 
-impl Pool {
+impl SlotAllocator {
     fn locked() -> MutexGuard<'static, Self> {
-        POOL.lock().unwrap_or_else(PoisonError::into_inner)
+        SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot of this size, a multiple of [`SLOT_BYTES`], with its header; null if memory cannot be allocated.
+    /// Returns a slot of `bytes`, a multiple of [`SLOT_BYTES`], including its header; null if out of memory.
     fn take(&mut self, bytes: usize) -> *mut Slot {
         let Some(first) = self.free.get_mut(bytes / SLOT_BYTES - 1) else { return null_mut() };
         let slot = *first;
         if !slot.is_null() {
-            // SAFETY: `free_slot` put it there: an unused slot, with the address of the next.
+            // SAFETY: `free_slot` put this unused slot there, with the address of the next.
             *first = unsafe { (*slot).next };
             return slot;
         }
@@ -167,8 +170,8 @@ impl Pool {
             (self.chunk, self.left) = (chunk.cast().as_ptr(), CHUNK_BYTES);
         }
         let slot = self.chunk;
-        // SAFETY: at least `bytes` of the chunk are left, and they are unused; a page's start and multiples of 64 from
-        // there are aligned for a header.
+        // SAFETY: at least `bytes` of the chunk are left and unused. Multiples of 64 from the start of a page are aligned
+        // for a header.
         unsafe {
             self.chunk = slot.byte_add(bytes);
             slot.write(Slot { bytes, next: null_mut() });
@@ -182,7 +185,7 @@ unsafe extern "C" fn allocate_slot(size: usize, _file: *const c_char, _line: c_i
     if size > LARGEST_SLOT_BYTES - HEADER_BYTES {
         return null_mut();
     }
-    let slot = Pool::locked().take((size + HEADER_BYTES).next_multiple_of(SLOT_BYTES));
+    let slot = SlotAllocator::locked().take((size + HEADER_BYTES).next_multiple_of(SLOT_BYTES));
     if slot.is_null() {
         return null_mut();
     }
@@ -191,19 +194,19 @@ unsafe extern "C" fn allocate_slot(size: usize, _file: *const c_char, _line: c_i
 }
 
 /// # Safety
-/// `content` must be what [`allocate_slot`] answered, and not freed.
+/// `content` must be null or from [`allocate_slot`], and not freed.
 unsafe extern "C" fn free_slot(content: *mut c_void, _file: *const c_char, _line: c_int) {
     if content.is_null() {
         return;
     }
-    // SAFETY: the caller's promise: a header comes before it, and as many bytes as it says are the slot's and no longer
-    // used.
+    // SAFETY: by the caller's promise, a header precedes `content`; the slot has the size in the header and is not used
+    // any more.
     unsafe {
         let slot = content.cast::<Slot>().sub(1);
         let bytes = (*slot).bytes;
         std::slice::from_raw_parts_mut(content.cast::<u8>(), bytes - HEADER_BYTES).zeroize();
-        let mut pool = Pool::locked();
-        if let Some(first) = pool.free.get_mut(bytes / SLOT_BYTES - 1) {
+        let mut slots = SlotAllocator::locked();
+        if let Some(first) = slots.free.get_mut(bytes / SLOT_BYTES - 1) {
             (*slot).next = *first;
             *first = slot;
         }
@@ -211,7 +214,7 @@ unsafe extern "C" fn free_slot(content: *mut c_void, _file: *const c_char, _line
 }
 
 /// # Safety
-/// `content` must be null or what [`allocate_slot`] answered, and not freed.
+/// `content` must be null or from [`allocate_slot`], and not freed.
 unsafe extern "C" fn reallocate_slot(
     content: *mut c_void,
     size: usize,
@@ -223,7 +226,7 @@ unsafe extern "C" fn reallocate_slot(
     if content.is_null() || new.is_null() {
         return new;
     }
-    // SAFETY: the caller's promise; both slots hold as many bytes after their headers, and are not the same.
+    // SAFETY: the caller's promise; the slots are different, and both have `held.min(size)` bytes after their headers.
     unsafe {
         let held = (*content.cast::<Slot>().sub(1)).bytes - HEADER_BYTES;
         content.cast::<u8>().copy_to_nonoverlapping(new.cast(), held.min(size));
@@ -236,7 +239,7 @@ unsafe extern "C" fn reallocate_slot(
 mod tests {
     use super::*;
 
-    /// The kernel's flags of the mapping that an address is in.
+    /// The kernel's flags of the mapping that contains `address`.
     fn flags_of(address: usize) -> String {
         let maps = std::fs::read_to_string("/proc/self/smaps").expect("smaps");
         let mut is_in = false;
@@ -250,11 +253,11 @@ mod tests {
                 return format!("{flags} ");
             }
         }
-        panic!("nothing is mapped at {address:x}");
+        panic!("no mapping at {address:x}");
     }
 
     #[test]
-    fn pages_with_keys_are_left_out_of_core_dumps() {
+    fn pages_with_keys_are_excluded_from_core_dumps() {
         let mut key = SecretBytes::<32>::new().expect("memory");
         assert_eq!(*key, [0; 32]);
         key.fill(7);
@@ -264,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_wiped_reused_and_no_larger_than_a_cipher_needs() {
-        // No other test has slots of this size.
+    fn slots_are_wiped_and_reused_and_limited_in_size() {
+        // No other test uses slots of this size.
         const SIZE: usize = 3000;
         // SAFETY: takes any size.
         let allocate = |size| unsafe { allocate_slot(size, std::ptr::null(), 0) };
         let first = allocate(SIZE);
         assert!(flags_of(first.addr()).contains(" dd "));
-        // SAFETY: a slot of this size, of this test alone.
+        // SAFETY: a slot of this size that only this test uses.
         unsafe {
             std::slice::from_raw_parts_mut(first.cast::<u8>(), SIZE).fill(7);
             let moved = reallocate_slot(first, SIZE + 500, std::ptr::null(), 0);

@@ -1,15 +1,14 @@
-//! Where ciphertext lies.
+//! Storage of ciphertext.
 
 use crate::error::Errno;
 
-/// A file of ciphertext. It is as long as its plaintext.
+/// A file of ciphertext. It has the same size as the plaintext.
 pub trait Storage {
-    /// Reads at an offset; fewer bytes than asked for only at the end.
+    /// Reads fewer bytes than requested only at the end of the file.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Errno>;
-    /// Writes at an offset; fewer bytes than given where there is no room for more.
+    /// Writes fewer bytes than given only if the disk is full.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Errno>;
-    /// How long it is.
     fn size(&self) -> Result<u64, Errno>;
-    /// Makes it as long, with zeros or by cutting it off.
+    /// Truncates the file, or extends it with zeros.
     fn set_size(&self, size: u64) -> Result<(), Errno>;
 }

@@ -1,74 +1,67 @@
-//! One unit: a page, or the shorter rest at a file's end.
+//! Encryption of one unit: a page, or a shorter unit at the end of a file.
 //!
-//! A unit of zeros is a unit of zeros on disk, too: holes of sparse files and pages that were never written mean the
-//! same on both sides. Where less than a block is left there is no room for that: a key stream is added to such a rest,
-//! and zeros of it are written like anything else.
+//! A unit of zeros is stored as zeros, so that holes of sparse files and pages that were never written need no special
+//! case. A unit shorter than an AES block is XORed with a key stream, and its zeros are encrypted.
 
 use std::ops::RangeInclusive;
 
 use crate::cipher::{BLOCK_BYTES, PageCipher, Tweak};
 use crate::error::Errno;
-use crate::{Place, UNIT_BYTES};
+use crate::xts::CipherOperation;
+use crate::{FileClass, UNIT_BYTES};
 
-/// What a page of the write-ahead log begins with, in clear: magic, flags, timeline, address.
+/// The start of a WAL page header, which stays unencrypted: magic, flags, timeline, address.
 const WAL_HEADER_BYTES: usize = 16;
-/// The higher byte of a log page's magic: 0xD1 of every version since 14, 0xD0 before.
+/// High byte of a WAL page's magic: 0xD1 since version 14, 0xD0 before.
 const WAL_MAGICS: [u8; 2] = [0xD0, 0xD1];
 
-/// The bytes at the start of a segment by which [`is_plain_segment`] decides.
+/// How much of a WAL segment [`is_plain_segment`] examines.
 pub const SEGMENT_START_BYTES: usize = 40;
-/// What `initdb --wal-segsize` permits.
+/// The segment sizes that `initdb --wal-segsize` permits.
 const SEGMENT_BYTES: RangeInclusive<u32> = 1 << 20..=1 << 30;
 
-/// Which way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Encrypt,
-    Decrypt,
-}
-
-/// Encrypts or decrypts the unit that is the `number`th of its file.
+/// Encrypts or decrypts unit `number` of a file.
 pub(crate) fn transform(
     cipher: &mut PageCipher,
-    place: Place,
-    direction: Direction,
+    class: FileClass,
+    operation: CipherOperation,
     number: u64,
     unit: &mut [u8],
 ) -> Result<(), Errno> {
     if unit.len() >= BLOCK_BYTES && is_zero(unit) {
         return Ok(());
     }
-    if matches!(place, Place::Wal | Place::WalDraft) {
-        return transform_wal(cipher, place, direction, unit);
+    if matches!(class, FileClass::Wal | FileClass::XlogTemp) {
+        return transform_wal(cipher, class, operation, unit);
     }
     let mut tweak = [0; BLOCK_BYTES];
-    tweak[..8].copy_from_slice(&(place.first_page() + number).to_le_bytes());
-    if unit.len() != place.unit_bytes() {
+    tweak[..8].copy_from_slice(&(class.first_page() + number).to_le_bytes());
+    if unit.len() != class.unit_bytes() {
         tweak[8..10].copy_from_slice(&(unit.len() as u16).to_le_bytes());
     }
-    transform_bytes(cipher, direction, tweak, unit)
+    transform_bytes(cipher, operation, tweak, unit)
 }
 
 fn transform_wal(
     cipher: &mut PageCipher,
-    place: Place,
-    direction: Direction,
+    class: FileClass,
+    operation: CipherOperation,
     unit: &mut [u8],
 ) -> Result<(), Errno> {
     let is_page = unit.get(1).is_some_and(|magic| WAL_MAGICS.contains(magic));
     let Some((header, rest)) = unit.split_at_mut_checked(WAL_HEADER_BYTES).filter(|_| is_page) else {
-        // A history file is drafted under a segment's name. In a segment such bytes would be data in clear.
-        let refused = direction == Direction::Encrypt && place == Place::Wal;
+        // xlogtemp.PID may become a history file, which is text. In a segment, such bytes would be unencrypted data.
+        let refused = operation == CipherOperation::Encrypt && class == FileClass::Wal;
         return if refused { Err(Errno::IO) } else { Ok(()) };
     };
     let mut tweak = [0; BLOCK_BYTES];
     tweak[..12].copy_from_slice(&header[4..]);
-    if rest.is_empty() { Ok(()) } else { transform_bytes(cipher, direction, tweak, rest) }
+    if rest.is_empty() { Ok(()) } else { transform_bytes(cipher, operation, tweak, rest) }
 }
 
 fn transform_bytes(
     cipher: &mut PageCipher,
-    direction: Direction,
+    operation: CipherOperation,
     mut tweak: Tweak,
     bytes: &mut [u8],
 ) -> Result<(), Errno> {
@@ -79,15 +72,15 @@ fn transform_bytes(
         bytes.iter_mut().zip(stream).for_each(|(byte, mask)| *byte ^= mask);
         return Ok(());
     }
-    match direction {
-        Direction::Encrypt => cipher.encrypt(&tweak, bytes)?,
-        Direction::Decrypt => cipher.decrypt(&tweak, bytes)?,
+    match operation {
+        CipherOperation::Encrypt => cipher.encrypt(&tweak, bytes)?,
+        CipherOperation::Decrypt => cipher.decrypt(&tweak, bytes)?,
     }
     Ok(())
 }
 
-/// Whether a WAL segment that begins with these bytes is not encrypted: its long header says how large segments and pages
-/// are, after the bytes that are clear in every segment.
+/// Whether the WAL segment that begins with these bytes is unencrypted. Its long header contains the segment size and
+/// the page size, after the bytes that are unencrypted in every segment.
 pub fn is_plain_segment(start: &[u8; SEGMENT_START_BYTES]) -> bool {
     let number = |at: usize| u32::from_le_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]);
     let (segment_bytes, page_bytes) = (number(32), number(36));
@@ -95,7 +88,7 @@ pub fn is_plain_segment(start: &[u8; SEGMENT_START_BYTES]) -> bool {
     WAL_MAGICS.contains(&start[1]) && is_size && page_bytes as usize == UNIT_BYTES
 }
 
-/// Whether all bytes are zero. Almost every page shows in its first word that they are not.
+/// Whether all bytes are zero. For most pages, the first word decides.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     let (chunks, rest) = bytes.as_chunks::<16>();
     chunks.iter().all(|chunk| u128::from_ne_bytes(*chunk) == 0) && rest.iter().all(|&byte| byte == 0)

@@ -1,9 +1,9 @@
-//! One direction of AES-256-XTS by AWS-LC: the one place that calls into it.
+//! AES-256-XTS with AWS-LC: the only module that calls AWS-LC.
 //!
-//! AWS-LC, and not the system's OpenSSL, as it takes less than half the time where processors have vectors of AES
-//! instructions, which OpenSSL uses for XTS since version 3.5 only (`make bench-tde` compares the two). It has XTS with keys of 256 bits only.
+//! AWS-LC takes less than half the time of the system's OpenSSL on processors with vector AES instructions, which OpenSSL
+//! uses for XTS only since version 3.5 (`make bench-tde` compares both). AWS-LC supports XTS only with 256-bit keys.
 
-#![expect(unsafe_code, reason = "AWS-LC is C, and has no interface of Rust's for XTS")]
+#![expect(unsafe_code, reason = "AWS-LC is a C library without a Rust interface for XTS")]
 
 use std::ffi::c_int;
 use std::ptr::{NonNull, null, null_mut};
@@ -15,64 +15,62 @@ use aws_lc_sys::{
 
 use crate::UNIT_BYTES;
 use crate::error::CipherFailed;
-use crate::secret::serve_aws_lc;
+use crate::secret::install_allocator;
 
-/// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum CipherOperation {
     Encrypt,
     Decrypt,
 }
 
-/// A context: the cipher, the way, the schedule of the key. Wiped when dropped.
+/// A cipher context with its key schedule. Wiped when dropped.
 pub(crate) struct Xts {
     context: NonNull<EVP_CIPHER_CTX>,
 }
 
-// SAFETY: the context is this value's alone, and AWS-LC keeps nothing of it with the thread that made it.
+// SAFETY: this value owns the context, and AWS-LC ties no part of it to a thread.
 unsafe impl Send for Xts {}
 
 impl Xts {
-    /// Awaits its key.
-    pub(crate) fn new(way: Way) -> Result<Self, CipherFailed> {
-        serve_aws_lc()?;
-        // SAFETY: takes nothing; answers null or a context that nobody else has.
+    /// [`Self::set_key`] must be called before [`Self::run`].
+    pub(crate) fn new(operation: CipherOperation) -> Result<Self, CipherFailed> {
+        install_allocator()?;
+        // SAFETY: takes no argument; returns null or a new context.
         let context = NonNull::new(unsafe { EVP_CIPHER_CTX_new() }).ok_or(CipherFailed)?;
         let xts = Self { context };
-        // SAFETY: takes nothing, and answers with a static.
+        // SAFETY: takes no argument; returns a pointer to a static.
         let cipher = unsafe { EVP_aes_256_xts() };
-        let encrypts = c_int::from(way == Way::Encrypt);
+        let encrypts = c_int::from(operation == CipherOperation::Encrypt);
         // SAFETY: the context lives as long as `xts`; the cipher is a static; without key and tweak none is read.
-        succeeded(unsafe {
+        check(unsafe {
             EVP_CipherInit_ex(xts.context.as_ptr(), cipher, null_mut(), null(), null(), encrypts)
         })?;
         Ok(xts)
     }
 
-    /// Takes both of its keys.
+    /// Sets both keys of XTS.
     pub(crate) fn set_key(&mut self, key: &[u8; 64]) -> Result<(), CipherFailed> {
         const UNCHANGED: c_int = -1;
         // SAFETY: the context has its cipher, whose two keys of 256 bits are as long as the array that is read from.
-        succeeded(unsafe {
+        check(unsafe {
             EVP_CipherInit_ex(self.context.as_ptr(), null(), null_mut(), key.as_ptr(), null(), UNCHANGED)
         })
     }
 
-    /// A unit of at least one block, in place.
+    /// Encrypts or decrypts a unit of at least one block in place.
     pub(crate) fn run(&mut self, tweak: &[u8; 16], unit: &mut [u8]) -> Result<(), CipherFailed> {
         const UNCHANGED: c_int = -1;
         let length = c_int::try_from(unit.len()).ok().filter(|_| unit.len() <= UNIT_BYTES);
         let length = length.ok_or(CipherFailed)?;
         let mut written = 0;
         // SAFETY: the context has its cipher, whose tweak is as long as the array that is read from.
-        succeeded(unsafe {
+        check(unsafe {
             EVP_CipherInit_ex(self.context.as_ptr(), null(), null_mut(), null(), tweak.as_ptr(), UNCHANGED)
         })?;
         let bytes = unit.as_mut_ptr();
-        // SAFETY: `length` bytes are read and as many written, which is how many `unit` has: XTS keeps nothing back for a
-        // later call. That both are the same bytes is what the function allows; both pointers are from the one that may
-        // write.
-        succeeded(unsafe {
+        // SAFETY: reads and writes `length` bytes, which is the size of `unit`: XTS buffers nothing for a later call. The
+        // function allows identical input and output; both pointers derive from the mutable one.
+        check(unsafe {
             EVP_CipherUpdate(self.context.as_ptr(), bytes, &raw mut written, bytes.cast_const(), length)
         })?;
         if written == length { Ok(()) } else { Err(CipherFailed) }
@@ -81,11 +79,11 @@ impl Xts {
 
 impl Drop for Xts {
     fn drop(&mut self) {
-        // SAFETY: the context came from `EVP_CIPHER_CTX_new`, and is freed once. What it held is wiped by that.
+        // SAFETY: the context came from `EVP_CIPHER_CTX_new` and is freed once, which also wipes it.
         unsafe { EVP_CIPHER_CTX_free(self.context.as_ptr()) }
     }
 }
 
-fn succeeded(answer: c_int) -> Result<(), CipherFailed> {
-    if answer == 1 { Ok(()) } else { Err(CipherFailed) }
+fn check(result: c_int) -> Result<(), CipherFailed> {
+    if result == 1 { Ok(()) } else { Err(CipherFailed) }
 }

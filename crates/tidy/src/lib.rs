@@ -1,1 +1,1 @@
-//! The house rules that a tool can check; they are this crate's tests.
+//! Rules of the project; this crate's tests check them.

@@ -52,6 +52,7 @@ pub mod session;
 pub mod step;
 pub mod tls;
 
+pub use ciphertoll_vocabulary::Phase;
 pub use mysql::{Fault, Response};
 pub use secret::Secret;
-pub use step::{Phase, Step};
+pub use step::Step;

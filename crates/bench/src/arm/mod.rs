@@ -1,5 +1,5 @@
-//! Who makes the load: ciphertoll's own generator, pgbench, sysbench, go-ycsb, pymongo, or a C loop. Each runs once and
-//! says its rate, its times and what CPU an operation cost.
+//! Load generators: ciphertoll's own, pgbench, sysbench, go-ycsb, pymongo, or a C loop. Each run returns throughput,
+//! latency and CPU time per operation.
 
 pub(crate) mod go_ycsb;
 mod native;
@@ -14,123 +14,110 @@ use anyhow::{Result, bail};
 use ciphertoll_lab::Server;
 use ciphertoll_model::{Auth, Endpoint, Engine, Scale, StatementProtocol, TlsVersion, Workload};
 
-pub use native::{Moment, trial};
-pub(crate) use sysbench::Told as SysbenchTold;
+pub use native::{WindowEvent, trial};
+pub(crate) use sysbench::SysbenchResult;
 pub(crate) use tool::write_private;
 pub use tool::{Tools, number_after};
 
-/// Seconds before a window that do not count.
+/// Warm-up before a measurement window.
 const WARM_UP_S: f64 = 0.25;
-/// Clients where there is more than one, and the threads of a tool that shares them out.
+/// Number of clients of concurrent workloads, and of threads of tools that distribute clients over threads.
 const MANY_CLIENTS: u16 = 8;
 const TOOL_THREADS: u16 = 2;
 
-/// What one run of an arm yields.
+/// The result of one run of an arm.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Operations per second.
     pub rate_per_s: f64,
-    /// CPU of the client per operation.
+    /// CPU time of the client.
     pub cpu_us_per_op: f64,
-    /// CPU of the server per operation, where it was read.
+    /// CPU time of the server, if measured.
     pub server_cpu_us_per_op: Option<f64>,
-    /// Mean time of an operation, as the generator itself says.
+    /// Mean latency, as reported by the generator.
     pub mean_us: f64,
-    /// Its 95th percentile, where the generator says it.
+    /// 95th percentile of latency, if the generator reports it.
     pub p95_us: Option<f64>,
 }
 
-/// How the bytes get to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// TCP, not encrypted.
+    /// TCP without encryption.
     Plain,
-    /// A unix socket.
     Unix,
-    /// TLS over TCP, verified, a new context for each connect.
+    /// TLS with verification, and a new context per connect.
     Tls(TlsVersion),
 }
 
-/// What one operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// Connect and close, one client.
+pub enum OperationKind {
+    /// Connect and close; one client.
     Connect,
-    /// pgbench's `-S -C`: connect, read an account as text, close; one client.
+    /// pgbench `-S -C`: connect, read an account as text, close; one client.
     ConnectSelect,
-    /// pgbench's `-S`: read an account by key, eight clients.
+    /// pgbench `-S`: read an account by key; eight clients.
     SelectOnly(StatementProtocol),
-    /// sysbench's `oltp_point_select`: read a row by key, prepared, keys uniform, eight clients.
+    /// sysbench `oltp_point_select`: read a row by key, prepared, uniform keys; eight clients.
     PointSelect,
-    /// sysbench's `oltp_read_only`, keys by its own distribution, eight clients.
+    /// sysbench `oltp_read_only`, with its own key distribution; eight clients.
     OltpReadOnly,
-    /// YCSB's read: find a document by its key, keys uniform, one client.
+    /// YCSB read: find a document by key, uniform keys; one client.
     FindOne,
 }
 
-/// Who makes the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generator {
-    /// ciphertoll's own.
+    /// ciphertoll's own driver.
     Native,
     /// A C loop on libmariadb.
     Libmariadb,
-    /// A C loop that sends and receives messages encoded beforehand, with this I/O.
+    /// A C loop that exchanges pre-encoded messages: the lower bound of client CPU time.
     Floor(FloorMode),
-    /// `pgbench -S`.
     Pgbench,
-    /// sysbench's `oltp_point_select` or `oltp_read_only`.
     Sysbench,
-    /// The built-in driver on pymongo.
+    /// ciphertoll's driver on pymongo.
     Pymongo,
-    /// `go-ycsb run`, on the collection that it has loaded itself: its keys are others.
+    /// `go-ycsb run`, on its own collection, because its keys differ.
     GoYcsb,
 }
 
-/// How the floor waits for its answers.
+/// How the C loop waits for responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloorMode {
     /// One thread, epoll.
     Epoll,
-    /// A blocking thread for each connection.
+    /// One blocking thread per connection.
     Threads,
 }
 
 /// One arm of a comparison.
 #[derive(Clone, Copy, Debug)]
-pub struct Arm {
-    /// Who.
+pub struct BenchArm {
     pub generator: Generator,
-    /// What.
-    pub work: Work,
-    /// Which way.
+    pub work: OperationKind,
     pub route: Route,
-    /// Logged in how.
     pub auth: Auth,
 }
 
-/// Where arms are run.
-pub struct Place<'a> {
-    /// The server, which has an account for each arm's authentication.
+/// Server, programs and files that arms use.
+pub struct ArmSetup<'a> {
+    /// Has an account for each arm's authentication method.
     pub server: &'a Server,
     /// The `ciphertoll` program.
     pub program: PathBuf,
     /// The compiled C peers.
     pub peers: PathBuf,
-    /// The tools that are here.
     pub tools: Tools,
-    /// A directory for files that hold the password: ours alone.
+    /// A private directory for files with passwords.
     pub private: PathBuf,
-    /// Rows of sysbench's table, or records of YCSB's collection.
+    /// Rows of the sysbench table, or records of the YCSB collection.
     pub rows: Scale,
-    /// Rows of pgbench's accounts.
+    /// Rows of `pgbench_accounts`.
     pub accounts: Scale,
-    /// Length of a run's window. Tools take whole seconds.
+    /// Length of the measurement window. Tools round it up to whole seconds.
     pub seconds: f64,
 }
 
 impl Generator {
-    /// For the table of results.
     pub fn label(self) -> &'static str {
         match self {
             Self::Native => "ciphertoll",
@@ -144,8 +131,7 @@ impl Generator {
         }
     }
 
-    /// Whether it can be run here.
-    pub fn is_here(self, tools: &Tools) -> bool {
+    pub fn is_installed(self, tools: &Tools) -> bool {
         match self {
             Self::Pgbench => tools.pgbench.is_some(),
             Self::Sysbench => tools.sysbench.is_some(),
@@ -155,14 +141,13 @@ impl Generator {
         }
     }
 
-    /// Whether it prints times of its own that ours can be held against.
+    /// Whether it reports its own latencies, to compare with ciphertoll's.
     pub fn is_tool(self) -> bool {
         matches!(self, Self::Pgbench | Self::Sysbench)
     }
 }
 
-impl Work {
-    /// How many clients work at once.
+impl OperationKind {
     pub fn clients(self) -> u16 {
         match self {
             Self::Connect | Self::ConnectSelect | Self::FindOne => 1,
@@ -180,30 +165,29 @@ impl Work {
         }
     }
 
-    /// The rows it draws its keys from.
-    fn scale(self, place: &Place<'_>) -> Scale {
+    /// The number of rows or documents.
+    fn scale(self, setup: &ArmSetup<'_>) -> Scale {
         match self {
-            Self::ConnectSelect | Self::SelectOnly(_) => place.accounts,
-            Self::Connect | Self::PointSelect | Self::OltpReadOnly | Self::FindOne => place.rows,
+            Self::ConnectSelect | Self::SelectOnly(_) => setup.accounts,
+            Self::Connect | Self::PointSelect | Self::OltpReadOnly | Self::FindOne => setup.rows,
         }
     }
 }
 
-impl Arm {
-    /// Runs it once.
-    pub fn run(&self, place: &Place<'_>) -> Result<Sample> {
+impl BenchArm {
+    pub fn run(&self, setup: &ArmSetup<'_>) -> Result<Sample> {
         match self.generator {
-            Generator::Native | Generator::Pymongo => native::run(self, place),
-            Generator::Libmariadb => peer::connect_loop(self, place),
-            Generator::Floor(mode) => peer::floor(self, place, mode),
-            Generator::Pgbench => pgbench::run(self, place),
-            Generator::Sysbench => sysbench::run(self, place),
-            Generator::GoYcsb => go_ycsb::run(self, place),
+            Generator::Native | Generator::Pymongo => native::run(self, setup),
+            Generator::Libmariadb => peer::connect_loop(self, setup),
+            Generator::Floor(mode) => peer::floor(self, setup, mode),
+            Generator::Pgbench => pgbench::run(self, setup),
+            Generator::Sysbench => sysbench::run(self, setup),
+            Generator::GoYcsb => go_ycsb::run(self, setup),
         }
     }
 }
 
-impl Place<'_> {
+impl ArmSetup<'_> {
     fn engine(&self) -> Engine {
         self.server.engine()
     }

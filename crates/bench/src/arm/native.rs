@@ -1,4 +1,4 @@
-//! ciphertoll's own load process, as a run starts it, or a driver's, which speaks the same protocol.
+//! ciphertoll's own load process, or that of a driver, as a run starts it.
 
 use std::time::Duration;
 
@@ -7,28 +7,26 @@ use ciphertoll_lab::Server;
 use ciphertoll_load::LoadProcess;
 use ciphertoll_load::driver::Task;
 use ciphertoll_model::{
-    Clients, Ctx, LoadMessage, StatementProtocol, Strength, TlsLibrary, TlsSpec, TlsStart, TrialPace,
-    TrialResult, TrialSpec, Verification, Work as Operation,
+    Clients, Ctx, LoadMessage, SecurityLevel, StatementProtocol, TlsLibrary, TlsSpec, TlsStart,
+    TrialOperation as TrialWork, TrialPace, TrialResult, TrialSpec, Verification,
 };
 
-use super::{Arm, Generator, Place, Route, Sample, WARM_UP_S, Work};
+use super::{ArmSetup, BenchArm, Generator, OperationKind, Route, Sample, WARM_UP_S};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 const US_PER_NS: f64 = 1e-3;
 
-/// What the coordinator hears of while a trial runs.
+/// Start and end of a trial's measurement window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// The warm-up is over.
+pub enum WindowEvent {
     Opened,
-    /// The window is over.
     Closed,
 }
 
-pub(super) fn run(arm: &Arm, place: &Place<'_>) -> Result<Sample> {
-    let meter = place.server.cpu_meter();
+pub(super) fn run(arm: &BenchArm, setup: &ArmSetup<'_>) -> Result<Sample> {
+    let meter = setup.server.cpu_meter();
     let mut readings_ns = Vec::new();
-    let result = trial(arm, place, TrialPace::Closed, place.seconds, |_| {
+    let result = trial(arm, setup, TrialPace::Closed, setup.seconds, |_| {
         readings_ns.push(meter.read_ns()?);
         Ok(())
     })?;
@@ -47,20 +45,20 @@ pub(super) fn run(arm: &Arm, place: &Place<'_>) -> Result<Sample> {
     })
 }
 
-/// Runs one trial of `seconds`; `at` is told when its window opens and closes. Fails where an operation
-/// did: what a peer would have stopped at must not make us faster.
+/// Runs one trial and calls `at` when its window opens and closes. Fails if any operation failed, because the peers would
+/// stop at an error.
 pub fn trial(
-    arm: &Arm,
-    place: &Place<'_>,
+    arm: &BenchArm,
+    setup: &ArmSetup<'_>,
     trial_pace: TrialPace,
     seconds: f64,
-    mut at: impl FnMut(Moment) -> Result<()>,
+    mut at: impl FnMut(WindowEvent) -> Result<()>,
 ) -> Result<TrialResult> {
-    let mut load = start(arm, place, &spec(arm, place, trial_pace, seconds)?)?;
+    let mut load = start(arm, setup, &spec(arm, setup, trial_pace, seconds)?)?;
     let result = loop {
         match load.next_message(PATIENCE)? {
-            Some(LoadMessage::WindowOpened) => at(Moment::Opened)?,
-            Some(LoadMessage::WindowClosed) => at(Moment::Closed)?,
+            Some(LoadMessage::WindowOpened) => at(WindowEvent::Opened)?,
+            Some(LoadMessage::WindowClosed) => at(WindowEvent::Closed)?,
             Some(LoadMessage::Finished(result)) => break *result,
             _ => {}
         }
@@ -74,18 +72,18 @@ pub fn trial(
     Ok(result)
 }
 
-fn start(arm: &Arm, place: &Place<'_>, spec: &TrialSpec) -> Result<LoadProcess> {
+fn start(arm: &BenchArm, setup: &ArmSetup<'_>, spec: &TrialSpec) -> Result<LoadProcess> {
     if arm.generator != Generator::Pymongo {
-        return Ok(LoadProcess::start(&place.program, spec)?);
+        return Ok(LoadProcess::start(&setup.program, spec)?);
     }
-    let driver = place.tools.pymongo.as_ref().context("there is no pymongo")?;
-    let task = Task { workload: arm.work.workload(), scale: arm.work.scale(place) };
-    let command = driver.command(&place.program, &task);
+    let driver = setup.tools.pymongo.as_ref().context("pymongo is not installed")?;
+    let task = Task { workload: arm.work.workload(), scale: arm.work.scale(setup) };
+    let command = driver.command(&setup.program, &task);
     Ok(LoadProcess::start_command(command, spec, driver.grace(spec))?)
 }
 
-fn spec(arm: &Arm, place: &Place<'_>, trial_pace: TrialPace, seconds: f64) -> Result<TrialSpec> {
-    let server = place.server;
+fn spec(arm: &BenchArm, setup: &ArmSetup<'_>, trial_pace: TrialPace, seconds: f64) -> Result<TrialSpec> {
+    let server = setup.server;
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u16);
     let nanos = |seconds: f64| Duration::from_secs_f64(seconds).as_nanos() as u64;
     let account = server.account(arm.auth);
@@ -98,7 +96,7 @@ fn spec(arm: &Arm, place: &Place<'_>, trial_pace: TrialPace, seconds: f64) -> Re
         database: Some(server.database().to_owned()),
         documents: None,
         tls: tls(arm.route, server),
-        work: operation(arm.work, place),
+        work: trial_work(arm.work, setup),
         pace: trial_pace,
         clients: Clients::new(arm.work.clients()).context("number of clients")?,
         threads: arm.work.clients().min(processors),
@@ -125,23 +123,23 @@ fn tls(route: Route, server: &Server) -> Option<TlsSpec> {
         start: TlsStart::Requested,
         suite: None,
         group: None,
-        strength: Strength::Default,
+        security_level: SecurityLevel::Default,
         resumption: ciphertoll_model::Resumption::Never,
         library: TlsLibrary::OpenSsl,
         identity: None,
     })
 }
 
-/// The workload's own script; as text, or on a connection of its own, where the peer does it so.
-fn operation(work: Work, place: &Place<'_>) -> Operation {
-    let operation = ciphertoll_load::work(place.engine(), work.workload(), work.scale(place), None);
+/// The workload's script, adapted to the peer: as text, or with a new connection per operation.
+fn trial_work(work: OperationKind, setup: &ArmSetup<'_>) -> TrialWork {
+    let operation = ciphertoll_load::work(setup.engine(), work.workload(), work.scale(setup), None);
     match (work, operation) {
-        (Work::ConnectSelect, Operation::Transactions(script)) => Operation::ConnectQuery(script),
-        (Work::SelectOnly(StatementProtocol::Text), Operation::Transactions(mut script)) => {
+        (OperationKind::ConnectSelect, TrialWork::Transactions(script)) => TrialWork::ConnectQuery(script),
+        (OperationKind::SelectOnly(StatementProtocol::Text), TrialWork::Transactions(mut script)) => {
             for statement in &mut script.statements {
                 statement.protocol = StatementProtocol::Text;
             }
-            Operation::Transactions(script)
+            TrialWork::Transactions(script)
         }
         (_, operation) => operation,
     }

@@ -6,9 +6,8 @@ use anyhow::{Context, Result, bail};
 use ciphertoll_model::{Endpoint, Engine, TlsVersion};
 use serde::Deserialize;
 
-use super::{Arm, FloorMode, Place, Route, Sample, WARM_UP_S, Work};
+use super::{ArmSetup, BenchArm, FloorMode, OperationKind, Route, Sample, WARM_UP_S};
 
-/// What a C peer prints.
 #[derive(Deserialize)]
 struct PeerResult {
     rate_per_s: f64,
@@ -17,37 +16,37 @@ struct PeerResult {
 }
 
 /// Connects and closes through libmariadb.
-pub(super) fn connect_loop(arm: &Arm, place: &Place<'_>) -> Result<Sample> {
-    run(arm, place, "connect_libmariadb", &[])
+pub(super) fn connect_loop(arm: &BenchArm, setup: &ArmSetup<'_>) -> Result<Sample> {
+    run(arm, setup, "connect_libmariadb", &[])
 }
 
-/// Messages encoded beforehand.
-pub(super) fn floor(arm: &Arm, place: &Place<'_>, mode: FloorMode) -> Result<Sample> {
+/// Exchanges pre-encoded messages.
+pub(super) fn floor(arm: &BenchArm, setup: &ArmSetup<'_>, mode: FloorMode) -> Result<Sample> {
     let mode = match mode {
         FloorMode::Epoll => "epoll",
         FloorMode::Threads => "threads",
     };
-    let rows = arm.work.scale(place).rows().to_string();
+    let rows = arm.work.scale(setup).rows().to_string();
     let mut extra = vec!["--mode", mode, "--rows", &rows];
-    match (place.engine(), arm.work) {
-        (Engine::MariaDb, Work::PointSelect) => run(arm, place, "floor_mariadb", &extra),
-        (Engine::Postgres, Work::PointSelect) => {
+    match (setup.engine(), arm.work) {
+        (Engine::MariaDb, OperationKind::PointSelect) => run(arm, setup, "floor_mariadb", &extra),
+        (Engine::Postgres, OperationKind::PointSelect) => {
             extra.extend(["--sql", "SELECT c FROM sbtest1 WHERE id = $1"]);
-            run(arm, place, "floor_postgres", &extra)
+            run(arm, setup, "floor_postgres", &extra)
         }
-        (Engine::Postgres, Work::SelectOnly(_)) => {
+        (Engine::Postgres, OperationKind::SelectOnly(_)) => {
             extra.extend(["--sql", "SELECT abalance FROM pgbench_accounts WHERE aid = $1"]);
-            run(arm, place, "floor_postgres", &extra)
+            run(arm, setup, "floor_postgres", &extra)
         }
-        (engine, work) => bail!("there is no floor of {work:?} on {}", engine.display_name()),
+        (engine, work) => bail!("no C loop for {work:?} on {}", engine.display_name()),
     }
 }
 
-fn run(arm: &Arm, place: &Place<'_>, name: &str, extra: &[&str]) -> Result<Sample> {
-    let mut command = Command::new(place.peers.join(name));
-    match (arm.route, place.address()?) {
+fn run(arm: &BenchArm, setup: &ArmSetup<'_>, name: &str, extra: &[&str]) -> Result<Sample> {
+    let mut command = Command::new(setup.peers.join(name));
+    match (arm.route, setup.address()?) {
         (Route::Unix, _) => {
-            let Endpoint::Unix(socket) = place.server.unix_endpoint() else { bail!("no unix socket") };
+            let Endpoint::Unix(socket) = setup.server.unix_endpoint() else { bail!("no unix socket") };
             command.arg("--socket").arg(socket)
         }
         (_, (host, port)) => command.args(["--host", &host, "--port", &port]),
@@ -59,15 +58,15 @@ fn run(arm: &Arm, place: &Place<'_>, name: &str, extra: &[&str]) -> Result<Sampl
             TlsVersion::Tls12 => "1.2",
             TlsVersion::Tls13 => "1.3",
         };
-        command.args(["--tls", version]).arg("--ca").arg(place.server.ca_file());
+        command.args(["--tls", version]).arg("--ca").arg(setup.server.ca_file());
     }
-    let account = place.server.account(arm.auth);
+    let account = setup.server.account(arm.auth);
     command
-        .args(["--user", &account.user, "--database", place.server.database()])
+        .args(["--user", &account.user, "--database", setup.server.database()])
         .args(["--clients", &arm.work.clients().to_string()])
         .arg("--password-file")
         .arg(account.password_file)
-        .args(["--seconds", &place.seconds.to_string(), "--warm-up", &WARM_UP_S.to_string()])
+        .args(["--seconds", &setup.seconds.to_string(), "--warm-up", &WARM_UP_S.to_string()])
         .args(extra);
     let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot run {name}"))?;
     if !output.status.success() {

@@ -1,5 +1,5 @@
-//! What pgbench, sysbench and go-ycsb have in common: found here, run, and their CPU read from outside. They have
-//! no window, so that the cost of a run that ends at once is taken off.
+//! Finds and runs pgbench, sysbench and go-ycsb, and measures their CPU time. They have no measurement window, so the cost
+//! of a minimal run is subtracted.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,44 +10,37 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::Build;
-use ciphertoll_load::driver::Ready;
+use ciphertoll_load::driver::PreparedDriver;
 use ciphertoll_model::Engine;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-use super::Place;
+use super::ArmSetup;
 
-/// The tools that are here.
+/// The installed tools.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
-    /// `pgbench`.
     pub pgbench: Option<PathBuf>,
-    /// `sysbench`.
     pub sysbench: Option<PathBuf>,
-    /// `go-ycsb`.
     pub go_ycsb: Option<PathBuf>,
-    /// The built-in driver on pymongo, where it was made ready.
-    pub pymongo: Option<Ready>,
+    /// ciphertoll's driver on pymongo, after its preparation.
+    pub pymongo: Option<PreparedDriver>,
 }
 
-/// What a tool printed, and what its run cost.
+/// Output and CPU time of a tool.
 pub(super) struct ToolRun {
-    /// Its standard output.
     pub(super) printed: String,
-    /// CPU of the whole process.
     pub(super) client_cpu_us: f64,
-    /// CPU of the server meanwhile.
     pub(super) server_cpu_us: f64,
 }
 
-/// CPU per operation of client and server.
 pub(super) struct CpuPerOperation {
     pub(super) client_us: f64,
     pub(super) server_us: f64,
 }
 
 impl Tools {
-    /// Looks beside the servers, where packages put pgbench, and on PATH.
+    /// Searches PATH, and for pgbench also the directories of the servers.
     pub fn find() -> Self {
         let builds = ciphertoll_lab::installed(Engine::Postgres);
         let beside = |build: &Build| Some(build.server_program.parent()?.join("pgbench"));
@@ -67,11 +60,10 @@ fn on_path(name: &str) -> Option<PathBuf> {
 }
 
 impl ToolRun {
-    /// Runs `command` to its end.
-    pub(super) fn of(command: &mut Command, place: &Place<'_>) -> Result<Self> {
+    pub(super) fn of(command: &mut Command, setup: &ArmSetup<'_>) -> Result<Self> {
         let name = command.get_program().to_owned();
         let name = Path::new(&name).file_name().unwrap_or(OsStr::new("tool")).display().to_string();
-        let meter = place.server.cpu_meter();
+        let meter = setup.server.cpu_meter();
         let (client_before_us, server_before_ns) = (children_cpu_us()?, meter.read_ns()?);
         let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {name}"))?;
         let server_cpu_us = meter.read_ns()?.saturating_sub(server_before_ns) as f64 * 1e-3;
@@ -84,8 +76,8 @@ impl ToolRun {
         Ok(Self { printed, client_cpu_us, server_cpu_us })
     }
 
-    /// What lies between this run of `operations` and one that ended at once, after `short_operations`.
-    pub(super) fn beyond(
+    /// CPU time per operation of this run of `operations`, without the cost of a minimal run of `short_operations`.
+    pub(super) fn cpu_beyond(
         &self,
         operations: f64,
         short: &Self,
@@ -93,7 +85,7 @@ impl ToolRun {
     ) -> Result<CpuPerOperation> {
         let more = operations - short_operations;
         if more < 1.0 {
-            bail!("a tool did no more operations than in a run that ends at once");
+            bail!("the tool did no more operations than in its minimal run");
         }
         Ok(CpuPerOperation {
             client_us: (self.client_cpu_us - short.client_cpu_us) / more,
@@ -102,13 +94,13 @@ impl ToolRun {
     }
 }
 
-/// User and system CPU of all children that were waited for.
+/// User and system CPU time of all children that have exited.
 fn children_cpu_us() -> Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("cannot read the children's CPU")?;
     Ok((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64)
 }
 
-/// Passwords go by a file of ours: as an argument all could see them.
+/// Writes a private file, for passwords: arguments are visible to other users.
 pub(crate) fn write_private(path: &Path, contents: &str) -> Result<()> {
     let mut file = fs::OpenOptions::new()
         .write(true)
@@ -120,7 +112,7 @@ pub(crate) fn write_private(path: &Path, contents: &str) -> Result<()> {
     file.write_all(contents.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The first number after `label` at the beginning of some line, whatever stands around it.
+/// The first number after `label` at the start of a line.
 pub fn number_after(printed: &str, label: &str) -> Option<f64> {
     let rest = printed.lines().find_map(|line| line.trim_start().strip_prefix(label))?;
     rest.split_whitespace().find_map(|word| word.trim_start_matches('(').parse().ok())

@@ -1,33 +1,33 @@
-//! `make bench-documents`: ciphertoll's loader and its load generator beside pymongo and go-ycsb, in shuffled rounds on a
-//! private server of documents. Prints ratios; judges none by its exit code, for machines differ.
+//! `make bench-documents`: compares ciphertoll's loader and load generator with pymongo and go-ycsb, in shuffled rounds on a
+//! private document database. Prints ratios; they do not change the exit code, because machines differ.
 
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-use ciphertoll_bench::arm::{Arm, Generator, Place, Route, Sample, Tools, Work};
+use ciphertoll_bench::arm::{ArmSetup, BenchArm, Generator, OperationKind, Route, Sample, Tools};
 use ciphertoll_bench::documents::{Loaded, Loader, engine_here, prepare_go_ycsb, prepare_pymongo};
 use ciphertoll_bench::interleave::Rounds;
-use ciphertoll_bench::{ciphertoll_program, peers_directory, say, start_server};
+use ciphertoll_bench::{ciphertoll_program, peers_directory, print_line, start_server};
 use ciphertoll_lab::{Lab, Server, Tables};
 use ciphertoll_model::{Auth, Engine, Scale};
 use clap::Parser;
 
-/// ciphertoll beside pymongo and go-ycsb, in shuffled rounds on a private server of documents
+/// Compare ciphertoll with pymongo and go-ycsb, in shuffled rounds on a private document database
 #[derive(Parser)]
 struct Arguments {
-    /// Rounds that count
+    /// Number of rounds, after a warm-up round
     #[arg(long, default_value_t = 7)]
     rounds: u32,
-    /// Length of each run's window in which documents are found; go-ycsb's is about as long
+    /// Length of each measurement window of find-one; that of go-ycsb is approximate
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Documents that are found
+    /// Number of documents for find-one
     #[arg(long, default_value = "1000")]
     scale: Scale,
-    /// Documents that are loaded
+    /// Number of documents to load
     #[arg(long, default_value = "5000")]
     load: Scale,
-    /// Only what has this in its title: find-one, load
+    /// Run only comparisons with this text in their title: find-one, load
     #[arg(long, default_value = "")]
     only: String,
     /// Seed of the random order
@@ -39,7 +39,7 @@ fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let engine = match engine_here() {
         Ok(engine) => engine,
-        Err(error) => return say(&format!("documents are left out: {error}")),
+        Err(error) => return print_line(&format!("document databases are skipped: {error}")),
     };
     let name = engine.display_name();
     let loading = format!("{name}: load {} documents into an empty server", arguments.load);
@@ -50,47 +50,47 @@ fn main() -> Result<()> {
     }
     ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
     let tools = tools()?;
-    say(&format!(
+    print_line(&format!(
         "{} shuffled rounds; CPU is the client's, per operation; × is ciphertoll ÷ peer (95 %)",
         arguments.rounds
     ))?;
     if load {
-        on_server(engine, None, &arguments, &tools, |place| compare_loaders(&loading, place, &arguments))?;
+        on_server(engine, None, &arguments, &tools, |setup| compare_loaders(&loading, setup, &arguments))?;
     }
     if find {
         let records = Some(arguments.scale);
-        on_server(engine, records, &arguments, &tools, |place| compare_finders(&finding, place, &arguments))?;
+        on_server(engine, records, &arguments, &tools, |setup| compare_finders(&finding, setup, &arguments))?;
     }
     Ok(())
 }
 
-/// The peers that are here; those that are not are named, with the reason.
+/// Finds the installed tools. Prints which are missing, and why.
 fn tools() -> Result<Tools> {
     let mut tools = Tools::find();
     if tools.go_ycsb.is_none() {
-        say("go-ycsb is left out: it is not in PATH; scripts/build-go-ycsb builds it where there is Go")?;
+        print_line("go-ycsb is skipped: it is not in PATH; scripts/build-go-ycsb builds it (requires Go)")?;
     }
     let cache = Lab::open(ciphertoll_program()?)?.cache().to_owned();
     match prepare_pymongo(&cache) {
         Ok(driver) => tools.pymongo = Some(driver),
-        Err(error) => say(&format!("pymongo is left out: {error}"))?,
+        Err(error) => print_line(&format!("pymongo is skipped: {error}"))?,
     }
     Ok(tools)
 }
 
-/// Starts a server with so many records, or with none.
+/// Starts a server with this many records, or none.
 fn on_server(
     engine: Engine,
     records: Option<Scale>,
     arguments: &Arguments,
     tools: &Tools,
-    measure: impl FnOnce(&Place<'_>) -> Result<()>,
+    measure: impl FnOnce(&ArmSetup<'_>) -> Result<()>,
 ) -> Result<()> {
     let program = ciphertoll_program()?;
     let lab = Lab::open(program.clone())?;
     let server = start_server(&lab, engine, &Tables { ycsb: records, ..Tables::default() })?;
     let rows = records.unwrap_or(arguments.load);
-    let place = Place {
+    let setup = ArmSetup {
         server: &server,
         program,
         peers: peers_directory()?,
@@ -100,24 +100,24 @@ fn on_server(
         accounts: rows,
         seconds: arguments.seconds,
     };
-    measure(&place)?;
+    measure(&setup)?;
     server.stop()?;
     Ok(())
 }
 
-fn compare_loaders(title: &str, place: &Place<'_>, arguments: &Arguments) -> Result<()> {
-    say(&format!(
-        "\n{title} ({} {})\n  ciphertoll: {} connections, {} documents at once; pymongo: 1 and as many, made beforehand;\n  \
-         go-ycsb: {} threads, one document at a time; by the unix socket",
-        place.server.engine().display_name(),
-        place.server.version(),
-        place.server.loading_connections(),
+fn compare_loaders(title: &str, setup: &ArmSetup<'_>, arguments: &Arguments) -> Result<()> {
+    print_line(&format!(
+        "\n{title} ({} {})\n  ciphertoll: {} connections, batches of {} documents; pymongo: 1 connection, same batches, created in advance;\n  \
+         go-ycsb: {} threads, one document at a time; all over the unix socket",
+        setup.server.engine().display_name(),
+        setup.server.version(),
+        setup.server.loading_connections(),
         Server::LOADING_BATCH,
-        place.server.loading_connections(),
+        setup.server.loading_connections(),
     ))?;
     let loaders: Vec<Loader> =
-        Loader::ALL.into_iter().filter(|loader| loader.is_here(&place.tools)).collect();
-    let sample = |index: usize| loaders[index].run(place);
+        Loader::ALL.into_iter().filter(|loader| loader.is_installed(&setup.tools)).collect();
+    let sample = |index: usize| loaders[index].run(setup);
     let rounds = Rounds::take(loaders.len(), arguments.rounds, arguments.seed, sample, |_| ())?;
     for (index, loader) in loaders.iter().enumerate() {
         let rate = |loaded: &Loaded| loaded.rate_per_s;
@@ -126,29 +126,31 @@ fn compare_loaders(title: &str, place: &Place<'_>, arguments: &Arguments) -> Res
             let ratio = rounds.ratio(0, index, rate).context("too few rounds")?;
             write!(line, "   rate × {ratio}")?;
         }
-        say(&line)?;
+        print_line(&line)?;
     }
     Ok(())
 }
 
-fn compare_finders(title: &str, place: &Place<'_>, arguments: &Arguments) -> Result<()> {
-    say(&format!("\n{title} ({} {})", place.server.engine().display_name(), place.server.version()))?;
-    if place.server.engine() == Engine::FerretDb {
-        say("  FerretDB's SQLite back end scans for a key: reads take longer the more documents there are")?;
+fn compare_finders(title: &str, setup: &ArmSetup<'_>, arguments: &Arguments) -> Result<()> {
+    print_line(&format!("\n{title} ({} {})", setup.server.engine().display_name(), setup.server.version()))?;
+    if setup.server.engine() == Engine::FerretDb {
+        print_line(
+            "  FerretDB's SQLite backend scans for a key: read latency grows with the number of documents",
+        )?;
     }
-    prepare_go_ycsb(place)?;
+    prepare_go_ycsb(setup)?;
     let all = [Generator::Native, Generator::Pymongo, Generator::GoYcsb];
-    let arms: Vec<Arm> = all
+    let arms: Vec<BenchArm> = all
         .into_iter()
-        .filter(|generator| generator.is_here(&place.tools))
-        .map(|generator| Arm {
+        .filter(|generator| generator.is_installed(&setup.tools))
+        .map(|generator| BenchArm {
             generator,
-            work: Work::FindOne,
+            work: OperationKind::FindOne,
             route: Route::Plain,
-            auth: Auth::default_of(place.server.engine()),
+            auth: Auth::default_of(setup.server.engine()),
         })
         .collect();
-    let rounds = Rounds::run(&arms, arguments.rounds, arguments.seed, place, |_| ())?;
+    let rounds = Rounds::run(&arms, arguments.rounds, arguments.seed, setup, |_| ())?;
     let rate = |sample: &Sample| sample.rate_per_s;
     let cpu = |sample: &Sample| sample.cpu_us_per_op;
     for (index, arm) in arms.iter().enumerate() {
@@ -159,7 +161,7 @@ fn compare_finders(title: &str, place: &Place<'_>, arguments: &Arguments) -> Res
             let cpu = rounds.ratio(0, index, cpu).context("too few rounds")?;
             write!(line, "   rate × {rate}   CPU × {cpu}")?;
         }
-        say(&line)?;
+        print_line(&line)?;
     }
     Ok(())
 }

@@ -1,97 +1,101 @@
-//! `make bench-links`: long links against what they are made for. Prints what was measured and, in words, whether that is
-//! as is wanted; judges nothing by its exit code, for machines differ.
+//! `make bench-links`: validates emulated links. Prints measurements and whether they meet their targets; they do not change
+//! the exit code, because machines differ.
 
 use anyhow::{Context, Result, bail};
-use ciphertoll_bench::links::end::{END_COMMAND, run_end_process};
+use ciphertoll_bench::links::endpoint::{ENDPOINT_COMMAND, run_endpoint_process};
 use ciphertoll_bench::links::throughput::Windows;
-use ciphertoll_bench::links::{Stand, accuracy, round_trips, throughput};
-use ciphertoll_bench::say;
+use ciphertoll_bench::links::{LinkBench, accuracy, round_trips, throughput};
+use ciphertoll_bench::print_line;
 use ciphertoll_link::{LINK_COMMAND, run_link_process};
 use ciphertoll_model::LinkKind;
 use clap::{Parser, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
 
-/// Beside one stream, where that does not fill a long link.
+/// Number of streams if one stream does not fill a long link.
 const STREAMS: usize = 8;
 
-/// Long links against what they are made for: how exact, how fast, at what cost, and what connects take over them
+/// Validate emulated links: accuracy, throughput, CPU cost, and round trips of connects
 #[derive(Parser)]
 struct Arguments {
-    /// How links are made; the best way that this machine allows, where absent
+    /// How to emulate links [default: the best kind that this machine supports]
     #[arg(long, value_parser = kind)]
     by: Option<LinkKind>,
-    /// Round trips, ms
+    /// Round-trip times in ms
     #[arg(long, value_delimiter = ',', default_value = "0.2,1,10,45,170")]
     rtt: Vec<f64>,
-    /// Only this part
+    /// Run only this part
     #[arg(long, value_enum)]
-    only: Option<Part>,
+    only: Option<LinkSection>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
+enum LinkSection {
     Accuracy,
     Throughput,
     RoundTrips,
 }
 
 fn kind(text: &str) -> Result<LinkKind> {
-    LinkKind::named(text).context("it is one of: ring, tun, netem, relay")
+    LinkKind::named(text).context("must be one of: ring, tun, netem, relay")
 }
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     match (arguments.next().as_deref(), arguments.next()) {
         (Some(LINK_COMMAND), _) => Ok(run_link_process()?),
-        (Some(END_COMMAND), Some(order)) => run_end_process(&order),
+        (Some(ENDPOINT_COMMAND), Some(request)) => run_endpoint_process(&request),
         _ => measure(&Arguments::parse()),
     }
 }
 
 fn measure(arguments: &Arguments) -> Result<()> {
     if arguments.rtt.is_empty() || arguments.rtt.iter().any(|rtt_ms| !(0.1..=10_000.0).contains(rtt_ms)) {
-        bail!("round trips are of 0.1 to 10000 ms");
+        bail!("round-trip times must be 0.1 to 10000 ms");
     }
     let wants = |part| arguments.only.is_none_or(|only| only == part);
-    if wants(Part::Accuracy) || wants(Part::Throughput) {
-        let mut stand = Stand::make(arguments.by)?;
-        let Stand { link, .. } = &stand;
+    if wants(LinkSection::Accuracy) || wants(LinkSection::Throughput) {
+        let mut bench = LinkBench::make(arguments.by)?;
+        let LinkBench { link, .. } = &bench;
         let congestion = link.congestion_control();
-        say(&format!("links by {}, MTU {} bytes, {congestion}", link.kind(), link.mtu_bytes()))?;
-        if let Some(reason) = link.instead() {
-            say(&format!("no better can be made here: {reason}"))?;
+        print_line(&format!(
+            "link kind {}, MTU {} bytes, congestion control {congestion}",
+            link.kind(),
+            link.mtu_bytes()
+        ))?;
+        if let Some(reason) = link.fallback_reason() {
+            print_line(&format!("no better kind is possible: {reason}"))?;
         }
-        if wants(Part::Accuracy) {
-            accuracy(&mut stand, &arguments.rtt)?;
+        if wants(LinkSection::Accuracy) {
+            accuracy(&mut bench, &arguments.rtt)?;
         }
-        if wants(Part::Throughput) {
-            throughput(&mut stand, &arguments.rtt)?;
+        if wants(LinkSection::Throughput) {
+            throughput(&mut bench, &arguments.rtt)?;
         }
     }
-    if wants(Part::RoundTrips) {
+    if wants(LinkSection::RoundTrips) {
         ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
         round_trips(arguments.by)?;
     }
     Ok(())
 }
 
-fn accuracy(stand: &mut Stand, rtts: &[f64]) -> Result<()> {
-    let what = if stand.delays_packets() { "connect" } else { "connect and answer, half" };
-    say(&format!("\nerror of a round trip, µs: median, p99 ({what}; ping)"))?;
+fn accuracy(bench: &mut LinkBench, rtts: &[f64]) -> Result<()> {
+    let what = if bench.delays_packets() { "connect" } else { "half of connect and response" };
+    print_line(&format!("\nerror of the round-trip time in µs: median, p99 ({what}; ping)"))?;
     let mut table = table(&[
         "RTT ms",
         "connect p50",
         "p99",
         "ping p50",
         "p99",
-        "taken off",
+        "overhead",
         "CPU ns/packet",
-        "line late p99",
+        "link late p99",
         "n",
         "verdict",
     ]);
     for rtt_ms in rtts {
-        let row = accuracy::Row::measure(stand, *rtt_ms)?;
+        let row = accuracy::AccuracyRow::measure(bench, *rtt_ms)?;
         let micros = |nanos: f64| format!("{:+.0}", nanos * 1e-3);
         let ping = |value: fn(accuracy::Errors) -> f64| {
             row.ping.map_or("–".to_owned(), |ping| micros(value(ping)))
@@ -109,11 +113,11 @@ fn accuracy(stand: &mut Stand, rtts: &[f64]) -> Result<()> {
             row.verdict().to_string(),
         ]);
     }
-    say(&table.to_string())
+    print_line(&table.to_string())
 }
 
-fn throughput(stand: &mut Stand, rtts: &[f64]) -> Result<()> {
-    say("\nwhat TCP gets through")?;
+fn throughput(bench: &mut LinkBench, rtts: &[f64]) -> Result<()> {
+    print_line("\nTCP throughput")?;
     let mut table = table(&[
         "RTT ms",
         "windows",
@@ -121,7 +125,7 @@ fn throughput(stand: &mut Stand, rtts: &[f64]) -> Result<()> {
         "Gbit/s",
         "CPU ns/packet",
         "bytes/packet",
-        "sent again",
+        "retransmitted",
         "probes",
         "dropped",
         "late p99 µs",
@@ -130,18 +134,19 @@ fn throughput(stand: &mut Stand, rtts: &[f64]) -> Result<()> {
     let shortest = rtts.iter().copied().fold(f64::INFINITY, f64::min);
     for windows in [Windows::Stock, Windows::Largest] {
         for rtt_ms in rtts {
-            let one = throughput::Row::measure(stand, *rtt_ms, windows, 1)?;
+            let one = throughput::ThroughputRow::measure(bench, *rtt_ms, windows, 1)?;
             let wants_many = windows == Windows::Largest && !one.is_full();
-            let many = wants_many.then(|| throughput::Row::measure(stand, *rtt_ms, windows, STREAMS));
+            let many =
+                wants_many.then(|| throughput::ThroughputRow::measure(bench, *rtt_ms, windows, STREAMS));
             for row in [Some(one), many.transpose()?].into_iter().flatten() {
                 table.add_row(throughput_row(&row, *rtt_ms <= shortest && row.streams == 1));
             }
         }
     }
-    say(&table.to_string())
+    print_line(&table.to_string())
 }
 
-fn throughput_row(row: &throughput::Row, is_shortest: bool) -> [String; 11] {
+fn throughput_row(row: &throughput::ThroughputRow, is_shortest: bool) -> [String; 11] {
     [
         row.rtt_ms.to_string(),
         if row.windows == Windows::Stock { "stock" } else { "largest" }.to_owned(),
@@ -149,7 +154,7 @@ fn throughput_row(row: &throughput::Row, is_shortest: bool) -> [String; 11] {
         format!("{:.2}", row.bits_per_s * 1e-9),
         format!("{:.0}", row.cpu_ns_per_packet),
         format!("{:.0}", row.bytes_per_packet),
-        row.sent_again.map_or("–".to_owned(), |count| count.to_string()),
+        row.retransmitted.map_or("–".to_owned(), |count| count.to_string()),
         row.probes.to_string(),
         row.dropped.to_string(),
         format!("{:.0}", row.late_ns_p99 as f64 * 1e-3),
@@ -158,7 +163,10 @@ fn throughput_row(row: &throughput::Row, is_shortest: bool) -> [String; 11] {
 }
 
 fn round_trips(by: Option<LinkKind>) -> Result<()> {
-    say(&format!("\nconnects to real servers over {} ms, TCP's round trip included", round_trips::RTT_MS))?;
+    print_line(&format!(
+        "\nround trips of connects to real servers over {} ms, including TCP's",
+        round_trips::RTT_MS
+    ))?;
     let mut table = table(&[
         "server",
         "path",
@@ -171,7 +179,7 @@ fn round_trips(by: Option<LinkKind>) -> Result<()> {
         "expected",
         "verdict",
     ]);
-    for row in round_trips::measure(by, say)? {
+    for row in round_trips::measure(by, print_line)? {
         table.add_row([
             row.server.clone(),
             row.path.clone(),
@@ -185,10 +193,10 @@ fn round_trips(by: Option<LinkKind>) -> Result<()> {
             row.verdict().to_string(),
         ]);
     }
-    say(&table.to_string())
+    print_line(&table.to_string())
 }
 
-/// Numbers to the right, the verdict to the left.
+/// A table with right-aligned numbers and a left-aligned verdict.
 fn table(columns: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

@@ -1,31 +1,31 @@
-//! `make bench`: ciphertoll's load generator beside pgbench, sysbench, a libmariadb loop and the floor,
-//! in shuffled rounds on one private server of each engine. Prints ratios and whether they are as is
-//! wanted; judges none by its exit code, for machines differ.
+//! `make bench`: compares ciphertoll's load generator with pgbench, sysbench and C loops, in shuffled rounds on one private
+//! server per engine. Prints ratios and whether they meet the goals; they do not change the exit code, because machines
+//! differ.
 
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 use ciphertoll_bench::agreement::Agreement;
-use ciphertoll_bench::arm::{Generator, Place, Tools};
-use ciphertoll_bench::comparison::{Comparison, comparisons};
+use ciphertoll_bench::arm::{ArmSetup, Generator, Tools};
+use ciphertoll_bench::comparison::{PeerComparison, comparisons};
 use ciphertoll_bench::goal::goals;
 use ciphertoll_bench::interleave::Rounds;
-use ciphertoll_bench::stall::{STALL, Stalled};
-use ciphertoll_bench::{ciphertoll_program, peers_directory, say, start_server};
+use ciphertoll_bench::stall::{STALL, StallResult};
+use ciphertoll_bench::{ciphertoll_program, peers_directory, print_line, start_server};
 use ciphertoll_lab::{Lab, Tables};
 use ciphertoll_model::{Engine, Scale};
 use clap::Parser;
 
-/// ciphertoll's load generator beside its peers, in shuffled rounds on one private server of each engine
+/// Compare ciphertoll's load generator with other tools, in shuffled rounds on one private server per engine
 #[derive(Parser)]
 struct Arguments {
-    /// Rounds that count
+    /// Number of rounds, after a warm-up round
     #[arg(long, default_value_t = 7)]
     rounds: u32,
-    /// Length of each run's window; pgbench and sysbench take the next whole second
+    /// Length of each measurement window; pgbench and sysbench round it up to whole seconds
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Only what has this in its title: PostgreSQL, connect, point-select, TLS, stall
+    /// Run only comparisons with this text in their title: PostgreSQL, connect, point-select, TLS, stall
     #[arg(long, default_value = "")]
     only: String,
     /// Seed of the random order
@@ -33,23 +33,23 @@ struct Arguments {
     seed: u64,
 }
 
-/// What is measured on one engine.
-struct Programme {
+/// The measurements on one engine.
+struct EngineSuite {
     engine: Engine,
-    comparisons: Vec<Comparison>,
-    /// The title of the planted stall.
+    comparisons: Vec<PeerComparison>,
+    /// The title of the stall measurement.
     stall: Option<String>,
 }
 
-impl Programme {
+impl EngineSuite {
     fn of(engine: Engine, only: &str) -> Self {
         let stall =
-            format!("{}: a planted stall of {} ms, 8 clients", engine.display_name(), STALL.as_millis());
-        let own: Vec<Comparison> =
+            format!("{}: a server stall of {} ms, 8 clients", engine.display_name(), STALL.as_millis());
+        let own: Vec<PeerComparison> =
             comparisons().into_iter().filter(|comparison| comparison.engine == engine).collect();
-        // Where there is no peer to be beside, there is nothing to start a server for.
+        // An engine without comparisons needs no server.
         let stall = Some(stall).filter(|title| !own.is_empty() && title.contains(only));
-        let asked = |comparison: &Comparison| comparison.title.contains(only);
+        let asked = |comparison: &PeerComparison| comparison.title.contains(only);
         Self { engine, comparisons: own.into_iter().filter(asked).collect(), stall }
     }
 
@@ -62,32 +62,32 @@ fn main() -> Result<()> {
     let arguments = Arguments::parse();
     ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
     let tools = Tools::find();
-    say(&format!(
+    print_line(&format!(
         "{} shuffled rounds of {} s; CPU is the client's, per operation; × is ciphertoll ÷ peer (95 %);\n\
-         (close): the interval holds the limit",
+         (close): the interval contains the limit",
         arguments.rounds, arguments.seconds
     ))?;
-    for engine in Engine::OF_ROWS {
-        let programme = Programme::of(engine, &arguments.only);
-        if !programme.is_empty() {
-            carry_out(&programme, &tools, &arguments)?;
+    for engine in Engine::SQL {
+        let suite = EngineSuite::of(engine, &arguments.only);
+        if !suite.is_empty() {
+            carry_out(&suite, &tools, &arguments)?;
         }
     }
     Ok(())
 }
 
-fn carry_out(programme: &Programme, tools: &Tools, arguments: &Arguments) -> Result<()> {
+fn carry_out(suite: &EngineSuite, tools: &Tools, arguments: &Arguments) -> Result<()> {
     let program = ciphertoll_program()?;
     let lab = Lab::open(program.clone())?;
     let rows = Scale::DEFAULT;
     let accounts = rows.in_whole_branches();
-    let pgbench = (programme.engine == Engine::Postgres).then_some(accounts);
+    let pgbench = (suite.engine == Engine::Postgres).then_some(accounts);
     let tables = Tables { sysbench: Some(rows), pgbench, ..Tables::default() };
-    let mut server = start_server(&lab, programme.engine, &tables)?;
-    for comparison in &programme.comparisons {
+    let mut server = start_server(&lab, suite.engine, &tables)?;
+    for comparison in &suite.comparisons {
         server.prepare_auth(comparison.auth)?;
     }
-    let place = Place {
+    let setup = ArmSetup {
         server: &server,
         program,
         peers: peers_directory()?,
@@ -97,36 +97,36 @@ fn carry_out(programme: &Programme, tools: &Tools, arguments: &Arguments) -> Res
         accounts,
         seconds: arguments.seconds,
     };
-    say(&format!("\n{} {}", programme.engine.display_name(), server.version()))?;
+    print_line(&format!("\n{} {}", suite.engine.display_name(), server.version()))?;
     let mut agreements = Vec::new();
-    for comparison in &programme.comparisons {
-        agreements.extend(compare(comparison, arguments, &place)?);
+    for comparison in &suite.comparisons {
+        agreements.extend(compare(comparison, arguments, &setup)?);
     }
     if !agreements.is_empty() {
-        say(&format!(
-            "\n{}: agreement with what the tools print of themselves",
-            programme.engine.display_name()
+        print_line(&format!(
+            "\n{}: agreement with the figures that the tools report",
+            suite.engine.display_name()
         ))?;
-        agreements.iter().try_for_each(|line| say(line))?;
+        agreements.iter().try_for_each(|line| print_line(line))?;
     }
-    if let Some(title) = &programme.stall {
-        say(&format!("\n{title}\n{}", Stalled::plant(&place)?))?;
+    if let Some(title) = &suite.stall {
+        print_line(&format!("\n{title}\n{}", StallResult::measure(&setup)?))?;
     }
     server.stop()?;
     Ok(())
 }
 
-/// Prints what came out; what the tools agree on comes later, with the others.
-fn compare(comparison: &Comparison, arguments: &Arguments, place: &Place<'_>) -> Result<Vec<String>> {
-    say(&format!("\n{}", comparison.title))?;
+/// Prints the results, and returns the lines about agreement with the tools.
+fn compare(comparison: &PeerComparison, arguments: &Arguments, setup: &ArmSetup<'_>) -> Result<Vec<String>> {
+    print_line(&format!("\n{}", comparison.title))?;
     let (here, missing): (Vec<Generator>, Vec<Generator>) =
-        comparison.peers.iter().copied().partition(|peer| peer.is_here(&place.tools));
+        comparison.peers.iter().copied().partition(|peer| peer.is_installed(&setup.tools));
     for peer in missing {
-        say(&format!("  {} is not installed here", peer.label()))?;
+        print_line(&format!("  {} is not installed", peer.label()))?;
     }
     let generators: Vec<Generator> = [Generator::Native].into_iter().chain(here).collect();
     let arms = comparison.arms(&generators);
-    let rounds = Rounds::run(&arms, arguments.rounds, arguments.seed, place, |_| ())?;
+    let rounds = Rounds::run(&arms, arguments.rounds, arguments.seed, setup, |_| ())?;
     for (index, generator) in generators.iter().enumerate() {
         let rate = rounds.level(index, |sample| sample.rate_per_s);
         let cpu = rounds.level(index, |sample| sample.cpu_us_per_op);
@@ -136,15 +136,15 @@ fn compare(comparison: &Comparison, arguments: &Arguments, place: &Place<'_>) ->
             let cpu = rounds.ratio(0, index, |sample| sample.cpu_us_per_op).context("too few rounds")?;
             write!(line, "   rate × {rate}   CPU × {cpu}")?;
         }
-        say(&line)?;
+        print_line(&line)?;
     }
     for goal in goals(&generators, &rounds) {
-        say(&format!("  {goal}"))?;
+        print_line(&format!("  {goal}"))?;
     }
     agreements(comparison, &generators, &rounds)
 }
 
-fn agreements(comparison: &Comparison, generators: &[Generator], rounds: &Rounds) -> Result<Vec<String>> {
+fn agreements(comparison: &PeerComparison, generators: &[Generator], rounds: &Rounds) -> Result<Vec<String>> {
     let processors = std::thread::available_parallelism().context("number of processors")?.get();
     let clients = comparison.work.clients();
     let tools = generators.iter().copied().enumerate().filter(|(_, generator)| generator.is_tool());

@@ -1,5 +1,5 @@
-//! `make bench-pools`: ciphertoll-proxy beside `PgBouncer` and, where it is installed, `ProxySQL`, each in front of one private
-//! server and over TLS 1.3, and beside no proxy at all. Prints ratios; judges none by its exit code, for machines differ.
+//! `make bench-pools`: compares ciphertoll-proxy with `PgBouncer`, with `ProxySQL` if installed, and with direct connections,
+//! on private servers over TLS 1.3. Prints ratios; they do not change the exit code, because machines differ.
 
 use std::fmt::Write as _;
 
@@ -7,28 +7,28 @@ use anyhow::{Context, Result};
 use ciphertoll_bench::arm::Tools;
 use ciphertoll_bench::interleave::{Ratio, Rounds};
 use ciphertoll_bench::pools::calls::calls_per_op;
-use ciphertoll_bench::pools::run::{ROWS, Run, run};
-use ciphertoll_bench::pools::work::Work;
-use ciphertoll_bench::pools::{Place, Pool, Way, crowd};
-use ciphertoll_bench::{ciphertoll_program, peers_directory, say, start_server};
+use ciphertoll_bench::pools::run::{GeneratorRun, ROWS, run};
+use ciphertoll_bench::pools::work::PoolWorkload;
+use ciphertoll_bench::pools::{PoolRoute, PoolSetup, PooledServer, crowd};
+use ciphertoll_bench::{ciphertoll_program, peers_directory, print_line, start_server};
 use ciphertoll_lab::proxy::Admission;
 use ciphertoll_lab::{Lab, Tables};
 use ciphertoll_model::{Auth, Engine};
 use clap::Parser;
 
-/// The title under which many clients are found by `--only`.
+/// The title of the measurement with many clients, matched by `--only`.
 const CROWD: &str = "PostgreSQL: many clients on few connections, transaction mode";
 
-/// ciphertoll-proxy beside `PgBouncer` and `ProxySQL`, in shuffled rounds on one private server of each engine
+/// Compare ciphertoll-proxy with `PgBouncer` and `ProxySQL`, in shuffled rounds on one private server per engine
 #[derive(Parser)]
 struct Arguments {
-    /// Rounds that count
+    /// Number of rounds, after a warm-up round
     #[arg(long, default_value_t = 7)]
     rounds: u32,
     /// Length of each run, in whole seconds
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Only work that has this in its title: PostgreSQL, MariaDB, connect, query, prepared, 1 client, many
+    /// Run only workloads with this text in their title: PostgreSQL, MariaDB, connect, query, prepared, 1 client, many
     #[arg(long, default_value = "")]
     only: String,
     /// Seed of the random order
@@ -40,14 +40,14 @@ fn main() -> Result<()> {
     let arguments = Arguments::parse();
     ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
     crowd::raise_file_limit()?;
-    say(&format!(
-        "TLS 1.3 behind, verified; unix socket in front; pgbench on libpq, a loop on libmariadb, sysbench\n\
-         {} shuffled rounds of {} s; times and CPU are per operation, CPU the proxy's; × is ours ÷ the peer's (95 %)",
+    print_line(&format!(
+        "upstream TLS 1.3, verified; downstream unix socket; pgbench on libpq, a loop on libmariadb, sysbench\n\
+         {} shuffled rounds of {} s; latency and CPU (of the proxy) per operation; × is ciphertoll-proxy ÷ peer (95 %)",
         arguments.rounds, arguments.seconds
     ))?;
     for engine in [Engine::Postgres, Engine::MariaDb] {
-        let asked = |work: &Work| work.engine == engine && work.title().contains(&arguments.only);
-        let works: Vec<Work> = Work::ALL.into_iter().filter(asked).collect();
+        let asked = |work: &PoolWorkload| work.engine == engine && work.title().contains(&arguments.only);
+        let works: Vec<PoolWorkload> = PoolWorkload::ALL.into_iter().filter(asked).collect();
         let crowd = engine == Engine::Postgres && CROWD.contains(&arguments.only);
         if crowd || !works.is_empty() {
             on_server(engine, &works, crowd, &arguments)?;
@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn on_server(engine: Engine, works: &[Work], crowd: bool, arguments: &Arguments) -> Result<()> {
+fn on_server(engine: Engine, works: &[PoolWorkload], crowd: bool, arguments: &Arguments) -> Result<()> {
     let lab = Lab::open(ciphertoll_program()?)?;
     let tables = match engine {
         Engine::Postgres => Tables { pgbench: Some(ROWS.in_whole_branches()), ..Tables::default() },
@@ -65,64 +65,70 @@ fn on_server(engine: Engine, works: &[Work], crowd: bool, arguments: &Arguments)
     };
     let mut server = start_server(&lab, engine, &tables)?;
     server.prepare_auth(Auth::default_of(engine))?;
-    let place = Place {
+    let setup = PoolSetup {
         lab: &lab,
         server: &server,
         tools: &Tools::find(),
         peers: peers_directory()?,
         private: lab.scratch().make_directory("bench", 0o700)?,
     };
-    say(&format!("\n{} {}", engine.display_name(), server.version()))?;
+    print_line(&format!("\n{} {}", engine.display_name(), server.version()))?;
     for admission in [Admission::Free, Admission::Password] {
-        let works: Vec<Work> = works.iter().copied().filter(|work| work.admission == admission).collect();
+        let works: Vec<PoolWorkload> =
+            works.iter().copied().filter(|work| work.admission == admission).collect();
         if works.is_empty() {
             continue;
         }
         let mut pools = Vec::new();
-        for way in Way::of(engine, admission) {
-            match Pool::start(*way, admission, &place) {
+        for route in PoolRoute::of(engine, admission) {
+            match PooledServer::start(*route, admission, &setup) {
                 Ok(pool) => pools.push(pool),
-                Err(error) => say(&format!("  {} is left out: {error:#}", way.label()))?,
+                Err(error) => print_line(&format!("  {} is skipped: {error:#}", route.label()))?,
             }
         }
-        works.into_iter().try_for_each(|work| compare(work, &pools, &place, arguments))?;
+        works.into_iter().try_for_each(|work| compare(work, &pools, &setup, arguments))?;
     }
     if crowd {
-        many(&place, arguments)?;
+        many(&setup, arguments)?;
     }
     server.stop()?;
     Ok(())
 }
 
-fn compare(work: Work, pools: &[Pool], place: &Place<'_>, arguments: &Arguments) -> Result<()> {
-    say(&format!("\n{}", work.title()))?;
-    let pools: Vec<&Pool> = pools.iter().filter(|pool| pool.way.is_for(work)).collect();
-    let sample = |index: usize| run(work, pools[index], place, arguments.seconds);
+fn compare(
+    work: PoolWorkload,
+    pools: &[PooledServer],
+    setup: &PoolSetup<'_>,
+    arguments: &Arguments,
+) -> Result<()> {
+    print_line(&format!("\n{}", work.title()))?;
+    let pools: Vec<&PooledServer> = pools.iter().filter(|pool| pool.route.is_for(work)).collect();
+    let sample = |index: usize| run(work, pools[index], setup, arguments.seconds);
     let rounds = Rounds::take(pools.len(), arguments.rounds, arguments.seed, sample, |_| ())?;
     for (index, pool) in pools.iter().enumerate() {
-        let mut line = level(pool.way.label(), &rounds, index);
-        if let Some(calls) = calls_per_op(work, pool, place)? {
+        let mut line = level(pool.route.label(), &rounds, index);
+        if let Some(calls) = calls_per_op(work, pool, setup)? {
             write!(line, " {calls:>6.1} calls")?;
         }
-        say(&line)?;
+        print_line(&line)?;
     }
     for (ours, own) in pools.iter().enumerate() {
         for (peer, other) in pools.iter().enumerate() {
-            let beside = own.way.is_ours_beside(other.way);
-            if beside || (own.way == Way::Proxy("proxy") && other.way == Way::Unix) {
+            let is_peer = own.route.is_peer_of(other.route);
+            if is_peer || (own.route == PoolRoute::Proxy("proxy") && other.route == PoolRoute::Unix) {
                 let rate = ratio(&rounds, ours, peer, |run| run.rate_per_s)?;
-                let mut line = format!("  {} ÷ {}: rate × {rate}", own.way.label(), other.way.label());
-                if beside {
+                let mut line = format!("  {} ÷ {}: rate × {rate}", own.route.label(), other.route.label());
+                if is_peer {
                     let cpu = ratio(&rounds, ours, peer, |run| run.cpu_us_per_op)?;
-                    let met = [(rate.value >= work.wanted.rate), (cpu.value <= work.wanted.cpu)].map(answer);
-                    write!(line, "   CPU × {cpu}\n    wanted: ")?;
+                    let met = [(rate.value >= work.goal.rate), (cpu.value <= work.goal.cpu)].map(answer);
+                    write!(line, "   CPU × {cpu}\n    goal: ")?;
                     write!(
                         line,
                         "rate ≥ {:.2}: {}, CPU ≤ {:.2}: {}",
-                        work.wanted.rate, met[0], work.wanted.cpu, met[1]
+                        work.goal.rate, met[0], work.goal.cpu, met[1]
                     )?;
                 }
-                say(&line)?;
+                print_line(&line)?;
             }
         }
     }
@@ -133,11 +139,16 @@ fn answer(is_met: bool) -> &'static str {
     if is_met { "yes" } else { "no" }
 }
 
-fn ratio(rounds: &Rounds<Run>, ours: usize, peer: usize, value: impl Fn(&Run) -> f64) -> Result<Ratio> {
+fn ratio(
+    rounds: &Rounds<GeneratorRun>,
+    ours: usize,
+    peer: usize,
+    value: impl Fn(&GeneratorRun) -> f64,
+) -> Result<Ratio> {
     rounds.ratio(ours, peer, value).context("too few rounds")
 }
 
-fn level(label: &str, rounds: &Rounds<Run>, index: usize) -> String {
+fn level(label: &str, rounds: &Rounds<GeneratorRun>, index: usize) -> String {
     let rate = rounds.level(index, |run| run.rate_per_s);
     let mean = rounds.level(index, |run| run.mean_us);
     let cpu = rounds.level(index, |run| run.cpu_us_per_op);
@@ -145,27 +156,27 @@ fn level(label: &str, rounds: &Rounds<Run>, index: usize) -> String {
     format!("  {label:<27} {rate:>8.0} /s  {mean:>7.0} µs  {cpu}")
 }
 
-/// What one more client costs.
-fn many(place: &Place<'_>, arguments: &Arguments) -> Result<()> {
+/// Measures memory and throughput with many clients.
+fn many(setup: &PoolSetup<'_>, arguments: &Arguments) -> Result<()> {
     const MB: f64 = 1e6;
-    let pool = Pool::start(Way::Proxy("proxy+mode=transaction"), Admission::Free, place)?;
-    say(&format!("\n{CROWD}"))?;
-    let memory = crowd::memory(&pool, place)?;
+    let pool = PooledServer::start(PoolRoute::Proxy("proxy+mode=transaction"), Admission::Free, setup)?;
+    print_line(&format!("\n{CROWD}"))?;
+    let memory = crowd::memory(&pool, setup)?;
     let [before, after] = [memory.before_bytes, memory.with_clients_bytes].map(|bytes| bytes as f64 / MB);
-    say(&format!(
-        "  memory: {before:.1} MB, with {} idle clients {after:.1} MB\n    wanted: ≤ 100 MB: {}",
+    print_line(&format!(
+        "  memory: {before:.1} MB, with {} idle clients {after:.1} MB\n    goal: ≤ 100 MB: {}",
         crowd::IDLE,
         answer(after <= 100.0)
     ))?;
-    let sample = |index: usize| crowd::run(crowd::CLIENTS[index], &pool, place, arguments.seconds);
+    let sample = |index: usize| crowd::run(crowd::CLIENTS[index], &pool, setup, arguments.seconds);
     let rounds = Rounds::take(crowd::CLIENTS.len(), arguments.rounds, arguments.seed, sample, |_| ())?;
     for (index, clients) in crowd::CLIENTS.into_iter().enumerate() {
         let mut line = level(&format!("query, text; {clients} clients"), &rounds, index);
         if index > 0 {
             write!(line, "   rate × {} of 10 clients'", ratio(&rounds, index, 0, |run| run.rate_per_s)?)?;
         }
-        say(&line)?;
+        print_line(&line)?;
     }
     let last = ratio(&rounds, crowd::CLIENTS.len() - 1, 0, |run| run.rate_per_s)?;
-    say(&format!("    wanted: rate ≥ 0.90 of 10 clients': {}", answer(last.value >= 0.9)))
+    print_line(&format!("    goal: rate ≥ 0.90 of 10 clients': {}", answer(last.value >= 0.9)))
 }

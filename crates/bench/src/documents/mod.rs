@@ -1,6 +1,6 @@
-//! How fast YCSB's records come into a server that has none: by ciphertoll's loader, by pymongo's `insert_many` in one
-//! process with batches of the same size, and by `go-ycsb load` with as many threads as the loader has connections. All
-//! come by the unix socket, as the loader does.
+//! Compares how fast YCSB records are loaded into an empty server: with ciphertoll's loader, with pymongo's `insert_many`
+//! in one process and batches of the same size, and with `go-ycsb load` and as many threads as the loader has connections.
+//! All use the unix socket.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -9,37 +9,30 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::Server;
-use ciphertoll_load::driver::{self, Ready, Task};
+use ciphertoll_load::driver::{self, PreparedDriver, Task};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, Workload, ycsb};
 
-use crate::arm::{Place, Tools, go_ycsb, number_after};
+use crate::arm::{ArmSetup, Tools, go_ycsb, number_after};
 
-/// What pymongo is driven by.
+/// The script for pymongo.
 const INSERT_MANY: &str = include_str!("insert_many.py");
 
-/// Who loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loader {
-    /// The lab's own.
     Ciphertoll,
-    /// pymongo's `insert_many`.
     Pymongo,
     /// `go-ycsb load`, which inserts one record at a time.
     GoYcsb,
 }
 
-/// What loading once has shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Loaded {
-    /// Records per second.
     pub rate_per_s: f64,
 }
 
 impl Loader {
-    /// All, ours first.
     pub const ALL: [Self; 3] = [Self::Ciphertoll, Self::Pymongo, Self::GoYcsb];
 
-    /// For the table of results.
     pub fn label(self) -> &'static str {
         match self {
             Self::Ciphertoll => "ciphertoll",
@@ -48,8 +41,7 @@ impl Loader {
         }
     }
 
-    /// Whether it can be run here.
-    pub fn is_here(self, tools: &Tools) -> bool {
+    pub fn is_installed(self, tools: &Tools) -> bool {
         match self {
             Self::Ciphertoll => true,
             Self::Pymongo => tools.pymongo.is_some(),
@@ -57,41 +49,41 @@ impl Loader {
         }
     }
 
-    /// Removes what there is and loads as many records as the place has. The clock of pymongo and of ciphertoll begins
-    /// before they connect, go-ycsb's with its first answer.
-    pub fn run(self, place: &Place<'_>) -> Result<Loaded> {
-        place.server.drop_documents()?;
-        let records = f64::from(place.rows.rows());
+    /// Removes all documents and loads the records again. The times of pymongo and ciphertoll include the connect; that of
+    /// go-ycsb starts at its first response.
+    pub fn run(self, setup: &ArmSetup<'_>) -> Result<Loaded> {
+        setup.server.drop_documents()?;
+        let records = f64::from(setup.rows.rows());
         let rate_per_s = match self {
             Self::Ciphertoll => {
                 let begun = Instant::now();
-                place.server.load_documents(place.rows, &mut |_| (), &|| false)?;
+                setup.server.load_documents(setup.rows, &mut |_| (), &|| false)?;
                 records / begun.elapsed().as_secs_f64()
             }
-            Self::Pymongo => records / insert_many(place)?,
+            Self::Pymongo => records / insert_many(setup)?,
             Self::GoYcsb => {
-                let url = socket_url(&socket(place)?);
-                go_ycsb::load_records(place, &url, place.server.loading_connections())?
+                let url = socket_url(&socket(setup)?);
+                go_ycsb::load_records(setup, &url, setup.server.loading_connections())?
             }
         };
         Ok(Loaded { rate_per_s })
     }
 }
 
-/// How long pymongo took, in seconds.
-fn insert_many(place: &Place<'_>) -> Result<f64> {
-    let driver = place.tools.pymongo.as_ref().context("there is no pymongo")?;
-    let script = place.private.join("insert_many.py");
+/// Returns the duration in seconds.
+fn insert_many(setup: &ArmSetup<'_>) -> Result<f64> {
+    let driver = setup.tools.pymongo.as_ref().context("pymongo is not installed")?;
+    let script = setup.private.join("insert_many.py");
     std::fs::write(&script, INSERT_MANY).context("cannot write a script")?;
-    let account = place.server.account(Auth::default_of(place.server.engine()));
-    let mut command = Command::new(interpreter(driver, place));
+    let account = setup.server.account(Auth::default_of(setup.server.engine()));
+    let mut command = Command::new(interpreter(driver, setup));
     command
         .arg("-I")
         .arg(script)
-        .arg(socket_url(&socket(place)?))
+        .arg(socket_url(&socket(setup)?))
         .arg(account.user)
         .arg(account.password_file);
-    command.args([place.server.database(), ycsb::COLLECTION, &place.rows.rows().to_string()]);
+    command.args([setup.server.database(), ycsb::COLLECTION, &setup.rows.rows().to_string()]);
     command.arg(Server::LOADING_BATCH.to_string());
     let output = command.stdin(Stdio::null()).output().context("cannot run Python")?;
     if !output.status.success() {
@@ -102,16 +94,16 @@ fn insert_many(place: &Place<'_>) -> Result<f64> {
     number_after(&printed, "seconds:").context("pymongo's script printed no time")
 }
 
-/// The Python that has pymongo: the program that its driver runs on.
-fn interpreter(driver: &Ready, place: &Place<'_>) -> PathBuf {
-    let task = Task { workload: Workload::FindOne, scale: place.rows };
-    PathBuf::from(driver.command(&place.program, &task).get_program())
+/// The Python interpreter with pymongo, which runs its driver.
+fn interpreter(driver: &PreparedDriver, setup: &ArmSetup<'_>) -> PathBuf {
+    let task = Task { workload: Workload::FindOne, scale: setup.rows };
+    PathBuf::from(driver.command(&setup.program, &task).get_program())
 }
 
-/// The server's socket under a name by which drivers know that it is one.
-fn socket(place: &Place<'_>) -> Result<PathBuf> {
-    let Endpoint::Unix(socket) = place.server.unix_endpoint() else { bail!("there is no unix socket") };
-    let link = place.private.join("server.sock");
+/// A link to the server's socket. Its name ends with `.sock`, by which drivers recognise sockets.
+fn socket(setup: &ArmSetup<'_>) -> Result<PathBuf> {
+    let Endpoint::Unix(socket) = setup.server.unix_endpoint() else { bail!("there is no unix socket") };
+    let link = setup.private.join("server.sock");
     match symlink(socket, &link) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             Err(error).context("cannot make a link to the socket")
@@ -120,22 +112,22 @@ fn socket(place: &Place<'_>) -> Result<PathBuf> {
     }
 }
 
-/// As drivers write it: the path is a host, whose slashes would begin something else.
+/// A connection URL: the path is the host, with escaped slashes.
 fn socket_url(socket: &Path) -> String {
     format!("mongodb://{}/", socket.display().to_string().replace('/', "%2F"))
 }
 
-/// Loads what go-ycsb finds documents in, where it is here.
-pub fn prepare_go_ycsb(place: &Place<'_>) -> Result<()> {
-    if place.tools.go_ycsb.is_some() { go_ycsb::load_own(place) } else { Ok(()) }
+/// Loads the collection for go-ycsb, if it is installed.
+pub fn prepare_go_ycsb(setup: &ArmSetup<'_>) -> Result<()> {
+    if setup.tools.go_ycsb.is_some() { go_ycsb::load_own(setup) } else { Ok(()) }
 }
 
-/// Makes the built-in driver on pymongo ready, for which packages may be installed into `cache`.
-pub fn prepare_pymongo(cache: &Path) -> Result<Ready, driver::Error> {
+/// Prepares ciphertoll's driver on pymongo, which may install packages into `cache`.
+pub fn prepare_pymongo(cache: &Path) -> Result<PreparedDriver, driver::Error> {
     driver::find("pymongo")?.prepare(cache)
 }
 
-/// The engine of documents that there is a server of: `MongoDB`, else `FerretDB`. The error says how to get one.
+/// The installed document database: MongoDB, otherwise FerretDB. The error says how to install one.
 pub fn engine_here() -> Result<Engine, ciphertoll_lab::Error> {
     let found = |engine| ciphertoll_lab::find(&ServerLevel::of(engine)).map(|_| engine);
     found(Engine::MongoDb).or_else(|_| found(Engine::FerretDb))
@@ -146,12 +138,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_written_as_a_host() {
+    fn slashes_of_a_socket_path_are_escaped() {
         assert_eq!(socket_url(Path::new("/run/a/server.sock")), "mongodb://%2Frun%2Fa%2Fserver.sock/");
     }
 
     #[test]
-    fn pymongos_records_are_as_large_as_ours() {
+    fn records_of_the_script_have_the_size_of_ycsb_records() {
         let line = |wanted: &str| INSERT_MANY.lines().any(|line| line == wanted);
         assert!(line(&format!("FIELDS = {}", ycsb::FIELDS)));
         assert!(line(&format!("FIELD_BYTES = {}", ycsb::FIELD_BYTES)));

@@ -1,9 +1,9 @@
-//! Long links, held against what they are made for: how exact a round trip is ([`accuracy`]), how much they carry and at
-//! what cost ([`throughput`]), what connects to real servers take over them ([`round_trips`]). Who stands at their ends is
-//! a process of its own ([`end`]).
+//! Validation of emulated links: accuracy of round-trip times ([`accuracy`]), throughput and its CPU cost
+//! ([`throughput`]), durations of connects to real servers ([`round_trips`]). The endpoints of a link are separate processes
+//! ([`endpoint`]).
 
 pub mod accuracy;
-pub mod end;
+pub mod endpoint;
 pub mod round_trips;
 pub mod throughput;
 
@@ -13,54 +13,53 @@ use anyhow::{Context, Result};
 use ciphertoll_link::{LinkProcess, SERVER};
 use ciphertoll_model::{LinkKind, LinkShape};
 
-use self::end::Server;
+use self::endpoint::LinkServer;
 
-/// A link with somebody who listens at its servers' end.
-pub struct Stand {
-    /// The link.
+/// A link with a listening process at its server end.
+pub struct LinkBench {
     pub link: LinkProcess,
-    server: Server,
+    server: LinkServer,
     program: PathBuf,
 }
 
-impl Stand {
-    /// A link of this kind, or the best that there is.
+impl LinkBench {
+    /// Creates a link of this kind; default: the best kind that this machine supports.
     pub fn make(kind: Option<LinkKind>) -> Result<Self> {
-        let program = std::env::current_exe().context("cannot find this program")?;
+        let program = std::env::current_exe().context("cannot find this executable")?;
         let link = match kind {
             Some(kind) => LinkProcess::start_by(&program, kind)?,
             None => LinkProcess::start(&program)?,
         };
         let at = link.servers().map_or(std::net::Ipv4Addr::LOCALHOST, |_| SERVER[0]);
-        let server = Server::start(&program, link.servers(), at)?;
+        let server = LinkServer::start(&program, link.servers(), at)?;
         Ok(Self { link, server, program })
     }
 
-    /// Whether round trips of packets can be seen on it: by a relay they take nothing.
+    /// Whether the link delays packets. A relay delays only data.
     pub fn delays_packets(&self) -> bool {
         self.link.kind() != LinkKind::Relay
     }
 }
 
-/// A link of this round trip and nothing else.
+/// A link with this round-trip time, without jitter, loss or rate limit.
 pub fn shape(rtt_ms: f64) -> LinkShape {
     LinkShape::of_rtt_us((rtt_ms * 1e3).round() as u32)
 }
 
-/// What is over its target, or that nothing is.
+/// The exceeded targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict(Vec<String>);
+pub struct LinkVerdict(Vec<String>);
 
-impl Verdict {
-    /// Says `what` where it is over.
-    pub fn over(&mut self, is_over: bool, what: impl FnOnce() -> String) {
+impl LinkVerdict {
+    /// Adds `what` if it exceeds its target.
+    pub fn add_if(&mut self, is_over: bool, what: impl FnOnce() -> String) {
         if is_over {
             self.0.push(what());
         }
     }
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for LinkVerdict {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0.is_empty() {
             formatter.write_str("ok")
@@ -75,12 +74,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_says_what_is_over() {
-        let mut verdict = Verdict::default();
-        verdict.over(false, || "nothing".to_owned());
+    fn a_verdict_lists_exceeded_targets() {
+        let mut verdict = LinkVerdict::default();
+        verdict.add_if(false, || "nothing".to_owned());
         assert_eq!(verdict.to_string(), "ok");
-        verdict.over(true, || "one".to_owned());
-        verdict.over(true, || "two".to_owned());
+        verdict.add_if(true, || "one".to_owned());
+        verdict.add_if(true, || "two".to_owned());
         assert_eq!(verdict.to_string(), "over: one, two");
     }
 }

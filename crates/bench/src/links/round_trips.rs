@@ -1,73 +1,74 @@
-//! Round trips of every kind of connect to real servers, counted by the time that they take over a long link.
+//! Counts the round trips of every kind of connect to real servers, by their duration over a long link.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
+use ciphertoll_experiment::{Interrupt, LabBench, Run};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    Arm, Auth, Cell, Event, Grid, Link, LinkKind, LinkShape, Metric, Path, Plan, ServerLevel, Size, Spec,
-    Stamped, Workload, round_trips,
+    Auth, Cell, Event, Grid, Link, LinkKind, LinkShape, Metric, Path, Plan, ServerLevel, Size, Spec,
+    TimestampedEvent, Workload, round_trips,
 };
 
-use super::{Verdict, shape};
+use super::{LinkVerdict, shape};
 use crate::ciphertoll_program;
+use crate::real::DiscardingSink;
 
-/// What the time is divided by. Far more than client and server think.
+/// Round-trip time of the link; much longer than the processing time of client and server.
 pub const RTT_MS: f64 = 45.0;
 const WINDOW: Span = Span::from_millis(1_000);
-/// Further from a whole number than this, a time says little of round trips.
-const MOST_RESIDUE: f64 = 0.25;
+/// Maximum distance from a whole number of round trips.
+const MAX_RESIDUE: f64 = 0.25;
 
-/// What a kind of connect took.
+/// The duration of one kind of connect.
 #[derive(Clone, Debug)]
-pub struct Row {
-    /// The server.
+pub struct RoundTripRow {
     pub server: String,
-    /// The path.
     pub path: String,
-    /// The authentication.
     pub auth: String,
-    /// The median time, ms.
+    /// Median duration over the long link.
     pub time_ms: f64,
-    /// The same over a link without length: what client and server do.
+    /// Median duration over a link without delay: the processing time.
     pub local_ms: f64,
-    /// Round trips that were expected.
+    /// Expected number of round trips.
     pub expected: u32,
 }
 
-impl Row {
-    /// The time in round trips.
+impl RoundTripRow {
+    /// The total duration in round trips.
     pub fn ratio(&self) -> f64 {
         self.time_ms / RTT_MS
     }
 
-    /// The same of what the link adds.
+    /// The duration that the link adds, in round trips.
     pub fn added(&self) -> f64 {
         (self.time_ms - self.local_ms) / RTT_MS
     }
 
-    /// Against what was expected.
-    pub fn verdict(&self) -> Verdict {
-        let mut verdict = Verdict::default();
+    pub fn verdict(&self) -> LinkVerdict {
+        let mut verdict = LinkVerdict::default();
         let counted = self.added().round();
-        verdict
-            .over((counted - f64::from(self.expected)).abs() > 0.5, || format!("{} expected", self.expected));
-        verdict.over((self.added() - counted).abs() > MOST_RESIDUE, || "no whole number".to_owned());
+        verdict.add_if((counted - f64::from(self.expected)).abs() > 0.5, || {
+            format!("{} expected", self.expected)
+        });
+        verdict.add_if((self.added() - counted).abs() > MAX_RESIDUE, || "not a whole number".to_owned());
         verdict
     }
 }
 
-/// Connects in every way to the servers found here; a line for each that is not, by `say`.
-pub fn measure(kind: Option<LinkKind>, mut say: impl FnMut(&str) -> Result<()>) -> Result<Vec<Row>> {
+/// Measures all kinds of connects to the installed servers; prints a line for each missing server.
+pub fn measure(
+    kind: Option<LinkKind>,
+    mut print_line: impl FnMut(&str) -> Result<()>,
+) -> Result<Vec<RoundTripRow>> {
     let mut rows = Vec::new();
     for (name, kinds) in KINDS {
         let server: ServerLevel = name.parse()?;
         match ciphertoll_lab::find(&server) {
             Ok(build) => {
-                rows.extend(measure_one(&server, &build.version, kinds, kind, &mut say)?);
+                rows.extend(measure_one(&server, &build.version, kinds, kind, &mut print_line)?);
             }
-            Err(error) => say(&format!("{name} is left out: {error}"))?,
+            Err(error) => print_line(&format!("{name} is skipped: {error}"))?,
         }
     }
     Ok(rows)
@@ -78,14 +79,14 @@ fn measure_one(
     version: &str,
     kinds: &[Kind],
     by: Option<LinkKind>,
-    say: &mut impl FnMut(&str) -> Result<()>,
-) -> Result<Vec<Row>> {
+    print_line: &mut impl FnMut(&str) -> Result<()>,
+) -> Result<Vec<RoundTripRow>> {
     let plan = Plan::new(&spec(server, kinds)?, 1)?;
     let events = carry_out(&plan, by)?;
     for event in &events {
         match &event.event {
-            Event::Warned { message } => say(&format!("{server}: {message}"))?,
-            Event::CellSkipped { skipped } => say(&format!("{server}: {skipped:?}"))?,
+            Event::Warned { message } => print_line(&format!("{server}: {message}"))?,
+            Event::CellSkipped { skipped } => print_line(&format!("{server}: {skipped:?}"))?,
             _ => {}
         }
     }
@@ -97,10 +98,10 @@ fn measure_one(
             cell.and_then(|cell| median_ms(&events, cell))
         };
         let Some((time_ms, local_ms)) = time_ms(true).zip(time_ms(false)) else {
-            say(&format!("{server} {path} {auth}: no trial was valid"))?;
+            print_line(&format!("{server} {path} {auth}: no trial was valid"))?;
             continue;
         };
-        rows.push(Row {
+        rows.push(RoundTripRow {
             server: server.to_string(),
             path: (*path).to_owned(),
             auth: (*auth).to_owned(),
@@ -112,22 +113,22 @@ fn measure_one(
     Ok(rows)
 }
 
-/// Those of a connect of this kind, TCP's included; none where nobody has counted, as the server has no such thing.
+/// The expected round trips, including TCP's. `None` if the server does not support this kind of connect.
 fn expected(server: &ServerLevel, version: &str, (path, auth): &Kind) -> Option<u32> {
     let (path, auth): (Path, Auth) = (path.parse().ok()?, auth.parse().ok()?);
-    let peer = round_trips::Peer { engine: server.engine, version, hello_retry: None };
+    let peer = round_trips::ServerProperties { engine: server.engine, version, hello_retry: None };
     Some(round_trips::of_tcp(path) + round_trips::of_session(&peer, path, auth)?)
 }
 
 fn is(cell: &Cell, path: &str, auth: &str, is_long: bool) -> bool {
     let treatment = &cell.treatment;
-    (treatment.link == Link::Made(shape(RTT_MS))) == is_long
+    (treatment.link == Link::Emulated(shape(RTT_MS))) == is_long
         && treatment.path.to_string() == path
         && treatment.auth.to_string() == auth
 }
 
-/// The least of the medians of its trials: what takes longer does so by what else the machine has to do.
-fn median_ms(events: &[Stamped], wanted: &Cell) -> Option<f64> {
+/// The minimum of the trials' medians, because other load on the machine can only lengthen them.
+fn median_ms(events: &[TimestampedEvent], wanted: &Cell) -> Option<f64> {
     let medians = events.iter().filter_map(|stamped| match &stamped.event {
         Event::TrialFinished { cell, observation, .. } if *cell == wanted.id() => {
             observation.metrics.get(&Metric::LatencyNsP50).copied()
@@ -148,7 +149,7 @@ fn spec(server: &ServerLevel, kinds: &[Kind]) -> Result<Spec> {
             server: vec![server.clone()],
             path: paths?,
             auth: Some(vec![auth.parse::<Auth>()?]),
-            link: vec![Link::Made(LinkShape::of_rtt_us(0)), Link::Made(shape(RTT_MS))],
+            link: vec![Link::Emulated(LinkShape::of_rtt_us(0)), Link::Emulated(shape(RTT_MS))],
             workload: vec![Workload::Connect],
             ..Grid::default()
         })
@@ -163,44 +164,31 @@ fn spec(server: &ServerLevel, kinds: &[Kind]) -> Result<Spec> {
     })
 }
 
-fn carry_out(plan: &Plan, kind: Option<LinkKind>) -> Result<Vec<Stamped>> {
+fn carry_out(plan: &Plan, kind: Option<LinkKind>) -> Result<Vec<TimestampedEvent>> {
     let interrupt = Interrupt::default();
     let logs = Logs::make()?;
     let mut bench = LabBench::new(ciphertoll_program()?, interrupt.clone()).with_logs(logs.0.clone());
     if let Some(kind) = kind {
         bench = bench.with_links_by(kind);
     }
-    Ok(Run::new(plan, &mut bench, &mut Memory, &interrupt).carry_out(env!("CARGO_PKG_VERSION"))?)
+    Ok(Run::new(plan, &mut bench, &mut DiscardingSink, &interrupt).carry_out(env!("CARGO_PKG_VERSION"))?)
 }
 
-/// Where servers log; gone with this.
+/// The directory of server logs, removed on drop.
 struct Logs(PathBuf);
 
 impl Logs {
     fn make() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("ciphertoll-links-{}", std::process::id()));
-        std::fs::create_dir_all(&path).context("cannot make a directory for logs")?;
+        std::fs::create_dir_all(&path).context("cannot create a directory for logs")?;
         Ok(Self(path))
     }
 }
 
 impl Drop for Logs {
     fn drop(&mut self) {
-        // What is left behind is small and in a directory for such things.
+        // An error leaves only small files in the temporary directory.
         let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Keeps nothing: the events that the run returns are all that is needed.
-struct Memory;
-
-impl Sink for Memory {
-    fn event(&mut self, event: &Event) -> Result<Stamped, BenchError> {
-        Ok(Stamped { at_unix_ms: 0, event: event.clone() })
-    }
-
-    fn histogram(&mut self, _: u32, _: usize, _: Arm, _: &str) -> Result<(), BenchError> {
-        Ok(())
     }
 }
 
@@ -247,7 +235,7 @@ const KINDS: [(&str, &[Kind]); 4] = [
     ("postgres-18", POSTGRES),
 ];
 
-/// Those that a version does not have are left out when it is asked.
+/// Kinds that a version does not support are skipped.
 const POSTGRES: &[Kind] = &[
     ("plain", "trust"),
     ("tls1.2-p256", "trust"),
@@ -272,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_is_planned_and_known() {
+    fn every_kind_is_planned_and_has_an_expected_number() {
         for (name, kinds) in KINDS {
             let server: ServerLevel = name.parse().unwrap();
             let plan = Plan::new(&spec(&server, kinds).unwrap(), 1).unwrap();
@@ -286,8 +274,8 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_a_number_of_round_trips_or_none() {
-        let row = |time_ms, expected| Row {
+    fn a_duration_must_be_a_whole_number_of_round_trips() {
+        let row = |time_ms, expected| RoundTripRow {
             server: String::new(),
             path: String::new(),
             auth: String::new(),
@@ -297,6 +285,6 @@ mod tests {
         };
         assert_eq!(row(146.0, 3).verdict().to_string(), "ok");
         assert_eq!(row(146.0, 4).verdict().to_string(), "over: 4 expected");
-        assert_eq!(row(160.0, 3).verdict().to_string(), "over: no whole number");
+        assert_eq!(row(160.0, 3).verdict().to_string(), "over: not a whole number");
     }
 }

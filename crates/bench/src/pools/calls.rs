@@ -1,4 +1,4 @@
-//! System calls, counted by strace in a run of its own: it slows what it watches.
+//! Counts system calls with strace, in a separate run, because strace slows the proxy down.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -8,14 +8,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::run::run;
-use super::work::Work;
-use super::{Place, Pool};
+use super::work::PoolWorkload;
+use super::{PoolSetup, PooledServer};
 
-/// How long they are counted.
 const SECONDS: f64 = 1.0;
 
-/// System calls of the proxy for one operation; none where there is no proxy, no strace, or it may not watch.
-pub fn calls_per_op(work: Work, pool: &Pool, place: &Place<'_>) -> Result<Option<f64>> {
+/// System calls of the proxy per operation. `None` without a proxy, or if strace is missing or not permitted.
+pub fn calls_per_op(work: PoolWorkload, pool: &PooledServer, setup: &PoolSetup<'_>) -> Result<Option<f64>> {
     let Some(proxy) = pool.proxy() else { return Ok(None) };
     let begun = Command::new("strace")
         .args(["-f", "-c", "-p", &proxy.pid().to_string()])
@@ -24,19 +23,19 @@ pub fn calls_per_op(work: Work, pool: &Pool, place: &Place<'_>) -> Result<Option
         .stderr(Stdio::piped())
         .spawn();
     let Ok(mut strace) = begun else { return Ok(None) };
-    let mut lines = BufReader::new(strace.stderr.take().context("stderr was asked for")?).lines();
+    let mut lines = BufReader::new(strace.stderr.take().context("no stderr")?).lines();
     let attached = lines.by_ref().map_while(Result::ok).any(|line| line.contains("attached"));
-    let seen = if attached { Some(run(work, pool, place, SECONDS)) } else { None };
+    let run = if attached { Some(run(work, pool, setup, SECONDS)) } else { None };
     let watcher = i32::try_from(strace.id()).context("a process id")?;
-    // It has ended by itself where it could not attach.
+    // strace has already exited if it could not attach.
     let _ = kill(Pid::from_raw(watcher), Signal::SIGINT);
     let table: Vec<String> = lines.map_while(Result::ok).collect();
     strace.wait().context("cannot wait for strace")?;
-    let Some(seen) = seen.transpose()? else { return Ok(None) };
-    Ok(total(&table).map(|calls| calls / seen.operations))
+    let Some(run) = run.transpose()? else { return Ok(None) };
+    Ok(total(&table).map(|calls| calls / run.operations))
 }
 
-/// The calls of the last line of strace's table: `100.00 0.1 12 4711 5 total`.
+/// The number of calls in the last line of strace's table, such as `100.00 0.1 12 4711 5 total`.
 fn total(table: &[String]) -> Option<f64> {
     let line = table.iter().rev().find(|line| line.trim_end().ends_with("total"))?;
     line.split_whitespace().nth(3)?.parse().ok()

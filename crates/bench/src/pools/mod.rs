@@ -1,7 +1,7 @@
-//! Pooling proxies beside one another, each in front of the same server, and beside the server itself: driven by pgbench on
-//! libpq, and by a loop on libmariadb and sysbench, all unmodified, in shuffled rounds ([`work`] lists what is done,
-//! [`run`] does it once). What is compared is the rate, and what an operation costs the proxy: CPU, and system calls
-//! ([`calls`]). What many clients cost is in [`crowd`].
+//! Compares pooling proxies with each other and with direct connections, on the same server. Unmodified generators create
+//! the load: pgbench on libpq, a loop on libmariadb, and sysbench ([`work`] lists the workloads, [`run`] runs one). Compared
+//! are throughput, and the proxy's CPU time and system calls per operation ([`calls`]). [`crowd`] measures the cost of many
+//! clients.
 
 pub mod calls;
 pub mod crowd;
@@ -15,44 +15,39 @@ use ciphertoll_lab::proxy::{Admission, ProxyStart, RunningProxy};
 use ciphertoll_lab::{Lab, Server};
 use ciphertoll_model::{Auth, Clients, Endpoint, Engine, Path as PathLevel};
 
-use self::work::{Act, Work};
+use self::work::{ClientAction, PoolWorkload};
 use crate::arm::Tools;
 
-/// Where everything is.
-pub struct Place<'a> {
-    /// Starts the pools.
+/// Lab, server, tools and files.
+pub struct PoolSetup<'a> {
     pub lab: &'a Lab,
-    /// The one server.
     pub server: &'a Server,
-    /// pgbench and sysbench.
     pub tools: &'a Tools,
     /// The compiled C peers.
     pub peers: PathBuf,
-    /// A directory for files that hold the password: ours alone.
+    /// A private directory for files with passwords.
     pub private: PathBuf,
 }
 
-/// The way to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Its unix socket, not encrypted.
+pub enum PoolRoute {
+    /// Directly over the unix socket, unencrypted.
     Unix,
-    /// TCP and TLS 1.3, verified.
+    /// Directly over TCP and TLS 1.3, with verification.
     Tls,
-    /// By the proxy that is written like this as a level of path.
+    /// Through the proxy with this level of `--path`.
     Proxy(&'static str),
 }
 
-/// A way to the server that can be gone.
-pub struct Pool {
-    /// Which.
-    pub way: Way,
+/// The server, reached over a route.
+pub struct PooledServer {
+    pub route: PoolRoute,
     proxy: Option<RunningProxy>,
     endpoint: Endpoint,
 }
 
-impl Way {
-    /// Those that are compared, in the order in which they are printed: ours before its peer of the same mode.
+impl PoolRoute {
+    /// The compared routes, in the order of the output.
     pub fn of(engine: Engine, admission: Admission) -> &'static [Self] {
         match (engine, admission) {
             (Engine::Postgres, Admission::Free) => &[
@@ -75,7 +70,6 @@ impl Way {
         }
     }
 
-    /// For the table.
     pub fn label(self) -> &'static str {
         match self {
             Self::Unix => "no proxy, unix, plain",
@@ -84,54 +78,53 @@ impl Way {
         }
     }
 
-    /// Whether the one is ours and the other one a peer that does the same.
-    pub fn is_ours_beside(self, peer: Self) -> bool {
+    /// Whether this is ciphertoll-proxy, and `peer` another proxy in the same mode.
+    pub fn is_peer_of(self, peer: Self) -> bool {
         let (Self::Proxy(ours), Self::Proxy(peer)) = (self, peer) else { return false };
         let mode = |label: &str| label.contains("transaction");
         ours.starts_with("proxy") && !ours.starts_with("proxysql") && mode(ours) == mode(peer) && ours != peer
     }
 
-    /// Whether the generators can go it for this work.
-    pub fn is_for(self, work: Work) -> bool {
+    /// Whether the generators support this workload over the route.
+    pub fn is_for(self, work: PoolWorkload) -> bool {
         match self {
-            Self::Tls => matches!(work.act, Act::Connect | Act::ConnectQuery),
+            Self::Tls => matches!(work.act, ClientAction::Connect | ClientAction::ConnectQuery),
             Self::Unix | Self::Proxy(_) => true,
         }
     }
 }
 
-impl Pool {
-    /// Starts what there is to start; it has a connection to the server when this returns.
-    pub fn start(way: Way, admission: Admission, place: &Place<'_>) -> Result<Self> {
-        let proxy = match way {
-            Way::Unix | Way::Tls => None,
-            Way::Proxy(label) => Some(start(label, admission, place)?),
+impl PooledServer {
+    /// Starts the proxy, if any. It has a connection to the server when this returns.
+    pub fn start(route: PoolRoute, admission: Admission, setup: &PoolSetup<'_>) -> Result<Self> {
+        let proxy = match route {
+            PoolRoute::Unix | PoolRoute::Tls => None,
+            PoolRoute::Proxy(label) => Some(start(label, admission, setup)?),
         };
-        let endpoint = match (&proxy, way) {
+        let endpoint = match (&proxy, route) {
             (Some(proxy), _) => proxy.endpoint(),
-            (None, Way::Tls) => place.server.tcp_endpoint(),
-            (None, _) => place.server.unix_endpoint(),
+            (None, PoolRoute::Tls) => setup.server.tcp_endpoint(),
+            (None, _) => setup.server.unix_endpoint(),
         };
-        Ok(Self { way, proxy, endpoint })
+        Ok(Self { route, proxy, endpoint })
     }
 
-    /// The proxy, where there is one.
     pub fn proxy(&self) -> Option<&RunningProxy> {
         self.proxy.as_ref()
     }
 }
 
-fn start(label: &str, admission: Admission, place: &Place<'_>) -> Result<RunningProxy> {
-    let level: PathLevel = label.parse().with_context(|| format!("{label} is no level of path"))?;
-    let PathLevel::Proxy(proxy) = level else { bail!("{label} is no proxy") };
-    let Endpoint::Tcp(behind) = place.server.tcp_endpoint() else {
+fn start(label: &str, admission: Admission, setup: &PoolSetup<'_>) -> Result<RunningProxy> {
+    let level: PathLevel = label.parse().with_context(|| format!("{label} is not a level of --path"))?;
+    let PathLevel::Proxy(proxy) = level else { bail!("{label} is not a proxy") };
+    let Endpoint::Tcp(behind) = setup.server.tcp_endpoint() else {
         bail!("the server does not listen on TCP")
     };
-    let most = Work::ALL.map(|work| work.clients).into_iter().max().unwrap_or(1);
-    let account = place.server.account(Auth::default_of(place.server.engine()));
+    let most = PoolWorkload::ALL.map(|work| work.clients).into_iter().max().unwrap_or(1);
+    let account = setup.server.account(Auth::default_of(setup.server.engine()));
     let start = ProxyStart {
         proxy,
-        server: place.server,
+        server: setup.server,
         behind,
         account: &account,
         admission,
@@ -139,7 +132,7 @@ fn start(label: &str, admission: Admission, place: &Place<'_>) -> Result<Running
         name: &label.replace(['+', '='], "-"),
         namespace: None,
         processors: None,
-        logs: place.lab.scratch().path(),
+        logs: setup.lab.scratch().path(),
     };
-    Ok(RunningProxy::start(place.lab, &start)?)
+    Ok(RunningProxy::start(setup.lab, &start)?)
 }

@@ -1,82 +1,83 @@
-//! What is done through each pool, and what is wanted of ours.
+//! The workloads of the comparison, with their performance goals.
 
 use ciphertoll_lab::proxy::Admission;
 use ciphertoll_model::Engine;
 
-/// Clients where there is more than one.
+/// Number of clients of concurrent workloads.
 const MANY: u16 = 8;
 
-/// What one operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum ClientAction {
     /// Connect, disconnect.
     Connect,
     /// Connect, `SELECT 1`, disconnect.
     ConnectQuery,
-    /// A row read by its key on a standing connection, as text.
+    /// Read a row by key on an open connection, as text.
     Text,
     /// The same, prepared.
     Prepared,
 }
 
-/// Something that is done through every pool, in turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Work {
-    /// In which protocol.
+pub struct PoolWorkload {
     pub engine: Engine,
-    /// What.
-    pub act: Act,
-    /// How clients come in.
+    pub act: ClientAction,
+    /// How clients log in to the proxy.
     pub admission: Admission,
-    /// How many come at once.
     pub clients: u16,
-    /// Ours against the peer of the same mode, where there is one: what is wanted.
-    pub wanted: Wanted,
+    /// The goal for ciphertoll-proxy compared with another proxy in the same mode.
+    pub goal: PoolGoal,
 }
 
-/// Ours ÷ the peer's.
+/// Ratios, ciphertoll-proxy ÷ the other proxy.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Wanted {
-    /// The rate, at least.
+pub struct PoolGoal {
+    /// Minimum throughput.
     pub rate: f64,
-    /// The proxy's CPU for an operation, at most.
+    /// Maximum CPU time per operation of the proxy.
     pub cpu: f64,
 }
 
-const fn postgres(act: Act, admission: Admission, clients: u16, rate: f64, cpu: f64) -> Work {
-    Work { engine: Engine::Postgres, act, admission, clients, wanted: Wanted { rate, cpu } }
+const fn postgres(
+    act: ClientAction,
+    admission: Admission,
+    clients: u16,
+    rate: f64,
+    cpu: f64,
+) -> PoolWorkload {
+    PoolWorkload { engine: Engine::Postgres, act, admission, clients, goal: PoolGoal { rate, cpu } }
 }
 
-const fn mariadb(act: Act, clients: u16, rate: f64, cpu: f64) -> Work {
-    let wanted = Wanted { rate, cpu };
-    Work { engine: Engine::MariaDb, act, admission: Admission::Free, clients, wanted }
+const fn mariadb(act: ClientAction, clients: u16, rate: f64, cpu: f64) -> PoolWorkload {
+    let goal = PoolGoal { rate, cpu };
+    PoolWorkload { engine: Engine::MariaDb, act, admission: Admission::Free, clients, goal }
 }
 
-impl Work {
-    /// All of them, in the order in which they are printed.
+impl PoolWorkload {
+    /// All workloads, in the order of the output.
     ///
-    /// What is wanted is a rate and a cost that were set for another machine, over what `PgBouncer` 1.25 and `ProxySQL` 2.7
-    /// did on that one: a ratio, so that it can be asked for on every machine.
+    /// The goals are ratios to PgBouncer 1.25 and ProxySQL 2.7, derived from absolute goals on one machine, so that they
+    /// apply to every machine.
     pub const ALL: [Self; 10] = [
-        postgres(Act::ConnectQuery, Admission::Free, 1, 1.30, 0.58),
-        postgres(Act::ConnectQuery, Admission::Free, MANY, 1.16, 0.83),
-        postgres(Act::Text, Admission::Free, MANY, 1.0, 0.69),
-        postgres(Act::Prepared, Admission::Free, MANY, 1.0, 0.56),
-        postgres(Act::ConnectQuery, Admission::Password, 1, 37.0, 0.58),
-        mariadb(Act::Connect, 1, 1.59, 0.52),
-        mariadb(Act::ConnectQuery, 1, 1.61, 0.47),
-        mariadb(Act::ConnectQuery, MANY, 1.0, 0.47),
-        mariadb(Act::Text, MANY, 1.0, 0.50),
-        mariadb(Act::Prepared, MANY, 1.0, 0.59),
+        postgres(ClientAction::ConnectQuery, Admission::Free, 1, 1.30, 0.58),
+        postgres(ClientAction::ConnectQuery, Admission::Free, MANY, 1.16, 0.83),
+        postgres(ClientAction::Text, Admission::Free, MANY, 1.0, 0.69),
+        postgres(ClientAction::Prepared, Admission::Free, MANY, 1.0, 0.56),
+        postgres(ClientAction::ConnectQuery, Admission::Password, 1, 37.0, 0.58),
+        mariadb(ClientAction::Connect, 1, 1.59, 0.52),
+        mariadb(ClientAction::ConnectQuery, 1, 1.61, 0.47),
+        mariadb(ClientAction::ConnectQuery, MANY, 1.0, 0.47),
+        mariadb(ClientAction::Text, MANY, 1.0, 0.50),
+        mariadb(ClientAction::Prepared, MANY, 1.0, 0.59),
     ];
 
-    /// For people, and for `--only`.
+    /// Shown, and matched by `--only`.
     pub fn title(self) -> String {
         let act = match self.act {
-            Act::Connect => "connect, disconnect",
-            Act::ConnectQuery => "connect, SELECT 1, disconnect",
-            Act::Text => "query on a standing connection, text",
-            Act::Prepared => "query on a standing connection, prepared",
+            ClientAction::Connect => "connect, disconnect",
+            ClientAction::ConnectQuery => "connect, SELECT 1, disconnect",
+            ClientAction::Text => "query on an open connection, text",
+            ClientAction::Prepared => "query on an open connection, prepared",
         };
         let admission = match self.admission {
             Admission::Free => "",
@@ -93,14 +94,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn titles_tell_works_apart() {
-        let mut titles: Vec<String> = Work::ALL.into_iter().map(Work::title).collect();
+    fn titles_are_unique() {
+        let mut titles: Vec<String> = PoolWorkload::ALL.into_iter().map(PoolWorkload::title).collect();
         assert_eq!(
             titles[4],
             "PostgreSQL: connect, SELECT 1, disconnect, with a password on the unix socket; 1 client"
         );
         titles.sort();
         titles.dedup();
-        assert_eq!(titles.len(), Work::ALL.len());
+        assert_eq!(titles.len(), PoolWorkload::ALL.len());
     }
 }

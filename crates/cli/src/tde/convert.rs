@@ -9,23 +9,26 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_experiment::Interrupt;
 use ciphertoll_model::{Ending, ExitCode};
-use ciphertoll_tde::convert::{Conversion, ConvertError, Mapping, Phase, Plan, Progress, Verified, is_begun};
-use ciphertoll_tde::{Engine, Kek, KeyError, KeyFile, Replace};
+use ciphertoll_tde::convert::{
+    Conversion, ConversionPhase, ConversionPlan, ConversionProgress, ConvertError, TablespaceMapping,
+    VerificationCounts, has_journal,
+};
+use ciphertoll_tde::{EncryptionEngine, Kek, KeyError, KeyFile, Replace};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::unistd::geteuid;
 
-use super::exec::{Prepared, find_library, require_cipher};
+use super::exec::{UnlockedCluster, find_library, require_cipher};
 use super::{CipherArgument, KeyArguments, host, refused};
 use crate::failure::Failure;
 use crate::print_document;
 use crate::progress::tell;
 use crate::run::watch_signals;
 
-/// Without a terminal, a line is written this often.
+/// How often a line is printed if stderr is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
-/// Names that are printed of files that are not PostgreSQL's.
-const NAMED: usize = 5;
+/// Maximum number of names printed of files that do not belong to PostgreSQL.
+const MAX_NAMES: usize = 5;
 const PROGRAM: &str = "pg_checksums";
 
 const EXAMPLES: &str = "\
@@ -50,30 +53,30 @@ pub(super) struct ConvertArguments {
     /// Make a plain copy of an encrypted cluster
     #[arg(long)]
     decrypt: bool,
-    /// The key file of the encrypted cluster, if it is not beside its data directory
+    /// The key file of the encrypted cluster [default: next to its data directory]
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
     #[command(flatten)]
     key: KeyArguments,
-    /// How long the keys are [default: aes-256-xts]
+    /// The cipher and its key length [default: aes-256-xts]
     #[arg(long, value_enum, conflicts_with = "decrypt")]
     cipher: Option<CipherArgument>,
     /// The new directory of a tablespace; needed for each tablespace of the source
     #[arg(long = "tablespace-mapping", value_name = "OLD=NEW", value_parser = mapping)]
-    mappings: Vec<Mapping>,
-    /// The new directory for WAL; needed if `pg_wal` of the source is a symbolic link
+    mappings: Vec<TablespaceMapping>,
+    /// The new WAL directory; needed if `pg_wal` of the source is a symbolic link
     #[arg(long, value_name = "DIR")]
     waldir: Option<PathBuf>,
     /// The directory of `pg_checksums`, which verifies the copy [default: an installed one of the same version]
     #[arg(long, value_name = "DIR")]
     bin: Option<PathBuf>,
-    /// The library to preload into `pg_checksums`, if it is not beside this program
+    /// The library to preload into `pg_checksums` [default: the one in the directory of this program]
     #[arg(long, value_name = "FILE", conflicts_with = "decrypt")]
     library: Option<PathBuf>,
 }
 
-/// The keys of the encrypted side.
-struct Keys {
+/// The keys of the encrypted cluster.
+struct ClusterKeys {
     path: PathBuf,
     file: KeyFile,
     kek: Kek,
@@ -83,7 +86,7 @@ pub(super) fn convert(arguments: &ConvertArguments) -> Result<ExitCode, Failure>
     check_programs(arguments)?;
     let (plan, keys) = if arguments.decrypt { decryption(arguments)? } else { encryption(arguments)? };
     let interrupt = watch_signals()?;
-    let mut display = Display::new();
+    let mut display = ConversionDisplay::new();
     let converted = run(&plan, &keys, &interrupt, &mut display);
     display.clear();
     let verified = converted.map_err(|error| failure(error, &interrupt, plan.target()))?;
@@ -91,7 +94,7 @@ pub(super) fn convert(arguments: &ConvertArguments) -> Result<ExitCode, Failure>
     print_document(&summary(arguments, &plan, verified, &checksums))
 }
 
-/// What was named for the last check must be there before the first byte is written.
+/// Checks --bin and --library before the conversion starts.
 fn check_programs(arguments: &ConvertArguments) -> Result<(), Failure> {
     if let Some(directory) = &arguments.bin {
         let program = directory.join(PROGRAM);
@@ -103,45 +106,45 @@ fn check_programs(arguments: &ConvertArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn decryption(arguments: &ConvertArguments) -> Result<(Plan, Keys), Failure> {
+fn decryption(arguments: &ConvertArguments) -> Result<(ConversionPlan, ClusterKeys), Failure> {
     let path = arguments.keys_of(&arguments.data)?;
     let file = KeyFile::load(&path).map_err(|error| refused(&error))?;
-    let keys = Keys { path, file, kek: arguments.key.read()? };
+    let keys = ClusterKeys { path, file, kek: arguments.key.read()? };
     let mut engine = keys.engine().map_err(|error| refused(&error))?;
     require_cipher(&keys.path, &keys.file)?;
     let plan = arguments.plan(Some(&mut engine))?;
     Ok((plan, keys))
 }
 
-fn encryption(arguments: &ConvertArguments) -> Result<(Plan, Keys), Failure> {
+fn encryption(arguments: &ConvertArguments) -> Result<(ConversionPlan, ClusterKeys), Failure> {
     let plan = arguments.plan(None)?;
     let path = arguments.keys_of(&arguments.to)?;
     if path.starts_with(plan.target()) {
         return Err(Failure::usage(format!(
-            "{} is within the target: name another key file",
+            "{} is inside the target; choose another key file with --keys",
             path.display()
         )));
     }
     let kek = arguments.key.read()?;
     let file = match KeyFile::load(&path) {
         Ok(file) => file,
-        Err(KeyError::Missing(_)) if !is_begun(plan.target()) => {
-            let strength = arguments.cipher.unwrap_or(CipherArgument::Aes256).strength();
-            let file = KeyFile::create(strength, &kek).map_err(|error| refused(&error))?;
+        Err(KeyError::Missing(_)) if !has_journal(plan.target()) => {
+            let cipher_kind = arguments.cipher.unwrap_or(CipherArgument::Aes256).cipher_kind();
+            let file = KeyFile::create(cipher_kind, &kek).map_err(|error| refused(&error))?;
             file.store(&path, Replace::Never).map_err(|error| refused(&error))?;
             file
         }
         Err(error) => return Err(refused(&error)),
     };
-    let keys = Keys { path, file, kek };
+    let keys = ClusterKeys { path, file, kek };
     keys.engine().map_err(|error| refused(&error))?;
     require_cipher(&keys.path, &keys.file)?;
-    if arguments.cipher.is_some_and(|cipher| cipher.strength() != keys.file.strength()) {
-        let (path, cipher) = (keys.path.display(), keys.file.strength().label());
-        return Err(Failure::usage(format!("the key file {path} exists already and is for {cipher}")));
+    if arguments.cipher.is_some_and(|cipher| cipher.cipher_kind() != keys.file.cipher_kind()) {
+        let (path, cipher) = (keys.path.display(), keys.file.cipher_kind().label());
+        return Err(Failure::usage(format!("the key file {path} already exists, for the cipher {cipher}")));
     }
     if geteuid().is_root() {
-        // The server reads it.
+        // The server must be able to read it.
         let (user, group) = plan.owner();
         chown(&keys.path, Some(user), Some(group)).map_err(|error| host(&keys.path, &error))?;
     }
@@ -155,34 +158,33 @@ impl ConvertArguments {
         std::path::absolute(path).map_err(|error| host(path, &error))
     }
 
-    fn plan(&self, engine: Option<&mut Engine>) -> Result<Plan, Failure> {
-        let plan = Plan::new(&self.data, &self.to, &self.mappings, self.waldir.as_deref(), engine);
+    fn plan(&self, engine: Option<&mut EncryptionEngine>) -> Result<ConversionPlan, Failure> {
+        let plan = ConversionPlan::new(&self.data, &self.to, &self.mappings, self.waldir.as_deref(), engine);
         plan.map_err(|error| failure(error, &Interrupt::default(), &self.to))
     }
 }
 
-impl Keys {
-    /// Unwrapped anew.
-    fn engine(&self) -> Result<Engine, KeyError> {
-        Engine::new(self.file.unwrap(&self.kek)?)
+impl ClusterKeys {
+    fn engine(&self) -> Result<EncryptionEngine, KeyError> {
+        EncryptionEngine::new(self.file.unwrap(&self.kek)?)
     }
 
-    /// By the key file as it is on disk, which is all that will be left.
-    fn stored_engine(&self) -> Result<Engine, KeyError> {
-        Engine::new(KeyFile::load(&self.path)?.unwrap(&self.kek)?)
+    /// Reads the key file from disk, as later programs will.
+    fn stored_engine(&self) -> Result<EncryptionEngine, KeyError> {
+        EncryptionEngine::new(KeyFile::load(&self.path)?.unwrap(&self.kek)?)
     }
 }
 
 fn run(
-    plan: &Plan,
-    keys: &Keys,
+    plan: &ConversionPlan,
+    keys: &ClusterKeys,
     interrupt: &Interrupt,
-    display: &mut Display,
-) -> Result<Verified, ConvertError> {
+    display: &mut ConversionDisplay,
+) -> Result<VerificationCounts, ConvertError> {
     let mut engine = keys.engine()?;
     let mut conversion = Conversion::begin(plan, &mut engine)?;
     if conversion.resumed() > 0 {
-        tell(&format!("continuing: {} files are converted already", conversion.resumed()));
+        tell(&format!("continuing: {} files were converted before", conversion.resumed()));
     }
     let mut watch = |progress| {
         display.show(progress);
@@ -216,14 +218,18 @@ fn failure(error: ConvertError, interrupt: &Interrupt, target: &Path) -> Failure
     Failure::new(code, error.to_string())
 }
 
-/// Lets PostgreSQL's own program read the copy. It does not write. Answers what is to be said of it.
-fn check_with_postgresql(arguments: &ConvertArguments, plan: &Plan, keys: Keys) -> Result<String, Failure> {
+/// Runs `pg_checksums --check` on the copy. Returns a line for the summary.
+fn check_with_postgresql(
+    arguments: &ConvertArguments,
+    plan: &ConversionPlan,
+    keys: ClusterKeys,
+) -> Result<String, Failure> {
     if !plan.has_page_checksums() {
-        return Ok(format!("{PROGRAM}: not possible, the cluster has no data checksums"));
+        return Ok(format!("{PROGRAM}: not run, the cluster has no data checksums"));
     }
     let Some(program) = checksums_program(arguments, plan.major()) else {
         return Ok(format!(
-            "{PROGRAM}: not run, no {PROGRAM} of version {} was found (--bin names its directory)",
+            "{PROGRAM}: not run, no {PROGRAM} of version {} was found (give its directory with --bin)",
             plan.major()
         ));
     };
@@ -237,18 +243,18 @@ fn check_with_postgresql(arguments: &ConvertArguments, plan: &Plan, keys: Keys) 
             (Some(_), Err(failure)) => return Err(failure),
             (None, Err(_)) => {
                 return Ok(format!(
-                    "{PROGRAM}: not run, the library is not beside this program (--library names it)"
+                    "{PROGRAM}: not run, the library is not in the directory of this program (give it with --library)"
                 ));
             }
         };
-        let prepared = Prepared::new(plan.target().to_owned(), keys.path, &keys.file, keys.kek)?;
-        prepared.run(command, program.as_os_str(), library)? == 0
+        let cluster = UnlockedCluster::new(plan.target().to_owned(), keys.path, &keys.file, keys.kek)?;
+        cluster.run(command, program.as_os_str(), library)? == 0
     };
     if is_clean {
-        return Ok(format!("{PROGRAM}: no bad checksum"));
+        return Ok(format!("{PROGRAM}: all checksums are valid"));
     }
     Err(Failure::usage(format!(
-        "{} failed on {}: the copy equals {}, so damaged pages are damaged there too",
+        "{} failed on {}: the copy equals {}, so pages damaged here are damaged there too",
         program.display(),
         plan.target().display(),
         plan.source().display()
@@ -267,13 +273,18 @@ fn checksums_program(arguments: &ConvertArguments, major: u32) -> Option<PathBuf
         .find(|program| program.exists())
 }
 
-fn summary(arguments: &ConvertArguments, plan: &Plan, verified: Verified, checksums: &str) -> String {
+fn summary(
+    arguments: &ConvertArguments,
+    plan: &ConversionPlan,
+    verified: VerificationCounts,
+    checksums: &str,
+) -> String {
     let (source, target) = (plan.source().display(), plan.target().display());
-    let Verified { files, encrypted, bytes, pages, samples } = verified;
+    let VerificationCounts { files, encrypted, bytes, pages, samples } = verified;
     let mut lines = Vec::new();
     if arguments.decrypt {
         lines.push(format!("{target}: a plain copy of {source}"));
-        lines.push(format!("verified: {files} files, {bytes} bytes: equal to the plaintext of the source"));
+        lines.push(format!("verified: {files} files, {bytes} bytes: equal to the decrypted source"));
         lines.push(format!(
             "verified: {encrypted} files were encrypted: {pages} pages differ from their plaintext"
         ));
@@ -281,17 +292,17 @@ fn summary(arguments: &ConvertArguments, plan: &Plan, verified: Verified, checks
         lines.push(format!("{target}: an encrypted copy of {source}, which is unchanged and not encrypted"));
         lines.push(format!("verified: {files} files, {bytes} bytes: decrypted, they equal the source"));
         lines.push(format!(
-            "verified: {encrypted} files are encrypted: {pages} pages differ from their plaintext, and none of {samples} \
-             samples of plaintext is in its file"
+            "verified: {encrypted} files are encrypted: {pages} pages differ from their plaintext; none of {samples} plaintext \
+             samples was found in its file"
         ));
     }
     lines.push(checksums.to_owned());
     let others = plan.others();
     if !others.is_empty() {
-        let names: Vec<_> = others.iter().take(NAMED).map(|path| path.display().to_string()).collect();
-        let more = if others.len() > NAMED { ", …" } else { "" };
+        let names: Vec<_> = others.iter().take(MAX_NAMES).map(|path| path.display().to_string()).collect();
+        let more = if others.len() > MAX_NAMES { ", …" } else { "" };
         lines.push(format!(
-            "copied as they are: {} files that are not PostgreSQL's own: {}{more}",
+            "copied unencrypted: {} files that do not belong to PostgreSQL: {}{more}",
             others.len(),
             names.join(", ")
         ));
@@ -299,8 +310,8 @@ fn summary(arguments: &ConvertArguments, plan: &Plan, verified: Verified, checks
     lines.join("\n")
 }
 
-/// `OLD=NEW`, as `pg_basebackup` takes it: `\=` is a `=` in a name.
-fn mapping(text: &str) -> Result<Mapping, String> {
+/// Parses `OLD=NEW` as `pg_basebackup` does: `\=` stands for `=` within a name.
+fn mapping(text: &str) -> Result<TablespaceMapping, String> {
     let is_separator = |at: &usize| !text[..*at].ends_with('\\');
     let mut separators = text.match_indices('=').map(|(at, _)| at).filter(is_separator);
     let (Some(at), None) = (separators.next(), separators.next()) else {
@@ -311,22 +322,22 @@ fn mapping(text: &str) -> Result<Mapping, String> {
     if !old.is_absolute() || !new.is_absolute() {
         return Err("both directories must be absolute paths".to_owned());
     }
-    Ok(Mapping { old, new })
+    Ok(TablespaceMapping { old, new })
 }
 
-/// Progress on stderr: a bar on a terminal, else a line now and then.
-enum Display {
+/// Progress on stderr: a bar on a terminal, otherwise lines.
+enum ConversionDisplay {
     Bar(ProgressBar),
     Lines(Instant),
 }
 
-impl Display {
+impl ConversionDisplay {
     fn new() -> Self {
         if !io::stderr().is_terminal() {
             return Self::Lines(Instant::now());
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        // The template is a constant that the library takes; its default would do as well.
+        // The template is valid; otherwise the default style would do.
         if let Ok(style) = ProgressStyle::with_template("{msg} {bar:24} {bytes} of {total_bytes}, {eta} left")
         {
             bar.set_style(style.progress_chars("━━╌"));
@@ -334,10 +345,10 @@ impl Display {
         Self::Bar(bar)
     }
 
-    fn show(&mut self, progress: Progress) {
+    fn show(&mut self, progress: ConversionProgress) {
         let doing = match progress.phase {
-            Phase::Convert => "converting",
-            Phase::Verify => "verifying ",
+            ConversionPhase::Convert => "converting",
+            ConversionPhase::Verify => "verifying ",
         };
         match self {
             Self::Bar(bar) => {

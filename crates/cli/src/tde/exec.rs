@@ -1,8 +1,8 @@
-//! `tde exec`: runs a program of PostgreSQL under the library, and proves that it was.
+//! `tde exec`: runs a PostgreSQL program with the library preloaded, and proves that the library was loaded.
 //!
-//! The loader ignores a library that it cannot load, and drops it where the program is set-uid. So nothing here relies on
-//! the environment: each program says over an inherited socket that it has the library, and the cluster is examined before
-//! and after.
+//! The loader ignores a library that it cannot load, and drops it if the program is set-uid. Therefore setting
+//! `LD_PRELOAD` proves nothing: the library reports over an inherited socket that it was loaded, and the cluster is
+//! examined before and after.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
@@ -16,9 +16,9 @@ use std::sync::mpsc;
 use std::thread;
 
 use ciphertoll_model::ExitCode;
-use ciphertoll_tde::cluster::{self, Condition};
-use ciphertoll_tde::handshake::{HANDSHAKE_FD, MESSAGE_BYTES, Message, Said};
-use ciphertoll_tde::{Engine, Format, Kek, KeyFile, PRELOAD_LIBRARY, Replace};
+use ciphertoll_tde::cluster::{self, ClusterState};
+use ciphertoll_tde::handshake::{HANDSHAKE_FD, HandshakeMessage, HandshakeStatus, MESSAGE_BYTES};
+use ciphertoll_tde::{EncryptionEngine, Kek, KeyFile, KeyFileFormat, PRELOAD_LIBRARY, Replace};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
@@ -33,22 +33,22 @@ use crate::failure::Failure;
 use crate::progress::tell;
 
 const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
-/// What a terminal sends to every process in its foreground group, and so to the program as well.
+/// The terminal sends these to its whole foreground process group, which includes the program.
 const FROM_TERMINAL: [i32; 2] = [SIGINT, SIGQUIT];
-/// What shells add to the number of a signal that ended a command.
+/// Shells add this to the number of the signal that killed a command.
 const BY_SIGNAL: i32 = 128;
 const SET_ID: u32 = 0o6000;
 
-/// A cluster and its keys, before the program runs.
-pub(super) struct Prepared {
+/// A cluster and its unwrapped keys.
+pub(super) struct UnlockedCluster {
     data: PathBuf,
     keys: PathBuf,
-    format: Format,
-    engine: Engine,
+    format: KeyFileFormat,
+    engine: EncryptionEngine,
     kek: Kek,
 }
 
-/// Runs the program and answers as it did, unless what it did was not done under the library.
+/// Returns the program's exit code. Fails if the program ran without the library.
 pub(super) fn exec(
     cluster: &ClusterArguments,
     key: &KeyArguments,
@@ -59,35 +59,37 @@ pub(super) fn exec(
     let Some((name, arguments)) = command.split_first() else {
         return Err(Failure::usage("no command to run"));
     };
-    let mut command = Command::new(find(name)?);
+    let mut command = Command::new(find_program(name)?);
     command.args(arguments);
     let (data, keys) = (cluster.data()?, cluster.keys()?);
     let file = KeyFile::load(&keys).map_err(|error| refused(&error))?;
-    Prepared::new(data, keys, &file, key.read()?)?.run(command, name, library)
+    UnlockedCluster::new(data, keys, &file, key.read()?)?.run(command, name, library)
 }
 
-/// The library that was named, or the one beside this program.
+/// Returns `library`, or the one in the directory of this program.
 pub(super) fn find_library(library: Option<&Path>) -> Result<PathBuf, Failure> {
-    let library = library.map_or_else(beside, |path| Ok(path.to_owned()))?;
+    let library = library.map_or_else(bundled_library, |path| Ok(path.to_owned()))?;
     let library = fs::canonicalize(&library).map_err(|error| host(&library, &error))?;
     File::open(&library).map_err(|error| host(&library, &error))?;
     Ok(library)
 }
 
-fn unprotected(line: String) -> Failure {
+fn ran_unprotected(line: String) -> Failure {
     Failure::new(ExitCode::HostResource, line)
 }
 
-/// The program's path. One that is set-uid or set-gid is refused: the loader drops the library there.
-fn find(name: &OsStr) -> Result<PathBuf, Failure> {
+/// Returns the program's path. Refuses set-uid and set-gid programs, for which the loader drops the library.
+fn find_program(name: &OsStr) -> Result<PathBuf, Failure> {
     let not_found = || host(Path::new(name), &io::ErrorKind::NotFound.into());
     let is_program = |metadata: &Metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
     let found = |path: PathBuf| fs::metadata(&path).ok().filter(is_program).map(|metadata| (path, metadata));
     let (path, metadata) = if name.as_encoded_bytes().contains(&b'/') {
         found(name.into()).ok_or_else(not_found)?
     } else {
-        let places = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&places).find_map(|place| found(place.join(name))).ok_or_else(not_found)?
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path)
+            .find_map(|directory| found(directory.join(name)))
+            .ok_or_else(not_found)?
     };
     if metadata.mode() & SET_ID != 0 {
         return Err(Failure::usage(format!(
@@ -98,74 +100,76 @@ fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-impl Prepared {
-    /// Says what is wrong here, where it is one line, and not by a server in its log.
+impl UnlockedCluster {
+    /// Checks keys and cluster here, where an error is one line on stderr and not an entry in a server's log.
     pub(super) fn new(data: PathBuf, keys: PathBuf, file: &KeyFile, kek: Kek) -> Result<Self, Failure> {
         let unwrapped = file.unwrap(&kek).map_err(|error| refused(&error))?;
         require_cipher(&keys, file)?;
-        let engine = Engine::new(unwrapped).map_err(|error| refused(&error))?;
-        let mut prepared = Self { data, keys, format: file.format(), engine, kek };
-        let condition = prepared.examine()?;
-        match condition {
-            Condition::Unsealed(_) if prepared.format == Format::MayBeUnsealed => {
-                upgrade(&mut prepared, file)?;
+        let engine = EncryptionEngine::new(unwrapped).map_err(|error| refused(&error))?;
+        let mut cluster = Self { data, keys, format: file.format(), engine, kek };
+        let state = cluster.examine()?;
+        match state {
+            ClusterState::Unsealed(_) if cluster.format == KeyFileFormat::MayBeUnsealed => {
+                upgrade(&mut cluster, file)?;
             }
             _ => {
-                if let Some(why) = condition.refusal(&prepared.data, prepared.format) {
+                if let Some(why) = state.refusal(&cluster.data, cluster.format) {
                     return Err(Failure::usage(why));
                 }
             }
         }
-        Ok(prepared)
+        Ok(cluster)
     }
 
-    /// Runs a program under the library. Answers its exit code if what it did was done there.
+    /// Runs a program with the library and returns its exit code. Fails if the library was not loaded.
     pub(super) fn run(mut self, mut command: Command, name: &OsStr, library: PathBuf) -> Result<u8, Failure> {
         let was_empty = is_empty(&self.data);
         command.env("LD_PRELOAD", preloaded(library));
         command.env("CIPHERTOLL_TDE_DATA", &self.data).env("CIPHERTOLL_TDE_KEYS", &self.keys);
         command.env_remove("CIPHERTOLL_TDE_KEK_FILE").env_remove("CIPHERTOLL_TDE_KEK_COMMAND");
-        let descriptor = in_memory(&self.kek).map_err(|error| host(Path::new("a file in memory"), &error))?;
+        let descriptor = write_to_memfd(&self.kek).map_err(|error| host(Path::new("memfd"), &error))?;
         command.env("CIPHERTOLL_TDE_KEK_FD", descriptor.as_raw_fd().to_string());
         let (status, messages, process) = run(&mut command, name)?;
         drop(descriptor);
         let code = status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default());
-        tell_refusals(&messages);
-        check(&mut self, was_empty)?;
-        let is_loaded = |message: &Message| message.process == process && message.said == Said::Loaded;
+        print_refusals(&messages);
+        check_result(&mut self, was_empty)?;
+        let is_loaded = |message: &HandshakeMessage| {
+            message.process == process && message.status == HandshakeStatus::Loaded
+        };
         if !messages.iter().any(is_loaded) {
-            return Err(unprotected(format!(
-                "{} ran without the library, which the loader could not load into it: it had no keys",
+            return Err(ran_unprotected(format!(
+                "{} ran without the library, because the loader could not load it; the program had no access to the keys",
                 name.display()
             )));
         }
         Ok(u8::try_from(code).unwrap_or(u8::MAX))
     }
 
-    fn examine(&mut self) -> Result<Condition, Failure> {
+    fn examine(&mut self) -> Result<ClusterState, Failure> {
         cluster::examine(&self.data, &mut self.engine).map_err(|error| refused(&error))
     }
 }
 
-/// Refuses keys for measurements.
+/// Refuses the null cipher, which is only for measurements.
 pub(super) fn require_cipher(keys: &Path, file: &KeyFile) -> Result<(), Failure> {
-    if file.strength().encrypts() {
+    if file.cipher_kind().encrypts() {
         return Ok(());
     }
-    let message = "its cipher is null, which is for measuring: nothing would be encrypted";
+    let message = "its cipher is null, which does not encrypt and is only for measurements";
     Err(Failure::usage(format!("{}: {message}", keys.display())))
 }
 
-/// Seals a cluster of an earlier version. From then on its key file says that it is.
-fn upgrade(prepared: &mut Prepared, file: &KeyFile) -> Result<(), Failure> {
-    cluster::seal(&prepared.data, &mut prepared.engine).map_err(|error| refused(&error))?;
-    let sealed = file.in_format(Format::Sealed, &prepared.kek).map_err(|error| refused(&error))?;
-    sealed.store(&prepared.keys, Replace::Atomically).map_err(|error| refused(&error))?;
-    prepared.format = Format::Sealed;
+/// Seals a cluster of an earlier version, and records in its key file that it is sealed.
+fn upgrade(unlocked: &mut UnlockedCluster, file: &KeyFile) -> Result<(), Failure> {
+    cluster::seal(&unlocked.data, &mut unlocked.engine).map_err(|error| refused(&error))?;
+    let sealed = file.in_format(KeyFileFormat::Sealed, &unlocked.kek).map_err(|error| refused(&error))?;
+    sealed.store(&unlocked.keys, Replace::Atomically).map_err(|error| refused(&error))?;
+    unlocked.format = KeyFileFormat::Sealed;
     tell(&format!(
-        "{}: sealed; an earlier version of ciphertoll encrypted it. Keep a copy of {}, which has changed",
-        prepared.data.display(),
-        prepared.keys.display()
+        "{}: sealed (it was encrypted by an earlier version). The key file {} has changed; keep a copy of it",
+        unlocked.data.display(),
+        unlocked.keys.display()
     ));
     Ok(())
 }
@@ -175,28 +179,28 @@ fn is_empty(data: &Path) -> bool {
         .map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |mut entries| entries.next().is_none())
 }
 
-/// What is in the data directory now must be encrypted and sealed. What this command made and is not, is removed.
-fn check(prepared: &mut Prepared, was_empty: bool) -> Result<(), Failure> {
-    let condition = prepared.examine()?;
-    let Some(why) = condition.refusal(&prepared.data, prepared.format) else { return Ok(()) };
-    let is_clear = matches!(condition, Condition::Plain | Condition::Unsealed(_));
-    if !was_empty || !is_clear || cluster::running_server(&prepared.data).is_some() {
-        return Err(unprotected(format!("{why}; the program ran without the library")));
+/// Checks that the cluster is encrypted and sealed. Empties a data directory that this command filled with plaintext.
+fn check_result(unlocked: &mut UnlockedCluster, was_empty: bool) -> Result<(), Failure> {
+    let state = unlocked.examine()?;
+    let Some(why) = state.refusal(&unlocked.data, unlocked.format) else { return Ok(()) };
+    let is_clear = matches!(state, ClusterState::Plain | ClusterState::Unsealed(_));
+    if !was_empty || !is_clear || cluster::running_server(&unlocked.data).is_some() {
+        return Err(ran_unprotected(format!("{why}; the program ran without the library")));
     }
-    let data = &prepared.data;
+    let data = &unlocked.data;
     let entries = fs::read_dir(data).map_err(|error| host(data, &error))?;
     for path in entries.flatten().map(|entry| entry.path()) {
         let is_directory = path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
         let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         removed.map_err(|error| host(&path, &error))?;
     }
-    Err(unprotected(format!(
-        "{why}, since the program ran without the library; what it made there was removed"
+    Err(ran_unprotected(format!(
+        "{why}, because the program ran without the library; the files that it created were removed"
     )))
 }
 
-/// What it said and what said it, and how it ended.
-fn run(command: &mut Command, name: &OsStr) -> Result<(ExitStatus, Vec<Message>, u32), Failure> {
+/// Returns how the program ended, the messages of its processes, and its process ID.
+fn run(command: &mut Command, name: &OsStr) -> Result<(ExitStatus, Vec<HandshakeMessage>, u32), Failure> {
     let failed = |error: io::Error| host(Path::new(name), &error);
     let system = |error: nix::Error| failed(error.into());
     let (ours, theirs) =
@@ -212,11 +216,11 @@ fn run(command: &mut Command, name: &OsStr) -> Result<(ExitStatus, Vec<Message>,
     let status = thread::scope(|scope| {
         scope.spawn(|| receive(&ours, &sender));
         let forwarding = scope.spawn(move || signals.forever().for_each(|signal| forward(signal, process)));
-        // Not reaped yet, so that the process ID is certainly its own while signals are forwarded.
+        // Does not reap the process yet, so that its ID cannot be reused while signals are forwarded.
         let ended = waitid(Id::Pid(process), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         handle.close();
         drop(forwarding.join());
-        // What was sent before is still received; servers that go on say nothing more.
+        // Messages sent before are still received. Servers that keep running send no more.
         let stopped = shutdown(ours.as_raw_fd(), Shutdown::Both);
         ended.and(stopped).map_err(io::Error::from).and_then(|()| child.wait())
     });
@@ -224,15 +228,15 @@ fn run(command: &mut Command, name: &OsStr) -> Result<(ExitStatus, Vec<Message>,
     Ok((status.map_err(failed)?, messages.into_iter().collect(), child.id()))
 }
 
-fn receive(socket: &OwnedFd, messages: &mpsc::Sender<Message>) {
+fn receive(socket: &OwnedFd, messages: &mpsc::Sender<HandshakeMessage>) {
     let mut packet = [0; MESSAGE_BYTES];
     loop {
         match recv(socket.as_fd().as_raw_fd(), &mut packet, MsgFlags::empty()) {
             Err(nix::Error::EINTR) => {}
             Ok(0) | Err(_) => return,
             Ok(count) => {
-                if let Some(message) = Message::decode(&packet[..count]) {
-                    // The receiver outlives this thread.
+                if let Some(message) = HandshakeMessage::decode(&packet[..count]) {
+                    // Cannot fail: the receiver outlives this thread.
                     drop(messages.send(message));
                 }
             }
@@ -246,16 +250,16 @@ fn forward(signal: i32, process: Pid) {
         return;
     }
     if let Ok(signal) = Signal::try_from(signal) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = kill(process, signal);
     }
 }
 
-/// What programs said where nobody reads it: a server's standard error may be its log.
-fn tell_refusals(messages: &[Message]) {
+/// Prints refusals of programs whose standard error is not ours, such as servers with a log file.
+fn print_refusals(messages: &[HandshakeMessage]) {
     let own = fs::metadata("/proc/self/fd/2").map(|metadata| (metadata.dev(), metadata.ino())).ok();
     for message in messages {
-        if let Said::Refused { stderr, why } = &message.said
+        if let HandshakeStatus::Refused { stderr, why } = &message.status
             && Some(*stderr) != own
         {
             tell(&format!("ciphertoll-tde: refused: {why}"));
@@ -263,8 +267,8 @@ fn tell_refusals(messages: &[Message]) {
     }
 }
 
-/// A file that is nowhere but in memory, and that the program inherits.
-fn in_memory(kek: &Kek) -> io::Result<File> {
+/// Writes the key to a file in memory, which the program inherits.
+fn write_to_memfd(kek: &Kek) -> io::Result<File> {
     let mut file = File::from(memfd_create("ciphertoll-tde", MFdFlags::empty())?);
     file.write_all(kek.text().as_bytes())?;
     file.rewind()?;
@@ -280,12 +284,12 @@ fn preloaded(library: PathBuf) -> OsString {
     preload
 }
 
-fn beside() -> Result<PathBuf, Failure> {
+fn bundled_library() -> Result<PathBuf, Failure> {
     let program = std::env::current_exe().map_err(|error| host(Path::new("this program"), &error))?;
     let library = program.with_file_name(PRELOAD_LIBRARY);
     if !library.exists() {
         let message = format!(
-            "{} is missing: `cargo build -p ciphertoll-tde-preload` makes it, --library names another",
+            "{} is missing: build it with `cargo build -p ciphertoll-tde-preload`, or give another with --library",
             library.display()
         );
         return Err(Failure::new(ExitCode::HostResource, message));

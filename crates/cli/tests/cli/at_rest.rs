@@ -1,5 +1,5 @@
-//! Encryption at rest in a run: what is found in the files, what is killed or left in the clear in mid-trial, and that
-//! nothing stays mounted, not even after SIGKILL.
+//! Encryption at rest in a run: the check of the files, processes killed and unencrypted tables created during a trial, and
+//! that no file system stays mounted, even after SIGKILL.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,15 +25,14 @@ use crate::tde::built_library;
 const LAYER: &str = "gocryptfs";
 const FEW: [&str; 4] = ["--path", "plain", "--workload", "point-select"];
 const SHORT: [&str; 4] = ["--trial-time", "500ms", "--blocks", "2"];
-/// For a run that does not come to its end.
+/// For a run that is interrupted.
 const LONG: [&str; 4] = ["--trial-time", "500ms", "--blocks", "30"];
-/// More blocks than are needed, for trials that are over before the test gets to them.
+/// More blocks than needed, because a trial may end before the test can attack it.
 const ATTACKED: [&str; 4] = ["--trial-time", "500ms", "--blocks", "4"];
-/// What each of those trials takes, warm-up and all.
+/// Duration of each of these trials, including warm-up.
 const TRIAL: Duration = Duration::from_millis(750);
 
-/// A run that has its servers up, in the clear and with files encrypted by `level`; none where there is no such thing
-/// here.
+/// Starts a run with two servers, unencrypted and encrypted with `level`. `None` if the level is not supported here.
 fn begun(place: &Path, engine: Engine, level: &str, more: &[&str]) -> Option<Session> {
     const TRIES: u32 = 3;
     if !real_server_of(engine) {
@@ -63,7 +62,7 @@ fn is_encrypted(trial: &Value, level: &str) -> bool {
     trial["cell"].as_str().is_some_and(|cell| cell.contains(&format!("/{level}/")))
 }
 
-/// The trial with encrypted files that begins next; its clients are at work when this returns.
+/// Waits for the next trial with encrypted files, and until its clients work.
 #[track_caller]
 fn encrypted_trial(session: &mut Session, level: &str) -> Value {
     let trial = session.wait_for("a trial with encrypted files", |event| {
@@ -73,7 +72,8 @@ fn encrypted_trial(session: &mut Session, level: &str) -> Value {
     trial
 }
 
-/// Kills what `chosen` finds in a trial with encrypted files: how that was voided by `gate`, and how many were missed.
+/// Kills the process `chosen` in a trial with encrypted files. Returns the event that `gate` voided the trial, and the
+/// number of missed trials.
 #[track_caller]
 fn kill_in_mid_trial(
     session: &mut Session,
@@ -87,7 +87,7 @@ fn kill_in_mid_trial(
     )
 }
 
-/// Fails unless the trial that was voided was done again, and then counted.
+/// Fails unless the voided trial was repeated and counted.
 #[track_caller]
 fn was_done_again(finished: &Finished, voided: &Value) {
     let again = finished.named("trial_finished");
@@ -95,7 +95,7 @@ fn was_done_again(finished: &Finished, voided: &Value) {
     assert!(again.into_iter().any(|event| same(&event)), "{:?}", finished.told());
 }
 
-/// What was found of each server's files, whenever one was started.
+/// The results of the checks of files, for each start of a server.
 fn found(finished: &Finished) -> Vec<(&str, bool)> {
     let proofs = finished.named("at_rest_proven").into_iter();
     proofs
@@ -103,8 +103,8 @@ fn found(finished: &Finished) -> Vec<(&str, bool)> {
         .collect()
 }
 
-/// Fails unless the files of one server were found in the clear, and encrypted those of the other and of the one that
-/// took its place; and of more only where an attack missed its trial.
+/// Fails unless one server was found unencrypted, and the other one and its replacement encrypted. More replacements are
+/// accepted for missed trials.
 #[track_caller]
 fn was_found_afresh(finished: &Finished, level: &str, missed: usize) {
     let found = found(finished);
@@ -117,7 +117,7 @@ fn was_found_afresh(finished: &Finished, level: &str, missed: usize) {
     );
 }
 
-/// Where the file system of a run is mounted.
+/// The mount point of a run's file system.
 fn mounted(scratch: &Path) -> PathBuf {
     let servers = fs::read_dir(scratch).expect("the scratch directory").flatten();
     let mut mounts = servers.map(|server| server.path().join("gate/clear"));
@@ -129,7 +129,7 @@ fn layer_of(session: &mut Session) -> ProcessIdentity {
     processes.iter().rfind(|noted| noted.what == LAYER).expect("its process").identity
 }
 
-/// Devices that make a disk of a file below `scratch`.
+/// Loop devices on files below `scratch`.
 fn loops(scratch: &Path) -> Vec<String> {
     let devices = fs::read_dir("/sys/block").expect("/sys/block").flatten();
     let files = devices.filter_map(|device| fs::read_to_string(device.path().join("loop/backing_file")).ok());
@@ -160,7 +160,7 @@ fn a_killed_file_system_voids_its_trial_and_the_run_goes_on() {
     assert!(proofs.iter().all(|proof| proof["bytes"].as_u64() > Some(1_000_000)), "{proofs:?}");
 }
 
-/// Its file system has lost its only user, and goes with it.
+/// The file system is unmounted with its only user.
 #[test]
 fn a_killed_server_voids_its_trial_and_leaves_no_mount() {
     let _machine = alone();
@@ -178,14 +178,14 @@ fn a_killed_server_voids_its_trial_and_leaves_no_mount() {
     }
 }
 
-/// What somebody's migration might leave behind.
+/// A migration could create such a table.
 #[test]
 fn a_table_in_the_clear_voids_the_trials_that_it_is_there_in() {
     let _machine = beside_others();
     let place = tempfile::tempdir().expect("a directory");
-    // Under FORCE nobody can.
+    // With FORCE, no unencrypted table can be created.
     let allowed = ["--set", "mariadb.innodb_encrypt_tables=ON"];
-    // The table must be gone before the trial that is done again is over.
+    // The table must be dropped before the repeated trial ends.
     let more = [&allowed[..], &["--trial-time", "2s", "--blocks", "2"]].concat();
     let Some(mut session) = begun(place.path(), Engine::MariaDb, "native", &more) else { return };
     let trial = encrypted_trial(&mut session, "native");
@@ -199,10 +199,9 @@ fn a_table_in_the_clear_voids_the_trials_that_it_is_there_in() {
         ..mysql::Login::new("ciphertoll".to_owned(), password)
     };
     let address = Address::Unix(encrypted.join("run/socket"));
-    let mut client =
-        Client::connect(&address, Login::MySql(Arc::new(login)), None).expect("a connection of its own");
+    let mut client = Client::connect(&address, Login::MySql(Arc::new(login)), None).expect("a connection");
     client.execute("CREATE TABLE leak (id INT PRIMARY KEY) ENCRYPTED=NO").expect("a table in the clear");
-    // Not always that trial: it may be over by now.
+    // Perhaps a later trial, if this one has ended.
     let voided = session.wait_for("a voided trial", |event| is(event, "trial_voided") && !is_noise(event));
     client.execute("DROP TABLE leak").expect("it is there");
     session.wait_for("the end", |event| is(event, "looked"));

@@ -1,5 +1,5 @@
 //! `doctor`: what it says holds, it says something whatever is missing, and it leaves nothing. And what a
-//! package puts beside the program: completions and man pages.
+//! package installs with the program: completions and man pages.
 
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -151,7 +151,7 @@ fn as_ordinary_user(cache: &str) -> Answer {
     let place = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
     fs::set_permissions(place.path(), Permissions::from_mode(0o755)).expect("others may pass");
     let program = place.path().join("ciphertoll");
-    // By another process: a file that one of ours has open for writing cannot be started.
+    // Written by another process: a file that this process has open for writing cannot be executed.
     let copied = Command::new("cp").args([env!("CARGO_BIN_EXE_ciphertoll"), text(&program)]).status();
     assert!(copied.expect("cp starts").success(), "the program is copied");
     let mut command = Command::new(program);

@@ -1,4 +1,4 @@
-//! Servers of documents in a run: what is measured of them, what cannot be, and a server that is killed in mid-trial.
+//! Document databases in a run: what is measured, what cannot be, and a server that is killed during a trial.
 
 use std::time::Duration;
 
@@ -29,12 +29,12 @@ const ASKED: [&str; 10] = [
 
 /// What cannot be had of it, and a part of the reason.
 const IMPOSSIBLE: [(&str, &str, &str); 7] = [
-    ("--path", "tls1.3-p256+eager", "TLS begins with the first byte"),
+    ("--path", "tls1.3-p256+eager", "TLS always starts with the first byte"),
     ("--path", "plain+compress=zlib", "FerretDB compresses no messages"),
     ("--path", "tls1.3-p256+compress=zlib", "FerretDB compresses no messages"),
-    ("--auth", "cert", "by a certificate"),
+    ("--auth", "cert", "login by certificate"),
     ("--auth", "md5", "it is PostgreSQL's"),
-    ("--workload", "point-select", "is asked in SQL"),
+    ("--workload", "point-select", "needs a document database"),
     ("--path", "proxy", "does not speak MongoDB's protocol"),
 ];
 

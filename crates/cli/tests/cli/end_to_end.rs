@@ -1,4 +1,4 @@
-//! A run from end to end on a real server: arguments to report, and the report from the record alone.
+//! A complete run on a real server, from arguments to report, and the report from the record alone.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 const BLOCKS: u64 = 2;
-/// Every path once, every workload, contexts where they matter, one client and several.
+/// Several paths, workloads, TLS contexts and numbers of clients.
 const ASKED: [&str; 12] = [
     "--path",
     "plain,unix,tls1.3-p256,tls1.2-rsa2048",
@@ -41,7 +41,7 @@ fn a_run_measures_every_cell_and_its_report_comes_from_its_record() {
     let mut session = Session::start(place.path(), &ASKED);
     session.wait_for("a trial", |event| is(event, "trial_started"));
     let scratch = session.scratch().to_owned();
-    // They are known from here on, should the run be over before the test asks again.
+    // Remembers the processes, in case the run ends before the test asks again.
     session.identities();
     session.wait_for("the last look", |event| is(event, "looked"));
     let processes = session.identities();
@@ -59,7 +59,7 @@ fn a_run_measures_every_cell_and_its_report_comes_from_its_record() {
     }
     let record = record_in(place.path());
     trials_are_plausible(&record, document["environment"]["cpus"].as_f64().expect("processors"));
-    reports_are_the_same_bytes(place.path(), &record, &finished);
+    reports_are_identical(place.path(), &record, &finished);
 }
 
 fn every_cell_is_filled(document: &Value) {
@@ -87,7 +87,7 @@ fn every_cell_is_filled(document: &Value) {
     }
 }
 
-/// By primitives that were timed in this very run.
+/// The breakdown uses primitives that were timed in this run.
 fn connects_are_divided(document: &Value) {
     for key in ["p256", "rsa2048"] {
         let time = &document["primitives"]["signatures"][key];
@@ -142,7 +142,7 @@ fn phases_add_up(what: Option<&str>, metrics: &[(&str, f64)], tolerance: f64) {
     let phases = || metrics.iter().filter(|(name, _)| name.starts_with("phase_ns_"));
     let sum: f64 = phases().map(|(_, value)| value).sum();
     let mean = metrics.iter().find(|(name, _)| *name == "latency_ns_mean").map(|(_, value)| value);
-    // Pooled workloads connect before the window: nothing to add up.
+    // Pooled workloads connect before the window and have no phases.
     if let Some(mean) = mean
         && phases().next().is_some()
     {
@@ -150,10 +150,9 @@ fn phases_add_up(what: Option<&str>, metrics: &[(&str, f64)], tolerance: f64) {
     }
 }
 
-/// Within each trial, where nothing is averaged yet: phases add up exactly, and client and server together
-/// used no more CPU than there was.
+/// Within each trial, phases add up exactly, and client and server used no more CPU time than available.
 fn trials_are_plausible(record: &Path, cpus: f64) {
-    // Server, clients and window are read a moment apart: on a busy machine, more of one than of the other.
+    // Server, clients and window are not read at exactly the same time.
     const GRAIN: f64 = 1.05;
     const MOST: f64 = 1.5;
     let events = fs::read_to_string(record.join("events.jsonl")).expect("events");
@@ -178,13 +177,13 @@ fn trials_are_plausible(record: &Path, cpus: f64) {
         let rate = of("rate_per_s").expect("a rate");
         assert!((rate * window_us * 1e-6 / operations - 1.0).abs() < 1e-6, "{event}");
     }
-    // On a busy machine most do not get as much of it as that takes.
+    // On a busy machine, most trials are below the limit.
     shares.sort_by(f64::total_cmp);
-    let median = shares.get(shares.len() / 2).expect("a trial that burns enough CPU to tell");
+    let median = shares.get(shares.len() / 2).expect("a trial with CPU times");
     assert!(*median <= GRAIN, "{shares:?}: more CPU than {cpus} processors");
 }
 
-fn reports_are_the_same_bytes(runs: &Path, record: &Path, finished: &Finished) {
+fn reports_are_identical(runs: &Path, record: &Path, finished: &Finished) {
     let report = |run: &str, format: &str| {
         let answer = answer(&["report", run, "--run-dir", text(runs), "--format", format], runs);
         assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""));
@@ -205,7 +204,7 @@ fn reports_are_the_same_bytes(runs: &Path, record: &Path, finished: &Finished) {
     assert_eq!(report(text(&copy), "json"), finished.stdout);
 }
 
-/// The one run below `runs`.
+/// The only run directory.
 fn record_in(runs: &Path) -> PathBuf {
     let entries: Vec<PathBuf> =
         fs::read_dir(runs).expect("runs").flatten().map(|entry| entry.path()).collect();

@@ -1,4 +1,4 @@
-//! SIGKILL at moments that nobody chose: whatever was recorded until then, the run is gone on with.
+//! SIGKILL at random moments: the run can always be resumed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use crate::support::{
 };
 
 const ROUNDS: u32 = 6;
-/// Names the moments of a run of this test that failed.
+/// Set to the seed of a failed test run to repeat its moments.
 const SEED: &str = "CIPHERTOLL_TEST_SEED";
 
 #[test]
-fn a_run_killed_anywhere_is_gone_on_with() {
+fn a_run_killed_at_any_moment_can_be_resumed() {
     if !real_server() {
         return;
     }
@@ -38,7 +38,7 @@ fn a_run_killed_anywhere_is_gone_on_with() {
     }
 }
 
-/// Also makes the template, which no round is to wait for.
+/// Also creates the template, so that no round has to.
 fn duration_of_a_run() -> Duration {
     let place = tempfile::tempdir().expect("a temporary directory");
     let run = || Session::start(place.path(), &ASKED).finish();
@@ -68,7 +68,7 @@ fn one_round(moment: Duration, again: Option<Duration>, what: &str) {
     assert_eq!((report.code, &report.stdout), (Some(0), &resumed.stdout), "{what}");
     for (scratch, processes) in &left {
         nothing_runs(scratch, processes, what);
-        // What was started too late for the ledger may have written there while it was cleared: then that was told.
+        // A process that started too late for the ledger may have written there during the cleanup, which is reported.
         let told = resumed.told().iter().any(|line| line.contains(text(scratch)));
         assert!(told || !scratch.exists(), "{what}: {} is left", scratch.display());
         until("a sweep", || {
@@ -78,13 +78,13 @@ fn one_round(moment: Duration, again: Option<Duration>, what: &str) {
     }
 }
 
-/// What the killed program had made, as its ledger has it.
+/// The scratch directory and the processes in the ledger of the killed program.
 type Left = (PathBuf, Vec<ProcessIdentity>);
 
-/// Kills the program after `moment`, unless it was over before.
+/// Kills the program after `moment`, unless it has exited.
 #[track_caller]
 fn killed_after(mut session: Session, moment: Duration, what: &str) -> Option<Left> {
-    // Nothing is waited for: any moment will do, and this one is as good as another.
+    // Not a synchronisation: the moment is random.
     thread::sleep(moment);
     let left = session.kill_where_it_is();
     let finished = session.finish();
@@ -92,14 +92,14 @@ fn killed_after(mut session: Session, moment: Duration, what: &str) -> Option<Le
     left
 }
 
-/// The run's directory, once its events have begun.
+/// The run's directory, if it has events.
 fn begun_record(runs: &Path) -> Option<PathBuf> {
     let record = fs::read_dir(runs).expect("the runs").next()?.expect("an entry").path();
     let events = fs::read_to_string(record.join("events.jsonl")).unwrap_or_default();
     events.contains('\n').then_some(record)
 }
 
-/// Killed before its first event: nothing was measured, which resuming says, and the next run is a new one.
+/// The run was killed before its first event: `resume` refuses it, and a new run works.
 #[track_caller]
 fn there_is_nothing_to_resume(runs: &Path, left: &[Left], what: &str) {
     let refused = answer(&["resume", "--run-dir", text(runs)], runs);
@@ -112,7 +112,7 @@ fn there_is_nothing_to_resume(runs: &Path, left: &[Left], what: &str) {
     }
 }
 
-/// Neither what the ledger names, nor what was started too late to be named.
+/// Checks processes in the ledger, and those that were started too late for it.
 #[track_caller]
 fn nothing_runs(scratch: &Path, processes: &[ProcessIdentity], what: &str) {
     for process in processes {

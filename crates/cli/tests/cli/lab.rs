@@ -1,10 +1,10 @@
-//! `ciphertoll lab`: a command of the user's, in the lab.
+//! `ciphertoll lab`: a command of the user in the lab.
 
 use std::process::{Output, Stdio};
 
 use crate::support::{PATIENCE, beside_others, ciphertoll, real_server, until_within};
 
-/// A round trip, and what a plain connect to MariaDB and a query take of them.
+/// The round-trip time, and the round trips of a plain connect to MariaDB and a query.
 const RTT_MS: u64 = 50;
 const ROUND_TRIPS: u64 = 4;
 
@@ -17,7 +17,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn a_command_finds_its_server_and_its_answer_is_passed_on() {
+fn a_command_finds_its_server_and_its_exit_code_is_passed_on() {
     if !real_server() {
         return;
     }
@@ -42,7 +42,7 @@ fn a_command_is_at_the_clients_end_of_the_link() {
     let script = "s=$(date +%s%N); mariadb -N -e 'SELECT 4711' && echo $(( ($(date +%s%N) - s) / 1000000 ))";
     let link = format!("{RTT_MS}ms");
     let output = lab(&["--link", &link, "--", "sh", "-c", script]);
-    if said(&output).contains("no long link can be made here") {
+    if said(&output).contains("cannot make a long link") {
         return ciphertoll_skip::missing(&said(&output));
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -53,7 +53,7 @@ fn a_command_is_at_the_clients_end_of_the_link() {
 }
 
 #[test]
-fn what_cannot_be_started_is_told_with_its_reason() {
+fn an_impossible_lab_is_refused_with_its_reason() {
     let output = lab(&["--path", "wireguard", "--link", "local", "--", "true"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("--link 0ms"), "{}", said(&output));
@@ -62,7 +62,7 @@ fn what_cannot_be_started_is_told_with_its_reason() {
 }
 
 #[test]
-fn sigterm_is_handed_on_and_nothing_stays() {
+fn sigterm_is_passed_on_and_the_lab_is_removed() {
     if !real_server() {
         return;
     }
@@ -73,7 +73,7 @@ fn sigterm_is_handed_on_and_nothing_stays() {
         format!("trap 'exit 3' TERM; echo $MYSQL_HOME > {}; while :; do sleep 0.1; done", file.display());
     let mut command = ciphertoll(&["lab", "--server", "mariadb", "-q", "--", "sh", "-c", &script]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
-    // A server is started before it, and its template may be made.
+    // A server is started first, and perhaps its template is created.
     let home = until_within(PATIENCE, "the command", || {
         std::fs::read_to_string(&file).ok().filter(|text| text.ends_with('\n'))
     });

@@ -1,4 +1,4 @@
-//! Long links made on this machine: what they do to connects, and that nothing of them stays.
+//! Emulated links: durations of connects, and that nothing is left behind.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::support::{
     recorded_events, text,
 };
 
-/// Longer than a busy machine is late by.
+/// Longer than the lateness of a busy machine.
 const RTT_NS: f64 = 50e6;
-/// That a link is down is known at once; on however busy a machine, it is by then.
+/// Timeout for detecting that a link is down, on a busy machine.
 const NOTICED: Duration = Duration::from_secs(30);
-/// Round trips of a connect to MariaDB, TCP's included, by path.
+/// Round trips of a connect to MariaDB by path, including TCP's.
 const ROUND_TRIPS: [(&str, f64); 7] = [
     ("plain", 3.0),
     ("tls1.3-p256", 4.0),
@@ -27,11 +27,11 @@ const ROUND_TRIPS: [(&str, f64); 7] = [
     ("stunnel", 4.0),
 ];
 
-/// However late a busy machine is, no trial is void for it.
+/// Voids no trial for lateness.
 const PATIENT: [&str; 2] = ["--max-lateness", "100%"];
 const ASKED: [&str; 8] =
     ["--server", "mariadb", "--link", "50ms", "--workload", "connect", "--trial-time", "1s"];
-/// What a trial takes, warm-up and all.
+/// Duration of a trial, including warm-up.
 const TRIAL: Duration = Duration::from_millis(1250);
 
 #[test]
@@ -48,7 +48,7 @@ fn every_round_trip_takes_its_time() {
         .output()
         .expect("the program starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if said.contains("no long link can be made here") {
+    if said.contains("cannot make a long link") {
         return missing(&said);
     }
     let document = one_document(&String::from_utf8_lossy(&output.stdout));
@@ -59,14 +59,14 @@ fn every_round_trip_takes_its_time() {
         let cell = cell.unwrap_or_else(|| panic!("{path} was not measured: {said}"));
         assert!(cell["blocks_used"].as_u64() > Some(0), "{cell:#}");
         let times_ns = medians_ns(&events, path);
-        // At least that, in each trial: how much more, is for a benchmark to say.
+        // A lower bound for each trial; a benchmark measures the excess.
         let least = |time_ns: &f64| *time_ns > round_trips * RTT_NS * 0.97;
         assert!(times_ns.iter().all(least), "{path}: {times_ns:?} ns, {said}");
         assert!(best(&times_ns) < (round_trips + 1.0) * RTT_NS, "{path}: {times_ns:?} ns, {said}");
     }
 }
 
-/// An operation takes longer than the window that was asked for, and than a smoke run's calibration.
+/// An operation takes longer than the requested window, and longer than the calibration of a smoke run.
 #[test]
 fn a_window_that_is_too_short_for_the_link_is_lengthened() {
     if !crate::support::real_server() {
@@ -91,7 +91,7 @@ fn a_window_that_is_too_short_for_the_link_is_lengthened() {
             .output()
             .expect("the program starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if said.contains("no long link can be made here") {
+    if said.contains("cannot make a long link") {
         return missing(&said);
     }
     assert!(said.contains("--trial-time 500 ms has no room for 3 operations of each client"), "{said}");
@@ -103,7 +103,7 @@ fn a_window_that_is_too_short_for_the_link_is_lengthened() {
         assert!(cell["metrics"]["rate_per_s"]["value"].as_f64() > Some(0.0), "{cell:#}");
     }
     for event in recorded_events(place.path()).iter().filter(|event| is(event, "trial_finished")) {
-        // Four clients, three operations each at the longest; the mean time is as the link makes it.
+        // At least one operation of each of the four clients.
         assert!(event["observation"]["operations"].as_u64() >= Some(4), "{event}");
     }
 }
@@ -115,7 +115,7 @@ fn a_link_that_is_killed_or_stopped_is_made_afresh_and_nothing_stays() {
     }
     let _machine = alone();
     let place = tempfile::tempdir().expect("a directory");
-    // More blocks than are needed, for trials that are over before the test gets to them.
+    // More blocks than needed, because a trial may end before the test can attack it.
     let more = ["--path", "plain,tls1.3-p256", "--blocks", "6"];
     let mut session = Session::start(place.path(), &[&ASKED[..], &more].concat());
     session.wait_for("calibration's end, or why not", |event| {
@@ -140,8 +140,7 @@ fn a_link_that_is_killed_or_stopped_is_made_afresh_and_nothing_stays() {
     }
 }
 
-/// Does to the link of a trial what it does not survive, and waits for another, which must not take long: how the trial was
-/// voided.
+/// Sends a signal to the link of a trial and waits for its replacement. Returns the event that the trial was voided.
 fn interrupt(session: &mut Session, signal: Signal) -> Value {
     let attack = |session: &mut Session| {
         let process = links_of(session).pop().expect("a link");
@@ -157,7 +156,7 @@ fn interrupt(session: &mut Session, signal: Signal) -> Value {
     voided
 }
 
-/// All that were made, the last one last.
+/// All links so far, in order.
 fn links_of(session: &mut Session) -> Vec<ProcessIdentity> {
     let links = session.processes().into_iter().filter(|noted| noted.what == "link");
     links.map(|noted| noted.identity).collect()

@@ -1,5 +1,4 @@
-//! The program from outside: what it answers to wrong input, a run from end to end on a real server, and
-//! what it leaves behind when something is killed, full or broken.
+//! Tests of the program: wrong input, complete runs on real servers, and faults such as killed processes and full disks.
 
 mod at_rest;
 mod doctor;

@@ -1,10 +1,10 @@
-//! Records as earlier versions wrote them stay readable: each directory of `tests/records` is one, called by
-//! the time of the change whose program made it, with the text that its report is to be.
+//! Records of earlier versions stay readable. Each directory of `tests/records` is one, named by the time of the version
+//! that wrote it, with the expected text of its report.
 //!
-//! - `2026-11-21T0158`: the first that there was. Plans know neither `also`, `pin` nor `settings`, strata no
-//!   `factor`, cells no `pace`.
-//! - `2026-11-21T0644`: two engines, and authentications compared beside paths.
-//! - `2026-11-21T0908`: paces, drivers, capacities, and a run that was resumed.
+//! - `2026-11-21T0158`: the first format. Plans have neither `also`, `pin` nor `settings`, strata no `factor`, cells no
+//!   `pace`.
+//! - `2026-11-21T0644`: two engines, and comparisons of paths and authentications.
+//! - `2026-11-21T0908`: paces, drivers, capacities, and a resumed run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::support::{answer, one_document, text};
 
 const REPORT: &str = "report.txt";
-/// Set to write the reports anew; what changed is then for the eye.
+/// Set this variable to rewrite the reports, and review the changes.
 const UPDATE: &str = "UPDATE_GOLDEN";
 
 fn records() -> Vec<PathBuf> {
@@ -40,7 +40,7 @@ fn earlier_records_say_what_they_said() {
         if std::env::var_os(UPDATE).is_some() {
             fs::write(&file, &report).expect("write the report");
         }
-        let expected = fs::read_to_string(&file).expect("the report as it is to be");
+        let expected = fs::read_to_string(&file).expect("the expected report");
         assert_eq!(report, expected, "{}; {UPDATE}=1 writes it anew", record.display());
     }
 }
@@ -81,7 +81,7 @@ fn copied(record: &Path, place: &Path) -> PathBuf {
     copy
 }
 
-/// A gate in CI that compares nothing must fail, whatever else it allows.
+/// A CI gate that compares nothing must fail, even with --allow-inconclusive.
 #[test]
 fn a_comparison_of_nothing_is_a_wrong_command_line() {
     let [first, second, third] = records().try_into().expect("three records");

@@ -1,5 +1,5 @@
-//! A replica set as far as its clients can tell: relays before one server, each of which passes itself off as a member of
-//! its own. A secondary refuses reads that do not say that it will do, as MongoDB's does.
+//! A simulated replica set: relays to one server, each of which acts as a member. Like MongoDB's, a secondary refuses reads
+//! without a suitable read preference.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -92,7 +92,7 @@ impl Member {
         });
     }
 
-    /// What a secondary says to a read that does not say that it will do.
+    /// The refusal of a secondary for a read without a suitable read preference.
     fn refusal(&self, message: &Message<'_>) -> Option<Vec<u8>> {
         let command = message.body.elements().next()?.ok()?;
         if !READS.contains(&command.key()) {
@@ -164,10 +164,10 @@ fn each_message(mut from: &TcpStream, mut take: impl FnMut(&[u8], Message<'_>)) 
 }
 
 fn send(to: &Mutex<TcpStream>, bytes: &[u8]) {
-    // Whoever has gone away is noticed by the other direction.
-    let _ = to.lock().expect("nobody panics").write_all(bytes);
+    // A closed connection is detected by the other direction.
+    let _ = to.lock().expect("no thread panicked").write_all(bytes);
 }
 
 fn shut(stream: &Mutex<TcpStream>) {
-    let _ = stream.lock().expect("nobody panics").shutdown(std::net::Shutdown::Both);
+    let _ = stream.lock().expect("no thread panicked").shutdown(std::net::Shutdown::Both);
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{Event, Stamped};
+use ciphertoll_model::{Event, TimestampedEvent};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -92,7 +92,7 @@ fn goes_on_to_the_end(runs: &Path, what: &str) {
 #[track_caller]
 pub(crate) fn every_block_is_there_once(record: &Path, what: &str) {
     let events = fs::read_to_string(record.join("events.jsonl")).expect("the events");
-    let read = |line| serde_json::from_str::<Stamped>(line).expect("a whole event");
+    let read = |line| serde_json::from_str::<TimestampedEvent>(line).expect("a whole event");
     let finished = events.lines().map(read).filter_map(|stamped| match stamped.event {
         Event::BlockFinished { block } => Some(u64::from(block)),
         _ => None,

@@ -53,7 +53,7 @@ struct Stranger {
 impl Stranger {
     fn new() -> Self {
         let place = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
-        // By another process: a file that one of ours has open for writing cannot be started.
+        // Written by another process: a file that this process has open for writing cannot be executed.
         let copied = Command::new("cp")
             .args([env!("CARGO_BIN_EXE_ciphertoll"), text(&place.path().join("ciphertoll"))])
             .status()
@@ -136,7 +136,7 @@ fn what_was_fetched_is_listed() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let fetched = answer(&["servers", "fetch", "postgres-18"], place.path());
     assert_eq!(fetched.code, Some(0), "{fetched:?}");
-    assert!(fetched.stdout.starts_with("postgres-18 is here: PostgreSQL 18."), "{fetched:?}");
+    assert!(fetched.stdout.starts_with("postgres-18 is installed: PostgreSQL 18."), "{fetched:?}");
     let document = one_document(&answer(&["servers", "--json"], place.path()).stdout);
     let is_it = |server: &Value| server["engine"] == "postgres" && server["fetched"] == true;
     assert!(items(&document, "servers").iter().any(is_it), "{document}");

@@ -1,4 +1,4 @@
-//! Settings under a name, in the plan and in the specification that asks for the same.
+//! Named configurations in the plan and in the specification.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::support::answer;
 use crate::url::real_server;
 
 #[test]
-fn a_configuration_is_said_by_its_name() {
+fn a_configuration_is_shown_by_its_name() {
     let place = tempfile::tempdir().expect("a directory");
     let text = "[mariadb]\ninnodb_flush_log_at_trx_commit = 2\nsql_mode = \"TRADITIONAL\"\n";
     fs::write(place.path().join("tuned.toml"), text).expect("a file");
@@ -36,7 +36,7 @@ fn a_configuration_is_said_by_its_name() {
 }
 
 #[test]
-fn a_configuration_that_is_none_is_refused_with_its_name() {
+fn an_invalid_configuration_is_refused_with_its_name() {
     let place = tempfile::tempdir().expect("a directory");
     fs::write(place.path().join("port.toml"), "[mariadb]\nport = 3306\n").expect("a file");
     let refused = answer(&["run", "--server", "mariadb", "--config", "port.toml", "--dry-run"], place.path());
@@ -46,7 +46,7 @@ fn a_configuration_that_is_none_is_refused_with_its_name() {
 }
 
 #[test]
-fn a_setting_that_the_server_does_not_know_is_told_in_the_servers_own_words() {
+fn an_unknown_setting_is_reported_with_the_servers_error() {
     if !real_server(Engine::Postgres) {
         return;
     }

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use ciphertoll_model::Engine;
 use ciphertoll_skip::not_for_all;
-use ciphertoll_tde::{KekSource, KeyFile, PRELOAD_LIBRARY, Replace, Strength};
+use ciphertoll_tde::{CipherKind, KekSource, KeyFile, PRELOAD_LIBRARY, Replace};
 use nix::unistd::User;
 
 use crate::support::{is_root, real_server_of, text};
@@ -17,21 +17,21 @@ use crate::support::{is_root, real_server_of, text};
 /// What a session of one's own is asked, and what it says.
 pub(crate) const QUESTION: &str = "select 6 * 7 as answer";
 
-/// Somebody who is not root, as PostgreSQL wants it, with the program and its library in one directory.
-pub(crate) struct Place {
+/// A directory of a user other than root, as PostgreSQL requires, with the program and its library.
+pub(crate) struct Workspace {
     directory: tempfile::TempDir,
     user: Option<User>,
     path: String,
 }
 
-impl Place {
+impl Workspace {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir_in("/var/tmp").expect("a temporary directory");
         let user = is_root().then(|| User::from_name("nobody").ok().flatten().expect("there is nobody"));
         let server = ciphertoll_lab::find(&"postgres".parse().expect("a level")).expect("a PostgreSQL");
         let programs = server.server_program.parent().expect("a directory").to_owned();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("others may pass");
-        // By another process: a file that one of ours has open for writing cannot be started.
+        // Written by another process: a file that this process has open for writing cannot be executed.
         let built = [PathBuf::from(env!("CARGO_BIN_EXE_ciphertoll")), built_library()];
         let copied = Command::new("cp").args(built).arg(directory.path()).status();
         assert!(copied.expect("cp starts").success(), "program and library are copied");
@@ -58,11 +58,10 @@ impl Place {
         Self::asks(command, stdin)
     }
 
-    /// What a program says that reads this.
     pub(crate) fn asks(mut command: Command, stdin: &str) -> Output {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
-        // Whoever was refused reads nothing.
+        // A refused program does not read its stdin.
         let _ = child.stdin.take().expect("stdin is piped").write_all(stdin.as_bytes());
         child.wait_with_output().expect("it ends")
     }
@@ -101,7 +100,7 @@ impl Place {
 }
 
 /// Nothing links it, so that cargo builds it for no test.
-/// Beside the program, where it is looked for.
+/// Next to the program, where it is searched.
 pub(crate) fn built_library() -> PathBuf {
     let profile = Path::new(env!("CARGO_BIN_EXE_ciphertoll")).parent().expect("a profile's directory");
     let mut cargo = Command::new(env!("CARGO"));
@@ -119,35 +118,35 @@ fn keys_are_made_used_and_rotated() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let place = Place::new();
-    place.done("keygen kek", "");
-    place.done("keygen kek-2", "");
-    assert!(place.refused("keygen kek").contains("kek"), "a key that is there stays");
-    place.done("init -D data --key-file kek", "");
-    assert!(place.done("status -D data", "").contains("no cluster yet"));
+    let workspace = Workspace::new();
+    workspace.done("keygen kek", "");
+    workspace.done("keygen kek-2", "");
+    assert!(workspace.refused("keygen kek").contains("kek"), "a key that is there stays");
+    workspace.done("init -D data --key-file kek", "");
+    assert!(workspace.done("status -D data", "").contains("no cluster yet"));
 
-    place.done("exec -D data --key-file kek -- initdb -D data --data-checksums", "");
-    assert!(place.done("status -D data", "").contains("an encrypted cluster, sealed"));
-    place.refused("init -D data --key-file kek");
+    workspace.done("exec -D data --key-file kek -- initdb -D data --data-checksums", "");
+    assert!(workspace.done("status -D data", "").contains("an encrypted cluster, sealed"));
+    workspace.refused("init -D data --key-file kek");
     let session = |kek: &str| format!("exec -D data --key-file {kek} -- postgres --single -D data template1");
-    assert!(place.done(&session("kek"), QUESTION).contains("answer = \"42\""));
+    assert!(workspace.done(&session("kek"), QUESTION).contains("answer = \"42\""));
 
-    place.refused(&session("kek-2"));
+    workspace.refused(&session("kek-2"));
     let rotated =
-        place.shell("../ciphertoll tde rotate -D data --key-file kek --new-key-command 'cat kek-2'");
+        workspace.shell("../ciphertoll tde rotate -D data --key-file kek --new-key-command 'cat kek-2'");
     assert!(rotated.status.success(), "{rotated:?}");
-    assert!(place.done("status -D data", "").contains("rotation 1"));
-    place.refused(&session("kek"));
-    assert!(place.done(&session("kek-2"), QUESTION).contains("answer = \"42\""));
+    assert!(workspace.done("status -D data", "").contains("rotation 1"));
+    workspace.refused(&session("kek"));
+    assert!(workspace.done(&session("kek-2"), QUESTION).contains("answer = \"42\""));
 
     // A pipe that is open already is a file as well: here another program's output.
     let piped = "cat kek-2 | ../ciphertoll tde exec -D data --key-file /dev/fd/0 -- pg_checksums -D data";
-    let output = place.shell(piped);
+    let output = workspace.shell(piped);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("Bad checksums:  0"), "{output:?}");
 
-    let secret = fs::read_to_string(place.work().join("kek-2")).expect("the key");
-    let keys = fs::read(place.work().join("data.tde")).expect("the key file");
+    let secret = fs::read_to_string(workspace.work().join("kek-2")).expect("the key");
+    let keys = fs::read(workspace.work().join("data.tde")).expect("the key file");
     let bare = secret.trim().as_bytes();
     assert!(!keys.windows(bare.len()).any(|window| window == bare), "no key is in its key file");
 }
@@ -158,10 +157,10 @@ fn a_key_is_private_from_the_first_moment() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let place = Place::new();
-    let traced = place.shell("umask 0; strace -f -e trace=openat -o calls ../ciphertoll tde keygen kek");
+    let workspace = Workspace::new();
+    let traced = workspace.shell("umask 0; strace -f -e trace=openat -o calls ../ciphertoll tde keygen kek");
     assert!(traced.status.success(), "{traced:?}");
-    let calls = fs::read_to_string(place.work().join("calls")).expect("a trace");
+    let calls = fs::read_to_string(workspace.work().join("calls")).expect("a trace");
     // strace cannot read the path: the memory of a process that is not dumpable is root's.
     let created = calls.lines().find(|call| call.contains("O_EXCL")).expect("a call that creates the file");
     assert!(created.contains(", 0600)"), "{created}");
@@ -169,9 +168,9 @@ fn a_key_is_private_from_the_first_moment() {
     // The command that prints the key is a child of the program: a process that is not dumpable belongs to root in /proc.
     let asks =
         "../ciphertoll tde init -D data --key-command 'stat -c %u /proc/$PPID/environ >owner; cat kek'";
-    let asked = place.shell(asks);
+    let asked = workspace.shell(asks);
     assert!(asked.status.success(), "{asked:?}");
-    assert_eq!(fs::read_to_string(place.work().join("owner")).expect("a user"), "0\n");
+    assert_eq!(fs::read_to_string(workspace.work().join("owner")).expect("a user"), "0\n");
 }
 
 /// Only the lab makes such a file, and only to measure by.
@@ -180,26 +179,26 @@ fn a_key_file_without_a_cipher_is_refused() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let place = Place::new();
-    place.done("keygen kek", "");
-    let kek = KekSource::File(place.work().join("kek")).read().expect("a key");
-    let keys = place.work().join("data.tde");
-    let stored = KeyFile::create(Strength::Null, &kek).and_then(|file| file.store(&keys, Replace::Never));
+    let workspace = Workspace::new();
+    workspace.done("keygen kek", "");
+    let kek = KekSource::File(workspace.work().join("kek")).read().expect("a key");
+    let keys = workspace.work().join("data.tde");
+    let stored = KeyFile::create(CipherKind::Null, &kek).and_then(|file| file.store(&keys, Replace::Never));
     stored.expect("stored");
-    if let Some(user) = &place.user {
+    if let Some(user) = &workspace.user {
         chown(&keys, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("given away");
     }
-    assert!(place.refused("exec -D data --key-file kek -- true").contains("nothing would be encrypted"));
-    assert!(place.done("status -D data", "").contains("null (not encrypted)"));
+    assert!(workspace.refused("exec -D data --key-file kek -- true").contains("does not encrypt"));
+    assert!(workspace.done("status -D data", "").contains("null (not encrypted)"));
 }
 
-impl Place {
+impl Workspace {
     /// Keys for a cluster that does not exist yet.
     fn with_keys() -> Self {
-        let place = Self::new();
-        place.done("keygen kek", "");
-        place.done("init -D data --key-file kek", "");
-        place
+        let workspace = Self::new();
+        workspace.done("keygen kek", "");
+        workspace.done("init -D data --key-file kek", "");
+        workspace
     }
 
     fn is_absent_or_empty(&self, directory: &str) -> bool {
@@ -234,21 +233,22 @@ impl Place {
 
 #[test]
 fn exec_answers_as_the_program_did() {
-    let place = Place::with_keys();
-    let exit = place.program("exit-7", |path| fs::write(path, "#!/bin/sh\nexit 7\n").expect("written"));
-    assert_eq!(place.fails(&format!("exec -D data --key-file kek -- {exit}")).0, 7);
-    let killed = place.program("killed", |path| fs::write(path, "#!/bin/sh\nkill -9 $$\n").expect("written"));
-    assert_eq!(place.fails(&format!("exec -D data --key-file kek -- {killed}")).0, 128 + 9);
-    place.refused("exec -D data --key-file kek -- no-such-program");
+    let workspace = Workspace::with_keys();
+    let exit = workspace.program("exit-7", |path| fs::write(path, "#!/bin/sh\nexit 7\n").expect("written"));
+    assert_eq!(workspace.fails(&format!("exec -D data --key-file kek -- {exit}")).0, 7);
+    let killed =
+        workspace.program("killed", |path| fs::write(path, "#!/bin/sh\nkill -9 $$\n").expect("written"));
+    assert_eq!(workspace.fails(&format!("exec -D data --key-file kek -- {killed}")).0, 128 + 9);
+    workspace.refused("exec -D data --key-file kek -- no-such-program");
 }
 
 /// SIGTERM to `tde exec` reaches the program, whose answer is passed on.
 #[test]
 fn exec_forwards_signals() {
-    let place = Place::with_keys();
+    let workspace = Workspace::with_keys();
     let script = "#!/bin/sh\ntrap 'exit 5' TERM\necho ready\nwhile :; do read line; done\n";
-    let program = place.program("waits", |path| fs::write(path, script).expect("written"));
-    let mut command = place.command(&place.directory.path().join("ciphertoll"));
+    let program = workspace.program("waits", |path| fs::write(path, script).expect("written"));
+    let mut command = workspace.command(&workspace.directory.path().join("ciphertoll"));
     command.args(["tde", "exec", "-D", "data", "--key-file", "kek", "--", &program]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut stdout = std::io::BufReader::new(child.stdout.take().expect("piped"));
@@ -265,58 +265,63 @@ fn a_program_that_the_library_cannot_be_loaded_into_is_found_out_and_its_cluster
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let place = Place::with_keys();
-    let initdb = text(&place.postgres("initdb")).to_owned();
+    let workspace = Workspace::with_keys();
+    let initdb = text(&workspace.postgres("initdb")).to_owned();
 
     // Set-uid programs lose the library: refused before they start.
-    let su = place.refused("exec -D data --key-file kek -- su -c true");
+    let su = workspace.refused("exec -D data --key-file kek -- su -c true");
     assert!(su.contains("set-uid"), "{su}");
 
     // The environment is dropped on the way, as `sudo` and `su -` do.
     let script = format!("#!/bin/sh\nexec env -i {initdb} -D data --no-sync\n");
-    let dropping = place.program("dropping", |path| fs::write(path, script).expect("written"));
-    let (_, said) = place.fails(&format!("exec -D data --key-file kek -- {dropping}"));
+    let dropping = workspace.program("dropping", |path| fs::write(path, script).expect("written"));
+    let (_, said) = workspace.fails(&format!("exec -D data --key-file kek -- {dropping}"));
     assert!(said.contains("is not encrypted") && said.contains("was removed"), "{said}");
-    assert!(place.is_absent_or_empty("data"), "a plaintext cluster stays");
+    assert!(workspace.is_absent_or_empty("data"), "a plaintext cluster stays");
 
     // No program can load a library that is none.
-    let none = place.program("none.so", |path| fs::write(path, "none").expect("written"));
-    let (_, said) =
-        place.fails(&format!("exec -D data --key-file kek --library {none} -- {initdb} -D data --no-sync"));
+    let none = workspace.program("none.so", |path| fs::write(path, "none").expect("written"));
+    let (_, said) = workspace
+        .fails(&format!("exec -D data --key-file kek --library {none} -- {initdb} -D data --no-sync"));
     assert!(said.contains("without the library"), "{said}");
-    assert!(place.is_absent_or_empty("data"), "a plaintext cluster stays");
+    assert!(workspace.is_absent_or_empty("data"), "a plaintext cluster stays");
 
     // The first program could, and the one that it starts could not.
     let script = format!("#!/bin/sh\nLD_PRELOAD= exec {initdb} -D data --no-sync\n");
-    let second = place.program("second", |path| fs::write(path, script).expect("written"));
-    let (_, said) = place.fails(&format!("exec -D data --key-file kek -- {second}"));
+    let second = workspace.program("second", |path| fs::write(path, script).expect("written"));
+    let (_, said) = workspace.fails(&format!("exec -D data --key-file kek -- {second}"));
     assert!(said.contains("was removed"), "{said}");
-    assert!(place.is_absent_or_empty("data"), "a plaintext cluster stays");
+    assert!(workspace.is_absent_or_empty("data"), "a plaintext cluster stays");
 
     // What was there before is never removed.
-    fs::create_dir_all(place.work().join("data/mine")).expect("a directory");
-    let (_, said) = place.fails(&format!("exec -D data --key-file kek -- {dropping}"));
+    fs::create_dir_all(workspace.work().join("data/mine")).expect("a directory");
+    let (_, said) = workspace.fails(&format!("exec -D data --key-file kek -- {dropping}"));
     assert!(!said.contains("was removed"), "{said}");
-    assert!(place.work().join("data/mine").exists());
+    assert!(workspace.work().join("data/mine").exists());
 }
 
-/// The way in which root starts PostgreSQL's programs. The loader drops the library if the new user cannot read it.
+/// Root starts PostgreSQL's programs like this. The loader drops the library if the new user cannot read it.
 #[test]
 fn root_starts_programs_as_another_user_who_has_to_be_able_to_read_the_library() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let place = Place::with_keys();
-    let Some(user) = &place.user else { return not_for_all("only root can start programs as another user") };
-    let initdb = text(&place.postgres("initdb")).to_owned();
-    let hidden = place.directory.path().join("hidden");
+    let workspace = Workspace::with_keys();
+    let Some(user) = &workspace.user else {
+        return not_for_all("only root can start programs as another user");
+    };
+    let initdb = text(&workspace.postgres("initdb")).to_owned();
+    let hidden = workspace.directory.path().join("hidden");
     fs::create_dir(&hidden).expect("a directory");
     fs::set_permissions(&hidden, Permissions::from_mode(0o700)).expect("a mode");
     let hidden = hidden.join(PRELOAD_LIBRARY);
-    fs::copy(place.library(), &hidden).expect("copied");
+    fs::copy(workspace.library(), &hidden).expect("copied");
     let as_root = |library: &Path, changing: &str| {
-        let mut command = Command::new(place.directory.path().join("ciphertoll"));
-        command.current_dir(place.work()).env_clear().env("PATH", format!("{}:/usr/sbin:/sbin", place.path));
+        let mut command = Command::new(workspace.directory.path().join("ciphertoll"));
+        command
+            .current_dir(workspace.work())
+            .env_clear()
+            .env("PATH", format!("{}:/usr/sbin:/sbin", workspace.path));
         command.args(["tde", "exec", "-D", "data", "--key-file", "kek", "--library"]).arg(library).arg("--");
         command.args(changing.split(' ')).args([&initdb, "-D", "data", "--no-sync"]);
         command.output().expect("it starts")
@@ -327,28 +332,28 @@ fn root_starts_programs_as_another_user_who_has_to_be_able_to_read_the_library()
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(9), "{output:?}");
         assert!(said.contains("is not encrypted") && said.contains("was removed"), "{said}");
-        assert!(place.is_absent_or_empty("data"), "a plaintext cluster stays");
-        let output = as_root(&place.library(), &changing);
+        assert!(workspace.is_absent_or_empty("data"), "a plaintext cluster stays");
+        let output = as_root(&workspace.library(), &changing);
         assert!(output.status.success(), "{output:?}");
-        assert!(place.done("status -D data", "").contains("an encrypted cluster, sealed"));
-        fs::remove_dir_all(place.work().join("data")).expect("removed");
+        assert!(workspace.done("status -D data", "").contains("an encrypted cluster, sealed"));
+        fs::remove_dir_all(workspace.work().join("data")).expect("removed");
     }
 }
 
-/// A server writes its log to a file, where nobody may look.
+/// The refusal of a server is shown although its log goes to a file.
 #[test]
 fn a_setting_that_moves_plaintext_is_refused_in_the_log_and_on_the_terminal() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let place = Place::with_keys();
-    place.done("exec -D data --key-file kek -- initdb -D data --no-sync", "");
-    let settings = place.work().join("data/postgresql.auto.conf");
+    let workspace = Workspace::with_keys();
+    workspace.done("exec -D data --key-file kek -- initdb -D data --no-sync", "");
+    let settings = workspace.work().join("data/postgresql.auto.conf");
     fs::write(settings, "dynamic_shared_memory_type = mmap\nlisten_addresses = ''\n").expect("written");
-    let (code, said) = place.fails("exec -D data --key-file kek -- pg_ctl -D data -l log -s start");
+    let (code, said) = workspace.fails("exec -D data --key-file kek -- pg_ctl -D data -l log -s start");
     let why = "refused: dynamic_shared_memory_type=mmap";
     assert_eq!((code, said.lines().filter(|line| line.contains(why)).count()), (1, 1), "{said}");
-    let log = fs::read_to_string(place.work().join("log")).expect("a log");
+    let log = fs::read_to_string(workspace.work().join("log")).expect("a log");
     assert_eq!(log.lines().filter(|line| line.contains(why)).count(), 1, "{log}");
 }
 
@@ -358,15 +363,15 @@ fn a_renamed_server_has_the_keys() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let place = Place::with_keys();
-    place.done("exec -D data --key-file kek -- initdb -D data --no-sync", "");
+    let workspace = Workspace::with_keys();
+    workspace.done("exec -D data --key-file kek -- initdb -D data --no-sync", "");
     let copied = |path: &Path| {
-        let status = Command::new("cp").arg(place.postgres("postgres")).arg(path).status();
+        let status = Command::new("cp").arg(workspace.postgres("postgres")).arg(path).status();
         assert!(status.expect("cp starts").success());
     };
-    let renamed = place.program("database-server", copied);
+    let renamed = workspace.program("database-server", copied);
     let session = format!("exec -D data --key-file kek -- {renamed} --single -D data template1");
-    assert!(place.done(&session, QUESTION).contains("answer = \"42\""));
+    assert!(workspace.done(&session, QUESTION).contains("answer = \"42\""));
 }
 
 #[test]
@@ -374,21 +379,21 @@ fn a_cluster_of_an_earlier_version_is_sealed_once() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let place = Place::with_keys();
-    place.done("exec -D data --key-file kek -- initdb -D data --no-sync", "");
-    let (data, keys) = (place.work().join("data"), place.work().join("data.tde"));
-    let kek = KekSource::File(place.work().join("kek")).read().expect("a key");
+    let workspace = Workspace::with_keys();
+    workspace.done("exec -D data --key-file kek -- initdb -D data --no-sync", "");
+    let (data, keys) = (workspace.work().join("data"), workspace.work().join("data.tde"));
+    let kek = KekSource::File(workspace.work().join("kek")).read().expect("a key");
     unseal(&data, &keys, &kek);
-    if let Some(user) = &place.user {
+    if let Some(user) = &workspace.user {
         chown(&keys, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("given away");
     }
-    assert!(place.done("status -D data", "").contains("not sealed"));
+    assert!(workspace.done("status -D data", "").contains("not sealed"));
 
     // A server by the environment alone says what to do.
-    let mut server = place.command(&place.postgres("postgres"));
-    let library = place.directory.path().join(PRELOAD_LIBRARY);
+    let mut server = workspace.command(&workspace.postgres("postgres"));
+    let library = workspace.directory.path().join(PRELOAD_LIBRARY);
     server.env("LD_PRELOAD", library).env("CIPHERTOLL_TDE_DATA", &data);
-    server.env("CIPHERTOLL_TDE_KEK_FILE", place.work().join("kek")).args([
+    server.env("CIPHERTOLL_TDE_KEK_FILE", workspace.work().join("kek")).args([
         "--single",
         "-D",
         "data",
@@ -399,24 +404,27 @@ fn a_cluster_of_an_earlier_version_is_sealed_once() {
     assert!(!output.status.success() && said.contains("ciphertoll tde exec"), "{said}");
 
     let session = "exec -D data --key-file kek -- postgres --single -D data template1";
-    let output = place.tde(session, QUESTION);
+    let output = workspace.tde(session, QUESTION);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains(": sealed;"), "{output:?}");
+    assert!(output.status.success() && said.contains(": sealed ("), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("answer = \"42\""), "{output:?}");
-    assert!(place.done("status -D data", "").contains("an encrypted cluster, sealed"));
-    assert!(!String::from_utf8_lossy(&place.tde(session, QUESTION).stderr).contains("sealed;"), "once");
+    assert!(workspace.done("status -D data", "").contains("an encrypted cluster, sealed"));
+    assert!(
+        !String::from_utf8_lossy(&workspace.tde(session, QUESTION).stderr).contains("sealed ("),
+        "only once"
+    );
 
     // From now on a file that is not sealed was replaced.
     fs::write(data.join("PG_VERSION"), "15\n").expect("written");
-    assert!(place.refused(session).contains("replaced"));
+    assert!(workspace.refused(session).contains("replaced"));
 }
 
-/// Makes of a sealed cluster what versions before 0.2 made.
+/// Converts a sealed cluster to the unsealed form of versions before 0.2.
 fn unseal(data: &Path, keys: &Path, kek: &ciphertoll_tde::Kek) {
-    use ciphertoll_tde::{Engine as Pages, Errno, Format, Opened, Place as Held, Storage};
+    use ciphertoll_tde::{EncryptionEngine, Errno, FileClass, KeyFileFormat, OpenFile, Storage};
     use std::os::unix::fs::FileExt;
-    struct Stored(fs::File);
-    impl Storage for Stored {
+    struct DiskFile(fs::File);
+    impl Storage for DiskFile {
         fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
             self.0.read_at(bytes, offset).map_err(|_| Errno::IO)
         }
@@ -431,13 +439,14 @@ fn unseal(data: &Path, keys: &Path, kek: &ciphertoll_tde::Kek) {
         }
     }
     let file = KeyFile::load(keys).expect("a key file");
-    let mut engine = Pages::new(file.unwrap(kek).expect("the key")).expect("an engine");
-    for (path, length, held) in [("global/pg_control", 8192, Held::Control), ("PG_VERSION", 3, Held::Version)]
+    let mut engine = EncryptionEngine::new(file.unwrap(kek).expect("the key")).expect("an engine");
+    for (path, length, held) in
+        [("global/pg_control", 8192, FileClass::Control), ("PG_VERSION", 3, FileClass::Version)]
     {
         let path = data.join(path);
         let mut plaintext = vec![0; length];
-        let stored = Stored(fs::File::open(&path).expect("a file"));
-        let count = engine.read_at(&mut Opened::new(held), &stored, &mut plaintext, 0).expect("sealed");
+        let stored = DiskFile(fs::File::open(&path).expect("a file"));
+        let count = engine.read_at(&mut OpenFile::new(held), &stored, &mut plaintext, 0).expect("sealed");
         assert_eq!(count, length);
         fs::OpenOptions::new()
             .write(true)
@@ -446,7 +455,7 @@ fn unseal(data: &Path, keys: &Path, kek: &ciphertoll_tde::Kek) {
             .write_all_at(&plaintext, 0)
             .expect("written");
     }
-    file.in_format(Format::MayBeUnsealed, kek)
+    file.in_format(KeyFileFormat::MayBeUnsealed, kek)
         .expect("wrapped")
         .store(keys, Replace::Atomically)
         .expect("stored");

@@ -9,7 +9,7 @@ use std::process::Command;
 use ciphertoll_model::Engine;
 
 use crate::support::{is_root, real_server_of, text};
-use crate::tde::Place;
+use crate::tde::Workspace;
 
 /// In rows, and in the name of a table.
 const MARKER: &str = "zanzibarmarker";
@@ -24,7 +24,7 @@ const SUMS: &str = "SELECT (SELECT count(*) || md5(string_agg(md5, '' ORDER BY n
                     (SELECT sum(n) FROM locked)";
 const SETTINGS: &str = "listen_addresses = ''\nmax_prepared_transactions = 3\nwal_level = logical\n";
 
-impl Place {
+impl Workspace {
     fn path(&self, name: &str) -> PathBuf {
         self.work().join(name)
     }
@@ -147,31 +147,32 @@ fn assert_same(plain: &Path, back: &Path, what: &str) {
     assert!(differing.is_empty(), "{what}: {differing:?}");
 }
 
-fn fill(place: &Place) {
-    let space = place.path("space");
-    place.succeeds("mkdir space");
-    place.ask(&format!("CREATE TABLESPACE space LOCATION '{}'", text(&space)));
-    place.ask(
+fn fill(workspace: &Workspace) {
+    let space = workspace.path("space");
+    workspace.succeeds("mkdir space");
+    workspace.ask(&format!("CREATE TABLESPACE space LOCATION '{}'", text(&space)));
+    workspace.ask(
         "CREATE TABLE spaced TABLESPACE space AS SELECT n, md5(n::text) FROM generate_series(1, 20000) n",
     );
-    place.ask("CREATE INDEX ON spaced (md5) TABLESPACE space; CREATE EXTENSION amcheck");
-    place.ask("CREATE TABLE zanzibarmarker (n int PRIMARY KEY, long text)");
-    place.ask("ALTER TABLE zanzibarmarker ALTER long SET STORAGE EXTERNAL");
-    place.ask(
+    workspace.ask("CREATE INDEX ON spaced (md5) TABLESPACE space; CREATE EXTENSION amcheck");
+    workspace.ask("CREATE TABLE zanzibarmarker (n int PRIMARY KEY, long text)");
+    workspace.ask("ALTER TABLE zanzibarmarker ALTER long SET STORAGE EXTERNAL");
+    workspace.ask(
         "INSERT INTO zanzibarmarker SELECT n, repeat('zanzibarmarker', 1000) FROM generate_series(1, 20) n",
     );
-    place.ask("CREATE UNLOGGED TABLE unlogged AS SELECT n FROM generate_series(1, 1000) n");
-    place.ask("CREATE TABLE locked AS SELECT n FROM generate_series(1, 100) n");
+    workspace.ask("CREATE UNLOGGED TABLE unlogged AS SELECT n FROM generate_series(1, 1000) n");
+    workspace.ask("CREATE TABLE locked AS SELECT n FROM generate_series(1, 100) n");
     // A lock and an update of one transaction's parts make a multixact.
-    place.ask("BEGIN; SELECT FROM locked FOR KEY SHARE; SAVEPOINT s; UPDATE locked SET n = n + 1; COMMIT");
-    place.ask("SELECT pg_create_logical_replication_slot('slot', 'test_decoding')");
-    place.ask("UPDATE locked SET n = n + 1");
-    place.ask("BEGIN; INSERT INTO locked VALUES (1000); PREPARE TRANSACTION 'prepared'");
+    workspace
+        .ask("BEGIN; SELECT FROM locked FOR KEY SHARE; SAVEPOINT s; UPDATE locked SET n = n + 1; COMMIT");
+    workspace.ask("SELECT pg_create_logical_replication_slot('slot', 'test_decoding')");
+    workspace.ask("UPDATE locked SET n = n + 1");
+    workspace.ask("BEGIN; INSERT INTO locked VALUES (1000); PREPARE TRANSACTION 'prepared'");
 }
 
 /// Files that a server, or its user, may have left in a data directory.
-fn leave_others(place: &Place) {
-    let plain = place.path("plain");
+fn leave_others(workspace: &Workspace) {
+    let plain = workspace.path("plain");
     fs::write(plain.join("notes.txt"), "notes of the user's\n").expect("written");
     fs::create_dir(plain.join("empty")).expect("a directory");
     symlink("/nonexistent", plain.join("link")).expect("a link");
@@ -190,13 +191,13 @@ fn leave_others(place: &Place) {
 }
 
 /// Runs as root if it can: files belong to the source's owner then.
-fn convert_as_root(place: &Place, arguments: &str) -> String {
+fn convert_as_root(workspace: &Workspace, arguments: &str) -> String {
     let mut command = if is_root() {
-        let mut command = Command::new(place.work().join("../ciphertoll"));
-        command.current_dir(place.work());
+        let mut command = Command::new(workspace.work().join("../ciphertoll"));
+        command.current_dir(workspace.work());
         command
     } else {
-        place.command(&place.work().join("../ciphertoll"))
+        workspace.command(&workspace.work().join("../ciphertoll"))
     };
     let output =
         command.args(["tde", "convert"]).args(arguments.split_whitespace()).output().expect("it starts");
@@ -209,68 +210,72 @@ fn a_cluster_is_encrypted_and_comes_back() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let place = Place::new();
+    let workspace = Workspace::new();
     let [space, space_2, space_3] =
-        ["space", "space-2", "space-3"].map(|name| text(&place.path(name)).to_owned());
-    place.plain(&format!("-X {}", text(&place.path("wal"))));
-    place.start("plain");
-    fill(&place);
-    let sums = place.ask(SUMS);
-    place.stop("plain", "fast");
-    leave_others(&place);
+        ["space", "space-2", "space-3"].map(|name| text(&workspace.path(name)).to_owned());
+    workspace.plain(&format!("-X {}", text(&workspace.path("wal"))));
+    workspace.start("plain");
+    fill(&workspace);
+    let sums = workspace.ask(SUMS);
+    workspace.stop("plain", "fast");
+    leave_others(&workspace);
     if is_root() {
-        let base = fs::metadata(place.path("plain/base")).expect("metadata");
+        let base = fs::metadata(workspace.path("plain/base")).expect("metadata");
         let user = format!("{}:{}", base.uid(), base.gid());
-        let status = Command::new("chown").args(["-hR", &user]).arg(place.path("plain")).status();
+        let status = Command::new("chown").args(["-hR", &user]).arg(workspace.path("plain")).status();
         assert!(status.expect("chown").success());
     }
-    assert!(has_marker(&place.path("plain")) && has_marker(&place.path("wal")), "the marker can be found");
-    let before = tree(&place.path("plain"));
+    assert!(
+        has_marker(&workspace.path("plain")) && has_marker(&workspace.path("wal")),
+        "the marker can be found"
+    );
+    let before = tree(&workspace.path("plain"));
 
     let said = convert_as_root(
-        &place,
+        &workspace,
         &format!(
             "-D plain --to sealed --key-file kek --tablespace-mapping {space}={space_2} --waldir {}/wal-2",
-            text(&place.work())
+            text(&workspace.work())
         ),
     );
-    assert!(said.contains("pg_checksums: no bad checksum") && said.contains("notes.txt"), "{said}");
-    assert!(before == tree(&place.path("plain")), "the source was changed");
+    assert!(said.contains("pg_checksums: all checksums are valid") && said.contains("notes.txt"), "{said}");
+    assert!(before == tree(&workspace.path("plain")), "the source was changed");
     for name in ["sealed", "space-2", "wal-2"] {
-        assert!(!has_marker(&place.path(name)), "the marker is in {name}");
+        assert!(!has_marker(&workspace.path(name)), "the marker is in {name}");
     }
     let owner = before[Path::new("PG_VERSION")].2;
-    for (path, file) in tree(&place.path("sealed")) {
+    for (path, file) in tree(&workspace.path("sealed")) {
         assert_eq!(file.2, owner, "{}", path.display());
     }
-    let sparse = fs::metadata(place.path("sealed/pg_commit_ts/0001")).expect("metadata");
+    let sparse = fs::metadata(workspace.path("sealed/pg_commit_ts/0001")).expect("metadata");
     assert!(sparse.blocks() * 512 < sparse.len(), "holes stay holes");
-    assert_eq!(fs::metadata(place.path("sealed.tde")).expect("metadata").uid(), owner);
-    assert!(place.done("status -D sealed", "").contains("an encrypted cluster, sealed"));
+    assert_eq!(fs::metadata(workspace.path("sealed.tde")).expect("metadata").uid(), owner);
+    assert!(workspace.done("status -D sealed", "").contains("an encrypted cluster, sealed"));
 
-    let said = place.done(
-        &format!("convert --decrypt -D sealed --to back --key-file kek --tablespace-mapping {space_2}={space_3} --waldir {}/wal-3", text(&place.work())),
+    let said = workspace.done(
+        &format!("convert --decrypt -D sealed --to back --key-file kek --tablespace-mapping {space_2}={space_3} --waldir {}/wal-3", text(&workspace.work())),
         "",
     );
-    assert!(said.contains("pg_checksums: no bad checksum"), "{said}");
+    assert!(said.contains("pg_checksums: all checksums are valid"), "{said}");
     for (plain, back) in [("plain", "back"), ("space", "space-3"), ("wal", "wal-3")] {
-        assert_same(&place.path(plain), &place.path(back), back);
+        assert_same(&workspace.path(plain), &workspace.path(back), back);
     }
 
-    place.start_sealed("sealed");
-    assert_eq!(place.ask(SUMS), sums);
-    place.succeeds(&format!("pg_amcheck -h {} -U user -d postgres --heapallindexed", text(&place.work())));
-    place.ask("COMMIT PREPARED 'prepared'");
-    assert_eq!(place.ask("SELECT count(*) FROM locked WHERE n = 1000"), "1");
-    place.stop("sealed", "fast");
+    workspace.start_sealed("sealed");
+    assert_eq!(workspace.ask(SUMS), sums);
+    workspace
+        .succeeds(&format!("pg_amcheck -h {} -U user -d postgres --heapallindexed", text(&workspace.work())));
+    workspace.ask("COMMIT PREPARED 'prepared'");
+    assert_eq!(workspace.ask("SELECT count(*) FROM locked WHERE n = 1000"), "1");
+    workspace.stop("sealed", "fast");
     assert!(
-        !has_marker(&place.path("sealed")) && !has_marker(&place.path("wal-2")),
+        !has_marker(&workspace.path("sealed")) && !has_marker(&workspace.path("wal-2")),
         "the server writes ciphertext"
     );
 
-    place.start("back");
-    assert_eq!(place.ask(SUMS), sums);
-    place.stop("back", "fast");
+    workspace.start("back");
+    assert_eq!(workspace.ask(SUMS), sums);
+    workspace.stop("back", "fast");
 }
 
 /// Killed at its beginning, in the middle, while it verifies, and at its last steps.
@@ -279,15 +284,15 @@ fn an_interrupted_conversion_continues() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let place = Place::new();
-    place.plain("");
-    place.succeeds("initdb -D other -U user -A trust --data-checksums --no-sync");
+    let workspace = Workspace::new();
+    workspace.plain("");
+    workspace.succeeds("initdb -D other -U user -A trust --data-checksums --no-sync");
     let to_sealed = "-D plain --to sealed --key-file kek";
     for when in [1, 2, 300] {
-        place.killed(to_sealed, RENAME, when);
-        cannot_start(&place, "sealed");
+        workspace.killed(to_sealed, RENAME, when);
+        cannot_start(&workspace, "sealed");
     }
-    let (code, said) = place.interrupted(to_sealed, RENAME, 100, "SIGINT");
+    let (code, said) = workspace.interrupted(to_sealed, RENAME, 100, "SIGINT");
     assert!(code == Some(130) && said.contains("run the same command again"), "{code:?}: {said}");
 
     // Another conversion does not continue this one.
@@ -295,57 +300,60 @@ fn an_interrupted_conversion_continues() {
         ("-D other --to sealed --key-file kek", "another conversion"),
         ("-D plain --to sealed --key-file kek --cipher aes-128-xts", "aes-256-xts"),
     ] {
-        let said = place.refused(&format!("convert {arguments}"));
+        let said = workspace.refused(&format!("convert {arguments}"));
         assert!(said.contains(why), "{said}");
     }
 
     // What changed on the disk after it was written is found.
-    let journal = fs::read_to_string(place.path("sealed").join(JOURNAL)).expect("a journal");
+    let journal = fs::read_to_string(workspace.path("sealed").join(JOURNAL)).expect("a journal");
     let relation = journal.lines().find_map(|line| {
         line.split(' ').nth(2).filter(|path| path.starts_with("base/") && line.starts_with("8192 "))
     });
-    let path = place.path("sealed").join(relation.expect("a relation of one page"));
+    let path = workspace.path("sealed").join(relation.expect("a relation of one page"));
     let file = fs::OpenOptions::new().read(true).write(true).open(&path).expect("a file");
     let modified = file.metadata().and_then(|metadata| metadata.modified()).expect("a time");
     let mut byte = [0];
     file.read_exact_at(&mut byte, 5000).expect("a byte");
     file.write_all_at(&[byte[0] ^ 1], 5000).expect("written");
-    let damaged = place.tde(&format!("convert {to_sealed}"), "");
+    let damaged = workspace.tde(&format!("convert {to_sealed}"), "");
     let said = String::from_utf8_lossy(&damaged.stderr).into_owned();
     assert!(damaged.status.code() == Some(9) && said.contains("is not verified"), "{said}");
-    cannot_start(&place, "sealed");
+    cannot_start(&workspace, "sealed");
     file.write_all_at(&byte, 5000).and_then(|()| file.set_modified(modified)).expect("written");
 
     // So is a file that is not of the source.
-    let other = place.path("sealed/base/1/1259.plain");
-    fs::copy(place.path("plain/base/1/1259"), &other).expect("copied");
-    let found = place.tde(&format!("convert {to_sealed}"), "");
+    let other = workspace.path("sealed/base/1/1259.plain");
+    fs::copy(workspace.path("plain/base/1/1259"), &other).expect("copied");
+    let found = workspace.tde(&format!("convert {to_sealed}"), "");
     let said = String::from_utf8_lossy(&found.stderr).into_owned();
     assert!(found.status.code() == Some(9) && said.contains("is not in the source"), "{said}");
     fs::remove_file(other).expect("removed");
 
-    // While it verifies; at the last two files; and when it is complete but for the removal of the journal.
+    // During verification; at the last two files; and when only the journal is left to remove.
     let files =
-        fs::read_to_string(place.path("sealed").join(JOURNAL)).expect("a journal").lines().count() - 1;
+        fs::read_to_string(workspace.path("sealed").join(JOURNAL)).expect("a journal").lines().count() - 1;
     for (calls, when) in [("fadvise64", 100), (RENAME, 1), (RENAME, 2)] {
-        place.killed(to_sealed, calls, when);
-        cannot_start(&place, "sealed");
+        workspace.killed(to_sealed, calls, when);
+        cannot_start(&workspace, "sealed");
     }
     let drafts = files + 2;
-    place.killed(to_sealed, UNLINK, drafts + 1);
-    assert!(place.path("sealed/global/pg_control").exists() && place.path("sealed").join(JOURNAL).exists());
-    let done = place.tde(&format!("convert {to_sealed}"), "");
+    workspace.killed(to_sealed, UNLINK, drafts + 1);
+    assert!(
+        workspace.path("sealed/global/pg_control").exists()
+            && workspace.path("sealed").join(JOURNAL).exists()
+    );
+    let done = workspace.tde(&format!("convert {to_sealed}"), "");
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.success() && said.contains("continuing"), "{done:?}");
-    assert!(!place.path("sealed").join(JOURNAL).exists());
+    assert!(!workspace.path("sealed").join(JOURNAL).exists());
 
     let to_back = "--decrypt -D sealed --to back --key-file kek";
     for when in [1, 400] {
-        place.killed(to_back, RENAME, when);
-        cannot_start(&place, "back");
+        workspace.killed(to_back, RENAME, when);
+        cannot_start(&workspace, "back");
     }
-    place.done(&format!("convert {to_back}"), "");
-    assert_same(&place.path("plain"), &place.path("back"), "back");
+    workspace.done(&format!("convert {to_back}"), "");
+    assert_same(&workspace.path("plain"), &workspace.path("back"), "back");
 }
 
 #[test]
@@ -353,25 +361,26 @@ fn pages_that_are_damaged_in_the_source_are_told() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let place = Place::new();
-    place.plain("");
-    fs::write(place.path("plain/base/1/999999"), [7; 8192]).expect("written");
+    let workspace = Workspace::new();
+    workspace.plain("");
+    fs::write(workspace.path("plain/base/1/999999"), [7; 8192]).expect("written");
     if is_root() {
-        let owned = fs::metadata(place.path("plain")).expect("metadata");
-        chown(place.path("plain/base/1/999999"), Some(owned.uid()), Some(owned.gid())).expect("given away");
+        let owned = fs::metadata(workspace.path("plain")).expect("metadata");
+        chown(workspace.path("plain/base/1/999999"), Some(owned.uid()), Some(owned.gid()))
+            .expect("given away");
     }
-    let output = place.tde("convert -D plain --to sealed --key-file kek", "");
+    let output = workspace.tde("convert -D plain --to sealed --key-file kek", "");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && said.contains("damaged there too"), "{said}");
 }
 
-/// Neither a stock server nor one under the library starts on an incomplete copy.
-fn cannot_start(place: &Place, data: &str) {
-    let stock = place.shell(&format!("postgres -D {data} --single postgres </dev/null"));
+/// No server starts on an incomplete copy, with or without the library.
+fn cannot_start(workspace: &Workspace, data: &str) {
+    let stock = workspace.shell(&format!("postgres -D {data} --single postgres </dev/null"));
     assert!(!stock.status.success(), "{stock:?}");
-    if place.path(&format!("{data}.tde")).exists() {
-        let under =
-            place.tde(&format!("exec -D {data} --key-file kek -- postgres -D {data} --single postgres"), "");
+    if workspace.path(&format!("{data}.tde")).exists() {
+        let under = workspace
+            .tde(&format!("exec -D {data} --key-file kek -- postgres -D {data} --single postgres"), "");
         assert!(!under.status.success(), "{under:?}");
     }
 }
@@ -381,67 +390,69 @@ fn what_cannot_be_converted_is_refused_before_anything_is_written() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let place = Place::new();
-    place.plain("");
-    place.start("plain");
-    place.succeeds("mkdir space");
-    let space = text(&place.path("space")).to_owned();
-    place.ask(&format!("CREATE TABLESPACE space LOCATION '{space}'"));
+    let workspace = Workspace::new();
+    workspace.plain("");
+    workspace.start("plain");
+    workspace.succeeds("mkdir space");
+    let space = text(&workspace.path("space")).to_owned();
+    workspace.ask(&format!("CREATE TABLESPACE space LOCATION '{space}'"));
     let mapped = format!("-D plain --to sealed --key-file kek --tablespace-mapping {space}={space}-2");
-    place.refuses(&mapped, "a server is running");
-    place.stop("plain", "immediate");
-    place.refuses(&mapped, "was not shut down cleanly");
-    place.start("plain");
-    place.stop("plain", "fast");
+    workspace.refuses(&mapped, "a server is running");
+    workspace.stop("plain", "immediate");
+    workspace.refuses(&mapped, "was not shut down cleanly");
+    workspace.start("plain");
+    workspace.stop("plain", "fast");
 
-    place.refuses("-D plain --to sealed --key-file kek", "name a new directory, --tablespace-mapping");
-    place.refuses(&format!("{mapped} --tablespace-mapping /srv/none=/srv/new"), "no tablespace");
-    place.refuses(
+    workspace
+        .refuses("-D plain --to sealed --key-file kek", "set its new directory with --tablespace-mapping");
+    workspace
+        .refuses(&format!("{mapped} --tablespace-mapping /srv/none=/srv/new"), "not a tablespace directory");
+    workspace.refuses(
         &format!("-D plain --to sealed --key-file kek --tablespace-mapping {space}={space}/in"),
-        "within",
+        "overlaps",
     );
-    place.refuses(
+    workspace.refuses(
         &format!("-D plain --to plain/in --key-file kek --tablespace-mapping {space}={space}-2"),
-        "within",
+        "overlaps",
     );
-    place.refuses(&format!("{mapped} --waldir wal"), "--waldir is not used");
-    place.refuses("-D space --to sealed --key-file kek", "there is no cluster");
-    place.refuses(&format!("{mapped} --bin space"), "pg_checksums");
-    place.refuses(
+    workspace.refuses(&format!("{mapped} --waldir wal"), "--waldir cannot be used");
+    workspace.refuses("-D space --to sealed --key-file kek", "no cluster found");
+    workspace.refuses(&format!("{mapped} --bin space"), "pg_checksums");
+    workspace.refuses(
         &format!("--decrypt -D plain --to back --key-file kek --tablespace-mapping {space}={space}-2"),
-        "no key file",
+        "not found: the cluster is not encrypted",
     );
-    fs::create_dir(place.path("full")).expect("a directory");
-    fs::write(place.path("full/mine"), "mine").expect("written");
-    place.refuses(&mapped.replace("sealed", "full"), "is not empty");
-    assert!(!place.path("full.tde").exists());
+    fs::create_dir(workspace.path("full")).expect("a directory");
+    fs::write(workspace.path("full/mine"), "mine").expect("written");
+    workspace.refuses(&mapped.replace("sealed", "full"), "is not empty");
+    assert!(!workspace.path("full.tde").exists());
     for (name, why) in [
-        ("base/1/1259.bak", "copied in clear"),
-        ("recovery.signal", "recovered"),
-        ("backup_label", "recovered"),
+        ("base/1/1259.bak", "copied unencrypted"),
+        ("recovery.signal", "needs recovery"),
+        ("backup_label", "needs recovery"),
     ] {
-        fs::write(place.path("plain").join(name), "x").expect("written");
-        place.refuses(&mapped, why);
-        fs::remove_file(place.path("plain").join(name)).expect("removed");
+        fs::write(workspace.path("plain").join(name), "x").expect("written");
+        workspace.refuses(&mapped, why);
+        fs::remove_file(workspace.path("plain").join(name)).expect("removed");
     }
 
-    // Of a source that was used in between nothing is taken.
-    place.killed(&mapped, RENAME, 100);
-    place.start("plain");
-    place.stop("plain", "fast");
-    let said = place.refused(&format!("convert {mapped}"));
+    // A conversion of a source that was used meanwhile cannot be continued.
+    workspace.killed(&mapped, RENAME, 100);
+    workspace.start("plain");
+    workspace.stop("plain", "fast");
+    let said = workspace.refused(&format!("convert {mapped}"));
     assert!(said.contains("the source was used since"), "{said}");
-    fs::remove_dir_all(place.path("sealed")).expect("removed");
-    fs::remove_dir_all(place.path("space-2")).expect("removed");
+    fs::remove_dir_all(workspace.path("sealed")).expect("removed");
+    fs::remove_dir_all(workspace.path("space-2")).expect("removed");
     // The key file is still there, and is used.
-    place.done(&format!("convert {mapped}"), "");
+    workspace.done(&format!("convert {mapped}"), "");
 
     let decrypt =
         format!("--decrypt -D sealed --to back --key-file KEK --tablespace-mapping {space}-2={space}-3");
-    place.done("keygen other", "");
-    let said = place.refused(&format!("convert {}", decrypt.replace("KEK", "other")));
-    assert!(said.contains("not the one") && !place.path("back").exists(), "{said}");
-    let said = place.refused("convert -D sealed --to twice --key-file kek");
-    assert!(said.contains("encrypted already") && !place.path("twice").exists(), "{said}");
-    assert_eq!(fs::metadata(place.path("sealed")).expect("metadata").permissions().mode() & 0o777, 0o700);
+    workspace.done("keygen other", "");
+    let said = workspace.refused(&format!("convert {}", decrypt.replace("KEK", "other")));
+    assert!(said.contains("wrong key-encryption key") && !workspace.path("back").exists(), "{said}");
+    let said = workspace.refused("convert -D sealed --to twice --key-file kek");
+    assert!(said.contains("encrypted already") && !workspace.path("twice").exists(), "{said}");
+    assert_eq!(fs::metadata(workspace.path("sealed")).expect("metadata").permissions().mode() & 0o777, 0o700);
 }

@@ -10,23 +10,24 @@ use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_tde::{PRELOAD_LIBRARY, looks_sealed};
 
 use crate::support::{real_server_of, text};
-use crate::tde::{Place, QUESTION};
+use crate::tde::{QUESTION, Workspace};
 
 const UNIT: &str = "ciphertoll-postgresql@.service";
 
 /// A cluster that Debian's programs manage, in a private configuration directory. Stopped when it is dropped.
 struct Cluster {
-    place: Place,
+    workspace: Workspace,
     version: String,
 }
 
 impl Cluster {
     fn data(&self) -> PathBuf {
-        self.place.work().join("data")
+        self.workspace.work().join("data")
     }
 
     fn run(&self, line: &str) -> Output {
-        self.place.shell(&format!("PG_CLUSTER_CONF_ROOT=\"$PWD/etc\"; export PG_CLUSTER_CONF_ROOT; {line}"))
+        self.workspace
+            .shell(&format!("PG_CLUSTER_CONF_ROOT=\"$PWD/etc\"; export PG_CLUSTER_CONF_ROOT; {line}"))
     }
 
     #[track_caller]
@@ -66,12 +67,12 @@ fn debian_s_programs_create_start_stop_and_drop_an_encrypted_cluster() {
     let Some(version) = packaged() else {
         return missing("no pg_createcluster found; install it (Debian and Ubuntu: postgresql)");
     };
-    let cluster = Cluster { place: Place::new(), version };
-    let (data, library) = (cluster.data(), cluster.place.library());
+    let cluster = Cluster { workspace: Workspace::new(), version };
+    let (data, library) = (cluster.data(), cluster.workspace.library());
     let (data, library) = (text(&data), text(&library));
     cluster.done("mkdir etc sockets");
-    cluster.place.done("keygen kek", "");
-    cluster.place.done("init -D data --key-file kek", "");
+    cluster.workspace.done("keygen kek", "");
+    cluster.workspace.done("init -D data --key-file kek", "");
     cluster.done(&format!(
         "printf \"%s = '%s'\\n\" LD_PRELOAD {library} CIPHERTOLL_TDE_DATA {data} CIPHERTOLL_TDE_KEK_FILE \"$PWD/kek\" >environment"
     ));
@@ -104,7 +105,7 @@ fn debian_s_programs_create_start_stop_and_drop_an_encrypted_cluster() {
     cluster.done(&format!("mv kept {environment}"));
     assert!(cluster.control("start").status.success());
     cluster.done(&format!("pg_dropcluster --stop {} main", cluster.version));
-    assert!(!cluster.data().exists() && cluster.place.work().join("data.tde").exists());
+    assert!(!cluster.data().exists() && cluster.workspace.work().join("data.tde").exists());
 }
 
 /// The server's environment as systemd would make it of the unit, with a credential that only the server's user can read.
@@ -116,26 +117,26 @@ fn the_unit_gives_the_server_its_key_as_a_credential() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let place = Place::new();
-    place.done("keygen kek", "");
-    place.done("init -D data --key-file kek", "");
-    place.done("exec -D data --key-file kek -- initdb -D data --data-checksums", "");
-    let moved = place.shell("mkdir credentials && mv kek credentials/kek && chmod 440 credentials/kek");
+    let workspace = Workspace::new();
+    workspace.done("keygen kek", "");
+    workspace.done("init -D data --key-file kek", "");
+    workspace.done("exec -D data --key-file kek -- initdb -D data --data-checksums", "");
+    let moved = workspace.shell("mkdir credentials && mv kek credentials/kek && chmod 440 credentials/kek");
     assert!(moved.status.success(), "{moved:?}");
 
-    let (data, credentials) = (place.work().join("data"), place.work().join("credentials"));
+    let (data, credentials) = (workspace.work().join("data"), workspace.work().join("credentials"));
     let (data, credentials) = (text(&data), text(&credentials));
     let installed = format!("/usr/local/lib/{PRELOAD_LIBRARY}");
     assert!(unit.contains(&installed) && unit.contains("LoadCredential=kek:"), "{unit}");
-    let mut session = place.command(Path::new("postgres"));
+    let mut session = workspace.command(Path::new("postgres"));
     for line in unit.lines().filter_map(|line| line.strip_prefix("Environment=")) {
-        let line = line.replace(&installed, text(&place.library()));
+        let line = line.replace(&installed, text(&workspace.library()));
         let line = line.replace("/var/lib/postgresql/%i", data).replace("%d", credentials);
         let (name, value) = line.split_once('=').expect("a variable");
         session.env(name, value);
     }
     session.args(["--single", "-D", data, "template1"]);
-    let output = Place::asks(session, QUESTION);
+    let output = Workspace::asks(session, QUESTION);
     let answer = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && answer.contains("answer = \"42\""), "{output:?}");
 }

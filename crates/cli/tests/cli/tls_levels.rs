@@ -47,10 +47,10 @@ const MORE_LEVELS: [(&str, bool, Option<u64>, Option<&str>); 10] = [
 
 /// What cannot be had here, and a part of the reason.
 const IMPOSSIBLE: [(&str, &str); 5] = [
-    ("tls1.2-p256+suite=AES256-SHA", "goes with RSA certificates"),
+    ("tls1.2-p256+suite=AES256-SHA", "needs an RSA certificate"),
     ("tls1.3-p256+group=x25519mlkem768", "x25519mlkem768"),
     ("tls1.2-rsa1024+client=rustls", "less than 2048 bits"),
-    ("tls1.3-p256+resume=id", "no session ids"),
+    ("tls1.3-p256+resume=id", "no session IDs"),
     ("tls1.3-p256+resume+client=rustls", "ctx=shared"),
 ];
 
@@ -139,7 +139,7 @@ struct Repeated {
     events: Vec<Value>,
 }
 
-/// Repeats the study with these arguments beside its name.
+/// Repeats the study with these additional arguments.
 fn repeated(study: &str, arguments: &[&str]) -> Repeated {
     let place = tempfile::tempdir().expect("a directory");
     let fixed = ["run", study, "--size", "smoke", "-q", "--run-dir", text(place.path())];
@@ -152,7 +152,7 @@ fn repeated(study: &str, arguments: &[&str]) -> Repeated {
     Repeated { said, document, events: recorded_events(place.path()) }
 }
 
-/// The published figures beside the cells of the server that is called `name`.
+/// The published figures of the cells of the server `name`.
 fn published(document: &Value, name: &str) -> Vec<(String, f64)> {
     let cells = items(document, "cells").iter().filter(|cell| field(cell, "server") == name);
     let published = cells.filter_map(|cell| {
@@ -219,7 +219,7 @@ fn a_study_of_long_links_finds_the_loss_that_round_trips_make() {
     let cells = items(&document, "cells").iter();
     let beside = cells.filter(|cell| cell["published"]["latency_ns_mean"]["of"] == "mysql-5.6.13");
     let beside: Vec<&Value> = beside.collect();
-    let [cell] = beside[..] else { panic!("one cell has figures beside it: {document}") };
+    let [cell] = beside[..] else { panic!("one cell has published figures: {document}") };
     // 100 ÷ (100 − 36.13), and the two round trips in six that make most of it.
     let published = cell["published"]["latency_ns_mean"]["value"].as_f64().expect("a ratio");
     assert!((published - 1.5657).abs() < 1e-4, "{published}");

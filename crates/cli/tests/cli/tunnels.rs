@@ -102,10 +102,10 @@ fn neither_a_killed_nor_an_interrupted_run_leaves_anything() {
     for signal in [Signal::SIGKILL, Signal::SIGINT] {
         let place = tempfile::tempdir().expect("a directory");
         let mut session = Session::start(place.path(), &ASKED);
-        // Other tests have networks of their own at the same time.
+        // Other tests have other networks at the same time.
         let network = |process: &ProcessIdentity| fs::read_link(format!("/proc/{}/ns/net", process.pid)).ok();
         let (processes, of_run) = loop {
-            session.wait_for("a trial through WireGuard, with both ends in networks of their own", |event| {
+            session.wait_for("a trial through WireGuard, with both ends in separate networks", |event| {
                 is(event, "trial_started")
                     && event["cell"].as_str().is_some_and(|cell| cell.contains("/wireguard/"))
             });

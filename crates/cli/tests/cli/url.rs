@@ -1,11 +1,11 @@
-//! Servers at URLs: what the program does with a server that it has not started, and what it leaves alone.
+//! Servers at URLs: measuring a server that the program did not start, without side effects.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use ciphertoll_lab::{Lab, Server, Start, Tables, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, ServerLevel, Strength};
+use ciphertoll_model::{Auth, Endpoint, Engine, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::{no_server, not_for_all};
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::support::{Answer, ciphertoll, items, one_document, text};
 
-/// A server that somebody else has started.
+/// A server that the program did not start.
 pub(crate) struct Elsewhere {
     // Dropped in this order: the server's files lie in the lab's scratch directory.
     pub(crate) server: Server,
@@ -34,7 +34,7 @@ impl Elsewhere {
             .expect("a template without tables");
         let (name, log) = ("u1", place.path().join("server.log"));
         let (key, preferred_port, processors) = (ServerKey::P256, None, None);
-        let strength = Strength::Default;
+        let strength = SecurityLevel::Default;
         let start = Start {
             build: &build,
             template: &template,
@@ -66,7 +66,7 @@ impl Elsewhere {
         format!("there={scheme}://{user}@{host}:{}/{}?{options}", self.port(), self.server.database())
     }
 
-    /// What `run --url URL ARGUMENTS` answers to somebody who knows the password.
+    /// Runs `run --url URL ARGUMENTS` with the correct password.
     pub(crate) fn run(&self, url: &str, arguments: &[&str]) -> Answer {
         self.run_with(&self.password(), url, arguments)
     }
@@ -77,7 +77,7 @@ impl Elsewhere {
         answer_of(command)
     }
 
-    /// To somebody who knows no password.
+    /// The same without a password.
     pub(crate) fn run_without_password(&self, url: &str) -> Answer {
         let mut command = self.command(url, &[]);
         command.env_remove("CIPHERTOLL_PASSWORD").env_remove("PGPASSWORD").env_remove("PGPASSFILE");
@@ -117,10 +117,10 @@ impl Elsewhere {
     }
 }
 
-/// Servers to look at beside those that are found, such as `mysql=/opt/mysql`.
+/// Additional servers to test, such as `mysql=/opt/mysql`.
 const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
 
-/// What asks for a server of `engine` here: the engine alone, or what was named where that finds none.
+/// The level for a server of `engine`: the engine, or an additional server if it is not installed.
 pub(crate) fn level_here(engine: Engine) -> ServerLevel {
     let alone = ServerLevel::of(engine);
     let extra = std::env::var(EXTRA_SERVERS).unwrap_or_default();
@@ -130,13 +130,13 @@ pub(crate) fn level_here(engine: Engine) -> ServerLevel {
     named.unwrap_or(alone)
 }
 
-/// The engines that have a server here.
+/// The engines with an installed server.
 pub(crate) fn engines_here() -> impl Iterator<Item = Engine> {
-    Engine::OF_ROWS.into_iter().filter(|&engine| real_server(engine))
+    Engine::SQL.into_iter().filter(|&engine| real_server(engine))
 }
 
-/// Whether a server of `engine` is here. In CI one must be, but for MySQL, which is too large to be fetched there;
-/// elsewhere a test says why it is skipped.
+/// Whether a server of `engine` is installed. In CI all must be, except MySQL, which is too large to fetch; elsewhere the
+/// test reports why it is skipped.
 pub(crate) fn real_server(engine: Engine) -> bool {
     let found = find(&level_here(engine));
     if engine == Engine::MySql && found.is_err() {
@@ -235,11 +235,11 @@ fn who_answers_under_the_other_scheme_is_called_what_it_is() {
         let answer =
             there.run(&url.replacen(&right, &wrong, 1), &["--workload", "connect", "--path", "plain"]);
         assert_eq!(answer.code, Some(0), "{engine}: {answer:?}");
-        assert!(answer.stderr.contains(&format!("there is a {name}, and is measured as that")), "{answer:?}");
+        assert!(answer.stderr.contains(&format!("there is a {name}, and is measured as such")), "{answer:?}");
         assert_eq!(files_with(&there.runs(), &wrong), Vec::<String>::new());
         assert!(!files_with(&there.runs(), &right).is_empty(), "the record has the URL as it should be");
         let plan = there.run(&url, &["--workload", "connect", "--path", "plain"]);
-        assert_eq!((plan.code, plan.stderr.contains("measured as that")), (Some(0), false), "{plan:?}");
+        assert_eq!((plan.code, plan.stderr.contains("measured as such")), (Some(0), false), "{plan:?}");
     }
 }
 
@@ -280,7 +280,7 @@ fn whoever_is_not_let_in_learns_why() {
 }
 
 #[test]
-fn a_missing_password_is_said_with_the_places_that_were_looked_in() {
+fn a_missing_password_is_reported_with_its_possible_sources() {
     for engine in engines_here() {
         let there = Elsewhere::start(engine);
         let url = there.url("127.0.0.1", &compared(&there));
@@ -398,6 +398,6 @@ fn a_password_in_the_url_is_taken_with_a_warning_and_not_kept() {
     let url = there.url("127.0.0.1", "sslmode=disable").replace('@', &format!(":{password}@"));
     let answer = answer_of(there.command(&url, &["--workload", "connect", "--path", "plain"]));
     assert_eq!(answer.code, Some(0), "{answer:?}");
-    assert!(answer.stderr.contains("can be read in the list of processes"), "{answer:?}");
+    assert!(answer.stderr.contains("is visible in the process list"), "{answer:?}");
     assert_eq!(files_with(&there.runs(), &password), Vec::<String>::new());
 }

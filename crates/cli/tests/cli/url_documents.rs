@@ -1,4 +1,4 @@
-//! Servers of documents at URLs: logins, refusals and what is loaded, on a real server; and replica sets, made of relays
+//! Document databases at URLs: logins, refusals and loading, on a real server; and replica sets, simulated by relays
 //! before one.
 
 use std::net::SocketAddr;
@@ -59,7 +59,7 @@ fn documents_at_a_url_are_measured_with_tls_and_without() {
     let Some(there) = ferretdb() else { return };
     let answer = there.run(&plain(&there), &[]);
     assert_eq!(answer.code, Some(0), "{answer:?}");
-    said(&answer, "there is a FerretDB, and is measured as that");
+    said(&answer, "there is a FerretDB, and is measured as such");
     assert_eq!(ids(&answer), ["there/plain/as-asked/-/native/as-is/as-is/connect/1/10000"]);
     let answer = there.run(&by_tls(&there, "&authMechanism=SCRAM-SHA-256"), &[]);
     assert_eq!(answer.code, Some(0), "{answer:?}");
@@ -112,7 +112,7 @@ fn documents_are_loaded_where_that_was_asked_for() {
     let url = plain(&there);
     let answer = there.run(&url, &[&asked[..], &FEW_RECORDS].concat());
     assert_eq!(answer.code, Some(2), "{answer:?}");
-    said(&answer, "--prepare loads them, into a database called ciphertoll");
+    said(&answer, "--prepare loads them into a database called ciphertoll");
     for _ in 0..2 {
         let answer = there.run(&url, &[&asked[..], &FEW_RECORDS, &["--prepare"]].concat());
         assert!(matches!(answer.code, Some(0 | 6)), "{answer:?}");
@@ -156,7 +156,7 @@ fn of_a_replica_set_the_preferred_member_is_measured() {
         let before = set.reads(chosen);
         let answer = go(seed, options);
         assert!(matches!(answer.code, Some(0 | 6)), "{answer:?}");
-        said(&answer, &format!("there is gone to at {}, {described}", set.address(chosen)));
+        said(&answer, &format!("there: using replica-set member {}, {described}", set.address(chosen)));
         assert!(set.reads(chosen) > before, "{options}: its clients read from it");
     }
     let member =
@@ -167,7 +167,7 @@ fn of_a_replica_set_the_preferred_member_is_measured() {
     let direct = url(&there, &set.address(Kind::FarSecondary).to_string(), "tls=false");
     let answer = there.run(&direct, &[&asked[..], &FEW_RECORDS].concat());
     assert!(matches!(answer.code, Some(0 | 6)), "{answer:?}");
-    assert!(!answer.stderr.contains("is gone to at"), "one host is gone to as it is: {answer:?}");
+    assert!(!answer.stderr.contains("using replica-set member"), "a single host is not a choice: {answer:?}");
 }
 
 /// Refused after the run has begun.

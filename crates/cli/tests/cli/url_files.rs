@@ -97,7 +97,7 @@ impl Files {
         }
     }
 
-    /// The options of a URL whose files are all good, but for the one that `bad` names.
+    /// The options of a URL whose files are all valid, except the one that `bad` names.
     fn options(&self, all: &[UrlFileOption], bad: &UrlFileOption, path: &Path) -> String {
         let option = |option: &UrlFileOption| {
             let good = self.good(option.content);
@@ -284,7 +284,7 @@ fn a_url_that_asks_for_tls_never_leads_to_a_login_in_plaintext() {
         let required = if engine == Engine::Postgres { "require" } else { "REQUIRED" };
         let compare = if engine == Engine::Postgres { "compare" } else { "COMPARE" };
         let disabled = if engine == Engine::Postgres { "disable" } else { "DISABLED" };
-        // The password is wrong, so that every way in that the URL leaves open is tried.
+        // The password is wrong, so that every TLS version that the URL permits is tried.
         for options in [
             format!("{authority}={ca_file}"),
             format!("{authority}={ca_file}&{mode}={required}"),
@@ -310,7 +310,7 @@ fn a_url_that_asks_for_tls_never_leads_to_a_login_in_plaintext() {
     }
 }
 
-/// Takes connections, notes the first byte of each, and closes them: nobody sends more than that before an answer.
+/// Accepts connections, notes the first byte of each, and closes them.
 fn first_bytes() -> (SocketAddr, Sent) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let (address, sent) = (listener.local_addr().expect("an address"), Sent::default());
@@ -372,7 +372,7 @@ fn a_plan_of_an_earlier_version_leads_to_no_plaintext_either() {
     let mut command = ciphertoll(&["resume", text(&run), "-q"]);
     let output = command.env("CIPHERTOLL_PASSWORD", there.password()).output().expect("it runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("asks for TLS; with sslmode=compare plaintext is measured, too"), "{stderr}");
+    assert!(stderr.contains("requires TLS; sslmode=compare measures plaintext, too"), "{stderr}");
     // A busy machine may void the trials with TLS.
     assert!(matches!(output.status.code(), Some(5 | 6)), "{stderr}");
     let sent = relay.take();

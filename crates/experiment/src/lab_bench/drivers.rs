@@ -1,31 +1,31 @@
-//! Other people's clients: found, compiled where need be, and what they cannot do left out.
+//! Foreign drivers: finds and compiles them, and skips cells that they do not support.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use ciphertoll_load::driver::{self, Facts, Ready, Task};
+use ciphertoll_load::driver::{self, DriverRequirements, PreparedDriver, Task};
 use ciphertoll_model::{Cell, Driver, DriverName, Event, Plan, TrialSpec};
 
 use super::instance::skip;
 use crate::bench::Emit;
 
-/// Time beyond set-up, warm-up and window before our own load process counts as stuck.
+/// Time beyond set-up, warm-up and window before the native load process counts as stuck.
 const NATIVE_GRACE: Duration = Duration::from_secs(5);
 
-/// The drivers of a run, beside our own.
+/// The foreign drivers of a run.
 #[derive(Default)]
-pub(super) struct Drivers(BTreeMap<DriverName, Ready>);
+pub(super) struct Drivers(BTreeMap<DriverName, PreparedDriver>);
 
-/// What to start for a trial, and how long it may take to end.
-pub(super) struct Client {
+/// The load process of a trial, and how long it may take to end.
+pub(super) struct LoadCommand {
     pub(super) command: Command,
     pub(super) grace: Duration,
 }
 
 impl Drivers {
-    /// Finds every driver of the plan and makes it ready; says of each cell that cannot be measured why.
+    /// Finds and prepares every driver of the plan, and skips unsupported cells with the reason.
     pub(super) fn prepare(plan: &Plan, cache: &Path, emit: &mut Emit<'_>) -> Self {
         let mut drivers = Self::default();
         for name in names(plan) {
@@ -33,7 +33,7 @@ impl Drivers {
             let ready = driver::find(name.as_str()).and_then(|driver| {
                 let mut possible = false;
                 for cell in cells() {
-                    match driver.impossible(&Facts::of(cell)) {
+                    match driver.impossible(&DriverRequirements::of(cell)) {
                         Some(reason) => skip(cell, &reason, emit),
                         None => possible = true,
                     }
@@ -55,17 +55,17 @@ impl Drivers {
         drivers
     }
 
-    /// What makes the load of `cell`; `program` is ciphertoll itself.
-    pub(super) fn client(&self, cell: &Cell, spec: &TrialSpec, program: &Path) -> Client {
+    /// The load process of `cell`; `program` is ciphertoll itself.
+    pub(super) fn load_command(&self, cell: &Cell, spec: &TrialSpec, program: &Path) -> LoadCommand {
         if let Driver::Named(name) = &cell.treatment.driver
             && let Some(ready) = self.0.get(name)
         {
             let task = Task { workload: cell.workload, scale: cell.scale };
-            return Client { command: ready.command(program, &task), grace: ready.grace(spec) };
+            return LoadCommand { command: ready.command(program, &task), grace: ready.grace(spec) };
         }
         let mut command = Command::new(program);
         command.arg("__load");
-        Client { command, grace: NATIVE_GRACE }
+        LoadCommand { command, grace: NATIVE_GRACE }
     }
 }
 

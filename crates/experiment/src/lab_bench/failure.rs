@@ -1,26 +1,26 @@
-//! Whose fault an error is, and whether it ends a trial or the run.
+//! Classifies errors: the exit code, and whether the error ends a trial or the run.
 
 use ciphertoll_lab::Server;
-use ciphertoll_model::{ExitCode, Fault, VoidReason};
+use ciphertoll_model::{ExitCode, FailureOrigin, VoidReason};
 
 use crate::bench::{BenchError, TrialError};
 
-/// No server to measure.
+/// Why a server was not started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotStarted {
     /// It is missing, or did not start.
     #[error(transparent)]
     Lab(#[from] ciphertoll_lab::Error),
-    /// It runs, but not as it was asked to.
+    /// It runs with other settings than requested.
     #[error("{0}")]
     Settings(String),
-    /// It runs, but its files are not what they should be.
+    /// It runs, but its files are not encrypted as planned.
     #[error("{0}")]
     AtRest(String),
 }
 
 impl NotStarted {
-    /// A server that is missing or does not start is left out; the rest of the plan still runs.
+    /// Whether only the cells of this server are skipped and the rest of the plan runs.
     pub(super) fn concerns_one_server(&self) -> bool {
         matches!(self.exit_code(), ExitCode::NothingRan | ExitCode::ServerRefused)
     }
@@ -39,20 +39,20 @@ impl From<NotStarted> for BenchError {
     }
 }
 
-/// A load that failed voids its trial; one that this machine cannot make ends the run.
-#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+/// A failed load voids its trial. A load that this machine cannot start ends the run.
+#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
 pub(super) fn load_failed(error: ciphertoll_load::Error) -> TrialError {
     match error.fault() {
-        Fault::Server | Fault::Tls | Fault::Internal => {
+        FailureOrigin::Server | FailureOrigin::Tls | FailureOrigin::Internal => {
             TrialError::Void(VoidReason::LoadFailed { message: error.to_string() })
         }
-        Fault::Host => {
+        FailureOrigin::Host => {
             TrialError::Fatal(BenchError { message: error.to_string(), exit_code: ExitCode::HostResource })
         }
     }
 }
 
-/// A control connection that failed because the server died voids the trial only.
+/// A failed control connection of a dead server voids only the trial.
 pub(super) fn control_failed(server: &mut Server, error: ciphertoll_lab::Error) -> TrialError {
     match server.check_survived() {
         Err(died) => server_died(&died),
@@ -60,7 +60,7 @@ pub(super) fn control_failed(server: &mut Server, error: ciphertoll_lab::Error) 
     }
 }
 
-/// Voids a trial whose server's files were not encrypted as its level says.
+/// Voids a trial whose server's files were not encrypted as planned.
 pub(super) fn not_encrypted(error: &ciphertoll_lab::Error) -> TrialError {
     TrialError::Void(VoidReason::AtRest { message: error.to_string() })
 }
@@ -73,7 +73,7 @@ pub(super) fn fatal(error: ciphertoll_lab::Error) -> TrialError {
     TrialError::Fatal(bench_error(error))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
+#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
 pub(super) fn bench_error(error: ciphertoll_lab::Error) -> BenchError {
     BenchError { message: error.to_string(), exit_code: error.exit_code() }
 }

@@ -1,4 +1,4 @@
-//! The servers of a run: one for each level and set of tables, kept up from the first block to the last.
+//! The servers of a run: one for each level and set of tables, running from the first block to the last.
 
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -6,8 +6,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use ciphertoll_lab::{Apart, Lab, Proof, Server, Start, SyncTimes, Tables, Template, Tenant};
 use ciphertoll_model::cache::SURELY_CACHED;
 use ciphertoll_model::{
-    AtRest, Cell, Draw, Event, ExitCode, Plan, ServerKey, ServerLevel, Settings, Skipped, Strength, TlsPath,
-    Treatment, TrialSpec, Work, ycsb,
+    AtRest, Cell, Draw, Event, ExitCode, Plan, SecurityLevel, ServerKey, ServerLevel, Settings, Skipped,
+    TlsPath, Treatment, TrialOperation, TrialSpec, ycsb,
 };
 
 use super::failure::{NotStarted, control_failed};
@@ -15,36 +15,36 @@ use super::request::credentials;
 use crate::bench::{Emit, TrialError};
 use crate::interrupt::Interrupt;
 
-/// A server that is kept up for the whole run.
+/// A server that runs during the whole run.
 pub(super) struct Instance {
-    wanted: Wanted,
+    required: RequiredServer,
     name: String,
     log: PathBuf,
     processors: Option<Vec<u16>>,
     build: ciphertoll_lab::Build,
     template: Template,
     settings: Settings,
-    /// The numbers of the first records that trials have inserted, and that are there still.
+    /// The first record numbers of inserts that have not been removed.
     inserted: Vec<u64>,
-    /// How long a sync takes where its files are, at the begin of the block.
+    /// Sync latency in its file system at the start of the block.
     pub(super) syncs: Option<SyncTimes>,
     wear: Wear,
     pub(super) server: Server,
 }
 
-/// What trials have left in a server's tables.
+/// How trials have changed a server's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wear {
-    /// Nothing: they are as they were made, or have been put in order since.
+    /// Unchanged, or restored since.
     None,
-    /// Dead rows and the like, all of it on the disk.
+    /// Changed, and written out to disk.
     WrittenOut,
-    /// The same, some of it in the buffers only.
+    /// Changed, and partly only in the buffers.
     Written,
 }
 
-/// What all servers of a run are started with.
-pub(super) struct Ground<'a> {
+/// What every server of a run is started with.
+pub(super) struct ServerContext<'a> {
     pub(super) lab: &'a Lab,
     pub(super) logs: &'a Path,
     pub(super) apart: Option<&'a Apart>,
@@ -54,45 +54,44 @@ pub(super) struct Ground<'a> {
 
 /// A server that the plan needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct RequiredServer {
     level: ServerLevel,
     at_rest: AtRest,
     tables: Tables,
-    strength: Strength,
-    proof: Wish,
+    strength: SecurityLevel,
+    proof: FileSearch,
 }
 
-/// Whether it is to be seen that what is written can, or cannot, be read in the files.
+/// Whether the files are searched for written data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
-    /// Files are compared.
-    ToBeSeen,
-    /// Nobody says anything of files.
+enum FileSearch {
+    /// The plan compares encryption at rest.
+    Required,
     None,
 }
 
-impl Wanted {
-    /// One server for each level, with the tables of all its cells; where two want the same tables in
-    /// different sizes, one for each.
+impl RequiredServer {
+    /// One server for each level, with the tables of all its cells. Cells that need the same tables in different sizes get
+    /// separate servers.
     pub(super) fn all(plan: &Plan) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         let in_the_clear = |cell: &Cell| matches!(cell.treatment.at_rest, AtRest::None | AtRest::AsIs);
-        let proof = if plan.cells.iter().all(in_the_clear) { Wish::None } else { Wish::ToBeSeen };
+        let proof = if plan.cells.iter().all(in_the_clear) { FileSearch::None } else { FileSearch::Required };
         for cell in plan.cells.iter().filter(|cell| cell.treatment.server.url.is_none()) {
             let Cell { treatment, workload, scale, .. } = cell;
             let level = &treatment.server;
             let dataset = workload.dataset(level.engine);
             let at_rest = treatment.at_rest;
-            let of_level = |wanted: &&mut Self| wanted.level == *level && wanted.at_rest == at_rest;
-            let merged = all.iter_mut().filter(of_level).find_map(|wanted| {
-                let tables = wanted.tables.merged_with(dataset, *scale)?;
-                wanted.tables = tables;
-                wanted.strength = strength_for(wanted.strength, cell);
+            let of_level = |required: &&mut Self| required.level == *level && required.at_rest == at_rest;
+            let merged = all.iter_mut().filter(of_level).find_map(|required| {
+                let tables = required.tables.merged_with(dataset, *scale)?;
+                required.tables = tables;
+                required.strength = strength_for(required.strength, cell);
                 Some(())
             });
             if merged.is_none() {
                 let tables = Tables::default().merged_with(dataset, *scale);
-                let strength = strength_for(Strength::Default, cell);
+                let strength = strength_for(SecurityLevel::Default, cell);
                 let (level, tables) = (level.clone(), tables.unwrap_or_default());
                 all.push(Self { level, at_rest, tables, strength, proof });
             }
@@ -107,20 +106,20 @@ impl Wanted {
         (&self.level, self.at_rest) == (server, *at_rest) && self.tables.satisfies(dataset, cell.scale)
     }
 
-    /// Whether its buffers hold all its tables, for all that is known.
+    /// Whether its buffers hold all its tables, as far as known.
     fn fits(&self, settings: &Settings) -> bool {
         let engine = self.level.engine;
         let buffers = settings.buffers_bytes(engine);
         buffers.is_none_or(|buffers| self.tables.bytes(engine) as f64 <= buffers * SURELY_CACHED)
     }
 
-    /// The room that it takes; none where it is not here, which is told later.
+    /// The disk space it needs. Absent if the server is not installed, which is reported later.
     pub(super) fn tenant(&self) -> Option<Tenant> {
         let build = ciphertoll_lab::find(&self.level).ok()?;
         Some(Tenant { build, tables: self.tables, at_rest: self.at_rest })
     }
 
-    /// Says of each of its cells that it is not measured, and why.
+    /// Skips each of its cells with the reason.
     pub(super) fn skip_cells(&self, plan: &Plan, reason: &str, emit: &mut Emit<'_>) {
         for cell in plan.cells.iter().filter(|cell| self.serves(cell)) {
             skip(cell, reason, emit);
@@ -128,10 +127,10 @@ impl Wanted {
     }
 }
 
-impl Wanted {
-    /// Fails where its files can be read and should not be, or the other way round: then it is the search that fails.
+impl RequiredServer {
+    /// Fails if encrypted files contain the marker in plaintext, or if the search does not find it in unencrypted files.
     fn prove(&self, server: &Server, emit: &mut Emit<'_>) -> Result<(), NotStarted> {
-        if self.proof == Wish::None {
+        if self.proof == FileSearch::None {
             return Ok(());
         }
         let proof = server.prove_at_rest()?;
@@ -140,8 +139,8 @@ impl Wanted {
         let (server, at_rest) = (self.level.short_name(), self.at_rest);
         if proof.is_encrypted() != at_rest.encrypts() {
             return Err(NotStarted::AtRest(format!(
-                "at-rest {at_rest}: what was written into {server} was found in the clear in {files_with_marker} of its \
-                 {files} files"
+                "at-rest {at_rest}: data written to {server} was found unencrypted in {files_with_marker} of its {files} \
+                 files"
             )));
         }
         emit(Event::AtRestProven { server, at_rest, files, bytes, files_with_marker, kernel_cipher });
@@ -151,27 +150,27 @@ impl Wanted {
 
 impl Instance {
     pub(super) fn start(
-        ground: &Ground<'_>,
-        wanted: Wanted,
+        context: &ServerContext<'_>,
+        required: RequiredServer,
         number: usize,
         emit: &mut Emit<'_>,
     ) -> Result<Self, NotStarted> {
         let began = Instant::now();
-        let Wanted { level, at_rest, tables, strength, .. } = &wanted;
+        let RequiredServer { level, at_rest, tables, strength, .. } = &required;
         let build = ciphertoll_lab::find(level)?;
-        let template = ground.lab.template_at_rest(
+        let template = context.lab.template_at_rest(
             &build,
             tables,
             *at_rest,
             &mut |what| emit(Event::Preparing { what: what.to_owned() }),
-            &|| ground.interrupt.ending().is_some(),
+            &|| context.interrupt.ending().is_some(),
         )?;
         emit(Event::Preparing {
             what: format!("starting {} {}", level.engine.display_name(), build.version),
         });
         let name = format!("s{number}");
-        let log = ground.logs.join(format!("{}-{name}.log", level.short_name()));
-        let processors = ground.apart.map(|apart| apart.server.clone());
+        let log = context.logs.join(format!("{}-{name}.log", level.short_name()));
+        let processors = context.apart.map(|apart| apart.server.clone());
         let start = Start {
             build: &build,
             template: &template,
@@ -182,18 +181,18 @@ impl Instance {
             processors: processors.clone(),
             strength: *strength,
         };
-        let server = started(ground.lab, &start, ground.settings)?;
+        let server = started(context.lab, &start, context.settings)?;
         emit(ready(level, &server, began));
-        wanted.prove(&server, emit)?;
+        required.prove(&server, emit)?;
         server.write_out()?;
-        let (settings, inserted, wear) = (ground.settings.clone(), Vec::new(), Wear::None);
+        let (settings, inserted, wear) = (context.settings.clone(), Vec::new(), Wear::None);
         let syncs = None;
-        Ok(Self { wanted, name, log, processors, build, template, settings, inserted, syncs, wear, server })
+        Ok(Self { required, name, log, processors, build, template, settings, inserted, syncs, wear, server })
     }
 
-    /// The same server afresh, after it died.
+    /// The same server, restarted after it died.
     pub(super) fn restarted(self, lab: &Lab, emit: &mut Emit<'_>) -> Result<Self, NotStarted> {
-        let Self { wanted, name, log, processors, build, template, settings, syncs, server, .. } = self;
+        let Self { required, name, log, processors, build, template, settings, syncs, server, .. } = self;
         drop(server);
         let began = Instant::now();
         let start = Start {
@@ -204,21 +203,21 @@ impl Instance {
             log: log.clone(),
             preferred_port: None,
             processors: processors.clone(),
-            strength: wanted.strength,
+            strength: required.strength,
         };
         let server = started(lab, &start, &settings)?;
-        emit(ready(&wanted.level, &server, began));
-        wanted.prove(&server, emit)?;
+        emit(ready(&required.level, &server, began));
+        required.prove(&server, emit)?;
         server.write_out()?;
         let (inserted, wear) = (Vec::new(), Wear::None);
-        Ok(Self { wanted, name, log, processors, build, template, settings, inserted, syncs, wear, server })
+        Ok(Self { required, name, log, processors, build, template, settings, inserted, syncs, wear, server })
     }
 
     pub(super) fn serves(&self, cell: &Cell) -> bool {
-        self.wanted.serves(cell)
+        self.required.serves(cell)
     }
 
-    /// Times syncs where its files are. What cannot be timed is not told, and the reason is.
+    /// Times syncs in its file system. A failure is only a warning.
     pub(super) fn time_syncs(&mut self, emit: &mut Emit<'_>) {
         self.syncs = self.server.time_syncs().unwrap_or_else(|error| {
             emit(Event::Warned { message: error.to_string() });
@@ -226,24 +225,24 @@ impl Instance {
         });
     }
 
-    /// To be told of a trial that begins.
+    /// Call this before a trial of `cell`.
     pub(super) fn note_writing(&mut self, cell: &Cell) {
         if cell.workload.writes() {
             self.wear = Wear::Written;
         }
     }
 
-    /// Has a server write out what trials have changed that would do so while the next one is measured. A `PostgreSQL` leaves
-    /// its pages until the next checkpoint, after which each goes into WAL whole once: it has one in each block, not more.
+    /// Writes out changed pages of servers that would otherwise do so during the next trial. `PostgreSQL` leaves its pages until
+    /// the next checkpoint. After a checkpoint every page goes into the WAL in full once, so each block has only one.
     pub(super) fn write_out(&mut self) -> Result<(), TrialError> {
-        if self.wear == Wear::Written && self.wanted.level.engine.is_mysql_family() {
+        if self.wear == Wear::Written && self.required.level.engine.is_mysql_family() {
             self.server.write_out().map_err(|error| control_failed(&mut self.server, error))?;
             self.wear = Wear::WrittenOut;
         }
         Ok(())
     }
 
-    /// Puts the tables in order that trials have written to. A server that has died is started afresh for its next trial.
+    /// Restores tables that trials have written to. A server that has died is restarted for its next trial.
     pub(super) fn refresh(&mut self) -> Result<(), ciphertoll_lab::Error> {
         if self.wear == Wear::None {
             return Ok(());
@@ -257,17 +256,17 @@ impl Instance {
     fn put_in_order(&mut self) -> Result<(), ciphertoll_lab::Error> {
         self.server.refresh()?;
         self.server.write_out()?;
-        // What was built anew is not in the buffers.
-        if self.wanted.fits(&self.settings) {
+        // Rebuilt tables are not in the buffers.
+        if self.required.fits(&self.settings) {
             self.server.prewarm()?;
         }
         self.wear = Wear::None;
         Ok(())
     }
 
-    /// Chooses where the records of a trial that inserts some begin, so that they are found again.
+    /// Chooses the first record number of a trial that inserts, so that its records can be removed.
     pub(super) fn number_inserts(&mut self, spec: &mut TrialSpec) {
-        let Work::Transactions(script) = &spec.work else { return };
+        let TrialOperation::Transactions(script) = &spec.work else { return };
         if script.variables.contains(&Draw::Insert) {
             let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let first = ycsb::first_insert(spec.seed, began.as_nanos() as u64);
@@ -276,7 +275,7 @@ impl Instance {
         }
     }
 
-    /// Removes what trials have inserted: each finds what the first has found.
+    /// Removes inserted records, so that every trial starts with the same data.
     pub(super) fn remove_inserted(&mut self) -> Result<(), TrialError> {
         let removed = self.server.remove_inserted(&self.inserted);
         removed.map_err(|error| control_failed(&mut self.server, error))?;
@@ -284,14 +283,14 @@ impl Instance {
         Ok(())
     }
 
-    /// Leaves out what this server cannot do, as only it knows: an authentication that its version or
-    /// its plugins do not have, TLS without a request.
+    /// Skips cells that this server does not support, which only the server knows: an authentication that its version or
+    /// plugins lack, TLS without a request.
     pub(super) fn skip_impossible(
         &mut self,
         plan: &Plan,
         emit: &mut Emit<'_>,
     ) -> Result<(), ciphertoll_lab::Error> {
-        for cell in plan.cells.iter().filter(|cell| self.wanted.serves(cell)) {
+        for cell in plan.cells.iter().filter(|cell| self.required.serves(cell)) {
             let supported = match cell.treatment.path.server_tls() {
                 Some(tls) => self.server.prepare_tls(tls),
                 None => Ok(()),
@@ -307,14 +306,13 @@ impl Instance {
     }
 }
 
-/// All cells of a server share it, and so its strength: where one of them has a weak key, all have a server that takes
-/// weak keys.
-fn strength_for(so_far: Strength, cell: &Cell) -> Strength {
-    let own = cell.treatment.path.server_tls().map_or(Strength::Default, TlsPath::strength);
+/// All cells share the server and its security level: if one of them has a weak key, the server accepts weak keys for all.
+fn strength_for(so_far: SecurityLevel, cell: &Cell) -> SecurityLevel {
+    let own = cell.treatment.path.server_tls().map_or(SecurityLevel::Default, TlsPath::security_level);
     so_far.max(own)
 }
 
-/// A server with what was asked for, and with its tables read.
+/// A server with its settings checked and its tables prewarmed.
 fn started(lab: &Lab, start: &Start<'_>, settings: &Settings) -> Result<Server, NotStarted> {
     let server = Server::start_with(lab, start, settings)?;
     if !server.unmet_settings().is_empty() {
@@ -324,7 +322,7 @@ fn started(lab: &Lab, start: &Start<'_>, settings: &Settings) -> Result<Server, 
     Ok(server)
 }
 
-/// Says that `cell` is not measured, and why.
+/// Skips `cell` with the reason.
 pub(super) fn skip(cell: &Cell, reason: &str, emit: &mut Emit<'_>) {
     emit(Event::CellSkipped { skipped: Skipped::cell(cell, reason) });
 }

@@ -1,9 +1,9 @@
-//! The link of a run: one, whose nature changes from cell to cell.
+//! The link of a run: one link, reconfigured from cell to cell.
 
 use std::path::Path;
 
 use ciphertoll_lab::Lab;
-use ciphertoll_link::{Error, LinkProcess, Made};
+use ciphertoll_link::{Error, LinkCalibration, LinkProcess};
 use ciphertoll_model::{Cell, Endpoint, Event, Link, LinkKind, LinkShape, Namespace, Plan, VoidReason};
 use ciphertoll_record::{Effect, ProcessIdentity};
 
@@ -11,27 +11,27 @@ use super::failure::{fatal, internal};
 use super::instance::skip;
 use crate::bench::{BenchError, Emit, LinkUse, TrialError};
 
-/// The link of a run; without a process where every cell is local.
+/// The link of a run; without a process if every cell is local.
 #[derive(Default)]
 pub(super) struct Links {
     process: Option<LinkProcess>,
-    /// What it is like now.
+    /// Its current configuration.
     shape: Option<LinkShape>,
-    /// What was said of already.
-    told: Vec<LinkShape>,
-    window: Window,
+    /// Configurations that were reported already.
+    reported: Vec<LinkShape>,
+    window: LinkWindow,
 }
 
-/// The CPU-time clock of its process at the edges of a trial's window.
+/// CPU time of its process at the start and end of the window.
 #[derive(Clone, Copy, Default)]
-struct Window {
+struct LinkWindow {
     opened_ns: Option<u64>,
     closed_ns: Option<u64>,
 }
 
 impl Links {
-    /// Makes the link where the plan has long ones, and moves the servers that are to come to its end. Where none can be
-    /// made, the cells that need one are left out with the reason.
+    /// Creates the link if the plan has long ones, and places future servers at its end. If no link can be created, the cells
+    /// that need one are skipped with the reason.
     pub(super) fn prepare(
         plan: &Plan,
         lab: &mut Lab,
@@ -43,15 +43,15 @@ impl Links {
         if !plan.cells.iter().any(|cell| linked(&cell)) {
             return Ok(Self::default());
         }
-        emit(Event::Preparing { what: "making networks and a link between them".to_owned() });
+        emit(Event::Preparing { what: "creating networks and a link between them".to_owned() });
         let started =
             by.map_or_else(|| LinkProcess::start(program), |kind| LinkProcess::start_by(program, kind));
         match started {
             Ok(process) => {
                 note(lab, &process, program)?;
-                tell_kind(&process, emit);
+                warn_of_kind(&process, emit);
                 for cell in plan.cells.iter().filter(linked) {
-                    let lacks = cell.treatment.link.shape().and_then(|shape| process.lacks(shape));
+                    let lacks = cell.treatment.link.shape().and_then(|shape| process.missing_feature(shape));
                     if let Some(lacks) = lacks {
                         skip(cell, &lacks, emit);
                     }
@@ -67,7 +67,7 @@ impl Links {
         }
     }
 
-    /// Makes the link what it is in `cell`; what of it is new is said.
+    /// Configures the link for `cell`, and reports a new configuration.
     pub(super) fn set(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError> {
         let (Some(process), Some(shape)) = (&mut self.process, cell.treatment.link.shape()) else {
             return Ok(());
@@ -78,9 +78,9 @@ impl Links {
         self.shape = None;
         let made = process.set(shape).map_err(|error| broken(&error))?;
         self.shape = Some(shape);
-        if !self.told.contains(&shape) {
-            self.told.push(shape);
-            let Made { overhead_ns, round_trip_ns_p50 } = made;
+        if !self.reported.contains(&shape) {
+            self.reported.push(shape);
+            let LinkCalibration { overhead_ns, round_trip_ns_p50 } = made;
             emit(Event::LinkMade {
                 link: shape,
                 overhead_ns,
@@ -93,31 +93,31 @@ impl Links {
         Ok(())
     }
 
-    /// The process that has made the networks, where there are any.
+    /// The process that owns the networks, if any.
     pub(super) fn process(&mut self) -> Option<&mut LinkProcess> {
         self.process.as_mut()
     }
 
-    /// Where a load process for a cell with this link belongs.
+    /// The namespace of load processes for this link.
     pub(super) fn namespace_of_clients(&self, link: Link) -> Option<Namespace> {
         let process = self.process.as_ref()?;
         let namespace = if link.shape().is_some() { process.clients() } else { process.servers() };
         namespace.cloned()
     }
 
-    /// Where clients of a cell with this link find what a server listens on.
+    /// The address of a server's `endpoint` for clients behind this link.
     pub(super) fn lead(&mut self, endpoint: Endpoint, link: Link) -> Result<Endpoint, TrialError> {
         let is_long = link.shape().is_some_and(|shape| shape != LinkShape::of_rtt_us(0));
         match (&mut self.process, endpoint) {
             (Some(process), Endpoint::Tcp(address)) if is_long => {
-                process.address_of(address.port()).map(Endpoint::Tcp).map_err(|error| broken(&error))
+                process.find_address(address.port()).map(Endpoint::Tcp).map_err(|error| broken(&error))
             }
             (_, endpoint) => Ok(endpoint),
         }
     }
 
     pub(super) fn open_window(&mut self) {
-        self.window = Window { opened_ns: self.cpu_ns(), closed_ns: None };
+        self.window = LinkWindow { opened_ns: self.cpu_ns(), closed_ns: None };
     }
 
     pub(super) fn close_window(&mut self) {
@@ -128,42 +128,42 @@ impl Links {
         self.process.as_ref()?.cpu_ns()
     }
 
-    /// What was carried until now belongs to nobody.
+    /// Excludes the packets so far from the trial.
     pub(super) fn forget(&mut self, link: Link) -> Result<(), TrialError> {
-        self.window = Window::default();
+        self.window = LinkWindow::default();
         self.carried(link).map(drop)
     }
 
-    /// What the trial's cell had of it.
+    /// Its use by the trial.
     pub(super) fn carried(&mut self, link: Link) -> Result<Option<LinkUse>, TrialError> {
         let (Some(process), Some(shape)) = (&mut self.process, link.shape()) else { return Ok(None) };
         if shape == LinkShape::of_rtt_us(0) {
             return Ok(None);
         }
-        let carried = process.carried().map_err(|error| broken(&error))?;
-        let Window { opened_ns, closed_ns } = self.window;
+        let carried = process.read_counters().map_err(|error| broken(&error))?;
+        let LinkWindow { opened_ns, closed_ns } = self.window;
         Ok(Some(LinkUse {
             rtt_ns: shape.rtt_ns(),
             by: process.kind(),
             packets: carried.packets,
             dropped: carried.dropped,
             late_ns_mean: carried.late_ns_mean,
-            // What was carried was so from before the window until after it; the machine's CPU is that of the window.
+            // Packets count during the whole trial, CPU only in the window.
             cpu_ns: closed_ns
                 .zip(opened_ns)
                 .map(|(closed_ns, opened_ns)| closed_ns.saturating_sub(opened_ns)),
         }))
     }
 
-    /// Whether it must be made afresh.
+    /// Whether it must be recreated.
     pub(super) fn is_down(&mut self) -> bool {
         self.process.as_mut().is_some_and(LinkProcess::is_down)
     }
 
-    /// A new one in the place of one that is down. Its servers must be started afresh, too: their network is gone.
+    /// Replaces a link that is down. Its servers must be restarted, because their network is gone.
     pub(super) fn remake(&mut self, lab: &mut Lab, program: &Path) -> Result<(), TrialError> {
         self.shape = None;
-        // Of the same kind: what was measured over it is to be comparable.
+        // Of the same kind, so that trials stay comparable.
         let Some(kind) = self.process.take().map(|process| process.kind()) else { return Ok(()) };
         let process = LinkProcess::start_by(program, kind)
             .map_err(|error| TrialError::Fatal(internal(error.to_string())))?;
@@ -173,18 +173,18 @@ impl Links {
         Ok(())
     }
 
-    /// After the servers have gone.
+    /// Call this after the servers have ended.
     pub(super) fn down(&mut self) {
         self.process = None;
     }
 }
 
-/// What is not the best is worth a line.
-fn tell_kind(process: &LinkProcess, emit: &mut Emit<'_>) {
-    if let Some(reason) = process.instead() {
+/// Warns if a better kind of link is not available.
+fn warn_of_kind(process: &LinkProcess, emit: &mut Emit<'_>) {
+    if let Some(reason) = process.fallback_reason() {
         let kind = process.kind();
         let message = format!(
-            "long links are made by {kind}: no better can be made here: {reason}; `ciphertoll doctor` says what would help"
+            "long links use {kind}, because a better kind is not available: {reason}; run `ciphertoll doctor` for help"
         );
         emit(Event::Warned { message });
     }
@@ -201,7 +201,7 @@ fn broken(error: &Error) -> TrialError {
 }
 
 fn note(lab: &Lab, process: &LinkProcess, program: &Path) -> Result<(), BenchError> {
-    // One that has ended already has left nothing to undo.
+    // If the process has ended, there is nothing to undo.
     let Ok(identity) = ProcessIdentity::of(process.pid()) else { return Ok(()) };
     let effect = Effect::Process { identity, what: "link".to_owned(), program: program.to_owned() };
     lab.scratch().ledger().note(&effect).map_err(|error| match fatal(error.into()) {

@@ -18,8 +18,8 @@ use std::time::Duration;
 use ciphertoll_lab::{Apart, Counters, Lab, Passwords, Server, processors_apart};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
-    Arm, AtRest, Cell, Endpoint, Environment, Event, Link, LinkKind, Path, Pin, Plan, Timing, TrialResult,
-    TrialSpec, VoidReason,
+    Arm, AtRest, Cell, CpuPinning, Endpoint, Environment, Event, Link, LinkKind, Path, Plan, Timing,
+    TrialResult, TrialSpec, VoidReason,
 };
 use ciphertoll_record::{Effect, ProcessIdentity};
 
@@ -27,13 +27,13 @@ use self::drivers::Drivers;
 use self::failure::{
     NotStarted, bench_error, control_failed, fatal, internal, load_failed, not_encrypted, server_died,
 };
-use self::instance::{Ground, Instance, Wanted};
+use self::instance::{Instance, RequiredServer, ServerContext};
 use self::links::Links;
-use self::observe::{Between, Clocks, observe};
-use self::proxies::{Proxies, Used};
+use self::observe::{Clocks, Middle, observe};
+use self::proxies::{Proxies, ProxyTrialUse};
 use self::remotes::{Remotes, stop_where_it_is_full};
 use self::request::{at_url, credentials, endpoint, here};
-use self::tunnels::Tunnels;
+use self::tunnels::{StartContext, Tunnels};
 use crate::bench::{Bench, BenchError, Emit, Measured, ProcessorsApart, TrialError, TrialRequest, TunnelUse};
 use crate::interrupt::Interrupt;
 
@@ -64,13 +64,13 @@ pub struct LabBench {
 /// must find it again.
 #[derive(Clone, Copy, Debug)]
 pub struct Injection {
-    target: Target,
+    target: InjectionTarget,
     delay: Duration,
 }
 
 /// Which trials an injection is for.
 #[derive(Clone, Copy, Debug)]
-enum Target {
+enum InjectionTarget {
     /// Those of one copy of the baseline, whatever its path.
     Arm(Arm),
     /// Those of the cells with this path, in either arm.
@@ -80,18 +80,18 @@ enum Target {
 impl Injection {
     /// `delay` inside each operation of one arm: its other copy stays as it is.
     pub fn into_arm(arm: Arm, delay: Duration) -> Self {
-        Self { target: Target::Arm(arm), delay }
+        Self { target: InjectionTarget::Arm(arm), delay }
     }
 
     /// `delay` inside each operation of the cells with `path`: the toll of the path grows.
     pub fn into_path(path: Path, delay: Duration) -> Self {
-        Self { target: Target::Path(path), delay }
+        Self { target: InjectionTarget::Path(path), delay }
     }
 
     fn delay_of(&self, cell: &Cell, arm: Arm) -> Duration {
         let is_meant = match self.target {
-            Target::Arm(meant) => meant == arm,
-            Target::Path(meant) => meant == cell.treatment.path,
+            InjectionTarget::Arm(meant) => meant == arm,
+            InjectionTarget::Path(meant) => meant == cell.treatment.path,
         };
         if is_meant { self.delay } else { Duration::ZERO }
     }
@@ -209,7 +209,7 @@ impl LabBench {
         let link = cell.treatment.link;
         let namespace = self.links.namespace_of_clients(link).filter(|_| link != Link::AsIs);
         let spec = TrialSpec { processors: apart.map(|apart| apart.client.clone()), namespace, ..spec };
-        let client = self.drivers.client(cell, &spec, &self.program);
+        let client = self.drivers.load_command(cell, &spec, &self.program);
         let load = LoadProcess::start_command(client.command, &spec, client.grace).map_err(load_failed)?;
         let lab = self.lab.as_ref().ok_or_else(|| TrialError::Fatal(internal("no lab".to_owned())))?;
         note_in_ledger(lab, &load, &self.program).map_err(|error| fatal(error.into()))?;
@@ -221,7 +221,9 @@ impl LabBench {
         if !self.links.is_down() {
             return Ok(());
         }
-        emit(Event::Warned { message: "making the link afresh, and its servers: it went down".to_owned() });
+        emit(Event::Warned {
+            message: "the link went down: recreating it and restarting its servers".to_owned(),
+        });
         let Some(lab) = &mut self.lab else { return Ok(()) };
         self.links.remake(lab, &self.program)?;
         for instance in std::mem::take(&mut self.instances) {
@@ -234,7 +236,7 @@ impl LabBench {
     /// A server that died in a voided trial is started afresh for the next.
     fn revive(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError> {
         let Err(died) = self.instance(cell)?.server.check_alive() else { return Ok(()) };
-        emit(Event::Warned { message: format!("starting the server afresh: {died}") });
+        emit(Event::Warned { message: format!("restarting the server: {died}") });
         let at = self.instances.iter().position(|instance| instance.serves(cell));
         let Some((at, lab)) = at.zip(self.lab.as_ref()) else { return Ok(()) };
         let dead = self.instances.swap_remove(at);
@@ -255,7 +257,7 @@ impl Bench for LabBench {
         self.links = Links::prepare(plan, &mut lab, &self.program, self.links_by, emit)?;
         self.apart = apart(plan.pin, emit);
         self.drivers = Drivers::prepare(plan, &lab.cache().join("drivers"), emit);
-        let ground = Ground {
+        let context = ServerContext {
             lab: &lab,
             logs: &logs,
             apart: self.apart.as_ref(),
@@ -270,15 +272,15 @@ impl Bench for LabBench {
         let (remotes, failure) = Remotes::prepare(plan, &lab, &self.passwords, &self.interrupt, emit);
         self.remotes = remotes;
         let mut last_failure = failure.map(NotStarted::Lab);
-        let all = Wanted::all(plan);
-        let tenants: Vec<_> = all.iter().filter_map(Wanted::tenant).collect();
+        let all = RequiredServer::all(plan);
+        let tenants: Vec<_> = all.iter().filter_map(RequiredServer::tenant).collect();
         lab.check_room(&tenants).map_err(bench_error)?;
         for wanted in all {
             if self.interrupt.ending().is_some() {
                 break;
             }
             let number = self.instances.len() + 1;
-            match Instance::start(&ground, wanted.clone(), number, emit) {
+            match Instance::start(&context, wanted.clone(), number, emit) {
                 Ok(mut instance) => {
                     instance.skip_impossible(plan, emit).map_err(bench_error)?;
                     self.instances.push(instance);
@@ -292,10 +294,10 @@ impl Bench for LabBench {
                 Err(error) => return Err(error.into()),
             }
         }
-        let ground = tunnels::Ground { lab: &lab, logs: &logs, apart: self.apart.as_ref() };
-        self.tunnels.try_all(plan, &ground, &self.instances, &mut self.links, emit);
-        let ground = proxies::Ground { lab: &lab, logs: &logs, apart: self.apart.as_ref() };
-        self.proxies.try_all(plan, &ground, &mut self.instances, &mut self.links, emit);
+        let context = StartContext { lab: &lab, logs: &logs, apart: self.apart.as_ref() };
+        self.tunnels.try_all(plan, &context, &self.instances, &mut self.links, emit);
+        let context = StartContext { lab: &lab, logs: &logs, apart: self.apart.as_ref() };
+        self.proxies.try_all(plan, &context, &mut self.instances, &mut self.links, emit);
         self.lab = Some(lab);
         match last_failure {
             Some(error) if self.instances.is_empty() && self.remotes.is_empty() => Err(error.into()),
@@ -365,25 +367,25 @@ impl Bench for LabBench {
 }
 
 impl LabBench {
-    /// The tunnel or the proxy of `cell`.
+    /// Sets up the tunnel or proxy of `cell`.
     fn set_up_between(&mut self, cell: &Cell) -> Result<(), TrialError> {
         let Some(lab) = &self.lab else { return Ok(()) };
         let logs = self.logs_of(lab).map_err(TrialError::Fatal)?;
         let Some(instance) = self.instances.iter_mut().find(|instance| instance.serves(cell)) else {
             return Ok(());
         };
-        let ground = tunnels::Ground { lab, logs: &logs, apart: self.apart.as_ref() };
-        self.tunnels.set_up(cell, &ground, &instance.server, &mut self.links)?;
-        let ground = proxies::Ground { lab, logs: &logs, apart: self.apart.as_ref() };
-        self.proxies.set_up(cell, &ground, &mut instance.server, &mut self.links)
+        let context = StartContext { lab, logs: &logs, apart: self.apart.as_ref() };
+        self.tunnels.set_up(cell, &context, &instance.server, &mut self.links)?;
+        let context = StartContext { lab, logs: &logs, apart: self.apart.as_ref() };
+        self.proxies.set_up(cell, &context, &mut instance.server, &mut self.links)
     }
 
-    /// What the trial has had of its tunnel or of its proxy. One that did not go well may have had its reason there.
+    /// Adds the use of tunnel or proxy to the trial. If the trial failed, checks whether they are the reason.
     fn between_after(
         &mut self,
         cell: &Cell,
         measured: &Result<Measured, TrialError>,
-    ) -> Result<(Option<TunnelUse>, Option<Used>), TrialError> {
+    ) -> Result<(Option<TunnelUse>, Option<ProxyTrialUse>), TrialError> {
         if matches!(measured, Err(TrialError::Interrupted)) {
             return Ok((None, None));
         }
@@ -400,7 +402,7 @@ impl LabBench {
         Ok((tunnel, proxy))
     }
 
-    /// The server's and those of what is between it and the clients.
+    /// The meters of the server and of the tunnel or proxy.
     fn clocks(&mut self, cell: &Cell) -> Result<Clocks, TrialError> {
         let layer = self.instance(cell)?.server.layer_cpu_meter();
         let between =
@@ -409,8 +411,8 @@ impl LabBench {
         Ok(Clocks::of(&self.instance(cell)?.server).with_middle(between, memory))
     }
 
-    /// What the server has counted until now. Before a trial through a proxy they were counted when there was
-    /// none yet, since its connections keep their counts to themselves.
+    /// The server's counts so far. For a trial through a proxy they are read before the proxy starts, because open
+    /// connections are not counted yet.
     fn counters(&mut self, cell: &Cell) -> Result<Counters, TrialError> {
         let server = &mut self.instance(cell)?.server;
         server.counters().map_err(|error| control_failed(server, error))
@@ -429,7 +431,7 @@ impl LabBench {
         self.links.forget(link)?;
         self.tunnels.forget()?;
         let load = self.start_load(request.cell, spec)?;
-        let between = Between { links: &mut self.links, proxies: &mut self.proxies };
+        let between = Middle { links: &mut self.links, proxies: &mut self.proxies };
         let measured = observe(load, &clocks, Some(between), &self.interrupt).map_err(TrialError::from);
         let carried = if self.links.is_down() { Err(link_is_down()) } else { self.links.carried(link) };
         let between = self.between_after(request.cell, &measured);
@@ -438,7 +440,7 @@ impl LabBench {
             .as_ref()
             .map(|apart| ProcessorsApart { client: apart.client.len(), server: apart.server.len() });
         let server = &mut self.instance(request.cell)?.server;
-        // What is wrong with its files may be why anything else is.
+        // A problem with its files may be the cause of any other failure.
         if !matches!(measured, Err(TrialError::Interrupted)) {
             check_files(server)?;
         }
@@ -449,7 +451,7 @@ impl LabBench {
         };
         match (measured, survived) {
             (_, Err(died)) => {
-                // Who lost its files may have ended before what they lay on had.
+                // The server may end before the file system that it lost.
                 check_files(&mut self.instance(request.cell)?.server)?;
                 Err(server_died(&died))
             }
@@ -475,13 +477,13 @@ impl LabBench {
     }
 }
 
-/// Of a driver that does not count what is outside its window: as many there, for its length, as inside.
+/// Operations of the whole trial, extrapolated for a driver that counts only those in the window.
 fn in_all(load: &TrialResult, timing: Timing) -> u64 {
     let [warm_up, window] = [timing.warm_up, timing.window].map(|part| part.duration().as_secs_f64());
     (load.operations as f64 * (warm_up + window) / window) as u64
 }
 
-/// Voids a trial whose server's files are not encrypted as its level says. A server that has died says so elsewhere.
+/// Voids a trial if its server's files are not encrypted as planned. A dead server is reported elsewhere.
 fn check_files(server: &mut Server) -> Result<(), TrialError> {
     match server.check_at_rest() {
         Err(error) if server.layer_has_ended() || matches!(error, ciphertoll_lab::Error::NotEncrypted(_)) => {
@@ -492,36 +494,36 @@ fn check_files(server: &mut Server) -> Result<(), TrialError> {
 }
 
 fn link_is_down() -> TrialError {
-    let message = "it went down in the trial".to_owned();
+    let message = "it went down during the trial".to_owned();
     TrialError::Void(VoidReason::Link { message })
 }
 
-/// Who gets which processors.
-fn apart(pin: Pin, emit: &mut Emit<'_>) -> Option<Apart> {
-    if pin == Pin::Off {
+/// The processors of clients and servers.
+fn apart(pin: CpuPinning, emit: &mut Emit<'_>) -> Option<Apart> {
+    if pin == CpuPinning::Off {
         return None;
     }
     let apart = processors_apart();
     if apart.is_none() {
-        let message = "a single processor cannot be shared out: clients and servers both use it".to_owned();
+        let message = "only one processor: clients and servers share it".to_owned();
         emit(Event::Warned { message });
     }
     apart
 }
 
-/// Clears what killed runs left behind.
+/// Removes the remains of killed runs.
 fn sweep(emit: &mut Emit<'_>) -> Result<(), BenchError> {
     let report = ciphertoll_record::sweep(&ciphertoll_record::scratch_root())
         .map_err(|error| bench_error(error.into()))?;
     if report.directories_removed > 0 {
         let message = format!(
-            "cleared what killed runs left: {} directories, {} processes",
+            "removed the remains of killed runs: {} directories, {} processes",
             report.directories_removed, report.processes_killed
         );
         emit(Event::Warned { message });
     }
     for left in report.left {
-        let message = format!("a killed run's {} could not be cleared: {}", left.path.display(), left.reason);
+        let message = format!("cannot remove {} of a killed run: {}", left.path.display(), left.reason);
         emit(Event::Warned { message });
     }
     Ok(())
@@ -532,7 +534,7 @@ fn note_in_ledger(
     load: &LoadProcess,
     program: &std::path::Path,
 ) -> Result<(), ciphertoll_record::Error> {
-    // One that has ended already has left nothing to undo.
+    // If the process has ended, there is nothing to undo.
     let Ok(identity) = ProcessIdentity::of(load.pid().cast_signed()) else { return Ok(()) };
     let effect = Effect::Process { identity, what: "load".to_owned(), program: program.to_owned() };
     lab.scratch().ledger().note(&effect)

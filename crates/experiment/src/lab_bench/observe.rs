@@ -1,4 +1,4 @@
-//! One trial as the coordinator sees it: messages from the load process, clocks at the window's edges.
+//! One trial as the coordinator sees it: messages from the load process, clocks at the start and end of the window.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use super::proxies::Proxies;
 use crate::bench::{MachineUse, Measured, ServerUse, TrialError};
 use crate::interrupt::Interrupt;
 
-/// How often a wait for the load process looks for Ctrl-C.
+/// How often a wait for the load process checks for Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Where a server's CPU and memory are read.
+/// The meters of CPU and memory.
 pub(super) struct Clocks {
-    /// Absent where the server is not ours.
+    /// Absent for external servers.
     cpu: Option<CpuMeter>,
-    /// Absent where the server is many processes: the sum of their peaks is nobody's peak.
+    /// Absent for servers of several processes: the sum of their peaks is not a peak.
     memory: Option<i32>,
-    /// Of those between client and server.
+    /// Of tunnels and proxies.
     middle: Vec<CpuMeter>,
-    /// Absent where they are not one process.
+    /// Absent unless it is one process.
     middle_memory: Option<i32>,
 }
 
@@ -39,25 +39,25 @@ impl Clocks {
         }
     }
 
-    /// The same, and those of a tunnel's ends or of a proxy; `memory` is the process whose memory is theirs.
+    /// The same, and those of a tunnel's ends or of a proxy; `memory` is the process scope memory is theirs.
     pub(super) fn with_middle(self, middle: Vec<CpuMeter>, memory: Option<i32>) -> Self {
         Self { middle, middle_memory: memory, ..self }
     }
 
-    /// Those of the machine only.
+    /// The meters of the machine only.
     pub(super) fn of_machine() -> Self {
         Self { cpu: None, memory: None, middle: Vec::new(), middle_memory: None }
     }
 }
 
-/// Why there is nothing to observe.
+/// Why a trial yielded nothing.
 pub(super) enum Unobserved {
-    /// The server takes no more connections.
+    /// The server accepts no more connections.
     NoRoom {
-        /// What it said.
+        /// The server's message.
         message: String,
     },
-    /// As any other trial may fail.
+    /// Any other failure.
     Failed(TrialError),
 }
 
@@ -77,7 +77,7 @@ impl From<TrialError> for Unobserved {
 }
 
 impl From<Unobserved> for TrialError {
-    /// A private server that has no room may have some in the next trial.
+    /// A full private server may have room in the next trial.
     fn from(unobserved: Unobserved) -> Self {
         match unobserved {
             Unobserved::NoRoom { message } => Self::Void(VoidReason::LoadFailed { message }),
@@ -86,18 +86,18 @@ impl From<Unobserved> for TrialError {
     }
 }
 
-/// What of ours is between clients and server, and wants to know when the window opens.
-pub(super) struct Between<'a> {
+/// Links and proxies between clients and server, which are told when the window opens.
+pub(super) struct Middle<'a> {
     pub(super) links: &'a mut Links,
     pub(super) proxies: &'a mut Proxies,
 }
 
-/// Waits for the trial, takes the server's, the machine's and the link's clocks at both edges of the window. A link that
-/// goes down ends the trial: what is said over it would be waited for in vain.
+/// Waits for the trial and reads the meters of server, machine and link at the start and end of the window. A link that goes
+/// down ends the trial, because messages over it would never arrive.
 pub(super) fn observe(
     mut load: LoadProcess,
     clocks: &Clocks,
-    mut between: Option<Between<'_>>,
+    mut middle: Option<Middle<'_>>,
     interrupt: &Interrupt,
 ) -> Result<Measured, Unobserved> {
     let pid = load.pid().cast_signed();
@@ -107,7 +107,7 @@ pub(super) fn observe(
         if interrupt.ending().is_some() {
             return Err(TrialError::Interrupted.into());
         }
-        if between.as_mut().is_some_and(|between| between.links.is_down()) {
+        if middle.as_mut().is_some_and(|middle| middle.links.is_down()) {
             return Err(link_is_down().into());
         }
         match load.next_message(PATIENCE).map_err(Unobserved::of)? {
@@ -116,15 +116,15 @@ pub(super) fn observe(
                 clocks.memory.map(MemoryPeak::begin);
                 clocks.middle_memory.map(MemoryPeak::begin);
                 opened = Sample::take(clocks.cpu.as_ref(), &clocks.middle).ok();
-                if let Some(between) = &mut between {
-                    between.links.open_window();
-                    between.proxies.look();
+                if let Some(middle) = &mut middle {
+                    middle.links.open_window();
+                    middle.proxies.look();
                 }
             }
             Some(LoadMessage::WindowClosed) => {
                 window = opened.and_then(|opened| close_window(clocks, &opened, pid));
-                if let Some(between) = &mut between {
-                    between.links.close_window();
+                if let Some(middle) = &mut middle {
+                    middle.links.close_window();
                 }
             }
             Some(LoadMessage::Finished(result)) => return Ok(measured(*result, window.as_ref())?),
@@ -135,46 +135,46 @@ pub(super) fn observe(
     }
 }
 
-/// Whose clocks were read.
+/// ClockScope clocks were read.
 #[derive(Clone, Copy)]
-enum Whose {
-    /// The server is elsewhere.
+enum ClockScope {
+    /// For external servers.
     Machine,
     ServerAndMachine,
 }
 
-/// What server and machine used between the edges.
-struct Window {
+/// Resource use within the window.
+struct WindowUse {
     used: SampleDifference,
-    whose: Whose,
+    scope: ClockScope,
     rss_peak_bytes: Option<u64>,
     middle_rss_peak_bytes: Option<u64>,
     time_wait_sockets: u64,
 }
 
-fn close_window(clocks: &Clocks, opened: &Sample, load: i32) -> Option<Window> {
+fn close_window(clocks: &Clocks, opened: &Sample, load: i32) -> Option<WindowUse> {
     let used = Sample::take(clocks.cpu.as_ref(), &clocks.middle).ok()?.since(opened);
-    Some(Window {
+    Some(WindowUse {
         used,
-        whose: if clocks.cpu.is_some() { Whose::ServerAndMachine } else { Whose::Machine },
+        scope: if clocks.cpu.is_some() { ClockScope::ServerAndMachine } else { ClockScope::Machine },
         rss_peak_bytes: clocks.memory.and_then(|pid| MemoryPeak::read_bytes(pid).ok()),
         middle_rss_peak_bytes: clocks.middle_memory.and_then(|pid| MemoryPeak::read_bytes(pid).ok()),
         time_wait_sockets: Ports::read_of(load).map_or(0, |ports| u64::from(ports.in_time_wait)),
     })
 }
 
-fn measured(load: TrialResult, window: Option<&Window>) -> Result<Measured, TrialError> {
-    let Some(&Window { used, whose, rss_peak_bytes, middle_rss_peak_bytes, time_wait_sockets }) = window
+fn measured(load: TrialResult, window: Option<&WindowUse>) -> Result<Measured, TrialError> {
+    let Some(&WindowUse { used, scope, rss_peak_bytes, middle_rss_peak_bytes, time_wait_sockets }) = window
     else {
-        let message = "its CPU could not be read over the whole window".to_owned();
+        let message = "its CPU time could not be read over the whole window".to_owned();
         return Err(TrialError::Void(VoidReason::ServerDied { message }));
     };
-    // The samples are taken when the coordinator wakes, a little late on a busy machine.
+    // On a busy machine the coordinator wakes late and the samples cover more than the window.
     let stretch = load.window_ns as f64 / (used.elapsed.as_nanos() as f64).max(1.0);
     let in_window = |nanos: u64| (nanos as f64 * stretch) as u64;
-    let server = match whose {
-        Whose::Machine => None,
-        Whose::ServerAndMachine => {
+    let server = match scope {
+        ClockScope::Machine => None,
+        ClockScope::ServerAndMachine => {
             let cpu_ns = in_window(used.server_cpu_ns);
             Some(ServerUse { cpu_ns, rss_peak_bytes, ..ServerUse::default() })
         }
@@ -184,7 +184,7 @@ fn measured(load: TrialResult, window: Option<&Window>) -> Result<Measured, Tria
         steal_ns: in_window(used.machine_steal_ns),
         time_wait_sockets,
     };
-    // Which tunnel or proxy it was, and whether any, is known to whoever has set it up.
+    // The caller adds the tunnel or proxy.
     Ok(Measured {
         load,
         server,

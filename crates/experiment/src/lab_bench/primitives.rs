@@ -1,5 +1,5 @@
-//! What the primitives take that connects rest on: timed on this machine, so that the report can tell a signature from
-//! the rest of a handshake.
+//! Times the primitives of connects on this machine, so that the report can separate a signature from the rest of a
+//! handshake.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +11,21 @@ use ciphertoll_primitives::Error;
 use crate::bench::Emit;
 use crate::interrupt::Interrupt;
 
-/// What signs the certificates of the lab: every client verifies one signature by it.
+/// The key that signs the lab's certificates: every client verifies one of its signatures.
 const AUTHORITY: ServerKey = ServerKey::P256;
-/// What clients and servers agree on when nobody asks for a group.
+/// The groups that clients and servers negotiate by default.
 const BY_DEFAULT: [Group; 2] = [Group::X25519, Group::P256];
 
-/// What is worth timing.
+/// The primitives that the connects of a plan use.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+struct TimedPrimitives {
     keys: BTreeSet<ServerKey>,
     groups: BTreeSet<Group>,
 }
 
-impl Wanted {
-    /// What the connects among `cells` rest on; nothing, where none of them has TLS by our own client. A server at a URL
-    /// computes elsewhere, and rustls is not timed.
+impl TimedPrimitives {
+    /// `None` if no connect uses TLS with the native client. External servers compute on another machine, and rustls is not
+    /// timed.
     fn by(cells: &[&Cell]) -> Option<Self> {
         let connects = cells.iter().filter(|cell| {
             cell.workload.connection_use() == ConnectionUse::PerOperation
@@ -44,22 +44,26 @@ impl Wanted {
     }
 }
 
-/// Times what the connects among `cells` rest on, and says it. What cannot be timed is said, too, and ends nothing.
+/// PrimitiveTimes what the connects among `cells` rest on, and says it. What cannot be timed is said, too, and ends nothing.
 pub(super) fn time(cells: &[&Cell], interrupt: &Interrupt, emit: &mut Emit<'_>) {
-    let Some(wanted) = Wanted::by(cells) else { return };
+    let Some(wanted) = TimedPrimitives::by(cells) else { return };
     emit(Event::Preparing { what: "timing signatures and key exchanges".to_owned() });
-    // Interrupted: the scheduler looks for it next.
+    // Interrupted: the scheduler checks for that next.
     let Some((signatures, key_exchanges)) = timed(&wanted, &|| interrupt.ending().is_some(), emit) else {
         return;
     };
     emit(Event::PrimitivesMeasured { signatures, key_exchanges });
 }
 
-type Times = (BTreeMap<String, SignatureTime>, BTreeMap<String, KeyExchangeTime>);
+type PrimitiveTimes = (BTreeMap<String, SignatureTime>, BTreeMap<String, KeyExchangeTime>);
 
-/// `None` where the user has had enough.
-fn timed(wanted: &Wanted, interrupted: &dyn Fn() -> bool, emit: &mut Emit<'_>) -> Option<Times> {
-    let (mut signatures, mut key_exchanges) = Times::default();
+/// `None` if interrupted.
+fn timed(
+    wanted: &TimedPrimitives,
+    interrupted: &dyn Fn() -> bool,
+    emit: &mut Emit<'_>,
+) -> Option<PrimitiveTimes> {
+    let (mut signatures, mut key_exchanges) = PrimitiveTimes::default();
     let mut failed = |error: &Error| emit(Event::Warned { message: error.to_string() });
     for key in &wanted.keys {
         match ciphertoll_primitives::signature(*key, interrupted) {
@@ -84,10 +88,10 @@ mod tests {
 
     use super::*;
 
-    /// What a plan for these levels wants.
-    fn wanted(levels: &str) -> Option<Wanted> {
+    /// The primitives of a plan for these levels.
+    fn wanted(levels: &str) -> Option<TimedPrimitives> {
         let plan = Plan::new(&Spec::from_toml(&format!("[[grid]]\n{levels}\n")).unwrap(), 1).unwrap();
-        Wanted::by(&plan.cells.iter().collect::<Vec<_>>())
+        TimedPrimitives::by(&plan.cells.iter().collect::<Vec<_>>())
     }
 
     #[test]
@@ -97,7 +101,7 @@ mod tests {
         );
         let keys = [ServerKey::P256, ServerKey::Ed25519, ServerKey::Rsa2048];
         let groups = [Group::X25519, Group::P256, Group::P521];
-        assert_eq!(found, Some(Wanted { keys: keys.into(), groups: groups.into() }));
+        assert_eq!(found, Some(TimedPrimitives { keys: keys.into(), groups: groups.into() }));
     }
 
     #[test]
@@ -115,8 +119,10 @@ mod tests {
 
     #[test]
     fn what_is_wanted_is_said_by_its_labels() {
-        let wanted =
-            Wanted { keys: [ServerKey::P256].into(), groups: [Group::P384, Group::X25519MlKem768].into() };
+        let wanted = TimedPrimitives {
+            keys: [ServerKey::P256].into(),
+            groups: [Group::P384, Group::X25519MlKem768].into(),
+        };
         let mut said = Vec::new();
         let times = timed(&wanted, &|| false, &mut |event| said.push(event));
         let (signatures, key_exchanges) = times.unwrap();

@@ -1,12 +1,11 @@
-//! The proxy of a cell: started afresh for each trial, as tunnels are, with its pool empty but for the connection that has
-//! shown that it works.
+//! The proxy of a cell: started anew for each trial, like tunnels. Its pool contains only the connection that checked that it
+//! works.
 
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::proxy::{Admission, ProxyStart, RunningProxy};
-use ciphertoll_lab::{Apart, Arrivals, Counters, CpuMeter, Lab, Server, Watcher};
+use ciphertoll_lab::{Arrivals, Counters, CpuMeter, Server, Watcher};
 use ciphertoll_model::{
     Auth, Cell, Endpoint, Event, Leg, LegCount, Plan, ProxyFront, ServerLevel, VoidReason,
 };
@@ -15,54 +14,48 @@ use super::failure::control_failed;
 use super::instance::{Instance, skip};
 use super::links::Links;
 use super::request::{credentials, endpoint};
+use super::tunnels::StartContext;
 use crate::bench::{Emit, ProxyUse, TrialError};
 
-/// The proxy that runs, if one does.
+/// The running proxy, if any.
 #[derive(Default)]
 pub(super) struct Proxies {
-    up: Option<Up>,
-    /// How many there were.
+    up: Option<ActiveProxy>,
+    /// Number of starts so far.
     count: usize,
 }
 
-struct Up {
+struct ActiveProxy {
     proxy: RunningProxy,
-    /// Where the server tells what others' connections have agreed on. His own stands through the trial and is idle.
+    /// Reads the parameters of other connections from the server. Its own connection stays open and idle during the trial.
     watcher: Option<Watcher>,
-    /// What stood when the window opened.
+    /// Connections at the start of the window.
     seen: Vec<LegCount>,
     pool_size: u64,
-    /// What the server had counted when there was no proxy yet.
+    /// The server's counts before the proxy was started.
     before: Arrivals,
     counters_before: Counters,
 }
 
-/// What every proxy of a run is started with.
-pub(super) struct Ground<'a> {
-    pub(super) lab: &'a Lab,
-    pub(super) logs: &'a Path,
-    pub(super) apart: Option<&'a Apart>,
-}
-
-/// What a trial has had of its proxy.
-pub(super) struct Used {
+/// The use of a proxy by a trial.
+pub(super) struct ProxyTrialUse {
     pub(super) proxy: ProxyUse,
-    /// What the server has counted since before there was a proxy.
+    /// The server's counts since before the proxy was started.
     pub(super) counted: Counters,
 }
 
 impl Proxies {
-    /// Tries every proxy of the plan once on each server. What does not work here is left out, with the reason.
+    /// Tries every proxy of the plan once on each server. Cells of a proxy that does not work are skipped with the reason.
     pub(super) fn try_all(
         &mut self,
         plan: &Plan,
-        ground: &Ground<'_>,
+        context: &StartContext<'_>,
         instances: &mut [Instance],
         links: &mut Links,
         emit: &mut Emit<'_>,
     ) {
-        type Way = (ciphertoll_model::Path, ServerLevel, Auth);
-        let mut tried: Vec<(Way, Result<(), String>)> = Vec::new();
+        type Tried = (ciphertoll_model::Path, ServerLevel, Auth);
+        let mut tried: Vec<(Tried, Result<(), String>)> = Vec::new();
         for cell in &plan.cells {
             let treatment = &cell.treatment;
             if treatment.path.as_proxy().is_none() {
@@ -75,7 +68,7 @@ impl Proxies {
             let known = tried.iter().position(|(before, _)| *before == way);
             let at = known.unwrap_or_else(|| {
                 emit(Event::Preparing { what: format!("trying {}", treatment.path) });
-                let works = self.try_one(cell, ground, &mut instance.server, links, emit);
+                let works = self.try_one(cell, context, &mut instance.server, links, emit);
                 self.down();
                 tried.push((way, works));
                 tried.len() - 1
@@ -89,7 +82,7 @@ impl Proxies {
     fn try_one(
         &mut self,
         cell: &Cell,
-        ground: &Ground<'_>,
+        context: &StartContext<'_>,
         server: &mut Server,
         links: &mut Links,
         emit: &mut Emit<'_>,
@@ -98,7 +91,7 @@ impl Proxies {
         let prepared =
             server.prepare_auth(credentials(cell)).and_then(|()| server.install_certificate(proxy.behind()));
         prepared.map_err(|error| error.to_string())?;
-        self.set_up(cell, ground, server, links).map_err(|error| match error {
+        self.set_up(cell, context, server, links).map_err(|error| match error {
             TrialError::Void(VoidReason::Proxy { message }) => message,
             TrialError::Void(reason) => reason.to_string(),
             TrialError::Interrupted => "interrupted".to_owned(),
@@ -107,7 +100,7 @@ impl Proxies {
         if let Some(up) = &self.up {
             emit(Event::ProxyTried {
                 path: cell.treatment.path,
-                version: RunningProxy::version(ground.lab, proxy.program),
+                version: RunningProxy::version(context.lab, proxy.program),
                 leg: up.proxy.leg().clone(),
                 elapsed_ms: up.proxy.set_up().as_millis() as u64,
             });
@@ -115,11 +108,11 @@ impl Proxies {
         Ok(())
     }
 
-    /// Starts the proxy of `cell`, if it has one; the account and the certificate are there.
+    /// Starts the proxy of `cell`, if it has one. Account and certificate must exist.
     pub(super) fn set_up(
         &mut self,
         cell: &Cell,
-        ground: &Ground<'_>,
+        context: &StartContext<'_>,
         server: &mut Server,
         links: &mut Links,
     ) -> Result<(), TrialError> {
@@ -130,11 +123,11 @@ impl Proxies {
         let counted = server.arrivals().and_then(|arrivals| Ok((arrivals, server.counters()?)));
         let (before, counters_before) = counted.map_err(|error| control_failed(server, error))?;
         self.count += 1;
-        let Ground { lab, logs, apart } = *ground;
+        let StartContext { lab, logs, apart } = *context;
         let (account, namespace) = (server.account(credentials(cell)), links.namespace_of_clients(link));
         if namespace.is_some() && proxy.front == ProxyFront::Tcp {
-            let message = "by TCP it listens on a loopback that the lab must reach, and this run has networks of its \
-                           own: leave out --link, or +front=tcp";
+            let message = "with +front=tcp it listens on the loopback of the lab, which clients behind a --link cannot \
+                           reach: leave out --link or +front=tcp";
             return Err(TrialError::Void(VoidReason::Proxy { message: message.to_owned() }));
         }
         let start = ProxyStart {
@@ -152,41 +145,41 @@ impl Proxies {
         let pool_size = u64::from(start.pool_size());
         let proxy = RunningProxy::start(lab, &start).map_err(|error| broken(&error))?;
         let watcher = server.watcher(&account.user).map_err(|error| control_failed(server, error))?;
-        self.up = Some(Up { proxy, watcher, seen: Vec::new(), pool_size, before, counters_before });
+        self.up = Some(ActiveProxy { proxy, watcher, seen: Vec::new(), pool_size, before, counters_before });
         Ok(())
     }
 
-    /// Sees what stands at the server, now that the window opens: in the end, clients that are broken off take
-    /// connections along. One statement on a connection that stands already.
+    /// Reads the server's connections at the start of the window, because clients that are cut off at the end close some of
+    /// them. One statement on an open connection.
     pub(super) fn look(&mut self) {
-        let Some(Up { watcher: Some(watcher), seen, .. }) = &mut self.up else { return };
-        // A server that cannot tell will not be able to in the end either, and then it is asked why.
+        let Some(ActiveProxy { watcher: Some(watcher), seen, .. }) = &mut self.up else { return };
+        // If the server cannot report them, the reading at the end fails as well, with the reason.
         *seen = watcher.look().unwrap_or_default();
     }
 
-    /// Ends what runs.
+    /// Ends the proxy.
     pub(super) fn down(&mut self) {
         self.up = None;
     }
 
-    /// Where clients of a cell with a proxy go.
+    /// Where clients connect.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         self.up.as_ref().map(|up| up.proxy.endpoint())
     }
 
-    /// What its CPU time is read from.
+    /// Its CPU meter.
     pub(super) fn cpu_meter(&self) -> Option<CpuMeter> {
         self.up.as_ref().map(|up| up.proxy.cpu_meter())
     }
 
-    /// The process whose memory is its.
+    /// The process whose memory counts.
     pub(super) fn memory_pid(&self) -> Option<i32> {
         self.up.as_ref().map(|up| up.proxy.pid())
     }
 
-    /// What the trial has had of it. It is ended at that, so that its connections hand over what they have counted; fails
-    /// if it has ended before.
-    pub(super) fn used(&mut self, server: &mut Server) -> Result<Option<Used>, TrialError> {
+    /// Its use by the trial. Ends the proxy, because servers add the counts of a connection when it closes. Fails if it has
+    /// ended before.
+    pub(super) fn used(&mut self, server: &mut Server) -> Result<Option<ProxyTrialUse>, TrialError> {
         let Some(mut up) = self.up.take() else { return Ok(None) };
         up.proxy.check().map_err(|error| broken(&error))?;
         let last = up.proxy.go_through(server).map_err(|error| broken(&error))?;
@@ -198,7 +191,7 @@ impl Proxies {
         let counted = server.arrivals().and_then(|arrivals| Ok((arrivals, server.counters()?)));
         let (arrivals, counters) = counted.map_err(|error| control_failed(server, error))?;
         let came = arrivals.since(up.before);
-        // Where the server does not tell of others' connections, all are as encrypted as the one that was asked.
+        // If the server does not report other connections, all count as encrypted like the one that was checked.
         let legs = standing
             .map(|standing| all_of(up.seen, standing).into_iter().map(|leg| named_as(&last, leg)).collect());
         let of_last = || vec![LegCount { leg: last.clone(), connections: came.encrypted.unwrap_or(1) }];
@@ -210,11 +203,11 @@ impl Proxies {
             requests: came.requests,
             pool_size: up.pool_size,
         };
-        Ok(Some(Used { proxy, counted: counters.since(&up.counters_before) }))
+        Ok(Some(ProxyTrialUse { proxy, counted: counters.since(&up.counters_before) }))
     }
 
-    /// As [`Self::used`] where something else speaks of its end already: who is killed closes his connections some
-    /// milliseconds before he has ended.
+    /// Fails if it ends within 2 s. Call it if the load has failed: a killed process closes its connections some milliseconds
+    /// before it exits.
     pub(super) fn check_survived(&mut self) -> Result<(), TrialError> {
         const DYING: Duration = Duration::from_secs(2);
         const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -228,7 +221,7 @@ impl Proxies {
     }
 }
 
-/// What was seen at either time; of what was seen twice, at least as many as the more.
+/// The legs of both readings, each with the larger number of connections.
 fn all_of(mut seen: Vec<LegCount>, standing: Vec<LegCount>) -> Vec<LegCount> {
     for LegCount { leg, connections } in standing {
         match seen.iter_mut().find(|known| known.leg == leg) {
@@ -239,7 +232,7 @@ fn all_of(mut seen: Vec<LegCount>, standing: Vec<LegCount>) -> Vec<LegCount> {
     seen
 }
 
-/// The server does not know who is at the other end.
+/// The server does not know the other end: takes its name and library from `known`.
 fn named_as(known: &Leg, counted: LegCount) -> LegCount {
     let leg = Leg { from: known.from.clone(), library: known.library.clone(), ..counted.leg };
     LegCount { leg, ..counted }

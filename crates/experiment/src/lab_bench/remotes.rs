@@ -1,5 +1,4 @@
-//! The servers at URLs of a run: found beforehand, gone to for each trial, never changed but for tables that were asked
-//! for.
+//! The external servers of a run: checked before it, and not changed except for requested tables.
 
 use std::time::Instant;
 
@@ -12,13 +11,13 @@ use super::observe::Unobserved;
 use crate::bench::{BenchError, Emit, Measured, TrialError};
 use crate::interrupt::Interrupt;
 
-/// The servers at URLs.
+/// The external servers of a run.
 #[derive(Default)]
 pub(super) struct Remotes(Vec<Remote>);
 
 impl Remotes {
-    /// Goes to each once, and makes the tables that its cells need. One that cannot be reached is left out: its cells
-    /// are skipped, and the reason is the last one's if nobody else is left.
+    /// Connects to each server once and creates the tables that its cells need. The cells of an unreachable server are
+    /// skipped. If no server is left, the run fails with the last error.
     pub(super) fn prepare(
         plan: &Plan,
         lab: &Lab,
@@ -29,7 +28,7 @@ impl Remotes {
         let (mut all, mut last_failure) = (Vec::new(), None);
         for (name, url) in urls(plan) {
             let began = Instant::now();
-            emit(Event::Preparing { what: format!("going to {name}") });
+            emit(Event::Preparing { what: format!("connecting to {name}") });
             let opened = Remote::open(lab, &name, &url, passwords)
                 .and_then(|remote| with_tables(remote, plan, interrupt, emit));
             match opened {
@@ -53,12 +52,11 @@ impl Remotes {
         (Self(all), last_failure)
     }
 
-    /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The server of `cell`, where that is one at a URL.
+    /// The external server of `cell`, if it has one.
     pub(super) fn of(&self, cell: &Cell) -> Option<&Remote> {
         self.0.iter().find(|remote| is_at(cell, remote.name()))
     }
@@ -80,7 +78,7 @@ fn urls(plan: &Plan) -> Vec<(String, ServerUrl)> {
     servers.filter_map(|server| Some((server.short_name(), server.url.as_deref()?.clone()))).collect()
 }
 
-/// The tables of all its cells. A table has one size: what wants another is skipped.
+/// Creates the tables of all its cells. A table has one size, so cells that need another are skipped.
 fn with_tables(
     mut remote: Remote,
     plan: &Plan,
@@ -89,26 +87,26 @@ fn with_tables(
 ) -> Result<Remote, ciphertoll_lab::Error> {
     let mut tables = Tables::default();
     for cell in plan.cells.iter().filter(|cell| is_at(cell, remote.name())) {
-        // A plan of an earlier version may have plaintext where the URL asks for TLS.
+        // Plans of earlier versions may have plaintext for a URL that requires TLS.
         if let Some(reason) = cell.impossibility() {
             skip(cell, &reason, emit);
             continue;
         }
         match tables.merged_with(cell.workload.dataset(cell.treatment.server.engine), cell.scale) {
             Some(merged) => tables = merged,
-            None => skip(cell, "a server at a URL gets its tables in one size only", emit),
+            None => skip(cell, "an external server has its tables in one size only", emit),
         }
     }
     if tables != Tables::default() {
         let mut say = |what: &str| emit(Event::Preparing { what: what.to_owned() });
-        let what = if tables.ycsb.is_some() { "loading" } else { "making" };
+        let what = if tables.ycsb.is_some() { "loading" } else { "creating" };
         say(&format!("{what} {tables} in {}'s database {}", remote.name(), DATABASE));
         remote.prepare(&tables, &mut say, &|| interrupt.ending().is_some())?;
     }
     Ok(remote)
 }
 
-/// A server that has no room is left alone at once: it is somebody's.
+/// Stops the run at once if an external server is full.
 pub(super) fn stop_where_it_is_full(
     remote: &Remote,
     measured: Result<Measured, Unobserved>,
@@ -127,7 +125,7 @@ pub(super) fn stop_where_it_is_full(
     }
 }
 
-/// Why a run ends at a server that has no room.
+/// The error for a full external server.
 fn full(name: &str, message: &str) -> BenchError {
     BenchError {
         message: format!("{name} has no room for more connections, so that the run was stopped: {message}"),

@@ -1,4 +1,4 @@
-//! From a cell to what the load process is told.
+//! The trial specification of a cell.
 
 use std::time::Duration;
 
@@ -9,29 +9,29 @@ use ciphertoll_model::{
 
 use crate::bench::TrialRequest;
 
-/// The most threads of a load process whose clients look names up: each then waits for its own answers only.
+/// The most threads of a load process whose clients resolve names: each waits only for its own answers.
 const MOST_WAITING_THREADS: u16 = 16;
 
-/// What the clients of `cell` show.
+/// The credentials of the clients of `cell`.
 pub(super) fn credentials(cell: &Cell) -> Credentials {
     let tls = cell.treatment.path.as_tls();
     let client_certificate = tls.map_or_else(ClientCertificate::default, |tls| tls.client_certificate);
     Credentials { auth: cell.treatment.auth, client_certificate }
 }
 
-/// Where a cell's private server listens for it.
+/// The endpoint of a cell's private server.
 pub(super) fn endpoint(cell: &Cell, server: &Server) -> Endpoint {
     match cell.treatment.path {
         Path::Unix => server.unix_endpoint(),
         Path::Tls(_) => server.tls_endpoint_over(cell.treatment.link),
-        // Whoever has set a tunnel up knows where it begins, and so does whoever has started a proxy.
+        // The endpoint of a tunnel or proxy is known only after its start.
         Path::Plain | Path::Compressed(_) | Path::Tunnel(_) | Path::Proxy(_) => {
             server.endpoint_over(cell.treatment.link)
         }
     }
 }
 
-/// A trial on a private server, which is found at `endpoint`.
+/// A trial on a private server at `endpoint`.
 pub(super) fn here(
     request: &TrialRequest<'_>,
     server: &Server,
@@ -49,7 +49,7 @@ pub(super) fn here(
         start: tls.start,
         suite: tls.suite,
         group: tls.group,
-        strength: tls.strength(),
+        security_level: tls.security_level(),
         resumption: tls.resumption,
         library: tls.library,
         identity: account.identity.clone(),
@@ -65,7 +65,7 @@ pub(super) fn here(
     }
 }
 
-/// What its certificate must carry.
+/// The names in its certificate.
 fn name_of(endpoint: &Endpoint, server: &Server) -> String {
     match endpoint {
         Endpoint::Tcp(address) => address.ip().to_string(),
@@ -73,7 +73,7 @@ fn name_of(endpoint: &Endpoint, server: &Server) -> String {
     }
 }
 
-/// A trial on a server at a URL.
+/// A trial on an external server.
 pub(super) fn at_url(request: &TrialRequest<'_>, remote: &Remote) -> TrialSpec {
     let (cell, url) = (request.cell, remote.url());
     let tls = cell.treatment.path.as_tls().map(|tls| TlsSpec {
@@ -85,7 +85,7 @@ pub(super) fn at_url(request: &TrialRequest<'_>, remote: &Remote) -> TrialSpec {
         start: tls.start,
         suite: tls.suite,
         group: tls.group,
-        strength: tls.strength(),
+        security_level: tls.security_level(),
         resumption: tls.resumption,
         library: tls.library,
         identity: url.tls.identity.clone(),
@@ -102,7 +102,7 @@ pub(super) fn at_url(request: &TrialRequest<'_>, remote: &Remote) -> TrialSpec {
     }
 }
 
-/// What has nothing to do with where the server is.
+/// The parts that do not depend on the server's location.
 fn anywhere(request: &TrialRequest<'_>) -> TrialSpec {
     let TrialRequest { cell, pace, timing, seed, max_per_s, query, .. } = *request;
     let work = ciphertoll_load::work(cell.treatment.server.engine, cell.workload, cell.scale, query);
@@ -131,7 +131,7 @@ fn anywhere(request: &TrialRequest<'_>) -> TrialSpec {
     }
 }
 
-/// A thread per processor, as far as there are clients for them.
+/// One thread per processor, but not more than clients.
 fn threads(clients: Clients) -> u16 {
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u16);
     clients.count().min(processors)

@@ -1,5 +1,5 @@
-//! The tunnel of a cell: set up afresh for each trial, so that none has learnt what another has not, and that how long it
-//! takes is seen as often as everything else.
+//! The tunnel of a cell: set up anew for each trial, so that trials do not influence each other and its set-up time is
+//! measured in every trial.
 
 use std::path::Path;
 use std::thread;
@@ -14,28 +14,28 @@ use super::instance::{Instance, skip};
 use super::links::Links;
 use crate::bench::{Emit, TrialError, TunnelCpu, TunnelUse};
 
-/// The tunnel that is up, if one is.
+/// The active tunnel, if any.
 #[derive(Default)]
 pub(super) struct Tunnels {
     up: Option<RunningTunnel>,
-    /// How many there were.
+    /// Number of starts so far.
     count: usize,
     sent_bytes_before: u64,
 }
 
-/// What every tunnel of a run is started with.
-pub(super) struct Ground<'a> {
+/// What every tunnel and proxy of a run is started with.
+pub(super) struct StartContext<'a> {
     pub(super) lab: &'a Lab,
     pub(super) logs: &'a Path,
     pub(super) apart: Option<&'a Apart>,
 }
 
 impl Tunnels {
-    /// Tries every tunnel of the plan once. What does not work here is left out, with the reason.
+    /// Tries every tunnel of the plan once. Cells of a tunnel that does not work are skipped with the reason.
     pub(super) fn try_all(
         &mut self,
         plan: &Plan,
-        ground: &Ground<'_>,
+        context: &StartContext<'_>,
         instances: &[Instance],
         links: &mut Links,
         emit: &mut Emit<'_>,
@@ -47,7 +47,7 @@ impl Tunnels {
             let known = tried.iter().position(|(before, _)| *before == tunnel);
             let at = known.unwrap_or_else(|| {
                 emit(Event::Preparing { what: format!("trying {}", cell.treatment.path) });
-                let works = self.try_one(cell, ground, &instance.server, links, emit);
+                let works = self.try_one(cell, context, &instance.server, links, emit);
                 tried.push((tunnel, works));
                 tried.len() - 1
             });
@@ -60,7 +60,7 @@ impl Tunnels {
     fn try_one(
         &mut self,
         cell: &Cell,
-        ground: &Ground<'_>,
+        context: &StartContext<'_>,
         server: &Server,
         links: &mut Links,
         emit: &mut Emit<'_>,
@@ -69,13 +69,13 @@ impl Tunnels {
         let networks = links.process();
         let has_networks = networks.as_ref().is_some_and(|networks| networks.clients().is_some());
         if tunnel.joins_networks() && !has_networks {
-            return Err(format!("{} joins two networks, and none could be made", tunnel.display_name()));
+            return Err(format!("{} joins two networks, and none could be created", tunnel.display_name()));
         }
-        let started = self.start(tunnel, cell.treatment.link, ground, server, networks);
+        let started = self.start(tunnel, cell.treatment.link, context, server, networks);
         let running = started.map_err(|error| error.to_string())?;
         emit(Event::TunnelTried {
             path: cell.treatment.path,
-            version: running.version(ground.lab, tunnel),
+            version: running.version(context.lab, tunnel),
             leg: running.leg().clone(),
             elapsed_ms: running.set_up().as_millis() as u64,
         });
@@ -86,47 +86,47 @@ impl Tunnels {
         &mut self,
         tunnel: Tunnel,
         link: Link,
-        ground: &Ground<'_>,
+        context: &StartContext<'_>,
         server: &Server,
         networks: Option<&mut LinkProcess>,
     ) -> Result<RunningTunnel, ciphertoll_lab::Error> {
         self.count += 1;
         let name = format!("t{}", self.count);
-        let Ground { lab, logs, apart } = *ground;
+        let StartContext { lab, logs, apart } = *context;
         RunningTunnel::start(lab, TunnelStart { tunnel, server, link, networks, name: &name, apart, logs })
     }
 
-    /// Sets the tunnel of `cell` up, if it has one.
+    /// Sets up the tunnel of `cell`, if it has one.
     pub(super) fn set_up(
         &mut self,
         cell: &Cell,
-        ground: &Ground<'_>,
+        context: &StartContext<'_>,
         server: &Server,
         links: &mut Links,
     ) -> Result<(), TrialError> {
         self.down();
         let Some(tunnel) = cell.treatment.path.as_tunnel() else { return Ok(()) };
-        let started = self.start(tunnel, cell.treatment.link, ground, server, links.process());
+        let started = self.start(tunnel, cell.treatment.link, context, server, links.process());
         self.up = Some(started.map_err(|error| broken(&error))?);
         Ok(())
     }
 
-    /// Takes down what is up.
+    /// Takes the active tunnel down.
     pub(super) fn down(&mut self) {
         self.up = None;
     }
 
-    /// Where clients of a cell with a tunnel go.
+    /// Where clients connect.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         self.up.as_ref().map(RunningTunnel::endpoint)
     }
 
-    /// What the CPU time of its ends is read from.
+    /// The CPU meters of its ends.
     pub(super) fn cpu_meters(&self) -> Vec<CpuMeter> {
         self.up.as_ref().and_then(RunningTunnel::cpu_meters).unwrap_or_default()
     }
 
-    /// What was sent until now belongs to nobody.
+    /// Excludes the bytes sent so far from the trial.
     pub(super) fn forget(&mut self) -> Result<(), TrialError> {
         let Some(up) = &mut self.up else { return Ok(()) };
         self.sent_bytes_before =
@@ -134,7 +134,7 @@ impl Tunnels {
         Ok(())
     }
 
-    /// What the trial has had of it; fails if one of its ends does nothing any more.
+    /// Its use by the trial. Fails if one of its ends has stopped.
     pub(super) fn used(&mut self) -> Result<Option<TunnelUse>, TrialError> {
         let Some(up) = &mut self.up else { return Ok(None) };
         let sent_bytes = alive(up).and_then(RunningTunnel::sent_bytes).map_err(|error| broken(&error))?;
@@ -146,8 +146,8 @@ impl Tunnels {
         }))
     }
 
-    /// As [`Self::used`] where something else speaks of its end already: who is killed closes his connections some
-    /// milliseconds before he has ended.
+    /// Fails if it ends within 2 s. Call it if the load has failed: a killed process closes its connections some milliseconds
+    /// before it exits.
     pub(super) fn check_survived(&mut self) -> Result<(), TrialError> {
         const DYING: Duration = Duration::from_secs(2);
         const LOOK_AGAIN: Duration = Duration::from_millis(10);

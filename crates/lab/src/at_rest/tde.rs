@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_model::{Tde, TdeCipher, TdeTarget};
-use ciphertoll_tde::{Kek, KeyError, KeyFile, MAP_MAGIC, PRELOAD_LIBRARY, Replace, Strength};
+use ciphertoll_tde::{CipherKind, Kek, KeyError, KeyFile, MAP_MAGIC, PRELOAD_LIBRARY, Replace};
 
 use crate::error::{Context, Error};
 use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
@@ -72,9 +72,9 @@ fn missing_flag(target: TdeTarget, cpuinfo: &str) -> Option<&'static str> {
 /// Makes a directory with fresh keys in it.
 pub(crate) fn make_keys(tde: Tde, directory: &Path, owner: RunAs) -> Result<(), Error> {
     let strength = match tde.cipher {
-        TdeCipher::Aes256 => Strength::Aes256,
-        TdeCipher::Aes128 => Strength::Aes128,
-        TdeCipher::Null => Strength::Null,
+        TdeCipher::Aes256 => CipherKind::Aes256,
+        TdeCipher::Aes128 => CipherKind::Aes128,
+        TdeCipher::Null => CipherKind::Null,
     };
     let failed = |error: KeyError| Error::AtRestUnavailable(format!("no keys can be made: {error}"));
     files::make_directory(directory, PRIVATE_DIRECTORY, owner)?;
@@ -166,7 +166,7 @@ mod tests {
             assert_eq!(told.contains("CIPHERTOLL_TDE_NULL"), cipher == TdeCipher::Null, "{told}");
             assert!(told.contains(WITHOUT_VAES), "{told}");
             let file = KeyFile::load(&keys.join(KEYS_FILE)).unwrap();
-            assert_eq!(file.strength().encrypts(), cipher != TdeCipher::Null);
+            assert_eq!(file.cipher_kind().encrypts(), cipher != TdeCipher::Null);
             fs::remove_dir_all(&keys).unwrap();
         }
     }

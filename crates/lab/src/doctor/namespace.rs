@@ -12,7 +12,7 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType
 use nix::unistd::{getegid, geteuid};
 
 use super::{Finding, Purpose};
-use ciphertoll_link::netlink::{Netlink, Peer};
+use ciphertoll_link::netlink::{Netlink, VethPeer};
 
 const NAMESPACE: &str = "namespace";
 const LOOPBACK: &str = "loopback";
@@ -84,7 +84,7 @@ fn attempt(name: &str) -> Result<&'static str, Failure> {
             Ok("up; a connect went over it")
         }
         VETH => {
-            let peer = Peer { name: "ciphertoll1", namespace: None, hardware_address: None };
+            let peer = VethPeer { name: "ciphertoll1", namespace: None, hardware_address: None };
             netlink()?.add_veth("ciphertoll0", peer).map_err(Failure::at("make a pair"))?;
             Ok("a pair was made")
         }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{Endpoint, Engine};
-use ciphertoll_net::{Address, Family};
+use ciphertoll_net::Address;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
@@ -66,7 +66,7 @@ impl Door {
             Endpoint::Tcp(address) => Address::Tcp(*address),
             Endpoint::Unix(path) => Address::Unix(path.clone()),
             Endpoint::Host { host, port, .. } => {
-                Address::Host { name: host.clone(), port: *port, family: Family::Any }
+                Address::Host { name: host.clone(), port: *port, family: None }
             }
         };
         Self {

@@ -11,7 +11,6 @@ use ciphertoll_model::{
     DocumentsLogin, Engine, LoginMechanism, ReadPreference, Scale, ServerUrl, SetConnection, TlsDemand,
     UrlHost, ycsb,
 };
-use ciphertoll_net::Family;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::mongodb::{self, Discovery, DiscoveryError, Role};
 use ciphertoll_wire::session::{Login, ServerInfo};
@@ -94,7 +93,7 @@ pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<Member>, Er
     };
     let began = Instant::now();
     let (seeds, preference) = (told.hosts.iter().map(ToString::to_string), told.login.read_preference);
-    let mut discovery = Discovery::new(seeds, told.replica_set.clone(), in_wire(preference));
+    let mut discovery = Discovery::new(seeds, told.replica_set.clone(), preference);
     let mut unverified_reason = None;
     while let Some(left) = SEARCH_LIMIT.checked_sub(began.elapsed()) {
         let asked = discovery.to_ask();
@@ -206,7 +205,7 @@ fn greet(visitor: Visitor<'_>, way: Way) -> Result<(mongodb::ServerInfo, Duratio
     let mut login = mongodb::Login::new("", Secret::new(Vec::new()));
     login.mechanism = mongodb::Mechanism::None;
     login.tls = encryption(way);
-    let mut client = visitor.connect_as(way, Family::Any, Login::MongoDb(login.into()))?;
+    let mut client = visitor.connect_as(way, None, Login::MongoDb(login.into()))?;
     let mut round_trip = Duration::MAX;
     for _ in 0..HELLOS {
         let asked = Instant::now();
@@ -242,7 +241,7 @@ pub(super) fn login(url: &ServerUrl, password: &Secret, way: Way, database: Opti
             LoginMechanism::ScramSha1 => mongodb::Mechanism::ScramSha1,
             LoginMechanism::X509 => mongodb::Mechanism::X509,
         },
-        read_preference: in_wire(told.map_or_else(ReadPreference::default, |login| login.read_preference)),
+        read_preference: told.map(|login| login.read_preference).unwrap_or_default(),
         tls: encryption(way),
         ..usual
     }))
@@ -250,16 +249,6 @@ pub(super) fn login(url: &ServerUrl, password: &Secret, way: Way, database: Opti
 
 fn encryption(way: Way) -> mongodb::Encryption {
     if way.is_some() { mongodb::Encryption::Tls } else { mongodb::Encryption::Plain }
-}
-
-fn in_wire(preference: ReadPreference) -> mongodb::ReadPreference {
-    match preference {
-        ReadPreference::Primary => mongodb::ReadPreference::Primary,
-        ReadPreference::PrimaryPreferred => mongodb::ReadPreference::PrimaryPreferred,
-        ReadPreference::Secondary => mongodb::ReadPreference::Secondary,
-        ReadPreference::SecondaryPreferred => mongodb::ReadPreference::SecondaryPreferred,
-        ReadPreference::Nearest => mongodb::ReadPreference::Nearest,
-    }
 }
 
 /// Who answers: its engine, its version, and what else is worth recording. Fails where it is in another replica set than
@@ -352,7 +341,7 @@ impl Remote {
         let tls = visitor.context(self.way);
         let tls = tls.map_err(|source| Error::Control { doing: "prepare TLS for a login", source })?;
         let login = login(&self.url, &self.password, self.way, Some(super::DATABASE));
-        Ok(Control::to(visitor.address(self.net_family()), login).by(tls))
+        Ok(Control::to(visitor.address(Some(self.family)), login).by(tls))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ciphertoll_model::{AtRest, Engine, Namespace, Strength};
+use ciphertoll_model::{AtRest, Engine, Namespace, SecurityLevel};
 use ciphertoll_record::Scratch;
 use ciphertoll_wire::Secret;
 
@@ -29,7 +29,7 @@ pub(super) struct Recipe {
     settings: BTreeMap<String, String>,
     pub(super) terms: Terms,
     openssl: Option<PathBuf>,
-    strength: Strength,
+    strength: SecurityLevel,
     /// Where the plugins are that it encrypts its own files with, where it does.
     plugins: Option<PathBuf>,
     /// What is preloaded into it, where something is.

@@ -190,7 +190,7 @@ impl TunnelStart<'_> {
         let is_long = self.link.shape().is_some_and(|shape| shape != LinkShape::of_rtt_us(0));
         match &mut self.networks {
             Some(networks) if is_long && networks.servers().is_none() => {
-                networks.address_of(listens.port()).map_err(|error| Error::TunnelUnavailable {
+                networks.find_address(listens.port()).map_err(|error| Error::TunnelUnavailable {
                     tunnel: self.tunnel.to_string(),
                     reason: error.to_string(),
                 })

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use ciphertoll_lab::{Account, Authority, Error, Server, Tables};
-use ciphertoll_model::{Auth, ClientIdentity, Endpoint, Engine, ExitCode};
+use ciphertoll_model::{Auth, Endpoint, Engine, ExitCode, Identity};
 
 use ciphertoll_skip::{missing, not_for_all};
 
@@ -57,7 +57,7 @@ fn logs_in_with_the_password_only(server: &mut Server, auth: Auth) {
 
 #[test]
 fn a_certificate_logs_in_its_own_account_and_nobody_else() {
-    for stand in Engine::OF_ROWS.into_iter().flat_map(Stand::all) {
+    for stand in Engine::SQL.into_iter().flat_map(Stand::all) {
         let mut server = stand.start(&Tables::default(), None).unwrap();
         let default = Auth::default_of(server.engine());
         server.prepare_auth(Auth::Trust).unwrap();
@@ -86,7 +86,7 @@ fn stranger_of(stand: &Stand, account: &Account) -> Account {
         .and_then(|authority| authority.issue_to_client(&account.user))
         .expect("a certificate");
     let directory = stand.lab.scratch().path();
-    let identity = ClientIdentity {
+    let identity = Identity {
         certificate_file: directory.join("stranger.pem"),
         key_file: directory.join("stranger-key.pem"),
     };

@@ -27,7 +27,7 @@ fn client_of(server: &Server) -> Client {
 
 #[test]
 fn both_datasets_are_whole_warm_and_can_be_written_to() {
-    for stand in Engine::OF_ROWS.into_iter().flat_map(Stand::all) {
+    for stand in Engine::SQL.into_iter().flat_map(Stand::all) {
         let server = stand.start(&both(), None).unwrap();
         assert_eq!(server.tables(), both());
         server.prewarm().unwrap();
@@ -72,7 +72,7 @@ fn a_bulk_reads_value_fits_in_mariadbs_packets() {
 
 #[test]
 fn a_load_that_nobody_wants_any_more_ends_and_leaves_no_template() {
-    for stand in Engine::OF_ROWS.into_iter().flat_map(Stand::all) {
+    for stand in Engine::SQL.into_iter().flat_map(Stand::all) {
         let tables = Tables { pgbench: Some(scale(3_000_000)), ..Tables::default() };
         let loading = std::cell::Cell::new(false);
         let mut progress = |what: &str| loading.set(loading.get() || what.contains("loading"));

@@ -6,9 +6,9 @@ use std::fs;
 use std::time::Duration;
 
 use ciphertoll_lab::{Account, Error, Loaded, Server, Tables};
-use ciphertoll_model::{Auth, Endpoint, Engine, Path, ServerKey, ServerLevel, Strength, ycsb};
+use ciphertoll_model::{Auth, Endpoint, Engine, Path, SecurityLevel, ServerKey, ServerLevel, ycsb};
 use ciphertoll_net::blocking::Client;
-use ciphertoll_record::{Ended, ProcessIdentity};
+use ciphertoll_record::{ProcessEnd, ProcessIdentity};
 
 use ciphertoll_skip::missing;
 
@@ -164,7 +164,7 @@ fn what_trials_have_inserted_is_removed() {
 #[test]
 fn every_version_and_key_that_it_has_is_negotiated() {
     let Some(stand) = stand() else { return };
-    let mut server = stand.start_with(Strength::Weak, &[]).unwrap();
+    let mut server = stand.start_with(SecurityLevel::Weak, &[]).unwrap();
     for path in [
         "tls1.3-p256",
         "tls1.2-p256",
@@ -293,7 +293,7 @@ fn it_ends_in_order_and_a_killed_one_is_noticed() {
     let Some(stand) = stand() else { return };
     let server = stand.start(&tables(), None).unwrap();
     let (identity, root) = (process(&server), server.ca_file().parent().unwrap().to_owned());
-    assert_eq!(server.stop().unwrap(), Ended::Terminated);
+    assert_eq!(server.stop().unwrap(), ProcessEnd::Terminated);
     assert!(!identity.is_alive() && !root.exists());
     let mut server = stand.start(&tables(), None).unwrap();
     let (pid, identity) = (nix::unistd::Pid::from_raw(server.pid()), process(&server));

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, Template, find};
-use ciphertoll_model::{AtRest, Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength};
+use ciphertoll_model::{
+    AtRest, Auth, Endpoint, Engine, Scale, SecurityLevel, ServerKey, ServerLevel, Settings,
+};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
-use ciphertoll_record::{Ended, ProcessIdentity};
+use ciphertoll_record::{ProcessEnd, ProcessIdentity};
 use ciphertoll_skip::missing;
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::{self, Encryption};
@@ -62,7 +64,7 @@ impl Fixture {
             log: self.place.path().join("mariadb.log"),
             preferred_port,
             processors: None,
-            strength: Strength::Default,
+            strength: SecurityLevel::Default,
         };
         let mut asked = Settings::default();
         asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
@@ -97,14 +99,14 @@ fn address(endpoint: Endpoint) -> Address {
     }
 }
 
-fn connect_tls(server: &Server, version: tls::Version) -> tls::Negotiated {
+fn connect_tls(server: &Server, version: tls::TlsVersion) -> tls::Negotiated {
     let settings = tls::Settings {
-        library: tls::Library::OpenSsl,
+        library: tls::TlsLibrary::OpenSsl,
         version,
         verification: tls::Verification::Full,
         suite: None,
         group: None,
-        strength: tls::Strength::Default,
+        security_level: SecurityLevel::Default,
         resumption: tls::Resumption::Never,
         anchors: tls::TrustAnchors::File(server.ca_file()),
         peer: server.server_name().into(),
@@ -135,7 +137,7 @@ fn a_server_serves_every_path_and_leaves_nothing() {
     {
         server.install_certificate(key).unwrap();
         server.install_certificate(key).unwrap();
-        for version in [tls::Version::Tls12, tls::Version::Tls13] {
+        for version in [tls::TlsVersion::Tls12, tls::TlsVersion::Tls13] {
             let negotiated = connect_tls(&server, version);
             assert_eq!(negotiated.key, label);
         }
@@ -148,7 +150,7 @@ fn a_server_serves_every_path_and_leaves_nothing() {
     assert_eq!(server.buffer_misses().unwrap().unwrap(), misses, "rows that were read before are cached");
     client.close().unwrap();
     let identity = ProcessIdentity::of(server.pid()).unwrap();
-    assert_eq!(server.stop().unwrap(), Ended::Terminated);
+    assert_eq!(server.stop().unwrap(), ProcessEnd::Terminated);
     assert!(!identity.is_alive());
     let scratch = fixture.lab.scratch().path().to_owned();
     assert!(!scratch.join("m1").exists());
@@ -315,7 +317,7 @@ fn a_servers_cpu_time_covers_connections_that_ended() {
     let server = fixture.start(None).unwrap();
     let before = Sample::take(Some(&server.cpu_meter()), &[]).unwrap();
     for _ in 0..20 {
-        connect_tls(&server, tls::Version::Tls13);
+        connect_tls(&server, tls::TlsVersion::Tls13);
     }
     let difference = Sample::take(Some(&server.cpu_meter()), &[]).unwrap().since(&before);
     assert!(difference.server_cpu_ns > 20 * 25_000, "a handshake takes more than 25 µs: {difference:?}");

@@ -5,10 +5,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
 
 use ciphertoll_lab::{Account, Error, Server, Tables};
-use ciphertoll_model::{Auth, Endpoint, Engine, ServerKey, Strength};
+use ciphertoll_model::{Auth, Endpoint, Engine, SecurityLevel, ServerKey};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
-use ciphertoll_record::{Ended, ProcessIdentity};
+use ciphertoll_record::{ProcessEnd, ProcessIdentity};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql;
 use ciphertoll_wire::session::Login;
@@ -62,7 +62,7 @@ fn a_server_serves_every_path_and_leaves_nothing() {
         }
         assert_eq!(server.buffer_misses().unwrap().unwrap(), misses, "what was read before is cached");
         let identity = ProcessIdentity::of(server.pid()).unwrap();
-        assert_eq!(server.stop().unwrap(), Ended::Terminated);
+        assert_eq!(server.stop().unwrap(), ProcessEnd::Terminated);
         assert!(!identity.is_alive());
         let scratch = stand.lab.scratch().path().to_owned();
         assert!(!scratch.join("t1").exists());
@@ -121,15 +121,15 @@ fn whom_the_server_has_forgotten_it_is_shown_again() {
 }
 
 /// The key of the certificate that a client sees.
-fn key_seen(server: &Server, version: tls::Version, strength: tls::Strength) -> String {
+fn key_seen(server: &Server, version: tls::TlsVersion, security_level: SecurityLevel) -> String {
     let settings = tls::Settings {
         resumption: tls::Resumption::Never,
-        library: tls::Library::OpenSsl,
+        library: tls::TlsLibrary::OpenSsl,
         version,
         verification: tls::Verification::Full,
         suite: None,
         group: None,
-        strength,
+        security_level,
         anchors: tls::TrustAnchors::File(server.ca_file()),
         peer: server.server_name().into(),
         identity: None,
@@ -150,13 +150,13 @@ fn key_seen(server: &Server, version: tls::Version, strength: tls::Strength) -> 
 fn every_key_can_be_swapped_in_and_weak_ones_take_no_more() {
     for stand in stands() {
         // With the configuration of OpenSSL that weak keys have elsewhere, and without.
-        for strength in [Strength::Default, Strength::Weak] {
+        for strength in [SecurityLevel::Default, SecurityLevel::Weak] {
             let mut server = stand.start_with(strength, &[]).unwrap();
             for key in ServerKey::ALL {
                 server.install_certificate(key).unwrap();
                 server.install_certificate(key).unwrap();
-                let strength = if key.is_weak() { tls::Strength::Weak } else { tls::Strength::Default };
-                for version in [tls::Version::Tls12, tls::Version::Tls13] {
+                let strength = if key.is_weak() { SecurityLevel::Weak } else { SecurityLevel::Default };
+                for version in [tls::TlsVersion::Tls12, tls::TlsVersion::Tls13] {
                     assert_eq!(key_seen(&server, version, strength), key.label());
                 }
             }
@@ -174,7 +174,7 @@ fn settings_are_what_it_was_told_and_name_no_file() {
             // Of another engine.
             "mariadb.innodb_buffer_pool_size=32M",
         ];
-        let server = stand.start_with(Strength::Default, &asked).unwrap();
+        let server = stand.start_with(SecurityLevel::Default, &asked).unwrap();
         assert_eq!(server.unmet_settings(), [""; 0]);
         let settings = server.settings();
         assert_eq!(settings["innodb_buffer_pool_size"], "67108864");
@@ -192,11 +192,11 @@ fn settings_are_what_it_was_told_and_name_no_file() {
 fn what_did_not_take_effect_is_said() {
     for stand in stands() {
         // What is beyond a limit is cut to it, with a warning in the log only.
-        let server = stand.start_with(Strength::Default, &["mysql.back_log=99999999"]).unwrap();
+        let server = stand.start_with(SecurityLevel::Default, &["mysql.back_log=99999999"]).unwrap();
         let [said] = server.unmet_settings() else { panic!("{:?}", server.unmet_settings()) };
         assert!(said.starts_with("mysql.back_log=99999999 did not take effect: MySQL "), "{said}");
         drop(server);
-        match stand.start_with(Strength::Default, &["mysql.innodb_bufer_pool_size=64M"]) {
+        match stand.start_with(SecurityLevel::Default, &["mysql.innodb_bufer_pool_size=64M"]) {
             Err(Error::Died { log_end, .. }) => {
                 assert!(log_end.contains("innodb_bufer_pool_size"), "{log_end}");
             }

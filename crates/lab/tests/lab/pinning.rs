@@ -18,7 +18,7 @@ fn processors_of(pid: i32) -> Vec<u16> {
 #[test]
 fn a_pinned_server_and_all_its_processes_keep_to_their_processors() {
     let Some(apart) = processors_apart() else { return not_for_all("there is one processor only") };
-    for stand in Engine::OF_ROWS.into_iter().flat_map(Stand::all) {
+    for stand in Engine::SQL.into_iter().flat_map(Stand::all) {
         let server = stand.start(&Tables::default(), Some(apart.server.clone())).unwrap();
         assert_eq!(processors_of(server.pid()), apart.server);
         if server.engine() == Engine::Postgres {

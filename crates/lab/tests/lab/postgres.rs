@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, find};
 use ciphertoll_model::{
-    Auth, ChannelBinding, Endpoint, Engine, Path, Scale, ServerKey, ServerLevel, Settings, Strength,
+    Auth, ChannelBinding, Endpoint, Engine, Path, Scale, SecurityLevel, ServerKey, ServerLevel, Settings,
 };
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
-use ciphertoll_record::{Ended, ProcessIdentity};
+use ciphertoll_record::{ProcessEnd, ProcessIdentity};
 use ciphertoll_skip::{missing, not_for_all};
 use ciphertoll_wire::postgres::{self, Encryption};
 use ciphertoll_wire::{Secret, session::Login};
@@ -60,7 +60,7 @@ impl Fixture {
             log: self.place.path().join("postgres.log"),
             preferred_port,
             processors: None,
-            strength: Strength::Default,
+            strength: SecurityLevel::Default,
         };
         let mut asked = Settings::default();
         asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
@@ -124,12 +124,12 @@ fn connect(
     };
     let context = matches!(way, Way::Tls | Way::DirectTls).then(|| {
         let settings = tls::Settings {
-            library: tls::Library::OpenSsl,
-            version: tls::Version::Tls13,
+            library: tls::TlsLibrary::OpenSsl,
+            version: tls::TlsVersion::Tls13,
             verification: tls::Verification::Full,
             suite: None,
             group: None,
-            strength: tls::Strength::Default,
+            security_level: SecurityLevel::Default,
             resumption: tls::Resumption::Never,
             anchors: tls::TrustAnchors::File(server.ca_file()),
             peer: server.server_name().into(),
@@ -195,7 +195,7 @@ fn a_server_serves_every_path_and_leaves_nothing() {
         assert_eq!(client.negotiated().unwrap().key, label);
     }
     let identity = ProcessIdentity::of(server.pid()).unwrap();
-    assert_eq!(server.stop().unwrap(), Ended::Terminated);
+    assert_eq!(server.stop().unwrap(), ProcessEnd::Terminated);
     assert!(!identity.is_alive());
     let scratch = fixture.lab.scratch().path().to_owned();
     assert!(!scratch.join("p1").exists());

@@ -23,7 +23,7 @@ use ciphertoll_skip::missing;
 
 use crate::stand::{Stand, Way, connect};
 
-const RTT: Link = Link::Made(LinkShape::of_rtt_us(2_000));
+const RTT: Link = Link::Emulated(LinkShape::of_rtt_us(2_000));
 /// Each of them comes, asks and leaves.
 const VISITS: u64 = 40;
 
@@ -253,7 +253,7 @@ fn a_proxy_that_is_missing_or_does_not_speak_the_protocol_is_told() {
 #[test]
 fn servers_count_what_comes_to_them() {
     const EACH: u64 = 5;
-    for engine in Engine::OF_ROWS {
+    for engine in Engine::SQL {
         let Some(stand) = Stand::of(&ServerLevel::of(engine)) else { continue };
         let server = stand.start(&Tables::default(), None).expect("a server");
         let before = server.arrivals().expect("counters");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use ciphertoll_lab::{Authority, Server, Start, Tables};
-use ciphertoll_model::{Auth, ServerKey, ServerLevel, Strength};
+use ciphertoll_model::{Auth, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::tls::{PeerName, Settings, TrustAnchors};
 
 use crate::stand::Stand;
@@ -83,7 +83,7 @@ fn start(stand: &Stand) -> Server {
         log: stand.lab.scratch().path().join("server.log"),
         preferred_port: None,
         processors: None,
-        strength: Strength::Obsolete,
+        strength: SecurityLevel::Obsolete,
     };
     stand.lab.start(&start).unwrap()
 }

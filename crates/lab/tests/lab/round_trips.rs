@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use ciphertoll_lab::{Server, Tables};
-use ciphertoll_model::round_trips::{Peer, of_session};
-use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, Strength};
+use ciphertoll_model::round_trips::{ServerProperties, of_session};
+use ciphertoll_model::{Auth, Endpoint, Engine, SecurityLevel, ServerLevel};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, Dialer};
 use ciphertoll_wire::mysql;
@@ -60,7 +60,7 @@ fn as_the_tool_does(mut dialer: Dialer, engine: Engine) -> Dialer {
     dialer
 }
 
-fn expect(level: &ServerLevel, strength: Strength, kinds: &[(&str, &str)]) {
+fn expect(level: &ServerLevel, strength: SecurityLevel, kinds: &[(&str, &str)]) {
     let Some(stand) = Stand::of(level) else { return };
     let mut server = stand.start_with(strength, &[]).unwrap();
     let version = stand.build.version.clone();
@@ -68,8 +68,8 @@ fn expect(level: &ServerLevel, strength: Strength, kinds: &[(&str, &str)]) {
         let visitor = Visitor::new(path, auth.parse::<Auth>().unwrap());
         visitor.prepare(&mut server).unwrap_or_else(|error| panic!("{path} {auth}: {error}"));
         let Counted { round_trips, hello_retry } = counted(&server, &visitor, Then::Nothing);
-        let peer = Peer { engine: level.engine, version: &version, hello_retry: None };
-        for peer in [peer, Peer { hello_retry, ..peer }] {
+        let peer = ServerProperties { engine: level.engine, version: &version, hello_retry: None };
+        for peer in [peer, ServerProperties { hello_retry, ..peer }] {
             let said = of_session(&peer, visitor.path, visitor.auth);
             assert_eq!(said, u32::try_from(round_trips).ok(), "{level} {path} {auth}");
         }
@@ -88,7 +88,7 @@ fn to_mariadb() {
     }
     expect(
         &level,
-        Strength::Default,
+        SecurityLevel::Default,
         &[
             ("plain", "native"),
             ("plain", "trust"),
@@ -119,7 +119,7 @@ fn to_mariadb() {
 fn to_mysql_8_0() {
     expect(
         &"mysql-8.0".parse().unwrap(),
-        Strength::Default,
+        SecurityLevel::Default,
         &[
             ("plain", "caching-sha2"),
             ("plain", "trust"),
@@ -144,7 +144,7 @@ fn to_postgres_that_takes_one_group() {
     }
     expect(
         &level,
-        Strength::Default,
+        SecurityLevel::Default,
         &[
             ("plain", "trust"),
             ("plain", "scram-4096"),
@@ -167,7 +167,7 @@ fn to_postgres_that_takes_one_group() {
 fn to_postgres_18() {
     expect(
         &"postgres-18".parse().unwrap(),
-        Strength::Default,
+        SecurityLevel::Default,
         &[
             ("plain", "trust"),
             ("plain", "scram-4096"),
@@ -197,7 +197,7 @@ fn to_postgres_18() {
 fn by_versions_of_earlier_times() {
     let kinds = [("tls1.0-rsa2048", "trust"), ("tls1.1-rsa2048", "trust")];
     for engine in [Engine::MariaDb, Engine::Postgres] {
-        expect(&ServerLevel::of(engine), Strength::Obsolete, &kinds);
+        expect(&ServerLevel::of(engine), SecurityLevel::Obsolete, &kinds);
     }
 }
 
@@ -215,7 +215,8 @@ fn by_mariadbs_plugins() {
                 continue;
             }
             let Counted { round_trips, hello_retry } = counted(&server, &visitor, Then::Nothing);
-            let peer = Peer { engine: Engine::MariaDb, version: &stand.build.version, hello_retry };
+            let peer =
+                ServerProperties { engine: Engine::MariaDb, version: &stand.build.version, hello_retry };
             let said = of_session(&peer, visitor.path, visitor.auth);
             assert_eq!(said, u32::try_from(round_trips).ok(), "{} {path} {auth}", stand.build.version);
         }

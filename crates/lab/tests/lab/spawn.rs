@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ciphertoll_lab::{Child, EXEC_COMMAND, ExecRequest, Launch, Provisions, RunAs};
-use ciphertoll_record::{Ended, ProcessIdentity, Scratch, sweep};
+use ciphertoll_record::{ProcessEnd, ProcessIdentity, Scratch, sweep};
 
 use crate::common;
 
@@ -69,7 +69,7 @@ fn a_child_ends_by_sigterm_with_all_its_group() {
         assert!(child.ended().is_none());
         std::thread::yield_now();
     };
-    assert_eq!(child.stop(LONG).unwrap(), Ended::Terminated);
+    assert_eq!(child.stop(LONG).unwrap(), ProcessEnd::Terminated);
     assert!(grandchild.wait(LONG).unwrap());
 }
 
@@ -81,7 +81,7 @@ fn a_child_deaf_to_sigterm_is_killed() {
         assert!(child.ended().is_none());
         std::thread::yield_now();
     }
-    assert_eq!(child.stop(Duration::from_millis(50)).unwrap(), Ended::Killed);
+    assert_eq!(child.stop(Duration::from_millis(50)).unwrap(), ProcessEnd::Killed);
     assert_eq!(child.ended().unwrap().signal(), Some(9));
 }
 

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ciphertoll_lab::{Account, Build, Error, Lab, Server, Start, Tables, Template, find};
-use ciphertoll_model::{AtRest, Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Settings, Strength};
+use ciphertoll_model::{
+    AtRest, Auth, Endpoint, Engine, Scale, SecurityLevel, ServerKey, ServerLevel, Settings,
+};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_skip::{missing, no_server, not_for_all};
@@ -97,7 +99,7 @@ impl Stand {
     }
 
     /// With these settings, or with the weak keys that are taken.
-    pub(crate) fn start_with(&self, strength: Strength, settings: &[&str]) -> Result<Server, Error> {
+    pub(crate) fn start_with(&self, strength: SecurityLevel, settings: &[&str]) -> Result<Server, Error> {
         let template = self.lab.template(&self.build, &Tables::default(), &mut |_| {}, &|| false)?;
         let mut asked = Settings::default();
         asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
@@ -113,7 +115,7 @@ impl Stand {
             log: self.log(),
             preferred_port: None,
             processors: None,
-            strength: Strength::Default,
+            strength: SecurityLevel::Default,
         }
     }
 
@@ -140,12 +142,12 @@ pub(crate) fn connect_as(
     let context = (way == Way::Tls).then(|| {
         let identity = account.identity.clone();
         let settings = tls::Settings {
-            library: tls::Library::OpenSsl,
-            version: tls::Version::Tls13,
+            library: tls::TlsLibrary::OpenSsl,
+            version: tls::TlsVersion::Tls13,
             verification: tls::Verification::Full,
             suite: None,
             group: None,
-            strength: tls::Strength::Default,
+            security_level: SecurityLevel::Default,
             resumption: tls::Resumption::Never,
             anchors: tls::TrustAnchors::File(server.ca_file()),
             peer: server.server_name().into(),

@@ -52,7 +52,7 @@ impl Site {
             TunnelStart {
                 tunnel,
                 server,
-                link: Link::Made(LinkShape::of_rtt_us(RTT_US)),
+                link: Link::Emulated(LinkShape::of_rtt_us(RTT_US)),
                 networks: Some(link),
                 name: &format!("u{number}"),
                 apart: None,
@@ -120,7 +120,7 @@ fn what_a_tunnel_carries_cannot_be_seen_on_the_way() {
     let log = site.stand.log().with_file_name("client.log");
     // Where there is none, it can: the capture sees what there is to see.
     let capture = Capture::begin(site.link.clients().expect("a network"));
-    let direct = site.server.endpoint_over(Link::Made(LinkShape::of_rtt_us(RTT_US)));
+    let direct = site.server.endpoint_over(Link::Emulated(LinkShape::of_rtt_us(RTT_US)));
     assert!(site.ask(&direct, &log).contains(MARKER));
     let control = capture.end();
     assert!(control.1, "{control:?} in plaintext the marker goes over the link");

@@ -4,14 +4,10 @@ use std::fs;
 use std::sync::Arc;
 
 use ciphertoll_lab::{Account, Credentials, Error, Server};
-use ciphertoll_model::{
-    Auth, ClientCertificate, Endpoint, Engine, Path, Resumption, Strength, TlsLibrary, TlsPath, TlsStart,
-    TlsVersion,
-};
+use ciphertoll_model::{Auth, ClientCertificate, Endpoint, Engine, Path, Resumption, TlsPath, TlsStart};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, ContextSource, Dialer, Transport, tls};
 use ciphertoll_wire::session::Login;
-use ciphertoll_wire::tls::NamedGroup;
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 /// A path, and how the client logs in.
@@ -118,35 +114,20 @@ impl Visitor {
 
 fn settings(path: TlsPath, server: &Server, account: &Account) -> tls::Settings {
     tls::Settings {
-        library: match path.library {
-            TlsLibrary::OpenSsl => tls::Library::OpenSsl,
-            TlsLibrary::Rustls => tls::Library::Rustls,
-        },
-        version: match path.version {
-            TlsVersion::Tls10 => tls::Version::Tls10,
-            TlsVersion::Tls11 => tls::Version::Tls11,
-            TlsVersion::Tls12 => tls::Version::Tls12,
-            TlsVersion::Tls13 => tls::Version::Tls13,
-        },
+        library: path.library,
+        version: path.version,
         // What nobody has asked otherwise.
         verification: tls::Verification::default(),
         anchors: tls::TrustAnchors::File(server.ca_file()),
         peer: server.server_name().into(),
-        suite: path.suite.map(|suite| tls::Suite { openssl: suite.label(), iana: suite.iana() }),
-        group: path.group.map(|group| NamedGroup(group.number())),
-        strength: match path.strength() {
-            Strength::Default => tls::Strength::Default,
-            Strength::Weak => tls::Strength::Weak,
-            Strength::Obsolete => tls::Strength::Obsolete,
-        },
+        suite: path.suite,
+        group: path.group,
+        security_level: path.security_level(),
         resumption: match path.resumption {
             Resumption::Never => tls::Resumption::Never,
-            Resumption::Always => tls::Resumption::WithinContext(tls::Way::Any),
-            Resumption::BySessionId => tls::Resumption::WithinContext(tls::Way::SessionId),
+            Resumption::Always => tls::Resumption::WithinContext(tls::ResumptionMethod::Any),
+            Resumption::BySessionId => tls::Resumption::WithinContext(tls::ResumptionMethod::SessionId),
         },
-        identity: account.identity.clone().map(|identity| tls::Identity {
-            certificate_file: identity.certificate_file,
-            key_file: identity.key_file,
-        }),
+        identity: account.identity.clone(),
     }
 }

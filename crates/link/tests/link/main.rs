@@ -1,4 +1,4 @@
-//! A real link of each kind: processes at its ends, packets on their way.
+//! Real links of each kind, with clients and servers at their ends.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ciphertoll_link::{Error, LinkProcess, Made, SERVER};
+use ciphertoll_link::{Error, LinkCalibration, LinkProcess, SERVER};
 use ciphertoll_model::{LinkKind, LinkShape, Namespace};
 use ciphertoll_skip::{missing, not_for_all};
 use nix::sys::signal::{Signal, kill};
@@ -29,7 +29,7 @@ fn link() -> Option<LinkProcess> {
 fn link_by(kind: LinkKind) -> Option<LinkProcess> {
     match LinkProcess::start_by(&helper(), kind) {
         Ok(link) => {
-            assert_eq!((link.kind(), link.instead()), (kind, None));
+            assert_eq!((link.kind(), link.fallback_reason()), (kind, None));
             Some(link)
         }
         Err(Error::Failed(reason)) => {
@@ -41,7 +41,7 @@ fn link_by(kind: LinkKind) -> Option<LinkProcess> {
     }
 }
 
-/// Somebody who listens at the servers' end.
+/// A server at the servers' end.
 struct Server {
     process: Child,
     address: SocketAddr,
@@ -75,7 +75,7 @@ fn times(mut role: Command, count: usize) -> Vec<u64> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It ends with its stdin, too.
+        // It would also exit at the end of stdin.
         let _ = self.process.kill().and_then(|()| self.process.wait());
     }
 }
@@ -91,9 +91,9 @@ fn shape(level: &str) -> LinkShape {
     level.parse().expect("a link")
 }
 
-/// No timing test: only what a broken line would never keep, on however busy a machine. The line's own part, which was taken
-/// off, was that of another moment.
-fn assert_long(times: &[u64], round_trips: u64, shape: LinkShape, made: Made) {
+/// Not a timing test: even a busy machine keeps these bounds, only a broken link does not. The overhead that was
+/// subtracted was measured at another time.
+fn assert_long(times: &[u64], round_trips: u64, shape: LinkShape, made: LinkCalibration) {
     const GRAIN_NS: u64 = 50_000;
     const MOMENT_NS: u64 = 20_000_000;
     let rtt_ns = shape.rtt_ns();
@@ -105,12 +105,12 @@ fn assert_long(times: &[u64], round_trips: u64, shape: LinkShape, made: Made) {
 fn a_connect_takes_the_round_trip_by(kind: LinkKind) {
     let Some(mut link) = link_by(kind) else { return };
     let server = Server::at(&link, SERVER[0]);
-    assert_eq!(link.address_of(server.address.port()).expect("it tells"), server.address);
+    assert_eq!(link.find_address(server.address.port()).expect("it tells"), server.address);
     for level in ["10ms", "45ms", "1ms"] {
         let made = link.set(shape(level)).expect("it obeys");
         assert_long(&[made.round_trip_ns_p50], 1, shape(level), made);
         assert_long(&server.connects(link.clients(), 9), 1, shape(level), made);
-        let carried = link.carried().expect("it tells");
+        let carried = link.read_counters().expect("it tells");
         assert!(carried.packets >= 9 * 3 && carried.dropped == 0 && carried.lost == 0, "{carried:?}");
         assert!(kind == LinkKind::Netem || carried.cpu_ns > 0, "{level}: {carried:?}");
     }
@@ -136,70 +136,75 @@ fn a_first_word_takes_two_round_trips_by_a_relay() {
     let mut link = link_by(LinkKind::Relay).expect("every machine can");
     assert_eq!((link.clients(), link.servers()), (None, None));
     let server = Server::at(&link, Ipv4Addr::LOCALHOST);
-    let relay = link.address_of(server.address.port()).expect("it listens");
+    let relay = link.find_address(server.address.port()).expect("it listens");
     assert_ne!(relay, server.address);
-    assert_eq!(link.address_of(server.address.port()).expect("it still listens"), relay);
+    assert_eq!(link.find_address(server.address.port()).expect("it still listens"), relay);
     for level in ["10ms", "45ms"] {
         let made = link.set(shape(level)).expect("it obeys");
         assert_long(&times(role("talk", None, relay), 9), 2, shape(level), made);
         let mut packets = 0;
-        // What was said may be heard before it is counted: the last word here, and calibration's before it.
+        // Bytes may arrive before they are counted: the last echo here, and calibration's before it.
         while packets < 9 * 2 {
-            let carried = link.carried().expect("it tells");
+            let carried = link.read_counters().expect("it tells");
             assert!(carried.dropped == 0 && carried.cpu_ns > 0, "{carried:?}");
             packets += carried.packets;
         }
         assert!(packets <= 9 * 2 + 1, "{level}: {packets}");
     }
-    assert!(link.lacks(shape("1ms+loss=1%")).is_some_and(|lacks| lacks.contains("relay")));
-    assert_eq!(link.lacks(shape("1ms")), None);
+    assert!(link.missing_feature(shape("1ms+loss=1%")).is_some_and(|lacks| lacks.contains("relay")));
+    assert_eq!(link.missing_feature(shape("1ms")), None);
 }
 
 #[test]
-fn the_best_that_can_be_made_is_made() {
+fn start_chooses_the_best_possible_kind() {
     let link = LinkProcess::start(&helper()).expect("a relay at least");
-    assert_eq!(link.instead().is_none(), link.kind() == LinkKind::Ring, "{:?}", link.instead());
+    assert_eq!(
+        link.fallback_reason().is_none(),
+        link.kind() == LinkKind::Ring,
+        "{:?}",
+        link.fallback_reason()
+    );
     assert!(link.mtu_bytes() >= 1_500);
 }
 
 #[test]
-fn beside_the_long_way_there_is_a_short_one() {
+fn there_is_an_undelayed_pair_too() {
     for kind in [LinkKind::Ring, LinkKind::Tun] {
         let Some(mut link) = link_by(kind) else { continue };
         link.set(shape("200ms")).expect("it obeys");
         let server = Server::at(&link, SERVER[1]);
         assert!(server.connects(link.clients(), 5)[0] < 100_000_000);
-        // At the servers' end there is nothing in between, either.
+        // At the servers' end there is no delay, either.
         let server = Server::at(&link, Ipv4Addr::LOCALHOST);
         assert!(server.connects(link.servers(), 5)[0] < 100_000_000);
     }
 }
 
 #[test]
-fn what_is_lost_is_sent_again_by_tcp() {
+fn lost_packets_are_sent_again_by_tcp() {
     let Some(mut link) = link() else { return };
     link.set(shape("1ms+loss=20%")).expect("it obeys");
     let server = Server::at(&link, SERVER[0]);
     server.connects(link.clients(), 20);
-    let carried = link.carried().expect("it tells");
+    let carried = link.read_counters().expect("it tells");
     assert!(carried.lost > 0 && carried.packets > carried.lost, "{carried:?}");
 }
 
 #[test]
-fn one_that_is_stopped_is_down_and_stays_so() {
+fn a_stopped_link_is_down_for_good() {
     let Some(mut link) = link() else { return };
     assert!(!link.is_down());
     let process = Pid::from_raw(link.pid());
     kill(process, Signal::SIGSTOP).expect("it runs");
     let asked = Instant::now();
-    assert!(matches!(link.carried(), Err(Error::Down(_))));
+    assert!(matches!(link.read_counters(), Err(Error::Down(_))));
     assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
     kill(process, Signal::SIGCONT).expect("it is still there");
-    assert!(link.is_down(), "what it says now nobody has asked for");
+    assert!(link.is_down(), "a reply after SIGCONT belongs to an earlier command");
 }
 
 #[test]
-fn one_that_is_stopped_while_it_is_set_is_not_waited_for() {
+fn a_link_stopped_while_being_set_is_not_waited_for() {
     let Some(mut link) = link() else { return };
     let process = Pid::from_raw(link.pid());
     // Its calibration would take a minute.
@@ -211,7 +216,7 @@ fn one_that_is_stopped_while_it_is_set_is_not_waited_for() {
 }
 
 #[test]
-fn without_its_coordinator_there_is_no_link() {
+fn dropping_a_link_ends_its_process() {
     for kind in LinkKind::ALL {
         let Some(link) = link_by(kind) else { continue };
         let process = PathBuf::from(format!("/proc/{}", link.pid()));

@@ -1,7 +1,7 @@
-//! The hidden command `__drive`: speaks the protocol of `__load` and has a tool make the load.
+//! The hidden command `__drive`: speaks the protocol of `__load` and runs a tool to make the load.
 //!
-//! The tool is run twice, for the warm-up and for the window. It is started through `__drive NAME exec`, a
-//! process of its own that asks for SIGKILL at its parent's death and becomes the tool: a tool outlives no
+//! The tool runs twice, for the warm-up and for the window. It is started through `__drive NAME exec`, a separate
+//! process that asks for SIGKILL at its parent's death and then becomes the tool, so that no tool outlives the
 //! coordinator.
 
 use std::ffi::OsString;
@@ -24,7 +24,7 @@ use nix::unistd::Pid;
 use super::error::Error;
 use super::file::{DriverFile, ToolFile};
 use super::find::find;
-use super::output::{Outcome, ResultRule};
+use super::output::{ResultRule, ToolResult};
 use super::placeholder::{Placeholder, Values};
 use super::tool::{Invocation, Task, values};
 
@@ -35,25 +35,25 @@ const EXEC: &str = "exec";
 
 const MAX_SPEC_BYTES: u64 = 1 << 20;
 const MAX_PASSWORD_BYTES: u64 = 4 << 10;
-/// So much of what a tool prints is read, from the end.
+/// How much of a tool's output is read, from the end.
 const MAX_PRINTED_BYTES: u64 = 1 << 20;
-/// So much of its logs: a line takes about 40 bytes.
+/// How much of its logs is read: a line takes about 40 bytes.
 const MAX_LOG_BYTES: u64 = 1 << 30;
 const MAX_REASON_CHARS: usize = 200;
 const SAMPLES_PER_MESSAGE: usize = 100_000;
-/// Connecting, and ending, beyond the time that a tool was told to work.
+/// Time for connecting and ending, in addition to the tool's own run time.
 const GRACE: Duration = Duration::from_secs(20);
-/// How often the tool's memory is looked at, and whether it has ended.
+/// How often the tool's memory and its end are checked.
 const POLL: Duration = Duration::from_millis(5);
-/// A run that lasted so long tells how many operations fill a window.
+/// A run this long suffices to estimate how many operations fill a window.
 const CALIBRATED: Duration = Duration::from_millis(200);
 const FIRST_OPERATIONS_PER_CLIENT: u64 = 25;
 const MAX_CALIBRATIONS: u32 = 8;
 
-/// Runs the hidden command with the arguments that follow it. A failure was reported on stdout; the exit
-/// status needs to say only that there was one.
+/// Runs the hidden command with the arguments that follow it. Errors are reported on stdout, too; the exit status
+/// only says whether there was one.
 pub fn run_drive_process(arguments: &[OsString]) -> Result<(), Error> {
-    // Without its coordinator a load process has nobody to measure for.
+    // A load process without its coordinator serves nothing.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     if let [_, exec, program, rest @ ..] = arguments
         && exec == EXEC
@@ -78,13 +78,13 @@ fn drive(arguments: &[OsString], messages: &mut impl Write) -> Result<(), Error>
     };
     let driver = find(name)?;
     let DriverFile::Tool(file) = driver.file() else {
-        return Err(Error::Trial(format!("driver {name} is a program and needs no adapter")));
+        return Err(Error::Trial(format!("driver {name} is a program, which needs no adapter")));
     };
     let spec = read_spec(io::stdin().lock())?;
     run_adapter(name, file, &spec, &Task::parse(workload, scale)?, messages)
 }
 
-/// Has the tool make the trial's load; sends all messages but a failure.
+/// Runs the trial's load by the tool; sends all messages but a failure.
 fn run_adapter(
     name: &str,
     file: &ToolFile,
@@ -94,7 +94,7 @@ fn run_adapter(
 ) -> Result<(), Error> {
     keep_to_processors(spec)?;
     let invocation = Invocation::of(file, spec, task)?;
-    let mut place = Place::make(spec)?;
+    let mut place = TrialDirectory::make(spec)?;
     let password = read_password(&spec.password_file)?;
     place.values = values(spec, task, &place.path, &password)?;
     let tool = Tool { name, invocation: &invocation, password: &password };
@@ -113,8 +113,8 @@ fn run_adapter(
     send(messages, &LoadMessage::Finished(Box::new(result)))
 }
 
-/// Runs the tool before the window; how long, and how many operations, the window's run takes.
-fn warm_up(tool: &Tool<'_>, place: &mut Place, spec: &TrialSpec) -> Result<(u64, u64), Error> {
+/// Runs the tool before the window; returns how long the window's run takes, and how many operations.
+fn warm_up(tool: &Tool<'_>, place: &mut TrialDirectory, spec: &TrialSpec) -> Result<(u64, u64), Error> {
     let whole_seconds = |ns: u64| ns.div_ceil(1_000_000_000).max(1);
     let window_s = whole_seconds(spec.window_ns);
     if !tool.invocation.counts_operations() {
@@ -140,20 +140,20 @@ fn warm_up(tool: &Tool<'_>, place: &mut Place, spec: &TrialSpec) -> Result<(u64,
     Ok((window_s, in_window.div_ceil(clients).max(1) * clients))
 }
 
-/// A tool that can be run.
+/// A tool that is ready to run.
 struct Tool<'a> {
     name: &'a str,
     invocation: &'a Invocation<'a>,
     password: &'a str,
 }
 
-/// What is known of a run besides what the tool printed.
-struct RunOfTool {
+/// Measurements of a run that the tool does not print.
+struct ToolRun {
     rss_peak_bytes: u64,
 }
 
 impl Tool<'_> {
-    fn run(&self, place: &mut Place, seconds: u64, operations: u64) -> Result<RunOfTool, Error> {
+    fn run(&self, place: &mut TrialDirectory, seconds: u64, operations: u64) -> Result<ToolRun, Error> {
         place.clear()?;
         place.values.insert(Placeholder::Seconds, seconds.to_string());
         place.values.insert(Placeholder::Operations, operations.to_string());
@@ -164,7 +164,7 @@ impl Tool<'_> {
         let mut command = Command::new(exe);
         command.args([DRIVE_COMMAND, self.name, EXEC, self.invocation.program]);
         command.args(self.invocation.arguments(&place.values));
-        // Nothing of the user's own settings may get into a trial.
+        // The user's own settings must not affect a trial.
         command.env_clear().env("LC_ALL", "C").env("HOME", &place.path);
         for kept in ["PATH", "LD_LIBRARY_PATH"] {
             command.envs(std::env::var_os(kept).map(|value| (kept, value)));
@@ -175,7 +175,7 @@ impl Tool<'_> {
         let child = command.spawn().map_err(Error::io("run", self.invocation.program))?;
         let deadline = Instant::now() + Duration::from_secs(seconds) * 2 + GRACE;
         let (status, rss_peak_bytes) = self.wait(child, deadline)?;
-        if status.success() { Ok(RunOfTool { rss_peak_bytes }) } else { Err(self.failed(place, status)) }
+        if status.success() { Ok(ToolRun { rss_peak_bytes }) } else { Err(self.failed(place, status)) }
     }
 
     fn wait(&self, mut child: Child, deadline: Instant) -> Result<(ExitStatus, u64), Error> {
@@ -195,8 +195,8 @@ impl Tool<'_> {
         }
     }
 
-    /// What it complained of last; a tool that repeats its password must not bring it into the record.
-    fn failed(&self, place: &Place, status: ExitStatus) -> Error {
+    /// The last line of its complaints, without its password, which must not reach the record.
+    fn failed(&self, place: &TrialDirectory, status: ExitStatus) -> Error {
         let words = [COMPLAINTS, PRINTED].map(|name| read_end(&place.path.join(name)).unwrap_or_default());
         let last = words.iter().find_map(|text| text.lines().rev().find(|line| !line.trim().is_empty()));
         let line = last.map_or_else(|| status.to_string(), |line| line.trim().to_owned());
@@ -209,14 +209,14 @@ impl Tool<'_> {
 const PRINTED: &str = "stdout";
 const COMPLAINTS: &str = "stderr";
 
-/// The directory of one trial, for nobody else to read; it goes when dropped. It lies beside the password's
-/// file, so that a sweep finds it after a crash.
-struct Place {
+/// The private directory of one trial, removed when dropped. It is next to the password's file, so that a sweep finds
+/// it after a crash.
+struct TrialDirectory {
     path: PathBuf,
     values: Values,
 }
 
-impl Place {
+impl TrialDirectory {
     fn make(spec: &TrialSpec) -> Result<Self, Error> {
         let parent = spec.password_file.parent().unwrap_or(Path::new("/"));
         let path = parent.join(format!("drive-{}", std::process::id()));
@@ -239,7 +239,7 @@ impl Place {
         options.open(&path).map_err(Error::io("make", &path))
     }
 
-    fn outcome(&self, rule: &ResultRule, asked: u64) -> Result<Outcome, Error> {
+    fn outcome(&self, rule: &ResultRule, asked: u64) -> Result<ToolResult, Error> {
         match rule {
             ResultRule::Text(text) => text.read(&read_end(&self.path.join(PRINTED))?, asked),
             ResultRule::Log(log) => {
@@ -265,14 +265,14 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TrialDirectory {
     fn drop(&mut self) {
-        // What cannot be removed here goes with the directory that it lies in.
+        // If this fails, the directory is removed together with its parent.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-fn trial_result(outcome: &Outcome, spec: &TrialSpec, cpu_ns: u64, rss_peak_bytes: u64) -> TrialResult {
+fn trial_result(outcome: &ToolResult, spec: &TrialSpec, cpu_ns: u64, rss_peak_bytes: u64) -> TrialResult {
     let clients = f64::from(spec.clients.count());
     // In a closed loop without pauses every client is always inside an operation.
     let sum_ns = outcome.sum_ns.unwrap_or(outcome.window_ns as f64 * clients);
@@ -308,7 +308,7 @@ fn trial_result(outcome: &Outcome, spec: &TrialSpec, cpu_ns: u64, rss_peak_bytes
 
 fn keep_to_processors(spec: &TrialSpec) -> Result<(), Error> {
     let Some(processors) = &spec.processors else { return Ok(()) };
-    let wrong = |error: nix::Error| Error::Trial(format!("cannot keep to the trial's processors: {error}"));
+    let wrong = |error: nix::Error| Error::Trial(format!("cannot pin to the trial's processors: {error}"));
     let mut set = CpuSet::new();
     for processor in processors {
         set.set(usize::from(*processor)).map_err(wrong)?;
@@ -316,7 +316,7 @@ fn keep_to_processors(spec: &TrialSpec) -> Result<(), Error> {
     sched_setaffinity(Pid::from_raw(0), &set).map_err(wrong)
 }
 
-/// User and system CPU of the children that have ended.
+/// User and system CPU time of child processes that have ended.
 fn children_cpu_ns() -> Result<u64, Error> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)
         .map_err(|error| Error::io("read the CPU time of", "the tool")(error.into()))?;
@@ -327,7 +327,7 @@ fn children_cpu_ns() -> Result<u64, Error> {
     Ok(microseconds.unsigned_abs() * 1_000)
 }
 
-/// Peak resident memory of a process that still runs; 0 once it has ended.
+/// Peak resident memory of a running process; 0 if it has ended.
 fn resident_peak_bytes(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -342,7 +342,7 @@ fn read_password(path: &Path) -> Result<String, Error> {
     Ok(password)
 }
 
-/// A text's end; what is cut in the middle of a character is replaced.
+/// The end of a text file; a character cut in the middle is replaced.
 fn read_end(path: &Path) -> Result<String, Error> {
     let mut file = File::open(path).map_err(Error::io("read", path))?;
     let length = file.metadata().map_err(Error::io("read", path))?.len();

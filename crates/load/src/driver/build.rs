@@ -1,4 +1,4 @@
-//! Makes a driver ready: compiles or installs it on first use, or looks for its tool.
+//! Prepares a driver: compiles or installs it on first use, or finds its tool.
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -14,61 +14,62 @@ use sha1::{Digest, Sha1};
 use super::adapter::DRIVE_COMMAND;
 use super::builtin;
 use super::error::Error;
-use super::file::{DriverFile, How, Recipe};
+use super::file::{BuildMethod, BuildRecipe, DriverFile};
 use super::find::{Driver, Origin, read};
-use super::placeholder::{Placeholder, Template};
-use super::python::{Obstacle, Python, add_sources, packages};
+use super::placeholder::{Placeholder, TextTemplate};
+use super::python::{EnvironmentError, Python, add_sources, packages};
 use super::tool::Task;
 
-/// Only we may write to what we run.
+/// Nobody else may write to programs that we run.
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// What is looked for in PATH.
+/// The Python interpreter, searched in PATH.
 const PYTHON: &str = "python3";
-/// So much of a compiler's words is shown.
+/// How much of a compiler's output is shown.
 const MAX_REASON_CHARS: usize = 200;
 
-/// A driver whose program is there.
+/// A driver that is ready to run.
 #[derive(Clone, Debug)]
-pub struct Ready {
-    run: Run,
+pub struct PreparedDriver {
+    run: Launch,
 }
 
 #[derive(Clone, Debug)]
-enum Run {
+enum Launch {
     Program(Vec<String>),
     Tool { driver: String },
 }
 
 impl Driver {
-    /// Makes the driver ready; compiles or installs into `cache`, which may take seconds, where it was not done before.
-    pub fn prepare(&self, cache: &Path) -> Result<Ready, Error> {
+    /// Prepares the driver. The first call compiles or installs into `cache`, which may take seconds.
+    pub fn prepare(&self, cache: &Path) -> Result<PreparedDriver, Error> {
         let run = match self.file() {
             DriverFile::Tool(_) => match self.missing() {
                 Some(reason) => return Err(self.lacks(&reason)),
-                None => Run::Tool { driver: self.name().to_owned() },
+                None => Launch::Tool { driver: self.name().to_owned() },
             },
             DriverFile::Program(program) => {
                 let make = |recipe| self.build(recipe, cache, &self.maker(recipe)?);
                 let built = program.build.as_ref().map(make).transpose()?;
-                Run::Program(self.program(&program.command, built.as_deref())?)
+                Launch::Program(self.program(&program.command, built.as_deref())?)
             }
         };
-        Ok(Ready { run })
+        Ok(PreparedDriver { run })
     }
 
-    /// What [`Self::prepare`] would install from a package index, and where: `pymongo 4.20.0 into …`. `None`: nothing.
+    /// What [`Self::prepare`] would install from a package index, and where: `pymongo 4.20.0 into …`. `None` if
+    /// nothing.
     pub fn installs(&self, cache: &Path) -> Option<String> {
         let DriverFile::Program(program) = self.file() else { return None };
         let recipe = program.build.as_ref()?;
-        let How::Python { requirements } = &recipe.how else { return None };
+        let BuildMethod::Python { requirements } = &recipe.how else { return None };
         let sources = self.sources(recipe).ok()?;
         let place = self.place(cache, &self.maker(recipe).ok()?, &sources);
         let text = sources.iter().find(|(name, _)| name == requirements).map(|(_, text)| packages(text))?;
         (!place.is_dir()).then(|| format!("{} into {}", text.join(", "), place.display()))
     }
 
-    /// What is missing on this machine, as far as can be told without building anything.
+    /// What is missing on this machine, as far as this can be found without building.
     pub(super) fn missing(&self) -> Option<String> {
         let absent = |program: &str| match in_path(program) {
             Some(_) => None,
@@ -77,8 +78,8 @@ impl Driver {
         match self.file() {
             DriverFile::Tool(tool) => absent(&tool.program),
             DriverFile::Program(program) => match &program.build.as_ref()?.how {
-                How::Shell(_) => absent("cc"),
-                How::Python { .. } => absent(PYTHON),
+                BuildMethod::Shell(_) => absent("cc"),
+                BuildMethod::Python { .. } => absent(PYTHON),
             },
         }
     }
@@ -93,7 +94,7 @@ impl Driver {
         Error::Missing { name: self.name().to_owned(), needs, reason: reason.to_owned() }
     }
 
-    fn program(&self, command: &[Template], built: Option<&Path>) -> Result<Vec<String>, Error> {
+    fn program(&self, command: &[TextTemplate], built: Option<&Path>) -> Result<Vec<String>, Error> {
         let built = built.map(|path| (Placeholder::Build, path.display().to_string()));
         let values = built.into_iter().collect();
         let parts = command.iter().map(|part| part.fill(&values)).collect::<Option<Vec<String>>>();
@@ -114,30 +115,30 @@ impl Driver {
                 return Err(Error::Missing {
                     name: self.name().to_owned(),
                     needs: first.clone(),
-                    reason: "it is neither beside the driver's file nor in PATH".to_owned(),
+                    reason: "it is neither next to the driver's file nor in PATH".to_owned(),
                 });
             }
         }
         Ok(parts)
     }
 
-    fn maker<'a>(&self, recipe: &'a Recipe) -> Result<Maker<'a>, Error> {
+    fn maker<'a>(&self, recipe: &'a BuildRecipe) -> Result<Builder<'a>, Error> {
         match &recipe.how {
-            How::Shell(command) => Ok(Maker::Shell(command)),
-            How::Python { requirements } => {
+            BuildMethod::Shell(command) => Ok(Builder::Shell(command)),
+            BuildMethod::Python { requirements } => {
                 let program =
                     in_path(PYTHON).ok_or_else(|| self.lacks(&format!("{PYTHON} is not in PATH")))?;
                 let python = Python::at(program).map_err(|obstacle| self.hindered(obstacle))?;
-                Ok(Maker::Python(python, requirements))
+                Ok(Builder::Python(python, requirements))
             }
         }
     }
 
-    fn place(&self, cache: &Path, maker: &Maker<'_>, sources: &[(String, String)]) -> PathBuf {
+    fn place(&self, cache: &Path, maker: &Builder<'_>, sources: &[(String, String)]) -> PathBuf {
         cache.join("drivers").join(format!("{}-{}", self.name(), key(maker.identity(), sources)))
     }
 
-    fn build(&self, recipe: &Recipe, cache: &Path, maker: &Maker<'_>) -> Result<PathBuf, Error> {
+    fn build(&self, recipe: &BuildRecipe, cache: &Path, maker: &Builder<'_>) -> Result<PathBuf, Error> {
         let sources = self.sources(recipe)?;
         let directory = cache.join("drivers");
         make_private(&directory)?;
@@ -148,16 +149,16 @@ impl Driver {
         let place = directory.join(format!(".{}-{}", self.name(), std::process::id()));
         let made = self.make(maker, &sources, &place).and_then(|made| match fs::rename(&made, &built) {
             Ok(()) => Ok(built.clone()),
-            // Two runs that build the same at once put the same in its place; a directory that is there stays.
+            // Two runs that build at the same time produce the same; the first one stays.
             Err(_) if built.exists() => Ok(built.clone()),
             Err(error) => Err(Error::io("put in place", &built)(error)),
         });
-        // What is left there is of no use to anybody; a failure to remove it is of no use either.
+        // Leftovers are harmless.
         let _ = fs::remove_dir_all(&place);
         made
     }
 
-    fn sources(&self, recipe: &Recipe) -> Result<Vec<(String, String)>, Error> {
+    fn sources(&self, recipe: &BuildRecipe) -> Result<Vec<(String, String)>, Error> {
         let text = |name: &String| match self.origin() {
             Origin::Directory(directory) => read(&directory.join(name)),
             Origin::BuiltIn => builtin::source(name).map(ToOwned::to_owned).ok_or_else(|| Error::File {
@@ -168,15 +169,20 @@ impl Driver {
         recipe.sources.iter().map(|name| Ok((name.clone(), text(name)?))).collect()
     }
 
-    /// Makes what is built in `place`, which nobody else knows; where it is then.
-    fn make(&self, maker: &Maker<'_>, sources: &[(String, String)], place: &Path) -> Result<PathBuf, Error> {
+    /// Builds in `place`, which no other process knows; returns the result's directory.
+    fn make(
+        &self,
+        maker: &Builder<'_>,
+        sources: &[(String, String)],
+        place: &Path,
+    ) -> Result<PathBuf, Error> {
         let _ = fs::remove_dir_all(place);
         DirBuilder::new().mode(PRIVATE_DIRECTORY).create(place).map_err(Error::io("make", place))?;
         add_sources(place, sources)?;
         let output = place.join("built");
         match maker {
-            Maker::Shell(command) => self.compile(command, place, &output)?,
-            Maker::Python(python, requirements) => {
+            Builder::Shell(command) => self.compile(command, place, &output)?,
+            Builder::Python(python, requirements) => {
                 let made = python.make(&output, &place.join(requirements));
                 made.map_err(|obstacle| self.hindered(obstacle))?;
                 add_sources(&output, sources)?;
@@ -200,24 +206,24 @@ impl Driver {
         Err(self.lacks(&first_complaint(&String::from_utf8_lossy(&compiler.stderr))))
     }
 
-    fn hindered(&self, obstacle: Obstacle) -> Error {
+    fn hindered(&self, obstacle: EnvironmentError) -> Error {
         match obstacle {
-            Obstacle::Missing(reason) => self.lacks(&reason),
-            Obstacle::Own(error) => error,
+            EnvironmentError::Missing(reason) => self.lacks(&reason),
+            EnvironmentError::Own(error) => error,
         }
     }
 }
 
-/// What makes a program of its sources.
-enum Maker<'a> {
+/// How a program is built from its sources.
+enum Builder<'a> {
     /// A command for `sh`.
     Shell(&'a str),
-    /// This Python, with the packages that the file of this name asks for.
+    /// This Python, with the packages of this requirements file.
     Python(Python, &'a str),
 }
 
-impl Maker<'_> {
-    /// What makes one differ from another.
+impl Builder<'_> {
+    /// Distinguishes programs that must be built separately.
     fn identity(&self) -> &str {
         match self {
             Self::Shell(command) => command,
@@ -226,17 +232,17 @@ impl Maker<'_> {
     }
 }
 
-impl Ready {
-    /// What to start for a trial: a program that speaks the protocol of `__load`. `exe` is ciphertoll
-    /// itself, which is the adapter of a tool.
+impl PreparedDriver {
+    /// The command for a trial: a program that speaks the protocol of `__load`. `exe` is ciphertoll itself, which is
+    /// the adapter of tools.
     pub fn command(&self, exe: &Path, task: &Task) -> Command {
         match &self.run {
-            Run::Program(parts) => {
+            Launch::Program(parts) => {
                 let mut command = Command::new(&parts[0]);
                 command.args(&parts[1..]);
                 command
             }
-            Run::Tool { driver } => {
+            Launch::Tool { driver } => {
                 let mut command = Command::new(exe);
                 command.arg(DRIVE_COMMAND).arg(driver).args(task.arguments());
                 command
@@ -245,18 +251,17 @@ impl Ready {
     }
 }
 
-/// What a program needs to end: joining its threads, writing its samples.
+/// Time for a program to end: joining its threads, writing its samples.
 const PROGRAM_GRACE: Duration = Duration::from_secs(10);
-/// A tool connects twice and is started several times where it counts operations.
+/// A tool connects twice, and is started several times if it counts operations.
 const TOOL_GRACE: Duration = Duration::from_secs(30);
 
-impl Ready {
-    /// How long after its window should have closed the driver may still be running: a tool's warm-up and window
-    /// last whole seconds.
+impl PreparedDriver {
+    /// How long after the window the driver may still run: a tool's warm-up and window last whole seconds.
     pub fn grace(&self, spec: &TrialSpec) -> Duration {
         match &self.run {
-            Run::Program(_) => PROGRAM_GRACE,
-            Run::Tool { .. } => {
+            Launch::Program(_) => PROGRAM_GRACE,
+            Launch::Tool { .. } => {
                 let told = Duration::from_nanos(spec.warm_up_ns.saturating_add(spec.window_ns));
                 TOOL_GRACE + told / 2
             }
@@ -272,11 +277,11 @@ fn make_private(directory: &Path) -> Result<(), Error> {
     if metadata.uid() == geteuid().as_raw() && metadata.mode() & WRITABLE_BY_OTHERS == 0 {
         return Ok(());
     }
-    let others = std::io::Error::other("others can write to it, and programs are run from there");
+    let others = std::io::Error::other("other users can write to it, and programs are run from there");
     Err(Error::io("use", directory)(others))
 }
 
-/// Everything that makes one program differ from another.
+/// A hash of everything that distinguishes one program from another.
 fn key(maker: &str, sources: &[(String, String)]) -> String {
     let mut digest = Sha1::new();
     let parts = sources.iter().flat_map(|(name, text)| [name.as_str(), text.as_str()]);
@@ -289,15 +294,15 @@ fn key(maker: &str, sources: &[(String, String)]) -> String {
     format!("{first:016x}")
 }
 
-/// The line that says what was wrong: a compiler's first error, else the first line there is.
+/// The line with the reason: a compiler's first error, else the first line.
 fn first_complaint(words: &str) -> String {
     let lines = || words.lines().map(str::trim).filter(|line| !line.is_empty());
     let error = lines().find(|line| line.contains("error") || line.contains("not found"));
-    let line = error.or_else(|| lines().next()).unwrap_or("its build made nothing");
+    let line = error.or_else(|| lines().next()).unwrap_or("its build produced nothing");
     line.chars().take(MAX_REASON_CHARS).collect()
 }
 
-/// Where a program is; a path leads to itself.
+/// Finds a program in PATH; a path is returned as it is.
 pub(super) fn in_path(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(PathBuf::from(program)).filter(|path| path.is_file());
@@ -321,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_built_is_kept() {
+    fn a_build_is_cached() {
         let cache = tempfile::tempdir().unwrap();
         let log = cache.path().join("log");
         let driver = program(&format!("echo built >>{}; echo >\"$OUTPUT\"", log.display()));
@@ -335,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_built_is_told_in_a_line() {
+    fn a_failed_build_is_explained_in_a_line() {
         let cache = tempfile::tempdir().unwrap();
         let driver = program("echo 'In file x:' >&2; echo 'x.c:1: fatal error: libpq-fe.h: gone' >&2; false");
         assert_eq!(
@@ -344,7 +349,7 @@ mod tests {
         );
     }
 
-    /// A Python that writes down what it is asked for.
+    /// A fake Python that logs its arguments.
     fn fake_python(directory: &Path, pip: &str) -> Python {
         let program = directory.join("python3");
         let script = format!(
@@ -352,7 +357,7 @@ mod tests {
              *venv*) mkdir -p \"$4/bin\" && cp \"$0\" \"$4/bin/python3\" ;;\n*pip*) {pip} ;;\nesac\n",
             directory.display()
         );
-        // By another process: while one of ours has it open for writing, it cannot be started.
+        // Written by another process: a file that this process has open for writing could not be executed.
         let mut write = Command::new("sh");
         write.args(["-c", "printf %s \"$1\" > \"$0\" && chmod 700 \"$0\""]).arg(&program).arg(script);
         assert!(write.status().unwrap().success());
@@ -369,12 +374,12 @@ mod tests {
     fn build_with(driver: &Driver, cache: &Path, python: Python) -> Result<PathBuf, Error> {
         let DriverFile::Program(program) = driver.file() else { panic!("a program") };
         let recipe = program.build.as_ref().unwrap();
-        let How::Python { requirements } = &recipe.how else { panic!("of Python's") };
-        driver.build(recipe, cache, &Maker::Python(python, requirements))
+        let BuildMethod::Python { requirements } = &recipe.how else { panic!("of Python's") };
+        driver.build(recipe, cache, &Builder::Python(python, requirements))
     }
 
     #[test]
-    fn an_environment_is_made_once_with_packages_that_are_pinned() {
+    fn an_environment_is_made_once_with_pinned_packages() {
         let cache = tempfile::tempdir().unwrap();
         let driver = in_python();
         let built = [(); 2].map(|()| {
@@ -392,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_environment_is_none() {
+    fn an_incomplete_environment_is_not_cached() {
         let cache = tempfile::tempdir().unwrap();
         let python = fake_python(cache.path(), "echo 'ERROR: No space left on device' >&2; exit 1");
         let error = build_with(&in_python(), cache.path(), python).unwrap_err().to_string();
@@ -401,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_installed_is_told_until_it_is() {
+    fn pending_installations_are_reported() {
         let cache = tempfile::tempdir().unwrap();
         let driver = super::super::find("pymongo").unwrap();
         if in_path(PYTHON).is_none() {
@@ -415,9 +420,9 @@ mod tests {
         assert_eq!(program("true").installs(cache.path()), None);
     }
 
-    /// The keys that the driver asks for are those that are loaded.
+    /// The driver draws the keys that were loaded.
     #[test]
-    fn pymongos_driver_draws_as_we_do() {
+    fn pymongos_driver_draws_the_same_values() {
         let Some(python) = in_path(PYTHON) else { return };
         let numbers = [0, 1, 999_999, u64::from(u32::MAX), u64::MAX];
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../drivers/pymongo.py");
@@ -433,13 +438,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_others_can_write_to_is_refused() {
+    fn a_cache_writable_by_others_is_refused() {
         use std::os::unix::fs::PermissionsExt;
         let cache = tempfile::tempdir().unwrap();
         let directory = cache.path().join("drivers");
         fs::create_dir(&directory).unwrap();
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
         let error = program("echo >\"$OUTPUT\"").prepare(cache.path()).unwrap_err().to_string();
-        assert!(error.contains("others can write to it"), "{error}");
+        assert!(error.contains("other users can write to it"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! The drivers that are part of ciphertoll: their files and sources, embedded.
+//! The built-in drivers: their files and sources, embedded.
 
 /// Each built-in driver's name and file.
 pub(super) const DRIVERS: [(&str, &str); 6] = [
@@ -10,7 +10,7 @@ pub(super) const DRIVERS: [(&str, &str); 6] = [
     ("pymongo", include_str!("../../../../drivers/pymongo.toml")),
 ];
 
-/// Each source that a built-in driver is made from.
+/// The sources of the built-in drivers.
 const SOURCES: [(&str, &str); 12] = [
     ("libpq.c", include_str!("../../../../drivers/libpq.c")),
     ("libmariadb.c", include_str!("../../../../drivers/libmariadb.c")),
@@ -26,7 +26,7 @@ const SOURCES: [(&str, &str); 12] = [
     ("pymongo.requirements.txt", include_str!("../../../../drivers/pymongo.requirements.txt")),
 ];
 
-/// The text of a source that is built in.
+/// The text of a built-in source.
 pub(super) fn source(name: &str) -> Option<&'static str> {
     SOURCES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

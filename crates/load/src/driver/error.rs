@@ -1,63 +1,57 @@
-//! Why a driver cannot be used, and whose fault it is.
+//! Why a driver cannot be used, and who can fix it.
 
 use std::io;
 use std::path::PathBuf;
 
-use ciphertoll_model::Fault;
+use ciphertoll_model::FailureOrigin;
 
-/// A driver that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is none of this name.
+    /// No driver has this name.
     #[error("there is no driver \"{name}\"; {}", hint(.nearest.as_deref(), .known))]
     Unknown {
-        /// What was asked for.
         name: String,
         /// The closest name, if any is close.
         nearest: Option<String>,
-        /// Every name.
+        /// Every driver's name.
         known: Vec<String>,
     },
-    /// The file does not say what a driver's file must say.
+    /// The driver's file is invalid.
     #[error("driver {name}: {reason}")]
     File {
-        /// Which driver.
         name: String,
-        /// What is wrong, in one line.
+        /// In one line.
         reason: String,
     },
-    /// Something that the driver needs is not here.
+    /// Something that the driver needs is missing.
     #[error("driver {name} needs {needs}: {reason}")]
     Missing {
-        /// Which driver.
         name: String,
         /// How to get what is missing.
         needs: String,
-        /// What was found out.
+        /// In one line.
         reason: String,
     },
-    /// The trial is not one for this driver.
+    /// The driver cannot run this trial.
     #[error("{0}")]
     Trial(String),
     /// The tool failed.
     #[error("{tool}: {reason}")]
     Tool {
-        /// The program.
         tool: String,
-        /// What it said last, without secrets.
+        /// Its last complaint, without secrets.
         reason: String,
     },
-    /// The tool said something else than its driver's file expects.
+    /// The tool's output differs from what its driver's file expects.
     #[error("cannot read what the tool printed: {0}")]
     Output(String),
-    /// A file or process of our own.
+    /// An operation on one of our own files or processes failed.
     #[error("cannot {doing} {}: {source}", .path.display())]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// To which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -68,12 +62,13 @@ impl Error {
         move |source| Self::Io { doing, path, source }
     }
 
-    /// Whose fault it is.
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> FailureOrigin {
         match self {
-            Self::Tool { .. } => Fault::Server,
-            Self::Missing { .. } | Self::Io { .. } => Fault::Host,
-            Self::Unknown { .. } | Self::File { .. } | Self::Trial(_) | Self::Output(_) => Fault::Internal,
+            Self::Tool { .. } => FailureOrigin::Server,
+            Self::Missing { .. } | Self::Io { .. } => FailureOrigin::Host,
+            Self::Unknown { .. } | Self::File { .. } | Self::Trial(_) | Self::Output(_) => {
+                FailureOrigin::Internal
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A driver's file. Parsed once and checked as a whole; nothing after it parses a string.
+//! Driver files. Parsed and checked as a whole once; nothing afterwards parses a string.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::output::ResultRule;
-use super::placeholder::{Placeholder, Template};
+use super::placeholder::{Placeholder, TextTemplate};
 
 /// A driver's file.
 #[derive(Clone, Debug)]
@@ -27,32 +27,32 @@ pub struct ProgramFile {
     #[serde(rename = "kind")]
     _kind: KindName,
     pub(super) about: String,
-    pub(super) command: Vec<Template>,
-    pub(super) build: Option<Recipe>,
+    pub(super) command: Vec<TextTemplate>,
+    pub(super) build: Option<BuildRecipe>,
     pub(super) can: Abilities,
     #[serde(default)]
     pub(super) without: Reasons,
     #[serde(default)]
-    pub(super) unlike: Unlike,
+    pub(super) unlike: DifferentWorkloads,
 }
 
-/// How a program is made from its sources.
+/// How a program is built from its sources.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "RecipeTable")]
-pub(super) struct Recipe {
+pub(super) struct BuildRecipe {
     pub(super) sources: Vec<String>,
-    pub(super) how: How,
+    pub(super) how: BuildMethod,
     pub(super) needs: String,
 }
 
-/// What makes a program.
+/// What builds a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum How {
-    /// For `sh`, in a directory with the sources; what it makes goes to `$OUTPUT`.
+pub(super) enum BuildMethod {
+    /// A command for `sh`, run in a directory with the sources; its result goes to `$OUTPUT`.
     Shell(String),
-    /// A virtual environment of Python's with the packages that this file names, and the sources beside it.
+    /// A Python virtual environment with the packages of a requirements file, and the sources next to it.
     Python {
-        /// pip's requirements, with hashes; one of the sources.
+        /// A requirements file with hashes; one of the sources.
         requirements: String,
     },
 }
@@ -67,20 +67,20 @@ struct RecipeTable {
     needs: String,
 }
 
-impl TryFrom<RecipeTable> for Recipe {
+impl TryFrom<RecipeTable> for BuildRecipe {
     type Error = &'static str;
 
     fn try_from(table: RecipeTable) -> Result<Self, Self::Error> {
         let RecipeTable { mut sources, command, python, needs } = table;
         let how = match (command, python) {
-            (Some(command), None) => How::Shell(command),
+            (Some(command), None) => BuildMethod::Shell(command),
             (None, Some(requirements)) => {
                 if !sources.contains(&requirements) {
                     sources.push(requirements.clone());
                 }
-                How::Python { requirements }
+                BuildMethod::Python { requirements }
             }
-            _ => return Err("[build] has either `command` or `python`"),
+            _ => return Err("[build] needs either `command` or `python`"),
         };
         Ok(Self { sources, how, needs })
     }
@@ -92,15 +92,15 @@ impl TryFrom<RecipeTable> for Recipe {
 pub(super) struct Abilities {
     pub(super) engines: Vec<Engine>,
     pub(super) paths: Vec<PathKind>,
-    /// All, where absent.
+    /// All if absent.
     pub(super) workloads: Option<Vec<WorkloadName>>,
-    /// All, where absent.
+    /// All if absent.
     pub(super) auths: Option<Vec<AuthKind>>,
     #[serde(default)]
     pub(super) paces: Paces,
 }
 
-/// Which schedules a program can keep.
+/// Which loops a program supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Paces {
@@ -109,11 +109,11 @@ pub(super) enum Paces {
     Any,
 }
 
-/// Why not, by the name of an engine, a workload, a path, an authentication or a context.
+/// Reasons, by the name of an engine, workload, path, authentication or context that the driver does not support.
 pub(super) type Reasons = BTreeMap<String, String>;
 
-/// What a workload is by this driver, where it is not what the others do by that name.
-pub(super) type Unlike = BTreeMap<WorkloadName, String>;
+/// Workloads that this driver does differently, with a description.
+pub(super) type DifferentWorkloads = BTreeMap<WorkloadName, String>;
 
 /// A tool and how to run it.
 #[derive(Clone, Debug, Deserialize)]
@@ -125,80 +125,80 @@ pub struct ToolFile {
     pub(super) program: String,
     pub(super) needs: String,
     #[serde(default)]
-    pub(super) arguments: Vec<Template>,
+    pub(super) arguments: Vec<TextTemplate>,
     #[serde(default)]
-    pub(super) environment: BTreeMap<String, Template>,
+    pub(super) environment: BTreeMap<String, TextTemplate>,
     #[serde(default)]
-    pub(super) files: BTreeMap<String, Template>,
+    pub(super) files: BTreeMap<String, TextTemplate>,
     pub(super) engines: BTreeMap<Engine, EngineSection>,
     pub(super) workloads: BTreeMap<WorkloadName, WorkloadSection>,
     #[serde(default)]
-    protocols: BTreeMap<Protocol, Setting>,
+    protocols: BTreeMap<ToolProtocol, ToolSetting>,
     pub(super) result: ResultRule,
     #[serde(default)]
     pub(super) without: Reasons,
     #[serde(default)]
-    pub(super) unlike: Unlike,
+    pub(super) unlike: DifferentWorkloads,
 }
 
-/// Something that is added to the tool's arguments, environment and files.
+/// Additions to the tool's arguments, environment and files.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Setting {
+pub(super) struct ToolSetting {
     #[serde(default)]
-    pub(super) arguments: Vec<Template>,
+    pub(super) arguments: Vec<TextTemplate>,
     #[serde(default)]
-    pub(super) environment: BTreeMap<String, Template>,
+    pub(super) environment: BTreeMap<String, TextTemplate>,
     #[serde(default)]
-    pub(super) files: BTreeMap<String, Template>,
+    pub(super) files: BTreeMap<String, TextTemplate>,
 }
 
-/// What is added for an engine.
+/// Additions for an engine.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EngineSection {
     #[serde(default)]
-    pub(super) arguments: Vec<Template>,
+    pub(super) arguments: Vec<TextTemplate>,
     #[serde(default)]
-    pub(super) environment: BTreeMap<String, Template>,
+    pub(super) environment: BTreeMap<String, TextTemplate>,
     #[serde(default)]
-    pub(super) files: BTreeMap<String, Template>,
-    /// All, where absent.
+    pub(super) files: BTreeMap<String, TextTemplate>,
+    /// All if absent.
     pub(super) auths: Option<Vec<AuthKind>>,
-    pub(super) paths: BTreeMap<PathKind, Setting>,
+    pub(super) paths: BTreeMap<PathKind, ToolSetting>,
     #[serde(default)]
     pub(super) without: Reasons,
 }
 
-/// What is added for a workload.
+/// Additions for a workload.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WorkloadSection {
     #[serde(default)]
-    pub(super) arguments: Vec<Template>,
+    pub(super) arguments: Vec<TextTemplate>,
     #[serde(default)]
-    pub(super) environment: BTreeMap<String, Template>,
+    pub(super) environment: BTreeMap<String, TextTemplate>,
     #[serde(default)]
-    pub(super) files: BTreeMap<String, Template>,
-    /// Instead of the tool's.
+    pub(super) files: BTreeMap<String, TextTemplate>,
+    /// Replaces the tool's.
     pub(super) result: Option<ResultRule>,
 }
 
-/// A kind of path, as drivers tell them apart.
+/// The kinds of path that drivers distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathKind {
-    /// TCP, no encryption.
+    /// TCP without encryption.
     Plain,
     /// A unix socket.
     Unix,
-    /// TLS that the database's protocol asks for.
+    /// TLS requested in the database protocol.
     Tls,
     /// TLS from the first byte.
     TlsDirect,
 }
 
-/// A kind of authentication: its level without numbers.
+/// An authentication without its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum AuthKind {
@@ -215,7 +215,7 @@ pub(super) enum AuthKind {
     AsAsked,
 }
 
-/// A workload's name without its modifiers.
+/// A workload without its modifiers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct WorkloadName(String);
@@ -223,12 +223,12 @@ pub(super) struct WorkloadName(String);
 /// How statements are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Protocol {
+enum ToolProtocol {
     Text,
     Prepared,
 }
 
-/// What kind of driver a file is of. Read first and by itself: serde forgets lines where a key chooses the type.
+/// The kind of a driver file. Read separately first: serde loses line numbers when a key selects the type.
 #[derive(Deserialize)]
 struct Kind {
     kind: KindName,
@@ -241,7 +241,7 @@ enum KindName {
     Tool,
 }
 
-/// The error is one line, which begins with the number of its line in `text`.
+/// The error is one line that begins with its line number in `text`.
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| {
         let message = error.message().trim().replace('\n', "; ");
@@ -256,7 +256,7 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 }
 
 impl DriverFile {
-    /// Reads a file. The error is one line.
+    /// Parses a file. The error is one line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Kind { kind } = read(text)?;
         let file = match kind {
@@ -270,7 +270,7 @@ impl DriverFile {
         Ok(file)
     }
 
-    /// What the workload is, where it is not what others do by that name.
+    /// How the driver's workload differs from what others do by that name.
     pub(super) fn unlike(&self, workload: Workload) -> Option<&str> {
         let unlike = match self {
             Self::Program(program) => &program.unlike,
@@ -279,7 +279,7 @@ impl DriverFile {
         unlike.get(&WorkloadName::of(workload)).map(String::as_str)
     }
 
-    /// One line on what it is.
+    /// One line about the driver.
     pub fn about(&self) -> &str {
         match self {
             Self::Program(program) => &program.about,
@@ -295,7 +295,7 @@ impl ProgramFile {
             return Err("`command` names {build}, but there is no [build]".to_owned());
         }
         let of_one_trial =
-            |part: &Template| part.fill(&[(Placeholder::Build, String::new())].into()).is_none();
+            |part: &TextTemplate| part.fill(&[(Placeholder::Build, String::new())].into()).is_none();
         if self.command.iter().any(of_one_trial) {
             return Err("`command` may name {build} only: a program reads its trial on stdin".to_owned());
         }
@@ -309,14 +309,14 @@ impl ToolFile {
         let mut settings: Vec<_> = vec![(&self.arguments, &self.environment, &self.files)];
         for engine in self.engines.values() {
             settings.push((&engine.arguments, &engine.environment, &engine.files));
-            settings.extend(engine.paths.values().map(Setting::parts));
+            settings.extend(engine.paths.values().map(ToolSetting::parts));
         }
         settings.extend(self.workloads.values().map(|one| (&one.arguments, &one.environment, &one.files)));
-        settings.extend(self.protocols.values().map(Setting::parts));
+        settings.extend(self.protocols.values().map(ToolSetting::parts));
         for (arguments, environment, files) in settings {
             if arguments.iter().any(|argument| argument.names(Placeholder::Password)) {
                 let why = "{password} in `arguments`: every user of the machine could read it there; put it \
-                           into `environment` or a file of `files`";
+                         into `environment` or a file of `files`";
                 return Err(why.to_owned());
             }
             let all = arguments.iter().chain(environment.values()).chain(files.values());
@@ -328,35 +328,37 @@ impl ToolFile {
         Ok(())
     }
 
-    /// What is added for the protocol.
-    pub(super) fn protocol(&self, protocol: StatementProtocol) -> Option<&Setting> {
+    /// Additions for a statement protocol.
+    pub(super) fn protocol(&self, protocol: StatementProtocol) -> Option<&ToolSetting> {
         self.protocols.get(&match protocol {
-            StatementProtocol::Text => Protocol::Text,
-            StatementProtocol::Prepared => Protocol::Prepared,
+            StatementProtocol::Text => ToolProtocol::Text,
+            StatementProtocol::Prepared => ToolProtocol::Prepared,
         })
     }
 }
 
-impl Setting {
-    pub(super) fn parts(&self) -> (&Vec<Template>, &BTreeMap<String, Template>, &BTreeMap<String, Template>) {
+impl ToolSetting {
+    pub(super) fn parts(
+        &self,
+    ) -> (&Vec<TextTemplate>, &BTreeMap<String, TextTemplate>, &BTreeMap<String, TextTemplate>) {
         (&self.arguments, &self.environment, &self.files)
     }
 }
 
-/// A file lies beside the others: its name leads nowhere else.
+/// A file name may not lead out of the directory.
 fn check_file_name(name: &str) -> Result<(), String> {
     let is_name = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0']);
-    if is_name { Ok(()) } else { Err(format!("\"{name}\" is no name of a file beside the others")) }
+    if is_name { Ok(()) } else { Err(format!("\"{name}\" is not a file name next to the driver's file")) }
 }
 
 impl PathKind {
     /// The kind of a path.
     pub fn of(path: Path) -> Self {
         match path {
-            // Who goes through a tunnel need not know of it.
+            // A driver does not notice a tunnel.
             Path::Plain | Path::Compressed(_) | Path::Tunnel(_) => Self::Plain,
             Path::Unix => Self::Unix,
-            // Nor who comes to a proxy.
+            // Nor a proxy.
             Path::Proxy(proxy) => match proxy.front {
                 ProxyFront::Unix => Self::Unix,
                 ProxyFront::Tcp => Self::Plain,
@@ -453,13 +455,13 @@ mod tests {
         };
         wrong("needs =", "wants =", "wants");
         wrong("[workloads.connect-query]", "[workloads.conect]", "unknown workload \"conect\"");
-        wrong("files.options", "files.\"../options\"", "no name of a file beside the others");
+        wrong("files.options", "files.\"../options\"", "not a file name next to the driver's file");
         wrong("unit = \"s\"", "unit = \"h\"", "h");
         wrong("kind = \"tool\"", "kind = \"tol\"", "tol");
     }
 
     #[test]
-    fn a_program_is_made_in_one_way() {
+    fn a_program_is_built_in_one_way() {
         let text = |build: &str| {
             format!(
                 "kind = \"program\"\nabout = \"x\"\ncommand = [\"{{build}}/bin/python3\"]\n[build]\nsources = [\"x.py\"]\n\
@@ -470,7 +472,7 @@ mod tests {
             panic!("a program");
         };
         let recipe = program.build.unwrap();
-        assert_eq!(recipe.how, How::Python { requirements: "x.txt".to_owned() });
+        assert_eq!(recipe.how, BuildMethod::Python { requirements: "x.txt".to_owned() });
         assert_eq!(recipe.sources, ["x.py", "x.txt"]);
         let wrong = |build: &str, words: &str| {
             let error = DriverFile::parse(&text(build)).unwrap_err();
@@ -478,12 +480,12 @@ mod tests {
         };
         wrong("", "either `command` or `python`");
         wrong("command = \"x\"\npython = \"x.txt\"", "either `command` or `python`");
-        wrong("python = \"../x.txt\"", "no name of a file beside the others");
+        wrong("python = \"../x.txt\"", "not a file name next to the driver's file");
         wrong("pyton = \"x.txt\"", "pyton");
     }
 
     #[test]
-    fn a_programs_command_knows_nothing_of_a_trial() {
+    fn a_programs_command_has_no_trial_placeholders() {
         let text = "kind = \"program\"\nabout = \"x\"\ncommand = [\"x\", \"{port}\"]\n[can]\n\
                     engines = [\"mariadb\"]\npaths = [\"plain\"]\n";
         assert!(DriverFile::parse(text).unwrap_err().contains("reads its trial on stdin"));

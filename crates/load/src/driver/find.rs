@@ -1,4 +1,4 @@
-//! Where drivers are: the user's own first, then those that are built in.
+//! Finds drivers: the user's own first, then the built-in ones.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -11,14 +11,13 @@ use ciphertoll_model::{self as model, Spec, Unlike};
 use super::builtin;
 use super::error::Error;
 use super::file::DriverFile;
-use super::possible::{self, Facts};
+use super::possible::{self, DriverRequirements};
 
-/// A directory of drivers, which is looked into first.
+/// A directory of drivers that is searched first.
 const DIRECTORY_VARIABLE: &str = "CIPHERTOLL_DRIVERS";
-/// The longest file that is read; a driver's is a page.
+/// The largest file that is read; a driver's is a page.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// A driver.
 #[derive(Clone, Debug)]
 pub struct Driver {
     name: String,
@@ -26,30 +25,27 @@ pub struct Driver {
     file: DriverFile,
 }
 
-/// Where a driver's file is.
+/// Where a driver's file comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Part of ciphertoll.
     BuiltIn,
-    /// In this directory.
+    /// This directory.
     Directory(PathBuf),
 }
 
 /// A driver in a list.
 #[derive(Debug)]
-pub struct Listed {
-    /// Its name.
+pub struct ListedDriver {
     pub name: String,
-    /// Where its file is.
     pub origin: Origin,
-    /// One line on what it is, or why its file cannot be read.
+    /// One line about it, or why its file cannot be read.
     pub about: Result<String, Error>,
-    /// What is missing on this machine, as far as can be told without building anything.
+    /// What is missing on this machine, as far as this can be found without building.
     pub missing: Option<String>,
 }
 
 impl Driver {
-    /// Reads the text of a driver's file.
+    /// Parses a driver's file.
     pub fn parse(name: &str, origin: Origin, text: &str) -> Result<Self, Error> {
         let file = DriverFile::parse(text).map_err(|reason| Error::File {
             name: name.to_owned(),
@@ -63,28 +59,26 @@ impl Driver {
         Ok(Self { name: name.to_owned(), origin, file })
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where its file is.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// What its file says.
+    /// Its parsed file.
     pub fn file(&self) -> &DriverFile {
         &self.file
     }
 
-    /// Why it cannot do this, in one line; `None`: it can.
-    pub fn impossible(&self, facts: &Facts) -> Option<String> {
+    /// Why it cannot do this, in one line; `None` if it can.
+    pub fn impossible(&self, facts: &DriverRequirements) -> Option<String> {
         possible::impossible(&self.name, &self.file, facts)
     }
 }
 
-/// What drivers say of the workloads of `spec` that they do not do as the others do. One that is not there says nothing.
+/// Workloads of `spec` that drivers say they do differently. Missing drivers are ignored.
 pub fn unlike(spec: &Spec) -> Vec<Unlike> {
     let mut all: Vec<Unlike> = Vec::new();
     for grid in &spec.grids {
@@ -103,13 +97,13 @@ pub fn unlike(spec: &Spec) -> Vec<Unlike> {
     all
 }
 
-/// The driver of this name: the user's own, else the one that is built in.
+/// The driver of this name: the user's own, else the built-in one.
 pub fn find(name: &str) -> Result<Driver, Error> {
     find_in(&directories(), name)
 }
 
-/// Every driver, by name. A user's hides a built-in one of the same name.
-pub fn available() -> Vec<Listed> {
+/// Every driver, sorted by name. A user's hides a built-in one of the same name.
+pub fn available() -> Vec<ListedDriver> {
     available_in(&directories())
 }
 
@@ -127,21 +121,21 @@ fn find_in(directories: &[PathBuf], name: &str) -> Result<Driver, Error> {
     Driver::parse(name, origin.clone(), &text)
 }
 
-fn available_in(directories: &[PathBuf]) -> Vec<Listed> {
+fn available_in(directories: &[PathBuf]) -> Vec<ListedDriver> {
     let list = |(name, origin): (String, Origin)| {
         let driver = find_in(directories, &name);
         let missing = driver.as_ref().ok().and_then(Driver::missing);
         let about = driver.map(|driver| driver.file.about().to_owned());
-        Listed { name, origin, about, missing }
+        ListedDriver { name, origin, about, missing }
     };
     origins(directories).into_iter().map(list).collect()
 }
 
-/// Every driver's name and where its file is.
+/// Every driver's name and origin.
 fn origins(directories: &[PathBuf]) -> BTreeMap<String, Origin> {
     let mut found: BTreeMap<String, Origin> =
         builtin::DRIVERS.iter().map(|(name, _)| ((*name).to_owned(), Origin::BuiltIn)).collect();
-    // The first directory goes before the others.
+    // The first directory takes precedence.
     for directory in directories.iter().rev() {
         let Ok(entries) = fs::read_dir(directory) else { continue };
         for entry in entries.flatten() {
@@ -192,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_say_what_they_do_not_do_as_others_do() {
+    fn drivers_report_workloads_that_they_do_differently() {
         let spec = "[[grid]]\nserver = [\"ferretdb\"]\ndriver = [\"native\", \"pymongo\", \"nobody\"]\n\
                     workload = [\"connect\", \"connect-query\", \"first-query\", \"find-one\"]\n";
         let grids = Spec::from_toml(&format!("{spec}{spec}")).unwrap();
@@ -211,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_own_goes_before_and_its_errors_name_line_and_key() {
+    fn a_users_driver_takes_precedence_and_its_errors_name_line_and_key() {
         let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let text = builtin_text("sysbench").unwrap().replace("sysbench 1.0;", "mine;");
         fs::write(second.path().join("sysbench.toml"), &text).unwrap();

@@ -1,6 +1,5 @@
-//! Drivers: whose client code makes the load. Each is a file in TOML that names a program which speaks the
-//! protocol of `__load`, or a tool and how to run it and read what it prints. `docs/drivers.md` is the
-//! user's page.
+//! Drivers: the client code that makes the load. A driver is a TOML file that names either a program that speaks the
+//! protocol of `__load`, or a tool, how to run it, and how to read its output. `docs/drivers.md` is the user's page.
 
 mod adapter;
 mod build;
@@ -15,9 +14,9 @@ mod python;
 mod tool;
 
 pub use adapter::{DRIVE_COMMAND, run_drive_process};
-pub use build::Ready;
+pub use build::PreparedDriver;
 pub use error::Error;
 pub use file::{DriverFile, PathKind};
-pub use find::{Driver, Listed, Origin, available, find, unlike};
-pub use possible::Facts;
+pub use find::{Driver, ListedDriver, Origin, available, find, unlike};
+pub use possible::DriverRequirements;
 pub use tool::Task;

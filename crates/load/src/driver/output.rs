@@ -1,4 +1,4 @@
-//! What a tool printed, as numbers: either totals found by patterns, or a log with a line for each operation.
+//! Parses a tool's output: either totals found by patterns, or a log with a line for each operation.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use serde::{Deserialize, Deserializer, de};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(super) enum ResultRule {
-    /// Totals, found by patterns in what the tool prints.
+    /// Totals, found by patterns in the output.
     Text(Box<TextRule>),
-    /// Files with a line for each operation.
+    /// Log files with a line for each operation.
     Log(LogRule),
 }
 
-/// Totals by patterns; each has one group, which is a number.
+/// Totals by patterns; each pattern has one group, which is a number.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TextRule {
-    /// As many as were asked for by `{operations}`, where absent.
+    /// If absent, the number requested by `{operations}`.
     operations: Option<Pattern>,
     statements: Option<Pattern>,
     retries: Option<Pattern>,
-    /// How long the tool worked.
+    /// How long the tool ran.
     seconds: Measure,
-    /// All operations' times added up; better than a rounded mean.
+    /// Sum of the times of all operations; more precise than a rounded mean.
     sum: Option<Measure>,
     mean: Option<Measure>,
     p50: Option<Measure>,
@@ -46,17 +46,17 @@ struct Measure {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LogRule {
-    /// How the files' names begin.
+    /// The common beginning of the file names.
     pub(super) files: String,
     client: usize,
     latency: LatencyRule,
-    /// When the operation ended, whole seconds of some clock.
+    /// When the operation ended: whole seconds of any clock.
     ended_s: usize,
     /// And microseconds.
     ended_us: usize,
 }
 
-/// Where a log's latency comes from.
+/// How an operation's latency is found in a log.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", untagged)]
 enum LatencyRule {
@@ -67,7 +67,7 @@ enum LatencyRule {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum LatencySource {
-    /// From the end of the client's last operation: in a closed loop, when this one began.
+    /// From the end of the client's previous operation, which is when this one began in a closed loop.
     SinceLastEnd,
 }
 
@@ -84,9 +84,9 @@ enum Unit {
 #[derive(Clone, Debug)]
 struct Pattern(Regex);
 
-/// What a tool's run came to. Zeros and absent values: the tool does not tell.
+/// The results of a tool's run. Zero or absent if the tool does not report them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct ToolResult {
     pub(super) operations: u64,
     pub(super) by_half: [u64; 2],
     pub(super) statements: Option<u64>,
@@ -97,7 +97,7 @@ pub(super) struct Outcome {
     pub(super) p95_ns: u64,
     pub(super) p99_ns: u64,
     pub(super) max_ns: u64,
-    /// Every operation's time, where the tool tells.
+    /// The time of every operation, if the tool reports it.
     pub(super) samples_ns: Vec<u64>,
 }
 
@@ -113,8 +113,8 @@ impl Unit {
 }
 
 impl TextRule {
-    /// Reads totals; `asked` is the number of operations that the tool was asked for.
-    pub(super) fn read(&self, text: &str, asked: u64) -> Result<Outcome, String> {
+    /// Reads totals; `asked` is the number of operations requested.
+    pub(super) fn read(&self, text: &str, asked: u64) -> Result<ToolResult, String> {
         let count = |pattern: &Option<Pattern>| {
             pattern.as_ref().map(|pattern| pattern.find(text)).transpose().map(|it| it.map(|it| it as u64))
         };
@@ -127,7 +127,7 @@ impl TextRule {
             (None, Some(mean)) => Some(mean.find_ns(text)? * operations as f64),
             (None, None) => None,
         };
-        Ok(Outcome {
+        Ok(ToolResult {
             operations,
             sum_ns,
             statements: count(&self.statements)?,
@@ -137,7 +137,7 @@ impl TextRule {
             p95_ns: time(&self.p95)? as u64,
             p99_ns: time(&self.p99)? as u64,
             max_ns: time(&self.max)? as u64,
-            ..Outcome::default()
+            ..ToolResult::default()
         })
     }
 }
@@ -161,7 +161,7 @@ impl<'de> Deserialize<'de> for Pattern {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let regex = Regex::new(&text).map_err(|error| de::Error::custom(format!("'{text}': {error}")))?;
-        // The whole match counts as one.
+        // The whole match counts as a group.
         if regex.captures_len() != 2 {
             return Err(de::Error::custom(format!("'{text}' needs one group, around the number")));
         }
@@ -170,18 +170,18 @@ impl<'de> Deserialize<'de> for Pattern {
 }
 
 /// A line of a log.
-struct Entry {
+struct LogLine {
     client: u64,
     latency_ns: Option<u64>,
     ended_ns: u64,
 }
 
 impl LogRule {
-    /// Reads a log, given as the texts of its files. The window is from the beginning of the first operation
-    /// whose time is known to the end of the last.
-    pub(super) fn read<'a>(&self, texts: impl Iterator<Item = &'a str>) -> Result<Outcome, String> {
+    /// Reads a log, given as the texts of its files. The window is from the beginning of the first operation with a
+    /// known time to the end of the last.
+    pub(super) fn read<'a>(&self, texts: impl Iterator<Item = &'a str>) -> Result<ToolResult, String> {
         let lines = texts.flat_map(str::lines).filter(|line| !line.trim().is_empty());
-        let entries: Vec<Entry> = lines.map(|line| self.entry(line)).collect::<Result<_, _>>()?;
+        let entries: Vec<LogLine> = lines.map(|line| self.entry(line)).collect::<Result<_, _>>()?;
         let mut last_ends = BTreeMap::new();
         let mut operations = Vec::with_capacity(entries.len());
         for entry in &entries {
@@ -199,21 +199,21 @@ impl LogRule {
         let middle = begins.midpoint(ends);
         let second_half = operations.iter().filter(|(ended, _)| *ended >= middle).count() as u64;
         let count = operations.len() as u64;
-        Ok(Outcome {
+        Ok(ToolResult {
             operations: count,
             by_half: [count - second_half, second_half],
             window_ns: ends - begins,
             samples_ns: operations.into_iter().map(|(_, took)| took).collect(),
-            ..Outcome::default()
+            ..ToolResult::default()
         })
     }
 
-    fn entry(&self, line: &str) -> Result<Entry, String> {
+    fn entry(&self, line: &str) -> Result<LogLine, String> {
         let columns: Vec<&str> = line.split_ascii_whitespace().collect();
         let column = |number: usize| -> Result<u64, String> {
             let text = number.checked_sub(1).and_then(|index| columns.get(index));
             text.and_then(|text| text.parse().ok())
-                .ok_or_else(|| format!("column {number} of \"{line}\" is no number"))
+                .ok_or_else(|| format!("column {number} of \"{line}\" is not a number"))
         };
         let latency_ns = match &self.latency {
             LatencyRule::Column { column: number, unit } => {
@@ -225,8 +225,8 @@ impl LogRule {
             .checked_mul(1_000_000_000)
             .zip(column(self.ended_us)?.checked_mul(1_000))
             .and_then(|(seconds, micros)| seconds.checked_add(micros));
-        let ended_ns = ended_ns.ok_or_else(|| format!("\"{line}\" ends beyond all time"))?;
-        Ok(Entry { client: column(self.client)?, latency_ns, ended_ns })
+        let ended_ns = ended_ns.ok_or_else(|| format!("\"{line}\" has a time out of range"))?;
+        Ok(LogLine { client: column(self.client)?, latency_ns, ended_ns })
     }
 }
 
@@ -298,12 +298,12 @@ Latency (ms):
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn a_missing_total_is_named() {
         let error = text_rule("sysbench").read("FATAL: nothing", 0).unwrap_err();
         assert!(error.starts_with("nothing matches 'transactions:"), "{error}");
     }
 
-    /// As pgbench 15 wrote them: one file for each thread.
+    /// Output of pgbench 15: one file for each thread.
     const PGBENCH: [&str; 2] = [
         "0 1 9337 0 1795247994 554170\n0 2 833 0 1795247994 555008\n0 3 279 0 1795247994 555287\n",
         "1 1 1152 0 1795247994 546453\n1 2 715 0 1795247994 547183\n1 3 82 0 1795247994 547269\n",
@@ -314,25 +314,25 @@ Latency (ms):
         let outcome = log_rule(tool("pgbench").result).read(PGBENCH.into_iter()).unwrap();
         assert_eq!((outcome.operations, outcome.by_half), (6, [3, 3]));
         assert_eq!(outcome.samples_ns, [9_337_000, 833_000, 279_000, 1_152_000, 715_000, 82_000]);
-        // From 544833, when the first began, to 555287.
+        // From 544833, when the first operation began, to 555287.
         assert_eq!(outcome.window_ns, 10_454_000);
     }
 
     #[test]
-    fn a_connect_is_timed_from_the_last_end() {
+    fn a_connect_is_timed_from_the_previous_end() {
         let name = WorkloadName::of(ciphertoll_model::Workload::ConnectQuery);
         let rule = tool("pgbench").workloads[&name].result.clone().unwrap();
         let outcome = log_rule(rule).read(PGBENCH.into_iter()).unwrap();
-        // When a client's first began is not known.
+        // The beginning of a client's first operation is not known.
         assert_eq!(outcome.samples_ns, [838_000, 279_000, 730_000, 86_000]);
         assert_eq!(outcome.window_ns, 555_287_000 - 546_453_000);
     }
 
     #[test]
-    fn a_log_with_other_words_is_an_error() {
+    fn an_unexpected_log_is_an_error() {
         let rule = log_rule(tool("pgbench").result);
         let error = rule.read(["0 1 failed 0 1795247994 1\n"].into_iter()).unwrap_err();
-        assert_eq!(error, "column 3 of \"0 1 failed 0 1795247994 1\" is no number");
+        assert_eq!(error, "column 3 of \"0 1 failed 0 1795247994 1\" is not a number");
         assert!(rule.read([""].into_iter()).is_err());
     }
 

@@ -1,12 +1,11 @@
-//! Texts with placeholders: `--port={port}`. Parsed once, so that a misspelt name is an error of the file and
-//! not of a trial.
+//! Text templates: `--port={port}`. Parsed once, so that a misspelt name is an error of the file and not of a trial.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
-/// What can stand in braces.
+/// A name in braces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Placeholder {
     Branches,
@@ -58,20 +57,20 @@ const NAMES: [(&str, Placeholder); 22] = [
     ("user", Placeholder::User),
 ];
 
-/// What the placeholders stand for in one run. One that is not here has no value in this trial.
+/// The values of one run. A placeholder without a value does not apply to the trial.
 pub(super) type Values = BTreeMap<Placeholder, String>;
 
 /// A text with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Template(Vec<Part>);
+pub(super) struct TextTemplate(Vec<TemplatePart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Text(String),
     Value(Placeholder),
 }
 
-impl Template {
+impl TextTemplate {
     fn parse(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut plain = String::new();
@@ -85,31 +84,31 @@ impl Template {
                 rest = after;
             } else if brace == "{" {
                 let (name, after) = rest.split_once('}').ok_or("a { without its }; a brace itself is {{")?;
-                parts.push(Part::Text(std::mem::take(&mut plain)));
-                parts.push(Part::Value(name.parse()?));
+                parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
+                parts.push(TemplatePart::Value(name.parse()?));
                 rest = after;
             } else {
                 return Err("a } without its {; a brace itself is }}".to_owned());
             }
         }
         plain.push_str(rest);
-        parts.push(Part::Text(plain));
-        parts.retain(|part| !matches!(part, Part::Text(text) if text.is_empty()));
+        parts.push(TemplatePart::Text(plain));
+        parts.retain(|part| !matches!(part, TemplatePart::Text(text) if text.is_empty()));
         Ok(Self(parts))
     }
 
-    /// The text; `None` where a placeholder has no value in this trial.
+    /// The text; `None` if a placeholder has no value.
     pub(super) fn fill(&self, values: &Values) -> Option<String> {
-        let part = |part: &Part| match part {
-            Part::Text(text) => Some(text.clone()),
-            Part::Value(placeholder) => values.get(placeholder).cloned(),
+        let part = |part: &TemplatePart| match part {
+            TemplatePart::Text(text) => Some(text.clone()),
+            TemplatePart::Value(placeholder) => values.get(placeholder).cloned(),
         };
         self.0.iter().map(part).collect()
     }
 
     /// Whether this placeholder occurs.
     pub(super) fn names(&self, placeholder: Placeholder) -> bool {
-        self.0.contains(&Part::Value(placeholder))
+        self.0.contains(&TemplatePart::Value(placeholder))
     }
 }
 
@@ -131,7 +130,7 @@ impl fmt::Display for Placeholder {
     }
 }
 
-impl<'de> Deserialize<'de> for Template {
+impl<'de> Deserialize<'de> for TextTemplate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
@@ -142,25 +141,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_stand_where_their_names_stood() {
+    fn placeholders_are_replaced() {
         let values =
             Values::from([(Placeholder::Host, "::1".to_owned()), (Placeholder::Port, "7".to_owned())]);
-        let template = Template::parse("[{host}]:{port} {{port}}").unwrap();
+        let template = TextTemplate::parse("[{host}]:{port} {{port}}").unwrap();
         assert_eq!(template.fill(&values).unwrap(), "[::1]:7 {port}");
         assert!(template.names(Placeholder::Port));
         assert!(!template.names(Placeholder::User));
     }
 
     #[test]
-    fn a_text_without_its_value_is_left_out() {
-        assert_eq!(Template::parse("--ssl-cert={certificate_file}").unwrap().fill(&Values::new()), None);
+    fn a_text_without_its_value_is_omitted() {
+        assert_eq!(TextTemplate::parse("--ssl-cert={certificate_file}").unwrap().fill(&Values::new()), None);
     }
 
     #[test]
     fn misspelt_names_and_lone_braces_are_errors() {
-        assert!(Template::parse("{prot}").unwrap_err().contains("unknown placeholder {prot}; it is one of"));
-        assert!(Template::parse("{port").unwrap_err().contains("without its }"));
-        assert!(Template::parse("port}").unwrap_err().contains("without its {"));
+        assert!(
+            TextTemplate::parse("{prot}").unwrap_err().contains("unknown placeholder {prot}; it is one of")
+        );
+        assert!(TextTemplate::parse("{port").unwrap_err().contains("without its }"));
+        assert!(TextTemplate::parse("port}").unwrap_err().contains("without its {"));
     }
 
     #[test]

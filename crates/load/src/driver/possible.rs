@@ -1,31 +1,26 @@
-//! Which cells a driver can do; pure, so that a plan can be made where no driver is installed.
+//! Which cells a driver can run; pure, so that plans can be made without any driver installed.
 
 use ciphertoll_model::{
-    Auth, Cell, ClientCertificate, Ctx, Engine, Factor, Pace, Path, Resumption, Strength, TlsLibrary,
+    Auth, Cell, ClientCertificate, Ctx, Engine, Factor, Pace, Path, Resumption, SecurityLevel, TlsLibrary,
     TlsPath, TlsStart, Workload,
 };
 
 use super::file::{AuthKind, DriverFile, Paces, PathKind, Reasons, WorkloadName};
 
-/// What a cell asks of a driver.
+/// What a cell requires of a driver.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts {
-    /// Whose protocol is spoken.
+pub struct DriverRequirements {
     pub engine: Engine,
-    /// What one operation is.
     pub workload: Workload,
-    /// How the bytes get there.
     pub path: Path,
-    /// How the client proves who it is.
     pub auth: Auth,
-    /// When operations begin.
     pub pace: Pace,
-    /// Who builds the TLS context, where there is one.
+    /// `None` if the path has no TLS.
     pub ctx: Option<Ctx>,
 }
 
-impl Facts {
-    /// What `cell` asks of its driver.
+impl DriverRequirements {
+    /// The requirements of `cell`.
     pub fn of(cell: &Cell) -> Self {
         Self {
             engine: cell.treatment.server.engine,
@@ -38,9 +33,9 @@ impl Facts {
     }
 }
 
-/// Why the driver `name` cannot do this, in one line; `None`: it can.
-pub(super) fn impossible(name: &str, file: &DriverFile, facts: &Facts) -> Option<String> {
-    let what = first_obstacle(file, facts)?;
+/// Why the driver `name` cannot do this, in one line; `None` if it can.
+pub(super) fn impossible(name: &str, file: &DriverFile, facts: &DriverRequirements) -> Option<String> {
+    let what = first_unsupported(file, facts)?;
     let reasons: Vec<&Reasons> = match file {
         DriverFile::Program(program) => vec![&program.without],
         DriverFile::Tool(tool) => {
@@ -52,15 +47,16 @@ pub(super) fn impossible(name: &str, file: &DriverFile, facts: &Facts) -> Option
     Some(said.unwrap_or_else(|| format!("driver {name} cannot do {} {}", what.factor, what.level)))
 }
 
-/// What stands in the way: its key in `[without]`, and how a person writes it.
-struct Obstacle {
+/// An unsupported level: its key in `[without]`, its factor and its text.
+struct UnsupportedLevel {
     key: &'static str,
     factor: &'static str,
     level: String,
 }
 
-fn first_obstacle(file: &DriverFile, facts: &Facts) -> Option<Obstacle> {
-    let obstacle = |factor: Factor, key, level: String| Some(Obstacle { key, factor: factor.label(), level });
+fn first_unsupported(file: &DriverFile, facts: &DriverRequirements) -> Option<UnsupportedLevel> {
+    let obstacle =
+        |factor: Factor, key, level: String| Some(UnsupportedLevel { key, factor: factor.label(), level });
     if let Some((factor, Ability::No)) =
         abilities(file, facts).into_iter().find(|(_, can)| *can == Ability::No)
     {
@@ -73,18 +69,18 @@ fn first_obstacle(file: &DriverFile, facts: &Facts) -> Option<Obstacle> {
         };
         return obstacle(factor, key, level);
     }
-    // A driver brings its library's own TLS, as it is set up.
+    // A driver uses its library's TLS with default settings.
     if let Some(key) = facts.path.as_tls().and_then(own_tls) {
         return obstacle(Factor::Path, key, facts.path.to_string());
     }
-    // Every library that there is a driver for builds one for each connect.
+    // Every library with a driver builds a context for each connect.
     match facts.ctx {
         Some(ctx) if ctx != Ctx::PerConnect => obstacle(Factor::Ctx, ctx.label(), ctx.to_string()),
         _ => None,
     }
 }
 
-/// What no driver but our own can be told of TLS.
+/// The TLS modifier that only our own client supports, if the path has one.
 fn own_tls(tls: TlsPath) -> Option<&'static str> {
     if tls.library != TlsLibrary::OpenSsl {
         return Some(tls.library.label());
@@ -95,7 +91,7 @@ fn own_tls(tls: TlsPath) -> Option<&'static str> {
         (tls.resumption != Resumption::Never, "resume"),
         (tls.start == TlsStart::Eager, "eager"),
         (tls.client_certificate == ClientCertificate::Demanded, "mtls"),
-        (tls.strength() != Strength::Default, "weak"),
+        (tls.security_level() != SecurityLevel::Default, "weak"),
     ];
     asked.into_iter().find_map(|(is_asked, key)| is_asked.then_some(key))
 }
@@ -112,8 +108,8 @@ impl From<bool> for Ability {
     }
 }
 
-/// What the file says of each factor, in the order in which obstacles are named.
-fn abilities(file: &DriverFile, facts: &Facts) -> [(Factor, Ability); 5] {
+/// What the file says about each factor, in the order in which reasons are given.
+fn abilities(file: &DriverFile, facts: &DriverRequirements) -> [(Factor, Ability); 5] {
     let (path, auth) = (PathKind::of(facts.path), AuthKind::of(facts.auth));
     let workload = WorkloadName::of(facts.workload);
     let closed = facts.pace.is_closed();
@@ -152,8 +148,8 @@ mod tests {
     use super::*;
     use crate::driver::find;
 
-    fn reason(driver: &str, change: impl FnOnce(&mut Facts)) -> Option<String> {
-        let mut facts = Facts {
+    fn reason(driver: &str, change: impl FnOnce(&mut DriverRequirements)) -> Option<String> {
+        let mut facts = DriverRequirements {
             engine: Engine::MariaDb,
             workload: Workload::PointSelect,
             path: Path::Plain,
@@ -165,7 +161,7 @@ mod tests {
         find(driver).unwrap().impossible(&facts)
     }
 
-    fn postgres(facts: &mut Facts) {
+    fn postgres(facts: &mut DriverRequirements) {
         facts.engine = Engine::Postgres;
         facts.auth = Auth::default_of(Engine::Postgres);
     }
@@ -175,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_is_for_it_can_do() {
+    fn supported_cells_are_possible() {
         for driver in ["libmariadb", "sysbench"] {
             assert_eq!(reason(driver, |_| ()), None);
         }
@@ -192,7 +188,7 @@ mod tests {
         }
         assert_eq!(reason("mysqlslap", |facts| facts.workload = Workload::ConnectQuery), None);
         assert_eq!(reason("libmariadb", |facts| facts.workload = level("bulk-read+bytes=300")), None);
-        let mysql = |facts: &mut Facts| {
+        let mysql = |facts: &mut DriverRequirements| {
             facts.engine = Engine::MySql;
             facts.auth = Auth::CachingSha2;
         };
@@ -202,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_do_has_a_reason() {
-        let expected = |driver, change: fn(&mut Facts), words: &str| {
+    fn unsupported_cells_have_a_reason() {
+        let expected = |driver, change: fn(&mut DriverRequirements), words: &str| {
             let said = reason(driver, change).unwrap();
             assert!(said.contains(words), "{said}");
         };
         expected("libpq", |_| (), "driver libpq cannot do server mariadb");
         expected("mysqlslap", |_| (), "it would read one row");
-        expected("sysbench", |facts| facts.path = level("tls1.2-p256"), "verifies no server");
+        expected("sysbench", |facts| facts.path = level("tls1.2-p256"), "does not verify the server");
         expected(
             "sysbench",
             |facts| facts.workload = level("bulk-read"),
@@ -218,19 +214,19 @@ mod tests {
         expected("libmariadb", |facts| facts.auth = Auth::Parsec, "from version 3.4");
         expected("libmariadb", |facts| facts.pace = level("100/s"), "cannot do pace 100/s");
         expected("libmariadb", |facts| facts.ctx = Some(Ctx::Shared), "builds its TLS context per connect");
-        let rustls: fn(&mut Facts) = |facts| facts.path = level("tls1.3-p256+client=rustls");
+        let rustls: fn(&mut DriverRequirements) = |facts| facts.path = level("tls1.3-p256+client=rustls");
         expected("libmariadb", rustls, "cannot do path tls1.3-p256+client=rustls");
-        let direct: fn(&mut Facts) = |facts| {
+        let direct: fn(&mut DriverRequirements) = |facts| {
             postgres(facts);
             facts.path = level("tls1.3-p256+direct");
         };
-        expected("pgbench", direct, "without a word");
+        expected("pgbench", direct, "silently use negotiated TLS");
         assert_eq!(reason("libpq", direct), None);
     }
 
     #[test]
-    fn pymongo_finds_documents() {
-        let documents = |facts: &mut Facts| {
+    fn pymongo_supports_document_workloads() {
+        let documents = |facts: &mut DriverRequirements| {
             facts.engine = Engine::FerretDb;
             facts.auth = Auth::default_of(Engine::FerretDb);
             facts.workload = Workload::FindOne;
@@ -239,14 +235,14 @@ mod tests {
         };
         assert_eq!(reason("pymongo", documents), None);
         for workload in ["connect", "connect-query", "first-query"] {
-            let change = |facts: &mut Facts| {
+            let change = |facts: &mut DriverRequirements| {
                 documents(facts);
                 facts.workload = level(workload);
             };
             assert_eq!(reason("pymongo", change), None, "{workload}");
         }
-        let expected = |change: fn(&mut Facts), words: &str| {
-            let all = |facts: &mut Facts| {
+        let expected = |change: fn(&mut DriverRequirements), words: &str| {
+            let all = |facts: &mut DriverRequirements| {
                 documents(facts);
                 change(facts);
             };

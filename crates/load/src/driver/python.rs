@@ -1,4 +1,4 @@
-//! Virtual environments of Python's: made once, by pip, from packages whose every byte is known beforehand.
+//! Python virtual environments: made once, by pip, from packages with known hashes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::process::{Command, Output, Stdio};
 
 use super::error::Error;
 
-/// So much of pip's words is shown.
+/// How much of pip's output is shown.
 const MAX_REASON_CHARS: usize = 200;
-/// Says all that an environment depends on: packages are of a version, and the program in it leads to this one.
+/// Prints everything that an environment depends on: packages are built for a version and linked to this interpreter.
 const WHICH: &str = "import sys; print(sys.implementation.cache_tag, sys.base_prefix, *sys.version_info[:3])";
-/// What pip says of an index, or of a proxy before it, that does not answer.
+/// pip's words for an unreachable index or proxy.
 const UNREACHABLE: [&str; 3] = ["connection broken by", "Could not fetch URL", "Cannot connect to proxy"];
 
 /// The Python that environments are made with.
@@ -22,45 +22,49 @@ pub(super) struct Python {
 
 /// Why there is no environment.
 #[derive(Debug)]
-pub(super) enum Obstacle {
-    /// Something that is needed is not here; one line.
+pub(super) enum EnvironmentError {
+    /// Something that is needed is missing; one line.
     Missing(String),
-    /// A file or process of our own.
+    /// An operation on our own files or processes failed.
     Own(Error),
 }
 
 impl Python {
-    /// The one at this path.
-    pub(super) fn at(program: PathBuf) -> Result<Self, Obstacle> {
+    /// The interpreter at this path.
+    pub(super) fn at(program: PathBuf) -> Result<Self, EnvironmentError> {
         let output = run(Command::new(&program).args(["-I", "-c", WHICH]))?;
         let identity = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         if output.status.success() && !identity.is_empty() {
             return Ok(Self { program, identity });
         }
-        Err(Obstacle::Missing(complaint(&output)))
+        Err(EnvironmentError::Missing(complaint(&output)))
     }
 
-    /// What makes one Python differ from another.
+    /// Distinguishes environments that must be made separately.
     pub(super) fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// Makes an environment in `place` with the packages that the file `requirements` names: wheels only, since what
-    /// builds a package from its sources would not be known beforehand.
-    pub(super) fn make(&self, place: &Path, requirements: &Path) -> Result<(), Obstacle> {
+    /// Makes an environment in `place` with the packages of the file `requirements`. Wheels only: building a package
+    /// from source would run code with unknown hashes.
+    pub(super) fn make(&self, place: &Path, requirements: &Path) -> Result<(), EnvironmentError> {
         let made = run(Command::new(&self.program).args(["-I", "-m", "venv"]).arg(place))?;
         if !made.status.success() {
-            return Err(Obstacle::Missing(complaint(&made)));
+            return Err(EnvironmentError::Missing(complaint(&made)));
         }
         let mut pip = Command::new(place.join("bin").join("python3"));
         pip.args(["-I", "-m", "pip", "--no-input", "--disable-pip-version-check", "install"]);
         pip.args(["--require-hashes", "--only-binary", ":all:", "--retries", "1", "--timeout", "15"]);
         let installed = run(pip.arg("--requirement").arg(requirements))?;
-        if installed.status.success() { Ok(()) } else { Err(Obstacle::Missing(complaint(&installed))) }
+        if installed.status.success() {
+            Ok(())
+        } else {
+            Err(EnvironmentError::Missing(complaint(&installed)))
+        }
     }
 }
 
-/// What a file of requirements names, `pymongo 4.20.0`, in its order.
+/// The packages of a requirements file in order: `pymongo 4.20.0`.
 pub(super) fn packages(requirements: &str) -> Vec<String> {
     let pinned = |line: &str| {
         let (name, version) = line.split_once("==")?;
@@ -70,7 +74,7 @@ pub(super) fn packages(requirements: &str) -> Vec<String> {
     requirements.lines().filter(is_package).filter_map(pinned).collect()
 }
 
-/// Puts the sources into the environment, beside its programs.
+/// Copies the sources into the environment, next to its programs.
 pub(super) fn add_sources(place: &Path, sources: &[(String, String)]) -> Result<(), Error> {
     for (name, text) in sources {
         fs::write(place.join(name), text).map_err(Error::io("write", place.join(name)))?;
@@ -78,24 +82,24 @@ pub(super) fn add_sources(place: &Path, sources: &[(String, String)]) -> Result<
     Ok(())
 }
 
-fn run(command: &mut Command) -> Result<Output, Obstacle> {
+fn run(command: &mut Command) -> Result<Output, EnvironmentError> {
     let program = PathBuf::from(command.get_program());
     let output = command.env("LC_ALL", "C").stdin(Stdio::null()).output();
-    output.map_err(|error| Obstacle::Own(Error::io("run", program)(error)))
+    output.map_err(|error| EnvironmentError::Own(Error::io("run", program)(error)))
 }
 
-/// The line that says what was wrong.
+/// The line with the reason.
 fn complaint(output: &Output) -> String {
     let words = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     let lines = || words.iter().flat_map(|text| text.lines()).map(str::trim).filter(|line| !line.is_empty());
     let line = if words.iter().any(|text| text.contains("ensurepip is not")) {
-        // Debian has it in a package of its own, and says so in many lines.
+        // Debian packages venv separately, and explains that in many lines.
         "this Python has no venv"
     } else if lines().any(|line| UNREACHABLE.iter().any(|words| line.contains(words))) {
-        "pip does not reach its package index: there is no network, or no way to it"
+        "pip does not reach its package index: the network or a proxy is unreachable"
     } else {
         let error = lines().find_map(|line| line.strip_prefix("ERROR: "));
-        error.or_else(|| lines().next_back()).unwrap_or("it ended without a word")
+        error.or_else(|| lines().next_back()).unwrap_or("it ended without a message")
     };
     line.chars().take(MAX_REASON_CHARS).collect()
 }
@@ -113,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_named_with_their_versions() {
+    fn packages_are_listed_with_their_versions() {
         let text = include_str!("../../../../drivers/pymongo.requirements.txt");
         assert_eq!(packages(text), ["pymongo 4.20.0", "dnspython 2.9.2"]);
         let hashes = text.lines().filter(|line| line.trim_start().starts_with("--hash=sha256:")).count();
@@ -121,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_a_line() {
+    fn errors_are_explained_in_a_line() {
         let offline = "WARNING: Retrying after connection broken by 'NewConnectionError': /simple/pymongo/\n\
                        ERROR: Could not find a version that satisfies the requirement pymongo==4.20.0";
         assert!(said("", offline).starts_with("pip does not reach its package index"));
@@ -135,6 +139,6 @@ mod tests {
             said("", "Traceback:\nModuleNotFoundError: No module named 'venv'\n"),
             "ModuleNotFoundError: No module named 'venv'"
         );
-        assert_eq!(said("", "\n"), "it ended without a word");
+        assert_eq!(said("", "\n"), "it ended without a message");
     }
 }

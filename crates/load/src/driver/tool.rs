@@ -1,22 +1,21 @@
-//! From a trial and a tool's file to what is run: arguments, environment, files. Pure.
+//! From a trial and a tool's file to the tool's arguments, environment and files. Pure.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use ciphertoll_model::{
-    Auth, ChannelBinding, Endpoint, Scale, Script, StatementProtocol, TlsVersion, TrialPace, TrialSpec, Work,
-    Workload,
+    Auth, ChannelBinding, Endpoint, Scale, Script, StatementProtocol, TlsVersion, TrialOperation, TrialPace,
+    TrialSpec, Workload,
 };
 
 use super::error::Error;
 use super::file::{PathKind, ToolFile, WorkloadName};
 use super::output::ResultRule;
-use super::placeholder::{Placeholder, Template, Values};
+use super::placeholder::{Placeholder, TextTemplate, Values};
 
-/// What a trial does, in the words of its cell: a tool has its own scripts.
+/// A trial in terms of its cell, as tools have their own scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// What one operation is.
     pub workload: Workload,
     /// Rows of the largest table.
     pub scale: Scale,
@@ -40,13 +39,13 @@ impl Task {
 pub(super) struct Invocation<'a> {
     pub(super) program: &'a str,
     pub(super) rule: &'a ResultRule,
-    arguments: Vec<&'a Template>,
-    environment: BTreeMap<&'a str, &'a Template>,
-    files: BTreeMap<&'a str, &'a Template>,
+    arguments: Vec<&'a TextTemplate>,
+    environment: BTreeMap<&'a str, &'a TextTemplate>,
+    files: BTreeMap<&'a str, &'a TextTemplate>,
 }
 
 impl<'a> Invocation<'a> {
-    /// What is run for this trial. Later settings go after earlier ones, and replace them where they have a name.
+    /// Builds the invocation for a trial. Later additions follow earlier ones, and replace those with the same name.
     pub(super) fn of(file: &'a ToolFile, spec: &TrialSpec, task: &Task) -> Result<Self, Error> {
         let absent = |what: String| Error::Trial(format!("{} does not do {what}", file.program));
         if spec.pace != TrialPace::Closed {
@@ -69,14 +68,14 @@ impl<'a> Invocation<'a> {
             environment: BTreeMap::new(),
             files: BTreeMap::new(),
         };
-        // Options that only count where they come first are a tool's own.
+        // The tool's own options come first, as some count only there.
         invocation.add((&file.arguments, &file.environment, &file.files));
         invocation.add((&engine.arguments, &engine.environment, &engine.files));
         invocation.add(path.parts());
         if let Some(protocol) = script(&spec.work).and_then(|script| file.protocol(protocol(spec, script))) {
             invocation.add(protocol.parts());
         }
-        // What is no option, a script's name, is often expected at the end.
+        // A positional argument such as a script's name is often expected last.
         invocation.add((&workload.arguments, &workload.environment, &workload.files));
         Ok(invocation)
     }
@@ -84,9 +83,9 @@ impl<'a> Invocation<'a> {
     fn add(
         &mut self,
         (arguments, environment, files): (
-            &'a Vec<Template>,
-            &'a BTreeMap<String, Template>,
-            &'a BTreeMap<String, Template>,
+            &'a Vec<TextTemplate>,
+            &'a BTreeMap<String, TextTemplate>,
+            &'a BTreeMap<String, TextTemplate>,
         ),
     ) {
         self.arguments.extend(arguments);
@@ -94,24 +93,24 @@ impl<'a> Invocation<'a> {
         self.files.extend(files.iter().map(|(name, value)| (name.as_str(), value)));
     }
 
-    /// The arguments; one that names what this trial does not have is left out.
+    /// The arguments; those with a placeholder that has no value are omitted.
     pub(super) fn arguments(&self, values: &Values) -> Vec<String> {
         self.arguments.iter().filter_map(|argument| argument.fill(values)).collect()
     }
 
-    /// The environment, the same.
+    /// The environment, likewise.
     pub(super) fn environment(&self, values: &Values) -> BTreeMap<String, String> {
-        let filled = |(name, value): (&&str, &&Template)| Some(((*name).to_owned(), value.fill(values)?));
+        let filled = |(name, value): (&&str, &&TextTemplate)| Some(((*name).to_owned(), value.fill(values)?));
         self.environment.iter().filter_map(filled).collect()
     }
 
-    /// The files' contents by name, the same.
+    /// The files' contents by name, likewise.
     pub(super) fn files(&self, values: &Values) -> BTreeMap<String, String> {
-        let filled = |(name, text): (&&str, &&Template)| Some(((*name).to_owned(), text.fill(values)?));
+        let filled = |(name, text): (&&str, &&TextTemplate)| Some(((*name).to_owned(), text.fill(values)?));
         self.files.iter().filter_map(filled).collect()
     }
 
-    /// Whether the tool counts operations, and not time.
+    /// Whether the tool counts operations instead of time.
     pub(super) fn counts_operations(&self) -> bool {
         self.arguments.iter().any(|argument| argument.names(Placeholder::Operations))
     }
@@ -122,38 +121,40 @@ fn path_kind(spec: &TrialSpec) -> PathKind {
         (Endpoint::Unix(_), _) => PathKind::Unix,
         (Endpoint::Tcp(_) | Endpoint::Host { .. }, None) => PathKind::Plain,
         (Endpoint::Tcp(_) | Endpoint::Host { .. }, Some(tls)) => match tls.start {
-            // No tool begins TLS of its own accord: it is not asked to.
+            // Eager TLS is never requested of a tool.
             ciphertoll_model::TlsStart::Requested | ciphertoll_model::TlsStart::Eager => PathKind::Tls,
             ciphertoll_model::TlsStart::Direct => PathKind::TlsDirect,
         },
     }
 }
 
-fn script(work: &Work) -> Option<&Script> {
+fn script(work: &TrialOperation) -> Option<&Script> {
     match work {
-        Work::Connect => None,
-        Work::ConnectQuery(script) | Work::FirstQuery(script) | Work::Transactions(script) => Some(script),
+        TrialOperation::Connect => None,
+        TrialOperation::ConnectQuery(script)
+        | TrialOperation::FirstQuery(script)
+        | TrialOperation::Transactions(script) => Some(script),
     }
 }
 
 /// A script's frame, such as BEGIN, may be text while its statements are prepared.
 fn protocol(spec: &TrialSpec, script: &Script) -> StatementProtocol {
-    let pooled = matches!(spec.work, Work::Transactions(_));
+    let pooled = matches!(spec.work, TrialOperation::Transactions(_));
     let prepared = script.statements.iter().any(|one| one.protocol == StatementProtocol::Prepared);
     if pooled && prepared { StatementProtocol::Prepared } else { StatementProtocol::Text }
 }
 
-/// What the placeholders stand for, but for those of one run ([`Placeholder::Seconds`], operations).
+/// The values of placeholders, except those of a single run ([`Placeholder::Seconds`], operations).
 pub(super) fn values(
     spec: &TrialSpec,
     task: &Task,
     directory: &Path,
     password: &str,
 ) -> Result<Values, Error> {
-    // What an option file, an environment and a shell all take as it is.
+    // Characters that an option file, an environment and a shell all accept unquoted.
     let is_plain = |character: char| character.is_ascii_graphic() && !"\"'\\`$#".contains(character);
     if !password.chars().all(is_plain) {
-        let why = "the password has characters that a tool's option file would take as its own";
+        let why = "the password has characters with a special meaning in the tool's option file";
         return Err(Error::Trial(why.to_owned()));
     }
     let text = |path: &Path| path.display().to_string();
@@ -164,7 +165,7 @@ pub(super) fn values(
         (Placeholder::Threads, spec.threads.clamp(1, spec.clients.count()).to_string()),
         (Placeholder::Rows, task.scale.to_string()),
         (Placeholder::Branches, task.scale.branches().to_string()),
-        // Some tools' seeds are 32 bits with a sign.
+        // Some tools' seeds are signed 32-bit numbers.
         (Placeholder::Seed, (spec.seed & 0x7fff_ffff).to_string()),
         (Placeholder::Directory, text(directory)),
         (Placeholder::ChannelBinding, channel_binding(spec.auth).to_owned()),
@@ -182,7 +183,7 @@ pub(super) fn values(
         Endpoint::Unix(socket) => {
             values.insert(Placeholder::Socket, text(socket));
             values.extend(socket.parent().map(|parent| (Placeholder::SocketDirectory, text(parent))));
-            // PostgreSQL's sockets are named by a port.
+            // PostgreSQL names its sockets by port.
             let name = socket.file_name().and_then(|name| name.to_str());
             let port = name.and_then(|name| name.strip_prefix(".s.PGSQL."));
             values.extend(port.map(|port| (Placeholder::Port, port.to_owned())));
@@ -200,7 +201,7 @@ pub(super) fn values(
     Ok(values)
 }
 
-/// As OpenSSL, and so every tool, spells it.
+/// OpenSSL's spelling, which every tool uses.
 fn version(version: TlsVersion) -> &'static str {
     match version {
         TlsVersion::Tls10 => "TLSv1",

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_load::{Error, LoadProcess, decode_histogram};
 use ciphertoll_model::{
-    Auth, Clients, Endpoint, Engine, Fault, LoadMessage, TrialPace, TrialResult, TrialSpec, Work,
+    Auth, Clients, Endpoint, Engine, FailureOrigin, LoadMessage, TrialOperation, TrialPace, TrialResult,
+    TrialSpec,
 };
 use tempfile::TempDir;
 
@@ -30,7 +31,7 @@ fn spec() -> TrialSpec {
         database: None,
         documents: None,
         tls: None,
-        work: Work::Connect,
+        work: TrialOperation::Connect,
         pace: TrialPace::Closed,
         clients: Clients::ONE,
         threads: 1,
@@ -65,7 +66,7 @@ fn next(process: &mut LoadProcess) -> Result<LoadMessage, Error> {
 }
 
 #[track_caller]
-fn ends_with(script: &str, expected: &str, fault: Fault) {
+fn ends_with(script: &str, expected: &str, fault: FailureOrigin) {
     let (mut process, _directory) = start(script);
     let error = next(&mut process).unwrap_err();
     assert_eq!(error.to_string(), expected);
@@ -93,9 +94,12 @@ fn the_trial_arrives_whole_and_the_command_is_load() {
 
 #[test]
 fn a_reported_failure_keeps_its_fault() {
-    for (name, fault) in
-        [("server", Fault::Server), ("tls", Fault::Tls), ("host", Fault::Host), ("internal", Fault::Internal)]
-    {
+    for (name, fault) in [
+        ("server", FailureOrigin::Server),
+        ("tls", FailureOrigin::Tls),
+        ("host", FailureOrigin::Host),
+        ("internal", FailureOrigin::Internal),
+    ] {
         let line =
             format!("{{\"message\":\"failed\",\"body\":{{\"fault\":\"{name}\",\"message\":\"why\"}}}}");
         ends_with(&format!("echo '{line}'"), "why", fault);
@@ -117,17 +121,17 @@ fn a_reported_failure_keeps_its_kind() {
 #[test]
 fn silent_ends_are_told_apart() {
     let ended = "the load process ended without a result: ";
-    ends_with("exit 3", &format!("{ended}exit code 3"), Fault::Internal);
-    ends_with("exit 0", &format!("{ended}exit code 0"), Fault::Internal);
-    ends_with("kill -9 $$", &format!("{ended}killed by signal 9"), Fault::Internal);
+    ends_with("exit 3", &format!("{ended}exit code 3"), FailureOrigin::Internal);
+    ends_with("exit 0", &format!("{ended}exit code 0"), FailureOrigin::Internal);
+    ends_with("kill -9 $$", &format!("{ended}killed by signal 9"), FailureOrigin::Internal);
 }
 
 #[test]
 fn words_that_are_no_message() {
     let (mut process, _directory) = start("echo hello");
     let error = next(&mut process).unwrap_err();
-    assert!(error.to_string().starts_with("the load process wrote what is no message: "), "{error}");
-    assert_eq!(error.fault(), Fault::Internal);
+    assert!(error.to_string().starts_with("cannot parse the load process's message: "), "{error}");
+    assert_eq!(error.fault(), FailureOrigin::Internal);
 }
 
 #[test]
@@ -158,7 +162,7 @@ fn a_program_that_is_not_there() {
     let error = LoadProcess::start("/nowhere/ciphertoll".as_ref(), &spec()).map(|_| ()).unwrap_err();
     drop(alone);
     assert!(error.to_string().starts_with("cannot start the load process: "), "{error}");
-    assert_eq!(error.fault(), Fault::Host);
+    assert_eq!(error.fault(), FailureOrigin::Host);
 }
 
 /// A driver of somebody else's, as a shell's command line.
@@ -229,5 +233,5 @@ fn a_line_without_end_is_refused() {
     let mut process = drive("exec cat /dev/zero");
     let error = next(&mut process).unwrap_err();
     assert_eq!(error.to_string(), "the load process wrote a line of more than 16777216 bytes");
-    assert_eq!(error.fault(), Fault::Internal);
+    assert_eq!(error.fault(), FailureOrigin::Internal);
 }

@@ -12,11 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_load::work;
-use ciphertoll_model::round_trips::{Peer, of_session};
+use ciphertoll_model::round_trips::{ServerProperties, of_session};
 use ciphertoll_model::ycsb::{COLLECTION, FIELD_BYTES, FIELDS, key};
 use ciphertoll_model::{
     Auth, Clients, Endpoint, Engine, Path as ModelPath, Phase, Scale, ServerLevel, TlsSpec, TlsVersion,
-    TrialPace, TrialResult, TrialSpec, Work, Workload, YcsbMix,
+    TrialOperation, TrialPace, TrialResult, TrialSpec, Workload, YcsbMix,
 };
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
@@ -274,7 +274,7 @@ pub(crate) fn a_wrong_password() {
     let error = outcome(&spec).unwrap_err();
     assert!(!error.to_string().contains("wrong"), "{error}");
     println!("  {error}");
-    assert!(matches!(spec.work, Work::Transactions(_)));
+    assert!(matches!(spec.work, TrialOperation::Transactions(_)));
 }
 
 /// Passes bytes between clients and the server, and counts how often each connection waits: how often the server says
@@ -367,7 +367,7 @@ fn read_together(mut from: &TcpStream) -> io::Result<Vec<u8>> {
 
 pub(crate) fn a_login_waits_as_often_as_the_model_says() {
     let Some(server) = server() else { return };
-    let peer = Peer { engine: Engine::FerretDb, version: "1.24.2", hello_retry: None };
+    let peer = ServerProperties { engine: Engine::FerretDb, version: "1.24.2", hello_retry: None };
     for (server_port, path) in
         [(server.plain, "plain"), (server.tls, "tls1.3-p256"), (server.tls, "tls1.2-p256")]
     {

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_load::{Error, LoadProcess, decode_histogram, run_load_process, work};
 use ciphertoll_model::{
-    Auth, Clients, Ctx, Endpoint, Engine, Fault, LoadMessage, Scale, Strength, TlsLibrary, TlsSpec, TlsStart,
-    TlsVersion, TrialPace, TrialResult, TrialSpec, Verification, Work, Workload,
+    Auth, Clients, Ctx, Endpoint, Engine, FailureOrigin, LoadMessage, Scale, SecurityLevel, TlsLibrary,
+    TlsSpec, TlsStart, TlsVersion, TrialOperation, TrialPace, TrialResult, TrialSpec, Verification, Workload,
 };
 use tempfile::TempDir;
 
@@ -86,7 +86,7 @@ fn spec(directory: &Path) -> TrialSpec {
         database: None,
         documents: None,
         tls: None,
-        work: Work::Connect,
+        work: TrialOperation::Connect,
         pace: TrialPace::Closed,
         clients: Clients::new(3).unwrap(),
         threads: 2,
@@ -112,7 +112,7 @@ fn tls() -> TlsSpec {
         start: TlsStart::Requested,
         suite: None,
         group: None,
-        strength: Strength::Default,
+        security_level: SecurityLevel::Default,
         resumption: ciphertoll_model::Resumption::Never,
         library: TlsLibrary::OpenSsl,
         identity: None,
@@ -128,7 +128,7 @@ fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// What `workload` is in MariaDB, in a small table.
-fn work_of(workload: Workload) -> Work {
+fn work_of(workload: Workload) -> TrialOperation {
     work(Engine::MariaDb, workload, Scale::DEFAULT, None)
 }
 
@@ -159,7 +159,7 @@ fn one_outcome(spec: &TrialSpec) -> Result<TrialResult, Error> {
 }
 
 #[track_caller]
-fn expect_failure(spec: &TrialSpec, fault: Fault, beginning: &str) {
+fn expect_failure(spec: &TrialSpec, fault: FailureOrigin, beginning: &str) {
     let error = outcome(spec).unwrap_err();
     assert!(matches!(error, Error::Reported { .. }), "{error:?}");
     assert_eq!(error.fault(), fault);
@@ -179,7 +179,7 @@ fn a_specification_that_is_none() {
         assert!(!output.status.success());
         let message: LoadMessage = serde_json::from_slice(&output.stdout).unwrap();
         let LoadMessage::Failed { fault, message, .. } = message else { panic!("{message:?}") };
-        assert_eq!(fault, Fault::Internal);
+        assert_eq!(fault, FailureOrigin::Internal);
         assert!(message.starts_with("the trial's specification does not parse: "), "{message}");
     }
 }
@@ -187,20 +187,20 @@ fn a_specification_that_is_none() {
 fn a_password_that_cannot_be_read() {
     let directory = TempDir::new().unwrap();
     let spec = TrialSpec { password_file: PathBuf::from("/nowhere/password"), ..spec(directory.path()) };
-    expect_failure(&spec, Fault::Host, "cannot read the password file: ");
+    expect_failure(&spec, FailureOrigin::Host, "cannot read the password file: ");
 }
 
 fn an_authority_that_cannot_be_read() {
     let directory = TempDir::new().unwrap();
     let spec = TrialSpec { tls: Some(tls()), ..spec(directory.path()) };
-    expect_failure(&spec, Fault::Internal, "cannot build the TLS context: CA file /nowhere/ca.pem: ");
+    expect_failure(&spec, FailureOrigin::Internal, "cannot build the TLS context: CA file /nowhere/ca.pem: ");
 }
 
 /// Without its connections a pool cannot begin: the trial fails, and the server is to blame.
 fn nobody_listens_to_a_pool() {
     let directory = TempDir::new().unwrap();
     let spec = TrialSpec { work: work_of(Workload::PointSelect), ..spec(directory.path()) };
-    expect_failure(&spec, Fault::Server, "cannot connect: Connection refused");
+    expect_failure(&spec, FailureOrigin::Server, "cannot connect: Connection refused");
 }
 
 /// Connects are the operations of churn: each client's failure is one, and counted.
@@ -222,11 +222,13 @@ fn a_script_that_cannot_be_run() {
     let directory = TempDir::new().unwrap();
     for workload in [Workload::PointSelect, Workload::FirstQuery] {
         let mut work = work_of(workload);
-        let (Work::Transactions(script) | Work::FirstQuery(script)) = &mut work else { panic!("it has one") };
+        let (TrialOperation::Transactions(script) | TrialOperation::FirstQuery(script)) = &mut work else {
+            panic!("it has one")
+        };
         script.variables.clear();
         let spec = TrialSpec { work, ..spec(directory.path()) };
-        let beginning = "the trial's script cannot be run: step 0 takes what is no variable";
-        expect_failure(&spec, Fault::Internal, beginning);
+        let beginning = "the trial's script cannot be run: step 0 refers to no variable";
+        expect_failure(&spec, FailureOrigin::Internal, beginning);
     }
 }
 
@@ -236,7 +238,7 @@ fn a_rate_that_is_none() {
         let spec = TrialSpec { pace: TrialPace::Open { per_s }, ..spec(directory.path()) };
         expect_failure(
             &spec,
-            Fault::Internal,
+            FailureOrigin::Internal,
             "the trial cannot be made: an open loop needs a positive rate",
         );
     }
@@ -248,7 +250,7 @@ fn tls_that_an_engine_does_not_have() {
     let spec = TrialSpec { tls: Some(tls), ..spec(directory.path()) };
     expect_failure(
         &spec,
-        Fault::Internal,
+        FailureOrigin::Internal,
         "the trial cannot be made: MySQL and MariaDB have no TLS from the first byte",
     );
 }
@@ -257,6 +259,6 @@ fn a_processor_that_is_not_there() {
     let directory = TempDir::new().unwrap();
     for processors in [vec![], vec![1_023], vec![u16::MAX]] {
         let spec = TrialSpec { processors: Some(processors), ..spec(directory.path()) };
-        expect_failure(&spec, Fault::Host, "cannot keep to the processors asked for: ");
+        expect_failure(&spec, FailureOrigin::Host, "cannot pin to the requested processors: ");
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
-    Clients, Draw, Engine, LoadMessage, Phase, Script, Statement, StatementProtocol, Step, TrialPace,
-    TrialResult, TrialSpec, Work, Workload,
+    Clients, Draw, Engine, LoadMessage, Phase, Script, ScriptStatement, ScriptStep, StatementProtocol,
+    TrialOperation, TrialPace, TrialResult, TrialSpec, Workload,
 };
 use ciphertoll_skip::missing;
 use nix::sys::signal::Signal;
@@ -43,7 +43,9 @@ pub(crate) fn every_workload_runs() {
             let result = outcome(&spec).unwrap_or_else(|error| panic!("{workload}: {error}"));
             let operations = transactions(&result);
             let steps = match &spec.work {
-                Work::Transactions(script) if script.steps.len() > 1 => Some(script.steps.len() as u64),
+                TrialOperation::Transactions(script) if script.steps.len() > 1 => {
+                    Some(script.steps.len() as u64)
+                }
                 _ => None,
             };
             if result.retries == 0 {
@@ -85,8 +87,8 @@ pub(crate) fn a_value_that_is_too_long() {
 /// Clients that lock two rows in either order run into each other; the same variables then go through.
 pub(crate) fn conflicts_are_retried() {
     let Some(server) = server() else { return };
-    let statement = |sql: &str, protocol| Statement { sql: sql.to_owned(), protocol };
-    let step = |statement, parameters: &[usize]| Step { statement, parameters: parameters.to_vec() };
+    let statement = |sql: &str, protocol| ScriptStatement { sql: sql.to_owned(), protocol };
+    let step = |statement, parameters: &[usize]| ScriptStep { statement, parameters: parameters.to_vec() };
     let script = Script {
         statements: vec![
             statement("BEGIN", StatementProtocol::Text),
@@ -99,7 +101,7 @@ pub(crate) fn conflicts_are_retried() {
         ..Script::default()
     };
     let clients = Clients::new(8).expect("eight clients");
-    let spec = TrialSpec { work: Work::Transactions(script), clients, ..server.spec() };
+    let spec = TrialSpec { work: TrialOperation::Transactions(script), clients, ..server.spec() };
     let result = outcome(&spec).expect("a result");
     let operations = transactions(&result);
     assert!(result.retries > 0, "{result:?}");

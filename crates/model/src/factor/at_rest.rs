@@ -5,33 +5,29 @@ use std::str::FromStr;
 
 use super::{Engine, Factor, LevelError, as_text, match_name, split_modifiers, unknown_modifier};
 
-/// What encrypts the server's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AtRest {
-    /// Nothing.
     None,
-    /// The server itself, before a page, a log or a temporary file goes to the system.
+    /// The server itself encrypts pages, logs and temporary files before it writes them.
     Native,
-    /// An encrypting file system in user space under all its files; the system's memory of them is in the clear.
+    /// gocryptfs, a user-space file system; the page cache holds plaintext.
     Gocryptfs,
-    /// An encrypted directory of the kernel's ext4 under all its files; the system's memory of them is in the clear.
+    /// An encrypted ext4 directory; the page cache holds plaintext.
     Fscrypt,
-    /// ciphertoll's own library under an unmodified `PostgreSQL`: pages are encrypted on their way out of its memory.
+    /// ciphertoll's library, preloaded into an unmodified `PostgreSQL`: encrypts pages as they are written.
     Tde(Tde),
-    /// Whatever a server at a URL has.
+    /// Unchanged, for a server at a URL.
     AsIs,
 }
 
-/// How the library encrypts.
+/// Settings of ciphertoll's library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tde {
-    /// By what.
     pub cipher: TdeCipher,
-    /// By which of a processor's instructions.
     pub target: TdeTarget,
 }
 
-/// What pages are encrypted by.
+/// The cipher for pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TdeCipher {
     /// AES-256-XTS.
@@ -39,26 +35,26 @@ pub enum TdeCipher {
     Aes256,
     /// AES-128-XTS.
     Aes128,
-    /// Nothing: the library stands where it always does, and the files are in the clear.
+    /// No encryption: the library is loaded, and files are plaintext.
     Null,
 }
 
-/// Which instructions a cipher uses.
+/// The processor instructions that the cipher uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TdeTarget {
-    /// The best that the processor has.
+    /// The best available.
     #[default]
     Best,
-    /// None that are made for AES.
+    /// None specific to AES.
     Portable,
-    /// Those of x86-64 for AES, one block at a time.
+    /// AES-NI: one block at a time.
     AesNi,
-    /// Those for several blocks at a time.
+    /// VAES: several blocks at a time.
     Vaes,
 }
 
 impl AtRest {
-    /// Every level without modifiers, in the order in which help and reports list them.
+    /// Every level without modifiers, in the order of help and reports.
     pub const ALL: &'static [Self] = &[
         Self::None,
         Self::Native,
@@ -68,7 +64,7 @@ impl AtRest {
         Self::AsIs,
     ];
 
-    /// Whether what is written can be read nowhere in the files.
+    /// Whether no plaintext is found in the files.
     pub fn encrypts(self) -> bool {
         match self {
             Self::None | Self::AsIs => false,
@@ -77,13 +73,12 @@ impl AtRest {
         }
     }
 
-    /// Why no server of `engine` can have its files encrypted like this, if so. What depends on its version and its
-    /// plugins, only the server knows.
+    /// Why `engine` does not support this, if so. Requirements on its version and plugins are checked later.
     pub fn impossible(self, engine: Engine) -> Option<String> {
         let name = engine.display_name();
         match (self, engine) {
             (Self::Native, Engine::Postgres) => Some(format!(
-                "{name} as it comes encrypts none of its files itself; what does it for {name}: at-rest={}; under any \
+                "{name} does not encrypt its files itself; for {name}: at-rest={}; under any \
                  server: at-rest={}",
                 Self::Tde(Tde::default()),
                 Self::Gocryptfs
@@ -93,19 +88,17 @@ impl AtRest {
                 Self::Gocryptfs
             )),
             (Self::Native, Engine::FerretDb) => {
-                Some(format!("{name} encrypts none of its files itself: at-rest={}", Self::Gocryptfs))
+                Some(format!("{name} does not encrypt its files itself: at-rest={}", Self::Gocryptfs))
             }
             (Self::Tde(_), Engine::MariaDb | Engine::MySql) => {
                 Some(format!("{name} encrypts its files itself: at-rest={}", Self::Native))
             }
             (Self::Tde(_), Engine::MongoDb | Engine::FerretDb) => Some(format!(
-                "it knows the files of {} only, not those of {name}: at-rest={}",
+                "it supports {} only, not {name}: at-rest={}",
                 Engine::Postgres.display_name(),
                 Self::Gocryptfs
             )),
-            (Self::AsIs, _) => {
-                Some("a private server's files are as they are told to be: say how".to_owned())
-            }
+            (Self::AsIs, _) => Some("as-is is for servers at a URL: name a level of at-rest".to_owned()),
             (Self::None | Self::Gocryptfs | Self::Fscrypt, _)
             | (Self::Native, Engine::MariaDb | Engine::MySql)
             | (Self::Tde(_), Engine::Postgres) => None,
@@ -126,7 +119,7 @@ impl AtRest {
 }
 
 impl Tde {
-    /// Takes each modifier once. Where nothing is encrypted there are no instructions to choose.
+    /// Applies a modifier, each at most once. Without encryption there are no instructions to choose.
     fn with(mut self, modifier: &str) -> Option<Self> {
         match (modifier.split_once('=')?, self) {
             (("cipher", value), Self { cipher: TdeCipher::Aes256, target }) => {
@@ -176,13 +169,13 @@ impl FromStr for AtRest {
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let (name, mut modifiers) = split_modifiers(text);
-        let level = match_name(Factor::AtRest, name, Self::ALL, |level| level.name().to_owned())?;
+        let level = match_name(Factor::AtRest.label(), name, Self::ALL, |level| level.name().to_owned())?;
         modifiers.try_fold(level, |level, modifier| {
             let changed = match level {
                 Self::Tde(tde) => tde.with(modifier).map(Self::Tde),
                 Self::None | Self::Native | Self::Gocryptfs | Self::Fscrypt | Self::AsIs => None,
             };
-            changed.ok_or_else(|| unknown_modifier(Factor::AtRest, name, modifier))
+            changed.ok_or_else(|| unknown_modifier(Factor::AtRest.label(), name, modifier))
         })
     }
 }

@@ -1,23 +1,22 @@
-//! The authentication: how the client proves who it is.
+//! Authentication methods.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{Engine, Factor, LevelError, Path, as_text, match_name, split_modifiers, unknown_modifier};
 
-/// How the client proves who it is: equal in every arm of a contrast.
+/// The authentication method; the same in all arms of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Auth {
-    /// No proof is asked for; on MySQL and MariaDB, an account with an empty password.
+    /// No authentication; on MySQL and MariaDB, an account with an empty password.
     Trust,
-    /// SCRAM-SHA-256 (RFC 7677) with a verifier of so many iterations.
+    /// SCRAM-SHA-256 (RFC 7677).
     Scram {
-        /// Iterations of PBKDF2, as the server stores them.
+        /// PBKDF2 iterations of the stored verifier.
         iterations: Iterations,
-        /// Whether the proof is bound to the TLS channel.
         binding: ChannelBinding,
     },
-    /// SCRAM-SHA-1, `MongoDB`'s older one; of how many iterations is for the server to say.
+    /// SCRAM-SHA-1, `MongoDB`'s older method, with the server's number of iterations.
     ScramSha1,
     /// `PostgreSQL`'s salted MD5.
     Md5,
@@ -29,9 +28,9 @@ pub enum Auth {
     Ed25519,
     /// MariaDB's `parsec`, from 11.6.
     Parsec,
-    /// A client certificate and nothing else.
+    /// Only a client certificate.
     Cert,
-    /// Whatever a server at a URL asks for.
+    /// As a server at a URL requests it.
     AsAsked,
 }
 
@@ -39,38 +38,36 @@ pub enum Auth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Iterations(u32);
 
-/// Whether SCRAM's proof is bound to the TLS channel it travels in.
+/// Whether the SCRAM proof is bound to the TLS channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChannelBinding {
     /// SCRAM-SHA-256, on any path.
     Unbound,
-    /// SCRAM-SHA-256-PLUS by `tls-server-end-point`: what libpq prefers over TLS.
+    /// SCRAM-SHA-256-PLUS by `tls-server-end-point`: libpq's preference over TLS.
     ServerEndPoint,
 }
 
 impl Iterations {
-    /// What `PostgreSQL` stores unless told otherwise.
+    /// `PostgreSQL`'s default.
     pub const POSTGRES_DEFAULT: Self = Self(4096);
-    /// What `MongoDB` and `FerretDB` store unless told otherwise.
+    /// The default of `MongoDB` and `FerretDB`.
     pub const MONGODB_DEFAULT: Self = Self(15_000);
-    /// The least that `MongoDB` stores.
+    /// The minimum of `MongoDB`.
     const MONGODB_LEAST: Self = Self(5_000);
-    /// More than anybody waits for.
+    /// More would be impractically slow.
     const MAX: u32 = 10_000_000;
 
-    /// The number, if it is in range.
     pub fn new(number: u32) -> Option<Self> {
         (1..=Self::MAX).contains(&number).then_some(Self(number))
     }
 
-    /// The number.
     pub fn number(self) -> u32 {
         self.0
     }
 }
 
 impl Auth {
-    /// One of each kind, as help and errors list them.
+    /// One of each kind, in the order of help and errors.
     pub const ALL: [Self; 11] = [
         Self::Trust,
         Self::scram(Iterations::POSTGRES_DEFAULT),
@@ -90,7 +87,7 @@ impl Auth {
         Self::Scram { iterations, binding: ChannelBinding::Unbound }
     }
 
-    /// What a new account of `engine` has unless told otherwise.
+    /// The default for a new account of `engine`.
     pub fn default_of(engine: Engine) -> Self {
         match engine {
             Engine::MariaDb => Self::Native,
@@ -100,8 +97,7 @@ impl Auth {
         }
     }
 
-    /// Why no server of `engine` can be logged in to like this over `path`, if so. What depends on the
-    /// server's version, only the server knows.
+    /// Why `engine` does not support this over `path`, if so. Requirements on its version are checked later.
     pub fn impossible(self, engine: Engine, path: Path) -> Option<String> {
         let engine_name = engine.display_name();
         match (self, engine) {
@@ -127,7 +123,7 @@ impl Auth {
             (
                 Self::Scram { binding: ChannelBinding::ServerEndPoint, .. },
                 Engine::MongoDb | Engine::FerretDb,
-            ) => Some(format!("{engine_name} binds no proof to a TLS channel: that is PostgreSQL's")),
+            ) => Some(format!("{engine_name} has no channel binding: it is PostgreSQL's")),
             (Self::Scram { iterations, .. }, Engine::FerretDb)
                 if iterations != Iterations::MONGODB_DEFAULT =>
             {
@@ -143,11 +139,11 @@ impl Auth {
                     Iterations::MONGODB_LEAST.number()
                 ))
             }
-            (Self::Cert, Engine::FerretDb) => Some(format!(
-                "{engine_name} lets nobody in by a certificate (MONGODB-X509): that is MongoDB's"
-            )),
+            (Self::Cert, Engine::FerretDb) => {
+                Some(format!("{engine_name} has no login by certificate (MONGODB-X509): it is MongoDB's"))
+            }
             (Self::Cert, _) if path.as_tls().is_none() => {
-                Some("a client certificate is shown in a TLS handshake, and this path has none".to_owned())
+                Some("a client certificate needs TLS, and this path has none".to_owned())
             }
             (Self::Scram { binding: ChannelBinding::ServerEndPoint, .. }, _) if path.as_tls().is_none() => {
                 Some("channel binding needs a TLS channel, and this path has none".to_owned())
@@ -189,13 +185,13 @@ impl FromStr for Auth {
         let number = name.strip_prefix("scram-").filter(|number| *number != "sha1");
         let auth = match number {
             Some(number) => Self::scram(parse_iterations(number, text)?),
-            None => match_name(Factor::Auth, name, &Self::ALL, |auth| auth.to_string())?,
+            None => match_name(Factor::Auth.label(), name, &Self::ALL, |auth| auth.to_string())?,
         };
         modifiers.try_fold(auth, |auth, modifier| match (auth, modifier) {
             (Self::Scram { iterations, .. }, "plus") => {
                 Ok(Self::Scram { iterations, binding: ChannelBinding::ServerEndPoint })
             }
-            _ => Err(unknown_modifier(Factor::Auth, name, modifier)),
+            _ => Err(unknown_modifier(Factor::Auth.label(), name, modifier)),
         })
     }
 }

@@ -1,19 +1,18 @@
-//! What messages are compressed with: a modifier of paths, `+compress=zlib`.
+//! Message compression: a modifier of paths, `+compress=zlib`.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Engine, Factor, LevelError, as_text, match_name};
+use super::{Engine, LevelError, as_text, match_name};
 
-/// What the messages of MongoDB's protocol are compressed with.
+/// The compressor of MongoDB protocol messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Compressor {
-    /// zlib, at its default level.
+    /// zlib at its default level.
     Zlib,
 }
 
 impl Compressor {
-    /// Every compressor.
     pub const ALL: [Self; 1] = [Self::Zlib];
 
     /// As in a path's modifier and in a leg.
@@ -23,17 +22,15 @@ impl Compressor {
         }
     }
 
-    /// Why no server of `engine` agrees on it with our client, if so.
+    /// Why `engine` does not negotiate it with our client, if so.
     pub fn impossible(self, engine: Engine) -> Option<String> {
         let name = engine.display_name();
         match engine {
             Engine::MongoDb => None,
-            Engine::FerretDb => {
-                Some(format!("{name} compresses no messages: it agrees on none in its hello"))
+            Engine::FerretDb => Some(format!("{name} compresses no messages: it negotiates no compressor")),
+            Engine::MariaDb | Engine::MySql | Engine::Postgres => {
+                Some(format!("{name} has no compressed messages here: +compress is for MongoDB's protocol"))
             }
-            Engine::MariaDb | Engine::MySql | Engine::Postgres => Some(format!(
-                "with {name}, messages are not compressed here: +compress is for MongoDB's protocol"
-            )),
         }
     }
 }
@@ -48,7 +45,7 @@ impl FromStr for Compressor {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
-        match_name(Factor::Path, text, &Self::ALL, |compressor| compressor.to_string())
+        match_name("compressor", text, &Self::ALL, Self::label)
     }
 }
 
@@ -60,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_for_those_who_agree_on_it() {
+    fn only_mongodb_negotiates_it() {
         let reason = |engine| Compressor::Zlib.impossible(engine);
         assert_eq!(reason(Engine::MongoDb), None);
         assert!(reason(Engine::FerretDb).is_some_and(|reason| reason.contains("compresses no messages")));

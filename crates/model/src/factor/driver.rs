@@ -1,18 +1,18 @@
-//! The driver: whose client code makes the load.
+//! The driver: the client code that makes the load.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{Factor, LevelError, as_text};
 
-/// Whose client code makes the load. Drivers are files that users can add to, so that any name may be
-/// one; whether it is there, the bench finds out.
+/// The client code that makes the load. Users can add driver files, so any name is valid here; whether the driver
+/// exists is checked later.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Driver {
-    /// ciphertoll's own.
+    /// ciphertoll's own client.
     #[default]
     Native,
-    /// A program that speaks the protocol of `__load`, or a tool behind an adapter.
+    /// A program that speaks the protocol of `__load`, or a tool with an adapter.
     Named(DriverName),
 }
 
@@ -29,7 +29,6 @@ impl fmt::Display for DriverName {
 }
 
 impl DriverName {
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

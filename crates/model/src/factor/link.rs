@@ -1,4 +1,4 @@
-//! The link: what lies between client and server.
+//! The link: the network between client and server.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,31 +10,31 @@ use super::{Factor, LevelError, as_text, match_name, split_modifiers, unknown_mo
 pub enum Link {
     /// This machine's loopback, or a unix socket.
     Local,
-    /// Whatever lies between here and a server at a URL.
+    /// The real network to a server at a URL.
     AsIs,
-    /// A long link, made on this machine.
-    Made(LinkShape),
+    /// An emulated long link on this machine.
+    Emulated(LinkShape),
 }
 
-/// What a made link is like: the same in both directions, each of which has half of the round trip.
+/// Parameters of an emulated link; the same in both directions, each with half of the round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkShape {
     rtt_us: u32,
     jitter_us: u32,
     loss_ppm: u32,
-    /// 0: as fast as the machine.
+    /// 0: unlimited.
     rate_kbit: u32,
 }
 
 impl Link {
-    /// Those that have a name; the others have a round-trip time.
+    /// Levels with a name; the others are named by their round-trip time.
     pub const NAMED: [Self; 2] = [Self::Local, Self::AsIs];
 
-    /// What is made of this level on this machine, if anything.
+    /// The parameters of an emulated link.
     pub fn shape(self) -> Option<LinkShape> {
         match self {
             Self::Local | Self::AsIs => None,
-            Self::Made(shape) => Some(shape),
+            Self::Emulated(shape) => Some(shape),
         }
     }
 }
@@ -44,33 +44,32 @@ impl LinkShape {
     const MOST_US: f64 = 10_000_000.0;
     const MOST_KBIT: f64 = 100_000_000.0;
 
-    /// A link of this round trip and nothing else.
+    /// A link with this round trip, without jitter, loss or rate limit.
     pub const fn of_rtt_us(rtt_us: u32) -> Self {
         Self { rtt_us, jitter_us: 0, loss_ppm: 0, rate_kbit: 0 }
     }
 
-    /// The round trip, ns.
     pub fn rtt_ns(self) -> u64 {
         u64::from(self.rtt_us) * 1_000
     }
 
-    /// What a packet may take longer, each way, ns: evenly spread from 0.
+    /// Maximum extra delay of a packet, each way, ns; uniformly distributed from 0.
     pub fn jitter_ns(self) -> u64 {
         u64::from(self.jitter_us) * 1_000
     }
 
-    /// The share of packets that get lost, each way.
+    /// The share of lost packets, each way.
     pub fn loss(self) -> f64 {
         f64::from(self.loss_ppm) * 1e-6
     }
 
-    /// Bits a second, each way; no limit where absent.
+    /// Bandwidth each way; unlimited if absent.
     pub fn rate_bits_per_s(self) -> Option<u64> {
         (self.rate_kbit > 0).then(|| u64::from(self.rate_kbit) * 1_000)
     }
 
-    /// Whether packets get through one by one, as they would on a wire: large ones that the kernel would cut only later
-    /// are lost, or take their time, as one.
+    /// Whether packets must pass one by one, as on a wire. Otherwise the kernel may pass a large segment, to be split
+    /// later, which would be lost or delayed as a whole.
     pub fn needs_single_packets(self) -> bool {
         self.loss_ppm > 0 || self.rate_kbit > 0
     }
@@ -94,7 +93,7 @@ impl LinkShape {
     }
 }
 
-/// A number of these units, in units so much smaller, at least one of them and at most so many.
+/// Parses a number with a unit into units `per_unit` times smaller; at least one and at most `most`.
 fn within(number: &str, per_unit: f64, most: f64) -> Option<u32> {
     let value = (number.parse::<f64>().ok()? * per_unit).round();
     (1.0..=most).contains(&value).then_some(value as u32)
@@ -122,7 +121,7 @@ fn rate(text: &str) -> Option<u32> {
     within(&text[..at], per_unit, LinkShape::MOST_KBIT)
 }
 
-/// A number in a unit, without zeros that say nothing.
+/// Writes a number with a unit, without trailing zeros.
 fn write_scaled(
     formatter: &mut fmt::Formatter<'_>,
     value: u32,
@@ -171,7 +170,9 @@ impl FromStr for LinkShape {
         let rtt_us = if is_nothing { Some(0) } else { micros(name) };
         let shape = Self::of_rtt_us(rtt_us.ok_or_else(out_of_range)?);
         modifiers.try_fold(shape, |shape, modifier| {
-            shape.modified(modifier).unwrap_or_else(|| Err(unknown_modifier(Factor::Link, name, modifier)))
+            shape
+                .modified(modifier)
+                .unwrap_or_else(|| Err(unknown_modifier(Factor::Link.label(), name, modifier)))
         })
     }
 }
@@ -181,7 +182,7 @@ impl fmt::Display for Link {
         match self {
             Self::Local => formatter.write_str("local"),
             Self::AsIs => formatter.write_str("as-is"),
-            Self::Made(shape) => shape.fmt(formatter),
+            Self::Emulated(shape) => shape.fmt(formatter),
         }
     }
 }
@@ -191,9 +192,9 @@ impl FromStr for Link {
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
         if text.starts_with(|first: char| first.is_ascii_digit()) {
-            return text.parse().map(Self::Made);
+            return text.parse().map(Self::Emulated);
         }
-        match_name(Factor::Link, text, &Self::NAMED, |link| link.to_string())
+        match_name(Factor::Link.label(), text, &Self::NAMED, |link| link.to_string())
     }
 }
 
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_prints_as_it_is_read() {
+    fn a_link_prints_in_the_format_it_is_parsed_from() {
         for text in [
             "local",
             "as-is",
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_link_is_like_is_refused() {
+    fn invalid_links_are_refused() {
         for text in
             ["11s", "45", "-1ms", "1m", "1ms+loss=60%", "1ms+loss=1", "1ms+rate=fast", "1ms+x=1", "far"]
         {
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_those_of_their_names() {
+    fn units_match_their_names() {
         let shape: LinkShape = "45ms+jitter=2ms+loss=1%+rate=100mbit".parse().unwrap();
         assert_eq!((shape.rtt_ns(), shape.jitter_ns()), (45_000_000, 2_000_000));
         assert_eq!((shape.loss(), shape.rate_bits_per_s()), (0.01, Some(100_000_000)));

@@ -1,8 +1,9 @@
-//! Factors and their levels. One grammar for all: `LEVEL = NAME ('+' KEY ['=' VALUE])*`; names
-//! are closed sets matched whole, and parser and printer are inverse (property-tested).
+//! Factors and their levels. All share one grammar: `LEVEL = NAME ('+' KEY ['=' VALUE])*`. Names are closed sets and
+//! matched whole; parser and printer are inverse (property-tested).
 
 mod at_rest;
 mod auth;
+mod chain_length;
 mod compressor;
 mod driver;
 mod link;
@@ -12,28 +13,29 @@ mod plain;
 mod proxy;
 mod scale;
 mod server;
-mod tls;
 mod tunnel;
 mod url;
 mod workload;
 
 pub use at_rest::{AtRest, Tde, TdeCipher, TdeTarget};
 pub use auth::{Auth, ChannelBinding, Iterations};
+pub use chain_length::ChainLength;
+pub use ciphertoll_vocabulary::{
+    Engine, Group, QueryLanguage, ReadPreference, ServerKey, Suite, TlsLibrary, TlsVersion, Verification,
+};
 pub use compressor::Compressor;
 pub use driver::{Driver, DriverName};
 pub use link::{Link, LinkShape};
 pub use pace::{Pace, Percent};
-pub use path::{ClientCertificate, Path, Resumption, TlsLibrary, TlsPath, TlsStart};
+pub use path::{ClientCertificate, Path, Resumption, TlsPath, TlsStart};
 pub use plain::{Clients, Ctx};
 pub use proxy::{PoolMode, Proxy, ProxyFront, ProxyProgram};
-pub use scale::{RelativeScale, Scale, ScaleLevel, Whole};
-pub use server::{Engine, QueryLanguage, ServerLevel};
-pub use tls::{ChainLength, Group, ServerKey, Suite, TlsVersion};
+pub use scale::{RelativeScale, Scale, ScaleBase, ScaleLevel};
+pub use server::ServerLevel;
+pub(crate) use server::parse_engine;
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};
-pub use url::documents::{DocumentsLogin, DocumentsUrl, LoginMechanism, ReadPreference, SetConnection};
-pub use url::{
-    ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Verification,
-};
+pub use url::documents::{DocumentsLogin, DocumentsUrl, LoginMechanism, SetConnection};
+pub use url::{ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls};
 pub use workload::{Bytes, ConnectionUse, Dataset, Workload, YcsbMix};
 
 use std::cmp::Reverse;
@@ -44,36 +46,36 @@ use std::str::FromStr;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// What can be varied. The label is the command line's flag, the TOML key and the JSON field.
+/// A factor. Its label is the command-line flag, the TOML key and the JSON field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Factor {
-    /// Which database server, which build.
+    /// The database server and build.
     Server,
-    /// How the bytes get there.
+    /// How bytes get from client to server.
     Path,
-    /// How the client proves who it is.
+    /// The authentication method.
     Auth,
     /// Who builds the client's TLS context, and when.
     Ctx,
-    /// Whose client code.
+    /// The client code.
     Driver,
-    /// Which network lies between.
+    /// The network between client and server.
     Link,
-    /// What encrypts the files.
+    /// What encrypts the server's files.
     AtRest,
     /// What the clients do.
     Workload,
-    /// How many clients.
+    /// The number of clients.
     Clients,
-    /// How much data.
+    /// The amount of data.
     Scale,
-    /// Whether clients wait for answers or follow a schedule.
+    /// Closed or open loop.
     Pace,
 }
 
 impl Factor {
-    /// Every factor, in the order in which a cell's id names them.
+    /// Every factor, in the order of a cell's id.
     pub const ALL: [Self; 11] = [
         Self::Server,
         Self::Path,
@@ -106,19 +108,16 @@ impl Factor {
     }
 }
 
-/// A level that could not be understood. The user's fault; one line says what and what is nearest.
+/// A level that does not parse: a usage error, explained in one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LevelError {
-    /// The name is not one of the factor's.
     #[error("unknown {factor} \"{text}\"; {}", hint(.nearest.as_deref(), .known))]
     UnknownName {
-        /// The factor's label.
+        /// What the name was to be: a factor's label, or a part of a level.
         factor: &'static str,
-        /// What was written.
         text: String,
         /// The closest known name, if any is close.
         nearest: Option<String>,
-        /// Every known name.
         known: Vec<String>,
     },
     /// The name is known, a modifier is not.
@@ -128,25 +127,22 @@ pub enum LevelError {
         factor: &'static str,
         /// The level's name.
         name: String,
-        /// The modifier as written.
         modifier: String,
     },
-    /// Where a server is cannot be understood.
+    /// A server's URL does not parse.
     #[error("the URL of {name} cannot be used: {error}")]
     Url {
         /// The server's name.
         name: String,
-        /// Why.
         error: UrlError,
     },
-    /// The value lies outside what the factor takes.
+    /// The value is out of range.
     #[error("{factor} \"{text}\" is out of range: {expected}")]
     OutOfRange {
         /// The factor's label.
         factor: &'static str,
-        /// What was written.
         text: String,
-        /// What is taken.
+        /// The accepted range.
         expected: &'static str,
     },
 }
@@ -158,54 +154,52 @@ fn hint(nearest: Option<&str>, known: &[String]) -> String {
     )
 }
 
-/// Finds the name among `all` that `text` was meant to be, or says which is nearest.
-pub(crate) fn match_name<T: Copy>(
-    factor: Factor,
+/// Finds the element of `all` with the label `text`. The error calls it a `what` and suggests the nearest label.
+pub(crate) fn match_name<T: Copy, L: Into<String>>(
+    what: &'static str,
     text: &str,
     all: &[T],
-    label: impl Fn(T) -> String,
+    label: impl Fn(T) -> L,
 ) -> Result<T, LevelError> {
+    let label = |level| -> String { label(level).into() };
     if let Some(found) = all.iter().find(|&&level| label(level) == text) {
         return Ok(*found);
     }
     if let Some((name, modifier)) = text.split_once('+')
         && all.iter().any(|&level| label(level) == name)
     {
-        return Err(unknown_modifier(factor, name, modifier));
+        return Err(unknown_modifier(what, name, modifier));
     }
     let known: Vec<String> = all.iter().map(|&level| label(level)).collect();
     Err(LevelError::UnknownName {
-        factor: factor.label(),
+        factor: what,
         text: text.to_owned(),
         nearest: nearest(text, strongest_first(known.clone())),
         known,
     })
 }
 
-/// A level's name and its modifiers.
+/// Splits a level into its name and its modifiers.
 pub(crate) fn split_modifiers(text: &str) -> (&str, std::str::Split<'_, char>) {
     let mut parts = text.split('+');
     (parts.next().unwrap_or_default(), parts)
 }
 
-pub(crate) fn unknown_modifier(factor: Factor, name: &str, modifier: &str) -> LevelError {
-    LevelError::UnknownModifier {
-        factor: factor.label(),
-        name: name.to_owned(),
-        modifier: modifier.to_owned(),
-    }
+pub(crate) fn unknown_modifier(what: &'static str, name: &str, modifier: &str) -> LevelError {
+    LevelError::UnknownModifier { factor: what, name: name.to_owned(), modifier: modifier.to_owned() }
 }
 
-/// The one of `names` that `text` was most likely meant to be, if any is close: what `text` is the beginning of, else what
-/// takes the fewest edits. Of several that are equally close, the first: callers put what protects most first.
+/// The one of `names` that `text` most likely stands for, if any is close: a name that begins with `text`, else the
+/// one with the fewest edits. Of equally close names the first is chosen, so callers put the strongest protection
+/// first.
 pub fn nearest(text: &str, names: impl Iterator<Item = String>) -> Option<String> {
     const CLOSE_ENOUGH: f64 = 0.7;
     let edits = |name: &str| if name.starts_with(text) { 0 } else { strsim::osa_distance(text, name) };
     names.filter(|name| strsim::jaro_winkler(text, name) >= CLOSE_ENOUGH).min_by_key(|name| edits(name))
 }
 
-/// Puts what protects most first, so that a suggestion never leads to a weaker level where a stronger one is as close. Levels
-/// without protection come last. Of the others, larger numbers are newer versions, longer keys or more iterations.
+/// Sorts the strongest protection first, so that no suggestion leads to a weaker level than necessary. Levels without
+/// protection come last. Larger numbers are newer versions, longer keys or more iterations.
 fn strongest_first(mut names: Vec<String>) -> impl Iterator<Item = String> {
     const UNPROTECTED: [&str; 5] = ["plain", "unix", "none", "openvpn-none", "trust"];
     let numbers = |name: &str| -> Vec<u32> {
@@ -215,7 +209,7 @@ fn strongest_first(mut names: Vec<String>) -> impl Iterator<Item = String> {
     names.into_iter()
 }
 
-/// Reads text, or a number as if it were quoted: a person writes `clients = [1, 8]` and `budget = 90`.
+/// Accepts numbers like quoted text, as users write `clients = [1, 8]` and `budget = 90`.
 pub(crate) fn deserialize_text<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromStr<Err: fmt::Display>,
@@ -250,8 +244,7 @@ impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for TextVisitor<T> {
     }
 }
 
-/// Implements `Serialize`, `Deserialize` and `JsonSchema` as the text that `Display` prints and
-/// `FromStr` reads, so that a level looks the same everywhere.
+/// Implements `Serialize`, `Deserialize` and `JsonSchema` through `Display` and `FromStr`.
 macro_rules! as_text {
     ($($level:ty),+) => {$(
         impl serde::Serialize for $level {
@@ -279,7 +272,7 @@ macro_rules! as_text {
 }
 pub(crate) use as_text;
 
-/// Implements `Serialize`, `Deserialize` and `JsonSchema` as a whole number; one in quotes is read, too.
+/// Implements `Serialize`, `Deserialize` and `JsonSchema` as an integer; quoted integers are accepted, too.
 macro_rules! as_number {
     ($($level:ident : $number:path),+) => {$(
         impl serde::Serialize for $level {

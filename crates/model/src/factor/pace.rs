@@ -1,19 +1,19 @@
-//! The pace: whether clients wait for answers or follow a schedule.
+//! The pace: closed or open loop.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{Factor, LevelError, as_text};
 
-/// Whether clients wait for answers or follow a schedule.
+/// When clients begin operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pace {
-    /// Each client begins its next operation when the last has ended: finds the capacity.
+    /// Closed loop: each client begins its next operation when the last one has ended. Finds the capacity.
     #[default]
     Closed,
-    /// Open loop: so many operations a second begin, whether or not earlier ones have ended.
+    /// Open loop: operations begin at this rate, whether or not earlier ones have ended.
     PerSecond(u32),
-    /// Open loop at this share of the capacity that the stratum's baseline shows in calibration.
+    /// Open loop, at this share of the baseline's capacity as found in calibration.
     OfBaselineCapacity(Percent),
 }
 
@@ -24,7 +24,6 @@ pub struct Percent(u8);
 impl Percent {
     const MAX: u8 = 200;
 
-    /// The share, if it is in range.
     pub fn new(percent: u8) -> Option<Self> {
         (1..=Self::MAX).contains(&percent).then_some(Self(percent))
     }
@@ -38,7 +37,6 @@ impl Percent {
 impl Pace {
     const MAX_PER_S: u32 = 10_000_000;
 
-    /// Whether each client waits for its answer before it goes on.
     pub fn is_closed(&self) -> bool {
         *self == Self::Closed
     }

@@ -3,77 +3,73 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ciphertoll_vocabulary::SecurityLevel;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ChainLength, Compressor, Factor, Group, LevelError, Proxy, ProxyProgram, ServerKey, Suite, TlsVersion,
-    Tunnel, as_text, match_name, split_modifiers, unknown_modifier,
+    ChainLength, Compressor, Factor, Group, LevelError, Proxy, ProxyProgram, ServerKey, Suite, TlsLibrary,
+    TlsVersion, Tunnel, as_text, match_name, split_modifiers, unknown_modifier,
 };
-use crate::trial::Strength;
 
 /// How bytes get from client to server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Path {
     /// TCP, no encryption.
     Plain,
-    /// TCP, no encryption, and messages that are compressed.
+    /// TCP, no encryption, compressed messages.
     Compressed(Compressor),
     /// A unix socket, no encryption.
     Unix,
     /// TLS over TCP, verified.
     Tls(TlsPath),
-    /// TCP without encryption, led through a tunnel that has it.
+    /// Unencrypted TCP through an encrypted tunnel.
     Tunnel(Tunnel),
-    /// In the clear to a process on the client's own machine, which keeps encrypted connections.
+    /// Unencrypted to a local process that holds encrypted connections to the server.
     Proxy(Proxy),
 }
 
-/// A TLS path: the protocol version and the server certificate's key. On what is not named client and server agree by
-/// their defaults; what they agreed on is observed on every connection.
+/// A TLS path: protocol version and key of the server's certificate. Other parameters are negotiated by default and
+/// observed on every connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TlsPath {
-    /// The one version the client offers.
+    /// The only version that the client offers.
     pub version: TlsVersion,
-    /// The server certificate's key; none where it is not for us to choose.
+    /// The key type of the server's certificate; `None` if it cannot be chosen.
     pub key: Option<ServerKey>,
-    /// Whether a session is taken up again.
     pub resumption: Resumption,
-    /// Whether the client shows a certificate, too.
+    /// Whether the client presents a certificate.
     pub client_certificate: ClientCertificate,
-    /// How TLS begins.
     pub start: TlsStart,
-    /// The one suite that the client offers; its defaults where absent.
+    /// The only suite that the client offers; its defaults if absent.
     pub suite: Option<Suite>,
-    /// The one group that the client offers; its defaults where absent.
+    /// The only group that the client offers; its defaults if absent.
     pub group: Option<Group>,
-    /// How many certificates the server sends; as it does by itself where absent.
+    /// How many certificates the server sends; its default if absent.
     pub chain: Option<ChainLength>,
-    /// The client's TLS library.
     pub library: TlsLibrary,
-    /// What messages are compressed with, before they are encrypted.
+    /// Compression of messages before they are encrypted.
     pub compressor: Option<Compressor>,
 }
 
-/// Whether a connection takes up the TLS session of an earlier one.
+/// Whether a connection resumes an earlier TLS session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resumption {
-    /// Every connection negotiates afresh, as drivers do.
+    /// Full handshakes only, the drivers' default.
     #[default]
     Never,
-    /// Every connection of the trial takes up a session, by whatever the server gives for it.
+    /// Every connection of the trial resumes a session, as the server offers it.
     Always,
-    /// The same by session id, without tickets (RFC 5246, 7.3).
+    /// Every connection resumes a session by session ID, without tickets (RFC 5246, 7.3).
     BySessionId,
 }
 
-/// Whether the client shows a certificate, beside how it logs in.
+/// Whether the client presents a certificate in addition to its login.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClientCertificate {
-    /// It does not.
     #[default]
     None,
-    /// It does, and the account lets nobody in without: mutual TLS.
+    /// It does, and the account requires it: mutual TLS.
     Demanded,
 }
 
@@ -81,25 +77,14 @@ pub enum ClientCertificate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TlsStart {
-    /// The database's protocol asks for it first, as every driver does by default. `MongoDB`'s has no word for it: there it
-    /// begins with the first byte.
+    /// As the database protocol requests it, every driver's default. `MongoDB`'s protocol has no request: there, TLS
+    /// starts with the first byte.
     #[default]
     Requested,
-    /// At once, named by ALPN: `PostgreSQL` 17 and later. Saves a round trip.
+    /// At once, identified by ALPN: `PostgreSQL` 17 and later. Saves a round trip.
     Direct,
-    /// The request and TLS's first message in one send, before the server has said anything. Saves a round trip; no
-    /// driver does it.
+    /// The request and the ClientHello in one send, before the server's reply. Saves a round trip; no driver does it.
     Eager,
-}
-
-/// A client's TLS library.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TlsLibrary {
-    /// The system's OpenSSL, which libpq and most other drivers use.
-    #[default]
-    OpenSsl,
-    /// rustls, which drivers written in Rust use.
-    Rustls,
 }
 
 impl Path {
@@ -133,17 +118,16 @@ impl Path {
         all
     };
 
-    /// A TLS path without modifiers.
     pub const fn tls(version: TlsVersion, key: ServerKey) -> Self {
         Self::Tls(TlsPath { key: Some(key), ..TlsPath::as_served(version) })
     }
 
-    /// A TLS path without modifiers to a server that has a certificate of its own.
+    /// A TLS path without modifiers, to a server whose certificate is not ours to choose.
     pub const fn tls_as_served(version: TlsVersion) -> Self {
         Self::Tls(TlsPath::as_served(version))
     }
 
-    /// The client's TLS, where it has any.
+    /// The client's TLS parameters, if the path has TLS.
     pub fn as_tls(self) -> Option<TlsPath> {
         match self {
             Self::Tls(tls) => Some(tls),
@@ -151,12 +135,11 @@ impl Path {
         }
     }
 
-    /// The TLS that the server meets: the client's, or that of the proxy between them.
+    /// The TLS parameters of the connection to the server: the client's, or those of the proxy.
     pub fn server_tls(self) -> Option<TlsPath> {
         self.as_tls().or_else(|| self.as_proxy().map(Proxy::behind))
     }
 
-    /// The tunnel, where there is one.
     pub fn as_tunnel(self) -> Option<Tunnel> {
         match self {
             Self::Tunnel(tunnel) => Some(tunnel),
@@ -164,7 +147,6 @@ impl Path {
         }
     }
 
-    /// The proxy, where there is one.
     pub fn as_proxy(self) -> Option<Proxy> {
         match self {
             Self::Proxy(proxy) => Some(proxy),
@@ -172,7 +154,6 @@ impl Path {
         }
     }
 
-    /// What messages are compressed with, where they are.
     pub fn compressor(self) -> Option<Compressor> {
         match self {
             Self::Compressed(compressor) => Some(compressor),
@@ -181,7 +162,7 @@ impl Path {
         }
     }
 
-    /// The same with one more modifier; `None` where there is no such modifier.
+    /// Applies a modifier; `None` if it does not exist.
     fn modified(self, modifier: &str) -> Option<Result<Self, LevelError>> {
         match self {
             Self::Plain | Self::Compressed(_) => {
@@ -212,7 +193,7 @@ impl TlsPath {
         }
     }
 
-    /// The same with one more modifier; `None` where there is no such modifier.
+    /// Applies a modifier; `None` if it does not exist.
     fn modified(mut self, modifier: &str) -> Option<Result<Self, LevelError>> {
         let set = match modifier.split_once('=').unwrap_or((modifier, "")) {
             ("resume", "") => set(&mut self.resumption, Ok(Resumption::Always)),
@@ -220,17 +201,23 @@ impl TlsPath {
             ("mtls", "") => set(&mut self.client_certificate, Ok(ClientCertificate::Demanded)),
             ("direct", "") => set(&mut self.start, Ok(TlsStart::Direct)),
             ("eager", "") => set(&mut self.start, Ok(TlsStart::Eager)),
-            ("suite", name) => set(&mut self.suite, name.parse().map(Some)),
-            ("group", name) => set(&mut self.group, name.parse().map(Some)),
+            ("suite", name) => {
+                set(&mut self.suite, match_name("suite", name, &Suite::ALL, Suite::label).map(Some))
+            }
+            ("group", name) => {
+                set(&mut self.group, match_name("group", name, &Group::ALL, Group::label).map(Some))
+            }
             ("chain", length) => set(&mut self.chain, length.parse().map(Some)),
-            ("client", name) => set(&mut self.library, name.parse()),
+            ("client", name) => {
+                set(&mut self.library, match_name("TLS library", name, &TlsLibrary::ALL, TlsLibrary::label))
+            }
             ("compress", name) => set(&mut self.compressor, name.parse().map(Some)),
             _ => return None,
         };
         Some(set.map(|()| self))
     }
 
-    /// Why no client and no server could do this, if so.
+    /// Why this cannot be negotiated, if so.
     pub fn impossible(self) -> Option<String> {
         let suite = self.suite.and_then(|suite| suite.impossible(self.version, self.key));
         suite.or_else(|| self.impossible_for_rustls()).or_else(|| self.impossible_for_version())
@@ -242,7 +229,7 @@ impl TlsPath {
         } else if self.version.is_forbidden() {
             format!("rustls has no {}", self.version)
         } else if self.key.is_some_and(ServerKey::is_weak) {
-            "rustls takes no RSA key of less than 2048 bits".to_owned()
+            "rustls accepts no RSA key of less than 2048 bits".to_owned()
         } else {
             return None;
         };
@@ -251,25 +238,25 @@ impl TlsPath {
 
     fn impossible_for_version(self) -> Option<String> {
         let reason = if self.group == Some(Group::X25519MlKem768) && self.version != TlsVersion::Tls13 {
-            "X25519MLKEM768 came with TLS 1.3"
+            "X25519MLKEM768 needs TLS 1.3"
         } else if self.resumption == Resumption::BySessionId && self.version == TlsVersion::Tls13 {
-            "TLS 1.3 has no session ids: it resumes by tickets, +resume"
+            "TLS 1.3 has no session IDs: it resumes by tickets, +resume"
         } else if self.key == Some(ServerKey::Ed25519) && self.version.is_forbidden() {
-            "Ed25519 certificates came with TLS 1.2"
+            "Ed25519 certificates need TLS 1.2"
         } else {
             return None;
         };
         Some(reason.to_owned())
     }
 
-    /// What both sides must put up with.
-    pub fn strength(self) -> Strength {
+    /// The security level that both sides need.
+    pub fn security_level(self) -> SecurityLevel {
         if self.version.is_forbidden() {
-            Strength::Obsolete
+            SecurityLevel::Obsolete
         } else if self.key.is_some_and(ServerKey::is_weak) {
-            Strength::Weak
+            SecurityLevel::Weak
         } else {
-            Strength::Default
+            SecurityLevel::Default
         }
     }
 }
@@ -277,16 +264,6 @@ impl TlsPath {
 fn set<T>(part: &mut T, level: Result<T, LevelError>) -> Result<(), LevelError> {
     *part = level?;
     Ok(())
-}
-
-impl TlsLibrary {
-    /// As in a path's modifier and in a leg: `rustls`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::OpenSsl => "openssl",
-            Self::Rustls => "rustls",
-        }
-    }
 }
 
 impl fmt::Display for Path {
@@ -341,7 +318,7 @@ impl fmt::Display for TlsPath {
     }
 }
 
-/// Every combination would be a line that nobody reads.
+/// Shortens the list of known names: all combinations would be unreadable.
 fn in_short(error: LevelError) -> LevelError {
     match error {
         LevelError::UnknownName { factor, text, nearest, .. } => {
@@ -366,27 +343,13 @@ impl FromStr for Path {
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let (name, mut modifiers) = split_modifiers(text);
-        let path = match_name(Factor::Path, name, &Self::ALL, |path| path.to_string()).map_err(in_short)?;
+        let path =
+            match_name(Factor::Path.label(), name, &Self::ALL, |path| path.to_string()).map_err(in_short)?;
         modifiers.try_fold(path, |path, modifier| {
-            path.modified(modifier).unwrap_or_else(|| Err(unknown_modifier(Factor::Path, name, modifier)))
+            path.modified(modifier)
+                .unwrap_or_else(|| Err(unknown_modifier(Factor::Path.label(), name, modifier)))
         })
     }
 }
 
 as_text!(Path);
-
-impl fmt::Display for TlsLibrary {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.label())
-    }
-}
-
-impl FromStr for TlsLibrary {
-    type Err = LevelError;
-
-    fn from_str(text: &str) -> Result<Self, LevelError> {
-        match_name(Factor::Path, text, &[Self::OpenSsl, Self::Rustls], |library| library.to_string())
-    }
-}
-
-as_text!(TlsLibrary);

@@ -1,11 +1,11 @@
-//! The factors whose levels are a bare name or a bare number.
+//! Factors whose levels are a bare name or number.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{Factor, LevelError, as_number, as_text, match_name};
 
-/// A closed set of names: `ALL`, `label()`, printing, parsing and serialisation as the label.
+/// Declares a closed set of names with `ALL`, `label()`, printing, parsing and serialisation by label.
 macro_rules! named_levels {
     ($(#[$doc:meta])* $name:ident of $factor:ident { $($(#[$level_doc:meta])* $level:ident = $label:literal),+ $(,)? }) => {
         $(#[$doc])*
@@ -13,10 +13,9 @@ macro_rules! named_levels {
         pub enum $name { $($(#[$level_doc])* $level),+ }
 
         impl $name {
-            /// Every level, in the order in which help and reports list them.
+            /// Every level, in the order of help and reports.
             pub const ALL: &'static [Self] = &[$(Self::$level),+];
 
-            /// The one name of this level.
             pub fn label(self) -> &'static str {
                 match self { $(Self::$level => $label),+ }
             }
@@ -32,7 +31,7 @@ macro_rules! named_levels {
             type Err = LevelError;
 
             fn from_str(text: &str) -> Result<Self, LevelError> {
-                match_name(Factor::$factor, text, Self::ALL, |level| level.label().to_owned())
+                match_name(Factor::$factor.label(), text, Self::ALL, |level| level.label().to_owned())
             }
         }
 
@@ -41,33 +40,29 @@ macro_rules! named_levels {
 }
 
 named_levels! {
-    /// Who builds the client's TLS context, and when. It can cost more than the handshake.
+    /// When the client's TLS context is built, which can cost more than the handshake.
     Ctx of Ctx {
-        /// A new context with one CA file for each connect: what libmysqlclient and libpq do.
+        /// A new context with a CA file for each connect, as in libmysqlclient and libpq.
         PerConnect = "per-connect",
-        /// One context for the life of the process.
+        /// One context for the whole process.
         Shared = "shared",
-        /// A new context for each connect that also loads the system's trust store.
+        /// A new context for each connect, which also loads the system's trust store.
         PerConnectSystemCa = "per-connect-systemca",
     }
 }
 
-/// How many clients work at once: 1–256.
+/// The number of concurrent clients: 1–256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Clients(u16);
 
 impl Clients {
-    /// One client.
     pub const ONE: Self = Self(1);
-    /// The most that one trial drives.
     pub const MAX: u16 = 256;
 
-    /// The count, if it is in range.
     pub fn new(count: u16) -> Option<Self> {
         (1..=Self::MAX).contains(&count).then_some(Self(count))
     }
 
-    /// The count.
     pub fn count(self) -> u16 {
         self.0
     }

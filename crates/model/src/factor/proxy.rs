@@ -1,27 +1,24 @@
-//! Proxies: a process beside the client that keeps encrypted connections to the server, and lends them to whoever comes.
+//! Proxies: processes on the client's host that keep a pool of encrypted connections to the server.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::tls::told_as;
 use super::{Engine, Factor, LevelError, Path, QueryLanguage, ServerKey, TlsPath, TlsVersion, match_name};
 
-/// A proxy that pools: in front of it the client speaks in the clear, on its own machine; behind it is TLS.
+/// A connection pooler: clients connect from the same machine without encryption; connections to the server use TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Proxy {
-    /// Whose.
     pub program: ProxyProgram,
-    /// Where clients come to.
+    /// Where clients connect.
     pub front: ProxyFront,
-    /// The TLS version behind.
+    /// The TLS version of connections to the server.
     pub version: TlsVersion,
-    /// The server certificate's key.
+    /// The key type of the server's certificate.
     pub key: ServerKey,
     /// How long a client keeps a server connection.
     pub mode: PoolMode,
 }
 
-/// A program that pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProxyProgram {
     /// `ciphertoll-proxy`.
@@ -30,14 +27,13 @@ pub enum ProxyProgram {
     PgBouncer,
     /// `ProxySQL`.
     ProxySql,
-    /// `MySQL Router`, with its pool of connections.
+    /// `MySQL Router` with connection pooling.
     MySqlRouter,
 }
 
-/// Where clients of a proxy come to.
+/// Where clients connect to a proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProxyFront {
-    /// A unix socket.
     #[default]
     Unix,
     /// TCP on loopback.
@@ -47,15 +43,14 @@ pub enum ProxyFront {
 /// How long a client keeps a server connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolMode {
-    /// Until it leaves; what it has set is undone before the next one comes.
+    /// Until it disconnects; the session is then reset.
     #[default]
     Session,
-    /// Until its transaction is over.
+    /// Until its transaction ends.
     Transaction,
 }
 
 impl ProxyProgram {
-    /// Every program.
     pub const ALL: [Self; 4] = [Self::Sidecar, Self::PgBouncer, Self::ProxySql, Self::MySqlRouter];
 
     /// As in a path: `pgbouncer`.
@@ -68,7 +63,7 @@ impl ProxyProgram {
         }
     }
 
-    /// What it is called in a sentence: `PgBouncer`.
+    /// As in a sentence: `PgBouncer`.
     pub const fn display_name(self) -> &'static str {
         match self {
             Self::Sidecar => "ciphertoll-proxy",
@@ -78,7 +73,7 @@ impl ProxyProgram {
         }
     }
 
-    /// Whether it can be told how long a client keeps a server connection; the others decide it themselves.
+    /// Whether the pool mode can be configured.
     fn has_modes(self) -> bool {
         match self {
             Self::Sidecar | Self::PgBouncer => true,
@@ -86,7 +81,7 @@ impl ProxyProgram {
         }
     }
 
-    /// Why it is nothing for servers of `engine`, if so.
+    /// Why it does not support servers of `engine`, if so.
     fn impossible(self, engine: Engine) -> Option<String> {
         let name = self.display_name();
         if engine.query_language() == QueryLanguage::Documents {
@@ -97,14 +92,14 @@ impl ProxyProgram {
                 None
             }
             (Self::PgBouncer, true) => Some(format!(
-                "{name} speaks PostgreSQL's protocol only: {} is for {}, {} or {}",
+                "{name} supports PostgreSQL's protocol only: for {} use {}, {} or {}",
                 engine.display_name(),
                 Self::Sidecar.label(),
                 Self::ProxySql.label(),
                 Self::MySqlRouter.label()
             )),
             (Self::ProxySql | Self::MySqlRouter, false) => Some(format!(
-                "{name} is run for MySQL's protocol only: {} is for {} or {}",
+                "{name} supports MySQL's protocol only: for {} use {} or {}",
                 engine.display_name(),
                 Self::Sidecar.label(),
                 Self::PgBouncer.label()
@@ -114,7 +109,6 @@ impl ProxyProgram {
 }
 
 impl ProxyFront {
-    /// Every front.
     pub const ALL: [Self; 2] = [Self::Unix, Self::Tcp];
 
     /// As in a path's modifier: `tcp`.
@@ -127,7 +121,6 @@ impl ProxyFront {
 }
 
 impl PoolMode {
-    /// Every mode.
     pub const ALL: [Self; 2] = [Self::Session, Self::Transaction];
 
     /// As in a path's modifier: `transaction`.
@@ -140,42 +133,41 @@ impl PoolMode {
 }
 
 impl Proxy {
-    /// A proxy without modifiers: a unix socket in front, TLS 1.3 and a key on P-256 behind.
+    /// A proxy without modifiers: clients connect by unix socket; TLS 1.3 with a P-256 key to the server.
     pub const fn of(program: ProxyProgram) -> Self {
         let (version, key) = (TlsVersion::Tls13, ServerKey::P256);
         Self { program, front: ProxyFront::Unix, version, key, mode: PoolMode::Session }
     }
 
-    /// What the proxy is to agree on with the server.
+    /// The TLS parameters of connections to the server.
     pub fn behind(self) -> TlsPath {
         TlsPath { key: Some(self.key), ..TlsPath::as_served(self.version) }
     }
 
-    /// The same with one more modifier; `None` where there is no such modifier.
+    /// Applies a modifier; `None` if it does not exist.
     pub(super) fn modified(self, modifier: &str) -> Option<Result<Self, LevelError>> {
         let same = match modifier.split_once('=')? {
-            ("front", front) => {
-                named("front", front, &ProxyFront::ALL, ProxyFront::label).map(|front| Self { front, ..self })
-            }
+            ("front", front) => match_name("front", front, &ProxyFront::ALL, ProxyFront::label)
+                .map(|front| Self { front, ..self }),
             ("tls", tls) => version_and_key(tls).map(|(version, key)| Self { version, key, ..self }),
             ("mode", mode) if self.program.has_modes() => {
-                named("mode", mode, &PoolMode::ALL, PoolMode::label).map(|mode| Self { mode, ..self })
+                match_name("mode", mode, &PoolMode::ALL, PoolMode::label).map(|mode| Self { mode, ..self })
             }
             _ => return None,
         };
         Some(same)
     }
 
-    /// Why it is nothing for servers of `engine`, if so.
+    /// Why it does not support servers of `engine`, if so.
     pub fn impossible(self, engine: Engine) -> Option<String> {
         let Self { program, version, .. } = self;
         self.program.impossible(engine).or_else(|| match (program, version) {
             (_, TlsVersion::Tls13) | (ProxyProgram::PgBouncer, TlsVersion::Tls12) => None,
             (_, version) if version.is_forbidden() => {
-                Some(format!("a proxy of today speaks no {version}: RFC 8996 forbids it"))
+                Some(format!("no proxy here supports {version}: RFC 8996 forbids it"))
             }
             _ => Some(format!(
-                "{} takes the newest version that its server has, and the servers here have {}",
+                "{} negotiates the server's newest version, and the servers here have {}",
                 program.display_name(),
                 TlsVersion::Tls13
             )),
@@ -183,20 +175,11 @@ impl Proxy {
     }
 }
 
-fn named<T: Copy>(
-    part: &'static str,
-    text: &str,
-    all: &[T],
-    label: fn(T) -> &'static str,
-) -> Result<T, LevelError> {
-    match_name(Factor::Path, text, all, |level| label(level).to_owned()).map_err(|error| told_as(part, error))
-}
-
-/// `1.3-rsa2048`: what stands behind `tls` in a path's name.
+/// Parses what follows `tls` in a path's name: `1.3-rsa2048`.
 fn version_and_key(text: &str) -> Result<(TlsVersion, ServerKey), LevelError> {
     let path = Path::from_str(&format!("tls{text}")).ok().and_then(Path::as_tls);
     let named = path.and_then(|tls| tls.key.map(|key| (tls.version, key)));
-    // With modifiers of its own it would be another path.
+    // Modifiers are not accepted here.
     named.filter(|(version, key)| format!("{version}-{key}") == format!("tls{text}")).ok_or_else(|| {
         LevelError::OutOfRange {
             factor: Factor::Path.label(),
@@ -233,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_has_tls_behind_it_and_none_in_front() {
+    fn only_connections_to_the_server_use_tls() {
         let path: Path = "proxy".parse().unwrap();
         assert_eq!((path.as_tls(), path.as_proxy()), (None, Some(Proxy::of(ProxyProgram::Sidecar))));
         assert_eq!(path.server_tls(), "tls1.3-p256".parse::<Path>().unwrap().as_tls());
@@ -242,16 +225,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_goes_without_saying() {
+    fn defaults_are_not_printed() {
         assert_eq!(proxy("proxy+mode=session+tls=1.3-p256+front=unix").to_string(), "proxy");
         let all = proxy("proxy+mode=transaction+tls=1.3-rsa2048+front=tcp");
         assert_eq!(all.to_string(), "proxy+front=tcp+tls=1.3-rsa2048+mode=transaction");
     }
 
     #[test]
-    fn each_program_has_its_protocol_and_its_versions() {
+    fn each_program_supports_its_protocol_and_versions() {
         let why = |text: &str, engine| proxy(text).impossible(engine);
-        for engine in Engine::OF_ROWS {
+        for engine in Engine::SQL {
             assert_eq!(why("proxy", engine), None, "{engine}");
             for other in ["pgbouncer", "proxysql", "mysqlrouter"] {
                 let fits = (other == "pgbouncer") != engine.is_mysql_family();
@@ -263,10 +246,10 @@ mod tests {
             assert!(reason.ends_with(" does not speak MongoDB's protocol"), "{reason}");
         }
         let reason = why("pgbouncer", Engine::MariaDb).unwrap();
-        assert!(reason.contains("MariaDB is for proxy, proxysql or mysqlrouter"), "{reason}");
+        assert!(reason.contains("for MariaDB use proxy, proxysql or mysqlrouter"), "{reason}");
         assert_eq!(why("pgbouncer+tls=1.2-p256", Engine::Postgres), None);
         let newest = why("proxy+tls=1.2-p256", Engine::Postgres).unwrap();
-        assert!(newest.contains("takes the newest version"), "{newest}");
+        assert!(newest.contains("negotiates the server's newest version"), "{newest}");
         assert!(why("pgbouncer+tls=1.0-rsa2048", Engine::Postgres).unwrap().contains("RFC 8996"));
     }
 }

@@ -1,4 +1,4 @@
-//! How much data: a number of rows, or as many as make the tables so many times a cache.
+//! The amount of data: a number of rows, or a size relative to a cache.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,59 +9,57 @@ use super::{Factor, LevelError, as_number, as_text, deserialize_text};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scale(u32);
 
-/// A level of *scale*, as it is asked for.
+/// A level of *scale*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ScaleLevel {
-    /// So many rows on every server.
+    /// The same number of rows on every server.
     Rows(Scale),
-    /// As many rows as each server needs for it.
+    /// The number of rows depends on the server.
     Relative(RelativeScale),
 }
 
-/// The tables' size, in relation to what could hold them: `0.5cache`, `1.2mem`.
+/// The size of the tables relative to a cache: `0.5cache`, `1.2mem`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RelativeScale {
-    whole: Whole,
-    /// Exact, unlike a binary fraction: levels are compared.
+    whole: ScaleBase,
+    /// Exact, unlike a binary fraction, as levels are compared.
     ten_thousandths: u32,
 }
 
-/// What tables are held against.
+/// What a relative scale refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Whole {
-    /// The buffers of the server.
+pub enum ScaleBase {
+    /// The server's buffers.
     Cache,
-    /// The memory of the machine, or what a control group leaves of it.
+    /// The memory of the machine, or the limit of its control group.
     Memory,
 }
 
 impl Scale {
-    /// Small enough to load in a second, large enough not to live in one page.
+    /// Small enough to load in a second, large enough for more than one page.
     pub const DEFAULT: Self = Self(10_000);
-    /// As few as a server reads through in a moment.
+    /// Few enough for a quick full scan.
     pub const FEW: Self = Self(100);
-    /// The most rows a template is filled with.
+    /// The maximum of a template.
     pub const MAX: u32 = 1_000_000_000;
-    /// Accounts of one of pgbench's branches.
+    /// Accounts per pgbench branch.
     pub const ROWS_PER_BRANCH: u32 = 100_000;
 
-    /// So many rows, if a template can have them.
     pub fn new(rows: u32) -> Option<Self> {
         (1..=Self::MAX).contains(&rows).then_some(Self(rows))
     }
 
-    /// Number of rows.
     pub fn rows(self) -> u32 {
         self.0
     }
 
-    /// pgbench's accounts come in hundred thousands: the least such number that is enough.
+    /// Rounded up to whole pgbench branches.
     #[must_use]
     pub fn in_whole_branches(self) -> Self {
         Self(self.branches() * Self::ROWS_PER_BRANCH)
     }
 
-    /// pgbench's scale factor: its branches.
+    /// pgbench's scale factor: the number of branches.
     pub fn branches(self) -> u32 {
         self.0.div_ceil(Self::ROWS_PER_BRANCH)
     }
@@ -71,20 +69,19 @@ impl RelativeScale {
     const ONE: u32 = 10_000;
     const MOST: u32 = 1_000 * Self::ONE;
 
-    /// What it is relative to.
-    pub fn whole(self) -> Whole {
+    pub fn whole(self) -> ScaleBase {
         self.whole
     }
 
-    /// The tables ÷ that: 0.5 for `0.5cache`.
+    /// The factor: 0.5 for `0.5cache`.
     pub fn times(self) -> f64 {
         f64::from(self.ten_thousandths) / f64::from(Self::ONE)
     }
 
-    /// Up to four digits behind the point: more would be lost in whole rows anyway.
+    /// At most four decimals: more would be lost by rounding to whole rows.
     fn parse(text: &str) -> Option<Self> {
         let (times, whole) =
-            Whole::ALL.into_iter().find_map(|whole| Some((text.strip_suffix(whole.label())?, whole)))?;
+            ScaleBase::ALL.into_iter().find_map(|whole| Some((text.strip_suffix(whole.label())?, whole)))?;
         let (units, fraction) = times.split_once('.').unwrap_or((times, "0"));
         let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         if !is_number(units) || !is_number(fraction) || fraction.len() > 4 {
@@ -96,10 +93,10 @@ impl RelativeScale {
     }
 }
 
-impl Whole {
+impl ScaleBase {
     const ALL: [Self; 2] = [Self::Cache, Self::Memory];
 
-    /// Behind the number of a level.
+    /// The suffix of a level.
     pub fn label(self) -> &'static str {
         match self {
             Self::Cache => "cache",
@@ -109,7 +106,7 @@ impl Whole {
 }
 
 impl ScaleLevel {
-    /// The rows asked for; of a relative level the fewest that there can be, until a server is known.
+    /// The number of rows; for a relative level the minimum, until its server is known.
     pub(crate) fn rows(self) -> Scale {
         match self {
             Self::Rows(scale) => scale,
@@ -117,7 +114,6 @@ impl ScaleLevel {
         }
     }
 
-    /// What was asked for that is not a number of rows.
     pub fn relative(self) -> Option<RelativeScale> {
         match self {
             Self::Rows(_) => None,
@@ -183,7 +179,7 @@ impl FromStr for ScaleLevel {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
-        if Whole::ALL.into_iter().any(|whole| text.ends_with(whole.label())) {
+        if ScaleBase::ALL.into_iter().any(|whole| text.ends_with(whole.label())) {
             return text.parse().map(Self::Relative);
         }
         text.parse().map(Self::Rows).map_err(|_| LevelError::OutOfRange {
@@ -221,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_levels_have_one_way_to_be_written() {
+    fn relative_levels_have_a_canonical_form() {
         for (text, expected) in [
             ("0.5cache", "0.5cache"),
             ("0.50cache", "0.5cache"),
@@ -235,11 +231,11 @@ mod tests {
             assert_eq!(told(text).as_deref(), Some(expected), "{text}");
         }
         let times = "0.0462cache".parse::<RelativeScale>().unwrap();
-        assert!((times.times() - 0.0462).abs() < 1e-12 && times.whole() == Whole::Cache);
+        assert!((times.times() - 0.0462).abs() < 1e-12 && times.whole() == ScaleBase::Cache);
     }
 
     #[test]
-    fn what_is_no_size_is_none() {
+    fn invalid_sizes_are_refused() {
         for text in [
             "cache",
             "0cache",

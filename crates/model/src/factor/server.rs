@@ -1,112 +1,28 @@
-//! The server: `[LABEL:]ENGINE[-VERSION][=DIR]`, or `NAME=URL` for one that is there already.
+//! The server: `[LABEL:]ENGINE[-VERSION][=DIR]` to start one, or `NAME=URL` for an existing one.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::{Factor, LevelError, ServerUrl, as_text, match_name};
+use super::{Engine, Factor, LevelError, ServerUrl, as_text, match_name};
 
-/// A database engine this version can start and speak to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Engine {
-    /// MariaDB Server.
-    MariaDb,
-    /// Oracle's MySQL Server, and what calls itself that.
-    MySql,
-    /// `PostgreSQL`.
-    Postgres,
-    /// `MongoDB`.
-    MongoDb,
-    /// `FerretDB`, which speaks `MongoDB`'s protocol and is not `MongoDB`.
-    FerretDb,
+/// Finds the engine that is called `text`.
+pub(crate) fn parse_engine(text: &str) -> Result<Engine, LevelError> {
+    match_name(Factor::Server.label(), text, &Engine::ALL, Engine::label)
 }
 
-/// What a server is asked in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum QueryLanguage {
-    /// SQL, of rows.
-    Sql,
-    /// `MongoDB`'s commands, of documents.
-    Documents,
-}
-
-impl Engine {
-    /// Every engine.
-    pub const ALL: [Self; 5] = [Self::MariaDb, Self::MySql, Self::Postgres, Self::MongoDb, Self::FerretDb];
-    /// Those that are asked in SQL.
-    pub const OF_ROWS: [Self; 3] = [Self::MariaDb, Self::MySql, Self::Postgres];
-
-    /// As on the command line.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::MariaDb => "mariadb",
-            Self::MySql => "mysql",
-            Self::Postgres => "postgres",
-            Self::MongoDb => "mongodb",
-            Self::FerretDb => "ferretdb",
-        }
-    }
-
-    /// As its makers write it.
-    pub fn display_name(self) -> &'static str {
-        match self {
-            Self::MariaDb => "MariaDB",
-            Self::MySql => "MySQL",
-            Self::Postgres => "PostgreSQL",
-            Self::MongoDb => "MongoDB",
-            Self::FerretDb => "FerretDB",
-        }
-    }
-
-    /// Whether it speaks MySQL's protocol and its SQL.
-    pub fn is_mysql_family(self) -> bool {
-        match self {
-            Self::MariaDb | Self::MySql => true,
-            Self::Postgres | Self::MongoDb | Self::FerretDb => false,
-        }
-    }
-
-    /// Whether it speaks the protocol of `other`.
-    pub fn shares_protocol(self, other: Self) -> bool {
-        (self.is_mysql_family(), self.query_language()) == (other.is_mysql_family(), other.query_language())
-    }
-
-    /// What it is asked in.
-    pub fn query_language(self) -> QueryLanguage {
-        match self {
-            Self::MariaDb | Self::MySql | Self::Postgres => QueryLanguage::Sql,
-            Self::MongoDb | Self::FerretDb => QueryLanguage::Documents,
-        }
-    }
-}
-
-impl fmt::Display for Engine {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.label())
-    }
-}
-
-impl FromStr for Engine {
-    type Err = LevelError;
-
-    fn from_str(text: &str) -> Result<Self, LevelError> {
-        match_name(Factor::Server, text, &Self::ALL, |engine| engine.label().to_owned())
-    }
-}
-
-/// Which server to start: `mariadb`, `mariadb-10.11`, `stock:mariadb=/opt/mariadb`; or which to go to:
+/// The server to start, such as `mariadb`, `mariadb-10.11`, `stock:mariadb=/opt/mariadb`; or an existing one, such as
 /// `staging=postgres://app@db.example/shop`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerLevel {
-    /// Tells two builds of one engine apart; printed instead of the engine where given.
+    /// Distinguishes two builds of one engine, and is printed instead of the engine.
     pub label: Option<String>,
-    /// The engine.
     pub engine: Engine,
-    /// The version the found build must begin with, dot by dot.
+    /// Prefix of the build's version, in whole components.
     pub version: Option<String>,
-    /// Where to look, instead of PATH and the system's directories.
+    /// Where to search, instead of PATH and the system's directories.
     pub directory: Option<PathBuf>,
-    /// Where it is, if it is not ours to start; then there is a label, and neither version nor directory.
+    /// The address of an existing server, which has a label, but neither version nor directory.
     pub url: Option<Box<ServerUrl>>,
 }
 
@@ -116,13 +32,13 @@ impl ServerLevel {
         Self { label: None, engine, version: None, directory: None, url: None }
     }
 
-    /// The server at `url`, called `name`.
+    /// The server at `url` with the label `name`.
     pub fn at(name: &str, url: ServerUrl) -> Result<Self, LevelError> {
         let (label, engine) = (Some(identifier(name, name)?), url.engine());
         Ok(Self { label, url: Some(Box::new(url)), ..Self::of(engine) })
     }
 
-    /// The name in a cell's id: the label, else engine and version; never a directory.
+    /// The name in a cell's id: the label, else engine and version.
     pub fn short_name(&self) -> String {
         match (&self.label, &self.version) {
             (Some(label), _) => label.clone(),
@@ -131,7 +47,7 @@ impl ServerLevel {
         }
     }
 
-    /// Whether a build of version `found` is what was asked for: `10.11` takes 10.11.19, not 10.1.
+    /// Whether version `found` matches: `10.11` matches 10.11.19, but not 10.1.
     pub fn accepts_version(&self, found: &str) -> bool {
         self.version.as_deref().is_none_or(|wanted| {
             found
@@ -184,7 +100,7 @@ impl FromStr for ServerLevel {
             Some((engine, version)) => (engine, Some(version_number(version, text)?)),
             None => (rest, None),
         };
-        let engine = engine.parse()?;
+        let engine = parse_engine(engine)?;
         Ok(Self { label, engine, version, directory, url: None })
     }
 }
@@ -213,4 +129,4 @@ fn out_of_range(text: &str, expected: &'static str) -> LevelError {
     LevelError::OutOfRange { factor: Factor::Server.label(), text: text.to_owned(), expected }
 }
 
-as_text!(ServerLevel, Engine);
+as_text!(ServerLevel);

@@ -1,36 +1,35 @@
-//! Tunnels: processes between client and server that encrypt what these two say in the clear.
+//! Tunnels: processes that encrypt the traffic of an unencrypted client and server.
 
 use std::fmt;
 
-/// What lies between a client and a server that know nothing of encryption.
+/// A tunnel between client and server, both without encryption of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tunnel {
-    /// OpenSSH forwards a local port: `ssh -L`.
+    /// OpenSSH port forwarding: `ssh -L`.
     Ssh(SshTunnel),
     /// `OpenVPN`, in user space, over UDP.
     OpenVpn(OpenVpnCipher),
-    /// `WireGuard`: the kernel's where `wg` can set it up, else `wireguard-go`.
+    /// `WireGuard`: the kernel's if `wg` can configure it, else `wireguard-go`.
     WireGuard,
-    /// TLS 1.3 by a process at each end, which takes a local port further.
+    /// TLS 1.3 between a process at each end, which forward a local port.
     Stunnel,
 }
 
-/// A port that is forwarded by SSH.
+/// A port forwarded by SSH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SshTunnel {
-    /// The one cipher offered.
+    /// The only cipher offered.
     pub cipher: SshCipher,
-    /// Whether the connection has a session beside the forwarded ports.
     pub session: SshSession,
 }
 
-/// Whether an SSH connection has a session beside the ports that it forwards.
+/// Whether an SSH connection has a session in addition to its forwarded ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SshSession {
-    /// It has one, which has sshd send every packet at once (`TCP_NODELAY`).
+    /// Yes, which makes sshd set `TCP_NODELAY`.
     #[default]
     Open,
-    /// `ssh -N`: sshd leaves Nagle's algorithm on, and small answers wait for acknowledgements.
+    /// No (`ssh -N`): sshd leaves Nagle's algorithm on, so small replies wait for acknowledgements.
     None,
 }
 
@@ -45,7 +44,7 @@ pub enum SshCipher {
     ChaCha20Poly1305,
     /// `aes256-ctr` (RFC 4344).
     Aes256Ctr,
-    /// `aes256-cbc` (RFC 4253), which servers do not offer by default any more.
+    /// `aes256-cbc` (RFC 4253), no longer offered by default.
     Aes256Cbc,
 }
 
@@ -56,12 +55,11 @@ pub enum OpenVpnCipher {
     Aes256Gcm,
     /// `AES-256-CBC` with HMAC-SHA256.
     Aes256Cbc,
-    /// No encryption: what the tunnel alone costs.
+    /// No encryption: the cost of the tunnel alone.
     None,
 }
 
 impl SshCipher {
-    /// Every cipher.
     pub const ALL: [Self; 5] =
         [Self::Aes128Gcm, Self::Aes256Gcm, Self::ChaCha20Poly1305, Self::Aes256Ctr, Self::Aes256Cbc];
 
@@ -76,7 +74,7 @@ impl SshCipher {
         }
     }
 
-    /// As SSH calls it: `aes256-gcm@openssh.com`.
+    /// SSH's name: `aes256-gcm@openssh.com`.
     pub const fn ssh_name(self) -> &'static str {
         match self {
             Self::Aes128Gcm => "aes128-gcm@openssh.com",
@@ -89,7 +87,6 @@ impl SshCipher {
 }
 
 impl OpenVpnCipher {
-    /// Every cipher.
     pub const ALL: [Self; 3] = [Self::Aes256Gcm, Self::Aes256Cbc, Self::None];
 
     /// As in a path: `aes256-gcm`.
@@ -101,7 +98,7 @@ impl OpenVpnCipher {
         }
     }
 
-    /// As `OpenVPN` calls it: `AES-256-GCM`.
+    /// `OpenVPN`'s name: `AES-256-GCM`.
     pub const fn openvpn_name(self) -> &'static str {
         match self {
             Self::Aes256Gcm => "AES-256-GCM",
@@ -129,7 +126,7 @@ impl Tunnel {
         all
     };
 
-    /// Whether it joins two networks, rather than take single ports further: then there must be two.
+    /// Whether it joins two networks instead of forwarding single ports, and so needs two networks.
     pub fn joins_networks(self) -> bool {
         match self {
             Self::OpenVpn(_) | Self::WireGuard => true,
@@ -137,7 +134,7 @@ impl Tunnel {
         }
     }
 
-    /// The cipher that its ends must agree on, as they call it; none where they have but one.
+    /// The cipher that its ends must negotiate, by their name for it; `None` if they support only one.
     pub fn cipher(self) -> Option<&'static str> {
         match self {
             Self::Ssh(ssh) => Some(ssh.cipher.ssh_name()),
@@ -146,7 +143,7 @@ impl Tunnel {
         }
     }
 
-    /// The same with one more modifier; `None` where there is no such modifier.
+    /// Applies a modifier; `None` if it does not exist.
     pub(super) fn modified(self, modifier: &str) -> Option<Self> {
         match (self, modifier) {
             (Self::Ssh(ssh), "N") => Some(Self::Ssh(SshTunnel { session: SshSession::None, ..ssh })),
@@ -154,7 +151,7 @@ impl Tunnel {
         }
     }
 
-    /// What it is called in a sentence: `SSH`.
+    /// As in a sentence: `SSH`.
     pub fn display_name(self) -> &'static str {
         match self {
             Self::Ssh(_) => "SSH",

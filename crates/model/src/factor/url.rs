@@ -1,88 +1,81 @@
-//! Where a server is that is there already: `postgres://USER@HOST:PORT/DATABASE?sslmode=…`, as the clients of each
-//! engine write it. A password has no place in it: it would be in the plan, the record and the report.
+//! URLs of existing servers, in the format of each engine's clients: `postgres://USER@HOST:PORT/DATABASE?sslmode=…`.
+//! Passwords are refused: they would reach the plan, the record and the report.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use ciphertoll_vocabulary::{Identity, Verification};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
 use self::documents::DocumentsUrl;
 pub use self::documents::UrlHost;
 use super::{Engine, as_text};
-use crate::trial::ClientIdentity;
 
 pub(super) mod documents;
 
-/// Schemes, whose they are, and in which words the rest of a URL is.
-const SCHEMES: [(&str, Engine, &Words); 4] = [
+/// Schemes with their engine and its option names.
+const SCHEMES: [(&str, Engine, &OptionNames); 4] = [
     ("postgres", Engine::Postgres, &POSTGRES),
     ("postgresql", Engine::Postgres, &POSTGRES),
     ("mariadb", Engine::MariaDb, &MYSQL),
     ("mysql", Engine::MySql, &MYSQL),
 ];
 
-/// Where a server is, and how its clients come in. Prints as it was written, without a password.
+/// The address of an existing server and how to log in. Prints as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerUrl {
     text: String,
     engine: Engine,
-    /// Who logs in; empty where nobody does, which only servers of documents know.
+    /// Empty for no login, which only document databases accept.
     pub user: String,
-    /// Where it listens.
     pub place: UrlPlace,
-    /// Which database; the engine's own choice where absent.
+    /// The engine's default if absent.
     pub database: Option<String>,
-    /// What is said of TLS.
     pub tls: UrlTls,
-    /// What only servers of documents are told.
+    /// Options of document databases.
     pub documents: Option<Box<DocumentsUrl>>,
 }
 
-/// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UrlPlace {
-    /// TCP, at a name or an address.
     Host {
-        /// The name, or the address without brackets.
+        /// An address has no brackets.
         host: String,
-        /// The port.
         port: u16,
     },
-    /// A unix socket.
     Socket(PathBuf),
 }
 
-/// What a URL says of TLS.
+/// TLS options of a URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UrlTls {
-    /// With, without, or both.
     pub demand: TlsDemand,
-    /// The authorities that may have signed the server's certificate; the system's where absent.
+    /// CA certificates that verify the server; the system's if absent.
     pub ca_file: Option<PathBuf>,
-    /// What the client shows of itself.
-    pub identity: Option<ClientIdentity>,
+    /// The client's certificate.
+    pub identity: Option<Identity>,
 }
 
-/// With TLS, without, or both.
+/// Whether to connect with TLS, without, or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TlsDemand {
-    /// Nothing is said, and no file is named: both are measured, certificates are verified in full.
+    /// Not specified, and no file for TLS is named: both are measured, certificates are fully verified.
     #[default]
     Unsaid,
-    /// Both are asked for by name (`sslmode=compare`); certificates are verified in full.
+    /// Both, as requested (`sslmode=compare`); certificates are fully verified.
     Both,
-    /// No TLS.
+    /// Only without TLS.
     Never,
-    /// Nothing without TLS.
+    /// Only with TLS.
     Always(Verification),
 }
 
-/// What a file that a URL names for TLS must hold.
+/// What a file named for TLS must contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UrlFileContent {
-    /// Certificates of authorities.
+    /// CA certificates.
     Authorities,
     /// The client's certificate.
     Certificate,
@@ -92,12 +85,11 @@ pub enum UrlFileContent {
     CertificateAndKey,
 }
 
-/// An option of a URL that names a file for TLS.
+/// A URL option that names a file for TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UrlFileOption {
-    /// As it is written in the URL.
+    /// As written in the URL.
     pub name: &'static str,
-    /// What the file must hold.
     pub content: UrlFileContent,
 }
 
@@ -107,134 +99,105 @@ impl UrlFileOption {
     }
 }
 
-/// How far a server's certificate is verified.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Verification {
-    /// Its authority and its name.
-    #[default]
-    Full,
-    /// Its authority only: any server that has a certificate of this authority will do.
-    Authority,
-    /// Not at all: whoever sits in between can read along.
-    Off,
-}
-
-/// A URL that cannot be used. The user's fault. Never has the URL itself in it, which may hold a password.
+/// A URL that cannot be used. Never includes the URL, which may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// No URL at all.
+    /// It does not parse.
     #[error(
-        "it is no URL ({0}); it is written postgres://USER@HOST:PORT/DATABASE or mysql://USER@HOST:PORT/DATABASE"
+        "it is not a URL ({0}); write postgres://USER@HOST:PORT/DATABASE or mysql://USER@HOST:PORT/DATABASE"
     )]
     Shape(String),
-    /// Another database's.
-    #[error("{scheme}:// is no server that this version speaks to; the schemes are {}", schemes())]
-    Scheme {
-        /// Its scheme.
-        scheme: String,
-    },
-    /// Hosts that are only in the name service.
+    /// The scheme is not supported.
+    #[error("{scheme}:// is not supported; the schemes are {}", schemes())]
+    Scheme { scheme: String },
+    /// The hosts would have to be looked up in DNS.
     #[error(
-        "mongodb+srv:// wants SRV and TXT records looked up, which is not built in: write the hosts out, as in \
+        "mongodb+srv:// needs SRV and TXT records, which are not supported: list the hosts, as in \
          mongodb://USER@HOST1:27017,HOST2:27017/?tls=true&replicaSet=NAME"
     )]
     LookedUp,
-    /// A character of the syntax within a user or a password.
+    /// A reserved character in a user or a password.
     #[error("an @, a : or a / in a user or a password is written %40, %3A or %2F")]
     Reserved,
-    /// It has a password where none may be.
-    #[error("it has a password in it: take it out, and give it by CIPHERTOLL_PASSWORD or a password file")]
+    /// It contains a password.
+    #[error("it contains a password: remove it, and set CIPHERTOLL_PASSWORD or use a password file")]
     Password,
-    /// Nobody logs in.
+    /// It names no user.
     #[error("it names no user: {0}://USER@HOST")]
     NoUser(String),
-    /// No server.
     #[error("it names no host")]
     NoHost,
-    /// A host that is none. It is not shown: it may be a piece of a password.
+    /// An invalid host. Not printed, as it may be part of a password.
     #[error(
-        "a host is a name, an address or, in brackets, an IPv6 address, with or without :PORT; several go without /"
+        "a host is a name, an address or, in brackets, an IPv6 address, with or without :PORT; several hosts need no /"
     )]
     Host,
-    /// More hosts than a replica set has.
+    /// More hosts than a replica set can have.
     #[error("it names more than {limit} hosts")]
-    TooManyHosts {
-        /// As many as there may be.
-        limit: usize,
-    },
-    /// One host is to be gone to, and there are several.
-    #[error("directConnection=true is for one host, and it names several")]
+    TooManyHosts { limit: usize },
+    /// A direct connection to several hosts.
+    #[error("directConnection=true is for one host, and the URL names several")]
     DirectToMany,
-    /// A database that cannot be.
-    #[error("its database has a character that no database's name has")]
+    /// An invalid database name.
+    #[error("its database has a character that is not allowed in database names")]
     Database,
-    /// An option that is there twice.
-    #[error("it says {option} twice")]
-    Twice {
-        /// Its name.
-        option: &'static str,
-    },
-    /// A file for TLS, and no TLS.
-    #[error("{option} names a file for TLS, and {disabled} asks for no TLS: leave one of them out")]
+    /// An option appears twice.
+    #[error("{option} appears twice")]
+    Twice { option: &'static str },
+    /// A file for TLS is named, but TLS is disabled.
+    #[error("{option} names a file for TLS, and {disabled} disables TLS: leave one of them out")]
     FileWithoutTls {
         /// The option that names the file.
         option: &'static str,
-        /// What asks for no TLS.
+        /// The option that disables TLS.
         disabled: &'static str,
     },
-    /// An authority that nothing would be verified by.
-    #[error("{option} names an authority, and {insecure} verifies nothing: leave one of them out")]
+    /// A CA file is named, but verification is disabled.
+    #[error("{option} names a CA, and {insecure} disables verification: leave one of them out")]
     AuthorityUnused {
-        /// The option that names the authority.
+        /// The option that names the CA file.
         option: &'static str,
-        /// What asks for no verification.
+        /// The option that disables verification.
         insecure: &'static str,
     },
-    /// TLS over a unix socket.
-    #[error("a unix socket has no TLS, and the URL asks for it: leave out what it says of TLS")]
+    /// TLS is requested over a unix socket.
+    #[error("a unix socket has no TLS: leave out the TLS options")]
     TlsOverSocket,
-    /// A login by certificate without one.
-    #[error("MONGODB-X509 logs in by tlsCertificateKeyFile=FILE, and by TLS")]
+    /// Login by certificate without a certificate.
+    #[error("MONGODB-X509 needs tlsCertificateKeyFile=FILE and TLS")]
     NoCertificate,
-    /// No TLS, and still something said of its certificates.
-    #[error("with tls=false there is no certificate to be lenient with")]
+    /// TLS is disabled, but certificate options are given.
+    #[error("options about certificates contradict tls=false")]
     NothingToVerify,
-    /// A part is not UTF-8 once it is decoded.
-    #[error("its {0} is no text")]
+    /// A part is not valid UTF-8 after decoding.
+    #[error("its {0} is not valid UTF-8")]
     NoText(&'static str),
-    /// An option that is not known.
-    #[error("it has the option \"{option}\", and {known} are known")]
+    /// An unknown option.
+    #[error("the option \"{option}\" is unknown; supported are {known}")]
     Option {
-        /// Its name.
         option: String,
-        /// Those that there are.
+        /// The supported options.
         known: String,
     },
-    /// An option whose value is not known.
+    /// An unsupported value of an option.
     #[error("{option} cannot be \"{value}\": {expected}")]
     Value {
-        /// Its name.
         option: String,
-        /// What was written.
         value: String,
-        /// What can be.
+        /// The supported values.
         expected: &'static str,
     },
-    /// A client's certificate without its key, or a key without certificate.
+    /// A client certificate without its key, or a key without its certificate.
     #[error("a client certificate needs its key, and a key its certificate")]
     HalfAnIdentity,
 }
 
 impl ServerUrl {
-    /// Whose protocol is spoken.
     pub fn engine(&self) -> Engine {
         self.engine
     }
 
-    /// The same URL with the scheme of `engine`. Of one family only: the rest of a URL means the same there.
+    /// The URL with the scheme of `engine`, which must be of the same family.
     #[must_use]
     pub fn spoken_by(&self, engine: Engine) -> Self {
         let of_rows = SCHEMES.iter().find(|(_, own, _)| *own == engine).map(|(scheme, ..)| *scheme);
@@ -245,12 +208,12 @@ impl ServerUrl {
         Self { text: format!("{scheme}://{rest}"), engine, ..self.clone() }
     }
 
-    /// The same URL for one member of its replica set, which is then gone to directly.
+    /// The URL of one member of its replica set, with a direct connection.
     pub fn for_member(&self, member: &UrlHost) -> Result<Self, UrlError> {
         documents::for_member(self, member)
     }
 
-    /// The name or address that its certificate must carry.
+    /// The name or address that the certificate must contain.
     pub fn host(&self) -> Option<&str> {
         match &self.place {
             UrlPlace::Host { host, .. } => Some(host),
@@ -258,13 +221,13 @@ impl ServerUrl {
         }
     }
 
-    /// Every scheme, with its options that name files for TLS.
+    /// Every scheme with its options that name files for TLS.
     pub fn file_options() -> impl Iterator<Item = (&'static str, &'static [UrlFileOption])> {
         let of_rows = SCHEMES.iter().map(|(scheme, _, words)| (*scheme, words.files));
         of_rows.chain(documents::file_options())
     }
 
-    /// The files for TLS that it names, each with the option that names it.
+    /// The files for TLS that it names, each with its option.
     pub fn files(&self) -> Vec<(UrlFileOption, &Path)> {
         let all = if self.documents.is_some() {
             documents::FILES
@@ -282,13 +245,13 @@ impl ServerUrl {
         all.iter().filter_map(|option| Some((*option, file(option)?))).collect()
     }
 
-    /// The option by which a URL of its scheme asks for both, with TLS and without.
+    /// The option that requests both, with and without TLS.
     pub fn compare_option(&self) -> &'static str {
         let of_rows = SCHEMES.iter().find(|(_, own, _)| *own == self.engine);
         of_rows.map_or(documents::COMPARE, |(.., words)| words.compare)
     }
 
-    /// A URL without its password, and the password, if it had one.
+    /// Splits a URL into the URL without its password, and the password.
     pub fn split_password(text: &str) -> (String, Option<String>) {
         if documents::is_one(text) {
             return match documents::split_password(text) {
@@ -322,7 +285,7 @@ impl FromStr for ServerUrl {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        // Before anything else: several hosts, each with its port, are no URL by the standard.
+        // Checked first: a list of hosts with ports is not a standard URL.
         if documents::is_one(text) {
             return documents::parse(text);
         }
@@ -349,7 +312,7 @@ impl FromStr for ServerUrl {
         };
         let database = Some(database).filter(|name| !name.is_empty());
         let demand = options.demand.unwrap_or_default();
-        // As libpq does: an authority that is named is what the certificate is verified by.
+        // As in libpq, a named CA file is used for verification.
         let demand = match demand {
             TlsDemand::Always(Verification::Off) if options.files.names(UrlFileContent::Authorities) => {
                 TlsDemand::Always(Verification::Authority)
@@ -369,38 +332,38 @@ impl fmt::Display for ServerUrl {
 
 as_text!(ServerUrl);
 
-/// What comes after the `?`.
+/// The options of a URL.
 #[derive(Default)]
 struct Options {
     socket: Option<PathBuf>,
     demand: Option<TlsDemand>,
-    files: Files,
+    files: TlsFiles,
 }
 
-/// The words of an engine's own clients.
-struct Words {
-    /// Where it listens unless told otherwise.
+/// The option names of an engine's own clients.
+struct OptionNames {
+    /// The default port.
     port: u16,
-    /// What says how far TLS is demanded.
+    /// The option for TLS.
     mode: &'static str,
-    /// What names the socket.
+    /// The option that names a socket.
     socket: &'static str,
-    /// What names files for TLS.
+    /// The options that name files for TLS.
     files: &'static [UrlFileOption],
-    /// No TLS; TLS; TLS with a certificate of the authority's; one with the server's name in it, too; and both, with TLS
-    /// and without, which is our own word.
+    /// The TLS modes: disabled; required; CA verified; CA and name verified; both with and without TLS, which is our
+    /// extension.
     demands: [&'static str; 5],
-    /// What asks for no TLS.
+    /// Disables TLS.
     disabled: &'static str,
-    /// What asks for both.
+    /// Requests both, with and without TLS.
     compare: &'static str,
-    /// What is said to another demand.
+    /// The hint for an unsupported mode.
     expected: &'static str,
-    /// The socket of what is told as one, and of the port.
+    /// The socket's file, from the option's value and the port.
     socket_file: fn(PathBuf, u16) -> PathBuf,
 }
 
-const POSTGRES: Words = Words {
+const POSTGRES: OptionNames = OptionNames {
     port: 5432,
     mode: "sslmode",
     socket: "host",
@@ -413,11 +376,11 @@ const POSTGRES: Words = Words {
     disabled: "sslmode=disable",
     compare: "sslmode=compare",
     expected: "write compare to measure with TLS and without, or disable, require, verify-ca or verify-full",
-    // libpq is told the directory, MySQL's clients the file.
+    // libpq's option names a directory, MySQL's a file.
     socket_file: |directory, port| directory.join(format!(".s.PGSQL.{port}")),
 };
 
-const MYSQL: Words = Words {
+const MYSQL: OptionNames = OptionNames {
     port: 3306,
     mode: "ssl-mode",
     socket: "socket",
@@ -433,7 +396,7 @@ const MYSQL: Words = Words {
     socket_file: |socket, _| socket,
 };
 
-impl Words {
+impl OptionNames {
     fn options(&self) -> String {
         let files = self.files.iter().map(|option| option.name);
         [self.mode].into_iter().chain(files).chain([self.socket]).collect::<Vec<_>>().join(", ")
@@ -441,8 +404,8 @@ impl Words {
 }
 
 impl Options {
-    fn take(&mut self, words: &Words, name: &str, value: &str) -> Result<(), UrlError> {
-        // The last of two that contradict each other would win, and it may ask for less.
+    fn take(&mut self, words: &OptionNames, name: &str, value: &str) -> Result<(), UrlError> {
+        // If an option appeared twice, the last one would win, and might weaken the first.
         let once = |first: bool, option| if first { Ok(()) } else { Err(UrlError::Twice { option }) };
         if let Some(option) = words.files.iter().find(|option| option.name == name) {
             return self.files.take(*option, value);
@@ -462,9 +425,9 @@ impl Options {
 
 /// The files for TLS that a URL names.
 #[derive(Default)]
-struct Files(Vec<(UrlFileOption, PathBuf)>);
+struct TlsFiles(Vec<(UrlFileOption, PathBuf)>);
 
-impl Files {
+impl TlsFiles {
     fn take(&mut self, option: UrlFileOption, value: &str) -> Result<(), UrlError> {
         if self.names(option.content) {
             return Err(UrlError::Twice { option: option.name });
@@ -485,7 +448,7 @@ impl Files {
         self.0.iter().find(|(option, _)| option.content == content).map(|(_, path)| path.clone())
     }
 
-    /// Whoever names a file for TLS asks for TLS: without a demand of its own, such a URL allows no plaintext.
+    /// Naming a file requests TLS: unless the URL has a TLS mode, plaintext is not allowed.
     fn tls(&self, demand: TlsDemand, place: &UrlPlace, disabled: &'static str) -> Result<UrlTls, UrlError> {
         let demand = match (demand, self.0.first()) {
             (TlsDemand::Never, Some((option, _))) => {
@@ -501,7 +464,7 @@ impl Files {
         let both = self.path(UrlFileContent::CertificateAndKey);
         let certificate_file = self.path(UrlFileContent::Certificate).or_else(|| both.clone());
         let identity = match (certificate_file, self.path(UrlFileContent::Key).or(both)) {
-            (Some(certificate_file), Some(key_file)) => Some(ClientIdentity { certificate_file, key_file }),
+            (Some(certificate_file), Some(key_file)) => Some(Identity { certificate_file, key_file }),
             (None, None) => None,
             _ => return Err(UrlError::HalfAnIdentity),
         };
@@ -509,9 +472,9 @@ impl Files {
     }
 }
 
-/// Their *prefer* would hide what is measured.
-fn demand(words: &Words, option: &str, value: &str) -> Result<TlsDemand, UrlError> {
-    let Words { demands, expected, .. } = words;
+/// The clients' *prefer* is not supported, as it would hide what is measured.
+fn demand(words: &OptionNames, option: &str, value: &str) -> Result<TlsDemand, UrlError> {
+    let OptionNames { demands, expected, .. } = words;
     match demands.iter().position(|word| word.eq_ignore_ascii_case(value)) {
         Some(0) => Ok(TlsDemand::Never),
         Some(1) => Ok(TlsDemand::Always(Verification::Off)),
@@ -522,7 +485,7 @@ fn demand(words: &Words, option: &str, value: &str) -> Result<TlsDemand, UrlErro
     }
 }
 
-/// Without the brackets of an IPv6 address.
+/// The host without the brackets of an IPv6 address.
 fn host_of(url: &Url) -> Result<String, UrlError> {
     let host = decoded(url.host_str().unwrap_or_default(), "host")?;
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();

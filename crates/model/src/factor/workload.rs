@@ -1,4 +1,4 @@
-//! The workload: what one operation is.
+//! Workloads: what one operation is.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,49 +10,46 @@ use super::{
 /// What one operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Workload {
-    /// `socket()` to authenticated and ready, then an orderly close that does not wait for the peer.
+    /// `socket()` to the completed login, then an orderly close without waiting for the peer.
     Connect,
     /// A connect with one query before the close.
     ConnectQuery,
-    /// The first statement of a fresh connection, which is opened and closed untimed around it.
+    /// The first statement on a fresh connection, which is opened and closed outside of the measured time.
     FirstQuery,
-    /// One prepared statement that reads one of sysbench's rows by primary key.
+    /// A prepared statement that reads a sysbench row by primary key.
     PointSelect,
-    /// pgbench's `-S`: one prepared statement that reads an account's balance.
+    /// pgbench's `-S`: a prepared statement that reads an account's balance.
     SelectOnly,
-    /// pgbench's own transaction: three updates, a select and an insert.
+    /// pgbench's default transaction: three updates, a select and an insert.
     TpcbLike,
     /// sysbench's `oltp_read_only` transaction.
     OltpReadOnly,
     /// sysbench's `oltp_read_write` transaction.
     OltpReadWrite,
-    /// One statement whose answer is one value of so many bytes.
-    BulkRead {
-        /// Length of the value.
-        bytes: Bytes,
-    },
-    /// One document of YCSB's, read by its key, each equally likely.
+    /// One statement that returns one value of a given size.
+    BulkRead { bytes: Bytes },
+    /// Reads a YCSB document by its key; all are equally likely.
     FindOne,
-    /// One operation of a core workload of YCSB's.
+    /// One operation of a YCSB core workload.
     Ycsb(YcsbMix),
-    /// The statement that was asked for, as text.
+    /// The user's statement, as text.
     Query,
 }
 
 /// YCSB's core workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum YcsbMix {
-    /// Half reads, half updates of one field.
+    /// Half reads, half updates of a field.
     A,
-    /// 95 % reads, the rest updates.
+    /// 95 % reads, 5 % updates.
     B,
     /// Reads only.
     C,
-    /// 95 % reads of what was inserted lately, the rest inserts.
+    /// 95 % reads of recently inserted documents, 5 % inserts.
     D,
-    /// 95 % scans of up to 100 documents, the rest inserts.
+    /// 95 % scans of up to 100 documents, 5 % inserts.
     E,
-    /// Half reads, half reads with an update of what was read.
+    /// Half reads, half read-modify-write.
     F,
 }
 
@@ -60,16 +57,16 @@ pub enum YcsbMix {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(u32);
 
-/// Whether an operation opens a connection of its own.
+/// How operations use connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionUse {
-    /// Each operation opens and closes one (connection churn).
+    /// Each operation opens and closes a connection (connection churn).
     PerOperation,
-    /// Connections are opened before the window and stay.
+    /// Connections are opened before the window and stay open.
     Pooled,
 }
 
-/// The tables that a workload reads and writes.
+/// The tables of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dataset {
     /// sysbench's `sbtest1`.
@@ -81,10 +78,9 @@ pub enum Dataset {
 }
 
 impl YcsbMix {
-    /// Every one.
     pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
 
-    /// What YCSB calls it.
+    /// YCSB's name for it.
     pub fn letter(self) -> char {
         match self {
             Self::A => 'A',
@@ -109,17 +105,15 @@ impl YcsbMix {
 }
 
 impl Bytes {
-    /// What a bulk read reads unless told otherwise.
+    /// The default of a bulk read.
     pub const DEFAULT: Self = Self(16 << 10);
     const MAX: u32 = 1 << 30;
     const UNITS: [(&'static str, u32); 2] = [("m", 1 << 20), ("k", 1 << 10)];
 
-    /// The number, if it is in range.
     pub fn new(number: u32) -> Option<Self> {
         (1..=Self::MAX).contains(&number).then_some(Self(number))
     }
 
-    /// The number.
     pub fn number(self) -> u32 {
         self.0
     }
@@ -132,7 +126,7 @@ impl Bytes {
 }
 
 impl Workload {
-    /// Every workload, a bulk read with its default size.
+    /// Every workload; a bulk read has its default size.
     pub const ALL: [Self; 17] = [
         Self::Connect,
         Self::ConnectQuery,
@@ -171,7 +165,6 @@ impl Workload {
         }
     }
 
-    /// Whether an operation opens a connection of its own.
     pub fn connection_use(self) -> ConnectionUse {
         match self {
             Self::Connect | Self::ConnectQuery | Self::FirstQuery => ConnectionUse::PerOperation,
@@ -187,7 +180,7 @@ impl Workload {
         }
     }
 
-    /// Whether it changes rows, so that pages are written and rows move.
+    /// Whether it changes rows.
     pub fn writes(self) -> bool {
         match self {
             Self::TpcbLike | Self::OltpReadWrite => true,
@@ -196,12 +189,12 @@ impl Workload {
         }
     }
 
-    /// Why it is nothing for servers of `engine`, if so.
+    /// Why servers of `engine` do not support it, if so.
     pub fn impossible(self, engine: Engine) -> Option<String> {
         let name = engine.display_name();
         match (self, engine.query_language()) {
             (Self::FindOne | Self::Ycsb(_), QueryLanguage::Sql) => {
-                Some(format!("{self} reads documents, and {name} is asked in SQL"))
+                Some(format!("{self} needs a document database, and {name} is not one"))
             }
             (
                 Self::PointSelect
@@ -211,13 +204,12 @@ impl Workload {
                 | Self::OltpReadWrite
                 | Self::BulkRead { .. },
                 QueryLanguage::Documents,
-            ) => Some(format!("{self} is asked in SQL, which {name} does not have")),
+            ) => Some(format!("{self} needs SQL, which {name} does not support")),
             _ => None,
         }
     }
 
-    /// The tables it needs on `engine`, if any. Where documents are asked for, a first query is for one, as a driver's
-    /// user would have it.
+    /// The tables that it needs on `engine`, if any. On a document database, the first query reads a document.
     pub fn dataset(self, engine: Engine) -> Option<Dataset> {
         match self {
             Self::ConnectQuery | Self::FirstQuery if engine.query_language() == QueryLanguage::Documents => {
@@ -258,7 +250,8 @@ impl FromStr for Workload {
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let (name, mut modifiers) = split_modifiers(text);
-        let workload = match_name(Factor::Workload, name, &Self::ALL, |workload| workload.name().to_owned())?;
+        let workload =
+            match_name(Factor::Workload.label(), name, &Self::ALL, |workload| workload.name().to_owned())?;
         modifiers.try_fold(workload, |workload, modifier| match (workload, modifier.strip_prefix("bytes=")) {
             (Self::BulkRead { .. }, Some(size)) => match Bytes::parse(size) {
                 Some(bytes) => Ok(Self::BulkRead { bytes }),
@@ -268,7 +261,7 @@ impl FromStr for Workload {
                     expected: "bytes from 1 to 1024m, such as 300, 16k or 1m",
                 }),
             },
-            _ => Err(unknown_modifier(Factor::Workload, name, modifier)),
+            _ => Err(unknown_modifier(Factor::Workload.label(), name, modifier)),
         })
     }
 }

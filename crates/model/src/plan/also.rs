@@ -1,17 +1,17 @@
-//! What is compared beside paths: authentications, drivers, what encrypts the files.
+//! Additional comparisons in a comparison of paths: authentications, drivers, encryption at rest.
 
 use super::Baseline;
 use crate::cell::Cell;
 use crate::factor::{AtRest, Auth, Driver};
 
-/// Where paths are compared, and some server is logged in to in several ways, these are compared, too;
-/// else drivers, where there are several.
+/// What else is compared if paths are compared: authentications, if a server is measured with several; else drivers;
+/// else encryption at rest.
 pub(super) fn also_of(baseline: &Baseline, cells: &[Cell]) -> Option<Baseline> {
     let Baseline::Path(_) = baseline else { return None };
     also_auth(cells).or_else(|| also_driver(cells)).or_else(|| also_at_rest(cells))
 }
 
-/// Whether every cell's files are compared with those of a like cell in the clear, and nothing else is compared.
+/// Whether only encryption at rest is compared, with a baseline without it.
 pub(super) fn only_at_rest_differs(cells: &[Cell]) -> bool {
     let one_path = cells.windows(2).all(|pair| pair[0].treatment.path == pair[1].treatment.path);
     one_path && also_auth(cells).or_else(|| also_driver(cells)).is_none() && also_at_rest(cells).is_some()

@@ -1,4 +1,4 @@
-//! Which cells are compared with one another.
+//! Groups cells into comparisons.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +6,12 @@ use super::{Baseline, Stratum};
 use crate::cell::Cell;
 use crate::factor::{Driver, Factor, Workload};
 
-/// A workload that is something else by one driver than by the others: no driver is compared with it by that workload.
+/// A workload that one driver does differently, so that it is not compared with other drivers by that workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unlike {
-    /// Whose it is.
     pub driver: Driver,
-    /// What goes by the same name.
     pub workload: Workload,
-    /// What it is, in one line.
+    /// The difference, in one line.
     pub reason: String,
 }
 
@@ -22,13 +20,13 @@ impl Unlike {
         (&self.driver, self.workload) == (&cell.treatment.driver, cell.workload)
     }
 
-    /// Whether the two go by the same name and are not the same.
+    /// Whether the cells have the same workload by name, but do different things.
     fn parts(&self, cell: &Cell, other: &Cell) -> bool {
         let same_name = cell.workload == other.workload && cell.treatment.driver != other.treatment.driver;
         same_name && (self.is_of(cell) || self.is_of(other))
     }
 
-    /// Whether anybody would compare them.
+    /// Whether it affects a comparison of these cells.
     pub(super) fn concerns(&self, cells: &[Cell]) -> bool {
         cells.iter().any(|cell| self.is_of(cell))
             && cells.iter().any(|cell| cell.workload == self.workload && !self.is_of(cell))
@@ -57,7 +55,7 @@ pub(super) fn grouped(
     strata
 }
 
-/// Where `cell` builds no TLS context and the baseline does, the first one that does.
+/// The baseline cell of `cell`. If `cell` builds no TLS context and the baseline does, the first such baseline.
 fn compared_with(cell: &Cell, cells: &[Cell], baseline: &Baseline) -> Option<usize> {
     let mut counterpart = baseline.counterpart(cell);
     let any_ctx = counterpart.treatment.path.as_tls().is_some() && cell.treatment.ctx.is_none();
@@ -70,7 +68,7 @@ fn compared_with(cell: &Cell, cells: &[Cell], baseline: &Baseline) -> Option<usi
     found.or_else(|| first_path(cell, cells, baseline))
 }
 
-/// Where a server at a URL refuses the baseline's path, its first one is what the others are compared with.
+/// If a server at a URL does not support the baseline's path, its first path is the baseline.
 fn first_path(cell: &Cell, cells: &[Cell], baseline: &Baseline) -> Option<usize> {
     let (Baseline::Path(_), Some(_)) = (baseline, &cell.treatment.server.url) else { return None };
     cells.iter().position(|other| {

@@ -1,5 +1,5 @@
-//! How long trials are, and how long they must be over a long link: there an operation waits for the server several times,
-//! and a window that is shorter than an operation measures nothing.
+//! The duration of trials. Over a long link, operations take several round trips, and a window shorter than an
+//! operation would measure nothing.
 
 use std::time::Duration;
 
@@ -12,34 +12,33 @@ use crate::factor::{Link, LinkShape, Workload};
 use crate::round_trips;
 use crate::spec::Spec;
 
-/// What one trial costs beside its warm-up and window: the process, its connects, the reload.
+/// Time of a trial beyond warm-up and window: starting the process, its connects, the reload.
 const TRIAL_OVERHEAD: Duration = Duration::from_millis(120);
 
-/// Operations of each client that a window should have room for …
+/// Operations per client that a window should have room for.
 pub const OPERATIONS_WANTED: u32 = 10;
-/// … and the fewest, whatever window was asked for.
+/// The minimum, even for a window given by the user.
 pub const OPERATIONS_LEAST: u32 = 3;
 
-/// The trials of one workload over one link, where the plan's own timing is too short for them. All cells of a workload and
-/// a link have the same: that of the slowest.
+/// Timing of one workload over one link, if the plan's timing is too short. All cells of the workload and the link
+/// share it; the slowest one determines it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LongerTrials {
-    /// The link.
     pub link: Link,
-    /// The workload.
     pub workload: Workload,
-    /// What an operation is expected to take at most.
+    /// Expected maximum time of an operation.
     pub operation: Span,
-    /// Operations of each client that the window was to have room for.
+    /// Operations per client that the window has room for.
     pub operations: u32,
-    /// Warm-up and window of the blocks that count.
+    /// For blocks that count.
     pub timing: Timing,
-    /// Warm-up and window of calibration.
+    /// For calibration.
     pub calibration: Timing,
 }
 
 impl LongerTrials {
-    /// Those that `cells` need in place of `own`. A window that was asked for by name is lengthened only as far as it must be.
+    /// The longer timings that `cells` need instead of `own`. A window given by the user is lengthened only to the
+    /// minimum.
     pub(super) fn of(spec: &Spec, cells: &[Cell], own: Timing) -> Vec<Self> {
         let operations = match spec.trial_time {
             Some(_) => OPERATIONS_LEAST,
@@ -70,24 +69,24 @@ impl LongerTrials {
 }
 
 impl Plan {
-    /// How long all blocks take, without the servers' preparation.
+    /// Time of all blocks, without preparing servers.
     pub fn expected_duration(&self) -> Duration {
         self.blocks.iter().map(|block| self.expected_block(block)).sum()
     }
 
-    /// How long the trials of a block take.
+    /// Time of a block.
     pub fn expected_block(&self, block: &Block) -> Duration {
         block.visits.iter().map(|visit| self.expected_trial(block.number, &self.cells[visit.cell])).sum()
     }
 
-    /// How long a trial of `cell` takes in a block.
+    /// Time of a trial of `cell` in a block.
     pub fn expected_trial(&self, block: u32, cell: &Cell) -> Duration {
         let Timing { warm_up, window } = self.timing_of(block, cell);
         warm_up.duration() + window.duration() + TRIAL_OVERHEAD
     }
 
-    /// Warm-up and window of `cell` in a block. Calibration only finds out whether each cell works, and warms
-    /// what is cold.
+    /// Warm-up and window of `cell` in a block. Calibration is shorter: it checks that each cell works, and warms
+    /// caches.
     pub fn timing_of(&self, block: u32, cell: &Cell) -> Timing {
         let longer = self.longer.iter().find(|longer| longer.is_for(cell));
         match (block, longer) {
@@ -114,7 +113,7 @@ impl Timing {
         Self { warm_up: self.warm_up, window: self.warm_up.min(self.window) }
     }
 
-    /// As it is, or so much longer that `operations` fit into the window, and one into the warm-up.
+    /// The timing, lengthened so that `operations` fit into the window and one into the warm-up.
     fn with_room_for(self, operation: Duration, operations: u32) -> Self {
         let window = self.window.max(in_millis(operation * operations));
         let warm_up = Self::warm_up_of(window).max(in_millis(operation));
@@ -122,11 +121,11 @@ impl Timing {
     }
 }
 
-/// What an operation over a made link waits for. What client and server compute is left out: it is short compared with links
-/// for which this matters.
+/// The time that an operation waits for an emulated link. Computing time is ignored: it is short compared with the
+/// links for which this matters.
 fn expected_operation(cell: &Cell) -> Option<Duration> {
     let shape = cell.treatment.link.shape().filter(|shape| *shape != LinkShape::of_rtt_us(0))?;
-    // Each way takes up to the jitter longer, half of it on average.
+    // Jitter adds half of its maximum on average, in each direction.
     let round_trip = Duration::from_nanos(shape.rtt_ns() + shape.jitter_ns());
     let sending = match (cell.workload, shape.rate_bits_per_s()) {
         (Workload::BulkRead { bytes }, Some(bits_per_s)) => {
@@ -173,7 +172,7 @@ mod tests {
         expected.map(|(link, timing)| (link.to_owned(), timing)).to_vec()
     }
 
-    /// TLS 1.3 to PostgreSQL with SCRAM, and a query: 8 round trips, of 45 ms and of 170 ms.
+    /// TLS 1.3 to PostgreSQL with SCRAM and a query takes 8 round trips, here of 45 ms and 170 ms.
     #[test]
     fn a_window_has_room_for_ten_operations_of_each_client() {
         let plan = plan("");
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_was_asked_for_has_room_for_three() {
+    fn a_given_window_has_room_for_three() {
         let plan = plan("trial-time = \"2s\"");
         let expected = [("local", [400, 2_000]), ("45ms", [400, 2_000]), ("170ms", [1_360, 4_080])];
         assert_eq!(of_links(&plan, 1), named(expected));
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_long_enough_stays() {
+    fn a_long_enough_window_stays() {
         let plan = plan("size = \"full\"\ntrial-time = \"30s\"");
         assert_eq!(plan.longer, []);
         let same = [6_000, 30_000];
@@ -206,27 +205,27 @@ mod tests {
     }
 
     #[test]
-    fn the_expected_time_is_that_of_the_longer_trials() {
+    fn the_expected_duration_includes_longer_trials() {
         let plan = plan("blocks = 2");
-        // Both paths and the baseline's second copy, over each of three links; 120 ms for each trial beside.
+        // Both paths and the baseline's second copy over each of three links, and 120 ms for each trial.
         let counted = 2 * 3 * (2_400 + 4_320 + 16_320 + 3 * 120);
         let calibration = 2 * (800 + 1_480 + 5_440 + 3 * 120);
         assert_eq!(plan.expected_duration(), Duration::from_millis(counted + calibration));
     }
 
     #[test]
-    fn large_answers_and_narrow_links_take_longer() {
+    fn large_results_and_narrow_links_take_longer() {
         let text = "[[grid]]\npath = [\"plain\"]\nworkload = [\"bulk-read+bytes=1m\"]\n\
                     link = [\"10ms\", \"10ms+rate=8mbit\"]\nclients = [1]\n";
         let plan = Plan::new(&Spec::from_toml(text).unwrap(), 1).unwrap();
         let operation = |cell: &Cell| expected_operation(cell).unwrap().as_millis();
-        // 14,600 bytes at once, then twice as many in each round trip: seven of them.
+        // The initial window of 14,600 bytes doubles with each round trip: seven of them.
         assert_eq!(operation(&plan.cells[0]), 70);
         assert_eq!(operation(&plan.cells[1]), 70 + 1_048);
     }
 
     #[test]
-    fn networks_that_are_joined_directly_are_no_long_link() {
+    fn directly_joined_networks_are_not_a_long_link() {
         let text = "[[grid]]\npath = [\"plain\"]\nlink = [\"0ms\"]\nclients = [1]\n";
         assert_eq!(Plan::new(&Spec::from_toml(text).unwrap(), 1).unwrap().longer, []);
     }

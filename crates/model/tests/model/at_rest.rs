@@ -65,13 +65,13 @@ fn what_cannot_be_is_skipped_with_its_reason() {
         ));
         all.skipped.into_iter().map(|skipped| skipped.reason).collect()
     };
-    let as_is = "a private server's files are as they are told to be: say how";
+    let as_is = "as-is is for servers at a URL: name a level of at-rest";
     let cases = [
         ("mariadb", None),
         ("mysql", None),
-        ("postgres", Some("PostgreSQL as it comes encrypts none of its files itself")),
+        ("postgres", Some("PostgreSQL does not encrypt its files itself")),
         ("mongodb", Some("MongoDB encrypts its files in its Enterprise edition only")),
-        ("ferretdb", Some("FerretDB encrypts none of its files itself")),
+        ("ferretdb", Some("FerretDB does not encrypt its files itself")),
     ];
     for (engine, native) in cases {
         let reasons = reasons(engine);
@@ -94,7 +94,9 @@ fn disks_at_a_url_are_not_ours_to_encrypt() {
     let plan = plan(there);
     assert_eq!(plan.cells.len(), 1);
     assert_eq!(plan.skipped.len(), 2, "{:?}", plan.skipped);
-    assert!(plan.skipped.iter().all(|skipped| skipped.reason.contains("its disks are not ours to change")));
+    assert!(
+        plan.skipped.iter().all(|skipped| skipped.reason.contains("the storage of there cannot be changed"))
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ const TLS12: Path = Path::tls(TlsVersion::Tls12, ServerKey::P256);
 const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
 
 fn plan(baseline: Option<&str>, grid: Grid) -> Result<Plan, SpecError> {
-    let baseline = baseline.map(ToOwned::to_owned);
+    let baseline = baseline.map(str::parse).transpose()?;
     let query = grid.workload.contains(&Workload::Query).then(|| "SELECT 1".to_owned());
     Plan::new(&Spec { baseline, query, grids: vec![grid], ..Spec::quick(&[]) }, 1)
 }
@@ -85,7 +85,7 @@ fn a_server() {
 fn that_is_not_measured() {
     let asked = grid(&[Path::Plain, TLS13], &[Ctx::PerConnect]);
     for baseline in ["path=unix", "path=tls1.2-p256", "ctx=shared", "server=b:mariadb"] {
-        let expected = SpecError::BaselineNotMeasured(baseline.to_owned());
+        let expected = SpecError::BaselineNotMeasured(baseline.parse().unwrap());
         assert_eq!(plan(Some(baseline), asked.clone()), Err(expected));
     }
     let only_plain = grid(&[Path::Plain], &[Ctx::PerConnect]);
@@ -139,8 +139,8 @@ fn what_only_goes_by_the_same_name_is_not_compared() {
     };
     let known = [unlike("mine", Workload::Connect), unlike("mine", Workload::PointSelect)];
     for baseline in [None, Some("driver=native"), Some("driver=mine")] {
-        let spec =
-            Spec { baseline: baseline.map(ToOwned::to_owned), grids: vec![grid.clone()], ..Spec::quick(&[]) };
+        let parsed = baseline.map(|text| text.parse().unwrap());
+        let spec = Spec { baseline: parsed, grids: vec![grid.clone()], ..Spec::quick(&[]) };
         let plan = Plan::knowing_drivers(&spec, 1, &[], &known).unwrap();
         let contrasts = plan.strata.iter().flat_map(|stratum| {
             stratum.treatments.iter().map(|&cell| (&plan.cells[cell], &plan.cells[stratum.baseline]))

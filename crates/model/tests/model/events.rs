@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ciphertoll_model::{
-    Absence, AddressFamily, Arm, Auth, Branch, CellId, ClientIdentity, Compressor, Ctx, DocumentsLogin, Draw,
-    Ending, Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, Fault, Flag, Group, KeyExchangeTime,
-    LatencySummary, Leg, LegCount, LoadMessage, LoginMechanism, LookDecision, Metric, Namespace, Observation,
-    Phase, ReadPreference, Resumption, Script, SignatureTime, Skipped, Stamped, Statement, StatementProtocol,
-    Step, Strength, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialPace, TrialResult, TrialSpec,
-    Verification, VoidReason, Work,
+    Absence, AddressFamily, Arm, Auth, Branch, CellId, Compressor, Ctx, DocumentsLogin, Draw, Ending,
+    Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, FailureOrigin, Flag, Group, Identity,
+    KeyExchangeTime, LatencySummary, Leg, LegCount, LoadMessage, LoginMechanism, LookDecision, Metric,
+    Namespace, Observation, Phase, ReadPreference, Resumption, Script, ScriptStatement, ScriptStep,
+    SecurityLevel, SignatureTime, Skipped, StatementProtocol, Suite, TimestampedEvent, TlsLibrary, TlsSpec,
+    TlsStart, TlsVersion, TrialOperation, TrialPace, TrialResult, TrialSpec, Verification, VoidReason,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -199,12 +199,12 @@ fn draw() -> impl Strategy<Value = Draw> {
 fn script() -> impl Strategy<Value = Script> {
     let protocols = select(vec![StatementProtocol::Text, StatementProtocol::Prepared]);
     let statements = prop::collection::vec(
-        (any::<String>(), protocols).prop_map(|(sql, protocol)| Statement { sql, protocol }),
+        (any::<String>(), protocols).prop_map(|(sql, protocol)| ScriptStatement { sql, protocol }),
         0..3,
     );
     let steps = prop::collection::vec(
         (0..9_usize, prop::collection::vec(0..9_usize, 0..3))
-            .prop_map(|(statement, parameters)| Step { statement, parameters }),
+            .prop_map(|(statement, parameters)| ScriptStep { statement, parameters }),
         0..3,
     );
     let branches = (any::<u32>(), steps.clone(), any::<u64>())
@@ -223,12 +223,12 @@ fn script() -> impl Strategy<Value = Script> {
     )
 }
 
-fn work() -> impl Strategy<Value = Work> {
+fn work() -> impl Strategy<Value = TrialOperation> {
     prop_oneof![
-        Just(Work::Connect),
-        script().prop_map(Work::ConnectQuery),
-        script().prop_map(Work::FirstQuery),
-        script().prop_map(Work::Transactions),
+        Just(TrialOperation::Connect),
+        script().prop_map(TrialOperation::ConnectQuery),
+        script().prop_map(TrialOperation::FirstQuery),
+        script().prop_map(TrialOperation::Transactions),
     ]
 }
 
@@ -245,13 +245,12 @@ fn tls() -> impl Strategy<Value = TlsSpec> {
         server_name: text.clone(),
         ctx,
         start: if direct { TlsStart::Direct } else { TlsStart::Requested },
-        suite: direct.then(|| "AES256-SHA".parse().unwrap()),
+        suite: direct.then(|| Suite::from_label("AES256-SHA").unwrap()),
         group: new.then_some(Group::X25519MlKem768),
         resumption: if direct { Resumption::BySessionId } else { Resumption::Always },
-        strength: if shown { Strength::Weak } else { Strength::Obsolete },
+        security_level: if shown { SecurityLevel::Weak } else { SecurityLevel::Obsolete },
         library: if rustls { TlsLibrary::Rustls } else { TlsLibrary::OpenSsl },
-        identity: shown
-            .then(|| ClientIdentity { certificate_file: text.clone().into(), key_file: text.into() }),
+        identity: shown.then(|| Identity { certificate_file: text.clone().into(), key_file: text.into() }),
     })
 }
 
@@ -347,7 +346,7 @@ fn trial_result() -> impl Strategy<Value = TrialResult> {
 }
 
 fn load_message() -> impl Strategy<Value = LoadMessage> {
-    let faults = [Fault::Server, Fault::Tls, Fault::Host, Fault::Internal];
+    let faults = [FailureOrigin::Server, FailureOrigin::Tls, FailureOrigin::Host, FailureOrigin::Internal];
     prop_oneof![
         Just(LoadMessage::WindowOpened),
         Just(LoadMessage::WindowClosed),
@@ -369,14 +368,14 @@ fn errors_of_no_kind() {
     assert_eq!(count, ErrorCount { message: "why".to_owned(), count: 2, kind: ErrorKind::Other });
     let line = r#"{"message":"failed","body":{"fault":"server","message":"why"}}"#;
     let failed: LoadMessage = serde_json::from_str(line).unwrap();
-    let (fault, message) = (Fault::Server, "why".to_owned());
+    let (fault, message) = (FailureOrigin::Server, "why".to_owned());
     assert_eq!(failed, LoadMessage::Failed { fault, message, kind: ErrorKind::Other });
 }
 
 proptest! {
     #[test]
     fn events(at_unix_ms: u64, event in event()) {
-        round_trip(&Stamped { at_unix_ms, event })?;
+        round_trip(&TimestampedEvent { at_unix_ms, event })?;
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     Arm, AtRest, CellId, CryptoInstruction, Ending, Environment, Event, Flag, KeyExchangeTime, Leg, LegCount,
-    LinkKind, LookDecision, Metric, Observation, SCHEMA_VERSION, SignatureTime, Skipped, Stamped, VoidReason,
+    LinkKind, LookDecision, Metric, Observation, SCHEMA_VERSION, SignatureTime, Skipped, TimestampedEvent,
+    VoidReason,
 };
 
 const GOLDEN: &str = include_str!("../golden/events-v1.jsonl");
@@ -249,7 +250,7 @@ fn link_made() -> Event {
 }
 
 /// One of each kind.
-fn written() -> Vec<Stamped> {
+fn written() -> Vec<TimestampedEvent> {
     let events = [
         before_the_blocks(),
         blocks(),
@@ -260,7 +261,7 @@ fn written() -> Vec<Stamped> {
         at_rest(),
     ]
     .concat();
-    (FIRST_MS..).zip(events).map(|(at_unix_ms, event)| Stamped { at_unix_ms, event }).collect()
+    (FIRST_MS..).zip(events).map(|(at_unix_ms, event)| TimestampedEvent { at_unix_ms, event }).collect()
 }
 
 /// A new kind of event does not compile here until it has a line in the golden file.
@@ -291,7 +292,8 @@ fn kind(event: &Event) -> usize {
 
 #[test]
 fn lines_of_version_1_are_read() {
-    let read: Vec<Stamped> = GOLDEN.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let read: Vec<TimestampedEvent> =
+        GOLDEN.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(read, written());
     let mut kinds: Vec<usize> = read.iter().map(|line| kind(&line.event)).collect();
     kinds.sort_unstable();
@@ -311,7 +313,7 @@ fn lines_are_written_as_version_1_wrote_them() {
 #[test]
 fn links_of_earlier_records_are_read() {
     let line = r#"{"at_unix_ms":1,"event":"link_made","link":"5ms","overhead_ns":1,"round_trip_ns_p50":2,"congestion_control":"reno"}"#;
-    let read: Stamped = serde_json::from_str(line).unwrap();
+    let read: TimestampedEvent = serde_json::from_str(line).unwrap();
     let Event::LinkMade { by, mtu_bytes, .. } = read.event else { panic!("{read:?}") };
     assert_eq!((by, mtu_bytes), (LinkKind::Ring, 1_500));
 }
@@ -320,6 +322,6 @@ fn links_of_earlier_records_are_read() {
 #[test]
 fn unknown_fields_are_passed_over() {
     let line = r#"{"at_unix_ms":1,"event":"block_started","block":3,"mood":"calm"}"#;
-    let expected = Stamped { at_unix_ms: 1, event: Event::BlockStarted { block: 3 } };
-    assert_eq!(serde_json::from_str::<Stamped>(line).unwrap(), expected);
+    let expected = TimestampedEvent { at_unix_ms: 1, event: Event::BlockStarted { block: 3 } };
+    assert_eq!(serde_json::from_str::<TimestampedEvent>(line).unwrap(), expected);
 }

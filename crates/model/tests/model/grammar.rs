@@ -133,7 +133,6 @@ fn names() {
         "tls1.3-p256+client=rustls+compress=zlib",
     ]
     .map(|name| name.parse::<Path>().unwrap()));
-    all(&TlsVersion::ALL);
     all(&Engine::ALL.map(ServerLevel::of));
 }
 

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, Ctx, Driver, Engine, Grid, LatenessLimit, Link, Pace, Path, Pin, PoolMode,
-    Prepare, Proxy, ProxyFront, ProxyProgram, Scale, ScaleLevel, ServerKey, ServerLevel, Setting, Settings,
-    Size, Spec, StealLimit, Storage, TlsPath, TlsVersion, Tunnel, Workload,
+    AtRest, Auth, Baseline, Clients, CpuPinning, Ctx, Driver, Engine, Grid, LatenessLimit, Link, Pace, Path,
+    PoolMode, Prepare, Proxy, ProxyFront, ProxyProgram, Scale, ScaleLevel, ServerKey, ServerLevel, Setting,
+    Settings, Size, Spec, StealLimit, Storage, TlsPath, TlsVersion, Tunnel, Workload,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -71,6 +71,17 @@ pub(crate) fn proxy() -> impl Strategy<Value = Path> {
         let mode = if told { mode } else { PoolMode::Session };
         Path::Proxy(Proxy { program, front, version, key, mode })
     })
+}
+
+pub(crate) fn baseline() -> impl Strategy<Value = Baseline> {
+    prop_oneof![
+        server().prop_map(Baseline::Server),
+        path().prop_map(Baseline::Path),
+        proxy().prop_map(Baseline::Path),
+        select(Auth::ALL.to_vec()).prop_map(Baseline::Auth),
+        select(Ctx::ALL.to_vec()).prop_map(Baseline::Ctx),
+        select(AtRest::ALL.to_vec()).prop_map(Baseline::AtRest),
+    ]
 }
 
 pub(crate) fn clients() -> impl Strategy<Value = Clients> {
@@ -177,7 +188,7 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
                 LatenessLimit::default()
             },
             storage: if seed.is_some() { Storage::Tmpfs } else { Storage::Disk },
-            pin: if seed.is_some() { Pin::Auto } else { Pin::Off },
+            pin: if seed.is_some() { CpuPinning::Auto } else { CpuPinning::Off },
             grids,
         },
     )

@@ -267,14 +267,17 @@ fn what_no_proxy_can_do_is_skipped_with_the_reason() {
         ("server = [\"mariadb\"]\npath = [\"plain\", \"pgbouncer\"]", "PostgreSQL's protocol only"),
         ("server = [\"postgres\"]\npath = [\"plain\", \"proxysql\"]", "MySQL's protocol only"),
         ("server = [\"postgres\"]\npath = [\"plain\", \"mysqlrouter\"]", "MySQL's protocol only"),
-        ("server = [\"postgres\"]\npath = [\"plain\", \"proxy+tls=1.2-p256\"]", "takes the newest version"),
+        (
+            "server = [\"postgres\"]\npath = [\"plain\", \"proxy+tls=1.2-p256\"]",
+            "negotiates the server's newest version",
+        ),
         (
             "server = [\"postgres\"]\npath = [\"plain\", \"proxy+front=tcp\"]\nauth = [\"trust\"]",
             "auth=trust has none",
         ),
         (
             "server = [\"postgres\"]\npath = [\"tls1.3-p256\", \"proxy\"]\nauth = [\"cert\"]",
-            "no client certificate",
+            "cannot present a client certificate",
         ),
         (
             "server = [\"postgres\"]\npath = [\"tls1.3-p256\", \"proxy\"]\nauth = [\"scram-4096+plus\"]",
@@ -282,11 +285,11 @@ fn what_no_proxy_can_do_is_skipped_with_the_reason() {
         ),
         (
             "server = [\"postgres\"]\npath = [\"plain\", \"pgbouncer+front=tcp\"]\nlink = [\"5ms\"]",
-            "by its unix socket only",
+            "only by its unix socket",
         ),
         (
             "server = [\"s=postgres://a@h/b\"]\npath = [\"plain\", \"proxy\"]",
-            "proxies are started for servers of the lab only",
+            "a proxy needs a server that is started here",
         ),
     ] {
         let plan = Plan::new(&Spec::from_toml(&format!("[[grid]]\n{levels}\n")).unwrap(), 1).unwrap();

@@ -57,20 +57,20 @@ fn what_comes_to_no_number_of_rows_says_why() {
         );
         reasons(&plan(&text)).into_iter().map(ToOwned::to_owned).collect::<Vec<_>>()
     };
-    let no_tables = "connect reads no tables, of which 0.5cache could be so many rows";
+    let no_tables = "connect reads no tables, so 0.5cache is no number of rows";
     assert_eq!(of("", "mariadb", "point-select", "0.5cache"), [no_tables]);
     assert_eq!(
         of("", "ferretdb", "find-one", "0.5cache"),
-        [no_tables, "what FerretDB takes for a row is not known: give its scale in rows"]
+        [no_tables, "the size of a row in FerretDB is unknown: give its scale in rows"]
     );
     assert_eq!(
         of("[set.postgres]\nshared_buffers = \"1.5GB\"", "postgres", "select-only", "0.5cache"),
-        [no_tables, "postgres.shared_buffers is no size that can be calculated with: give its scale in rows"]
+        [no_tables, "cannot parse the size in postgres.shared_buffers: give its scale in rows"]
     );
-    assert_eq!(of("", "mariadb", "point-select", "0.5mem")[1..], ["how much memory there is, is not known"]);
+    assert_eq!(of("", "mariadb", "point-select", "0.5mem")[1..], ["the size of the memory is unknown"]);
     assert_eq!(
         of("memory-bytes = 1099511627776", "mariadb", "point-select", "1mem")[1..],
-        ["1mem is more than 1000000000 rows, which are the most: give its scale in rows"]
+        ["1mem is more than the maximum of 1000000000 rows: give its scale in rows"]
     );
 }
 

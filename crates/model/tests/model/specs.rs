@@ -1,13 +1,14 @@
 //! A specification prints as the TOML that asks for it again.
 
 use ciphertoll_model::{Clients, Engine, Grid, Path, Plan, ServerLevel, Spec, Workload};
+use proptest::option;
 use proptest::prelude::*;
 
 use crate::levels;
 
 proptest! {
     #[test]
-    fn toml_round_trip(spec in levels::spec(), baseline: Option<String>) {
+    fn toml_round_trip(spec in levels::spec(), baseline in option::of(levels::baseline())) {
         let spec = Spec { baseline, ..spec };
         prop_assert_eq!(Spec::from_toml(&spec.to_toml()), Ok(spec));
     }
@@ -60,16 +61,16 @@ fn settings_are_a_table_for_each_engine() {
 #[test]
 fn settings_that_are_none_name_their_line() {
     for (table, said) in [
-        ("[set.postgres]\nport = 1", "postgres.port is for ciphertoll itself to set"),
+        ("[set.postgres]\nport = 1", "postgres.port is reserved"),
         ("[set.oracle]\na = 1", "unknown server \"oracle\""),
         ("[set.postgres]\nwork_mem = [1]", "text, a number, true or false"),
-        ("[set.mariadb]\nsql_mode = \"a\\nb\"", "the value of mariadb.sql_mode has '\\n' in it"),
+        ("[set.mariadb]\nsql_mode = \"a\\nb\"", "the value of mariadb.sql_mode contains '\\n'"),
     ] {
         let error = Spec::from_toml(&format!("{table}\n[[grid]]\n")).unwrap_err().to_string();
         assert!(error.contains(said) && error.starts_with("line "), "{error}");
     }
     let nobody = Spec::from_toml("[set.postgres]\nfsync = false\n[[grid]]\n").unwrap_err().to_string();
-    assert_eq!(nobody, "postgres.fsync=off is for no server: none of postgres is measured");
+    assert_eq!(nobody, "postgres.fsync=off applies to no server: no postgres is measured");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn without_a_word_on_tls_both_are_measured_as_the_server_has_them() {
 fn a_url_that_asks_for_tls_gets_nothing_else() {
     let plan = Plan::new(&quick("postgres://app@db.example/shop?sslmode=verify-full"), 1).unwrap();
     assert!(plan.cells.iter().all(|cell| cell.treatment.path.as_tls().is_some()));
-    assert!(reasons(&plan)[0].contains("asks for TLS"), "{:?}", reasons(&plan));
+    assert!(reasons(&plan)[0].contains("requires TLS"), "{:?}", reasons(&plan));
     assert_eq!(plan.baseline.to_string(), "path=tls1.3");
     let plan = Plan::new(&quick("mysql://app@db.example/?ssl-mode=DISABLED"), 1).unwrap();
     assert!(plan.cells.iter().all(|cell| cell.treatment.path.as_tls().is_none()));
@@ -62,8 +62,11 @@ fn a_url_that_asks_for_tls_gets_nothing_else() {
 fn where_plaintext_is_refused_the_first_tls_path_is_the_baseline() {
     let other = ServerLevel::at("other", "postgres://app@other.example".parse().unwrap()).unwrap();
     let spec = Spec::quick_at(&[server("mysql://app@db.example"), other]);
-    let refusal =
-        Refusal { server: "staging".to_owned(), what: Refused::Way(None), reason: "it wants TLS".to_owned() };
+    let refusal = Refusal {
+        server: "staging".to_owned(),
+        what: Refused::Transport(None),
+        reason: "it wants TLS".to_owned(),
+    };
     let plan = Plan::knowing(&spec, 1, &[refusal]).unwrap();
     assert_eq!(reasons(&plan), ["it wants TLS", "it wants TLS"]);
     let baselines: Vec<String> =
@@ -76,7 +79,7 @@ fn where_plaintext_is_refused_the_first_tls_path_is_the_baseline() {
 fn a_version_that_is_not_spoken_is_left_out() {
     let refusal = Refusal {
         server: "staging".to_owned(),
-        what: Refused::Way(Some(TlsVersion::Tls12)),
+        what: Refused::Transport(Some(TlsVersion::Tls12)),
         reason: "too old".to_owned(),
     };
     let plan = Plan::knowing(&quick("mysql://app@db.example"), 1, &[refusal]).unwrap();
@@ -111,9 +114,12 @@ fn what_only_the_server_could_choose_is_skipped_with_the_reason() {
     )
     .unwrap();
     assert_eq!(ids(&plan), ["staging/plain/as-asked/-/native/as-is/as-is/connect/1/10000"]);
-    for part in
-        ["certificate of its own: write tls1.3", "where it listens", "recorded, not chosen", "not led"]
-    {
+    for part in [
+        "cannot be chosen: write tls1.3",
+        "for either TCP or a unix socket",
+        "recorded, not chosen",
+        "external drivers",
+    ] {
         assert!(reasons(&plan).iter().any(|reason| reason.contains(part)), "{part}: {:?}", reasons(&plan));
     }
 }
@@ -256,7 +262,7 @@ fn documents_are_measured_by_connects_and_by_what_is_loaded_there() {
     assert_eq!(plan.cells.len(), 2);
     spec.grids[0].workload = vec![Workload::FindOne, Workload::Connect, Workload::PointSelect];
     let plan = Plan::new(&spec, 1).unwrap();
-    for part in ["it reads documents that staging does not have: --prepare loads them", "asked in SQL"] {
+    for part in ["it reads documents that staging lacks: --prepare loads them", "needs SQL"] {
         assert!(reasons(&plan).iter().any(|reason| reason.contains(part)), "{part}: {:?}", reasons(&plan));
     }
     spec.prepare = Prepare::Yes;

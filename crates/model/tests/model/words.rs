@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ciphertoll_model::{Direction, ExitCode, Metric, Phase, Unit};
+use ciphertoll_model::{ExitCode, Metric, MetricDirection, Phase, Unit};
 
 #[test]
 fn metrics_carry_their_unit_and_are_unique() {
@@ -24,9 +24,9 @@ fn metrics_carry_their_unit_and_are_unique() {
         };
         assert!(says_so, "{label} is in {:?}", metric.unit());
         let direction = if metric.unit() == Unit::PerSecond {
-            Direction::HigherIsBetter
+            MetricDirection::HigherIsBetter
         } else {
-            Direction::LowerIsBetter
+            MetricDirection::LowerIsBetter
         };
         assert_eq!(metric.direction(), direction, "{label}");
         assert_eq!(metric.to_string(), label);

@@ -1,4 +1,4 @@
-//! TLS from the server's side, by OpenSSL.
+//! The server side of TLS, by OpenSSL.
 
 use std::path::PathBuf;
 
@@ -8,38 +8,37 @@ use openssl::ssl::{
 };
 use openssl::x509::X509;
 
+use super::openssl::OpenSslSession;
 use super::openssl::{first_line, load_ca, load_identity, settings_error};
-use super::{Identity, Session, openssl as own};
+use super::{Identity, TlsSession};
 use crate::Error;
 
-/// How a server does TLS 1.2 and 1.3.
+/// Settings of a TLS 1.2 and 1.3 server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
-    /// What it shows of itself.
+pub struct AcceptorSettings {
     pub identity: Identity,
-    /// The authorities, in one PEM file, of the certificates that clients must show; none where they need none.
+    /// A PEM file of authorities; if present, clients must present a certificate signed by one of them.
     pub clients: Option<PathBuf>,
-    /// The protocol that clients may name in ALPN.
+    /// The only protocol accepted in ALPN.
     pub protocol: &'static [u8],
 }
 
-/// A server's context, from which each connection begins.
+/// A server's TLS context.
 #[derive(Clone)]
 pub struct Acceptor(SslContext);
 
 impl Acceptor {
-    /// Reads certificates and keys.
-    pub fn build(service: &Service) -> Result<Self, Error> {
+    pub fn build(service: &AcceptorSettings) -> Result<Self, Error> {
         let mut builder = SslContextBuilder::new(SslMethod::tls_server()).map_err(settings_error)?;
         builder.set_min_proto_version(Some(SslVersion::TLS1_2)).map_err(settings_error)?;
-        // Nothing is resumed: each client shows who it is.
+        // No resumption: every client presents its certificate.
         builder.set_session_cache_mode(SslSessionCacheMode::OFF);
         builder.set_options(SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION);
         builder.set_num_tickets(0).map_err(settings_error)?;
         load_identity(&mut builder, &service.identity)?;
         if let Some(file) = &service.clients {
             load_ca(&mut builder, file)?;
-            // Clients that have several certificates choose by these names.
+            // Clients with several certificates choose by these names.
             let unreadable =
                 |reason: String| Error::TlsSettings(format!("CA file {}: {reason}", file.display()));
             let pem = std::fs::read(file).map_err(|error| unreadable(error.to_string()))?;
@@ -49,19 +48,19 @@ impl Acceptor {
             builder.set_verify(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
         }
         let protocol = service.protocol;
-        // Who names other protocols alone speaks another one.
+        // A client that offers only other protocols is refused.
         builder
             .set_alpn_select_callback(move |_, asked| named(asked, protocol).ok_or(AlpnError::ALERT_FATAL));
         Ok(Self(builder.build()))
     }
 
-    pub(crate) fn session(&self) -> Result<Session, Error> {
+    pub(crate) fn session(&self) -> Result<TlsSession, Error> {
         let ssl = Ssl::new(&self.0).map_err(settings_error)?;
-        own::Session::accepting(ssl).map(Session::by_openssl)
+        OpenSslSession::accepting(ssl).map(TlsSession::by_openssl)
     }
 }
 
-/// Finds a protocol in a list as ALPN has it: each name behind its length (RFC 7301, 3.1).
+/// Finds a protocol in an ALPN list of length-prefixed names (RFC 7301, 3.1).
 fn named<'a>(list: &'a [u8], protocol: &[u8]) -> Option<&'a [u8]> {
     let mut rest = list;
     while let [length, tail @ ..] = rest {
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_protocol_is_found_wherever_it_stands() {
+    fn a_protocol_is_found_at_any_position() {
         assert_eq!(named(b"\x02h2\x0apostgresql", b"postgresql"), Some(&b"postgresql"[..]));
         for list in [&b""[..], b"\x02h2", b"\x0bpostgresql", b"\x0apostgresq", b"\x00"] {
             assert_eq!(named(list, b"postgresql"), None, "{list:?}");

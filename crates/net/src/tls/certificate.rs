@@ -1,4 +1,4 @@
-//! What is read from a certificate itself (RFC 5280, 4.1), for want of a library that tells.
+//! A minimal certificate parser (RFC 5280, 4.1), for fields that neither library exposes.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;
-/// The version's tag; version 1 has none.
+/// The version's tag; version 1 has no such field.
 const EXPLICIT_0: u8 = 0xa0;
 
-/// The digest that logins are bound with.
+/// The digest used for channel binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Digest {
     Sha256,
@@ -24,7 +24,7 @@ pub(super) enum Digest {
 /// A public key's algorithm (RFC 3279, 2.3; RFC 5480, 2.1; RFC 8410, 3) and the bits.
 struct PublicKey<'a> {
     algorithm: &'a [u8],
-    /// What follows the algorithm's identifier: a curve, for one.
+    /// The algorithm's parameters, such as the curve.
     parameters: &'a [u8],
     bits: &'a [u8],
 }
@@ -40,7 +40,7 @@ impl Digest {
     }
 }
 
-/// `p256`, `rsa2048`; `None` if this is no certificate.
+/// `p256`, `rsa2048`; `None` if this is not a certificate.
 pub(super) fn key_label(certificate_der: &[u8]) -> Option<Cow<'static, str>> {
     const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
     const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
@@ -62,10 +62,10 @@ pub(super) fn curve_label(certificate_der: &[u8]) -> &'static str {
     public_key(certificate_der).map_or(OTHER_CURVE, |key| curve_of(&key))
 }
 
-/// The digest of the certificate's signature, by which logins are bound to it (RFC 5929, 4.1);
-/// `None` where the algorithm's identifier does not say which that is.
+/// The digest of the certificate's signature, used for channel binding (RFC 5929, 4.1); `None` if the signature
+/// algorithm does not imply one.
 pub(super) fn end_point_digest(certificate_der: &[u8]) -> Option<Digest> {
-    /// RFC 8017, A.2.4: the last byte tells the digest.
+    /// RFC 8017, A.2.4: the last byte identifies the digest.
     const PKCS1: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
     /// RFC 5758, 3.2.
     const ECDSA_SHA2: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03];
@@ -76,7 +76,7 @@ pub(super) fn end_point_digest(certificate_der: &[u8]) -> Option<Digest> {
     let mut signature = expect(&mut content, SEQUENCE)?;
     let (last, family) = expect(&mut signature, OBJECT_IDENTIFIER)?.split_last()?;
     match (family, last) {
-        // MD5 and SHA-1 are too weak: they are replaced.
+        // RFC 5929 replaces MD5 and SHA-1 by SHA-256.
         (PKCS1, 4 | 5 | 11) | (ECDSA_SHA2, 2) | (ECDSA_SHA1, 1) => Some(Digest::Sha256),
         (PKCS1, 12) | (ECDSA_SHA2, 3) => Some(Digest::Sha384),
         (PKCS1, 13) | (ECDSA_SHA2, 4) => Some(Digest::Sha512),
@@ -85,11 +85,11 @@ pub(super) fn end_point_digest(certificate_der: &[u8]) -> Option<Digest> {
 }
 
 pub(super) fn absent() -> Error {
-    Error::Tls("there is no certificate to bind the login to".to_owned())
+    Error::Tls("there is no certificate for channel binding".to_owned())
 }
 
 pub(super) fn signed_without_digest() -> Error {
-    Error::Tls("the certificate's signature has no digest of its own to bind the login with".to_owned())
+    Error::Tls("the certificate's signature algorithm implies no digest for channel binding".to_owned())
 }
 
 const OTHER_CURVE: &str = "other curve";
@@ -115,19 +115,19 @@ fn public_key(certificate_der: &[u8]) -> Option<PublicKey<'_>> {
         element(&mut fields)?;
     }
     expect(&mut fields, INTEGER)?;
-    // Signature's algorithm, issuer, validity, subject.
+    // Signature algorithm, issuer, validity, subject.
     for _ in 0..4 {
         expect(&mut fields, SEQUENCE)?;
     }
     let mut key = expect(&mut fields, SEQUENCE)?;
     let mut parameters = expect(&mut key, SEQUENCE)?;
     let algorithm = expect(&mut parameters, OBJECT_IDENTIFIER)?;
-    // The first byte counts the bits that are unused in the last; keys use them all.
+    // The first byte counts unused bits of the last byte, which keys do not have.
     let bits = expect(&mut key, BIT_STRING)?.get(1..)?;
     Some(PublicKey { algorithm, parameters, bits })
 }
 
-/// Of an RSA key (RFC 8017, A.1.1).
+/// Size of an RSA key (RFC 8017, A.1.1).
 fn modulus_bits(mut key: &[u8]) -> Option<usize> {
     let mut numbers = expect(&mut key, SEQUENCE)?;
     let mut modulus = expect(&mut numbers, INTEGER)?;
@@ -143,12 +143,12 @@ fn expect<'a>(input: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     (found == tag).then_some(content)
 }
 
-/// Takes a tag of one byte, a length and that many bytes (X.690, 8.1).
+/// Takes a one-byte tag, a length and that many bytes (X.690, 8.1).
 fn element<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let (&[tag, first], mut rest) = input.split_first_chunk()?;
     let mut length = usize::from(first);
     if first & 0x80 != 0 {
-        // A certificate is sent in at most 2^24 bytes (RFC 8446, 4.4.2).
+        // A certificate has at most 2^24 bytes (RFC 8446, 4.4.2).
         let count = usize::from(first & 0x7f);
         if !(1..=3).contains(&count) {
             return None;
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(end_point_digest(&der), None);
     }
 
-    /// The digest is the signature's, and its value is what OpenSSL computes.
+    /// The digest matches the signature algorithm, and its value equals OpenSSL's.
     #[test]
     fn digests_by_signature() {
         let digests = [
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_no_certificate() {
+    fn truncated_certificates_are_rejected() {
         let der = signed(&rsa(2048), MessageDigest::sha256(), 2).to_der().unwrap();
         for length in 0..der.len() {
             assert_eq!(key_label(&der[..length]), None);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_beyond_the_bytes_are_refused() {
+    fn lengths_beyond_the_input_are_rejected() {
         for length in [&[0x80][..], &[0x84, 0, 0, 0, 0], &[0x83, 0xff, 0xff, 0xff], &[0xff], &[5]] {
             let bytes = [&[SEQUENCE], length].concat();
             assert_eq!(key_label(&bytes), None, "{length:02x?}");

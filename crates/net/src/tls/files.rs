@@ -1,5 +1,4 @@
-//! Checks the files that are named for TLS before anything is sent: a context that cannot be built must not be
-//! mistaken for a server that refuses TLS.
+//! Checks TLS files before anything is sent, so that an unusable file is not mistaken for a server that refuses TLS.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,43 +8,26 @@ use openssl::error::ErrorStack;
 use openssl::pkey::{PKey, Private};
 use openssl::x509::X509;
 
-/// More than the authorities of any operating system take.
+/// Larger than the CA bundle of any operating system.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// What a file for TLS is read for.
+/// What a TLS file is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilePurpose {
-    /// Authorities of the peer's certificate.
+    /// CA certificates that verify the peer.
     Authorities,
-    /// Our own certificate.
     Certificate,
-    /// Our own key.
     Key,
 }
 
-/// A file for TLS that cannot be used.
+/// A TLS file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system does not let us read it.
     #[error("cannot read the {} {}: {source}", .purpose.noun(), path.display())]
-    Unreadable {
-        /// What it is read for.
-        purpose: FilePurpose,
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It does not hold what it is read for.
+    Unreadable { purpose: FilePurpose, path: PathBuf, source: io::Error },
+    /// It does not contain what its purpose needs.
     #[error("cannot use the {} {}: {reason}", .purpose.noun(), path.display())]
-    Unusable {
-        /// What it is read for.
-        purpose: FilePurpose,
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        reason: &'static str,
-    },
+    Unusable { purpose: FilePurpose, path: PathBuf, reason: &'static str },
 }
 
 impl FilePurpose {
@@ -64,7 +46,7 @@ impl FileError {
     }
 }
 
-/// Fails unless `path` holds what `purpose` asks for; a key must belong to `certificate`.
+/// Checks that `path` contains what `purpose` needs; a key must belong to `certificate`.
 pub fn check_file(purpose: FilePurpose, path: &Path, certificate: &Path) -> Result<(), FileError> {
     match purpose {
         FilePurpose::Authorities => check_authorities(path),
@@ -73,17 +55,17 @@ pub fn check_file(purpose: FilePurpose, path: &Path, certificate: &Path) -> Resu
     }
 }
 
-/// Fails unless `path` holds certificates and nothing that is damaged.
+/// Checks that `path` contains certificates, all of them intact.
 pub fn check_authorities(path: &Path) -> Result<(), FileError> {
     certificates(FilePurpose::Authorities, path).map(drop)
 }
 
-/// Fails unless `path` holds a certificate, perhaps followed by those that lead to an authority.
+/// Checks that `path` contains a certificate, perhaps followed by intermediate certificates.
 pub fn check_certificate(path: &Path) -> Result<(), FileError> {
     certificates(FilePurpose::Certificate, path).map(drop)
 }
 
-/// Fails unless `path` holds the unencrypted key of the first certificate in `certificate`.
+/// Checks that `path` contains the unencrypted key of the first certificate in `certificate`.
 pub fn check_key(path: &Path, certificate: &Path) -> Result<(), FileError> {
     let unusable = |reason| FileError::unusable(FilePurpose::Key, path, reason);
     let key = private_key(path)?;
@@ -91,7 +73,7 @@ pub fn check_key(path: &Path, certificate: &Path) -> Result<(), FileError> {
     let public = certificates.first().map(|certificate| certificate.public_key());
     match public {
         Some(Ok(public)) if public.public_eq(&key) => Ok(()),
-        Some(_) | None => Err(unusable("it is not the key of the certificate that is named with it")),
+        Some(_) | None => Err(unusable("it is not the key of the certificate named with it")),
     }
 }
 
@@ -108,7 +90,7 @@ fn private_key(path: &Path) -> Result<PKey<Private>, FileError> {
     let mut is_encrypted = false;
     let key = PKey::private_key_from_pem_callback(&pem, |_| {
         is_encrypted = true;
-        // OpenSSL would ask the terminal, in every load process.
+        // Otherwise OpenSSL would prompt on the terminal, in every load process.
         Err(ErrorStack::get())
     });
     key.map_err(|_| {
@@ -123,7 +105,7 @@ fn private_key(path: &Path) -> Result<PKey<Private>, FileError> {
 fn read(purpose: FilePurpose, path: &Path) -> Result<Vec<u8>, FileError> {
     let unreadable = |source| FileError::Unreadable { purpose, path: path.to_owned(), source };
     let unusable = |reason| FileError::unusable(purpose, path, reason);
-    // A pipe could be read only once, and opening it could wait for ever.
+    // A pipe could be read only once, and opening it could block.
     let metadata = std::fs::metadata(path).map_err(unreadable)?;
     if metadata.is_dir() {
         return Err(unusable("it is a directory"));

@@ -1,4 +1,4 @@
-//! What a TLS library takes for its socket. One `recv` takes a whole record, header and all.
+//! The memory buffers that a TLS library uses in place of a socket. One `recv` takes a whole record with its header.
 
 use std::io::{self, Read, Write};
 
@@ -6,13 +6,13 @@ use super::session::Filled;
 use crate::buffer::Buffer;
 
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct MemoryBuffers {
     pub(super) incoming: Buffer,
     pub(super) outgoing: Vec<u8>,
 }
 
-impl Memory {
-    /// Reads once from `socket`; what came is returned, too.
+impl MemoryBuffers {
+    /// Reads once from `socket`; also returns the new bytes.
     pub(super) fn fill(&mut self, socket: &mut impl Read) -> io::Result<(Filled, &[u8])> {
         let space = self.incoming.space();
         let room = space.len();
@@ -23,7 +23,7 @@ impl Memory {
     }
 }
 
-impl Read for Memory {
+impl Read for MemoryBuffers {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.incoming.is_empty() {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -32,7 +32,7 @@ impl Read for Memory {
     }
 }
 
-impl Write for Memory {
+impl Write for MemoryBuffers {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         self.outgoing.extend_from_slice(from);
         Ok(from.len())

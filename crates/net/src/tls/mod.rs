@@ -1,8 +1,8 @@
-//! TLS behind one face, bytes in and bytes out, so that the same buffers and the same readiness
-//! loop serve encrypted and plain connections.
+//! One interface to two TLS libraries, bytes in and bytes out, so that the same buffers and the same readiness loop
+//! serve encrypted and plain connections.
 //!
-//! There are two libraries because what encryption costs is partly the library's doing: OpenSSL is what most
-//! drivers use, rustls is what drivers in Rust use, and a toll that both have is not an accident of one.
+//! Part of the cost of encryption is the library's. OpenSSL is used by most drivers, rustls by drivers written in
+//! Rust; a cost that both show is not specific to one library.
 
 mod acceptor;
 mod certificate;
@@ -17,181 +17,95 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ciphertoll_wire::tls::NamedGroup;
-
 use crate::Error;
 
 pub use ciphertoll_resumption::Sessions;
+pub use ciphertoll_vocabulary::{
+    Group, Identity, SecurityLevel, ServerKey, Suite, TlsLibrary, TlsVersion, Verification,
+};
 
-pub use self::acceptor::{Acceptor, Service};
+pub use self::acceptor::{Acceptor, AcceptorSettings};
 pub use self::files::{FileError, FilePurpose, check_authorities, check_certificate, check_file, check_key};
 pub use self::session::Context;
-pub(crate) use self::session::{Decrypted, Filled, Handshake, Session};
+pub(crate) use self::session::{Decrypted, Filled, Handshake, TlsSession};
 
-/// Who does TLS for the client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Library {
-    /// The system's OpenSSL.
-    #[default]
-    OpenSsl,
-    /// rustls, with the cryptography of ring.
-    Rustls,
-}
-
-/// The version a client offers; it offers one only, so that nothing is negotiated down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// RFC 2246. OpenSSL only, at [`Strength::Obsolete`].
-    Tls10,
-    /// RFC 4346. OpenSSL only, at [`Strength::Obsolete`].
-    Tls11,
-    /// RFC 5246.
-    Tls12,
-    /// RFC 8446.
-    Tls13,
-}
-
-/// Which authorities may have signed the server's certificate.
+/// The CA certificates that the server's certificate must chain to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrustAnchors {
-    /// Those in one PEM file.
+    /// Those in a PEM file.
     File(PathBuf),
-    /// Those in one PEM file and the system's.
+    /// Those in a PEM file and the system's.
     FileAndSystem(PathBuf),
     /// The system's.
     System,
 }
 
-/// How much of the server's certificate is verified.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Verification {
-    /// The chain to a trusted authority, and the name.
-    #[default]
-    Full,
-    /// The chain only: libpq's `verify-ca`, MySQL's `VERIFY_CA`. OpenSSL only.
-    Authority,
-    /// Neither, so that anybody can pass for the server: libpq's `require`, MySQL's `REQUIRED`. The authorities are not
-    /// even read. OpenSSL only.
-    Off,
-}
-
-/// A cipher suite by both its names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Suite {
-    /// OpenSSL's: `ECDHE-RSA-AES256-GCM-SHA384`.
-    pub openssl: &'static str,
-    /// IANA's: `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384`.
-    pub iana: &'static str,
-}
-
-/// How strong keys and signatures must be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strength {
-    /// As the library has it.
-    #[default]
-    Default,
-    /// 80 bits, as an RSA key of 1024 bits has: OpenSSL's security level 1. OpenSSL only.
-    Weak,
-    /// Anything, as versions before TLS 1.2 sign with SHA-1: OpenSSL's security level 0. OpenSSL only.
-    Obsolete,
-}
-
-/// Whether a connection takes up the session of an earlier one.
+/// Whether a connection resumes an earlier TLS session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Resumption {
-    /// Every connection begins afresh.
+    /// Full handshakes only.
     #[default]
     Never,
-    /// The newest session that the context's own connections have brought.
-    WithinContext(Way),
-    /// The newest that connections of any context have brought that shares these. OpenSSL only.
-    AcrossContexts(Way, Sessions),
+    /// Resumes the newest session of the context's own connections.
+    WithinContext(ResumptionMethod),
+    /// Resumes the newest session of any context that shares this store. OpenSSL only.
+    AcrossContexts(ResumptionMethod, Sessions),
 }
 
-/// What a session is taken up by.
+/// How a session is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Whatever the server gives: a ticket, or before TLS 1.3 a session id.
+pub enum ResumptionMethod {
+    /// As the server offers: by ticket or, before TLS 1.3, by session ID.
     Any,
-    /// A session id: tickets are declined (before TLS 1.3).
+    /// By session ID: tickets are declined (before TLS 1.3).
     SessionId,
 }
 
-/// Whom the certificate must name.
+/// The name or address that the certificate must contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerName {
-    /// A host name, sent as SNI too.
+    /// A host name, also sent as SNI.
     Dns(String),
-    /// An address.
     Ip(IpAddr),
 }
 
-/// How a client does TLS.
+/// A client's TLS settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Who does it.
-    pub library: Library,
-    /// The one version offered.
-    pub version: Version,
-    /// What is verified.
+    pub library: TlsLibrary,
+    /// The only version offered.
+    pub version: TlsVersion,
     pub verification: Verification,
-    /// The authorities.
     pub anchors: TrustAnchors,
-    /// The name; as SNI it is sent even where it is not verified.
+    /// Sent as SNI even if it is not verified.
     pub peer: PeerName,
-    /// The one suite offered; the library's defaults where absent.
+    /// The only suite offered; the library's defaults if absent.
     pub suite: Option<Suite>,
-    /// The one group offered; the library's defaults where absent.
-    pub group: Option<NamedGroup>,
-    /// How strong keys and signatures must be.
-    pub strength: Strength,
-    /// Whether sessions are taken up again.
+    /// The only group offered; the library's defaults if absent.
+    pub group: Option<Group>,
+    pub security_level: SecurityLevel,
     pub resumption: Resumption,
-    /// The client's own certificate, where the server asks for one.
+    /// The client's certificate, presented if the server asks for one.
     pub identity: Option<Identity>,
 }
 
-/// A client's certificate and its key, in PEM files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The certificate, followed by those that lead to an authority the server trusts.
-    pub certificate_file: PathBuf,
-    /// Its private key, not encrypted.
-    pub key_file: PathBuf,
-}
-
-/// What client and server agreed on, as observed on one connection.
+/// The TLS parameters negotiated on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Negotiated {
-    /// Who did TLS for the client.
-    pub library: Library,
+    pub library: TlsLibrary,
     /// `tls1.3`.
     pub version: &'static str,
     /// The suite's IANA name.
     pub suite: &'static str,
-    /// The key-exchange group, where the handshake had one.
+    /// The key exchange group; `None` if the handshake had no key exchange.
     pub group: Option<Cow<'static, str>>,
-    /// The key of the server's certificate: `p256`, `rsa2048`.
+    /// The key type of the server's certificate: `p256`, `rsa2048`.
     pub key: Cow<'static, str>,
-    /// Whether the session was resumed.
     pub resumed: bool,
-    /// How many certificates the server sent; none where the session was resumed.
+    /// How many certificates the server sent; `None` if the session was resumed.
     pub chain: Option<u8>,
-    /// Whether the server asked for another key share first: one round trip more.
+    /// Whether the server sent a HelloRetryRequest, which costs a round trip.
     pub hello_retry: bool,
-}
-
-impl Library {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::OpenSsl, Self::Rustls];
-
-    /// As in reports: `openssl`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::OpenSsl => "openssl",
-            Self::Rustls => "rustls",
-        }
-    }
 }
 
 impl From<&str> for PeerName {
@@ -200,19 +114,7 @@ impl From<&str> for PeerName {
     }
 }
 
-impl Version {
-    /// As in a path's name: `tls1.3`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Tls10 => "tls1.0",
-            Self::Tls11 => "tls1.1",
-            Self::Tls12 => "tls1.2",
-            Self::Tls13 => "tls1.3",
-        }
-    }
-}
-
-/// How long a protocol's name is; ALPN has one byte for that (RFC 7301, 3.1).
+/// The length of a protocol's name, which ALPN stores in one byte (RFC 7301, 3.1).
 fn alpn_length(protocol: &[u8]) -> Result<u8, Error> {
     u8::try_from(protocol.len())
         .map_err(|_| Error::TlsSettings("the protocol's name is too long for ALPN".to_owned()))

@@ -1,5 +1,4 @@
-//! TLS by the system's OpenSSL, over memory: what the socket brought goes in, what it shall carry
-//! comes out.
+//! TLS by the system's OpenSSL, over memory buffers.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -17,54 +16,54 @@ use openssl::ssl::{
 use openssl::x509::verify::X509CheckFlags;
 use openssl::x509::{X509Ref, X509VerifyResult};
 
-use super::memory::Memory;
+use super::memory::MemoryBuffers;
 use super::session::{Decrypted, Filled, Handshake};
 use super::{
-    Identity, Library, Negotiated, PeerName, Resumption, Settings, Strength, TrustAnchors, Verification,
-    Version, Way, alpn_length, certificate,
+    Group, Identity, Negotiated, PeerName, Resumption, ResumptionMethod, SecurityLevel, Settings, TlsLibrary,
+    TlsVersion, TrustAnchors, Verification, alpn_length, certificate,
 };
 use crate::Error;
 use crate::buffer::Buffer;
 
 #[derive(Clone)]
-pub(super) struct Context {
+pub(super) struct OpenSslContext {
     inner: ciphertoll_resumption::Context,
     peer: PeerName,
     verification: Verification,
-    version: Version,
+    version: TlsVersion,
 }
 
-pub(super) struct Session {
-    stream: SslStream<Memory>,
+pub(super) struct OpenSslSession {
+    stream: SslStream<MemoryBuffers>,
     observer: FlightObserver,
     verification: Verification,
-    version: Version,
-    role: Role,
+    version: TlsVersion,
+    role: HandshakeSide,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum HandshakeSide {
     Client,
     Server,
 }
 
-impl Context {
+impl OpenSslContext {
     pub(super) fn build(settings: &Settings) -> Result<Self, Error> {
         Ok(Self::of(Self::builder(settings)?, settings))
     }
 
-    /// The same with a range of versions and of groups, the favourite first.
+    /// A context with a range of versions and groups, the preferred group first.
     pub(super) fn negotiating(
         settings: &Settings,
-        oldest: Version,
-        groups: &[NamedGroup],
+        oldest: TlsVersion,
+        groups: &[Group],
     ) -> Result<Self, Error> {
         let mut builder = Self::builder(settings)?;
         builder.set_min_proto_version(Some(protocol(oldest))).map_err(settings_error)?;
-        let groups = groups.iter().map(|group| group_name(*group)).collect::<Result<Vec<_>, _>>()?.join(":");
+        let groups = groups.iter().map(|group| group_name(*group)).collect::<Vec<_>>().join(":");
         builder
             .set_groups_list(&groups)
-            .map_err(|_| Error::TlsSettings(format!("this OpenSSL has not all of the groups {groups}")))?;
+            .map_err(|_| Error::TlsSettings(format!("this OpenSSL lacks some of the groups {groups}")))?;
         Ok(Self::of(builder, settings))
     }
 
@@ -88,12 +87,14 @@ impl Context {
     }
 
     fn of(mut builder: SslContextBuilder, settings: &Settings) -> Self {
-        let (keep, way) = match &settings.resumption {
-            Resumption::Never => (SessionPolicy::Nothing, Way::Any),
-            Resumption::WithinContext(way) => (SessionPolicy::PerContext, *way),
-            Resumption::AcrossContexts(way, sessions) => (SessionPolicy::Shared(sessions.clone()), *way),
+        let (keep, method) = match &settings.resumption {
+            Resumption::Never => (SessionPolicy::Nothing, ResumptionMethod::Any),
+            Resumption::WithinContext(method) => (SessionPolicy::PerContext, *method),
+            Resumption::AcrossContexts(method, sessions) => {
+                (SessionPolicy::Shared(sessions.clone()), *method)
+            }
         };
-        if way == Way::SessionId {
+        if method == ResumptionMethod::SessionId {
             builder.set_options(SslOptions::NO_TICKET);
         }
         Self {
@@ -104,7 +105,7 @@ impl Context {
         }
     }
 
-    pub(super) fn session(&self, alpn: Option<&[u8]>) -> Result<Session, Error> {
+    pub(super) fn session(&self, alpn: Option<&[u8]>) -> Result<OpenSslSession, Error> {
         let mut ssl = self.inner.ssl().map_err(settings_error)?;
         if let Some(protocol) = alpn {
             ssl.set_alpn_protos(&[&[alpn_length(protocol)?], protocol].concat()).map_err(settings_error)?;
@@ -128,18 +129,30 @@ impl Context {
             }
             (Verification::Authority | Verification::Off, _) => {}
         }
-        let stream = SslStream::new(ssl, Memory::default()).map_err(settings_error)?;
+        let stream = SslStream::new(ssl, MemoryBuffers::default()).map_err(settings_error)?;
         let (verification, version) = (self.verification, self.version);
-        Ok(Session { stream, observer: FlightObserver::new(), verification, version, role: Role::Client })
+        Ok(OpenSslSession {
+            stream,
+            observer: FlightObserver::new(),
+            verification,
+            version,
+            role: HandshakeSide::Client,
+        })
     }
 }
 
-impl Session {
-    /// A connection whose client begins.
+impl OpenSslSession {
+    /// The server side of a connection.
     pub(super) fn accepting(ssl: Ssl) -> Result<Self, Error> {
-        let stream = SslStream::new(ssl, Memory::default()).map_err(settings_error)?;
-        let (verification, version) = (Verification::Authority, Version::Tls13);
-        Ok(Self { stream, observer: FlightObserver::new(), verification, version, role: Role::Server })
+        let stream = SslStream::new(ssl, MemoryBuffers::default()).map_err(settings_error)?;
+        let (verification, version) = (Verification::Authority, TlsVersion::Tls13);
+        Ok(Self {
+            stream,
+            observer: FlightObserver::new(),
+            verification,
+            version,
+            role: HandshakeSide::Server,
+        })
     }
 
     pub(super) fn peer_common_name(&self) -> Option<String> {
@@ -169,11 +182,11 @@ impl Session {
     }
 
     pub(super) fn handshake(&mut self) -> Result<Handshake, Error> {
-        let went_on = match self.role {
-            Role::Client => self.stream.connect(),
-            Role::Server => self.stream.accept(),
+        let progress = match self.role {
+            HandshakeSide::Client => self.stream.connect(),
+            HandshakeSide::Server => self.stream.accept(),
         };
-        match went_on {
+        match progress {
             Ok(()) => Ok(Handshake::Done),
             Err(error) if error.code() == ErrorCode::WANT_READ => Ok(Handshake::NeedInput),
             Err(error) => Err(self.explain(&error)),
@@ -204,7 +217,7 @@ impl Session {
     }
 
     pub(super) fn close_notify(&mut self) {
-        // A session that is beyond saying goodbye is closed all the same.
+        // A failed session is closed without a close_notify.
         let _ = self.stream.shutdown();
     }
 
@@ -214,12 +227,12 @@ impl Session {
         let flight = self.observer.flight();
         let certificate = ssl.peer_certificate()?;
         Some(Negotiated {
-            library: Library::OpenSsl,
+            library: TlsLibrary::OpenSsl,
             version: match ssl.version2() {
-                Some(SslVersion::TLS1_3) => Version::Tls13.label(),
-                Some(SslVersion::TLS1_2) => Version::Tls12.label(),
-                Some(SslVersion::TLS1_1) => Version::Tls11.label(),
-                Some(SslVersion::TLS1) => Version::Tls10.label(),
+                Some(SslVersion::TLS1_3) => TlsVersion::Tls13.label(),
+                Some(SslVersion::TLS1_2) => TlsVersion::Tls12.label(),
+                Some(SslVersion::TLS1_1) => TlsVersion::Tls11.label(),
+                Some(SslVersion::TLS1) => TlsVersion::Tls10.label(),
                 _ => "older than tls1.0",
             },
             suite: suite.standard_name().unwrap_or(suite.name()),
@@ -240,7 +253,7 @@ impl Session {
         let certificate = certificate.ok_or_else(certificate::absent)?;
         let signature = certificate.signature_algorithm().object().nid().signature_algorithms();
         let digest = match signature.map(|signature| signature.digest) {
-            // What is too weak for a signature is replaced.
+            // RFC 5929 replaces MD5 and SHA-1 by SHA-256.
             Some(Nid::MD5 | Nid::SHA1) => Some(MessageDigest::sha256()),
             Some(digest) => MessageDigest::from_nid(digest),
             None => None,
@@ -250,14 +263,14 @@ impl Session {
         Ok(hash.to_vec())
     }
 
-    /// OpenSSL's reason in one line; the verifier's where it was the certificate.
+    /// OpenSSL's reason in one line, or the verifier's if the certificate was rejected.
     fn explain(&self, error: &openssl::ssl::Error) -> Error {
-        // OpenSSL has a result even where nobody asked for it: that is no reason, then.
+        // Without verification, OpenSSL still has a verify result, which is not the reason then.
         let verified = self.stream.ssl().verify_result();
         if self.verification != Verification::Off && verified != X509VerifyResult::OK {
             let whose = match self.role {
-                Role::Client => "server",
-                Role::Server => "client",
+                HandshakeSide::Client => "server",
+                HandshakeSide::Server => "client",
             };
             let reason = verified.error_string();
             return Error::Tls(format!("the {whose}'s certificate does not verify: {reason}"));
@@ -267,19 +280,19 @@ impl Session {
             .and_then(|stack| stack.errors().first())
             .and_then(openssl::error::Error::reason);
         match reason {
-            Some(reason) if self.role == Role::Server => Error::Tls(reason.to_owned()),
+            Some(reason) if self.role == HandshakeSide::Server => Error::Tls(reason.to_owned()),
             Some(reason) => Error::Tls(format!("{reason} (offered {})", self.version.label())),
             None => Error::Tls(error.to_string()),
         }
     }
 }
 
-fn protocol(version: Version) -> SslVersion {
+fn protocol(version: TlsVersion) -> SslVersion {
     match version {
-        Version::Tls10 => SslVersion::TLS1,
-        Version::Tls11 => SslVersion::TLS1_1,
-        Version::Tls12 => SslVersion::TLS1_2,
-        Version::Tls13 => SslVersion::TLS1_3,
+        TlsVersion::Tls10 => SslVersion::TLS1,
+        TlsVersion::Tls11 => SslVersion::TLS1_1,
+        TlsVersion::Tls12 => SslVersion::TLS1_2,
+        TlsVersion::Tls13 => SslVersion::TLS1_3,
     }
 }
 
@@ -294,7 +307,7 @@ fn load_authorities(builder: &mut SslContextBuilder, anchors: &TrustAnchors) -> 
     }
 }
 
-/// Why nothing could be offered as `settings` say, if so.
+/// The error if the library lacks a suite or group of `settings`.
 pub(super) fn lacks(settings: &Settings) -> Option<Error> {
     let mut builder = match SslContextBuilder::new(SslMethod::tls_client()) {
         Ok(builder) => builder,
@@ -303,39 +316,40 @@ pub(super) fn lacks(settings: &Settings) -> Option<Error> {
     offer(&mut builder, settings).err()
 }
 
-/// What is offered, where that is not left to the library.
+/// Sets what is offered, where the settings name it.
 fn offer(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), Error> {
-    /// What RSA keys of 1024 bits need (`SSL_CTX_set_security_level(3)`).
+    /// Accepts 1024-bit RSA keys (`SSL_CTX_set_security_level(3)`).
     const LEVEL_OF_80_BITS: u32 = 1;
     const LEVEL_OF_ANYTHING: u32 = 0;
-    match settings.strength {
-        Strength::Default => {}
-        Strength::Weak => builder.set_security_level(LEVEL_OF_80_BITS),
-        Strength::Obsolete => builder.set_security_level(LEVEL_OF_ANYTHING),
+    match settings.security_level {
+        SecurityLevel::Default => {}
+        SecurityLevel::Weak => builder.set_security_level(LEVEL_OF_80_BITS),
+        SecurityLevel::Obsolete => builder.set_security_level(LEVEL_OF_ANYTHING),
     }
     if let Some(suite) = settings.suite {
         let set = match settings.version {
-            Version::Tls10 | Version::Tls11 | Version::Tls12 => builder.set_cipher_list(suite.openssl),
-            Version::Tls13 => builder.set_ciphersuites(suite.openssl),
+            TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => {
+                builder.set_cipher_list(suite.label())
+            }
+            TlsVersion::Tls13 => builder.set_ciphersuites(suite.label()),
         };
-        set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no {}", suite.openssl)))?;
+        set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no {suite}")))?;
     }
     if let Some(group) = settings.group {
-        let set = builder.set_groups_list(group_name(group)?);
-        set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no group {}", group.label())))?;
+        let set = builder.set_groups_list(group_name(group));
+        set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no group {group}")))?;
     }
     Ok(())
 }
 
-fn group_name(group: NamedGroup) -> Result<&'static str, Error> {
-    Ok(match group {
-        NamedGroup::X25519 => "X25519",
-        NamedGroup::P256 => "P-256",
-        NamedGroup::P384 => "P-384",
-        NamedGroup::P521 => "P-521",
-        NamedGroup::X25519_MLKEM768 => "X25519MLKEM768",
-        other => return Err(Error::TlsSettings(format!("OpenSSL's name of {} is not known", other.label()))),
-    })
+fn group_name(group: Group) -> &'static str {
+    match group {
+        Group::X25519 => "X25519",
+        Group::P256 => "P-256",
+        Group::P384 => "P-384",
+        Group::P521 => "P-521",
+        Group::X25519MlKem768 => "X25519MLKEM768",
+    }
 }
 
 pub(super) fn load_ca(builder: &mut SslContextBuilder, file: &Path) -> Result<(), Error> {
@@ -361,7 +375,7 @@ pub(super) fn load_identity(builder: &mut SslContextBuilder, identity: &Identity
         .map_err(cannot_use("key", key_file))
 }
 
-/// Certificates that the server sent in this handshake.
+/// How many certificates the server sent in this handshake.
 fn chain_length(ssl: &SslRef) -> Option<u8> {
     if ssl.session_reused() {
         return None;
@@ -369,13 +383,13 @@ fn chain_length(ssl: &SslRef) -> Option<u8> {
     ssl.peer_cert_chain().and_then(|chain| u8::try_from(chain.len()).ok())
 }
 
-/// `p256`, `rsa2048`; an algorithm without a name here is shown by OpenSSL's number.
+/// `p256`, `rsa2048`; an unknown algorithm is shown by OpenSSL's number.
 fn key_label(x509: &X509Ref) -> Option<Cow<'static, str>> {
     let key = x509.public_key().ok()?;
     Some(match key.id() {
         Id::RSA if key.bits() == 2048 => "rsa2048".into(),
         Id::RSA => format!("rsa{}", key.bits()).into(),
-        // Asking OpenSSL 3 for the curve takes 15 µs, as it converts the whole key: too much for every connect.
+        // OpenSSL 3 takes 15 µs to report the curve, as it converts the whole key: too slow for every connect.
         Id::EC => certificate::curve_label(&x509.to_der().ok()?).into(),
         Id::ED25519 => "ed25519".into(),
         other => format!("key type {}", other.as_raw()).into(),
@@ -388,7 +402,7 @@ pub(super) fn settings_error(error: openssl::error::ErrorStack) -> Error {
 }
 
 pub(super) fn first_line(error: &openssl::error::ErrorStack) -> String {
-    // The system's own errors have none.
+    // System errors have no reason.
     let reason = error.errors().iter().find_map(openssl::error::Error::reason);
     reason.map_or_else(|| error.to_string(), ToOwned::to_owned)
 }

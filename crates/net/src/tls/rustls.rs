@@ -1,4 +1,4 @@
-//! TLS by rustls, over memory: what the socket brought goes in, what it shall carry comes out.
+//! TLS by rustls, over memory buffers.
 
 use std::io::{self, Read, Write};
 use std::mem;
@@ -17,51 +17,51 @@ use rustls::{
     HandshakeKind, ProtocolVersion, RootCertStore,
 };
 
-use super::memory::Memory;
+use super::memory::MemoryBuffers;
 use super::session::{Decrypted, Filled, Handshake};
 use super::{
-    Identity, Library, Negotiated, PeerName, Resumption, Settings, Strength, TrustAnchors, Verification,
-    Version, alpn_length, certificate, rustls_sessions,
+    Identity, Negotiated, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion,
+    TrustAnchors, Verification, alpn_length, certificate, rustls_sessions,
 };
 use crate::Error;
 use crate::buffer::Buffer;
 
 #[derive(Clone)]
-pub(super) struct Context {
+pub(super) struct RustlsContext {
     config: Arc<ClientConfig>,
     peer: PeerName,
-    version: Version,
+    version: TlsVersion,
 }
 
-pub(super) struct Session {
-    /// Boxed once, as it is large and a channel is moved with every event.
+pub(super) struct RustlsSession {
+    /// Boxed because it is large and a channel is moved with every event.
     connection: Box<ClientConnection>,
-    memory: Memory,
-    goodbye: Goodbye,
-    version: Version,
+    memory: MemoryBuffers,
+    peer_close: PeerClose,
+    version: TlsVersion,
 }
 
-/// The peer's close alert, which may come with bytes that go before it.
+/// The peer's close_notify, which may arrive together with data.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Goodbye {
-    NotHeard,
-    /// And not told to the caller.
-    Heard,
+enum PeerClose {
+    Open,
+    /// Not yet reported to the caller.
+    Received,
 }
 
-impl Context {
+impl RustlsContext {
     pub(super) fn build(settings: &Settings) -> Result<Self, Error> {
         match settings.verification {
             Verification::Full => {}
             Verification::Authority | Verification::Off => {
-                let reason = "rustls verifies the whole chain and the name; only OpenSSL can do with less";
+                let reason = "rustls verifies the whole chain and the name; less verification needs OpenSSL";
                 return Err(Error::TlsSettings(reason.to_owned()));
             }
         }
         let version = match settings.version {
-            Version::Tls10 | Version::Tls11 => return Err(absent(settings.version.label())),
-            Version::Tls12 => &TLS12,
-            Version::Tls13 => &TLS13,
+            TlsVersion::Tls10 | TlsVersion::Tls11 => return Err(absent(settings.version.label())),
+            TlsVersion::Tls12 => &TLS12,
+            TlsVersion::Tls13 => &TLS13,
         };
         let builder = ClientConfig::builder_with_provider(Arc::new(provider(settings)?))
             .with_protocol_versions(&[version])
@@ -72,18 +72,18 @@ impl Context {
             None => builder.with_no_client_auth(),
         };
         config.resumption = match &settings.resumption {
-            // OpenSSL's clients do not resume unasked, either.
+            // OpenSSL's clients do not resume by default, either.
             Resumption::Never => rustls::client::Resumption::disabled(),
-            Resumption::WithinContext(way) => rustls_sessions::kept(*way),
+            Resumption::WithinContext(method) => rustls_sessions::resumption(*method),
             Resumption::AcrossContexts(..) => {
-                let reason = "rustls takes up sessions within one context only";
+                let reason = "rustls resumes sessions within one context only";
                 return Err(Error::TlsSettings(reason.to_owned()));
             }
         };
         Ok(Self { config: Arc::new(config), peer: settings.peer.clone(), version: settings.version })
     }
 
-    pub(super) fn session(&self, alpn: Option<&[u8]>) -> Result<Session, Error> {
+    pub(super) fn session(&self, alpn: Option<&[u8]>) -> Result<RustlsSession, Error> {
         let config = Arc::clone(&self.config);
         let name = server_name(&self.peer)?;
         let connection = match alpn {
@@ -93,36 +93,36 @@ impl Context {
             }
             None => ClientConnection::new(config, name),
         };
-        Ok(Session {
+        Ok(RustlsSession {
             connection: Box::new(connection.map_err(settings_error)?),
-            memory: Memory::default(),
-            goodbye: Goodbye::NotHeard,
+            memory: MemoryBuffers::default(),
+            peer_close: PeerClose::Open,
             version: self.version,
         })
     }
 }
 
-/// Why nothing could be offered as `settings` say, if so.
+/// The error if the library lacks a suite or group of `settings`.
 pub(super) fn lacks(settings: &Settings) -> Option<Error> {
     provider(settings).err()
 }
 
-/// The library's cryptography, or the part of it that is to be offered.
+/// ring's cryptography, reduced to what the settings offer.
 fn provider(settings: &Settings) -> Result<CryptoProvider, Error> {
     let mut provider = default_provider();
-    match settings.strength {
-        Strength::Default => {}
-        Strength::Weak => return Err(absent("RSA keys of less than 2048 bits")),
-        Strength::Obsolete => return Err(absent("signatures with SHA-1")),
+    match settings.security_level {
+        SecurityLevel::Default => {}
+        SecurityLevel::Weak => return Err(absent("RSA keys of less than 2048 bits")),
+        SecurityLevel::Obsolete => return Err(absent("signatures with SHA-1")),
     }
     if let Some(suite) = settings.suite {
-        provider.cipher_suites.retain(|known| suite_label(known.suite()) == suite.iana);
+        provider.cipher_suites.retain(|known| suite_label(known.suite()) == suite.iana());
         if provider.cipher_suites.is_empty() {
-            return Err(absent(suite.iana));
+            return Err(absent(suite.iana()));
         }
     }
     if let Some(group) = settings.group {
-        provider.kx_groups.retain(|known| u16::from(known.name()) == group.0);
+        provider.kx_groups.retain(|known| u16::from(known.name()) == group.number());
         if provider.kx_groups.is_empty() {
             return Err(absent(&format!("group {}", group.label())));
         }
@@ -131,10 +131,10 @@ fn provider(settings: &Settings) -> Result<CryptoProvider, Error> {
 }
 
 fn absent(what: &str) -> Error {
-    Error::TlsSettings(format!("rustls, with the cryptography of ring, has no {what}"))
+    Error::TlsSettings(format!("rustls with ring has no {what}"))
 }
 
-impl Session {
+impl RustlsSession {
     pub(super) fn fill(&mut self, socket: &mut impl Read) -> io::Result<Filled> {
         self.memory.fill(socket).map(|(filled, _)| filled)
     }
@@ -157,7 +157,7 @@ impl Session {
                 return Ok(Handshake::NeedInput);
             }
             if let Err(error) = self.take_in() {
-                // The alert; that there is an error already is what the caller must hear.
+                // Sends the alert. The original error matters more than a failure here.
                 let _ = self.put_out();
                 return Err(error);
             }
@@ -166,13 +166,13 @@ impl Session {
 
     pub(super) fn decrypt(&mut self, into: &mut Buffer) -> Result<Decrypted, Error> {
         loop {
-            // The end of the handshake may have brought some, too.
+            // The end of the handshake may have brought application data.
             self.take_plaintext(into)?;
-            if mem::replace(&mut self.goodbye, Goodbye::NotHeard) == Goodbye::Heard {
+            if mem::replace(&mut self.peer_close, PeerClose::Open) == PeerClose::Received {
                 return Ok(Decrypted::Closed);
             }
             if self.memory.incoming.is_empty() {
-                // What the peer wants answered, as a change of keys, goes out with what is sent next.
+                // Replies such as a KeyUpdate are sent with the next output.
                 return self.put_out().map(|()| Decrypted::All);
             }
             self.take_in()?;
@@ -182,7 +182,7 @@ impl Session {
     pub(super) fn encrypt(&mut self, plain: &[u8]) -> Result<(), Error> {
         let mut left = plain;
         while !left.is_empty() {
-            // It takes what its own buffer has room for, and that is emptied each time.
+            // rustls accepts as much as its buffer holds, which is emptied each time.
             let bytes = self.connection.writer().write(left).map_err(record_error)?;
             if bytes == 0 {
                 return Err(Error::Tls("nothing more can be encrypted".to_owned()));
@@ -195,7 +195,7 @@ impl Session {
 
     pub(super) fn close_notify(&mut self) {
         self.connection.send_close_notify();
-        // A session that is beyond saying goodbye is closed all the same.
+        // A failed session is closed without a close_notify.
         let _ = self.put_out();
     }
 
@@ -205,10 +205,10 @@ impl Session {
         let [certificate, ..] = certificates else { return None };
         let group = self.connection.negotiated_key_exchange_group();
         Some(Negotiated {
-            library: Library::Rustls,
+            library: TlsLibrary::Rustls,
             version: match self.connection.protocol_version() {
-                Some(ProtocolVersion::TLSv1_3) => Version::Tls13.label(),
-                Some(ProtocolVersion::TLSv1_2) => Version::Tls12.label(),
+                Some(ProtocolVersion::TLSv1_3) => TlsVersion::Tls13.label(),
+                Some(ProtocolVersion::TLSv1_2) => TlsVersion::Tls12.label(),
                 _ => "older than tls1.2",
             },
             suite: suite_label(self.connection.negotiated_cipher_suite()?.suite()),
@@ -235,14 +235,14 @@ impl Session {
         Ok(digest.of(certificate))
     }
 
-    /// Gives rustls some of what came.
+    /// Passes received bytes to rustls.
     fn take_in(&mut self) -> Result<(), Error> {
         self.connection.read_tls(&mut self.memory.incoming).map_err(record_error)?;
         let state = self.connection.process_new_packets().map_err(|error| self.explain(&error))?;
         if state.peer_has_closed() {
-            // Nothing that follows is the peer's.
+            // Nothing after a close_notify is from the peer.
             self.memory.incoming.consume(self.memory.incoming.unread().len());
-            self.goodbye = Goodbye::Heard;
+            self.peer_close = PeerClose::Received;
         }
         Ok(())
     }
@@ -266,7 +266,7 @@ impl Session {
         Ok(())
     }
 
-    /// The reason in one line; the verifier's where it was the certificate.
+    /// The reason in one line, or the verifier's if the certificate was rejected.
     fn explain(&self, error: &rustls::Error) -> Error {
         let offered = self.version.label();
         Error::Tls(match error {
@@ -302,7 +302,7 @@ fn add_file(store: &mut RootCertStore, file: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// As with OpenSSL, what of the system's is missing or does not parse is left out.
+/// As with OpenSSL, missing or malformed system certificates are ignored.
 fn add_system(store: &mut RootCertStore) {
     store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
 }
@@ -322,7 +322,7 @@ fn with_identity(
     builder.with_client_auth_cert(chain, key).map_err(|error| cannot_use_key(error.to_string()))
 }
 
-/// All in a PEM file, at least one.
+/// All certificates in a PEM file, at least one.
 fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
     match certificates {
@@ -343,13 +343,13 @@ fn server_name(peer: &PeerName) -> Result<ServerName<'static>, Error> {
     match peer {
         PeerName::Dns(name) => match DnsName::try_from(name.clone()) {
             Ok(name) => Ok(name.into()),
-            Err(_) => Err(Error::TlsSettings(format!("the server's name {name:?} is none"))),
+            Err(_) => Err(Error::TlsSettings(format!("the server's name {name:?} is not a valid host name"))),
         },
         PeerName::Ip(address) => Ok(ServerName::from(*address)),
     }
 }
 
-/// The suite's IANA name; rustls marks those of TLS 1.3 in a way of its own.
+/// The suite's IANA name; rustls names those of TLS 1.3 differently.
 fn suite_label(suite: CipherSuite) -> &'static str {
     match suite {
         CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
@@ -359,7 +359,7 @@ fn suite_label(suite: CipherSuite) -> &'static str {
     }
 }
 
-/// In OpenSSL's words where both know the case, so that reports need not know the library.
+/// OpenSSL's wording for cases that both libraries know, so that reports do not depend on the library.
 fn verifier_reason(error: &CertificateError) -> String {
     let reason = match error {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "certificate has expired",

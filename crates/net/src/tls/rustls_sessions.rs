@@ -1,4 +1,5 @@
-//! Sessions for one context of rustls: its own store keeps eight tickets for a server, fewer than there are clients.
+//! A session store for one rustls context: rustls's own store keeps eight tickets per server, fewer than there are
+//! clients.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,73 +11,73 @@ use rustls::client::{
 };
 use rustls::pki_types::ServerName;
 
-use super::Way;
+use super::ResumptionMethod;
 
-/// More than there are clients: older tickets are dropped.
+/// More than there are clients; older tickets are dropped.
 const MOST_TICKETS: usize = 1024;
 
-/// What a new context takes its sessions up with.
-pub(super) fn kept(way: Way) -> Resumption {
-    Resumption::store(Arc::new(OneServer::default())).tls12_resumption(match way {
-        Way::Any => Tls12Resumption::SessionIdOrTickets,
-        Way::SessionId => Tls12Resumption::SessionIdOnly,
+/// The resumption settings of a new context.
+pub(super) fn resumption(method: ResumptionMethod) -> Resumption {
+    Resumption::store(Arc::new(SingleServerStore::default())).tls12_resumption(match method {
+        ResumptionMethod::Any => Tls12Resumption::SessionIdOrTickets,
+        ResumptionMethod::SessionId => Tls12Resumption::SessionIdOnly,
     })
 }
 
-/// A context goes to one server, so names are of no matter.
+/// A store for one server, so names do not matter.
 #[derive(Default)]
-struct OneServer(Mutex<Kept>);
+struct SingleServerStore(Mutex<StoredSessions>);
 
 #[derive(Default)]
-struct Kept {
+struct StoredSessions {
     group: Option<NamedGroup>,
     tls12: Option<Tls12ClientSessionValue>,
     tickets: VecDeque<Tls13ClientSessionValue>,
 }
 
-impl OneServer {
-    /// A thread that panicked has left whole sessions behind.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+impl SingleServerStore {
+    /// Data behind the mutex are valid even if a thread panicked.
+    fn lock(&self) -> MutexGuard<'_, StoredSessions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for OneServer {
+impl fmt::Debug for SingleServerStore {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("OneServer(..)")
+        formatter.write_str("SingleServerStore(..)")
     }
 }
 
-impl ClientSessionStore for OneServer {
+impl ClientSessionStore for SingleServerStore {
     fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
-        self.kept().group = Some(group);
+        self.lock().group = Some(group);
     }
 
     fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
-        self.kept().group
+        self.lock().group
     }
 
     fn set_tls12_session(&self, _: ServerName<'static>, session: Tls12ClientSessionValue) {
-        self.kept().tls12 = Some(session);
+        self.lock().tls12 = Some(session);
     }
 
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        self.kept().tls12.clone()
+        self.lock().tls12.clone()
     }
 
     fn remove_tls12_session(&self, _: &ServerName<'static>) {
-        self.kept().tls12 = None;
+        self.lock().tls12 = None;
     }
 
     fn insert_tls13_ticket(&self, _: ServerName<'static>, ticket: Tls13ClientSessionValue) {
-        let mut kept = self.kept();
-        if kept.tickets.len() == MOST_TICKETS {
-            kept.tickets.pop_front();
+        let mut sessions = self.lock();
+        if sessions.tickets.len() == MOST_TICKETS {
+            sessions.tickets.pop_front();
         }
-        kept.tickets.push_back(ticket);
+        sessions.tickets.push_back(ticket);
     }
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.kept().tickets.pop_back()
+        self.lock().tickets.pop_back()
     }
 }

@@ -1,46 +1,45 @@
-//! One face for both libraries.
+//! Contexts and sessions of either library.
 
 use std::io::{self, Read};
 
-use ciphertoll_wire::tls::NamedGroup;
-
-use super::{Library, Negotiated, Settings, Version, openssl, rustls};
+use super::openssl::{self, OpenSslContext, OpenSslSession};
+use super::rustls::{self, RustlsContext, RustlsSession};
+use super::{Group, Negotiated, Settings, TlsLibrary, TlsVersion};
 use crate::Error;
 use crate::buffer::Buffer;
 
-/// A client's TLS context: trusted authorities, the one version offered and the client's certificate.
+/// A client's TLS context: trusted authorities, offered version, client certificate.
 #[derive(Clone)]
-pub struct Context(Inner);
+pub struct Context(ContextInner);
 
 #[derive(Clone)]
-enum Inner {
-    OpenSsl(openssl::Context),
-    Rustls(rustls::Context),
+enum ContextInner {
+    OpenSsl(OpenSslContext),
+    Rustls(RustlsContext),
 }
 
-/// TLS on one connection.
-pub(crate) struct Session(InnerSession);
+/// The TLS session of one connection.
+pub(crate) struct TlsSession(SessionInner);
 
-enum InnerSession {
-    OpenSsl(openssl::Session),
-    Rustls(rustls::Session),
+enum SessionInner {
+    OpenSsl(OpenSslSession),
+    Rustls(RustlsSession),
 }
 
-/// Whether a handshake has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handshake {
     Done,
     NeedInput,
 }
 
-/// What one read brought, and how much it could have brought.
+/// The result of a read: bytes received and buffer space.
 #[derive(Clone, Copy)]
 pub(crate) struct Filled {
     pub(crate) bytes: usize,
     pub(crate) room: usize,
 }
 
-/// Whether more can come.
+/// Whether more data can arrive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decrypted {
     All,
@@ -48,129 +47,128 @@ pub(crate) enum Decrypted {
 }
 
 impl Context {
-    /// Builds a context: reads the authorities and the client's certificate, sets the version.
+    /// Builds a context: reads the authorities and the client's certificate.
     pub fn build(settings: &Settings) -> Result<Self, Error> {
         Ok(Self(match settings.library {
-            Library::OpenSsl => Inner::OpenSsl(openssl::Context::build(settings)?),
-            Library::Rustls => Inner::Rustls(rustls::Context::build(settings)?),
+            TlsLibrary::OpenSsl => ContextInner::OpenSsl(OpenSslContext::build(settings)?),
+            TlsLibrary::Rustls => ContextInner::Rustls(RustlsContext::build(settings)?),
         }))
     }
 
-    /// Builds a context that offers every version from `oldest` to that of the settings, and these groups, the first of
-    /// which is sent a key for: what users want, and nobody who measures. OpenSSL only.
-    pub fn negotiating(settings: &Settings, oldest: Version, groups: &[NamedGroup]) -> Result<Self, Error> {
-        Ok(Self(Inner::OpenSsl(openssl::Context::negotiating(settings, oldest, groups)?)))
+    /// Builds a context that negotiates: every version from `oldest` to that of the settings, and these groups, with
+    /// a key share for the first. For production use, not for measurements. OpenSSL only.
+    pub fn negotiating(settings: &Settings, oldest: TlsVersion, groups: &[Group]) -> Result<Self, Error> {
+        Ok(Self(ContextInner::OpenSsl(OpenSslContext::negotiating(settings, oldest, groups)?)))
     }
 
-    /// Why no context could offer this, if so: the library has no such suite or group.
+    /// The error if the library lacks a suite or group of the settings.
     pub fn lacks(settings: &Settings) -> Option<Error> {
         match settings.library {
-            Library::OpenSsl => openssl::lacks(settings),
-            Library::Rustls => rustls::lacks(settings),
+            TlsLibrary::OpenSsl => openssl::lacks(settings),
+            TlsLibrary::Rustls => rustls::lacks(settings),
         }
     }
 
-    /// TLS for one connection; `alpn` is the one protocol to offer.
-    pub(crate) fn session(&self, alpn: Option<&[u8]>) -> Result<Session, Error> {
-        Ok(Session(match &self.0 {
-            Inner::OpenSsl(context) => InnerSession::OpenSsl(context.session(alpn)?),
-            Inner::Rustls(context) => InnerSession::Rustls(context.session(alpn)?),
+    /// A session for one connection that offers `alpn` as its only protocol.
+    pub(crate) fn session(&self, alpn: Option<&[u8]>) -> Result<TlsSession, Error> {
+        Ok(TlsSession(match &self.0 {
+            ContextInner::OpenSsl(context) => SessionInner::OpenSsl(context.session(alpn)?),
+            ContextInner::Rustls(context) => SessionInner::Rustls(context.session(alpn)?),
         }))
     }
 }
 
-impl Session {
-    pub(super) fn by_openssl(session: openssl::Session) -> Self {
-        Self(InnerSession::OpenSsl(session))
+impl TlsSession {
+    pub(super) fn by_openssl(session: OpenSslSession) -> Self {
+        Self(SessionInner::OpenSsl(session))
     }
 
-    /// The common name of the certificate that the peer has shown; of a server only.
+    /// The common name of the peer's certificate; on the server side only.
     pub(crate) fn peer_common_name(&self) -> Option<String> {
         match &self.0 {
-            InnerSession::OpenSsl(session) => session.peer_common_name(),
-            InnerSession::Rustls(_) => None,
+            SessionInner::OpenSsl(session) => session.peer_common_name(),
+            SessionInner::Rustls(_) => None,
         }
     }
 
-    /// Reads once from `socket`; 0 at its end.
     pub(crate) fn fill(&mut self, socket: &mut impl Read) -> io::Result<Filled> {
         match &mut self.0 {
-            InnerSession::OpenSsl(session) => session.fill(socket),
-            InnerSession::Rustls(session) => session.fill(socket),
+            SessionInner::OpenSsl(session) => session.fill(socket),
+            SessionInner::Rustls(session) => session.fill(socket),
         }
     }
 
-    /// Takes what somebody else has read from the socket.
+    /// Takes bytes that were read from the socket elsewhere.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         match &mut self.0 {
-            InnerSession::OpenSsl(session) => session.feed(bytes),
-            InnerSession::Rustls(session) => session.feed(bytes),
+            SessionInner::OpenSsl(session) => session.feed(bytes),
+            SessionInner::Rustls(session) => session.feed(bytes),
         }
     }
 
-    /// What is to be sent.
+    /// Bytes to send.
     pub(crate) fn outgoing(&mut self) -> &mut Vec<u8> {
         match &mut self.0 {
-            InnerSession::OpenSsl(session) => session.outgoing(),
-            InnerSession::Rustls(session) => session.outgoing(),
+            SessionInner::OpenSsl(session) => session.outgoing(),
+            SessionInner::Rustls(session) => session.outgoing(),
         }
     }
 
     pub(crate) fn handshake(&mut self) -> Result<Handshake, Error> {
         match &mut self.0 {
-            InnerSession::OpenSsl(session) => session.handshake(),
-            InnerSession::Rustls(session) => session.handshake(),
+            SessionInner::OpenSsl(session) => session.handshake(),
+            SessionInner::Rustls(session) => session.handshake(),
         }
     }
 
-    /// Decrypts all there is.
+    /// Decrypts everything received.
     pub(crate) fn decrypt(&mut self, into: &mut Buffer) -> Result<Decrypted, Error> {
         match &mut self.0 {
-            InnerSession::OpenSsl(session) => session.decrypt(into),
-            InnerSession::Rustls(session) => session.decrypt(into),
+            SessionInner::OpenSsl(session) => session.decrypt(into),
+            SessionInner::Rustls(session) => session.decrypt(into),
         }
     }
 
     pub(crate) fn encrypt(&mut self, plain: &[u8]) -> Result<(), Error> {
         match &mut self.0 {
-            InnerSession::OpenSsl(session) => session.encrypt(plain),
-            InnerSession::Rustls(session) => session.encrypt(plain),
+            SessionInner::OpenSsl(session) => session.encrypt(plain),
+            SessionInner::Rustls(session) => session.encrypt(plain),
         }
     }
 
-    /// Says goodbye; the answer is not waited for.
+    /// Sends a close_notify without waiting for the peer's.
     pub(crate) fn close_notify(&mut self) {
         match &mut self.0 {
-            InnerSession::OpenSsl(session) => session.close_notify(),
-            InnerSession::Rustls(session) => session.close_notify(),
+            SessionInner::OpenSsl(session) => session.close_notify(),
+            SessionInner::Rustls(session) => session.close_notify(),
         }
     }
 
-    /// What was agreed on; `None` before the handshake has ended.
+    /// The negotiated parameters; `None` before the handshake is complete.
     pub(crate) fn negotiated(&self) -> Option<Negotiated> {
         match &self.0 {
-            InnerSession::OpenSsl(session) => session.negotiated(),
-            InnerSession::Rustls(session) => session.negotiated(),
+            SessionInner::OpenSsl(session) => session.negotiated(),
+            SessionInner::Rustls(session) => session.negotiated(),
         }
     }
 
-    /// Fails unless the server has chosen this protocol: one that knows no ALPN may speak another (RFC 7301).
+    /// Fails unless the server chose this protocol: a server without ALPN may speak another one (RFC 7301).
     pub(crate) fn expect_alpn(&self, protocol: &[u8]) -> Result<(), Error> {
         let chosen = match &self.0 {
-            InnerSession::OpenSsl(session) => session.alpn(),
-            InnerSession::Rustls(session) => session.alpn(),
+            SessionInner::OpenSsl(session) => session.alpn(),
+            SessionInner::Rustls(session) => session.alpn(),
         };
         if chosen == Some(protocol) {
             return Ok(());
         }
-        Err(Error::Tls("the server has not chosen the protocol that was offered in ALPN".to_owned()))
+        Err(Error::Tls("the server did not choose the protocol offered in ALPN".to_owned()))
     }
 
-    /// The hash of the server's certificate that logins are bound to (`tls-server-end-point`, RFC 5929, 4.1).
+    /// The certificate hash for channel binding (`tls-server-end-point`, RFC 5929, 4.1).
     pub(crate) fn server_end_point(&self) -> Result<Vec<u8>, Error> {
         match &self.0 {
-            InnerSession::OpenSsl(session) => session.server_end_point(),
-            InnerSession::Rustls(session) => session.server_end_point(),
+            SessionInner::OpenSsl(session) => session.server_end_point(),
+            SessionInner::Rustls(session) => session.server_end_point(),
         }
     }
 }

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use ciphertoll_net::tls::{
-    Identity, Library, PeerName, Resumption, Settings, Strength, TrustAnchors, Verification, Version,
+    Identity, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion, TrustAnchors,
+    Verification,
 };
 use openssl::asn1::Asn1Time;
 use openssl::bn::{BigNum, MsbOption};
@@ -40,15 +41,15 @@ pub(crate) enum Validity {
 /// What a client does TLS with, and which version of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
-    pub(crate) library: Library,
-    pub(crate) version: Version,
+    pub(crate) library: TlsLibrary,
+    pub(crate) version: TlsVersion,
 }
 
 impl Offer {
-    pub(crate) const OPENSSL_1_2: Self = Self { library: Library::OpenSsl, version: Version::Tls12 };
-    pub(crate) const OPENSSL_1_3: Self = Self { library: Library::OpenSsl, version: Version::Tls13 };
-    pub(crate) const RUSTLS_1_2: Self = Self { library: Library::Rustls, version: Version::Tls12 };
-    pub(crate) const RUSTLS_1_3: Self = Self { library: Library::Rustls, version: Version::Tls13 };
+    pub(crate) const OPENSSL_1_2: Self = Self { library: TlsLibrary::OpenSsl, version: TlsVersion::Tls12 };
+    pub(crate) const OPENSSL_1_3: Self = Self { library: TlsLibrary::OpenSsl, version: TlsVersion::Tls13 };
+    pub(crate) const RUSTLS_1_2: Self = Self { library: TlsLibrary::Rustls, version: TlsVersion::Tls12 };
+    pub(crate) const RUSTLS_1_3: Self = Self { library: TlsLibrary::Rustls, version: TlsVersion::Tls13 };
     pub(crate) const ALL: [Self; 4] =
         [Self::OPENSSL_1_2, Self::OPENSSL_1_3, Self::RUSTLS_1_2, Self::RUSTLS_1_3];
     /// One for each library.
@@ -115,7 +116,7 @@ impl Authority {
             verification: Verification::Full,
             suite: None,
             group: None,
-            strength: Strength::Default,
+            security_level: SecurityLevel::Default,
             resumption: Resumption::Never,
             anchors: TrustAnchors::File(self.file()),
             peer: PeerName::from("localhost"),

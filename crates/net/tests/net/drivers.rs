@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::{Context, Negotiated, Settings};
 use ciphertoll_net::{
-    Address, Channel, Connected, ContextSource, Dialer, Error, PhaseTimes, Progress, Reactor, Readiness,
-    SourceAddresses, Transport,
+    Address, Channel, ConnectProgress, Connected, ContextSource, Dialer, Error, PhaseTimes, Reactor,
+    Readiness, SourceAddresses, Transport,
 };
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::{self, Encryption, Row};
@@ -147,8 +147,8 @@ impl LoopClient {
         loop {
             for readiness in readiness(&mut reactor, deadline)? {
                 match connecting.advance(readiness)? {
-                    Progress::Pending(pending) => connecting = pending,
-                    Progress::Done(Connected { channel, server, stopwatch }) => {
+                    ConnectProgress::Pending(pending) => connecting = pending,
+                    ConnectProgress::Done(Connected { channel, server, stopwatch }) => {
                         return Ok(Self { reactor, channel, server, phases: *stopwatch.times() });
                     }
                 }

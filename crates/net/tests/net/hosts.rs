@@ -3,12 +3,15 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
 use ciphertoll_net::blocking::Client;
-use ciphertoll_net::{Address, Error, Family, Fault, Phase, SourceAddresses};
+use ciphertoll_net::{Address, AddressFamily, Error, Fault, Phase, SourceAddresses};
+
+const V4: Option<AddressFamily> = Some(AddressFamily::V4);
+const V6: Option<AddressFamily> = Some(AddressFamily::V6);
 
 use crate::drivers::{Driver, LoopClient, dialer, login};
 use crate::server::{Goodbye, Listener, Server, nobody};
 
-fn host(name: &str, port: u16, family: Family) -> Address {
+fn host(name: &str, port: u16, family: Option<AddressFamily>) -> Address {
     Address::Host { name: name.to_owned(), port, family }
 }
 
@@ -17,7 +20,7 @@ fn log_in(listener: &Listener) -> Goodbye {
 }
 
 /// The family that a blocking client has found at `name`, the server listening here.
-fn family_found(name: &str, ip: IpAddr, asked: Family) -> Option<Family> {
+fn family_found(name: &str, ip: IpAddr, asked: Option<AddressFamily>) -> Option<AddressFamily> {
     let server = Server::on(TcpListener::bind((ip, 0)).unwrap(), log_in);
     let client = Client::connect(&host(name, server.port(), asked), login_plain(), None).unwrap();
     let family = client.peer_family();
@@ -37,7 +40,7 @@ fn phases(name: &str, sources: Option<SourceAddresses>) -> (Vec<Phase>, IpAddr) 
         assert_eq!(peer.log_in(None).goodbye(), Goodbye::Orderly);
         from.unwrap().ip()
     });
-    let dialer = dialer(&host(name, server.port(), Family::V4), None);
+    let dialer = dialer(&host(name, server.port(), V4), None);
     let mut sources = sources;
     let mut client = LoopClient::connect(&dialer, sources.as_mut()).unwrap();
     client.server.encode_goodbye(client.channel.output());
@@ -65,12 +68,12 @@ fn sources_are_not_spread_to_a_name() {
 #[test]
 fn a_blocking_client_finds_the_family_that_works() {
     let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    for (name, asked) in [("localhost", Family::Any), ("localhost", Family::V4), ("127.0.0.1", Family::Any)] {
-        assert_eq!(family_found(name, here, asked), Some(Family::V4), "{name} {asked:?}");
+    for (name, asked) in [("localhost", None), ("localhost", V4), ("127.0.0.1", None)] {
+        assert_eq!(family_found(name, here, asked), V4, "{name} {asked:?}");
     }
     let here = IpAddr::V6(Ipv6Addr::LOCALHOST);
     if TcpListener::bind((here, 0)).is_ok() {
-        assert_eq!(family_found("::1", here, Family::Any), Some(Family::V6));
+        assert_eq!(family_found("::1", here, None), V6);
     }
 }
 
@@ -78,7 +81,7 @@ fn a_blocking_client_finds_the_family_that_works() {
 fn a_blocking_client_knows_the_family_of_an_address() {
     let server = Server::tcp(log_in);
     let client = Client::connect(&server.address, login_plain(), None).unwrap();
-    assert_eq!(client.peer_family(), Some(Family::V4));
+    assert_eq!(client.peer_family(), V4);
     client.close().unwrap();
     server.join();
     let server = Server::unix(log_in);
@@ -92,7 +95,7 @@ fn a_blocking_client_knows_the_family_of_an_address() {
 fn nobody_listens_at_a_name() {
     let (_taken, address) = nobody();
     for driver in Driver::ALL {
-        for family in [Family::Any, Family::V4] {
+        for family in [None, V4] {
             let error = driver.refusal(&host("localhost", address.port(), family), None);
             assert!(matches!(error, Error::Socket { doing: "cannot connect", .. }), "{driver:?}: {error:?}");
         }
@@ -103,11 +106,11 @@ fn nobody_listens_at_a_name() {
 #[test]
 fn a_name_that_nobody_has() {
     for driver in Driver::ALL {
-        let error = driver.refusal(&host("nobody.invalid", 3306, Family::Any), None);
+        let error = driver.refusal(&host("nobody.invalid", 3306, None), None);
         assert!(matches!(error, Error::Unresolved { .. }), "{error:?}");
         assert_eq!(error.fault(), Fault::Server);
         assert!(error.to_string().starts_with("cannot resolve nobody.invalid: "), "{error}");
-        let error = driver.refusal(&host("127.0.0.1", 3306, Family::V6), None);
+        let error = driver.refusal(&host("127.0.0.1", 3306, V6), None);
         assert_eq!(error.to_string(), "cannot resolve 127.0.0.1: it has no IPv6 address");
     }
 }

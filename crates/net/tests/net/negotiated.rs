@@ -2,14 +2,17 @@
 
 use ciphertoll_net::ContextSource;
 use ciphertoll_net::tls::{
-    Context, Library, Negotiated, PeerName, Settings, Strength, Suite, TrustAnchors, Version,
+    Context, Group, Negotiated, PeerName, SecurityLevel, Settings, Suite, TlsLibrary, TlsVersion,
+    TrustAnchors,
 };
-use ciphertoll_wire::tls::NamedGroup;
 use openssl::ssl::{NameType, SslVersion};
 
 use crate::certificates::{Authority, Key, Offer, ServerTls};
 use crate::drivers::{Driver, LoopClient, dialer};
 use crate::server::{Goodbye, Server};
+
+/// 3.5, as `OPENSSL_VERSION_NUMBER`.
+const OPENSSL_WITH_ML_KEM: i64 = 0x3050_0000;
 
 fn negotiate(driver: Driver, authority: &Authority, tls: ServerTls, offer: Offer) -> Negotiated {
     let acceptor = authority.acceptor(tls);
@@ -21,20 +24,20 @@ fn negotiate(driver: Driver, authority: &Authority, tls: ServerTls, offer: Offer
     negotiated
 }
 
-fn drivers_and_libraries() -> impl Iterator<Item = (Driver, Library)> {
-    Driver::ALL.into_iter().flat_map(|driver| Library::ALL.map(|library| (driver, library)))
+fn drivers_and_libraries() -> impl Iterator<Item = (Driver, TlsLibrary)> {
+    Driver::ALL.into_iter().flat_map(|driver| TlsLibrary::ALL.map(|library| (driver, library)))
 }
 
 #[test]
 fn version_suite_group_and_key() {
     let authority = Authority::new();
     let suites = [
-        (Version::Tls13, Key::P256, "tls1.3", "TLS_AES_256_GCM_SHA384", "p256"),
-        (Version::Tls13, Key::Rsa2048, "tls1.3", "TLS_AES_256_GCM_SHA384", "rsa2048"),
-        (Version::Tls12, Key::P256, "tls1.2", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "p256"),
-        (Version::Tls12, Key::Rsa2048, "tls1.2", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "rsa2048"),
-        (Version::Tls13, Key::P384, "tls1.3", "TLS_AES_256_GCM_SHA384", "p384"),
-        (Version::Tls13, Key::Ed25519, "tls1.3", "TLS_AES_256_GCM_SHA384", "ed25519"),
+        (TlsVersion::Tls13, Key::P256, "tls1.3", "TLS_AES_256_GCM_SHA384", "p256"),
+        (TlsVersion::Tls13, Key::Rsa2048, "tls1.3", "TLS_AES_256_GCM_SHA384", "rsa2048"),
+        (TlsVersion::Tls12, Key::P256, "tls1.2", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "p256"),
+        (TlsVersion::Tls12, Key::Rsa2048, "tls1.2", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "rsa2048"),
+        (TlsVersion::Tls13, Key::P384, "tls1.3", "TLS_AES_256_GCM_SHA384", "p384"),
+        (TlsVersion::Tls13, Key::Ed25519, "tls1.3", "TLS_AES_256_GCM_SHA384", "ed25519"),
     ];
     for (offered, key, version, suite, key_label) in suites {
         for (driver, library) in drivers_and_libraries() {
@@ -59,17 +62,22 @@ fn version_suite_group_and_key() {
 fn only_what_is_named_is_offered() {
     let authority = Authority::new();
     let tls = ServerTls { key: Key::Rsa2048, groups: "X25519:P-384", ..ServerTls::default() };
-    let modern = ("TLS_CHACHA20_POLY1305_SHA256", "TLS_CHACHA20_POLY1305_SHA256");
-    let older = ("ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256");
-    for (version, (openssl, iana)) in [(Version::Tls13, modern), (Version::Tls12, older)] {
+    let modern = Suite::from_label("TLS_CHACHA20_POLY1305_SHA256").unwrap();
+    let older = Suite::from_label("ECDHE-RSA-AES128-GCM-SHA256").unwrap();
+    for (version, suite) in [(TlsVersion::Tls13, modern), (TlsVersion::Tls12, older)] {
         for (driver, library) in drivers_and_libraries() {
             let acceptor = authority.acceptor(tls);
             let server = Server::tcp(move |listener| listener.accept().log_in(Some(&acceptor)).goodbye());
-            let (suite, group) = (Some(Suite { openssl, iana }), Some(NamedGroup::P384));
-            let settings = Settings { suite, group, ..authority.settings(Offer { library, version }) };
+            let group = Some(Group::P384);
+            let settings =
+                Settings { suite: Some(suite), group, ..authority.settings(Offer { library, version }) };
             let connection = driver.connect_tls(&server.address, &settings).unwrap();
             let negotiated = connection.negotiated().unwrap();
-            assert_eq!((negotiated.suite, negotiated.group.as_deref()), (iana, Some("p384")), "{library:?}");
+            assert_eq!(
+                (negotiated.suite, negotiated.group.as_deref()),
+                (suite.iana(), Some("p384")),
+                "{library:?}"
+            );
             connection.close().unwrap();
             server.join();
         }
@@ -80,21 +88,22 @@ fn only_what_is_named_is_offered() {
 fn what_a_library_lacks_it_says_beforehand() {
     let authority = Authority::new();
     let lacks = |library, change: fn(&mut Settings)| {
-        let mut settings = authority.settings(Offer { library, version: Version::Tls12 });
+        let mut settings = authority.settings(Offer { library, version: TlsVersion::Tls12 });
         change(&mut settings);
         Context::lacks(&settings).map(|error| error.to_string())
     };
-    let cbc: fn(&mut Settings) = |settings| {
-        let (openssl, iana) = ("AES256-SHA", "TLS_RSA_WITH_AES_256_CBC_SHA");
-        settings.suite = Some(Suite { openssl, iana });
-    };
-    assert_eq!(lacks(Library::OpenSsl, cbc), None);
-    assert!(lacks(Library::Rustls, cbc).unwrap().contains("TLS_RSA_WITH_AES_256_CBC_SHA"));
-    let unknown: fn(&mut Settings) = |settings| settings.group = Some(NamedGroup(0x0100));
-    assert!(lacks(Library::OpenSsl, unknown).is_some() && lacks(Library::Rustls, unknown).is_some());
-    let weak: fn(&mut Settings) = |settings| settings.strength = Strength::Weak;
-    assert_eq!(lacks(Library::OpenSsl, weak), None);
-    assert!(lacks(Library::Rustls, weak).unwrap().contains("2048"));
+    let cbc: fn(&mut Settings) = |settings| settings.suite = Suite::from_label("AES256-SHA");
+    assert_eq!(lacks(TlsLibrary::OpenSsl, cbc), None);
+    assert!(lacks(TlsLibrary::Rustls, cbc).unwrap().contains("TLS_RSA_WITH_AES_256_CBC_SHA"));
+    let hybrid: fn(&mut Settings) = |settings| settings.group = Some(Group::X25519MlKem768);
+    assert_eq!(
+        lacks(TlsLibrary::OpenSsl, hybrid).is_some(),
+        openssl::version::number() < OPENSSL_WITH_ML_KEM
+    );
+    assert!(lacks(TlsLibrary::Rustls, hybrid).unwrap().contains("x25519mlkem768"));
+    let weak: fn(&mut Settings) = |settings| settings.security_level = SecurityLevel::Weak;
+    assert_eq!(lacks(TlsLibrary::OpenSsl, weak), None);
+    assert!(lacks(TlsLibrary::Rustls, weak).unwrap().contains("2048"));
 }
 
 #[test]
@@ -102,7 +111,7 @@ fn a_server_with_p256_only_costs_tls_1_3_a_retry() {
     let authority = Authority::new();
     let tls = ServerTls { groups: "P-256", ..ServerTls::default() };
     for (driver, library) in drivers_and_libraries() {
-        for (version, hello_retry) in [(Version::Tls13, true), (Version::Tls12, false)] {
+        for (version, hello_retry) in [(TlsVersion::Tls13, true), (TlsVersion::Tls12, false)] {
             let negotiated = negotiate(driver, &authority, tls, Offer { library, version });
             assert_eq!(negotiated.group.as_deref(), Some("p256"), "{library:?} {version:?}");
             assert_eq!(negotiated.hello_retry, hello_retry, "{library:?} {version:?}");
@@ -114,7 +123,9 @@ fn a_server_with_p256_only_costs_tls_1_3_a_retry() {
 fn a_server_with_one_version_is_taken_where_it_is_the_one_offered() {
     let authority = Authority::new();
     for (driver, library) in drivers_and_libraries() {
-        for (version, only) in [(Version::Tls12, SslVersion::TLS1_2), (Version::Tls13, SslVersion::TLS1_3)] {
+        for (version, only) in
+            [(TlsVersion::Tls12, SslVersion::TLS1_2), (TlsVersion::Tls13, SslVersion::TLS1_3)]
+        {
             let tls = ServerTls { only: Some(only), ..ServerTls::default() };
             let negotiated = negotiate(driver, &authority, tls, Offer { library, version });
             assert_eq!(negotiated.version, version.label());
@@ -160,7 +171,7 @@ fn a_host_name_is_sent_and_an_address_is_not() {
                 peer.goodbye();
                 name
             });
-            let offer = Offer { library, version: Version::Tls13 };
+            let offer = Offer { library, version: TlsVersion::Tls13 };
             let settings = Settings { peer: PeerName::from(peer), ..authority.settings(offer) };
             driver.connect_tls(&server.address, &settings).unwrap().close().unwrap();
             assert_eq!(server.join().as_deref(), expected);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ciphertoll_net::tls::{Context, Identity, Library, PeerName, Settings, TrustAnchors, Version};
+use ciphertoll_net::tls::{Context, Identity, PeerName, Settings, TlsLibrary, TlsVersion, TrustAnchors};
 use ciphertoll_net::{Error, Fault};
 use ciphertoll_wire::mysql::{self, Capabilities};
 use ciphertoll_wire::session;
@@ -81,7 +81,7 @@ fn certificates_out_of_their_time() {
         for offer in Offer::ALL {
             for (validity, reason, alert) in times {
                 // To rustls both are the same alert, which is as good (RFC 8446, 6.2).
-                let alert = if offer.library == Library::Rustls { "certificate expired" } else { alert };
+                let alert = if offer.library == TlsLibrary::Rustls { "certificate expired" } else { alert };
                 let tls = ServerTls { validity, ..ServerTls::default() };
                 let outcome = refuse(driver, &authority, tls, &authority.settings(offer));
                 expect_certificate(outcome, reason, alert);
@@ -96,8 +96,8 @@ fn another_version_than_the_one_offered() {
     for driver in Driver::ALL {
         for offer in Offer::ALL {
             let only = match offer.version {
-                Version::Tls10 | Version::Tls11 | Version::Tls12 => SslVersion::TLS1_3,
-                Version::Tls13 => SslVersion::TLS1_2,
+                TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => SslVersion::TLS1_3,
+                TlsVersion::Tls13 => SslVersion::TLS1_2,
             };
             let tls = ServerTls { only: Some(only), ..ServerTls::default() };
             let (message, _) = refuse(driver, &authority, tls, &authority.settings(offer));

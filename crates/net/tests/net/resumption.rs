@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use ciphertoll_net::tls::{Context, Library, Resumption, Sessions, Settings, Strength, Version, Way};
+use ciphertoll_net::tls::{
+    Context, Resumption, ResumptionMethod, SecurityLevel, Sessions, Settings, TlsLibrary, TlsVersion,
+};
 use ciphertoll_net::{Address, ContextSource};
 use openssl::ssl::{SslAcceptor, SslOptions, SslSessionCacheMode, SslVersion};
 
@@ -47,8 +49,8 @@ fn expect_resumed(address: &Address, source: &ContextSource, server: Server<[boo
 fn within_one_context() {
     let authority = Authority::new();
     for offer in Offer::ALL {
-        for way in [Way::Any, Way::SessionId] {
-            if way == Way::SessionId && offer.version == Version::Tls13 {
+        for way in [ResumptionMethod::Any, ResumptionMethod::SessionId] {
+            if way == ResumptionMethod::SessionId && offer.version == TlsVersion::Tls13 {
                 continue;
             }
             let mut acceptor = authority.acceptor_builder(ServerTls::default());
@@ -67,12 +69,12 @@ fn across_contexts() {
     let authority = Authority::new();
     for offer in [Offer::OPENSSL_1_2, Offer::OPENSSL_1_3] {
         let server = server(authority.acceptor(ServerTls::default()));
-        let resumption = Resumption::AcrossContexts(Way::Any, Sessions::new());
+        let resumption = Resumption::AcrossContexts(ResumptionMethod::Any, Sessions::new());
         let settings = Settings { resumption, ..authority.settings(offer) };
         let source = ContextSource::PerConnect(Arc::new(settings));
         expect_resumed(&server.address.clone(), &source, server, &format!("{offer:?}"));
     }
-    let resumption = Resumption::AcrossContexts(Way::Any, Sessions::new());
+    let resumption = Resumption::AcrossContexts(ResumptionMethod::Any, Sessions::new());
     let settings = Settings { resumption, ..authority.settings(Offer::RUSTLS_1_3) };
     let error = Context::build(&settings).err().unwrap().to_string();
     assert!(error.contains("within one context only"), "{error}");
@@ -88,7 +90,7 @@ fn a_server_that_gives_no_sessions_is_seen_to_give_none() {
         acceptor.set_options(SslOptions::NO_TICKET);
         acceptor.set_num_tickets(0).unwrap();
         let server = server(acceptor.build());
-        let resumption = Resumption::WithinContext(Way::Any);
+        let resumption = Resumption::WithinContext(ResumptionMethod::Any);
         let settings = Settings { resumption, ..authority.settings(offer) };
         let source = ContextSource::Shared(Context::build(&settings).unwrap());
         assert_eq!(connects(&server.address, &source), [(false, Some(1)); CONNECTS], "{offer:?}");
@@ -100,7 +102,7 @@ fn a_server_that_gives_no_sessions_is_seen_to_give_none() {
 #[test]
 fn forbidden_versions_need_the_lowest_strength() {
     let authority = Authority::new();
-    for (version, only) in [(Version::Tls10, SslVersion::TLS1), (Version::Tls11, SslVersion::TLS1_1)] {
+    for (version, only) in [(TlsVersion::Tls10, SslVersion::TLS1), (TlsVersion::Tls11, SslVersion::TLS1_1)] {
         let mut acceptor = authority.acceptor_builder(ServerTls { only: Some(only), ..ServerTls::default() });
         acceptor.clear_options(SslOptions::NO_TLSV1 | SslOptions::NO_TLSV1_1);
         acceptor.set_security_level(0);
@@ -108,13 +110,13 @@ fn forbidden_versions_need_the_lowest_strength() {
         let server = server(acceptor.build());
         let settings = Settings {
             version,
-            strength: Strength::Obsolete,
-            resumption: Resumption::WithinContext(Way::Any),
+            security_level: SecurityLevel::Obsolete,
+            resumption: Resumption::WithinContext(ResumptionMethod::Any),
             ..authority.settings(Offer::OPENSSL_1_2)
         };
         let source = ContextSource::Shared(Context::build(&settings).unwrap());
         expect_resumed(&server.address.clone(), &source, server, version.label());
-        let rustls = Settings { library: Library::Rustls, ..settings };
+        let rustls = Settings { library: TlsLibrary::Rustls, ..settings };
         assert!(Context::build(&rustls).is_err());
     }
 }

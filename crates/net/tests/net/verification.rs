@@ -150,7 +150,7 @@ fn rustls_verifies_all_or_nothing_begins() {
             let error = Context::build(&settings).map(|_| ()).unwrap_err();
             assert_eq!(
                 error.to_string(),
-                "cannot build the TLS context: rustls verifies the whole chain and the name; only OpenSSL can do with less"
+                "cannot build the TLS context: rustls verifies the whole chain and the name; less verification needs OpenSSL"
             );
             assert_eq!(error.fault(), Fault::Caller);
         }

@@ -1,12 +1,10 @@
-//! What a server said, in words that every driver has.
+//! Results and refusals in a form common to all drivers.
 
 /// Rows as text; `None` is NULL.
 pub(crate) type Rows = Vec<Vec<Option<Vec<u8>>>>;
 
-/// What came of a statement or a login.
 pub(crate) type Answer<T = Rows> = Result<T, Refusal>;
 
-/// A server's no.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     /// MySQL's or MongoDB's error number, or `PostgreSQL`'s severity.
@@ -23,10 +21,10 @@ impl Refusal {
     }
 }
 
-/// More of a value than this says nothing to whoever reads of a difference.
+/// Maximum number of bytes of a value in a failure message.
 const SHOWN_BYTES: usize = 60;
 
-/// Panics with the first difference, not with megabytes of rows.
+/// Panics with the first difference, instead of megabytes of rows.
 #[track_caller]
 pub(crate) fn assert_same(what: &str, ours: &Answer, oracle: &Answer) {
     let (ours, oracle) = match (ours, oracle) {

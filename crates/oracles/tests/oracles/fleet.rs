@@ -5,19 +5,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_lab::{Build, Lab, Start, Tables, find};
-use ciphertoll_model::{Engine, QueryLanguage, Scale, ServerKey, ServerLevel, Strength};
+use ciphertoll_model::{Engine, QueryLanguage, Scale, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_skip::no_server;
 use tempfile::TempDir;
 
 use crate::site::Site;
 
-/// Servers to look at beside those that are found, such as `mariadb=/opt/mariadb,postgres-18`.
+/// Additional servers to test, such as `mariadb=/opt/mariadb,postgres-18`.
 const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
-/// Series that distributions put side by side; the newest is found in any case.
+/// Series that distributions install in parallel; the newest is always found.
 const MARIADB_SERIES: [&str; 4] = ["10.6", "10.11", "11.4", "11.8"];
 const MYSQL_SERIES: [&str; 0] = [];
 const POSTGRES_SERIES: [&str; 6] = ["13", "14", "15", "16", "17", "18"];
-/// As the lab's own tests have, so that one template does for all.
+/// The same as in the lab's tests, to share their templates.
 const ROWS: u32 = 1_500;
 
 /// The servers of this machine and what is needed to start them.
@@ -59,7 +59,7 @@ impl Fleet {
             log: self.place.path().join(format!("{}-{}.log", build.engine, build.version)),
             preferred_port: None,
             processors: None,
-            strength: Strength::Default,
+            strength: SecurityLevel::Default,
         };
         Site { server: self.lab.start(&start).expect("the server starts"), cache: self.cache.clone() }
     }
@@ -100,7 +100,7 @@ fn series(engine: Engine) -> &'static [&'static str] {
     }
 }
 
-/// The helper that Cargo builds beside the tests.
+/// The helper that Cargo builds with the tests.
 fn helper() -> PathBuf {
     let test = std::env::current_exe().expect("our own path");
     let profile = test.parent().and_then(Path::parent).expect("tests lie two below the profile");

@@ -49,7 +49,7 @@ pub(crate) fn every_auth_over_every_path(site: &mut Site) {
 pub(crate) fn with_each_library(visit: &Visit) -> Vec<Visit> {
     let Some(tls) = &visit.tls else { return vec![visit.clone()] };
     let with = |library| Visit { tls: Some(TlsVisit { library, ..tls.clone() }), ..visit.clone() };
-    tls::Library::ALL.into_iter().map(with).collect()
+    tls::TlsLibrary::ALL.into_iter().map(with).collect()
 }
 
 /// Who logs in by certificate has no password that could be wrong.
@@ -73,7 +73,7 @@ fn both_log_in(visit: &Visit, auth: Auth, path: Path) {
     let wanted = visit.tls.as_ref().map(|tls| tls.version.label());
     assert_eq!(client.negotiated().map(|negotiated| negotiated.version), wanted, "{what}");
     if visit.engine == Engine::Postgres {
-        // Who has shown a certificate in the handshake is asked for nothing after it.
+        // A client certificate replaces all later authentication.
         let asked_for = if auth == Auth::Cert { Auth::Trust } else { auth };
         assert_eq!(client.server().auth_label(), asked_for.to_string());
     }

@@ -1,8 +1,7 @@
-//! Our clients beside independent drivers, on every server that this machine has: the same rows, the same refusals and
-//! the same logins.
+//! Compares our clients with independent drivers on every installed server: rows, refusals and logins must be equal.
 //!
-//! Each server is started once, and every case runs on it, all on the main thread: a server ends with the thread that
-//! started it.
+//! Each server is started once for all cases, on the main thread, because a server is killed when the thread that started
+//! it ends.
 
 mod answer;
 mod documents;
@@ -24,10 +23,10 @@ use ciphertoll_model::{Engine, QueryLanguage};
 use crate::fleet::Fleet;
 use crate::site::Site;
 
-/// Something to hold against an oracle; it panics where they differ.
+/// A test case; panics on a difference.
 type Case = (&'static str, fn(&mut Site));
 
-/// On servers of every engine that is asked in SQL.
+/// Cases for all SQL engines.
 const COMMON: [Case; 3] = [
     ("logins: every authentication over every path", logins::every_auth_over_every_path),
     ("samples: rows written by one are read by the other", samples::written_by_one_and_read_by_the_other),
@@ -61,13 +60,12 @@ fn main() -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What a case's name must have in it; none where nothing is to be run. Cargo passes on what it tells every test binary:
-/// all but two of the options are for harnesses that do more than this one.
+/// The filter of case names; `None` if no case should run. Ignores the other options that cargo passes to test binaries.
 fn filter(arguments: impl Iterator<Item = String>) -> Option<String> {
     let mut filter = String::new();
     for argument in arguments {
         match argument.as_str() {
-            // There are no long cases, and nobody needs the list.
+            // There are no ignored cases, and the list is not supported.
             "--ignored" | "--list" => return None,
             option if option.starts_with('-') => {}
             _ => filter = argument,
@@ -95,7 +93,7 @@ fn word(passed: bool) -> &'static str {
     if passed { "ok" } else { "FAILED" }
 }
 
-#[expect(clippy::print_stderr, reason = "what a test harness is for; stdout stays empty, as everywhere")]
+#[expect(clippy::print_stderr, reason = "output of a test harness")]
 fn say(line: &str) {
     eprintln!("{line}");
 }

@@ -1,11 +1,11 @@
-//! Our own clients: the blocking one, and the bare machines on a channel for what it does not do.
+//! Our clients: the blocking one, and the protocol state machines on a channel for features that it lacks.
 
 use std::sync::Arc;
 
 use ciphertoll_model::{Auth, ChannelBinding, Engine};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{
-    Address, Channel, Connected, ContextSource, Dialer, Error, Progress, Readiness, Transport, tls,
+    Address, Channel, ConnectProgress, Connected, ContextSource, Dialer, Error, Readiness, Transport, tls,
 };
 use ciphertoll_wire::session::{self, Login, Prepared, Response, ResponseKind, ServerInfo, Summary, Value};
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
@@ -16,7 +16,7 @@ use crate::site::{TlsVisit, Visit};
 /// Above the largest result of any case.
 const LIMIT_BYTES: usize = 256 * 1024 * 1024;
 
-/// A connection whose every step is ours to see.
+/// A connection with access to every protocol step.
 pub(crate) struct Bare {
     pub(crate) channel: Channel,
     pub(crate) server: ServerInfo,
@@ -29,12 +29,12 @@ pub(crate) fn client(visit: &Visit) -> Answer<Client> {
     refused(Client::connect(&visit.address, login(visit), context.as_ref()))
 }
 
-/// A query of the blocking client's.
+/// A query of the blocking client.
 pub(crate) fn query(client: &mut Client, sql: &str) -> Answer {
     refused(client.query(sql))
 }
 
-/// The server's no. Any other error is one of ours, which no case expects.
+/// Returns the server's refusal. Panics on any other error.
 pub(crate) fn refused<T>(result: Result<T, Error>) -> Answer<T> {
     result.map_err(|error| match error {
         Error::Protocol(session::Error::MySql(mysql::Error::Server { code, sql_state, message })) => {
@@ -60,8 +60,8 @@ impl Bare {
         let mut connecting = dialer.dial(None).expect("the server listens");
         loop {
             match connecting.advance(Readiness::Readable).expect("the login succeeds") {
-                Progress::Pending(pending) => connecting = pending,
-                Progress::Done(Connected { channel, server, .. }) => {
+                ConnectProgress::Pending(pending) => connecting = pending,
+                ConnectProgress::Done(Connected { channel, server, .. }) => {
                     return Self { channel, server, statements: 0 };
                 }
             }
@@ -171,7 +171,7 @@ pub(crate) fn context(visit: &TlsVisit) -> tls::Context {
         verification: tls::Verification::Full,
         suite: None,
         group: None,
-        strength: tls::Strength::Default,
+        security_level: tls::SecurityLevel::Default,
         resumption: tls::Resumption::Never,
         anchors: tls::TrustAnchors::File(visit.ca_file.clone()),
         peer: visit.peer.into(),

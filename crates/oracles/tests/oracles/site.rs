@@ -1,4 +1,4 @@
-//! A running server, and the ways to visit it.
+//! A running server, and the logins to it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,27 +6,26 @@ use std::time::Duration;
 
 use ciphertoll_lab::{Credentials, Server};
 use ciphertoll_model::{
-    Auth, ChannelBinding, ClientCertificate, ClientIdentity, Endpoint, Engine, Path, TlsVersion,
+    Auth, ChannelBinding, ClientCertificate, Endpoint, Engine, Identity, Path, TlsVersion,
 };
 use ciphertoll_net::{Address, tls};
 
 use crate::answer::Answer;
 use crate::oracle::{self, Oracle};
 
-/// The lab's own accounts, let in by the unix socket only: they may make others.
+/// The lab's administrative accounts, which can only log in over the unix socket.
 const MYSQL_FAMILY_CONTROL: &str = "ciphertoll_control";
 const POSTGRES_CONTROL: &str = "ciphertoll";
 /// Longer than a busy machine takes for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server and what the cases know of it.
 pub(crate) struct Site {
     pub(crate) server: Server,
-    /// Where what is fetched is kept between runs.
+    /// The cache of downloads.
     pub(crate) cache: PathBuf,
 }
 
-/// A login to be made, by ours or by an oracle.
+/// The parameters of a login, for our client or an oracle.
 #[derive(Clone, Debug)]
 pub(crate) struct Visit {
     pub(crate) engine: Engine,
@@ -34,7 +33,7 @@ pub(crate) struct Visit {
     pub(crate) user: String,
     pub(crate) password: Vec<u8>,
     pub(crate) database: String,
-    /// Of matter where a protocol has several ways for the same account.
+    /// Selects the method if the account supports several.
     pub(crate) auth: Auth,
     pub(crate) binding: ChannelBinding,
     pub(crate) tls: Option<TlsVisit>,
@@ -46,12 +45,12 @@ pub(crate) struct Visit {
 #[derive(Clone, Debug)]
 pub(crate) struct TlsVisit {
     /// Ours alone; an oracle has its own.
-    pub(crate) library: tls::Library,
-    pub(crate) version: tls::Version,
+    pub(crate) library: tls::TlsLibrary,
+    pub(crate) version: TlsVersion,
     pub(crate) ca_file: PathBuf,
     pub(crate) peer: &'static str,
     /// What the client shows of itself.
-    pub(crate) identity: Option<ClientIdentity>,
+    pub(crate) identity: Option<Identity>,
 }
 
 impl Site {
@@ -70,13 +69,8 @@ impl Site {
             }
         };
         let tls = path.as_tls().map(|path| TlsVisit {
-            library: tls::Library::OpenSsl,
-            version: match path.version {
-                TlsVersion::Tls10 => tls::Version::Tls10,
-                TlsVersion::Tls11 => tls::Version::Tls11,
-                TlsVersion::Tls12 => tls::Version::Tls12,
-                TlsVersion::Tls13 => tls::Version::Tls13,
-            },
+            library: tls::TlsLibrary::OpenSsl,
+            version: path.version,
             ca_file: self.server.ca_file(),
             peer: self.server.server_name(),
             identity: account.identity.clone(),
@@ -101,7 +95,7 @@ impl Site {
         }
     }
 
-    /// As the one who may make accounts.
+    /// A login of the administrative account.
     pub(crate) fn control(&self) -> Visit {
         let user = match self.server.engine() {
             Engine::MariaDb | Engine::MySql => MYSQL_FAMILY_CONTROL,

@@ -4,7 +4,7 @@
 //! it. When the server closes the request's connection, it has sent the signal; a signal that finds no
 //! command has no effect.
 
-use ciphertoll_net::{Connected, Error, Progress, Readiness, Received};
+use ciphertoll_net::{ConnectProgress, Connected, Error, Readiness, Received};
 
 use super::{
     Activity, CancelRequest, ClientStage, Reuse, ServerConnection, ServerStage, TokenKind, Worker, token_of,
@@ -111,11 +111,11 @@ impl<P: Protocol> Worker<P> {
         let Some(cancel) = self.cancels.get_mut(id) else { return };
         if let Some(connecting) = cancel.connecting.take() {
             match connecting.advance(readiness) {
-                Ok(Progress::Pending(pending)) => {
+                Ok(ConnectProgress::Pending(pending)) => {
                     cancel.connecting = Some(pending);
                     return;
                 }
-                Ok(Progress::Done(Connected { mut channel, .. })) => {
+                Ok(ConnectProgress::Done(Connected { mut channel, .. })) => {
                     if let Err(error) = channel.send() {
                         self.cancel_failed(&error);
                         return self.cancel_done(id);

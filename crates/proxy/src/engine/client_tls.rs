@@ -1,6 +1,6 @@
 //! TLS with clients.
 
-use ciphertoll_net::tls::{self, Acceptor, FilePurpose, Identity, Service};
+use ciphertoll_net::tls::{self, Acceptor, AcceptorSettings, FilePurpose, Identity};
 use ciphertoll_net::{Accepted, Error, Peer};
 
 use super::{AccessRules, ClientStage, Worker};
@@ -25,7 +25,7 @@ enum TlsAuth {
 }
 
 impl ClientTls {
-    pub(super) fn read(service: &Service) -> Result<Self, Error> {
+    pub(super) fn read(service: &AcceptorSettings) -> Result<Self, Error> {
         check_files(service)?;
         let acceptor = Acceptor::build(service)?;
         let files = std::iter::once(&service.identity.certificate_file).chain(&service.clients);
@@ -36,7 +36,7 @@ impl ClientTls {
 }
 
 /// Checks that every file for client TLS can be used.
-fn check_files(service: &Service) -> Result<(), Error> {
+fn check_files(service: &AcceptorSettings) -> Result<(), Error> {
     let Identity { certificate_file, key_file } = &service.identity;
     let files = [
         ("tls-cert", FilePurpose::Certificate, Some(certificate_file)),

@@ -1,6 +1,6 @@
 //! Clients: handshake, wait queue, disconnect.
 
-use ciphertoll_net::{Readiness, Received, Sent, Watch};
+use ciphertoll_net::{Readiness, Received, Sent, WatchedEvents};
 
 use super::cancel::REQUESTER_LEFT;
 use super::{
@@ -72,7 +72,7 @@ impl<P: Protocol> Worker<P> {
             return;
         }
         client.flow.watched = blocked;
-        let watch = if blocked { Watch::Both } else { Watch::Reading };
+        let watch = if blocked { WatchedEvents::Both } else { WatchedEvents::Reading };
         if self.reactor.watch(&mut client.channel, token_of(TokenKind::Client, id.index), watch).is_err() {
             self.close_client(id, "cannot be watched");
         }

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ciphertoll_net::{Bell, Channel, Error, Peer, Reactor};
+use ciphertoll_net::{Channel, Error, Peer, Reactor, WakeHandle};
 use ciphertoll_wire::relay::Vacate;
 
 use super::control::ControlRequest;
@@ -44,7 +44,7 @@ pub(super) enum WorkerMessage<P: Protocol> {
 /// Messages to one worker.
 pub(super) struct Mailbox<P: Protocol> {
     messages: Mutex<MessageQueue<P>>,
-    bell: Bell,
+    bell: WakeHandle,
 }
 
 enum MessageQueue<P: Protocol> {
@@ -56,7 +56,7 @@ enum MessageQueue<P: Protocol> {
 impl<P: Protocol> Mailbox<P> {
     /// For the worker that waits with this reactor.
     pub(super) fn of(reactor: &Reactor) -> Result<Self, Error> {
-        let bell = reactor.bell(token_of(TokenKind::Fixed, MAILBOX))?;
+        let bell = reactor.wake_handle(token_of(TokenKind::Fixed, MAILBOX))?;
         Ok(Self { messages: Mutex::new(MessageQueue::Open(Vec::new())), bell })
     }
 
@@ -83,7 +83,7 @@ impl<P: Protocol> Mailbox<P> {
 
     pub(super) fn wake(&self) {
         // It fails only if the counter of the eventfd is full, and then the worker is awake.
-        let _ = self.bell.ring();
+        let _ = self.bell.wake();
     }
 
     /// Takes all messages.

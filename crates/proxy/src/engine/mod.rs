@@ -27,7 +27,7 @@ mod workers;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Channel, Connecting, Listener, Peer, Reactor, Readiness, Received, Spare};
+use ciphertoll_net::{Channel, Connecting, Listener, Peer, Reactor, Readiness, Received, SpareBuffer};
 
 use crate::log::{Level, Log};
 use crate::pool::ConnectionPool;
@@ -79,7 +79,7 @@ pub(crate) struct Worker<P: Protocol> {
     by_process: HashMap<u32, Id>,
     /// Random bytes that are not used yet.
     random: Vec<u8>,
-    spare: Spare,
+    spare: SpareBuffer,
     /// Work for the next turn that no edge announces.
     deferred: Vec<DeferredWork>,
     ready: Vec<(usize, Readiness)>,

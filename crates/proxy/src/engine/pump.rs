@@ -1,6 +1,6 @@
 //! Passes bytes between a client and its connection, with at most one read of either side in memory.
 
-use ciphertoll_net::{Channel, Error, Received, Spare};
+use ciphertoll_net::{Channel, Error, Received, SpareBuffer};
 use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session;
 
@@ -130,7 +130,7 @@ fn is_full<P: Protocol>(backend: &Backend<P>) -> bool {
 fn pass_to_server<P: Protocol>(
     client: &mut ClientConnection<P>,
     backend: &mut Backend<P>,
-    spare: &mut Spare,
+    spare: &mut SpareBuffer,
     bytes: &Counter,
 ) -> ToServer {
     client.channel.borrow(spare);
@@ -220,7 +220,7 @@ fn read_to_server<P: Protocol>(
 fn pass_to_client<P: Protocol>(
     client: &mut ClientConnection<P>,
     backend: &mut Backend<P>,
-    spare: &mut Spare,
+    spare: &mut SpareBuffer,
     bytes: &Counter,
 ) -> ToClient {
     backend.channel.borrow(spare);

@@ -1,6 +1,6 @@
 //! Server connections: connecting, sessions, resets, closing.
 
-use ciphertoll_net::{Connected, Connecting, Error, Progress, Readiness, Received, Watch};
+use ciphertoll_net::{ConnectProgress, Connected, Connecting, Error, Readiness, Received, WatchedEvents};
 use ciphertoll_wire::{Response, postgres};
 
 use super::{
@@ -71,7 +71,7 @@ impl<P: Protocol> Worker<P> {
     pub(super) fn continue_connect(
         &mut self,
         id: Id,
-        step: impl FnOnce(Connecting) -> Result<Progress, Error>,
+        step: impl FnOnce(Connecting) -> Result<ConnectProgress, Error>,
     ) {
         let Some(ServerConnection { stage: ServerStage::Connecting { connecting, .. }, key, .. }) =
             self.servers.get_mut(id)
@@ -81,7 +81,7 @@ impl<P: Protocol> Worker<P> {
         let Some(pending) = connecting.take() else { return };
         let key = key.clone();
         match step(*pending) {
-            Ok(Progress::Pending(mut pending)) => {
+            Ok(ConnectProgress::Pending(mut pending)) => {
                 self.derive_keys(id, &mut pending);
                 if let Some(ServerConnection { stage: ServerStage::Connecting { connecting, .. }, .. }) =
                     self.servers.get_mut(id)
@@ -89,7 +89,7 @@ impl<P: Protocol> Worker<P> {
                     *connecting = Some(Box::new(pending));
                 }
             }
-            Ok(Progress::Done(connected)) => self.connect_done(id, connected),
+            Ok(ConnectProgress::Done(connected)) => self.connect_done(id, connected),
             Err(error) => self.connect_failed(&key, Some(id), &error),
         }
     }
@@ -109,7 +109,8 @@ impl<P: Protocol> Worker<P> {
         let Some(server) = self.servers.get_mut(id) else { return };
         let key = server.key.clone();
         let Connected { mut channel, server: info, .. } = connected;
-        let watch = self.reactor.watch(&mut channel, token_of(TokenKind::Server, id.index), Watch::Reading);
+        let watch =
+            self.reactor.watch(&mut channel, token_of(TokenKind::Server, id.index), WatchedEvents::Reading);
         if let Err(error) = watch {
             return self.connect_failed(&key, Some(id), &error);
         }
@@ -222,7 +223,7 @@ impl<P: Protocol> Worker<P> {
             return;
         }
         backend.flow.watched = blocked;
-        let watch = if blocked { Watch::Both } else { Watch::Reading };
+        let watch = if blocked { WatchedEvents::Both } else { WatchedEvents::Reading };
         let watched = self.reactor.watch(&mut backend.channel, token_of(TokenKind::Server, id.index), watch);
         if let Err(error) = watched {
             self.server_lost(id, Some(&error));

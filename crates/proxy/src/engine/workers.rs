@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use ciphertoll_net::{Channel, Error, Listener, Reactor, Spare};
+use ciphertoll_net::{Channel, Error, Listener, Reactor, SpareBuffer};
 use jiff::Timestamp;
 
 use super::accept::Backoff;
@@ -195,7 +195,7 @@ impl<P: Protocol> Worker<P> {
             cancels: Slab::default(),
             by_process: HashMap::new(),
             random: Vec::new(),
-            spare: Spare::default(),
+            spare: SpareBuffer::default(),
             deferred: Vec::new(),
             ready: Vec::new(),
             check_unserved: false,

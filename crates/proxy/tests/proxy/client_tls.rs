@@ -171,14 +171,14 @@ fn direct(site: &mut Site) {
         (Encryption::DirectTls, "127.0.0.9"),
     ] {
         let tls = tls::Settings {
-            library: tls::Library::OpenSsl,
-            version: tls::Version::Tls13,
+            library: tls::TlsLibrary::OpenSsl,
+            version: tls::TlsVersion::Tls13,
             verification: tls::Verification::Full,
             anchors: tls::TrustAnchors::File(certificates.path("ca.pem")),
             peer: tls::PeerName::from(server),
             suite: None,
             group: None,
-            strength: tls::Strength::Default,
+            security_level: tls::SecurityLevel::Default,
             resumption: tls::Resumption::Never,
             identity: None,
         };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, Scale, ServerKey, ServerLevel, Strength};
+use ciphertoll_model::{Auth, Endpoint, Engine, Scale, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::missing;
@@ -369,7 +369,7 @@ pub(crate) fn start_of<'a>(build: &'a Build, template: &'a Template, directory: 
         log: directory.path().join("server.log"),
         preferred_port: None,
         processors: None,
-        strength: Strength::Default,
+        strength: SecurityLevel::Default,
     }
 }
 

@@ -1,49 +1,44 @@
-//! The ratios block by block, which the tolls are means of: a drift over the run can be seen.
+//! The ratios block by block, which show a drift over the run.
 
-use ciphertoll_model::{Arm, CellId, Metric};
-use ciphertoll_stats::assemble::{Trials, Visited};
-use ciphertoll_stats::{CellAnalysis, Interval, Toll};
+use ciphertoll_model::{Arm, Metric};
+use ciphertoll_stats::assemble::PlannedComparison;
+use ciphertoll_stats::{Comparison, Interval, PairedRatio};
 
-use super::{Figure, repeat_label};
+use super::{Figure, comparison_label};
 use crate::number::{is_certain, ratio_with_interval, significant};
 use crate::svg::{
     Anchor, Drawing, Scale, Shape, WIDTH, dot, group, line, polyline, rect, text, tooltip, upright,
 };
-use crate::view::{Column, Entry, Overflow, Part, StratumView, Table};
-use crate::{names, sentence};
+use crate::view::{Column, ColumnKind, Overflow, StratumView, Table, TableEntry};
+use crate::{RunReport, names, sentence};
 
 const HEIGHT: f64 = 64.0;
-/// Names of ratios stand left of this.
+/// Names of ratios end here.
 const LEFT: f64 = 52.0;
-/// One block is no course of events.
+/// One block shows no drift.
 const FEWEST: usize = 2;
 
 struct Panel<'a> {
     label: String,
     /// Block and ratio.
     ratios: Vec<(u32, f64)>,
-    /// What they are summed up to.
-    toll: Option<&'a Toll>,
+    summary: Option<&'a PairedRatio>,
     arm: Arm,
 }
 
-/// `(block, ratio to the baseline)` of a cell, or of the baseline's second copy.
+/// `(block, ratio to the baseline)`.
 pub(crate) fn ratios_by_block(
-    stratum: &StratumView<'_>,
-    trials: &Trials<'_>,
-    (id, arm): (&CellId, Arm),
+    report: &RunReport<'_>,
+    comparison: &Comparison,
     metric: Metric,
 ) -> Vec<(u32, f64)> {
-    let Some(cell) = stratum.report.plan.cells.iter().position(|cell| cell.id() == *id) else {
-        return Vec::new();
-    };
-    let against = Visited { cell: stratum.plan.baseline, arm: Arm::Main };
-    trials.pairs(Visited { cell, arm }, against).ratios_by_block(metric)
+    let planned = PlannedComparison::of(report.plan, comparison);
+    planned.pairs(&report.facts.trials).ratios_by_block(metric)
 }
 
-pub(super) fn figure(stratum: &StratumView<'_>, trials: &Trials<'_>, id: &str) -> Option<Figure> {
+pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     let metric = *names::headline(stratum.cell()).first()?;
-    let panels = panels(stratum, trials, metric);
+    let panels = panels(stratum, metric);
     let last = panels.iter().flat_map(|panel| &panel.ratios).map(|(block, _)| *block).max()?;
     // Every panel spans the same ratio, so that a drift here and noise there can be compared.
     let half = panels.iter().map(Panel::half_span).fold(1.005, f64::max) * 1.01;
@@ -60,7 +55,7 @@ pub(super) fn figure(stratum: &StratumView<'_>, trials: &Trials<'_>, id: &str) -
     drawing.lines("block, in the order of the run", "tick");
     let noun = sentence::noun(metric);
     let heading = format!("Block by block: {noun} ÷ {}", stratum.baseline_label());
-    let has_interval = panels.iter().filter_map(Panel::certain).any(|toll| toll.ratio.interval().is_some());
+    let has_interval = panels.iter().filter_map(Panel::certain).any(|of| of.ratio.interval().is_some());
     let labels: Vec<String> = panels.iter().map(Panel::caption).collect();
     let description = format!("Dots over {last} blocks, a panel for each. {}.", labels.join("; "));
     let id = format!("{id}-blocks");
@@ -81,25 +76,18 @@ pub(super) fn figure(stratum: &StratumView<'_>, trials: &Trials<'_>, id: &str) -
     })
 }
 
-fn panels<'a>(stratum: &'a StratumView<'_>, trials: &Trials<'_>, metric: Metric) -> Vec<Panel<'a>> {
-    let of_cell = |cell: &&'a CellAnalysis| Panel {
-        label: stratum.row_label(cell),
-        ratios: ratios_by_block(stratum, trials, (&cell.id, Arm::Main), metric),
-        toll: cell.tolls.get(&metric),
-        arm: Arm::Main,
+fn panels<'a>(stratum: &StratumView<'a>, metric: Metric) -> Vec<Panel<'a>> {
+    let panel = |comparison: &'a Comparison| Panel {
+        label: comparison_label(stratum, comparison),
+        ratios: ratios_by_block(stratum.report, comparison, metric),
+        summary: comparison.ratios.get(&metric),
+        arm: comparison.arm,
     };
-    let repeat = Panel {
-        label: repeat_label(stratum),
-        ratios: ratios_by_block(stratum, trials, (&stratum.baseline.id, Arm::Repeat), metric),
-        toll: stratum.analysis.repeat.get(&metric),
-        arm: Arm::Repeat,
-    };
-    let all = stratum.treatments.iter().map(of_cell).chain([repeat]);
-    all.filter(|panel| panel.ratios.len() >= FEWEST).collect()
+    stratum.comparisons().map(panel).filter(|panel| panel.ratios.len() >= FEWEST).collect()
 }
 
 impl Panel<'_> {
-    /// The middle of the panel.
+    /// The geometric mean of the ratios.
     fn centre(&self) -> f64 {
         let logs: f64 = self.ratios.iter().map(|(_, ratio)| ratio.ln()).sum();
         (logs / self.ratios.len().max(1) as f64).exp()
@@ -108,18 +96,18 @@ impl Panel<'_> {
     /// How far the dots and the interval reach from the middle, as a ratio.
     fn half_span(&self) -> f64 {
         let centre = self.centre();
-        let interval = self.certain().map(|toll| [toll.ratio.low(), toll.ratio.high()]);
+        let interval = self.certain().map(|summary| [summary.ratio.low(), summary.ratio.high()]);
         let limits = interval.into_iter().flatten();
         let all = self.ratios.iter().map(|(_, ratio)| *ratio).chain(limits);
         all.map(|ratio| (ratio / centre).ln().abs().exp()).fold(1.0, f64::max)
     }
 
-    fn certain(&self) -> Option<&Toll> {
-        self.toll.filter(|toll| is_certain(&toll.ratio))
+    fn certain(&self) -> Option<&PairedRatio> {
+        self.summary.filter(|summary| is_certain(&summary.ratio))
     }
 
     fn value(&self) -> String {
-        self.certain().map_or_else(String::new, |toll| ratio_with_interval(&toll.ratio))
+        self.certain().map_or_else(String::new, |summary| ratio_with_interval(&summary.ratio))
     }
 
     fn caption(&self) -> String {
@@ -134,12 +122,12 @@ fn drawn(drawing: &mut Drawing, panel: &Panel<'_>, across: &Scale, half: f64) {
     let axis = Scale::log((centre / half, centre * half), (top + HEIGHT, top + 2.0));
     let (left, right) = across.range();
     drawing.mark(upright(&axis, left, right, 4, ""));
-    if let Some(toll) = panel.certain() {
-        if let Some(Interval { low, high }) = toll.ratio.interval() {
+    if let Some(summary) = panel.certain() {
+        if let Some(Interval { low, high }) = summary.ratio.interval() {
             let (low, high) = (axis.at(low), axis.at(high));
             drawing.mark(rect(left, high, right - left, low - high, "interval"));
         }
-        let middle = axis.at(toll.ratio.value);
+        let middle = axis.at(summary.ratio.value);
         drawing.mark(line((left, middle), (right, middle), "mean"));
     }
     let place = |(block, ratio): &(u32, f64)| (across.at(f64::from(*block)), axis.at(*ratio));
@@ -155,18 +143,20 @@ fn drawn(drawing: &mut Drawing, panel: &Panel<'_>, across: &Scale, half: f64) {
 }
 
 fn table(panels: &[Panel<'_>], last: u32) -> Table {
-    let columns = panels.iter().map(|panel| Column::new(Part::Toll, &panel.label));
+    let columns = panels.iter().map(|panel| Column::new(ColumnKind::Ratio, &panel.label));
     let entry = |panel: &Panel<'_>, block: u32| {
         let ratio = panel.ratios.iter().find(|(of, _)| *of == block);
-        ratio.map_or_else(Entry::absent, |(_, ratio)| Entry::new([format!("{} ×", significant(*ratio))]))
+        ratio.map_or_else(TableEntry::absent, |(_, ratio)| {
+            TableEntry::new([format!("{} ×", significant(*ratio))])
+        })
     };
     let row = |block: u32| {
         let entries = panels.iter().map(|panel| entry(panel, block));
-        std::iter::once(Entry::new([block.to_string()])).chain(entries).collect()
+        std::iter::once(TableEntry::new([block.to_string()])).chain(entries).collect()
     };
     Table {
-        columns: std::iter::once(Column::new(Part::Label, "block")).chain(columns).collect(),
+        columns: std::iter::once(Column::new(ColumnKind::Label, "block")).chain(columns).collect(),
         rows: (1..=last).map(row).collect(),
-        overflow: Overflow::SplitParts,
+        overflow: Overflow::SplitKinds,
     }
 }

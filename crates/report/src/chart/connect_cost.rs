@@ -1,4 +1,4 @@
-//! What a connect is made of, by key and version: a picture for each server, a bar for each path.
+//! The breakdown of connect time by key and version: a chart for each server, a bar for each path.
 
 use ciphertoll_model::Metric;
 
@@ -8,13 +8,13 @@ use crate::svg::{
     Anchor, Drawing, Scale, Swatch, WIDTH, across, group, hatch, rect, text, tooltip, whisker, width_of,
 };
 use crate::view::connect_cost::{self, Bar, CostPart, ServerCosts};
-use crate::view::{Column, Entry, Overflow, Part, Statement, Table};
+use crate::view::{Column, ColumnKind, Overflow, Sentence, Table, TableEntry};
 use crate::{RunReport, names};
 
 const HEIGHT: f64 = 19.0;
 const TIME: Metric = Metric::LatencyNsMean;
 
-/// A picture for each server; an axis each, since shares are what is compared.
+/// A chart for each server, each with its own axis, because shares are compared.
 pub(crate) fn of_servers(report: &RunReport<'_>, costs: &[ServerCosts<'_>]) -> Vec<Figure> {
     let id = |index: usize| format!("connect-cost-{}", index + 1);
     costs.iter().enumerate().map(|(index, costs)| figure(report, costs, &id(index))).collect()
@@ -37,9 +37,9 @@ fn figure(report: &RunReport<'_>, costs: &ServerCosts<'_>, id: &str) -> Figure {
     drawing.key(costs.parts().map(swatch));
     let heading = names::server(report, costs.server);
     let concurrency = costs.bars.first().map_or_else(String::new, |bar| names::concurrency(&bar.cell.cell));
-    let title = format!("What a connect is made of, {heading}, at {concurrency}");
-    let mut notes: Vec<Statement> =
-        connect_cost::sentence(report, costs).map(Statement::neutral).into_iter().collect();
+    let title = format!("Breakdown of connect time, {heading}, at {concurrency}");
+    let mut notes: Vec<Sentence> =
+        connect_cost::sentence(report, costs).map(Sentence::neutral).into_iter().collect();
     notes.extend(connect_cost::remarks(costs));
     Figure {
         picture: drawing.finish(id, &title, &in_words(costs)),
@@ -63,7 +63,7 @@ fn drawn(drawing: &mut Drawing, bar: &Bar<'_>, top: f64, axis: &Scale, unit: (f6
     for (part, of_part) in &bar.parts {
         let left = axis.at(spent / unit.0);
         spent += of_part;
-        // Even the shortest part is seen.
+        // Even the shortest part is visible.
         let width = (axis.at(spent / unit.0) - left - GAP).max(0.8);
         let share = percent(of_part / bar.total.value);
         let (class, name) = look(*part);
@@ -88,7 +88,7 @@ fn swatch(part: CostPart) -> Swatch {
     swatch
 }
 
-/// The class of a part, and its name where there is little room. What a phase is made of has that phase's colour.
+/// The class of a part and its short name. Parts of a phase have its colour.
 fn look(part: CostPart) -> (&'static str, &'static str) {
     match part {
         CostPart::Network => ("phase-net", "TCP"),
@@ -102,12 +102,12 @@ fn look(part: CostPart) -> (&'static str, &'static str) {
     }
 }
 
-/// Of the same colour as another part.
+/// Hatched if another part has the same colour.
 fn is_hatched(part: CostPart) -> bool {
     matches!(part, CostPart::Chain | CostPart::Close)
 }
 
-/// `tls1.3-p256 612 µs ±1.8 %: signature 13 %, key exchange 20 %; …`: the picture in words.
+/// `tls1.3-p256 612 µs ±1.8 %: signature 13 %, key exchange 20 %; …`: the text alternative of the chart.
 fn in_words(costs: &ServerCosts<'_>) -> String {
     let share =
         |part: CostPart, bar: &Bar<'_>| Some(format!("{} {}", part.title(), percent(bar.share(part)?)));
@@ -116,31 +116,28 @@ fn in_words(costs: &ServerCosts<'_>) -> String {
         format!("{} {}: {}", bar.label, measured(TIME, bar.total), shares.join(", "))
     };
     let bars: Vec<String> = costs.bars.iter().map(words).collect();
-    format!(
-        "Stacked bars, one for each path, of what the mean time of a connect goes to. {}.",
-        bars.join("; ")
-    )
+    format!("Stacked bars, one for each path, of the parts of the mean connect time. {}.", bars.join("; "))
 }
 
 fn table(costs: &ServerCosts<'_>) -> Table {
     let parts: Vec<CostPart> = costs.parts().collect();
     let entry = |bar: &Bar<'_>, part: &CostPart| match (bar.parts.get(part), bar.share(*part)) {
-        (Some(spent), Some(share)) => Entry::new([quantity(TIME, *spent), percent(share)]),
-        _ => Entry::absent(),
+        (Some(spent), Some(share)) => TableEntry::new([quantity(TIME, *spent), percent(share)]),
+        _ => TableEntry::absent(),
     };
     let row = |bar: &Bar<'_>| {
-        let total = Entry::new([quantity(TIME, bar.total.value), uncertainty(TIME, bar.total)]);
+        let total = TableEntry::new([quantity(TIME, bar.total.value), uncertainty(TIME, bar.total)]);
         let parts = parts.iter().map(|part| entry(bar, part));
-        std::iter::once(Entry::new([bar.label.clone()])).chain(parts).chain([total]).collect()
+        std::iter::once(TableEntry::new([bar.label.clone()])).chain(parts).chain([total]).collect()
     };
     let factors: Vec<&str> = costs.rows.iter().map(|factor| factor.label()).collect();
-    let columns = parts.iter().map(|part| Column::new(Part::Level, part.title()));
+    let columns = parts.iter().map(|part| Column::new(ColumnKind::Level, part.title()));
     Table {
-        columns: std::iter::once(Column::new(Part::Label, &factors.join(", ")))
+        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
             .chain(columns)
-            .chain([Column::new(Part::Level, TIME.title())])
+            .chain([Column::new(ColumnKind::Level, TIME.title())])
             .collect(),
         rows: costs.bars.iter().map(row).collect(),
-        overflow: Overflow::SplitParts,
+        overflow: Overflow::SplitKinds,
     }
 }

@@ -1,4 +1,4 @@
-//! Who pays: processor time of an operation, by role.
+//! CPU time per operation by role.
 
 use ciphertoll_model::Metric;
 use ciphertoll_stats::CellAnalysis;
@@ -16,10 +16,10 @@ const ROLES: [(Metric, &str, &str); 3] = [
     (Metric::CpuUsPerOpServer, "role-server", "server"),
 ];
 const HEIGHT: f64 = 19.0;
-const REST: &str = "too little of each to be told apart";
+const REST: &str = "too little of each role to measure";
 const REST_CLASS: &str = "role-rest";
-/// More of the total than this is told by its parts: else there is a rest.
-const TOLD: f64 = 1.02;
+/// If the total is more than this multiple of its parts, the chart shows a rest.
+const REST_FROM: f64 = 1.02;
 
 pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     let total = Metric::CpuUsPerOpTotal;
@@ -48,13 +48,13 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     let has_rest = |cell: &CellAnalysis| {
         let parts = ROLES.iter().filter_map(|role| level(cell, role.0)).map(|part| part.value);
         let spent: f64 = parts.sum();
-        level(cell, total).is_some_and(|total| total.value > spent * TOLD)
+        level(cell, total).is_some_and(|total| total.value > spent * REST_FROM)
     };
     let rest = stratum.cells().any(has_rest).then(|| Swatch::filled(REST_CLASS, REST));
     drawing.key(seen.map(|&(_, class, name)| Swatch::filled(class, name)).chain(rest));
     let heading = "CPU per operation".to_owned();
     let description = format!(
-        "Stacked bars, one for each path, of the processor time of client, server and who is between them. Totals: {}.",
+        "Stacked bars, one for each path, of the CPU time of client, middle and server. Totals: {}.",
         in_words(stratum, total)
     );
     let id = format!("{id}-cpu");
@@ -63,7 +63,7 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
         picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
         id,
         heading,
-        reading: format!("Processor time of all sides; {}.", whiskers(totals, TOTAL_WHISKER)),
+        reading: format!("CPU time of all roles; {}.", whiskers(totals, TOTAL_WHISKER)),
         numbers: table_of(stratum, &[ROLES[0].0, ROLES[1].0, ROLES[2].0, total]),
         notes: Vec::new(),
     })
@@ -84,8 +84,9 @@ fn bar(drawing: &mut Drawing, cell: &CellAnalysis, top: f64, axis: &Scale, unit:
         }
         drawing.mark(part);
     }
-    // A role whose time is too little to be told is in the total all the same.
-    if let Some(total) = level(cell, Metric::CpuUsPerOpTotal).filter(|total| total.value > spent * TOLD) {
+    // The total includes roles whose time is too short to measure alone.
+    if let Some(total) = level(cell, Metric::CpuUsPerOpTotal).filter(|total| total.value > spent * REST_FROM)
+    {
         let (left, right) = (axis.at(spent / unit.0), axis.at(total.value / unit.0));
         drawing.mark(group("mark").child(tooltip(REST.to_owned())).child(rect(
             left,

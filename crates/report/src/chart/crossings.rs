@@ -1,59 +1,59 @@
-//! The toll of encrypted files against the pages that cross between the server's buffers and the system, both axes
-//! logarithmic: a point for each cell.
+//! The cost of encryption at rest by pages that cross between the server's buffers and the system, both axes logarithmic: a
+//! point for each comparison.
 
-use ciphertoll_model::{Direction, Metric};
-use ciphertoll_stats::{CellAnalysis, Estimate};
+use ciphertoll_model::{Metric, MetricDirection};
+use ciphertoll_stats::{Comparison, Estimate};
 
 use super::{Figure, level, whiskers};
-use crate::number::{is_certain, measured, ratio, ratio_interval, ratio_with_interval};
+use crate::number::{measured, ratio, ratio_interval, ratio_with_interval};
 use crate::sentence;
 use crate::svg::{
     Anchor, Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, line, text, tooltip, upright,
     upright_whisker, width_of,
 };
-use crate::view::{Column, Entry, Overflow, Part, StratumView, Table, crossings};
+use crate::view::{Column, ColumnKind, Overflow, StratumView, Table, TableEntry, certain_ratio, crossings};
 
 const HEIGHT: f64 = 240.0;
 const TOP: f64 = 8.0;
 const LEFT: f64 = 44.0;
 const RIGHT: f64 = WIDTH - 10.0;
-/// For what crosses nothing, or next to nothing: a logarithm has no place for it.
+/// The width for points with almost no crossings, which have no place on a logarithmic axis.
 const STRIP: f64 = 52.0;
-/// Fewer pages per operation than this are next to nothing.
+/// Fewer pages per operation count as none.
 const FEWEST: f64 = 0.01;
-/// So much farther than the outermost points do the axes go.
+/// How far the axes extend beyond the outermost points, as a factor.
 const BEYOND: f64 = 1.5;
 const AIR: f64 = 1.03;
 const CROSSINGS: Metric = Metric::PageCrossingsPerOperation;
-/// What a toll of files is seen by.
-const TOLLS: [Metric; 2] = [Metric::CpuUsPerOpTotal, Metric::RatePerS];
+/// The metrics that show the cost of encryption at rest.
+const METRICS: [Metric; 2] = [Metric::CpuUsPerOpTotal, Metric::RatePerS];
 
-/// A cell of some stratum.
+/// One comparison.
 struct Point<'a> {
-    /// Of what was compared, and on which server.
+    /// The compared level and the server.
     series: String,
     name: String,
     workload: String,
     pages: &'a Estimate,
-    toll: &'a Estimate,
+    ratio: &'a Estimate,
 }
 
-/// A picture for each metric that there are tolls of.
+/// A chart for each metric that has ratios.
 pub(crate) fn of_report(strata: &[StratumView<'_>]) -> Vec<Figure> {
     let of = |metric: Metric| (metric, points(strata, metric));
-    let all = TOLLS.into_iter().map(of).filter(|(_, points)| !points.is_empty());
+    let all = METRICS.into_iter().map(of).filter(|(_, points)| !points.is_empty());
     all.map(|(metric, points)| figure(metric, &points)).collect()
 }
 
 fn points<'a>(strata: &'a [StratumView<'a>], metric: Metric) -> Vec<Point<'a>> {
     let of_stratum = |stratum: &'a StratumView<'a>| {
-        crossings::treatments(stratum).into_iter().filter_map(move |cell| point(stratum, cell, metric))
+        crossings::treatments(stratum).filter_map(move |comparison| point(stratum, comparison, metric))
     };
-    strata.iter().filter(|stratum| crossings::are_told(stratum)).flat_map(of_stratum).collect()
+    strata.iter().filter(|stratum| crossings::are_shown(stratum)).flat_map(of_stratum).collect()
 }
 
-fn point<'a>(stratum: &StratumView<'a>, cell: &'a CellAnalysis, metric: Metric) -> Option<Point<'a>> {
-    let toll = &cell.tolls.get(&metric)?.ratio;
+fn point<'a>(stratum: &StratumView<'a>, comparison: &'a Comparison, metric: Metric) -> Option<Point<'a>> {
+    let cell = &comparison.cell;
     let label = stratum.row_label(cell);
     let server = cell.cell.treatment.server.short_name();
     let is_told = label.contains(&server) || stratum.report.plan.servers().len() < 2;
@@ -62,12 +62,12 @@ fn point<'a>(stratum: &StratumView<'a>, cell: &'a CellAnalysis, metric: Metric) 
         name: stratum.cell_name(cell),
         workload: cell.cell.workload.to_string(),
         pages: level(cell, CROSSINGS)?,
-        toll: Some(toll).filter(|toll| is_certain(toll))?,
+        ratio: &certain_ratio(comparison, metric)?.ratio,
     })
 }
 
 fn figure(metric: Metric, points: &[Point<'_>]) -> Figure {
-    let place = Place::of(points);
+    let place = PlotArea::of(points);
     let mut drawing = Drawing::default();
     drawing.advance(HEIGHT);
     axes(&mut drawing, &place);
@@ -90,7 +90,7 @@ fn figure(metric: Metric, points: &[Point<'_>]) -> Figure {
         let (shape, colour) = look(index);
         Swatch::drawn(dot(shape, (7.0, 6.0), &colour), *name)
     }));
-    let heading = format!("Toll against page crossings: {}", sentence::noun(metric));
+    let heading = format!("Cost by page crossings: {}", sentence::noun(metric));
     let id = format!("crossings-{}", metric.label().replace('_', "-"));
     Figure {
         picture: drawing.finish(&id, &heading, &in_words(points)),
@@ -102,44 +102,44 @@ fn figure(metric: Metric, points: &[Point<'_>]) -> Figure {
     }
 }
 
-fn reading(metric: Metric, place: &Place, points: &[Point<'_>]) -> String {
-    let intervals = whiskers(points.iter().map(|point| point.toll), "whiskers are 95 % intervals");
+fn reading(metric: Metric, place: &PlotArea, points: &[Point<'_>]) -> String {
+    let intervals = whiskers(points.iter().map(|point| point.ratio), "whiskers are 95 % intervals");
     let side = match metric.direction() {
-        Direction::HigherIsBetter => "below 1 is slower",
-        Direction::LowerIsBetter => "above 1 costs more",
+        MetricDirection::HigherIsBetter => "below 1 is slower",
+        MetricDirection::LowerIsBetter => "above 1 costs more",
     };
     let strip = match place.strip {
         Strip::Used => " Left of the dashed line: fewer than 0.01 pages.",
         Strip::Unused => "",
     };
     format!(
-        "Each point is a cell: pages read into the server's buffers and written out of them, and its ratio to the baseline; \
-         {intervals}; {side}. Both axes are logarithmic.{strip}"
+        "Each point is a configuration: pages read into the server's buffers and written out of them, and the ratio to the \
+         baseline; {intervals}; {side}. Both axes are logarithmic.{strip}"
     )
 }
 
-/// Whether there is anything for it.
+/// Whether any point needs the strip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Strip {
     Used,
     Unused,
 }
 
-/// Where things are drawn.
-struct Place {
+/// The drawing area.
+struct PlotArea {
     across: Scale,
     along: Scale,
     strip: Strip,
 }
 
-impl Place {
+impl PlotArea {
     fn of(points: &[Point<'_>]) -> Self {
         let crossing = || points.iter().map(|point| point.pages.value).filter(|pages| *pages >= FEWEST);
         let strip = if crossing().count() < points.len() { Strip::Used } else { Strip::Unused };
         let (low, high) = (crossing().fold(f64::INFINITY, f64::min), crossing().fold(0.0, f64::max));
         let (low, high) = if low <= high { (low, high) } else { (1.0, 1.0) };
-        let lowest = points.iter().map(|point| point.toll.low()).fold(1.0, f64::min);
-        let highest = points.iter().map(|point| point.toll.high()).fold(1.0, f64::max);
+        let lowest = points.iter().map(|point| point.ratio.low()).fold(1.0, f64::min);
+        let highest = points.iter().map(|point| point.ratio.high()).fold(1.0, f64::max);
         let from = if strip == Strip::Used { LEFT + STRIP } else { LEFT };
         Self {
             across: Scale::log((low / BEYOND, high * BEYOND), (from, RIGHT)),
@@ -153,11 +153,11 @@ impl Place {
             pages if pages >= FEWEST => self.across.at(pages),
             _ => LEFT + STRIP / 2.0,
         };
-        (x, self.along.at(point.toll.value))
+        (x, self.along.at(point.ratio.value))
     }
 }
 
-fn axes(drawing: &mut Drawing, place: &Place) {
+fn axes(drawing: &mut Drawing, place: &PlotArea) {
     drawing.behind(upright(&place.along, LEFT, RIGHT, 6, ""));
     drawing.behind(across(&place.across, TOP, HEIGHT, ""));
     let one = place.along.at(1.0);
@@ -169,34 +169,34 @@ fn axes(drawing: &mut Drawing, place: &Place) {
     }
 }
 
-/// A pair that no other of three dozen series has; the first colour is the baseline's elsewhere.
+/// Shape and colour, unique for 36 series; the first colour is the baseline's in other charts.
 fn look(index: usize) -> (Shape, String) {
     let all = Shape::ALL.len();
     (Shape::ALL[index % all], format!("series-{}", (index + 1 + index / all) % all + 1))
 }
 
-fn drawn(drawing: &mut Drawing, point: &Point<'_>, place: &Place, (shape, colour): (Shape, String)) {
+fn drawn(drawing: &mut Drawing, point: &Point<'_>, place: &PlotArea, (shape, colour): (Shape, String)) {
     let (x, y) = place.at(point);
-    let (low, high) = (place.along.at(point.toll.low()), place.along.at(point.toll.high()));
+    let (low, high) = (place.along.at(point.ratio.low()), place.along.at(point.ratio.high()));
     let said = format!(
         "{}: {} pages an operation, {}",
         point.name,
         measured(CROSSINGS, point.pages),
-        ratio_with_interval(point.toll)
+        ratio_with_interval(point.ratio)
     );
     let marks = group("mark point").child(tooltip(said)).child(upright_whisker(x, low, high, &colour));
     drawing.mark(marks.child(dot(shape, (x, y), &colour)));
 }
 
-/// What is done in each cell, beside its point, unless it would lie on another point or name: the table has them all.
-fn names(points: &[Point<'_>], place: &Place) -> Vec<(f64, f64, Anchor, String)> {
+/// The workload of each point, unless it would overlap another point or name. The table has all of them.
+fn names(points: &[Point<'_>], place: &PlotArea) -> Vec<(f64, f64, Anchor, String)> {
     const HALF: f64 = 7.0;
     const GAP: f64 = 8.0;
     let mut taken: Vec<[f64; 4]> = points
         .iter()
         .map(|point| {
             let (x, _) = place.at(point);
-            let (top, bottom) = (place.along.at(point.toll.high()), place.along.at(point.toll.low()));
+            let (top, bottom) = (place.along.at(point.ratio.high()), place.along.at(point.ratio.low()));
             [x - HALF, top - 2.0, x + HALF, bottom + 2.0]
         })
         .collect();
@@ -221,11 +221,11 @@ fn names(points: &[Point<'_>], place: &Place) -> Vec<(f64, f64, Anchor, String)>
 
 fn in_words(points: &[Point<'_>]) -> String {
     let word = |point: &Point<'_>| {
-        format!("{}: {} pages, {} ×", point.name, measured(CROSSINGS, point.pages), ratio(point.toll))
+        format!("{}: {} pages, {} ×", point.name, measured(CROSSINGS, point.pages), ratio(point.ratio))
     };
     let words: Vec<String> = points.iter().map(word).collect();
     format!(
-        "Points, one for each cell, of its toll over its page crossings per operation. {}.",
+        "Points, one for each configuration, of its ratio over its page crossings per operation. {}.",
         words.join("; ")
     )
 }
@@ -233,18 +233,18 @@ fn in_words(points: &[Point<'_>]) -> String {
 fn numbers(points: &[Point<'_>]) -> Table {
     let row = |point: &Point<'_>| {
         vec![
-            Entry::new([point.name.clone()]),
-            Entry::new([measured(CROSSINGS, point.pages)]),
-            Entry::new([format!("{} ×", ratio(point.toll)), ratio_interval(point.toll)]),
+            TableEntry::new([point.name.clone()]),
+            TableEntry::new([measured(CROSSINGS, point.pages)]),
+            TableEntry::new([format!("{} ×", ratio(point.ratio)), ratio_interval(point.ratio)]),
         ]
     };
     Table {
         columns: vec![
-            Column::new(Part::Label, "cell"),
-            Column::new(Part::Level, "page crossings/op"),
-            Column::new(Part::Toll, "toll"),
+            Column::new(ColumnKind::Label, "configuration"),
+            Column::new(ColumnKind::Level, "page crossings/op"),
+            Column::new(ColumnKind::Ratio, "ratio"),
         ],
         rows: points.iter().map(row).collect(),
-        overflow: Overflow::SplitParts,
+        overflow: Overflow::SplitKinds,
     }
 }

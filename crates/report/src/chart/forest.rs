@@ -1,37 +1,38 @@
-//! What each path costs beside the baseline: ratios with their intervals around 1.
+//! The cost of each configuration: ratios to the baseline with their intervals around 1.
 
-use ciphertoll_model::{Arm, Direction, Metric, Unit};
-use ciphertoll_stats::{Toll, margin};
+use ciphertoll_model::{Arm, Metric, MetricDirection, Unit};
+use ciphertoll_stats::{PairedRatio, margin};
 
-use super::{Figure, repeat_label};
-use crate::number::{is_certain, percent, ratio, ratio_interval, ratio_with_interval};
+use super::{Figure, comparison_label};
+use crate::number::{percent, ratio, ratio_interval, ratio_with_interval};
 use crate::svg::{
     Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, hatch, line, rect, tooltip, whisker,
 };
-use crate::view::{Column, Entry, Overflow, Part, StratumView, Table, Tone, levels};
+use crate::view::{
+    Column, ColumnKind, Overflow, StratumView, Table, TableEntry, Tone, certain_ratio, levels,
+};
 use crate::{names, sentence};
 
 const HEIGHT: f64 = 14.0;
 
-/// One ratio.
-struct Row<'a> {
+struct RatioRow<'a> {
     label: String,
     arm: Arm,
-    toll: &'a Toll,
+    ratio: &'a PairedRatio,
 }
 
-/// The ratios in one metric, the second copy of the baseline last.
-struct Family<'a> {
+/// The ratios in one metric, the A/A comparison last.
+struct MetricRatios<'a> {
     metric: Metric,
-    rows: Vec<Row<'a>>,
+    rows: Vec<RatioRow<'a>>,
     /// Half-width of "the same", as a ratio.
     margin: f64,
-    /// What two copies of the baseline differ by at most, as a ratio.
+    /// The noise floor as a ratio.
     floor: Option<f64>,
 }
 
 pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
-    let families: Vec<Family<'_>> =
+    let families: Vec<MetricRatios<'_>> =
         names::headline(stratum.cell()).iter().filter_map(|metric| family(stratum, *metric)).collect();
     let (low, high) = reach(&families)?;
     let axis = Scale::log((low, high), (4.0, WIDTH - 8.0));
@@ -43,7 +44,7 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     drawing.behind(across(&axis, 4.0, bottom, "×"));
     drawing.advance(16.0);
     drawing.key(key(&families));
-    let heading = format!("What it costs beside {}", stratum.baseline_label());
+    let heading = format!("Cost compared with {}", stratum.baseline_label());
     let id = format!("{id}-tolls");
     let numbers = table(stratum, &families);
     Some(Figure {
@@ -56,27 +57,27 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     })
 }
 
-fn reading(families: &[Family<'_>]) -> String {
+fn reading(families: &[MetricRatios<'_>]) -> String {
     let floor = if families.iter().any(|family| family.floor.is_some()) {
-        " What lies within the noise floor is not claimed."
+        " Differences within the noise floor are not claimed."
     } else {
         ""
     };
-    format!("Ratios on a logarithmic axis; the line is 1, no difference.{floor}")
+    format!("Ratios on a logarithmic axis; the line at 1 is no difference.{floor}")
 }
 
-fn has_intervals(families: &[Family<'_>]) -> bool {
-    families.iter().flat_map(|family| &family.rows).any(|row| row.toll.ratio.interval().is_some())
+fn has_intervals(families: &[MetricRatios<'_>]) -> bool {
+    families.iter().flat_map(|family| &family.rows).any(|row| row.ratio.ratio.interval().is_some())
 }
 
-/// Only what is there is explained.
-fn key(families: &[Family<'_>]) -> Vec<Swatch> {
+/// Explains only marks that occur.
+fn key(families: &[MetricRatios<'_>]) -> Vec<Swatch> {
     let ratio = if has_intervals(families) { "ratio, 95 % interval" } else { "ratio" };
     let mut key = vec![Swatch::drawn(dot(Shape::Circle, (7.0, 6.0), "tone-neutral"), ratio)];
     if families.iter().any(|family| family.rows.iter().any(|row| row.arm == Arm::Repeat)) {
-        key.push(Swatch::drawn(dot(Shape::Ring, (7.0, 6.0), "tone-neutral"), "the baseline again"));
+        key.push(Swatch::drawn(dot(Shape::Ring, (7.0, 6.0), "tone-neutral"), "baseline again (A/A)"));
     }
-    key.push(Swatch::filled("margin", "too small to matter"));
+    key.push(Swatch::filled("margin", "negligible"));
     if families.iter().any(|family| family.floor.is_some()) {
         let mut floor = Swatch::filled("floor", "noise floor");
         floor.marks.push(hatch(0.0, 0.0, 13.0, 12.0, "floor-hatch"));
@@ -85,33 +86,26 @@ fn key(families: &[Family<'_>]) -> Vec<Swatch> {
     key
 }
 
-fn family<'a>(stratum: &'a StratumView<'_>, metric: Metric) -> Option<Family<'a>> {
-    let own = |toll: &&Toll| is_certain(&toll.ratio);
-    let treatments = stratum.treatments.iter().filter_map(|cell| {
-        let toll = cell.tolls.get(&metric).filter(own)?;
-        Some(Row { label: stratum.row_label(cell), arm: Arm::Main, toll })
-    });
-    let mut rows: Vec<Row<'a>> = treatments.collect();
-    if rows.is_empty() {
-        return None;
-    }
-    let repeat = stratum.analysis.repeat.get(&metric).filter(own);
-    rows.extend(repeat.map(|toll| Row { label: repeat_label(stratum), arm: Arm::Repeat, toll }));
-    let floor = stratum.analysis.noise_floor.get(&metric).filter(|floor| floor.is_finite());
-    Some(Family {
+fn family<'a>(stratum: &'a StratumView<'_>, metric: Metric) -> Option<MetricRatios<'a>> {
+    let row = |comparison| {
+        let ratio = certain_ratio(comparison, metric)?;
+        Some(RatioRow { label: comparison_label(stratum, comparison), arm: comparison.arm, ratio })
+    };
+    let rows: Vec<RatioRow<'a>> = stratum.comparisons().filter_map(row).collect();
+    rows.iter().any(|row| row.arm == Arm::Main).then(|| MetricRatios {
         metric,
         rows,
         margin: 1.0 + margin(metric, &stratum.report.plan.margins),
-        floor: floor.map(|floor| 1.0 + floor),
+        floor: stratum.noise_floor_of(metric).map(|floor| 1.0 + floor),
     })
 }
 
-/// From the lowest to the highest limit, 1 and the margins included, with a little air.
-fn reach(families: &[Family<'_>]) -> Option<(f64, f64)> {
+/// From the lowest to the highest limit including 1 and the margins, with some padding.
+fn reach(families: &[MetricRatios<'_>]) -> Option<(f64, f64)> {
     const AIR: f64 = 0.06;
     families.first()?;
     let limits = families.iter().flat_map(|family| {
-        let ratios = family.rows.iter().flat_map(|row| [row.toll.ratio.low(), row.toll.ratio.high()]);
+        let ratios = family.rows.iter().flat_map(|row| [row.ratio.ratio.low(), row.ratio.ratio.high()]);
         ratios.chain([family.margin, family.margin.recip()])
     });
     let (low, high) = limits.fold((1.0_f64, 1.0_f64), |(low, high), limit| (low.min(limit), high.max(limit)));
@@ -119,34 +113,34 @@ fn reach(families: &[Family<'_>]) -> Option<(f64, f64)> {
     Some((low * (-air).exp(), high * air.exp()))
 }
 
-fn drawn(drawing: &mut Drawing, family: &Family<'_>, axis: &Scale, baseline: &str) {
+fn drawn(drawing: &mut Drawing, family: &MetricRatios<'_>, axis: &Scale, baseline: &str) {
     drawing.advance(6.0);
     drawing.lines(
         &format!("{} ÷ {baseline} ({})", sentence::noun(family.metric), side(family.metric)),
         "subhead",
     );
-    for Row { label, arm, toll } in &family.rows {
+    for RatioRow { label, arm, ratio } in &family.rows {
         let (tone, shape) = match arm {
-            Arm::Main => (sentence::tone(family.metric, toll), Shape::Circle),
+            Arm::Main => (sentence::tone(family.metric, ratio), Shape::Circle),
             Arm::Repeat => (Tone::Neutral, Shape::Ring),
         };
         let class = tone_class(tone);
-        let numbers = numbers(toll);
-        let word = verdict(family.metric, toll, *arm).map(|word| format!(" {word}")).unwrap_or_default();
+        let numbers = numbers(ratio);
+        let word = verdict(family.metric, ratio, *arm).map(|word| format!(" {word}")).unwrap_or_default();
         drawing.caption(label, &format!("{} {numbers}{word}", tone.mark()), class);
         let middle = drawing.advance(HEIGHT + 5.0) + HEIGHT / 2.0 + 1.0;
         bands(drawing, family, axis, middle);
         let mark = group("mark")
             .child(tooltip(format!("{label}, {}: {numbers}{word}", sentence::noun(family.metric))))
-            .child(whisker(axis.at(toll.ratio.low()), axis.at(toll.ratio.high()), middle, class))
-            .child(dot(shape, (axis.at(toll.ratio.value), middle), class));
+            .child(whisker(axis.at(ratio.ratio.low()), axis.at(ratio.ratio.high()), middle, class))
+            .child(dot(shape, (axis.at(ratio.ratio.value), middle), class));
         drawing.mark(mark);
     }
     drawing.advance(6.0);
 }
 
-/// What a dot must leave to be told from 1, around its own place only: names stay readable.
-fn bands(drawing: &mut Drawing, family: &Family<'_>, axis: &Scale, middle: f64) {
+/// The bands that a dot must leave to differ from 1, only at the height of the dot so that names stay readable.
+fn bands(drawing: &mut Drawing, family: &MetricRatios<'_>, axis: &Scale, middle: f64) {
     let top = middle - HEIGHT / 2.0;
     let sides = |half: f64| (axis.at(half.recip()), axis.at(half));
     let (left, right) = sides(family.margin);
@@ -158,28 +152,28 @@ fn bands(drawing: &mut Drawing, family: &Family<'_>, axis: &Scale, middle: f64) 
     drawing.mark(line((axis.at(1.0), top - 1.0), (axis.at(1.0), top + HEIGHT + 1.0), "one"));
 }
 
-/// Which side of 1 is the dear one.
+/// The side of 1 with the higher cost.
 fn side(metric: Metric) -> &'static str {
     match (metric.direction(), metric.unit()) {
-        (Direction::HigherIsBetter, _) => "left of 1: slower",
-        (Direction::LowerIsBetter, Unit::CpuMicroseconds | Unit::Bytes | Unit::Count) => {
+        (MetricDirection::HigherIsBetter, _) => "left of 1: slower",
+        (MetricDirection::LowerIsBetter, Unit::CpuMicroseconds | Unit::Bytes | Unit::Count) => {
             "right of 1: costs more"
         }
-        (Direction::LowerIsBetter, _) => "right of 1: slower",
+        (MetricDirection::LowerIsBetter, _) => "right of 1: slower",
     }
 }
 
-fn numbers(toll: &Toll) -> String {
-    ratio_with_interval(&toll.ratio)
+fn numbers(ratio: &PairedRatio) -> String {
+    ratio_with_interval(&ratio.ratio)
 }
 
-/// Of the baseline's second copy the banner speaks, where it must.
-fn verdict(metric: Metric, toll: &Toll, arm: Arm) -> Option<String> {
-    let verdict = toll.verdict.filter(|_| arm == Arm::Main)?;
-    Some(levels::verdict_word(metric, toll, verdict))
+/// Absent for the A/A comparison: if the two copies differ, the banner says so.
+fn verdict(metric: Metric, ratio: &PairedRatio, arm: Arm) -> Option<String> {
+    let verdict = ratio.verdict.filter(|_| arm == Arm::Main)?;
+    Some(levels::verdict_word(metric, ratio, verdict))
 }
 
-/// The class that colours what is meant so.
+/// The class of a tone.
 pub(crate) fn tone_class(tone: Tone) -> &'static str {
     match tone {
         Tone::Neutral => "tone-neutral",
@@ -192,10 +186,10 @@ pub(crate) fn tone_class(tone: Tone) -> &'static str {
     }
 }
 
-fn in_words(all: &[Family<'_>]) -> String {
-    let of_family = |family: &Family<'_>| {
+fn in_words(all: &[MetricRatios<'_>]) -> String {
+    let of_family = |family: &MetricRatios<'_>| {
         let rows: Vec<String> =
-            family.rows.iter().map(|row| format!("{} {}", row.label, numbers(row.toll))).collect();
+            family.rows.iter().map(|row| format!("{} {}", row.label, numbers(row.ratio))).collect();
         format!("{}: {}", sentence::noun(family.metric), rows.join("; "))
     };
     let families: Vec<String> = all.iter().map(of_family).collect();
@@ -203,26 +197,34 @@ fn in_words(all: &[Family<'_>]) -> String {
     format!("{what}. {}.", families.join(". "))
 }
 
-fn table(stratum: &StratumView<'_>, families: &[Family<'_>]) -> Table {
+fn table(stratum: &StratumView<'_>, families: &[MetricRatios<'_>]) -> Table {
     let headings = ["", "of", "ratio", "same within", "noise floor", "verdict"];
-    let parts = [Part::Label, Part::Text, Part::Toll, Part::Level, Part::Level, Part::Text];
+    let parts = [
+        ColumnKind::Label,
+        ColumnKind::Text,
+        ColumnKind::Ratio,
+        ColumnKind::Level,
+        ColumnKind::Level,
+        ColumnKind::Text,
+    ];
     let mut columns: Vec<Column> =
         headings.iter().zip(parts).map(|(heading, part)| Column::new(part, heading)).collect();
     let factors: Vec<&str> = stratum.rows.iter().map(|factor| factor.label()).collect();
-    columns[0] = Column::new(Part::Label, &factors.join(", "));
+    columns[0] = Column::new(ColumnKind::Label, &factors.join(", "));
     let rows = families.iter().flat_map(|family| {
         family.rows.iter().map(|row| {
-            let floor = family.floor.map_or_else(Entry::absent, |floor| Entry::new([percent(floor - 1.0)]));
-            let verdict = verdict(family.metric, row.toll, row.arm);
+            let floor =
+                family.floor.map_or_else(TableEntry::absent, |floor| TableEntry::new([percent(floor - 1.0)]));
+            let verdict = verdict(family.metric, row.ratio, row.arm);
             vec![
-                Entry::new([row.label.clone()]),
-                Entry::new([sentence::noun(family.metric).to_owned()]),
-                Entry::new([format!("{} ×", ratio(&row.toll.ratio)), ratio_interval(&row.toll.ratio)]),
-                Entry::new([format!("±{}", percent(family.margin - 1.0))]),
+                TableEntry::new([row.label.clone()]),
+                TableEntry::new([sentence::noun(family.metric).to_owned()]),
+                TableEntry::new([format!("{} ×", ratio(&row.ratio.ratio)), ratio_interval(&row.ratio.ratio)]),
+                TableEntry::new([format!("±{}", percent(family.margin - 1.0))]),
                 floor,
-                verdict.map_or_else(Entry::absent, |word| Entry::new([word])),
+                verdict.map_or_else(TableEntry::absent, |word| TableEntry::new([word])),
             ]
         })
     });
-    Table { rows: rows.collect(), columns, overflow: Overflow::SplitParts }
+    Table { rows: rows.collect(), columns, overflow: Overflow::SplitKinds }
 }

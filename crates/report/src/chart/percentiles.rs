@@ -1,4 +1,4 @@
-//! How long operations take: half of them, nearly all, all but one in a hundred.
+//! Latency percentiles.
 
 use ciphertoll_model::Metric;
 
@@ -12,7 +12,7 @@ const PERCENTILES: [(Metric, Shape, &str); 3] = [
     (Metric::LatencyNsP95, Shape::Square, "p95"),
     (Metric::LatencyNsP99, Shape::Triangle, "p99"),
 ];
-/// Where the slowest takes longer than the fastest by more than this, only ratios can be shown.
+/// If the range is wider than this factor, the axis is logarithmic.
 const WIDEST_LINEAR: f64 = 12.0;
 const HEIGHT: f64 = 24.0;
 
@@ -33,7 +33,7 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
         Scale::log((low / unit.0 * 0.9, high / unit.0 * 1.1), place)
     };
     let drawing = drawn(stratum, &metrics, &axis, unit);
-    let heading = "How long an operation takes".to_owned();
+    let heading = "Latency percentiles".to_owned();
     let worst = metrics.iter().map(|metric| format!("{}: {}", metric.title(), in_words(stratum, *metric)));
     let description = format!("Dots, one row for each path. {}.", worst.collect::<Vec<_>>().join(". "));
     let growth = if is_linear { "" } else { " on a logarithmic axis" };
@@ -53,7 +53,7 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     })
 }
 
-/// `Half of all operations are faster than p50, 95 % than p95`.
+/// `Half of all operations are faster than p50, 95 % of all are faster than p95`.
 fn what_they_are(metrics: &[Metric]) -> String {
     let word = |metric: &Metric| match metric {
         Metric::LatencyNsP50 => "half of all operations are faster than p50",

@@ -1,4 +1,4 @@
-//! Where the time of a connect goes: a bar for each path, a part for each phase.
+//! The breakdown of connect time: a bar for each path, a part for each phase.
 
 use ciphertoll_model::{Engine, Metric, Phase};
 use ciphertoll_stats::CellAnalysis;
@@ -13,7 +13,7 @@ use crate::view::{StratumView, phases};
 const HEIGHT: f64 = 19.0;
 
 pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
-    // The table knows where there is anything to show.
+    // The table decides whether there is anything to show.
     let section = phases::section(stratum)?;
     let unit = scale(Metric::LatencyNsMean, highest(stratum, &[Metric::LatencyNsMean]));
     let axis = Scale::linear((0.0, highest(stratum, &[Metric::LatencyNsMean]) / unit.0), (0.0, WIDTH - 8.0));
@@ -31,9 +31,9 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     let engine = stratum.cell().treatment.server.engine;
     let phases = Phase::in_order_of(engine).into_iter().filter(|phase| happens(stratum, *phase));
     drawing.key(phases.map(|phase| swatch(phase, engine)));
-    let heading = "Where the time of a connect goes".to_owned();
+    let heading = "Breakdown of connect time".to_owned();
     let description = format!(
-        "Stacked bars, one for each path, of the mean time of each phase. Totals: {}.",
+        "Stacked bars, one for each path, of the mean duration of each phase. Totals: {}.",
         in_words(stratum, Metric::LatencyNsMean)
     );
     let id = format!("{id}-phases");
@@ -42,7 +42,7 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
         picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
         id,
         heading,
-        reading: format!("Mean time of each phase, in order; {}.", whiskers(totals, TOTAL_WHISKER)),
+        reading: format!("Mean duration of each phase, in order; {}.", whiskers(totals, TOTAL_WHISKER)),
         numbers: section.table?,
         notes: section.notes,
     })
@@ -63,7 +63,7 @@ fn bar(drawing: &mut Drawing, cell: &CellAnalysis, top: f64, axis: &Scale, unit:
         let Some(estimate) = level(cell, metric) else { continue };
         let left = axis.at(spent / unit.0);
         spent += estimate.value;
-        // Even the shortest phase is seen.
+        // Even the shortest phase is visible.
         let width = (axis.at(spent / unit.0) - left - GAP).max(0.8);
         let (class, name) = look(phase);
         let mut part = group("mark")
@@ -87,7 +87,7 @@ fn swatch(phase: Phase, engine: Engine) -> Swatch {
     swatch
 }
 
-/// The class of a phase, and its name where there is little room.
+/// The class of a phase and its short name.
 fn look(phase: Phase) -> (&'static str, &'static str) {
     match phase {
         Phase::Dns => ("phase-ready", "DNS"),
@@ -103,7 +103,7 @@ fn look(phase: Phase) -> (&'static str, &'static str) {
     }
 }
 
-/// Beside a phase of nearly the same colour.
+/// Hatched next to a phase of nearly the same colour.
 fn is_hatched(phase: Phase) -> bool {
     matches!(phase, Phase::ServerGreeting | Phase::TlsRequest | Phase::Ready | Phase::Close)
 }

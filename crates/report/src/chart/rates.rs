@@ -1,4 +1,4 @@
-//! Rate against clients, where the same load was measured at several numbers of them.
+//! Rate by number of clients, for loads that were measured with several.
 
 use ciphertoll_model::{Cell, Clients, Metric};
 use ciphertoll_stats::{CellAnalysis, Estimate};
@@ -10,16 +10,16 @@ use crate::svg::{
     Anchor, Drawing, Scale, Shape, WIDTH, dot, group, line, polyline, text, tooltip, upright,
     upright_whisker, width_of,
 };
-use crate::view::{Column, Entry, Overflow, Part, StratumView, Table};
+use crate::view::{Column, ColumnKind, Overflow, StratumView, Table, TableEntry};
 
 const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 56.0;
-/// Names of lines get at most this much of the width.
+/// The most width for names of lines.
 const LONGEST_NAME: f64 = 150.0;
 
-/// Strata that differ in nothing but the number of clients.
-struct Family<'a> {
-    /// Where its first stratum stands.
+/// Strata that differ only in the number of clients.
+struct ClientSweep<'a> {
+    /// Number of its first stratum.
     first: usize,
     strata: Vec<&'a StratumView<'a>>,
 }
@@ -29,25 +29,24 @@ struct Series<'a> {
     points: Vec<(u16, &'a Estimate)>,
 }
 
-/// A picture of such a family.
+/// The chart of a sweep.
 pub(crate) struct Rates {
-    /// The stratum that it belongs in front of.
+    /// Number of the stratum that it goes before.
     pub(crate) before: usize,
-    /// What it is about.
     pub(crate) load: String,
     pub(crate) figure: Figure,
 }
 
-/// A picture for each load that was measured at several numbers of clients.
-pub(crate) fn of_families(strata: &[StratumView<'_>]) -> Vec<Rates> {
-    let mut families: Vec<Family<'_>> = Vec::new();
+/// A chart for each load that was measured with several numbers of clients.
+pub(crate) fn of_sweeps(strata: &[StratumView<'_>]) -> Vec<Rates> {
+    let mut sweeps: Vec<ClientSweep<'_>> = Vec::new();
     for (index, stratum) in strata.iter().enumerate() {
-        match families.iter_mut().find(|family| is_alike(family.strata[0], stratum)) {
-            Some(family) => family.strata.push(stratum),
-            None => families.push(Family { first: index, strata: vec![stratum] }),
+        match sweeps.iter_mut().find(|sweep| is_alike(sweep.strata[0], stratum)) {
+            Some(sweep) => sweep.strata.push(stratum),
+            None => sweeps.push(ClientSweep { first: index, strata: vec![stratum] }),
         }
     }
-    families.iter().filter_map(rates).collect()
+    sweeps.iter().filter_map(rates).collect()
 }
 
 fn is_alike(one: &StratumView<'_>, other: &StratumView<'_>) -> bool {
@@ -55,8 +54,8 @@ fn is_alike(one: &StratumView<'_>, other: &StratumView<'_>) -> bool {
     one.plan.factor == other.plan.factor && at_one_client(one) == at_one_client(other)
 }
 
-fn rates(family: &Family<'_>) -> Option<Rates> {
-    let series = series(family);
+fn rates(sweep: &ClientSweep<'_>) -> Option<Rates> {
+    let series = series(sweep);
     let counts = counts(&series);
     let (first, last) = (*counts.first()?, *counts.last()?);
     if first == last {
@@ -79,22 +78,22 @@ fn rates(family: &Family<'_>) -> Option<Rates> {
     }
     drawing.advance(16.0);
     drawing.lines(&format!("clients; rates in{}", unit.1), "tick");
-    drawn(&mut drawing, &series, &Place { across, along, unit, right });
-    let load = load(family.strata[0], &counts);
-    let heading = "Rate against clients".to_owned();
-    let id = format!("rates-{}", family.first + 1);
+    drawn(&mut drawing, &series, &RatePlotArea { across, along, unit, right });
+    let load = load(sweep.strata[0], &counts);
+    let heading = "Rate by number of clients".to_owned();
+    let id = format!("rates-{}", sweep.first + 1);
     let figure = Figure {
         picture: drawing.finish(&id, &format!("{heading}, {load}"), &in_words(&series)),
         id,
         heading,
         reading: format!(
-            "Operations a second of all clients together; {}; clients on a logarithmic axis.",
+            "Operations per second of all clients together; {}; logarithmic axis of clients.",
             whiskers(points().map(|(_, rate)| *rate), "whiskers are 95 % intervals")
         ),
-        numbers: table(family, &series, &counts),
+        numbers: table(sweep, &series, &counts),
         notes: Vec::new(),
     };
-    Some(Rates { before: family.first, load, figure })
+    Some(Rates { before: sweep.first, load, figure })
 }
 
 /// `point-select at 1, 8, 32 clients, mariadb`.
@@ -105,9 +104,9 @@ fn load(stratum: &StratumView<'_>, counts: &[u16]) -> String {
     std::iter::once(load).chain(context).collect::<Vec<_>>().join(", ")
 }
 
-fn series<'a>(family: &Family<'a>) -> Vec<Series<'a>> {
+fn series<'a>(sweep: &ClientSweep<'a>) -> Vec<Series<'a>> {
     let mut all: Vec<Series<'a>> = Vec::new();
-    for stratum in &family.strata {
+    for stratum in &sweep.strata {
         for cell in stratum.cells() {
             let Some(rate) = level(cell, Metric::RatePerS) else { continue };
             let point = (clients(cell), rate);
@@ -136,22 +135,22 @@ fn counts(series: &[Series<'_>]) -> Vec<u16> {
     counts
 }
 
-/// Where things are drawn.
-struct Place<'a> {
+/// The drawing area.
+struct RatePlotArea<'a> {
     across: Scale,
     along: Scale,
     unit: (f64, &'a str),
     right: f64,
 }
 
-fn drawn(drawing: &mut Drawing, series: &[Series<'_>], place: &Place<'_>) {
+fn drawn(drawing: &mut Drawing, series: &[Series<'_>], place: &RatePlotArea<'_>) {
     let names = apart(series.iter().map(|series| {
         series.points.last().map_or(HEIGHT, |(_, rate)| place.along.at(rate.value / place.unit.0))
     }));
     for (index, (series, name_y)) in series.iter().zip(names).enumerate() {
         let shape = Shape::ALL[index % Shape::ALL.len()];
         let colour = format!("series-{}", index % Shape::ALL.len() + 1);
-        // Whiskers side by side, not on one another.
+        // Whiskers side by side.
         let aside = (index as f64 - 1.0) * 5.0;
         let at = |clients: u16, rate: f64| {
             (place.across.at(f64::from(clients)) + aside, place.along.at(rate / place.unit.0))
@@ -183,7 +182,7 @@ fn drawn(drawing: &mut Drawing, series: &[Series<'_>], place: &Place<'_>) {
     }
 }
 
-/// Moves names that would lie on one another down until they do not; the order stays.
+/// Moves overlapping names down in their order.
 fn apart(places: impl Iterator<Item = f64>) -> Vec<f64> {
     const NEAREST: f64 = 15.0;
     let mut places: Vec<(usize, f64)> = places.enumerate().collect();
@@ -191,7 +190,7 @@ fn apart(places: impl Iterator<Item = f64>) -> Vec<f64> {
     for index in 1..places.len() {
         places[index].1 = places[index].1.max(places[index - 1].1 + NEAREST);
     }
-    // What was pushed out at the bottom pushes back.
+    // Push back from the bottom.
     let mut limit = HEIGHT;
     for place in places.iter_mut().rev() {
         place.1 = place.1.min(limit);
@@ -211,28 +210,28 @@ fn in_words(series: &[Series<'_>]) -> String {
         format!("{}: {}", series.label, points.join(", "))
     };
     let all: Vec<String> = series.iter().map(of_series).collect();
-    format!("Lines, one for each path, of the rate over numbers of clients. {}.", all.join(". "))
+    format!("Lines, one for each path, of the rate over the number of clients. {}.", all.join(". "))
 }
 
-fn table(family: &Family<'_>, series: &[Series<'_>], counts: &[u16]) -> Table {
-    let factors: Vec<&str> = family.strata[0].rows.iter().map(|factor| factor.label()).collect();
+fn table(sweep: &ClientSweep<'_>, series: &[Series<'_>], counts: &[u16]) -> Table {
+    let factors: Vec<&str> = sweep.strata[0].rows.iter().map(|factor| factor.label()).collect();
     let heading = |count: &u16| {
-        Column::new(Part::Level, &format!("{count} client{}", if *count == 1 { "" } else { "s" }))
+        Column::new(ColumnKind::Level, &format!("{count} client{}", if *count == 1 { "" } else { "s" }))
     };
     let entry = |series: &Series<'_>, count: u16| {
         let point = series.points.iter().find(|(clients, _)| *clients == count);
-        point.map_or_else(Entry::absent, |(_, rate)| Entry::new([measured(Metric::RatePerS, rate)]))
+        point.map_or_else(TableEntry::absent, |(_, rate)| TableEntry::new([measured(Metric::RatePerS, rate)]))
     };
     let row = |series: &Series<'_>| {
         let entries = counts.iter().map(|count| entry(series, *count));
-        std::iter::once(Entry::new([series.label.clone()])).chain(entries).collect()
+        std::iter::once(TableEntry::new([series.label.clone()])).chain(entries).collect()
     };
     Table {
-        columns: std::iter::once(Column::new(Part::Label, &factors.join(", ")))
+        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
             .chain(counts.iter().map(heading))
             .collect(),
         rows: series.iter().map(row).collect(),
-        overflow: Overflow::SplitParts,
+        overflow: Overflow::SplitKinds,
     }
 }
 

@@ -1,5 +1,5 @@
-//! The time of connects against the round trip of their link, both on logarithmic axes: what is so many round trips is a
-//! straight line of its own, and what is more bends up where links are short.
+//! Connect time by round trip of the link, both on logarithmic axes. Pure round trips are a straight line; additional work
+//! bends the line up on short links.
 
 use ciphertoll_model::{Link, Metric};
 use ciphertoll_stats::Estimate;
@@ -16,11 +16,11 @@ use crate::{RunReport, names};
 const HEIGHT: f64 = 320.0;
 const TOP: f64 = 8.0;
 const LEFT: f64 = 44.0;
-/// What a link without a round trip of its own has of the width.
+/// The width for links without a round trip.
 const STRIP: f64 = 42.0;
-/// From the end of the axis to what is said beside it.
+/// From the end of the axis to the labels.
 const MARGIN: f64 = 12.0;
-/// Names beside the lines get at most this much of the width; longer ones stand below.
+/// The most width for names next to the lines; longer ones go below.
 const LONGEST_NAME: f64 = 160.0;
 /// Bold letters are wider.
 const BOLD: f64 = 1.09;
@@ -30,15 +30,16 @@ const DOT: f64 = 10.0;
 const ROW: f64 = 15.0;
 const TIME: Metric = Metric::LatencyNsMean;
 const NS_PER_MS: f64 = 1e6;
-/// So much farther than the outermost links do the axes go, and where there is but one.
+/// How far the axes extend beyond the outermost links, as a factor.
 const BEYOND: f64 = 1.3;
+/// The same for a single link.
 const BEYOND_ONE: f64 = 3.0;
-/// So much is left free below and above.
+/// Free space below and above, as a factor.
 const AIR: f64 = 1.1;
-/// Dots of what takes the same number of round trips lie side by side, not on one another.
+/// Offset between dots with the same number of round trips.
 const ASIDE: f64 = 4.0;
 
-/// A picture for each load on each server.
+/// A chart for each load on each server.
 pub(crate) fn of_loads(report: &RunReport<'_>, all: &[OverLinks<'_>]) -> Vec<Figure> {
     let id = |index: usize| format!("round-trips-{}", index + 1);
     all.iter().enumerate().map(|(index, over)| figure(report, over, &id(index))).collect()
@@ -47,7 +48,7 @@ pub(crate) fn of_loads(report: &RunReport<'_>, all: &[OverLinks<'_>]) -> Vec<Fig
 fn figure(report: &RunReport<'_>, over: &OverLinks<'_>, id: &str) -> Figure {
     let mut drawing = Drawing::default();
     drawing.advance(HEIGHT);
-    let place = Place::of(over);
+    let place = LinkPlotArea::of(over);
     axes(&mut drawing, over, &place);
     let groups = groups(over, &place);
     for (total, group) in &groups {
@@ -64,7 +65,7 @@ fn figure(report: &RunReport<'_>, over: &OverLinks<'_>, id: &str) -> Figure {
         }
     }
     drawing.advance(18.0);
-    drawing.lines("round trip of the link, ms; time, ms", "tick");
+    drawing.lines("round trip of the link, ms; latency, ms", "tick");
     if place.names == Names::Below {
         drawing.key(over.series.iter().enumerate().map(|(index, series)| swatch(index, series)));
     } else {
@@ -85,41 +86,41 @@ fn figure(report: &RunReport<'_>, over: &OverLinks<'_>, id: &str) -> Figure {
 
 fn reading(over: &OverLinks<'_>) -> String {
     let apart = if over.links.iter().any(|link| rtt_ns(*link).is_none()) {
-        " Left of the dashed line: without a long link."
+        " Left of the dashed line: no long link."
     } else {
         ""
     };
     let times = over.series.iter().flat_map(|series| series.points.iter().map(|point| point.time));
     format!(
-        "Mean time at {}, both axes logarithmic; {}. A thin line is a number of the link's round trips and \
-         nothing else: what lies above it is work.{apart}",
+        "Mean latency at {}, both axes logarithmic; {}. A thin line is a number of round trips alone: the distance above \
+         it is work.{apart}",
         over.concurrency(),
         whiskers(times, "whiskers are 95 % intervals"),
     )
 }
 
-/// Where names of series stand.
+/// The position of the names of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Names {
     Beside,
     Below,
 }
 
-/// Where things are drawn.
-struct Place {
+/// The drawing area.
+struct LinkPlotArea {
     across: Scale,
     along: Scale,
-    /// Where the links begin that have a round trip.
+    /// Left end of the links with a round trip.
     from: f64,
     right: f64,
-    /// Shortest and longest round trip, as far as lines are drawn, ns.
+    /// Shortest and longest round trip of the lines, ns.
     reach_ns: (f64, f64),
-    /// Those without.
+    /// Links without a round trip.
     strip: Vec<Link>,
     names: Names,
 }
 
-impl Place {
+impl LinkPlotArea {
     fn of(over: &OverLinks<'_>) -> Self {
         let strip: Vec<Link> = over.links.iter().copied().filter(|link| rtt_ns(*link).is_none()).collect();
         let rtts = || over.links.iter().filter_map(|link| rtt_ns(*link));
@@ -155,19 +156,19 @@ impl Place {
         }
     }
 
-    /// What is no time at all lies on the edge.
+    /// Times of 0 or below lie on the edge.
     fn y(&self, ns: f64) -> f64 {
         self.along.at((ns / NS_PER_MS).max(f64::MIN_POSITIVE))
     }
 }
 
-/// As far down as an axis goes for an interval: it may reach 0, and a logarithm does not.
+/// The lowest value of the axis: an interval may reach 0, which has no logarithm.
 fn shown_low(time: &Estimate) -> f64 {
     const DEEPEST: f64 = 3.0;
     time.low().max(time.value / DEEPEST)
 }
 
-fn axes(drawing: &mut Drawing, over: &OverLinks<'_>, place: &Place) {
+fn axes(drawing: &mut Drawing, over: &OverLinks<'_>, place: &LinkPlotArea) {
     drawing.behind(upright(&place.along, LEFT, place.right, 6, ""));
     if !place.strip.is_empty() {
         drawing.behind(line((place.from, TOP), (place.from, HEIGHT), "floor"));
@@ -181,7 +182,7 @@ fn axes(drawing: &mut Drawing, over: &OverLinks<'_>, place: &Place) {
             None => link.to_string(),
         };
         let half = width_of(&label) / 2.0;
-        // What would lie on its neighbour is in the table.
+        // A label that would overlap its neighbour is left to the table.
         if x - half >= free_from {
             drawing.mark(text(x, HEIGHT + 15.0, Anchor::Middle, "tick", label));
             free_from = x + half + 2.0;
@@ -189,29 +190,29 @@ fn axes(drawing: &mut Drawing, over: &OverLinks<'_>, place: &Place) {
     }
 }
 
-/// So many round trips and nothing else.
-fn reference(place: &Place, total: u32) -> crate::markup::Element {
+/// The reference line of a number of round trips.
+fn reference(place: &LinkPlotArea, total: u32) -> crate::markup::Element {
     let at = |rtt_ns: f64| (place.across.at(rtt_ns), place.y(f64::from(total) * rtt_ns));
     line(at(place.reach_ns.0), at(place.reach_ns.1), "thread")
 }
 
 fn said(total: Option<u32>) -> String {
-    total.map_or_else(|| "never counted".to_owned(), |total| plural(u64::from(total), "round trip"))
+    total.map_or_else(|| "round trips unknown".to_owned(), |total| plural(u64::from(total), "round trip"))
 }
 
-/// Series of the same number of round trips, and where they are named.
-struct Group {
+/// Series with the same number of round trips, and the position of their names.
+struct LineGroup {
     /// Indexes of its series.
     members: Vec<usize>,
-    /// Where its line ends.
+    /// The end of its line.
     end_y: f64,
-    /// Where its own name stands, and those of its series below it.
+    /// The position of its name, above those of its series.
     label_y: f64,
 }
 
 /// The highest line first.
-fn groups(over: &OverLinks<'_>, place: &Place) -> Vec<(Option<u32>, Group)> {
-    let mut groups: Vec<(Option<u32>, Group)> = Vec::new();
+fn groups(over: &OverLinks<'_>, place: &LinkPlotArea) -> Vec<(Option<u32>, LineGroup)> {
+    let mut groups: Vec<(Option<u32>, LineGroup)> = Vec::new();
     for (index, series) in over.series.iter().enumerate() {
         let total = series.total();
         if let Some((_, group)) = groups.iter_mut().find(|(other, _)| *other == total) {
@@ -221,10 +222,10 @@ fn groups(over: &OverLinks<'_>, place: &Place) -> Vec<(Option<u32>, Group)> {
         let last = series.points.last().map_or(0.0, |point| point.time.value);
         let end_ns = total.map_or(last, |total| f64::from(total) * place.reach_ns.1);
         let end_y = place.y(end_ns);
-        groups.push((total, Group { members: vec![index], end_y, label_y: end_y }));
+        groups.push((total, LineGroup { members: vec![index], end_y, label_y: end_y }));
     }
     groups.sort_by(|(_, left), (_, right)| left.end_y.total_cmp(&right.end_y));
-    let rows = |group: &Group| match place.names {
+    let rows = |group: &LineGroup| match place.names {
         Names::Beside => 1 + group.members.len(),
         Names::Below => 1,
     };
@@ -236,13 +237,13 @@ fn groups(over: &OverLinks<'_>, place: &Place) -> Vec<(Option<u32>, Group)> {
     groups
 }
 
-/// Where blocks of these heights begin that would begin at `places`, which ascend: none on another.
+/// Moves blocks of these heights so that they do not overlap. `places` ascend.
 fn apart(places: &[f64], heights: &[f64]) -> Vec<f64> {
     let mut moved = places.to_vec();
     for index in 1..moved.len() {
         moved[index] = moved[index].max(moved[index - 1] + heights[index - 1]);
     }
-    // What was pushed out at the bottom pushes back.
+    // Push back from the bottom.
     let mut limit = HEIGHT + ROW;
     for (place, height) in moved.iter_mut().zip(heights).rev() {
         *place = place.min(limit - height);
@@ -252,12 +253,12 @@ fn apart(places: &[f64], heights: &[f64]) -> Vec<f64> {
 }
 
 /// From the end of a line to its name.
-fn leader(drawing: &mut Drawing, place: &Place, group: &Group) {
+fn leader(drawing: &mut Drawing, place: &LinkPlotArea, group: &LineGroup) {
     let ends = ((place.right, group.end_y), (place.right + MARGIN - 3.0, group.label_y));
     drawing.behind(line(ends.0, ends.1, "thread"));
 }
 
-fn named(drawing: &mut Drawing, over: &OverLinks<'_>, place: &Place, group: &Group) {
+fn named(drawing: &mut Drawing, over: &OverLinks<'_>, place: &LinkPlotArea, group: &LineGroup) {
     for (row, index) in group.members.iter().enumerate() {
         let y = group.label_y + ROW * (row + 1) as f64;
         let (shape, colour) = look(*index);
@@ -268,7 +269,7 @@ fn named(drawing: &mut Drawing, over: &OverLinks<'_>, place: &Place, group: &Gro
     }
 }
 
-/// A pair that no other of three dozen series has.
+/// Shape and colour, unique for 36 series.
 fn look(index: usize) -> (Shape, String) {
     let all = Shape::ALL.len();
     (Shape::ALL[index % all], format!("series-{}", (index + index / all) % all + 1))
@@ -279,10 +280,10 @@ fn swatch(index: usize, series: &Series<'_>) -> Swatch {
     Swatch::drawn(dot(shape, (7.0, 6.0), &colour), &series.label)
 }
 
-fn drawn(drawing: &mut Drawing, over: &OverLinks<'_>, index: usize, place: &Place, aside: f64) {
+fn drawn(drawing: &mut Drawing, over: &OverLinks<'_>, index: usize, place: &LinkPlotArea, aside: f64) {
     let (shape, colour) = look(index);
     let (series, count) = (&over.series[index], over.series.len() as f64);
-    // Without a round trip nothing tells them apart but their work, which is often the same.
+    // Without a round trip the dots often overlap.
     let in_the_strip = (index as f64 - (count - 1.0) / 2.0) * ASIDE.min(STRIP * 0.8 / count);
     let at = |point: &Point<'_>| (place.x(point.link), place.y(point.time.value));
     let course: Vec<(f64, f64)> =

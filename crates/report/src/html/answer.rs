@@ -1,4 +1,4 @@
-//! The first screen: what to switch on and what it costs, in words.
+//! The first screen: the advice and its cost in words.
 
 use ciphertoll_stats::CellAnalysis;
 
@@ -6,7 +6,7 @@ use super::{flowing, said};
 use crate::RunReport;
 use crate::markup::Element;
 use crate::view::advice::{self, Advice};
-use crate::view::{Group, StratumView, verdicts};
+use crate::view::{SentenceGroup, StratumView, verdicts};
 
 pub(super) fn section(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Element {
     let heading = |text: &str| Element::new("h2").with("id", "answer-heading").text(flowing(text));
@@ -15,7 +15,7 @@ pub(super) fn section(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ele
     };
     let Some(advice) = advice::advice(strata) else {
         let groups = merged(verdicts::groups(report, strata));
-        // The banner above has said why.
+        // The banner above says why.
         let words = if groups.is_empty() { "No answer yet" } else { "What this run says" };
         return section("answer")
             .child(heading(words))
@@ -34,12 +34,12 @@ pub(super) fn section(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ele
     }
     let rest = Element::new("div")
         .class("rest")
-        .child(Element::new("h3").text("Compared as well"))
+        .child(Element::new("h3").text("Other comparisons"))
         .children(rest.iter().flat_map(|said| group(said, "h4")));
     answer.child(rest)
 }
 
-/// Why this, and what would save most of its cost.
+/// The reason for the advice, and what would save most of the cost.
 fn why(advice: &Advice) -> Element {
     let why = Element::new("p").class("why").text(flowing(&advice.why));
     match advice.saving {
@@ -48,8 +48,12 @@ fn why(advice: &Advice) -> Element {
     }
 }
 
-/// The sentences about what is advised, and all others.
-fn split(report: &RunReport<'_>, strata: &[StratumView<'_>], advice: &Advice) -> (Vec<Group>, Vec<Group>) {
+/// The sentences about the advised path, and all others.
+fn split(
+    report: &RunReport<'_>,
+    strata: &[StratumView<'_>],
+    advice: &Advice,
+) -> (Vec<SentenceGroup>, Vec<SentenceGroup>) {
     let is_about = |stratum: &StratumView<'_>, cell: &CellAnalysis| advice::is_about(advice, stratum, cell);
     (
         merged(verdicts::groups_of(report, strata, is_about)),
@@ -57,20 +61,20 @@ fn split(report: &RunReport<'_>, strata: &[StratumView<'_>], advice: &Advice) ->
     )
 }
 
-/// Groups of the same context as one: on a page all that is said of a server can stand together.
-fn merged(groups: Vec<Group>) -> Vec<Group> {
-    let mut merged: Vec<Group> = Vec::new();
+/// Merges groups of the same context.
+fn merged(groups: Vec<SentenceGroup>) -> Vec<SentenceGroup> {
+    let mut merged: Vec<SentenceGroup> = Vec::new();
     for group in groups {
         match merged.iter_mut().find(|other| other.heading == group.heading) {
-            Some(other) => other.statements.extend(group.statements),
+            Some(other) => other.sentences.extend(group.sentences),
             None => merged.push(group),
         }
     }
     merged
 }
 
-/// The sentences under what they have in common, a heading of the level `heading`.
-fn group(group: &Group, heading: &'static str) -> Vec<Element> {
+/// The sentences under their context, a heading of the level `heading`.
+fn group(group: &SentenceGroup, heading: &'static str) -> Vec<Element> {
     let heading = group.heading.as_ref().map(|text| Element::new(heading).text(flowing(text)));
-    heading.into_iter().chain([said(&group.statements, "")]).collect()
+    heading.into_iter().chain([said(&group.sentences, "")]).collect()
 }

@@ -1,92 +1,88 @@
-//! What was measured: for each stratum its pictures and its table.
+//! The measurements: charts and a table for each stratum.
 
-use ciphertoll_stats::assemble::Trials;
-
-use super::{Part, flowing, said, section, table};
+use super::{PagePart, flowing, said, section, table};
 use crate::RunReport;
 use crate::chart::{self, Figure, Rates};
 use crate::markup::Element;
 use crate::view::{Section, StratumView, connect_cost, crossings, levels, round_trips};
 
-pub(super) fn parts(strata: &[StratumView<'_>], trials: &Trials<'_>) -> Vec<Part> {
+pub(super) fn parts(strata: &[StratumView<'_>]) -> Vec<PagePart> {
     let mut rates = chart::rates(strata).into_iter().peekable();
     let mut parts = Vec::new();
     for (index, stratum) in strata.iter().enumerate() {
         while let Some(Rates { load, figure, .. }) = rates.next_if(|rates| rates.before == index) {
             let id = format!("{}-part", figure.id);
-            parts.push(Part { body: section(&id, &load).child(figures([vec![figure]])), id, name: load });
+            parts.push(PagePart { body: section(&id, &load).child(figures([vec![figure]])), id, name: load });
         }
-        parts.extend(of_stratum(stratum, trials, &format!("stratum-{}", index + 1)));
+        parts.extend(of_stratum(stratum, &format!("stratum-{}", index + 1)));
     }
     parts
 }
 
-/// What connects are made of, server beside server.
-pub(super) fn connect_costs(report: &RunReport<'_>) -> Option<Part> {
+/// The breakdown of connect time for each server.
+pub(super) fn connect_costs(report: &RunReport<'_>) -> Option<PagePart> {
     const ID: &str = "connect-cost";
-    let times = connect_cost::Times::of(report)?;
+    let times = report.facts.primitives?;
     let pictures = chart::connect_costs(report, &connect_cost::of(report));
     if pictures.is_empty() {
         return None;
     }
-    let name = "What a connect is made of".to_owned();
+    let name = "Breakdown of connect time".to_owned();
     let notes = [connect_cost::how_found(report), connect_cost::timed(&times)];
-    let body = section(ID, &format!("{name}, by key and version"))
+    let body = section(ID, &format!("{name} by key and version"))
         .child(side_by_side(pictures))
         .child(said(&notes, "notes"));
-    Some(Part { id: ID.to_owned(), name, body })
+    Some(PagePart { id: ID.to_owned(), name, body })
 }
 
-/// What a long link makes of connects, server beside server.
-pub(super) fn round_trips(report: &RunReport<'_>) -> Option<Part> {
+/// Connect time by round trip for each server.
+pub(super) fn round_trips(report: &RunReport<'_>) -> Option<PagePart> {
     const ID: &str = "round-trips";
     let pictures = chart::round_trips(report, &round_trips::of(report));
-    let name = "Time against round trip".to_owned();
-    (!pictures.is_empty()).then(|| Part {
+    let name = "Connect time by round trip".to_owned();
+    (!pictures.is_empty()).then(|| PagePart {
         id: ID.to_owned(),
         body: section(ID, &name).child(side_by_side(pictures)),
         name,
     })
 }
 
-/// What encrypted files cost against what crosses to them.
-pub(super) fn crossed(strata: &[StratumView<'_>]) -> Option<Part> {
+/// The cost of encryption at rest by page crossings.
+pub(super) fn crossed(strata: &[StratumView<'_>]) -> Option<PagePart> {
     const ID: &str = "crossings";
     let pictures = chart::crossings(strata);
-    let name = "Toll against page crossings".to_owned();
-    (!pictures.is_empty()).then(|| Part {
+    let name = "Cost by page crossings".to_owned();
+    (!pictures.is_empty()).then(|| PagePart {
         id: ID.to_owned(),
         body: section(ID, &name).child(side_by_side(pictures)),
         name,
     })
 }
 
-/// A column each, not one below the other.
+/// One chart per column.
 fn side_by_side(pictures: Vec<Figure>) -> Element {
     let column = |picture: Figure| Element::new("div").class("column").child(figure(picture));
     Element::new("div").class("figures").children(pictures.into_iter().map(column))
 }
 
-fn of_stratum(stratum: &StratumView<'_>, trials: &Trials<'_>, id: &str) -> Option<Part> {
+fn of_stratum(stratum: &StratumView<'_>, id: &str) -> Option<PagePart> {
     let Section { heading, table: numbers, notes } = levels::section(stratum)?;
-    let mut body = section(id, &heading).child(figures(chart::of_stratum(stratum, trials, id)));
+    let mut body = section(id, &heading).child(figures(chart::of_stratum(stratum, id)));
     if let Some(numbers) = numbers {
-        body = body
-            .child(Element::new("h3").text("All of it in numbers"))
-            .child(table::scrolling(&numbers, &heading));
+        body = body.child(Element::new("h3").text("All numbers")).child(table::scrolling(&numbers, &heading));
     }
     if let Some(Section { heading, table: Some(crossed), .. }) = crossings::section(stratum) {
         body = body
-            .child(Element::new("h3").text("What crosses to the files"))
+            .child(Element::new("h3").text("Page and log I/O"))
             .child(table::scrolling(&crossed, &heading));
     }
     if !notes.is_empty() {
         body = body.child(said(&notes, "notes"));
     }
-    Some(Part { id: id.to_owned(), name: stratum.name(), body })
+    Some(PagePart { id: id.to_owned(), name: stratum.name(), body })
 }
 
-/// Side by side where there is room, one below the other where there is not.
+/// Side by side if there is room, else one below the other.
 fn figures<const COLUMNS: usize>(columns: [Vec<Figure>; COLUMNS]) -> Element {
     let column =
         |figures: Vec<Figure>| Element::new("div").class("column").children(figures.into_iter().map(figure));
@@ -94,7 +90,7 @@ fn figures<const COLUMNS: usize>(columns: [Vec<Figure>; COLUMNS]) -> Element {
     Element::new("div").class("figures").children(columns.map(column))
 }
 
-/// A picture under its heading, and its numbers folded away below it.
+/// A chart under its heading, with its numbers folded below.
 fn figure(figure: Figure) -> Element {
     let Figure { id, heading, reading, picture, numbers, notes } = figure;
     let caption = Element::new("figcaption")

@@ -1,25 +1,23 @@
-//! One page that holds everything: no network, no framework, no font but the reader's own. It is whole
-//! without its script, on paper, and for who cannot see its pictures.
+//! One self-contained page: no network, no framework, no web font. It is complete without its script, on paper, and for
+//! readers who cannot see its charts.
 
 mod answer;
 mod measured;
 mod record;
 mod table;
 
-use ciphertoll_stats::assemble::Trials;
-
 use crate::RunReport;
 use crate::markup::Element;
 use crate::terminal::unbreakable;
-use crate::view::{self, Statement, StratumView, Tone};
+use crate::view::{self, Sentence, StratumView, Tone};
 
 const STYLE: &str = include_str!("assets/style.css");
 const SCRIPT: &str = include_str!("assets/script.js");
-/// Of [`SCRIPT`], as browsers check it: nothing else may run in this page. A test recomputes it.
+/// The hash of [`SCRIPT`] for the content security policy: no other script may run. A test recomputes it.
 const SCRIPT_SHA256: &str = "sha256-7Q/xcuk5JmZHtk9OiW+kHGoMsQkNY7pgFM+2+XLBXhc=";
 
-/// A section with its place in the page and its name in the table of contents.
-struct Part {
+/// A section with its anchor and its name in the table of contents.
+struct PagePart {
     id: String,
     name: String,
     body: Element,
@@ -51,8 +49,7 @@ fn head(title: &str) -> Element {
 }
 
 fn body(report: &RunReport<'_>, strata: &[StratumView<'_>], title: &str) -> Element {
-    let trials = Trials::of(report.plan, report.events);
-    let parts: Vec<Part> = measured::parts(strata, &trials)
+    let parts: Vec<PagePart> = measured::parts(strata)
         .into_iter()
         .chain(measured::connect_costs(report))
         .chain(measured::round_trips(report))
@@ -93,33 +90,33 @@ fn section(id: &str, heading: &str) -> Element {
         .child(Element::new("h2").with("id", heading_id).text(flowing(heading)))
 }
 
-/// Statements as a list, each behind its mark.
-fn said(statements: &[Statement], class: &str) -> Element {
-    let item = |statement: &Statement| {
-        let mut item = Element::new("li").class(crate::chart::tone_class(statement.tone)).child(
-            Element::new("span").class("sign").with("aria-hidden", "true").text(statement.tone.mark()),
-        );
+/// Sentences as a list, each after its mark.
+fn said(sentences: &[Sentence], class: &str) -> Element {
+    let item = |sentence: &Sentence| {
+        let mut item = Element::new("li")
+            .class(crate::chart::tone_class(sentence.tone))
+            .child(Element::new("span").class("sign").with("aria-hidden", "true").text(sentence.tone.mark()));
         let mut text = Element::new("span");
-        if let Some(words) = tone_words(statement.tone) {
+        if let Some(words) = tone_words(sentence.tone) {
             text = text.child(Element::new("span").class("visually-hidden").text(words)).text(" ");
         }
-        item = item.child(text.text(flowing(&statement.text)));
+        item = item.child(text.text(flowing(&sentence.text)));
         item
     };
     let class = format!("said {class}");
-    Element::new("ul").class(class.trim_end()).children(statements.iter().map(item))
+    Element::new("ul").class(class.trim_end()).children(sentences.iter().map(item))
 }
 
-/// What the mark says to who cannot see it.
+/// The mark as text for screen readers.
 fn tone_words(tone: Tone) -> Option<&'static str> {
     Some(match tone {
         Tone::Neutral => return None,
         Tone::Caution => "Caution:",
         Tone::Same => "No difference:",
         Tone::Negligible => "Negligible:",
-        Tone::Unsure => "Not known:",
-        Tone::Better => "Cheaper:",
-        Tone::Worse => "Dearer:",
+        Tone::Unsure => "Inconclusive:",
+        Tone::Better => "Lower cost:",
+        Tone::Worse => "Higher cost:",
     })
 }
 
@@ -127,7 +124,7 @@ fn paragraph(class: &str, text: &str) -> Element {
     Element::new("p").class(class).text(flowing(text))
 }
 
-/// A text that breaks at spaces, but neither between a number and its unit nor within an interval.
+/// Text that does not break between a number and its unit or within an interval.
 fn flowing(text: &str) -> String {
     const DASH: &str = "\u{2013}";
     const UNBROKEN_DASH: &str = "\u{2013}\u{2060}";

@@ -1,48 +1,48 @@
-//! What the numbers rest on, and how to get them again.
+//! Caveats, environment and the command that repeats the run.
 
 use super::table::scrolling;
-use super::{Part, paragraph, said, section};
+use super::{PagePart, paragraph, said, section};
 use crate::RunReport;
 use crate::markup::Element;
 use crate::view::repeat::{self, Fact, ServerFacts};
 use crate::view::{Section, StratumView, caveats, negotiated, published};
 
-pub(super) fn parts(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Part> {
-    let mut parts: Vec<Part> = published::section(report).map(published_part).into_iter().collect();
-    // Why something is missing comes before how far the rest can be trusted.
+pub(super) fn parts(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<PagePart> {
+    let mut parts: Vec<PagePart> = published::section(report).map(published_part).into_iter().collect();
+    // Skipped configurations come before the other caveats.
     let mut caveats = caveats::sections(report, strata);
     caveats.reverse();
     let spoken = |(index, Section { heading, notes, .. }): (usize, Section)| {
         let id = format!("caveats-{}", index + 1);
-        Part { body: section(&id, &heading).child(said(&notes, "notes")), id, name: heading }
+        PagePart { body: section(&id, &heading).child(said(&notes, "notes")), id, name: heading }
     };
     parts.extend(caveats.into_iter().enumerate().map(spoken));
     parts.push(environment(report));
-    parts.extend(negotiated::section(strata).map(|Section { heading, notes, .. }| Part {
+    parts.extend(negotiated::section(strata).map(|Section { heading, notes, .. }| PagePart {
         id: "negotiated".to_owned(),
-        name: "What was negotiated".to_owned(),
+        name: "Negotiated".to_owned(),
         body: section("negotiated", &heading).child(said(&notes, "notes")),
     }));
     parts.push(again(report));
     parts
 }
 
-fn published_part(section: Section) -> Part {
+fn published_part(section: Section) -> PagePart {
     const ID: &str = "published";
     let Section { heading, table, notes } = section;
     let mut body = super::section(ID, &heading);
     if let Some(table) = table {
         body = body.child(scrolling(&table, &heading));
     }
-    Part {
+    PagePart {
         id: ID.to_owned(),
-        name: "Published and measured".to_owned(),
+        name: "Compared with the published study".to_owned(),
         body: body.child(said(&notes, "notes")),
     }
 }
 
-fn environment(report: &RunReport<'_>) -> Part {
-    let mut body = section("environment", "Where and how it was measured");
+fn environment(report: &RunReport<'_>) -> PagePart {
+    let mut body = section("environment", "Environment");
     let machine = repeat::machine(report);
     if !machine.is_empty() {
         body = body.child(Element::new("h3").text("The machine")).child(facts(&machine));
@@ -51,7 +51,7 @@ fn environment(report: &RunReport<'_>) -> Part {
         body = body.children(of_server(&server));
     }
     let body = body.child(Element::new("h3").text("The run")).child(facts(&repeat::run(report)));
-    Part { id: "environment".to_owned(), name: "Environment".to_owned(), body }
+    PagePart { id: "environment".to_owned(), name: "Environment".to_owned(), body }
 }
 
 fn of_server(server: &ServerFacts) -> Vec<Element> {
@@ -84,14 +84,14 @@ fn facts(facts: &[Fact]) -> Element {
     Element::new("dl").children(facts.iter().flat_map(pair))
 }
 
-fn again(report: &RunReport<'_>) -> Part {
+fn again(report: &RunReport<'_>) -> PagePart {
     const ID: &str = "command";
-    let heading = "Measure it again";
+    let heading = "Repeat the run";
     let command = Element::new("div")
         .class("command")
         .child(Element::new("pre").child(Element::new("code").with("id", ID).text(repeat::command(report))))
         .child(
-            // The script shows it: without one, a click selects the command.
+            // The script shows the button. Without the script a click selects the command.
             Element::new("button")
                 .with("type", "button")
                 .with("data-copies", ID)
@@ -100,5 +100,5 @@ fn again(report: &RunReport<'_>) -> Part {
         )
         .child(Element::new("span").with("id", format!("{ID}-status")).with("role", "status"));
     let body = section("again", heading).child(paragraph("prose", repeat::WHERE)).child(command);
-    Part { id: "again".to_owned(), name: heading.to_owned(), body }
+    PagePart { id: "again".to_owned(), name: heading.to_owned(), body }
 }

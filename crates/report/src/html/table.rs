@@ -1,11 +1,11 @@
-//! Tables that a screen reader can walk through.
+//! Tables for screen readers and narrow pages.
 
 use super::flowing;
 use crate::chart::tone_class;
 use crate::markup::Element;
-use crate::view::{Column, Entry, Part, Table, Tone};
+use crate::view::{Column, ColumnKind, Table, TableEntry, Tone};
 
-/// A table that scrolls by itself where the page is narrow; `caption` names it.
+/// A table that scrolls on narrow pages.
 pub(super) fn scrolling(table: &Table, caption: &str) -> Element {
     Element::new("div")
         .class("scroll")
@@ -18,15 +18,15 @@ pub(super) fn scrolling(table: &Table, caption: &str) -> Element {
 fn grid(table: &Table, caption: &str) -> Element {
     let headings = table.columns.iter().map(heading);
     let head = Element::new("thead").child(Element::new("tr").children(headings));
-    let row = |row: &Vec<Entry>| {
+    let row = |row: &Vec<TableEntry>| {
         let entries = row.iter().enumerate().map(|(index, entry)| match table.columns.get(index) {
-            Some(Column { part: Part::Label, .. }) => {
+            Some(Column { kind: ColumnKind::Label, .. }) => {
                 lines(Element::new("th").with("scope", "row"), &entry.lines)
             }
-            Some(Column { part: Part::Text, .. }) => {
+            Some(Column { kind: ColumnKind::Text, .. }) => {
                 lines(Element::new("td").class("prose-cell"), &entry.lines)
             }
-            Some(Column { part: Part::Level, .. }) => level(entry),
+            Some(Column { kind: ColumnKind::Level, .. }) => level(entry),
             _ => number(entry),
         });
         Element::new("tr").children(entries)
@@ -39,26 +39,26 @@ fn grid(table: &Table, caption: &str) -> Element {
 
 fn heading(column: &Column) -> Element {
     let heading = Element::new("th").with("scope", "col");
-    let heading = if column.part == Part::Text { heading.class("prose-cell") } else { heading };
+    let heading = if column.kind == ColumnKind::Text { heading.class("prose-cell") } else { heading };
     let text = column.lines.join(" ");
-    // An empty heading would be read as one.
+    // Screen readers announce an empty heading.
     heading.text(if text.is_empty() { "\u{2013}".to_owned() } else { flowing(&text) })
 }
 
-/// A number and whatever is beside it.
-fn level(entry: &Entry) -> Element {
+/// A number and its uncertainty.
+fn level(entry: &TableEntry) -> Element {
     let cell = lines(toned(entry), entry.lines.get(..2).unwrap_or(&entry.lines));
     let more =
         entry.lines.iter().skip(2).map(|line| Element::new("span").class("beside").text(flowing(line)));
     cell.children(more)
 }
 
-/// A number, what is beside it, and the verdict in words.
-fn number(entry: &Entry) -> Element {
+/// A number, its uncertainty and the verdict.
+fn number(entry: &TableEntry) -> Element {
     lines(toned(entry), &entry.lines)
 }
 
-fn toned(entry: &Entry) -> Element {
+fn toned(entry: &TableEntry) -> Element {
     let cell = Element::new("td");
     if entry.tone == Tone::Neutral { cell } else { cell.class(tone_class(entry.tone)) }
 }

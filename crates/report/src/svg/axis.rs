@@ -1,13 +1,13 @@
-//! Axes: a thin line for each named value, and its name.
+//! Axes: a thin line and a label for each tick.
 
 use super::{Anchor, Scale, WIDTH, group, line, text, width_of};
 use crate::markup::Element;
 
-/// The most names of a horizontal axis.
+/// The most labels of a horizontal axis.
 const MOST_ACROSS: usize = 6;
 
-/// A horizontal axis under a chart that goes from `top` to `bottom`; its names need one line below.
-/// `unit` stands behind the last name.
+/// A horizontal axis under a chart that goes from `top` to `bottom`; its labels need one line below.
+/// `unit` follows the last label.
 pub(crate) fn across(scale: &Scale, top: f64, bottom: f64, unit: &str) -> Element {
     let ticks = scale.ticks(MOST_ACROSS);
     let last = ticks.len().saturating_sub(1);
@@ -34,7 +34,7 @@ pub(crate) fn across(scale: &Scale, top: f64, bottom: f64, unit: &str) -> Elemen
 
 /// A vertical axis to the left of a chart that goes from `left` to `right`.
 pub(crate) fn upright(scale: &Scale, left: f64, right: f64, most: usize, unit: &str) -> Element {
-    /// Names that are closer than this run into each other.
+    /// Closer labels would overlap.
     const NEAREST: f64 = 11.0;
     let mut axis = group("axis");
     let mut named: Option<f64> = None;

@@ -1,9 +1,9 @@
-//! A chart under construction: rows from the top to the bottom.
+//! A chart under construction, row by row.
 
 use super::{Anchor, LINE, WIDTH, coordinate, rect, text, width_of};
 use crate::markup::Element;
 
-/// Grows downwards; what is behind everything else is told last.
+/// Grows downwards. The background may be added last.
 #[derive(Debug, Default)]
 pub(crate) struct Drawing {
     behind: Vec<Element>,
@@ -11,22 +11,22 @@ pub(crate) struct Drawing {
     bottom: f64,
 }
 
-/// An entry of a key: what is drawn like this, means that.
+/// An entry of a key.
 #[derive(Debug)]
 pub(crate) struct Swatch {
     /// The mark, drawn around the middle of a box of 14 by 12 whose corner is at the origin.
     pub(crate) marks: Vec<Element>,
-    /// What it means.
+    /// Its meaning.
     pub(crate) label: String,
 }
 
 impl Drawing {
-    /// Where the next row begins.
+    /// The top of the next row.
     pub(crate) fn bottom(&self) -> f64 {
         self.bottom
     }
 
-    /// Leaves `height` for what the caller draws.
+    /// Reserves `height` for the caller.
     pub(crate) fn advance(&mut self, height: f64) -> f64 {
         let top = self.bottom;
         self.bottom += height;
@@ -41,7 +41,7 @@ impl Drawing {
         self.behind.push(mark);
     }
 
-    /// A name to the left and its value to the right: in one line, if there is room.
+    /// A name on the left and its value on the right, in one line if it fits.
     pub(crate) fn caption(&mut self, name: &str, value: &str, tone: &str) {
         self.lines(name, "name");
         if !value.is_empty() {
@@ -53,7 +53,7 @@ impl Drawing {
         }
     }
 
-    /// A line of text, or more.
+    /// One or more lines of text.
     pub(crate) fn lines(&mut self, content: &str, class: &str) {
         for line in name_lines(content) {
             self.bottom += LINE;
@@ -61,7 +61,7 @@ impl Drawing {
         }
     }
 
-    /// What colours and shapes mean, in as many lines as it takes.
+    /// The key, in as many lines as needed.
     pub(crate) fn key(&mut self, swatches: impl IntoIterator<Item = Swatch>) {
         const BOX: f64 = 18.0;
         const GAP: f64 = 12.0;
@@ -81,7 +81,7 @@ impl Drawing {
         }
     }
 
-    /// The picture, with a name and a description for who cannot see it.
+    /// The chart with a name and a text alternative.
     pub(crate) fn finish(self, id: &str, title: &str, description: &str) -> Element {
         let (title_id, description_id) = (format!("{id}-title"), format!("{id}-desc"));
         let height = self.bottom.ceil() + 2.0;

@@ -1,5 +1,5 @@
-//! Small primitives of charts: shapes with fixed decimals, so that the same numbers give the same
-//! bytes. Colours are classes, which the style sheet gives each theme its own values for.
+//! Shapes of charts, with fixed decimals so that the same numbers give the same bytes. Colours are classes with values for
+//! each theme in the style sheet.
 
 mod axis;
 mod drawing;
@@ -13,12 +13,12 @@ use std::fmt::Write as _;
 
 use crate::markup::Element;
 
-/// Every chart's width, in its own units: two fit beside each other on a screen, one on a phone.
+/// The width of every chart in its own units: a screen fits two, a phone one.
 pub(crate) const WIDTH: f64 = 420.0;
 /// From one line of text to the next.
 pub(crate) const LINE: f64 = 17.0;
 
-/// Where a text is held.
+/// The horizontal anchor of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -26,7 +26,7 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// The shapes of dots: what is told apart by colour is told apart by shape, too.
+/// The shapes of dots: colour is never the only difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Circle,
@@ -49,7 +49,7 @@ pub(crate) fn coordinate(value: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// The room a text takes, judged generously: nobody knows the reader's font.
+/// A generous estimate of the width of a text, because the reader's font is unknown.
 pub(crate) fn width_of(text: &str) -> f64 {
     const PER_CHARACTER: f64 = 7.3;
     text.chars().count() as f64 * PER_CHARACTER
@@ -59,7 +59,7 @@ pub(crate) fn group(class: &str) -> Element {
     Element::new("g").class(class)
 }
 
-/// What is shown where the pointer rests.
+/// A tooltip.
 pub(crate) fn tooltip(text: impl Into<String>) -> Element {
     Element::new("title").text(text)
 }
@@ -103,8 +103,8 @@ pub(crate) fn polyline(points: &[(f64, f64)], class: &str) -> Element {
     Element::new("polyline").class(class).with("points", points.join(" "))
 }
 
-/// Slanted lines within a box, for what must be told apart without colour. Lines and no pattern: a
-/// pattern needs a name, which may occur only once in a page.
+/// Slanted lines within a box, for areas that must differ without colour. Not an SVG pattern, whose id must be unique in
+/// the page.
 pub(crate) fn hatch(left: f64, top: f64, width: f64, height: f64, class: &str) -> Element {
     const STEP: f64 = 5.0;
     let count = ((width.max(0.0) + height) / STEP).ceil() as u32;
@@ -124,7 +124,7 @@ pub(crate) fn hatch(left: f64, top: f64, width: f64, height: f64, class: &str) -
     Element::new("path").class(class).with("d", path)
 }
 
-/// An interval that lies, with caps at its ends.
+/// A horizontal interval with caps.
 pub(crate) fn whisker(low: f64, high: f64, y: f64, class: &str) -> Element {
     const CAP: f64 = 4.0;
     if (high - low).abs() < f64::EPSILON {
@@ -141,12 +141,12 @@ pub(crate) fn whisker(low: f64, high: f64, y: f64, class: &str) -> Element {
     Element::new("path").class(format!("whisker {class}")).with("d", path)
 }
 
-/// Where there is no interval, its limits are the value.
+/// Without an interval both limits equal the value.
 fn no_whisker() -> Element {
     group("no-interval")
 }
 
-/// An interval that stands.
+/// A vertical interval with caps.
 pub(crate) fn upright_whisker(x: f64, low: f64, high: f64, class: &str) -> Element {
     const CAP: f64 = 3.0;
     if (high - low).abs() < f64::EPSILON {

@@ -1,6 +1,6 @@
-//! From values to places, and the round values that are named on the way.
+//! Maps values to coordinates and chooses round ticks.
 
-/// How far values of an axis are from each other.
+/// The spacing of values on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Growth {
     /// Equal differences, equal distances.
@@ -9,7 +9,7 @@ enum Growth {
     Log,
 }
 
-/// From values to places along one axis.
+/// Maps values to coordinates along one axis.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     growth: Growth,
@@ -19,30 +19,29 @@ pub(crate) struct Scale {
     to: f64,
 }
 
-/// A named value of an axis.
+/// A labelled value of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
-    /// The value.
     pub(crate) value: f64,
-    /// As it is written.
+    /// The value as text.
     pub(crate) label: String,
 }
 
 impl Scale {
-    /// `low` to `high` lie between the places `from` and `to`.
+    /// Maps `low` to `from` and `high` to `to`.
     pub(crate) fn linear((low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
         let high = if high > low { high } else { low + 1.0 };
         Self { growth: Growth::Linear, low, high, from, to }
     }
 
-    /// The same for ratios, which must be positive.
+    /// The logarithmic mapping of positive values.
     pub(crate) fn log((low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
         let low = low.max(f64::MIN_POSITIVE);
         let high = if high > low { high } else { low * 2.0 };
         Self { growth: Growth::Log, low, high, from, to }
     }
 
-    /// The place of a value; what lies outside is put on the edge.
+    /// The coordinate of a value, clamped to the axis.
     pub(crate) fn at(&self, value: f64) -> f64 {
         let share = match self.growth {
             Growth::Linear => (value - self.low) / (self.high - self.low),
@@ -51,7 +50,7 @@ impl Scale {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// Where the axis begins and ends.
+    /// The ends of the axis.
     pub(crate) fn range(&self) -> (f64, f64) {
         (self.from, self.to)
     }
@@ -77,7 +76,7 @@ fn even(low: f64, high: f64, most: usize) -> Vec<f64> {
     (first..=last).map(|multiple| multiple as f64 * step).collect()
 }
 
-/// Round ratios: the coarsest set of leading digits that names enough of them.
+/// Round ratios, with the coarsest set of leading digits that gives enough ticks.
 fn uneven(low: f64, high: f64, most: usize) -> Vec<f64> {
     const FEWEST: usize = 3;
     /// Below this ratio of its ends an axis is nearly linear.
@@ -107,7 +106,7 @@ fn uneven(low: f64, high: f64, most: usize) -> Vec<f64> {
     evenly.find(|values| values.len() >= FEWEST).unwrap_or_else(|| even(low, high, most))
 }
 
-/// As many decimals as it takes, at most six.
+/// With as many decimals as needed, at most six.
 fn label(value: f64) -> String {
     let text = format!("{value:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');

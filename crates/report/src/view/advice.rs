@@ -1,28 +1,26 @@
-//! What to switch on: the one encrypted path of a run that a reader in a hurry should take.
+//! The advice: which encrypted path of a run to switch on.
 
-use ciphertoll_model::{ConnectionUse, Direction, Factor, Path, TlsVersion};
-use ciphertoll_stats::{CellAnalysis, Doubt, Estimate, Toll, Verdict};
+use ciphertoll_model::{ConnectionUse, Factor, MetricDirection, Path, TlsVersion};
+use ciphertoll_stats::{CellAnalysis, Comparison, Doubt, Estimate, PairedRatio, Verdict};
 
-use super::{StratumView, Tone, capital};
-use crate::number::is_certain;
+use super::{StratumView, Tone, capital, certain_ratio};
 use crate::{names, sentence, subject};
 
-/// An answer to "which one?".
 #[derive(Debug)]
 pub(crate) struct Advice {
     /// `TLS 1.3 with a P-256 certificate`.
     pub(crate) choice: String,
-    /// Why this one, in a sentence.
+    /// Why, in one sentence.
     pub(crate) why: String,
-    /// What would save most of the cost, where the run shows it.
+    /// What would save most of the cost, if the run shows it.
     pub(crate) saving: Option<&'static str>,
     levels: Levels,
 }
 
-/// What a path was told from the others by, factor by factor.
+/// The levels of a path in the factors that vary.
 type Levels = Vec<(Factor, Option<String>)>;
 
-/// An encrypted way to the server, wherever it was compared with an unencrypted one.
+/// An encrypted path with all its comparisons with unencrypted ones.
 struct Candidate {
     choice: String,
     levels: Levels,
@@ -30,20 +28,20 @@ struct Candidate {
     costs: Vec<Cost>,
 }
 
-/// What a candidate costs under one load: above 1 is dearer, of rates too.
+/// The cost of a candidate under one load: above 1 is a higher cost, for rates too.
 #[derive(Clone, Copy)]
 struct Cost {
-    /// The load that others are compared under.
+    /// Number of the stratum, which stands for the load.
     stratum: usize,
     connections: ConnectionUse,
     tone: Tone,
     ratio: Estimate,
 }
 
-/// `None` where no encrypted path has a verdict against an unencrypted one.
+/// `None` if no encrypted path has a verdict compared with an unencrypted one.
 ///
-/// The newest protocol is taken even where an older one is cheaper: it is what others will ask for
-/// next, and the older one's saving is told. Among equals the cheapest is taken, on average.
+/// The newest protocol is advised even if an older one costs less: peers will require it next, and the report mentions the
+/// older one's lower cost. Among paths of the same protocol the one with the lowest mean cost is advised.
 pub(crate) fn advice(strata: &[StratumView<'_>]) -> Option<Advice> {
     let candidates = candidates(strata);
     let newest = candidates.iter().map(|candidate| candidate.version).max()?;
@@ -60,7 +58,7 @@ pub(crate) fn advice(strata: &[StratumView<'_>]) -> Option<Advice> {
     })
 }
 
-/// Whether `cell` goes by the path that was chosen.
+/// Whether `cell` uses the advised path.
 pub(crate) fn is_about(advice: &Advice, stratum: &StratumView<'_>, cell: &CellAnalysis) -> bool {
     compares_encryption(stratum) && is_at(&advice.levels, stratum, cell)
 }
@@ -71,22 +69,23 @@ fn compares_encryption(stratum: &StratumView<'_>) -> bool {
         && stratum.cell().treatment.path.as_tls().is_none()
 }
 
-/// Whether `cell` has these levels, as far as its stratum tells its cells apart: under a load that makes no
-/// difference to, a context is measured once for all of them.
+/// Whether `cell` has these levels in the factors that vary in its stratum: a TLS context that makes no difference under a
+/// load is measured only once.
 fn is_at(levels: &Levels, stratum: &StratumView<'_>, cell: &CellAnalysis) -> bool {
-    let told = levels.iter().filter(|(factor, _)| stratum.rows.contains(factor));
-    told.into_iter().all(|(factor, level)| names::level(&cell.cell, *factor) == *level)
+    let mut varying = levels.iter().filter(|(factor, _)| stratum.rows.contains(factor));
+    varying.all(|(factor, level)| names::level(&cell.cell, *factor) == *level)
 }
 
-/// The strata that tell most apart come first: others are then about several candidates at once.
+/// The strata with the most varying factors come first: a cell of another stratum then matches several candidates.
 fn candidates(strata: &[StratumView<'_>]) -> Vec<Candidate> {
     let mut compared: Vec<(usize, &StratumView<'_>)> =
         strata.iter().enumerate().filter(|(_, stratum)| compares_encryption(stratum)).collect();
     compared.sort_by_key(|(_, stratum)| std::cmp::Reverse(stratum.rows.len()));
     let mut candidates: Vec<Candidate> = Vec::new();
     for (index, stratum) in compared {
-        for cell in &stratum.treatments {
-            let (Path::Tls(tls), Some(cost)) = (cell.cell.treatment.path, cost(index, cell)) else {
+        for comparison in &stratum.treatments {
+            let cell = &comparison.cell;
+            let (Path::Tls(tls), Some(cost)) = (cell.cell.treatment.path, cost(index, comparison)) else {
                 continue;
             };
             let mut is_known = false;
@@ -107,27 +106,28 @@ fn candidates(strata: &[StratumView<'_>]) -> Vec<Candidate> {
     candidates
 }
 
-fn cost(stratum: usize, cell: &CellAnalysis) -> Option<Cost> {
-    let metric = *names::headline(&cell.cell).first()?;
-    let toll = cell.tolls.get(&metric).filter(|toll| is_certain(&toll.ratio) && is_judged(toll))?;
+fn cost(stratum: usize, comparison: &Comparison) -> Option<Cost> {
+    let cell = &comparison.cell.cell;
+    let metric = *names::headline(cell).first()?;
+    let found = certain_ratio(comparison, metric).filter(|ratio| is_judged(ratio))?;
     let ratio = match metric.direction() {
-        Direction::LowerIsBetter => toll.ratio,
-        Direction::HigherIsBetter => {
-            let Estimate { value, ci_low, ci_high, blocks } = toll.ratio;
+        MetricDirection::LowerIsBetter => found.ratio,
+        MetricDirection::HigherIsBetter => {
+            let Estimate { value, ci_low, ci_high, blocks } = found.ratio;
             let [ci_low, ci_high] = [ci_high, ci_low].map(|limit| limit.map(f64::recip));
             Estimate { value: value.recip(), ci_low, ci_high, blocks }
         }
     };
-    let connections = cell.cell.workload.connection_use();
-    Some(Cost { stratum, connections, tone: sentence::tone(metric, toll), ratio })
+    let connections = cell.workload.connection_use();
+    Some(Cost { stratum, connections, tone: sentence::tone(metric, found), ratio })
 }
 
-fn is_judged(toll: &Toll) -> bool {
-    !matches!(toll.verdict, None | Some(Verdict::Inconclusive { why: Doubt::TooManyVoided, .. }))
+fn is_judged(ratio: &PairedRatio) -> bool {
+    !matches!(ratio.verdict, None | Some(Verdict::Inconclusive { why: Doubt::TooManyVoided, .. }))
 }
 
 impl Candidate {
-    /// Mean log of its costs ÷ the other's, over the loads that both were measured under.
+    /// Mean log of its costs ÷ the other's, over the loads that both have.
     fn against(&self, other: &Self) -> f64 {
         let ratio = |own: &Cost| {
             let theirs = other.costs.iter().find(|theirs| theirs.stratum == own.stratum)?;
@@ -137,7 +137,7 @@ impl Candidate {
         ratios.iter().sum::<f64>() / ratios.len().max(1) as f64
     }
 
-    /// Whether intervals that do not overlap show it to be cheaper under some load.
+    /// Whether its cost is lower under some load: the intervals do not overlap.
     fn is_cheaper_somewhere(&self, other: &Self) -> bool {
         self.costs.iter().any(|own| {
             let same_load = |theirs: &&Cost| theirs.stratum == own.stratum;
@@ -149,30 +149,30 @@ impl Candidate {
 fn why(best: &Candidate, peers: &[&Candidate], older: &[&Candidate]) -> String {
     let newest = subject::protocol(best.version);
     if peers.is_empty() && older.is_empty() {
-        return "The only TLS path that this run can judge.".to_owned();
+        return "It is the only TLS path with a verdict in this run.".to_owned();
     }
     let beaten = |others: &[&Candidate]| others.iter().any(|other| other.is_cheaper_somewhere(best));
     let among_peers = match peers {
         [] => None,
-        _ if beaten(peers) => Some(format!("on average the cheapest {newest} path measured")),
+        _ if beaten(peers) => Some(format!("the {newest} path with the lowest cost on average")),
         _ if peers.iter().all(|peer| best.is_cheaper_somewhere(peer)) => {
-            Some(format!("the cheapest {newest} path measured"))
+            Some(format!("the {newest} path with the lowest cost"))
         }
-        _ => Some(format!("no other {newest} path measured is known to cost less")),
+        _ => Some(format!("no other measured {newest} path is known to cost less")),
     };
     let among_older = older.first().map(|first| {
         let protocol = subject::protocol(first.version);
         if beaten(older) {
-            format!("{protocol} costs less under some load, but is the older protocol")
+            format!("{protocol} costs less under some loads, but is the older protocol")
         } else {
-            format!("the newest protocol measured, and {protocol} is not known to cost less")
+            format!("the newest measured protocol, and {protocol} is not known to cost less")
         }
     });
     let reasons: Vec<String> = among_peers.into_iter().chain(among_older).collect();
     capital(&reasons.join("; ")) + "."
 }
 
-/// Said where even the cheapest connect costs more than the dearest load on open connections.
+/// If even the lowest cost of a connect is higher than the highest cost of a load on open connections.
 fn saving(best: &Candidate) -> Option<&'static str> {
     let of =
         |connections: ConnectionUse| best.costs.iter().filter(move |cost| cost.connections == connections);
@@ -180,7 +180,7 @@ fn saving(best: &Candidate) -> Option<&'static str> {
     let connect = connects.map(|cost| cost.ratio.low()).min_by(f64::total_cmp)?;
     let open = of(ConnectionUse::Pooled).map(|cost| cost.ratio.high()).max_by(f64::total_cmp)?;
     (open < connect).then_some(
-        "Most of the cost falls on opening a connection. Keep connections open, in a pool for example, and \
-         each of them pays it once.",
+        "Most of the cost is in opening connections. Keep connections open, for example in a pool, and each \
+         connection pays it once.",
     )
 }

@@ -1,57 +1,59 @@
-//! How far the answer can be trusted: noise, shared cores, dropped trials, what was left out.
+//! The limits of the answer: noise, shared cores, dropped trials, skipped cells.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_model::{
-    Cell, Environment, Event, Factor, Flag, LookDecision, Metric, NoiseLimits, Pin, Strength, TlsPath,
+    Cell, CpuPinning, Environment, Factor, Flag, LookDecision, Metric, NoiseLimits, SecurityLevel, TlsPath,
 };
-use ciphertoll_stats::CellAnalysis;
+use ciphertoll_stats::{CellAnalysis, Comparison};
 
-use super::{Section, Statement, StratumView, Tone, at_rest, capital, clean, crossings, documents};
-use crate::number::{effect, is_certain, percent, plural, significant};
+use super::{
+    Section, Sentence, StratumView, Tone, at_rest, capital, certain_ratio, clean, crossings, documents,
+};
+use crate::number::{effect, percent, plural, significant};
 use crate::{RunReport, names, sentence};
 
 pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Section> {
-    let mut trust: Vec<Statement> = strata.iter().filter_map(noise).collect();
+    let mut trust: Vec<Sentence> = strata.iter().filter_map(noise).collect();
     trust.extend(robust(strata));
     if report.has_numbers() {
         let elsewhere = report.plan.servers().iter().all(|server| server.url.is_some());
-        trust.push(Statement::neutral(match report.plan.pin {
+        trust.push(Sentence::neutral(match report.plan.pin {
             _ if elsewhere => {
-                "From outside: the server was not ours to start, so that only the clients' CPU is known, and the \
-                 network in between and whatever else the server did are part of every time."
+                "External servers: only the clients' CPU is known. The network and other work on the server are part \
+                 of every latency."
             }
-            Pin::Off => {
-                "Whole machine: clients and server share the same cores, so a rate or a time here is what \
-                 both cost together. CPU per operation carries over best to other machines."
+            CpuPinning::Off => {
+                "Shared cores: clients and server run on the same cores, so rates and latencies include the cost of \
+                 both. CPU per operation is the best guide to other machines."
             }
-            Pin::Auto => {
-                "Apart: clients and server have processors of their own, half of the machine each (or all, \
-                 where there is only one). A rate here is what the server's half can do."
+            CpuPinning::Auto => {
+                "Separate cores: clients and server each run on half of the processors (on all of them, if there is only \
+                 one). Rates show what the server's half can do."
             }
         }));
     }
-    // A cell that is compared twice, among paths and among drivers, is told of once.
-    let mut told = BTreeSet::new();
+    // A cell that is compared with two baselines is listed once.
+    let mut listed = BTreeSet::new();
     let cells = strata.iter().flat_map(|stratum| stratum.cells().map(move |cell| (stratum, cell)));
-    let cells: Vec<_> = cells.filter(|(_, cell)| told.insert(&cell.id.0)).collect();
-    trust.extend(at_rest::statements(report));
-    trust.extend(crossings::statements(strata));
-    trust.extend(documents::statements(report));
+    let cells: Vec<_> = cells.filter(|(_, cell)| listed.insert(&cell.id.0)).collect();
+    trust.extend(at_rest::sentences(report));
+    trust.extend(crossings::sentences(strata));
+    trust.extend(documents::sentences(report));
     trust.extend(uncached(report));
     trust.extend(allowed_noise(report));
     trust.extend(cells.iter().filter_map(|(stratum, cell)| voided(stratum, cell)));
     trust.extend(cells.iter().flat_map(|(stratum, cell)| flags(stratum, cell)));
     trust.extend(warnings(report));
     trust.extend(lowered(report));
-    [("How far to trust this", trust), ("Left out, and why", skipped(report))]
+    [("How far to trust this", trust), ("Not measured", skipped(report))]
         .into_iter()
         .filter(|(_, notes)| !notes.is_empty())
         .map(|(heading, notes)| Section { heading: heading.to_owned(), table: None, notes })
         .collect()
 }
 
-/// What it takes to do it again, in one line.
+/// Run, version, seed, blocks and machine in one line.
 pub(crate) fn footer(report: &RunReport<'_>) -> String {
     let plan = report.plan;
     let blocks = format!(
@@ -61,47 +63,47 @@ pub(crate) fn footer(report: &RunReport<'_>) -> String {
     );
     let longer = if plan.longer.is_empty() { "" } else { " (longer over long links)" };
     let trials = format!("trials of {} after {} of warm-up{longer}", plan.timing.window, plan.timing.warm_up);
-    let machine = report.environment().map(machine);
-    let tool = format!("ciphertoll {}", report.tool_version);
+    let machine = report.facts.environment.map(machine);
+    let tool = format!("ciphertoll {}", report.tool_version());
     let settings = (!plan.settings.is_empty()).then(|| format!("settings: {}", crate::plan::settings(plan)));
     let parts = [report.run.to_owned(), tool, format!("seed {}", plan.seed), stopped(report, blocks), trials];
     parts.into_iter().chain(settings).chain(machine).map(|part| clean(&part)).collect::<Vec<_>>().join(" · ")
 }
 
-/// Limits that let more noise in than is usual.
-fn allowed_noise(report: &RunReport<'_>) -> Vec<Statement> {
+/// Noise limits above the default.
+fn allowed_noise(report: &RunReport<'_>) -> Vec<Sentence> {
     let NoiseLimits { steal, lateness } = report.plan.noise_limits();
     let usual = NoiseLimits::default();
-    let caution = |text: String| Statement::new(Tone::Caution, text);
+    let caution = |text: String| Sentence::new(Tone::Caution, text);
     let stolen = (steal != usual.steal).then(|| {
         let [limit, usual] = [steal, usual.steal].map(|limit| percent(limit.fraction()));
         caution(format!(
-            "Trials count here that lost up to {limit} of their CPU time to the hypervisor; usual is {usual}."
+            "Trials that lost up to {limit} of their CPU time to the hypervisor count (default: {usual})."
         ))
     });
     let has_links = report.plan.cells.iter().any(|cell| cell.treatment.link.shape().is_some());
     let late = (has_links && lateness != usual.lateness).then(|| {
         let [limit, usual] = [lateness, usual.lateness].map(|limit| percent(limit.fraction()));
         caution(format!(
-            "Trials count here whose packets were late by up to {limit} of the round trip; usual is {usual}."
+            "Trials whose packets were late by up to {limit} of the round trip count (default: {usual})."
         ))
     });
     stolen.into_iter().chain(late).collect()
 }
 
-/// Tables that do not fit the buffers: such trials are not void, and their pages come from outside.
-fn uncached(report: &RunReport<'_>) -> Vec<Statement> {
-    let mut told = BTreeSet::new();
+/// Tables larger than the buffers: their trials count although they read pages from outside.
+fn uncached(report: &RunReport<'_>) -> Vec<Sentence> {
+    let mut listed = BTreeSet::new();
     let settings = &report.plan.settings;
     let larger = report.plan.cells.iter().filter(|cell| !cell.is_meant_to_be_cached(settings));
     let said = larger.filter_map(|cell| {
         let data_to_cache = cell.data_to_cache(settings)?;
         let server = cell.treatment.server.short_name();
         let scale = names::level_in_full(cell, Factor::Scale)?;
-        told.insert((server.clone(), cell.workload.to_string(), cell.scale)).then(|| {
-            Statement::neutral(format!(
-                "{server}, {} with scale {scale}: its tables are about {} × the buffers, and trials that read pages from \
-                 outside them count.",
+        listed.insert((server.clone(), cell.workload.to_string(), cell.scale)).then(|| {
+            Sentence::neutral(format!(
+                "{server}, {} with scale {scale}: the tables are about {} × the buffers, and trials that read pages from \
+                 outside the buffers count.",
                 cell.workload,
                 significant(data_to_cache)
             ))
@@ -110,24 +112,25 @@ fn uncached(report: &RunReport<'_>) -> Vec<Statement> {
     said.collect()
 }
 
-/// What ran below OpenSSL's default strength: a number from there is not one of a server as it should be.
-fn lowered(report: &RunReport<'_>) -> Option<Statement> {
+/// Paths below OpenSSL's default security level: their numbers are not those of a properly configured server.
+fn lowered(report: &RunReport<'_>) -> Option<Sentence> {
     let weak = |cell: &&Cell| {
         let tls = cell.treatment.path.as_tls();
-        cell.treatment.server.url.is_none() && tls.is_some_and(|tls| tls.strength() != Strength::Default)
+        cell.treatment.server.url.is_none() && tls.is_some_and(|tls| tls.security_level() != SecurityLevel::Default)
     };
     let cells: Vec<&Cell> = report.plan.cells.iter().filter(weak).collect();
     let paths: BTreeSet<String> = cells.iter().map(|cell| cell.treatment.path.to_string()).collect();
     let servers: BTreeSet<String> = cells.iter().map(|cell| cell.treatment.server.short_name()).collect();
     let obsolete = cells.iter().filter_map(|cell| cell.treatment.path.as_tls());
-    let level = i32::from(!obsolete.map(TlsPath::strength).any(|strength| strength == Strength::Obsolete));
+    let level =
+        i32::from(!obsolete.map(TlsPath::security_level).any(|strength| strength == SecurityLevel::Obsolete));
     let join = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
     (!cells.is_empty()).then(|| {
-        Statement::new(
+        Sentence::new(
             Tone::Caution,
             clean(&format!(
-                "Weaker than OpenSSL allows by default: {}. For them the server's process ({}) ran at OpenSSL's \
-                 security level {level} throughout, and their clients too; nothing on the system was changed.",
+                "Weaker than OpenSSL allows by default: {}. The server process ({}) ran at OpenSSL's security level \
+                 {level} throughout the run, and so did the clients of these paths. No system setting was changed.",
                 join(paths),
                 join(servers)
             )),
@@ -135,61 +138,62 @@ fn lowered(report: &RunReport<'_>) -> Option<Statement> {
     })
 }
 
-fn noise(stratum: &StratumView<'_>) -> Option<Statement> {
-    let floors = &stratum.analysis.noise_floor;
+fn noise(stratum: &StratumView<'_>) -> Option<Sentence> {
     let floor = |metric: &Metric| {
-        let floor = floors.get(metric).filter(|floor| floor.is_finite())?;
-        Some(format!("{} in {}", effect(*floor), sentence::noun(*metric)))
+        let floor = stratum.noise_floor_of(*metric)?;
+        Some(format!("{} in {}", effect(floor), sentence::noun(*metric)))
     };
     let floors: Vec<String> = names::headline(stratum.cell()).iter().filter_map(floor).collect();
     if floors.is_empty() {
         return None;
     }
     let text = format!(
-        "{}: two copies of {} differ by up to {} (the noise floor); smaller differences are not claimed.",
+        "{}: the noise floor is {} (the difference between two copies of {}). Smaller differences are not claimed.",
         stratum.name(),
-        stratum.baseline_label(),
         floors.join(", "),
+        stratum.baseline_label(),
     );
-    Some(Statement::neutral(text))
+    Some(Sentence::neutral(text))
 }
 
-/// Whether a rank estimate, which no single block can carry away, agrees with each headline ratio.
-fn robust(strata: &[StratumView<'_>]) -> Vec<Statement> {
-    let cells = strata.iter().flat_map(|stratum| stratum.treatments.iter().map(move |cell| (stratum, *cell)));
-    let judged: Vec<_> = cells.flat_map(|(stratum, cell)| judged(stratum, cell)).collect();
+/// Whether a rank estimate, which is robust against single blocks, agrees with each headline ratio.
+fn robust(strata: &[StratumView<'_>]) -> Vec<Sentence> {
+    let judged: Vec<_> = strata
+        .iter()
+        .flat_map(|stratum| stratum.treatments.iter().flat_map(move |comparison| judged(stratum, comparison)))
+        .collect();
     if judged.is_empty() {
         return Vec::new();
     }
-    let outside: Vec<Statement> = judged.into_iter().flatten().collect();
+    let outside: Vec<Sentence> = judged.into_iter().flatten().collect();
     if outside.is_empty() {
-        let text = "The Hodges–Lehmann estimate of every ratio with a verdict lies within its interval: no \
-                    single block carries it.";
-        return vec![Statement::neutral(text)];
+        let text = "The Hodges–Lehmann estimate of every ratio with a verdict lies within its interval: no single \
+                    block dominates it.";
+        return vec![Sentence::neutral(text)];
     }
     outside
 }
 
-/// One entry for each ratio with a verdict: what to say where its rank estimate disagrees.
-fn judged(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Option<Statement>> {
+/// One entry for each ratio with a verdict: a sentence if its rank estimate disagrees.
+fn judged(stratum: &StratumView<'_>, comparison: &Comparison) -> Vec<Option<Sentence>> {
     let entry = |metric: &Metric| {
-        let toll = cell.tolls.get(metric).filter(|toll| toll.verdict.is_some() && is_certain(&toll.ratio))?;
-        let agrees = (toll.ratio.low()..=toll.ratio.high()).contains(&toll.hodges_lehmann);
+        let ratio = certain_ratio(comparison, *metric).filter(|ratio| ratio.verdict.is_some())?;
+        let agrees = (ratio.ratio.low()..=ratio.ratio.high()).contains(&ratio.hodges_lehmann);
         Some((!agrees).then(|| {
             let text = format!(
-                "{}: the Hodges–Lehmann estimate of the {} ({} ×) lies outside the interval: single blocks \
-                 carry the ratio.",
-                stratum.cell_name(cell),
+                "{}: the Hodges–Lehmann estimate of the {} ({} ×) lies outside the interval: single blocks dominate \
+                 the ratio.",
+                stratum.cell_name(&comparison.cell),
                 sentence::noun(*metric),
-                significant(toll.hodges_lehmann),
+                significant(ratio.hodges_lehmann),
             );
-            Statement::new(Tone::Caution, text)
+            Sentence::new(Tone::Caution, text)
         }))
     };
-    names::headline(&cell.cell).iter().filter_map(entry).collect()
+    names::headline(&comparison.cell.cell).iter().filter_map(entry).collect()
 }
 
-fn voided(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Option<Statement> {
+fn voided(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Option<Sentence> {
     let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for trial in &cell.voided {
         reasons.entry(clean(&trial.reason.to_string())).or_default().push(trial.block.to_string());
@@ -208,67 +212,55 @@ fn voided(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Option<Statement> {
         plural(cell.voided.len() as u64, "trial"),
         reasons.join("; "),
     );
-    Some(Statement::new(Tone::Caution, text))
+    Some(Sentence::new(Tone::Caution, text))
 }
 
-fn flags(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Statement> {
+fn flags(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Sentence> {
     let line = |(trials, flag): &(u32, Flag)| {
         let trials = plural(u64::from(*trials), "trial");
-        // The number is that of the first such trial: an example, not the worst.
+        // The number is that of the first such trial, not of the worst.
         let what = match flag {
             Flag::Unsteady { second_half_ratio: ratio } => {
-                format!("unsteady (as in one whose second half ran at {ratio:.2} × the rate of its first)")
+                format!("unsteady (for example, the second half ran at {ratio:.2} × the rate of the first)")
             }
             Flag::CpuElsewhere { share } if *share < 0.0 => overlap(*share),
             Flag::CpuOverlap { share } => overlap(*share),
             Flag::CpuElsewhere { share } => {
-                format!(
-                    "on a machine that was busy with something else too (as for {} of its CPU time)",
-                    percent(*share)
-                )
+                format!("disturbed by other processes (for example with {} of the CPU time)", percent(*share))
             }
-            Flag::DelayedAck => "with a median of 40 ms: Nagle's algorithm met a delayed ACK".to_owned(),
+            Flag::DelayedAck => "with a median of 40 ms: Nagle's algorithm and delayed ACK".to_owned(),
         };
-        Statement::new(Tone::Caution, format!("{}: {trials} {what}.", stratum.cell_name(cell)))
+        Sentence::new(Tone::Caution, format!("{}: {trials} {what}.", stratum.cell_name(cell)))
     };
     cell.flags.iter().map(line).collect()
 }
 
-/// Negative shares of [`Flag::CpuElsewhere`] are of records from before there was a flag of its own.
+/// Old records have a negative share in [`Flag::CpuElsewhere`] instead of a flag of its own.
 fn overlap(share: f64) -> String {
     format!(
-        "with overlapping CPU attribution (client, server and link claim {} more than the machine was busy)",
+        "with overlapping CPU attribution (client, server and link add up to {} more than the busy time)",
         percent(share.abs())
     )
 }
 
-fn warnings(report: &RunReport<'_>) -> Vec<Statement> {
-    let mut messages: Vec<String> = Vec::new();
-    for stamped in report.events {
-        if let Event::Warned { message } = &stamped.event
-            && !messages.contains(&clean(message))
-        {
-            messages.push(clean(message));
-        }
-    }
-    messages.into_iter().map(|message| Statement::new(Tone::Caution, capital(&message))).collect()
+fn warnings(report: &RunReport<'_>) -> Vec<Sentence> {
+    let mut messages: Vec<String> = report.facts.warnings.iter().map(|message| clean(message)).collect();
+    let mut seen = BTreeSet::new();
+    messages.retain(|message| seen.insert(message.clone()));
+    messages.into_iter().map(|message| Sentence::new(Tone::Caution, capital(&message))).collect()
 }
 
-fn skipped(report: &RunReport<'_>) -> Vec<Statement> {
+fn skipped(report: &RunReport<'_>) -> Vec<Sentence> {
     let line = |(reason, ids): (String, Vec<String>)| {
-        Statement::neutral(format!("{}: {}", capital(&reason), ids.join(", ")))
+        Sentence::neutral(format!("{}: {}", capital(&reason), ids.join(", ")))
     };
-    let cells = super::by_reason(report.plan, report.skipped()).into_iter().map(line);
-    cells.chain(super::unlike(report.plan).into_iter().map(Statement::neutral)).collect()
+    let cells = super::by_reason(report.plan, report.facts.skipped.iter().copied()).into_iter().map(line);
+    cells.chain(super::unlike(report.plan).into_iter().map(Sentence::neutral)).collect()
 }
 
 /// `6 of 10 blocks (precise enough)`.
 pub(crate) fn stopped(report: &RunReport<'_>, blocks: String) -> String {
-    let decision = report.events.iter().rev().find_map(|stamped| match stamped.event {
-        Event::Looked { decision, .. } => Some(decision),
-        _ => None,
-    });
-    match decision {
+    match report.facts.last_look {
         Some(LookDecision::StopPrecise) => format!("{blocks} (precise enough)"),
         Some(LookDecision::StopBudget) => format!("{blocks} (time budget used up)"),
         Some(LookDecision::GoOn | LookDecision::StopPlanned) | None => blocks,

@@ -1,31 +1,30 @@
-//! What must be known of servers that are asked for documents.
+//! Caveats of document databases.
 
 use ciphertoll_model::{Cell, Dataset, Engine};
 
-use super::{Statement, Tone};
+use super::{Sentence, Tone};
 use crate::RunReport;
 
-/// The series of `FerretDB` whose finds were looked into.
+/// The series of `FerretDB` whose finds by key scan the collection.
 const SCANNING_SERIES: &str = "1.";
 
-/// Of `FerretDB`: that it is not `MongoDB`, and what its first series makes of a key.
-pub(crate) fn statements(report: &RunReport<'_>) -> Vec<Statement> {
+pub(crate) fn sentences(report: &RunReport<'_>) -> Vec<Sentence> {
     let of_ferretdb = |cell: &&Cell| cell.treatment.server.engine == Engine::FerretDb;
     let cells: Vec<&Cell> = report.plan.cells.iter().filter(of_ferretdb).collect();
     if cells.is_empty() {
         return Vec::new();
     }
-    let identity = "FerretDB, not MongoDB: it speaks MongoDB's protocol, and what is behind that is its own (Go, with Go's \
-                    TLS, over another database). What a connect or an operation costs says nothing of MongoDB's server.";
+    let identity = "FerretDB is not MongoDB: it implements MongoDB's protocol in Go, with Go's TLS, over another database. \
+                    Its costs do not apply to MongoDB.";
     let reads_by_key = cells.iter().any(|cell| {
-        let version = report.server_version(&cell.treatment.server.short_name());
-        // Of one at a URL it is not known what is behind it.
+        let version = report.facts.server_version(&cell.treatment.server.short_name());
+        // The database behind an external FerretDB is unknown.
         cell.treatment.server.url.is_none()
             && cell.workload.dataset(Engine::FerretDb) == Some(Dataset::Ycsb)
             && version.is_some_and(|version| version.starts_with(SCANNING_SERIES))
     });
-    let scan = "Finds by key grow with the collection: FerretDB 1 on SQLite reads it through, as the index that it makes of \
-                _id is of another expression than its queries are. Beside that, encryption is a small part of a find.";
+    let scan = "Finds by key take longer in larger collections: FerretDB 1 on SQLite scans the collection, because its queries \
+                do not use its index of _id. Encryption is a small part of such a find.";
     let scan = reads_by_key.then_some(scan);
-    [Some(identity), scan].into_iter().flatten().map(|text| Statement::new(Tone::Caution, text)).collect()
+    [Some(identity), scan].into_iter().flatten().map(|text| Sentence::new(Tone::Caution, text)).collect()
 }

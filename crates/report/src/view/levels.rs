@@ -1,9 +1,11 @@
-//! The table of a stratum: what each cell reached, and its toll.
+//! The table of a stratum: the level of each cell and its ratio to the baseline.
 
 use ciphertoll_model::{Metric, Pace, Unit};
-use ciphertoll_stats::{CellAnalysis, Role, Toll, Verdict};
+use ciphertoll_stats::{CellAnalysis, Comparison, PairedRatio, Verdict};
 
-use super::{Column, Entry, Overflow, Part, Section, Statement, StratumView, Table, Tone};
+use super::{
+    Column, ColumnKind, Overflow, Section, Sentence, StratumView, Table, TableEntry, Tone, certain_ratio,
+};
 use crate::number::{is_certain, percent, quantity, ratio, ratio_interval, uncertainty};
 use crate::{names, sentence};
 
@@ -19,31 +21,28 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     if levels.is_empty() {
         return None;
     }
-    let tolls: Vec<Metric> = headline
-        .iter()
-        .copied()
-        .filter(|metric| {
-            measured.iter().any(|cell| cell.tolls.get(metric).is_some_and(|toll| is_certain(&toll.ratio)))
-        })
-        .collect();
-    let row = |cell: &&CellAnalysis| {
-        let role = Some(names::role(stratum.role(cell)).to_owned()).filter(|role| !role.is_empty());
-        let label = Entry::new(std::iter::once(stratum.row_label(cell)).chain(role));
+    let has_ratio = |metric: &&Metric| {
+        stratum.treatments.iter().any(|comparison| certain_ratio(comparison, **metric).is_some())
+    };
+    let ratios: Vec<Metric> = headline.iter().filter(has_ratio).copied().collect();
+    let row = |(cell, comparison): (&CellAnalysis, Option<&Comparison>)| {
+        let role = comparison.is_none().then(|| "baseline".to_owned());
+        let label = TableEntry::new(std::iter::once(stratum.row_label(cell)).chain(role));
         let levels = levels.iter().map(|metric| level_entry(*metric, stratum, cell));
-        let tolls = tolls.iter().map(|metric| toll_entry(*metric, stratum, cell));
-        std::iter::once(label).chain(levels).chain(tolls).collect()
+        let ratios = ratios.iter().map(|metric| ratio_entry(*metric, stratum, comparison));
+        std::iter::once(label).chain(levels).chain(ratios).collect()
     };
     let table = Table {
-        columns: columns(stratum, &levels, &tolls),
-        rows: measured.iter().map(row).collect(),
-        overflow: Overflow::SplitParts,
+        columns: columns(stratum, &levels, &ratios),
+        rows: stratum.table_rows().filter(|(cell, _)| !cell.metrics.is_empty()).map(row).collect(),
+        overflow: Overflow::SplitKinds,
     };
     let notes = memory(&measured, stratum).into_iter().collect();
     Some(Section { heading: heading(stratum), table: Some(table), notes })
 }
 
 /// `Peak memory, client and server: plain 7.91 MB (±1 %) and 112 MB (±2 %); …`
-fn memory(measured: &[&CellAnalysis], stratum: &StratumView<'_>) -> Option<Statement> {
+fn memory(measured: &[&CellAnalysis], stratum: &StratumView<'_>) -> Option<Sentence> {
     let of_role = |cell: &CellAnalysis, metric| {
         let estimate = cell.metrics.get(&metric).filter(|estimate| is_certain(estimate))?;
         let interval = estimate.interval().map(|_| format!(" ({})", uncertainty(metric, estimate)));
@@ -56,7 +55,7 @@ fn memory(measured: &[&CellAnalysis], stratum: &StratumView<'_>) -> Option<State
     };
     let cells: Vec<String> = measured.iter().filter_map(of_cell).collect();
     (!cells.is_empty())
-        .then(|| Statement::neutral(format!("Peak memory, client and server: {}.", cells.join("; "))))
+        .then(|| Sentence::neutral(format!("Peak memory, client and server: {}.", cells.join("; "))))
 }
 
 fn heading(stratum: &StratumView<'_>) -> String {
@@ -66,9 +65,9 @@ fn heading(stratum: &StratumView<'_>) -> String {
     format!("{} · {server} · {}{few}", stratum.name(), crate::number::plural(u64::from(blocks), "block"))
 }
 
-/// The question's own metric first, then the tail, then who pays.
+/// The headline metric first, then the tail, then the CPU by role.
 fn shown(first: Metric, pace: Pace) -> impl Iterator<Item = Metric> {
-    // Where the rate is given, it is worth a column all the same: was it kept?
+    // In an open loop the rate column shows whether the given rate was kept.
     let rate = (pace != Pace::Closed).then_some(Metric::RatePerS);
     let others = [
         Metric::StatementsPerS,
@@ -83,14 +82,14 @@ fn shown(first: Metric, pace: Pace) -> impl Iterator<Item = Metric> {
     rate.into_iter().chain([first]).chain(others)
 }
 
-fn columns(stratum: &StratumView<'_>, levels: &[Metric], tolls: &[Metric]) -> Vec<Column> {
+fn columns(stratum: &StratumView<'_>, levels: &[Metric], ratios: &[Metric]) -> Vec<Column> {
     let factors: Vec<&str> = stratum.rows.iter().map(|factor| factor.label()).collect();
     let divisor = names::divisor(&stratum.row_label(stratum.baseline));
     let level = |metric: &Metric| {
         let heading = match metric {
             Metric::RatePerS => "rate",
-            Metric::LatencyNsMean => "time\n(mean)",
-            Metric::LatencyNsP95 => "time\n(p95)",
+            Metric::LatencyNsMean => "latency\n(mean)",
+            Metric::LatencyNsP95 => "latency\n(p95)",
             Metric::ServiceNsP95 => "service\ntime (p95)",
             Metric::CpuUsPerOpClient => "client\nCPU/op",
             Metric::CpuUsPerOpMiddle => "middle\nCPU/op",
@@ -98,46 +97,44 @@ fn columns(stratum: &StratumView<'_>, levels: &[Metric], tolls: &[Metric]) -> Ve
             Metric::CpuUsPerOpTotal => "total\nCPU/op",
             other => other.title(),
         };
-        Column::new(Part::Level, heading)
+        Column::new(ColumnKind::Level, heading)
     };
-    let toll =
-        |metric: &Metric| Column::new(Part::Toll, &format!("{}\n÷ {divisor}", sentence::noun(*metric)));
-    std::iter::once(Column::new(Part::Label, &factors.join(", ")))
+    let ratio = |metric: &Metric| {
+        Column::new(ColumnKind::Ratio, &format!("{}\n÷ {divisor}", sentence::noun(*metric)))
+    };
+    std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
         .chain(levels.iter().map(level))
-        .chain(tolls.iter().map(toll))
+        .chain(ratios.iter().map(ratio))
         .collect()
 }
 
-fn level_entry(metric: Metric, stratum: &StratumView<'_>, cell: &CellAnalysis) -> Entry {
+fn level_entry(metric: Metric, stratum: &StratumView<'_>, cell: &CellAnalysis) -> TableEntry {
     match cell.metrics.get(&metric).filter(|estimate| is_certain(estimate)) {
         Some(estimate) => {
             let uncertainty = uncertainty(metric, estimate);
             let value = std::iter::once(quantity(metric, estimate.value));
-            Entry::new(value.chain(stratum.tells_interval(estimate).then_some(uncertainty)))
+            TableEntry::new(value.chain(stratum.shows_interval(estimate).then_some(uncertainty)))
         }
-        None => Entry::absent(),
+        None => TableEntry::absent(),
     }
 }
 
-fn toll_entry(metric: Metric, stratum: &StratumView<'_>, cell: &CellAnalysis) -> Entry {
-    if stratum.role(cell) == Role::Baseline {
-        return Entry::new([String::new()]);
-    }
-    let Some(toll) = cell.tolls.get(&metric).filter(|toll| is_certain(&toll.ratio)) else {
-        return Entry::absent();
-    };
-    let interval = stratum.tells_interval(&toll.ratio).then(|| ratio_interval(&toll.ratio));
-    let numbers = std::iter::once(format!("{} ×", ratio(&toll.ratio))).chain(interval);
-    let word = toll.verdict.map(|verdict| verdict_word(metric, toll, verdict));
-    Entry { lines: numbers.chain(word).collect(), tone: sentence::tone(metric, toll) }
+/// Blank in the row of the baseline.
+fn ratio_entry(metric: Metric, stratum: &StratumView<'_>, comparison: Option<&Comparison>) -> TableEntry {
+    let Some(comparison) = comparison else { return TableEntry::new([String::new()]) };
+    let Some(found) = certain_ratio(comparison, metric) else { return TableEntry::absent() };
+    let interval = stratum.shows_interval(&found.ratio).then(|| ratio_interval(&found.ratio));
+    let numbers = std::iter::once(format!("{} ×", ratio(&found.ratio))).chain(interval);
+    let word = found.verdict.map(|verdict| verdict_word(metric, found, verdict));
+    TableEntry { lines: numbers.chain(word).collect(), tone: sentence::tone(metric, found) }
 }
 
-/// A verdict in two words.
-pub(crate) fn verdict_word(metric: Metric, toll: &Toll, verdict: Verdict) -> String {
-    match (verdict, sentence::tone(metric, toll)) {
+/// A verdict in one or two words.
+pub(crate) fn verdict_word(metric: Metric, ratio: &PairedRatio, verdict: Verdict) -> String {
+    match (verdict, sentence::tone(metric, ratio)) {
         (Verdict::SameWithin { margin }, _) => format!("same ±{}", percent(margin)),
         (Verdict::RealButNegligible { .. }, _) => "negligible".to_owned(),
-        (Verdict::Inconclusive { .. }, _) => "can't tell".to_owned(),
+        (Verdict::Inconclusive { .. }, _) => "inconclusive".to_owned(),
         (Verdict::Differs, Tone::Better) if metric.unit() == Unit::CpuMicroseconds => "less CPU".to_owned(),
         (Verdict::Differs, Tone::Better) => "faster".to_owned(),
         (Verdict::Differs, _) if metric.unit() == Unit::CpuMicroseconds => "more CPU".to_owned(),

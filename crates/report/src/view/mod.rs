@@ -1,4 +1,4 @@
-//! The view model: everything a report says, as strings and tones, before anything is laid out.
+//! The view model: everything a report says, as sentences and tables, before layout.
 
 pub(crate) mod advice;
 pub(crate) mod at_rest;
@@ -14,83 +14,76 @@ pub(crate) mod repeat;
 pub(crate) mod round_trips;
 pub(crate) mod verdicts;
 
-use ciphertoll_model::{Cell, Factor, Plan, ServerLevel, Skipped, Stratum, Unlike};
-use ciphertoll_stats::{CellAnalysis, Estimate, Role, StratumAnalysis};
+use std::collections::BTreeMap;
 
-use crate::number::plural;
+use ciphertoll_model::{Cell, Factor, Metric, Plan, ServerLevel, Skipped, Stratum, Unlike};
+use ciphertoll_stats::{CellAnalysis, Comparison, Estimate, PairedRatio, StratumAnalysis};
+
+use crate::number::{is_certain, plural};
 use crate::{RunReport, names};
 
 /// A whole report.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// What is being answered.
+    /// The question.
     pub(crate) title: String,
-    /// What must be known before the answer: interrupted, no verdicts.
-    pub(crate) banner: Vec<Statement>,
+    /// Warnings that come before the answer: interrupted, no verdicts.
+    pub(crate) banner: Vec<Sentence>,
     /// The answer.
-    pub(crate) verdicts: Vec<Group>,
-    /// What it rests on.
+    pub(crate) verdicts: Vec<SentenceGroup>,
+    /// The evidence.
     pub(crate) sections: Vec<Section>,
-    /// What it takes to do it again.
+    /// How to repeat the run.
     pub(crate) footer: String,
 }
 
 /// Statements that share a context.
 #[derive(Debug)]
-pub(crate) struct Group {
-    /// The context, where there is more than one.
+pub(crate) struct SentenceGroup {
+    /// The context; absent if there is only one.
     pub(crate) heading: Option<String>,
-    /// The statements.
-    pub(crate) statements: Vec<Statement>,
+    pub(crate) sentences: Vec<Sentence>,
 }
 
-/// A sentence or two.
+/// One sentence or a few.
 #[derive(Debug)]
-pub(crate) struct Statement {
-    /// How it is meant.
+pub(crate) struct Sentence {
     pub(crate) tone: Tone,
-    /// What it says.
     pub(crate) text: String,
 }
 
-/// How something is meant; it is shown by a mark and a colour.
+/// The meaning of a sentence or number, shown by a mark and a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tone {
-    /// Nothing to be glad or sorry about.
     Neutral,
-    /// Something to know before believing the rest.
     Caution,
     /// No difference.
     Same,
-    /// A difference that does not matter.
+    /// A difference below the margin.
     Negligible,
-    /// Not known.
+    /// Inconclusive.
     Unsure,
-    /// Cheaper than the baseline.
+    /// A lower cost than the baseline.
     Better,
-    /// Dearer than the baseline.
+    /// A higher cost than the baseline.
     Worse,
 }
 
 /// A part of the report under a heading.
 #[derive(Debug)]
 pub(crate) struct Section {
-    /// The heading.
     pub(crate) heading: String,
-    /// A table, where there is one.
     pub(crate) table: Option<Table>,
-    /// What is to be said below it.
-    pub(crate) notes: Vec<Statement>,
+    /// Below the table.
+    pub(crate) notes: Vec<Sentence>,
 }
 
 /// Rows under columns; the first column names the row.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// What stands over the columns.
     pub(crate) columns: Vec<Column>,
     /// One entry for each column.
-    pub(crate) rows: Vec<Vec<Entry>>,
-    /// What to do where it is too wide.
+    pub(crate) rows: Vec<Vec<TableEntry>>,
     pub(crate) overflow: Overflow,
 }
 
@@ -99,37 +92,35 @@ pub(crate) struct Table {
 pub(crate) struct Column {
     /// One or more lines.
     pub(crate) lines: Vec<String>,
-    /// What it belongs to.
-    pub(crate) part: Part,
+    pub(crate) kind: ColumnKind,
 }
 
-/// What a column belongs to: parts stay together.
+/// Columns of the same kind stay together if a table is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ColumnKind {
     /// Names the row.
     Label,
     /// Describes the row.
     Text,
-    /// What was measured.
+    /// A measured value.
     Level,
-    /// What was compared.
-    Toll,
+    /// A ratio to the baseline.
+    Ratio,
 }
 
 /// An entry of a table: a number over its uncertainty.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TableEntry {
     /// One or more lines.
     pub(crate) lines: Vec<String>,
-    /// How it is meant.
     pub(crate) tone: Tone,
 }
 
-/// What to do with a table that is too wide.
+/// How to lay out a table that is too wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overflow {
-    /// One table for each part.
-    SplitParts,
+    /// One table for each kind of columns.
+    SplitKinds,
     /// Rows become columns.
     Transpose,
 }
@@ -138,9 +129,14 @@ pub(crate) enum Overflow {
 pub(crate) struct StratumView<'a> {
     pub(crate) report: &'a RunReport<'a>,
     pub(crate) plan: &'a Stratum,
-    pub(crate) analysis: &'a StratumAnalysis,
     pub(crate) baseline: &'a CellAnalysis,
-    pub(crate) treatments: Vec<&'a CellAnalysis>,
+    /// By metric, as a share.
+    pub(crate) noise_floor: &'a BTreeMap<Metric, f64>,
+    /// Every comparison but the A/A comparison.
+    pub(crate) treatments: Vec<&'a Comparison>,
+    /// The A/A comparison.
+    pub(crate) repeat: Option<&'a Comparison>,
+    /// The factors that name a row.
     pub(crate) rows: Vec<Factor>,
 }
 
@@ -168,7 +164,7 @@ impl View {
     }
 }
 
-impl Statement {
+impl Sentence {
     pub(crate) fn new(tone: Tone, text: impl Into<String>) -> Self {
         Self { tone, text: text.into() }
     }
@@ -179,7 +175,7 @@ impl Statement {
 }
 
 impl Tone {
-    /// The mark in front of what is meant so: no colour is needed to know it.
+    /// The mark in front of a sentence: colour alone carries no meaning.
     pub(crate) fn mark(self) -> &'static str {
         match self {
             Self::Neutral => "·",
@@ -194,17 +190,17 @@ impl Tone {
 }
 
 impl Column {
-    pub(crate) fn new(part: Part, heading: &str) -> Self {
-        Self { lines: heading.split('\n').map(str::to_owned).collect(), part }
+    pub(crate) fn new(kind: ColumnKind, heading: &str) -> Self {
+        Self { lines: heading.split('\n').map(str::to_owned).collect(), kind }
     }
 }
 
-impl Entry {
+impl TableEntry {
     pub(crate) fn new(lines: impl IntoIterator<Item = String>) -> Self {
         Self { lines: lines.into_iter().collect(), tone: Tone::Neutral }
     }
 
-    /// What does not apply, or could not be measured.
+    /// A value that does not apply or could not be measured.
     pub(crate) fn absent() -> Self {
         Self::new(["–".to_owned()])
     }
@@ -213,26 +209,37 @@ impl Entry {
 impl<'a> StratumView<'a> {
     /// Every cell, the baseline first.
     pub(crate) fn cells(&self) -> impl Iterator<Item = &'a CellAnalysis> {
-        std::iter::once(self.baseline).chain(self.treatments.iter().copied())
+        std::iter::once(self.baseline).chain(self.treatments.iter().map(|comparison| &comparison.cell))
+    }
+
+    /// The rows of a table: the baseline, then every comparison with its cell.
+    pub(crate) fn table_rows(&self) -> impl Iterator<Item = (&'a CellAnalysis, Option<&'a Comparison>)> {
+        let treatments = self.treatments.iter().map(|comparison| (&comparison.cell, Some(*comparison)));
+        std::iter::once((self.baseline, None)).chain(treatments)
+    }
+
+    /// Every comparison, the A/A comparison last.
+    pub(crate) fn comparisons(&self) -> impl Iterator<Item = &'a Comparison> {
+        self.treatments.iter().copied().chain(self.repeat)
+    }
+
+    /// The finite noise floor of a metric, as a share.
+    pub(crate) fn noise_floor_of(&self, metric: Metric) -> Option<f64> {
+        self.noise_floor.get(&metric).copied().filter(|floor| floor.is_finite())
     }
 
     pub(crate) fn cell(&self) -> &'a Cell {
         &self.baseline.cell
     }
 
-    /// Whether any cell has enough blocks for an interval. Where none has, headings say so for all of them.
+    /// Whether any cell has enough blocks for an interval. If none has, the headings say so.
     pub(crate) fn has_intervals(&self) -> bool {
         self.cells().any(|cell| cell.metrics.values().any(|estimate| estimate.interval().is_some()))
     }
 
-    /// Whether its interval, or that it has none, stands beside a value in a table.
-    pub(crate) fn tells_interval(&self, estimate: &Estimate) -> bool {
+    /// Whether a table shows the interval of a value, or that it has none.
+    pub(crate) fn shows_interval(&self, estimate: &Estimate) -> bool {
         estimate.interval().is_some() || self.has_intervals()
-    }
-
-    /// What a cell is here: a treatment among the paths may be the baseline among the authentications.
-    pub(crate) fn role(&self, cell: &CellAnalysis) -> Role {
-        if cell.id == self.baseline.id { Role::Baseline } else { Role::Treatment }
     }
 
     pub(crate) fn row_label(&self, cell: &CellAnalysis) -> String {
@@ -248,7 +255,7 @@ impl<'a> StratumView<'a> {
         format!("{}, {}", self.row_label(cell), self.name())
     }
 
-    /// What the heading above its sentences names.
+    /// The factors in the heading above its sentences.
     pub(crate) fn heading_factors(&self) -> Vec<Factor> {
         names::context_factors(self.report.plan, self.plan, &self.rows)
     }
@@ -258,9 +265,7 @@ impl<'a> StratumView<'a> {
     }
 }
 
-/// What was left out, by reason, each with the ids that it holds for.
-///
-/// A server of which nothing is left is named by itself, with the number of its cells.
+/// Skipped cells by reason. A server whose cells are all skipped is named alone, with the number of its cells.
 pub(crate) fn by_reason<'a>(
     plan: &Plan,
     skipped: impl IntoIterator<Item = &'a Skipped>,
@@ -277,60 +282,60 @@ pub(crate) fn by_reason<'a>(
     all.into_iter().map(|(reason, alike)| (reason, without_absent(&servers, &alike))).collect()
 }
 
-/// Cells of a server that the plan does not have are counted, not listed.
+/// Cells of a server that the plan does not contain are counted, not listed.
 fn without_absent(present: &[String], skipped: &[&Skipped]) -> Vec<String> {
-    let mut told: Vec<(String, u64)> = Vec::new();
+    let mut names: Vec<(String, u64)> = Vec::new();
     for Skipped { id, server, .. } in skipped {
         let absent = server.as_ref().filter(|server| !present.contains(server));
         let name = absent.map_or_else(|| clean(id), |server| format!("all of {}", clean(server)));
-        match told.iter_mut().find(|(known, _)| *known == name) {
+        match names.iter_mut().find(|(known, _)| *known == name) {
             Some((_, count)) => *count += 1,
-            None => told.push((name, 1)),
+            None => names.push((name, 1)),
         }
     }
-    let line = |(name, count)| if count > 1 { format!("{name} ({})", plural(count, "cell")) } else { name };
-    told.into_iter().map(line).collect()
+    let line = |(name, count)| match count {
+        1 => name,
+        count => format!("{name} ({})", plural(count, "configuration")),
+    };
+    names.into_iter().map(line).collect()
 }
 
-/// Why drivers are not compared by a workload that several do.
+/// Why drivers are not compared under a workload that several of them run.
 pub(crate) fn unlike(plan: &Plan) -> Vec<String> {
     let line = |unlike: &Unlike| {
         let Unlike { driver, workload, reason } = unlike;
-        format!("Drivers are not compared by {workload}: by {driver}, {}.", clean(reason))
+        format!("Drivers are not compared under {workload}: with {driver}, {}.", clean(reason))
     };
     plan.unlike.iter().map(line).collect()
 }
 
-/// The plan's strata beside what was found in them.
+/// The plan's strata with their analysis.
 pub(crate) fn strata<'a>(report: &'a RunReport<'a>) -> Vec<StratumView<'a>> {
-    let RunReport { plan, analysis, .. } = report;
-    let find = |plan: &'a Plan, index: usize| {
-        let id = plan.cells.get(index)?.id();
-        analysis.cells.iter().find(|cell| cell.id == id)
+    let RunReport { plan, analysis, .. } = *report;
+    let view = |(number, (stratum, analysed)): (usize, (&'a Stratum, &'a StratumAnalysis))| StratumView {
+        report,
+        plan: stratum,
+        baseline: &analysed.baseline,
+        noise_floor: &analysed.noise_floor,
+        treatments: analysis.treatments(number).collect(),
+        repeat: analysis.repeat(number),
+        rows: names::row_factors(plan, stratum),
     };
-    let view = |(stratum, analysed): (&'a Stratum, &'a StratumAnalysis)| {
-        Some(StratumView {
-            report,
-            plan: stratum,
-            analysis: analysed,
-            baseline: find(plan, stratum.baseline)?,
-            treatments: match stratum.factor {
-                Some(_) => analysed.also_compared.iter().collect(),
-                None => stratum.treatments.iter().filter_map(|&index| find(plan, index)).collect(),
-            },
-            rows: names::row_factors(plan, stratum),
-        })
-    };
-    plan.strata.iter().zip(&analysis.strata).filter_map(view).collect()
+    plan.strata.iter().zip(&analysis.strata).enumerate().map(view).collect()
 }
 
-/// As a sentence begins.
+/// The ratio in `metric`, if it can be printed.
+pub(crate) fn certain_ratio(comparison: &Comparison, metric: Metric) -> Option<&PairedRatio> {
+    comparison.ratios.get(&metric).filter(|ratio| is_certain(&ratio.ratio))
+}
+
+/// With a capital first letter.
 pub(crate) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| format!("{}{}", first.to_uppercase(), letters.as_str()))
 }
 
-/// Text that others wrote (a server's error message), without what could steer a terminal.
+/// Foreign text, such as a server's error message, without control characters.
 pub(crate) fn clean(text: &str) -> String {
     text.trim_end_matches(['.', '\n']).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

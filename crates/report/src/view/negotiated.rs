@@ -1,27 +1,26 @@
-//! What was negotiated, as observed on every connection.
+//! The negotiated parameters, as observed on every connection.
 
 use std::collections::BTreeSet;
 
 use ciphertoll_model::{Leg, LegCount, Path};
 
-use super::{Section, Statement, StratumView, Tone, clean};
+use super::{Section, Sentence, StratumView, Tone, clean};
 use crate::names;
 use crate::number::plural;
 
-/// Whose legs begin with the connections that are counted; others begin in a tunnel, or in a proxy.
+/// The client end of a leg. Other legs begin in a tunnel or proxy.
 const CLIENT: &str = "client";
 
-/// One line: the connections of equal cells under different loads are counted together.
-struct Row<'a> {
+/// The connections of equal cells under different loads, added up.
+struct NegotiatedRow<'a> {
     name: String,
     leg: Leg,
-    /// What the program of a tunnel or a proxy said that it is.
+    /// The version of the program of a tunnel or proxy.
     version: Option<&'a str>,
     between: Between,
     connections: u64,
 }
 
-/// What is between a client and its server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Between {
     Nothing,
@@ -40,13 +39,13 @@ impl Between {
 }
 
 pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    // A cell that is compared twice, among paths and among drivers, has made its connections once.
-    let mut told = BTreeSet::new();
+    let mut rows: Vec<NegotiatedRow<'_>> = Vec::new();
+    // A cell that is compared with two baselines has made its connections once.
+    let mut counted = BTreeSet::new();
     let mut silent = BTreeSet::new();
     for stratum in strata {
         let context = names::context(stratum.report.plan, stratum.plan, &stratum.rows);
-        for cell in stratum.cells().filter(|cell| told.insert(&cell.id.0)).collect::<Vec<_>>() {
+        for cell in stratum.cells().filter(|cell| counted.insert(&cell.id.0)).collect::<Vec<_>>() {
             let name =
                 [stratum.row_label(cell)].into_iter().chain(context.clone()).collect::<Vec<_>>().join(", ");
             if cell.legs.is_empty() && !cell.metrics.is_empty() {
@@ -57,10 +56,10 @@ pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
                     row.connections += connections;
                 } else {
                     let path = cell.cell.treatment.path;
-                    let version = stratum.report.program_version(path);
+                    let version = stratum.report.facts.program_version(path);
                     let between = Between::of(path);
                     let (name, leg, connections) = (name.clone(), leg.clone(), *connections);
-                    rows.push(Row { name, leg, version, between, connections });
+                    rows.push(NegotiatedRow { name, leg, version, between, connections });
                 }
             }
         }
@@ -69,19 +68,19 @@ pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
         return None;
     }
     Some(Section {
-        heading: "What was negotiated, as seen on every connection".to_owned(),
+        heading: "Negotiated on every connection".to_owned(),
         table: None,
-        notes: rows.iter().map(statement).chain(silent.iter().map(|driver| unseen(driver))).collect(),
+        notes: rows.iter().map(sentence).chain(silent.iter().map(|driver| unseen(driver))).collect(),
     })
 }
 
-/// Other people's clients need not tell what they have agreed on.
-fn unseen(driver: &str) -> Statement {
-    Statement::neutral(format!("driver {driver}: not seen, as it does not tell"))
+/// Foreign drivers need not report the negotiated parameters.
+fn unseen(driver: &str) -> Sentence {
+    Sentence::neutral(format!("driver {driver}: unknown, because the driver does not report it"))
 }
 
 /// `tls1.3-p256: TLS 1.3, TLS_AES_256_GCM_SHA384, X25519, p256 certificate, full handshake (48 connections)`.
-fn statement(row: &Row<'_>) -> Statement {
+fn sentence(row: &NegotiatedRow<'_>) -> Sentence {
     let Leg { from, to, tls_version, suite, group, key, resumed, chain, hello_retry, .. } = &row.leg;
     if from != CLIENT {
         let key = key.as_ref().map(|key| match row.between {
@@ -100,7 +99,7 @@ fn statement(row: &Row<'_>) -> Statement {
                 Between::Nothing | Between::Tunnel => "tunnel",
             },
         );
-        return Statement::neutral(format!("{} ({ends}): {} ({counted})", row.name, parts.join(", ")));
+        return Sentence::neutral(format!("{} ({ends}): {} ({counted})", row.name, parts.join(", ")));
     }
     let handshake = resumed.map(|resumed| if resumed { "resumed" } else { "full handshake" }.to_owned());
     let parts: Vec<String> = match tls_version {
@@ -115,24 +114,23 @@ fn statement(row: &Row<'_>) -> Statement {
         .into_iter()
         .flatten()
         .collect(),
-        None if row.between == Between::Proxy => vec!["not encrypted in front".to_owned()],
+        None if row.between == Between::Proxy => vec!["not encrypted between client and proxy".to_owned()],
         None => vec!["not encrypted".to_owned()],
     };
-    let compressed = row.leg.compressor.as_deref().map(|by| format!("compressed by {}", clean(by)));
+    let compressed = row.leg.compressor.as_deref().map(|by| format!("compressed with {}", clean(by)));
     let parts: Vec<String> = parts.into_iter().chain(compressed).collect();
     let text = format!("{}: {} ({})", row.name, parts.join(", "), plural(row.connections, "connection"));
     match hello_retry {
-        // A better choice of groups would save it.
         Some(true) => {
-            // The group that the server asked for, and that was agreed on in the end.
+            // The server requested the group that was negotiated in the end.
             let cure = group.as_deref().map_or_else(String::new, |group| {
-                format!(": the server does not take the group that the client tries first, and +group={group} saves it")
+                format!(": the server does not accept the client's first group; +group={group} avoids it")
             });
-            Statement::new(
+            Sentence::new(
                 Tone::Caution,
-                format!("{text}. A HelloRetryRequest cost one round trip more{}.", clean(&cure)),
+                format!("{text}. A HelloRetryRequest cost an extra round trip{}.", clean(&cure)),
             )
         }
-        Some(false) | None => Statement::neutral(text),
+        Some(false) | None => Sentence::neutral(text),
     }
 }

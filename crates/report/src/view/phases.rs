@@ -1,9 +1,9 @@
-//! Where the time of a connect goes: means, so that the phases add up to the whole.
+//! The breakdown of connect time by phase: means, so that the phases add up.
 
 use ciphertoll_model::{ConnectionUse, Engine, Metric, Phase, QueryLanguage};
 use ciphertoll_stats::{CellAnalysis, Estimate};
 
-use super::{Column, Entry, Overflow, Part, Section, Statement, StratumView, Table};
+use super::{Column, ColumnKind, Overflow, Section, Sentence, StratumView, Table, TableEntry};
 use crate::number::{is_certain, percent, quantity, significant, uncertainty_in};
 
 const NS_PER_US: f64 = 1e3;
@@ -17,43 +17,43 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     let happens = |phase: &Phase| cells.iter().any(|cell| level(cell, Metric::of_phase(*phase)).is_some());
     let engine = stratum.cell().treatment.server.engine;
     let phases: Vec<Phase> = Phase::in_order_of(engine).into_iter().filter(happens).collect();
-    // What is all there is needs no taking apart.
+    // A single phase needs no breakdown.
     if phases.len() < 2 {
         return None;
     }
-    // Among drivers and authentications, too, only what is beside something else is news: paths have shown the rest.
+    // Strata of drivers and authentications show phases only if there is something to compare.
     if stratum.plan.factor.is_some() && cells.len() < 2 {
         return None;
     }
     let biggest: Vec<String> = cells.iter().filter_map(|cell| biggest_part(stratum, cell)).collect();
-    let label = Column::new(Part::Label, "µs");
-    let columns = phases.iter().map(|phase| Column::new(Part::Level, heading(*phase, engine)));
+    let label = Column::new(ColumnKind::Label, "µs");
+    let columns = phases.iter().map(|phase| Column::new(ColumnKind::Level, heading(*phase, engine)));
     let row = |cell: &&CellAnalysis| {
         let metrics = phases.iter().map(|phase| Metric::of_phase(*phase)).chain([Metric::LatencyNsMean]);
         let entries = metrics.map(|metric| entry(stratum, cell, metric));
-        std::iter::once(Entry::new([stratum.row_label(cell)])).chain(entries).collect()
+        std::iter::once(TableEntry::new([stratum.row_label(cell)])).chain(entries).collect()
     };
     let few = if stratum.has_intervals() { "" } else { "; no intervals" };
     Some(Section {
-        heading: format!("Where the time of a connect goes · {} · means, which add up{few}", stratum.name()),
+        heading: format!("Breakdown of connect time · {} · means, which add up{few}", stratum.name()),
         table: Some(Table {
             columns: std::iter::once(label)
                 .chain(columns)
-                .chain([Column::new(Part::Level, "= total")])
+                .chain([Column::new(ColumnKind::Level, "= total")])
                 .collect(),
             rows: cells.iter().map(row).collect(),
             overflow: Overflow::Transpose,
         }),
-        notes: vec![Statement::neutral(format!("Biggest part: {}.", biggest.join("; ")))],
+        notes: vec![Sentence::neutral(format!("Largest part: {}.", biggest.join("; ")))],
     })
 }
 
-/// What a phase is called in a sentence.
+/// The name of a phase in a sentence.
 pub(crate) fn title(phase: Phase, engine: Engine) -> &'static str {
     if is_hello(phase, engine) { HELLO } else { Metric::of_phase(phase).title() }
 }
 
-/// The client asks for it.
+/// Clients of document databases request the greeting.
 fn is_hello(phase: Phase, engine: Engine) -> bool {
     phase == Phase::ServerGreeting && engine.query_language() == QueryLanguage::Documents
 }
@@ -74,15 +74,15 @@ fn heading(phase: Phase, engine: Engine) -> &'static str {
     }
 }
 
-/// A phase that this path does not have is blank: it takes no time, which is not the same as 0.
-fn entry(stratum: &StratumView<'_>, cell: &CellAnalysis, metric: Metric) -> Entry {
+/// Blank for a phase that this path does not have, which is not the same as 0.
+fn entry(stratum: &StratumView<'_>, cell: &CellAnalysis, metric: Metric) -> TableEntry {
     match level(cell, metric) {
         Some(estimate) => {
             let value = std::iter::once(significant(estimate.value / NS_PER_US));
-            let told = stratum.tells_interval(estimate);
-            Entry::new(value.chain(told.then(|| uncertainty_in(NS_PER_US, estimate))))
+            let has_interval = stratum.shows_interval(estimate);
+            TableEntry::new(value.chain(has_interval.then(|| uncertainty_in(NS_PER_US, estimate))))
         }
-        None => Entry::new([String::new()]),
+        None => TableEntry::new([String::new()]),
     }
 }
 

@@ -1,19 +1,19 @@
-//! A published study beside what was measured here: ratios, since machines are not the same.
+//! A published study compared with this run: ratios, because the machines differ.
 
 use ciphertoll_model::{AtRest, Link, Metric};
 use ciphertoll_presets::{Preset, Published};
 use ciphertoll_stats::{CellAnalysis, Estimate};
 
-use super::{Column, Entry, Overflow, Part, Section, Statement, Table};
-use crate::number::{is_certain, ratio, ratio_interval, significant};
+use super::{Column, ColumnKind, Overflow, Section, Sentence, Table, TableEntry, certain_ratio};
+use crate::number::{ratio, ratio_interval, significant};
 use crate::{RunReport, names};
 
-/// Standard deviations that a published ratio may lie off an interval and still agree with it.
+/// A published ratio agrees with an interval within this many of its standard deviations.
 const AGREEING_SDS: f64 = 2.0;
-/// With an interval of which one end is so many times the other, a ratio agrees with almost anything.
+/// A ratio agrees with almost anything if one limit of its interval is this many times the other.
 const WIDE: f64 = 2.0;
 
-/// A published ratio and what was found for it here.
+/// A published ratio and the one measured here.
 struct Pair<'a> {
     cell: &'a CellAnalysis,
     published: Published,
@@ -21,21 +21,21 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Whether both are of one cell, and of one build then.
+    /// Whether both belong to the same cell and the same published build.
     fn is_beside(&self, other: &Self) -> bool {
         self.cell.id == other.cell.id && self.published.of == other.published.of
     }
 
-    /// What is not encrypted in what it is compared with.
+    /// The name of the unencrypted baseline.
     fn clear(&self) -> &'static str {
-        if self.is_at_rest() { "files in the clear" } else { "plain" }
+        if self.is_at_rest() { "unencrypted files" } else { "plain" }
     }
 
     fn is_at_rest(&self) -> bool {
         self.published.at_rest != AtRest::None
     }
 
-    /// The tables ÷ the buffers, then and here.
+    /// Tables ÷ buffers, published and here.
     fn data_to_cache(&self, report: &RunReport<'_>) -> Option<[f64; 2]> {
         Some([self.published.data_to_cache?, self.cell.cell.data_to_cache(&report.plan.settings)?])
     }
@@ -51,21 +51,21 @@ pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
     let has_data = pairs.iter().any(|pair| pair.published.data_to_cache.is_some());
     let data = has_data.then_some("data ÷\ncache");
     let names = data.into_iter().chain(metrics.iter().map(|metric| metric.title()));
-    let columns = names.flat_map(|name| [format!("{name}\nthen"), format!("{name}\nhere")]);
-    let columns = columns.map(|heading| Column::new(Part::Toll, &heading));
+    let columns = names.flat_map(|name| [format!("{name}\npublished"), format!("{name}\nhere")]);
+    let columns = columns.map(|heading| Column::new(ColumnKind::Ratio, &heading));
     let clear = pairs.first().map_or("plain", Pair::clear);
     Some(Section {
-        heading: format!("Published and measured: {} · encrypted ÷ {clear}", preset.name),
+        heading: format!("Compared with the published study: {} · encrypted ÷ {clear}", preset.name),
         table: Some(Table {
-            columns: std::iter::once(Column::new(Part::Label, "")).chain(columns).collect(),
+            columns: std::iter::once(Column::new(ColumnKind::Label, "")).chain(columns).collect(),
             rows: rows(report, &pairs, &metrics),
-            overflow: Overflow::SplitParts,
+            overflow: Overflow::SplitKinds,
         }),
         notes: notes(preset, &pairs, report),
     })
 }
 
-/// The published figures that a cell here is an equal of; none where the run repeats no study.
+/// The published figures that correspond to a cell; none if the run repeats no study.
 pub(crate) fn of_cell(report: &RunReport<'_>, cell: &CellAnalysis) -> Vec<Published> {
     let Some(preset) = ciphertoll_presets::find(&report.plan.name) else { return Vec::new() };
     if !preset.is_of(cell.cell.treatment.server.engine) {
@@ -75,16 +75,17 @@ pub(crate) fn of_cell(report: &RunReport<'_>, cell: &CellAnalysis) -> Vec<Publis
     preset.published().into_iter().filter(is_equal).collect()
 }
 
-/// Each beside what was found here.
 fn pairs<'a>(report: &RunReport<'a>) -> Vec<Pair<'a>> {
+    let analysis = report.analysis;
     let pairs_of = |cell: &'a CellAnalysis| {
-        let pair = |published: Published| {
-            let here = cell.tolls.get(&published.metric).map(|toll| &toll.ratio);
-            Pair { cell, published, here: here.filter(|here| is_certain(here)) }
+        let comparison = analysis.comparison_of(cell);
+        let pair = move |published: Published| {
+            let here = comparison.and_then(|comparison| certain_ratio(comparison, published.metric));
+            Pair { cell, here: here.map(|here| &here.ratio), published }
         };
         of_cell(report, cell).into_iter().map(pair).collect::<Vec<_>>()
     };
-    report.analysis.cells.iter().flat_map(pairs_of).collect()
+    analysis.cells().into_iter().flat_map(pairs_of).collect()
 }
 
 fn metrics(pairs: &[Pair<'_>]) -> Vec<Metric> {
@@ -94,8 +95,8 @@ fn metrics(pairs: &[Pair<'_>]) -> Vec<Metric> {
     metrics
 }
 
-/// One for each cell and each build of then, in the plan's order.
-fn rows(report: &RunReport<'_>, pairs: &[Pair<'_>], metrics: &[Metric]) -> Vec<Vec<Entry>> {
+/// One for each cell and published build, in the plan's order.
+fn rows(report: &RunReport<'_>, pairs: &[Pair<'_>], metrics: &[Metric]) -> Vec<Vec<TableEntry>> {
     let mut kinds: Vec<&Pair<'_>> = Vec::new();
     for pair in pairs {
         if !kinds.iter().any(|known| known.is_beside(pair)) {
@@ -105,14 +106,14 @@ fn rows(report: &RunReport<'_>, pairs: &[Pair<'_>], metrics: &[Metric]) -> Vec<V
     let entries = |kind: &Pair<'_>, metric: Metric| {
         let found = pairs.iter().find(|pair| pair.is_beside(kind) && pair.published.metric == metric);
         match found {
-            Some(pair) => [then(&pair.published), here(pair.here)],
-            None => [Entry::new([String::new()]), Entry::new([String::new()])],
+            Some(pair) => [published_entry(&pair.published), here(pair.here)],
+            None => [TableEntry::new([String::new()]), TableEntry::new([String::new()])],
         }
     };
     let row = |kind: &&Pair<'_>| {
-        let label = Entry::new([name(report, kind)]);
+        let label = TableEntry::new([name(report, kind)]);
         let data = kind.data_to_cache(report).into_iter().flatten();
-        let data = data.map(|data| Entry::new([format!("{} ×", significant(data))]));
+        let data = data.map(|data| TableEntry::new([format!("{} ×", significant(data))]));
         std::iter::once(label)
             .chain(data)
             .chain(metrics.iter().flat_map(|&metric| entries(kind, metric)))
@@ -121,8 +122,7 @@ fn rows(report: &RunReport<'_>, pairs: &[Pair<'_>], metrics: &[Metric]) -> Vec<V
     kinds.iter().map(row).collect()
 }
 
-/// `connect at 1 client, rsa2048`, with the server where there are several, the link where there is one, and the build of
-/// then where there were several.
+/// `connect at 1 client, rsa2048`, with server and published build if there are several, and with the link if there is one.
 fn name(report: &RunReport<'_>, pair: &Pair<'_>) -> String {
     let treatment = &pair.cell.cell.treatment;
     let encrypted = if pair.is_at_rest() { treatment.at_rest.to_string() } else { name_of_path(pair) };
@@ -130,7 +130,7 @@ fn name(report: &RunReport<'_>, pair: &Pair<'_>) -> String {
     let build = pair.published.of.map(ToOwned::to_owned);
     let has_other_drivers = report.plan.cells.iter().any(|cell| cell.treatment.driver != treatment.driver);
     let driver = has_other_drivers.then(|| format!("driver {}", treatment.driver));
-    // Where all have the same load, the heading's words are enough.
+    // A load that all cells have is in the heading.
     let own = names::load(&pair.cell.cell);
     let has_others = report.plan.cells.iter().any(|cell| names::load(cell) != own);
     let load = has_others.then_some(own);
@@ -145,15 +145,15 @@ fn name(report: &RunReport<'_>, pair: &Pair<'_>) -> String {
     if report.plan.servers().len() > 1 { format!("{}: {name}", treatment.server.short_name()) } else { name }
 }
 
-/// The same where no column says how much of the data is cached.
+/// [`name`] with the cached share of the data.
 fn name_with_data(report: &RunReport<'_>, pair: &Pair<'_>) -> String {
     match pair.data_to_cache(report) {
-        Some([_, here]) => format!("{}, with data of {} × the cache", name(report, pair), significant(here)),
+        Some([_, here]) => format!("{}, data {} × the cache", name(report, pair), significant(here)),
         None => name(report, pair),
     }
 }
 
-/// By what it differs from the others of then: its key, or all of it.
+/// The part that differs from other published paths: the key, or the whole path.
 fn name_of_path(pair: &Pair<'_>) -> String {
     let path = pair.cell.cell.treatment.path;
     match path.as_tls().and_then(|tls| tls.key) {
@@ -162,30 +162,30 @@ fn name_of_path(pair: &Pair<'_>) -> String {
     }
 }
 
-fn then(published: &Published) -> Entry {
+fn published_entry(published: &Published) -> TableEntry {
     let sd = published.ratio_sd.map(|sd| format!("±{} (sd)", significant(sd)));
-    Entry::new(std::iter::once(format!("{} ×", significant(published.ratio))).chain(sd))
+    TableEntry::new(std::iter::once(format!("{} ×", significant(published.ratio))).chain(sd))
 }
 
-fn here(estimate: Option<&Estimate>) -> Entry {
+fn here(estimate: Option<&Estimate>) -> TableEntry {
     match estimate {
-        Some(estimate) => Entry::new([format!("{} ×", ratio(estimate)), ratio_interval(estimate)]),
-        None => Entry::absent(),
+        Some(estimate) => TableEntry::new([format!("{} ×", ratio(estimate)), ratio_interval(estimate)]),
+        None => TableEntry::absent(),
     }
 }
 
-fn notes(preset: &Preset, pairs: &[Pair<'_>], report: &RunReport<'_>) -> Vec<Statement> {
-    let mut notes: Vec<Statement> = disagreement(pairs, report).into_iter().collect();
+fn notes(preset: &Preset, pairs: &[Pair<'_>], report: &RunReport<'_>) -> Vec<Sentence> {
+    let mut notes: Vec<Sentence> = disagreement(pairs, report).into_iter().collect();
     notes.extend(losses(pairs));
-    notes.push(Statement::neutral(format!("Published by: {}.", preset.source)));
+    notes.push(Sentence::neutral(format!("Source: {}.", preset.source)));
     let explained = preset.explanation.iter();
-    notes.extend(explained.map(|line| Statement::neutral(format!("Explained: {line}."))));
-    notes.extend(preset.deviations.iter().map(|line| Statement::neutral(format!("Deviation: {line}."))));
+    notes.extend(explained.map(|line| Sentence::neutral(format!("Explanation: {line}."))));
+    notes.extend(preset.deviations.iter().map(|line| Sentence::neutral(format!("Deviation: {line}."))));
     notes
 }
 
-/// The one sentence that the two columns ask for, derived from them.
-fn disagreement(pairs: &[Pair<'_>], report: &RunReport<'_>) -> Option<Statement> {
+/// How many ratios differ from the published ones, and the largest difference.
+fn disagreement(pairs: &[Pair<'_>], report: &RunReport<'_>) -> Option<Sentence> {
     let known: Vec<(&Pair<'_>, &Estimate)> =
         pairs.iter().filter_map(|pair| Some((pair, pair.here?))).collect();
     if known.is_empty() {
@@ -200,43 +200,43 @@ fn disagreement(pairs: &[Pair<'_>], report: &RunReport<'_>) -> Option<Statement>
         let reserve = match known.iter().filter(is_wide).count() {
             0 => String::new(),
             wide => {
-                format!(", which says little: {wide} of their intervals span more than a factor of {WIDE}")
+                format!(", but {wide} of their intervals span more than a factor of {WIDE}")
             }
         };
-        return Some(Statement::neutral(format!(
+        return Some(Sentence::neutral(format!(
             "All {} ratios agree with the published ones{reserve}.",
             known.len()
         )));
     };
-    // Of a rate less is dearer, of a time more.
+    // A lower rate is a higher cost, and so is a higher latency.
     let factor = here.value / pair.published.ratio;
-    let dearer = (factor > 1.0) != (pair.published.metric == Metric::RatePerS);
+    let costs_more = (factor > 1.0) != (pair.published.metric == Metric::RatePerS);
     let encrypts = pair.published.path.as_proxy().is_none();
-    let so = match (encrypts, dearer) {
-        (true, true) => "encryption takes more of it",
-        (true, false) => "encryption takes less of it",
-        // A proxy saves what the connect costs.
-        (false, true) => "less is gained by it",
-        (false, false) => "more is gained by it",
+    let so = match (encrypts, costs_more) {
+        (true, true) => "encryption costs more here",
+        (true, false) => "encryption costs less here",
+        // A proxy saves the cost of connects.
+        (false, true) => "the proxy gains less here",
+        (false, false) => "the proxy gains more here",
     };
-    Some(Statement::neutral(format!(
-        "{count} of {} ratios differ from the published ones, most of all {}: the {} was {} × that of {} then and is \
-         {} × ({}) here, so that {so}.",
+    Some(Sentence::neutral(format!(
+        "{count} of {} ratios differ from the published ones. The largest difference is {}: the {} compared with {} was {} × \
+         and is {} × ({}) here: {so}.",
         known.len(),
         name_with_data(report, pair),
         pair.published.metric.title(),
-        significant(pair.published.ratio),
         pair.clear(),
+        significant(pair.published.ratio),
         ratio(here),
         ratio_interval(here),
     )))
 }
 
-/// Times of a connect that were published as a loss of connects, as that: one sentence for each cell.
-fn losses(pairs: &[Pair<'_>]) -> Vec<Statement> {
+/// Published connect rates as lost connects, one sentence for each cell.
+fn losses(pairs: &[Pair<'_>]) -> Vec<Sentence> {
     let lost = |ratio: f64| (1.0 - 1.0 / ratio) * 100.0;
     let mut cells: Vec<&Pair<'_>> = Vec::new();
-    // A study over a link counted connects; one of a driver's phases did not.
+    // Studies over a link counted connects; the study of driver phases did not.
     let is_loss = |pair: &&Pair<'_>| {
         pair.published.metric == Metric::LatencyNsMean && pair.published.link != Link::Local
     };
@@ -252,8 +252,8 @@ fn losses(pairs: &[Pair<'_>]) -> Vec<Statement> {
         let least = then.iter().copied().fold(f64::INFINITY, f64::min);
         let most = then.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let treatment = &first.cell.cell.treatment;
-        Some(Statement::neutral(format!(
-            "Connects lost on {} over {} by {}: {least:.1}–{most:.1} % then, {:.1} % ({:.1}–{:.1} %) here.",
+        Some(Sentence::neutral(format!(
+            "Connects lost on {} over {} with {}: {:.1} % ({:.1}–{:.1} %) here, {least:.1}–{most:.1} % published.",
             treatment.server.short_name(),
             treatment.link,
             name_of_path(first),
@@ -265,7 +265,7 @@ fn losses(pairs: &[Pair<'_>]) -> Vec<Statement> {
     cells.iter().filter_map(sentence).collect()
 }
 
-/// Whether what was published lies in the interval, its own deviation counted.
+/// Whether the published ratio lies in the interval, with its own deviation.
 fn agrees(published: &Published, here: &Estimate) -> bool {
     let reach = AGREEING_SDS * published.ratio_sd.unwrap_or(0.0);
     published.ratio + reach >= here.low() && published.ratio - reach <= here.high()

@@ -1,37 +1,35 @@
-//! What it takes to do it again: the command, and where it was done.
+//! How to repeat the run: the command and the environment.
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{CryptoInstruction, Ending, Environment, Event, Timing};
+use ciphertoll_model::{CryptoInstruction, Ending, Environment, Timing};
+use ciphertoll_stats::StartedServer;
 
 use super::{caveats, clean};
 use crate::RunReport;
 use crate::number::plural;
 
-/// Something about where or how a run was done.
+/// A named value of the environment or the run.
 #[derive(Debug)]
 pub(crate) struct Fact {
-    /// What.
     pub(crate) name: String,
-    /// Its value.
     pub(crate) value: String,
 }
 
-/// A server as it was run.
+/// A server as it was last started, cleaned for display.
 #[derive(Debug)]
 pub(crate) struct ServerFacts {
     /// Its name in cell ids.
     pub(crate) name: String,
-    /// Its version, in full.
     pub(crate) version: String,
-    /// Its TLS library, where it told.
+    /// Absent if the server does not report it.
     pub(crate) tls_library: Option<String>,
     /// Settings that differ from the server's defaults.
     pub(crate) settings: BTreeMap<String, String>,
 }
 
-/// The command that does the same again: the recorded specification with the recorded seed. Settings are in
-/// the specification, too; here whoever reads the command sees them.
+/// The command that repeats the run: the recorded specification with the recorded seed. The specification contains the
+/// settings as well; the command repeats them for the reader.
 pub(crate) fn command(report: &RunReport<'_>) -> String {
     let spec = quoted(&clean(&format!("ciphertoll-runs/{}/spec.toml", report.run)));
     let mut words = vec![format!("ciphertoll run {spec} --seed {}", report.plan.seed)];
@@ -40,14 +38,12 @@ pub(crate) fn command(report: &RunReport<'_>) -> String {
     words.join(" ")
 }
 
-/// What the command assumes: a record does not know where it is kept.
-pub(crate) const WHERE: &str = "The same specification in the same random order. The path is where a run lies by default, from the \
-     directory in which ciphertoll was started; of a run that lies elsewhere (--run-dir, a copy), name its own \
-     spec.toml.";
+/// The assumption of the command: a record does not know its own directory.
+pub(crate) const WHERE: &str = "This repeats the same specification in the same random order. The path is the default one, relative to the directory in \
+     which ciphertoll was started. For a run in another directory (--run-dir, a copy), name its own spec.toml.";
 
-/// The machine.
 pub(crate) fn machine(report: &RunReport<'_>) -> Vec<Fact> {
-    let Some(environment) = report.environment() else { return Vec::new() };
+    let Some(environment) = report.facts.environment else { return Vec::new() };
     let Environment { cpu_model, cpus, memory_bytes, kernel, os, tls_library, cpu_accounting, .. } =
         environment;
     let gibibytes = *memory_bytes as f64 / 1024f64.powi(3);
@@ -62,12 +58,11 @@ pub(crate) fn machine(report: &RunReport<'_>) -> Vec<Fact> {
     ]
 }
 
-/// How the run was done.
 pub(crate) fn run(report: &RunReport<'_>) -> Vec<Fact> {
     let plan = report.plan;
     let planned = plural(u64::from(plan.counted_blocks()), "block");
     let blocks = caveats::stopped(report, format!("{} of {planned}", report.analysis.blocks_completed));
-    let ending = match report.ending() {
+    let ending = match report.facts.ending {
         Some(Ending::Complete) => "complete",
         Some(Ending::Interrupted) => "interrupted",
         Some(Ending::Terminated) => "terminated",
@@ -75,11 +70,11 @@ pub(crate) fn run(report: &RunReport<'_>) -> Vec<Fact> {
         None => "unfinished",
     };
     let Timing { warm_up, window } = plan.timing;
-    let trials = format!("{window} counted, after {warm_up} of warm-up{}", crate::plan::longer(plan));
+    let trials = format!("window of {window} after {warm_up} of warm-up{}", crate::plan::longer(plan));
     vec![
         fact("Run", report.run),
         fact("Experiment", &plan.name),
-        fact("ciphertoll", report.tool_version),
+        fact("ciphertoll", report.tool_version()),
         fact("Seed", plan.seed.to_string()),
         fact("Compared with", plan.baseline.to_string()),
         fact("Blocks", format!("{blocks}, {ending}")),
@@ -87,28 +82,17 @@ pub(crate) fn run(report: &RunReport<'_>) -> Vec<Fact> {
     ]
 }
 
-/// The servers, as each was last started.
 pub(crate) fn servers(report: &RunReport<'_>) -> Vec<ServerFacts> {
-    let mut servers: Vec<ServerFacts> = Vec::new();
-    for stamped in report.events {
-        let Event::ServerReady { server, version, tls_library, settings, .. } = &stamped.event else {
-            continue;
-        };
-        let facts = ServerFacts {
-            name: clean(server),
-            version: clean(version),
-            tls_library: tls_library.as_deref().map(clean),
-            settings: settings.iter().map(|(name, value)| (clean(name), clean(value))).collect(),
-        };
-        match servers.iter_mut().find(|other| other.name == facts.name) {
-            Some(other) => *other = facts,
-            None => servers.push(facts),
-        }
-    }
-    servers
+    let facts = |server: &StartedServer<'_>| ServerFacts {
+        name: clean(server.name),
+        version: clean(server.version),
+        tls_library: server.tls_library.map(clean),
+        settings: server.settings.iter().map(|(name, value)| (clean(name), clean(value))).collect(),
+    };
+    report.facts.servers.iter().map(facts).collect()
 }
 
-/// The instruction sets that encryption runs on, by the kernel's names.
+/// The crypto instruction sets, as the kernel names them.
 pub(crate) fn crypto(environment: &Environment) -> String {
     let names: Vec<&str> = CryptoInstruction::ALL
         .into_iter()
@@ -122,7 +106,7 @@ fn fact(name: &str, value: impl AsRef<str>) -> Fact {
     Fact { name: name.to_owned(), value: clean(value.as_ref()) }
 }
 
-/// As a shell reads one word.
+/// Quoted so that a shell reads one word.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/-+=:,@%".contains(c);
     if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }

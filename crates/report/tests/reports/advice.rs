@@ -4,7 +4,7 @@ use ciphertoll_model::{Ctx, Metric, Workload};
 use ciphertoll_report::{html, markdown};
 use ciphertoll_stats::Verdict;
 
-use crate::fixture::{Run, TLS12, TLS13, against, contexts, one_block, quick, smoke, toll};
+use crate::fixture::{Run, TLS12, TLS13, against, contexts, one_block, quick, ratio_of, smoke};
 
 /// The line that begins with the advice.
 fn advice(run: &Run) -> Option<String> {
@@ -16,11 +16,11 @@ fn the_newest_protocol_is_advised_and_what_an_older_one_would_save_is_said() {
     let mut run = quick();
     let advised = advice(&run).unwrap();
     assert!(advised.starts_with("**Switch on TLS 1.3 with a P-256 certificate.**"), "{advised}");
-    assert!(advised.contains("TLS 1.2 costs less under some load, but is the older protocol."), "{advised}");
+    assert!(advised.contains("TLS 1.2 costs less under some loads, but is the older protocol."), "{advised}");
     for (workload, metric, ratio) in
         [(Workload::Connect, Metric::LatencyNsMean, 3.1), (Workload::PointSelect, Metric::RatePerS, 0.88)]
     {
-        toll(run.cell(workload, TLS12), metric, ratio, 0.05, Some(Verdict::Differs));
+        ratio_of(run.comparison(workload, TLS12), metric, ratio, 0.05, Some(Verdict::Differs));
     }
     let advised = advice(&run).unwrap();
     assert!(advised.contains("TLS 1.2 is not known to cost less."), "{advised}");
@@ -29,20 +29,21 @@ fn the_newest_protocol_is_advised_and_what_an_older_one_would_save_is_said() {
 #[test]
 fn the_cheapest_of_equals_is_advised_by_the_loads_that_all_have_in_common() {
     let mut run = contexts();
-    for cell in &mut run.analysis.cells {
-        if cell.cell.treatment.ctx == Some(Ctx::Shared) {
-            toll(cell, Metric::RatePerS, 0.6, 0.03, Some(Verdict::Differs));
+    for comparison in run.own_comparisons() {
+        let cell = comparison.cell.cell.clone();
+        if cell.treatment.ctx == Some(Ctx::Shared) {
+            ratio_of(comparison, Metric::RatePerS, 0.6, 0.03, Some(Verdict::Differs));
         }
-        // Selects tell contexts not apart, and cost next to nothing: that says nothing for either.
-        if cell.cell.workload == Workload::PointSelect && cell.cell.treatment.path == TLS13 {
-            toll(cell, Metric::RatePerS, 0.99, 0.01, Some(Verdict::SameWithin { margin: 0.03 }));
+        // Selects cost almost nothing with either context, which favours neither.
+        if cell.workload == Workload::PointSelect && cell.treatment.path == TLS13 {
+            ratio_of(comparison, Metric::RatePerS, 0.99, 0.01, Some(Verdict::SameWithin { margin: 0.03 }));
         }
     }
     let advised = advice(&run).unwrap();
     assert_eq!(
         advised,
-        "**Switch on TLS 1.3 with a P-256 certificate and one shared TLS context.** The cheapest TLS 1.3 path \
-         measured."
+        "**Switch on TLS 1.3 with a P-256 certificate and one shared TLS context.** The TLS 1.3 path with the lowest \
+         cost."
     );
     let page = html(&run.report());
     let chosen = page.split_once("class=\"chosen\"").unwrap().1.split_once("class=\"rest\"").unwrap().0;
@@ -52,10 +53,16 @@ fn the_cheapest_of_equals_is_advised_by_the_loads_that_all_have_in_common() {
 
 #[test]
 fn a_pool_is_advised_only_where_it_would_save_most() {
-    let saving = "Keep connections open, in a pool for example";
+    let saving = "Keep connections open, for example in a pool";
     let mut run = quick();
     assert!(markdown(&run.report()).contains(saving));
-    toll(run.cell(Workload::PointSelect, TLS13), Metric::RatePerS, 0.3, 0.05, Some(Verdict::Differs));
+    ratio_of(
+        run.comparison(Workload::PointSelect, TLS13),
+        Metric::RatePerS,
+        0.3,
+        0.05,
+        Some(Verdict::Differs),
+    );
     assert!(!markdown(&run.report()).contains(saving), "selects cost as much");
 }
 

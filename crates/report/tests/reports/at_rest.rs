@@ -2,19 +2,19 @@
 
 use ciphertoll_model::{AtRest, Ending, Event, Metric, Setting, Spec, Storage, Workload};
 use ciphertoll_report::{Plot, Style, csv, html, json, markdown, terminal};
-use ciphertoll_stats::{Estimate, Role, UnevenCheckpoints, UnevenPairs, Verdict};
+use ciphertoll_stats::{CellAnalysis, CellRole, Estimate, UnevenCheckpoints, UnevenPairs, Verdict};
 use serde_json::Value;
 
-use crate::fixture::{Run, estimate, measured, quick, toll};
+use crate::fixture::{Run, estimate, measured, quick, ratio_of};
 
 #[test]
 fn a_run_with_encrypted_files() {
     let spec = "[[grid]]\nserver = [\"mariadb\"]\npath = [\"plain\"]\nworkload = [\"point-select\"]\nclients = [8]\n\
                 at-rest = [\"none\", \"native\", \"gocryptfs\", \"fscrypt\"]\n";
     let mut run = measured(&Spec::from_toml(spec).unwrap(), 10);
-    for cell in run.analysis.cells.iter_mut().filter(|cell| cell.role == Role::Treatment) {
-        toll(cell, Metric::RatePerS, 0.91, 0.02, Some(Verdict::Differs));
-        toll(cell, Metric::CpuUsPerOpTotal, 1.12, 0.02, Some(Verdict::Differs));
+    for comparison in run.own_comparisons() {
+        ratio_of(comparison, Metric::RatePerS, 0.91, 0.02, Some(Verdict::Differs));
+        ratio_of(comparison, Metric::CpuUsPerOpTotal, 1.12, 0.02, Some(Verdict::Differs));
     }
     for (at_rest, files_with_marker) in
         [(AtRest::None, 2), (AtRest::Native, 0), (AtRest::Gocryptfs, 0), (AtRest::Fscrypt, 0)]
@@ -61,8 +61,8 @@ fn what_is_not_encrypted_is_said_not_to_be() {
     let spec = "[[grid]]\nserver = [\"postgres\"]\npath = [\"plain\"]\nworkload = [\"point-select\"]\nclients = [8]\n\
                 at-rest = [\"none\", \"tde\", \"tde+cipher=null\"]\n";
     let mut run = measured(&Spec::from_toml(spec).unwrap(), 10);
-    for cell in run.analysis.cells.iter_mut().filter(|cell| cell.role == Role::Treatment) {
-        toll(cell, Metric::CpuUsPerOpTotal, 1.12, 0.02, Some(Verdict::Differs));
+    for comparison in run.own_comparisons() {
+        ratio_of(comparison, Metric::CpuUsPerOpTotal, 1.12, 0.02, Some(Verdict::Differs));
     }
     for (level, files_with_marker) in [("none", 2), ("tde", 0), ("tde+cipher=null", 2)] {
         let (server, at_rest) = ("postgres".to_owned(), level.parse().unwrap());
@@ -78,8 +78,11 @@ fn what_is_not_encrypted_is_said_not_to_be() {
     run.end(Ending::Complete);
     let text = terminal(&run.report(), Style::Plain, 100);
     assert!(text.contains("tde+cipher=null is not encrypted"), "{text}");
-    assert!(text.contains("tde encrypts pages on their way"), "{text}");
-    assert!(text.contains("at rest: tde+cipher=null: what was written into it was in 2 of its"), "{text}");
+    assert!(text.contains("tde encrypts pages between"), "{text}");
+    assert!(
+        text.contains("at rest: tde+cipher=null: the written marker was found unencrypted in 2 of"),
+        "{text}"
+    );
 }
 
 /// A study of which the scale says how much of the data is cached.
@@ -88,8 +91,8 @@ fn by_its_cache() -> Run {
                 server = [\"postgres\"]\npath = [\"plain\"]\nworkload = [\"select-only\", \"tpcb-like\"]\n\
                 clients = [2]\nscale = [800000, 7800000]\nat-rest = [\"none\", \"tde\"]\n";
     let mut run = measured(&Spec::from_toml(spec).unwrap(), 10);
-    for cell in run.analysis.cells.iter_mut().filter(|cell| cell.role == Role::Treatment) {
-        toll(cell, Metric::RatePerS, 0.91, 0.02, Some(Verdict::Differs));
+    for comparison in run.own_comparisons() {
+        ratio_of(comparison, Metric::RatePerS, 0.91, 0.02, Some(Verdict::Differs));
     }
     run.end(Ending::Complete);
     run
@@ -99,10 +102,8 @@ fn by_its_cache() -> Run {
 fn figures_stand_beside_cells_with_the_same_share_of_the_cache() {
     let run = by_its_cache();
     let text = terminal(&run.report(), Style::Plain, 100);
-    let (_, published) = text.split_once("Published and measured").unwrap();
-    insta::assert_snapshot!(
-        published.split_once("What was negotiated").map_or(published, |(table, _)| table)
-    );
+    let (_, published) = text.split_once("Compared with the published study").unwrap();
+    insta::assert_snapshot!(published.split_once("Negotiated on").map_or(published, |(table, _)| table));
     // 78 branches are more than the buffers hold, 8 are not.
     assert!(text.contains("tpcb-like with scale 7800000"), "{text}");
     assert!(!text.contains("with scale 800000:"), "{text}");
@@ -124,22 +125,21 @@ pub(crate) fn crossed() -> Run {
     let spec = "[[grid]]\nserver = [\"mariadb\", \"postgres\"]\npath = [\"plain\"]\nclients = [8]\n\
                 workload = [\"oltp-read-write\", \"point-select\"]\nat-rest = [\"none\", \"gocryptfs\"]\n";
     let mut run = measured(&Spec::from_toml(spec).unwrap(), 10);
-    for cell in &mut run.analysis.cells {
-        let is_postgres = cell.cell.treatment.server.short_name() == "postgres";
-        let writes = cell.cell.workload == Workload::OltpReadWrite;
-        let encrypted = cell.role == Role::Treatment;
-        cell.metrics.extend(counts(is_postgres, writes, encrypted));
-        if encrypted {
-            let more = if writes { 1.9 } else { 1.01 };
-            toll(cell, Metric::CpuUsPerOpTotal, more, 0.02, Some(Verdict::Differs));
-            toll(cell, Metric::RatePerS, 1.0 / more, 0.02, Some(Verdict::Differs));
-        }
-        if encrypted && writes && is_postgres {
-            cell.checkpoints = UnevenCheckpoints { blocks: vec![3, 8], pairs: UnevenPairs::Dropped };
+    let is_postgres = |cell: &CellAnalysis| cell.cell.treatment.server.short_name() == "postgres";
+    let writes = |cell: &CellAnalysis| cell.cell.workload == Workload::OltpReadWrite;
+    for cell in run.cells() {
+        cell.metrics.extend(counts(is_postgres(cell), writes(cell), cell.role == CellRole::Treatment));
+    }
+    for comparison in run.own_comparisons() {
+        let more = if writes(&comparison.cell) { 1.9 } else { 1.01 };
+        ratio_of(comparison, Metric::CpuUsPerOpTotal, more, 0.02, Some(Verdict::Differs));
+        ratio_of(comparison, Metric::RatePerS, 1.0 / more, 0.02, Some(Verdict::Differs));
+        if writes(&comparison.cell) && is_postgres(&comparison.cell) {
+            comparison.cell.checkpoints =
+                UnevenCheckpoints { blocks: vec![3, 8], pairs: UnevenPairs::Dropped };
         }
     }
-    run.analysis.strata[0].repeat_checkpoints =
-        UnevenCheckpoints { blocks: vec![1, 2, 4], pairs: UnevenPairs::Counted };
+    run.repeat(0).cell.checkpoints = UnevenCheckpoints { blocks: vec![1, 2, 4], pairs: UnevenPairs::Counted };
     run.end(Ending::Complete);
     run
 }
@@ -170,14 +170,11 @@ fn counts(is_postgres: bool, writes: bool, encrypted: bool) -> Vec<(Metric, Esti
 fn what_crosses_to_files_stands_beside_their_toll() {
     let run = crossed();
     let text = terminal(&run.report(), Style::Plain, 110);
-    let crossing: String = text
-        .split("\n\n")
-        .filter(|part| part.contains("crosses to the files"))
-        .collect::<Vec<_>>()
-        .join("\n\n");
+    let crossing: String =
+        text.split("\n\n").filter(|part| part.contains("Page and log I/O")).collect::<Vec<_>>().join("\n\n");
     let said: Vec<&str> = text.lines().skip_while(|line| !line.contains("Pages, WAL or redo")).collect();
     insta::assert_snapshot!(format!("{crossing}\n…\n{}", said.join("\n")));
-    assert!(markdown(&run.report()).contains("**What crosses to the files · "));
+    assert!(markdown(&run.report()).contains("**Page and log I/O · "));
 }
 
 #[test]
@@ -209,7 +206,7 @@ fn ordinary_reports_are_as_short_as_ever() {
     let mut run = quick();
     run.end(Ending::Complete);
     let before = [terminal(&run.report(), Style::Plain, 100), markdown(&run.report()), html(&run.report())];
-    for cell in &mut run.analysis.cells {
+    for cell in run.cells() {
         cell.metrics.extend(counts(true, true, false));
     }
     let after = [terminal(&run.report(), Style::Plain, 100), markdown(&run.report()), html(&run.report())];

@@ -156,5 +156,5 @@ fn primitives_that_take_longer_than_the_handshake_are_scaled_to_fit() {
     assert_eq!((parts[&CostPart::Signature], parts[&CostPart::KeyExchange]), (26_000.0, 28_000.0));
     assert!(!parts.contains_key(&CostPart::OtherHandshake), "never negative, and not 0 either");
     let text = terminal(&run.report(), Style::Plain, 100).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("tls1.3-p256: timed alone, its primitives take 146 µs, longer than"), "{text}");
+    assert!(text.contains("tls1.3-p256: the primitives alone take 146 µs, longer than"), "{text}");
 }

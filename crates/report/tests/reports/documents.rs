@@ -8,7 +8,7 @@ use ciphertoll_model::{
 use ciphertoll_report::{Style, dry_run, html, json, markdown, terminal};
 use ciphertoll_stats::Verdict;
 
-use crate::fixture::{Run, TLS13, estimate, measured, measured_as, toll};
+use crate::fixture::{Run, TLS13, estimate, measured, measured_as, ratio_of};
 
 const WORKLOADS: [Workload; 2] = [Workload::FindOne, Workload::Ycsb(YcsbMix::A)];
 
@@ -26,11 +26,11 @@ fn documents(level: &str, version: &str) -> Run {
         settings: BTreeMap::new(),
         elapsed_ms: 110,
     });
-    let connect = run.cell(Workload::Connect, TLS13);
-    toll(connect, Metric::LatencyNsMean, 1.53, 0.04, Some(Verdict::Differs));
-    connect.metrics.insert(Metric::PhaseNsServerGreeting, estimate(61_000.0, 0.02));
+    let connect = run.comparison(Workload::Connect, TLS13);
+    ratio_of(connect, Metric::LatencyNsMean, 1.53, 0.04, Some(Verdict::Differs));
+    connect.cell.metrics.insert(Metric::PhaseNsServerGreeting, estimate(61_000.0, 0.02));
     for workload in WORKLOADS {
-        toll(run.cell(workload, TLS13), Metric::RatePerS, 0.97, 0.01, Some(Verdict::Differs));
+        ratio_of(run.comparison(workload, TLS13), Metric::RatePerS, 0.97, 0.01, Some(Verdict::Differs));
     }
     run.end(Ending::Complete);
     run
@@ -47,7 +47,7 @@ fn ferretdb_is_nowhere_taken_for_mongodb() {
     let run = documents("mongo:ferretdb", "1.24.2");
     let report = run.report();
     for text in [terminal(&report, Style::Plain, 100), html(&report), markdown(&report)] {
-        assert!(text.contains("FerretDB, not MongoDB"), "{text}");
+        assert!(text.contains("FerretDB is not MongoDB"), "{text}");
         assert!(text.contains("mongo (FerretDB 1.24.2, not MongoDB)"), "{text}");
     }
     // For machines it is a version, and the id says which engine.
@@ -60,7 +60,7 @@ fn mongodb_is_itself() {
     let run = documents("mongodb", "8.0.4");
     let text = terminal(&run.report(), Style::Plain, 100);
     assert!(text.contains("MongoDB 8.0.4") && !text.contains("not MongoDB"), "{text}");
-    assert!(!text.contains("reads it through"), "{text}");
+    assert!(!text.contains("scans the collection"), "{text}");
 }
 
 fn in_a_line(text: &str) -> String {
@@ -81,17 +81,16 @@ fn by_two_drivers() -> Run {
     let unlike = Unlike {
         driver: "pymongo".parse().unwrap(),
         workload: Workload::Connect,
-        reason: "it builds the client, which connects to nobody".to_owned(),
+        reason: "it builds the client without connecting".to_owned(),
     };
     let plan = Plan::knowing_drivers(&spec, 42, &[absent], &[unlike]).unwrap();
     let mut run = measured_as(plan, 10);
-    for cell in &mut run.analysis.cells {
-        if cell.cell.treatment.path == TLS13 {
-            toll(cell, Metric::LatencyNsMean, 2.9, 0.04, Some(Verdict::Differs));
+    for comparison in run.own_comparisons() {
+        if comparison.cell.cell.treatment.path == TLS13 {
+            ratio_of(comparison, Metric::LatencyNsMean, 2.9, 0.04, Some(Verdict::Differs));
         }
     }
-    let compared = run.analysis.strata.iter_mut().flat_map(|stratum| &mut stratum.also_compared);
-    for cell in run.analysis.cells.iter_mut().chain(compared) {
+    for cell in run.cells() {
         cell.flags = vec![(2, Flag::CpuElsewhere { share: 0.5 })];
         if cell.cell.workload == Workload::FirstQuery {
             cell.metrics
@@ -113,8 +112,9 @@ fn drivers_are_compared_by_what_both_do() {
     assert_eq!([Workload::Connect, Workload::FirstQuery, Workload::FindOne].map(compared), [0, 2, 2]);
     let report = run.report();
     let why =
-        "Drivers are not compared by connect: by pymongo, it builds the client, which connects to nobody.";
-    let said = "By pymongo, connect is something of its own: it builds the client, which connects to nobody.";
+        "Drivers are not compared under connect: with pymongo, it builds the client without connecting.";
+    let said =
+        "With pymongo, connect differs from that of other drivers: it builds the client without connecting.";
     let texts = [terminal(&report, Style::Plain, 100), html(&report)].map(|text| in_a_line(&text));
     for text in texts.iter().chain([&dry_run(&run.plan)]) {
         assert_eq!(text.matches(why).count(), 1, "{text}");
@@ -126,20 +126,17 @@ fn drivers_are_compared_by_what_both_do() {
 
 /// Each cell is compared among paths and among drivers, and has its flags once.
 #[test]
-fn what_is_to_be_known_of_a_cell_is_said_once() {
+fn caveats_of_a_cell_are_listed_once() {
     let run = by_two_drivers();
     let text = terminal(&run.report(), Style::Plain, 100);
-    let flags = in_a_line(&text).matches("on a machine that was busy").count();
+    let flags = in_a_line(&text).matches("disturbed by other processes").count();
     assert_eq!(flags, run.plan.cells.len(), "{text}");
     let connections = in_a_line(&text).matches(" connections)").count();
     assert_eq!(connections, 4, "two paths by two drivers: {text}");
     for heading in ["driver native", "driver pymongo"] {
         assert_eq!(text.lines().filter(|line| *line == heading).count(), 1, "{text}");
     }
-    assert!(
-        !text.contains("Where the time of a connect goes · first-query"),
-        "one phase is no table: {text}"
-    );
+    assert!(!text.contains("Breakdown of connect time · first-query"), "one phase is no table: {text}");
 }
 
 #[test]
@@ -147,6 +144,9 @@ fn a_server_that_is_not_here_is_named_once() {
     let run = by_two_drivers();
     for text in [terminal(&run.report(), Style::Plain, 100), dry_run(&run.plan)] {
         let text = in_a_line(&text);
-        assert!(text.contains("all of mongodb (12 cells)") && !text.contains("mongodb/plain"), "{text}");
+        assert!(
+            text.contains("all of mongodb (12 configurations)") && !text.contains("mongodb/plain"),
+            "{text}"
+        );
     }
 }

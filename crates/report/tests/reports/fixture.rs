@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    CellId, CryptoInstruction, Ending, Engine, Environment, Event, Flag, KeyExchangeTime, Leg, LegCount,
-    Metric, Path, Plan, ServerKey, ServerLevel, SignatureTime, Size, Skipped, Spec, Stamped, TlsVersion,
-    VoidReason, Workload,
+    Arm, Cell, CellId, CryptoInstruction, Ending, Engine, Environment, Event, Flag, KeyExchangeTime, Leg,
+    LegCount, Metric, Path, Plan, ServerKey, ServerLevel, SignatureTime, Size, Skipped, Spec, Stratum,
+    TimestampedEvent, TlsVersion, VoidReason, Workload,
 };
 use ciphertoll_report::RunReport;
 use ciphertoll_stats::{
-    Analysis, CellAnalysis, Doubt, Estimate, Role, StratumAnalysis, Toll, UnevenCheckpoints, Verdict,
-    VoidedTrial,
+    Analysis, CellAnalysis, CellRole, Comparison, Doubt, Estimate, PairedRatio, RunFacts, StratumAnalysis,
+    UnevenCheckpoints, Verdict, VoidedTrial,
 };
 
 pub(crate) const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
@@ -19,7 +19,7 @@ pub(crate) const TLS12: Path = Path::tls(TlsVersion::Tls12, ServerKey::P256);
 /// A run that owns what a report borrows.
 pub(crate) struct Run {
     pub(crate) plan: Plan,
-    pub(crate) events: Vec<Stamped>,
+    pub(crate) events: Vec<TimestampedEvent>,
     pub(crate) analysis: Analysis,
 }
 
@@ -27,23 +27,50 @@ impl Run {
     pub(crate) fn report(&self) -> RunReport<'_> {
         RunReport {
             run: "20261121T0930-quick-7f3a",
-            tool_version: "0.1.0",
             plan: &self.plan,
-            events: &self.events,
+            facts: RunFacts::of(&self.plan, &self.events),
             analysis: &self.analysis,
         }
     }
 
+    /// The comparison of a path with the baseline path.
+    pub(crate) fn comparison(&mut self, workload: Workload, path: Path) -> &mut Comparison {
+        let is_wanted = |comparison: &&mut Comparison| {
+            let Cell { treatment, workload: of, .. } = &comparison.cell.cell;
+            (*of, treatment.path) == (workload, path)
+        };
+        self.own_comparisons().find(is_wanted).unwrap()
+    }
+
+    /// The cell of [`Run::comparison`].
     pub(crate) fn cell(&mut self, workload: Workload, path: Path) -> &mut CellAnalysis {
-        self.analysis
-            .cells
-            .iter_mut()
-            .find(|analysed| analysed.cell.workload == workload && analysed.cell.treatment.path == path)
-            .unwrap()
+        &mut self.comparison(workload, path).cell
+    }
+
+    /// The comparisons with the run's own baseline.
+    pub(crate) fn own_comparisons(&mut self) -> impl Iterator<Item = &mut Comparison> {
+        let Self { plan, analysis, .. } = self;
+        let is_own = |comparison: &&mut Comparison| {
+            comparison.arm == Arm::Main && plan.strata[comparison.stratum].factor.is_none()
+        };
+        analysis.comparisons.iter_mut().filter(is_own)
+    }
+
+    /// Every cell in every stratum.
+    pub(crate) fn cells(&mut self) -> impl Iterator<Item = &mut CellAnalysis> {
+        let Analysis { strata, comparisons, .. } = &mut self.analysis;
+        let baselines = strata.iter_mut().map(|stratum| &mut stratum.baseline);
+        baselines.chain(comparisons.iter_mut().map(|comparison| &mut comparison.cell))
+    }
+
+    /// The A/A comparison of a stratum.
+    pub(crate) fn repeat(&mut self, stratum: usize) -> &mut Comparison {
+        let is_repeat = |found: &&mut Comparison| found.stratum == stratum && found.arm == Arm::Repeat;
+        self.analysis.comparisons.iter_mut().find(is_repeat).unwrap()
     }
 
     pub(crate) fn push(&mut self, event: Event) {
-        self.events.push(Stamped { at_unix_ms: 1_795_253_400_000, event });
+        self.events.push(TimestampedEvent { at_unix_ms: 1_795_253_400_000, event });
     }
 
     pub(crate) fn end(&mut self, ending: Ending) {
@@ -54,25 +81,31 @@ impl Run {
 /// Six blocks of the quick run with every kind of verdict, without its end.
 pub(crate) fn quick() -> Run {
     let mut run = measured(&Spec::quick(&[ServerLevel::of(Engine::MariaDb)]), 6);
-    let connect = run.cell(Workload::Connect, TLS13);
-    toll(connect, Metric::LatencyNsMean, 3.106, 0.059, Some(Verdict::Differs));
-    toll(connect, Metric::CpuUsPerOpTotal, 2.402, 0.037, Some(Verdict::Differs));
-    let connect = run.cell(Workload::Connect, TLS12);
-    toll(connect, Metric::LatencyNsMean, 2.874, 0.061, Some(Verdict::Differs));
-    toll(connect, Metric::CpuUsPerOpTotal, 2.311, 0.035, Some(Verdict::Differs));
-    let select = run.cell(Workload::PointSelect, TLS13);
-    toll(select, Metric::RatePerS, 0.881, 0.021, Some(Verdict::Differs));
-    toll(select, Metric::LatencyNsP95, 1.048, 0.12, Some(too_few(0.14, Some(22))));
-    toll(select, Metric::CpuUsPerOpTotal, 1.021, 0.004, Some(Verdict::RealButNegligible { margin: 0.03 }));
-    let select = run.cell(Workload::PointSelect, TLS12);
+    let connect = run.comparison(Workload::Connect, TLS13);
+    ratio_of(connect, Metric::LatencyNsMean, 3.106, 0.059, Some(Verdict::Differs));
+    ratio_of(connect, Metric::CpuUsPerOpTotal, 2.402, 0.037, Some(Verdict::Differs));
+    let connect = run.comparison(Workload::Connect, TLS12);
+    ratio_of(connect, Metric::LatencyNsMean, 2.874, 0.061, Some(Verdict::Differs));
+    ratio_of(connect, Metric::CpuUsPerOpTotal, 2.311, 0.035, Some(Verdict::Differs));
+    let select = run.comparison(Workload::PointSelect, TLS13);
+    ratio_of(select, Metric::RatePerS, 0.881, 0.021, Some(Verdict::Differs));
+    ratio_of(select, Metric::LatencyNsP95, 1.048, 0.12, Some(too_few(0.14, Some(22))));
+    ratio_of(
+        select,
+        Metric::CpuUsPerOpTotal,
+        1.021,
+        0.004,
+        Some(Verdict::RealButNegligible { margin: 0.03 }),
+    );
+    let select = run.comparison(Workload::PointSelect, TLS12);
     let noise = Verdict::Inconclusive {
-        smallest_visible_effect: 0.018,
+        smallest_detectable_difference: 0.018,
         blocks_needed: Some(6),
         why: Doubt::BelowNoiseFloor,
     };
-    toll(select, Metric::RatePerS, 0.991, 0.012, Some(Verdict::SameWithin { margin: 0.03 }));
-    toll(select, Metric::LatencyNsP95, 1.032, 0.031, Some(Verdict::SameWithin { margin: 0.1 }));
-    toll(select, Metric::CpuUsPerOpTotal, 1.014, 0.006, Some(noise));
+    ratio_of(select, Metric::RatePerS, 0.991, 0.012, Some(Verdict::SameWithin { margin: 0.03 }));
+    ratio_of(select, Metric::LatencyNsP95, 1.032, 0.031, Some(Verdict::SameWithin { margin: 0.1 }));
+    ratio_of(select, Metric::CpuUsPerOpTotal, 1.014, 0.006, Some(noise));
     run
 }
 
@@ -81,7 +114,7 @@ pub(crate) fn keys() -> Run {
     let spec = "[[grid]]\npath = [\"plain\", \"tls1.3-p256\", \"tls1.3-rsa2048\", \"tls1.3-rsa4096\", \
                 \"tls1.2-p256\"]\nworkload = [\"connect\"]\nclients = [\"1\"]\n";
     let mut run = measured(&Spec::from_toml(spec).unwrap(), 10);
-    for cell in &mut run.analysis.cells {
+    for cell in run.cells() {
         let key = cell.cell.treatment.path.as_tls().and_then(|tls| tls.key);
         let more_ns = match key {
             Some(ServerKey::Rsa2048) => 762_000.0,
@@ -126,22 +159,17 @@ pub(crate) fn smoke() -> Run {
         stratum.noise_floor.clear();
     }
     for path in [TLS13, TLS12] {
-        let connect = run.cell(Workload::Connect, path);
-        toll(connect, Metric::LatencyNsMean, 3.106, 0.9, None);
-        toll(connect, Metric::CpuUsPerOpTotal, 2.402, 0.6, None);
-        toll(run.cell(Workload::PointSelect, path), Metric::RatePerS, 0.881, 0.7, None);
+        let connect = run.comparison(Workload::Connect, path);
+        ratio_of(connect, Metric::LatencyNsMean, 3.106, 0.9, None);
+        ratio_of(connect, Metric::CpuUsPerOpTotal, 2.402, 0.6, None);
+        ratio_of(run.comparison(Workload::PointSelect, path), Metric::RatePerS, 0.881, 0.7, None);
     }
     let few = |value: &mut Estimate| *value = without_interval(value.value);
-    for cell in &mut run.analysis.cells {
+    for cell in run.cells() {
         cell.metrics.values_mut().for_each(few);
-        cell.tolls.values_mut().for_each(|toll| few(&mut toll.ratio));
     }
-    for stratum in &mut run.analysis.strata {
-        stratum.repeat.values_mut().for_each(|toll| few(&mut toll.ratio));
-        for cell in &mut stratum.also_compared {
-            cell.metrics.values_mut().for_each(few);
-            cell.tolls.values_mut().for_each(|toll| few(&mut toll.ratio));
-        }
+    for comparison in &mut run.analysis.comparisons {
+        comparison.ratios.values_mut().for_each(|ratio| few(&mut ratio.ratio));
     }
     run.end(Ending::Complete);
     run
@@ -159,10 +187,10 @@ pub(crate) fn against(baseline: &str, levels: &str) -> Run {
          workload = [\"connect\", \"point-select\"]\nclients = [\"1\"]\n"
     );
     let mut run = measured(&Spec::from_toml(&text).unwrap(), 10);
-    for cell in run.analysis.cells.iter_mut().filter(|cell| cell.role == Role::Treatment) {
-        toll(cell, Metric::LatencyNsMean, 1.31, 0.03, Some(Verdict::Differs));
-        toll(cell, Metric::RatePerS, 1.12, 0.03, Some(Verdict::Differs));
-        toll(cell, Metric::CpuUsPerOpTotal, 0.82, 0.03, Some(Verdict::Differs));
+    for comparison in run.own_comparisons() {
+        ratio_of(comparison, Metric::LatencyNsMean, 1.31, 0.03, Some(Verdict::Differs));
+        ratio_of(comparison, Metric::RatePerS, 1.12, 0.03, Some(Verdict::Differs));
+        ratio_of(comparison, Metric::CpuUsPerOpTotal, 0.82, 0.03, Some(Verdict::Differs));
     }
     run.end(Ending::Complete);
     run
@@ -173,9 +201,9 @@ pub(crate) fn contexts() -> Run {
     let grid = "[[grid]]\npath = [\"plain\", \"tls1.3-p256\"]\nctx = [\"per-connect\", \"shared\"]\n\
                 workload = [\"connect\", \"point-select\"]\nclients = [\"8\"]\n";
     let mut run = measured(&Spec::from_toml(grid).unwrap(), 10);
-    for cell in run.analysis.cells.iter_mut().filter(|cell| cell.role == Role::Treatment) {
-        toll(cell, Metric::RatePerS, 0.45, 0.03, Some(Verdict::Differs));
-        toll(cell, Metric::CpuUsPerOpTotal, 1.9, 0.03, Some(Verdict::Differs));
+    for comparison in run.own_comparisons() {
+        ratio_of(comparison, Metric::RatePerS, 0.45, 0.03, Some(Verdict::Differs));
+        ratio_of(comparison, Metric::CpuUsPerOpTotal, 1.9, 0.03, Some(Verdict::Differs));
     }
     run.end(Ending::Complete);
     run
@@ -186,40 +214,41 @@ pub(crate) fn troubled() -> Run {
     let mut run = quick();
     let id = run.cell(Workload::Connect, TLS12).id.clone();
     for workload in [Workload::Connect, Workload::PointSelect] {
-        let cell = run.cell(workload, TLS12);
+        let Comparison { cell, ratios, .. } = run.comparison(workload, TLS12);
         cell.blocks_used = 0;
-        (cell.metrics, cell.tolls, cell.legs) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        ratios.clear();
+        (cell.metrics, cell.legs) = (BTreeMap::new(), Vec::new());
     }
     let reason = "this build of MariaDB refuses TLS 1.2".to_owned();
     run.push(Event::CellSkipped { skipped: Skipped { id: id.0, server: None, reason } });
     let negotiated = VoidReason::Negotiated { planned: "tls1.2".to_owned(), observed: "tls1.3".to_owned() };
     run.cell(Workload::PointSelect, TLS12).voided = voided(&[1, 2, 3, 4, 5, 6], &negotiated);
-    let select = run.cell(Workload::PointSelect, TLS13);
+    let select = run.comparison(Workload::PointSelect, TLS13);
     let hostile =
         VoidReason::OperationErrors { count: 3, message: "\u{1b}[2Jserver has gone away\n".to_owned() };
-    select.voided = voided(&[2, 5], &hostile);
-    select.blocks_used = 4;
+    select.cell.voided = voided(&[2, 5], &hostile);
+    select.cell.blocks_used = 4;
     let doubt = Verdict::Inconclusive {
-        smallest_visible_effect: 0.1,
+        smallest_detectable_difference: 0.1,
         blocks_needed: None,
         why: Doubt::TooManyVoided,
     };
-    toll(select, Metric::RatePerS, 0.881, 0.021, Some(doubt));
-    let connect = run.cell(Workload::Connect, TLS13);
-    connect.flags =
+    ratio_of(select, Metric::RatePerS, 0.881, 0.021, Some(doubt));
+    let connect = run.comparison(Workload::Connect, TLS13);
+    connect.cell.flags =
         vec![(2, Flag::Unsteady { second_half_ratio: 0.83 }), (1, Flag::CpuElsewhere { share: 0.12 })];
-    connect.legs[0].leg.hello_retry = Some(true);
-    if let Some(time) = connect.tolls.get_mut(&Metric::LatencyNsMean) {
+    connect.cell.legs[0].leg.hello_retry = Some(true);
+    if let Some(time) = connect.ratios.get_mut(&Metric::LatencyNsMean) {
         time.hodges_lehmann = 2.2;
     }
-    let itself = Toll {
+    let itself = PairedRatio {
         ratio: estimate(1.047, 0.011),
         hodges_lehmann: 1.046,
         pairs: 6,
         p_adjusted: Some(0.002),
         verdict: Some(Verdict::Differs),
     };
-    run.analysis.strata[0].repeat.insert(Metric::LatencyNsMean, itself);
+    run.repeat(0).ratios.insert(Metric::LatencyNsMean, itself);
     run.analysis.strata[0].noise_floor.insert(Metric::LatencyNsMean, 0.059);
     run.push(Event::Warned { message: "CPU frequency scaling is on: powersave".to_owned() });
     run.end(Ending::Complete);
@@ -232,11 +261,12 @@ pub(crate) fn one_block() -> Run {
     run.analysis.blocks_completed = 1;
     let endless =
         |estimate: &mut Estimate| (estimate.ci_low, estimate.ci_high) = (Some(0.0), Some(f64::INFINITY));
-    let also = run.analysis.strata.iter_mut().flat_map(|stratum| &mut stratum.also_compared);
-    for cell in run.analysis.cells.iter_mut().chain(also) {
+    for cell in run.cells() {
         cell.blocks_used = 1;
         cell.metrics.values_mut().for_each(endless);
-        cell.tolls.values_mut().for_each(|toll| endless(&mut toll.ratio));
+    }
+    for comparison in &mut run.analysis.comparisons {
+        comparison.ratios.values_mut().for_each(|ratio| endless(&mut ratio.ratio));
     }
     for stratum in &mut run.analysis.strata {
         stratum.noise_floor.values_mut().for_each(|floor| *floor = f64::INFINITY);
@@ -253,26 +283,24 @@ fn voided(blocks: &[u32], reason: &VoidReason) -> Vec<VoidedTrial> {
     blocks.iter().map(|&block| VoidedTrial { block, reason: reason.clone() }).collect()
 }
 
-fn too_few(smallest_visible_effect: f64, blocks_needed: Option<u32>) -> Verdict {
-    Verdict::Inconclusive { smallest_visible_effect, blocks_needed, why: Doubt::TooFewBlocks }
+fn too_few(smallest_detectable_difference: f64, blocks_needed: Option<u32>) -> Verdict {
+    Verdict::Inconclusive { smallest_detectable_difference, blocks_needed, why: Doubt::TooFewBlocks }
 }
 
-/// Every cell with plausible levels, no tolls yet.
+/// Every cell with plausible levels; no ratios with the run's own baseline yet.
 pub(crate) fn measured(spec: &Spec, blocks: u32) -> Run {
     measured_as(Plan::new(spec, 42).unwrap(), blocks)
 }
 
 /// The same of a plan that was made otherwise.
 pub(crate) fn measured_as(plan: Plan, blocks: u32) -> Run {
-    let cell = |(index, cell): (usize, &ciphertoll_model::Cell)| {
-        let stratum =
-            plan.strata.iter().position(|s| s.baseline == index || s.treatments.contains(&index)).unwrap();
-        let baseline = plan.strata[stratum].baseline == index;
+    let cell = |index: usize, role: CellRole| {
+        let cell = &plan.cells[index];
         CellAnalysis {
+            index,
             id: cell.id(),
             cell: cell.clone(),
-            stratum,
-            role: if baseline { Role::Baseline } else { Role::Treatment },
+            role,
             blocks_planned: plan.counted_blocks(),
             blocks_used: blocks,
             voided: Vec::new(),
@@ -283,26 +311,11 @@ pub(crate) fn measured_as(plan: Plan, blocks: u32) -> Run {
             )],
             metrics: levels(cell.treatment.path, cell.workload),
             absent: BTreeMap::new(),
-            tolls: BTreeMap::new(),
             checkpoints: UnevenCheckpoints::default(),
         }
     };
-    let stratum = |stratum: &ciphertoll_model::Stratum| StratumAnalysis {
-        baseline: plan.cells[stratum.baseline].id(),
-        also_compared: stratum
-            .treatments
-            .iter()
-            .filter(|_| stratum.factor.is_some())
-            .map(|&index| {
-                let mut compared = cell((index, &plan.cells[index]));
-                compared.role = Role::Treatment;
-                toll(&mut compared, Metric::LatencyNsMean, 1.214, 0.021, Some(Verdict::Differs));
-                toll(&mut compared, Metric::CpuUsPerOpTotal, 1.182, 0.018, Some(Verdict::Differs));
-                compared
-            })
-            .collect(),
-        repeat: BTreeMap::new(),
-        repeat_checkpoints: UnevenCheckpoints::default(),
+    let stratum = |stratum: &Stratum| StratumAnalysis {
+        baseline: cell(stratum.baseline, CellRole::Baseline),
         noise_floor: [
             (Metric::RatePerS, 0.018),
             (Metric::LatencyNsMean, 0.018),
@@ -311,11 +324,24 @@ pub(crate) fn measured_as(plan: Plan, blocks: u32) -> Run {
         ]
         .into(),
     };
+    let comparisons = |(number, stratum): (usize, &Stratum)| {
+        let comparison = |arm, cell| Comparison { stratum: number, arm, cell, ratios: BTreeMap::new() };
+        let treatment = |&index: &usize| {
+            let mut comparison = comparison(Arm::Main, cell(index, CellRole::Treatment));
+            if stratum.factor.is_some() {
+                ratio_of(&mut comparison, Metric::LatencyNsMean, 1.214, 0.021, Some(Verdict::Differs));
+                ratio_of(&mut comparison, Metric::CpuUsPerOpTotal, 1.182, 0.018, Some(Verdict::Differs));
+            }
+            comparison
+        };
+        let repeat = comparison(Arm::Repeat, cell(stratum.baseline, CellRole::Baseline));
+        stratum.treatments.iter().map(treatment).chain([repeat]).collect::<Vec<_>>()
+    };
     let analysis = Analysis {
         confidence_level: 0.95,
         blocks_completed: blocks,
-        cells: plan.cells.iter().enumerate().map(cell).collect(),
         strata: plan.strata.iter().map(stratum).collect(),
+        comparisons: plan.strata.iter().enumerate().flat_map(comparisons).collect(),
     };
     let mut run = Run { events: Vec::new(), analysis, plan };
     prologue(&mut run);
@@ -370,21 +396,21 @@ fn levels(path: Path, workload: Workload) -> BTreeMap<Metric, Estimate> {
     levels
 }
 
-pub(crate) fn toll(
-    cell: &mut CellAnalysis,
+pub(crate) fn ratio_of(
+    comparison: &mut Comparison,
     metric: Metric,
     ratio: f64,
     share: f64,
     verdict: Option<Verdict>,
 ) {
-    let toll = Toll {
+    let ratio = PairedRatio {
         ratio: estimate(ratio, share),
         hodges_lehmann: ratio,
-        pairs: cell.blocks_used,
+        pairs: comparison.cell.blocks_used,
         p_adjusted: verdict.map(|_| 0.01),
         verdict,
     };
-    cell.tolls.insert(metric, toll);
+    comparison.ratios.insert(metric, ratio);
 }
 
 /// An interval that is symmetric in the logarithm, as Student t on log-ratios gives it.
@@ -455,7 +481,7 @@ pub(crate) fn hostile() -> Run {
             _ => {}
         }
     }
-    for cell in &mut run.analysis.cells {
+    for cell in run.cells() {
         for trial in &mut cell.voided {
             trial.reason = VoidReason::OperationErrors { count: 1, message: MARKUP.to_owned() };
         }
@@ -476,14 +502,14 @@ pub(crate) fn id(text: &str) -> CellId {
 pub(crate) fn noisy() -> Run {
     let mut run = quick();
     for path in [TLS13, TLS12] {
-        let select = run.cell(Workload::PointSelect, path);
-        toll(select, Metric::RatePerS, 0.91, 0.08, Some(too_few(0.2, Some(22))));
-        toll(select, Metric::LatencyNsP95, 0.96, 0.16, Some(too_few(0.41, Some(14))));
-        toll(select, Metric::CpuUsPerOpTotal, 1.11, 0.07, Some(too_few(0.19, Some(18))));
+        let select = run.comparison(Workload::PointSelect, path);
+        ratio_of(select, Metric::RatePerS, 0.91, 0.08, Some(too_few(0.2, Some(22))));
+        ratio_of(select, Metric::LatencyNsP95, 0.96, 0.16, Some(too_few(0.41, Some(14))));
+        ratio_of(select, Metric::CpuUsPerOpTotal, 1.11, 0.07, Some(too_few(0.19, Some(18))));
     }
-    let select = run.cell(Workload::PointSelect, TLS12);
-    toll(select, Metric::RatePerS, 0.81, 0.02, Some(Verdict::Differs));
-    toll(select, Metric::LatencyNsP95, 1.24, 0.2, Some(too_few(0.43, None)));
+    let select = run.comparison(Workload::PointSelect, TLS12);
+    ratio_of(select, Metric::RatePerS, 0.81, 0.02, Some(Verdict::Differs));
+    ratio_of(select, Metric::LatencyNsP95, 1.24, 0.2, Some(too_few(0.43, None)));
     run.end(Ending::Complete);
     run
 }

@@ -137,8 +137,8 @@ fn every_chart_has_words_and_numbers_beside_it() {
 
 #[test]
 fn rates_are_drawn_against_clients_only_where_there_are_several() {
-    assert!(html(&simulated().report()).contains("Rate against clients"));
-    assert!(!html(&quick().report()).contains("Rate against clients"));
+    assert!(html(&simulated().report()).contains("Rate by number of clients"));
+    assert!(!html(&quick().report()).contains("Rate by number of clients"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use ciphertoll_model::{Ending, Event, Leg, LegCount, Metric, Path, Spec, Workloa
 use ciphertoll_report::{Style, html, terminal};
 use ciphertoll_stats::Verdict;
 
-use crate::fixture::{Run, estimate, leg, measured, toll};
+use crate::fixture::{Run, estimate, leg, measured, ratio_of};
 
 const SIDECAR: &str = "proxy";
 const BOUNCER: &str = "pgbouncer+front=tcp+tls=1.3-rsa2048+mode=transaction";
@@ -25,15 +25,15 @@ fn proxied() -> Run {
         run.push(Event::ProxyTried { path: path(name), version, leg, elapsed_ms: 31 });
     }
     for (name, ratio) in [("tls1.3-p256", 1.53), (SIDECAR, 0.061), (BOUNCER, 0.047)] {
-        let connect = run.cell(Workload::Connect, path(name));
-        toll(connect, Metric::LatencyNsMean, ratio, 0.04, Some(Verdict::Differs));
-        connect.metrics.insert(Metric::LatencyNsMean, estimate(197_000.0 * ratio, 0.04));
-        toll(connect, Metric::CpuUsPerOpTotal, ratio * 1.1, 0.04, Some(Verdict::Differs));
+        let connect = run.comparison(Workload::Connect, path(name));
+        ratio_of(connect, Metric::LatencyNsMean, ratio, 0.04, Some(Verdict::Differs));
+        connect.cell.metrics.insert(Metric::LatencyNsMean, estimate(197_000.0 * ratio, 0.04));
+        ratio_of(connect, Metric::CpuUsPerOpTotal, ratio * 1.1, 0.04, Some(Verdict::Differs));
     }
     for (name, ratio) in [("tls1.3-p256", 0.85), (SIDECAR, 0.62), (BOUNCER, 0.64)] {
-        let select = run.cell(Workload::PointSelect, path(name));
-        toll(select, Metric::RatePerS, ratio, 0.03, Some(Verdict::Differs));
-        toll(select, Metric::CpuUsPerOpTotal, 1.0 / ratio, 0.03, Some(Verdict::Differs));
+        let select = run.comparison(Workload::PointSelect, path(name));
+        ratio_of(select, Metric::RatePerS, ratio, 0.03, Some(Verdict::Differs));
+        ratio_of(select, Metric::CpuUsPerOpTotal, 1.0 / ratio, 0.03, Some(Verdict::Differs));
     }
     for name in [SIDECAR, BOUNCER] {
         for workload in [Workload::Connect, Workload::PointSelect] {

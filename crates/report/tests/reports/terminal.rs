@@ -41,9 +41,11 @@ fn what_cannot_be_told_is_said_once() {
 fn an_interrupted_run_says_so_first() {
     let mut run = quick();
     run.analysis.blocks_completed = 3;
-    for cell in &mut run.analysis.cells {
+    for cell in run.cells() {
         cell.blocks_used = 3;
-        cell.tolls.values_mut().for_each(|toll| toll.verdict = None);
+    }
+    for comparison in &mut run.analysis.comparisons {
+        comparison.ratios.values_mut().for_each(|ratio| ratio.verdict = None);
     }
     run.end(Ending::Interrupted);
     insta::assert_snapshot!(terminal(&run.report(), Style::Plain, 100));
@@ -63,7 +65,7 @@ fn rows_name_the_context_where_it_varies() {
 fn what_a_connect_is_made_of_stands_in_a_table_of_shares() {
     for width in [100, 80] {
         let text = terminal(&keys().report(), Style::Plain, width);
-        let (_, section) = text.split_once("What a connect is made of").unwrap();
+        let (_, section) = text.split_once("Breakdown of connect time by key").unwrap();
         let section = section.split("\n\n").next().unwrap();
         insta::assert_snapshot!(format!("what_a_connect_is_made_of_at_{width}"), section);
     }
@@ -72,11 +74,12 @@ fn what_a_connect_is_made_of_stands_in_a_table_of_shares() {
 #[test]
 fn a_single_key_is_not_worth_a_table() {
     let mut run = keys();
-    run.analysis.cells.retain(|cell| {
-        cell.cell.treatment.path.as_tls().is_none_or(|tls| tls.key == Some(ServerKey::Rsa4096))
+    run.analysis.comparisons.retain(|comparison| {
+        let tls = comparison.cell.cell.treatment.path.as_tls();
+        tls.is_none_or(|tls| tls.key == Some(ServerKey::Rsa4096))
     });
-    assert!(!terminal(&run.report(), Style::Plain, 100).contains("What a connect is made of"));
-    assert!(html(&run.report()).contains("What a connect is made of"));
+    assert!(!terminal(&run.report(), Style::Plain, 100).contains("Breakdown of connect time by key"));
+    assert!(html(&run.report()).contains("Breakdown of connect time by key"));
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use ciphertoll_model::{Absence, Arm, Event, Flag, Leg, LegCount, Metric};
 use ciphertoll_stats::assemble::{Trials, Visited};
-use ciphertoll_stats::{Role, analyse};
+use ciphertoll_stats::{CellRole, analyse};
 
 use crate::fixture::{
-    Trial, connect_metrics, finished, id, level, observation, plan, run, stamped, treatment, trial_of,
-    two_strata_plan, void_trials, voided,
+    Trial, connect_metrics, finished, id, level, observation, plan, ratios, repeat, run, stamped, treatment,
+    trial_of, two_strata_plan, void_trials, voided,
 };
 
 fn steady(trial: Trial) -> std::collections::BTreeMap<Metric, f64> {
@@ -18,15 +18,15 @@ fn a_complete_run_fills_every_cell() {
     let plan = plan(6);
     let analysis = analyse(&plan, &run(&plan, steady));
     assert_eq!(analysis.blocks_completed, 6);
-    assert_eq!(analysis.cells.len(), 2);
-    let [baseline, tls] = &analysis.cells[..] else { panic!("two cells were planned") };
-    assert_eq!((baseline.role, tls.role), (Role::Baseline, Role::Treatment));
+    let [baseline, tls] = analysis.cells()[..] else { panic!("two cells were planned") };
+    assert_eq!((baseline.role, tls.role), (CellRole::Baseline, CellRole::Treatment));
     assert_eq!((baseline.blocks_used, tls.blocks_used, tls.blocks_planned), (6, 6, 6));
-    assert!(baseline.tolls.is_empty());
-    assert_eq!(tls.tolls[&Metric::LatencyNsMean].pairs, 6);
-    assert!((tls.tolls[&Metric::LatencyNsMean].ratio.value - 1.5).abs() < 0.02);
-    assert_eq!(analysis.strata[0].baseline, id(&plan, 0));
-    assert!((analysis.strata[0].repeat[&Metric::LatencyNsMean].ratio.value - 1.0).abs() < 0.02);
+    assert!(analysis.comparison_of(baseline).is_none());
+    let ratio = &analysis.comparison_of(tls).unwrap().ratios[&Metric::LatencyNsMean];
+    assert_eq!(ratio.pairs, 6);
+    assert!((ratio.ratio.value - 1.5).abs() < 0.02);
+    assert_eq!(analysis.strata[0].baseline.id, id(&plan, 0));
+    assert!((repeat(&analysis, 0)[&Metric::LatencyNsMean].ratio.value - 1.0).abs() < 0.02);
 }
 
 #[test]
@@ -68,15 +68,16 @@ fn a_missing_baseline_drops_the_block_for_its_stratum_only() {
     let analysis = analyse(&plan, &void_trials(&plan, run(&plan, steady), lost));
     assert_eq!(analysis.blocks_completed, 8);
     for (stratum, used) in [(0, 7), (1, 8)] {
-        for cell in analysis.cells.iter().filter(|cell| cell.stratum == stratum) {
+        let treatments = analysis.treatments(stratum).map(|comparison| &comparison.cell);
+        for cell in treatments.chain([&analysis.strata[stratum].baseline]) {
             assert_eq!(cell.blocks_used, used, "{}", cell.id);
         }
-        assert_eq!(analysis.strata[stratum].repeat[&Metric::LatencyNsMean].pairs, used);
+        assert_eq!(repeat(&analysis, stratum)[&Metric::LatencyNsMean].pairs, used);
     }
 }
 
 #[test]
-fn a_repeated_trial_counts_and_its_void_is_told() {
+fn a_repeated_trial_counts_and_its_void_is_listed() {
     let plan = plan(6);
     let repeated = Trial { block: 2, cell: 1, arm: Arm::Main };
     let mut events = run(&plan, steady);
@@ -94,7 +95,7 @@ fn a_trial_voided_twice_is_missing() {
     let analysis = analyse(&plan, &void_trials(&plan, run(&plan, steady), lost));
     assert_eq!(treatment(&analysis).blocks_used, 9);
     assert_eq!(treatment(&analysis).voided.len(), 2);
-    assert_eq!(analysis.cells[0].blocks_used, 10);
+    assert_eq!(analysis.strata[0].baseline.blocks_used, 10);
 }
 
 #[test]
@@ -108,9 +109,9 @@ fn what_has_no_logarithm_is_absent_in_its_block_only() {
         metrics
     });
     let analysis = analyse(&plan, &events);
-    let tolls = &treatment(&analysis).tolls;
-    assert_eq!(tolls[&Metric::CpuUsPerOpTotal].pairs, 4);
-    assert_eq!(tolls[&Metric::LatencyNsMean].pairs, 6);
+    let ratios = ratios(&analysis);
+    assert_eq!(ratios[&Metric::CpuUsPerOpTotal].pairs, 4);
+    assert_eq!(ratios[&Metric::LatencyNsMean].pairs, 6);
 }
 
 #[test]
@@ -119,12 +120,12 @@ fn a_single_block_yields_no_number() {
     let analysis = analyse(&plan, &run(&plan, steady));
     let cell = treatment(&analysis);
     assert_eq!(cell.blocks_used, 1);
-    assert!(cell.metrics.is_empty() && cell.tolls.is_empty());
+    assert!(cell.metrics.is_empty() && ratios(&analysis).is_empty());
     assert!(analysis.strata[0].noise_floor.is_empty());
 }
 
 #[test]
-fn a_metric_only_one_arm_has_makes_no_toll() {
+fn a_metric_only_one_arm_has_makes_no_ratio() {
     let plan = plan(6);
     let events = run(&plan, |trial| {
         let mut metrics = steady(trial);
@@ -136,7 +137,7 @@ fn a_metric_only_one_arm_has_makes_no_toll() {
     let analysis = analyse(&plan, &events);
     let cell = treatment(&analysis);
     assert!(cell.metrics.contains_key(&Metric::PhaseNsTlsHandshake));
-    assert!(!cell.tolls.contains_key(&Metric::PhaseNsTlsHandshake));
+    assert!(!ratios(&analysis).contains_key(&Metric::PhaseNsTlsHandshake));
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn an_unknown_cell_and_no_events_are_no_trouble() {
     let plan = plan(6);
     let other = two_strata_plan(6);
     let empty = analyse(&plan, &[]);
-    assert_eq!((empty.blocks_completed, empty.cells.len(), empty.strata.len()), (0, 2, 1));
+    assert_eq!((empty.blocks_completed, empty.cells().len(), empty.strata.len()), (0, 2, 1));
     let foreign = analyse(
         &plan,
         &[finished(&other, Trial { block: 1, cell: 2, arm: Arm::Main }, observation(connect_metrics(1.0)))],

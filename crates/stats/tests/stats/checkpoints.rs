@@ -1,12 +1,12 @@
 //! Pairs of which one trial had another number of checkpoints.
 
-use ciphertoll_model::{Arm, Metric, Plan, Stamped};
+use ciphertoll_model::{Arm, Metric, Plan, TimestampedEvent};
 use ciphertoll_stats::{Analysis, UnevenPairs, analyse};
 
-use crate::fixture::{Metrics, Trial, pooled_plan, run, treatment, voided, writing_plan};
+use crate::fixture::{Metrics, Trial, pooled_plan, ratios, repeat, run, treatment, voided, writing_plan};
 
 /// The treatment is 1.1 × as fast, and 3 × as slow where it had a checkpoint more than the baseline: in `blocks`.
-fn with_checkpoints_in(plan: &Plan, blocks: &[u32]) -> Vec<Stamped> {
+fn with_checkpoints_in(plan: &Plan, blocks: &[u32]) -> Vec<TimestampedEvent> {
     run(plan, |Trial { block, cell, arm }| {
         let has_one = cell == 1 && arm == Arm::Main && blocks.contains(&block);
         let scatter = 1.0 + f64::from(block % 3) * 0.001;
@@ -21,8 +21,8 @@ fn with_checkpoints_in(plan: &Plan, blocks: &[u32]) -> Vec<Stamped> {
 }
 
 fn rate(analysis: &Analysis) -> (f64, u32) {
-    let toll = &treatment(analysis).tolls[&Metric::RatePerS];
-    (toll.ratio.value, toll.pairs)
+    let rate = &ratios(analysis)[&Metric::RatePerS];
+    (rate.ratio.value, rate.pairs)
 }
 
 #[test]
@@ -34,14 +34,14 @@ fn a_rare_checkpoint_takes_its_pair_along_and_nothing_else() {
     assert_eq!((cell.blocks_used, cell.voided.len()), (8, 0));
     let (ratio, pairs) = rate(&analysis);
     assert!((ratio - 1.1).abs() < 0.01 && pairs == 8, "{ratio} of {pairs} pairs");
-    assert!(cell.tolls[&Metric::RatePerS].verdict.is_some());
+    assert!(ratios(&analysis)[&Metric::RatePerS].verdict.is_some());
     // The copies of the baseline had none.
-    let stratum = &analysis.strata[0];
-    assert!(stratum.repeat_checkpoints.blocks.is_empty() && stratum.repeat[&Metric::RatePerS].pairs == 10);
+    assert!(analysis.repeat(0).unwrap().cell.checkpoints.blocks.is_empty());
+    assert_eq!(repeat(&analysis, 0)[&Metric::RatePerS].pairs, 10);
 }
 
 #[test]
-fn frequent_checkpoints_are_what_the_load_is_like() {
+fn frequent_checkpoints_count_as_part_of_the_load() {
     let plan = writing_plan(10);
     let analysis = analyse(&plan, &with_checkpoints_in(&plan, &[2, 5, 9]));
     let checkpoints = &treatment(&analysis).checkpoints;
@@ -50,20 +50,20 @@ fn frequent_checkpoints_are_what_the_load_is_like() {
 }
 
 #[test]
-fn no_pair_is_dropped_that_a_verdict_needs() {
+fn pairs_that_a_verdict_needs_are_not_dropped() {
     let plan = writing_plan(6);
     let analysis = analyse(&plan, &with_checkpoints_in(&plan, &[4]));
     assert_eq!(treatment(&analysis).checkpoints.pairs, UnevenPairs::Counted);
     assert_eq!(rate(&analysis).1, 6);
 }
 
-/// What other gates took counts, too: together they leave too few.
+/// Pairs voided by other gates are added: together they leave too few.
 #[test]
 fn lost_pairs_and_uneven_ones_are_added_up() {
     let plan = writing_plan(10);
     let mut events = with_checkpoints_in(&plan, &[3, 8]);
     let lost = Trial { block: 5, cell: 1, arm: Arm::Main };
-    let of_lost = |stamped: &Stamped| {
+    let of_lost = |stamped: &TimestampedEvent| {
         matches!(&stamped.event, ciphertoll_model::Event::TrialFinished { block: 5, cell, arm: Arm::Main, .. }
             if *cell == plan.cells[1].id())
     };
@@ -75,11 +75,11 @@ fn lost_pairs_and_uneven_ones_are_added_up() {
 }
 
 #[test]
-fn loads_that_only_read_are_left_alone() {
+fn checkpoints_of_reading_loads_do_not_matter() {
     let plan = pooled_plan(10);
     let analysis = analyse(&plan, &with_checkpoints_in(&plan, &[3]));
-    assert!(analysis.cells[1].checkpoints.blocks.is_empty());
-    assert_eq!(analysis.cells[1].blocks_used, 10);
+    assert!(treatment(&analysis).checkpoints.blocks.is_empty());
+    assert_eq!(treatment(&analysis).blocks_used, 10);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_count_of_nothing_is_a_level_and_no_ratio() {
     let cell = treatment(&analysis);
     let read = cell.metrics[&Metric::PagesReadPerOperation];
     assert_eq!((read.value, read.ci_low, read.ci_high), (0.0, Some(0.0), Some(0.0)));
-    assert!(!cell.tolls.contains_key(&Metric::PagesReadPerOperation));
-    let baseline = analysis.cells[0].metrics[&Metric::PagesReadPerOperation].value;
+    assert!(!ratios(&analysis).contains_key(&Metric::PagesReadPerOperation));
+    let baseline = analysis.strata[0].baseline.metrics[&Metric::PagesReadPerOperation].value;
     assert!((baseline - 2.0).abs() < f64::EPSILON, "{baseline}");
 }

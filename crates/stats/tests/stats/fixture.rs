@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Arm, Auth, CellId, Clients, Event, Grid, Metric, Observation, Path, Plan, ServerKey, Size, Spec, Stamped,
-    TlsVersion, VoidReason, Workload,
+    Arm, Auth, CellId, Clients, Event, Grid, Metric, Observation, Path, Plan, ServerKey, Size, Spec,
+    TimestampedEvent, TlsVersion, VoidReason, Workload,
 };
-use ciphertoll_stats::{Analysis, CellAnalysis};
+use ciphertoll_stats::{Analysis, CellAnalysis, PairedRatio};
 
 /// Metrics of one trial.
 pub(crate) type Metrics = BTreeMap<Metric, f64>;
@@ -72,8 +72,8 @@ impl Trial {
     }
 }
 
-/// The events of every planned trial, calibration included; `metrics` says what each yields.
-pub(crate) fn run(plan: &Plan, metrics: impl Fn(Trial) -> Metrics) -> Vec<Stamped> {
+/// The events of every planned trial, calibration included; `metrics` gives the observation of each.
+pub(crate) fn run(plan: &Plan, metrics: impl Fn(Trial) -> Metrics) -> Vec<TimestampedEvent> {
     let mut events = Vec::new();
     for block in &plan.blocks {
         events.push(stamped(Event::BlockStarted { block: block.number }));
@@ -86,8 +86,8 @@ pub(crate) fn run(plan: &Plan, metrics: impl Fn(Trial) -> Metrics) -> Vec<Stampe
     events
 }
 
-pub(crate) fn stamped(event: Event) -> Stamped {
-    Stamped { at_unix_ms: 0, event }
+pub(crate) fn stamped(event: Event) -> TimestampedEvent {
+    TimestampedEvent { at_unix_ms: 0, event }
 }
 
 pub(crate) fn observation(metrics: Metrics) -> Observation {
@@ -95,7 +95,7 @@ pub(crate) fn observation(metrics: Metrics) -> Observation {
     Observation { metrics, operations, window_ns, legs: vec![], flags: vec![], absent }
 }
 
-pub(crate) fn finished(plan: &Plan, trial: Trial, observation: Observation) -> Stamped {
+pub(crate) fn finished(plan: &Plan, trial: Trial, observation: Observation) -> TimestampedEvent {
     stamped(Event::TrialFinished {
         block: trial.block,
         cell: id(plan, trial.cell),
@@ -104,7 +104,7 @@ pub(crate) fn finished(plan: &Plan, trial: Trial, observation: Observation) -> S
     })
 }
 
-pub(crate) fn voided(plan: &Plan, trial: Trial, attempt: u32) -> Stamped {
+pub(crate) fn voided(plan: &Plan, trial: Trial, attempt: u32) -> TimestampedEvent {
     stamped(Event::TrialVoided {
         block: trial.block,
         cell: id(plan, trial.cell),
@@ -115,7 +115,11 @@ pub(crate) fn voided(plan: &Plan, trial: Trial, attempt: u32) -> Stamped {
 }
 
 /// Replaces each trial that `lost` names by its two voided attempts.
-pub(crate) fn void_trials(plan: &Plan, events: Vec<Stamped>, lost: impl Fn(Trial) -> bool) -> Vec<Stamped> {
+pub(crate) fn void_trials(
+    plan: &Plan,
+    events: Vec<TimestampedEvent>,
+    lost: impl Fn(Trial) -> bool,
+) -> Vec<TimestampedEvent> {
     let replaced = events.into_iter().flat_map(|event| match trial_of(plan, &event) {
         Some(trial) if lost(trial) => vec![voided(plan, trial, 1), voided(plan, trial, 2)],
         _ => vec![event],
@@ -124,7 +128,7 @@ pub(crate) fn void_trials(plan: &Plan, events: Vec<Stamped>, lost: impl Fn(Trial
 }
 
 /// The trial whose observation `event` is.
-pub(crate) fn trial_of(plan: &Plan, event: &Stamped) -> Option<Trial> {
+pub(crate) fn trial_of(plan: &Plan, event: &TimestampedEvent) -> Option<Trial> {
     let Event::TrialFinished { block, cell, arm, .. } = &event.event else { return None };
     let cell = plan.cells.iter().position(|planned| planned.id() == *cell)?;
     Some(Trial { block: *block, cell, arm: *arm })
@@ -134,13 +138,13 @@ pub(crate) fn id(plan: &Plan, cell: usize) -> CellId {
     plan.cells[cell].id()
 }
 
-/// A number in ±1 that looks random and is the same on every run: blocks scatter by it.
+/// A pseudorandom number in ±1 that is the same on every run: the scatter of a block.
 pub(crate) fn scatter(trial: Trial) -> f64 {
     let seed = f64::from(trial.block * 7 + trial.number() * 131 + 1);
     (seed * 12.9898).sin()
 }
 
-/// What all metrics of a trial are worth: 100 on the baseline, times `ratio` elsewhere, scattered by ±`spread`.
+/// The value of every metric of a trial: 100 on the baseline, times `ratio` elsewhere, scattered by ±`spread`.
 pub(crate) fn level(trial: Trial, ratio: f64, spread: f64) -> f64 {
     let effect = if trial.cell == 0 { 1.0 } else { ratio };
     100.0 * effect * (spread * scatter(trial)).exp()
@@ -151,7 +155,17 @@ pub(crate) fn connect_metrics(value: f64) -> Metrics {
     Metrics::from([(Metric::LatencyNsMean, value), (Metric::CpuUsPerOpTotal, value)])
 }
 
-/// The one treatment of a two-cell plan.
+/// The first treatment of the first stratum.
 pub(crate) fn treatment(analysis: &Analysis) -> &CellAnalysis {
-    &analysis.cells[1]
+    &analysis.comparisons[0].cell
+}
+
+/// The ratios of [`treatment`].
+pub(crate) fn ratios(analysis: &Analysis) -> &BTreeMap<Metric, PairedRatio> {
+    &analysis.comparisons[0].ratios
+}
+
+/// The A/A ratios of a stratum.
+pub(crate) fn repeat(analysis: &Analysis, stratum: usize) -> &BTreeMap<Metric, PairedRatio> {
+    &analysis.repeat(stratum).expect("every stratum has an A/A comparison").ratios
 }

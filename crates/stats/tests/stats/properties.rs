@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Arm, Metric, Phase, Plan, Stamped};
-use ciphertoll_stats::{Analysis, Estimate, Toll, Verdict, analyse};
+use ciphertoll_model::{Arm, Metric, Phase, Plan, TimestampedEvent};
+use ciphertoll_stats::{Analysis, Estimate, PairedRatio, Verdict, analyse};
 use proptest::prelude::*;
 
-use crate::fixture::{Metrics, Trial, connect_metrics, plan, run, scatter, treatment};
+use crate::fixture::{Metrics, Trial, connect_metrics, plan, ratios, repeat, run, scatter, treatment};
 
 const BLOCKS: u32 = 8;
 
@@ -23,7 +23,7 @@ fn arm_of(trial: Trial) -> usize {
     }
 }
 
-fn events(plan: &Plan, values: &[[f64; 3]]) -> Vec<Stamped> {
+fn events(plan: &Plan, values: &[[f64; 3]]) -> Vec<TimestampedEvent> {
     run(plan, |trial| {
         let of_block = values.get(trial.block.wrapping_sub(1) as usize).unwrap_or(&[1.0; 3]);
         connect_metrics(of_block[arm_of(trial)])
@@ -35,8 +35,8 @@ fn analysed(values: &[[f64; 3]]) -> Analysis {
     analyse(&plan, &events(&plan, values))
 }
 
-fn toll(analysis: &Analysis) -> &Toll {
-    &treatment(analysis).tolls[&Metric::LatencyNsMean]
+fn time(analysis: &Analysis) -> &PairedRatio {
+    &ratios(analysis)[&Metric::LatencyNsMean]
 }
 
 fn is_near(left: f64, right: f64) -> bool {
@@ -56,19 +56,19 @@ proptest! {
     fn the_unit_does_not_matter(values in values(), factor in 1e-6..1e6_f64) {
         let scaled: Vec<[f64; 3]> = values.iter().map(|block| block.map(|value| value * factor)).collect();
         let (before, after) = (analysed(&values), analysed(&scaled));
-        prop_assert!(are_near(&toll(&before).ratio, &toll(&after).ratio));
-        prop_assert!(is_near(toll(&before).hodges_lehmann, toll(&after).hodges_lehmann));
-        prop_assert_eq!(kind(toll(&before).verdict), kind(toll(&after).verdict));
+        prop_assert!(are_near(&time(&before).ratio, &time(&after).ratio));
+        prop_assert!(is_near(time(&before).hodges_lehmann, time(&after).hodges_lehmann));
+        prop_assert_eq!(kind(time(&before).verdict), kind(time(&after).verdict));
     }
 
     #[test]
     fn swapping_the_arms_inverts_the_ratio(values in values()) {
         let swapped: Vec<[f64; 3]> = values.iter().map(|[base, repeat, own]| [*own, *repeat, *base]).collect();
         let (before, after) = (analysed(&values), analysed(&swapped));
-        let (ratio, inverse) = (toll(&before).ratio, toll(&after).ratio);
+        let (ratio, inverse) = (time(&before).ratio, time(&after).ratio);
         prop_assert!(is_near(ratio.value, 1.0 / inverse.value));
         prop_assert!(is_near(ratio.low(), 1.0 / inverse.high()));
-        prop_assert!(is_near(toll(&before).hodges_lehmann, 1.0 / toll(&after).hodges_lehmann));
+        prop_assert!(is_near(time(&before).hodges_lehmann, 1.0 / time(&after).hodges_lehmann));
     }
 
     #[test]
@@ -76,21 +76,21 @@ proptest! {
         let mut rotated = values.clone();
         rotated.rotate_left(seed);
         let (before, after) = (analysed(&values), analysed(&rotated));
-        prop_assert!(are_near(&toll(&before).ratio, &toll(&after).ratio));
-        prop_assert!(is_near(toll(&before).hodges_lehmann, toll(&after).hodges_lehmann));
+        prop_assert!(are_near(&time(&before).ratio, &time(&after).ratio));
+        prop_assert!(is_near(time(&before).hodges_lehmann, time(&after).hodges_lehmann));
     }
 
     #[test]
     fn intervals_hold_their_estimate_and_the_floor_holds_the_repeat(values in values()) {
         let analysis = analysed(&values);
-        let (ratio, level) = (toll(&analysis).ratio, treatment(&analysis).metrics[&Metric::LatencyNsMean]);
+        let (ratio, level) = (time(&analysis).ratio, treatment(&analysis).metrics[&Metric::LatencyNsMean]);
         for estimate in [ratio, level] {
             prop_assert!(estimate.low() <= estimate.value && estimate.value <= estimate.high());
         }
         // A mean time is an arithmetic mean, whose interval may reach down to 0; a ratio's never does.
         prop_assert!(0.0 < ratio.low() && 0.0 <= level.low());
         let stratum = &analysis.strata[0];
-        let repeat = stratum.repeat[&Metric::LatencyNsMean].ratio;
+        let repeat = repeat(&analysis, 0)[&Metric::LatencyNsMean].ratio;
         let floor = 1.0 + stratum.noise_floor[&Metric::LatencyNsMean];
         prop_assert!(repeat.value.max(1.0 / repeat.value) <= floor * (1.0 + 1e-9));
     }

@@ -1,18 +1,17 @@
 //! Which verdicts runs end in, from their events.
 
 use ciphertoll_model::{Arm, Auth, Factor, Metric, Verdicts};
-use ciphertoll_stats::{Doubt, Verdict, analyse, precise_enough};
+use ciphertoll_stats::{Comparison, Doubt, Verdict, analyse, precise_enough};
 
 use crate::fixture::{
-    Metrics, Trial, connect_metrics, level, paths_and_auths_plan, plan, pooled_plan, run, treatment,
-    void_trials,
+    Metrics, Trial, connect_metrics, level, paths_and_auths_plan, plan, pooled_plan, ratios, run, void_trials,
 };
 
 /// The verdict on `connect`'s mean time over ten blocks.
 fn verdict(ratio: f64, spread: f64) -> Option<Verdict> {
     let plan = plan(10);
     let analysis = analyse(&plan, &run(&plan, |trial| connect_metrics(level(trial, ratio, spread))));
-    treatment(&analysis).tolls[&Metric::LatencyNsMean].verdict
+    ratios(&analysis)[&Metric::LatencyNsMean].verdict
 }
 
 #[test]
@@ -33,7 +32,7 @@ fn a_difference_below_the_noise_floor_is_not_claimed() {
         connect_metrics(level(trial, 1.1, 0.01 * wild))
     });
     let analysis = analyse(&plan, &events);
-    let verdict = treatment(&analysis).tolls[&Metric::LatencyNsMean].verdict;
+    let verdict = ratios(&analysis)[&Metric::LatencyNsMean].verdict;
     assert!(
         matches!(verdict, Some(Verdict::Inconclusive { why: Doubt::BelowNoiseFloor, .. })),
         "{verdict:?}"
@@ -42,13 +41,13 @@ fn a_difference_below_the_noise_floor_is_not_claimed() {
 }
 
 #[test]
-fn too_many_voided_trials_leave_no_claim() {
+fn too_many_voided_trials_are_inconclusive() {
     let plan = plan(10);
     let events = run(&plan, |trial| connect_metrics(level(trial, 1.5, 0.01)));
     let of = |lost_blocks: u32| {
         let lost = |trial: Trial| trial.cell == 1 && trial.block <= lost_blocks;
         let analysis = analyse(&plan, &void_trials(&plan, events.clone(), lost));
-        treatment(&analysis).tolls[&Metric::LatencyNsMean].verdict
+        ratios(&analysis)[&Metric::LatencyNsMean].verdict
     };
     assert_eq!(of(2), Some(Verdict::Differs));
     assert!(matches!(of(3), Some(Verdict::Inconclusive { why: Doubt::TooManyVoided, .. })));
@@ -59,23 +58,23 @@ fn few_blocks_carry_numbers_but_no_verdict() {
     let plan = plan(5);
     assert_eq!(plan.verdicts, Verdicts::Withheld);
     let analysis = analyse(&plan, &run(&plan, |trial| connect_metrics(level(trial, 1.5, 0.01))));
-    let toll = &treatment(&analysis).tolls[&Metric::LatencyNsMean];
+    let toll = &ratios(&analysis)[&Metric::LatencyNsMean];
     assert_eq!((toll.pairs, toll.verdict, toll.p_adjusted), (5, None, None));
 }
 
 #[test]
-fn verdicts_are_given_on_headline_metrics_only_and_on_the_repeat() {
+fn headline_metrics_alone_get_verdicts_also_in_the_a_a_comparison() {
     let plan = pooled_plan(6);
     let events =
         run(&plan, |trial| Metric::ALL.iter().map(|metric| (*metric, level(trial, 1.2, 0.01))).collect());
     let analysis = analyse(&plan, &events);
     let headline = [Metric::RatePerS, Metric::LatencyNsP95, Metric::CpuUsPerOpTotal];
-    let arms = [&analysis.cells[1].tolls, &analysis.cells[2].tolls, &analysis.strata[0].repeat];
-    for tolls in arms {
-        assert_eq!(tolls.len(), Metric::ALL.len());
-        for (metric, toll) in tolls {
-            assert_eq!(toll.verdict.is_some(), headline.contains(metric), "{metric}");
-            assert_eq!(toll.p_adjusted.is_some(), headline.contains(metric), "{metric}");
+    assert_eq!(analysis.comparisons.len(), 3, "two treatments and the A/A comparison");
+    for Comparison { ratios, .. } in &analysis.comparisons {
+        assert_eq!(ratios.len(), Metric::ALL.len());
+        for (metric, ratio) in ratios {
+            assert_eq!(ratio.verdict.is_some(), headline.contains(metric), "{metric}");
+            assert_eq!(ratio.p_adjusted.is_some(), headline.contains(metric), "{metric}");
         }
     }
 }
@@ -86,8 +85,9 @@ fn more_comparisons_are_held_to_a_stricter_p() {
     let plan = pooled_plan(6);
     let analysis = analyse(&plan, &run(&plan, metrics));
     let adjusted: Vec<f64> =
-        analysis.cells[1..].iter().filter_map(|cell| cell.tolls[&Metric::RatePerS].p_adjusted).collect();
-    let alone = ciphertoll_stats::Summary::of(&log_ratios(&plan, metrics)).map(|summary| summary.p_value());
+        analysis.treatments(0).filter_map(|of| of.ratios[&Metric::RatePerS].p_adjusted).collect();
+    let alone =
+        ciphertoll_stats::LogSummary::of(&log_ratios(&plan, metrics)).map(|summary| summary.p_value());
     assert_eq!(adjusted.len(), 2);
     assert!(adjusted[0] >= alone.expect("six pairs"), "{adjusted:?}");
 }
@@ -98,7 +98,7 @@ fn log_ratios(plan: &ciphertoll_model::Plan, metrics: impl Fn(Trial) -> Metrics)
 }
 
 #[test]
-fn precision_is_asked_of_every_headline_toll_and_of_the_repeat() {
+fn every_headline_ratio_and_the_a_a_comparison_must_be_precise() {
     let plan = plan(6);
     let precise = |cpu_spread: f64, repeat_spread: f64| {
         let events = run(&plan, |trial| {
@@ -116,9 +116,9 @@ fn precision_is_asked_of_every_headline_toll_and_of_the_repeat() {
     assert!(!precise_enough(&plan, &[]));
 }
 
-/// The report shows the ratios of authentications, too: a run does not stop while they are wide.
+/// The report shows the ratios of authentications as well: a run does not stop while they are wide.
 #[test]
-fn precision_is_asked_of_authentications_beside_paths() {
+fn comparisons_of_authentications_must_be_precise_too() {
     let plan = paths_and_auths_plan(6);
     let is_compared_by_auth = |cell: usize| {
         let mut of_auths = plan.strata.iter().filter(|stratum| stratum.factor == Some(Factor::Auth));
@@ -126,7 +126,7 @@ fn precision_is_asked_of_authentications_beside_paths() {
     };
     let precise = |auth_spread: f64| {
         let events = run(&plan, |trial| {
-            // In a cell of both kinds of strata, the scatter is that of the login alone: all paths of a login share it.
+            // All paths of a login share its scatter, so that only the comparisons of logins are wide.
             let Trial { block, cell, .. } = trial;
             assert!(is_compared_by_auth(cell), "every cell has both logins");
             let login = plan.cells[cell].treatment.auth == Auth::Trust;

@@ -1,5 +1,5 @@
-//! Copies of a cluster: base backups, a standby that streams and is promoted, recovery from an archive to a named point; and
-//! all of it while another key-encryption key takes over from the first under load.
+//! Copies of a cluster: base backups, a standby that streams and is promoted, and point-in-time recovery from an archive;
+//! all during a rotation of the key-encryption key under load.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use crate::files::{contents, holding};
 use crate::stand::{Cluster, Server, Stand, Under, succeeds};
 use crate::{MARKER, end, is_segment, until};
 
-/// Settings that make archives and standbys follow at once, and leave a standby its log.
+/// Settings for immediate archiving and streaming, and for keeping the WAL that a standby needs.
 const SETTINGS: [&str; 3] = ["wal_keep_size=4GB", "archive_timeout=0", "checkpoint_timeout=1h"];
 
-/// What must be the same in a copy: sums over every table that matters.
+/// Checksums over tables, which must be equal in a copy.
 const SUMS: &str = "SELECT (SELECT count(*) || ' ' || sum(hashtext(a::text)) FROM pgbench_accounts a),
     (SELECT count(*) || ' ' || sum(hashtext(h::text)) FROM pgbench_history h),
     (SELECT count(*) || ' ' || sum(hashtext(s::text)) FROM secrets s),
@@ -27,7 +27,7 @@ fn backups_standbys_and_recovery_are_ciphertext_and_whole() {
     }
 }
 
-/// A primary with a tablespace and an archive, and what its copies are made by.
+/// A primary with a tablespace and an archive.
 struct Primary<'a> {
     cluster: &'a Cluster<'a>,
     space: PathBuf,
@@ -60,7 +60,7 @@ fn copies(stand: &Stand) {
     primary.makes_parents(&server, under);
     primary.refusals(&new_file);
     end(load);
-    // A server goes on with what a client that is gone has asked for.
+    // A backend may continue after its client has exited.
     until("an end of the load", || {
         server.ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'") == "0"
     });
@@ -68,11 +68,8 @@ fn copies(stand: &Stand) {
     follows(&server, &standby, under);
     primary.recovers(&server, &restored, under);
     server.stop();
-    // The first key-encryption key is worth nothing any more; data is as it was.
-    assert!(
-        cluster.refuses(Under::Library(&kek_file)).contains("the key-encryption key is not the one"),
-        "the old key"
-    );
+    // The first key-encryption key is invalid now; the data is unchanged.
+    assert!(cluster.refuses(Under::Library(&kek_file)).contains("wrong key-encryption key"), "the old key");
     let server = cluster.start(under, &[]);
     let alone = rekeyed.start(under, &[]);
     assert!(alone.ask("SELECT count(*) FROM elsewhere") == "1000", "a backup with other data keys");
@@ -83,7 +80,7 @@ fn copies(stand: &Stand) {
     server.stop();
 }
 
-/// Another key-encryption key takes over, at one moment.
+/// Rotates the key-encryption key.
 fn rotate(cluster: &Cluster<'_>, old: &Kek, new: &Kek) {
     let path = KeyFile::path_beside(&cluster.data);
     let keys = KeyFile::load(&path).expect("a key file");
@@ -107,7 +104,7 @@ impl<'a> Primary<'a> {
         }
     }
 
-    /// Where a copy's tablespace lies: in a directory with the tablespace's number.
+    /// The tablespace directory of a copy, which has the OID as its name.
     fn mapping(&self, server: &Server<'_>, name: &str) -> (PathBuf, String) {
         let number = server.ask("SELECT oid FROM pg_tablespace WHERE spcname = 'space'");
         let place = self.cluster.stand.directory(&format!("{name}.spaces"));
@@ -122,7 +119,7 @@ impl<'a> Primary<'a> {
         command
     }
 
-    /// A base backup with the same data keys, in which nothing can be read.
+    /// A base backup with the same data-encryption keys, which contains no plaintext.
     fn backup(&self, server: &Server<'_>, name: &str, under: Under<'_>, arguments: &[&str]) -> Cluster<'a> {
         let target = self.cluster.stand.cluster(name);
         let keys = (KeyFile::path_beside(&self.cluster.data), KeyFile::path_beside(&target.data));
@@ -133,13 +130,13 @@ impl<'a> Primary<'a> {
             assert!(!contents(directory).is_empty(), "nothing in {}", directory.display());
             assert_eq!(holding(directory, MARKER), Vec::<PathBuf>::new());
         }
-        // The same WAL in a directory elsewhere.
+        // The same WAL in another directory.
         let wal = self.cluster.stand.directory(&format!("{name}.wal"));
         succeeds(Command::new("cp").arg("-a").arg(target.data.join("pg_wal/.")).arg(&wal));
         let verified = |under, wal: Option<&Path>| {
             let mut verify = target.program("pg_verifybackup", Under::Nothing);
             target.set(&mut verify, under);
-            // Another version's would be asked to read the log.
+            // A program of another version could not read the WAL.
             if !target.stand.version.has("pg_waldump") {
                 verify.arg("--no-parse-wal");
             } else if let Some(wal) = wal {
@@ -153,7 +150,7 @@ impl<'a> Primary<'a> {
         target
     }
 
-    /// With data keys of its own, which whoever has the old ones cannot read.
+    /// A base backup with new data-encryption keys, which the old keys cannot read.
     fn rekeyed(&self, server: &Server<'_>, kek: &Kek) -> Cluster<'a> {
         let target = self.cluster.stand.cluster("rekeyed");
         self.cluster.stand.make_keys(&target.data, kek);
@@ -166,7 +163,7 @@ impl<'a> Primary<'a> {
         target
     }
 
-    /// The check finds the marker where the library is not there.
+    /// Without the library the marker is found, which proves the check.
     fn plain_ones_are_plain(&self, server: &Server<'_>) {
         let target = self.cluster.stand.cluster("readable");
         let (space, mapped) = self.mapping(server, "readable");
@@ -177,7 +174,7 @@ impl<'a> Primary<'a> {
         self.plain_wal_is_read_as_it_is(&target.data.join("pg_wal"));
     }
 
-    /// Segments that are not encrypted, as `pg_receivewal` writes them.
+    /// Unencrypted segments, as `pg_receivewal` writes them.
     fn plain_wal_is_read_as_it_is(&self, wal: &Path) {
         if !self.cluster.stand.version.has("pg_waldump") {
             return;
@@ -188,7 +185,7 @@ impl<'a> Primary<'a> {
         succeeds(dump.arg("-n1").arg("--path").arg(wal).arg(segment.file_name().expect("a name")));
     }
 
-    /// Parents of the target that are not there yet, as without the library.
+    /// Missing parent directories of the target are created, as without the library.
     fn makes_parents(&self, server: &Server<'_>, under: Under<'_>) {
         let data = self.cluster.stand.directory("parents").join("a/b/data");
         let mut command = self.cluster.program("pg_basebackup", under);
@@ -200,7 +197,7 @@ impl<'a> Primary<'a> {
         assert_eq!(holding(&data, MARKER), Vec::<PathBuf>::new());
     }
 
-    /// What would be plaintext.
+    /// Backups that would be plaintext are refused.
     fn refusals(&self, kek_file: &Path) {
         let stand = self.cluster.stand;
         let target = stand.cluster("refused");
@@ -211,15 +208,11 @@ impl<'a> Primary<'a> {
         let here = target.data.to_string_lossy().into_owned();
         let there = other.to_string_lossy().into_owned();
         let refused: [(&str, &[&str], &str); 5] = [
-            ("pg_basebackup", &["-cfast", "-Ft", "-D", &here], "plain format is encrypted"),
+            ("pg_basebackup", &["-cfast", "-Ft", "-D", &here], "use plain format"),
             ("pg_basebackup", &["-Fp", "-D", &there], "must be written to"),
             ("pg_basebackup", &["-Ft", "-Xnone", "-D", "-"], "must be written to"),
-            (
-                "pg_basebackup",
-                &["-cfast", "-Fp", &mapped, "-D", &here],
-                "the tablespace's number as its name",
-            ),
-            ("pg_receivewal", &["-D", &here], "does not work on encrypted clusters"),
+            ("pg_basebackup", &["-cfast", "-Fp", &mapped, "-D", &here], "the tablespace's OID as its name"),
+            ("pg_receivewal", &["-D", &here], "does not support encrypted clusters"),
         ];
         for (name, arguments, why) in refused {
             let mut command = self.cluster.program(name, Under::Nothing);
@@ -237,7 +230,7 @@ impl<'a> Primary<'a> {
         }
     }
 
-    /// From the archive to a named point, and not beyond.
+    /// Point-in-time recovery from the archive.
     fn recovers(&self, server: &Server<'_>, restored: &Cluster<'_>, under: Under<'_>) {
         server.ask("CREATE TABLE steps (text text)");
         server.ask(&format!("INSERT INTO steps VALUES ('{MARKER} before')"));
@@ -262,9 +255,9 @@ impl<'a> Primary<'a> {
     }
 }
 
-/// A standby gets what is written from now on, too, and is a server of its own once it is promoted.
+/// A standby receives new WAL, and works after its promotion.
 fn follows(primary: &Server<'_>, standby: &Cluster<'_>, under: Under<'_>) {
-    // What a newer `pg_basebackup -R` has written, with words that came later, an old server does not take.
+    // An old server does not accept the connection options that a newer `pg_basebackup -R` writes.
     let connection = format!("primary_conninfo={}", primary.connection());
     let settings: Vec<&str> = SETTINGS.into_iter().chain([connection.as_str()]).collect();
     let server = standby.start(under, &settings);

@@ -1,5 +1,5 @@
-//! Whether the library handles every call on an encrypted file: what it makes of them are reads and writes at offsets, and
-//! so anything else that moves bytes got past it.
+//! Checks with strace that the library handles every call on encrypted files. It only reads and writes at offsets, so any
+//! other call that moves bytes bypassed it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ciphertoll_skip::missing;
-use ciphertoll_tde::Place;
+use ciphertoll_tde::FileClass;
 
 use crate::stand::{Cluster, Server, Stand, Under, succeeds};
 use crate::{MARKER, until};
 
-/// What may be called on an encrypted file. The library never moves bytes but at an offset; the rest moves none.
+/// Permitted calls on encrypted files: reads and writes at offsets, and calls that move no bytes.
 const HANDLED: [&str; 17] = [
     "openat",
     "close",
@@ -33,12 +33,12 @@ const HANDLED: [&str; 17] = [
     "fcntl",
     "flock",
 ];
-/// What names a file, and touches none of its bytes.
+/// Calls that name a file without accessing its bytes.
 const NAMED: [&str; 6] = ["stat", "lstat", "access", "unlink", "chmod", "statx"];
-/// All calls on descriptors and on paths, followed through children, each descriptor with its path, no content.
+/// Options of strace: calls on descriptors and paths, with children, with the paths of descriptors, without content.
 const STRACE: [&str; 7] = ["-D", "-f", "-y", "-s0", "-e", "trace=%desc,%file", "-o"];
 
-/// Everything that has files of its own.
+/// Statements that use all kinds of files.
 const SESSION: &str = "
     CREATE TABLE t (id serial PRIMARY KEY, text text) WITH (fillfactor = 50);
     INSERT INTO t (text) SELECT 'MARKER' || n FROM generate_series(1, 5000) n;
@@ -92,7 +92,7 @@ fn traced(stand: &Stand) {
     let whole = |trace: &Path, process: Option<u32>| {
         let text = String::from_utf8_lossy(&fs::read(trace).unwrap_or_default()).into_owned();
         let ended = process.map_or("+++ exited".to_owned(), |process| format!("{process} +++ exited"));
-        // strace fills the process's number with spaces.
+        // strace pads the process ID with spaces.
         let held = text.lines().rev().any(|line| {
             line.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(&ended) || process.is_none()
         });
@@ -116,7 +116,7 @@ fn traced(stand: &Stand) {
 fn session(server: &Server<'_>) {
     let clones = server.ask("SELECT count(*) FROM pg_settings WHERE name = 'file_copy_method'") == "1";
     for line in SESSION.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        // Several in one are one transaction, which not all of these may be in.
+        // One by one, because some statements cannot run in a transaction.
         let whole = ["BEGIN", "SET", "CREATE TEMP"].iter().any(|start| line.starts_with(start));
         let parts = if whole { vec![line] } else { line.split_inclusive(';').collect() };
         for part in parts {
@@ -141,13 +141,13 @@ fn base_backup(cluster: &Cluster<'_>, kek_file: &Path, traces: &Path) -> std::pa
     let own = cluster.program("pg_basebackup", Under::Nothing);
     let mut command = cluster.program("strace", Under::Nothing);
     target.set(&mut command, Under::Library(kek_file));
-    // Not detached: it ends when what it traces has ended.
+    // Not detached: strace exits with the traced program.
     command.args(&STRACE[1..]).arg(traces.join("backup")).arg(own.get_program());
     succeeds(command.args(["-Fp", "-Xstream", "-cfast", "-D"]).arg(&target.data));
     target.data.clone()
 }
 
-/// How often what was called on which kind of encrypted file; fails where that gets past the library.
+/// Counts the calls per kind of encrypted file. Fails if a call bypassed the library.
 fn look_at(trace: &str, data: &Path) -> BTreeMap<&'static str, BTreeMap<String, usize>> {
     let data = fs::canonicalize(data).expect("a directory");
     let mut seen: BTreeMap<&str, BTreeMap<String, usize>> = BTreeMap::new();
@@ -157,7 +157,7 @@ fn look_at(trace: &str, data: &Path) -> BTreeMap<&'static str, BTreeMap<String, 
         for path in paths(arguments) {
             let path = data.join(path);
             let Ok(below) = path.strip_prefix(&data) else { continue };
-            let Some(kind) = kind(Place::of(below.as_os_str().as_encoded_bytes())) else { continue };
+            let Some(kind) = kind(FileClass::of(below.as_os_str().as_encoded_bytes())) else { continue };
             let handled = HANDLED.contains(&name) || NAMED.contains(&name);
             let appends = name == "openat" && arguments.contains("O_APPEND");
             assert!(handled && !appends, "past the library: {line}");
@@ -167,7 +167,7 @@ fn look_at(trace: &str, data: &Path) -> BTreeMap<&'static str, BTreeMap<String, 
     seen
 }
 
-/// Paths of descriptors (`7</path>`), and those that are given (`"path"`).
+/// Paths of descriptors (`7</path>`) and path arguments (`"path"`).
 fn paths(arguments: &str) -> Vec<&str> {
     let described = arguments.split('<').skip(1).filter_map(|rest| rest.split('>').next());
     let given = arguments.split('"').skip(1).step_by(2);
@@ -178,16 +178,16 @@ fn paths(arguments: &str) -> Vec<&str> {
         .collect()
 }
 
-fn kind(place: Place) -> Option<&'static str> {
-    Some(match place {
-        Place::Clear => return None,
-        Place::Relation { .. } => "relation",
-        Place::Map { .. } => "map",
-        Place::Wal | Place::WalDraft => "log",
-        Place::Slru { .. } => "area",
-        Place::Temporary(_) => "temporary",
-        Place::State(_) => "state",
-        Place::Control => "control",
-        Place::Version => "version",
+fn kind(class: FileClass) -> Option<&'static str> {
+    Some(match class {
+        FileClass::Unencrypted => return None,
+        FileClass::Relation { .. } => "relation",
+        FileClass::Map { .. } => "map",
+        FileClass::Wal | FileClass::XlogTemp => "log",
+        FileClass::Slru { .. } => "area",
+        FileClass::Temporary(_) => "temporary",
+        FileClass::State(_) => "state",
+        FileClass::Control => "control",
+        FileClass::Version => "version",
     })
 }

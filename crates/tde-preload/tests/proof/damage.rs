@@ -1,5 +1,4 @@
-//! What somebody else's bytes do to a cluster: PostgreSQL says that they are corruption, or answers what is right; rows that
-//! never were it does not show.
+//! Damaged files: PostgreSQL reports corruption or returns correct results. It never returns wrong rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -9,20 +8,20 @@ use std::process::Command;
 
 use crate::stand::{Cluster, Stand, Under, succeeds};
 
-/// Damages of each kind of file.
+/// Number of damages per kind of file.
 const DAMAGES: u64 = 6;
 const ROWS: usize = 20_000;
 
-/// What a server makes of a damaged file.
+/// The effect of a damaged file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
-    /// It does not start.
+    /// The server does not start.
     Refused,
     /// A statement fails.
     Failed,
-    /// All rows are there, and right.
+    /// All rows are correct.
     Whole,
-    /// What is there is right; some is missing, which only an index notices.
+    /// All returned rows are correct; some are missing, which only an index detects.
     Shorter,
 }
 
@@ -32,7 +31,7 @@ enum Damage {
     Cut { to: u64 },
 }
 
-/// A number of a seed: damages are the same in every run.
+/// A pseudo-random number with a fixed seed, so that all runs are equal.
 fn chosen(seed: u64, below: u64) -> u64 {
     let mut mixed = seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^= mixed >> 31;
@@ -122,7 +121,7 @@ fn restore(data: &Path, kept: &Path) {
     succeeds(Command::new("cp").arg("-a").arg(kept).arg(data));
 }
 
-/// Of a server that was shut down, with a damaged file.
+/// Starts a server on a cluster with a damaged file.
 fn outcome(cluster: &Cluster<'_>, under: Under<'_>, what: &str, damage: Damage) -> Outcome {
     let Ok(server) = cluster.try_start(under, &["autovacuum=off"], &[]) else { return Outcome::Refused };
     let by_rows = server.psql(
@@ -155,14 +154,14 @@ fn outcome(cluster: &Cluster<'_>, under: Under<'_>, what: &str, damage: Damage) 
             worst = Outcome::Shorter;
         }
     }
-    // A cut that one way of asking does not notice the other does.
+    // A truncation that one scan does not detect, the other does.
     if worst == Outcome::Shorter && what == "heap" {
         assert!(!by_index.status.success(), "{what}, {damage:?}: nothing notices that rows are missing");
     }
     worst
 }
 
-/// How many rows; none of them is wrong, or there twice.
+/// The number of rows. Fails if a row is wrong or duplicate.
 fn right(rows: &str, what: &str, damage: Damage) -> usize {
     let mut seen = BTreeSet::new();
     for row in rows.lines() {
@@ -174,7 +173,7 @@ fn right(rows: &str, what: &str, damage: Damage) -> usize {
     seen.len()
 }
 
-/// A crash, after which the log's end is damaged: what is recovered is what was committed up to some point, in order.
+/// Damages the end of WAL after a crash: exactly the transactions before some point are recovered.
 fn damaged_log(cluster: &Cluster<'_>, under: Under<'_>, seed: u64) -> (Damage, Outcome) {
     let server = cluster.start(under, &["autovacuum=off"]);
     let from = server.ask("SELECT pg_walfile_name_offset(pg_current_wal_lsn())");

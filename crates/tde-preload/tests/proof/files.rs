@@ -1,4 +1,4 @@
-//! What lies in a data directory.
+//! Files of a data directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,15 +23,15 @@ pub(crate) fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// The files below a directory in which these bytes are. By grep: a debug build would take longer than the server.
+/// The files below a directory that contain these bytes. Uses grep, because a debug build would be slower than the server.
 pub(crate) fn holding(directory: &Path, marker: &str) -> Vec<PathBuf> {
     let mut grep = Command::new("grep");
-    // Sockets are left out, and so is what a server removes meanwhile.
+    // Ignores sockets and files that a server removes meanwhile.
     let found = grep.args(["-rlaFs", "--devices=skip", marker]).arg(directory).output().expect("grep runs");
     String::from_utf8_lossy(&found.stdout).lines().map(PathBuf::from).collect()
 }
 
-/// All that a cluster holds but for what says that a server was started.
+/// The files of a cluster, except those that every start of a server changes.
 pub(crate) fn state(data: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = contents(data);
     files.retain(|path, _| !path.ends_with("postmaster.pid") && !path.ends_with("postmaster.opts"));

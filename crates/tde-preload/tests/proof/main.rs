@@ -1,4 +1,4 @@
-//! The proof on a real PostgreSQL: it works as if nothing were between it and its files, and nothing can be read there.
+//! Tests of the library on real PostgreSQL servers: they work as without it, and their files contain no plaintext.
 
 mod backup;
 mod conformance;
@@ -19,14 +19,14 @@ use std::{fs, thread};
 use files::{contents, holding};
 use stand::{Cluster, Server, Stand, Under, succeeds};
 
-/// In rows, names, messages: wherever the server keeps it.
+/// A marker in rows, names and messages, which is searched in all files.
 const MARKER: &str = "marker-of-the-proof-7b1f";
-/// Seconds of a load that ends by the crash; more than it can take until then.
+/// Duration of a load that a crash ends; longer than the time until then.
 const LOAD_S: &str = "600";
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Rows, an index, TOAST, a catalog's names, a prepared transaction, a sequence, an unlogged table. A slot
-/// waits for all transactions, and so comes before the one that stays.
+/// Rows, an index, TOAST, names in a catalog, a prepared transaction, a sequence, an unlogged table. Creating a slot waits
+/// for all transactions, so it precedes the prepared one.
 const TABLES: &str = "
     CREATE TABLE secrets (id bigserial PRIMARY KEY, text text);
     INSERT INTO secrets (text) SELECT 'MARKER ' || n FROM generate_series(1, 20000) n;
@@ -40,8 +40,8 @@ const TABLES: &str = "
     BEGIN; INSERT INTO secrets (text) VALUES ('MARKER prepared'); PREPARE TRANSACTION 'MARKER-two';
     CHECKPOINT;";
 
-/// Everything that can hold the marker, and then a load that is cut short by SIGKILL while a sort is on disk.
-/// Says where in the cluster the marker was just before: servers that see their postmaster gone remove what they sorted.
+/// Writes the marker everywhere, then kills the server under load during a sort on disk. Returns the files that contained
+/// the marker just before: backends remove sort files when their postmaster is gone.
 fn fill_and_crash(cluster: &Cluster<'_>, under: Under<'_>, archive: &str) -> Vec<PathBuf> {
     let server = cluster.start(under, &[archive]);
     succeeds(cluster.program("pgbench", Under::Nothing).args(["-i", "-q", "-s", "5"]));
@@ -87,7 +87,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// What was committed before the crash is there, and nothing of what was not.
+/// Checks that exactly the committed transactions are there after the crash.
 fn is_whole(cluster: &Cluster<'_>, server: &Server<'_>) {
     let balances =
         "SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(bbalance) FROM pgbench_branches),
@@ -102,7 +102,7 @@ fn is_whole(cluster: &Cluster<'_>, server: &Server<'_>) {
     server.ask(&format!("COMMIT PREPARED '{MARKER}-two'"));
     assert_eq!(server.ask(rows), "20001");
     assert_eq!(server.ask("SELECT length(text) FROM long"), (10_000 * (MARKER.len() + 1)).to_string());
-    // More than fits into 64 kB: the transaction is spilled and read again.
+    // More than 64 kB, so that the transaction is spilled to disk and read again.
     server.ask("INSERT INTO secrets (text) SELECT 'spilled ' || n FROM generate_series(1, 20000) n");
     let decoded =
         "SELECT count(*) FROM pg_logical_slot_peek_changes('slot', NULL, NULL) WHERE data LIKE '%spilled%'";
@@ -112,7 +112,7 @@ fn is_whole(cluster: &Cluster<'_>, server: &Server<'_>) {
     succeeds(amcheck.args(["--all", "--install-missing", "--heapallindexed"]));
 }
 
-/// What users have the server run sees neither keys nor library, and files as they are on disk.
+/// Programs that the server runs for users have no keys and no library, and see ciphertext.
 fn children_know_nothing(stand: &Stand, server: &Server<'_>) {
     let directory = stand.directory("children");
     let seen = directory.join("seen");
@@ -175,7 +175,7 @@ fn survives_and_shows_nothing(stand: &Stand) {
     assert!(said.contains("invalid page in block 0"), "a flipped bit: {said}");
 }
 
-/// Those that a version came with.
+/// The programs that a version has.
 fn tools_read_it(cluster: &Cluster<'_>, under: Under<'_>) {
     let has = |name| cluster.stand.version.has(name);
     let check = |under| {
@@ -204,7 +204,7 @@ fn is_segment(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.len() == 24)
 }
 
-/// Segments in a directory that is not the cluster's.
+/// WAL segments in a directory outside the cluster.
 fn waldump_reads_the_archive(cluster: &Cluster<'_>, under: Under<'_>, archive: &Path) {
     if !cluster.stand.version.has("pg_waldump") {
         return;
@@ -239,6 +239,6 @@ fn is_readable(stand: &Stand) {
     }
     assert!(!holding(&archive, MARKER).is_empty(), "nor in the archive");
     refusals::of_plain(&cluster);
-    // What the killed one has left in shared memory goes with the next.
+    // The next server removes the shared memory of the killed one.
     drop(cluster.start(Under::Nothing, &[]));
 }

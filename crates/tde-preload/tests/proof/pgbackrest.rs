@@ -1,4 +1,4 @@
-//! pgBackRest: it archives, backs up and restores ciphertext, with the commands of docs/at-rest/page-encryption.md.
+//! pgBackRest archives, backs up and restores ciphertext, with the commands of docs/at-rest/page-encryption.md.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::files::{contents, holding};
 use crate::stand::{Cluster, Stand, Under, succeeds};
 use crate::{MARKER, until};
 
-/// Debian's packages, whose version Debian's pgBackRest supports.
+/// The PostgreSQL version that Debian's pgBackRest supports.
 const PACKAGED: &str = "/usr/lib/postgresql";
 
 #[test]
@@ -28,7 +28,7 @@ fn pgbackrest_archives_backs_up_and_restores_ciphertext() {
     }
 }
 
-/// A repository, and the file with the settings.
+/// A repository and the configuration file.
 struct Repository<'a> {
     stand: &'a Stand,
     settings: PathBuf,
@@ -56,7 +56,7 @@ impl<'a> Repository<'a> {
         Self { stand, settings, files }
     }
 
-    /// How a shell starts pgBackRest.
+    /// The shell command for pgBackRest.
     fn command_line(&self) -> String {
         format!("pgbackrest --config={} --stanza=proof", self.settings.display())
     }
@@ -102,7 +102,7 @@ fn copies(stand: &Stand) {
     assert_eq!(holding(&restored.data, MARKER), Vec::<PathBuf>::new());
 }
 
-/// A copy of `pg_control` that stock programs could use is in no backup.
+/// No backup contains a `pg_control` that stock programs could use.
 fn holds_sealed_control(repository: &Path) {
     let controls: Vec<_> =
         contents(repository).into_iter().filter(|(path, _)| path.ends_with("global/pg_control")).collect();
@@ -112,7 +112,7 @@ fn holds_sealed_control(repository: &Path) {
     }
 }
 
-/// The last backup, to be recovered to the restore point. Only `restore_command` needs the key.
+/// Restores the last backup to the restore point. Only `restore_command` needs the key.
 fn restore<'a>(repository: &Repository<'a>, cluster: &Cluster<'_>, kek_file: &Path) -> Cluster<'a> {
     let target = repository.stand.cluster("restored");
     let keys = [&cluster.data, &target.data].map(|data| KeyFile::path_beside(data));

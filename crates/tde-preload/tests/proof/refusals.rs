@@ -1,4 +1,4 @@
-//! What must not start, and must not have written anything when it ends.
+//! Programs that must be refused before they write anything.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::files::{contents, holding, state};
 use crate::stand::{Cluster, Under, succeeds};
 use crate::{MARKER, until};
 
-/// Ends by itself with a line that says `why`, and changes no file.
+/// Fails unless the server exits with a message that contains `why`, without changing a file.
 #[track_caller]
 fn refuses(cluster: &Cluster<'_>, under: Under<'_>, why: &str) {
     let before = state(&cluster.data);
@@ -25,13 +25,13 @@ fn refuses(cluster: &Cluster<'_>, under: Under<'_>, why: &str) {
     );
 }
 
-/// An encrypted cluster that was shut down.
+/// A cleanly stopped encrypted cluster.
 pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
     let stand = cluster.stand;
     refuses(cluster, Under::Nothing, "is not a valid data directory");
 
     let (_, other) = stand.kek("other-kek");
-    refuses(cluster, Under::Library(&other), "the key-encryption key is not the one");
+    refuses(cluster, Under::Library(&other), "wrong key-encryption key");
     refuses(cluster, Under::Library(Path::new("/dev/null")), "64 hexadecimal digits");
 
     let path = KeyFile::path_beside(&cluster.data);
@@ -44,9 +44,9 @@ pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
         refuses(cluster, under, why);
     }
     fs::remove_file(&path).expect("removed");
-    refuses(cluster, under, "there is no key file");
+    refuses(cluster, under, "not found: the cluster is not encrypted");
     stand.make_keys(&cluster.data, kek);
-    refuses(cluster, under, "these are not the keys of the cluster");
+    refuses(cluster, under, "the keys do not match the cluster");
     fs::write(&path, &kept).expect("restored");
 
     strays(cluster, under);
@@ -56,15 +56,15 @@ pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
     for unfit in ["pg_rewind", "pg_upgrade"] {
         let output = cluster.program(unfit, under).arg("--help").output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("does not work on encrypted clusters"), "{said}");
+        assert!(!output.status.success() && said.contains("does not support encrypted clusters"), "{said}");
     }
 
-    // Another key-encryption key, and back: nothing but the key file changes.
+    // Rotation to another key-encryption key and back changes only the key file.
     let before = state(&cluster.data);
     let (new, new_file) = stand.kek("new-kek");
     let keys = KeyFile::load(&path).expect("a key file");
     keys.rotated(kek, &new).expect("rotated").store(&path, Replace::Atomically).expect("stored");
-    refuses(cluster, under, "the key-encryption key is not the one");
+    refuses(cluster, under, "wrong key-encryption key");
     assert!(before == state(&cluster.data), "rotation changed the cluster");
     let server = cluster.start(Under::Library(&new_file), &[]);
     assert_eq!(server.ask("SELECT count(*) > 20000 FROM secrets"), "t");
@@ -72,7 +72,7 @@ pub(crate) fn of_encrypted(cluster: &Cluster<'_>, kek: &Kek, kek_file: &Path) {
     fs::write(&path, &kept).expect("restored");
 }
 
-/// With the keys of one cluster, a server is started in another's directory.
+/// A server with the keys of one cluster in the directory of another.
 fn strays(cluster: &Cluster<'_>, under: Under<'_>) {
     let sealed = cluster.data.with_extension("other");
     succeeds(Command::new("cp").arg("-a").arg(&cluster.data).arg(&sealed));
@@ -85,16 +85,16 @@ fn strays(cluster: &Cluster<'_>, under: Under<'_>) {
         let output = cluster.program("postgres", under).arg("-D").arg(other).output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(why), "{said}");
-        assert!(before == state(other), "a server wrote to a cluster that its keys are not of");
+        assert!(before == state(other), "a server wrote to a cluster with other keys");
     }
 }
 
-/// Settings that would move plaintext past the library, known when a server starts.
+/// Settings at startup that would write plaintext.
 fn plaintext_settings(cluster: &Cluster<'_>, under: Under<'_>) {
     let before = contents(&cluster.data);
     let mut refused = vec![("dynamic_shared_memory_type=mmap", "plaintext to pg_dynshmem")];
     if cluster.stand.version.major >= 15 {
-        refused.push(("archive_library=basic_archive", "a plaintext archive"));
+        refused.push(("archive_library=basic_archive", "archive plaintext"));
     }
     for (setting, why) in refused {
         let said = cluster.try_start(under, &[setting], &[]).err().expect("it must not start");
@@ -104,7 +104,7 @@ fn plaintext_settings(cluster: &Cluster<'_>, under: Under<'_>) {
     }
 }
 
-/// The same, where they are made or asked for while a server runs.
+/// The same while a server runs.
 fn plaintext_on_the_way(cluster: &Cluster<'_>, under: Under<'_>) {
     let outside = cluster.stand.directory("outside");
     let directory = format!("basic_archive.archive_directory={}", outside.display());
@@ -118,7 +118,7 @@ fn plaintext_on_the_way(cluster: &Cluster<'_>, under: Under<'_>) {
         server.ask("SELECT pg_reload_conf()");
         server.ask("SELECT pg_switch_wal()");
         until("a refusal of the archive module", || {
-            cluster.said().contains("archive_library would write a plaintext archive")
+            cluster.said().contains("archive_library would archive plaintext")
         });
         for setting in ["archive_library", "archive_command"] {
             server.ask(&format!("ALTER SYSTEM RESET {setting}"));
@@ -135,7 +135,7 @@ fn plaintext_on_the_way(cluster: &Cluster<'_>, under: Under<'_>) {
         let output = server.replicate(&backup);
         assert!(!output.status.success(), "{output:?}");
         assert!(
-            cluster.said().contains("--target=server would be plaintext"),
+            cluster.said().contains("--target=server would not be encrypted"),
             "{output:?}\n{}",
             cluster.said()
         );
@@ -146,11 +146,11 @@ fn plaintext_on_the_way(cluster: &Cluster<'_>, under: Under<'_>) {
     server.stop();
 }
 
-/// A plain cluster that crashed.
+/// An unencrypted cluster that crashed.
 pub(crate) fn of_plain(cluster: &Cluster<'_>) {
     let (kek, kek_file) = cluster.stand.kek("kek");
     let under = Under::Library(&kek_file);
-    refuses(cluster, under, "there is no key file");
+    refuses(cluster, under, "not found: the cluster is not encrypted");
     cluster.stand.make_keys(&cluster.data, &kek);
     refuses(cluster, under, "is not encrypted");
 }

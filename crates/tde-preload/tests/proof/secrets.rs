@@ -1,4 +1,4 @@
-//! Where a running server's keys must not be found: in core dumps, and in `/proc/PID/environ`.
+//! Core dumps and `/proc/PID/environ` contain no keys.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -131,12 +131,12 @@ fn dumps_contain_no_key(stand: &Stand) {
     let server = start();
     server.ask("CREATE TABLE t AS SELECT n FROM generate_series(1, 10000) n; CHECKPOINT");
 
-    // The library's limit on core dumps: none is written, by a file or by a pipe.
+    // With the library's limit, no core dump is written, to a file or a pipe.
     assert!(["0", "1"].contains(&limit(server.process(), "Max core file size", 0).as_str()));
     dump(backend(&server), Signal::SIGSEGV);
     assert_eq!(cores(&cluster), Vec::<PathBuf>::new());
 
-    // Without that limit: memory with keys is left out.
+    // Without the limit, core dumps exclude memory with keys.
     until("a recovered server", || server.psql("SELECT 1").status.success());
     let pid = backend(&server);
     let expected = cores_are_files(pid);
@@ -150,7 +150,7 @@ fn dumps_contain_no_key(stand: &Stand) {
     holds_none(&cluster, &keys, expected);
 }
 
-/// The core dumps that are there contain no key, and are removed.
+/// Checks that existing core dumps contain no key, and removes them.
 #[track_caller]
 fn holds_none(cluster: &Cluster<'_>, keys: &[(&str, Vec<u8>)], expected: bool) {
     let cores = cores(cluster);
@@ -163,7 +163,7 @@ fn holds_none(cluster: &Cluster<'_>, keys: &[(&str, Vec<u8>)], expected: bool) {
     }
 }
 
-/// A process inherits no lock from the one that forked it.
+/// Memory locks are not inherited by child processes.
 #[test]
 fn keys_are_locked_in_memory_in_every_process_of_a_server() {
     for stand in Stand::all(&[]) {
@@ -178,7 +178,7 @@ fn keys_are_locked_in_memory_in_every_process_of_a_server() {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a status");
             let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")).expect("locked memory");
             let locked: u64 = locked.trim().trim_end_matches(" kB").parse().expect("kilobytes");
-            // What a table of ciphers takes, or a page where that is more than the limit.
+            // The size of a cipher cache, or one page if that exceeds the limit.
             let expected = if most.parse().is_ok_and(|most: u64| most < 1 << 20) { 4 } else { 500 };
             assert!(locked >= expected || most == "0", "{locked} kB of {most}");
         }

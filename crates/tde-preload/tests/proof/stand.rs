@@ -1,4 +1,4 @@
-//! PostgreSQL of this machine, run with the library and without.
+//! Runs the installed PostgreSQL servers with and without the library.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,18 +10,17 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ciphertoll_skip::{missing, not_for_all};
-use ciphertoll_tde::{Kek, KeyFile, Replace, Strength};
+use ciphertoll_tde::{CipherKind, Kek, KeyFile, Replace};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 
 use crate::versions::{self, Version};
 
-/// What the library's file is called.
 const LIBRARY: &str = "libciphertoll_tde_preload.so";
-/// Servers answer sooner; machines that do other things beside may not.
+/// Timeout of servers on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// A place for clusters, and who their servers run as.
+/// A directory for clusters, and the user of their servers.
 pub(crate) struct Stand {
     pub(crate) version: Version,
     library: PathBuf,
@@ -29,14 +28,14 @@ pub(crate) struct Stand {
     place: tempfile::TempDir,
 }
 
-/// Whether the library is loaded, and which file tells it the key-encryption key.
+/// Whether the library is loaded, and the file with the key-encryption key.
 #[derive(Clone, Copy)]
 pub(crate) enum Under<'a> {
     Library(&'a Path),
     Nothing,
 }
 
-/// A data directory, and where its sockets are.
+/// A data directory and its directory of sockets.
 pub(crate) struct Cluster<'a> {
     pub(crate) stand: &'a Stand,
     pub(crate) data: PathBuf,
@@ -51,8 +50,7 @@ pub(crate) struct Server<'a> {
 }
 
 impl Stand {
-    /// One for each PostgreSQL of this machine; where there is none, a printed reason to skip. A program that a version
-    /// came without is another such reason.
+    /// One for each installed PostgreSQL. Reports skipped tests if there is none, or if a version lacks a program.
     #[expect(clippy::print_stderr, reason = "what runs says on which version")]
     pub(crate) fn all(needed: &[&str]) -> Vec<Self> {
         let versions = versions::found();
@@ -83,20 +81,20 @@ impl Stand {
             geteuid().is_root().then(|| User::from_name("nobody").ok().flatten().expect("a user nobody"));
         let place = tempfile::tempdir().expect("a directory");
         let built = built_library();
-        // Where it was built, nobody may have nothing to look for.
+        // In CI the library must have been built.
         let library = place.path().join(LIBRARY);
         fs::copy(&built, &library).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
         Self { version, library, user, place }
     }
 
-    /// Says what was seen on this version.
-    #[expect(clippy::print_stderr, reason = "what was seen is for whoever reads on what the proof stands")]
+    /// Prints a result for this version.
+    #[expect(clippy::print_stderr, reason = "results of the test")]
     pub(crate) fn tell(&self, what: &str, seen: &impl std::fmt::Debug) {
         eprintln!("{}: {what}: {seen:?}", self.version.name);
     }
 
-    /// A new directory, the servers' own.
+    /// A new directory that the servers' user owns.
     pub(crate) fn directory(&self, name: &str) -> PathBuf {
         let path = self.place.path().join(name);
         fs::create_dir(&path).expect("a directory");
@@ -125,12 +123,12 @@ impl Stand {
     /// New keys for a cluster.
     pub(crate) fn make_keys(&self, data: &Path, kek: &Kek) {
         let path = KeyFile::path_beside(data);
-        let file = KeyFile::create(Strength::Aes256, kek).expect("a key file");
+        let file = KeyFile::create(CipherKind::Aes256, kek).expect("a key file");
         file.store(&path, Replace::Never).expect("stored");
         self.give(&path);
     }
 
-    /// A cluster that is yet to be made.
+    /// The paths of a new cluster.
     pub(crate) fn cluster(&self, name: &str) -> Cluster<'_> {
         let data = self.directory(name);
         let sockets = self.directory(&format!("{name}.s"));
@@ -153,14 +151,14 @@ impl Stand {
 }
 
 impl<'a> Cluster<'a> {
-    /// One of PostgreSQL's programs.
+    /// The command of a PostgreSQL program.
     pub(crate) fn program(&self, name: &str, under: Under<'_>) -> Command {
         let own = self.stand.version.bin.join(name);
         let others = || versions::newest_with(name).map_or_else(|| name.into(), |other| other.bin.join(name));
         let program = if own.exists() { own } else { others() };
         let mut command = self.stand.command(program);
         command.env("PGHOST", &self.sockets).env("PGUSER", "proof").env("PGDATABASE", "postgres");
-        // Nothing waits forever.
+        // With a timeout.
         command.env("PGOPTIONS", "-c statement_timeout=600s");
         self.set(&mut command, under);
         command
@@ -181,7 +179,7 @@ impl<'a> Cluster<'a> {
         succeeds(&mut initdb);
     }
 
-    /// The server's command line. The key-encryption key reaches it by an open file.
+    /// The server's command. It receives the key-encryption key through an open file.
     fn postgres(&self, under: Under<'_>, before: &[&OsStr]) -> Command {
         let mut command = self.stand.command("/bin/sh");
         let script = match under {
@@ -208,13 +206,13 @@ impl<'a> Cluster<'a> {
         command
     }
 
-    /// Starts a server, and waits until it answers.
+    /// Starts a server and waits until it accepts connections.
     pub(crate) fn start(&'a self, under: Under<'_>, settings: &[&str]) -> Server<'a> {
         self.try_start(under, settings, &[]).unwrap_or_else(|said| panic!("it does not start: {said}"))
     }
 
-    /// The same, as the child of another program that becomes it; or what it said when it ended. After a crash its
-    /// predecessor's processes may take a moment to end.
+    /// The same through another program that executes the server. Returns the server's output if it exits. After a crash,
+    /// the processes of the previous server may take a moment to exit.
     pub(crate) fn try_start(
         &'a self,
         under: Under<'_>,
@@ -246,12 +244,12 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// What its last server said.
+    /// The log of its last server.
     pub(crate) fn said(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Tries to start a server, which must end by itself; what it says.
+    /// Starts a server, which must exit by itself. Returns its output.
     pub(crate) fn refuses(&self, under: Under<'_>) -> String {
         let output = self.postgres(under, &[]).output().expect("it runs");
         assert!(!output.status.success(), "it started");
@@ -275,18 +273,18 @@ impl Server<'_> {
         self.client(command).args(["-d", "dbname=postgres replication=database"]).output().expect("psql runs")
     }
 
-    /// What a statement answers; it must succeed.
+    /// The result of a statement, which must succeed.
     pub(crate) fn ask(&self, sql: &str) -> String {
         succeeds(&mut self.client(sql))
     }
 
-    /// Whether its archive has all of a segment of its log.
+    /// Whether its archive has a complete WAL segment.
     pub(crate) fn has_archived(&self, segment: &str) -> bool {
         let last = "SELECT last_archived_wal COLLATE \"C\" >= ";
         self.ask(&format!("{last} '{segment}' FROM pg_stat_archiver")) == "t"
     }
 
-    /// Where a standby finds it.
+    /// The connection string for a standby.
     pub(crate) fn connection(&self) -> String {
         format!("host={} user=proof", self.cluster.sockets.display())
     }
@@ -295,17 +293,17 @@ impl Server<'_> {
         &self.cluster.stand.version
     }
 
-    /// The number of its first process.
+    /// The process ID of the postmaster.
     pub(crate) fn process(&self) -> u32 {
         self.postmaster.id()
     }
 
-    /// A client that goes on by itself.
+    /// Starts a client in the background.
     pub(crate) fn spawn(&self, sql: &str) -> Child {
         self.client(sql).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("psql runs")
     }
 
-    /// SIGKILL, to the postmaster alone.
+    /// Sends SIGKILL to the postmaster.
     pub(crate) fn crash(mut self) {
         self.postmaster.kill().expect("killed");
         self.postmaster.wait().expect("a status");
@@ -320,13 +318,12 @@ impl Server<'_> {
 }
 
 impl Drop for Server<'_> {
-    /// By an immediate shutdown: of a postmaster that is killed the shared memory stays. Where it was, its children see that
-    /// it is gone, and end. Some write before they do so, as the statistics collector of PostgreSQL 14: until none is left
-    /// the data directory is theirs.
+    /// An immediate shutdown, because a killed postmaster leaves its shared memory. If it was killed before, its children
+    /// exit by themselves. Some write before they exit, such as the statistics collector of PostgreSQL 14: waits for all.
     fn drop(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         if self.postmaster.try_wait().is_ok_and(|status| status.is_none()) {
-            // Not reaped yet, so that the number is certainly its own.
+            // Not reaped yet, so that its process ID cannot be reused.
             let _ = kill(Pid::from_raw(self.postmaster.id() as i32), Signal::SIGQUIT);
         }
         while self.postmaster.try_wait().is_ok_and(|status| status.is_none()) && Instant::now() < deadline {
@@ -340,14 +337,14 @@ impl Drop for Server<'_> {
     }
 }
 
-/// Whether a process works in a data directory, as all of a server's do.
+/// Whether the working directory of a process is a data directory, as of all processes of a server.
 fn anybody_in(data: &Path) -> bool {
     let works_there =
         |process: fs::DirEntry| fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == data);
     fs::read_dir("/proc").expect("processes").filter_map(Result::ok).any(works_there)
 }
 
-/// Runs a command that must succeed; what it prints.
+/// Runs a command, which must succeed. Returns its output.
 #[track_caller]
 pub(crate) fn succeeds(command: &mut Command) -> String {
     let output = command.output().expect("it runs");
@@ -356,7 +353,7 @@ pub(crate) fn succeeds(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
 }
 
-/// The library as it is now. A test does not link it, and so cargo does not build it for one.
+/// Builds the library: cargo does not, because the tests do not link it.
 fn built_library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {

@@ -1,5 +1,5 @@
-//! Stock programs on sealed clusters: primary, standby and base backup, each stopped cleanly and killed. Every program is
-//! refused, and no byte of the data directory changes.
+//! Stock programs on sealed clusters: primary, standby and base backup, after a clean stop and after a crash. Every program
+//! fails without changing the data directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,10 +13,9 @@ use ciphertoll_tde::{Kek, KeyFile, Replace};
 use crate::files::contents;
 use crate::stand::{Cluster, Server, Stand, Under, succeeds};
 
-/// A standby that has lost its connection tries again every 5 s.
+/// A standby retries its connection every 5 s.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// How a server ended.
 #[derive(Clone, Copy, Debug)]
 enum Ended {
     Stopped,
@@ -36,11 +35,11 @@ fn refuses_stock_programs(stand: &Stand) {
     let primary = stand.cluster("primary");
     stand.make_keys(&primary.data, &kek);
     primary.init(under);
-    // What pg_rewind and pg_upgrade want to have beside it.
+    // A second cluster, which pg_rewind and pg_upgrade need.
     let plain = stand.cluster("plain");
     plain.init(Under::Nothing);
 
-    // No slot holds what the standby still needs.
+    // Without a slot, the primary may remove WAL that the standby needs.
     let server = primary.start(under, &["max_replication_slots=4", "wal_keep_size=1GB"]);
     server.ask("CREATE TABLE rows AS SELECT n, md5(n::text) FROM generate_series(1, 10000) n");
     let standby = backup(&server, &primary, "standby", under, &["-R"]);
@@ -58,12 +57,12 @@ fn refuses_stock_programs(stand: &Stand) {
     }
     end(server, Ended::Killed);
     refused_by_all(&primary, &plain, "a primary, killed");
-    // As the audit found it: without slots, a stock server would not have noticed anything.
+    // Without slots, a stock server would not detect anything by itself.
     end(primary.start(under, &["max_replication_slots=0"]), Ended::Stopped);
     refused_by_all(&primary, &plain, "a primary, stopped");
 
     control_is_authentic(&primary, &restored, &kek, under);
-    // None of all that did any harm.
+    // The clusters still work.
     for cluster in [&primary, &standby, &restored] {
         let server = cluster.start(under, &[]);
         assert_eq!(server.ask("SELECT count(*) FROM rows"), "10000");
@@ -71,7 +70,7 @@ fn refuses_stock_programs(stand: &Stand) {
     }
 }
 
-/// Waits until a standby receives WAL. If it never does, the logs of both servers say why.
+/// Waits until a standby receives WAL. Shows the logs of both servers if it does not.
 fn streams(following: &Server<'_>, standby: &Cluster<'_>, primary: &Cluster<'_>) {
     let deadline = Instant::now() + PATIENCE;
     while following.ask("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'") != "1" {
@@ -109,7 +108,7 @@ fn backup<'a>(
     target
 }
 
-/// Programs and arguments; `{data}` is the cluster, `{plain}` one that is not encrypted, `{bin}` where the programs are,
+/// Programs and arguments. `{data}` is the cluster, `{plain}` an unencrypted cluster, `{bin}` the directory of programs,
 /// `{new}` a directory that does not exist.
 const STOCK: [&str; 17] = [
     "postgres -D {data} -c listen_addresses= -k {new}",
@@ -161,7 +160,7 @@ fn refused_by_all(cluster: &Cluster<'_>, plain: &Cluster<'_>, what: &str) {
     unchanged(&before, &cluster.data, "pg_controldata", what);
 }
 
-/// This program ends with 0 whatever it reads; what it prints must be known to be wrong, and is nothing of the cluster's.
+/// This program always exits with 0. It must report wrong data, and print none of the cluster's.
 fn shows_nothing(cluster: &Cluster<'_>, what: &str) {
     if !cluster.stand.version.has("pg_controldata") {
         return;
@@ -180,13 +179,13 @@ fn unchanged(before: &BTreeMap<PathBuf, Vec<u8>>, data: &Path, program: &str, wh
     assert!(changed.is_empty(), "{program} changed {changed:?} of {what}");
 }
 
-/// `pg_control` of another cluster, a plain one, and one that was changed are refused under the library, too.
+/// The library refuses `pg_control` of another cluster, of an unencrypted one, and a changed one.
 fn control_is_authentic(cluster: &Cluster<'_>, other: &Cluster<'_>, kek: &Kek, under: Under<'_>) {
     let (control, version) = (cluster.data.join("global/pg_control"), cluster.data.join("PG_VERSION"));
     let (kept, kept_version) = (fs::read(&control).expect("a file"), fs::read(&version).expect("a file"));
     let mut flipped = kept.clone();
     flipped[300] ^= 1;
-    // The same data keys, and so the same family of clusters: its own pg_control is as authentic as this one's.
+    // A cluster with the same data-encryption keys: its pg_control is authentic here, too.
     let siblings = fs::read(other.data.join("global/pg_control")).expect("a file");
     assert_ne!(siblings, kept);
     let foreign = {
@@ -197,10 +196,10 @@ fn control_is_authentic(cluster: &Cluster<'_>, other: &Cluster<'_>, kek: &Kek, u
     };
     let plain = fs::read(cluster.data.with_file_name("plain").join("global/pg_control")).expect("a file");
     for (bytes, why) in [
-        (&flipped, "was changed, or is another cluster's"),
-        (&foreign, "was changed, or is another cluster's"),
+        (&flipped, "was changed, or belongs to another cluster"),
+        (&foreign, "was changed, or belongs to another cluster"),
         (&plain, "is not sealed: it was replaced"),
-        (&kept[..100].to_vec(), "was changed, or is another cluster's"),
+        (&kept[..100].to_vec(), "was changed, or belongs to another cluster"),
         (&Vec::new(), "is missing"),
     ] {
         fs::write(&control, bytes).expect("replaced");
@@ -213,10 +212,10 @@ fn control_is_authentic(cluster: &Cluster<'_>, other: &Cluster<'_>, kek: &Kek, u
     fs::write(&version, format!("{}\n", cluster.stand.version.major)).expect("replaced");
     assert!(cluster.refuses(under).contains("PG_VERSION is not sealed"));
     fs::write(&version, &kept_version).expect("restored");
-    // A key file that may be of an earlier version accepts what is sealed.
+    // A key file of version 1 accepts a sealed cluster.
     let path = KeyFile::path_beside(&cluster.data);
     let keys = KeyFile::load(&path).expect("a key file");
-    let older = keys.in_format(ciphertoll_tde::Format::MayBeUnsealed, kek).expect("wrapped");
+    let older = keys.in_format(ciphertoll_tde::KeyFileFormat::MayBeUnsealed, kek).expect("wrapped");
     older.store(&path, Replace::Atomically).expect("stored");
     cluster.start(under, &[]).stop();
     keys.store(&path, Replace::Atomically).expect("stored");

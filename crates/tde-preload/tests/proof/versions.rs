@@ -1,4 +1,4 @@
-//! Which PostgreSQL there are on this machine.
+//! Finds the installed PostgreSQL versions.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -6,16 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-/// Other PostgreSQL's directories of programs, with colons between them: these and no others.
+/// Overrides the PostgreSQL versions: directories of programs, separated by colons.
 const BIN: &str = "CIPHERTOLL_TDE_POSTGRES_BIN";
 
-/// One PostgreSQL.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
-    /// What it says it is.
+    /// The reported version.
     pub(crate) name: String,
     pub(crate) major: u32,
-    /// Its programs.
+    /// The directory of its programs.
     pub(crate) bin: PathBuf,
 }
 
@@ -29,7 +28,7 @@ impl Version {
         Some(Self { major: digits.parse().ok()?, name, bin })
     }
 
-    /// A statement as it has to be said here: before 15, a database was copied file by file, and no other way.
+    /// Adapts a statement: before version 15, databases were always copied file by file.
     pub(crate) fn statement(&self, sql: &str) -> String {
         if self.major >= 15 {
             return sql.to_owned();
@@ -37,14 +36,14 @@ impl Version {
         sql.replace(" STRATEGY file_copy", "").replace(" STRATEGY wal_log", "")
     }
 
-    /// Whether it came with such a program.
+    /// Whether it has this program.
     pub(crate) fn has(&self, program: &str) -> bool {
         self.bin.join(program).exists()
     }
 }
 
-/// One of each major version, the one with the most programs: the distribution's, those that `scripts/build-postgres` built,
-/// those that `ciphertoll servers fetch` fetched.
+/// One per major version, with the most programs: from the distribution, `scripts/build-postgres`, or
+/// `ciphertoll servers fetch`.
 pub(crate) fn found() -> Vec<Version> {
     if let Some(directories) = env::var_os(BIN) {
         return env::split_paths(&directories).filter_map(Version::at).collect();
@@ -64,7 +63,7 @@ pub(crate) fn found() -> Vec<Version> {
     found.into_values().collect()
 }
 
-/// The newest version that has such a program: older servers understand its clients.
+/// The newest version with this program. Its clients support older servers.
 pub(crate) fn newest_with(name: &str) -> Option<Version> {
     found().into_iter().filter(|version| version.has(name)).max_by_key(|version| version.major)
 }
@@ -78,7 +77,7 @@ fn caches() -> Vec<PathBuf> {
 
 fn below(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
-    // What is still on its way there is none.
+    // Ignores incomplete downloads.
     let named = |name: OsString| {
         name.to_str().is_some_and(|name| name.starts_with(prefix) && !name.ends_with(".partial"))
     };

@@ -1,4 +1,4 @@
-//! What a conversion must know from the plaintext of `pg_control`.
+//! The data of `pg_control` that a conversion needs.
 
 use crate::cluster::has_checksum;
 use crate::seal::CONTROL_BYTES;
@@ -8,20 +8,18 @@ const STATE_AT: usize = 16;
 const CATALOG_AT: usize = 12;
 /// `FLOATFORMAT_VALUE`, 1234567.0, which precedes the sizes of the build in every version.
 const FLOAT_FORMAT: [u8; 8] = 1_234_567.0_f64.to_le_bytes();
-/// Numbers after it: page size, pages of a segment, page size of WAL, …, and the version of data checksums.
+/// Index of the data checksum version among the numbers that follow: page size, pages per segment, WAL page size, …
 const CHECKSUMS_NUMBER: usize = 9;
 
-/// The facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Control {
-    /// `CATALOG_VERSION_NO`, a part of the names of directories in tablespaces.
+pub(super) struct ControlFileData {
+    /// `CATALOG_VERSION_NO`, a part of the directory names in tablespaces.
     pub(super) catalog: u32,
-    /// Whether pages have checksums.
     pub(super) has_page_checksums: bool,
 }
 
-impl Control {
-    /// Why the cluster cannot be converted, unless it can.
+impl ControlFileData {
+    /// Fails if the cluster cannot be converted.
     pub(super) fn parse(plaintext: &[u8; CONTROL_BYTES]) -> Result<Self, &'static str> {
         if !has_checksum(plaintext) {
             return Err("its checksum is wrong");
@@ -30,7 +28,7 @@ impl Control {
             let bytes = plaintext.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
             u32::from_le_bytes(bytes.unwrap_or_default())
         };
-        was_shut_down(number(STATE_AT))?;
+        check_shut_down(number(STATE_AT))?;
         let sizes = plaintext.windows(FLOAT_FORMAT.len()).position(|window| window == FLOAT_FORMAT);
         let sizes = sizes.ok_or("its layout is unknown")? + FLOAT_FORMAT.len();
         let [page, segment, wal_page] = [0, 4, 8].map(|at| number(sizes + at));
@@ -43,13 +41,13 @@ impl Control {
 }
 
 /// `DB_SHUTDOWNED` and `DB_SHUTDOWNED_IN_RECOVERY`.
-fn was_shut_down(state: u32) -> Result<(), &'static str> {
+fn check_shut_down(state: u32) -> Result<(), &'static str> {
     match state {
         1 | 2 => Ok(()),
-        0 => Err("the cluster was starting up when it ended: start and stop it, `pg_ctl stop`"),
-        3 => Err("the cluster was shutting down when it ended: start and stop it, `pg_ctl stop`"),
-        4 | 5 => Err("the cluster was in recovery when it ended: start and stop it, `pg_ctl stop`"),
-        6 => Err("the cluster was not shut down cleanly: start and stop it, `pg_ctl stop`"),
+        0 => Err("the cluster was starting up when it ended: start it, then stop it with `pg_ctl stop`"),
+        3 => Err("the cluster was shutting down when it ended: start it, then stop it with `pg_ctl stop`"),
+        4 | 5 => Err("the cluster was in recovery when it ended: start it, then stop it with `pg_ctl stop`"),
+        6 => Err("the cluster was not shut down cleanly: start it, then stop it with `pg_ctl stop`"),
         _ => Err("its state is unknown"),
     }
 }
@@ -59,7 +57,7 @@ mod tests {
     use super::*;
     use crate::cluster::crc32c;
 
-    /// As far as it matters, what version 15 writes.
+    /// The relevant fields, as version 15 writes them.
     fn control(state: u32, page: u32, checksums: u32) -> [u8; CONTROL_BYTES] {
         let mut bytes = [0; CONTROL_BYTES];
         bytes[CATALOG_AT..16].copy_from_slice(&202_209_061_u32.to_le_bytes());
@@ -75,17 +73,19 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clean_shutdown_of_a_usual_build_is_taken() {
-        let expected = Control { catalog: 202_209_061, has_page_checksums: true };
-        assert_eq!(Control::parse(&control(1, 8192, 1)), Ok(expected));
-        assert_eq!(Control::parse(&control(2, 8192, 1)), Ok(expected));
-        assert!(Control::parse(&control(1, 8192, 0)).is_ok_and(|control| !control.has_page_checksums));
+    fn only_a_cleanly_stopped_cluster_of_a_usual_build_is_accepted() {
+        let expected = ControlFileData { catalog: 202_209_061, has_page_checksums: true };
+        assert_eq!(ControlFileData::parse(&control(1, 8192, 1)), Ok(expected));
+        assert_eq!(ControlFileData::parse(&control(2, 8192, 1)), Ok(expected));
+        assert!(
+            ControlFileData::parse(&control(1, 8192, 0)).is_ok_and(|control| !control.has_page_checksums)
+        );
         for state in [0, 3, 4, 5, 6, 7] {
-            assert!(Control::parse(&control(state, 8192, 1)).is_err(), "state {state}");
+            assert!(ControlFileData::parse(&control(state, 8192, 1)).is_err(), "state {state}");
         }
-        assert!(Control::parse(&control(1, 16_384, 1)).is_err());
+        assert!(ControlFileData::parse(&control(1, 16_384, 1)).is_err());
         let mut damaged = control(1, 8192, 1);
         damaged[0] ^= 1;
-        assert_eq!(Control::parse(&damaged), Err("its checksum is wrong"));
+        assert_eq!(ControlFileData::parse(&damaged), Err("its checksum is wrong"));
     }
 }

@@ -1,53 +1,55 @@
-//! A file of the source, written as a file of the target.
+//! Converts one file.
 
 use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use nix::unistd::geteuid;
 
-use super::plan::{Owner, PlannedFile};
-use super::{ConvertError, Direction, Result, draft_of, failed, open};
-use crate::cluster::Stored;
+use super::error::{ConvertError, Result, errno_error, io_error, open};
+use super::plan::{ConversionDirection, Owner, PlannedFile};
+use crate::cluster::DiskFile;
 use crate::unit::is_zero;
-use crate::{Engine, Errno, Opened, Place, Storage};
+use crate::{EncryptionEngine, Errno, FileClass, OpenFile, Storage};
 
-/// What is read at a time: a whole number of units of every place.
+/// Bytes per read: a multiple of every unit size.
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
 
-/// Called with the bytes of a file that are finished.
-pub(super) type Done<'a> = dyn FnMut(u64) -> Result<()> + 'a;
+/// Called with the number of finished bytes of a file.
+pub(super) type ReportBytes<'a> = dyn FnMut(u64) -> Result<()> + 'a;
 
-/// Both sides of a conversion: one of them is read or written through the engine.
-pub(super) struct Sides<'a> {
-    direction: Direction,
-    engine: &'a mut Engine,
+/// Suffix of a file's name until it is complete.
+const DRAFT: &str = ".ciphertoll-convert";
+
+pub(super) struct FileConverter<'a> {
+    direction: ConversionDirection,
+    engine: &'a mut EncryptionEngine,
 }
 
-/// An open file of one side.
-pub(super) struct Side {
-    opened: Opened,
-    storage: Stored,
+/// An open file of the source or the target.
+pub(super) struct ConversionFile {
+    opened: OpenFile,
+    storage: DiskFile,
     is_encrypted: bool,
 }
 
-impl Side {
-    pub(super) fn source(file: &PlannedFile, direction: Direction) -> Result<Self> {
-        let is_encrypted = direction == Direction::Decrypt && file.place.is_encrypted();
-        Ok(Self { opened: Opened::new(file.place), storage: Stored(open(&file.from)?), is_encrypted })
+impl ConversionFile {
+    pub(super) fn source(file: &PlannedFile, direction: ConversionDirection) -> Result<Self> {
+        let is_encrypted = direction == ConversionDirection::Decrypt && file.class.is_encrypted();
+        Ok(Self { opened: OpenFile::new(file.class), storage: DiskFile(open(&file.from)?), is_encrypted })
     }
 
-    pub(super) fn target(place: Place, storage: File, direction: Direction) -> Self {
-        let is_encrypted = direction == Direction::Encrypt && place.is_encrypted();
-        Self { opened: Opened::new(place), storage: Stored(storage), is_encrypted }
+    pub(super) fn target(class: FileClass, storage: File, direction: ConversionDirection) -> Self {
+        let is_encrypted = direction == ConversionDirection::Encrypt && class.is_encrypted();
+        Self { opened: OpenFile::new(class), storage: DiskFile(storage), is_encrypted }
     }
 
-    /// Plaintext.
+    /// Reads plaintext.
     pub(super) fn read(
         &mut self,
-        engine: &mut Engine,
+        engine: &mut EncryptionEngine,
         bytes: &mut [u8],
         offset: u64,
     ) -> std::result::Result<usize, Errno> {
@@ -58,12 +60,17 @@ impl Side {
         }
     }
 
-    /// What is on disk.
-    pub(super) fn stored(&self) -> &Stored {
+    /// The bytes on disk.
+    pub(super) fn stored(&self) -> &DiskFile {
         &self.storage
     }
 
-    fn write(&mut self, engine: &mut Engine, bytes: &[u8], offset: u64) -> std::result::Result<(), Errno> {
+    fn write(
+        &mut self,
+        engine: &mut EncryptionEngine,
+        bytes: &[u8],
+        offset: u64,
+    ) -> std::result::Result<(), Errno> {
         let written = if self.is_encrypted {
             engine.write_at(&mut self.opened, &self.storage, &bytes, offset)?
         } else {
@@ -72,7 +79,7 @@ impl Side {
         if written == bytes.len() { Ok(()) } else { Err(Errno::NO_SPACE) }
     }
 
-    fn set_size(&mut self, engine: &mut Engine, size: u64) -> std::result::Result<(), Errno> {
+    fn set_size(&mut self, engine: &mut EncryptionEngine, size: u64) -> std::result::Result<(), Errno> {
         if self.is_encrypted {
             engine.set_size(&mut self.opened, &self.storage, size)
         } else {
@@ -81,67 +88,79 @@ impl Side {
     }
 }
 
-impl<'a> Sides<'a> {
-    pub(super) fn new(direction: Direction, engine: &'a mut Engine) -> Self {
+impl<'a> FileConverter<'a> {
+    pub(super) fn new(direction: ConversionDirection, engine: &'a mut EncryptionEngine) -> Self {
         Self { direction, engine }
     }
 
-    /// Writes a file and forces it to the disk, with the owner, mode and time of the source. It has its name only when it
-    /// is complete.
-    pub(super) fn convert(&mut self, file: &PlannedFile, done: &mut Done<'_>) -> Result<()> {
+    /// Writes and syncs a file, with the owner, mode and modification time of the source. The file gets its name only when
+    /// it is complete.
+    pub(super) fn convert(&mut self, file: &PlannedFile, done: &mut ReportBytes<'_>) -> Result<()> {
         let draft = draft_of(&file.to);
         let created = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&draft);
-        let created = created.map_err(|error| fault("create", &draft, error))?;
-        let target = created.try_clone().map_err(|error| fault("create", &draft, error))?;
-        self.content(file, &mut Side::target(file.place, target, self.direction), done)?;
-        let finished = give(&draft, file.owner)
+        let created = created.map_err(|error| io_error("create", &draft, error))?;
+        let target = created.try_clone().map_err(|error| io_error("create", &draft, error))?;
+        self.copy_content(file, &mut ConversionFile::target(file.class, target, self.direction), done)?;
+        let finished = set_owner(&draft, file.owner)
             .and_then(|()| created.set_permissions(Permissions::from_mode(file.mode)))
-            .and_then(|()| created.set_times(FileTimes::new().set_modified(time(file.modified))))
+            .and_then(|()| created.set_times(FileTimes::new().set_modified(system_time(file.modified))))
             .and_then(|()| created.sync_all())
             .and_then(|()| fs::rename(&draft, &file.to));
-        finished.map_err(|error| fault("write", &file.to, error))
+        finished.map_err(|error| io_error("write", &file.to, error))
     }
 
-    fn content(&mut self, file: &PlannedFile, target: &mut Side, done: &mut Done<'_>) -> Result<()> {
-        let mut source = Side::source(file, self.direction)?;
+    fn copy_content(
+        &mut self,
+        file: &PlannedFile,
+        target: &mut ConversionFile,
+        done: &mut ReportBytes<'_>,
+    ) -> Result<()> {
+        let mut source = ConversionFile::source(file, self.direction)?;
         let mut buffer = vec![0; CHUNK_BYTES];
         let (mut at, mut written) = (0, 0);
         while at < file.bytes {
             let count = CHUNK_BYTES.min((file.bytes - at) as usize);
             let chunk = &mut buffer[..count];
-            let read = source.read(self.engine, chunk, at).map_err(failed("read", &file.from))?;
+            let read = source.read(self.engine, chunk, at).map_err(errno_error("read", &file.from))?;
             if read != count {
                 return Err(ConvertError::Refused(format!(
-                    "{} became shorter during the conversion: a server uses the source",
+                    "{} became shorter during the conversion: a server is using the source",
                     file.from.display()
                 )));
             }
             if !(file.is_sparse && is_zero(chunk)) {
-                target.write(self.engine, chunk, at).map_err(|error| unwritable(file, error))?;
+                target.write(self.engine, chunk, at).map_err(|error| write_error(file, error))?;
                 written = at + count as u64;
             }
             at += count as u64;
             done(at)?;
         }
         if written < file.bytes {
-            target.set_size(self.engine, file.bytes).map_err(failed("write", &file.to))?;
+            target.set_size(self.engine, file.bytes).map_err(errno_error("write", &file.to))?;
         }
         Ok(())
     }
 }
 
-/// The engine refuses pages of WAL that have no header: as data they would be written in clear.
-fn unwritable(file: &PlannedFile, error: Errno) -> ConvertError {
-    if error == Errno::IO && file.place == Place::Wal {
+/// Explains `EIO` for WAL: the engine refuses pages without a WAL page header, because they would not be encrypted.
+fn write_error(file: &PlannedFile, error: Errno) -> ConvertError {
+    if error == Errno::IO && file.class == FileClass::Wal {
         return ConvertError::Refused(format!(
-            "{} holds a page that is not a page of WAL: remove the file if it is not needed",
+            "{} contains a page without a WAL page header: remove the file if it is not needed",
             file.from.display()
         ));
     }
-    failed("write", &file.to)(error)
+    errno_error("write", &file.to)(error)
 }
 
-fn time((seconds, nanoseconds): (i64, i64)) -> SystemTime {
+/// The name of a file until it is complete.
+pub(super) fn draft_of(path: &Path) -> PathBuf {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(DRAFT);
+    draft.into()
+}
+
+fn system_time((seconds, nanoseconds): (i64, i64)) -> SystemTime {
     let fraction = Duration::from_nanos(nanoseconds.unsigned_abs());
     let whole = Duration::from_secs(seconds.unsigned_abs());
     if seconds < 0 {
@@ -151,8 +170,8 @@ fn time((seconds, nanoseconds): (i64, i64)) -> SystemTime {
     }
 }
 
-/// Gives a file, not what a link leads to, to its owner. Only root can; others keep what they make.
-pub(super) fn give(path: &Path, (user, group): Owner) -> io::Result<()> {
+/// Sets the owner of a file, or of a symbolic link itself. Does nothing if this process is not root.
+pub(super) fn set_owner(path: &Path, (user, group): Owner) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     if (metadata.uid(), metadata.gid()) == (user, group) {
         return Ok(());
@@ -165,9 +184,5 @@ pub(super) fn give(path: &Path, (user, group): Owner) -> io::Result<()> {
 
 pub(super) fn sync_directory(path: &Path) -> Result<()> {
     let synced = File::open(path).and_then(|directory| directory.sync_all());
-    synced.map_err(|error| fault("write", path, error))
-}
-
-pub(super) fn fault(doing: &'static str, path: &Path, error: io::Error) -> ConvertError {
-    ConvertError::Io { doing, path: path.to_owned(), error }
+    synced.map_err(|error| io_error("write", path, error))
 }

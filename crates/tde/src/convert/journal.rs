@@ -1,7 +1,7 @@
-//! The journal of a conversion: which files are finished, and of what they were made.
+//! The journal of a conversion, which lists the finished files.
 //!
-//! A line names the source; one follows for each file: its size, its time of modification, its path. A file whose path has
-//! a newline is never listed, and is converted again.
+//! The first line identifies the source. Each other line has the size, the modification time and the path of a source
+//! file. A file whose path contains a newline is not listed, and is converted again.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -10,23 +10,30 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::files::fault;
+use super::error::{ConvertError, Result, io_error};
 use super::plan::PlannedFile;
-use super::{ConvertError, Result};
 
-/// An open journal. It is locked: one process converts at a time.
+/// File name of the journal, which is in the target until the conversion is complete.
+pub(super) const JOURNAL: &str = "ciphertoll-convert.journal";
+
+/// Whether a target has the journal of an interrupted conversion.
+pub fn has_journal(target: &Path) -> bool {
+    target.join(JOURNAL).exists()
+}
+
+/// An open journal, locked so that only one process converts at a time.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
     file: File,
-    /// By path: size and time of modification of the source.
+    /// Size and modification time of the source, by path.
     finished: HashMap<Vec<u8>, String>,
 }
 
 impl Journal {
-    /// Opens one, or begins it. One that was begun must have the same first line.
+    /// Opens or creates a journal. The first line of an existing one must be `identity`.
     pub(super) fn open(path: &Path, identity: &str) -> Result<Self> {
-        let failed = |error| fault("write", path, error);
+        let failed = |error| io_error("write", path, error);
         let mut options = OpenOptions::new();
         let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         let mut file = opened.map_err(failed)?;
@@ -35,14 +42,14 @@ impl Journal {
             Err(TryLockError::Error(error)) => return Err(failed(error)),
             Err(TryLockError::WouldBlock) => {
                 return Err(ConvertError::Refused(format!(
-                    "{} is locked: it is being converted",
+                    "{} is locked: another process is converting",
                     path.display()
                 )));
             }
         }
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
-        // A line that was cut off is of a file that is not finished.
+        // An incomplete last line belongs to an unfinished file.
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         text.truncate(whole);
         file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
@@ -56,8 +63,8 @@ impl Journal {
             }
             Some(_) => {
                 return Err(ConvertError::Refused(format!(
-                    "{} belongs to another conversion, or the source was used since it began, or the directories \
-                     differ: remove the target and begin again",
+                    "{} belongs to another conversion, or the source was used since, or the directories differ: remove \
+                     the target and start again",
                     path.display()
                 )));
             }
@@ -66,25 +73,24 @@ impl Journal {
         Ok(Self { path: path.to_owned(), file, finished })
     }
 
-    /// Whether a file was made of the same source, and is there.
+    /// Whether the target of a file exists and was made from the same source.
     pub(super) fn is_finished(&self, file: &PlannedFile) -> bool {
         let is_listed = self.finished.get(file.below.as_os_str().as_bytes()) == Some(&version(file));
         is_listed && fs::symlink_metadata(&file.to).is_ok_and(|to| to.is_file() && to.len() == file.bytes)
     }
 
-    /// Lists a file that is on disk.
+    /// Lists a file, which must be on disk.
     pub(super) fn finish(&mut self, file: &PlannedFile) -> Result<()> {
         let path = file.below.as_os_str().as_bytes();
         if path.contains(&b'\n') {
             return Ok(());
         }
         let line = [version(file).as_bytes(), b" ", path, b"\n"].concat();
-        self.file.write_all(&line).map_err(|error| fault("write", &self.path, error))
+        self.file.write_all(&line).map_err(|error| io_error("write", &self.path, error))
     }
 
-    /// The conversion is complete.
     pub(super) fn remove(self) -> Result<()> {
-        fs::remove_file(&self.path).map_err(|error| fault("remove", &self.path, error))
+        fs::remove_file(&self.path).map_err(|error| io_error("remove", &self.path, error))
     }
 }
 

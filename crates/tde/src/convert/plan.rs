@@ -1,4 +1,4 @@
-//! What a conversion will do: every file of the source, or why it is refused. Nothing is written here.
+//! The plan of a conversion: checks the source and lists its files, without writing anything.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, Metadata};
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::control::Control;
-use super::{ConvertError, Direction, JOURNAL, Result, check_empty, failed, is_begun, open};
-use crate::cluster::{self, CONTROL_PATH, Condition, LOCK_PATH, MAP_PATH, Stored, VERSION_PATH};
-use crate::convert::files::fault;
-use crate::seal::{CONTROL_BYTES, Seal, version_seal};
-use crate::{Engine, Format, MAP_MAGIC, Opened, Place, VersionText};
+use super::control::ControlFileData;
+use super::error::{ConvertError, Result, errno_error, io_error, open};
+use super::journal::{JOURNAL, has_journal};
+use crate::cluster::{self, CONTROL_PATH, ClusterState, DiskFile, LOCK_PATH, MAP_PATH, VERSION_PATH};
+use crate::seal::{CONTROL_BYTES, SealState, version_seal};
+use crate::{EncryptionEngine, FileClass, KeyFileFormat, MAP_MAGIC, OpenFile, VersionText};
 
-/// Directories whose files are all of known kinds.
-const KNOWN: [&str; 12] = [
+/// Directories of encrypted files, in which unknown files are refused.
+const ENCRYPTED_DIRECTORIES: [&str; 12] = [
     "base",
     "global",
     "pg_commit_ts",
@@ -31,10 +31,10 @@ const KNOWN: [&str; 12] = [
     "pg_wal",
     "pg_xact",
 ];
-/// Directories that the server empties when it starts.
-const EMPTIED: [&str; 4] = ["pg_dynshmem", "pg_notify", "pg_stat_tmp", "pg_snapshots"];
-/// Files that describe a running server, or the source's own files.
-const SKIPPED: [&str; 7] = [
+/// Directories that a server empties at startup.
+const EMPTIED_DIRECTORIES: [&str; 4] = ["pg_dynshmem", "pg_notify", "pg_stat_tmp", "pg_snapshots"];
+/// Files that describe a running server or a backup.
+const SKIPPED_FILES: [&str; 7] = [
     LOCK_PATH,
     "postmaster.opts",
     "current_logfiles",
@@ -43,10 +43,10 @@ const SKIPPED: [&str; 7] = [
     "backup_manifest",
     "backup_manifest.tmp",
 ];
-/// Files with which a server would recover instead of starting from where it stopped.
-const RECOVERY: [&str; 3] = ["backup_label", "tablespace_map", "recovery.signal"];
-/// Other files in clear that PostgreSQL itself writes, and directories of such.
-const USUAL: [&str; 9] = [
+/// Files that make a server start with recovery.
+const RECOVERY_FILES: [&str; 3] = ["backup_label", "tablespace_map", "recovery.signal"];
+/// Unencrypted files and directories of PostgreSQL.
+const UNENCRYPTED_FILES: [&str; 9] = [
     "postgresql.conf",
     "postgresql.auto.conf",
     "pg_hba.conf",
@@ -58,29 +58,33 @@ const USUAL: [&str; 9] = [
     "PG_VERSION",
 ];
 
-/// Where a tablespace of the source goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConversionDirection {
+    Encrypt,
+    Decrypt,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
-    /// Its directory in the source.
+pub struct TablespaceMapping {
+    /// The tablespace directory of the source.
     pub old: PathBuf,
-    /// Its directory in the target.
+    /// The tablespace directory of the target.
     pub new: PathBuf,
 }
 
-/// A file of the source.
 #[derive(Clone, Debug)]
 pub(super) struct PlannedFile {
-    /// Its path in the data directory.
+    /// The path relative to the data directory.
     pub(super) below: PathBuf,
     pub(super) from: PathBuf,
     pub(super) to: PathBuf,
-    pub(super) place: Place,
+    pub(super) class: FileClass,
     pub(super) bytes: u64,
     /// Seconds and nanoseconds.
     pub(super) modified: (i64, i64),
     pub(super) mode: u32,
     pub(super) owner: Owner,
-    /// Whether the file system stores fewer bytes than the file has.
+    /// Whether the file has holes.
     pub(super) is_sparse: bool,
 }
 
@@ -97,121 +101,114 @@ pub(super) struct PlannedDirectory {
 #[derive(Clone, Debug)]
 pub(super) struct PlannedLink {
     pub(super) to: PathBuf,
-    /// What the link says.
+    /// The target of the link.
     pub(super) text: PathBuf,
     pub(super) owner: Owner,
 }
 
-/// All files of a cluster, and what becomes of them.
 #[derive(Debug)]
-pub struct Plan {
-    pub(super) direction: Direction,
+pub struct ConversionPlan {
+    pub(super) direction: ConversionDirection,
     pub(super) source: PathBuf,
     pub(super) target: PathBuf,
-    /// Every directory of the target, parents first, without the target itself.
+    /// All directories of the target, parents first.
     pub(super) directories: Vec<PlannedDirectory>,
     pub(super) links: Vec<PlannedLink>,
     pub(super) files: Vec<PlannedFile>,
-    /// `PG_VERSION` and `pg_control`, which make it a cluster.
+    /// `PG_VERSION` and `pg_control`, which are written last: without them no server starts.
     pub(super) last: [PlannedFile; 2],
-    /// The target, and its directories elsewhere: of tablespaces, of WAL.
+    /// The target, and its directories elsewhere: tablespaces and WAL.
     roots: Vec<PathBuf>,
-    control: Control,
-    /// Of the plaintext of `pg_control`, which changes whenever a server starts or stops.
+    control: ControlFileData,
+    /// Digest of the plaintext of `pg_control`, which changes whenever a server starts or stops.
     digest: [u8; 32],
     major: u32,
     owner: Owner,
     others: Vec<PathBuf>,
 }
 
-impl Plan {
-    /// Checks the source and the target, and lists the files. `engine` has the keys of an encrypted source.
+impl ConversionPlan {
+    /// Checks source and target and lists the files. `engine` has the keys of an encrypted source; `None` encrypts.
     pub fn new(
         source: &Path,
         target: &Path,
-        mappings: &[Mapping],
+        mappings: &[TablespaceMapping],
         wal: Option<&Path>,
-        engine: Option<&mut Engine>,
+        engine: Option<&mut EncryptionEngine>,
     ) -> Result<Self> {
-        let source = fs::canonicalize(source).map_err(|error| fault("read", source, error))?;
+        let source = fs::canonicalize(source).map_err(|error| io_error("read", source, error))?;
         if let Some(process) = cluster::running_server(&source) {
             return Err(crate::KeyError::Running { data: source, process }.into());
         }
-        let direction = if engine.is_some() { Direction::Decrypt } else { Direction::Encrypt };
+        let direction =
+            if engine.is_some() { ConversionDirection::Decrypt } else { ConversionDirection::Encrypt };
         let (plaintext, version) = match engine {
-            Some(engine) => sealed(&source, engine)?,
-            None => plain(&source)?,
+            Some(engine) => read_sealed_cluster(&source, engine)?,
+            None => read_plain_cluster(&source)?,
         };
         let refused =
             |why: &str| ConvertError::Refused(format!("{}: {why}", source.join(CONTROL_PATH).display()));
-        let control = Control::parse(&plaintext).map_err(refused)?;
+        let control = ControlFileData::parse(&plaintext).map_err(refused)?;
         let has = |name: &&&str| source.join(name).symlink_metadata().is_ok();
-        if let Some(name) = RECOVERY.iter().find(has) {
-            return refuse(
-                &source.join(name),
-                "the cluster has not been recovered yet: start it and stop it first",
-            );
+        if let Some(name) = RECOVERY_FILES.iter().find(has) {
+            return refuse(&source.join(name), "the cluster needs recovery: start it and stop it first");
         }
         if has(&&JOURNAL) {
             return refuse(
                 &source.join(JOURNAL),
-                "the source is a conversion that was interrupted: complete it first",
+                "the source is an interrupted conversion: complete it first",
             );
         }
-        let mut walk = Walk::new(&source, target, mappings, wal, version, control.catalog)?;
+        let mut walk = SourceWalk::new(&source, target, mappings, wal, version, control.catalog)?;
         walk.cluster()?;
         let plan = walk.into_plan(direction, control, Sha256::digest(plaintext).into())?;
-        if !is_begun(&plan.target) {
+        if !has_journal(&plan.target) {
             plan.roots.iter().try_for_each(|root| check_empty(root))?;
         }
         Ok(plan)
     }
 
-    /// The data directory of the source, without links.
+    /// The canonical path of the source.
     pub fn source(&self) -> &Path {
         &self.source
     }
 
-    /// The data directory of the target.
     pub fn target(&self) -> &Path {
         &self.target
     }
 
-    /// All bytes of the files that are converted in the main part.
+    /// Total size of all files except the last two.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Whether the cluster's pages have checksums.
     pub fn has_page_checksums(&self) -> bool {
         self.control.has_page_checksums
     }
 
-    /// PostgreSQL's major version.
     pub fn major(&self) -> u32 {
         self.major
     }
 
-    /// The user and the group of the data directory.
+    /// User and group of the data directory.
     pub fn owner(&self) -> (u32, u32) {
         self.owner
     }
 
-    /// Files that are no files of PostgreSQL's, by their paths in the data directory. They are copied as they are.
+    /// Relative paths of files that do not belong to PostgreSQL. They are copied unencrypted.
     pub fn others(&self) -> &[PathBuf] {
         &self.others
     }
 
-    /// The target, and its directories elsewhere.
     pub(super) fn roots(&self) -> &[PathBuf] {
         &self.roots
     }
 
-    /// What a journal of this conversion begins with: the state of the source, and the directories of the target.
+    /// The first line of the journal: identifies the state of the source and the directories of the target.
     pub(super) fn identity(&self) -> String {
         let direction = match self.direction {
-            Direction::Encrypt => "encrypt",
-            Direction::Decrypt => "decrypt",
+            ConversionDirection::Encrypt => "encrypt",
+            ConversionDirection::Decrypt => "decrypt",
         };
         let mut hash = Sha256::new_with_prefix(self.digest);
         for root in &self.roots {
@@ -226,24 +223,24 @@ impl Plan {
         line
     }
 
-    /// The source must be what it was when the plan was made.
-    pub(super) fn check_unchanged(&self, engine: &mut Engine) -> Result<()> {
+    /// Fails if the source changed since the plan was made.
+    pub(super) fn check_unchanged(&self, engine: &mut EncryptionEngine) -> Result<()> {
         let engine = match self.direction {
-            Direction::Encrypt => None,
-            Direction::Decrypt => Some(engine),
+            ConversionDirection::Encrypt => None,
+            ConversionDirection::Decrypt => Some(engine),
         };
         let changed =
-            |path: &Path| refuse(path, "the source was changed during the conversion: run it again");
+            |path: &Path| refuse(path, "the source was changed during the conversion: run the command again");
         for file in self.files.iter().chain(&self.last) {
             let metadata =
-                fs::symlink_metadata(&file.from).map_err(|error| fault("read", &file.from, error))?;
+                fs::symlink_metadata(&file.from).map_err(|error| io_error("read", &file.from, error))?;
             if (metadata.len(), (metadata.mtime(), metadata.mtime_nsec())) != (file.bytes, file.modified) {
                 return changed(&file.from);
             }
         }
         let (plaintext, _) = match engine {
-            Some(engine) => sealed(&self.source, engine)?,
-            None => plain(&self.source)?,
+            Some(engine) => read_sealed_cluster(&self.source, engine)?,
+            None => read_plain_cluster(&self.source)?,
         };
         let digest: [u8; 32] = Sha256::digest(plaintext).into();
         if digest != self.digest || cluster::running_server(&self.source).is_some() {
@@ -259,89 +256,90 @@ fn refuse<T>(path: &Path, why: &str) -> Result<T> {
 
 type Plaintext = [u8; CONTROL_BYTES];
 
-/// `pg_control` and the major version of a cluster that is sealed with these keys.
-fn sealed(source: &Path, engine: &mut Engine) -> Result<(Plaintext, u32)> {
-    let condition = cluster::examine(source, engine)?;
-    if condition == Condition::Empty {
-        return refuse(source, "there is no cluster");
+/// Reads `pg_control` and the major version of a cluster that is sealed with these keys.
+fn read_sealed_cluster(source: &Path, engine: &mut EncryptionEngine) -> Result<(Plaintext, u32)> {
+    let state = cluster::examine(source, engine)?;
+    if state == ClusterState::Empty {
+        return refuse(source, "no cluster found");
     }
-    if let Some(why) = condition.refusal(source, Format::MayBeUnsealed) {
+    if let Some(why) = state.refusal(source, KeyFileFormat::MayBeUnsealed) {
         return Err(ConvertError::Refused(why));
     }
-    let mut read = |place, path: &Path, bytes: &mut [u8]| {
-        let file = Stored(open(path)?);
-        engine.read_at(&mut Opened::new(place), &file, bytes, 0).map_err(failed("read", path))
+    let mut read = |class, path: &Path, bytes: &mut [u8]| {
+        let file = DiskFile(open(path)?);
+        engine.read_at(&mut OpenFile::new(class), &file, bytes, 0).map_err(errno_error("read", path))
     };
     let (mut plaintext, mut version) = ([0; CONTROL_BYTES], [0; 16]);
-    read(Place::Control, &source.join(CONTROL_PATH), &mut plaintext)?;
+    read(FileClass::Control, &source.join(CONTROL_PATH), &mut plaintext)?;
     let path = source.join(VERSION_PATH);
-    let held = read(Place::Version, &path, &mut version)?;
+    let held = read(FileClass::Version, &path, &mut version)?;
     Ok((plaintext, major(&path, &version[..held])?))
 }
 
-/// The same of a cluster as PostgreSQL writes it.
-fn plain(source: &Path) -> Result<(Plaintext, u32)> {
+/// Reads `pg_control` and the major version of an unencrypted cluster.
+fn read_plain_cluster(source: &Path) -> Result<(Plaintext, u32)> {
     let path = source.join(VERSION_PATH);
     let version = match fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return refuse(source, "there is no cluster");
+            return refuse(source, "no cluster found");
         }
-        other => other.map_err(|error| fault("read", &path, error))?,
+        other => other.map_err(|error| io_error("read", &path, error))?,
     };
     let map = source.join(MAP_PATH);
     let mut magic = [0; MAP_MAGIC.len()];
-    open(&map)?.read_exact_at(&mut magic, 0).map_err(|error| fault("read", &map, error))?;
-    if version_seal(&version) == Seal::Sealed || magic != MAP_MAGIC {
-        return refuse(source, "the cluster is encrypted already; --decrypt converts it back");
+    open(&map)?.read_exact_at(&mut magic, 0).map_err(|error| io_error("read", &map, error))?;
+    if version_seal(&version) == SealState::Sealed || magic != MAP_MAGIC {
+        return refuse(source, "the cluster is encrypted already; use --decrypt to convert it back");
     }
     let major = major(&path, &version)?;
     let path = source.join(CONTROL_PATH);
     let mut plaintext = [0; CONTROL_BYTES];
     let file: File = open(&path)?;
-    file.read_exact_at(&mut plaintext, 0).map_err(|error| fault("read", &path, error))?;
+    file.read_exact_at(&mut plaintext, 0).map_err(|error| io_error("read", &path, error))?;
     Ok((plaintext, major))
 }
 
 fn major(path: &Path, version: &[u8]) -> Result<u32> {
     let digits =
         VersionText::sealed(version).and_then(|_| std::str::from_utf8(version).ok()?.trim_end().parse().ok());
-    digits.map_or_else(|| refuse(path, "it does not hold a major version"), Ok)
+    digits.map_or_else(|| refuse(path, "does not contain a major version"), Ok)
 }
 
-/// The source as it is walked through.
-struct Walk<'a> {
+/// Walks through the source.
+struct SourceWalk<'a> {
     source: &'a Path,
     target: PathBuf,
-    mappings: &'a [Mapping],
+    mappings: &'a [TablespaceMapping],
     used: Vec<bool>,
     wal: Option<&'a Path>,
     major: u32,
-    /// What directories of this cluster in tablespaces are called.
+    /// The name of this cluster's directory in a tablespace.
     tablespace_version: String,
     directories: Vec<PlannedDirectory>,
     links: Vec<PlannedLink>,
     files: Vec<PlannedFile>,
     /// Directories of the source.
-    kept: Vec<PathBuf>,
+    source_directories: Vec<PathBuf>,
     /// The target, and new directories elsewhere.
     roots: Vec<PathBuf>,
     others: Vec<PathBuf>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> SourceWalk<'a> {
     fn new(
         source: &'a Path,
         target: &Path,
-        mappings: &'a [Mapping],
+        mappings: &'a [TablespaceMapping],
         wal: Option<&'a Path>,
         major: u32,
         catalog: u32,
     ) -> Result<Self> {
         let locations = mappings.iter().map(|mapping| mapping.old.clone()).chain([source.join("pg_wal")]);
-        let kept = locations.filter_map(|path| fs::canonicalize(path).ok()).chain([source.to_owned()]);
+        let source_directories =
+            locations.filter_map(|path| fs::canonicalize(path).ok()).chain([source.to_owned()]);
         let mut walk = Self {
             source,
-            kept: kept.collect(),
+            source_directories: source_directories.collect(),
             target: PathBuf::new(),
             mappings,
             used: vec![false; mappings.len()],
@@ -358,12 +356,12 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// A new directory, which neither lies in another one of the source or the target nor contains one.
+    /// Adds a new directory. It must not overlap with any other directory of the source or the target.
     fn add_root(&mut self, directory: &Path) -> Result<PathBuf> {
-        let directory = resolved(directory)?;
+        let directory = canonicalize(directory)?;
         let overlaps = |other: &PathBuf| directory.starts_with(other) || other.starts_with(&directory);
-        if self.kept.iter().chain(&self.roots).any(overlaps) {
-            let why = "it is, contains, or is within another directory of the source or the target: name another one";
+        if self.source_directories.iter().chain(&self.roots).any(overlaps) {
+            let why = "it overlaps with another directory of the source or the target: choose another one";
             return refuse(&directory, why);
         }
         self.roots.push(directory.clone());
@@ -375,18 +373,18 @@ impl<'a> Walk<'a> {
         if let Some(at) = self.used.iter().position(|used| !used) {
             return refuse(
                 &self.mappings[at].old,
-                "no tablespace of the source is there (--tablespace-mapping)",
+                "not a tablespace directory of the source (--tablespace-mapping)",
             );
         }
         if self.wal.is_some() && !self.links.iter().any(|link| link.to == self.target.join("pg_wal")) {
-            return refuse(&self.source.join("pg_wal"), "it is not a symbolic link: --waldir is not used");
+            return refuse(&self.source.join("pg_wal"), "not a symbolic link, so --waldir cannot be used");
         }
         Ok(())
     }
 
-    /// A directory and everything in it, in the order of names.
+    /// Lists a directory recursively, ordered by name.
     fn directory(&mut self, below: &Path, from: &Path, to: &Path) -> Result<()> {
-        let unreadable = |error| fault("read", from, error);
+        let unreadable = |error| io_error("read", from, error);
         let metadata = fs::metadata(from).map_err(unreadable)?;
         self.directories.push(PlannedDirectory {
             to: to.to_owned(),
@@ -406,7 +404,7 @@ impl<'a> Walk<'a> {
     }
 
     fn entry(&mut self, below: &Path, from: &Path, to: &Path) -> Result<()> {
-        let metadata = fs::symlink_metadata(from).map_err(|error| fault("read", from, error))?;
+        let metadata = fs::symlink_metadata(from).map_err(|error| io_error("read", from, error))?;
         let kind = metadata.file_type();
         if is_skipped(below) || kind.is_socket() {
             return Ok(());
@@ -420,18 +418,21 @@ impl<'a> Walk<'a> {
         if !kind.is_file() {
             return refuse(from, "it is neither a file nor a directory: remove it");
         }
-        let place = Place::of(below.as_os_str().as_bytes());
-        if matches!(place, Place::Temporary(_) | Place::WalDraft | Place::Relation { backend: Some(_), .. }) {
+        let class = FileClass::of(below.as_os_str().as_bytes());
+        if matches!(
+            class,
+            FileClass::Temporary(_) | FileClass::XlogTemp | FileClass::Relation { backend: Some(_), .. }
+        ) {
             return Ok(());
         }
-        if place == Place::Clear {
-            self.clear(below, from)?;
+        if class == FileClass::Unencrypted {
+            self.unencrypted(below, from)?;
         }
         self.files.push(PlannedFile {
             below: below.to_owned(),
             from: from.to_owned(),
             to: to.to_owned(),
-            place,
+            class,
             bytes: metadata.len(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             mode: metadata.mode() & 0o7777,
@@ -441,25 +442,25 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// A file that would be in clear in the target must be one that is meant to be.
-    fn clear(&mut self, below: &Path, from: &Path) -> Result<()> {
+    /// Accepts an unencrypted file, unless it is an unknown file in a directory of encrypted files.
+    fn unencrypted(&mut self, below: &Path, from: &Path) -> Result<()> {
         let first = below.iter().next().unwrap_or_default();
-        if KNOWN.iter().any(|known| first == *known) {
+        if ENCRYPTED_DIRECTORIES.iter().any(|known| first == *known) {
             if is_known_clear(below) {
                 return Ok(());
             }
-            return refuse(from, "it is not a file of PostgreSQL's, and would be copied in clear: remove it");
+            return refuse(from, "not a PostgreSQL file, and would be copied unencrypted: remove it");
         }
-        let is_usual = USUAL.iter().any(|usual| first == *usual);
-        if !is_usual {
+        let is_known = UNENCRYPTED_FILES.iter().any(|usual| first == *usual);
+        if !is_known {
             self.others.push(below.to_owned());
         }
         Ok(())
     }
 
-    /// Tablespaces, WAL elsewhere, and links of the user's own.
+    /// Lists a symbolic link: a tablespace, the WAL directory, or a link of the user.
     fn link(&mut self, below: &Path, from: &Path, to: &Path, metadata: &Metadata) -> Result<()> {
-        let text = fs::read_link(from).map_err(|error| fault("read", from, error))?;
+        let text = fs::read_link(from).map_err(|error| io_error("read", from, error))?;
         let owner = (metadata.uid(), metadata.gid());
         let mut parts = below.iter();
         let (first, second, third) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
@@ -467,20 +468,17 @@ impl<'a> Walk<'a> {
             (None, None) if first == "pg_wal" => match self.wal {
                 Some(wal) => wal.to_owned(),
                 None => {
-                    return refuse(from, "it is a symbolic link: name a new directory for WAL by --waldir");
+                    return refuse(from, "a symbolic link: set a new WAL directory with --waldir");
                 }
             },
             (Some(_), None) if first == "pg_tblspc" => self.mapped(from, &text)?,
-            (None, None) if !KNOWN.iter().any(|known| first == *known) => {
+            (None, None) if !ENCRYPTED_DIRECTORIES.iter().any(|known| first == *known) => {
                 self.others.push(below.to_owned());
                 self.links.push(PlannedLink { to: to.to_owned(), text, owner });
                 return Ok(());
             }
             _ => {
-                return refuse(
-                    from,
-                    "it is a symbolic link, which PostgreSQL does not make: replace it by the file",
-                );
+                return refuse(from, "an unexpected symbolic link: replace it with the file");
             }
         };
         let new = self.add_root(&new)?;
@@ -488,13 +486,13 @@ impl<'a> Walk<'a> {
         if first == "pg_wal" {
             return self.directory(below, from, &new);
         }
-        let location = fs::metadata(from).map_err(|error| fault("read", from, error))?;
+        let location = fs::metadata(from).map_err(|error| io_error("read", from, error))?;
         self.directories.push(PlannedDirectory {
             to: new.clone(),
             mode: location.mode() & 0o7777,
             owner: (location.uid(), location.gid()),
         });
-        // Other versions' directories belong to other clusters.
+        // Directories of other versions belong to other clusters.
         let version = Path::new(&self.tablespace_version).to_owned();
         self.directory(&below.join(&version), &from.join(&version), &new.join(&version))
     }
@@ -504,27 +502,29 @@ impl<'a> Walk<'a> {
             let old = old.display();
             return refuse(
                 link,
-                &format!("a tablespace is in {old}: name a new directory, --tablespace-mapping={old}=NEW"),
+                &format!("a tablespace in {old}: set its new directory with --tablespace-mapping={old}=NEW"),
             );
         };
         self.used[at] = true;
         Ok(self.mappings[at].new.clone())
     }
 
-    fn into_plan(mut self, direction: Direction, control: Control, digest: [u8; 32]) -> Result<Plan> {
+    fn into_plan(
+        mut self,
+        direction: ConversionDirection,
+        control: ControlFileData,
+        digest: [u8; 32],
+    ) -> Result<ConversionPlan> {
         let mut take = |path: &str| {
             let at = self.files.iter().position(|file| file.below == Path::new(path));
-            at.map_or_else(
-                || refuse(&self.source.join(path), "it is not a file"),
-                |at| Ok(self.files.remove(at)),
-            )
+            at.map_or_else(|| refuse(&self.source.join(path), "not a file"), |at| Ok(self.files.remove(at)))
         };
         let last = [take(VERSION_PATH)?, take(CONTROL_PATH)?];
-        // By this file it is told that a cluster is encrypted with certain keys.
+        // First, because it identifies the keys of an interrupted conversion.
         self.files.sort_by_key(|file| file.below != Path::new(MAP_PATH));
         let root = self.directories.remove(0);
         self.directories.insert(0, PlannedDirectory { to: self.target.clone(), ..root.clone() });
-        Ok(Plan {
+        Ok(ConversionPlan {
             direction,
             source: self.source.to_owned(),
             target: self.target,
@@ -542,17 +542,31 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// An absolute path without links. It may not exist; its parent must.
-fn resolved(path: &Path) -> Result<PathBuf> {
-    let absolute = std::path::absolute(path).map_err(|error| fault("find", path, error))?;
+fn check_empty(directory: &Path) -> Result<()> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(|error| io_error("read", directory, error))?,
+    };
+    if entries.count() == 0 {
+        return Ok(());
+    }
+    Err(ConvertError::Refused(format!(
+        "{} is not empty and is not an interrupted conversion: choose a new directory",
+        directory.display()
+    )))
+}
+
+/// Canonicalizes a path that may not exist; its parent must exist.
+fn canonicalize(path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path).map_err(|error| io_error("find", path, error))?;
     match fs::canonicalize(&absolute) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        other => return other.map_err(|error| fault("find", path, error)),
+        other => return other.map_err(|error| io_error("find", path, error)),
     }
     let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
-        return refuse(path, "it is not a directory's path");
+        return refuse(path, "not the path of a directory");
     };
-    let parent = fs::canonicalize(parent).map_err(|error| fault("find", parent, error))?;
+    let parent = fs::canonicalize(parent).map_err(|error| io_error("find", parent, error))?;
     Ok(parent.join(name))
 }
 
@@ -560,8 +574,9 @@ fn is_skipped(below: &Path) -> bool {
     let parts: Vec<_> = below.iter().map(OsStrExt::as_bytes).collect();
     let [.., name] = parts[..] else { return false };
     let is_in_temporary = parts.iter().rev().skip(1).any(|part| *part == b"pgsql_tmp");
-    let is_emptied = parts.len() > 1 && EMPTIED.iter().any(|emptied| parts[0] == emptied.as_bytes());
-    let is_of_server = parts.len() == 1 && SKIPPED.iter().any(|skipped| name == skipped.as_bytes());
+    let is_emptied =
+        parts.len() > 1 && EMPTIED_DIRECTORIES.iter().any(|emptied| parts[0] == emptied.as_bytes());
+    let is_of_server = parts.len() == 1 && SKIPPED_FILES.iter().any(|skipped| name == skipped.as_bytes());
     is_in_temporary
         || is_emptied
         || is_of_server
@@ -569,7 +584,7 @@ fn is_skipped(below: &Path) -> bool {
         || name == b"lost+found"
 }
 
-/// Of the directories whose files are encrypted: what PostgreSQL has in clear there.
+/// Whether PostgreSQL writes this unencrypted file to a directory of encrypted files.
 fn is_known_clear(below: &Path) -> bool {
     let parts: Vec<_> = below.iter().map(OsStrExt::as_bytes).collect();
     match &parts[..] {

@@ -1,12 +1,14 @@
-//! A file through the engine equals a plain file, whatever is done to it.
+//! A file written through the engine has the same content as a plain file after any operations.
 
 use std::cell::RefCell;
 
-use ciphertoll_tde::{DataKeys, Engine, Errno, Opened, Place, Storage, Strength, UNIT_BYTES};
+use ciphertoll_tde::{
+    CipherKind, DataKeys, EncryptionEngine, Errno, FileClass, OpenFile, Storage, UNIT_BYTES,
+};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// A disk in memory, which may be full.
+/// A file in memory, with an optional size limit.
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) bytes: RefCell<Vec<u8>>,
@@ -44,11 +46,11 @@ impl Storage for Memory {
     }
 }
 
-pub(crate) fn engine() -> Engine {
-    Engine::new(DataKeys::generate(Strength::Aes256).expect("keys")).expect("an engine")
+pub(crate) fn engine() -> EncryptionEngine {
+    EncryptionEngine::new(DataKeys::generate(CipherKind::Aes256).expect("keys")).expect("an engine")
 }
 
-/// The plain file that the other must equal.
+/// The expected content.
 #[derive(Default)]
 struct Model(Vec<u8>);
 
@@ -67,7 +69,7 @@ impl Model {
     }
 }
 
-/// Lengths and offsets at which something happens, and any other.
+/// Lengths and offsets at unit boundaries, and others.
 fn position(random: &mut Pcg64Mcg) -> usize {
     let unit = random.random_range(0..5) * UNIT_BYTES;
     match random.random_range(0..4) {
@@ -90,17 +92,17 @@ fn content(random: &mut Pcg64Mcg, length: usize) -> Vec<u8> {
     }
 }
 
-fn same_as_plain(seed: u64, engine: &mut Engine) {
+fn same_as_plain(seed: u64, engine: &mut EncryptionEngine) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let names: [&[u8]; 3] = [b"pg_replslot/a.tmp/state", b"pg_replslot/a/state.tmp", b"pg_replslot/a/state"];
-    // Of every second file: it is a relation, which the server writes in whole pages and never renames.
+    // Every second file is a relation, which the server writes in whole pages and never renames.
     let names = if seed.is_multiple_of(2) { names } else { [b"base/5/16384".as_slice(); 3] };
-    let mut file = Opened::new(Place::of(names[0]));
+    let mut file = OpenFile::new(FileClass::of(names[0]));
     let (storage, mut model) = (Memory::default(), Model::default());
     for step in 0..30 {
         match random.random_range(0..8) {
             0..=2 => {
-                // The server writes relations in whole pages, and in nothing else.
+                // The server writes relations only in whole pages.
                 let whole = !seed.is_multiple_of(2);
                 let (mut offset, mut length) = (position(&mut random), position(&mut random));
                 if whole {
@@ -128,7 +130,7 @@ fn same_as_plain(seed: u64, engine: &mut Engine) {
                 engine.set_size(&mut file, &storage, size as u64).expect("resized");
                 model.0.resize(size, 0);
             }
-            5 => file = Opened::new(Place::of(names[random.random_range(0..3)])),
+            5 => file = OpenFile::new(FileClass::of(names[random.random_range(0..3)])),
             _ => {}
         }
         let (offset, length) = (position(&mut random), position(&mut random));
@@ -137,7 +139,7 @@ fn same_as_plain(seed: u64, engine: &mut Engine) {
         assert!(bytes[..count] == *model.read(offset, length), "seed {seed}, step {step}: {offset}+{length}");
         assert_eq!(storage.size(), Ok(model.0.len() as u64), "seed {seed}, step {step}");
     }
-    // No block of plaintext, but zeros, is anywhere in it.
+    // No plaintext block except zeros is stored.
     let held = storage.bytes.borrow();
     for (plain, sealed) in model.0.chunks_exact(16).zip(held.chunks_exact(16)) {
         assert!(plain.iter().all(|&byte| byte == 0) || plain != sealed, "seed {seed}: a block in clear");
@@ -145,7 +147,7 @@ fn same_as_plain(seed: u64, engine: &mut Engine) {
 }
 
 #[test]
-fn a_thousand_random_files_equal_plain_ones() {
+fn random_operations_give_the_same_content_as_on_plain_files() {
     let mut engine = engine();
     for seed in 0..1_000 {
         same_as_plain(seed, &mut engine);
@@ -153,10 +155,12 @@ fn a_thousand_random_files_equal_plain_ones() {
 }
 
 #[test]
-fn more_files_than_ciphers_are_kept() {
+fn more_files_than_cached_ciphers_can_be_used() {
     let mut engine = engine();
-    let mut files: Vec<(Opened, Memory)> = (0..600)
-        .map(|relation| (Opened::new(Place::of(format!("base/5/{relation}").as_bytes())), Memory::default()))
+    let mut files: Vec<(OpenFile, Memory)> = (0..600)
+        .map(|relation| {
+            (OpenFile::new(FileClass::of(format!("base/5/{relation}").as_bytes())), Memory::default())
+        })
         .collect();
     for (n, (file, storage)) in files.iter_mut().enumerate() {
         engine.write_at(file, storage, &[n as u8; UNIT_BYTES].as_slice(), 0).expect("written");
@@ -173,7 +177,7 @@ fn more_files_than_ciphers_are_kept() {
 #[test]
 fn a_full_disk_takes_whole_pages_only() {
     let mut engine = engine();
-    let mut file = Opened::new(Place::of(b"base/5/1"));
+    let mut file = OpenFile::new(FileClass::of(b"base/5/1"));
     let storage = Memory { most: Some(2 * UNIT_BYTES + 100), ..Memory::default() };
     let pages = vec![1; 3 * UNIT_BYTES];
     assert_eq!(engine.write_at(&mut file, &storage, &pages.as_slice(), 0), Ok(2 * UNIT_BYTES));
@@ -183,9 +187,9 @@ fn a_full_disk_takes_whole_pages_only() {
 }
 
 #[test]
-fn pages_that_say_the_same_do_not_look_the_same() {
+fn equal_pages_have_different_ciphertext() {
     let mut engine = engine();
-    let mut file = Opened::new(Place::of(b"base/5/1"));
+    let mut file = OpenFile::new(FileClass::of(b"base/5/1"));
     let storage = Memory::default();
     engine.write_at(&mut file, &storage, &[3; 2 * UNIT_BYTES].as_slice(), 0).expect("written");
     let held = storage.bytes.borrow();

@@ -1,9 +1,9 @@
-//! Key files: wrapped, tampered with, torn, rotated.
+//! Key files: wrapping, tampering, truncation, rotation.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use ciphertoll_tde::{DataKeys, KEY_FILE_BYTES, Kek, KekSource, KeyError, KeyFile, Replace, Strength};
+use ciphertoll_tde::{CipherKind, DataKeys, KEY_FILE_BYTES, Kek, KekSource, KeyError, KeyFile, Replace};
 
 fn kek() -> Kek {
     Kek::generate().expect("OpenSSL is random")
@@ -14,26 +14,26 @@ fn refused(result: Result<DataKeys, KeyError>) -> KeyError {
 }
 
 #[test]
-fn a_key_file_survives_its_bytes() {
-    for strength in Strength::ALL.into_iter().chain([Strength::Null]) {
+fn a_key_file_decodes_to_itself() {
+    for cipher_kind in CipherKind::ALL.into_iter().chain([CipherKind::Null]) {
         let kek = kek();
-        let file = KeyFile::create(strength, &kek).expect("a key file");
+        let file = KeyFile::create(cipher_kind, &kek).expect("a key file");
         let again = KeyFile::decode(&file.encode()).expect("decodes");
         assert_eq!(again, file);
-        assert_eq!(again.unwrap(&kek).expect("unwraps").strength(), strength);
+        assert_eq!(again.unwrap(&kek).expect("unwraps").cipher_kind(), cipher_kind);
     }
 }
 
 #[test]
-fn another_key_is_told_from_a_damaged_file() {
-    let file = KeyFile::create(Strength::Aes256, &kek()).expect("a key file");
+fn a_wrong_key_is_distinguished_from_a_damaged_file() {
+    let file = KeyFile::create(CipherKind::Aes256, &kek()).expect("a key file");
     assert!(matches!(refused(file.unwrap(&kek())), KeyError::WrongKey));
 }
 
 #[test]
-fn no_bit_can_be_changed_and_no_byte_left_out() {
+fn any_changed_bit_or_missing_byte_is_detected() {
     let kek = kek();
-    let good = KeyFile::create(Strength::Aes256, &kek).expect("a key file").encode();
+    let good = KeyFile::create(CipherKind::Aes256, &kek).expect("a key file").encode();
     for bit in 0..KEY_FILE_BYTES * 8 {
         let mut bad = good;
         bad[bit / 8] ^= 1 << (bit % 8);
@@ -47,9 +47,9 @@ fn no_bit_can_be_changed_and_no_byte_left_out() {
 }
 
 #[test]
-fn keys_of_one_purpose_do_not_serve_the_other() {
+fn keys_cannot_be_exchanged_within_a_file() {
     let kek = kek();
-    let mut bytes = KeyFile::create(Strength::Aes256, &kek).expect("a key file").encode();
+    let mut bytes = KeyFile::create(CipherKind::Aes256, &kek).expect("a key file").encode();
     let (relations, wal) = bytes[40..].split_at_mut(60);
     relations.swap_with_slice(wal);
     let exchanged = KeyFile::decode(&bytes).expect("well-formed");
@@ -57,30 +57,30 @@ fn keys_of_one_purpose_do_not_serve_the_other() {
 }
 
 #[test]
-fn rotation_shuts_out_the_old_key_and_counts() {
+fn rotation_invalidates_the_old_key_and_is_counted() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("data.tde");
     let (old, new) = (kek(), kek());
-    let file = KeyFile::create(Strength::Aes128, &old).expect("a key file");
+    let file = KeyFile::create(CipherKind::Aes128, &old).expect("a key file");
     file.store(&path, Replace::Never).expect("stored");
     assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
     assert!(file.store(&path, Replace::Never).is_err(), "one is there already");
     let rotated = file.rotated(&old, &new).expect("rotated");
     rotated.store(&path, Replace::Atomically).expect("stored");
     let loaded = KeyFile::load(&path).expect("loaded");
-    assert_eq!((loaded.generation(), loaded.strength()), (1, Strength::Aes128));
+    assert_eq!((loaded.generation(), loaded.cipher_kind()), (1, CipherKind::Aes128));
     assert!(loaded.unwrap(&new).is_ok());
     assert!(matches!(refused(loaded.unwrap(&old)), KeyError::WrongKey));
     assert_eq!(fs::read_dir(place.path()).expect("a directory").count(), 1, "no draft is left");
 }
 
 #[test]
-fn where_a_key_is_told() {
+fn a_key_can_be_read_from_every_source() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("kek");
     let kek = kek();
     fs::write(&path, kek.text().as_bytes()).expect("written");
-    let file = KeyFile::create(Strength::Aes256, &kek).expect("a key file");
+    let file = KeyFile::create(CipherKind::Aes256, &kek).expect("a key file");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
     let from_file = KekSource::File(path.clone());
     let open = fs::File::open(&path).expect("opened");
@@ -118,10 +118,9 @@ fn a_group_may_read_a_key_file_and_nothing_else() {
     }
 }
 
-/// A user and a group that no process of the test has.
+/// A user ID and group ID that no process of the test has.
 const OTHER: u32 = 54_321;
 
-/// Only root can give files away.
 #[test]
 fn a_group_readable_key_file_of_another_user_or_group_is_refused() {
     if !nix::unistd::geteuid().is_root() {
@@ -145,7 +144,7 @@ fn a_group_readable_key_file_of_another_user_or_group_is_refused() {
 }
 
 #[test]
-fn what_is_no_key() {
+fn invalid_keys_are_refused() {
     let good = kek().text();
     assert!(Kek::parse(good.as_bytes()).is_ok() && Kek::parse(good.trim_end().as_bytes()).is_ok());
     for bad in ["", "00", &good.replace('\n', "0"), &format!("{}\n\n", good.trim_end()), &"g".repeat(64)] {
@@ -153,15 +152,14 @@ fn what_is_no_key() {
     }
 }
 
-/// No file that encrypts can be made into one that does not.
 #[test]
-fn a_cipher_cannot_be_taken_away() {
+fn a_key_file_cannot_be_changed_to_the_null_cipher() {
     const CIPHER_AT: usize = 10;
     const NULL: u8 = 3;
     let kek = kek();
-    let mut bytes = KeyFile::create(Strength::Aes256, &kek).expect("a key file").encode();
+    let mut bytes = KeyFile::create(CipherKind::Aes256, &kek).expect("a key file").encode();
     bytes[CIPHER_AT] = NULL;
     let file = KeyFile::decode(&bytes).expect("decodes");
-    assert_eq!(file.strength(), Strength::Null);
+    assert_eq!(file.cipher_kind(), CipherKind::Null);
     assert!(matches!(refused(file.unwrap(&kek)), KeyError::Damaged(_)));
 }

@@ -1,4 +1,4 @@
-//! Page encryption held against plain files, and key files against those who tamper with them.
+//! Tests of page encryption and key files.
 
 mod files;
 mod keys;

@@ -1,6 +1,6 @@
-//! Pages of the write-ahead log keep their meaning under any name; what is no page does not get into a segment.
+//! WAL pages can be read under any segment name; other data cannot be written to a segment.
 
-use ciphertoll_tde::{Errno, Opened, Place, UNIT_BYTES};
+use ciphertoll_tde::{Errno, FileClass, OpenFile, UNIT_BYTES};
 
 use crate::files::{Memory, engine};
 
@@ -11,12 +11,12 @@ fn page(address: u64, fill: u8) -> Vec<u8> {
     page
 }
 
-fn opened(path: &str) -> Opened {
-    Opened::new(Place::of(path.as_bytes()))
+fn opened(path: &str) -> OpenFile {
+    OpenFile::new(FileClass::of(path.as_bytes()))
 }
 
 #[test]
-fn a_segment_reads_alike_under_another_name_and_at_another_offset() {
+fn a_segment_can_be_read_under_another_name_and_at_another_offset() {
     let mut engine = engine();
     let storage = Memory::default();
     let written = [page(0x0100_0000, 5), page(0x0100_2000, 5)].concat();
@@ -39,11 +39,11 @@ fn a_segment_reads_alike_under_another_name_and_at_another_offset() {
 }
 
 #[test]
-fn a_receiver_writes_where_it_stopped() {
+fn partial_pages_can_be_appended() {
     let mut engine = engine();
     let storage = Memory::default();
     let mut segment = opened("pg_wal/000000010000000000000001");
-    // A segment that was used before: its old pages have other addresses.
+    // A recycled segment: its old pages have other addresses.
     let old = page(0x0500_0000, 9);
     engine.write_at(&mut segment, &storage, &old.as_slice(), 0).expect("written");
     let new = page(0x0100_0000, 4);
@@ -58,7 +58,7 @@ fn a_receiver_writes_where_it_stopped() {
 }
 
 #[test]
-fn history_stays_readable_and_does_not_get_into_a_segment() {
+fn history_files_stay_plaintext_and_are_refused_in_segments() {
     let mut engine = engine();
     let storage = Memory::default();
     let text = b"1\t0/3000000\tno recovery target specified\n".as_slice();

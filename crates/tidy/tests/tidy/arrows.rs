@@ -1,4 +1,4 @@
-//! Which room may use which: the table of the design, checked with `cargo metadata`.
+//! The permitted dependencies between crates, checked with `cargo metadata`.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,15 @@ use crate::tree::{expect_none, workspace_root};
 
 const PREFIX: &str = "ciphertoll-";
 
-/// A room and the rooms it may use. A new crate needs a row here, and in the design.
-const ARROWS: [(&str, &[&str]); 20] = [
-    ("model", &[]),
+/// Each crate and the crates that it may use. A new crate needs a row here, and in ARCHITECTURE.md.
+const ARROWS: [(&str, &[&str]); 21] = [
+    ("vocabulary", &[]),
+    ("model", &["vocabulary"]),
     ("presets", &["model"]),
     ("record", &["model"]),
-    ("wire", &[]),
+    ("wire", &["vocabulary"]),
     ("resumption", &[]),
-    ("net", &["wire", "resumption"]),
+    ("net", &["vocabulary", "wire", "resumption"]),
     ("load", &["model", "wire", "net", "link"]),
     ("link", &["model"]),
     ("primitives", &["model"]),
@@ -32,15 +33,15 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("tidy", &[]),
 ];
 
-/// Uses every room but `FORBIDDEN_TO_ALL`'s.
+/// May use all crates except `FORBIDDEN_TO_ALL`.
 const TOP: &str = "cli";
 
-/// Nothing may depend on these, not even a test: one is the top, one interposes libc in whoever links it, and one brings
-/// an async runtime.
+/// No crate may depend on these, not even a test: the first is the top, the second replaces libc functions of any program
+/// that links it, and the third needs an async runtime.
 const FORBIDDEN_TO_ALL: [&str; 3] = [TOP, "tde-preload", "oracles"];
 
 #[test]
-fn dependencies_follow_the_arrows() {
+fn dependencies_follow_the_table() {
     let rooms: BTreeMap<&str, &[&str]> = ARROWS.into_iter().collect();
     let packages = workspace_packages();
     assert!(packages.len() > 5, "cargo metadata found almost no crates");
@@ -49,9 +50,9 @@ fn dependencies_follow_the_arrows() {
 }
 
 #[test]
-fn the_table_names_only_rooms_and_has_no_cycle() {
+fn the_table_names_only_crates_and_has_no_cycle() {
     let mut settled: Vec<&str> = Vec::new();
-    // A room whose uses are all settled is settled; a cycle or an unknown room never is.
+    // A crate is settled if all its dependencies are. Crates in a cycle never are.
     for _ in 0..ARROWS.len() {
         for (room, uses) in ARROWS {
             if !settled.contains(&room) && uses.iter().all(|used| settled.contains(used)) {
@@ -61,7 +62,7 @@ fn the_table_names_only_rooms_and_has_no_cycle() {
     }
     let stuck: Vec<&str> =
         ARROWS.iter().map(|(room, _)| *room).filter(|room| !settled.contains(room)).collect();
-    assert!(stuck.is_empty(), "in a cycle, or using an unknown room: {stuck:?}");
+    assert!(stuck.is_empty(), "in a cycle, or with an unknown dependency: {stuck:?}");
 }
 
 fn workspace_packages() -> Vec<Package> {
@@ -72,11 +73,11 @@ fn workspace_packages() -> Vec<Package> {
 
 fn findings_of(package: &Package, rooms: &BTreeMap<&str, &[&str]>) -> Vec<String> {
     let Some(room) = package.name.strip_prefix(PREFIX) else {
-        return vec![format!("{}: every crate's name begins with {PREFIX}", package.name)];
+        return vec![format!("{}: a crate's name must begin with {PREFIX}", package.name)];
     };
     let allowed = rooms.get(room).copied();
     if allowed.is_none() && room != TOP {
-        return vec![format!("{}: not in the table of rooms", package.name)];
+        return vec![format!("{}: not in the table of crates", package.name)];
     }
     let ours = package.dependencies.iter().filter_map(|used| Some((used, used.name.strip_prefix(PREFIX)?)));
     let broken = ours.filter(|(used, name)| {

@@ -1,4 +1,4 @@
-//! What the documents say, held against the code.
+//! Compares the documents with the code.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ fn document(path: &str) -> String {
     fs::read_to_string(workspace_root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The rows `| 5 | meaning |` of the page; its head and rule do not begin with a number.
+/// The rows `| 5 | meaning |` of the page.
 fn documented_codes(page: &str) -> Vec<(u8, String)> {
     let rows = page.lines().filter_map(|line| {
         let (code, meaning) = line.strip_prefix('|')?.strip_suffix('|')?.split_once('|')?;
@@ -30,6 +30,6 @@ fn the_page_of_exit_codes_equals_the_enum() {
 fn the_readme_gives_the_two_commands() {
     let readme = document("README.md");
     for command in ["make run", "make test"] {
-        assert!(readme.contains(command), "README.md does not say `{command}`");
+        assert!(readme.contains(command), "README.md does not mention `{command}`");
     }
 }

@@ -1,4 +1,4 @@
-//! House rules as tests: each failure names the file, the line and the rule.
+//! The project's rules as tests. Each failure names the file, the line and the rule.
 
 mod arrows;
 mod documents;

@@ -1,4 +1,4 @@
-//! Rules about the text of sources. Needles are put together with `concat!`, so that this file does not match itself.
+//! Rules for the text of sources. Patterns are written with `concat!`, so that this file does not match itself.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use crate::tree::{TextFile, expect_none, rust_files, text_files};
 
 const MAX_LINES: usize = 600;
 
-/// Where C is.
+/// Directories with C sources.
 const C_ROOMS: [&str; 3] = ["drivers/", "bench/", "crates/tde-preload/"];
 
-/// Where unsafe code may stand; each block has its safety argument (clippy's `undocumented_unsafe_blocks`).
+/// Paths that may contain unsafe code; each block has a safety comment (clippy's `undocumented_unsafe_blocks`).
 const UNSAFE_ALLOWED: [&str; 5] = [
     "crates/tde-preload/",
     "crates/link/",
@@ -18,7 +18,7 @@ const UNSAFE_ALLOWED: [&str; 5] = [
     "crates/tde/src/secret.rs",
 ];
 
-/// Hints that a file was written on somebody's machine and works only there.
+/// Absolute paths that exist only on one machine.
 const PRIVATE_PATHS: [&str; 2] = [concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 
 #[test]
@@ -33,10 +33,10 @@ fn files_are_short() {
 }
 
 #[test]
-fn unsafe_stays_in_its_rooms() {
+fn unsafe_code_is_only_in_permitted_paths() {
     let files = rust_files();
     let outside = files.iter().filter(|file| !UNSAFE_ALLOWED.iter().any(|room| file.path.starts_with(room)));
-    let rule = format!("unsafe code belongs into {UNSAFE_ALLOWED:?} only");
+    let rule = format!("unsafe code is only permitted in {UNSAFE_ALLOWED:?}");
     expect_none(&outside.flat_map(|file| file.findings(&rule, has_unsafe)).collect::<Vec<_>>());
 }
 
@@ -44,7 +44,7 @@ fn unsafe_stays_in_its_rooms() {
 fn lints_are_expected_not_allowed() {
     let outer = concat!("#[al", "low(");
     let inner = concat!("#![al", "low(");
-    let rule = "use #[expect(…, reason = \"…\")], which fails when it is no longer needed";
+    let rule = "use #[expect(…, reason = \"…\")], which fails if the lint does not fire";
     let breaks = |line: &str| code_of(line).contains(outer) || code_of(line).contains(inner);
     expect_none(&rust_files().iter().flat_map(|file| file.findings(rule, breaks)).collect::<Vec<_>>());
 }
@@ -65,12 +65,12 @@ fn expectations_have_reasons() {
     expect_none(&findings);
 }
 
-/// What says so itself forgets that in CI nothing is skipped.
+/// In CI nothing may be skipped, which only the crate `skip` checks.
 #[test]
-fn skipped_tests_say_so_in_one_way() {
+fn skipped_tests_use_the_crate_skip() {
     let says =
         [concat!("println!(\"sk", "ipped"), concat!("println!(\"SK", "IPPED"), concat!("var_os(\"C", "I\")")];
-    let rule = "a skipped test says so by the crate `skip`";
+    let rule = "skipped tests must use the crate `skip`";
     let files = rust_files();
     let elsewhere = files.iter().filter(|file| !file.path.starts_with("crates/skip/"));
     let breaks = |line: &str| says.iter().any(|said| line.contains(said));
@@ -82,7 +82,7 @@ fn no_private_key_is_committed() {
     let begin = concat!("-----BEG", "IN ");
     let end = concat!("PRIVATE ", "KEY-----");
     let breaks = |line: &str| line.contains(begin) && line.contains(end);
-    let rule = "a private key; tests make theirs afresh";
+    let rule = "a private key: tests must generate theirs";
     expect_none(&text_files().iter().flat_map(|file| file.findings(rule, breaks)).collect::<Vec<_>>());
 }
 
@@ -94,22 +94,22 @@ fn no_path_of_one_machine() {
     );
 }
 
-/// The C sources and headers: drivers, the peers of the benchmark, entry points that only C can have.
+/// The C sources and headers: drivers, peers of the benchmarks, and variadic entry points.
 fn c_files() -> Vec<TextFile> {
     let mut files = text_files();
     files.retain(|file| file.has_extension("c") || file.has_extension("h"));
     for room in C_ROOMS {
-        assert!(files.iter().any(|file| file.path.starts_with(room)), "{room} holds no C: look elsewhere");
+        assert!(files.iter().any(|file| file.path.starts_with(room)), "{room} has no C sources");
     }
     files
 }
 
-/// The line without a comment at its end. A `//` inside a string cuts too early: good enough for these rules.
+/// The line without a comment at its end. A `//` within a string cuts too early, which is good enough here.
 fn code_of(line: &str) -> &str {
     line.split("//").next().unwrap_or(line)
 }
 
-/// The keyword, followed as a block, an item or an attribute's parenthesis is.
+/// Whether the line has the keyword before a block, an item, or in an attribute.
 fn has_unsafe(line: &str) -> bool {
     let keyword = concat!("uns", "afe");
     let followers = [" {", " fn ", " impl ", " trait ", " extern ", "("];
@@ -122,7 +122,7 @@ fn has_unsafe(line: &str) -> bool {
     })
 }
 
-/// Such a path at the start of a path: `target/work/` in the middle of one is no hint.
+/// Whether the line has such a path, not only as a part of another path such as `target/work/`.
 fn has_private_path(line: &str) -> bool {
     PRIVATE_PATHS.iter().any(|private| {
         line.match_indices(private).any(|(at, _)| {
@@ -133,7 +133,7 @@ fn has_private_path(line: &str) -> bool {
 }
 
 #[test]
-fn the_rules_see_what_they_should() {
+fn the_rules_match_as_intended() {
     let keyword = concat!("uns", "afe");
     assert!(has_unsafe(&format!("    let x = {keyword} {{ read(p) }};")));
     assert!(has_unsafe(&format!("pub {keyword} fn f() {{}}")));

@@ -1,10 +1,10 @@
-//! The workspace's files, read with `std::fs` alone: no git is needed, and untracked files count too.
+//! The workspace's files, read with `std::fs`: works without git, and includes untracked files.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Made by tools, never written by hand.
+/// Directories with generated files.
 const SKIPPED_DIRECTORIES: [&str; 6] =
     [".git", "target", "corpus", "artifacts", "ciphertoll-runs", "node_modules"];
 
@@ -34,7 +34,7 @@ pub(crate) fn workspace_root() -> PathBuf {
     here.ancestors().nth(2).expect("crates/tidy lies two below the root").to_owned()
 }
 
-/// Every text file below the root, in a stable order; what is not UTF-8 is not text.
+/// All UTF-8 files below the root, sorted by path.
 pub(crate) fn text_files() -> Vec<TextFile> {
     let root = workspace_root();
     let mut files = Vec::new();
@@ -43,18 +43,17 @@ pub(crate) fn text_files() -> Vec<TextFile> {
     files
 }
 
-/// The Rust sources.
 pub(crate) fn rust_files() -> Vec<TextFile> {
     let mut files = text_files();
     files.retain(|file| file.has_extension("rs"));
-    assert!(files.len() > 10, "the walk found almost no sources: it looks in the wrong place");
+    assert!(files.len() > 10, "too few sources: wrong directory?");
     files
 }
 
 fn collect(root: &Path, directory: &Path, files: &mut Vec<TextFile>) {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
-        // Gone since its name was read: a build beside this test.
+        // Removed meanwhile, by a concurrent build.
         Err(error) if error.kind() == ErrorKind::NotFound && directory != root => return,
         Err(error) => panic!("{}: {error}", directory.display()),
     };
@@ -65,7 +64,9 @@ fn collect(root: &Path, directory: &Path, files: &mut Vec<TextFile>) {
         if kind.is_dir() && !SKIPPED_DIRECTORIES.iter().any(|skipped| name == *skipped) {
             collect(root, &entry.path(), files);
         } else if kind.is_file()
-            // Unreadable or gone since: editors leave such files behind.
+            // In a git worktree, `.git` is a file.
+            && name != ".git"
+            // Ignores unreadable and removed files, such as those of editors.
             && let Ok(bytes) = fs::read(entry.path())
             && let Ok(text) = String::from_utf8(bytes)
         {
@@ -75,7 +76,7 @@ fn collect(root: &Path, directory: &Path, files: &mut Vec<TextFile>) {
     }
 }
 
-/// Fails with every finding, one per line.
+/// Fails with all findings, one per line.
 #[track_caller]
 pub(crate) fn expect_none(findings: &[String]) {
     assert!(findings.is_empty(), "{} finding(s):\n{}", findings.len(), findings.join("\n"));

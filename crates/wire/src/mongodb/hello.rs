@@ -4,6 +4,7 @@ use super::{
     AuthKind, Compressor, Error, Login, Mechanism, Role, ServerInfo,
     bson::{Document, Value, Writer},
     message::{MAX_MESSAGE_BYTES, write_command},
+    read_preference,
     reply::{Reply, printable},
 };
 use crate::scram::Digest;
@@ -95,7 +96,7 @@ impl Hello {
         if server.set_name.is_none() && server.role == Role::Primary {
             server.role = Role::Standalone;
         }
-        server.read_preference = login.read_preference.told_to(server.role);
+        server.read_preference = read_preference::required_by(server.role, login.read_preference);
         // A server has no say in what was not offered.
         server.compressor = server.compressor.filter(|taken| login.compressor == Some(*taken));
         Ok(hello)

@@ -7,7 +7,7 @@ use super::{
     bson::{self, MAX_DEPTH, Value, Writer, kind},
     compression::may_be_compressed,
     json::Json,
-    message,
+    message, read_preference,
 };
 use crate::session;
 
@@ -153,7 +153,7 @@ impl Template {
             self.put(&mut self.parts.iter(), out, parameters)?;
             let mut command = Writer::new(out);
             if let Some(preference) = preference {
-                preference.write(&mut command);
+                read_preference::write(preference, &mut command);
             }
             command.string(DATABASE_KEY, database);
             bson::end(out, start);

@@ -2,37 +2,28 @@
 
 use std::borrow::Cow;
 
-/// A group by its number.
+use ciphertoll_vocabulary::Group;
+
+/// A group as it is on the wire: its code point, which may be of a group that our clients never offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NamedGroup(pub u16);
 
 impl NamedGroup {
-    /// NIST P-256.
-    pub const P256: Self = Self(0x0017);
-    /// NIST P-384.
-    pub const P384: Self = Self(0x0018);
-    /// NIST P-521.
-    pub const P521: Self = Self(0x0019);
-    /// Curve25519.
-    pub const X25519: Self = Self(0x001d);
-    /// Curve448.
-    pub const X448: Self = Self(0x001e);
-    /// P-256 with ML-KEM-768.
-    pub const P256_MLKEM768: Self = Self(0x11eb);
-    /// X25519 with ML-KEM-768.
-    pub const X25519_MLKEM768: Self = Self(0x11ec);
-
     /// The name that options and reports use; a group without one is shown by its number, as `0x0100`.
     pub fn label(self) -> Cow<'static, str> {
-        Cow::Borrowed(match self {
-            Self::P256 => "p256",
-            Self::P384 => "p384",
-            Self::P521 => "p521",
-            Self::X25519 => "x25519",
-            Self::X448 => "x448",
-            Self::P256_MLKEM768 => "p256mlkem768",
-            Self::X25519_MLKEM768 => "x25519mlkem768",
-            Self(number) => return Cow::Owned(format!("{number:#06x}")),
-        })
+        if let Some(group) = Group::ALL.into_iter().find(|group| Self::from(*group) == self) {
+            return group.label().into();
+        }
+        match self.0 {
+            0x001e => "x448".into(),
+            0x11eb => "p256mlkem768".into(),
+            number => format!("{number:#06x}").into(),
+        }
+    }
+}
+
+impl From<Group> for NamedGroup {
+    fn from(group: Group) -> Self {
+        Self(group.number())
     }
 }

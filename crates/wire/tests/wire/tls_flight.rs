@@ -5,6 +5,7 @@ use std::{
     io::{self, Read, Write},
 };
 
+use ciphertoll_vocabulary::Group;
 use ciphertoll_wire::tls::{Flight, FlightObserver, NamedGroup};
 use openssl::{
     asn1::Asn1Time,
@@ -172,12 +173,10 @@ fn flight(version: SslVersion, server_groups: &str, client_groups: &str) -> Flig
 
 #[test]
 fn tls_1_3() {
-    for (groups, group) in
-        [("P-256", NamedGroup::P256), ("X25519", NamedGroup::X25519), ("P-521", NamedGroup::P521)]
-    {
+    for (groups, group) in [("P-256", Group::P256), ("X25519", Group::X25519), ("P-521", Group::P521)] {
         let expected = Flight {
             hello_retry: false,
-            group: Some(group),
+            group: Some(group.into()),
             version: Some(0x0304),
             cipher_suite: Some(AES_256_GCM_1_3),
         };
@@ -189,7 +188,7 @@ fn tls_1_3() {
 fn tls_1_3_with_a_hello_retry() {
     let expected = Flight {
         hello_retry: true,
-        group: Some(NamedGroup::P256),
+        group: Some(Group::P256.into()),
         version: Some(0x0304),
         cipher_suite: Some(AES_256_GCM_1_3),
     };
@@ -198,10 +197,10 @@ fn tls_1_3_with_a_hello_retry() {
 
 #[test]
 fn tls_1_2_with_a_curve() {
-    for (groups, group) in [("P-256", NamedGroup::P256), ("X25519", NamedGroup::X25519)] {
+    for (groups, group) in [("P-256", Group::P256), ("X25519", Group::X25519)] {
         let expected = Flight {
             hello_retry: false,
-            group: Some(group),
+            group: Some(group.into()),
             version: Some(0x0303),
             cipher_suite: Some(ECDHE_RSA_AES256_GCM),
         };

@@ -1,4 +1,4 @@
-//! Where examples stand: fenced blocks and code spans of the documents, and the examples of `--help`.
+//! Collects examples: fenced blocks and code spans of the documents, and the examples in `--help`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,9 @@ use crate::support::answer;
 
 const PROGRAM: &str = "ciphertoll ";
 
-/// A command line that somebody may copy.
 #[derive(Debug)]
 pub(super) struct Example {
-    /// Whose it is: `README.md`, `ciphertoll run --help`.
+    /// Where it was found: `README.md`, `ciphertoll run --help`.
     pub place: String,
     pub command: String,
 }
@@ -43,7 +42,7 @@ fn documents(root: &Path) -> Vec<PathBuf> {
     let in_directory = |directory: PathBuf| fs::read_dir(directory).expect("a directory").flatten();
     let entries = in_directory(root.to_owned()).chain(in_directory(root.join("docs")));
     let mut documents: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    // The change log names commands in short, and of older versions.
+    // The change log mentions abbreviated commands, and those of older versions.
     documents.retain(|path| {
         path.extension().is_some_and(|extension| extension == "md") && !path.ends_with("CHANGELOG.md")
     });
@@ -51,14 +50,14 @@ fn documents(root: &Path) -> Vec<PathBuf> {
     documents
 }
 
-/// The words that lead to each command that has a help of its own.
+/// The words of each command that has a help page.
 fn commands(words: &mut Vec<String>) -> Vec<Vec<String>> {
     let help = help_of(words);
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let mut found = vec![words.clone()];
     for line in listed.take_while(|line| !line.is_empty()) {
         let name = line.strip_prefix("  ").and_then(|line| line.split(' ').next()).unwrap_or_default();
-        // What is indented further is the rest of a description.
+        // Lines with more indentation continue a description.
         if !name.is_empty() && name != "help" {
             words.push(name.to_owned());
             found.extend(commands(words));
@@ -81,11 +80,11 @@ fn in_document(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (index, part) in text.split("\n```").enumerate() {
         if index % 2 == 1 {
-            // The rest of the fence's own line is the language.
+            // The rest of the fence's line is the language.
             let block = part.split_once('\n').map_or("", |(_, block)| block).replace("\\\n", " ");
             found.extend(block.lines().map(|line| line.trim().trim_start_matches("$ ").to_owned()));
         } else {
-            // A span may go over lines of a paragraph, and a backtick that stands alone spoils but one.
+            // Paragraph by paragraph, because a span may cross lines, and a single backtick affects only one paragraph.
             found.extend(part.split("\n\n").flat_map(spans));
         }
     }
@@ -98,7 +97,7 @@ fn spans(paragraph: &str) -> Vec<String> {
     paragraph.split('`').skip(1).step_by(2).map(words).collect()
 }
 
-/// All that stands under `Examples:`, in the explanations, too: there to the backtick or the line's end.
+/// All commands under `Examples:`, including explanations, where a command ends at a backtick or the line's end.
 fn in_help(help: &str) -> Vec<String> {
     let examples = help.lines().skip_while(|line| !matches!(*line, "Examples:" | "Example:")).skip(1);
     let mut found = Vec::new();
@@ -119,7 +118,7 @@ fn is_command(text: &str) -> bool {
 }
 
 #[test]
-fn examples_are_found_where_they_stand() {
+fn examples_are_found_in_documents_and_help() {
     let document = "Say `ciphertoll\nreport` or `--json`.\n\n| a | `ciphertoll run` |\n\n```sh\n\
                     $ ciphertoll run \\\n  --json > x\n  ciphertoll   5365 /s\nmake run\n```\n`ciphertoll`";
     assert_eq!(

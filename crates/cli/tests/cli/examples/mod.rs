@@ -1,4 +1,4 @@
-//! Every example of the documents and of `--help` is run as it is written, but made short.
+//! Runs every example of the documents and of `--help`, with short trials.
 
 mod found;
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::support::{Answer, alone, is, is_noise, real_server, text};
 use found::{Example, every_example};
 
-/// An example that is not simply run and held to end with 0.
+/// An example that is not run, or that may exit with another code than 0.
 struct Exception {
     command: &'static str,
     how: How,
@@ -27,11 +27,11 @@ struct Exception {
 enum How {
     /// Only its plan is made.
     Planned,
-    /// It ends with one of these.
+    /// It exits with one of these codes.
     Ends(&'static [i32]),
-    /// It is run where this is here.
+    /// It is run if this is installed.
     Needs(fn() -> bool),
-    /// The same of what is too large for CI.
+    /// The same, for programs that are too large for CI.
     MayNeed(fn() -> bool),
 }
 
@@ -39,12 +39,12 @@ const EXCEPTIONS: [Exception; 30] = [
     Exception {
         command: "ciphertoll tde init -D data --key-file kek",
         how: How::Planned,
-        why: "one after the other: a test of its own runs them",
+        why: "a separate test runs these in sequence",
     },
     Exception {
         command: "ciphertoll tde exec -D data --key-file kek -- initdb -D data --data-checksums",
         how: How::Planned,
-        why: "one after the other: a test of its own runs them",
+        why: "a separate test runs these in sequence",
     },
     Exception {
         command: "ciphertoll tde exec -D data --key-command 'pass show kek' -- pg_ctl -D data -l log start",
@@ -54,22 +54,22 @@ const EXCEPTIONS: [Exception; 30] = [
     Exception {
         command: "ciphertoll tde rotate -D data --key-file kek --new-key-file kek-2",
         how: How::Planned,
-        why: "one after the other: a test of its own runs them",
+        why: "a separate test runs these in sequence",
     },
     Exception {
         command: "ciphertoll tde convert -D plain --to sealed --key-file kek",
         how: How::Planned,
-        why: "a test of its own runs it on a real cluster",
+        why: "a separate test runs it on a real cluster",
     },
     Exception {
         command: "ciphertoll tde convert -D plain --to sealed --key-file kek --tablespace-mapping /srv/a=/srv/b",
         how: How::Planned,
-        why: "a test of its own runs it on a real cluster",
+        why: "a separate test runs it on a real cluster",
     },
     Exception {
         command: "ciphertoll tde convert --decrypt -D sealed --to plain --key-file kek",
         how: How::Planned,
-        why: "a test of its own runs it on a real cluster",
+        why: "a separate test runs it on a real cluster",
     },
     Exception {
         command: "ciphertoll run --server mariadb,postgres --path plain --at-rest none,native,tde,gocryptfs --workload \
@@ -80,7 +80,7 @@ const EXCEPTIONS: [Exception; 30] = [
     Exception {
         command: "ciphertoll run mongodb-tls-2024 --size small",
         how: How::Planned,
-        why: "no registry has a MongoDB: a test of its own runs it on FerretDB",
+        why: "no registry has MongoDB: a separate test runs it on FerretDB",
     },
     Exception {
         command: "ciphertoll run postgres-tde-2021 --size small",
@@ -90,12 +90,12 @@ const EXCEPTIONS: [Exception; 30] = [
     Exception {
         command: "ciphertoll run mysql-tls-2013 --size small",
         how: How::Planned,
-        why: "a test of its own runs it",
+        why: "a separate test runs it",
     },
     Exception {
         command: "ciphertoll run mysql-wan-2013 --size small",
         how: How::Planned,
-        why: "so short a trial is over before a connect is: a test of its own runs it",
+        why: "a connect takes longer than such a short trial: a separate test runs it",
     },
     Exception {
         command: "ciphertoll run --url staging=postgres://app@db.example/shop",
@@ -128,7 +128,7 @@ const EXCEPTIONS: [Exception; 30] = [
         why: "the directory stands for one of the reader's",
     },
     Exception {
-        command: "ciphertoll run --server mariadb=/opt/mariadb-11.4 --ctx per-connect,shared --json > toll.json",
+        command: "ciphertoll run --server mariadb=/opt/mariadb-11.4 --ctx per-connect,shared --json > cost.json",
         how: How::Planned,
         why: "the directory stands for one of the reader's",
     },
@@ -165,7 +165,7 @@ const EXCEPTIONS: [Exception; 30] = [
     Exception {
         command: "ciphertoll servers fetch NAME",
         how: How::Ends(&[2]),
-        why: "NAME stands for one of those that the refusal lists",
+        why: "NAME is a placeholder for a name that the error lists",
     },
     Exception {
         command: "ciphertoll compare BASE NEW",
@@ -189,12 +189,12 @@ const EXCEPTIONS: [Exception; 30] = [
     },
 ];
 
-/// What each example that asks for more is cut down to.
+/// The options that shorten examples.
 const LONG_TRIAL: &str = "1s";
 const SHORT: [(&str, &str); 3] = [("--size", "smoke"), ("--blocks", "1"), ("--trial-time", "200ms")];
-/// The run that an example names, and the one that it calls by its experiment.
+/// The run that an example names.
 const NAMED_RUN: &str = "20261121T011500Z-quick-a3f1";
-/// Longer than any example takes that is not stuck, with others beside it on a machine that is busy.
+/// Timeout of an example, with others running on a busy machine.
 const PATIENCE: &str = "600s";
 
 fn postgres_18() -> bool {
@@ -223,7 +223,7 @@ fn every_example_does_what_it_says() {
     }
     let _machine = alone();
     let reader = Reader::new();
-    // A plan is written before it is asked for, and runs are made before they are shown.
+    // Plans are written before they are run, and runs are made before they are shown.
     let (plans, rest): (Vec<&Example>, Vec<&Example>) =
         examples.iter().partition(|example| example.command.contains("--dry-run"));
     let (runs, rest): (Vec<&Example>, Vec<&Example>) =
@@ -238,7 +238,7 @@ fn every_example_does_what_it_says() {
     }
 }
 
-/// Nobody reads these runs' numbers, and most of their time is spent waiting.
+/// In parallel, because the figures of these runs do not matter and they mostly wait.
 fn side_by_side(examples: &[&Example], follow: impl Fn(&Example) + Sync) {
     const ABREAST: usize = 4;
     let next = AtomicUsize::new(0);
@@ -253,7 +253,7 @@ fn side_by_side(examples: &[&Example], follow: impl Fn(&Example) + Sync) {
     });
 }
 
-/// Somebody with an empty directory, who types what is written.
+/// A user with an empty home directory who types the examples.
 struct Reader {
     place: tempfile::TempDir,
     followed: AtomicUsize,
@@ -263,7 +263,7 @@ impl Reader {
     fn new() -> Self {
         let place = tempfile::tempdir().expect("a temporary directory");
         let made = |name: &str| fs::create_dir_all(place.path().join(name)).expect("make a directory");
-        // Where shells look for completions is there before somebody puts one there.
+        // The directories of completions must exist.
         for name in
             ["bin", "work", ".local/share/bash-completion/completions", ".zfunc", ".config/fish/completions"]
         {
@@ -274,7 +274,7 @@ impl Reader {
         Self { place, followed: AtomicUsize::new(0) }
     }
 
-    /// Types the example, cut short; it must end as it is meant to.
+    /// Types the shortened example, and checks its exit code.
     fn follow(&self, example: &Example) {
         let exception = EXCEPTIONS.iter().find(|exception| exception.command == example.command);
         let mut ends: &[i32] = &[0];
@@ -300,7 +300,7 @@ impl Reader {
         }
         let missing = if planned { None } else { missing(&example.command) };
         if let Some(missing) = missing {
-            return ciphertoll_skip::missing(&reason(example, &format!("{missing} is not here")));
+            return ciphertoll_skip::missing(&reason(example, &format!("{missing} is not installed")));
         }
         let command = shortened(&example.command, planned);
         let answer = self.types(&command);
@@ -339,7 +339,7 @@ impl Reader {
         self.place.path().join("work")
     }
 
-    /// What happened in a run that was begun or gone on with, by its stderr or by its record.
+    /// The events of a run, from stderr, or from the record if it was resumed.
     fn events_of(&self, command: &str, answer: &Answer) -> Vec<Value> {
         let words = words(command);
         if words.get(1) != Some(&"resume") {
@@ -350,8 +350,8 @@ impl Reader {
         events_in(&named.unwrap_or_else(|| runs_in(&runs).pop().expect("a run")))
     }
 
-    /// Runs by the names that examples give them: the oldest, the newest, and one that was cut short. All of those that
-    /// noise took nothing of, where there are some.
+    /// Gives runs the names that examples use: the oldest, the newest, and an interrupted one. Prefers runs without cells
+    /// that were lost to noise.
     fn keep_runs(&self) {
         let runs = self.work().join("ciphertoll-runs");
         let mut quick = runs_in(&runs);
@@ -376,13 +376,13 @@ impl Reader {
 }
 
 impl Drop for Reader {
-    #[expect(clippy::print_stderr, reason = "says what was done, where a test's output is asked for")]
+    #[expect(clippy::print_stderr, reason = "output of a test")]
     fn drop(&mut self) {
-        eprintln!("{} examples were followed", self.followed.load(Ordering::Relaxed));
+        eprintln!("{} examples were run", self.followed.load(Ordering::Relaxed));
     }
 }
 
-/// Why an example is not run, or not as it is written.
+/// Why an example is not run as written.
 fn reason(example: &Example, why: &str) -> String {
     format!("{} ({}): {why}", example.command, example.place)
 }
@@ -391,7 +391,7 @@ fn words(command: &str) -> Vec<&str> {
     command.split_whitespace().collect()
 }
 
-/// The same of less: fewer blocks, shorter trials; only the plan where that is all there can be.
+/// Shortens a command: fewer blocks, shorter trials; or only the plan.
 fn shortened(command: &str, planned: bool) -> String {
     // An ellipsis stands for more arguments, and for none.
     let mut words: Vec<&str> = words(command).into_iter().filter(|word| *word != "…").collect();
@@ -412,7 +412,7 @@ fn shortened(command: &str, planned: bool) -> String {
     words.join(" ")
 }
 
-/// What the example takes and this machine does not have: a server, a driver's tool, a tool behind a pipe.
+/// A server, driver tool or program after a pipe that the example needs and that is not installed.
 fn missing(command: &str) -> Option<&str> {
     const TOOLS: [&str; 3] = ["pgbench", "sysbench", "mysqlslap"];
     let words = words(command);
@@ -431,12 +431,12 @@ fn is_in_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// The file that stdout goes to, as the example names it.
+/// The file to which the example redirects stdout.
 fn redirected(command: &str) -> Option<&str> {
     command.split_once("> ").map(|(_, file)| file.trim()).filter(|file| !file.contains(['"', '~']))
 }
 
-/// Those below `runs`, the oldest first.
+/// The run directories, the oldest first.
 fn runs_in(runs: &Path) -> Vec<PathBuf> {
     let mut runs: Vec<PathBuf> =
         fs::read_dir(runs).expect("the runs").flatten().map(|entry| entry.path()).collect();
@@ -449,7 +449,7 @@ fn events_in(run: &Path) -> Vec<Value> {
     events.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
 }
 
-/// What the machine's noise took is no fault of the example's: a cell for which there was no time.
+/// Whether all lost cells were lost to noise of the machine.
 fn only_noise(events: &[Value]) -> bool {
     const NOISE: [&str; 2] = ["overload", "ports_exhausted"];
     let no_fault = |voided: &Value| {
@@ -461,7 +461,7 @@ fn only_noise(events: &[Value]) -> bool {
     !lost.is_empty() && of_lost.all(no_fault)
 }
 
-/// The ids of the cells that have a voided trial, and none that counts.
+/// The ids of cells with voided trials and without a valid one.
 fn lost_cells(events: &[Value]) -> BTreeSet<&str> {
     let of = |name: &'static str| events.iter().filter(move |event| is(event, name));
     let counted = of("trial_finished").filter(|event| event["block"] != 0 && event["arm"] == "main");
@@ -470,13 +470,13 @@ fn lost_cells(events: &[Value]) -> BTreeSet<&str> {
     voided.difference(&counted).copied().collect()
 }
 
-/// Where templates are kept, so that they are not made anew for a home that is empty.
+/// The cache directory, so that templates are not created again for the empty home directory.
 fn cache() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
     std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from)
 }
 
-/// A copy of a run as a power cut in its last block leaves it.
+/// Copies a run as a power failure in its last block would leave it.
 fn cut_short(run: &Path, copy: &Path) {
     fs::create_dir(copy).expect("a directory");
     for name in ["histograms", "logs"] {

@@ -1,4 +1,4 @@
-//! Servers that are not there, are something else, or do not start.
+//! Servers that are missing, are other programs, or do not start.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use crate::support::{
     Answer, Session, answer, beside_others, is_root, items, one_document, real_server, script, text,
 };
 
-/// A version that no real server has, so that nothing of it can be mistaken for a user's.
+/// A version that no real server has, so that its files cannot be confused with those of a real one.
 const FAKE_VERSION: &str = "0.0.1";
 /// Installs nothing.
 const INSTALLS: &str = "exit 0";
@@ -26,18 +26,18 @@ impl FakeServer {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let bin = directory.path().join("bin");
         fs::create_dir(&bin).expect("a directory");
-        // Servers run as another user where we are root.
+        // If the test runs as root, servers run as another user.
         open_to_all(directory.path());
         open_to_all(&bin);
         let server = format!(
-            "case \"$*\" in *--version*) {version};; *) echo '[ERROR] this is no server' >&2; exit 1;; esac"
+            "case \"$*\" in *--version*) {version};; *) echo '[ERROR] not a server' >&2; exit 1;; esac"
         );
         script(&bin.join("mariadbd"), &server);
         script(&bin.join("mariadb-install-db"), install);
         Self { directory }
     }
 
-    /// One that says it is a MariaDB of [`FAKE_VERSION`].
+    /// A program that reports to be MariaDB [`FAKE_VERSION`].
     fn versioned(install: &str) -> Self {
         Self::new(&format!("echo 'mariadbd  Ver {FAKE_VERSION}-MariaDB for Linux'"), install)
     }
@@ -53,7 +53,7 @@ impl FakeServer {
 
 impl Drop for FakeServer {
     fn drop(&mut self) {
-        // The lock of the template that was never made is kept beside the real ones.
+        // Removes the lock of the template that was never made from the cache.
         let cache = ciphertoll_lab::template::cache_directory();
         for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with("mariadb-0.0.") {
@@ -67,7 +67,7 @@ fn open_to_all(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set a mode");
 }
 
-/// Runs on `server`, which cannot work, with nothing on stderr but what is wrong.
+/// Runs on `server`, which cannot work; stderr has only errors.
 #[track_caller]
 fn run_on(server: &str) -> Answer {
     let place = tempfile::tempdir().expect("a temporary directory");
@@ -75,7 +75,7 @@ fn run_on(server: &str) -> Answer {
     answer(&arguments, place.path())
 }
 
-/// The line that is not about single cells, nor about the killed runs of other tests.
+/// The error line, without lines about single cells and about killed runs of other tests.
 fn last_line(answer: &Answer) -> &str {
     let others = |line: &&str| {
         ["skipped: ", "warning: cleared what killed runs left", "warning: a killed run's "]
@@ -88,7 +88,7 @@ fn last_line(answer: &Answer) -> &str {
 }
 
 #[test]
-fn a_directory_without_a_server_is_named_with_how_to_get_one() {
+fn a_missing_server_is_reported_with_how_to_install_it() {
     let empty = tempfile::tempdir().expect("a temporary directory");
     let answer = run_on(&format!("mariadb={}", text(empty.path())));
     assert_eq!(answer.code, Some(5), "{answer:?}");
@@ -97,7 +97,7 @@ fn a_directory_without_a_server_is_named_with_how_to_get_one() {
 }
 
 #[test]
-fn servers_that_are_not_here_get_one_line_and_leave_no_record() {
+fn missing_servers_give_one_error_line_and_no_record() {
     let empty = tempfile::tempdir().expect("a temporary directory");
     let place = tempfile::tempdir().expect("a temporary directory");
     let [first, second] = ["a:postgres", "b:mariadb"].map(|name| format!("{name}={}", text(empty.path())));
@@ -109,11 +109,11 @@ fn servers_that_are_not_here_get_one_line_and_leave_no_record() {
         assert_eq!(fs::read_dir(place.path()).expect("a directory").count(), 0, "no record is made");
     }
     let report = answer(&["report"], place.path());
-    assert_eq!(report.code, Some(2), "there is no latest run: {report:?}");
+    assert_eq!(report.code, Some(2), "no run exists: {report:?}");
 }
 
 #[test]
-fn a_program_that_is_no_mariadb_is_no_server() {
+fn a_program_that_is_not_mariadb_is_not_accepted_as_a_server() {
     for version in ["exit 1", "echo 'mariadbd  Ver 8.0.33 for Linux on x86_64 (MySQL Community)'"] {
         let answer = FakeServer::new(version, INSTALLS).run();
         assert_eq!(answer.code, Some(5), "{version}: {answer:?}");
@@ -122,7 +122,7 @@ fn a_program_that_is_no_mariadb_is_no_server() {
 }
 
 #[test]
-fn another_version_than_asked_for_is_told_with_the_one_that_is_there() {
+fn a_wrong_version_is_reported_with_the_installed_one() {
     let fake = FakeServer::versioned(INSTALLS);
     let answer = run_on(&format!("mariadb-11.4={}", text(fake.directory.path())));
     assert_eq!(answer.code, Some(5), "{answer:?}");
@@ -131,15 +131,15 @@ fn another_version_than_asked_for_is_told_with_the_one_that_is_there() {
 }
 
 #[test]
-fn a_server_that_ends_at_once_is_told_with_its_own_words() {
+fn the_error_of_a_server_that_exits_is_reported() {
     let answer = FakeServer::versioned(INSTALLS).run();
     assert_eq!(answer.code, Some(7), "{answer:?}");
     let line = last_line(&answer);
-    assert!(line.contains("this is no server") && line.contains("exit status: 1"), "{line}");
+    assert!(line.contains("not a server") && line.contains("exit status: 1"), "{line}");
 }
 
 #[test]
-fn an_installer_that_fails_is_told_with_its_own_words() {
+fn the_error_of_a_failing_installer_is_reported() {
     let answer = FakeServer::versioned("echo 'FATAL: no room here' >&2; exit 1").run();
     assert_eq!(answer.code, Some(7), "{answer:?}");
     let line = last_line(&answer);
@@ -147,7 +147,7 @@ fn an_installer_that_fails_is_told_with_its_own_words() {
 }
 
 #[test]
-fn a_server_that_its_user_may_not_run_is_told() {
+fn a_server_without_execute_permission_is_reported() {
     if !is_root() {
         return;
     }
@@ -159,7 +159,7 @@ fn a_server_that_its_user_may_not_run_is_told() {
 }
 
 #[test]
-fn what_is_missing_is_skipped_and_the_rest_is_measured() {
+fn a_missing_server_is_skipped_and_the_others_are_measured() {
     if !real_server() {
         return;
     }

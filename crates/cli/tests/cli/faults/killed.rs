@@ -1,4 +1,4 @@
-//! SIGKILL, which nobody can catch: of the coordinator, of a load process, of a server.
+//! SIGKILL to the coordinator, a load process, or a server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

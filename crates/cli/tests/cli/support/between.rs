@@ -1,4 +1,4 @@
-//! What stands between a run's clients and its server, killed or stopped in mid-trial.
+//! Tunnels and proxies between clients and server that are killed or stopped during a trial.
 
 use std::time::Duration;
 
@@ -7,26 +7,25 @@ use serde_json::Value;
 
 use super::{Attack, Session, assert_gone, is};
 
-/// Tunnels, or proxies.
 pub(crate) struct Between {
     pub what: &'static str,
-    /// The event that says that one of them works here.
+    /// The event that reports that one of them works.
     pub tried: &'static str,
-    /// What a trial takes, warm-up and all.
+    /// Duration of a trial, including warm-up.
     pub trial: Duration,
 }
 
-/// What is done to a process of theirs.
+/// A signal to one of their processes.
 #[derive(Clone, Copy)]
 pub(crate) struct Interruption {
     pub path: &'static str,
-    /// What the process is called in the ledger.
+    /// The name of the process in the ledger.
     pub process: &'static str,
     pub signal: Signal,
 }
 
 impl Between {
-    /// Of `all` paths those that work here; in CI, all but those for whose calibration there was no time.
+    /// The paths of `all` that work here. In CI all must work, except those without time for calibration.
     pub(crate) fn here<T: Copy>(
         &self,
         session: &Session,
@@ -44,7 +43,7 @@ impl Between {
         here
     }
 
-    /// Does all of it, each in a trial of its own: that is voided for it, the run goes on, and nothing stays.
+    /// Sends each signal in a separate trial, which must be voided. The run must continue and leave nothing behind.
     pub(crate) fn each_voids_its_trial(&self, mut session: Session, mut ahead: Vec<Interruption>) {
         let mut done = Vec::new();
         while !ahead.is_empty() {

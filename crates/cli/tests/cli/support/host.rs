@@ -1,4 +1,4 @@
-//! The machine the tests stand on: who has it, what it can do, and what must not be left on it.
+//! The machine of the tests: exclusive use, installed servers, and checks that nothing is left behind.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -12,28 +12,28 @@ use ciphertoll_record::{ProcessIdentity, scratch_root};
 use ciphertoll_skip::{missing, no_server};
 use nix::fcntl::{Flock, FlockArg};
 
-/// Longer than anything takes that is not stuck, template and all.
+/// Timeout of anything, including the creation of a template.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
-/// For what takes milliseconds on an idle machine.
+/// Timeout of anything that takes milliseconds on an idle machine.
 pub(crate) const MOMENT: Duration = Duration::from_mins(1);
-/// Between two looks at what the kernel gives no event for.
+/// Polling interval of states without a kernel event.
 const GLANCE: Duration = Duration::from_millis(2);
 
 static MACHINE: RwLock<()> = RwLock::new(());
 
-/// Waits for the machine to oneself, among the tests of this program: for a run whose times are looked at.
+/// Waits for exclusive use of the machine among these tests, for a run whose durations are checked.
 pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
-    // A test that failed has let go of the machine all the same.
+    // A failed test poisons the lock, which does not matter.
     MACHINE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for those that want the machine to themselves: for a run that is to end as it should, whatever its times are.
+/// Waits for tests with exclusive use, for a run whose durations do not matter.
 pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a shell script that all may run. By another process: while one of ours has a file open for writing, if only in
-/// a child that another test has just forked, it cannot be started.
+/// Writes a shell script that all users may run. Another process writes it: while this process, or a child that another
+/// test has just forked, has the file open for writing, it cannot be executed.
 pub(crate) fn script(path: &Path, body: &str) {
     let text = format!("#!/bin/sh\n{body}");
     let mut write = Command::new("sh");
@@ -41,17 +41,17 @@ pub(crate) fn script(path: &Path, body: &str) {
     assert!(write.status().expect("sh starts").success(), "write a script");
 }
 
-/// Whether a real server is here. In CI one must be; elsewhere a test says why it is skipped.
+/// Whether a real server is installed. In CI one must be; elsewhere the test reports why it is skipped.
 pub(crate) fn real_server() -> bool {
     real_server_of(Engine::MariaDb)
 }
 
-/// The same of an engine.
+/// The same for an engine.
 pub(crate) fn real_server_of(engine: Engine) -> bool {
     find(&ServerLevel::of(engine)).inspect_err(|error| no_server(engine, error)).is_ok()
 }
 
-/// Whether a long link can be made here. In CI one must be; elsewhere a test says why it is skipped.
+/// Whether a long link can be made. In CI it must be possible; elsewhere the test reports why it is skipped.
 pub(crate) fn real_link() -> bool {
     let made =
         super::ciphertoll(&["lab", "--server", "mariadb", "--link", "0ms", "-q", "--", "true"]).output();

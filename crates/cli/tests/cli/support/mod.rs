@@ -1,4 +1,4 @@
-//! What the tests share: the program, places to run it in, and a session that can be waited for.
+//! Shared by the tests: running the program, and a session to wait for events of a run.
 
 mod between;
 mod host;
@@ -21,10 +21,10 @@ pub(crate) use tmpfs::Tmpfs;
 use ciphertoll_model::VoidReason;
 use serde_json::Value;
 
-/// The name by which the ledger knows load processes.
+/// The name of load processes in the ledger.
 pub(crate) const LOAD: &str = "load";
 
-/// The program, in an environment that shapes no output, and on a machine whose neighbours are nobody's fault.
+/// The program, with a fixed output format, and without voiding trials for steal or lateness.
 pub(crate) fn ciphertoll(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ciphertoll"));
     command.args(arguments).env("COLUMNS", "100").env_remove("CLICOLOR_FORCE");
@@ -32,7 +32,7 @@ pub(crate) fn ciphertoll(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs the program to its end; for what starts no server.
+/// Runs the program, for commands that start no server.
 pub(crate) fn answer(arguments: &[&str], directory: &Path) -> Answer {
     let output = ciphertoll(arguments).current_dir(directory).output().expect("the program starts");
     Answer {
@@ -42,7 +42,6 @@ pub(crate) fn answer(arguments: &[&str], directory: &Path) -> Answer {
     }
 }
 
-/// What the program answered.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub code: Option<i32>,
@@ -111,7 +110,7 @@ pub(crate) fn is_noise(event: &Value) -> bool {
     is(event, "trial_voided") && reason.is_ok_and(|reason| reason.is_noise())
 }
 
-/// Fails unless each of a run's cells has all its `blocks`, but for those in which it or its baseline was voided.
+/// Fails unless each cell has all `blocks`, except blocks in which it or its baseline was voided.
 #[track_caller]
 pub(crate) fn assert_blocks_used(document: &Value, blocks: u64, what: &str) {
     let cells = items(document, "cells");

@@ -34,7 +34,7 @@ pub(crate) struct Session {
     stderr: Vec<String>,
     events: Vec<Value>,
     scratch: Option<PathBuf>,
-    /// The ledger as it was last read: it goes with the run's end, which may come before the test looks.
+    /// The ledger when it was last read: it is removed at the end of the run.
     noted: Vec<Noted>,
 }
 
@@ -329,7 +329,7 @@ impl Finished {
     /// What stderr says to a person: without events and the plan's two lines.
     pub(crate) fn told(&self) -> Vec<&str> {
         let plan = |line: &str| line.contains(" cell") && line.contains(" in ") && line.contains(" block");
-        let private = |line: &str| line.starts_with("Private servers are started for this");
+        let private = |line: &str| line.starts_with("Starts private servers");
         let lines = self.stderr.iter().map(String::as_str);
         lines.filter(|line| !line.starts_with('{') && !plan(line) && !private(line)).collect()
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ciphertoll_link::{End as LinkEnd, LinkProcess};
+use ciphertoll_link::{LinkEnd, LinkProcess};
 
 use super::super::end::{on_a_free_port, wait_until};
 use super::super::{Cpu, End, Side, Traffic, TunnelStart, Up, VPN, Wiring};

@@ -3,7 +3,7 @@
 mod kernel;
 mod userspace;
 
-use ciphertoll_link::{End as LinkEnd, Interface, LinkProcess};
+use ciphertoll_link::{Interface, LinkEnd, LinkProcess};
 use ciphertoll_model::Leg;
 use openssl::base64::encode_block;
 use openssl::pkey::{PKey, Private};

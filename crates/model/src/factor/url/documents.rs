@@ -1,28 +1,28 @@
-//! URLs of servers of documents: `mongodb://USER@HOST:PORT,HOST:PORT/DATABASE?OPTIONS`, as `MongoDB`'s manual has them
-//! ("Connection Strings"). Several hosts, each with its port, are no URL by the general standard.
+//! URLs of document databases: `mongodb://USER@HOST:PORT,HOST:PORT/DATABASE?OPTIONS` (MongoDB manual, "Connection
+//! Strings"). A list of hosts with ports is not a standard URL.
 
 use std::fmt;
 use std::str::FromStr;
 
+use ciphertoll_vocabulary::{ReadPreference, Verification};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Files, ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlPlace, UrlTls, Verification,
-    decoded,
+    ServerUrl, TlsDemand, TlsFiles, UrlError, UrlFileContent, UrlFileOption, UrlPlace, UrlTls, decoded,
 };
 use crate::factor::Engine;
 
-/// Schemes, and whose they are. Drivers know the first only; the other is how plan and record tell who answered.
+/// Schemes with their engine. Drivers know only the first; the other records which engine answered.
 const SCHEMES: [(&str, Engine); 2] = [("mongodb", Engine::MongoDb), ("ferretdb", Engine::FerretDb)];
-/// The scheme whose hosts are in the name service.
+/// The scheme whose hosts are looked up in DNS.
 const LOOKED_UP: &str = "mongodb+srv";
-/// Where a host listens that is named without port.
+/// The default port.
 const PORT: u16 = 27017;
-/// As many members as a replica set has at most.
+/// The maximum size of a replica set.
 const MAX_HOSTS: usize = 50;
-/// What knows the user where the URL does not say.
+/// The default authentication database.
 const AUTH_SOURCE: &str = "admin";
-/// What no name of a database has.
+/// Characters that database names cannot contain.
 const NOT_IN_DATABASES: [char; 6] = ['/', '\\', '.', ' ', '"', '$'];
 const DIRECT: &str = "directConnection";
 const CA_FILE: &str = "tlsCAFile";
@@ -32,102 +32,60 @@ pub(super) const FILES: &[UrlFileOption] = &[
     UrlFileOption::new("tlsCertificateKeyFile", UrlFileContent::CertificateAndKey),
 ];
 const DISABLED: &str = "tls=false";
-/// What asks for both, with TLS and without; our own word.
+/// Requests both, with and without TLS; our extension.
 pub(super) const COMPARE: &str = "tls=compare";
 
-/// What only URLs of servers of documents say.
+/// Options of document databases.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocumentsUrl {
-    /// Every host, in order; the first is where the URL says it is. None for a unix socket.
+    /// Every host in order; the first is the URL's place. Empty for a unix socket.
     pub hosts: Vec<UrlHost>,
     /// The replica set that the server must belong to.
     pub replica_set: Option<String>,
-    /// Whether the one host is gone to, or its set is asked for its members.
     pub connection: SetConnection,
-    /// What the client logs in with beside user and password.
     pub login: DocumentsLogin,
 }
 
-/// One host of a URL.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UrlHost {
-    /// The name, or the address without brackets.
+    /// An address has no brackets.
     pub name: String,
-    /// The port.
     pub port: u16,
 }
 
-/// Which member of a replica set is gone to.
+/// Which member of a replica set to connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetConnection {
-    /// The one that the URL names.
+    /// The host of the URL.
     Direct,
-    /// The one that the read preference wants, of all that the set has.
+    /// The member chosen by the read preference from all members of the set.
     Discovered,
 }
 
-/// What a client of a server of documents logs in with beside user and password.
+/// Login options of document databases.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DocumentsLogin {
-    /// The database that knows the user.
+    /// The database that stores the user.
     pub auth_source: String,
-    /// How the client proves who it is.
     pub mechanism: LoginMechanism,
-    /// Which members of a replica set may be read from.
     #[serde(default)]
     pub read_preference: ReadPreference,
 }
 
-/// How a client of a server of documents proves who it is.
+/// The login method of a document database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoginMechanism {
-    /// Not at all: the URL names no user.
+    /// No login: the URL names no user.
     None,
-    /// By SCRAM with the better digest of those that the server knows for the user.
+    /// The strongest SCRAM variant that the server has for the user.
     Negotiated,
     /// SCRAM-SHA-256.
     ScramSha256,
     /// SCRAM-SHA-1.
     ScramSha1,
-    /// By its certificate.
+    /// A client certificate.
     X509,
-}
-
-/// Which members of a replica set may be read from.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum ReadPreference {
-    /// The one that takes writes.
-    #[default]
-    Primary,
-    /// That one; where there is none, another.
-    PrimaryPreferred,
-    /// Any but that one.
-    Secondary,
-    /// Any but that one; where there is none, that one.
-    SecondaryPreferred,
-    /// Whichever answers first.
-    Nearest,
-}
-
-impl ReadPreference {
-    /// Every preference.
-    pub const ALL: [Self; 5] =
-        [Self::Primary, Self::PrimaryPreferred, Self::Secondary, Self::SecondaryPreferred, Self::Nearest];
-
-    /// As URLs and servers write it.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Primary => "primary",
-            Self::PrimaryPreferred => "primaryPreferred",
-            Self::Secondary => "secondary",
-            Self::SecondaryPreferred => "secondaryPreferred",
-            Self::Nearest => "nearest",
-        }
-    }
 }
 
 impl fmt::Display for UrlHost {
@@ -144,7 +102,7 @@ impl fmt::Display for UrlHost {
 impl FromStr for UrlHost {
     type Err = UrlError;
 
-    /// As URLs have it, and as members of a replica set call each other.
+    /// The format of URLs and of replica set configurations.
     fn from_str(text: &str) -> Result<Self, UrlError> {
         if text.is_empty() {
             return Err(UrlError::NoHost);
@@ -175,7 +133,7 @@ impl FromStr for UrlHost {
     }
 }
 
-/// Whether it is such a server's, or means to be.
+/// Whether the URL has a scheme of a document database.
 pub(super) fn is_one(text: &str) -> bool {
     let is = |known: &str, scheme: &str| known.eq_ignore_ascii_case(scheme);
     text.split_once("://").is_some_and(|(scheme, _)| {
@@ -183,12 +141,11 @@ pub(super) fn is_one(text: &str) -> bool {
     })
 }
 
-/// The scheme of `engine`.
 pub(super) fn scheme_of(engine: Engine) -> Option<&'static str> {
     SCHEMES.iter().find(|(_, own)| *own == engine).map(|(scheme, _)| *scheme)
 }
 
-/// Each scheme, with its options that name files for TLS.
+/// Each scheme with its options that name files for TLS.
 pub(super) fn file_options() -> impl Iterator<Item = (&'static str, &'static [UrlFileOption])> {
     SCHEMES.iter().map(|(scheme, _)| (*scheme, FILES))
 }
@@ -198,8 +155,8 @@ pub(super) fn scheme() -> &'static str {
     SCHEMES[0].0
 }
 
-/// A URL's parts, not decoded yet.
-struct Parts<'a> {
+/// A URL's parts before decoding.
+struct RawUrl<'a> {
     scheme: &'a str,
     user: Option<&'a str>,
     hosts: &'a str,
@@ -207,13 +164,13 @@ struct Parts<'a> {
     options: &'a str,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> RawUrl<'a> {
     fn of(text: &'a str) -> Result<Self, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::NoHost)?;
         let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let (user, hosts) = match authority.rsplit_once('@') {
             Some((user, hosts)) => (Some(user), hosts),
-            // A password with a character of the syntax would be taken for an option, and shown.
+            // A reserved character in a password would turn its rest into an option, which would be printed.
             None if rest.contains('@') => return Err(UrlError::Reserved),
             None => (None, authority),
         };
@@ -226,7 +183,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Without its password, and the password.
+/// Splits a URL into the URL without its password, and the password.
 pub(super) fn split_password(text: &str) -> Option<(String, String)> {
     let start = text.find("://")? + "://".len();
     let (before, rest) = text.split_at_checked(start)?;
@@ -237,9 +194,9 @@ pub(super) fn split_password(text: &str) -> Option<(String, String)> {
     Some((format!("{before}{user}@{hosts}{tail}"), password))
 }
 
-/// Reads a URL whose scheme is one of documents.
+/// Parses a URL whose scheme is a document database's.
 pub(super) fn parse(text: &str) -> Result<ServerUrl, UrlError> {
-    let parts = Parts::of(text)?;
+    let parts = RawUrl::of(text)?;
     if parts.scheme.eq_ignore_ascii_case(LOOKED_UP) {
         return Err(UrlError::LookedUp);
     }
@@ -273,7 +230,7 @@ pub(super) fn parse(text: &str) -> Result<ServerUrl, UrlError> {
     Ok(ServerUrl { text: text.to_owned(), engine, user, place, database, tls, documents })
 }
 
-/// Where the first host is, and all of them.
+/// The first host's address, and all hosts.
 fn places(text: &str) -> Result<(UrlPlace, Vec<UrlHost>), UrlError> {
     let first = decoded(text, "host")?;
     if first.starts_with('/') {
@@ -292,9 +249,9 @@ fn places(text: &str) -> Result<(UrlPlace, Vec<UrlHost>), UrlError> {
     }
 }
 
-/// The same URL for one member of its replica set, which is gone to directly.
+/// The URL of one member of its replica set, with a direct connection.
 pub(super) fn for_member(url: &ServerUrl, member: &UrlHost) -> Result<ServerUrl, UrlError> {
-    let Parts { scheme, user, database, options, .. } = Parts::of(&url.text)?;
+    let RawUrl { scheme, user, database, options, .. } = RawUrl::of(&url.text)?;
     let user = user.map_or_else(String::new, |user| format!("{user}@"));
     let is_ours = |option: &&str| {
         let name = option.split('=').next().unwrap_or_default();
@@ -305,7 +262,7 @@ pub(super) fn for_member(url: &ServerUrl, member: &UrlHost) -> Result<ServerUrl,
     parse(&format!("{scheme}://{user}{member}/{database}?{}", options.join("&")))
 }
 
-/// What `tls` says.
+/// Values of `tls`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tls {
     On,
@@ -313,14 +270,14 @@ enum Tls {
     Compare,
 }
 
-/// What comes after the `?`.
+/// The options of a URL.
 #[derive(Default)]
 struct Options {
     seen: Vec<&'static str>,
     tls: Option<Tls>,
     invalid_hostnames: bool,
     invalid_certificates: bool,
-    files: Files,
+    files: TlsFiles,
     auth_source: Option<String>,
     auth_mechanism: Option<LoginMechanism>,
     replica_set: Option<String>,
@@ -340,8 +297,8 @@ const KNOWN: [&str; 10] = [
     "readPreference",
     DIRECT,
 ];
-/// They are too many for one line.
-const KNOWN_IN: &str = "those that docs/url.md lists";
+/// There are too many for one line.
+const KNOWN_IN: &str = "the options in docs/url.md";
 const TLS: &str = "write true, false, or compare to measure with TLS and without";
 const PREFERENCES: &str = "write primary, primaryPreferred, secondary, secondaryPreferred or nearest";
 const MECHANISMS: &str =
@@ -357,7 +314,7 @@ impl Options {
             let known = KNOWN_IN.to_owned();
             return Err(UrlError::Option { option: decoded(name, "option")?, known });
         };
-        // Both names are of one option.
+        // Both names are of the same option.
         let own = if name == "ssl" { "tls" } else { name };
         if self.seen.contains(&own) {
             return Err(UrlError::Twice { option: name });
@@ -404,7 +361,7 @@ impl Options {
         }
     }
 
-    /// One host is gone to as it is, unless its set is named.
+    /// A single host is connected to directly unless its set is named.
     fn connection(&self, hosts: &[UrlHost]) -> Result<SetConnection, UrlError> {
         match (self.direct, hosts) {
             (Some(true), [_, _, ..]) => Err(UrlError::DirectToMany),
@@ -430,11 +387,11 @@ impl Options {
             (Some(Tls::Compare), Verification::Full) => TlsDemand::Both,
             (Some(Tls::Compare), _) => {
                 let (option, value) = ("tls".to_owned(), "compare".to_owned());
-                let expected = "with it, certificates are verified in full";
+                let expected = "it requires full verification";
                 return Err(UrlError::Value { option, value, expected });
             }
             (None, Verification::Full) => TlsDemand::Unsaid,
-            // Whoever says how far certificates are verified wants to see some.
+            // An option about certificates requests TLS.
             (Some(Tls::On) | None, verification) => TlsDemand::Always(verification),
         };
         self.files.tls(demand, place, DISABLED)

@@ -1,4 +1,4 @@
-//! What a URL of a server of rows says, and what is refused.
+//! Parsing of SQL server URLs.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn parse(text: &str) -> Result<ServerUrl, UrlError> {
 }
 
 #[test]
-fn a_url_says_where_and_who() {
+fn a_url_has_address_and_login() {
     let url = parse("postgres://app@db.example:6432/shop?sslmode=verify-ca&sslrootcert=/ca.pem").unwrap();
     assert_eq!(
         (url.engine(), url.user.as_str(), url.database.as_deref()),
@@ -23,7 +23,7 @@ fn a_url_says_where_and_who() {
 }
 
 #[test]
-fn a_url_is_written_in_the_scheme_of_who_answers() {
+fn the_scheme_is_that_of_the_engine_that_answers() {
     let url = parse("mysql://a@h:3307/shop?ssl-mode=REQUIRED").unwrap();
     assert_eq!(url.engine(), Engine::MySql);
     let told = url.spoken_by(Engine::MariaDb);
@@ -32,7 +32,7 @@ fn a_url_is_written_in_the_scheme_of_who_answers() {
 }
 
 #[test]
-fn sockets_are_told_as_each_engines_clients_are() {
+fn sockets_are_given_as_in_each_engines_clients() {
     let url = parse("postgresql://app@localhost/shop?host=/run/postgresql").unwrap();
     assert_eq!(url.place, UrlPlace::Socket("/run/postgresql/.s.PGSQL.5432".into()));
     let url = parse("mariadb://app@localhost/shop?socket=/run/mysqld/mysqld.sock").unwrap();
@@ -40,7 +40,7 @@ fn sockets_are_told_as_each_engines_clients_are() {
 }
 
 #[test]
-fn what_is_said_of_tls_is_understood_or_refused() {
+fn tls_modes_are_parsed_or_refused() {
     let of = |text: &str| parse(text).map(|url| url.tls.demand);
     let url = |mode: &str| format!("mysql://a@h/?ssl-mode={mode}");
     assert_eq!(of(&url("DISABLED")), Ok(TlsDemand::Never));
@@ -55,7 +55,7 @@ fn what_is_said_of_tls_is_understood_or_refused() {
 }
 
 #[test]
-fn a_url_that_names_a_file_for_tls_asks_for_tls() {
+fn naming_a_file_for_tls_requests_tls() {
     for (scheme, options) in ServerUrl::file_options().filter(|(scheme, _)| scheme.contains("sql")) {
         let (mode, off, compare, require) = match scheme {
             "postgresql" => ("sslmode", "disable", "compare", "require"),
@@ -71,7 +71,7 @@ fn a_url_that_names_a_file_for_tls_asks_for_tls() {
         let expected: Vec<String> = options.iter().map(|option| format!("/{}", option.name)).collect();
         assert_eq!(named, expected, "each option names its own file");
         assert_eq!(demand(&format!("{all}&{mode}={compare}")), Ok(TlsDemand::Both));
-        // As libpq does where an authority is named.
+        // As in libpq if a CA file is named.
         let authority = TlsDemand::Always(Verification::Authority);
         assert_eq!(demand(&format!("{all}&{mode}={require}")), Ok(authority));
         for option in options {
@@ -87,7 +87,7 @@ fn a_url_that_names_a_file_for_tls_asks_for_tls() {
 }
 
 #[test]
-fn tls_is_not_asked_for_over_a_unix_socket() {
+fn tls_is_refused_over_a_unix_socket() {
     for mode in ["sslmode=require", "sslmode=verify-full", "sslmode=compare", "sslrootcert=/ca.pem"] {
         let url = parse(&format!("postgres://a@localhost/?host=/run&{mode}"));
         assert_eq!(url, Err(UrlError::TlsOverSocket), "{mode}");
@@ -97,7 +97,7 @@ fn tls_is_not_asked_for_over_a_unix_socket() {
 }
 
 #[test]
-fn a_password_is_taken_out_and_never_kept() {
+fn a_password_is_removed_and_never_kept() {
     let (text, password) = ServerUrl::split_password("postgres://app:s%3Acret@h/db?sslmode=require");
     assert_eq!((text.as_str(), password.as_deref()), ("postgres://app@h/db?sslmode=require", Some("s:cret")));
     assert_eq!(parse(&text).unwrap().to_string(), text);
@@ -109,7 +109,7 @@ fn a_password_is_taken_out_and_never_kept() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn errors_name_what_is_missing() {
     assert!(matches!(parse("localhost"), Err(UrlError::Shape(_))));
     assert!(matches!(parse("oracle://a@h"), Err(UrlError::Scheme { scheme }) if scheme == "oracle"));
     assert!(matches!(parse("postgres://h/db"), Err(UrlError::NoUser(_))));

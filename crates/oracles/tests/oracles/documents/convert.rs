@@ -86,8 +86,8 @@ pub(super) fn regex(pattern: &str, options: &str) -> Bson {
     Bson::RegularExpression(Regex { pattern: text(pattern), options: text(options) })
 }
 
-/// Whether two are the same but for how they write a double and the end of a second: each library has its own shortest
-/// digits, `bson` has no word for a canonical double that is subnormal, and leaves out zeros at the end of a time.
+/// Whether two documents are equal except for the text of doubles and fractions of seconds: the shortest digits differ
+/// between libraries, `bson` cannot write subnormal canonical doubles, and it omits trailing zeros of a time.
 pub(super) fn is_same_json(one: &Json, other: &Json) -> bool {
     if let (Some(one), Some(other)) = (double(one), double(other)) {
         return one.to_bits() == other.to_bits();

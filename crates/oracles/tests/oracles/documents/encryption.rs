@@ -96,7 +96,7 @@ fn assert_let_in(kind: &Kind, visit: &Visit, what: &str) {
     assert_eq!(oracle.find(&find), Ok(Vec::new()), "{}, {what}", kind.name());
 }
 
-/// Nobody gets as far as a refusal of the server's. Where ours and the oracle say why, `word` is in it.
+/// Both clients fail before the server can refuse them, with a reason that contains `word`.
 #[track_caller]
 fn assert_kept_out(kind: &Kind, visit: &Visit, what: &str, word: &str) {
     let broken = |name: &str, failure: Option<Failure>| match failure {
@@ -106,7 +106,7 @@ fn assert_kept_out(kind: &Kind, visit: &Visit, what: &str, word: &str) {
     let assert_refused = |name: &str, visit: &Visit, connect: &dyn Fn(&Visit) -> Option<Failure>| {
         let mut reason = broken(name, connect(&Visit { patience: SHORT_PATIENCE, ..visit.clone() }));
         if !reason.contains(word) {
-            // Who has not come to the end of a handshake in so short a time has nothing to say of it yet.
+            // The short timeout may have ended the handshake first.
             reason = broken(name, connect(visit));
         }
         assert!(reason.contains(word), "{name}, {what}: {reason}");
@@ -170,7 +170,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        // Whoever waits for a client sees that there is none to come.
+        // Wakes the thread that waits for a client.
         let _ = TcpStream::connect(self.address);
     }
 }

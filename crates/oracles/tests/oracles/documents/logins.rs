@@ -49,18 +49,16 @@ fn both_log_in(kind: &Kind, visit: &Visit, what: &str) {
     }
 }
 
-/// Code, name and words.
 fn refusal<T>(outcome: Result<T, Failure>) -> (String, String, String) {
     match outcome {
-        Ok(_) => panic!("nobody should have been let in"),
+        Ok(_) => panic!("the login should have been refused"),
         Err(Failure::Refused(refusal)) => (refusal.code, refusal.state, refusal.message),
-        Err(Failure::Broken(reason)) => panic!("a refusal that is none of the server's: {reason}"),
+        Err(Failure::Broken(reason)) => panic!("the client failed before the server refused it: {reason}"),
     }
 }
 
-/// `FerretDB` 1.24 says that a login is done one message after its proof, to a client that would spare that message
-/// (`skipEmptyExchange`), too. pymongo and ours then send it; the official driver 3.9 gives up. Where this fails, it no
-/// longer does, and should log in wherever pymongo does.
+/// `FerretDB` 1.24 ignores `skipEmptyExchange` and needs one more message after the proof. pymongo and our client send it;
+/// the official driver 3.9 fails. If this test fails, the driver was fixed and should be tested like pymongo.
 pub(super) fn the_official_drivers_scram(site: &mut Site) {
     for auth in [scram(), Auth::ScramSha1] {
         site.server.prepare_auth(auth).expect("the server has both");

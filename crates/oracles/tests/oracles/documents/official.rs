@@ -44,7 +44,7 @@ impl Official {
         });
         let connected = runtime.block_on(async {
             let client = Client::with_options(options)?;
-            // Nobody has connected yet.
+            // No connection yet.
             client.database("admin").run_command(bson::doc! { "ping": 1 }).await?;
             Ok(client.database(&visit.database))
         });
@@ -87,7 +87,7 @@ fn host(address: &Address) -> ServerAddress {
             ServerAddress::Tcp { host: address.ip().to_string(), port: Some(address.port()) }
         }
         Address::Host { name, port, .. } => ServerAddress::Tcp { host: name.clone(), port: Some(*port) },
-        Address::Unix(path) => panic!("{}: the driver goes by TCP here", path.display()),
+        Address::Unix(path) => panic!("{}: this driver only uses TCP", path.display()),
     }
 }
 

@@ -12,15 +12,12 @@ use crate::answer::{Answer, Refusal};
 use crate::say;
 use crate::site::{Site, Visit};
 
-/// A connection, or why there is none.
 pub(super) type Outcome<T> = Result<T, Failure>;
 
-/// Why there is no connection.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
-    /// The server's no.
     Refused(Refusal),
-    /// Nobody was asked for anything: no TLS, or no protocol.
+    /// The connection failed before the server could refuse it.
     Broken(String),
 }
 

@@ -2,7 +2,9 @@
 
 use bson::Document;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_net::{Channel, Connected, ContextSource, Dialer, Error, Progress, Readiness, Transport};
+use ciphertoll_net::{
+    Channel, ConnectProgress, Connected, ContextSource, Dialer, Error, Readiness, Transport,
+};
 use ciphertoll_wire::mongodb::bson::{Document as OurDocument, to_json};
 use ciphertoll_wire::mongodb::command::encode_get_more;
 use ciphertoll_wire::mongodb::message::write_command;
@@ -18,7 +20,7 @@ use crate::site::Visit;
 /// Above the largest result of any case.
 const LIMIT_BYTES: usize = 64 << 20;
 
-/// A connection of ours.
+/// A connection of our client.
 pub(super) struct Ours {
     channel: Channel,
     database: String,
@@ -44,8 +46,8 @@ impl Ours {
         let mut connecting = dialer.dial(None).map_err(failure)?;
         loop {
             match connecting.advance(Readiness::Readable).map_err(failure)? {
-                Progress::Pending(pending) => connecting = pending,
-                Progress::Done(Connected { channel, .. }) => {
+                ConnectProgress::Pending(pending) => connecting = pending,
+                ConnectProgress::Done(Connected { channel, .. }) => {
                     return Ok(Self { channel, database: visit.database.clone(), batches: 0 });
                 }
             }

@@ -1,4 +1,4 @@
-//! pymongo, in the virtual environment that the driver of that name has, asked by a small program.
+//! pymongo in the virtual environment of ciphertoll's driver, controlled by a small program.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,23 +21,23 @@ use crate::answer::{Answer, Refusal};
 use crate::site::Visit;
 
 const DRIVER: &str = "pymongo";
-/// Of no matter: nothing is measured.
+/// Required, but not used: nothing is measured.
 const SCALE: &str = "100";
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracles/documents/pymongo.py");
 
-/// A Python that has the library.
+/// The Python interpreter with pymongo.
 #[derive(Clone)]
 pub(super) struct Environment {
     python: OsString,
 }
 
-/// A client of the library's, in a process of its own.
+/// A pymongo client in a separate process.
 pub(super) struct Pymongo {
     process: Child,
-    /// None only when it is about to end.
+    /// `None` only during shutdown.
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    /// Removed with the client: it is read again for each connection.
+    /// Kept until the end, because pymongo reads it for each connection.
     _identity: Option<NamedTempFile>,
 }
 
@@ -143,7 +143,7 @@ fn connect_request(visit: &Visit, identity: Option<&NamedTempFile>) -> Value {
     let (host, port) = match &visit.address {
         Address::Tcp(address) => (address.ip().to_string(), address.port()),
         Address::Host { name, port, .. } => (name.clone(), *port),
-        Address::Unix(path) => panic!("{}: the library goes by TCP here", path.display()),
+        Address::Unix(path) => panic!("{}: this client only uses TCP", path.display()),
     };
     let login = match visit.auth {
         Auth::Trust => json!({}),

@@ -73,7 +73,7 @@ fn written_by_each(site: &Site, kind: &Kind, documents: &[Document]) {
 
 pub(super) const COLLECTION: &str = "samples";
 
-/// A collection that is not there is no matter.
+/// Ignores a missing collection.
 pub(super) fn drop_samples(oracle: &mut Oracle) {
     let answer = oracle.command(&doc! { "drop": COLLECTION });
     assert!(answer.is_ok() || answer.is_err_and(|refusal| refusal.code == "26"));
@@ -110,11 +110,11 @@ fn types() -> Vec<Document> {
         vec![Bson::Document(Document::new()), doc! { "a": { "b": { "c": [1, { "d": [] }] } } }.into()],
         vec![Bson::Array(Vec::new()), Bson::Array(vec![1.into(), "two".into(), Bson::Null])],
     ];
-    // An array in an array is refused: the last two stand under keys of their own.
+    // The server refuses nested arrays, so the last two get separate keys.
     let (scalar, nested) = lists.split_at(lists.len() - 1);
     let mut documents: Vec<Document> = scalar.iter().map(|list| doc! { "list": list.clone() }).collect();
     documents.extend(lists.iter().flatten().map(|value| doc! { "value": value.clone() }));
-    documents.extend(nested.iter().flatten().map(|value| doc! { "": 1, "key of its own": value.clone() }));
+    documents.extend(nested.iter().flatten().map(|value| doc! { "": 1, "separate key": value.clone() }));
     let number = |(id, document): (i32, Document)| {
         let mut numbered = doc! { "_id": id };
         numbered.extend(document);

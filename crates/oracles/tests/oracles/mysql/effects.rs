@@ -1,7 +1,7 @@
-//! Settings that a server changes by a text are those that the sidecar reads in it, however literals and comments look.
+//! The settings that a statement changes on a server equal those that the sidecar detects, with any literals and comments.
 //!
-//! Texts have statements that change settings, in the open and within literals, names and comments. The server runs them;
-//! the settings that differ then are compared with those that were read.
+//! Generates texts with statements that change settings, also within literals, names and comments. The server runs them;
+//! the settings that differ afterwards are compared with the detected ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ pub(super) fn settings_are_found_where_the_server_finds_them(site: &mut Site) {
     let Login::MySql(login) = ours::login(&site.plain()) else { unreachable!("another protocol's login") };
     let login = mysql::Login { statements: Statements::Several, ..(*login).clone() };
     let client = Client::connect(&site.plain().address, Login::MySql(Arc::new(login)), None);
-    let client = RefCell::new(client.expect("it is let in"));
+    let client = RefCell::new(client.expect("the login succeeds"));
     for (mode, escapes) in [
         ("", Escapes::Backslash),
         ("NO_BACKSLASH_ESCAPES", Escapes::None),

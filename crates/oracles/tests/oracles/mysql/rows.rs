@@ -97,7 +97,7 @@ pub(super) fn larger_than_a_packet(site: &mut Site) {
         [second - 1, second, second + 1]
             .map(|bytes| format!("SELECT a, REPEAT('c', {bytes}) FROM large LIMIT 1")),
     );
-    // Cells of which the second is the first whose length takes eight bytes: its row begins as the rows' end does.
+    // The second cell is the smallest whose length takes eight bytes: its row begins with the byte of the end packet.
     statements.extend(
         [FULL_PACKET_BYTES, FULL_PACKET_BYTES + 1].map(|bytes| format!("SELECT REPEAT('x', {bytes})")),
     );

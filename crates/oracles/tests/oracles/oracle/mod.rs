@@ -1,4 +1,4 @@
-//! The independent drivers, each on an async runtime of its own that goes no further than its module.
+//! The independent drivers, each with its own async runtime inside its module.
 
 mod mysql;
 mod postgres;
@@ -12,13 +12,13 @@ use crate::answer::Answer;
 use crate::samples::Sample;
 use crate::site::Visit;
 
-/// A connection of an independent driver's.
+/// A connection of an independent driver.
 pub(crate) enum Oracle {
     MySql(Box<MySqlOracle>),
     Postgres(Box<PostgresOracle>),
 }
 
-/// Logs in. Any failure but the server's own no is a panic.
+/// Logs in. Panics on any failure except a refusal by the server.
 pub(crate) fn connect(visit: &Visit) -> Answer<Oracle> {
     match visit.engine {
         Engine::MariaDb | Engine::MySql => Ok(Oracle::MySql(Box::new(MySqlOracle::connect(visit)?))),
@@ -36,7 +36,7 @@ impl Oracle {
         }
     }
 
-    /// The rows that a statement without rows of its own has changed.
+    /// The number of rows that a statement has changed.
     pub(crate) fn affected(&mut self, sql: &str) -> Answer<u64> {
         match self {
             Self::MySql(oracle) => oracle.affected(sql),

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ciphertoll_model::ClientIdentity;
+use ciphertoll_model::Identity;
 use ciphertoll_net::Address;
 use mysql_async::prelude::{Queryable, StatementLike};
 use mysql_async::{Conn, Error, OptsBuilder, Params, Row, SslOpts, Value};
@@ -124,7 +124,7 @@ fn tls(visit: &TlsVisit) -> SslOpts {
 }
 
 /// The driver wants certificate and key in one archive; it stays in memory.
-fn identity(identity: &ClientIdentity) -> mysql_async::ClientIdentity {
+fn identity(identity: &Identity) -> mysql_async::ClientIdentity {
     let read = |path| fs::read(path).expect("ours to read");
     let certificate = X509::from_pem(&read(&identity.certificate_file)).expect("a certificate");
     let key = PKey::private_key_from_pem(&read(&identity.key_file)).expect("its key");

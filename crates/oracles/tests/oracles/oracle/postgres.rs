@@ -122,10 +122,10 @@ fn config(visit: &Visit) -> Config {
 
 fn connector(visit: &TlsVisit) -> MakeTlsConnector {
     let version = match visit.version {
-        tls::Version::Tls10 => SslVersion::TLS1,
-        tls::Version::Tls11 => SslVersion::TLS1_1,
-        tls::Version::Tls12 => SslVersion::TLS1_2,
-        tls::Version::Tls13 => SslVersion::TLS1_3,
+        tls::TlsVersion::Tls10 => SslVersion::TLS1,
+        tls::TlsVersion::Tls11 => SslVersion::TLS1_1,
+        tls::TlsVersion::Tls12 => SslVersion::TLS1_2,
+        tls::TlsVersion::Tls13 => SslVersion::TLS1_3,
     };
     let mut builder = SslConnector::builder(SslMethod::tls_client()).expect("a connector");
     builder.set_ca_file(&visit.ca_file).expect("the lab's authority");

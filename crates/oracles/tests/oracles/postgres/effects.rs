@@ -1,7 +1,7 @@
-//! Statements that a server finds in a text are those that the sidecar finds there, however literals and comments look.
+//! The statements that a server executes equal those that the sidecar detects in a text, with any literals and comments.
 //!
-//! Texts have statements that leave a mark, in the open and within literals, names and comments. The server runs them; the
-//! marks that it has then are compared with those that were read.
+//! Generates texts with statements that leave a mark, also within literals, names and comments. The server runs them; its
+//! marks afterwards are compared with the detected ones.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ const PIECES: [&str; 28] = [
 ];
 
 pub(super) fn statements_are_found_where_the_server_finds_them(site: &mut Site) {
-    let mut client = ours::client(&site.plain()).expect("it is let in");
+    let mut client = ours::client(&site.plain()).expect("the login succeeds");
     for (strings, value) in [(Strings::Standard, "on"), (Strings::Escaped, "off")] {
         let begin = format!(
             "SET standard_conforming_strings = {value}; SET escape_string_warning = off; \

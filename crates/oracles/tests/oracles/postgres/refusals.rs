@@ -32,7 +32,7 @@ pub(super) fn of_statements(site: &mut Site) {
         assert_refused(sql, state, ours::query(&mut client, sql), oracle.query(sql));
         let prepared = bare.prepare(sql).and_then(|prepared| bare.execute(prepared, &[]));
         assert_refused(sql, state, prepared, oracle.prepare(sql));
-        // Whoever was refused may go on.
+        // The connection remains usable after a refusal.
         assert_same("SELECT 1", &ours::query(&mut client, "SELECT 1"), &oracle.query("SELECT 1"));
     }
 }

@@ -217,14 +217,14 @@ impl Proxy {
         identity: Option<tls::Identity>,
     ) -> Result<Client, ciphertoll_net::Error> {
         let settings = tls::Settings {
-            library: tls::Library::OpenSsl,
-            version: tls::Version::Tls13,
+            library: tls::TlsLibrary::OpenSsl,
+            version: tls::TlsVersion::Tls13,
             verification: tls::Verification::Full,
             anchors: tls::TrustAnchors::File(ca.to_owned()),
             peer: tls::PeerName::from("127.0.0.1"),
             suite: None,
             group: None,
-            strength: tls::Strength::Default,
+            security_level: tls::SecurityLevel::Default,
             resumption: tls::Resumption::Never,
             identity,
         };

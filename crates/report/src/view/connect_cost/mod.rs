@@ -1,5 +1,5 @@
-//! What a connect is made of, by key and version: the phases that were measured, and within the handshake the
-//! primitives that were timed on the same machine in the same run.
+//! The breakdown of connect time by key and version: the measured phases, and within the handshake the primitives that
+//! were timed on the same machine in the same run.
 
 mod primitives;
 mod words;
@@ -7,17 +7,16 @@ mod words;
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{Cell, Clients, Driver, Factor, Metric, Pace, Phase, ServerLevel, Workload};
-use ciphertoll_stats::{CellAnalysis, Estimate};
+use ciphertoll_stats::{CellAnalysis, Estimate, PrimitiveTimes};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub(crate) use self::primitives::Times;
 use self::primitives::{Primitives, Remark};
 pub(crate) use self::words::{how_found, remarks, sections, sentence, timed};
 use super::phases::level;
 use crate::{RunReport, names};
 
-/// A part of a connect's time. Parts add up to the whole.
+/// A part of the connect time. Parts add up to the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CostPart {
@@ -31,7 +30,7 @@ pub enum CostPart {
     Chain,
     /// Both sides' keys, and the secret from them.
     KeyExchange,
-    /// What is left of the handshake: messages, wake-ups, waiting for a processor, the protection of records, a client's
+    /// The rest of the handshake: messages, wake-ups, waiting for a processor, the protection of records, a client's
     /// certificate.
     OtherHandshake,
     /// Login until the server is ready.
@@ -52,7 +51,7 @@ impl CostPart {
         Self::Close,
     ];
 
-    /// As in JSON, and with its unit behind it in CSV.
+    /// The name in JSON. CSV appends the unit.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Network => "network",
@@ -66,7 +65,6 @@ impl CostPart {
         }
     }
 
-    /// A few plain words.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Network => "TCP connect and greeting",
@@ -80,7 +78,7 @@ impl CostPart {
         }
     }
 
-    /// The phases that it is measured by; none, where it is found by primitives.
+    /// The phases that measure it; none if primitives do.
     fn phases(self) -> &'static [Phase] {
         match self {
             Self::Network => &[Phase::Dns, Phase::TcpConnect, Phase::ServerGreeting],
@@ -92,15 +90,15 @@ impl CostPart {
     }
 }
 
-/// The connects of one server, by the fewest clients that connected to it.
+/// The connects of one server with the fewest clients.
 pub(crate) struct ServerCosts<'a> {
     pub(crate) server: &'a ServerLevel,
     pub(crate) clients: Clients,
-    /// A bar for each path, and for whatever else connects differ in.
+    /// A bar for each path and any other level that varies.
     pub(crate) bars: Vec<Bar<'a>>,
-    /// What bars are told apart by.
+    /// The factors that vary.
     pub(crate) rows: Vec<Factor>,
-    /// What has TLS and could not be divided.
+    /// TLS connects without a breakdown.
     left_out: Vec<String>,
 }
 
@@ -110,14 +108,14 @@ pub(crate) struct Bar<'a> {
     pub(crate) label: String,
     /// Its mean time, ns.
     pub(crate) total: &'a Estimate,
-    /// ns; what does not happen is absent.
+    /// ns; parts that do not happen are absent.
     pub(crate) parts: BTreeMap<CostPart, f64>,
     remarks: Vec<Remark>,
 }
 
-/// Every server with connects over TLS that can be divided. Records of before know no primitives, and nothing is divided.
+/// Every server with TLS connects that have a breakdown. Old records without primitives have none.
 pub(crate) fn of<'a>(report: &RunReport<'a>) -> Vec<ServerCosts<'a>> {
-    let Some(times) = Times::of(report) else { return Vec::new() };
+    let Some(times) = report.facts.primitives else { return Vec::new() };
     let servers = report.plan.servers().into_iter();
     servers.filter_map(|server| of_server(report, server, &times)).collect()
 }
@@ -125,16 +123,16 @@ pub(crate) fn of<'a>(report: &RunReport<'a>) -> Vec<ServerCosts<'a>> {
 fn of_server<'a>(
     report: &RunReport<'a>,
     server: &'a ServerLevel,
-    times: &Times<'_>,
+    times: &PrimitiveTimes<'_>,
 ) -> Option<ServerCosts<'a>> {
-    let RunReport { analysis, .. } = *report;
-    let connects: Vec<&CellAnalysis> = analysis
-        .cells
-        .iter()
+    let connects: Vec<&'a CellAnalysis> = report
+        .analysis
+        .cells()
+        .into_iter()
         .filter(|cell| is_connect(&cell.cell, server) && level(cell, Metric::LatencyNsMean).is_some())
         .collect();
     let clients = connects.iter().map(|cell| cell.cell.clients).min()?;
-    let connects: Vec<&CellAnalysis> =
+    let connects: Vec<&'a CellAnalysis> =
         connects.into_iter().filter(|cell| cell.cell.clients == clients).collect();
     let rows = rows(&connects);
     let (mut bars, mut left_out) = (Vec::new(), Vec::new());
@@ -149,7 +147,7 @@ fn of_server<'a>(
     (costs.encrypted().count() > 0).then_some(costs)
 }
 
-/// Whether it is a connect whose phases are parts of its time: not by a schedule, which counts waiting, too.
+/// Whether the phases of this cell add up to its latency: not in an open loop, whose latency includes waiting.
 fn is_connect(cell: &Cell, server: &ServerLevel) -> bool {
     cell.treatment.server == *server
         && cell.workload == Workload::Connect
@@ -163,8 +161,8 @@ fn rows(connects: &[&CellAnalysis]) -> Vec<Factor> {
     Factor::ALL.into_iter().filter(varies).collect()
 }
 
-/// `None` where it has a handshake that cannot be divided.
-fn bar<'a>(cell: &'a CellAnalysis, label: &str, times: &Times<'_>) -> Option<Bar<'a>> {
+/// `None` if its handshake has no breakdown.
+fn bar<'a>(cell: &'a CellAnalysis, label: &str, times: &PrimitiveTimes<'_>) -> Option<Bar<'a>> {
     let total = level(cell, Metric::LatencyNsMean)?;
     let spent = |phases: &[Phase]| -> f64 {
         let levels = phases.iter().filter_map(|phase| level(cell, Metric::of_phase(*phase)));
@@ -196,7 +194,7 @@ impl<'a> ServerCosts<'a> {
         self.bars.iter().filter(|bar| bar.cell.cell.treatment.path.as_tls().is_some())
     }
 
-    /// Whether there is anything to compare that one client alone met.
+    /// Whether there is anything to compare for a single client.
     fn is_worth_a_table(&self) -> bool {
         self.clients == Clients::ONE && self.encrypted().count() > 1
     }

@@ -1,59 +1,35 @@
-//! What the primitives of a handshake take: times of the machine, counted as often as the handshake has them.
-
-use std::collections::BTreeMap;
+//! The times of the primitives of a handshake, multiplied by the number of times that the handshake uses them.
 
 use ciphertoll_model::{
-    ClientCertificate, Event, KeyExchangeTime, Leg, LegCount, ServerKey, SignatureTime, TlsLibrary, TlsPath,
-    TlsVersion,
+    ClientCertificate, Leg, LegCount, ServerKey, SignatureTime, TlsLibrary, TlsPath, TlsVersion,
 };
-use ciphertoll_stats::CellAnalysis;
+use ciphertoll_stats::{CellAnalysis, PrimitiveTimes};
 
-use crate::RunReport;
-
-/// The key of who signs a private server's certificates, and of clients' certificates.
+/// The key of the authority that signs the certificates of private servers and of clients.
 const AUTHORITY: ServerKey = ServerKey::P256;
-/// Each makes a key, and derives.
+/// Each side generates a key and derives the secret.
 const SIDES: f64 = 2.0;
 /// Suites without a signature: the client encrypts a secret for the certificate's key (RFC 5246, 7.4.7.1).
 const KEY_TRANSPORT: &str = "TLS_RSA_WITH_";
 
-/// The times of a run.
-#[derive(Clone, Copy)]
-pub(crate) struct Times<'a> {
-    pub(crate) signatures: &'a BTreeMap<String, SignatureTime>,
-    pub(crate) key_exchanges: &'a BTreeMap<String, KeyExchangeTime>,
+/// Observed groups and timed groups have the same labels except for case.
+fn agree_ns(times: &PrimitiveTimes<'_>, group: &str) -> Option<f64> {
+    let time = times.key_exchanges.iter().find(|(label, _)| label.eq_ignore_ascii_case(group));
+    time.map(|(_, time)| time.agree_ns as f64)
 }
 
-impl<'a> Times<'a> {
-    /// `None` where the run timed nothing.
-    pub(crate) fn of(report: &RunReport<'a>) -> Option<Self> {
-        report.events.iter().rev().find_map(|stamped| match &stamped.event {
-            Event::PrimitivesMeasured { signatures, key_exchanges } => {
-                Some(Self { signatures, key_exchanges })
-            }
-            _ => None,
-        })
-    }
-
-    /// Observed groups have the labels that they are timed under, but for capitals.
-    fn agree_ns(&self, group: &str) -> Option<f64> {
-        let time = self.key_exchanges.iter().find(|(label, _)| label.eq_ignore_ascii_case(group));
-        time.map(|(_, time)| time.agree_ns as f64)
-    }
-}
-
-/// What is to be known of a bar.
+/// A caveat of one bar.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Remark {
-    /// Timed alone they take longer than the handshake that they are part of.
+    /// The primitives take longer than the whole handshake if timed alone.
     Shrunk { timed_ns: f64, handshake_ns: f64 },
-    /// Its key exchange was not timed, whatever its name.
+    /// Its key exchange was not timed.
     NotTimed { group: Option<String> },
-    /// A decryption in the signature's place.
+    /// A decryption replaces the signature.
     KeyTransport,
 }
 
-/// What the primitives of one mean connection take.
+/// The times of the primitives of one mean connection.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Primitives {
     pub(super) signature_ns: f64,
@@ -63,8 +39,8 @@ pub(super) struct Primitives {
 }
 
 impl Primitives {
-    /// `None` where they are another library's, or where the key was not timed.
-    pub(super) fn of(cell: &CellAnalysis, tls: TlsPath, times: &Times<'_>) -> Option<Self> {
+    /// `None` for another TLS library and for a key that was not timed.
+    pub(super) fn of(cell: &CellAnalysis, tls: TlsPath, times: &PrimitiveTimes<'_>) -> Option<Self> {
         if tls.library != TlsLibrary::OpenSsl {
             return None;
         }
@@ -87,8 +63,8 @@ impl Primitives {
         self.signature_ns + self.chain_ns + self.key_exchange_ns
     }
 
-    /// Signatures of the handshake, and those of the certificates that the other side verifies: the root's own, and below
-    /// it those of keys of the certificate's kind, but for Ed25519.
+    /// Signatures of the handshake and of the certificates that the peer verifies: the root's own, and below it those by keys
+    /// of the certificate's kind, except for Ed25519.
     fn prove(&mut self, leg: &Leg, tls: TlsPath, share: f64, times: [&SignatureTime; 2]) {
         let [own, authority] = times;
         let between = if tls.key == Some(ServerKey::Ed25519) { authority } else { own };
@@ -101,7 +77,7 @@ impl Primitives {
         }
     }
 
-    fn exchange(&mut self, leg: &Leg, share: f64, times: &Times<'_>) {
+    fn exchange(&mut self, leg: &Leg, share: f64, times: &PrimitiveTimes<'_>) {
         let is_tls13 = leg.tls_version.as_deref() == Some(TlsVersion::Tls13.label());
         if leg.resumed == Some(true) && !is_tls13 {
             return;
@@ -109,7 +85,7 @@ impl Primitives {
         if leg.suite.as_deref().is_some_and(|suite| suite.starts_with(KEY_TRANSPORT)) {
             return self.remark(Remark::KeyTransport);
         }
-        match leg.group.as_deref().and_then(|group| times.agree_ns(group)) {
+        match leg.group.as_deref().and_then(|group| agree_ns(times, group)) {
             Some(agree_ns) => self.key_exchange_ns += share * SIDES * agree_ns,
             None => self.remark(Remark::NotTimed { group: leg.group.clone() }),
         }
@@ -124,7 +100,7 @@ impl Primitives {
 
 #[cfg(test)]
 mod tests {
-    use ciphertoll_model::{Plan, Spec};
+    use ciphertoll_model::{KeyExchangeTime, Plan, Spec};
     use ciphertoll_stats::analyse;
 
     use super::*;
@@ -154,19 +130,19 @@ mod tests {
         let spec = format!("[[grid]]\npath = [\"plain\", \"{path}\"]\nworkload = [\"connect\"]\n");
         let plan = Plan::new(&Spec::from_toml(&spec).unwrap(), 1).unwrap();
         let analysis = analyse(&plan, &[]);
-        let mut cell =
-            analysis.cells.into_iter().find(|cell| cell.cell.treatment.path.as_tls().is_some()).unwrap();
+        let mut cells = analysis.cells().into_iter();
+        let mut cell = cells.find(|cell| cell.cell.treatment.path.as_tls().is_some()).unwrap().clone();
         cell.legs = legs
             .iter()
             .map(|(leg, connections)| LegCount { leg: leg.clone(), connections: *connections })
             .collect();
         let signatures = [("p256".to_owned(), P256), ("rsa2048".to_owned(), RSA)].into();
         let key_exchanges = [("x25519".to_owned(), KeyExchangeTime { agree_ns: 50_000 })].into();
-        let times = Times { signatures: &signatures, key_exchanges: &key_exchanges };
+        let times = PrimitiveTimes { signatures: &signatures, key_exchanges: &key_exchanges };
         Primitives::of(&cell, cell.cell.treatment.path.as_tls().unwrap(), &times)
     }
 
-    /// Signature, chain and key exchange, where there is nothing to remark.
+    /// Signature, chain and key exchange, if there are no remarks.
     fn times(found: Option<Primitives>) -> Option<[f64; 3]> {
         let Primitives { signature_ns, chain_ns, key_exchange_ns, remarks } = found?;
         assert_eq!(remarks, []);
@@ -180,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_and_clients_certificates_are_verified_too() {
+    fn chains_and_client_certificates_are_verified_too() {
         let mut three = leg("tls1.3", Some("x25519"), false);
         three.chain = Some(3);
         let chain = primitives("tls1.3-rsa2048+chain=3", &[(three, 9)]);
@@ -204,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_timed_is_remarked() {
+    fn untimed_key_exchanges_are_remarked() {
         let dhe = primitives("tls1.2-rsa2048", &[(leg("tls1.2", None, false), 9)]).unwrap();
         assert_eq!((dhe.key_exchange_ns, dhe.remarks), (0.0, vec![Remark::NotTimed { group: None }]));
         let mut transport = leg("tls1.2", None, false);
@@ -217,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn without_times_of_its_own_nothing_is_divided() {
+    fn without_timed_primitives_there_is_no_breakdown() {
         let encrypted = leg("tls1.3", Some("x25519"), false);
         assert_eq!(primitives("tls1.3-rsa4096", &[(encrypted.clone(), 9)]), None, "a key that was not timed");
         assert_eq!(primitives("tls1.3-p256+client=rustls", &[(encrypted, 9)]), None);

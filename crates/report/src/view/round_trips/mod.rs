@@ -1,5 +1,4 @@
-//! The time of connects against the round trip of the link they went over: how much of it is round trips that the
-//! protocol takes, and what is beyond them.
+//! Connect time compared with the round trip of the link: the part of the protocol's round trips, and the rest.
 
 mod words;
 
@@ -13,30 +12,30 @@ pub(crate) use self::words::{in_words, notes, sections, table};
 use super::phases::level;
 use crate::{RunReport, names};
 
-/// One load on one server over several links, by the fewest clients that made it.
+/// One load on one server over several links, with the fewest clients.
 pub(crate) struct OverLinks<'a> {
     pub(crate) server: &'a ServerLevel,
     pub(crate) workload: Workload,
-    /// What it went over, the shortest first.
+    /// The shortest first.
     pub(crate) links: Vec<Link>,
-    /// One for each path, and for whatever else its connects differ in.
+    /// One for each path and any other level that varies.
     pub(crate) series: Vec<Series<'a>>,
-    /// What series are told apart by.
+    /// The factors that vary.
     pub(crate) rows: Vec<Factor>,
-    /// Links whose round trip is not one number.
+    /// Links without a single round-trip time.
     left_out: Vec<Link>,
 }
 
 /// The same connect over several links.
 pub(crate) struct Series<'a> {
     pub(crate) label: String,
-    /// Those of its protocol; none where they were never counted.
+    /// The protocol's round trips; absent if unknown.
     pub(crate) round_trips: Option<RoundTrips>,
     /// The shortest link first.
     pub(crate) points: Vec<Point<'a>>,
 }
 
-/// A mean time over one link.
+/// The mean latency over one link.
 pub(crate) struct Point<'a> {
     pub(crate) cell: &'a CellAnalysis,
     pub(crate) link: Link,
@@ -44,7 +43,7 @@ pub(crate) struct Point<'a> {
     pub(crate) time: &'a Estimate,
 }
 
-/// Every server and load with connects over links that a time can be held against.
+/// Every server and load with connects over several links.
 pub(crate) fn of<'a>(report: &RunReport<'a>) -> Vec<OverLinks<'a>> {
     let servers = report.plan.servers().into_iter();
     let loads = Workload::ALL.into_iter().filter(|load| load.connection_use() == ConnectionUse::PerOperation);
@@ -56,14 +55,14 @@ pub(crate) fn of<'a>(report: &RunReport<'a>) -> Vec<OverLinks<'a>> {
 }
 
 fn of_load<'a>(report: &RunReport<'a>, server: &'a ServerLevel, workload: Workload) -> Option<OverLinks<'a>> {
-    let RunReport { analysis, .. } = *report;
+    let cells = report.analysis.cells();
     let is_one = |cell: &Cell| {
         cell.treatment.server == *server
             && cell.workload == workload
             && cell.pace == Pace::Closed
             && cell.treatment.driver == Driver::Native
     };
-    let all = || analysis.cells.iter().filter(|cell| is_one(&cell.cell));
+    let all = || cells.iter().copied().filter(|cell| is_one(&cell.cell));
     let clients = all().map(|cell| cell.cell.clients).min()?;
     let all = || all().filter(|cell| cell.cell.clients == clients);
     let points: Vec<Point<'a>> = all().filter_map(point).collect();
@@ -93,19 +92,19 @@ fn point(cell: &CellAnalysis) -> Option<Point<'_>> {
     Some(Point { cell, link, time })
 }
 
-/// Whether its round trip is one number: not where packets wander, get lost or queue.
+/// Whether it has a single round-trip time: not with jitter, loss or a rate limit.
 fn is_plain(link: Link) -> bool {
     match link {
         Link::Local => true,
         Link::AsIs => false,
-        Link::Made(shape) => {
+        Link::Emulated(shape) => {
             let least_us = u32::try_from(shape.rtt_ns() / 1_000).unwrap_or(u32::MAX);
             shape == LinkShape::of_rtt_us(least_us)
         }
     }
 }
 
-/// The round trip that was asked for; none where there is nothing to speak of.
+/// The configured round trip; absent if it is 0.
 pub(crate) fn rtt_ns(link: Link) -> Option<f64> {
     let rtt_ns = link.shape()?.rtt_ns();
     (rtt_ns > 0).then_some(rtt_ns as f64)
@@ -128,7 +127,7 @@ fn rows(points: &[Point<'_>]) -> Vec<Factor> {
     Factor::ALL.into_iter().filter(varies).collect()
 }
 
-/// Known where they are for every link, and are the same.
+/// Known if they are known and equal for every link.
 fn of_series(report: &RunReport<'_>, points: &[Point<'_>]) -> Option<RoundTrips> {
     let mut all = points.iter().map(|point| of_cell(report, point.cell));
     let first = all.next()??;
@@ -138,18 +137,20 @@ fn of_series(report: &RunReport<'_>, points: &[Point<'_>]) -> Option<RoundTrips>
 fn of_cell(report: &RunReport<'_>, cell: &CellAnalysis) -> Option<RoundTrips> {
     let mut seen = cell.legs.iter().map(|count| count.leg.hello_retry);
     let hello_retry = seen.next().flatten();
-    // Some connects waited once more than others.
+    // Some connects had an extra round trip.
     if seen.any(|other| other != hello_retry) {
         return None;
     }
     let server = &cell.cell.treatment.server;
-    let version = report.server_version(&server.short_name()).unwrap_or_default();
-    round_trips::of_operation(&round_trips::Peer { engine: server.engine, version, hello_retry }, &cell.cell)
+    let version = report.facts.server_version(&server.short_name()).unwrap_or_default();
+    round_trips::of_operation(
+        &round_trips::ServerProperties { engine: server.engine, version, hello_retry },
+        &cell.cell,
+    )
 }
 
 impl Series<'_> {
-    /// What a mean time has beyond the protocol's round trips, ns, with the interval of the time. The round trip is the one
-    /// that was asked for.
+    /// The mean latency minus the protocol's round trips over the configured link, ns.
     pub(crate) fn beyond(&self, point: &Point<'_>) -> Option<Estimate> {
         let spent_ns = f64::from(self.round_trips?.total()) * rtt_ns(point.link)?;
         let less = |ns: f64| ns - spent_ns;
@@ -157,7 +158,7 @@ impl Series<'_> {
         Some(Estimate { value: less(value), ci_low: ci_low.map(less), ci_high: ci_high.map(less), blocks })
     }
 
-    /// Its total, where known.
+    /// The total, if known.
     pub(crate) fn total(&self) -> Option<u32> {
         self.round_trips.map(RoundTrips::total)
     }
@@ -171,11 +172,11 @@ impl OverLinks<'_> {
     }
 }
 
-/// What an operation is, as a heading begins.
+/// The beginning of a heading.
 pub(crate) fn title(workload: Workload) -> &'static str {
     match workload {
-        Workload::Connect => "Connect time against round trip",
-        Workload::FirstQuery => "Time of a first query against round trip",
-        _ => "Time of a connect with a query against round trip",
+        Workload::Connect => "Connect time by round trip",
+        Workload::FirstQuery => "Time of a first query by round trip",
+        _ => "Time of a connect with a query by round trip",
     }
 }

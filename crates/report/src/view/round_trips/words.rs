@@ -1,11 +1,11 @@
-//! Times and round trips in a table, and what they come to.
+//! Latencies and round trips as a table and as sentences.
 
-use ciphertoll_model::{Event, Factor, Link, Metric, RoundTrips};
+use ciphertoll_model::{Factor, Link, Metric, RoundTrips};
 use ciphertoll_stats::{Estimate, Interval};
 
 use super::{OverLinks, Point, Series, rtt_ns, title};
 use crate::number::{measured, plural, quantity, significant};
-use crate::view::{Column, Entry, Overflow, Part, Section, Statement, Table, Tone};
+use crate::view::{Column, ColumnKind, Overflow, Section, Sentence, Table, TableEntry, Tone};
 use crate::{RunReport, names};
 
 const TIME: Metric = Metric::LatencyNsMean;
@@ -29,32 +29,36 @@ pub(crate) fn sections(report: &RunReport<'_>) -> Vec<Section> {
 /// A row for each path, a column for each link.
 pub(crate) fn table(over: &OverLinks<'_>) -> Table {
     let factors: Vec<&str> = over.rows.iter().map(|factor| Factor::label(*factor)).collect();
-    let columns = over.links.iter().map(|link| Column::new(Part::Level, &link.to_string()));
+    let columns = over.links.iter().map(|link| Column::new(ColumnKind::Level, &link.to_string()));
     let row = |series: &Series<'_>| {
         let entries = over.links.iter().map(|link| {
             let point = series.points.iter().find(|point| point.link == *link);
-            point.map_or_else(Entry::absent, |point| entry(series, point))
+            point.map_or_else(TableEntry::absent, |point| entry(series, point))
         });
-        std::iter::once(Entry::new([series.label.clone()])).chain(entries).collect()
+        std::iter::once(TableEntry::new([series.label.clone()])).chain(entries).collect()
     };
     Table {
-        columns: std::iter::once(Column::new(Part::Label, &factors.join(", "))).chain(columns).collect(),
+        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
+            .chain(columns)
+            .collect(),
         rows: over.series.iter().map(row).collect(),
-        overflow: Overflow::SplitParts,
+        overflow: Overflow::SplitKinds,
     }
 }
 
-fn entry(series: &Series<'_>, point: &Point<'_>) -> Entry {
+fn entry(series: &Series<'_>, point: &Point<'_>) -> TableEntry {
     let time = measured(TIME, point.time);
     match (series.total(), series.beyond(point)) {
-        (Some(total), Some(beyond)) => {
-            Entry::new([time, format!("= {}", plural(u64::from(total), "round trip")), signed_ms(&beyond)])
-        }
-        _ => Entry::new([time]),
+        (Some(total), Some(beyond)) => TableEntry::new([
+            time,
+            format!("= {}", plural(u64::from(total), "round trip")),
+            signed_ms(&beyond),
+        ]),
+        _ => TableEntry::new([time]),
     }
 }
 
-/// `+ 1.3 ±0.2 ms`: an uncertainty of one digit, or of two where the first is a 1, and as many decimals as it has.
+/// `+ 1.3 ±0.2 ms`: an uncertainty of one digit, or of two if the first is 1, and a value with as many decimals.
 fn signed_ms(estimate: &Estimate) -> String {
     const LEAST_MS: f64 = 0.001;
     let value = estimate.value;
@@ -69,9 +73,9 @@ fn signed_ms(estimate: &Estimate) -> String {
     format!("{sign} {:.decimals$} ±{half_ms:.decimals$} ms", value.abs() / NS_PER_MS)
 }
 
-/// What a base connect pays, what is not known, and what is off.
-pub(crate) fn notes(report: &RunReport<'_>, over: &OverLinks<'_>) -> Vec<Statement> {
-    let mut notes: Vec<Statement> = paid(over).map(Statement::neutral).into_iter().collect();
+/// The round trips of each path, the unknown ones, and surprising latencies.
+pub(crate) fn notes(report: &RunReport<'_>, over: &OverLinks<'_>) -> Vec<Sentence> {
+    let mut notes: Vec<Sentence> = paid(over).map(Sentence::neutral).into_iter().collect();
     notes.extend(surprises(over));
     let unknown: Vec<String> = over
         .series
@@ -80,30 +84,30 @@ pub(crate) fn notes(report: &RunReport<'_>, over: &OverLinks<'_>) -> Vec<Stateme
         .map(|series| series.label.clone())
         .collect();
     if !unknown.is_empty() {
-        let text = format!("How many round trips it takes was never counted: {}.", unknown.join(", "));
-        notes.push(Statement::neutral(text));
+        let text = format!("Unknown number of round trips: {}.", unknown.join(", "));
+        notes.push(Sentence::neutral(text));
     }
     notes.extend(found(report, over));
     if !over.left_out.is_empty() {
         let links: Vec<String> = over.left_out.iter().map(Link::to_string).collect();
-        let text = format!("Left out, since its round trip is not one number: {}.", links.join(", "));
-        notes.push(Statement::neutral(text));
+        let text = format!("Left out, because the round trip varies: {}.", links.join(", "));
+        notes.push(Sentence::neutral(text));
     }
     notes
 }
 
-/// `1 round trip is TCP's own: plain takes 3 in all, tls1.3-p256 and tls1.3-rsa4096 4, tls1.2-p256 5.`
+/// `1 round trip is TCP's: plain takes 3 in all, tls1.3-p256 and tls1.3-rsa4096 4, tls1.2-p256 5.`
 fn paid(over: &OverLinks<'_>) -> Option<String> {
     let RoundTrips { tcp, statements, .. } = over.series.iter().find_map(|series| series.round_trips)?;
-    // Through a tunnel that takes a port further, TCP goes no further than to its end on this machine.
+    // Through a port-forwarding tunnel, TCP ends on this machine.
     let shorter = over.series.iter().filter_map(|series| series.round_trips).any(|trips| trips.tcp != tcp);
     let shared = match (tcp, statements, shorter) {
-        (0, _, false) => "The connection stands already",
-        (_, 0, false) => "1 round trip is TCP's own",
-        (_, 0, true) => "1 round trip is TCP's own, but for tunnels that begin on this machine",
-        (_, _, false) => "1 round trip is TCP's own and 1 the query's",
+        (0, _, false) => "The connection is already open",
+        (_, 0, false) => "1 round trip is TCP's",
+        (_, 0, true) => "1 round trip is TCP's, except for tunnels that begin on this machine",
+        (_, _, false) => "1 round trip is TCP's and 1 the query's",
         (_, _, true) => {
-            "1 round trip is TCP's own, but for tunnels that begin on this machine, and 1 the query's"
+            "1 round trip is TCP's, except for tunnels that begin on this machine, and 1 the query's"
         }
     };
     let mut totals: Vec<(u32, Vec<String>)> = Vec::new();
@@ -136,50 +140,46 @@ fn listed(labels: &[String]) -> String {
     }
 }
 
-/// Times that are a whole round trip off what was counted elsewhere.
-fn surprises(over: &OverLinks<'_>) -> Vec<Statement> {
+/// Latencies that differ from the known number of round trips by a whole one.
+fn surprises(over: &OverLinks<'_>) -> Vec<Sentence> {
     over.series
         .iter()
         .flat_map(|series| series.points.iter().filter_map(|point| surprise(series, point)))
         .collect()
 }
 
-/// What the work takes is seen on the shortest link.
-fn surprise(series: &Series<'_>, point: &Point<'_>) -> Option<Statement> {
-    /// Shorter ones may be lost in work.
+/// The shortest link shows the time without round trips.
+fn surprise(series: &Series<'_>, point: &Point<'_>) -> Option<Sentence> {
+    /// Shorter round trips are small compared with the work.
     const SHORTEST_NS: f64 = 10.0 * NS_PER_MS;
-    /// From half of one on, a whole one is nearer than none.
     const HALF: f64 = 0.5;
     let rtt_ns = rtt_ns(point.link).filter(|rtt_ns| *rtt_ns >= SHORTEST_NS)?;
     let beyond = series.beyond(point)?;
     let shortest = series.points.first().filter(|shortest| shortest.link != point.link)?;
     let work = series.beyond(shortest).unwrap_or(*shortest.time);
     let trips = (beyond.value - work.value) / rtt_ns;
-    // A single deviation without an interval is no surprise.
+    // A deviation without an interval is not surprising.
     point.time.interval()?;
     let (fewest, most) = ((beyond.low() - work.high()) / rtt_ns, (beyond.high() - work.low()) / rtt_ns);
     let is_sure = fewest > HALF || most < -HALF;
     let (amount, way) = (significant(trips.abs()), if trips > 0.0 { "more" } else { "less" });
     is_sure.then(|| {
         let text = format!(
-            "{} over {}: about {amount} round trips {way} than the {} that were counted on such a server.",
+            "{} over {}: about {amount} round trips {way} than the known {} of such a server.",
             series.label,
             point.link,
             series.total().unwrap_or_default(),
         );
-        Statement::new(Tone::Caution, text)
+        Sentence::new(Tone::Caution, text)
     })
 }
 
-/// What the remainder is, and how far the lines were off what was asked for.
-fn found(report: &RunReport<'_>, over: &OverLinks<'_>) -> Option<Statement> {
+/// The meaning of the rest, and the deviation of the links from their configured round trips.
+fn found(report: &RunReport<'_>, over: &OverLinks<'_>) -> Option<Sentence> {
     let off = |link: &Link| {
         let shape = link.shape()?;
-        let found_ns = report.events.iter().rev().find_map(|stamped| match &stamped.event {
-            Event::LinkMade { link, round_trip_ns_p50, .. } if *link == shape => Some(*round_trip_ns_p50),
-            _ => None,
-        })?;
-        let off_ns = found_ns as f64 - shape.rtt_ns() as f64;
+        let found_ns = report.facts.round_trip_ns_p50.get(&shape)?;
+        let off_ns = *found_ns as f64 - shape.rtt_ns() as f64;
         let sign = if off_ns < 0.0 { '−' } else { '+' };
         Some(format!("{link} {sign}{}", quantity(TIME, off_ns.abs())))
     };
@@ -187,16 +187,16 @@ fn found(report: &RunReport<'_>, over: &OverLinks<'_>) -> Option<Statement> {
     let lines = if off.is_empty() {
         String::new()
     } else {
-        format!(" in each (medians of connects of their own: {})", off.join(", "))
+        format!(" ({}, measured by separate connects)", off.join(", "))
     };
     over.series.iter().any(|series| series.round_trips.is_some()).then(|| {
-        Statement::neutral(format!(
-            "What is beyond the round trips is work on both sides and what the lines are off by{lines}."
+        Sentence::neutral(format!(
+            "The time beyond the round trips is work on both sides and the deviation of the links{lines}."
         ))
     })
 }
 
-/// `plain, 3 round trips: 3.21 ms ±0.5 % over 1ms, …`: a picture in words.
+/// `plain, 3 round trips: 3.21 ms ±0.5 % over 1ms, …`: the text alternative of the chart.
 pub(crate) fn in_words(over: &OverLinks<'_>) -> String {
     let of_series = |series: &Series<'_>| {
         let total = series.total().map(|total| format!(", {}", plural(u64::from(total), "round trip")));
@@ -206,8 +206,8 @@ pub(crate) fn in_words(over: &OverLinks<'_>) -> String {
     };
     let all: Vec<String> = over.series.iter().map(of_series).collect();
     format!(
-        "Lines, one for each path, of the mean time over the round trip of the link, beside lines that are so many round \
-         trips and nothing else. {}.",
+        "Lines, one for each path, of the mean latency over the round trip of the link, and reference lines of the round trips \
+         alone. {}.",
         all.join(". ")
     )
 }

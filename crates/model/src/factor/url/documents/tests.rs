@@ -1,7 +1,7 @@
-//! What a URL of documents says, and what is refused.
+//! Parsing of document database URLs.
 
 use super::*;
-use crate::trial::ClientIdentity;
+use ciphertoll_vocabulary::Identity;
 
 fn parse(text: &str) -> Result<ServerUrl, UrlError> {
     text.parse()
@@ -16,7 +16,7 @@ fn host(name: &str, port: u16) -> UrlHost {
 }
 
 #[test]
-fn a_url_says_where_and_who() {
+fn a_url_has_address_and_login() {
     let url =
         parse("mongodb://a%40b@db.example:27018/shop?authMechanism=SCRAM-SHA-1&TLSCAFile=/ca.pem").unwrap();
     assert_eq!(
@@ -34,7 +34,7 @@ fn a_url_says_where_and_who() {
 }
 
 #[test]
-fn who_knows_the_user_is_said_or_follows() {
+fn the_authentication_database_is_given_or_implied() {
     let of = |text: &str| documents(text).login;
     assert_eq!(of("mongodb://a@h").auth_source, "admin");
     assert_eq!(of("mongodb://a@h/?authSource=people").auth_source, "people");
@@ -47,14 +47,14 @@ fn who_knows_the_user_is_said_or_follows() {
     assert_eq!(of("mongodb://a@h").mechanism, LoginMechanism::Negotiated);
     let by_certificate =
         parse("mongodb://h/?authMechanism=MONGODB-X509&tlsCertificateKeyFile=/me.pem").unwrap();
-    let ClientIdentity { certificate_file, key_file } = by_certificate.tls.identity.unwrap();
+    let Identity { certificate_file, key_file } = by_certificate.tls.identity.unwrap();
     assert_eq!([certificate_file, key_file], ["/me.pem", "/me.pem"].map(std::path::PathBuf::from));
     assert_eq!(parse("mongodb://h/?authMechanism=MONGODB-X509"), Err(UrlError::NoCertificate));
     assert_eq!(parse("mongodb://h/?authMechanism=SCRAM-SHA-1"), Err(UrlError::NoUser("mongodb".to_owned())));
 }
 
 #[test]
-fn several_hosts_are_a_set_and_one_is_unless_it_says_so() {
+fn several_hosts_are_a_replica_set() {
     let several = documents("mongodb://a@h1,h2:2,[::1]:3,[fe80::1]/?readPreference=nearest");
     let expected = [host("h1", 27017), host("h2", 2), host("::1", 3), host("fe80::1", 27017)];
     assert_eq!((several.hosts.as_slice(), several.connection), (&expected[..], SetConnection::Discovered));
@@ -70,14 +70,14 @@ fn several_hosts_are_a_set_and_one_is_unless_it_says_so() {
 }
 
 #[test]
-fn a_socket_is_a_host_whose_slashes_are_written_out() {
+fn a_socket_is_a_percent_encoded_host() {
     let url = parse("mongodb://a@%2Ftmp%2Fmongodb-27017.sock/shop").unwrap();
     assert_eq!(url.place, UrlPlace::Socket("/tmp/mongodb-27017.sock".into()));
     assert_eq!(parse("mongodb://a@%2Ftmp%2Fx.sock,h"), Err(UrlError::Host));
 }
 
 #[test]
-fn what_is_said_of_tls_is_understood_or_refused() {
+fn tls_options_are_parsed_or_refused() {
     let of = |options: &str| parse(&format!("mongodb://a@h/?{options}")).map(|url| url.tls.demand);
     let always = |verification| Ok(TlsDemand::Always(verification));
     assert_eq!([of("tls=false"), of("ssl=true")], [Ok(TlsDemand::Never), always(Verification::Full)]);
@@ -109,7 +109,7 @@ fn what_is_said_of_tls_is_understood_or_refused() {
 }
 
 #[test]
-fn a_password_is_taken_out_and_never_shown() {
+fn a_password_is_removed_and_never_shown() {
     let cases = [
         ("mongodb://app:s%3Acret@h1:1,h2/db?tls=true", "mongodb://app@h1:1,h2/db?tls=true", "s:cret"),
         ("mongodb://app:s@cret@h", "mongodb://app@h", "s@cret"),
@@ -121,7 +121,7 @@ fn a_password_is_taken_out_and_never_shown() {
         assert_eq!(ServerUrl::split_password(text), expected, "{text}");
     }
     assert_eq!(ServerUrl::split_password("mongodb://app@h"), ("mongodb://app@h".to_owned(), None));
-    // Whoever forgets to write a character out is told so, and not what was read in its place.
+    // An error about an unescaped character must not print what follows it.
     let secrets = [
         "mongodb://app:sec/ret@h/db",
         "mongodb://app:sec?ret@h/db",
@@ -141,7 +141,7 @@ fn a_password_is_taken_out_and_never_shown() {
 }
 
 #[test]
-fn who_answers_and_which_member_are_in_the_url() {
+fn engine_and_member_are_written_into_the_url() {
     let asked = parse("mongodb://a%40b@h1,h2/shop?replicaSet=rs0&readPreference=secondary&tls=true").unwrap();
     let chosen = asked.for_member(&host("::1", 27019)).unwrap();
     assert_eq!(
@@ -163,7 +163,7 @@ fn who_answers_and_which_member_are_in_the_url() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_named() {
+fn errors_name_what_is_missing_or_wrong() {
     assert_eq!(parse("mongodb+srv://a@h.example/?tls=true"), Err(UrlError::LookedUp));
     assert_eq!(
         [parse("mongodb://"), parse("mongodb://a@,h")],

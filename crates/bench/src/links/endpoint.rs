@@ -1,4 +1,4 @@
-//! Who stands at an end of a link: a process that joins a network before it has a second thread.
+//! The process at an endpoint of a link. It joins its network namespace while it is single-threaded.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -15,55 +15,53 @@ use ciphertoll_model::Namespace;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// The hidden command that must lead to [`run_end_process`].
-pub const END_COMMAND: &str = "__end";
+/// The hidden command that [`run_endpoint_process`] implements.
+pub const ENDPOINT_COMMAND: &str = "__end";
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const LARGEST_BUFFER_BYTES: u64 = 1 << 29;
 const CHUNK_BYTES: usize = 1 << 20;
-/// What a connection says first: that it wants an answer, or that it sends and wants none.
-const WORD: u8 = b'w';
-const FLOOD: u8 = b'f';
+/// The first byte of a connection: a request that needs a response, or a stream of data.
+const REQUEST: u8 = b'w';
+const STREAM: u8 = b'f';
 
-/// What is done at an end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Task {
-    /// Listens, and says what it received so far whenever it is told a line.
+pub enum EndpointTask {
+    /// Listens. For each line on stdin, prints how much it has received.
     Serve(Ipv4Addr),
-    /// Connects, so many times.
+    /// Connects this many times.
     Connect(SocketAddr, usize),
-    /// Connects and has a first word answered, so many times.
+    /// Connects, sends a request and receives the response, this many times.
     Talk(SocketAddr, usize),
-    /// Has so many echoes sent back.
+    /// Pings this many times.
     Ping(Ipv4Addr, usize),
-    /// Sends by so many connections for so long.
+    /// Sends over this many connections for this long.
     Send(SocketAddr, usize, Duration),
-    /// Lets the network's connections have as much under way as 10 Gbit/s at 170 ms are: 213 MB, of which buffers take
-    /// double.
+    /// Enlarges the TCP buffers to twice the bandwidth-delay product of 10 Gbit/s and 170 ms, which is 213 MB.
     EnlargeWindows,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Order {
+struct EndpointRequest {
     namespace: Option<Namespace>,
-    task: Task,
+    task: EndpointTask,
 }
 
-/// The whole life of an end; `order` is what was behind its command.
-pub fn run_end_process(order: &str) -> Result<()> {
-    let Order { namespace, task } = serde_json::from_str(order)?;
+/// Runs an endpoint; `request` is the argument of its command.
+pub fn run_endpoint_process(request: &str) -> Result<()> {
+    let EndpointRequest { namespace, task } = serde_json::from_str(request)?;
     if let Some(namespace) = &namespace {
         ciphertoll_link::join(namespace).context("cannot join the network")?;
     }
-    if matches!(task, Task::Connect(..) | Task::Talk(..) | Task::Ping(..)) {
-        // It is the link that is looked at, and not who else wants the processor.
+    if matches!(task, EndpointTask::Connect(..) | EndpointTask::Talk(..) | EndpointTask::Ping(..)) {
+        // The measurement is of the link, not of the scheduler.
         ciphertoll_link::ask_for_real_time();
     }
     match task {
-        Task::Serve(address) => serve(address),
-        Task::Connect(address, count) => times(count, || connect(address).map(drop)),
-        Task::Talk(address, count) => times(count, || talk(address)),
-        Task::Ping(address, count) => {
+        EndpointTask::Serve(address) => serve(address),
+        EndpointTask::Connect(address, count) => times(count, || connect(address).map(drop)),
+        EndpointTask::Talk(address, count) => times(count, || talk(address)),
+        EndpointTask::Ping(address, count) => {
             let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4))?;
             socket.set_read_timeout(Some(PATIENCE))?;
             socket.connect(&SocketAddr::from((address, 0)).into())?;
@@ -73,38 +71,41 @@ pub fn run_end_process(order: &str) -> Result<()> {
                 ping(&socket, sequence)
             })
         }
-        Task::Send(address, streams, time) => send(address, streams, time),
-        Task::EnlargeWindows => enlarge_windows(),
+        EndpointTask::Send(address, streams, time) => send(address, streams, time),
+        EndpointTask::EnlargeWindows => enlarge_windows(),
     }
 }
 
-fn command(program: &Path, namespace: Option<&Namespace>, task: Task) -> Result<Command> {
+fn command(program: &Path, namespace: Option<&Namespace>, task: EndpointTask) -> Result<Command> {
     let mut command = Command::new(program);
-    let order = Order { namespace: namespace.cloned(), task };
-    command.arg(END_COMMAND).arg(serde_json::to_string(&order)?).stdout(Stdio::piped());
+    let request = EndpointRequest { namespace: namespace.cloned(), task };
+    command.arg(ENDPOINT_COMMAND).arg(serde_json::to_string(&request)?).stdout(Stdio::piped());
     Ok(command)
 }
 
-/// Does it at the end that is in `namespace`; the numbers that it says.
-pub fn at_end(program: &Path, namespace: Option<&Namespace>, task: Task) -> Result<Vec<u64>> {
+/// Runs a task in `namespace`. Returns the numbers that it prints.
+pub fn run_at_endpoint(
+    program: &Path,
+    namespace: Option<&Namespace>,
+    task: EndpointTask,
+) -> Result<Vec<u64>> {
     let output = command(program, namespace, task)?.stderr(Stdio::piped()).output()?;
     if !output.status.success() {
-        bail!("an end of the link failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!("an endpoint of the link failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let said = String::from_utf8(output.stdout)?;
-    said.lines().map(|line| line.parse().context("an end says what is no number")).collect()
+    said.lines().map(|line| line.parse().context("an endpoint printed an invalid number")).collect()
 }
 
-/// Who listens at the servers' end.
-pub struct Server {
+/// The listening process at the server end.
+pub struct LinkServer {
     process: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
-    /// Where it listens.
     pub address: SocketAddr,
 }
 
-/// What a server had received at some time of its own.
+/// How much a server had received, and when by its own clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
     bytes: u64,
@@ -112,7 +113,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// Bits a second since `earlier`.
+    /// Mean throughput since `earlier`.
     pub fn bits_per_s_since(self, earlier: Self) -> f64 {
         let [bytes, nanos] =
             [self.bytes - earlier.bytes, self.at_ns - earlier.at_ns].map(|number| number as f64);
@@ -120,28 +121,27 @@ impl Received {
     }
 }
 
-impl Server {
-    /// Starts it in `namespace`, at `address`.
+impl LinkServer {
     pub fn start(program: &Path, namespace: Option<&Namespace>, address: Ipv4Addr) -> Result<Self> {
-        let mut process = command(program, namespace, Task::Serve(address))?.stdin(Stdio::piped()).spawn()?;
-        let orders = process.stdin.take().context("it has no input")?;
-        let mut answers = BufReader::new(process.stdout.take().context("it has no output")?);
-        let address = line(&mut answers)?.parse().context("it does not say where it listens")?;
+        let mut process =
+            command(program, namespace, EndpointTask::Serve(address))?.stdin(Stdio::piped()).spawn()?;
+        let orders = process.stdin.take().context("no stdin")?;
+        let mut answers = BufReader::new(process.stdout.take().context("no stdout")?);
+        let address = line(&mut answers)?.parse().context("the server printed no address")?;
         Ok(Self { process, orders, answers, address })
     }
 
-    /// What it has received by now.
     pub fn received(&mut self) -> Result<Received> {
         self.orders.write_all(b"\n")?;
         let said = line(&mut self.answers)?;
-        let (bytes, at_ns) = said.split_once(' ').context("it does not say what it received")?;
+        let (bytes, at_ns) = said.split_once(' ').context("the server printed no count")?;
         Ok(Received { bytes: bytes.parse()?, at_ns: at_ns.parse()? })
     }
 }
 
-impl Drop for Server {
+impl Drop for LinkServer {
     fn drop(&mut self) {
-        // It ends with its stdin, too.
+        // It also exits when its stdin is closed.
         let _ = self.process.kill().and_then(|()| self.process.wait());
     }
 }
@@ -160,22 +160,22 @@ fn serve(address: Ipv4Addr) -> Result<()> {
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let counted = Arc::clone(&counted);
-            // Who breaks off, or only connects, is done with.
-            thread::spawn(move || drop(hear(stream, &counted)));
+            // Ignores connections that are closed early.
+            thread::spawn(move || drop(receive(stream, &counted)));
         }
     });
-    for order in io::stdin().lock().lines() {
-        order?;
+    for request in io::stdin().lock().lines() {
+        request?;
         let bytes = received.load(Ordering::Acquire);
         writeln!(io::stdout(), "{bytes} {}", began.elapsed().as_nanos())?;
     }
     Ok(())
 }
 
-fn hear(mut stream: TcpStream, counted: &AtomicU64) -> io::Result<()> {
+fn receive(mut stream: TcpStream, counted: &AtomicU64) -> io::Result<()> {
     let mut first = [0];
     stream.read_exact(&mut first)?;
-    if first == [WORD] {
+    if first == [REQUEST] {
         stream.set_nodelay(true)?;
         return stream.write_all(&first);
     }
@@ -188,7 +188,7 @@ fn hear(mut stream: TcpStream, counted: &AtomicU64) -> io::Result<()> {
     }
 }
 
-/// Says how long each of so many takes, ns; the first finds caches cold and does not count.
+/// Prints the duration of each exchange in ns, after a warm-up exchange.
 fn times(count: usize, mut exchange: impl FnMut() -> io::Result<()>) -> Result<()> {
     exchange()?;
     for _ in 0..count {
@@ -200,7 +200,7 @@ fn times(count: usize, mut exchange: impl FnMut() -> io::Result<()>) -> Result<(
     Ok(())
 }
 
-/// Not those of the machine: they are those of the network that this process is in.
+/// Changes the settings of this process's network namespace only.
 fn enlarge_windows() -> Result<()> {
     for file in ["tcp_rmem", "tcp_wmem"] {
         let buffers = format!("4096 131072 {LARGEST_BUFFER_BYTES}");
@@ -217,11 +217,11 @@ fn talk(address: SocketAddr) -> io::Result<()> {
     let mut stream = connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(&[WORD])?;
+    stream.write_all(&[REQUEST])?;
     stream.read_exact(&mut [0])
 }
 
-/// An echo (RFC 792), sent and received.
+/// Sends an ICMP echo request and receives its reply (RFC 792).
 fn ping(socket: &Socket, sequence: u16) -> io::Result<()> {
     const ECHO: u8 = 8;
     const ECHO_REPLY: u8 = 0;
@@ -229,7 +229,7 @@ fn ping(socket: &Socket, sequence: u16) -> io::Result<()> {
     let [high, low] = sequence.to_be_bytes();
     let identity = (std::process::id() as u16).to_be_bytes();
     let mut message = [ECHO, 0, 0, 0, identity[0], identity[1], high, low];
-    let sum = check_sum(&message).to_be_bytes();
+    let sum = checksum(&message).to_be_bytes();
     message[2..4].copy_from_slice(&sum);
     socket.send(&message)?;
     let mut buffer = [0; LONGEST];
@@ -246,8 +246,8 @@ fn ping(socket: &Socket, sequence: u16) -> io::Result<()> {
     }
 }
 
-/// The sum over words of 16 bits that makes the message's own sum come out (RFC 1071).
-fn check_sum(message: &[u8]) -> u16 {
+/// The Internet checksum (RFC 1071).
+fn checksum(message: &[u8]) -> u16 {
     let words =
         message.chunks(2).map(|pair| u32::from(pair[0]) << 8 | pair.get(1).copied().map_or(0, u32::from));
     let sum: u32 = words.sum();
@@ -255,9 +255,9 @@ fn check_sum(message: &[u8]) -> u16 {
     !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
-/// Sends as much as it can, and says how many segments this network sent again, and how often it probed.
+/// Sends at full speed. Prints the retransmitted segments and the loss probes of this network namespace.
 fn send(address: SocketAddr, streams: usize, time: Duration) -> Result<()> {
-    let before = SentAgain::read()?;
+    let before = RetransmissionCounters::read()?;
     let ends = Instant::now() + time;
     let all: Result<Vec<()>> = thread::scope(|scope| {
         let senders: Vec<_> = (0..streams).map(|_| scope.spawn(move || flood(address, ends))).collect();
@@ -268,7 +268,7 @@ fn send(address: SocketAddr, streams: usize, time: Duration) -> Result<()> {
         senders.into_iter().map(join).collect()
     });
     all?;
-    let after = SentAgain::read()?;
+    let after = RetransmissionCounters::read()?;
     writeln!(io::stdout(), "{}", after.segments.saturating_sub(before.segments))?;
     writeln!(io::stdout(), "{}", after.probes.saturating_sub(before.probes))?;
     Ok(())
@@ -277,7 +277,7 @@ fn send(address: SocketAddr, streams: usize, time: Duration) -> Result<()> {
 fn flood(address: SocketAddr, ends: Instant) -> io::Result<()> {
     let mut stream = connect(address)?;
     stream.set_write_timeout(Some(Duration::from_millis(100)))?;
-    stream.write_all(&[FLOOD])?;
+    stream.write_all(&[STREAM])?;
     let chunk = vec![0; CHUNK_BYTES];
     while Instant::now() < ends {
         match stream.write(&chunk) {
@@ -286,19 +286,19 @@ fn flood(address: SocketAddr, ends: Instant) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
-    // What is under way would be in the way of what comes next.
+    // Resets the connection, so that its data does not disturb the next measurement.
     Socket::from(stream).set_linger(Some(Duration::ZERO))
 }
 
-/// What TCP counts in the network that this process is in.
+/// TCP counters of this network namespace.
 #[derive(Clone, Copy)]
-struct SentAgain {
+struct RetransmissionCounters {
     segments: u64,
-    /// Those of them that only ask, when an answer is late, whether something was lost (RFC 8985, 7).
+    /// Retransmissions that are only tail loss probes (RFC 8985, section 7).
     probes: u64,
 }
 
-impl SentAgain {
+impl RetransmissionCounters {
     fn read() -> Result<Self> {
         let of = |file, group, name| {
             let table =
@@ -312,7 +312,7 @@ impl SentAgain {
     }
 }
 
-/// Each group of counters has a line of names and one of numbers.
+/// Reads a counter. Each group has a line of names and a line of numbers.
 fn counter(table: &str, group: &str, name: &str) -> Option<u64> {
     let mut rows = table.lines().filter_map(|line| line.strip_prefix(group));
     let (names, numbers) = (rows.next()?, rows.next()?);
@@ -325,11 +325,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_with_its_check_sum_sums_up_to_nothing() {
+    fn a_message_with_its_checksum_sums_to_zero() {
         let mut message = [8, 0, 0, 0, 0x12, 0x34, 0, 1];
-        let sum = check_sum(&message);
+        let sum = checksum(&message);
         message[2..4].copy_from_slice(&sum.to_be_bytes());
-        assert_eq!(check_sum(&message), 0);
+        assert_eq!(checksum(&message), 0);
     }
 
     #[test]

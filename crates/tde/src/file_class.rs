@@ -1,94 +1,76 @@
-//! What a path of a data directory holds: whether it is encrypted, by which key, and where its pages are counted from.
+//! Classes of files in a data directory: the path decides whether a file is encrypted, with which key, and how its pages
+//! are numbered.
 //!
-//! | path, below the data directory | place | its key comes from |
+//! | path, relative to the data directory | class | its key is derived from |
 //! | --- | --- | --- |
 //! | `base/DB/REL`, `global/REL`, `pg_tblspc/SPC/PG_*/DB/REL`, with `_fsm`, `_vm`, `_init`, `.SEGMENT` and `tBACKEND_` | relation | tablespace, database, relation, fork, backend |
 //! | `pg_filenode.map` of a database or of `global`, and its `.tmp` | map | tablespace, database |
-//! | `pg_wal/` and 24 hexadecimal digits, `.partial`; `RECOVERYXLOG`; `xlogtemp.PID` | WAL | the cluster: tweaks are in its pages |
+//! | `pg_wal/` and 24 hexadecimal digits, `.partial`; `RECOVERYXLOG`; `xlogtemp.PID` | WAL | the cluster; tweaks come from the page headers |
 //! | `pg_xact`, `pg_subtrans`, `pg_commit_ts`, `pg_serial`, `pg_notify`, `pg_multixact/members`, `…/offsets` | SLRU | directory, segment |
-//! | everything in a `pgsql_tmp` | temporary | name; from a data key that ends with the server |
+//! | everything in a `pgsql_tmp` | temporary | name, and a key that exists only while the server runs |
 //! | `pg_twophase`, `pg_replslot/SLOT`, `pg_logical/snapshots`, `…/mappings`, `…/replorigin_checkpoint` | state | name without `.tmp` and `.PID.tmp` |
 //! | `global/pg_control` | control | the cluster |
-//! | `PG_VERSION` of the data directory | version | none: see [`crate::Seal`] |
-//! | all else: `postmaster.pid`, `pg_internal.init`, `pg_stat`, configuration, history files, `PG_VERSION` of databases | clear | |
+//! | `PG_VERSION` of the data directory | version | none: see [`crate::SealState`] |
+//! | all others: `postmaster.pid`, `pg_internal.init`, `pg_stat`, configuration, history files, `PG_VERSION` of databases | unencrypted | |
 
 use sha2::{Digest, Sha256};
 
 use crate::{SEGMENT_PAGES, UNIT_BYTES};
 
-/// The tablespace of `base/`.
+/// `pg_default`, the tablespace of `base/`.
 const DEFAULT_TABLESPACE: u32 = 1663;
-/// The tablespace of `global/`.
+/// `pg_global`, the tablespace of `global/`.
 const GLOBAL_TABLESPACE: u32 = 1664;
 
-/// What a path holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Nothing that is encrypted.
-    Clear,
+pub enum FileClass {
+    Unencrypted,
     /// A segment of a relation's fork.
     Relation {
-        /// Its tablespace's object identifier.
         tablespace: u32,
-        /// Its database's; 0 for all.
+        /// 0 for shared relations.
         database: u32,
-        /// The number of its file.
+        /// The relfilenode.
         relation: u32,
-        /// Which fork.
         fork: Fork,
-        /// Whose it is, where it is temporary.
+        /// The backend that owns a temporary relation.
         backend: Option<u32>,
-        /// Which GiB of it.
         segment: u32,
     },
-    /// A map of a database's mapped relations.
+    /// `pg_filenode.map`: the relfilenodes of mapped relations.
     Map {
-        /// Its tablespace's object identifier.
         tablespace: u32,
-        /// Its database's; 0 for all.
+        /// 0 for shared relations.
         database: u32,
     },
-    /// A segment of the write-ahead log.
+    /// A WAL segment.
     Wal,
-    /// What becomes a segment, or a history file, by being renamed: pages of the log are encrypted, text is not.
-    WalDraft,
-    /// A segment of a simple least-recently-used area: states of transactions and the like.
+    /// `xlogtemp.PID`, which is renamed to a WAL segment or a history file: WAL pages are encrypted, text is not.
+    XlogTemp,
+    /// A segment of an SLRU cache, such as the transaction status.
     Slru {
-        /// Which area.
         directory: SlruDirectory,
-        /// Which segment.
         segment: u64,
     },
-    /// A file of a sort, a hash, a cursor.
-    Temporary(
-        /// A digest of its name.
-        [u8; 32],
-    ),
-    /// State of replication slots, logical decoding, prepared transactions.
-    State(
-        /// A digest of its name.
-        [u8; 32],
-    ),
-    /// `global/pg_control`, which is sealed as a whole.
+    /// A temporary file of a sort, hash or cursor. Holds a digest of its name.
+    Temporary([u8; 32]),
+    /// State of replication slots, logical decoding or prepared transactions. Holds a digest of its name.
+    State([u8; 32]),
+    /// `global/pg_control`, which is encrypted and authenticated as a whole.
     Control,
-    /// `PG_VERSION` of the data directory, which has a form that stock programs refuse.
+    /// `PG_VERSION` of the data directory; its sealed form is one that stock programs refuse.
     Version,
 }
 
-/// A relation's forks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fork {
-    /// Its rows.
     Main,
-    /// Its map of free space.
     FreeSpace,
-    /// Its map of pages that are visible to all.
     Visibility,
-    /// What an unlogged relation begins with after a crash.
+    /// The empty state to which an unlogged relation is reset after a crash.
     Init,
 }
 
-/// Directories of SLRU areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlruDirectory {
     /// `pg_xact`.
@@ -107,22 +89,22 @@ pub enum SlruDirectory {
     MultixactOffsets,
 }
 
-/// Whether a file may get another name.
+/// Whether a file may be renamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rename {
-    /// Its bytes mean the same under both.
-    Kept,
-    /// They would be read with another key, or with none.
+    /// Both names have the same key.
+    Allowed,
+    /// Under the new name, the file would be read with another key, or with none.
     Refused,
 }
 
-impl Place {
-    /// What a path below the data directory holds.
+impl FileClass {
+    /// The class of a path relative to the data directory.
     pub fn of(path: &[u8]) -> Self {
         let mut parts = [b"".as_slice(); 6];
         let mut count = 0;
         for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
-            // Within pgsql_tmp nesting is the server's affair; elsewhere nothing lies as deep.
+            // Only pgsql_tmp has files at a greater depth.
             let Some(free) = parts.get_mut(count) else { return Self::deep(path) };
             *free = part;
             count += 1;
@@ -138,18 +120,18 @@ impl Place {
             [b"global", name] => of_database(GLOBAL_TABLESPACE, 0, name),
             [b"base", database, name] => match number(database) {
                 Some(database) => of_database(DEFAULT_TABLESPACE, database, name),
-                None => Self::Clear,
+                None => Self::Unencrypted,
             },
             [b"pg_tblspc", tablespace, version, database, name] if version.starts_with(b"PG_") => {
                 match (number(tablespace), number(database)) {
                     (Some(tablespace), Some(database)) => of_database(tablespace, database, name),
-                    _ => Self::Clear,
+                    _ => Self::Unencrypted,
                 }
             }
             [b"pg_multixact", b"members", name] => slru(SlruDirectory::MultixactMembers, name),
             [b"pg_multixact", b"offsets", name] => slru(SlruDirectory::MultixactOffsets, name),
             [directory, name] if slru_directory(directory).is_some() => {
-                slru_directory(directory).map_or(Self::Clear, |directory| slru(directory, name))
+                slru_directory(directory).map_or(Self::Unencrypted, |directory| slru(directory, name))
             }
             [b"pg_twophase", _]
             | [b"pg_replslot", _, _]
@@ -157,12 +139,12 @@ impl Place {
             | [b"pg_logical", b"replorigin_checkpoint" | b"replorigin_checkpoint.tmp"] => {
                 Self::State(digest(&parts[..count]))
             }
-            _ => Self::Clear,
+            _ => Self::Unencrypted,
         }
     }
 
-    /// What a path holds in a tablespace's own directory, where that has the tablespace's number as its name:
-    /// `…/SPC/PG_*/DB/REL`. `None` for every other path.
+    /// The class of a file in a tablespace directory that is named by its OID: `…/SPC/PG_*/DB/REL`. `None` for every
+    /// other path.
     pub fn of_tablespace_elsewhere(path: &[u8]) -> Option<Self> {
         let mut parts = path.rsplit(|&byte| byte == b'/');
         let (name, database, version) = (parts.next()?, number(parts.next()?)?, parts.next()?);
@@ -170,7 +152,7 @@ impl Place {
         version.starts_with(b"PG_").then(|| of_database(tablespace, database, name))
     }
 
-    /// A WAL segment in any directory, by its file name. `None` for every other path.
+    /// [`Self::Wal`] for a WAL segment in any directory, by its file name. `None` for every other path.
     pub fn of_wal_elsewhere(path: &[u8]) -> Option<Self> {
         let name = path.rsplit(|&byte| byte == b'/').next()?;
         let is_segment = name.first().is_some_and(u8::is_ascii_hexdigit) && wal(name) == Self::Wal;
@@ -186,21 +168,21 @@ impl Place {
         };
         match below {
             Some(b"pgsql_tmp") => Self::Temporary(Sha256::digest(path).into()),
-            _ => Self::Clear,
+            _ => Self::Unencrypted,
         }
     }
 
-    /// Whether it is encrypted.
     pub fn is_encrypted(self) -> bool {
-        self != Self::Clear
+        self != Self::Unencrypted
     }
 
-    /// Whether the server writes it in whole pages at offsets of whole pages, so that its last unit is never short.
+    /// Whether the server writes only whole pages at multiples of the page size, so that the last unit is never short.
     pub(crate) fn is_paged(self) -> bool {
-        matches!(self, Self::Relation { .. } | Self::Wal | Self::WalDraft | Self::Slru { .. })
+        matches!(self, Self::Relation { .. } | Self::Wal | Self::XlogTemp | Self::Slru { .. })
     }
 
-    /// What is encrypted as one. State is appended to in small pieces, of which each encrypts its unit anew.
+    /// The size of an encryption unit. State files get small appends, each of which encrypts its last unit again; small
+    /// units make this cheaper.
     pub(crate) fn unit_bytes(self) -> usize {
         match self {
             Self::State(_) => UNIT_BYTES / 16,
@@ -208,7 +190,7 @@ impl Place {
         }
     }
 
-    /// The number of its first page among those that have its key.
+    /// The number of the first page of this file, among all pages with the same key.
     pub(crate) fn first_page(self) -> u64 {
         match self {
             Self::Relation { segment, .. } => u64::from(segment) * SEGMENT_PAGES,
@@ -216,14 +198,14 @@ impl Place {
         }
     }
 
-    /// What its key is derived for. No two places that have keys of their own have the same.
+    /// The input of the key derivation. It differs between files with different keys.
     pub(crate) fn subject(self) -> [u8; 33] {
         let mut subject = [0; 33];
         let numbers = match self {
-            Self::Clear => [0; 5],
+            Self::Unencrypted => [0; 5],
             Self::Relation { tablespace, database, relation, fork, backend, segment: _ } => {
                 subject[0] = 1;
-                // The number of a backend is small: one more is never 0.
+                // 0 stands for no backend.
                 let backend = backend.map_or(0, |backend| u64::from(backend) + 1);
                 let fork = match fork {
                     Fork::Main => 0,
@@ -231,14 +213,14 @@ impl Place {
                     Fork::Visibility => 2,
                     Fork::Init => 3,
                 };
-                let whose = backend << 8 | fork;
-                [tablespace, database, relation, whose as u32, (whose >> 32) as u32]
+                let owner = backend << 8 | fork;
+                [tablespace, database, relation, owner as u32, (owner >> 32) as u32]
             }
             Self::Map { tablespace, database } => {
                 subject[0] = 2;
                 [tablespace, database, 0, 0, 0]
             }
-            Self::Wal | Self::WalDraft => {
+            Self::Wal | Self::XlogTemp => {
                 subject[0] = 3;
                 [0; 5]
             }
@@ -246,8 +228,8 @@ impl Place {
                 subject[0] = 4;
                 [directory as u32, segment as u32, (segment >> 32) as u32, 0, 0]
             }
-            Self::Temporary(name) => return named(5, &name),
-            Self::State(name) => return named(6, &name),
+            Self::Temporary(name) => return named_subject(5, &name),
+            Self::State(name) => return named_subject(6, &name),
             Self::Control => {
                 subject[0] = 7;
                 [0; 5]
@@ -265,27 +247,29 @@ impl Place {
 }
 
 impl Rename {
-    /// Whether what is at `from` may become `to`, both below the data directory; what lies elsewhere is clear.
+    /// Whether the file `from` may be renamed to `to`. Paths are relative to the data directory; other paths are empty.
     pub fn of(from: &[u8], to: &[u8]) -> Self {
-        let (source, target) = (Place::of(from), Place::of(to));
-        let kept = match (source, target) {
-            (Place::Wal | Place::WalDraft, Place::Wal | Place::WalDraft) => true,
-            // The server drafts history files under the same names as segments. Text has stayed clear.
-            (Place::WalDraft, Place::Clear) => to.starts_with(b"pg_wal/") && to.ends_with(b".history"),
+        let (source, target) = (FileClass::of(from), FileClass::of(to));
+        let is_same_key = match (source, target) {
+            (FileClass::Wal | FileClass::XlogTemp, FileClass::Wal | FileClass::XlogTemp) => true,
+            // The server also writes history files as xlogtemp.PID first. They are text, which is not encrypted there.
+            (FileClass::XlogTemp, FileClass::Unencrypted) => {
+                to.starts_with(b"pg_wal/") && to.ends_with(b".history")
+            }
             _ => source.subject() == target.subject() && source.first_page() == target.first_page(),
         };
-        if kept { Self::Kept } else { Self::Refused }
+        if is_same_key { Self::Allowed } else { Self::Refused }
     }
 }
 
-fn named(kind: u8, name: &[u8; 32]) -> [u8; 33] {
+fn named_subject(kind: u8, name: &[u8; 32]) -> [u8; 33] {
     let mut subject = [kind; 33];
     subject[1..].copy_from_slice(name);
     subject
 }
 
-/// Of a name, part by part, as it will be once the server has given it its last name: it writes `state.tmp`,
-/// `….snap.PID.tmp`, and slots are directories that begin as `SLOT.tmp`.
+/// A digest of the file's final name. The server first writes `state.tmp` or `….snap.PID.tmp`, and creates slot
+/// directories as `SLOT.tmp`.
 fn digest(parts: &[&[u8]]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
@@ -302,25 +286,25 @@ fn digest(parts: &[&[u8]]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-fn wal(name: &[u8]) -> Place {
+fn wal(name: &[u8]) -> FileClass {
     let digits = name.iter().take_while(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'F')).count();
     match &name[digits..] {
-        b"" | b".partial" if digits == 24 => Place::Wal,
-        _ if name == b"RECOVERYXLOG" => Place::Wal,
-        _ if name.starts_with(b"xlogtemp.") => Place::WalDraft,
-        _ => Place::Clear,
+        b"" | b".partial" if digits == 24 => FileClass::Wal,
+        _ if name == b"RECOVERYXLOG" => FileClass::Wal,
+        _ if name.starts_with(b"xlogtemp.") => FileClass::XlogTemp,
+        _ => FileClass::Unencrypted,
     }
 }
 
-fn of_database(tablespace: u32, database: u32, name: &[u8]) -> Place {
+fn of_database(tablespace: u32, database: u32, name: &[u8]) -> FileClass {
     match name {
-        b"pg_filenode.map" | b"pg_filenode.map.tmp" => Place::Map { tablespace, database },
-        _ => relation(tablespace, database, name).unwrap_or(Place::Clear),
+        b"pg_filenode.map" | b"pg_filenode.map.tmp" => FileClass::Map { tablespace, database },
+        _ => relation(tablespace, database, name).unwrap_or(FileClass::Unencrypted),
     }
 }
 
 /// `[tBACKEND_]REL[_FORK][.SEGMENT]`.
-fn relation(tablespace: u32, database: u32, name: &[u8]) -> Option<Place> {
+fn relation(tablespace: u32, database: u32, name: &[u8]) -> Option<FileClass> {
     let (backend, rest) = match name.strip_prefix(b"t") {
         Some(rest) => {
             let at = rest.iter().position(|&byte| byte == b'_')?;
@@ -344,7 +328,7 @@ fn relation(tablespace: u32, database: u32, name: &[u8]) -> Option<Place> {
         ),
         None => (rest, Fork::Main),
     };
-    Some(Place::Relation { tablespace, database, relation: number(digits)?, fork, backend, segment })
+    Some(FileClass::Relation { tablespace, database, relation: number(digits)?, fork, backend, segment })
 }
 
 fn slru_directory(name: &[u8]) -> Option<SlruDirectory> {
@@ -358,17 +342,17 @@ fn slru_directory(name: &[u8]) -> Option<SlruDirectory> {
     })
 }
 
-/// Names are four hexadecimal digits or, since version 17 where there are more transactions, up to fifteen.
-fn slru(directory: SlruDirectory, name: &[u8]) -> Place {
+/// Names have four hexadecimal digits; since version 17, directories with 64-bit page numbers use up to fifteen.
+fn slru(directory: SlruDirectory, name: &[u8]) -> FileClass {
     let segment = || {
         let digits = std::str::from_utf8(name).ok()?;
         let fits = (4..=15).contains(&name.len()) && name.iter().all(u8::is_ascii_hexdigit);
         fits.then(|| u64::from_str_radix(digits, 16).ok())?
     };
-    segment().map_or(Place::Clear, |segment| Place::Slru { directory, segment })
+    segment().map_or(FileClass::Unencrypted, |segment| FileClass::Slru { directory, segment })
 }
 
-/// A number as the server prints it: neither empty nor with a sign nor too large.
+/// Parses a decimal number without sign that fits into 32 bits.
 fn number(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -380,12 +364,12 @@ fn number(digits: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn of(path: &str) -> Place {
-        Place::of(path.as_bytes())
+    fn of(path: &str) -> FileClass {
+        FileClass::of(path.as_bytes())
     }
 
-    fn relation_of(tablespace: u32, database: u32, relation: u32) -> Place {
-        Place::Relation { tablespace, database, relation, fork: Fork::Main, backend: None, segment: 0 }
+    fn relation_of(tablespace: u32, database: u32, relation: u32) -> FileClass {
+        FileClass::Relation { tablespace, database, relation, fork: Fork::Main, backend: None, segment: 0 }
     }
 
     #[test]
@@ -394,7 +378,7 @@ mod tests {
         assert_eq!(of("./base//5/16384"), relation_of(1663, 5, 16384));
         assert_eq!(of("global/1262"), relation_of(1664, 0, 1262));
         assert_eq!(of("pg_tblspc/16400/PG_15_202209061/5/16401"), relation_of(16400, 5, 16401));
-        let Place::Relation { fork, segment, backend, .. } = of("base/5/t3_16384_vm.2") else { panic!() };
+        let FileClass::Relation { fork, segment, backend, .. } = of("base/5/t3_16384_vm.2") else { panic!() };
         assert_eq!((fork, segment, backend), (Fork::Visibility, 2, Some(3)));
         assert_eq!(of("base/5/16384.3").first_page(), 3 * SEGMENT_PAGES);
     }
@@ -402,7 +386,7 @@ mod tests {
     #[test]
     fn wal_outside_the_data_directory() {
         for name in ["000000010000000000000001", "/archive/0000000200000000000000FF.partial"] {
-            assert_eq!(Place::of_wal_elsewhere(name.as_bytes()), Some(Place::Wal), "{name}");
+            assert_eq!(FileClass::of_wal_elsewhere(name.as_bytes()), Some(FileClass::Wal), "{name}");
         }
         for name in [
             "/archive/RECOVERYXLOG",
@@ -411,24 +395,27 @@ mod tests {
             "/a/000000010000000000000001.gz",
             "",
         ] {
-            assert_eq!(Place::of_wal_elsewhere(name.as_bytes()), None, "{name}");
+            assert_eq!(FileClass::of_wal_elsewhere(name.as_bytes()), None, "{name}");
         }
     }
 
     #[test]
-    fn all_else_that_is_encrypted() {
-        assert_eq!(of("global/pg_control"), Place::Control);
-        assert_eq!(of("PG_VERSION"), Place::Version);
-        assert_eq!(of("global/pg_filenode.map"), Place::Map { tablespace: 1664, database: 0 });
-        assert_eq!(of("base/5/pg_filenode.map.tmp"), Place::Map { tablespace: 1663, database: 5 });
+    fn other_encrypted_files() {
+        assert_eq!(of("global/pg_control"), FileClass::Control);
+        assert_eq!(of("PG_VERSION"), FileClass::Version);
+        assert_eq!(of("global/pg_filenode.map"), FileClass::Map { tablespace: 1664, database: 0 });
+        assert_eq!(of("base/5/pg_filenode.map.tmp"), FileClass::Map { tablespace: 1663, database: 5 });
         for wal in ["000000010000000000000001", "0000000200000000000000FF.partial", "RECOVERYXLOG"] {
-            assert_eq!(of(&format!("pg_wal/{wal}")), Place::Wal);
+            assert_eq!(of(&format!("pg_wal/{wal}")), FileClass::Wal);
         }
-        assert_eq!(of("pg_wal/xlogtemp.123"), Place::WalDraft);
-        assert_eq!(of("pg_xact/0000"), Place::Slru { directory: SlruDirectory::Transactions, segment: 0 });
+        assert_eq!(of("pg_wal/xlogtemp.123"), FileClass::XlogTemp);
+        assert_eq!(
+            of("pg_xact/0000"),
+            FileClass::Slru { directory: SlruDirectory::Transactions, segment: 0 }
+        );
         assert_eq!(
             of("pg_multixact/members/00FF"),
-            Place::Slru { directory: SlruDirectory::MultixactMembers, segment: 255 }
+            FileClass::Slru { directory: SlruDirectory::MultixactMembers, segment: 255 }
         );
         for temporary in [
             "base/pgsql_tmp/pgsql_tmp12.0",
@@ -436,7 +423,7 @@ mod tests {
             "pg_tblspc/16400/PG_15_202209061/pgsql_tmp/pgsql_tmp12.1",
             "pg_tblspc/16400/PG_15_202209061/pgsql_tmp/a/b/c/d",
         ] {
-            assert!(matches!(of(temporary), Place::Temporary(_)), "{temporary}");
+            assert!(matches!(of(temporary), FileClass::Temporary(_)), "{temporary}");
         }
         for state in [
             "pg_twophase/000002E7",
@@ -446,13 +433,13 @@ mod tests {
             "pg_logical/mappings/map-4-4eb-1_60DE1E08-5376b5-537c6b",
             "pg_logical/replorigin_checkpoint",
         ] {
-            assert!(matches!(of(state), Place::State(_)), "{state}");
+            assert!(matches!(of(state), FileClass::State(_)), "{state}");
         }
     }
 
     #[test]
-    fn clear() {
-        for clear in [
+    fn unencrypted_files() {
+        for path in [
             "",
             "postgresql.conf",
             "postmaster.pid",
@@ -472,16 +459,16 @@ mod tests {
             "pg_xact",
             "a/b/c/d/e/f/g/h",
         ] {
-            assert_eq!(of(clear), Place::Clear, "{clear}");
+            assert_eq!(of(path), FileClass::Unencrypted, "{path}");
         }
     }
 
     #[test]
-    fn a_tablespace_is_known_by_the_number_that_is_its_directory_s_name() {
-        let elsewhere = |path: &str| Place::of_tablespace_elsewhere(path.as_bytes());
+    fn a_tablespace_directory_is_recognised_by_its_oid() {
+        let elsewhere = |path: &str| FileClass::of_tablespace_elsewhere(path.as_bytes());
         let there = of("pg_tblspc/16400/PG_15_202209061/5/16384_vm");
         assert_eq!(elsewhere("/srv/16400/PG_15_202209061/5/16384_vm"), Some(there));
-        assert_eq!(elsewhere("/srv/16400/PG_15_202209061/5/PG_VERSION"), Some(Place::Clear));
+        assert_eq!(elsewhere("/srv/16400/PG_15_202209061/5/PG_VERSION"), Some(FileClass::Unencrypted));
         for other in [
             "",
             "16384",
@@ -494,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_part_what_must_be_parted_only() {
+    fn subjects_differ_between_keys_and_are_equal_for_segments_of_one_relation() {
         let subject = |path: &str| of(path).subject();
         let apart = [
             "base/5/16384",
@@ -524,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_renames_keeps_its_key_and_nothing_else_does() {
+    fn only_renames_that_keep_the_key_are_allowed() {
         let renamed = |from: &str, to: &str| Rename::of(from.as_bytes(), to.as_bytes());
         for (from, to) in [
             ("pg_wal/xlogtemp.9", "pg_wal/000000010000000000000002"),
@@ -540,7 +527,7 @@ mod tests {
             ("pg_logical/replorigin_checkpoint.tmp", "pg_logical/replorigin_checkpoint"),
             ("pg_stat/pgstat.tmp", "pg_stat/pgstat.stat"),
         ] {
-            assert_eq!(renamed(from, to), Rename::Kept, "{from} {to}");
+            assert_eq!(renamed(from, to), Rename::Allowed, "{from} {to}");
         }
         for (from, to) in [
             ("base/5/16384", "base/5/16385"),

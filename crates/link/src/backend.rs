@@ -1,0 +1,299 @@
+//! The kinds of link, and the choice of the best one that this machine permits.
+
+use std::cell::Cell;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+use ciphertoll_model::{LinkKind, LinkShape, Namespace};
+use nix::unistd::geteuid;
+
+use crate::Error;
+use crate::calibrate::{self, Calibration};
+use crate::line::{DelayLine, TrafficCounters};
+use crate::namespace::{
+    InterfaceCounters, LinkDevices, MTU_BYTES, Network, Networks, SERVER, SegmentOffload, get_rights,
+};
+use crate::netlink::NetemSettings;
+use crate::process::{Interface, LinkEnd};
+use crate::relay::LinkRelay;
+
+/// The test link of a netem queue, and the error that is accepted.
+const TRIED_RTT_US: u32 = 10_000;
+const TOLERATED_SHARE: f64 = 0.01;
+const TOLERATED_NS: f64 = 50e3;
+
+pub(crate) enum LinkBackend {
+    /// Our own delay line.
+    Line { kind: LinkKind, networks: Networks, line: DelayLine, counted: Cell<InterfaceCounters> },
+    /// The kernel's netem queues, and the counters as of the last report.
+    Netem { networks: Networks, counted: Cell<InterfaceCounters> },
+    /// A TCP relay.
+    Relay(LinkRelay),
+}
+
+/// The chosen link, and why no better kind could be made.
+pub(crate) struct SelectedBackend {
+    pub(crate) backend: LinkBackend,
+    pub(crate) fallback_reason: Option<String>,
+}
+
+impl SelectedBackend {
+    /// Starts the best of the allowed kinds. Call this before starting a second thread.
+    pub(crate) fn start(allowed: &[LinkKind]) -> Result<Self, Error> {
+        let rights = if allowed == [LinkKind::Relay] { Ok(()) } else { get_rights() };
+        let mut reasons: Vec<(LinkKind, String)> = Vec::new();
+        if let Err(error) = rights {
+            if !allowed.contains(&LinkKind::Relay) {
+                return Err(error);
+            }
+            let backend = LinkBackend::start(LinkKind::Relay)?;
+            return Ok(Self { backend, fallback_reason: Some(error.reason()) });
+        }
+        let mut last = None;
+        for kind in allowed {
+            match LinkBackend::start(*kind) {
+                Ok(backend) => {
+                    return Ok(Self { backend, fallback_reason: summarize(&reasons) });
+                }
+                Err(error) => {
+                    reasons.push((*kind, error.reason()));
+                    last = Some(error);
+                }
+            }
+        }
+        Err(last.unwrap_or(Error::Down("no kind of link is permitted")))
+    }
+}
+
+impl LinkBackend {
+    fn start(kind: LinkKind) -> Result<Self, Error> {
+        let carried = |devices, doing| {
+            let mut networks = Networks::make(devices)?;
+            let line = DelayLine::start(networks.take_ends()?).map_err(Error::at(doing))?;
+            Ok(Self::Line { kind, networks, line, counted: Cell::default() })
+        };
+        match kind {
+            LinkKind::Ring => carried(LinkDevices::VethPairs, "open a packet ring"),
+            LinkKind::Tun => carried(LinkDevices::TunDevices, "read a tun device"),
+            LinkKind::Netem => {
+                let networks = Networks::make(LinkDevices::NetemQueues)?;
+                let backend = Self::Netem { networks, counted: Cell::default() };
+                backend.check_round_trip()?;
+                Ok(backend)
+            }
+            LinkKind::Relay => LinkRelay::start().map(Self::Relay).map_err(Error::at("start a relay")),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> LinkKind {
+        match self {
+            Self::Line { kind, .. } => *kind,
+            Self::Netem { .. } => LinkKind::Netem,
+            Self::Relay(_) => LinkKind::Relay,
+        }
+    }
+
+    /// The largest packet that passes unfragmented.
+    pub(crate) fn mtu_bytes(&self) -> u32 {
+        match self {
+            Self::Line { .. } | Self::Netem { .. } => MTU_BYTES,
+            Self::Relay(_) => mtu_of_loopback(),
+        }
+    }
+
+    fn networks(&self) -> Option<&Networks> {
+        match self {
+            Self::Line { networks, .. } | Self::Netem { networks, .. } => Some(networks),
+            Self::Relay(_) => None,
+        }
+    }
+
+    /// Files by which other processes join the clients' and the servers' network: handles of this process. Unless
+    /// root, they must join its user namespace, too.
+    pub(crate) fn namespaces(&self) -> Option<[Namespace; 2]> {
+        let pid = std::process::id();
+        let user = (!geteuid().is_root()).then(|| format!("/proc/{pid}/ns/user").into());
+        let of = |network: &Network| Namespace {
+            user: user.clone(),
+            network: format!("/proc/{pid}/fd/{}", network.handle.as_raw_fd()).into(),
+        };
+        self.networks().map(|networks| [of(&networks.clients), of(&networks.servers)])
+    }
+
+    /// Brings up an interface that another process has made, and gives it an address.
+    pub(crate) fn configure(&self, interface: &Interface) -> Result<(), Error> {
+        let networks = self.networks().ok_or(Error::Down("it has no networks"))?;
+        networks.configure(interface)
+    }
+
+    /// Makes an interface of a kind that takes no parameters.
+    pub(crate) fn make_interface(&self, end: LinkEnd, name: &str, kind: &str) -> Result<(), Error> {
+        let networks = self.networks().ok_or(Error::Down("it has no networks"))?;
+        networks
+            .with_netlink(end, |netlink| netlink.add_plain(name, kind))
+            .map_err(Error::at("make an interface"))
+    }
+
+    pub(crate) fn remove_interface(&self, end: LinkEnd, name: &str) -> Result<(), Error> {
+        let networks = self.networks().ok_or(Error::Down("it has no networks"))?;
+        networks.with_netlink(end, |netlink| netlink.remove(name)).map_err(Error::at("remove an interface"))
+    }
+
+    /// The address at which clients reach this port of the servers' network.
+    pub(crate) fn find_address(&self, port: u16) -> io::Result<SocketAddr> {
+        match self {
+            Self::Line { .. } | Self::Netem { .. } => Ok(SocketAddr::from((SERVER[0], port))),
+            Self::Relay(relay) => relay.find_address(port),
+        }
+    }
+
+    /// Calibrates the link for `shape` and sets it.
+    pub(crate) fn calibrate(&self, shape: LinkShape) -> Result<Calibration, Error> {
+        if let Some(missing) = missing_feature(self.kind(), shape) {
+            return Err(Error::Unsupported { kind: self.kind(), missing });
+        }
+        let found = calibrate::calibrate(
+            shape,
+            |shape, overhead_ns| self.set(shape, overhead_ns),
+            || self.time_round_trip(),
+        )?;
+        self.take_counters();
+        Ok(found)
+    }
+
+    /// Sets the link to `shape`, with a known overhead.
+    pub(crate) fn set(&self, shape: LinkShape, overhead_ns: u64) -> Result<(), Error> {
+        if let Some(networks) = self.networks() {
+            let segments =
+                if shape.needs_single_packets() { SegmentOffload::Off } else { SegmentOffload::On };
+            networks.set_segments(segments)?;
+        }
+        match self {
+            Self::Line { line, .. } => line.set(shape, overhead_ns),
+            Self::Netem { networks, .. } => {
+                let latency_ns = shape.rtt_ns().saturating_sub(overhead_ns) / 2;
+                let (loss, rate_bits_per_s) = (shape.loss(), shape.rate_bits_per_s());
+                networks.set_queues(NetemSettings { latency_ns, loss, rate_bits_per_s })?;
+            }
+            Self::Relay(relay) => relay.set(shape, overhead_ns),
+        }
+        Ok(())
+    }
+
+    fn time_round_trip(&self) -> Result<u64, Error> {
+        match self {
+            Self::Line { networks, .. } | Self::Netem { networks, .. } => calibrate::time_connects(networks),
+            Self::Relay(relay) => {
+                let mut led = None;
+                let round_trip = calibrate::time_first_bytes(|port| {
+                    led = Some(port);
+                    relay.find_address(port)
+                });
+                if let Some(port) = led {
+                    relay.close(port);
+                }
+                round_trip
+            }
+        }
+    }
+
+    /// The traffic since the last call.
+    pub(crate) fn take_counters(&self) -> TrafficCounters {
+        match self {
+            Self::Line { kind, networks, line, counted } => {
+                let mut counters = line.take_counters();
+                // For a ring, the line itself counts dropped frames.
+                if *kind == LinkKind::Tun {
+                    counters.dropped += sent_since(networks, counted).dropped;
+                }
+                counters
+            }
+            Self::Netem { networks, counted } => {
+                let mut counters = TrafficCounters::new();
+                let InterfaceCounters { packets, dropped } = sent_since(networks, counted);
+                (counters.packets, counters.dropped) = (packets, dropped);
+                counters
+            }
+            Self::Relay(relay) => relay.take_counters(),
+        }
+    }
+
+    fn check_round_trip(&self) -> Result<(), Error> {
+        let shape = LinkShape::of_rtt_us(TRIED_RTT_US);
+        let expected_ns = shape.rtt_ns() as f64;
+        let error_ns = (self.calibrate(shape)?.round_trip_ns_p50 as f64 - expected_ns).abs();
+        if error_ns > (expected_ns * TOLERATED_SHARE).max(TOLERATED_NS) {
+            return Err(Error::Down("its round trip differs from the configured one"));
+        }
+        Ok(())
+    }
+}
+
+/// Why some kinds could not be made, each reason once.
+fn summarize(reasons: &[(LinkKind, String)]) -> Option<String> {
+    let groups = reasons.chunk_by(|one, other| one.1 == other.1);
+    let lines = groups.map(|group| {
+        let kinds: Vec<String> = group.iter().map(|(kind, _)| kind.to_string()).collect();
+        let reason = group.first().map_or("", |(_, reason)| reason);
+        format!("{}: {reason}", kinds.join(", "))
+    });
+    (!reasons.is_empty()).then(|| lines.collect::<Vec<_>>().join("; "))
+}
+
+/// Zero if the kernel does not report counters.
+fn sent_since(networks: &Networks, counted: &Cell<InterfaceCounters>) -> InterfaceCounters {
+    let all = networks.count_sent().unwrap_or_default();
+    let before = counted.replace(all);
+    InterfaceCounters {
+        packets: all.packets.saturating_sub(before.packets),
+        dropped: all.dropped.saturating_sub(before.dropped),
+    }
+}
+
+/// What a link of this kind cannot do of `shape`, if anything.
+pub(crate) fn missing_feature(kind: LinkKind, shape: LinkShape) -> Option<&'static str> {
+    match kind {
+        LinkKind::Ring | LinkKind::Tun => None,
+        LinkKind::Netem => (shape.jitter_ns() > 0).then_some("has no jitter of the configured distribution"),
+        LinkKind::Relay if shape.needs_single_packets() || shape.jitter_ns() > 0 => {
+            Some("delays bytes, not packets: no jitter, loss or rate")
+        }
+        LinkKind::Relay => (shape.rtt_ns() == 0).then_some("cannot join two networks directly"),
+    }
+}
+
+fn mtu_of_loopback() -> u32 {
+    /// The kernel's default.
+    const USUAL: u32 = 65_536;
+    let summarize = fs::read_to_string("/sys/class/net/lo/mtu").ok();
+    summarize.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_shared_by_several_kinds_appears_once() {
+        let reason = |kind, text: &str| (kind, text.to_owned());
+        assert_eq!(summarize(&[]), None);
+        let reasons = [
+            reason(LinkKind::Ring, "no network"),
+            reason(LinkKind::Tun, "no network"),
+            reason(LinkKind::Netem, "no queue"),
+        ];
+        assert_eq!(summarize(&reasons).as_deref(), Some("ring, tun: no network; netem: no queue"));
+    }
+
+    #[test]
+    fn a_relay_only_delays() {
+        let lacks = |kind, level: &str| missing_feature(kind, level.parse().unwrap()).is_some();
+        for level in ["0ms", "1ms+loss=1%", "1ms+jitter=1ms", "1ms+rate=1mbit"] {
+            assert!(lacks(LinkKind::Relay, level), "{level}");
+            assert!(!lacks(LinkKind::Ring, level) && !lacks(LinkKind::Tun, level), "{level}");
+        }
+        assert!(!lacks(LinkKind::Relay, "45ms") && lacks(LinkKind::Netem, "1ms+jitter=1ms"));
+    }
+}

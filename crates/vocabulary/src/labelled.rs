@@ -1,0 +1,34 @@
+//! Types that are written and read as their label.
+
+/// Implements `from_label`, `Display`, `Serialize` and `Deserialize` for types with `ALL` and `label()`.
+macro_rules! labelled {
+    ($($name:ident: $what:literal),+) => {$(
+        impl $name {
+            /// The value that has this label.
+            pub fn from_label(label: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|known| known.label() == label)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str(self.label())
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.label())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let label = std::borrow::Cow::<str>::deserialize(deserializer)?;
+                Self::from_label(&label)
+                    .ok_or_else(|| serde::de::Error::custom(format_args!("unknown {} \"{label}\"", $what)))
+            }
+        }
+    )+};
+}
+pub(crate) use labelled;

@@ -1,0 +1,18 @@
+//! The words that several crates share: TLS parameters, connect phases, engines, read preferences, address families.
+//!
+//! Each is a closed set with `ALL` and `label()`. Parsing with suggestions for misspelt names is in `model::factor`.
+
+mod address_family;
+mod engine;
+mod labelled;
+mod phase;
+mod read_preference;
+mod suite;
+mod tls;
+
+pub use address_family::AddressFamily;
+pub use engine::{Engine, QueryLanguage};
+pub use phase::Phase;
+pub use read_preference::ReadPreference;
+pub use suite::Suite;
+pub use tls::{Group, Identity, SecurityLevel, ServerKey, TlsLibrary, TlsVersion, Verification};
