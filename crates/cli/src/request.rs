@@ -9,7 +9,7 @@ use ciphertoll_model::{
     SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size, Spec, SpecError, TlsVersion, Tunnel, Workload,
 };
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mongodb::Template;
+use ciphertoll_wire::mongodb::CommandTemplate;
 
 use crate::arguments::{FactorArguments, RunArguments, UrlArguments};
 use crate::failure::Failure;
@@ -97,7 +97,7 @@ fn check_command(spec: &Spec) -> Result<(), Failure> {
     if servers.all(|server| server.engine.query_language() == QueryLanguage::Sql) {
         return Ok(());
     }
-    match Template::parse(query) {
+    match CommandTemplate::parse(query) {
         Ok(command) if command.parameters() == 0 => Ok(()),
         Ok(_) => Err(Failure::usage("--query has a $param, which is not supported: write the value itself")),
         Err(error) => Err(Failure::usage(format!(

@@ -36,8 +36,10 @@ pub(crate) struct Control {
 impl Control {
     /// To a MariaDB or a MySQL, whose plugin is followed.
     pub(crate) fn mysql(socket: &Path, user: &str, password: Secret) -> Self {
-        let login =
-            mysql::Login { transport: mysql::Transport::UnixSocket, ..mysql::Login::new(user, password) };
+        let login = mysql::MySqlLogin {
+            transport: mysql::Transport::UnixSocket,
+            ..mysql::MySqlLogin::new(user, password)
+        };
         Self::to(Address::Unix(socket.to_owned()), Login::MySql(Arc::new(login)))
     }
 
@@ -49,7 +51,10 @@ impl Control {
         ca_file: &Path,
         identity: &Identity,
     ) -> Result<Self, Error> {
-        let login = mysql::Login { encryption: mysql::Encryption::Tls, ..mysql::Login::new(user, password) };
+        let login = mysql::MySqlLogin {
+            encryption: mysql::MySqlTlsMode::Tls,
+            ..mysql::MySqlLogin::new(user, password)
+        };
         let settings = tls::Settings {
             library: tls::TlsLibrary::OpenSsl,
             version: tls::TlsVersion::Tls12,
@@ -75,7 +80,8 @@ impl Control {
         let mechanism =
             if user.is_empty() { mongodb::Mechanism::None } else { mongodb::Mechanism::ScramSha256 };
         let database = documents::ADMIN.to_owned();
-        let login = mongodb::Login { mechanism, database, ..mongodb::Login::new(user, password) };
+        let login =
+            mongodb::MongoDbLogin { mechanism, database, ..mongodb::MongoDbLogin::new(user, password) };
         Self::to(Address::Unix(socket.to_owned()), Login::MongoDb(Arc::new(login)))
     }
 
@@ -83,7 +89,7 @@ impl Control {
     pub(crate) fn in_database(&self, database: &str) -> Self {
         let mut control = self.clone();
         if let Login::MongoDb(login) = &mut control.login {
-            *login = Arc::new(mongodb::Login { database: database.to_owned(), ..(**login).clone() });
+            *login = Arc::new(mongodb::MongoDbLogin { database: database.to_owned(), ..(**login).clone() });
         }
         control
     }
@@ -93,7 +99,7 @@ impl Control {
         let mut control = self.clone();
         if let Login::MongoDb(login) = &mut control.login {
             let mechanism = mongodb::Mechanism::None;
-            *login = Arc::new(mongodb::Login { mechanism, ..(**login).clone() });
+            *login = Arc::new(mongodb::MongoDbLogin { mechanism, ..(**login).clone() });
         }
         control
     }
@@ -103,19 +109,19 @@ impl Control {
         let mut control = self.clone();
         if let Login::MongoDb(login) = &mut control.login {
             let (mechanism, database) = (mongodb::Mechanism::ScramSha256, login.database.clone());
-            let own = mongodb::Login::new(user, password);
-            *login = Arc::new(mongodb::Login { mechanism, database, ..own });
+            let own = mongodb::MongoDbLogin::new(user, password);
+            *login = Arc::new(mongodb::MongoDbLogin { mechanism, database, ..own });
         }
         control
     }
 
     /// Without a password: the server asks the kernel who we are.
     pub(crate) fn postgres(socket: &Path, user: &str, database: &str) -> Self {
-        let login = postgres::Login {
+        let login = postgres::PostgresLogin {
             user: user.to_owned(),
             password: Secret::new(Vec::new()),
             database: Some(database.to_owned()),
-            encryption: postgres::Encryption::Plain,
+            encryption: postgres::PostgresTlsMode::Plain,
             channel_binding: postgres::ChannelBinding::Disabled,
         };
         Self::to(Address::Unix(socket.to_owned()), Login::Postgres(Arc::new(login)))

@@ -280,7 +280,7 @@ impl Visitor<'_> {
         }
         let database = database.map(ToOwned::to_owned);
         match url.engine() {
-            engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::Login {
+            engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::MySqlLogin {
                 database,
                 plugin: match engine {
                     Engine::MySql => mysql::Plugin::CachingSha2Password,
@@ -288,21 +288,21 @@ impl Visitor<'_> {
                         mysql::Plugin::default()
                     }
                 },
-                encryption: if way.is_some() { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
+                encryption: if way.is_some() { mysql::MySqlTlsMode::Tls } else { mysql::MySqlTlsMode::Plain },
                 transport: match &url.place {
                     UrlPlace::Host { .. } => mysql::Transport::Tcp,
                     UrlPlace::Socket(_) => mysql::Transport::UnixSocket,
                 },
-                ..mysql::Login::new(&url.user, password.clone())
+                ..mysql::MySqlLogin::new(&url.user, password.clone())
             })),
-            Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+            Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
                 user: url.user.clone(),
                 password: password.clone(),
                 database,
                 encryption: if way.is_some() {
-                    postgres::Encryption::Tls
+                    postgres::PostgresTlsMode::Tls
                 } else {
-                    postgres::Encryption::Plain
+                    postgres::PostgresTlsMode::Plain
                 },
                 channel_binding: postgres::ChannelBinding::Preferred,
             })),

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::postgres::password_file::{self, Entry};
+use ciphertoll_wire::postgres::password_file::{self, PasswordQuery};
 
 use crate::url::{ProtocolKind, ServerAddress, ServerUrl};
 
@@ -123,7 +123,7 @@ fn from_pgpass(text: &str, url: &ServerUrl) -> Option<String> {
         ServerAddress::Socket(_) => ("localhost", None),
     };
     let database = url.database.as_deref().unwrap_or(&url.user);
-    password_file::find_password(text, &Entry { host, port, database, user: &url.user })
+    password_file::find_password(text, &PasswordQuery { host, port, database, user: &url.user })
 }
 
 #[cfg(test)]

@@ -104,11 +104,11 @@ impl Elsewhere {
     /// Over the unix socket, as the server's owner.
     fn execute(&self, sql: &str) {
         let Endpoint::Unix(socket) = self.server.unix_endpoint() else { panic!("no socket") };
-        let login = postgres::Login {
+        let login = postgres::PostgresLogin {
             user: "ciphertoll".to_owned(),
             password: Secret::new(Vec::new()),
             database: Some(self.server.database().to_owned()),
-            encryption: postgres::Encryption::Plain,
+            encryption: postgres::PostgresTlsMode::Plain,
             channel_binding: postgres::ChannelBinding::Disabled,
         };
         let mut client = Client::connect(&Address::Unix(socket), Login::Postgres(login.into()), None)

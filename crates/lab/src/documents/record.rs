@@ -42,7 +42,7 @@ fn printable(byte: u8) -> u8 {
 mod tests {
     use std::collections::BTreeMap;
 
-    use ciphertoll_wire::mongodb::bson::{Document, Value};
+    use ciphertoll_wire::mongodb::bson::{BsonValue, Document};
 
     use super::*;
 
@@ -57,10 +57,12 @@ mod tests {
         let bytes = written(0);
         let record = Document::new(&bytes).unwrap();
         record.validate().unwrap();
-        assert_eq!(record.get("_id").unwrap(), Some(Value::String("user6284781860667377211")));
+        assert_eq!(record.get("_id").unwrap(), Some(BsonValue::String("user6284781860667377211")));
         assert_eq!(record.elements().count(), 11);
         for field in 0..10 {
-            let Some(Value::String(value)) = record.get(&format!("field{field}")).unwrap() else { panic!() };
+            let Some(BsonValue::String(value)) = record.get(&format!("field{field}")).unwrap() else {
+                panic!()
+            };
             assert!(value.len() == 100 && value.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{value}");
         }
         assert!(bytes.len() <= RECORD_BYTES);
@@ -73,7 +75,7 @@ mod tests {
         let first = |number| {
             let bytes = written(number);
             let value = Document::new(&bytes).unwrap().get("field0").unwrap();
-            value.and_then(Value::as_str).unwrap().to_owned()
+            value.and_then(BsonValue::as_str).unwrap().to_owned()
         };
         assert_ne!(first(1), first(2));
         let known = r"fb}SA*r48]2LsAbV]R&p6;A`X%tm/Bwhd1lZ\=z99&iX`%ri<]Fs ?1+2:||p9t_V;I'Mdp!2loYgK- sz\=0t`qx{OOxR<Qr:BX";

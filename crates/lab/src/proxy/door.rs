@@ -109,7 +109,7 @@ fn ask(control: &Control, question: &str) -> Result<Vec<Vec<String>>, Error> {
 fn login(start: &ProxyStart<'_>, endpoint: &Endpoint, password: &Secret) -> Login {
     let (user, database) = (&start.account.user, Some(start.server.database().to_owned()));
     match start.server.engine() {
-        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::Login {
+        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::MySqlLogin {
             database,
             plugin: match engine {
                 Engine::MySql => mysql::Plugin::CachingSha2Password,
@@ -121,18 +121,18 @@ fn login(start: &ProxyStart<'_>, endpoint: &Endpoint, password: &Secret) -> Logi
                 Endpoint::Unix(_) => mysql::Transport::UnixSocket,
                 Endpoint::Tcp(_) | Endpoint::Host { .. } => mysql::Transport::Tcp,
             },
-            ..mysql::Login::new(user, password.clone())
+            ..mysql::MySqlLogin::new(user, password.clone())
         })),
-        Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+        Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
             user: user.clone(),
             password: password.clone(),
             database,
-            encryption: postgres::Encryption::Plain,
+            encryption: postgres::PostgresTlsMode::Plain,
             channel_binding: postgres::ChannelBinding::Disabled,
         })),
-        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
+        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
             database: start.server.database().to_owned(),
-            ..mongodb::Login::new(user, password.clone())
+            ..mongodb::MongoDbLogin::new(user, password.clone())
         })),
     }
 }

@@ -12,7 +12,7 @@ use ciphertoll_model::{
     UrlHost, ycsb,
 };
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::mongodb::{self, Discovery, DiscoveryError, Role};
+use ciphertoll_wire::mongodb::{self, Discovery, DiscoveryError, MemberRole};
 use ciphertoll_wire::session::{Login, ServerInfo};
 use ciphertoll_wire::{Secret, session};
 use serde_json::{Map, Value, json};
@@ -45,7 +45,7 @@ pub struct Member {
     pub round_trip: Duration,
     /// How long it took to find it.
     pub elapsed: Duration,
-    role: Role,
+    role: MemberRole,
     set_name: Option<String>,
     preference: ReadPreference,
     pub(super) url: ServerUrl,
@@ -83,7 +83,7 @@ enum Silence {
     Other(String),
 }
 
-type Answer = Result<(mongodb::ServerInfo, Duration), Silence>;
+type Answer = Result<(mongodb::MongoDbServerInfo, Duration), Silence>;
 
 /// The member that `url` wants, where it leaves that open. Nobody logs in for it: `hello` is answered before.
 pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<Member>, Error> {
@@ -96,16 +96,16 @@ pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<Member>, Er
     let mut discovery = Discovery::new(seeds, told.replica_set.clone(), preference);
     let mut unverified_reason = None;
     while let Some(left) = SEARCH_LIMIT.checked_sub(began.elapsed()) {
-        let asked = discovery.to_ask();
+        let asked = discovery.hosts_to_query();
         if asked.is_empty() {
             break;
         }
         for (address, answer) in ask_all(url, asked, left.min(PATIENCE)) {
             match answer {
-                Ok((server, round_trip)) => discovery.answered(&address, &server, round_trip),
-                Err(Silence::Other(reason)) => discovery.silent(&address, &reason),
+                Ok((server, round_trip)) => discovery.record_reply(&address, &server, round_trip),
+                Err(Silence::Other(reason)) => discovery.record_failure(&address, &reason),
                 Err(Silence::Unverified(reason)) => {
-                    discovery.silent(&address, &reason);
+                    discovery.record_failure(&address, &reason);
                     unverified_reason.get_or_insert(reason);
                 }
             }
@@ -119,18 +119,18 @@ pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<Member>, Er
     let unusable = |reason: String| Error::Unreachable { name: name.to_owned(), reason };
     let host: UrlHost = chosen.address.parse().map_err(|_| unusable(no_host(&chosen.address)))?;
     let url = url.for_member(&host).map_err(|error| unusable(error.to_string()))?;
-    let mongodb::Choice { role, set_name, members, round_trip, .. } = chosen;
+    let mongodb::SelectedServer { role, set_name, members, round_trip, .. } = chosen;
     Ok(Some(Member { host, members, round_trip, elapsed: began.elapsed(), role, set_name, preference, url }))
 }
 
 fn not_found(name: &str, error: &DiscoveryError) -> Error {
     let reason = match error {
-        DiscoveryError::Nobody { .. } => {
+        DiscoveryError::NoMembers { .. } => {
             format!(
                 "{error}; directConnection=true, without replicaSet, goes to the one host of a URL, whoever it is"
             )
         }
-        DiscoveryError::TwoPrimaries { .. } | DiscoveryError::NoMember { .. } => error.to_string(),
+        DiscoveryError::TwoPrimaries { .. } | DiscoveryError::NoEligibleMember { .. } => error.to_string(),
     };
     Error::Unreachable { name: name.to_owned(), reason }
 }
@@ -201,8 +201,11 @@ pub(super) fn answers_tls(
     receiver.recv_timeout(TLS_PATIENCE).map_or_else(|_| Err(mute()), |_| Ok(()))
 }
 
-fn greet(visitor: Visitor<'_>, way: Way) -> Result<(mongodb::ServerInfo, Duration), ciphertoll_net::Error> {
-    let mut login = mongodb::Login::new("", Secret::new(Vec::new()));
+fn greet(
+    visitor: Visitor<'_>,
+    way: Way,
+) -> Result<(mongodb::MongoDbServerInfo, Duration), ciphertoll_net::Error> {
+    let mut login = mongodb::MongoDbLogin::new("", Secret::new(Vec::new()));
     login.mechanism = mongodb::Mechanism::None;
     login.tls = encryption(way);
     let mut client = visitor.connect_as(way, None, Login::MongoDb(login.into()))?;
@@ -222,16 +225,16 @@ fn greet(visitor: Visitor<'_>, way: Way) -> Result<(mongodb::ServerInfo, Duratio
 
 /// What no login of documents leads to.
 fn not_documents() -> ciphertoll_net::Error {
-    let error = mongodb::Error::Protocol { message: "answer to hello", reason: "it is of another protocol" };
+    let error = mongodb::Error::Protocol { message: "reply to hello", reason: "it is of another protocol" };
     session::Error::from(error).into()
 }
 
 /// The login of `url` by `way`.
 pub(super) fn login(url: &ServerUrl, password: &Secret, way: Way, database: Option<&str>) -> Login {
-    let usual = mongodb::Login::new(&url.user, password.clone());
+    let usual = mongodb::MongoDbLogin::new(&url.user, password.clone());
     let told = url.documents.as_deref().map(|told| &told.login);
     let mechanism = told.map_or(LoginMechanism::Negotiated, |login| login.mechanism);
-    Login::MongoDb(std::sync::Arc::new(mongodb::Login {
+    Login::MongoDb(std::sync::Arc::new(mongodb::MongoDbLogin {
         database: database.map_or_else(|| usual.database.clone(), ToOwned::to_owned),
         auth_source: told.map_or_else(|| usual.auth_source.clone(), |login| login.auth_source.clone()),
         mechanism: match mechanism {
@@ -247,8 +250,8 @@ pub(super) fn login(url: &ServerUrl, password: &Secret, way: Way, database: Opti
     }))
 }
 
-fn encryption(way: Way) -> mongodb::Encryption {
-    if way.is_some() { mongodb::Encryption::Tls } else { mongodb::Encryption::Plain }
+fn encryption(way: Way) -> mongodb::MongoDbTlsMode {
+    if way.is_some() { mongodb::MongoDbTlsMode::Tls } else { mongodb::MongoDbTlsMode::Plain }
 }
 
 /// Who answers: its engine, its version, and what else is worth recording. Fails where it is in another replica set than
@@ -283,7 +286,7 @@ pub(super) fn who_answers(
 }
 
 /// What is recorded of a member of a replica set.
-fn place_in_set(server: &mongodb::ServerInfo, login: &DocumentsLogin) -> Vec<(String, String)> {
+fn place_in_set(server: &mongodb::MongoDbServerInfo, login: &DocumentsLogin) -> Vec<(String, String)> {
     let set = server.set_name.iter().flat_map(|set| {
         let members = server.hosts.len().to_string();
         let role = server.role.described().trim_start_matches("the ").trim_start_matches("a ").to_owned();
@@ -384,12 +387,15 @@ mod tests {
         };
         let timed = "chosen by readPreference=nearest (round trip 0.2 ms, found in 3.0 ms)";
         for (member, said) in [
-            (member(Some("rs0"), 3, Role::Secondary), "a secondary of the replica set rs0 of 3 members"),
             (
-                member(Some("rs0"), 1, Role::Primary),
+                member(Some("rs0"), 3, MemberRole::Secondary),
+                "a secondary of the replica set rs0 of 3 members",
+            ),
+            (
+                member(Some("rs0"), 1, MemberRole::Primary),
                 "the primary of the replica set rs0, which has no other member",
             ),
-            (member(None, 2, Role::Router), "a router of 2"),
+            (member(None, 2, MemberRole::Router), "a router of 2"),
         ] {
             assert_eq!(member.to_string(), format!("db2.example:27018, {said}, {timed}"));
         }

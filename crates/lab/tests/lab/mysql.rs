@@ -38,9 +38,9 @@ fn unix_socket(server: &Server) -> Address {
 /// As the lab's own account, which may do more.
 fn as_control(server: &Server, sql: &str) {
     let password = Secret::new(fs::read(server.password_file()).expect("the password is readable"));
-    let login = mysql::Login {
+    let login = mysql::MySqlLogin {
         transport: mysql::Transport::UnixSocket,
-        ..mysql::Login::new("ciphertoll_control", password)
+        ..mysql::MySqlLogin::new("ciphertoll_control", password)
     };
     let mut client =
         Client::connect(&unix_socket(server), Login::MySql(login.into()), None).expect("a login");
@@ -136,10 +136,10 @@ fn key_seen(server: &Server, version: tls::TlsVersion, security_level: SecurityL
     };
     let context = tls::Context::build(&settings).expect("a TLS context");
     let password = Secret::new(fs::read(server.password_file()).expect("the password is readable"));
-    let login = mysql::Login {
-        encryption: mysql::Encryption::Tls,
+    let login = mysql::MySqlLogin {
+        encryption: mysql::MySqlTlsMode::Tls,
         plugin: mysql::Plugin::CachingSha2Password,
-        ..mysql::Login::new(server.user(), password)
+        ..mysql::MySqlLogin::new(server.user(), password)
     };
     let Endpoint::Tcp(address) = server.tcp_endpoint() else { panic!("a TCP endpoint") };
     let client = Client::connect(&Address::Tcp(address), Login::MySql(login.into()), Some(&context));

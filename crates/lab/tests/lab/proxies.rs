@@ -109,11 +109,11 @@ impl Site {
 /// Comes to a proxy, asks for the marker and leaves.
 fn visit(running: &RunningProxy, account: &Account, database: &str) -> String {
     let Endpoint::Unix(socket) = running.endpoint() else { panic!("a unix socket in front") };
-    let login = postgres::Login {
+    let login = postgres::PostgresLogin {
         user: account.user.clone(),
         password: Secret::new(fs::read(&account.password_file).expect("the password")),
         database: Some(database.to_owned()),
-        encryption: postgres::Encryption::Plain,
+        encryption: postgres::PostgresTlsMode::Plain,
         channel_binding: postgres::ChannelBinding::Disabled,
     };
     let mut client =

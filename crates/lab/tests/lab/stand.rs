@@ -174,33 +174,37 @@ pub(crate) fn connect_as(
 fn login(server: &Server, user: String, password: Secret, way: Way) -> Login {
     let database = Some(server.database().to_owned());
     match server.engine() {
-        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::Login {
+        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::MySqlLogin {
             database,
             plugin: match engine {
                 Engine::MySql => mysql::Plugin::CachingSha2Password,
                 _ => mysql::Plugin::default(),
             },
             transport: if way == Way::Unix { mysql::Transport::UnixSocket } else { mysql::Transport::Tcp },
-            encryption: if way == Way::Tls { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
-            ..mysql::Login::new(user, password)
+            encryption: if way == Way::Tls { mysql::MySqlTlsMode::Tls } else { mysql::MySqlTlsMode::Plain },
+            ..mysql::MySqlLogin::new(user, password)
         })),
-        Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+        Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
             user,
             password,
             database,
-            encryption: if way == Way::Tls { postgres::Encryption::Tls } else { postgres::Encryption::Plain },
+            encryption: if way == Way::Tls {
+                postgres::PostgresTlsMode::Tls
+            } else {
+                postgres::PostgresTlsMode::Plain
+            },
             channel_binding: postgres::ChannelBinding::Disabled,
         })),
-        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
+        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
             database: server.database().to_owned(),
-            tls: if way == Way::Tls { mongodb::Encryption::Tls } else { mongodb::Encryption::Plain },
+            tls: if way == Way::Tls { mongodb::MongoDbTlsMode::Tls } else { mongodb::MongoDbTlsMode::Plain },
             // There is none where everybody is let in.
             mechanism: if password.expose().is_empty() {
                 mongodb::Mechanism::None
             } else {
                 mongodb::Mechanism::default()
             },
-            ..mongodb::Login::new(&user, password)
+            ..mongodb::MongoDbLogin::new(&user, password)
         })),
     }
 }

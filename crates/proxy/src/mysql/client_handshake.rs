@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mysql::auth::caching_sha2::{CachedPassword, FAST_OK, FULL};
+use ciphertoll_wire::mysql::auth::clear_password;
+use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::auth_switch::AuthSwitchRequest;
-use ciphertoll_wire::mysql::caching_sha2::{CachedPassword, FAST_OK, FULL};
 use ciphertoll_wire::mysql::change_user::ChangeUser;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
-use ciphertoll_wire::mysql::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::server::{
     ClientMessage, StoredPassword, read_auth_response, read_login, write_auth_switch, write_more_data,
 };
-use ciphertoll_wire::mysql::{Plugin, Terms, clear_password};
-use ciphertoll_wire::{Secret, mysql};
+use ciphertoll_wire::mysql::{self, Plugin, Terms};
 
 use super::refusal;
 use super::startup_request::{HandshakeContext, StartupRequest};

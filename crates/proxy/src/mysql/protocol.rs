@@ -4,13 +4,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::command::encode_quit;
-use ciphertoll_wire::mysql::errand::{Condition, Errand};
-use ciphertoll_wire::mysql::follow::Diagnostics;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
-use ciphertoll_wire::mysql::native_password::NONCE_BYTES;
+use ciphertoll_wire::mysql::relay::{Diagnostics, InternalCommand, ResetOutcome};
 use ciphertoll_wire::mysql::ssl_request::UTF8MB4;
-use ciphertoll_wire::mysql::{self, Capabilities, Connect, Encryption, Login, Plugin, Terms, Transport};
+use ciphertoll_wire::mysql::{
+    self, Capabilities, MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, Terms, Transport,
+};
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
@@ -52,7 +53,7 @@ pub struct MySql {
     default_keys: Vec<MySqlKey>,
     /// The capabilities of each user's last client that used the default database.
     client_terms: Arc<Mutex<HashMap<Arc<str>, Terms>>>,
-    encryption: Encryption,
+    encryption: MySqlTlsMode,
     transport: Transport,
     /// For clients that must know a password.
     credentials: Option<Arc<CredentialStore>>,
@@ -204,7 +205,7 @@ impl Protocol for MySql {
     type Request = StartupRequest;
     type BackendState = BackendState;
     type Session = ClientSession;
-    type Command = Errand;
+    type Command = InternalCommand;
     type ResetContext = ReleasedState;
     type Learned = LearnedParameters;
 
@@ -224,8 +225,8 @@ impl Protocol for MySql {
                 .collect(),
             client_terms: Arc::default(),
             encryption: match server.encryption {
-                url::UpstreamEncryption::None => Encryption::Plain,
-                url::UpstreamEncryption::Tls { .. } => Encryption::Tls,
+                url::UpstreamEncryption::None => MySqlTlsMode::Plain,
+                url::UpstreamEncryption::Tls { .. } => MySqlTlsMode::Tls,
             },
             transport: match server.address {
                 url::ServerAddress::Host { .. } => Transport::Tcp,
@@ -346,14 +347,14 @@ impl Protocol for MySql {
     fn connect_plan(&self, key: &MySqlKey) -> Option<ConnectPlan> {
         let account = self.accounts.get(&key.user)?;
         let plugin = self.greeting.as_ref().map_or(Plugin::default(), |greeting| greeting.plugin());
-        let login = Arc::new(Login {
+        let login = Arc::new(MySqlLogin {
             database: key.database.as_deref().map(ToOwned::to_owned),
             encryption: self.encryption,
             transport: self.transport,
             plugin,
-            ..Login::new(key.user.to_string(), account.password.clone())
+            ..MySqlLogin::new(key.user.to_string(), account.password.clone())
         });
-        let machine = Connect::pooled(Arc::clone(&login), key.terms);
+        let machine = MySqlConnect::pooled(Arc::clone(&login), key.terms);
         Some(ConnectPlan { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) })
     }
 
@@ -416,11 +417,11 @@ impl Protocol for MySql {
         left: ReleasedState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Errand, session::Error> {
+    ) -> Result<InternalCommand, session::Error> {
         backend.prepared.clear();
         // A session that was not told the initial state has not started, and needs no reset.
         let initial_state = backend.initial_state.as_ref().ok_or(mysql::Error::NotReset)?;
-        Ok(Errand::reset(backend.capabilities, initial_state, left.remains, to_server)?)
+        Ok(InternalCommand::reset(backend.capabilities, initial_state, left.remains, to_server)?)
     }
 
     fn reset_mode(&self, _: Self::ResetContext) -> ResetMode {
@@ -428,16 +429,20 @@ impl Protocol for MySql {
         ResetMode::Awaited
     }
 
-    fn ping(&self, backend: &mut BackendState, to_server: &mut Vec<u8>) -> Result<Errand, session::Error> {
-        Ok(Errand::ping(backend.capabilities, to_server))
+    fn ping(
+        &self,
+        backend: &mut BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<InternalCommand, session::Error> {
+        Ok(InternalCommand::ping(backend.capabilities, to_server))
     }
 
     fn holds_diagnostics(&self, left: &ReleasedState) -> bool {
         left.diagnostics == Diagnostics::Some
     }
 
-    fn idle_command(&self) -> Errand {
-        Errand::nothing()
+    fn idle_command(&self) -> InternalCommand {
+        InternalCommand::nothing()
     }
 
     fn terminate(&self, to_server: &mut Vec<u8>) {
@@ -552,7 +557,7 @@ impl protocol::ProtocolSession for ClientSession {
     }
 }
 
-impl protocol::ProtocolCommand for Errand {
+impl protocol::ProtocolCommand for InternalCommand {
     type BackendState = BackendState;
 
     fn step(
@@ -562,8 +567,8 @@ impl protocol::ProtocolCommand for Errand {
     ) -> Result<Response<CommandOutcome>, session::Error> {
         Ok(match Self::step(self, input, &mut backend.initial_state)? {
             Response::NeedInput => Response::NeedInput,
-            Response::Done(Condition::AsAsked) => Response::Done(CommandOutcome::Idle),
-            Response::Done(Condition::OtherDatabase) => Response::Done(CommandOutcome::Unusable(
+            Response::Done(ResetOutcome::Restored) => Response::Done(CommandOutcome::Idle),
+            Response::Done(ResetOutcome::OtherDatabase) => Response::Done(CommandOutcome::Unusable(
                 "a client has chosen a database, and the login had none",
             )),
         })

@@ -1,11 +1,10 @@
 //! What a MySQL client asks for in its login.
 
+use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::change_user::ChangeUser;
-use ciphertoll_wire::mysql::follow::{begins_with_quit, first_command_bytes};
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
-use ciphertoll_wire::mysql::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::relay::RELAYED;
+use ciphertoll_wire::mysql::relay::{RELAYED, begins_with_quit, first_command_bytes};
 use ciphertoll_wire::mysql::server::{write_err, write_ok};
 use ciphertoll_wire::mysql::{Capabilities, Error, Terms};
 

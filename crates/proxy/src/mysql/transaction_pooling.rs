@@ -3,14 +3,15 @@
 
 mod state;
 
-use ciphertoll_wire::mysql::adopt::{Adopt, encode_refusal};
-use ciphertoll_wire::mysql::beginning::{Learning, Texts};
 use ciphertoll_wire::mysql::command::encode_statement_close;
 use ciphertoll_wire::mysql::err::ErrPacket;
-use ciphertoll_wire::mysql::follow::{Diagnostics, Escapes, Follow, Silent, Status, first_command_bytes};
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::relay::{MultiStatements, Relay, Rest, Transaction};
-use ciphertoll_wire::mysql::statements::NOBODY;
+use ciphertoll_wire::mysql::relay::{
+    ConnectionState, Diagnostics, InitialStateQuery, MultiStatements, MySqlRelay, Reply, SessionFollower,
+    SessionRestore, StatusFlags, TextEncoding, Transaction, UNKNOWN_STATEMENT, encode_refusal,
+    first_command_bytes,
+};
+use ciphertoll_wire::mysql::sql::Escapes;
 use ciphertoll_wire::mysql::{Error, Response};
 use ciphertoll_wire::relay::Goodbye;
 
@@ -67,7 +68,7 @@ impl ClientSession {
             }
         };
         session_state.registration.set_backend(Some(number));
-        let mut relay = Relay::new(backend.capabilities).with_own_numbers(FIRST_ID).watched();
+        let mut relay = MySqlRelay::new(backend.capabilities).with_own_numbers(FIRST_ID).watched();
         if session_state.option.is_some() {
             relay.set_statements(MultiStatements::Changed);
         }
@@ -88,11 +89,11 @@ impl ClientSession {
             login_context: LoginContext::of(&request),
             mode: PoolingMode::Transaction(Box::new(TransactionPooling {
                 request,
-                follow: Follow::new(session_state.escapes),
+                follow: SessionFollower::new(session_state.escapes),
                 session_state,
                 pin: PinState::None,
                 queries: Vec::new(),
-                status: Status::Said,
+                status: StatusFlags::Reported,
                 diagnostics: Diagnostics::None,
                 pending: None,
                 failed: None,
@@ -110,7 +111,7 @@ impl ClientSession {
             && backend
                 .initial_state
                 .as_ref()
-                .is_some_and(|initial_state| initial_state.texts() == Texts::Mixed)
+                .is_some_and(|initial_state| initial_state.text_encoding() == TextEncoding::Ambiguous)
         {
             pooled.set_pin(MIXED);
         }
@@ -152,9 +153,9 @@ impl ClientSession {
                 pooled.client_input = ClientInput::Some;
                 taken.drop_bytes = bytes;
             }
-        } else if followed.silent == Silent::Yes && rest.is_empty() && self.is_clean() {
+        } else if followed.reply == Reply::None && rest.is_empty() && self.is_clean() {
             // The response shows that the session can be detached again.
-            let mut adopt = Adopt::new(backend.capabilities);
+            let mut adopt = SessionRestore::new(backend.capabilities);
             adopt.status(&mut taken.insert);
             self.command = Some((CommandPurpose::Pipelined, adopt));
         }
@@ -162,7 +163,7 @@ impl ClientSession {
     }
 
     fn is_clean(&self) -> bool {
-        self.command.is_none() && matches!(self.relay.rest(), Rest::Clean(_))
+        self.command.is_none() && matches!(self.relay.connection_state(), ConnectionState::Clean(_))
     }
 
     /// Whether the client's first command here is refused, or will be when it is complete.
@@ -203,7 +204,7 @@ impl ClientSession {
     ) -> Result<(), Error> {
         // Pipelined settings may not have been sent yet, and nothing else would send them.
         let is_early = matches!(self.command, None | Some((CommandPurpose::Pipelined, _)));
-        let is_clean = is_early && matches!(self.relay.rest(), Rest::Clean(_));
+        let is_clean = is_early && matches!(self.relay.connection_state(), ConnectionState::Clean(_));
         let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(()) };
         pooled.client_input = ClientInput::Some;
         self.touched = true;
@@ -213,9 +214,9 @@ impl ClientSession {
                 encode_same_error(&error, backend, &mut taken.insert)?;
             } else {
                 // The server reports the unknown statement itself.
-                backend.prepared.insert(own, NOBODY);
+                backend.prepared.insert(own, UNKNOWN_STATEMENT);
                 // This command has no response, and the rest is processed again.
-                encode_statement_close(&mut taken.insert, NOBODY);
+                encode_statement_close(&mut taken.insert, UNKNOWN_STATEMENT);
             }
             return Ok(());
         }
@@ -228,7 +229,7 @@ impl ClientSession {
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(()) };
         let Some(own) = pooled.pending.take() else { return Ok(()) };
         let early = self.command.take().map(|(_, adopt)| adopt);
-        let mut adopt = early.unwrap_or_else(|| Adopt::new(backend.capabilities));
+        let mut adopt = early.unwrap_or_else(|| SessionRestore::new(backend.capabilities));
         adopt.prepare(pooled.session_state.statements.text(own).unwrap_or_default(), to_server)?;
         self.command = Some((CommandPurpose::Prepare(own), adopt));
         Ok(())
@@ -307,7 +308,7 @@ impl ClientSession {
         match purpose {
             CommandPurpose::Pipelined | CommandPurpose::Settings => {}
             CommandPurpose::QueryValues => {
-                pooled.status = Status::Said;
+                pooled.status = StatusFlags::Reported;
                 pooled.record_values(adopted, backend);
             }
             CommandPurpose::Prepare(own) => {
@@ -326,7 +327,9 @@ impl ClientSession {
 
     /// What can be done with the session after these responses.
     fn phase(&mut self, settings_result: &SettingsResult) -> SessionPhase {
-        let Rest::Clean(remains) = self.relay.rest() else { return SessionPhase::Active };
+        let ConnectionState::Clean(remains) = self.relay.connection_state() else {
+            return SessionPhase::Active;
+        };
         self.registration().kills_answered();
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return SessionPhase::Active };
         if self.command.is_some() {
@@ -355,7 +358,7 @@ impl ClientSession {
         if pooled.follow.is_open() {
             return SessionPhase::Active;
         }
-        if !pooled.queries.is_empty() || pooled.status == Status::Unknown {
+        if !pooled.queries.is_empty() || pooled.status == StatusFlags::Unknown {
             return SessionPhase::NeedsQuery;
         }
         if pooled.session_state.registration.has_kill_in_flight() {
@@ -376,7 +379,7 @@ impl ClientSession {
         if pooled.pending.is_some() {
             return self.prepare(backend, to_server);
         }
-        let mut adopt = Adopt::new(backend.capabilities);
+        let mut adopt = SessionRestore::new(backend.capabilities);
         if !pooled.queries.is_empty() {
             let expression = |query: &PendingQuery| match query {
                 PendingQuery::Setting(name) => format!("@@{}", backend.flavour.name(name)),
@@ -411,7 +414,7 @@ impl ClientSession {
     }
 }
 
-type FirstCommands = (Option<Learning>, Option<(CommandPurpose, Adopt)>);
+type FirstCommands = (Option<InitialStateQuery>, Option<(CommandPurpose, SessionRestore)>);
 
 /// Appends what must be sent first on a connection.
 fn begin(
@@ -425,7 +428,7 @@ fn begin(
     }
     let learning = match backend.initial_state {
         Some(_) => None,
-        None => Some(Learning::begin(backend.capabilities, backend.database.clone(), to_server)?),
+        None => Some(InitialStateQuery::begin(backend.capabilities, backend.database.clone(), to_server)?),
     };
     let purpose = match session_state.replay_risk() {
         ReplayRisk::Nothing => return Ok((learning, None)),

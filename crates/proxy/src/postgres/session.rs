@@ -3,11 +3,10 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ciphertoll_wire::Response;
-use ciphertoll_wire::postgres::databases::DatabaseWatch;
-use ciphertoll_wire::postgres::effects::{Discards, Effects};
-use ciphertoll_wire::postgres::errand::Errand;
-use ciphertoll_wire::postgres::follow::Follow;
-use ciphertoll_wire::postgres::relay::{Relay, Rest};
+use ciphertoll_wire::postgres::relay::{
+    ConnectionState, DatabaseCommandScanner, InternalCommand, PostgresRelay, SessionFollower,
+};
+use ciphertoll_wire::postgres::sql::{Discard, Effects};
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TransactionStatus};
 
 use crate::postgres::backend_state::BackendState;
@@ -19,9 +18,9 @@ use crate::protocol::{
 /// A client's session on a server connection, in transaction pooling of one transaction.
 #[derive(Debug)]
 pub struct ClientSession {
-    relay: Relay,
-    databases: DatabaseWatch,
-    command: Option<(CommandPurpose, Errand)>,
+    relay: PostgresRelay,
+    databases: DatabaseCommandScanner,
+    command: Option<(CommandPurpose, InternalCommand)>,
     /// The server has received something that a reset must undo.
     touched: bool,
     /// The value of a setting before a new one was pipelined in front of the client's first command.
@@ -58,7 +57,7 @@ enum FirstSync {
 struct TransactionPooling {
     request: StartupRequest,
     acquired: AcquiredState,
-    follow: Follow,
+    follow: SessionFollower,
     pin: PinState,
     /// Settings that may have changed and that the server does not report.
     unreported: Vec<Vec<u8>>,
@@ -104,8 +103,8 @@ const FIXED: [&str; 6] = [
 impl ClientSession {
     fn silent() -> Self {
         Self {
-            relay: Relay::new(),
-            databases: DatabaseWatch::default(),
+            relay: PostgresRelay::new(),
+            databases: DatabaseCommandScanner::default(),
             command: None,
             touched: false,
             before: None,
@@ -135,7 +134,7 @@ impl ClientSession {
                 CommandPurpose::Settings
             }
         };
-        session.command = Some((purpose, Errand::settings(differing, to_server)?));
+        session.command = Some((purpose, InternalCommand::settings(differing, to_server)?));
         Ok(session)
     }
 
@@ -150,7 +149,7 @@ impl ClientSession {
         backend.prepared.clear();
         backend.parameters = backend.base.clone();
         let differing = request.differing(&backend.base);
-        let command = Errand::take_over(differing.iter().copied(), to_server)?;
+        let command = InternalCommand::take_over(differing.iter().copied(), to_server)?;
         for (name, value) in differing {
             if backend.base.get(name.as_bytes()).is_some() {
                 backend.parameters.set(name.as_bytes(), value.as_bytes())?;
@@ -181,7 +180,7 @@ impl ClientSession {
         }
         session.pooled = Some(Box::new(TransactionPooling {
             request,
-            follow: Follow::default(),
+            follow: SessionFollower::default(),
             acquired,
             pin: PinState::None,
             unreported: Vec::new(),
@@ -313,7 +312,7 @@ impl ClientSession {
     /// What can be done with the session after these responses.
     fn phase(&mut self, settings_result: &SettingsResult, backend: &BackendState) -> SessionPhase {
         let Some(pooled) = &mut self.pooled else { return SessionPhase::Active };
-        let is_clean = self.relay.rest() == Rest::Clean(TransactionStatus::Idle);
+        let is_clean = self.relay.connection_state() == ConnectionState::Clean(TransactionStatus::Idle);
         if !is_clean || self.command.is_some() || pooled.client_input == ClientInput::None {
             return SessionPhase::Active;
         }
@@ -343,7 +342,7 @@ impl ClientSession {
     /// Queries the settings that the server does not report.
     pub fn query_settings(&mut self, to_server: &mut Vec<u8>) -> Result<(), Error> {
         let Some(pooled) = &self.pooled else { return Ok(()) };
-        let command = Errand::values(pooled.unreported.iter().map(Vec::as_slice), to_server)?;
+        let command = InternalCommand::values(pooled.unreported.iter().map(Vec::as_slice), to_server)?;
         self.command = Some((CommandPurpose::QueryValues, command));
         Ok(())
     }
@@ -381,17 +380,17 @@ impl ClientSession {
                 backend.parameters.set(name.as_bytes(), value)?;
             }
             // Nothing was sent, but the server may be in the middle of a message of its own.
-            return Ok(match self.relay.rest() {
-                Rest::Unknown(reason) if !self.relay.between_answers() => Release::Close(reason),
+            return Ok(match self.relay.connection_state() {
+                ConnectionState::Unknown(reason) if !self.relay.between_answers() => Release::Close(reason),
                 _ => Release::Clean,
             });
         }
         if self.command.is_some() {
             return Ok(Release::Close("the client left before its settings were applied"));
         }
-        Ok(match self.relay.rest() {
-            Rest::Clean(transaction) => Release::Reset(transaction),
-            Rest::Unknown(reason) => Release::Close(reason),
+        Ok(match self.relay.connection_state() {
+            ConnectionState::Clean(transaction) => Release::Reset(transaction),
+            ConnectionState::Unknown(reason) => Release::Close(reason),
         })
     }
 
@@ -452,7 +451,7 @@ impl TransactionPooling {
 
     /// Records the effects of a transaction.
     fn record_effects(&mut self, effects: Effects, backend: &BackendState) {
-        if effects.discards == Discards::All {
+        if effects.discard == Discard::All {
             self.request.clear_settings();
             self.unreported.clear();
             self.pin = PinState::None;

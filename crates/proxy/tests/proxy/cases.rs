@@ -7,7 +7,8 @@ use std::thread;
 use ciphertoll_net::Error;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::postgres::CancelKey;
-use ciphertoll_wire::postgres::command::{encode_cancel_request, encode_query, encode_sync};
+use ciphertoll_wire::postgres::command::{encode_query, encode_sync};
+use ciphertoll_wire::postgres::startup::encode_cancel_request;
 use nix::sys::signal::Signal;
 
 use crate::Case;

@@ -11,10 +11,11 @@ use ciphertoll_lab::{Authority, Certificate};
 use ciphertoll_model::ServerKey;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
+use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::command::encode_query;
 use ciphertoll_wire::postgres::startup::{encode_startup, encode_tls_request};
-use ciphertoll_wire::postgres::{self, Encryption};
-use ciphertoll_wire::{Secret, session::Login};
+use ciphertoll_wire::postgres::{self, PostgresTlsMode};
+use ciphertoll_wire::session::Login;
 use nix::sys::signal::Signal;
 
 use crate::Case;
@@ -166,9 +167,9 @@ fn direct(site: &mut Site) {
     let certificates = TestCertificates::new();
     let proxy = certificates.proxy(site, &[]);
     for (encryption, server) in [
-        (Encryption::DirectTls, "127.0.0.1"),
-        (Encryption::Tls, "127.0.0.1"),
-        (Encryption::DirectTls, "127.0.0.9"),
+        (PostgresTlsMode::DirectTls, "127.0.0.1"),
+        (PostgresTlsMode::Tls, "127.0.0.1"),
+        (PostgresTlsMode::DirectTls, "127.0.0.9"),
     ] {
         let tls = tls::Settings {
             library: tls::TlsLibrary::OpenSsl,
@@ -182,7 +183,7 @@ fn direct(site: &mut Site) {
             resumption: tls::Resumption::Never,
             identity: None,
         };
-        let login = Login::Postgres(Arc::new(postgres::Login {
+        let login = Login::Postgres(Arc::new(postgres::PostgresLogin {
             user: proxy.user.clone(),
             password: Secret::new(site.password()),
             database: Some(proxy.database.clone()),

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_wire::postgres::command::{encode_query, encode_sync};
-use ciphertoll_wire::postgres::errand::Errand;
+use ciphertoll_wire::postgres::relay::InternalCommand;
 
 use crate::Case;
 use crate::cases::one;
@@ -49,7 +49,7 @@ fn failed_reset(site: &mut Site) {
     raw.answer();
     let take_over = |sql: &str| {
         let mut bytes = Vec::new();
-        Errand::take_over([("application_name", "next")], &mut bytes).expect("a reset");
+        InternalCommand::take_over([("application_name", "next")], &mut bytes).expect("a reset");
         encode_query(&mut bytes, sql).expect("a query");
         bytes
     };

@@ -340,11 +340,11 @@ pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Cli
 }
 
 fn login(user: &str, password: Vec<u8>, database: &str) -> Login {
-    Login::Postgres(Arc::new(postgres::Login {
+    Login::Postgres(Arc::new(postgres::PostgresLogin {
         user: user.to_owned(),
         password: Secret::new(password),
         database: Some(database.to_owned()),
-        encryption: postgres::Encryption::Plain,
+        encryption: postgres::PostgresTlsMode::Plain,
         channel_binding: postgres::ChannelBinding::Disabled,
     }))
 }

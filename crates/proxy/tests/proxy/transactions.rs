@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::Error;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::postgres::CancelKey;
-use ciphertoll_wire::postgres::Param;
-use ciphertoll_wire::postgres::column::Format;
+use ciphertoll_wire::postgres::column::ValueFormat;
 use ciphertoll_wire::postgres::command::{
-    encode_bind, encode_cancel_request, encode_close_statement, encode_execute, encode_parse, encode_query,
-    encode_sync,
+    encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync,
 };
+use ciphertoll_wire::postgres::startup::encode_cancel_request;
+use ciphertoll_wire::postgres::{CancelKey, Param};
 use nix::sys::signal::Signal;
 
 use crate::Case;
@@ -141,7 +140,7 @@ fn prepare(raw: &mut Raw, name: &str, sql: &str) -> Vec<(u8, Vec<u8>)> {
 }
 
 pub(crate) fn execute(bytes: &mut Vec<u8>, name: &str) {
-    encode_bind(bytes, "", name, &[] as &[Param<'_>], Format::Text).expect("a portal");
+    encode_bind(bytes, "", name, &[] as &[Param<'_>], ValueFormat::Text).expect("a portal");
     encode_execute(bytes, "", 0).expect("a command");
 }
 

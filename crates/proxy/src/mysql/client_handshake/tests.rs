@@ -1,11 +1,12 @@
 use ciphertoll_wire::Step;
+use ciphertoll_wire::mysql::auth::native_password;
 use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::RELAYED;
 use ciphertoll_wire::mysql::server::{write_ok, write_payload};
 use ciphertoll_wire::mysql::ssl_request::SslRequest;
-use ciphertoll_wire::mysql::{Capabilities, Connect, Encryption, Error, Login, native_password};
+use ciphertoll_wire::mysql::{Capabilities, Error, MySqlConnect, MySqlLogin, MySqlTlsMode};
 use openssl::sha::sha1;
 
 use super::*;
@@ -35,7 +36,7 @@ fn credentials() -> Arc<CredentialStore> {
 fn log_in(
     auth: AuthRequirement,
     begun: Plugin,
-    login: Login,
+    login: MySqlLogin,
     piece: usize,
 ) -> (HandshakeStep<StartupRequest>, Result<(), Error>) {
     log_in_to(ClientHandshake::new(auth, greeting_context(begun)), None, login, piece)
@@ -45,11 +46,11 @@ fn log_in(
 fn log_in_to(
     mut handshake: ClientHandshake,
     name: Option<&str>,
-    login: Login,
+    login: MySqlLogin,
     piece: usize,
 ) -> (HandshakeStep<StartupRequest>, Result<(), Error>) {
     let terms = Terms { capabilities: Capabilities::DEPRECATE_EOF, character_set: 33 };
-    let mut client = Connect::pooled(Arc::new(login), terms);
+    let mut client = MySqlConnect::pooled(Arc::new(login), terms);
     let (mut up, mut down, mut held) = (Vec::new(), Vec::new(), Vec::new());
     let mut step = handshake.step(&mut &b""[..], &mut down);
     while step == HandshakeStep::NeedInput {
@@ -81,7 +82,7 @@ fn log_in_to(
 }
 
 /// Steps the client until it needs input or is done.
-fn run(client: &mut Connect, down: &mut Vec<u8>, up: &mut Vec<u8>) -> Result<Step, Error> {
+fn run(client: &mut MySqlConnect, down: &mut Vec<u8>, up: &mut Vec<u8>) -> Result<Step, Error> {
     let mut input = down.as_slice();
     loop {
         let step = client.step(&mut input, up)?;
@@ -92,8 +93,12 @@ fn run(client: &mut Connect, down: &mut Vec<u8>, up: &mut Vec<u8>) -> Result<Ste
     }
 }
 
-fn login(user: &str, password: &[u8], plugin: Plugin) -> Login {
-    Login { plugin, database: Some("shop".to_owned()), ..Login::new(user, Secret::new(password.to_vec())) }
+fn login(user: &str, password: &[u8], plugin: Plugin) -> MySqlLogin {
+    MySqlLogin {
+        plugin,
+        database: Some("shop".to_owned()),
+        ..MySqlLogin::new(user, Secret::new(password.to_vec()))
+    }
 }
 
 #[test]
@@ -254,8 +259,8 @@ fn by_tls(auth: AuthRequirement, begun: Plugin) -> ClientHandshake {
     ClientHandshake::by_tls(auth, greeting_context(begun))
 }
 
-fn tls_login(user: &str, password: &[u8], plugin: Plugin) -> Login {
-    Login { encryption: Encryption::Tls, ..login(user, password, plugin) }
+fn tls_login(user: &str, password: &[u8], plugin: Plugin) -> MySqlLogin {
+    MySqlLogin { encryption: MySqlTlsMode::Tls, ..login(user, password, plugin) }
 }
 
 #[test]

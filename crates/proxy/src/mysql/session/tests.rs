@@ -30,8 +30,8 @@ fn backend() -> BackendState {
         status: 2,
         database: None,
         initial_state: None,
-        flavour: Flavour::MariaDb,
-        prepared: PreparedHere::default(),
+        flavour: ServerProduct::MariaDb,
+        prepared: ConnectionStatements::default(),
     }
 }
 
@@ -120,7 +120,7 @@ fn the_clients_last_message_is_not_passed_on() {
 #[test]
 fn a_connection_is_reset_only_if_its_state_is_known() {
     let (ping, close) = (written(encode_ping), written(|out| encode_statement_close(out, 1)));
-    let open = Remains { transaction: Transaction::Open, statements: MultiStatements::AsAgreed };
+    let open = OpenState { transaction: Transaction::Open, statements: MultiStatements::AsAgreed };
     let release = |up: &[u8], down: &[u8]| {
         let (mut session, mut backend) = begun();
         session.from_client(up, &mut backend).unwrap();

@@ -1,9 +1,7 @@
 use ciphertoll_wire::mysql::command::{encode_execute, encode_ping, encode_prepare, encode_query};
-use ciphertoll_wire::mysql::kill::Target;
-use ciphertoll_wire::mysql::prepare::Prepared;
+use ciphertoll_wire::mysql::relay::{ConnectionStatements, KillTarget, ServerProduct};
 use ciphertoll_wire::mysql::server::{write_err, write_ok, write_payload};
-use ciphertoll_wire::mysql::statements::PreparedHere;
-use ciphertoll_wire::mysql::{Capabilities, Terms, adopt::Flavour};
+use ciphertoll_wire::mysql::{Capabilities, PrepareOk, Terms};
 
 use crate::protocol::Release;
 
@@ -64,8 +62,8 @@ fn backend(connection_ids: &ConnectionIds) -> BackendState {
         status: 2,
         database: Some("shop".to_owned()),
         initial_state: None,
-        flavour: Flavour::MariaDb,
-        prepared: PreparedHere::default(),
+        flavour: ServerProduct::MariaDb,
+        prepared: ConnectionStatements::default(),
     };
     let mut session = ClientSession::begin_pooled(
         request(),
@@ -150,7 +148,7 @@ fn pipelined_settings_are_sent_with_a_statement_that_is_prepared_again() {
     let prepare = written(|out| encode_prepare(out, "SELECT 1").unwrap());
     session.from_client(&prepare, &mut backend).unwrap();
     let mut payload = Vec::new();
-    Prepared { statement_id: 77, params: 0, columns: 0 }.encode(&mut payload);
+    PrepareOk { statement_id: 77, params: 0, columns: 0 }.encode(&mut payload);
     let mut is_prepared = Vec::new();
     write_payload(&mut is_prepared, 1, &payload).unwrap();
     let taken = session.from_server(&is_prepared, &mut backend).unwrap();
@@ -221,7 +219,7 @@ fn a_command_that_was_cancelled_while_it_waited_is_refused() {
     let (session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
     let waiting = session.detach().request.unwrap();
     let mut killer = connection_ids.register(FIRST_ID + 2, Some(8));
-    killer.resolve_kill(FIRST_ID + 1, Target::Query);
+    killer.resolve_kill(FIRST_ID + 1, KillTarget::Query);
     assert_eq!(waiting.pending_kill(), PendingKill::Query);
     let (mut session, _) = begin(waiting, AcquiredState::Reset, &backend, &connection_ids);
     let said = [query("SELECT 'never'"), query("SELECT 'later'")].concat();
@@ -244,7 +242,7 @@ fn a_command_that_was_cancelled_while_it_waited_is_refused() {
         );
         session.detach().request.unwrap()
     };
-    killer.resolve_kill(FIRST_ID + 3, Target::Connection);
+    killer.resolve_kill(FIRST_ID + 3, KillTarget::Connection);
     let failed = ClientSession::begin_pooled(
         waiting,
         AcquiredState::Reset,

@@ -6,7 +6,7 @@ use ciphertoll_wire::postgres::server::{
     write_error, write_notice, write_parameter_status, write_ready_for_query,
 };
 use ciphertoll_wire::postgres::startup::encode_startup;
-use ciphertoll_wire::postgres::{CopyStart, Format};
+use ciphertoll_wire::postgres::{CopyStart, ValueFormat};
 use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session;
 
@@ -77,7 +77,7 @@ fn bytes_pass_unchanged_in_any_pieces() {
         let (mut session, mut known) = (plain(), backend());
         let passed = feed(&up, piece, |held| session.from_client(held, &mut backend()).unwrap().pass_bytes);
         assert_eq!(passed, up, "{piece}");
-        assert!(matches!(session.relay.rest(), Rest::Unknown(_)));
+        assert!(matches!(session.relay.connection_state(), ConnectionState::Unknown(_)));
         let passed = feed(&down, piece, |held| {
             let taken = session.from_server(held, &mut known).unwrap();
             assert!(
@@ -156,7 +156,7 @@ fn a_connection_is_reset_only_if_its_state_is_known() {
 #[test]
 fn a_copy_is_complete_when_the_server_says_so() {
     let idle = TransactionStatus::Idle;
-    let start = CopyStart { format: Format::Text, columns: 1 };
+    let start = CopyStart { format: ValueFormat::Text, columns: 1 };
     let begins = written(|out| write_copy_in_response(out, &start).unwrap());
     let data = written(|out| encode_copy_data(out, b"1\n").unwrap());
     let done = written(encode_copy_done);

@@ -9,12 +9,13 @@ use std::process::Command;
 
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::Identity;
+use ciphertoll_wire::mysql::auth::{caching_sha2, native_password};
 use ciphertoll_wire::mysql::change_user::ChangeUser;
 use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::server::write_payload;
 use ciphertoll_wire::mysql::ssl_request::SslRequest;
-use ciphertoll_wire::mysql::{Capabilities, Plugin, caching_sha2, command, native_password};
+use ciphertoll_wire::mysql::{Capabilities, Plugin, command};
 use nix::sys::signal::Signal;
 use openssl::sha::{sha1, sha256};
 

@@ -7,8 +7,7 @@ use std::thread;
 use ciphertoll_model::Engine;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::prepare::Prepared;
-use ciphertoll_wire::mysql::{Capabilities, Param, command, packet, server};
+use ciphertoll_wire::mysql::{Capabilities, Param, PrepareOk, command, packet, server};
 use nix::sys::signal::Signal;
 
 use super::Case;
@@ -124,11 +123,11 @@ fn several(site: &mut Site) {
 }
 
 /// The prepared statement, after reading its definitions.
-pub(crate) fn prepare(raw: &mut Raw, sql: &str) -> Prepared {
+pub(crate) fn prepare(raw: &mut Raw, sql: &str) -> PrepareOk {
     let mut bytes = Vec::new();
     command::encode_prepare(&mut bytes, sql).expect("a statement");
     raw.send(&bytes);
-    let prepared = Prepared::parse(&raw.word()).expect("it is prepared");
+    let prepared = PrepareOk::parse(&raw.word()).expect("it is prepared");
     let eof = u16::from(!raw.capabilities.contains(Capabilities::DEPRECATE_EOF));
     for count in [prepared.params, prepared.columns] {
         if count > 0 {

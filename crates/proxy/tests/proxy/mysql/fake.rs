@@ -5,12 +5,13 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use ciphertoll_wire::mysql::Capabilities;
+use ciphertoll_wire::mysql::auth::native_password;
 use ciphertoll_wire::mysql::column::encode_text_column;
 use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::RELAYED;
 use ciphertoll_wire::mysql::server::{self, ClientMessage};
-use ciphertoll_wire::mysql::{Capabilities, native_password};
 
 const OFFERED: Capabilities = RELAYED
     .with(Capabilities::LONG_PASSWORD)

@@ -95,10 +95,10 @@ impl Site {
     /// The lab's own account, which may create others.
     pub(crate) fn control(&self) -> Client {
         let Endpoint::Unix(path) = self.server().unix_endpoint() else { panic!("a server has a socket") };
-        let login = mysql::Login {
+        let login = mysql::MySqlLogin {
             transport: mysql::Transport::UnixSocket,
             plugin: plugin_of(self.engine()),
-            ..mysql::Login::new(CONTROL, Secret::new(self.password()))
+            ..mysql::MySqlLogin::new(CONTROL, Secret::new(self.password()))
         };
         Client::connect(&Address::Unix(path), Login::MySql(Arc::new(login)), None)
             .expect("the login succeeds")
@@ -199,11 +199,11 @@ impl Proxy {
         Login::MySql(Arc::new(self.own_login(user, password)))
     }
 
-    fn own_login(&self, user: &str, password: Vec<u8>) -> mysql::Login {
-        mysql::Login {
+    fn own_login(&self, user: &str, password: Vec<u8>) -> mysql::MySqlLogin {
+        mysql::MySqlLogin {
             database: Some(self.database.clone()),
             plugin: plugin_of(self.engine),
-            ..mysql::Login::new(user, Secret::new(password))
+            ..mysql::MySqlLogin::new(user, Secret::new(password))
         }
     }
 
@@ -231,7 +231,7 @@ impl Proxy {
         let context = tls::Context::build(&settings).expect("a context");
         let login = self.own_login(user, password.to_vec());
         let plugin = plugin.unwrap_or(login.plugin);
-        let login = mysql::Login { encryption: mysql::Encryption::Tls, plugin, ..login };
+        let login = mysql::MySqlLogin { encryption: mysql::MySqlTlsMode::Tls, plugin, ..login };
         let address = Address::Tcp(([127, 0, 0, 1], self.port).into());
         Client::connect(&address, Login::MySql(Arc::new(login)), Some(&context))
     }
@@ -287,9 +287,9 @@ fn plugin_of(engine: Engine) -> Plugin {
 
 /// A client of the proxy on this socket.
 pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Client, ciphertoll_net::Error> {
-    let login = mysql::Login {
+    let login = mysql::MySqlLogin {
         database: Some(database.to_owned()),
-        ..mysql::Login::new(user, Secret::new(Vec::new()))
+        ..mysql::MySqlLogin::new(user, Secret::new(Vec::new()))
     };
     Client::connect(&Address::Unix(socket.to_owned()), Login::MySql(Arc::new(login)), None)
 }
