@@ -94,7 +94,7 @@ fn log_in_to_servers(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refus
     for server in &servers {
         let Some(url) = server.url.as_deref().filter(|_| !known.contains(&server)) else { continue };
         known.push(server);
-        match ciphertoll_lab::remote::knock(&server.short_name(), url, passwords) {
+        match ciphertoll_lab::remote::probe(&server.short_name(), url, passwords) {
             Ok(found) => {
                 if let Some(statement) = spec.query.as_deref().filter(|_| spec.prepare == Prepare::No) {
                     found.try_statement(&server.short_name(), passwords, statement).map_err(lab_failure)?;

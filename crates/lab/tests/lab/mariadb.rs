@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, Template, find};
+use ciphertoll_lab::{Build, DataTemplate, Error, Lab, Sample, Server, ServerStart, Tables, find};
 use ciphertoll_model::{
     AtRest, Auth, Endpoint, Engine, Scale, SecurityLevel, ServerKey, ServerLevel, Settings,
 };
@@ -46,17 +46,17 @@ impl Fixture {
         self.start_on(&template, preferred_port)
     }
 
-    fn start_on(&self, template: &Template, preferred_port: Option<u16>) -> Result<Server, Error> {
+    fn start_on(&self, template: &DataTemplate, preferred_port: Option<u16>) -> Result<Server, Error> {
         self.start_with(template, preferred_port, &[])
     }
 
     fn start_with(
         &self,
-        template: &Template,
+        template: &DataTemplate,
         preferred_port: Option<u16>,
         settings: &[&str],
     ) -> Result<Server, Error> {
-        let start = Start {
+        let start = ServerStart {
             build: &self.build,
             template,
             name: "m1",
@@ -68,7 +68,7 @@ impl Fixture {
         };
         let mut asked = Settings::default();
         asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
-        Server::start_with(&self.lab, &start, &asked)
+        self.lab.start_with(&start, &asked)
     }
 }
 
@@ -304,7 +304,7 @@ fn a_server_that_cannot_start_says_why_at_once() {
     let Some(fixture) = Fixture::new() else { return };
     let path = fixture.place.path().join("empty");
     fs::create_dir(&path).unwrap();
-    let template = Template { path, tables: Tables::default(), at_rest: AtRest::None, keys: None };
+    let template = DataTemplate { path, tables: Tables::default(), at_rest: AtRest::None, keys: None };
     let Err(error) = fixture.start_on(&template, None) else { panic!("a server without tables started") };
     assert!(matches!(error, Error::Died { .. }), "{error}");
     assert!(error.to_string().contains("[ERROR]"), "{error}");

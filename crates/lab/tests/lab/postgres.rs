@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, find};
+use ciphertoll_lab::{Build, Error, Lab, Sample, Server, ServerStart, Tables, find};
 use ciphertoll_model::{
     Auth, ChannelBinding, Endpoint, Engine, Path, Scale, SecurityLevel, ServerKey, ServerLevel, Settings,
 };
@@ -52,7 +52,7 @@ impl Fixture {
         let tables = Tables { sysbench: Some(scale), ..Tables::default() };
         let template =
             self.lab.template(&self.build, &tables, &mut |_| {}, &|| false).expect("a template is made");
-        let start = Start {
+        let start = ServerStart {
             build: &self.build,
             template: &template,
             name: "p1",
@@ -64,7 +64,7 @@ impl Fixture {
         };
         let mut asked = Settings::default();
         asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
-        Server::start_with(&self.lab, &start, &asked)
+        self.lab.start_with(&start, &asked)
     }
 }
 

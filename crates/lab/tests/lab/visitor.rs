@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use ciphertoll_lab::{Account, Credentials, Error, Server};
+use ciphertoll_lab::{ClientAccount, Credentials, Error, Server};
 use ciphertoll_model::{Auth, ClientCertificate, Endpoint, Engine, Path, Resumption, TlsPath, TlsStart};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, ContextSource, Dialer, Transport, tls};
@@ -66,7 +66,7 @@ impl Visitor {
         Client::dial(&self.dialer(server, None, change))
     }
 
-    fn login(&self, server: &Server, account: &Account) -> Login {
+    fn login(&self, server: &Server, account: &ClientAccount) -> Login {
         let password = Secret::new(fs::read(&account.password_file).expect("the password is readable"));
         let (user, database) = (account.user.clone(), Some(server.database().to_owned()));
         let start = self.path.as_tls().map(|tls| tls.start);
@@ -112,7 +112,7 @@ impl Visitor {
     }
 }
 
-fn settings(path: TlsPath, server: &Server, account: &Account) -> tls::Settings {
+fn settings(path: TlsPath, server: &Server, account: &ClientAccount) -> tls::Settings {
     tls::Settings {
         library: path.library,
         version: path.version,

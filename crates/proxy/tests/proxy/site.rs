@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
+use ciphertoll_lab::{Build, DataTemplate, Lab, Server, ServerStart, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, Scale, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
@@ -29,7 +29,7 @@ pub(crate) struct Site {
     pub(crate) server: Option<Server>,
     lab: Lab,
     build: Build,
-    template: Template,
+    template: DataTemplate,
     directory: TempDir,
     proxies: u32,
     /// The pooling mode of the next proxies.
@@ -350,7 +350,7 @@ fn login(user: &str, password: Vec<u8>, database: &str) -> Login {
 }
 
 /// A directory with a lab and a template of this server.
-pub(crate) fn open_lab(build: &Build, tables: &Tables) -> (TempDir, Lab, Template) {
+pub(crate) fn open_lab(build: &Build, tables: &Tables) -> (TempDir, Lab, DataTemplate) {
     let directory = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
     set_permissions(directory.path(), Permissions::from_mode(0o711)).expect("ours to change");
     let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
@@ -360,8 +360,12 @@ pub(crate) fn open_lab(build: &Build, tables: &Tables) -> (TempDir, Lab, Templat
 }
 
 /// How a server of this template is started.
-pub(crate) fn start_of<'a>(build: &'a Build, template: &'a Template, directory: &TempDir) -> Start<'a> {
-    Start {
+pub(crate) fn start_of<'a>(
+    build: &'a Build,
+    template: &'a DataTemplate,
+    directory: &TempDir,
+) -> ServerStart<'a> {
+    ServerStart {
         build,
         template,
         name: "x1",

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use ciphertoll_lab::{Build, Lab, Server, Tables, Template, find};
+use ciphertoll_lab::{Build, DataTemplate, Lab, Server, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, Setting, Settings};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
@@ -33,7 +33,7 @@ pub(crate) struct Site {
     server: Option<Server>,
     lab: Lab,
     build: Build,
-    template: Template,
+    template: DataTemplate,
     directory: TempDir,
     proxies: u32,
     /// The pooling mode of the next proxies.
@@ -69,7 +69,7 @@ impl Site {
         for (name, value) in SETTINGS {
             settings.set(Setting::new(self.build.engine, name, value).expect("a setting"));
         }
-        self.server = Some(Server::start_with(&self.lab, &start, &settings).expect("the server starts"));
+        self.server = Some(self.lab.start_with(&start, &settings).expect("the server starts"));
     }
 
     pub(crate) fn engine(&self) -> Engine {
