@@ -377,11 +377,13 @@ fn a_statement_of_ones_own_is_measured() {
     }
     let there = Elsewhere::start(Engine::MariaDb);
     let url = there.url("127.0.0.1", &compared(&there));
-    let wrong = there.run(&url, &["--query", "SELECT nothing FROM nowhere"]);
-    assert_eq!(wrong.code, Some(2), "{wrong:?}");
-    let line = wrong.one_line();
-    assert!(line.contains("refuses the statement of --query") && line.contains("nowhere"), "{line}");
-    assert!(!there.runs().exists(), "nothing is measured, and nothing half-made is left");
+    for prepare in [&[][..], &["--prepare"]] {
+        let wrong = there.run(&url, &[&["--query", "SELECT nothing FROM nowhere"], prepare].concat());
+        assert_eq!(wrong.code, Some(2), "{wrong:?}");
+        let line = wrong.one_line();
+        assert!(line.contains("refuses the statement of --query") && line.contains("nowhere"), "{line}");
+        assert!(!there.runs().exists(), "no record is made");
+    }
     let answer = there.run(&url, &["--query", "SELECT 'a?b', 42"]);
     assert_eq!(answer.code, Some(0), "{answer:?}");
     let rates = cells(&one_document(&answer.stdout), "rate_per_s");

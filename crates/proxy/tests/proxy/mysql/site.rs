@@ -15,7 +15,7 @@ use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql::Plugin};
 use tempfile::TempDir;
 
-use super::raw::{Raw, USUAL, UTF8MB4};
+use super::raw::{RawClient, USUAL, UTF8MB4};
 use crate::operations::write_secret;
 use crate::process::{Process, port_in};
 use crate::site::{Mode, open_lab, start_of, usual_threads};
@@ -237,11 +237,11 @@ impl Proxy {
     }
 
     /// A client connection at the level of packets, logged in.
-    pub(crate) fn raw(&self) -> Raw {
+    pub(crate) fn raw(&self) -> RawClient {
         self.raw_with(USUAL)
     }
 
-    pub(crate) fn raw_with(&self, capabilities: Capabilities) -> Raw {
+    pub(crate) fn raw_with(&self, capabilities: Capabilities) -> RawClient {
         self.try_raw(capabilities, UTF8MB4, Some(&self.database)).expect("the login succeeds")
     }
 
@@ -250,12 +250,12 @@ impl Proxy {
         capabilities: Capabilities,
         character_set: u8,
         database: Option<&str>,
-    ) -> Result<Raw, mysql::Error> {
-        Raw::log_in(&self.socket, &self.user, database, capabilities, character_set)
+    ) -> Result<RawClient, mysql::Error> {
+        RawClient::log_in(&self.socket, &self.user, database, capabilities, character_set)
     }
 
-    pub(crate) fn raw_silent(&self) -> Raw {
-        Raw::silent(&self.socket)
+    pub(crate) fn raw_silent(&self) -> RawClient {
+        RawClient::silent(&self.socket)
     }
 
     /// MariaDB's command-line client, if it is installed.
