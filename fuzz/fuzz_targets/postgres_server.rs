@@ -5,7 +5,7 @@
 
 use ciphertoll_wire::postgres::{CancelKey, Param, ValueFormat, command};
 use ciphertoll_wire::postgres::server::{Bind, DescribeTarget, FrontendMessage, Startup, StoredPassword, read_frontend, read_startup};
-use ciphertoll_wire::postgres::startup::{encode_startup, encode_tls_request};
+use ciphertoll_wire::postgres::startup::{encode_cancel_request, encode_startup, encode_tls_request};
 use libfuzzer_sys::fuzz_target;
 
 const LIMIT_BYTES: usize = 1 << 16;
@@ -39,7 +39,7 @@ fn again_at_first(startup: &Startup<'_>) {
         Startup::TlsRequest => encode_tls_request(&mut out),
         Startup::Cancel { process_id, key } => {
             let key = CancelKey::new(key.to_vec()).expect("keys are bounded");
-            command::encode_cancel_request(&mut out, *process_id, &key);
+            encode_cancel_request(&mut out, *process_id, &key);
         }
         Startup::Login(login) => {
             let texts: Option<Vec<_>> = login.parameters().map(texts).collect();

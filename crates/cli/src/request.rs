@@ -75,7 +75,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
 /// Writes into the specification the memory size that its scales are relative to, so that it always gives the same plan.
 pub(crate) fn fix_memory_size(spec: &mut Spec) {
     if spec.asks_for_memory() {
-        spec.memory_bytes = spec.memory_bytes.or_else(ciphertoll_lab::environment::memory_for_us_bytes);
+        spec.memory_bytes = spec.memory_bytes.or_else(ciphertoll_lab::environment::usable_memory_bytes);
     }
 }
 
@@ -163,7 +163,7 @@ fn quick(servers: &[ServerLevel]) -> Spec {
     if !has_one {
         return with_sidecar;
     }
-    match ciphertoll_lab::proxy::sidecar() {
+    match ciphertoll_lab::proxy::sidecar_program() {
         Ok(_) => with_sidecar,
         Err(missing) => {
             tell(&format!("path proxy is not measured: {missing}"));

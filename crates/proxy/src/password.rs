@@ -106,7 +106,7 @@ pub fn find_in_password_file(url: &ServerUrl) -> Result<Option<Secret>, Password
 }
 
 /// Where a password was looked for. Only the user in the server's URL has the environment variables.
-pub(crate) fn looked_in(protocol: ProtocolKind, is_of_url: bool) -> &'static str {
+pub(crate) fn searched(protocol: ProtocolKind, is_of_url: bool) -> &'static str {
     match (protocol, is_of_url) {
         (ProtocolKind::Postgres, true) => "searched CIPHERTOLL_PASSWORD, PGPASSWORD, PGPASSFILE, ~/.pgpass",
         (ProtocolKind::Postgres, false) => {

@@ -141,7 +141,7 @@ fn of_a_replica_set_the_preferred_member_is_measured() {
         there.run(&url, &[&asked[..], &FEW_RECORDS].concat())
     };
     // Who takes no writes cannot be loaded.
-    refused_with(&go(Kind::Primary, "&readPreference=secondary"), "takes no documents");
+    refused_with(&go(Kind::Primary, "&readPreference=secondary"), "cannot load documents into");
     let cases = [
         (Kind::Secondary, "", Kind::Primary, "the primary of the replica set rs0 of 3 members"),
         (

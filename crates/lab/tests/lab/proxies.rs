@@ -1,12 +1,12 @@
-//! Proxies by real programs, over a link of our own: what goes through them, and what of it can be seen on the way.
+//! Real proxies over a simulated link: they work, and a capture on the link sees no plaintext.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ciphertoll_lab::proxy::{Admission, ProxyStart, RunningProxy};
-use ciphertoll_lab::{Account, Child, Error, Launch, Provisions, RunAs, Server, Tables};
+use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
+use ciphertoll_lab::{Child, ClientAccount, Error, Launch, Provisions, RunAs, Server, Tables};
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{
     Auth, Clients, Endpoint, Engine, ExitCode, Link, LinkKind, LinkShape, Path as NetworkPath, Proxy,
@@ -24,12 +24,12 @@ use ciphertoll_skip::missing;
 use crate::stand::{Stand, Way, connect};
 
 const RTT: Link = Link::Emulated(LinkShape::of_rtt_us(2_000));
-/// Each of them comes, asks and leaves.
+/// Number of clients, each with one query.
 const VISITS: u64 = 40;
 
-/// A `PostgreSQL` behind a link.
+/// A PostgreSQL behind a link.
 struct Site {
-    // Dropped in this order: the server's network goes with the link.
+    // Dropped in this order: the link owns the server's network.
     server: Server,
     link: LinkProcess,
     stand: Stand,
@@ -56,7 +56,7 @@ impl Site {
         self.stand.log().parent().expect("a directory").to_owned()
     }
 
-    fn proxy(&mut self, proxy: Proxy, account: &Account, number: usize) -> Result<RunningProxy, Error> {
+    fn proxy(&mut self, proxy: Proxy, account: &ClientAccount, number: usize) -> Result<RunningProxy, Error> {
         let Endpoint::Tcp(behind) = self.server.endpoint_over(RTT) else { panic!("a server listens on TCP") };
         self.server.install_certificate(proxy.behind())?;
         let start = ProxyStart {
@@ -64,17 +64,17 @@ impl Site {
             server: &self.server,
             behind,
             account,
-            admission: Admission::Free,
+            admission: SocketAuth::Trusted,
             clients: Clients::ONE,
             name: &format!("q{number}"),
             namespace: self.link.clients(),
             processors: None,
             logs: &self.logs(),
         };
-        RunningProxy::start(&self.stand.lab, &start)
+        self.stand.lab.start_proxy(&start)
     }
 
-    /// psql from the clients' end of the link, in the clear.
+    /// Runs psql at the clients' end of the link, without TLS.
     fn ask_directly(&self) -> String {
         let Endpoint::Tcp(address) = self.server.endpoint_over(RTT) else {
             panic!("a server listens on TCP")
@@ -101,13 +101,13 @@ impl Site {
         let mut client =
             Child::spawn(self.stand.lab.scratch(), &common::helper(), &launch).expect("a client");
         let ended = client.wait(Duration::from_mins(2)).expect("its end");
-        assert!(ended.is_some_and(|status| status.success()), "{}", client.said());
-        client.said()
+        assert!(ended.is_some_and(|status| status.success()), "{}", client.output());
+        client.output()
     }
 }
 
-/// Comes to a proxy, asks for the marker and leaves.
-fn visit(running: &RunningProxy, account: &Account, database: &str) -> String {
+/// Queries the marker through a proxy.
+fn visit(running: &RunningProxy, account: &ClientAccount, database: &str) -> String {
     let Endpoint::Unix(socket) = running.endpoint() else { panic!("a unix socket in front") };
     let login = postgres::PostgresLogin {
         user: account.user.clone(),
@@ -128,7 +128,7 @@ fn proxies() -> [Proxy; 4] {
         .map(|path| path.parse::<NetworkPath>().unwrap().as_proxy().expect("a proxy"))
 }
 
-/// The proxy, or the reason why it cannot be had here, where it is one that the machine gives.
+/// The proxy; prints a reason to skip if its program is missing.
 fn here(started: Result<RunningProxy, Error>, proxy: Proxy) -> Option<RunningProxy> {
     match started {
         Ok(running) => Some(running),
@@ -141,9 +141,9 @@ fn here(started: Result<RunningProxy, Error>, proxy: Proxy) -> Option<RunningPro
 }
 
 #[test]
-fn what_a_proxy_keeps_is_encrypted_and_few() {
+fn pooled_connections_are_few_and_encrypted() {
     let Some(mut site) = Site::make() else { return };
-    // In the clear it can be seen: the capture sees what there is to see.
+    // Without a proxy, the capture sees the marker.
     let capture = Capture::begin(site.link.clients().expect("a network"));
     assert!(site.ask_directly().contains(MARKER));
     assert!(capture.end().1, "in plaintext the marker goes over the link");
@@ -151,7 +151,7 @@ fn what_a_proxy_keeps_is_encrypted_and_few() {
     site.server.prepare_auth(auth).expect("an account");
     let account = site.server.account(auth);
     for (number, proxy) in proxies().into_iter().enumerate() {
-        let before = site.server.arrivals().expect("counters");
+        let before = site.server.connection_counts().expect("counters");
         let started = site.proxy(proxy, &account, number);
         let Some(running) = here(started, proxy) else { continue };
         let capture = Capture::begin(site.link.clients().expect("a network"));
@@ -161,23 +161,23 @@ fn what_a_proxy_keeps_is_encrypted_and_few() {
         let (bytes, seen) = capture.end();
         assert!(bytes > MARKER.len() * VISITS as usize, "{proxy}: {bytes} bytes went over the link");
         assert!(!seen, "{proxy}: the marker can be read on the way");
-        let watcher = site.server.watcher(&account.user).expect("a connection");
-        let standing = watcher.expect("PostgreSQL tells").look().expect("an answer");
+        let watcher = site.server.connection_monitor(&account.user).expect("a connection");
+        let standing = watcher.expect("PostgreSQL tells").list().expect("an answer");
         assert!(!standing.is_empty(), "{proxy}");
         for one in standing.iter().map(|standing| &standing.leg).chain([running.leg()]) {
             assert_eq!(one.tls_version.as_deref(), Some(proxy.version.label()), "{proxy}");
             assert_eq!(one.key.as_deref(), Some(proxy.key.label()), "{proxy}");
         }
         drop(running);
-        // A backend of the pool hands its counts over when it ends, which a busy machine puts off.
+        // A pooled backend publishes its counters when it ends, which is late on a busy machine.
         let deadline = Instant::now() + Duration::from_mins(1);
         let came = loop {
-            let came = site.server.arrivals().expect("counters").since(before);
+            let came = site.server.connection_counts().expect("counters").since(before);
             if came.requests.is_none_or(|requests| requests >= VISITS) || Instant::now() >= deadline {
                 break came;
             }
         };
-        // Before version 15 the server does not count them so.
+        // Before version 15, the server does not report them.
         if let (Some(connections), Some(requests)) = (came.connections, came.requests) {
             assert!((1..=4).contains(&connections), "{proxy}: {connections} for {VISITS} clients");
             assert!(requests >= VISITS, "{proxy}: {requests} requests");
@@ -186,7 +186,7 @@ fn what_a_proxy_keeps_is_encrypted_and_few() {
 }
 
 #[test]
-fn nothing_of_a_proxy_stays_and_nobody_else_reads_its_password() {
+fn a_proxy_leaves_no_files_and_its_password_is_private() {
     let Some(mut site) = Site::make() else { return };
     let auth = Auth::default_of(Engine::Postgres);
     let account = site.server.account(auth);
@@ -196,7 +196,7 @@ fn nothing_of_a_proxy_stays_and_nobody_else_reads_its_password() {
         let started = site.proxy(proxy, &account, number);
         let Some(mut running) = here(started, proxy) else { continue };
         running.check().unwrap_or_else(|error| panic!("{proxy}: {error}"));
-        assert!(running.set_up() > Duration::ZERO);
+        assert!(running.setup_time() > Duration::ZERO);
         let pid = running.pid();
         for of_process in ["cmdline", "environ"] {
             let seen = fs::read(format!("/proc/{pid}/{of_process}")).expect("what can be seen of it");
@@ -211,7 +211,7 @@ fn nothing_of_a_proxy_stays_and_nobody_else_reads_its_password() {
     }
 }
 
-/// Whatever has the password in it can be read by its owner only.
+/// Files with the password are readable by their owner only.
 fn assert_private(place: &Path, password: &str) {
     use std::os::unix::fs::PermissionsExt;
     for entry in fs::read_dir(place).expect("a directory").flatten() {
@@ -224,7 +224,7 @@ fn assert_private(place: &Path, password: &str) {
 }
 
 #[test]
-fn a_proxy_that_is_missing_or_does_not_speak_the_protocol_is_told() {
+fn a_missing_or_unsuitable_proxy_is_an_error() {
     let Some(stand) = Stand::of(&ServerLevel::of(Engine::MariaDb)) else { return };
     let server = stand.start(&Tables::default(), None).expect("a server");
     let account = server.account(Auth::default_of(Engine::MariaDb));
@@ -236,27 +236,27 @@ fn a_proxy_that_is_missing_or_does_not_speak_the_protocol_is_told() {
         server: &server,
         behind,
         account: &account,
-        admission: Admission::Free,
+        admission: SocketAuth::Trusted,
         clients: Clients::ONE,
         name: "q1",
         namespace: None,
         processors: None,
         logs: log.parent().expect("a directory"),
     };
-    let Err(error) = RunningProxy::start(&stand.lab, &start) else { panic!("PgBouncer speaks no MySQL") };
+    let Err(error) = stand.lab.start_proxy(&start) else { panic!("PgBouncer speaks no MySQL") };
     let told = error.to_string();
     assert!(["pgbouncer", "PgBouncer", "log in"].iter().any(|word| told.contains(word)), "{told}");
     assert!(!stand.lab.scratch().path().join("q1").exists(), "its files are left");
 }
 
-/// What gates rely on: a server counts who has come, who of them was encrypted, and what they asked.
+/// Gates rely on the server's counters of connections, TLS handshakes and requests.
 #[test]
-fn servers_count_what_comes_to_them() {
+fn servers_count_connections() {
     const EACH: u64 = 5;
     for engine in Engine::SQL {
         let Some(stand) = Stand::of(&ServerLevel::of(engine)) else { continue };
         let server = stand.start(&Tables::default(), None).expect("a server");
-        let before = server.arrivals().expect("counters");
+        let before = server.connection_counts().expect("counters");
         for way in [Way::Unix, Way::Plain, Way::Tls] {
             for _ in 0..EACH {
                 let mut client = connect(&server, Auth::default_of(engine), way).expect("a client");
@@ -264,14 +264,14 @@ fn servers_count_what_comes_to_them() {
                 client.close().expect("a close");
             }
         }
-        let came = server.arrivals().expect("counters").since(before);
-        // PostgreSQL before version 15 does not count them so.
+        let came = server.connection_counts().expect("counters").since(before);
+        // PostgreSQL before version 15 does not report them.
         let Some(connections) = came.connections else { continue };
         let (least, most) = (3 * EACH, 3 * EACH + 1);
         assert!((least..=most).contains(&connections), "{engine}: {came:?}");
         assert!(came.requests >= Some(3 * EACH), "{engine}: {came:?}");
         if engine.is_mysql_family() {
-            assert_eq!((came.encrypted, came.in_the_clear()), (Some(EACH), Some(2 * EACH)), "{engine}");
+            assert_eq!((came.encrypted, came.unencrypted()), (Some(EACH), Some(2 * EACH)), "{engine}");
         } else {
             assert_eq!(came.encrypted, None, "{engine}");
         }

@@ -4,7 +4,7 @@ use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_lab::{Build, Lab, Start, Tables, find};
+use ciphertoll_lab::{Build, Lab, ServerStart, Tables, find};
 use ciphertoll_model::{Engine, QueryLanguage, Scale, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_skip::no_server;
 use tempfile::TempDir;
@@ -51,7 +51,7 @@ impl Fleet {
             QueryLanguage::Documents => Tables::default(),
         };
         let template = self.lab.template(build, &tables, &mut |_| {}, &|| false).expect("a template is made");
-        let start = Start {
+        let start = ServerStart {
             build,
             template: &template,
             name: "o1",

@@ -125,7 +125,7 @@ impl RegisteredClient {
         KillTarget::Notified
     }
 
-    /// How other clients have killed this one while it had no connection.
+    /// The kill that another client has requested while this one had no connection.
     pub(super) fn pending_kill(&self) -> PendingKill {
         self.kill.get()
     }
@@ -187,7 +187,7 @@ mod tests {
         assert!(target.has_kill_in_flight() && !killer.has_kill_in_flight());
         killer.kills_answered();
         assert!(!target.has_kill_in_flight());
-        // After this check, the connection is no longer a target.
+        // After this check, the connection cannot be killed.
         assert_eq!(killer.resolve_kill(first, what), KillTarget::Notified);
         target.set_backend(Some(11));
         // An unanswered kill may take effect at any time.

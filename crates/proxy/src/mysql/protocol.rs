@@ -37,8 +37,8 @@ const MAX_KNOWN: usize = 64;
 /// Capabilities that transaction pooling does not offer: with cached metadata the server relies on
 /// definitions that this client has, and query attributes stand where the text of a command is expected.
 const NOT_SHARED: Capabilities = Capabilities::CACHE_METADATA.with(Capabilities::QUERY_ATTRIBUTES);
-/// The capabilities of the connection by which the server becomes known, and of connections that are opened
-/// in advance before a client of their user has logged in. Every server accepts them.
+/// The capabilities of the first connection, which learns the server's greeting, and of connections that are
+/// opened in advance before a client of their user has logged in. Every server accepts them.
 const FIRST_TERMS: Terms = Terms {
     capabilities: Capabilities::LONG_FLAG.with(Capabilities::TRANSACTIONS).with(Capabilities::MULTI_RESULTS),
     character_set: UTF8MB4,
@@ -128,8 +128,8 @@ impl MySql {
             }
         }
         let start = random.len().checked_sub(NONCE_BYTES)?;
-        let drawn = random.split_off(start);
-        Some(GreetingContext::new(template, self.connection_ids.next_id(), *drawn.first_chunk()?))
+        let nonce = random.split_off(start);
+        Some(GreetingContext::new(template, self.connection_ids.next_id(), *nonce.first_chunk()?))
     }
 
     fn auth_requirement(&self, auth: ClientAuth) -> client_handshake::AuthRequirement {
@@ -160,7 +160,7 @@ impl MySql {
     }
 
     /// Uses the capabilities of recent clients for connections that are opened in advance.
-    fn adopt_client_terms(&mut self) {
+    fn use_client_terms(&mut self) {
         let terms_by_user = self.client_terms.lock().unwrap_or_else(PoisonError::into_inner);
         for key in &mut self.default_keys {
             if let Some(terms) = terms_by_user.get(&key.user) {
@@ -186,10 +186,11 @@ impl ServerAccount {
 
 /// The passwords that clients must know; `None` if they all authenticate by other means.
 fn credentials(settings: &Settings) -> Result<Option<Arc<CredentialStore>>, StartError> {
-    let comes = |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp);
+    let listens_on =
+        |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp);
     let certificates = settings.tls.as_ref().is_some_and(|service| service.clients.is_some());
-    let proves_by_unix = comes(false) && settings.unix_auth != UnixAuth::Peer;
-    if !proves_by_unix && (certificates || !comes(true)) {
+    let needs_unix_password = listens_on(false) && settings.unix_auth != UnixAuth::Peer;
+    if !needs_unix_password && (certificates || !listens_on(true)) {
         return Ok(None);
     }
     if let Some(user) = settings.users.iter().find(|user| user.password.expose().is_empty()) {
@@ -248,11 +249,11 @@ impl Protocol for MySql {
         self.known_status.clear();
         let accounts = &self.accounts;
         self.client_terms().retain(|user, _| accounts.contains_key(user));
-        self.adopt_client_terms();
+        self.use_client_terms();
     }
 
     fn forget_learned(&mut self) {
-        // The greeting is still valid, but other logins may be.
+        // The greeting stays valid. The status flags after a login may have changed.
         self.known_status.clear();
     }
 
@@ -364,7 +365,7 @@ impl Protocol for MySql {
 
     fn backend_state(&mut self, key: &MySqlKey, info: ServerInfo) -> Option<BackendState> {
         let ServerInfo::MySql(info) = info else { return None };
-        self.adopt_client_terms();
+        self.use_client_terms();
         let greeting = match self.pooling {
             Pooling::Session => info.greeting.clone(),
             Pooling::Transaction => info.greeting.clone().without(NOT_SHARED),
@@ -414,14 +415,14 @@ impl Protocol for MySql {
 
     fn reset(
         &self,
-        left: ReleasedState,
+        released: ReleasedState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
     ) -> Result<InternalCommand, session::Error> {
         backend.prepared.clear();
         // A session that was not told the initial state has not started, and needs no reset.
         let initial_state = backend.initial_state.as_ref().ok_or(mysql::Error::NotReset)?;
-        Ok(InternalCommand::reset(backend.capabilities, initial_state, left.remains, to_server)?)
+        Ok(InternalCommand::reset(backend.capabilities, initial_state, released.open_state, to_server)?)
     }
 
     fn reset_mode(&self, _: Self::ResetContext) -> ResetMode {
@@ -437,8 +438,8 @@ impl Protocol for MySql {
         Ok(InternalCommand::ping(backend.capabilities, to_server))
     }
 
-    fn holds_diagnostics(&self, left: &ReleasedState) -> bool {
-        left.diagnostics == Diagnostics::Some
+    fn holds_diagnostics(&self, released: &ReleasedState) -> bool {
+        released.diagnostics == Diagnostics::Some
     }
 
     fn idle_command(&self) -> InternalCommand {

@@ -28,7 +28,7 @@ pub struct BackendState {
     /// The initial state of sessions; `None` until the first one has queried it.
     pub initial_state: Option<InitialState>,
     /// Whether settings have MariaDB's or MySQL's names.
-    pub flavour: ServerProduct,
+    pub product: ServerProduct,
     /// The statements of its client that are prepared here, in transaction pooling.
     pub prepared: ConnectionStatements,
 }
@@ -36,8 +36,8 @@ pub struct BackendState {
 /// What a reset must know of the session before it, and whether its client may ask for diagnostics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ReleasedState {
-    pub remains: OpenState,
-    /// What the client may still ask for.
+    pub open_state: OpenState,
+    /// Diagnostics that the client may still ask for.
     pub diagnostics: Diagnostics,
 }
 
@@ -46,12 +46,12 @@ pub struct ReleasedState {
 pub struct ClientSession {
     pub(super) relay: MySqlRelay,
     /// A running query for the initial state.
-    pub(super) learning: Option<InitialStateQuery>,
+    pub(super) initial_state_query: Option<InitialStateQuery>,
     /// Commands that the proxy has sent for the client, in transaction pooling.
     pub(super) command: Option<(CommandPurpose, SessionRestore)>,
     pub(super) login_state: LoginState,
     /// The server has received something from the client.
-    pub(super) touched: bool,
+    pub(super) needs_reset: bool,
     pub(super) mode: PoolingMode,
     pub(super) login_context: LoginContext,
 }
@@ -75,9 +75,9 @@ pub(super) struct LoginContext {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoginState {
-    /// It waits for this packet, the end of its login.
+    /// The client waits for this packet, which ends its login.
     LoggingIn { sequence: u8 },
-    /// This packet was the end of its login.
+    /// The login is complete: this packet ended it.
     LoggedIn { sequence: u8 },
 }
 
@@ -90,7 +90,7 @@ impl BackendState {
             status: server.greeting.status(),
             database,
             initial_state: None,
-            flavour: ServerProduct::of(&server.version),
+            product: ServerProduct::of(&server.version),
             prepared: ConnectionStatements::default(),
         }
     }
@@ -112,23 +112,23 @@ impl ClientSession {
         connection_ids: &ConnectionIds,
         to_server: &mut Vec<u8>,
     ) -> Result<Self, Error> {
-        let learning = match backend.initial_state {
+        let initial_state_query = match backend.initial_state {
             Some(_) => None,
             None => {
                 Some(InitialStateQuery::begin(backend.capabilities, backend.database.clone(), to_server)?)
             }
         };
         let sequence = request.sequence;
-        let login_state = match learning {
+        let login_state = match initial_state_query {
             Some(_) => LoginState::LoggingIn { sequence },
             None => LoginState::LoggedIn { sequence },
         };
         Ok(Self {
             relay: MySqlRelay::new(backend.capabilities).with_own_numbers(FIRST_ID),
-            learning,
+            initial_state_query,
             command: None,
             login_state,
-            touched: false,
+            needs_reset: false,
             mode: PoolingMode::Session(
                 connection_ids.register(request.connection_id, Some(backend.connection_id)),
             ),
@@ -149,7 +149,7 @@ impl ClientSession {
                     || matches!(&self.command, Some((purpose, _)) if *purpose != CommandPurpose::Pipelined)
             }
         };
-        if self.learning.is_some() || awaits_prepare {
+        if self.initial_state_query.is_some() || awaits_prepare {
             StartMode::AfterSettings
         } else {
             StartMode::Immediate
@@ -169,12 +169,12 @@ impl ClientSession {
             return self.pooled_from_client(input, backend);
         }
         let ciphertoll_wire::relay::FromClient { pass_bytes, goodbye } = self.relay.from_client(input)?;
-        self.touched |= pass_bytes > 0;
-        let mut taken = FromClient::passes(pass_bytes, goodbye);
-        if let Some((_, bytes)) = self.translate_kill(&input[pass_bytes..], backend, &mut taken.insert)? {
-            taken.drop_bytes = bytes;
+        self.needs_reset |= pass_bytes > 0;
+        let mut processed = FromClient::passes(pass_bytes, goodbye);
+        if let Some((_, bytes)) = self.translate_kill(&input[pass_bytes..], backend, &mut processed.insert)? {
+            processed.drop_bytes = bytes;
         }
-        Ok(taken)
+        Ok(processed)
     }
 
     /// Translates the proxy's connection IDs in a `KILL` that comes next to the server's. Returns the command
@@ -187,7 +187,7 @@ impl ClientSession {
     ) -> Result<Option<(KillCommand, usize)>, Error> {
         let Some((kill, bytes)) = self.relay.kill(rest) else { return Ok(None) };
         self.relay.replace_kill(rest)?;
-        self.touched = true;
+        self.needs_reset = true;
         let registration = self.registration();
         let instead = |named: &KillStatement| match registration.resolve_kill(named.number, named.target) {
             KillTarget::Backend(number) => KillReplacement::Number(number),
@@ -215,7 +215,7 @@ impl ClientSession {
         if let PoolingMode::Transaction(_) = self.mode {
             return self.pooled_from_server(input, skip_bytes, settings_result, backend);
         }
-        if self.learning.is_some() {
+        if self.initial_state_query.is_some() {
             return Ok(FromServer { skip_bytes, ..FromServer::default() });
         }
         let pass_bytes = self.relay.from_server(rest)?;
@@ -231,8 +231,10 @@ impl ClientSession {
         rest: &mut &[u8],
         backend: &mut BackendState,
     ) -> Result<SettingsResult, Error> {
-        let Some(learning) = &mut self.learning else { return Ok(SettingsResult::None) };
-        let settings_result = match learning.step(rest) {
+        let Some(initial_state_query) = &mut self.initial_state_query else {
+            return Ok(SettingsResult::None);
+        };
+        let settings_result = match initial_state_query.step(rest) {
             Ok(Response::NeedInput) => return Ok(SettingsResult::None),
             Ok(Response::Done(initial_state)) => {
                 backend.initial_state = Some(initial_state);
@@ -242,7 +244,7 @@ impl ClientSession {
             Err(error @ Error::Server { .. }) => SettingsResult::Refused(error.into()),
             Err(error) => return Err(error),
         };
-        self.learning = None;
+        self.initial_state_query = None;
         Ok(settings_result)
     }
 
@@ -267,7 +269,7 @@ impl ClientSession {
 
     /// What to do with the connection after this session.
     pub fn release(&self) -> Release<ReleasedState> {
-        if self.learning.is_some() {
+        if self.initial_state_query.is_some() {
             return Release::Close("the client left before its session started");
         }
         let (registration, diagnostics) = match &self.mode {
@@ -279,11 +281,11 @@ impl ClientSession {
             ConnectionState::Clean(_) if registration.has_kill_in_flight() => {
                 Release::Close("a KILL for its last client is still on its way")
             }
-            ConnectionState::Clean(_) if !self.touched => Release::Clean,
+            ConnectionState::Clean(_) if !self.needs_reset => Release::Clean,
             ConnectionState::Clean(_) if self.command.is_some() => {
                 Release::Close("the client left before the proxy's commands for it were answered")
             }
-            ConnectionState::Clean(remains) => Release::Reset(ReleasedState { remains, diagnostics }),
+            ConnectionState::Clean(open_state) => Release::Reset(ReleasedState { open_state, diagnostics }),
         }
     }
 }

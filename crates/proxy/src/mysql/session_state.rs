@@ -118,19 +118,19 @@ impl SessionState {
         capabilities: Capabilities,
         to_server: &mut Vec<u8>,
     ) -> Result<SessionRestore, Error> {
-        let mut adopt = SessionRestore::new(capabilities);
+        let mut restore = SessionRestore::new(capabilities);
         if let Some(database) = &self.database {
-            adopt.database(database, to_server)?;
+            restore.database(database, to_server)?;
         }
         let insert_id = self.insert_id.map(|id| id.to_string());
         let settings = self.settings.iter().map(|(name, value)| (name.as_str(), value.as_deref()));
         let all = settings.chain(insert_id.as_deref().map(|id| ("last_insert_id", Some(id))));
         if let Some(statement) = setting(all) {
-            adopt.statement(&statement, to_server)?;
+            restore.statement(&statement, to_server)?;
         }
         if let Some(option) = self.option {
-            adopt.option(option, to_server);
+            restore.option(option, to_server);
         }
-        Ok(adopt)
+        Ok(restore)
     }
 }

@@ -16,7 +16,7 @@ use super::transaction_pooling::{INTERRUPTED, escapes};
 use crate::protocol::{ClientAuth, FirstInput, PendingKill, ProtocolRequest};
 use crate::refusal::Refusal;
 
-/// Compressed commands could not be followed.
+/// The proxy cannot read compressed commands.
 const COMPRESSIONS: [Capabilities; 2] = [Capabilities::COMPRESS, Capabilities::ZSTD_COMPRESSION];
 /// Longer than any name of a server's user or database.
 const MAX_NAME_BYTES: usize = 1024;
@@ -127,7 +127,7 @@ impl StartupRequest {
             .is_some_and(|session_state| session_state.login_progress == LoginProgress::Complete)
     }
 
-    /// How other clients have killed it while it had no connection.
+    /// The kill that another client has requested while this one had no connection.
     pub(super) fn pending_kill(&self) -> PendingKill {
         self.session_state
             .as_ref()

@@ -182,8 +182,8 @@ impl ClientHandshake {
         out: &mut Vec<u8>,
     ) -> Option<HandshakeStep<StartupRequest>> {
         if let AuthRequirement::Denied { uid } = self.auth {
-            let who = uid.map_or_else(|| "this client".to_owned(), |uid| format!("UID {uid}"));
-            let message = format!("{who} may not use this proxy (--allow-uid)");
+            let peer = uid.map_or_else(|| "this client".to_owned(), |uid| format!("UID {uid}"));
+            let message = format!("{peer} may not use this proxy (--allow-uid)");
             return Some(HandshakeStep::Refuse(Refusal::new(Refusal::WHO, message)));
         }
         let request = match StartupRequest::read(message) {

@@ -130,11 +130,11 @@ impl Protocol for Postgres {
     const FIRST_SPEAKER: FirstSpeaker = FirstSpeaker::Client;
 
     fn from_settings(settings: &Settings) -> Result<Self, StartError> {
-        let comes =
+        let listens_on =
             |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp);
         let certificates = settings.tls.as_ref().is_some_and(|service| service.clients.is_some());
-        let proves_by_unix = comes(false) && settings.unix_auth != UnixAuth::Peer;
-        let proves_by_tcp = comes(true) && !certificates;
+        let needs_unix_password = listens_on(false) && settings.unix_auth != UnixAuth::Peer;
+        let needs_tcp_password = listens_on(true) && !certificates;
         let credentials =
             |is_needed: bool, iterations| is_needed.then(|| credentials(settings, iterations)).transpose();
         let accounts: Vec<ServerAccount> = settings
@@ -152,8 +152,8 @@ impl Protocol for Postgres {
                 url::UpstreamEncryption::None => PostgresTlsMode::Plain,
                 url::UpstreamEncryption::Tls { .. } => PostgresTlsMode::Tls,
             },
-            by_unix: credentials(proves_by_unix, settings.iterations.by_unix)?,
-            by_tcp: credentials(proves_by_tcp, settings.iterations.by_tcp)?,
+            by_unix: credentials(needs_unix_password, settings.iterations.by_unix)?,
+            by_tcp: credentials(needs_tcp_password, settings.iterations.by_tcp)?,
             pooling: settings.pooling,
             known_parameters: HashMap::new(),
         })
@@ -296,7 +296,7 @@ impl Protocol for Postgres {
                 return EarlyGreeting::NeedsConnection;
             }
         }
-        request.told_digest = digest(&parameters);
+        request.sent_digest = digest(&parameters);
         request.process_id = Some(cancel_token.process_id);
         if write_greeting(&parameters, cancel_token, out).is_err() {
             EarlyGreeting::NeedsConnection
@@ -419,7 +419,7 @@ impl protocol::ProtocolSession for ClientSession {
         cancel_token: CancelToken,
         out: &mut Vec<u8>,
     ) -> Result<(), session::Error> {
-        self.tells_process(backend, cancel_token.process_id);
+        self.record_process_id(backend, cancel_token.process_id);
         Ok(write_greeting(&backend.parameters, cancel_token, out)?)
     }
 
@@ -428,7 +428,7 @@ impl protocol::ProtocolSession for ClientSession {
         backend: &BackendState,
         out: &mut Vec<u8>,
     ) -> Result<(), session::Error> {
-        for (name, value) in self.untold(backend).into_iter().flat_map(Parameters::iter) {
+        for (name, value) in self.unsent_settings(backend).into_iter().flat_map(Parameters::iter) {
             write_parameter_status(out, name, value)?;
         }
         Ok(())

@@ -22,7 +22,7 @@ pub struct ClientSession {
     databases: DatabaseCommandScanner,
     command: Option<(CommandPurpose, InternalCommand)>,
     /// The server has received something that a reset must undo.
-    touched: bool,
+    needs_reset: bool,
     /// The value of a setting before a new one was pipelined in front of the client's first command.
     before: Option<(String, Vec<u8>)>,
     /// In transaction pooling only.
@@ -57,7 +57,7 @@ enum FirstSync {
 struct TransactionPooling {
     request: StartupRequest,
     acquired: AcquiredState,
-    follow: SessionFollower,
+    follower: SessionFollower,
     pin: PinState,
     /// Settings that may have changed and that the server does not report.
     unreported: Vec<Vec<u8>>,
@@ -106,7 +106,7 @@ impl ClientSession {
             relay: PostgresRelay::new(),
             databases: DatabaseCommandScanner::default(),
             command: None,
-            touched: false,
+            needs_reset: false,
             before: None,
             pooled: None,
         }
@@ -130,7 +130,7 @@ impl ClientSession {
                 CommandPurpose::Pipelined
             }
             _ => {
-                session.touched = true;
+                session.needs_reset = true;
                 CommandPurpose::Settings
             }
         };
@@ -156,7 +156,7 @@ impl ClientSession {
             }
         }
         let command = Some((CommandPurpose::ResetFirst(FirstSync::Ahead { left_bytes: 0 }), command));
-        Ok(Self { command, touched: true, ..Self::silent() })
+        Ok(Self { command, needs_reset: true, ..Self::silent() })
     }
 
     /// Starts a session of one transaction.
@@ -169,18 +169,18 @@ impl ClientSession {
         let begun = match acquired {
             AcquiredState::Reset => Self::begin(&request, backend, to_server),
             AcquiredState::ResetPending => Self::begin_with_reset(&request, backend, to_server),
-            AcquiredState::SameClient => Ok(Self { touched: true, ..Self::silent() }),
+            AcquiredState::SameClient => Ok(Self { needs_reset: true, ..Self::silent() }),
         };
         let mut session = match begun {
             Ok(session) => session,
             Err(error) => return Err(Box::new(StartFailed { request, error })),
         };
         if let Some(process_id) = request.process_id {
-            session.tells_process(backend, process_id);
+            session.record_process_id(backend, process_id);
         }
         session.pooled = Some(Box::new(TransactionPooling {
             request,
-            follow: SessionFollower::default(),
+            follower: SessionFollower::default(),
             acquired,
             pin: PinState::None,
             unreported: Vec::new(),
@@ -191,8 +191,8 @@ impl ClientSession {
         Ok(session)
     }
 
-    /// Records the process ID that the client is told, or was told before.
-    pub fn tells_process(&mut self, backend: &BackendState, process_id: u32) {
+    /// Records the process ID that the proxy sends to the client, or has sent before.
+    pub fn record_process_id(&mut self, backend: &BackendState, process_id: u32) {
         if let Some((known, _)) = &backend.cancel {
             self.relay.names_process(*known, process_id);
         }
@@ -203,7 +203,7 @@ impl ClientSession {
 
     /// Whether too many responses are owed to read more from the client now.
     pub fn is_full(&self) -> bool {
-        self.pooled.as_ref().is_some_and(|pooled| pooled.follow.is_full())
+        self.pooled.as_ref().is_some_and(|pooled| pooled.follower.is_full())
     }
 
     pub fn start_mode(&self) -> StartMode {
@@ -223,30 +223,30 @@ impl ClientSession {
             Some((CommandPurpose::ResetFirst(sync), _)) => &input[..sync.limit(input)],
             _ => input,
         };
-        let (mut look, mut insert) = (input, Vec::new());
+        let (mut window, mut insert) = (input, Vec::new());
         if let Some(pooled) = &mut self.pooled {
             let statements = &mut pooled.request.statements;
             let until =
-                pooled.follow.from_client(input, &backend.parameters, statements, &mut backend.prepared)?;
-            (look, insert) = (&input[..until.bytes], until.insert);
+                pooled.follower.from_client(input, &backend.parameters, statements, &mut backend.prepared)?;
+            (window, insert) = (&input[..until.bytes], until.insert);
         }
-        let taken = self.relay.from_client(look)?;
+        let processed = self.relay.from_client(window)?;
         if let Some((CommandPurpose::ResetFirst(sync), _)) = &mut self.command {
-            sync.passes(&input[..taken.pass_bytes]);
+            sync.passes(&input[..processed.pass_bytes]);
         }
-        let is_heard = taken.pass_bytes > 0 || !insert.is_empty();
-        self.touched |= is_heard;
-        if let Some(pooled) = self.pooled.as_mut().filter(|_| is_heard) {
+        let has_input = processed.pass_bytes > 0 || !insert.is_empty();
+        self.needs_reset |= has_input;
+        if let Some(pooled) = self.pooled.as_mut().filter(|_| has_input) {
             pooled.client_input = ClientInput::Some;
         }
         let mut exclusive = Vec::new();
-        self.databases.read(&input[..taken.pass_bytes], &mut exclusive)?;
+        self.databases.read(&input[..processed.pass_bytes], &mut exclusive)?;
         Ok(FromClient {
-            pass_bytes: taken.pass_bytes,
+            pass_bytes: processed.pass_bytes,
             drop_bytes: 0,
             insert,
             exclusive,
-            goodbye: taken.goodbye,
+            goodbye: processed.goodbye,
         })
     }
 
@@ -256,23 +256,23 @@ impl ClientSession {
         let mut rest = input;
         let settings_result = self.read_command_responses(&mut rest, backend)?;
         let skip_bytes = input.len() - rest.len();
-        let mut taken = FromServer { skip_bytes, settings_result, ..FromServer::default() };
-        if self.command.is_some() || matches!(taken.settings_result, SettingsResult::Refused(_)) {
-            return Ok(taken);
+        let mut processed = FromServer { skip_bytes, settings_result, ..FromServer::default() };
+        if self.command.is_some() || matches!(processed.settings_result, SettingsResult::Refused(_)) {
+            return Ok(processed);
         }
-        let mut look = rest;
+        let mut window = rest;
         if let Some(pooled) = &mut self.pooled {
             let answers =
-                pooled.follow.from_server(rest, &mut pooled.request.statements, &mut backend.prepared)?;
-            look = &rest[..answers.bytes];
-            taken.drop_bytes = answers.skip_bytes;
+                pooled.follower.from_server(rest, &mut pooled.request.statements, &mut backend.prepared)?;
+            window = &rest[..answers.bytes];
+            processed.drop_bytes = answers.skip_bytes;
         }
-        taken.pass_bytes = self.relay.from_server(look, &mut backend.parameters)?;
-        taken.patches = self.relay.patches();
-        if taken.drop_bytes == 0 {
-            taken.phase = self.phase(&taken.settings_result, backend);
+        processed.pass_bytes = self.relay.from_server(window, &mut backend.parameters)?;
+        processed.patches = self.relay.patches();
+        if processed.drop_bytes == 0 {
+            processed.phase = self.phase(&processed.settings_result, backend);
         }
-        Ok(taken)
+        Ok(processed)
     }
 
     /// Reads the responses to the proxy's own commands.
@@ -316,7 +316,7 @@ impl ClientSession {
         if !is_clean || self.command.is_some() || pooled.client_input == ClientInput::None {
             return SessionPhase::Active;
         }
-        let effects = pooled.follow.settle();
+        let effects = pooled.follower.settle();
         if !effects.is_none() {
             pooled.record_effects(effects, backend);
         }
@@ -360,7 +360,7 @@ impl ClientSession {
         let request = self.pooled.take().map(|pooled| {
             let mut request = pooled.request;
             if pooled.acquired != AcquiredState::SameClient || pooled.reported == SettingsReported::Yes {
-                request.told_digest = digest(&backend.parameters);
+                request.sent_digest = digest(&backend.parameters);
             }
             request
         });
@@ -375,7 +375,7 @@ impl ClientSession {
     /// What to do with the connection after this session. Undoes the changes of `state` that the server has
     /// not received.
     pub fn release(self, backend: &mut BackendState) -> Result<Release<TransactionStatus>, Error> {
-        if !self.touched {
+        if !self.needs_reset {
             if let Some((name, value)) = &self.before {
                 backend.parameters.set(name.as_bytes(), value)?;
             }
@@ -396,13 +396,13 @@ impl ClientSession {
 
     /// Settings whose values have changed since the client was told them on another connection. After the
     /// client has sent something they would come within a response, and the server reports new values itself.
-    pub fn untold<'a>(&self, backend: &'a BackendState) -> Option<&'a Parameters> {
+    pub fn unsent_settings<'a>(&self, backend: &'a BackendState) -> Option<&'a Parameters> {
         let is_due = |pooled: &&TransactionPooling| {
             pooled.acquired != AcquiredState::SameClient && pooled.client_input == ClientInput::None
         };
         let pooled = self.pooled.as_deref().filter(is_due)?;
-        let told = pooled.request.told_digest;
-        (told != digest(&backend.parameters)).then_some(&backend.parameters)
+        let sent = pooled.request.sent_digest;
+        (sent != digest(&backend.parameters)).then_some(&backend.parameters)
     }
 }
 
@@ -411,17 +411,16 @@ impl FirstSync {
     const HEADER_BYTES: usize = 5;
 
     /// How many of these bytes may be passed on.
-    fn limit(self, input: &[u8]) -> usize {
-        let mut walked = self;
-        walked.walk(input)
+    fn limit(mut self, input: &[u8]) -> usize {
+        self.advance(input)
     }
 
     fn passes(&mut self, bytes: &[u8]) {
-        self.walk(bytes);
+        self.advance(bytes);
     }
 
     /// Advances to the end of these bytes, or of the first `Sync` if that is earlier. Returns the position.
-    fn walk(&mut self, bytes: &[u8]) -> usize {
+    fn advance(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while let Self::Ahead { left_bytes } = self {
             let step = (*left_bytes).min(bytes.len() - at);

@@ -25,9 +25,9 @@ pub struct StartupRequest {
     /// Settings that the session has changed since; they take precedence.
     changed: Vec<(String, String)>,
     pub(crate) statements: ClientStatements,
-    /// Digest of the settings that the client was last told.
-    pub(crate) told_digest: u64,
-    /// The process ID that the client was told.
+    /// Digest of the settings that the proxy last sent to the client.
+    pub(crate) sent_digest: u64,
+    /// The process ID that the proxy sent to the client.
     pub(crate) process_id: Option<u32>,
 }
 
@@ -52,7 +52,7 @@ impl StartupRequest {
         settings.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
         let database = database.filter(|name| !name.is_empty());
         let (changed, statements) = (Vec::new(), ClientStatements::default());
-        Ok(Self { user, database, settings, changed, statements, told_digest: 0, process_id: None })
+        Ok(Self { user, database, settings, changed, statements, sent_digest: 0, process_id: None })
     }
 
     /// The settings that differ from `parameters`; the encoding is last.

@@ -54,7 +54,7 @@ impl FakeServer {
 impl Drop for FakeServer {
     fn drop(&mut self) {
         // Removes the lock of the template that was never made from the cache.
-        let cache = ciphertoll_lab::template::cache_directory();
+        let cache = ciphertoll_lab::cache_directory();
         for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with("mariadb-0.0.") {
                 let _ = fs::remove_file(entry.path());
@@ -78,7 +78,7 @@ fn run_on(server: &str) -> Answer {
 /// The error line, without lines about single cells and about killed runs of other tests.
 fn last_line(answer: &Answer) -> &str {
     let others = |line: &&str| {
-        ["skipped: ", "warning: cleared what killed runs left", "warning: a killed run's "]
+        ["skipped: ", "warning: removed the remains of killed runs", "warning: cannot remove "]
             .iter()
             .any(|start| line.starts_with(start))
     };

@@ -35,11 +35,11 @@ fn credentials() -> Arc<CredentialStore> {
 /// The result on both sides: the handshake's last step, and the client's result.
 fn log_in(
     auth: AuthRequirement,
-    begun: Plugin,
+    greeting_plugin: Plugin,
     login: MySqlLogin,
     piece: usize,
 ) -> (HandshakeStep<StartupRequest>, Result<(), Error>) {
-    log_in_to(ClientHandshake::new(auth, greeting_context(begun)), None, login, piece)
+    log_in_to(ClientHandshake::new(auth, greeting_context(greeting_plugin)), None, login, piece)
 }
 
 /// The same over a connection that starts TLS when asked to, with a certificate of this name.
@@ -103,16 +103,18 @@ fn login(user: &str, password: &[u8], plugin: Plugin) -> MySqlLogin {
 
 #[test]
 fn the_right_password_is_accepted_by_every_plugin_in_any_pieces() {
-    for begun in [Plugin::NativePassword, Plugin::CachingSha2Password] {
+    for greeting_plugin in [Plugin::NativePassword, Plugin::CachingSha2Password] {
         for plugin in Plugin::ALL {
             for piece in [1, 7, usize::MAX] {
                 let auth = AuthRequirement::Password(credentials());
-                let (step, answer) = log_in(auth, begun, login("app", b"secret", plugin), piece);
-                let HandshakeStep::Login(request) = step else { panic!("{begun:?} {plugin:?}: {step:?}") };
+                let (step, answer) = log_in(auth, greeting_plugin, login("app", b"secret", plugin), piece);
+                let HandshakeStep::Login(request) = step else {
+                    panic!("{greeting_plugin:?} {plugin:?}: {step:?}")
+                };
                 assert_eq!((request.user.as_str(), request.database.as_deref()), ("app", Some("shop")));
                 let terms = Terms { capabilities: Capabilities::DEPRECATE_EOF, character_set: 33 };
                 assert_eq!(request.terms, terms);
-                assert_eq!(answer, Ok(()), "{begun:?} {plugin:?} {piece}");
+                assert_eq!(answer, Ok(()), "{greeting_plugin:?} {plugin:?} {piece}");
             }
         }
     }
@@ -120,13 +122,13 @@ fn the_right_password_is_accepted_by_every_plugin_in_any_pieces() {
 
 #[test]
 fn a_login_reveals_neither_known_users_nor_passwords() {
-    for begun in [Plugin::NativePassword, Plugin::CachingSha2Password] {
+    for greeting_plugin in [Plugin::NativePassword, Plugin::CachingSha2Password] {
         for plugin in Plugin::ALL {
             for (user, password, using) in
                 [("app", &b"wrong"[..], "YES"), ("app", b"", "NO"), ("nobody", b"secret", "YES")]
             {
                 let auth = AuthRequirement::Password(credentials());
-                let (step, answer) = log_in(auth, begun, login(user, password, plugin), usize::MAX);
+                let (step, answer) = log_in(auth, greeting_plugin, login(user, password, plugin), usize::MAX);
                 let HandshakeStep::Refuse(refusal) = step else { panic!("{step:?}") };
                 assert_eq!(refusal.sqlstate, Refusal::PASSWORD);
                 let message =
@@ -141,13 +143,13 @@ fn a_login_reveals_neither_known_users_nor_passwords() {
 
 #[test]
 fn a_peer_authenticated_client_may_send_any_password() {
-    for begun in [Plugin::NativePassword, Plugin::CachingSha2Password] {
+    for greeting_plugin in [Plugin::NativePassword, Plugin::CachingSha2Password] {
         for plugin in Plugin::ALL {
             for password in [&b""[..], b"whatever"] {
                 let login = login("app", password, plugin);
-                let (step, answer) = log_in(AuthRequirement::Granted, begun, login, usize::MAX);
+                let (step, answer) = log_in(AuthRequirement::Granted, greeting_plugin, login, usize::MAX);
                 assert!(matches!(step, HandshakeStep::Login(_)), "{step:?}");
-                assert_eq!(answer, Ok(()), "{begun:?} {plugin:?}");
+                assert_eq!(answer, Ok(()), "{greeting_plugin:?} {plugin:?}");
             }
         }
     }
@@ -255,8 +257,8 @@ fn a_challenge_contains_no_nul_and_no_dollar() {
     }
 }
 
-fn by_tls(auth: AuthRequirement, begun: Plugin) -> ClientHandshake {
-    ClientHandshake::by_tls(auth, greeting_context(begun))
+fn by_tls(auth: AuthRequirement, greeting_plugin: Plugin) -> ClientHandshake {
+    ClientHandshake::by_tls(auth, greeting_context(greeting_plugin))
 }
 
 fn tls_login(user: &str, password: &[u8], plugin: Plugin) -> MySqlLogin {
@@ -265,7 +267,7 @@ fn tls_login(user: &str, password: &[u8], plugin: Plugin) -> MySqlLogin {
 
 #[test]
 fn over_tls_only_the_right_password_is_accepted() {
-    for begun in [Plugin::NativePassword, Plugin::CachingSha2Password] {
+    for greeting_plugin in [Plugin::NativePassword, Plugin::CachingSha2Password] {
         for (plugin, piece) in Plugin::ALL.into_iter().flat_map(|plugin| [(plugin, 1), (plugin, usize::MAX)])
         {
             for (user, password, is_right) in [
@@ -274,12 +276,12 @@ fn over_tls_only_the_right_password_is_accepted() {
                 ("app", b"", false),
                 ("x", b"secret", false),
             ] {
-                let handshake = by_tls(AuthRequirement::Password(credentials()), begun);
+                let handshake = by_tls(AuthRequirement::Password(credentials()), greeting_plugin);
                 let (step, answer) = log_in_to(handshake, None, tls_login(user, password, plugin), piece);
                 assert_eq!(
                     matches!(step, HandshakeStep::Login(_)),
                     is_right,
-                    "{begun:?} {plugin:?} {user}: {step:?}"
+                    "{greeting_plugin:?} {plugin:?} {user}: {step:?}"
                 );
                 match answer {
                     Ok(()) => assert!(is_right),
@@ -307,8 +309,10 @@ fn a_certificate_authenticates_the_user_it_names() {
         (Some("other"), b"secret", false),
         (None, b"", false),
     ] {
-        for (begun, plugin) in Plugin::ALL.into_iter().map(|plugin| (Plugin::CachingSha2Password, plugin)) {
-            let handshake = by_tls(AuthRequirement::Certificate, begun);
+        for (greeting_plugin, plugin) in
+            Plugin::ALL.into_iter().map(|plugin| (Plugin::CachingSha2Password, plugin))
+        {
+            let handshake = by_tls(AuthRequirement::Certificate, greeting_plugin);
             let (step, answer) = log_in_to(handshake, name, tls_login("app", password, plugin), usize::MAX);
             assert_eq!(
                 (matches!(step, HandshakeStep::Login(_)), answer.is_ok()),

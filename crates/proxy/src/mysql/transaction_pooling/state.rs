@@ -15,17 +15,16 @@ const NOT_SAID: &str = "a setting whose value the server does not report";
 const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
 pub(super) const MIXED: &str = "a character set whose texts cannot be read byte by byte";
 
-/// The state of a session in transaction pooling.
 #[derive(Debug)]
 pub(in crate::mysql) struct TransactionPooling {
     pub(super) request: StartupRequest,
     pub(in crate::mysql) session_state: Box<SessionState>,
-    pub(super) follow: SessionFollower,
+    pub(super) follower: SessionFollower,
     pub(super) pin: PinState,
-    /// What to query before the session can be detached.
+    /// Values to query before the session can be detached.
     pub(super) queries: Vec<PendingQuery>,
     pub(super) status: StatusFlags,
-    /// What the client may still ask for.
+    /// Diagnostics that the client may still ask for.
     pub(in crate::mysql) diagnostics: Diagnostics,
     /// A statement to prepare as soon as all responses are read.
     pub(super) pending: Option<u32>,
@@ -124,7 +123,7 @@ impl TransactionPooling {
         }
         self.session_state.insert_id = done.insert_id.or(self.session_state.insert_id);
         self.session_state.option = done.option.or(self.session_state.option);
-        self.session_state.escapes = self.follow.escapes();
+        self.session_state.escapes = self.follower.escapes();
         if done.status == StatusFlags::Unknown {
             self.status = StatusFlags::Unknown;
         }
@@ -134,14 +133,14 @@ impl TransactionPooling {
     }
 
     /// Records the values that were queried.
-    pub(super) fn record_values(&mut self, adopted: RestoredSession, backend: &BackendState) {
+    pub(super) fn record_values(&mut self, restored: RestoredSession, backend: &BackendState) {
         let queries = std::mem::take(&mut self.queries);
         if queries.is_empty() {
             return;
         }
         // The query has replaced the diagnostics of the client's statement.
         self.diagnostics = Diagnostics::None;
-        let Some(values) = adopted.values else { return self.set_pin(NOT_SAID) };
+        let Some(values) = restored.values else { return self.set_pin(NOT_SAID) };
         for (query, value) in queries.into_iter().zip(values) {
             let Some(value) = restorable(value) else {
                 self.set_pin(NOT_PORTABLE);
@@ -168,7 +167,7 @@ impl TransactionPooling {
         {
             self.set_pin(MIXED);
         }
-        if let Err(Unportable(reason)) = self.session_state.record_setting(backend.flavour.name(name), value)
+        if let Err(Unportable(reason)) = self.session_state.record_setting(backend.product.name(name), value)
         {
             self.set_pin(reason);
         }

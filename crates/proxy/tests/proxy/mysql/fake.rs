@@ -22,13 +22,13 @@ const OFFERED: Capabilities = RELAYED
 const SETTINGS: &[u8] = b"\x07utf8mb4\x12utf8mb4_general_ci\x07utf8mb4\x00\x0528800\x011\x06SYSTEM";
 
 /// Closes everything when dropped.
-pub(crate) struct Fake {
+pub(crate) struct FakeServer {
     port: u16,
     sockets: Arc<Mutex<Vec<TcpStream>>>,
     listener: Option<(TcpListener, JoinHandle<()>)>,
 }
 
-impl Fake {
+impl FakeServer {
     pub(crate) fn start() -> Self {
         Self::over(TcpListener::bind(("127.0.0.1", 0)).expect("a port is free"))
     }
@@ -62,7 +62,7 @@ impl Fake {
     }
 }
 
-impl Drop for Fake {
+impl Drop for FakeServer {
     fn drop(&mut self) {
         if let Some((listener, accepting)) = self.listener.take() {
             // Wakes the accepting thread.

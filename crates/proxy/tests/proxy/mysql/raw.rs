@@ -20,7 +20,7 @@ pub(crate) const USUAL: Capabilities = Capabilities::TRANSACTIONS
     .with(Capabilities::DEPRECATE_EOF);
 pub(crate) const UTF8MB4: u8 = 45;
 
-pub(crate) struct Raw {
+pub(crate) struct RawClient {
     pub(crate) stream: UnixStream,
     pub(crate) capabilities: Capabilities,
     pub(crate) connection_id: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Raw {
 
 pub(crate) type Payloads = Vec<Vec<u8>>;
 
-impl Raw {
+impl RawClient {
     /// Connects without sending anything.
     pub(crate) fn silent(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).expect("the proxy listens");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use ciphertoll_lab::{Build, Lab, Server, Tables, Template, find};
+use ciphertoll_lab::{Build, DataTemplate, Lab, Server, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, Setting, Settings};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
@@ -15,7 +15,7 @@ use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql::Plugin};
 use tempfile::TempDir;
 
-use super::raw::{Raw, USUAL, UTF8MB4};
+use super::raw::{RawClient, USUAL, UTF8MB4};
 use crate::operations::write_secret;
 use crate::process::{Process, port_in};
 use crate::site::{Mode, open_lab, start_of, usual_threads};
@@ -33,7 +33,7 @@ pub(crate) struct Site {
     server: Option<Server>,
     lab: Lab,
     build: Build,
-    template: Template,
+    template: DataTemplate,
     directory: TempDir,
     proxies: u32,
     /// The pooling mode of the next proxies.
@@ -69,7 +69,7 @@ impl Site {
         for (name, value) in SETTINGS {
             settings.set(Setting::new(self.build.engine, name, value).expect("a setting"));
         }
-        self.server = Some(Server::start_with(&self.lab, &start, &settings).expect("the server starts"));
+        self.server = Some(self.lab.start_with(&start, &settings).expect("the server starts"));
     }
 
     pub(crate) fn engine(&self) -> Engine {
@@ -237,11 +237,11 @@ impl Proxy {
     }
 
     /// A client connection at the level of packets, logged in.
-    pub(crate) fn raw(&self) -> Raw {
+    pub(crate) fn raw(&self) -> RawClient {
         self.raw_with(USUAL)
     }
 
-    pub(crate) fn raw_with(&self, capabilities: Capabilities) -> Raw {
+    pub(crate) fn raw_with(&self, capabilities: Capabilities) -> RawClient {
         self.try_raw(capabilities, UTF8MB4, Some(&self.database)).expect("the login succeeds")
     }
 
@@ -250,12 +250,12 @@ impl Proxy {
         capabilities: Capabilities,
         character_set: u8,
         database: Option<&str>,
-    ) -> Result<Raw, mysql::Error> {
-        Raw::log_in(&self.socket, &self.user, database, capabilities, character_set)
+    ) -> Result<RawClient, mysql::Error> {
+        RawClient::log_in(&self.socket, &self.user, database, capabilities, character_set)
     }
 
-    pub(crate) fn raw_silent(&self) -> Raw {
-        Raw::silent(&self.socket)
+    pub(crate) fn raw_silent(&self) -> RawClient {
+        RawClient::silent(&self.socket)
     }
 
     /// MariaDB's command-line client, if it is installed.
