@@ -5,10 +5,8 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Phase, Secret, Step,
-    mongodb::{Connect, Encryption, Error, Login, Mechanism},
-};
+use ciphertoll_wire::{Phase, Secret, Step};
+use ciphertoll_wire::mongodb::{Error, Mechanism, MongoDbConnect, MongoDbLogin, MongoDbTlsMode};
 use libfuzzer_sys::fuzz_target;
 
 const PASSWORD: &[u8] = b"correct horse";
@@ -21,10 +19,10 @@ fuzz_target!(|data: &[u8]| {
     if asks_for_iterations(data) {
         return;
     }
-    let tls = if choices & 1 == 0 { Encryption::Plain } else { Encryption::Tls };
+    let tls = if choices & 1 == 0 { MongoDbTlsMode::Plain } else { MongoDbTlsMode::Tls };
     let mechanism = MECHANISMS[usize::from(choices >> 1) % MECHANISMS.len()];
-    let login = Login { tls, mechanism, ..Login::new("toll", Secret::new(PASSWORD.to_vec())) };
-    let mut connect = Connect::new(Arc::new(login));
+    let login = MongoDbLogin { tls, mechanism, ..MongoDbLogin::new("toll", Secret::new(PASSWORD.to_vec())) };
+    let mut connect = MongoDbConnect::new(Arc::new(login));
     let (mut received, mut out) = (Vec::new(), Vec::new());
     let mut encrypted = false;
     loop {
@@ -43,12 +41,12 @@ fuzz_target!(|data: &[u8]| {
                 return;
             }
             Ok(Step::StartTls) => {
-                assert!(tls == Encryption::Tls && !encrypted && out.is_empty() && received.is_empty());
+                assert!(tls == MongoDbTlsMode::Tls && !encrypted && out.is_empty() && received.is_empty());
                 encrypted = true;
             }
             Ok(Step::OfferTls) => panic!("TLS is never offered behind a request"),
             Ok(Step::Phase(phase)) => {
-                assert_eq!(encrypted, tls == Encryption::Tls);
+                assert_eq!(encrypted, tls == MongoDbTlsMode::Tls);
                 // The input cannot contain a valid proof, which depends on a random nonce.
                 let proves = matches!(mechanism, Mechanism::None | Mechanism::X509);
                 assert!(phase == Phase::ServerGreeting || (phase == Phase::Auth && proves));

@@ -4,11 +4,8 @@
 //! Input: one byte for the portion size, then the response.
 #![no_main]
 
-use ciphertoll_wire::mongodb::{
-    COMMAND_REQUEST_ID, Compressor, DocumentsReader, Error, Inflater, Response, ResponseReader,
-    bson::{Document, to_json},
-    message,
-};
+use ciphertoll_wire::mongodb::{COMMAND_REQUEST_ID, Compressor, DocumentsReader, Error, Inflater, MongoDbResponseReader, Response, message};
+use ciphertoll_wire::mongodb::bson::{Document, to_json};
 use libfuzzer_sys::fuzz_target;
 
 const LIMIT_BYTES: usize = 1 << 16;
@@ -18,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let size = usize::from(size).max(1);
 
     let zlib = Some(Compressor::Zlib);
-    let new = || ResponseReader::new(COMMAND_REQUEST_ID).compressed_by(zlib);
+    let new = || MongoDbResponseReader::new(COMMAND_REQUEST_ID).compressed_by(zlib);
     let (mut whole, mut portions) = (new(), new());
     let counted = whole.step(&mut &*bytes);
     assert_eq!(counted, feed(bytes, size, |input| portions.step(input)));

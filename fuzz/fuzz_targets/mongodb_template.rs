@@ -3,20 +3,16 @@
 //! Input: one byte that selects the parameters, then the text.
 #![no_main]
 
-use ciphertoll_wire::{
-    mongodb::{
-        Template,
-        bson::{self, to_json},
-        message::{MAX_MESSAGE_BYTES, take},
-    },
-    session::Value,
-};
+use ciphertoll_wire::mongodb::CommandTemplate;
+use ciphertoll_wire::mongodb::bson::{self, to_json};
+use ciphertoll_wire::mongodb::message::{MAX_MESSAGE_BYTES, take};
+use ciphertoll_wire::session::Value;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, text)) = data.split_first() else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };
-    let Ok(template) = Template::parse(text) else { return };
+    let Ok(template) = CommandTemplate::parse(text) else { return };
     let value = [Value::Null, Value::I64(i64::MIN), Value::Text(b"a text")][usize::from(choice % 3)];
     let parameters = vec![value; template.parameters()];
     let mut out = b"before".to_vec();
@@ -28,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(to_json(message.body).is_ok());
     // A key may occur twice; the database is last.
     let last = message.body.elements().last().expect("the database at least").expect("it is right");
-    assert_eq!((last.key(), last.value()), (&b"$db"[..], Ok(bson::Value::String("bench"))));
+    assert_eq!((last.key(), last.value()), (&b"$db"[..], Ok(bson::BsonValue::String("bench"))));
     let one_more = vec![value; template.parameters() + 1];
     assert!(template.encode(&mut out, 7, "bench", &one_more).is_err());
 });

@@ -4,13 +4,11 @@
 
 use std::sync::OnceLock;
 
-use ciphertoll_wire::mysql::{
-    caching_sha2::{CachedPassword, RsaKey},
-    clear_password, ed25519,
-    native_password::StoredPassword,
-    parsec::{self, ExtSalt},
-    server,
-};
+use ciphertoll_wire::mysql::server;
+use ciphertoll_wire::mysql::auth::{clear_password, ed25519};
+use ciphertoll_wire::mysql::auth::caching_sha2::{CachedPassword, RsaKey};
+use ciphertoll_wire::mysql::auth::native_password::StoredPassword;
+use ciphertoll_wire::mysql::auth::parsec::{self, ExtSalt};
 use libfuzzer_sys::fuzz_target;
 
 const PASSWORD: &[u8] = b"correct horse";

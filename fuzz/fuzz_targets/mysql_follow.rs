@@ -5,20 +5,16 @@
 //! and whose other bits are the length, followed by the data.
 #![no_main]
 
-use ciphertoll_wire::mysql::{
-    Capabilities, Error,
-    effects::{Effects, Escapes, TextReader},
-    follow::{Done, Follow, begins_with_quit, first_command_bytes},
-    relay::{RELAYED, Relay},
-    statements::{PreparedHere, Statements},
-};
+use ciphertoll_wire::mysql::{Capabilities, Error};
+use ciphertoll_wire::mysql::relay::{ClientStatements, ConnectionStatements, MySqlRelay, RELAYED, SessionChanges, SessionFollower, begins_with_quit, first_command_bytes};
+use ciphertoll_wire::mysql::sql::{Effects, Escapes, TextReader};
 use libfuzzer_sys::fuzz_target;
 
 struct Site {
-    relay: Relay,
-    follow: Follow,
-    statements: Statements,
-    prepared: PreparedHere,
+    relay: MySqlRelay,
+    follow: SessionFollower,
+    statements: ClientStatements,
+    prepared: ConnectionStatements,
     up: Vec<u8>,
     down: Vec<u8>,
     /// What the server and the client have received.
@@ -31,10 +27,10 @@ struct Site {
 impl Site {
     fn new(agreed: Capabilities, escapes: Escapes) -> Self {
         Self {
-            relay: Relay::new(agreed).watched(),
-            follow: Follow::new(escapes),
-            statements: Statements::default(),
-            prepared: PreparedHere::default(),
+            relay: MySqlRelay::new(agreed).watched(),
+            follow: SessionFollower::new(escapes),
+            statements: ClientStatements::default(),
+            prepared: ConnectionStatements::default(),
             up: Vec::new(),
             down: Vec::new(),
             sent: Vec::new(),
@@ -83,7 +79,7 @@ impl Site {
         }
     }
 
-    fn settle(&mut self) -> (Done, bool) {
+    fn settle(&mut self) -> (SessionChanges, bool) {
         (self.follow.settle(), self.follow.is_open())
     }
 }

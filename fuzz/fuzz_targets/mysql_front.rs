@@ -9,9 +9,7 @@ use std::sync::{Arc, LazyLock};
 use ciphertoll_proxy::HandshakeStep;
 use ciphertoll_proxy::mysql::{AuthRequirement, ClientHandshake, CredentialStore, GreetingContext, TlsState};
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mysql::{
-    Capabilities, Plugin, Terms, greeting::Greeting, greeting_template::GreetingTemplate, relay::RELAYED,
-};
+use ciphertoll_wire::mysql::{greeting::Greeting, greeting_template::GreetingTemplate, relay::RELAYED, Capabilities, Plugin, Terms};
 use libfuzzer_sys::fuzz_target;
 
 static CREDENTIALS: LazyLock<Arc<CredentialStore>> = LazyLock::new(|| {

@@ -5,10 +5,8 @@
 //! and whose other bits are the length, followed by the data.
 #![no_main]
 
-use ciphertoll_wire::mysql::{
-    Capabilities, Error,
-    relay::{RELAYED, Relay, Rest},
-};
+use ciphertoll_wire::mysql::{Capabilities, Error};
+use ciphertoll_wire::mysql::relay::{ConnectionState, MySqlRelay, RELAYED};
 use ciphertoll_wire::relay::Goodbye;
 use libfuzzer_sys::fuzz_target;
 
@@ -20,7 +18,7 @@ struct Side {
 }
 
 struct Line {
-    relay: Relay,
+    relay: MySqlRelay,
     up: Side,
     down: Side,
     ended: Option<Result<Goodbye, Error>>,
@@ -28,7 +26,7 @@ struct Line {
 
 impl Line {
     fn new(agreed: Capabilities) -> Self {
-        Self { relay: Relay::new(agreed), up: Side::default(), down: Side::default(), ended: None }
+        Self { relay: MySqlRelay::new(agreed), up: Side::default(), down: Side::default(), ended: None }
     }
 
     fn hear(&mut self, is_up: bool, said: &[u8]) {
@@ -92,7 +90,7 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!((whole.up.passed, whole.down.passed), (portions.up.passed, portions.down.passed));
             assert_eq!(whole.relay.rest(), portions.relay.rest());
             assert_eq!(whole.relay.next_sequence(), portions.relay.next_sequence());
-            if let Rest::Clean(_) = whole.relay.rest() {
+            if let ConnectionState::Clean(_) = whole.relay.rest() {
                 assert!(whole.relay.between_answers());
             }
         }

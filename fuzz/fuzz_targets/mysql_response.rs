@@ -3,9 +3,7 @@
 //! Input: one byte of options, one byte for the portion size, then the response.
 #![no_main]
 
-use ciphertoll_wire::mysql::{
-    Capabilities, Error, PrepareReader, Response, ResponseKind, ResponseReader, RowsReader,
-};
+use ciphertoll_wire::mysql::{Capabilities, Error, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader, Response, ResponseKind};
 use libfuzzer_sys::fuzz_target;
 
 const LIMIT_BYTES: usize = 1 << 16;
@@ -19,12 +17,12 @@ fuzz_target!(|data: &[u8]| {
 
     // Some rows exceed this limit; none reaches the default limit.
     let row_limit = if choices & 4 == 0 { ROW_LIMIT_BYTES } else { usize::MAX };
-    let new = || ResponseReader::new(kind, capabilities).with_row_limit(row_limit);
+    let new = || MySqlResponseReader::new(kind, capabilities).with_row_limit(row_limit);
     let (mut whole, mut portions) = (new(), new());
     let counted = whole.step(&mut &*bytes);
     assert_eq!(counted, feed(bytes, size, |input| portions.step(input)));
 
-    let new = || RowsReader::new(capabilities, LIMIT_BYTES);
+    let new = || MySqlRowsReader::new(capabilities, LIMIT_BYTES);
     let (mut whole, mut portions) = (new(), new());
     let collected = whole.step(&mut &*bytes);
     assert_eq!(collected, feed(bytes, size, |input| portions.step(input)));
@@ -32,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(matches!(&counted, Ok(Response::Done(summary)) if summary.rows == rows.len() as u64));
     }
 
-    let new = || PrepareReader::new(capabilities);
+    let new = || MySqlPrepareReader::new(capabilities);
     let (mut whole, mut portions) = (new(), new());
     assert_eq!(whole.step(&mut &*bytes), feed(bytes, size, |input| portions.step(input)));
 });

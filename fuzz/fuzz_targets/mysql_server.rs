@@ -1,11 +1,9 @@
 //! The parser of logins. An accepted login can be encoded and parsed again.
 #![no_main]
 
-use ciphertoll_wire::mysql::{
-    Capabilities,
-    handshake_response::HandshakeResponse,
-    server::{self, ClientMessage, StoredPassword},
-};
+use ciphertoll_wire::mysql::Capabilities;
+use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
+use ciphertoll_wire::mysql::server::{self, ClientMessage, StoredPassword};
 use libfuzzer_sys::fuzz_target;
 
 /// Lengths up to this are encoded in the same way with all capabilities.

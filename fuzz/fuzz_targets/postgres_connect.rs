@@ -5,10 +5,8 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Phase, Secret, Step,
-    postgres::{ChannelBinding, Connect, Encryption, Error, Login},
-};
+use ciphertoll_wire::{Phase, Secret, Step};
+use ciphertoll_wire::postgres::{ChannelBinding, Error, PostgresConnect, PostgresLogin, PostgresTlsMode};
 use libfuzzer_sys::fuzz_target;
 
 const PASSWORD: &[u8] = b"correct horse";
@@ -19,10 +17,10 @@ fuzz_target!(|data: &[u8]| {
     if asks_for_many_iterations(data) {
         return;
     }
-    let encryption = [Encryption::Plain, Encryption::Tls, Encryption::DirectTls, Encryption::EagerTls]
+    let encryption = [PostgresTlsMode::Plain, PostgresTlsMode::Tls, PostgresTlsMode::DirectTls, PostgresTlsMode::EagerTls]
         [usize::from(choices & 3)];
-    let bind = choices & 4 != 0 && encryption != Encryption::Plain;
-    let mut connect = Connect::new(Arc::new(Login {
+    let bind = choices & 4 != 0 && encryption != PostgresTlsMode::Plain;
+    let mut connect = PostgresConnect::new(Arc::new(PostgresLogin {
         user: "toll".to_owned(),
         password: Secret::new(PASSWORD.to_vec()),
         database: (choices & 8 != 0).then(|| "orders".to_owned()),
@@ -47,16 +45,16 @@ fuzz_target!(|data: &[u8]| {
                 return;
             }
             Ok(Step::StartTls) => {
-                assert!((received.is_empty() || encryption == Encryption::EagerTls) && !encrypted);
+                assert!((received.is_empty() || encryption == PostgresTlsMode::EagerTls) && !encrypted);
                 // The rest of the input would be TLS.
                 received.clear();
                 encrypted = true;
                 out.clear();
                 connect.bind_channel(b"hash");
             }
-            Ok(Step::OfferTls) => assert!(encryption == Encryption::EagerTls && !encrypted),
+            Ok(Step::OfferTls) => assert!(encryption == PostgresTlsMode::EagerTls && !encrypted),
             Ok(Step::Phase(phase)) => {
-                assert!(phase == Phase::TlsRequest || encrypted == (encryption != Encryption::Plain));
+                assert!(phase == Phase::TlsRequest || encrypted == (encryption != PostgresTlsMode::Plain));
                 // The input cannot contain a valid proof, which depends on a random nonce.
                 assert!(phase != Phase::Auth || !bind);
             }

@@ -5,17 +5,17 @@
 //! the length, followed by the data.
 #![no_main]
 
-use ciphertoll_wire::postgres::effects::Effects;
-use ciphertoll_wire::postgres::follow::{Follow, Prepared, Statements, first_command_bytes};
 use ciphertoll_wire::postgres::{Error, Parameters};
+use ciphertoll_wire::postgres::relay::{ClientStatements, ConnectionStatements, SessionFollower, first_command_bytes};
+use ciphertoll_wire::postgres::sql::Effects;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Default)]
 struct Site {
-    follow: Follow,
+    follow: SessionFollower,
     parameters: Parameters,
-    statements: Statements,
-    prepared: Prepared,
+    statements: ClientStatements,
+    prepared: ConnectionStatements,
     up: Vec<u8>,
     down: Vec<u8>,
     /// What the server and the client have received.
@@ -64,7 +64,7 @@ impl Site {
 
     fn moves(&mut self) -> Effects {
         let effects = self.follow.settle();
-        self.follow = Follow::default();
+        self.follow = SessionFollower::default();
         self.prepared.clear();
         effects
     }

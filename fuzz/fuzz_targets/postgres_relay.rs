@@ -5,11 +5,9 @@
 //! the length, followed by the data.
 #![no_main]
 
-use ciphertoll_wire::postgres::{
-    Error, Parameters,
-    message::MAX_LOGIN_PAYLOAD_BYTES,
-    relay::{Relay, Rest},
-};
+use ciphertoll_wire::postgres::{Error, Parameters};
+use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
+use ciphertoll_wire::postgres::relay::{ConnectionState, PostgresRelay};
 use ciphertoll_wire::relay::Goodbye;
 use libfuzzer_sys::fuzz_target;
 
@@ -22,7 +20,7 @@ struct Side {
 
 #[derive(Default)]
 struct Line {
-    relay: Relay,
+    relay: PostgresRelay,
     parameters: Parameters,
     up: Side,
     down: Side,
@@ -76,7 +74,7 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!((whole.up.passed, whole.down.passed), (portions.up.passed, portions.down.passed));
             assert_eq!(whole.relay.rest(), portions.relay.rest());
             assert_eq!(whole.parameters, portions.parameters);
-            if let Rest::Clean(_) = whole.relay.rest() {
+            if let ConnectionState::Clean(_) = whole.relay.rest() {
                 assert!(whole.relay.between_answers());
             }
         }

@@ -3,9 +3,7 @@
 //! Input: one byte for the number of responses, one byte for the portion size, then the responses.
 #![no_main]
 
-use ciphertoll_wire::postgres::{
-    CopyInReader, CopyOutReader, Error, PrepareReader, Response, ResponseReader, RowsReader,
-};
+use ciphertoll_wire::postgres::{CopyInReader, CopyOutReader, Error, PostgresPrepareReader, PostgresResponseReader, PostgresRowsReader, Response};
 use libfuzzer_sys::fuzz_target;
 
 const LIMIT_BYTES: usize = 1 << 16;
@@ -14,13 +12,13 @@ fuzz_target!(|data: &[u8]| {
     let &[answers, size, ref bytes @ ..] = data else { return };
     let size = usize::from(size).max(1);
 
-    let new = || ResponseReader::pipelined(u32::from(answers % 4));
+    let new = || PostgresResponseReader::pipelined(u32::from(answers % 4));
     let (mut whole, mut portions) = (new(), new());
     let several = whole.step(&mut &*bytes);
     assert_eq!(several, feed(bytes, size, |input| portions.step(input)));
 
-    let counted = ResponseReader::new().step(&mut &*bytes);
-    let new = || RowsReader::new(LIMIT_BYTES);
+    let counted = PostgresResponseReader::new().step(&mut &*bytes);
+    let new = || PostgresRowsReader::new(LIMIT_BYTES);
     let (mut whole, mut portions) = (new(), new());
     let collected = whole.step(&mut &*bytes);
     assert_eq!(collected, feed(bytes, size, |input| portions.step(input)));
@@ -30,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(summary.rows >= rows.len() as u64 && summary.notices >= whole.notices().len() as u64);
     }
 
-    let new = PrepareReader::new;
+    let new = PostgresPrepareReader::new;
     let (mut whole, mut portions) = (new(), new());
     assert_eq!(whole.step(&mut &*bytes), feed(bytes, size, |input| portions.step(input)));
 

@@ -3,11 +3,9 @@
 //! Input: one byte that says whether a startup message comes first, then the messages.
 #![no_main]
 
-use ciphertoll_wire::postgres::{
-    CancelKey, Format, Param, command,
-    server::{Bind, Frontend, Startup, StoredPassword, Target, read_frontend, read_startup},
-    startup::{encode_startup, encode_tls_request},
-};
+use ciphertoll_wire::postgres::{CancelKey, Param, ValueFormat, command};
+use ciphertoll_wire::postgres::server::{Bind, DescribeTarget, FrontendMessage, Startup, StoredPassword, read_frontend, read_startup};
+use ciphertoll_wire::postgres::startup::{encode_startup, encode_tls_request};
 use libfuzzer_sys::fuzz_target;
 
 const LIMIT_BYTES: usize = 1 << 16;
@@ -64,7 +62,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-fn again(message: &Frontend<'_>) {
+fn again(message: &FrontendMessage<'_>) {
     let mut out = Vec::new();
     // Invalid UTF-8 cannot be encoded here.
     if encode(&mut out, message).is_some() {
@@ -72,9 +70,9 @@ fn again(message: &Frontend<'_>) {
     }
 }
 
-fn encode(out: &mut Vec<u8>, message: &Frontend<'_>) -> Option<()> {
+fn encode(out: &mut Vec<u8>, message: &FrontendMessage<'_>) -> Option<()> {
     let written = match message {
-        Frontend::Auth(response) => {
+        FrontendMessage::Auth(response) => {
             let stored = StoredPassword::of(b"correct horse", b"toll").expect("OpenSSL has MD5");
             if let Ok(password) = response.password() {
                 assert_eq!(stored.accepts(*b"salt", password), Ok(false));
@@ -82,22 +80,22 @@ fn encode(out: &mut Vec<u8>, message: &Frontend<'_>) -> Option<()> {
             let _ = response.sasl_initial();
             return None;
         }
-        Frontend::Query(sql) => command::encode_query(out, text(sql)?),
-        Frontend::Parse { name, sql, param_types } => {
+        FrontendMessage::Query(sql) => command::encode_query(out, text(sql)?),
+        FrontendMessage::Parse { name, sql, param_types } => {
             command::encode_parse(out, text(name)?, text(sql)?, param_types)
         }
-        Frontend::Bind(bind) => return encode_bind(out, bind),
-        Frontend::Describe(Target::Statement, name) => command::encode_describe_statement(out, text(name)?),
-        Frontend::Describe(Target::Portal, name) => command::encode_describe_portal(out, text(name)?),
-        Frontend::Execute { portal, max_rows } => command::encode_execute(out, text(portal)?, *max_rows),
-        Frontend::Close(Target::Statement, name) => command::encode_close_statement(out, text(name)?),
-        Frontend::CopyData(data) => command::encode_copy_data(out, data),
-        Frontend::CopyFail { reason } => command::encode_copy_fail(out, text(reason)?),
-        Frontend::Close(Target::Portal, _) => return None,
-        Frontend::Sync => return Some(command::encode_sync(out)),
-        Frontend::Flush => return Some(command::encode_flush(out)),
-        Frontend::CopyDone => return Some(command::encode_copy_done(out)),
-        Frontend::Terminate => return Some(command::encode_terminate(out)),
+        FrontendMessage::Bind(bind) => return encode_bind(out, bind),
+        FrontendMessage::Describe(DescribeTarget::Statement, name) => command::encode_describe_statement(out, text(name)?),
+        FrontendMessage::Describe(DescribeTarget::Portal, name) => command::encode_describe_portal(out, text(name)?),
+        FrontendMessage::Execute { portal, max_rows } => command::encode_execute(out, text(portal)?, *max_rows),
+        FrontendMessage::Close(DescribeTarget::Statement, name) => command::encode_close_statement(out, text(name)?),
+        FrontendMessage::CopyData(data) => command::encode_copy_data(out, data),
+        FrontendMessage::CopyFail { reason } => command::encode_copy_fail(out, text(reason)?),
+        FrontendMessage::Close(DescribeTarget::Portal, _) => return None,
+        FrontendMessage::Sync => return Some(command::encode_sync(out)),
+        FrontendMessage::Flush => return Some(command::encode_flush(out)),
+        FrontendMessage::CopyDone => return Some(command::encode_copy_done(out)),
+        FrontendMessage::Terminate => return Some(command::encode_terminate(out)),
     };
     written.expect("it was read and has no NUL");
     Some(())
@@ -106,8 +104,8 @@ fn encode(out: &mut Vec<u8>, message: &Frontend<'_>) -> Option<()> {
 fn encode_bind(out: &mut Vec<u8>, bind: &Bind<'_>) -> Option<()> {
     assert!(!bind.params.iter().any(|param| matches!(param, Param::I64(_))));
     let result_format = match bind.result_formats.as_slice() {
-        [] => Format::Text,
-        [Format::Binary] => Format::Binary,
+        [] => ValueFormat::Text,
+        [ValueFormat::Binary] => ValueFormat::Binary,
         _ => return None,
     };
     let (portal, statement) = (text(bind.portal)?, text(bind.statement)?);

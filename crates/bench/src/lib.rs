@@ -25,7 +25,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use ciphertoll_lab::{Lab, Server, Start, Tables};
+use ciphertoll_lab::{Lab, Server, ServerStart, Tables};
 use ciphertoll_model::{Engine, SecurityLevel, ServerKey, ServerLevel};
 
 /// The `ciphertoll` program, which cargo builds into the directory of this program.
@@ -55,7 +55,7 @@ pub fn start_server(lab: &Lab, engine: Engine, tables: &Tables) -> Result<Server
     let build = ciphertoll_lab::find(&ServerLevel::of(engine))?;
     let template = lab.template(&build, tables, &mut |_| (), &|| false)?;
     let log = lab.scratch().path().join("server.log");
-    let start = Start {
+    let start = ServerStart {
         build: &build,
         template: &template,
         name: "s1",

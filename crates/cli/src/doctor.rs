@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use ciphertoll_lab::doctor::{self, Finding, Need, Probe, Purpose, Verdict};
+use ciphertoll_lab::doctor::{self, CheckOutcome, CheckPurpose, Finding, Need, Probe};
 use ciphertoll_load::driver::{self, Error as DriverError};
 use ciphertoll_model::ExitCode;
 use console::Color;
@@ -47,7 +47,7 @@ pub(crate) fn probe(name: Option<OsString>, directory: Option<OsString>) -> proc
 }
 
 fn driver_probes() -> Vec<Probe> {
-    let probe = |name| Probe { name, purpose: Purpose::Drivers, need: Need::Sometimes };
+    let probe = |name| Probe { name, purpose: CheckPurpose::Drivers, need: Need::Sometimes };
     driver::available().into_iter().map(|listed| probe(format!("{DRIVER}{}", listed.name))).collect()
 }
 
@@ -59,14 +59,14 @@ fn check_driver(name: &str, directory: &Path) -> Finding {
     if let Some(packages) = found.as_ref().ok().and_then(|driver| driver.installs(directory)) {
         let packages = packages.split(" into ").next().unwrap_or_default();
         let seen = format!("installed on first use: {packages}");
-        return Finding::ok(Purpose::Drivers, name, seen);
+        return Finding::ok(CheckPurpose::Drivers, name, seen);
     }
     match found.and_then(|driver| driver.prepare(directory)) {
-        Ok(_) => Finding::ok(Purpose::Drivers, name, format!("ready: {about}")),
+        Ok(_) => Finding::ok(CheckPurpose::Drivers, name, format!("ready: {about}")),
         Err(DriverError::Missing { needs, reason, .. }) => {
-            Finding::no(Purpose::Drivers, name, reason, format!("install {needs}"))
+            Finding::no(CheckPurpose::Drivers, name, reason, format!("install {needs}"))
         }
-        Err(error) => Finding::no(Purpose::Drivers, name, error, "see docs/drivers.md"),
+        Err(error) => Finding::no(CheckPurpose::Drivers, name, error, "see docs/drivers.md"),
     }
 }
 
@@ -76,21 +76,21 @@ fn document(findings: &[Finding]) -> Result<String, Failure> {
         .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the JSON: {error}")))
 }
 
-fn heading(purpose: Purpose) -> &'static str {
+fn heading(purpose: CheckPurpose) -> &'static str {
     match purpose {
-        Purpose::Measure => "basic measurements",
-        Purpose::LongLinks => "long links",
-        Purpose::Tunnels => "tunnels and proxies",
-        Purpose::AtRest => "encryption at rest",
-        Purpose::Drivers => "drivers",
+        CheckPurpose::Measure => "basic measurements",
+        CheckPurpose::LongLinks => "long links",
+        CheckPurpose::Tunnels => "tunnels and proxies",
+        CheckPurpose::AtRest => "encryption at rest",
+        CheckPurpose::Drivers => "drivers",
     }
 }
 
-fn state(verdict: &Verdict) -> (&'static str, Color) {
+fn state(verdict: &CheckOutcome) -> (&'static str, Color) {
     match verdict {
-        Verdict::Ok => ("ok", Color::Green),
-        Verdict::Limited { .. } => ("limited", Color::Yellow),
-        Verdict::No { .. } => ("no", Color::Red),
+        CheckOutcome::Ok => ("ok", Color::Green),
+        CheckOutcome::Limited { .. } => ("limited", Color::Yellow),
+        CheckOutcome::No { .. } => ("no", Color::Red),
     }
 }
 
@@ -115,7 +115,7 @@ fn listing(findings: &[Finding], able: bool) -> String {
 
 fn conclusion(findings: &[Finding], able: bool) -> String {
     let names = |need: Need, works: bool| {
-        let selected = |finding: &&Finding| matches!(finding.verdict, Verdict::No { .. }) != works;
+        let selected = |finding: &&Finding| matches!(finding.verdict, CheckOutcome::No { .. }) != works;
         let of_need = findings.iter().filter(move |finding| finding.need == need).filter(selected);
         of_need.map(|finding| finding.name.as_str()).collect::<Vec<_>>()
     };
@@ -151,7 +151,7 @@ impl Layout {
             text = text + &first + &line + "\n";
             first.clone_from(&below);
         }
-        if let Verdict::Limited { cure } | Verdict::No { cure } = verdict {
+        if let CheckOutcome::Limited { cure } | CheckOutcome::No { cure } = verdict {
             let mut arrow = "→ ";
             for line in wrap(cure, width.saturating_sub(INDENT)) {
                 text = text + &below + arrow + &line + "\n";
@@ -187,23 +187,25 @@ mod tests {
 
     #[test]
     fn long_texts_wrap_within_their_column() {
-        let finding = Finding::no(Purpose::AtRest, "fuse", "it cannot be opened", "modprobe fuse and again");
+        let finding =
+            Finding::no(CheckPurpose::AtRest, "fuse", "it cannot be opened", "modprobe fuse and again");
         let expected = "  no       fuse      it cannot be opened\n                     → modprobe fuse and\n                       again\n";
         assert_eq!(NARROW.lines(&finding), expected);
-        let finding = Finding::ok(Purpose::AtRest, "disk", "");
+        let finding = Finding::ok(CheckPurpose::AtRest, "disk", "");
         assert_eq!(NARROW.lines(&finding), "  ok       disk      \n");
     }
 
     #[test]
     fn groups_have_headings_and_the_last_line_concludes() {
-        let server = |name| Finding::no(Purpose::Measure, name, "none", "install it").needed(Need::OneServer);
-        let scratch = Finding::no(Purpose::Measure, "scratch", "full", "space").needed(Need::Always);
-        let ssh = Finding::ok(Purpose::Tunnels, "ssh", "9.2");
+        let server =
+            |name| Finding::no(CheckPurpose::Measure, name, "none", "install it").needed(Need::OneServer);
+        let scratch = Finding::no(CheckPurpose::Measure, "scratch", "full", "space").needed(Need::Always);
+        let ssh = Finding::ok(CheckPurpose::Tunnels, "ssh", "9.2");
         let text = listing(&[server("mariadb"), scratch.clone(), ssh], false);
         assert!(text.starts_with("basic measurements"), "{text}");
         assert_eq!(text.matches("\n\n").count(), 2, "{text}");
         assert!(text.ends_with("missing: a server, scratch.\n"), "{text}");
-        let here = Finding { verdict: Verdict::Ok, ..server("mariadb") };
+        let here = Finding { verdict: CheckOutcome::Ok, ..server("mariadb") };
         let line = conclusion(&[here, server("postgres"), scratch], true);
         assert_eq!(line, "This machine can measure: mariadb.\n");
     }
@@ -211,7 +213,7 @@ mod tests {
     #[test]
     fn an_unknown_driver_is_reported_as_no() {
         let finding = check_driver("no-such-driver", Path::new("/nonexistent"));
-        assert!(matches!(finding.verdict, Verdict::No { .. }), "{finding:?}");
+        assert!(matches!(finding.verdict, CheckOutcome::No { .. }), "{finding:?}");
         assert!(finding.seen.contains("no-such-driver"));
     }
 }

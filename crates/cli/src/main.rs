@@ -21,6 +21,7 @@ mod report;
 mod request;
 mod run;
 mod servers;
+mod settings;
 mod tde;
 
 use std::io::Write;

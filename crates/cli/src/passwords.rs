@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use ciphertoll_lab::Passwords;
 use ciphertoll_model::{Engine, ExitCode, LoginMechanism, ServerLevel, ServerUrl, UrlPlace};
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::postgres::password_file::{self, Entry};
+use ciphertoll_wire::postgres::password_file::{self, PasswordQuery};
 use console::Term;
 
 use crate::failure::Failure;
@@ -133,7 +133,7 @@ fn from_pgpass(text: &str, url: &ServerUrl) -> Option<String> {
         UrlPlace::Socket(_) => ("localhost", None),
     };
     let database = url.database.as_ref().unwrap_or(&url.user);
-    password_file::find_password(text, &Entry { host, port, database, user: &url.user })
+    password_file::find_password(text, &PasswordQuery { host, port, database, user: &url.user })
 }
 
 /// `password` in the groups `client` and `client-mariadb`; the last one wins.

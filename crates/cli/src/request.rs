@@ -9,7 +9,7 @@ use ciphertoll_model::{
     SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size, Spec, SpecError, TlsVersion, Tunnel, Workload,
 };
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mongodb::Template;
+use ciphertoll_wire::mongodb::CommandTemplate;
 
 use crate::arguments::{FactorArguments, RunArguments, UrlArguments};
 use crate::failure::Failure;
@@ -75,7 +75,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
 /// Writes into the specification the memory size that its scales are relative to, so that it always gives the same plan.
 pub(crate) fn fix_memory_size(spec: &mut Spec) {
     if spec.asks_for_memory() {
-        spec.memory_bytes = spec.memory_bytes.or_else(ciphertoll_lab::environment::memory_for_us_bytes);
+        spec.memory_bytes = spec.memory_bytes.or_else(ciphertoll_lab::environment::usable_memory_bytes);
     }
 }
 
@@ -97,7 +97,7 @@ fn check_command(spec: &Spec) -> Result<(), Failure> {
     if servers.all(|server| server.engine.query_language() == QueryLanguage::Sql) {
         return Ok(());
     }
-    match Template::parse(query) {
+    match CommandTemplate::parse(query) {
         Ok(command) if command.parameters() == 0 => Ok(()),
         Ok(_) => Err(Failure::usage("--query has a $param, which is not supported: write the value itself")),
         Err(error) => Err(Failure::usage(format!(
@@ -163,7 +163,7 @@ fn quick(servers: &[ServerLevel]) -> Spec {
     if !has_one {
         return with_sidecar;
     }
-    match ciphertoll_lab::proxy::sidecar() {
+    match ciphertoll_lab::proxy::sidecar_program() {
         Ok(_) => with_sidecar,
         Err(missing) => {
             tell(&format!("path proxy is not measured: {missing}"));

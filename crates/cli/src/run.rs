@@ -8,7 +8,7 @@ use ciphertoll_lab::Passwords;
 use ciphertoll_load::driver;
 use ciphertoll_model::{
     Arm, Baseline, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Plan, Prepare, Refusal,
-    ServerLevel, Spec, TimestampedEvent,
+    ServerLevel, Spec, TimestampedEvent, Workload,
 };
 use ciphertoll_record::{Record, RunDirectory};
 use jiff::Timestamp;
@@ -19,6 +19,7 @@ use crate::arguments::{
 use crate::failure::Failure;
 use crate::progress::{ProgressDisplay, tell};
 use crate::request::{self, Request};
+use crate::settings::check_settings;
 use crate::{passwords, print_document, report};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -37,6 +38,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     // Refuses a specification without a plan before it connects to any server.
     plan(&spec, seed, &absent)?;
     require_a_server(&spec)?;
+    check_settings(&spec)?;
     let passwords = passwords::gather(spec.grids.iter().flat_map(|grid| &grid.server), passwords)?;
     let refusals = [absent, log_in_to_servers(&mut spec, &passwords)?].concat();
     let plan = plan(&spec, seed, &refusals)?;
@@ -94,9 +96,9 @@ fn log_in_to_servers(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refus
     for server in &servers {
         let Some(url) = server.url.as_deref().filter(|_| !known.contains(&server)) else { continue };
         known.push(server);
-        match ciphertoll_lab::remote::knock(&server.short_name(), url, passwords) {
+        match ciphertoll_lab::remote::probe(&server.short_name(), url, passwords) {
             Ok(found) => {
-                if let Some(statement) = spec.query.as_deref().filter(|_| spec.prepare == Prepare::No) {
+                if let Some(statement) = spec.query.as_deref().filter(|_| !prepares_tables(spec, server)) {
                     found.try_statement(&server.short_name(), passwords, statement).map_err(lab_failure)?;
                 }
                 refusals.extend(found.refusals);
@@ -129,6 +131,13 @@ fn log_in_to_servers(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refus
         }
     }
     Ok(refusals)
+}
+
+/// Whether the run creates tables on the server. A statement may need them, so it cannot be tried before.
+fn prepares_tables(spec: &Spec, server: &ServerLevel) -> bool {
+    let mut grids = spec.grids.iter().filter(|grid| grid.server.contains(server));
+    let needs_tables = |workload: &Workload| workload.dataset(server.engine).is_some();
+    spec.prepare == Prepare::Yes && grids.any(|grid| grid.workload.iter().any(needs_tables))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]

@@ -98,7 +98,7 @@ fn none() -> String {
     let mut line = "no server is installed".to_owned();
     for engine in Engine::ALL {
         // Writing to a string cannot fail.
-        let _ = write!(line, "; {}: {}", engine.display_name(), ciphertoll_lab::find::how_to_install(engine));
+        let _ = write!(line, "; {}: {}", engine.display_name(), ciphertoll_lab::how_to_install(engine));
     }
     for fetchable in absent() {
         let _ = write!(line, "; or fetch one: {}", command(fetchable));

@@ -1,68 +1,68 @@
-//! What all servers of a run share: the scratch directory, the authorities, the user, the helper.
+//! Everything real that a run uses: servers, tunnels and proxies in one scratch directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ciphertoll_model::{AtRest, Namespace, Storage};
+use ciphertoll_model::{AtRest, Namespace, ProxyProgram, ServerUrl, Settings, Storage};
 use ciphertoll_record::{Scratch, scratch_root};
 
-use crate::certificates::Authorities;
+use crate::datasets::progress::LoadProgress;
+use crate::datasets::tables::Tables;
 use crate::error::Error;
-use crate::find::Build;
-use crate::loading::Watcher;
-use crate::process::Surroundings;
-use crate::server::{Server, Start};
-use crate::tables::Tables;
-use crate::template::{self, Content, Template};
-use crate::user::RunAs;
+use crate::host::cache::cache_directory;
+use crate::host::user::RunAs;
+use crate::host::workspace::Workspace;
+use crate::middle::proxy::running::RunningProxy;
+use crate::middle::proxy::setup::ProxyStart;
+use crate::middle::tunnel::running::RunningTunnel;
+use crate::middle::tunnel::setup::TunnelStart;
+use crate::remote::probe::Passwords;
+use crate::remote::server::Remote;
+use crate::servers::build::Build;
+use crate::servers::disk_space::{self, PlannedServer};
+use crate::servers::server::Server;
+use crate::servers::start::ServerStart;
+use crate::servers::template::{self, DataTemplate, TemplateContent};
+use crate::tls::certificates::Authorities;
 
-/// What all servers of a run share.
 pub struct Lab {
-    pub(crate) scratch: Arc<Scratch>,
-    pub(crate) authorities: Arc<Authorities>,
-    pub(crate) run_as: RunAs,
-    pub(crate) helper: PathBuf,
-    /// Where servers are; in our own network, where absent.
-    pub(crate) network: Option<Namespace>,
-    /// What servers' files lie on.
-    pub(crate) storage: Storage,
+    workspace: Workspace,
     cache: PathBuf,
 }
 
 impl Lab {
-    /// A lab with its own scratch directory. `helper` is the program that has the hidden command
-    /// [`crate::EXEC_COMMAND`]: most often `/proc/self/exe`'s target. Sweep first.
+    /// Creates a lab with its own scratch directory. `helper` is the program with the hidden command
+    /// [`crate::EXEC_COMMAND`], usually the target of `/proc/self/exe`. Sweep first.
     pub fn open(helper: PathBuf) -> Result<Self, Error> {
-        Self::open_in(helper, &scratch_root(), template::cache_directory())
+        Self::open_in(helper, &scratch_root(), cache_directory())
     }
 
-    /// The same in directories of the caller's choice.
+    /// The same in other directories.
     pub fn open_in(helper: PathBuf, scratch_root: &Path, cache: PathBuf) -> Result<Self, Error> {
-        Ok(Self {
+        let workspace = Workspace {
             run_as: RunAs::choose()?,
             authorities: Arc::new(Authorities::generate()?),
             scratch: Arc::new(Scratch::create(scratch_root)?),
             helper,
             network: None,
             storage: Storage::Disk,
-            cache,
-        })
+        };
+        Ok(Self { workspace, cache })
     }
 
-    /// The template of `build` with `tables`, from the cache or made now, which takes seconds. `progress`
-    /// gets a few words whenever something slow begins. Once `stop` says yes, loading ends with
-    /// [`Error::Interrupted`], and nothing is kept.
+    /// Returns the template of `build` with `tables` from the cache, or creates it, which takes seconds. `progress` is called
+    /// before each slow step. Once `stop` returns true, loading ends with [`Error::Interrupted`] and leaves no template.
     pub fn template(
         &self,
         build: &Build,
         tables: &Tables,
         progress: &mut dyn FnMut(&str),
         stop: &dyn Fn() -> bool,
-    ) -> Result<Template, Error> {
+    ) -> Result<DataTemplate, Error> {
         self.template_at_rest(build, tables, AtRest::None, progress, stop)
     }
 
-    /// The same for servers whose files are encrypted as `at_rest` says.
+    /// The same for servers with encryption at rest.
     pub fn template_at_rest(
         &self,
         build: &Build,
@@ -70,44 +70,66 @@ impl Lab {
         at_rest: AtRest,
         progress: &mut dyn FnMut(&str),
         stop: &dyn Fn() -> bool,
-    ) -> Result<Template, Error> {
-        let mut watcher = Watcher { progress, stop };
-        let content = Content { tables: *tables, at_rest };
-        template::prepare(&self.surroundings(), &self.cache, build, content, &mut watcher)
+    ) -> Result<DataTemplate, Error> {
+        let mut progress = LoadProgress { progress, stop };
+        let content = TemplateContent { tables: *tables, at_rest };
+        template::prepare(&self.workspace, &self.cache, build, content, &mut progress)
     }
 
-    /// Starts a server; it is ready when this returns. To be called on the main thread.
-    pub fn start(&self, start: &Start<'_>) -> Result<Server, Error> {
-        Server::start(self, start)
+    /// Fails if the disks have no space for `servers`, all of which exist at the same time.
+    pub fn check_disk_space(&self, servers: &[PlannedServer]) -> Result<(), Error> {
+        disk_space::check_disk_space(&self.workspace, &self.cache, servers)
     }
 
-    /// Has the servers that are started from here on be in this network, and listen on all its addresses.
+    /// Starts a server, which is ready when this returns. Call on the main thread.
+    pub fn start(&self, start: &ServerStart<'_>) -> Result<Server, Error> {
+        self.start_with(start, &Settings::default())
+    }
+
+    /// Starts a server with those of `settings` that are for its engine. [`Server::unmet_settings`] lists the settings that
+    /// did not take effect. If the server does not start with them, the error is [`Error::Died`] with its log.
+    pub fn start_with(&self, start: &ServerStart<'_>, settings: &Settings) -> Result<Server, Error> {
+        Server::start(&self.workspace, start, settings)
+    }
+
+    /// Starts a tunnel, which is ready when this returns. Call on the main thread.
+    pub fn start_tunnel(&self, start: TunnelStart<'_>) -> Result<RunningTunnel, Error> {
+        RunningTunnel::start(&self.workspace, start)
+    }
+
+    /// Starts a proxy. When this returns, a client has reached the server through it, so that its first connection is not
+    /// measured. Call on the main thread.
+    pub fn start_proxy(&self, start: &ProxyStart<'_>) -> Result<RunningProxy, Error> {
+        RunningProxy::start(&self.workspace, start)
+    }
+
+    /// The version that a proxy program reports; empty if it does not.
+    pub fn proxy_version(&self, program: ProxyProgram) -> String {
+        RunningProxy::version(&self.workspace, program)
+    }
+
+    /// Logs in to a server at a URL, and writes its password to a private file (0600) for load processes.
+    pub fn open_remote(&self, name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Remote, Error> {
+        Remote::open(&self.workspace, name, url, passwords)
+    }
+
+    /// Starts later servers in this network namespace, listening on all its addresses.
     pub fn move_servers_to(&mut self, network: Namespace) {
-        self.network = Some(network);
+        self.workspace.network = Some(network);
     }
 
-    /// Has the files of the servers that are started from here on lie there.
+    /// Puts the files of later servers on this storage.
     pub fn store_servers_on(&mut self, storage: Storage) {
-        self.storage = storage;
+        self.workspace.storage = storage;
     }
 
-    /// Where what takes long to make is kept from run to run.
+    /// The directory of data that are kept between runs.
     pub fn cache(&self) -> &Path {
         &self.cache
     }
 
-    /// The scratch directory. It goes when the lab and all its servers are dropped.
+    /// Removed when the lab and all its servers are dropped.
     pub fn scratch(&self) -> &Scratch {
-        &self.scratch
-    }
-
-    pub(crate) fn surroundings(&self) -> Surroundings<'_> {
-        Surroundings {
-            scratch: &self.scratch,
-            helper: &self.helper,
-            run_as: self.run_as,
-            processors: None,
-            namespace: None,
-        }
+        &self.workspace.scratch
     }
 }

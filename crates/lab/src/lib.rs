@@ -1,71 +1,51 @@
-//! Servers, certificates and accounting: everything real that a run stands on.
+//! Everything real that a run uses: servers, tunnels, proxies, certificates and accounting.
 //!
-//! A [`Lab`] holds what all servers of a run share. A [`Build`] is found, a [`Template`] is made of it
-//! once and kept, and a [`Server`] is started on a copy of the template. Every process is started by
-//! way of [`spawn`], every effect is in the scratch directory's ledger first.
+//! A [`Lab`] has a scratch directory, certificate authorities and a server user. [`find`] finds the [`Build`] of a server,
+//! [`Lab::template`] creates a data directory once and caches it, and [`Lab::start`] starts a [`Server`] on a copy of it.
+//! `host::spawn` starts every process, and the ledger of the scratch directory records every effect first.
+//!
+//! `lab` is the top of the crate, `error` and `host` are the bottom. `servers::engine` declares what a database engine must
+//! implement.
 
-pub mod accounting;
 mod at_rest;
-pub mod certificates;
-mod cgroup;
-mod config;
-mod control;
-mod credentials;
+mod datasets;
 pub mod doctor;
 mod documents;
-pub mod environment;
 pub mod error;
-pub mod exec;
-mod ferretdb;
-pub mod fetch;
-mod files;
-pub mod find;
-mod hex;
+mod fetch;
+mod host;
 mod lab;
-mod loading;
-mod mariadb;
-mod mongodb;
-mod mysql;
-mod mysql_family;
-mod pgbench;
-mod place;
-mod port;
-mod postgres;
-mod process;
-pub mod processors;
-mod programs;
-pub mod proxy;
+mod middle;
 pub mod remote;
-mod room;
-mod rows;
-pub mod server;
-mod sha_crypt;
-pub mod spawn;
-mod storage;
-mod tables;
-pub mod template;
-mod tls_support;
-pub mod tunnel;
-mod unused;
-pub mod user;
+mod servers;
+mod tls;
 
-pub use accounting::{CpuClock, CpuMeter, MemoryPeak, Sample, SampleDifference};
-pub use at_rest::Proof;
-pub use certificates::{Authority, Certificate};
-pub use credentials::{Credentials, ServerCertificate};
-pub use documents::Loaded;
+pub use at_rest::proof::Proof;
+pub use datasets::tables::Tables;
+pub use documents::loading::LoadCounts;
 pub use error::Error;
-pub use exec::{EXEC_COMMAND, ExecRequest, Provisions, Rights, SharedMemory, Stdin, run_exec_helper};
-pub use fetch::{FETCHABLE, Fetchable};
-pub use find::{Build, Origin, find, installed};
+pub use fetch::fetchable::Fetchable;
+pub use fetch::table::FETCHABLE;
+pub use host::accounting::{self, CpuClock, CpuMeter, MemoryPeak, Sample, SampleDifference};
+pub use host::cache::cache_directory;
+pub use host::environment;
+pub use host::exec::{EXEC_COMMAND, ExecRequest, Provisions, Rights, SharedMemory, Stdin, run_exec_helper};
+pub use host::processors::{ProcessorSplit, split_processors};
+pub use host::spawn::{Child, Launch};
+pub use host::user::{RunAs, ServerUser};
 pub use lab::Lab;
-pub use processors::{Apart, processors_apart};
-pub use remote::{Passwords, Remote};
-pub use room::Tenant;
-/// The name that callers knew before there were other engines.
-pub use server::Server as MariaDb;
-pub use server::{Account, Arrivals, Counters, Server, Start, SyncTimes, Watcher};
-pub use spawn::{Child, Launch};
-pub use tables::Tables;
-pub use template::Template;
-pub use user::{RunAs, ServerUser};
+pub use middle::{proxy, tunnel};
+pub use remote::probe::Passwords;
+pub use remote::server::Remote;
+pub use servers::account::ClientAccount;
+pub use servers::build::Build;
+pub use servers::counters::{ConnectionCounts, Counters};
+pub use servers::disk_space::PlannedServer;
+pub use servers::find::{Origin, find, how_to_install, installed};
+pub use servers::server::Server;
+pub use servers::server::connections::ConnectionMonitor;
+pub use servers::server::syncs::SyncTimes;
+pub use servers::start::ServerStart;
+pub use servers::template::DataTemplate;
+pub use tls::certificates::{Authority, Certificate};
+pub use tls::credentials::{Credentials, ServerCertificate};

@@ -21,9 +21,9 @@ struct NegotiatedParameters {
 /// The server's authentication method. Compared on every connect, so it is kept as a value instead of text.
 #[derive(Clone, Copy, PartialEq)]
 enum ObservedAuthMethod {
-    MySql(mysql::AuthMethod),
-    Postgres(postgres::AuthMethod),
-    MongoDb(mongodb::AuthKind),
+    MySql(mysql::MySqlAuthMethod),
+    Postgres(postgres::PostgresAuthMethod),
+    MongoDb(mongodb::MongoDbAuthMethod),
 }
 
 impl Legs {

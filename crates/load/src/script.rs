@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ciphertoll_model::{Engine, QueryLanguage, Script, StatementProtocol};
-use ciphertoll_wire::mongodb::{self, Template};
-use ciphertoll_wire::session::{Prepared, ServerInfo, Value};
+use ciphertoll_wire::mongodb::{self, CommandTemplate};
+use ciphertoll_wire::session::{PreparedStatement, ServerInfo, Value};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
@@ -55,7 +55,7 @@ pub(crate) enum CompiledStep {
     /// Text with numbers in it.
     Text(Vec<TextPiece>),
     /// A command of a document database, and its variables.
-    Document { template: Template, variables: Vec<usize> },
+    Document { template: CommandTemplate, variables: Vec<usize> },
 }
 
 /// A part of a text.
@@ -159,7 +159,7 @@ impl CompiledScript {
         place: StepIndex,
         values: &Values,
         server: &ServerInfo,
-        prepared: &[Prepared],
+        prepared: &[PreparedStatement],
         (out, sql): (&mut Vec<u8>, &mut String),
     ) -> Result<(), ciphertoll_net::Error> {
         match self.step(place) {
@@ -282,8 +282,8 @@ impl<'a> Compiler<'a> {
         }
         let variables = step.parameters.clone();
         if !is_sql {
-            let template =
-                Template::parse(&statement.sql).map_err(|error| format!("is not a command: {error}"))?;
+            let template = CommandTemplate::parse(&statement.sql)
+                .map_err(|error| format!("is not a command: {error}"))?;
             same_count(template.parameters(), variables.len())?;
             return Ok(CompiledStep::Document { template, variables });
         }

@@ -62,32 +62,32 @@ fn login(spec: &TrialSpec, password: Secret) -> Login {
 }
 
 fn mysql_login(spec: &TrialSpec, password: Secret, plugin: mysql::Plugin) -> Login {
-    Login::MySql(Arc::new(mysql::Login {
+    Login::MySql(Arc::new(mysql::MySqlLogin {
         database: spec.database.clone(),
         plugin,
         encryption: match &spec.tls {
-            Some(TlsSpec { start: TlsStart::Eager, .. }) => mysql::Encryption::EagerTls,
-            Some(_) => mysql::Encryption::Tls,
-            None => mysql::Encryption::Plain,
+            Some(TlsSpec { start: TlsStart::Eager, .. }) => mysql::MySqlTlsMode::EagerTls,
+            Some(_) => mysql::MySqlTlsMode::Tls,
+            None => mysql::MySqlTlsMode::Plain,
         },
         transport: match &spec.endpoint {
             Endpoint::Tcp(_) | Endpoint::Host { .. } => mysql::Transport::Tcp,
             Endpoint::Unix(_) => mysql::Transport::UnixSocket,
         },
-        ..mysql::Login::new(&spec.user, password)
+        ..mysql::MySqlLogin::new(&spec.user, password)
     }))
 }
 
 fn postgres_login(spec: &TrialSpec, password: Secret) -> Login {
-    Login::Postgres(Arc::new(postgres::Login {
+    Login::Postgres(Arc::new(postgres::PostgresLogin {
         user: spec.user.clone(),
         password,
         database: spec.database.clone(),
         encryption: match &spec.tls {
-            Some(TlsSpec { start: TlsStart::Requested, .. }) => postgres::Encryption::Tls,
-            Some(TlsSpec { start: TlsStart::Direct, .. }) => postgres::Encryption::DirectTls,
-            Some(TlsSpec { start: TlsStart::Eager, .. }) => postgres::Encryption::EagerTls,
-            None => postgres::Encryption::Plain,
+            Some(TlsSpec { start: TlsStart::Requested, .. }) => postgres::PostgresTlsMode::Tls,
+            Some(TlsSpec { start: TlsStart::Direct, .. }) => postgres::PostgresTlsMode::DirectTls,
+            Some(TlsSpec { start: TlsStart::Eager, .. }) => postgres::PostgresTlsMode::EagerTls,
+            None => postgres::PostgresTlsMode::Plain,
         },
         channel_binding: match spec.auth {
             Auth::Scram { binding: ChannelBinding::ServerEndPoint, .. } => postgres::ChannelBinding::Required,
@@ -101,9 +101,9 @@ fn postgres_login(spec: &TrialSpec, password: Secret) -> Login {
 /// Users are authenticated against the database `admin`, MongoDB's default, unless a URL says otherwise; the trial's
 /// documents are in the specification's database.
 fn mongodb_login(spec: &TrialSpec, password: Secret) -> Login {
-    let usual = mongodb::Login::new(&spec.user, password);
+    let usual = mongodb::MongoDbLogin::new(&spec.user, password);
     let of_url = spec.documents.as_ref();
-    Login::MongoDb(Arc::new(mongodb::Login {
+    Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
         database: spec.database.clone().unwrap_or_else(|| usual.database.clone()),
         auth_source: of_url.map_or_else(|| usual.auth_source.clone(), |login| login.auth_source.clone()),
         mechanism: match (of_url.map(|login| login.mechanism), spec.auth) {
@@ -118,8 +118,8 @@ fn mongodb_login(spec: &TrialSpec, password: Secret) -> Login {
         },
         read_preference: of_url.map(|login| login.read_preference).unwrap_or_default(),
         tls: match spec.tls {
-            Some(_) => mongodb::Encryption::Tls,
-            None => mongodb::Encryption::Plain,
+            Some(_) => mongodb::MongoDbTlsMode::Tls,
+            None => mongodb::MongoDbTlsMode::Plain,
         },
         compressor: spec.compressor.map(|compressor| match compressor {
             Compressor::Zlib => mongodb::Compressor::Zlib,

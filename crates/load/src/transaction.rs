@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, ConnectProgress, Connected, Connecting, Dialer, Reactor, Readiness};
-use ciphertoll_wire::session::{PrepareReader, Prepared, ResponseKind, ResponseReader, ServerInfo, Summary};
+use ciphertoll_wire::session::{
+    PrepareReader, PreparedStatement, ResponseKind, ResponseReader, ResponseSummary, ServerInfo,
+};
 use rand_pcg::Pcg64Mcg;
 
 use crate::Error;
@@ -34,14 +36,14 @@ enum State {
 struct Preparing {
     connected: Connected,
     reader: PrepareReader,
-    prepared: Vec<Prepared>,
+    prepared: Vec<PreparedStatement>,
 }
 
 /// A connection with all statements prepared, and its current transaction.
 struct Working {
     channel: Channel,
     server: ServerInfo,
-    prepared: Vec<Prepared>,
+    prepared: Vec<PreparedStatement>,
     text: ResponseReader,
     binary: ResponseReader,
     values: Values,
@@ -151,7 +153,7 @@ impl LoadClient for TransactionClient {
 /// Prepares the next statement; the client is ready when there is none.
 fn prepare_next(
     mut connected: Connected,
-    prepared: Vec<Prepared>,
+    prepared: Vec<PreparedStatement>,
     program: &CompiledScript,
 ) -> Result<State, Error> {
     let Some(sql) = program.to_prepare.get(prepared.len()) else {
@@ -181,7 +183,7 @@ impl Preparing {
 }
 
 impl Working {
-    fn new(connected: Connected, prepared: Vec<Prepared>, program: &CompiledScript) -> Self {
+    fn new(connected: Connected, prepared: Vec<PreparedStatement>, program: &CompiledScript) -> Self {
         let Connected { channel, server, .. } = connected;
         Self {
             text: server.response_reader(ResponseKind::Text),
@@ -242,7 +244,11 @@ impl Working {
 
     /// Continues with the next step, or ends the operation.
     #[inline]
-    fn answered(&mut self, summary: Summary, pool: &mut TransactionShared<'_>) -> Result<Turn, Error> {
+    fn answered(
+        &mut self,
+        summary: ResponseSummary,
+        pool: &mut TransactionShared<'_>,
+    ) -> Result<Turn, Error> {
         let place = match self.awaits {
             ExpectedResponse::Rollback => return self.begin_again(pool),
             ExpectedResponse::Step(place) => place,

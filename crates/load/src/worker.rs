@@ -254,7 +254,7 @@ mod tests {
             clients: usize,
             max_per_s: Option<f64>,
         ) -> Result<TrialResult, Error> {
-            let login = mysql::Login::new("toll", Secret::new(Vec::new()));
+            let login = mysql::MySqlLogin::new("toll", Secret::new(Vec::new()));
             let dialer = Dialer {
                 address: Address::Tcp(self.address),
                 login: Login::MySql(Arc::new(login)),

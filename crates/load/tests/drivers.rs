@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ciphertoll_lab::{EXEC_COMMAND, Lab, Server, Start, Tables, find as find_server, run_exec_helper};
+use ciphertoll_lab::{EXEC_COMMAND, Lab, Server, ServerStart, Tables, find as find_server, run_exec_helper};
 use ciphertoll_load::driver::{
     DRIVE_COMMAND, Driver, PreparedDriver, Task, available, find, run_drive_process,
 };
@@ -257,7 +257,7 @@ impl Fixture {
             QueryLanguage::Documents => Tables { ycsb: Some(scale(DOCUMENTS)), ..Tables::default() },
         };
         let template = lab.template(&build, &tables, &mut |_| {}, &|| false).expect("a template is made");
-        let start = Start {
+        let start = ServerStart {
             build: &build,
             template: &template,
             name: "d1",

@@ -94,7 +94,7 @@ impl Client {
         }
         postgres::command::encode_copy_done(self.channel.output());
         self.channel.send()?;
-        let mut reader = postgres::ResponseReader::new();
+        let mut reader = postgres::PostgresResponseReader::new();
         Ok(self.await_response(|input| reader.step(input))?.affected_rows)
     }
 
@@ -199,7 +199,7 @@ mod tests {
     /// The first address that accepts is used, whatever its family; if none does, the first error is returned.
     #[test]
     fn addresses_are_tried_in_order() {
-        let login = Login::MySql(Arc::new(mysql::Login::new("toll", Secret::new(Vec::new()))));
+        let login = Login::MySql(Arc::new(mysql::MySqlLogin::new("toll", Secret::new(Vec::new()))));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let there = listener.local_addr().unwrap();
         // A bound port without a listener: nothing else can take it.

@@ -2,7 +2,7 @@
 
 use ciphertoll_wire::mongodb::command::{encode_get_more, encode_insert};
 use ciphertoll_wire::mongodb::{
-    self, COMMAND_REQUEST_ID, Documents, DocumentsReader, ResponseReader, ServerInfo,
+    self, COMMAND_REQUEST_ID, Documents, DocumentsReader, MongoDbResponseReader, MongoDbServerInfo,
 };
 use ciphertoll_wire::session::{self, Row};
 
@@ -25,13 +25,13 @@ impl Client {
     /// duplicate key, the other documents have been inserted and the connection is ready for the next command.
     pub fn await_insert(&mut self) -> Result<u64, Error> {
         // These loads are not measured, so they offer no compressor.
-        let mut reader = ResponseReader::new(COMMAND_REQUEST_ID);
+        let mut reader = MongoDbResponseReader::new(COMMAND_REQUEST_ID);
         Ok(self.await_response(|input| reader.step(input))?.affected_rows)
     }
 
     /// Sends the command in the output and reads its whole result.
-    pub(crate) fn await_documents(&mut self, server: &ServerInfo) -> Result<Vec<Row>, Error> {
-        let ServerInfo { database, compressor, .. } = server;
+    pub(crate) fn await_documents(&mut self, server: &MongoDbServerInfo) -> Result<Vec<Row>, Error> {
+        let MongoDbServerInfo { database, compressor, .. } = server;
         // A server may send any number of empty batches.
         let deadline = Deadline::from_now();
         let mut rows = Vec::new();

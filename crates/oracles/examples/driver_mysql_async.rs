@@ -1,5 +1,5 @@
-//! What an application does with `mysql_async`, told line by line: the same with a proxy in between as without. The tests
-//! of `proxy` run it.
+//! What an application does with `mysql_async`, printed line by line: with a proxy in between the lines are the
+//! same. The tests of `proxy` run it.
 
 use std::env;
 use std::error::Error;
@@ -25,7 +25,7 @@ fn say(line: &str) {
 
 fn options() -> Done<Opts> {
     let tls = (env::var("MYSQL_TLS")? == "require")
-        // The reference only: what is verified is the proxy's business.
+        // Only the reference run uses TLS here; the proxy verifies its own server connections.
         .then(|| SslOpts::default().with_danger_accept_invalid_certs(true));
     let builder = OptsBuilder::default()
         .ip_or_hostname(env::var("MYSQL_HOST")?)
@@ -73,7 +73,7 @@ async fn run() -> Done {
     conn.change_user(ChangeUserOpts::default()).await?;
     let anew: Option<Row> = conn.query_first("SELECT @mine, DATABASE()").await?;
     say(&format!("logged in anew {:?}", anew.map(Row::unwrap)));
-    // Its own way of handing a connection on.
+    // The driver's own reset of a pooled connection.
     conn.reset().await?;
     let zone: Option<String> = conn.query_first("SELECT @@time_zone = @@global.time_zone").await?;
     say(&format!("reset {zone:?}"));

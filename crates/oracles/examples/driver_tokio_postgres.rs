@@ -1,5 +1,5 @@
-//! What an application does with `tokio_postgres`, told line by line: the same with a proxy in between as without. The
-//! tests of `proxy` run it.
+//! What an application does with `tokio_postgres`, printed line by line: with a proxy in between the lines are the
+//! same. The tests of `proxy` run it.
 
 use std::env;
 use std::error::Error;
@@ -28,7 +28,7 @@ fn say(line: &str) {
 
 fn connector() -> Done<MakeTlsConnector> {
     let mut builder = SslConnector::builder(SslMethod::tls_client())?;
-    // The reference only: what is verified is the proxy's business.
+    // Only the reference run uses TLS here; the proxy verifies its own server connections.
     builder.set_verify(SslVerifyMode::NONE);
     Ok(MakeTlsConnector::new(builder.build()))
 }
@@ -49,7 +49,7 @@ async fn run() -> Done {
     let (mut client, connection) = config()?.connect(connector()?).await?;
     let talk = async {
         let done = talk(&mut client).await;
-        // The connection ends when its client is dropped.
+        // The connection task ends when the client is dropped.
         drop(client);
         done
     };
@@ -114,7 +114,7 @@ async fn large(client: &mut Client) -> Done {
     let rows = client.query(LARGE, &[]).await?;
     let bytes: usize = rows.iter().map(|row| row.get::<_, &str>(1).len()).sum();
     say(&format!("large {bytes}"));
-    // A part at a time, through a portal.
+    // A few rows at a time, through a portal.
     let transaction = client.transaction().await?;
     let portal = transaction.bind(LARGE, &[]).await?;
     let mut bytes = 0;
@@ -136,7 +136,7 @@ async fn cancelled(client: &Client) -> Done {
     let slept = loop {
         match tokio::time::timeout(Duration::from_millis(300), &mut statement).await {
             Ok(slept) => break slept,
-            // Before the server has begun with it, there is nothing to cancel: then once more.
+            // Before the server has started the query, the cancel request has no effect; repeat it.
             Err(_) => token.cancel_query(connector()?).await?,
         }
     };

@@ -1,4 +1,4 @@
-//! The hidden command `__exec` alone, through which the tests start servers.
+//! The hidden command `__exec`, with which the tests start servers.
 
 use std::process::ExitCode;
 

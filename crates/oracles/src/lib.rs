@@ -1,1 +1,1 @@
-//! Our clients held against independent drivers, on real servers; this crate is its tests.
+//! Compares our clients with independent drivers on real servers. The crate consists of tests.

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::duration::HumanDuration;
 use crate::log::{Format, Level, Log};
 use crate::password::{
-    PasswordError, PasswordSource, find_in_password_file, find_password, looked_in, read_password,
+    PasswordError, PasswordSource, find_in_password_file, find_password, read_password, searched,
 };
 use crate::postgres::CredentialStore;
 use crate::protocol::Pooling;
@@ -152,10 +152,10 @@ pub struct Resolved {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no password found for \"{user}\"; {looked_in}; if the server needs no password, set an empty one")]
+#[error("no password found for \"{user}\"; {searched}; if the server needs no password, set an empty one")]
 pub struct MissingPassword {
     pub user: String,
-    looked_in: &'static str,
+    searched: &'static str,
 }
 
 /// An error in the operator's settings.
@@ -338,8 +338,8 @@ impl Config {
         let (certificate, key) = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
             (None, None) if self.tls_client_ca.is_none() => {
-                let wide = listen.iter().find(|address| !address.is_local());
-                return wide.map_or(Ok(None), |address| Err(ConfigError::NotLoopback(address.clone())));
+                let exposed = listen.iter().find(|address| !address.is_local());
+                return exposed.map_or(Ok(None), |address| Err(ConfigError::NotLoopback(address.clone())));
             }
             _ => return Err(ConfigError::IncompleteTls),
         };
@@ -384,8 +384,8 @@ impl Config {
     /// The users, and those without a password although the server may ask for one.
     fn users(&self, server: &ServerUrl) -> Result<(Vec<DatabaseUser>, Vec<MissingPassword>), ConfigError> {
         let mut names = HashSet::new();
-        if let Some(twice) = self.user.iter().find(|user| !names.insert(&user.name)) {
-            return Err(ConfigError::TwoUsers(twice.name.clone()));
+        if let Some(duplicate) = self.user.iter().find(|user| !names.insert(&user.name)) {
+            return Err(ConfigError::TwoUsers(duplicate.name.clone()));
         }
         let own = self.user.iter().find(|user| user.name == server.user).cloned();
         let own = own.unwrap_or_else(|| UserSection { name: server.user.clone(), ..UserSection::default() });
@@ -394,8 +394,8 @@ impl Config {
         for user in std::iter::once(&own).chain(others) {
             let password = user.password(server)?;
             if password.is_none() && server.may_ask_for_password() {
-                let looked_in = looked_in(server.protocol, user.name == server.user);
-                missing.push(MissingPassword { user: user.name.clone(), looked_in });
+                let searched = searched(server.protocol, user.name == server.user);
+                missing.push(MissingPassword { user: user.name.clone(), searched });
             }
             let password = password.unwrap_or_else(|| Secret::new(Vec::new()));
             users.push(DatabaseUser {

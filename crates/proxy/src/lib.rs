@@ -1,15 +1,17 @@
-//! The sidecar: gives an application that opens a connection per request one from a pool in microseconds, over a local
-//! socket in plaintext. Upstream connections use TLS and are kept open.
+//! The sidecar keeps TLS connections to a database server open and gives them to the applications of this
+//! machine, which connect to it over a local socket in plaintext. An application that opens a connection per
+//! request gets one in microseconds.
 //!
-//! PostgreSQL, MySQL and MariaDB are supported. A client keeps its server connection until it disconnects, or until its
-//! transaction ends. `docs/cure/README.md` and `docs/cure/mysql.md` describe what clients can rely on,
-//! `docs/cure/operations.md` how to run the proxy.
+//! PostgreSQL, MySQL and MariaDB are supported. A client keeps its server connection until it disconnects, or
+//! until its transaction ends. `docs/cure/README.md` and `docs/cure/mysql.md` describe what clients can rely
+//! on, `docs/cure/operations.md` how to run the proxy.
 //!
-//! - [`postgres`] and [`mysql`] implement the [`Protocol`]: client handshake, startup request, session. [`ConnectionPool`] decides
-//!   which client acquires which connection. All of these are state machines without I/O.
+//! - [`postgres`] and [`mysql`] implement the [`Protocol`]: client handshake, startup request, session.
+//!   [`ConnectionPool`] decides which client acquires which connection. All of these are state machines
+//!   without I/O.
 //! - [`Workers`] move the bytes, each with one readiness loop.
-//! - [`Config`] reads the settings, [`AdminServer`] serves status and metrics, [`Reloader`] applies new settings. The last
-//!   two have a thread each and reach the workers through a [`ControlHandle`].
+//! - [`Config`] reads the settings, [`AdminServer`] serves status and metrics, [`Reloader`] applies new
+//!   settings. The last two have a thread each and reach the workers through a [`ControlHandle`].
 
 mod admin;
 mod config;

@@ -1,4 +1,4 @@
-//! The command `ciphertoll-workers`: arguments, start, exit code.
+//! The command `ciphertoll-proxy`: arguments, start, exit code.
 
 mod arguments;
 

@@ -49,7 +49,7 @@ pub struct LabelledCounter(Mutex<BTreeMap<String, u64>>);
 
 impl LabelledCounter {
     fn increment(&self, label: &str) {
-        // A thread that panicked has left whole numbers.
+        // The counters are valid even if a thread panicked while it held the lock.
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let label = if counts.len() < MAX_LABELS || counts.contains_key(label) { label } else { OTHER };
         *counts.entry(label.to_owned()).or_default() += 1;
@@ -115,8 +115,8 @@ pub struct Metrics {
     pub cancels_dropped: Counter,
     /// Cancel requests that did not reach the server.
     pub cancels_failed: Counter,
-    pub bytes_up: Counter,
-    pub bytes_down: Counter,
+    pub bytes_to_server: Counter,
+    pub bytes_to_client: Counter,
     pub reloads: Counter,
     pub reloads_failed: Counter,
 }
@@ -221,8 +221,8 @@ fn write_clients(text: &mut Exposition, metrics: &Metrics, status: &Status) {
     text.named("queue_wait_seconds_sum", &[], metrics.waits.sum_us.get() as f64 / 1e6);
     text.named("queue_wait_seconds_count", &[], count);
     text.counter("bytes_total", "Bytes passed between clients and server.");
-    text.sample(&[("direction", &"to_server")], metrics.bytes_up.get());
-    text.sample(&[("direction", &"to_client")], metrics.bytes_down.get());
+    text.sample(&[("direction", &"to_server")], metrics.bytes_to_server.get());
+    text.sample(&[("direction", &"to_client")], metrics.bytes_to_client.get());
     text.counter("cancels_total", "Cancel requests.");
     text.sample(&[("outcome", &"sent")], metrics.cancels_sent.get());
     text.sample(&[("outcome", &"waiting")], metrics.cancels_waiting.get());

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::postgres::password_file::{self, Entry};
+use ciphertoll_wire::postgres::password_file::{self, PasswordQuery};
 
 use crate::url::{ProtocolKind, ServerAddress, ServerUrl};
 
@@ -106,7 +106,7 @@ pub fn find_in_password_file(url: &ServerUrl) -> Result<Option<Secret>, Password
 }
 
 /// Where a password was looked for. Only the user in the server's URL has the environment variables.
-pub(crate) fn looked_in(protocol: ProtocolKind, is_of_url: bool) -> &'static str {
+pub(crate) fn searched(protocol: ProtocolKind, is_of_url: bool) -> &'static str {
     match (protocol, is_of_url) {
         (ProtocolKind::Postgres, true) => "searched CIPHERTOLL_PASSWORD, PGPASSWORD, PGPASSFILE, ~/.pgpass",
         (ProtocolKind::Postgres, false) => {
@@ -123,7 +123,7 @@ fn from_pgpass(text: &str, url: &ServerUrl) -> Option<String> {
         ServerAddress::Socket(_) => ("localhost", None),
     };
     let database = url.database.as_deref().unwrap_or(&url.user);
-    password_file::find_password(text, &Entry { host, port, database, user: &url.user })
+    password_file::find_password(text, &PasswordQuery { host, port, database, user: &url.user })
 }
 
 #[cfg(test)]

@@ -38,11 +38,11 @@ pub struct ConnectionPool<K, S, C> {
 struct KeyPool<S, C> {
     /// The most recently used one is used next; the others grow old and are closed.
     idle: Connections<S>,
-    /// As a client left them that may come back. The oldest is first.
+    /// Kept for clients between transactions, not reset. The oldest is first.
     kept: Connections<S>,
-    /// As a client left them that has disconnected.
+    /// Their clients have disconnected; not reset yet.
     orphaned: Connections<S>,
-    /// Taken from those lists for waiting clients, and not released yet.
+    /// Taken from the lists above for waiting clients, and not released yet.
     reserved: HashSet<S>,
     /// Connections of other keys that are being closed for waiting clients.
     evicting: usize,
@@ -70,7 +70,7 @@ pub enum PoolAction<S> {
     Wait,
 }
 
-/// Whether a connection is kept as a client left it.
+/// Whether a connection was kept for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepOutcome {
     /// It is kept for that client.
@@ -95,7 +95,7 @@ impl<S, C> Default for KeyPool<S, C> {
 }
 
 impl<S: WorkerBound, C: WorkerBound> KeyPool<S, C> {
-    /// Waiting clients for which no connection is on its way.
+    /// Waiting clients for which no connection is reserved or being opened.
     fn unserved(&self) -> usize {
         self.waiting.len().saturating_sub(self.opening + self.reserved.len() + self.evicting)
     }
@@ -356,7 +356,7 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.open > self.limit
     }
 
-    /// Connections of this key, including those that are being opened.
+    /// Connections of this key, including connections that are being opened.
     pub fn open_count(&self, key: &K) -> usize {
         self.pools.get(key).map_or(0, |key_pool| key_pool.open)
     }

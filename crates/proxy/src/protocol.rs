@@ -80,11 +80,11 @@ pub trait Protocol: Clone + Send + 'static {
     /// The keys of clients that name no database: one per user, that of the server's URL first.
     fn default_keys(&self) -> &[Self::Key];
 
-    /// The fingerprint of the credentials that a connection would log in with now; `None` if the user is no
-    /// longer configured.
+    /// The fingerprint of the credentials that a connection would log in with now; `None` if the
+    /// configuration has no such user.
     fn fingerprint(&self, key: &Self::Key) -> Option<Fingerprint>;
 
-    /// The login of a new connection; `None` if the user is no longer configured.
+    /// The login of a new connection; `None` if the configuration has no such user.
     fn connect_plan(&self, key: &Self::Key) -> Option<ConnectPlan>;
 
     /// A cancel request for the current command of a connection; `None` if the protocol sends none.
@@ -172,7 +172,7 @@ pub trait ProtocolRequest {
     /// Appends an error message for the client.
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 
-    /// What the first bytes are that a client without a connection sends.
+    /// Classifies the first bytes that a client without a connection sends.
     fn first_input(&self, input: &[u8]) -> FirstInput;
 
     /// Whether another client has killed this one while it has no connection.
@@ -323,9 +323,9 @@ pub enum HandshakeStep<W> {
     Login(W),
     /// The client asks to cancel the command of another client.
     Cancel {
-        /// The process ID that the other client was told.
+        /// The process ID that the proxy sent to the other client.
         process_id: u32,
-        /// The cancel key that the other client was told.
+        /// The cancel key that the proxy sent to the other client.
         key: Vec<u8>,
     },
     /// An error message must be sent.
@@ -372,7 +372,7 @@ pub enum StartMode {
 pub struct FromClient {
     /// Bytes at the front to pass to the server.
     pub pass_bytes: usize,
-    /// Bytes to drop after those.
+    /// Bytes to drop after the passed bytes.
     pub drop_bytes: usize,
     /// What to send to the server after the bytes passed on. If it is not empty, the remaining input must be
     /// processed again.
@@ -491,7 +491,7 @@ pub struct Detached<W, R> {
     pub release: Release<R>,
 }
 
-/// The state of a connection after a command of the proxy's own.
+/// The state of a connection after one of the proxy's own commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandOutcome {
     /// It awaits commands, and no transaction is open.

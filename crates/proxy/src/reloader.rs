@@ -19,7 +19,7 @@ use crate::url::ServerAddress;
 pub struct Reloader<P: Protocol> {
     pub control: ControlHandle<P>,
     pub notifier: Notifier,
-    /// Replaced by the log of each reload.
+    /// Each reload replaces it by a log with the new settings.
     pub log: Log,
     pub fixed: FixedSettings,
 }

@@ -289,8 +289,8 @@ mod tests {
             assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
         }
         assert!(matches!("tcp:[::1]:0".parse(), Ok(ListenAddress::Tcp(_))));
-        for wide in ["tcp:0.0.0.0:6432", "tcp:10.0.0.1:6432", "tcp:[::]:6432"] {
-            assert!(!wide.parse::<ListenAddress>().unwrap().is_local(), "{wide}");
+        for exposed in ["tcp:0.0.0.0:6432", "tcp:10.0.0.1:6432", "tcp:[::]:6432"] {
+            assert!(!exposed.parse::<ListenAddress>().unwrap().is_local(), "{exposed}");
         }
         for local in ["tcp:127.0.0.2:6432", "tcp:[::1]:6432", "unix:/x"] {
             assert!(local.parse::<ListenAddress>().unwrap().is_local(), "{local}");

@@ -27,7 +27,7 @@ pub struct Status {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadStatus {
     pub clients: usize,
-    /// Including those that are being opened.
+    /// Including connections that are being opened.
     pub server_connections: usize,
 }
 
@@ -62,7 +62,7 @@ pub struct PoolStatus {
     pub idle: usize,
     /// Used by a client.
     pub busy: usize,
-    /// As a client left them that is between transactions, until another client needs one.
+    /// Kept for a client between transactions, until another client needs one.
     pub kept: usize,
     /// Being reset or checked.
     pub resetting: usize,
@@ -125,7 +125,7 @@ impl ClientStates {
         self.leaving += other.leaving;
     }
 
-    /// With the names that metrics have.
+    /// The states by the names that the metrics use.
     pub fn by_state(&self) -> [(&'static str, usize); 5] {
         let Self { logging_in, queued, in_session, parked, leaving } = *self;
         [
@@ -149,7 +149,7 @@ impl PoolStatus {
         self.oldest_s = self.oldest_s.max(other.oldest_s);
     }
 
-    /// With the names that metrics have.
+    /// The states by the names that the metrics use.
     pub fn by_state(&self) -> [(&'static str, usize); 5] {
         let Self { idle, busy, kept, resetting, opening, .. } = *self;
         [("idle", idle), ("busy", busy), ("kept", kept), ("resetting", resetting), ("opening", opening)]

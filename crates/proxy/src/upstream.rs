@@ -56,7 +56,7 @@ struct Resolver {
     found: Arc<Mutex<Vec<SocketAddr>>>,
     refresh: Sender<()>,
     requested: Instant,
-    /// Which address is next.
+    /// The index of the next address to try.
     next_address: usize,
     name: String,
 }
@@ -216,7 +216,7 @@ impl Resolver {
         let found = Arc::new(Mutex::new(resolve(name, port).unwrap_or_default()));
         let (refresh, requests) = mpsc::channel();
         let (shared, host) = (Arc::clone(&found), name.to_owned());
-        // Ends with the sender.
+        // The loop ends when the sender is dropped.
         thread::spawn(move || {
             while requests.recv().is_ok() {
                 // Old addresses are better than none.
@@ -233,7 +233,7 @@ impl Resolver {
     fn next(&mut self) -> Result<SocketAddr, Error> {
         if self.requested.elapsed() > RESOLVE_INTERVAL {
             self.requested = Instant::now();
-            // The thread ends only with this sender.
+            // The thread ends only when this sender is dropped.
             let _ = self.refresh.send(());
         }
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);

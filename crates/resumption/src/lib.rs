@@ -3,8 +3,7 @@
 //!
 //! OpenSSL requires that a session object is used with one context only. A context that keeps its sessions
 //! for itself ([`SessionPolicy::PerContext`]) never gives one away. A context that shares them
-//! ([`SessionPolicy::Shared`]) shares bytes, from which each connection makes an object of its own, as
-//! libmysqlclient does.
+//! ([`SessionPolicy::Shared`]) shares bytes, from which each connection makes a new object, as libmysqlclient does.
 
 mod newest;
 
@@ -114,7 +113,7 @@ impl Context {
             // context, or comes from `SessionStore::PerContext`. That store is created in `Context::build`
             // for one context, filled only by that context's callback and never handed out, and `ssl` belongs
             // to the same context.
-            #[expect(unsafe_code, reason = "there is no safe way to offer a session")]
+            #[expect(unsafe_code, reason = "the safe API cannot offer a session")]
             unsafe {
                 ssl.set_session(&session)?;
             }

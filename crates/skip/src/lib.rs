@@ -31,7 +31,7 @@ pub fn not_for_all(why: &(impl Display + ?Sized)) {
     eprintln!("skipped: {why}");
 }
 
-/// Reports that there is no server of an engine. CI has all except MySQL, which is too large to fetch for
+/// Reports that an engine has no installed server. CI has all except MySQL, which is too large to fetch for
 /// each change, and MongoDB, which no registry offers.
 ///
 /// # Panics

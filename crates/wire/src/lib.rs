@@ -1,23 +1,25 @@
-//! Protocol machines without I/O: bytes in, bytes out, and a [`Step`] that says what is wanted next.
+//! Protocol state machines without I/O: bytes in, bytes out, and a [`Step`] that says what the machine needs
+//! next.
 //!
-//! - [`mysql`] and [`postgres`] are protocols, each from both sides, and [`mongodb`] one from the client's; [`session`]
-//!   is what their clients have in common; [`scram`] is how PostgreSQL and MongoDB authenticate.
-//! - [`tls`] looks at a TLS handshake that passes by.
+//! - [`mysql`] and [`postgres`] implement both sides of their protocol, [`mongodb`] the client side.
+//!   [`session`] is the interface that their clients share. [`scram`] authenticates in PostgreSQL and
+//!   MongoDB.
+//! - [`tls`] observes a TLS handshake without taking part in it.
 //!
-//! A machine owns no socket, no clock and no TLS. Whoever drives it reads bytes, hands them over as a slice that
-//! the machine advances past what it understood, and sends what the machine appended to `out`:
+//! A machine owns no socket, no clock and no TLS session. Its driver reads bytes, passes them as a slice,
+//! which the machine advances past what it consumed, and sends what the machine appended to `out`:
 //!
 //! ```
 //! # use std::sync::Arc;
 //! # use ciphertoll_wire::{Secret, Step, postgres, session::{Connect, Login}};
-//! # use postgres::{ChannelBinding, Encryption};
+//! # use postgres::{ChannelBinding, PostgresTlsMode};
 //! # fn read_more() -> Option<Vec<u8>> { None }
 //! # fn flush(_: &mut Vec<u8>) {}
-//! let login = Login::Postgres(Arc::new(postgres::Login {
+//! let login = Login::Postgres(Arc::new(postgres::PostgresLogin {
 //!     user: "toll".to_owned(),
 //!     password: Secret::new(b"correct horse".to_vec()),
 //!     database: None,
-//!     encryption: Encryption::Tls,
+//!     encryption: PostgresTlsMode::Tls,
 //!     channel_binding: ChannelBinding::Disabled,
 //! }));
 //! let mut connect = Connect::new(&login);
@@ -42,17 +44,21 @@
 //! # Ok::<(), ciphertoll_wire::session::Error>(())
 //! ```
 
+pub mod fault;
 pub mod mongodb;
 pub mod mysql;
 pub mod postgres;
 pub mod relay;
+pub mod response;
 pub mod scram;
 pub mod secret;
 pub mod session;
 pub mod step;
 pub mod tls;
+pub mod value;
 
 pub use ciphertoll_vocabulary::Phase;
-pub use mysql::{Fault, Response};
+pub use fault::Fault;
+pub use response::Response;
 pub use secret::Secret;
 pub use step::Step;

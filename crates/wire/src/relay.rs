@@ -1,30 +1,29 @@
-//! What one between a client and a server does with their bytes, in either protocol.
+//! Types that the relays of both protocols share. A relay stands between a client and a server and forwards
+//! their bytes.
 
-/// What of a client's bytes may be passed on.
+/// How much of the client's input a relay may forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FromClient {
-    /// So many of them, from the front. Less than a message's header may be left.
+    /// Bytes to forward, from the front. A partial message header may remain.
     pub pass_bytes: usize,
-    /// Whether a goodbye follows them.
     pub goodbye: Goodbye,
 }
 
-/// A database that must have no other connections, or the server refuses a command.
+/// The database that must have no other connections, or the server refuses a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Vacate {
-    /// This one.
     Database(Vec<u8>),
-    /// One whose name could not be read.
+    /// Its name could not be parsed, so it may be any.
     Any,
 }
 
-/// Whether a client has said that it leaves.
+/// Whether the client ends its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goodbye {
-    /// It stays.
+    /// The session continues.
     None,
-    /// It has; nothing it may send after that is looked at.
+    /// The client closes the connection. Its later bytes are ignored.
     Said,
-    /// It stays and logs in anew: what follows is the command that says as whom, which is not passed on.
+    /// The client stays and logs in again: a `COM_CHANGE_USER` follows, which is not forwarded.
     Anew,
 }

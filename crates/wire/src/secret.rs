@@ -2,10 +2,10 @@
 
 use zeroize::Zeroizing;
 
-/// A password or key; wiped when dropped.
+/// A password or key; zeroed when dropped.
 ///
-/// It has no `Debug`, `Display`, `Serialize` or `PartialEq`, so that it cannot reach a log, a record or a comparison
-/// whose time tells something:
+/// It has no `Debug`, `Display`, `Serialize` or `PartialEq`, so it cannot reach a log, a record or a
+/// comparison whose duration depends on the content:
 ///
 /// ```compile_fail
 /// println!("{:?}", ciphertoll_wire::Secret::new(b"hunter2".to_vec()));
@@ -14,12 +14,12 @@ use zeroize::Zeroizing;
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Takes the bytes over; the caller should have no other copy.
+    /// Takes ownership of the bytes. The caller should hold no other copy.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// The bytes, for the one who must hash or send them.
+    /// The bytes, to hash or to send.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }

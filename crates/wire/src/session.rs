@@ -1,103 +1,64 @@
-//! One face for all protocols: a login, a connection's commands and the readers of their answers, for those who do not
-//! mind which server they talk to.
+//! The client interface that all protocols share: a login, the commands of a connection and the readers of
+//! their responses.
 //!
-//! What only one protocol has is used through its own module.
+//! Features of a single protocol are used through that protocol's module.
 
 use std::sync::Arc;
 
-use crate::scram::KeyDerivation;
-use crate::{Step, mongodb, mysql, postgres};
+use crate::{mongodb, mysql, postgres, scram::KeyDerivation, step::Step};
 
-pub use crate::mysql::{Fault, Response, ResponseKind, Row};
+pub use crate::{
+    fault::Fault,
+    response::{Response, ResponseKind, ResponseSummary, Row},
+    value::Value,
+};
 
-/// As many parameters as are converted without allocating; the workloads have far fewer.
+/// Up to this many parameters are converted without allocating. The workloads have far fewer.
 const STACK_PARAMS: usize = 16;
 
-/// Who logs in and how; made once and shared by all connects.
+/// Credentials and connection options. Made once and shared by all connects.
 #[derive(Clone)]
 pub enum Login {
-    /// To MySQL or MariaDB.
-    MySql(Arc<mysql::Login>),
-    /// To PostgreSQL.
-    Postgres(Arc<postgres::Login>),
-    /// To MongoDB, or what speaks its protocol.
-    MongoDb(Arc<mongodb::Login>),
+    MySql(Arc<mysql::MySqlLogin>),
+    Postgres(Arc<postgres::PostgresLogin>),
+    MongoDb(Arc<mongodb::MongoDbLogin>),
 }
 
-/// One login, from the client's side.
 pub enum Connect {
-    /// To MySQL or MariaDB.
-    MySql(mysql::Connect),
-    /// To PostgreSQL.
-    Postgres(postgres::Connect),
-    /// To MongoDB.
-    MongoDb(mongodb::Connect),
+    MySql(mysql::MySqlConnect),
+    Postgres(postgres::PostgresConnect),
+    MongoDb(mongodb::MongoDbConnect),
 }
 
-/// What is known of the server once the login is done; it also knows how to talk to it.
+/// What is known of the server after the login, and how to encode commands for it.
 #[derive(Debug, Clone)]
 pub enum ServerInfo {
-    /// MySQL or MariaDB.
-    MySql(mysql::ServerInfo),
-    /// PostgreSQL.
-    Postgres(postgres::ServerInfo),
-    /// MongoDB.
-    MongoDb(mongodb::ServerInfo),
+    MySql(mysql::MySqlServerInfo),
+    Postgres(postgres::PostgresServerInfo),
+    MongoDb(mongodb::MongoDbServerInfo),
 }
 
-/// A parameter of a prepared statement.
+/// A statement that the server has prepared: what is needed to execute it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value<'a> {
-    /// NULL.
-    Null,
-    /// A signed integer; PostgreSQL is sent its decimal digits.
-    I64(i64),
-    /// Text, or the text of a value of another type.
-    Text(&'a [u8]),
+pub enum PreparedStatement {
+    /// The server chooses the identifier.
+    MySql { statement_id: u32 },
+    /// The client chooses the number; the statement's name is made from it.
+    Postgres { number: u32 },
 }
 
-/// A statement that the server has prepared: what running it needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Prepared {
-    /// The server's number for it.
-    MySql {
-        /// That number.
-        statement_id: u32,
-    },
-    /// The client's number for it, which its name is made of.
-    Postgres {
-        /// That number.
-        number: u32,
-    },
-}
-
-/// The counts of one answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Summary {
-    /// Rows received.
-    pub rows: u64,
-    /// Rows changed.
-    pub affected_rows: u64,
-    /// Payload bytes of the rows received.
-    pub row_bytes: u64,
-}
-
-/// Why a machine stopped.
+/// Why a protocol machine stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// On a connection to MySQL or MariaDB.
     #[error(transparent)]
     MySql(#[from] mysql::Error),
-    /// On a connection to PostgreSQL.
     #[error(transparent)]
     Postgres(#[from] postgres::Error),
-    /// On a connection to MongoDB.
     #[error(transparent)]
     MongoDb(#[from] mongodb::Error),
 }
 
 impl Error {
-    /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
             Self::MySql(error) => error.fault(),
@@ -106,8 +67,8 @@ impl Error {
         }
     }
 
-    /// Whether the server has no room for one more connection, of anybody's or of this user's. One that says so should
-    /// not be asked again at once.
+    /// Whether the server has reached its limit of connections, in total or for this user. Do not retry at
+    /// once.
     pub fn is_too_many_connections(&self) -> bool {
         match self {
             Self::MySql(error) => error.is_too_many_connections(),
@@ -116,7 +77,8 @@ impl Error {
         }
     }
 
-    /// Whether the server refused the login for its password, or for what it does not tell from that.
+    /// Whether the server refused the login because of its password, or for a reason that it reports in the
+    /// same way.
     pub fn is_wrong_password(&self) -> bool {
         match self {
             Self::MySql(error) => error.is_wrong_password(),
@@ -125,8 +87,8 @@ impl Error {
         }
     }
 
-    /// Whether the server refused with this code, an SQLSTATE, MySQL's error number, or MongoDB's number or name, and
-    /// the connection awaits the next command.
+    /// Whether the server refused with this code and the connection awaits the next command. The code is an
+    /// SQLSTATE, a MySQL error number, or the number or name of a MongoDB error.
     pub fn is_refusal(&self, refusal: &str) -> bool {
         match self {
             Self::MySql(mysql::Error::Server { code, sql_state, .. }) => {
@@ -144,26 +106,26 @@ impl Error {
 }
 
 impl Login {
-    /// Whether there will be a [`Step::StartTls`].
+    /// Whether the login will ask for [`Step::StartTls`].
     pub fn uses_tls(&self) -> bool {
         match self {
-            Self::MySql(login) => login.encryption != mysql::Encryption::Plain,
-            Self::Postgres(login) => login.encryption != postgres::Encryption::Plain,
-            Self::MongoDb(login) => login.tls != mongodb::Encryption::Plain,
+            Self::MySql(login) => login.encryption != mysql::MySqlTlsMode::Plain,
+            Self::Postgres(login) => login.encryption != postgres::PostgresTlsMode::Plain,
+            Self::MongoDb(login) => login.tls != mongodb::MongoDbTlsMode::Plain,
         }
     }
 
-    /// The protocol that TLS must name in ALPN, where servers insist on it.
+    /// The ALPN protocol that TLS must offer, if the server requires one.
     pub fn alpn(&self) -> Option<&'static [u8]> {
         match self {
-            Self::Postgres(login) if login.encryption == postgres::Encryption::DirectTls => {
+            Self::Postgres(login) if login.encryption == postgres::PostgresTlsMode::DirectTls => {
                 Some(postgres::DIRECT_TLS_ALPN)
             }
             Self::MySql(_) | Self::Postgres(_) | Self::MongoDb(_) => None,
         }
     }
 
-    /// Whether [`Connect::bind_channel`] must be called after the TLS handshake, or is to be where that can be done.
+    /// Whether [`Connect::bind_channel`] must or may be called after the TLS handshake.
     pub fn channel_binding(&self) -> postgres::ChannelBinding {
         match self {
             Self::MySql(_) | Self::MongoDb(_) => postgres::ChannelBinding::Disabled,
@@ -173,7 +135,8 @@ impl Login {
 }
 
 impl Connect {
-    /// What has to be run, on any thread, before the login can go on: see [`postgres::Connect::take_key_derivation`].
+    /// Work to run on any thread before the login can continue: see
+    /// [`postgres::PostgresConnect::take_key_derivation`].
     pub fn take_key_derivation(&mut self) -> Option<KeyDerivation> {
         match self {
             Self::Postgres(connect) => connect.take_key_derivation(),
@@ -181,7 +144,7 @@ impl Connect {
         }
     }
 
-    /// Whether the login waits for keys, and takes no input.
+    /// Whether the login waits for derived keys. It takes no input meanwhile.
     pub fn awaits_keys(&self) -> bool {
         match self {
             Self::Postgres(connect) => connect.awaits_keys(),
@@ -189,17 +152,16 @@ impl Connect {
         }
     }
 
-    /// A login that has seen no byte yet.
     pub fn new(login: &Login) -> Self {
         match login {
-            Login::MySql(login) => Self::MySql(mysql::Connect::new(Arc::clone(login))),
-            Login::Postgres(login) => Self::Postgres(postgres::Connect::new(Arc::clone(login))),
-            Login::MongoDb(login) => Self::MongoDb(mongodb::Connect::new(Arc::clone(login))),
+            Login::MySql(login) => Self::MySql(mysql::MySqlConnect::new(Arc::clone(login))),
+            Login::Postgres(login) => Self::Postgres(postgres::PostgresConnect::new(Arc::clone(login))),
+            Login::MongoDb(login) => Self::MongoDb(mongodb::MongoDbConnect::new(Arc::clone(login))),
         }
     }
 
-    /// Takes from the front of `input` and appends to `out`. The first step must not wait for input: in PostgreSQL and
-    /// MongoDB the client speaks first. An error is final.
+    /// Takes input from the front of `input` and appends output to `out`. The first step must not wait for
+    /// input: in PostgreSQL and MongoDB the client speaks first. An error is final.
     pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
         match self {
             Self::MySql(connect) => Ok(connect.step(input, out)?),
@@ -208,7 +170,7 @@ impl Connect {
         }
     }
 
-    /// The server, once the login is done.
+    /// What is known of the server, once the login is done.
     pub fn server(&self) -> Option<ServerInfo> {
         match self {
             Self::MySql(connect) => connect.server().cloned().map(ServerInfo::MySql),
@@ -217,7 +179,7 @@ impl Connect {
         }
     }
 
-    /// See [`postgres::Connect::bind_channel`]; MySQL and MongoDB bind nothing.
+    /// See [`postgres::PostgresConnect::bind_channel`]; MySQL and MongoDB do not support channel binding.
     pub fn bind_channel(&mut self, certificate_hash: &[u8]) {
         match self {
             Self::MySql(_) | Self::MongoDb(_) => {}
@@ -227,7 +189,6 @@ impl Connect {
 }
 
 impl ServerInfo {
-    /// The server's version.
     pub fn version(&self) -> &str {
         match self {
             Self::MySql(server) => &server.version,
@@ -236,7 +197,7 @@ impl ServerInfo {
         }
     }
 
-    /// A short, stable name of how the client has authenticated.
+    /// A short, stable name of the authentication method.
     pub fn auth_label(&self) -> String {
         match self {
             Self::MySql(server) => server.auth.label().to_owned(),
@@ -245,22 +206,22 @@ impl ServerInfo {
         }
     }
 
-    /// A statement as text, whose answer is for a reader of [`ResponseKind::Text`] or of rows. To MongoDB it is a
-    /// command in JSON, as [`mongodb::Template`] reads it, for the login's database.
+    /// Encodes a statement as text. Read the response with [`ResponseKind::Text`] or a rows reader. For
+    /// MongoDB the text is a JSON command, see [`mongodb::CommandTemplate`], for the login's database.
     pub fn encode_query(&self, out: &mut Vec<u8>, sql: &str) -> Result<(), Error> {
         match self {
             Self::MySql(_) => Ok(mysql::command::encode_query(out, sql)?),
             Self::Postgres(_) => Ok(postgres::command::encode_query(out, sql)?),
             Self::MongoDb(server) => {
-                let template = mongodb::Template::parse(sql).map_err(mongodb::Error::from)?;
+                let template = mongodb::CommandTemplate::parse(sql).map_err(mongodb::Error::from)?;
                 Ok(server.encode(out, &template, &[])?)
             }
         }
     }
 
-    /// A statement to be prepared. Its number must be new on this connection and is the one that
-    /// [`Self::prepare_reader`] is made with. MongoDB prepares nothing, which is an error: its commands are
-    /// [`mongodb::Template`]s.
+    /// Encodes a request to prepare a statement. `number` must be new on this connection; pass the same
+    /// number to [`Self::prepare_reader`]. MongoDB has no prepared statements and returns an error; use
+    /// [`mongodb::CommandTemplate`].
     pub fn encode_prepare(&self, out: &mut Vec<u8>, number: u32, sql: &str) -> Result<(), Error> {
         match self {
             Self::MySql(_) => Ok(mysql::command::encode_prepare(out, sql)?),
@@ -273,28 +234,30 @@ impl ServerInfo {
         }
     }
 
-    /// Runs a prepared statement with as many parameters as it has. Its answer is for a reader of
-    /// [`ResponseKind::Binary`]. Allocates nothing but `out`, unless there are many parameters.
+    /// Encodes the execution of a prepared statement. `params` must have as many values as the statement has
+    /// parameters. Read the response with [`ResponseKind::Binary`]. Allocates only for `out`, unless there
+    /// are many parameters.
     #[inline]
     pub fn encode_execute(
         &self,
         out: &mut Vec<u8>,
-        prepared: &Prepared,
+        prepared: &PreparedStatement,
         params: &[Value<'_>],
     ) -> Result<(), Error> {
         match (self, *prepared) {
             (Self::MongoDb(_), _) => Err(mongodb::Error::NoPreparedStatements.into()),
-            (_, Prepared::MySql { statement_id }) => Ok(with_mysql_params(params, |params| {
+            (_, PreparedStatement::MySql { statement_id }) => Ok(with_mysql_params(params, |params| {
                 mysql::command::encode_execute(out, statement_id, params)
             })?),
-            (_, Prepared::Postgres { number }) => {
+            (_, PreparedStatement::Postgres { number }) => {
                 let params = params.iter().map(|value| postgres::Param::from(*value));
                 Ok(postgres::command::encode_run_numbered(out, number, params)?)
             }
         }
     }
 
-    /// Goodbye; the server closes the connection. MongoDB has no word for it: the client closes.
+    /// Encodes the end of the session; the server then closes the connection. MongoDB has no such message:
+    /// the client closes.
     pub fn encode_goodbye(&self, out: &mut Vec<u8>) {
         match self {
             Self::MySql(_) => mysql::command::encode_quit(out),
@@ -303,27 +266,27 @@ impl ServerInfo {
         }
     }
 
-    /// A reader that counts.
+    /// A reader that counts rows and discards them.
     pub fn response_reader(&self, kind: ResponseKind) -> ResponseReader {
         match self {
             Self::MySql(server) => {
-                ResponseReader::MySql(mysql::ResponseReader::new(kind, server.capabilities))
+                ResponseReader::MySql(mysql::MySqlResponseReader::new(kind, server.capabilities))
             }
-            Self::Postgres(_) => ResponseReader::Postgres(postgres::ResponseReader::new()),
+            Self::Postgres(_) => ResponseReader::Postgres(postgres::PostgresResponseReader::new()),
             Self::MongoDb(server) => {
-                let reader = mongodb::ResponseReader::new(mongodb::COMMAND_REQUEST_ID);
+                let reader = mongodb::MongoDbResponseReader::new(mongodb::COMMAND_REQUEST_ID);
                 ResponseReader::MongoDb(reader.compressed_by(server.compressor))
             }
         }
     }
 
-    /// A reader that collects rows, of at most so many bytes.
+    /// A reader that collects rows up to a total of `limit_bytes`.
     pub fn rows_reader(&self, limit_bytes: usize) -> RowsReader {
         match self {
             Self::MySql(server) => {
-                RowsReader::MySql(mysql::RowsReader::new(server.capabilities, limit_bytes))
+                RowsReader::MySql(mysql::MySqlRowsReader::new(server.capabilities, limit_bytes))
             }
-            Self::Postgres(_) => RowsReader::Postgres(postgres::RowsReader::new(limit_bytes)),
+            Self::Postgres(_) => RowsReader::Postgres(postgres::PostgresRowsReader::new(limit_bytes)),
             Self::MongoDb(server) => {
                 let reader = mongodb::DocumentsReader::new(mongodb::COMMAND_REQUEST_ID, limit_bytes);
                 RowsReader::MongoDb(reader.compressed_by(server.compressor))
@@ -331,11 +294,13 @@ impl ServerInfo {
         }
     }
 
-    /// A reader of the answer to [`Self::encode_prepare`] with this number.
+    /// A reader for the response to [`Self::encode_prepare`] with this number.
     pub fn prepare_reader(&self, number: u32) -> PrepareReader {
         match self {
-            Self::MySql(server) => PrepareReader::MySql(mysql::PrepareReader::new(server.capabilities)),
-            Self::Postgres(_) => PrepareReader::Postgres { reader: postgres::PrepareReader::new(), number },
+            Self::MySql(server) => PrepareReader::MySql(mysql::MySqlPrepareReader::new(server.capabilities)),
+            Self::Postgres(_) => {
+                PrepareReader::Postgres { reader: postgres::PostgresPrepareReader::new(), number }
+            }
             Self::MongoDb(_) => PrepareReader::MongoDb,
         }
     }
@@ -361,7 +326,7 @@ impl<'a> From<Value<'a>> for mysql::Param<'a> {
     }
 }
 
-/// Converts parameters, few of them without allocating.
+/// Converts parameters without allocating, unless there are many.
 #[inline]
 fn with_mysql_params<T>(params: &[Value<'_>], run: impl FnOnce(&[mysql::Param<'_>]) -> T) -> T {
     if params.len() > STACK_PARAMS {
@@ -374,20 +339,17 @@ fn with_mysql_params<T>(params: &[Value<'_>], run: impl FnOnce(&[mysql::Param<'_
     run(&converted[..params.len()])
 }
 
-/// Reads one answer and counts. What holds for the protocol's own reader after its end holds here too: after an error
-/// of the server's the connection awaits the next command, unless the session has ended.
+/// Reads one response and counts. After a server error the connection awaits the next command, unless the
+/// session has ended; see the reader of the protocol.
 #[derive(Debug, Clone)]
 pub enum ResponseReader {
-    /// From MySQL or MariaDB.
-    MySql(mysql::ResponseReader),
-    /// From PostgreSQL.
-    Postgres(postgres::ResponseReader),
-    /// From MongoDB.
-    MongoDb(mongodb::ResponseReader),
+    MySql(mysql::MySqlResponseReader),
+    Postgres(postgres::PostgresResponseReader),
+    MongoDb(mongodb::MongoDbResponseReader),
 }
 
 impl ResponseReader {
-    /// Makes it ready for the next command's answer.
+    /// Prepares for the next response.
     #[inline]
     pub fn reset(&mut self) {
         match self {
@@ -399,28 +361,26 @@ impl ResponseReader {
 
     /// Takes what it can from the front of `input`.
     #[inline]
-    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Summary>, Error> {
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<ResponseSummary>, Error> {
         match self {
-            Self::MySql(reader) => Ok(map(reader.step(input)?, Summary::from)),
-            Self::Postgres(reader) => Ok(map(reader.step(input)?, Summary::from)),
-            Self::MongoDb(reader) => Ok(map(reader.step(input)?, Summary::from)),
+            Self::MySql(reader) => Ok(reader.step(input)?),
+            Self::Postgres(reader) => Ok(map(reader.step(input)?, ResponseSummary::from)),
+            Self::MongoDb(reader) => Ok(reader.step(input)?),
         }
     }
 }
 
-/// Collects the rows of one answer. What holds for [`ResponseReader`] after its end holds here too.
+/// Collects the rows of one response. After an error the same holds as for [`ResponseReader`].
 #[derive(Debug, Clone)]
 pub enum RowsReader {
-    /// From MySQL or MariaDB.
-    MySql(mysql::RowsReader),
-    /// From PostgreSQL.
-    Postgres(postgres::RowsReader),
-    /// From MongoDB: of each document a row with one column, its JSON.
+    MySql(mysql::MySqlRowsReader),
+    Postgres(postgres::PostgresRowsReader),
+    /// Each document becomes a row with one column, its JSON text.
     MongoDb(mongodb::DocumentsReader),
 }
 
 impl RowsReader {
-    /// Makes it ready for the next command's answer.
+    /// Prepares for the next response.
     pub fn reset(&mut self) {
         match self {
             Self::MySql(reader) => reader.reset(),
@@ -429,14 +389,14 @@ impl RowsReader {
         }
     }
 
-    /// Takes what it can from the front of `input`; the rows are handed over once.
+    /// Takes what it can from the front of `input`. The rows are returned once.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Vec<Row>>, Error> {
         match self {
             Self::MySql(reader) => Ok(reader.step(input)?),
             Self::Postgres(reader) => Ok(reader.step(input)?),
             Self::MongoDb(reader) => match reader.step(input)? {
                 Response::NeedInput => Ok(Response::NeedInput),
-                // Whoever reads rows means to have them all.
+                // A caller that collects rows wants all of them.
                 Response::Done(mongodb::Documents { cursor: Some(_), .. }) => {
                     Err(mongodb::Error::ResultContinues.into())
                 }
@@ -446,60 +406,40 @@ impl RowsReader {
     }
 }
 
-/// Reads the answer to one [`ServerInfo::encode_prepare`]. What holds for [`ResponseReader`] after its end holds here
-/// too.
+/// Reads the response to one [`ServerInfo::encode_prepare`]. After an error the same holds as for
+/// [`ResponseReader`].
 #[derive(Debug, Clone)]
 pub enum PrepareReader {
-    /// From MySQL or MariaDB.
-    MySql(mysql::PrepareReader),
-    /// From PostgreSQL.
+    MySql(mysql::MySqlPrepareReader),
     Postgres {
-        /// The protocol's own reader.
-        reader: postgres::PrepareReader,
-        /// The statement's number.
+        reader: postgres::PostgresPrepareReader,
         number: u32,
     },
-    /// From MongoDB, which prepares nothing.
+    /// MongoDB has no prepared statements.
     MongoDb,
 }
 
 impl PrepareReader {
-    /// Takes whole messages from the front of `input`.
-    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<Prepared>, Error> {
+    pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<PreparedStatement>, Error> {
         match self {
             Self::MySql(reader) => {
-                let prepared =
-                    |prepared: mysql::Prepared| Prepared::MySql { statement_id: prepared.statement_id };
+                let prepared = |prepared: mysql::PrepareOk| PreparedStatement::MySql {
+                    statement_id: prepared.statement_id,
+                };
                 Ok(map(reader.step(input)?, prepared))
             }
             Self::Postgres { reader, number } => {
-                Ok(map(reader.step(input)?, |_| Prepared::Postgres { number: *number }))
+                Ok(map(reader.step(input)?, |_| PreparedStatement::Postgres { number: *number }))
             }
             Self::MongoDb => Err(mongodb::Error::NoPreparedStatements.into()),
         }
     }
 }
 
-impl From<mysql::Summary> for Summary {
+impl From<postgres::ExchangeSummary> for ResponseSummary {
     #[inline]
-    fn from(summary: mysql::Summary) -> Self {
-        let mysql::Summary { rows, affected_rows, row_bytes } = summary;
-        Self { rows, affected_rows, row_bytes }
-    }
-}
-
-impl From<postgres::Summary> for Summary {
-    #[inline]
-    fn from(summary: postgres::Summary) -> Self {
-        let postgres::Summary { rows, affected_rows, row_bytes, .. } = summary;
-        Self { rows, affected_rows, row_bytes }
-    }
-}
-
-impl From<mongodb::Summary> for Summary {
-    #[inline]
-    fn from(summary: mongodb::Summary) -> Self {
-        let mongodb::Summary { rows, affected_rows, row_bytes } = summary;
+    fn from(summary: postgres::ExchangeSummary) -> Self {
+        let postgres::ExchangeSummary { rows, affected_rows, row_bytes, .. } = summary;
         Self { rows, affected_rows, row_bytes }
     }
 }
@@ -517,7 +457,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_known_by_their_codes() {
+    fn a_refusal_is_identified_by_its_code() {
         let deadlock: Error = mysql::Error::Server {
             code: 1213,
             sql_state: "40001".to_owned(),
@@ -532,26 +472,27 @@ mod tests {
         };
         assert!(conflict(postgres::Severity::Error).is_refusal("40001"));
         assert!(!conflict(postgres::Severity::Error).is_refusal("40P01"));
-        // The session has ended: nothing can be tried again on it.
+        // The session has ended; a retry on it is impossible.
         assert!(!conflict(postgres::Severity::Fatal).is_refusal("40001"));
     }
 
     #[test]
-    fn servers_without_room_are_known() {
+    fn connection_limits_are_recognized() {
         let mysql = |code, message: &str| -> Error {
             let (sql_state, message) = ("42000".to_owned(), message.to_owned());
             mysql::Error::Server { code, sql_state, message }.into()
         };
-        let of_resource = |name| format!("User 'toll' has exceeded the '{name}' resource (current value: 3)");
+        let resource_limit =
+            |name| format!("User 'toll' has exceeded the '{name}' resource (current value: 3)");
         for (code, message) in [
             (1040, "Too many connections"),
             (1203, "User toll already has more than 'max_user_connections' active connections"),
-            (1226, &of_resource("max_user_connections")),
-            (1226, &of_resource("max_connections_per_hour")),
+            (1226, &resource_limit("max_user_connections")),
+            (1226, &resource_limit("max_connections_per_hour")),
         ] {
             assert!(mysql(code, message).is_too_many_connections(), "{message}");
         }
-        let statements = mysql(1226, &of_resource("max_queries_per_hour"));
+        let statements = mysql(1226, &resource_limit("max_queries_per_hour"));
         assert!(!statements.is_too_many_connections());
         assert!(!mysql(1045, "Access denied").is_too_many_connections());
         assert!(!Error::from(mysql::Error::TlsNotOffered).is_too_many_connections());

@@ -11,7 +11,7 @@ use ciphertoll_bench::pools::run::{GeneratorRun, ROWS, run};
 use ciphertoll_bench::pools::work::PoolWorkload;
 use ciphertoll_bench::pools::{PoolRoute, PoolSetup, PooledServer, crowd};
 use ciphertoll_bench::{ciphertoll_program, peers_directory, print_line, start_server};
-use ciphertoll_lab::proxy::Admission;
+use ciphertoll_lab::proxy::SocketAuth;
 use ciphertoll_lab::{Lab, Tables};
 use ciphertoll_model::{Auth, Engine};
 use clap::Parser;
@@ -73,7 +73,7 @@ fn on_server(engine: Engine, works: &[PoolWorkload], crowd: bool, arguments: &Ar
         private: lab.scratch().make_directory("bench", 0o700)?,
     };
     print_line(&format!("\n{} {}", engine.display_name(), server.version()))?;
-    for admission in [Admission::Free, Admission::Password] {
+    for admission in [SocketAuth::Trusted, SocketAuth::Password] {
         let works: Vec<PoolWorkload> =
             works.iter().copied().filter(|work| work.admission == admission).collect();
         if works.is_empty() {
@@ -159,7 +159,7 @@ fn level(label: &str, rounds: &Rounds<GeneratorRun>, index: usize) -> String {
 /// Measures memory and throughput with many clients.
 fn many(setup: &PoolSetup<'_>, arguments: &Arguments) -> Result<()> {
     const MB: f64 = 1e6;
-    let pool = PooledServer::start(PoolRoute::Proxy("proxy+mode=transaction"), Admission::Free, setup)?;
+    let pool = PooledServer::start(PoolRoute::Proxy("proxy+mode=transaction"), SocketAuth::Trusted, setup)?;
     print_line(&format!("\n{CROWD}"))?;
     let memory = crowd::memory(&pool, setup)?;
     let [before, after] = [memory.before_bytes, memory.with_clients_bytes].map(|bytes| bytes as f64 / MB);

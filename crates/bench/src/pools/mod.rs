@@ -11,7 +11,7 @@ pub mod work;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use ciphertoll_lab::proxy::{Admission, ProxyStart, RunningProxy};
+use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
 use ciphertoll_lab::{Lab, Server};
 use ciphertoll_model::{Auth, Clients, Endpoint, Engine, Path as PathLevel};
 
@@ -48,16 +48,16 @@ pub struct PooledServer {
 
 impl PoolRoute {
     /// The compared routes, in the order of the output.
-    pub fn of(engine: Engine, admission: Admission) -> &'static [Self] {
+    pub fn of(engine: Engine, admission: SocketAuth) -> &'static [Self] {
         match (engine, admission) {
-            (Engine::Postgres, Admission::Free) => &[
+            (Engine::Postgres, SocketAuth::Trusted) => &[
                 Self::Unix,
                 Self::Proxy("proxy"),
                 Self::Proxy("pgbouncer"),
                 Self::Proxy("proxy+mode=transaction"),
                 Self::Proxy("pgbouncer+mode=transaction"),
             ],
-            (Engine::Postgres, Admission::Password) => &[
+            (Engine::Postgres, SocketAuth::Password) => &[
                 Self::Proxy("proxy"),
                 Self::Proxy("pgbouncer"),
                 Self::Proxy("proxy+mode=transaction"),
@@ -96,7 +96,7 @@ impl PoolRoute {
 
 impl PooledServer {
     /// Starts the proxy, if any. It has a connection to the server when this returns.
-    pub fn start(route: PoolRoute, admission: Admission, setup: &PoolSetup<'_>) -> Result<Self> {
+    pub fn start(route: PoolRoute, admission: SocketAuth, setup: &PoolSetup<'_>) -> Result<Self> {
         let proxy = match route {
             PoolRoute::Unix | PoolRoute::Tls => None,
             PoolRoute::Proxy(label) => Some(start(label, admission, setup)?),
@@ -114,7 +114,7 @@ impl PooledServer {
     }
 }
 
-fn start(label: &str, admission: Admission, setup: &PoolSetup<'_>) -> Result<RunningProxy> {
+fn start(label: &str, admission: SocketAuth, setup: &PoolSetup<'_>) -> Result<RunningProxy> {
     let level: PathLevel = label.parse().with_context(|| format!("{label} is not a level of --path"))?;
     let PathLevel::Proxy(proxy) = level else { bail!("{label} is not a proxy") };
     let Endpoint::Tcp(behind) = setup.server.tcp_endpoint() else {
@@ -134,5 +134,5 @@ fn start(label: &str, admission: Admission, setup: &PoolSetup<'_>) -> Result<Run
         processors: None,
         logs: setup.lab.scratch().path(),
     };
-    Ok(RunningProxy::start(setup.lab, &start)?)
+    Ok(setup.lab.start_proxy(&start)?)
 }

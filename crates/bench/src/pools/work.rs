@@ -1,6 +1,6 @@
 //! The workloads of the comparison, with their performance goals.
 
-use ciphertoll_lab::proxy::Admission;
+use ciphertoll_lab::proxy::SocketAuth;
 use ciphertoll_model::Engine;
 
 /// Number of clients of concurrent workloads.
@@ -23,7 +23,7 @@ pub struct PoolWorkload {
     pub engine: Engine,
     pub act: ClientAction,
     /// How clients log in to the proxy.
-    pub admission: Admission,
+    pub admission: SocketAuth,
     pub clients: u16,
     /// The goal for ciphertoll-proxy compared with another proxy in the same mode.
     pub goal: PoolGoal,
@@ -40,7 +40,7 @@ pub struct PoolGoal {
 
 const fn postgres(
     act: ClientAction,
-    admission: Admission,
+    admission: SocketAuth,
     clients: u16,
     rate: f64,
     cpu: f64,
@@ -50,7 +50,7 @@ const fn postgres(
 
 const fn mariadb(act: ClientAction, clients: u16, rate: f64, cpu: f64) -> PoolWorkload {
     let goal = PoolGoal { rate, cpu };
-    PoolWorkload { engine: Engine::MariaDb, act, admission: Admission::Free, clients, goal }
+    PoolWorkload { engine: Engine::MariaDb, act, admission: SocketAuth::Trusted, clients, goal }
 }
 
 impl PoolWorkload {
@@ -59,11 +59,11 @@ impl PoolWorkload {
     /// The goals are ratios to PgBouncer 1.25 and ProxySQL 2.7, derived from absolute goals on one machine, so that they
     /// apply to every machine.
     pub const ALL: [Self; 10] = [
-        postgres(ClientAction::ConnectQuery, Admission::Free, 1, 1.30, 0.58),
-        postgres(ClientAction::ConnectQuery, Admission::Free, MANY, 1.16, 0.83),
-        postgres(ClientAction::Text, Admission::Free, MANY, 1.0, 0.69),
-        postgres(ClientAction::Prepared, Admission::Free, MANY, 1.0, 0.56),
-        postgres(ClientAction::ConnectQuery, Admission::Password, 1, 37.0, 0.58),
+        postgres(ClientAction::ConnectQuery, SocketAuth::Trusted, 1, 1.30, 0.58),
+        postgres(ClientAction::ConnectQuery, SocketAuth::Trusted, MANY, 1.16, 0.83),
+        postgres(ClientAction::Text, SocketAuth::Trusted, MANY, 1.0, 0.69),
+        postgres(ClientAction::Prepared, SocketAuth::Trusted, MANY, 1.0, 0.56),
+        postgres(ClientAction::ConnectQuery, SocketAuth::Password, 1, 37.0, 0.58),
         mariadb(ClientAction::Connect, 1, 1.59, 0.52),
         mariadb(ClientAction::ConnectQuery, 1, 1.61, 0.47),
         mariadb(ClientAction::ConnectQuery, MANY, 1.0, 0.47),
@@ -80,8 +80,8 @@ impl PoolWorkload {
             ClientAction::Prepared => "query on an open connection, prepared",
         };
         let admission = match self.admission {
-            Admission::Free => "",
-            Admission::Password => ", with a password on the unix socket",
+            SocketAuth::Trusted => "",
+            SocketAuth::Password => ", with a password on the unix socket",
         };
         let clients =
             if self.clients == 1 { "1 client".to_owned() } else { format!("{} clients", self.clients) };

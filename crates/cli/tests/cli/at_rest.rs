@@ -193,10 +193,10 @@ fn a_table_in_the_clear_voids_the_trials_that_it_is_there_in() {
     let mut servers = servers.map(|server| server.path()).filter(|server| server.join("password").exists());
     let encrypted = servers.find(|server| server.join("keys").is_dir()).expect("a server with keys");
     let password = Secret::new(fs::read(encrypted.join("password")).expect("a password"));
-    let login = mysql::Login {
+    let login = mysql::MySqlLogin {
         database: Some("sbtest".to_owned()),
         transport: mysql::Transport::UnixSocket,
-        ..mysql::Login::new("ciphertoll".to_owned(), password)
+        ..mysql::MySqlLogin::new("ciphertoll".to_owned(), password)
     };
     let address = Address::Unix(encrypted.join("run/socket"));
     let mut client = Client::connect(&address, Login::MySql(Arc::new(login)), None).expect("a connection");

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ciphertoll_wire::mongodb::bson::{Document, Writer};
-use ciphertoll_wire::mongodb::message::{self, MAX_MESSAGE_BYTES, Message};
+use ciphertoll_wire::mongodb::bson::{BsonWriter, Document};
+use ciphertoll_wire::mongodb::message::{self, MAX_MESSAGE_BYTES, OpMsg};
 
 pub(crate) const SET: &str = "rs0";
 /// What a far member's answers take longer.
@@ -93,7 +93,7 @@ impl Member {
     }
 
     /// The refusal of a secondary for a read without a suitable read preference.
-    fn refusal(&self, message: &Message<'_>) -> Option<Vec<u8>> {
+    fn refusal(&self, message: &OpMsg<'_>) -> Option<Vec<u8>> {
         let command = message.body.elements().next()?.ok()?;
         if !READS.contains(&command.key()) {
             return None;
@@ -114,7 +114,7 @@ impl Member {
     }
 
     /// A message of the server's; its answer to `hello`, as this member would give it.
-    fn as_member(&self, whole: &[u8], message: &Message<'_>) -> Vec<u8> {
+    fn as_member(&self, whole: &[u8], message: &OpMsg<'_>) -> Vec<u8> {
         if !matches!(message.body.get("isWritablePrimary"), Ok(Some(_))) {
             return whole.to_vec();
         }
@@ -127,7 +127,7 @@ impl Member {
         own
     }
 
-    fn write_hello(&self, hello: &mut Writer<'_>, said: Document<'_>) {
+    fn write_hello(&self, hello: &mut BsonWriter<'_>, said: Document<'_>) {
         hello.string("setName", SET);
         hello.boolean("isWritablePrimary", self.kind == Kind::Primary);
         hello.boolean("secondary", self.kind != Kind::Primary);
@@ -148,7 +148,7 @@ impl Member {
 }
 
 /// Hands over every whole message until there are no more.
-fn each_message(mut from: &TcpStream, mut take: impl FnMut(&[u8], Message<'_>)) {
+fn each_message(mut from: &TcpStream, mut take: impl FnMut(&[u8], OpMsg<'_>)) {
     let (mut held, mut chunk) = (Vec::new(), [0; 4096]);
     while let Ok(read @ 1..) = from.read(&mut chunk) {
         held.extend_from_slice(chunk.get(..read).unwrap_or_default());

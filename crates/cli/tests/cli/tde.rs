@@ -276,7 +276,7 @@ fn a_program_that_the_library_cannot_be_loaded_into_is_found_out_and_its_cluster
     let script = format!("#!/bin/sh\nexec env -i {initdb} -D data --no-sync\n");
     let dropping = workspace.program("dropping", |path| fs::write(path, script).expect("written"));
     let (_, said) = workspace.fails(&format!("exec -D data --key-file kek -- {dropping}"));
-    assert!(said.contains("is not encrypted") && said.contains("was removed"), "{said}");
+    assert!(said.contains("is not encrypted") && said.contains("were removed"), "{said}");
     assert!(workspace.is_absent_or_empty("data"), "a plaintext cluster stays");
 
     // No program can load a library that is none.
@@ -290,13 +290,13 @@ fn a_program_that_the_library_cannot_be_loaded_into_is_found_out_and_its_cluster
     let script = format!("#!/bin/sh\nLD_PRELOAD= exec {initdb} -D data --no-sync\n");
     let second = workspace.program("second", |path| fs::write(path, script).expect("written"));
     let (_, said) = workspace.fails(&format!("exec -D data --key-file kek -- {second}"));
-    assert!(said.contains("was removed"), "{said}");
+    assert!(said.contains("were removed"), "{said}");
     assert!(workspace.is_absent_or_empty("data"), "a plaintext cluster stays");
 
     // What was there before is never removed.
     fs::create_dir_all(workspace.work().join("data/mine")).expect("a directory");
     let (_, said) = workspace.fails(&format!("exec -D data --key-file kek -- {dropping}"));
-    assert!(!said.contains("was removed"), "{said}");
+    assert!(!said.contains("were removed"), "{said}");
     assert!(workspace.work().join("data/mine").exists());
 }
 
@@ -331,7 +331,7 @@ fn root_starts_programs_as_another_user_who_has_to_be_able_to_read_the_library()
         let output = as_root(&hidden, &changing);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(9), "{output:?}");
-        assert!(said.contains("is not encrypted") && said.contains("was removed"), "{said}");
+        assert!(said.contains("is not encrypted") && said.contains("were removed"), "{said}");
         assert!(workspace.is_absent_or_empty("data"), "a plaintext cluster stays");
         let output = as_root(&workspace.library(), &changing);
         assert!(output.status.success(), "{output:?}");

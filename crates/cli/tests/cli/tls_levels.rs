@@ -41,7 +41,7 @@ const MORE_LEVELS: [(&str, bool, Option<u64>, Option<&str>); 10] = [
     ("tls1.2-p256+resume", true, None, Some("never resumes")),
     ("tls1.2-p256+resume=id", true, None, Some("never resumes")),
     ("tls1.3-p256+resume", true, None, Some("never resumes")),
-    ("tls1.3-p256+eager", false, Some(1), Some("takes nothing behind a request")),
+    ("tls1.3-p256+eager", false, Some(1), Some("accepts no data right after a request")),
     ("tls1.3-rsa2048+resume+mtls+eager", true, None, Some("PostgreSQL")),
 ];
 
@@ -103,7 +103,7 @@ fn what_was_asked_for_is_what_was_seen() {
         for (level, resumed, chain, not_on_postgres) in MORE_LEVELS {
             let reason = match engine {
                 Engine::Postgres => not_on_postgres,
-                Engine::MySql if level < "tls1.2" => Some("it went with 8.0.28"),
+                Engine::MySql if level < "tls1.2" => Some("8.0.28 removed it"),
                 _ => None,
             };
             if let Some(reason) = reason {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use ciphertoll_lab::{Lab, Server, Start, Tables, find};
+use ciphertoll_lab::{Lab, Server, ServerStart, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
@@ -35,7 +35,7 @@ impl Elsewhere {
         let (name, log) = ("u1", place.path().join("server.log"));
         let (key, preferred_port, processors) = (ServerKey::P256, None, None);
         let strength = SecurityLevel::Default;
-        let start = Start {
+        let start = ServerStart {
             build: &build,
             template: &template,
             name,
@@ -104,11 +104,11 @@ impl Elsewhere {
     /// Over the unix socket, as the server's owner.
     fn execute(&self, sql: &str) {
         let Endpoint::Unix(socket) = self.server.unix_endpoint() else { panic!("no socket") };
-        let login = postgres::Login {
+        let login = postgres::PostgresLogin {
             user: "ciphertoll".to_owned(),
             password: Secret::new(Vec::new()),
             database: Some(self.server.database().to_owned()),
-            encryption: postgres::Encryption::Plain,
+            encryption: postgres::PostgresTlsMode::Plain,
             channel_binding: postgres::ChannelBinding::Disabled,
         };
         let mut client = Client::connect(&Address::Unix(socket), Login::Postgres(login.into()), None)
@@ -270,7 +270,7 @@ fn whoever_is_not_let_in_learns_why() {
         let url = there.url("127.0.0.1", &format!("{}={}", authority(engine), there.ca_file()));
         let wrong = there.run_with("wrong", &url, &[]);
         assert_eq!(wrong.code, Some(7), "{wrong:?}");
-        assert!(wrong.one_line().contains("there cannot be logged in to"), "{wrong:?}");
+        assert!(wrong.one_line().contains("cannot log in to there"), "{wrong:?}");
         let unknown = there.run(&there.url("127.0.0.1", ""), &[]);
         assert_eq!(unknown.code, Some(7), "{unknown:?}");
         let said = unknown.one_line();
@@ -321,9 +321,9 @@ fn a_server_without_plaintext_has_tls_as_its_baseline() {
     // Done in part: plaintext was asked for.
     let document = one_document(&answer.stdout);
     let reason = items(&document, "skipped")[0]["reason"].as_str().unwrap_or_default();
-    assert!(reason.starts_with("there lets nobody in without TLS"), "{reason}");
+    assert!(reason.starts_with("there refuses connections without TLS"), "{reason}");
     let report = answer_of(ciphertoll(&["report", "--run-dir", text(&there.runs())]));
-    assert!(report.stdout.contains("lets nobody in without TLS"), "{}", report.stdout);
+    assert!(report.stdout.contains("refuses connections without TLS"), "{}", report.stdout);
     assert!(report.stdout.contains("TLS 1.2"), "{}", report.stdout);
 }
 
@@ -377,11 +377,13 @@ fn a_statement_of_ones_own_is_measured() {
     }
     let there = Elsewhere::start(Engine::MariaDb);
     let url = there.url("127.0.0.1", &compared(&there));
-    let wrong = there.run(&url, &["--query", "SELECT nothing FROM nowhere"]);
-    assert_eq!(wrong.code, Some(2), "{wrong:?}");
-    let line = wrong.one_line();
-    assert!(line.contains("refuses the statement of --query") && line.contains("nowhere"), "{line}");
-    assert!(!there.runs().exists(), "nothing is measured, and nothing half-made is left");
+    for prepare in [&[][..], &["--prepare"]] {
+        let wrong = there.run(&url, &[&["--query", "SELECT nothing FROM nowhere"], prepare].concat());
+        assert_eq!(wrong.code, Some(2), "{wrong:?}");
+        let line = wrong.one_line();
+        assert!(line.contains("refuses the statement of --query") && line.contains("nowhere"), "{line}");
+        assert!(!there.runs().exists(), "no record is made");
+    }
     let answer = there.run(&url, &["--query", "SELECT 'a?b', 42"]);
     assert_eq!(answer.code, Some(0), "{answer:?}");
     let rates = cells(&one_document(&answer.stdout), "rate_per_s");

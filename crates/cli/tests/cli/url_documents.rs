@@ -102,7 +102,7 @@ fn who_is_not_let_in_gets_one_line() {
     let of_a_set = plain(&there) + "&replicaSet=rs0&directConnection=true";
     refused(&there.run(&of_a_set, &[]), "it is in no replica set, and its URL says rs0");
     let elsewhere = url(&there, "127.0.0.1:1", "tls=false&replicaSet=rs0");
-    refused(&there.run(&elsewhere, &[]), "127.0.0.1:1 does not answer (cannot connect");
+    refused(&there.run(&elsewhere, &[]), "127.0.0.1:1 does not reply (cannot connect");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn of_a_replica_set_the_preferred_member_is_measured() {
         there.run(&url, &[&asked[..], &FEW_RECORDS].concat())
     };
     // Who takes no writes cannot be loaded.
-    refused_with(&go(Kind::Primary, "&readPreference=secondary"), "takes no documents");
+    refused_with(&go(Kind::Primary, "&readPreference=secondary"), "cannot load documents into");
     let cases = [
         (Kind::Secondary, "", Kind::Primary, "the primary of the replica set rs0 of 3 members"),
         (

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ciphertoll_lab::{Apart, Lab, Proof, Server, Start, SyncTimes, Tables, Template, Tenant};
+use ciphertoll_lab::{
+    DataTemplate, Lab, PlannedServer, ProcessorSplit, Proof, Server, ServerStart, SyncTimes, Tables,
+};
 use ciphertoll_model::cache::SURELY_CACHED;
 use ciphertoll_model::{
     AtRest, Cell, Draw, Event, ExitCode, Plan, SecurityLevel, ServerKey, ServerLevel, Settings, Skipped,
@@ -22,7 +24,7 @@ pub(super) struct Instance {
     log: PathBuf,
     processors: Option<Vec<u16>>,
     build: ciphertoll_lab::Build,
-    template: Template,
+    template: DataTemplate,
     settings: Settings,
     /// The first record numbers of inserts that have not been removed.
     inserted: Vec<u64>,
@@ -47,7 +49,7 @@ enum Wear {
 pub(super) struct ServerContext<'a> {
     pub(super) lab: &'a Lab,
     pub(super) logs: &'a Path,
-    pub(super) apart: Option<&'a Apart>,
+    pub(super) apart: Option<&'a ProcessorSplit>,
     pub(super) settings: &'a Settings,
     pub(super) interrupt: &'a Interrupt,
 }
@@ -114,9 +116,9 @@ impl RequiredServer {
     }
 
     /// The disk space it needs. Absent if the server is not installed, which is reported later.
-    pub(super) fn tenant(&self) -> Option<Tenant> {
+    pub(super) fn tenant(&self) -> Option<PlannedServer> {
         let build = ciphertoll_lab::find(&self.level).ok()?;
-        Some(Tenant { build, tables: self.tables, at_rest: self.at_rest })
+        Some(PlannedServer { build, tables: self.tables, at_rest: self.at_rest })
     }
 
     /// Skips each of its cells with the reason.
@@ -171,7 +173,7 @@ impl Instance {
         let name = format!("s{number}");
         let log = context.logs.join(format!("{}-{name}.log", level.short_name()));
         let processors = context.apart.map(|apart| apart.server.clone());
-        let start = Start {
+        let start = ServerStart {
             build: &build,
             template: &template,
             name: &name,
@@ -195,7 +197,7 @@ impl Instance {
         let Self { required, name, log, processors, build, template, settings, syncs, server, .. } = self;
         drop(server);
         let began = Instant::now();
-        let start = Start {
+        let start = ServerStart {
             build: &build,
             template: &template,
             name: &name,
@@ -313,8 +315,8 @@ fn strength_for(so_far: SecurityLevel, cell: &Cell) -> SecurityLevel {
 }
 
 /// A server with its settings checked and its tables prewarmed.
-fn started(lab: &Lab, start: &Start<'_>, settings: &Settings) -> Result<Server, NotStarted> {
-    let server = Server::start_with(lab, start, settings)?;
+fn started(lab: &Lab, start: &ServerStart<'_>, settings: &Settings) -> Result<Server, NotStarted> {
+    let server = lab.start_with(start, settings)?;
     if !server.unmet_settings().is_empty() {
         return Err(NotStarted::Settings(server.unmet_settings().join("; ")));
     }

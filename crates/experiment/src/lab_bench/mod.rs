@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ciphertoll_lab::{Apart, Counters, Lab, Passwords, Server, processors_apart};
+use ciphertoll_lab::{Counters, Lab, Passwords, ProcessorSplit, Server, split_processors};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
     Arm, AtRest, Cell, CpuPinning, Endpoint, Environment, Event, Link, LinkKind, Path, Plan, Timing,
@@ -55,7 +55,7 @@ pub struct LabBench {
     remotes: Remotes,
     drivers: Drivers,
     /// The processors of each side, where they are kept apart.
-    apart: Option<Apart>,
+    apart: Option<ProcessorSplit>,
     /// Whether loads write, or files are compared: then it is told how long a sync takes.
     files_matter: bool,
 }
@@ -274,7 +274,7 @@ impl Bench for LabBench {
         let mut last_failure = failure.map(NotStarted::Lab);
         let all = RequiredServer::all(plan);
         let tenants: Vec<_> = all.iter().filter_map(RequiredServer::tenant).collect();
-        lab.check_room(&tenants).map_err(bench_error)?;
+        lab.check_disk_space(&tenants).map_err(bench_error)?;
         for wanted in all {
             if self.interrupt.ending().is_some() {
                 break;
@@ -404,7 +404,7 @@ impl LabBench {
 
     /// The meters of the server and of the tunnel or proxy.
     fn clocks(&mut self, cell: &Cell) -> Result<Clocks, TrialError> {
-        let layer = self.instance(cell)?.server.layer_cpu_meter();
+        let layer = self.instance(cell)?.server.mount_cpu_meter();
         let between =
             self.tunnels.cpu_meters().into_iter().chain(self.proxies.cpu_meter()).chain(layer).collect();
         let memory = self.proxies.memory_pid();
@@ -486,7 +486,9 @@ fn in_all(load: &TrialResult, timing: Timing) -> u64 {
 /// Voids a trial if its server's files are not encrypted as planned. A dead server is reported elsewhere.
 fn check_files(server: &mut Server) -> Result<(), TrialError> {
     match server.check_at_rest() {
-        Err(error) if server.layer_has_ended() || matches!(error, ciphertoll_lab::Error::NotEncrypted(_)) => {
+        Err(error)
+            if server.mount_has_failed() || matches!(error, ciphertoll_lab::Error::NotEncrypted(_)) =>
+        {
             Err(not_encrypted(&error))
         }
         Err(_) | Ok(()) => Ok(()),
@@ -499,11 +501,11 @@ fn link_is_down() -> TrialError {
 }
 
 /// The processors of clients and servers.
-fn apart(pin: CpuPinning, emit: &mut Emit<'_>) -> Option<Apart> {
+fn apart(pin: CpuPinning, emit: &mut Emit<'_>) -> Option<ProcessorSplit> {
     if pin == CpuPinning::Off {
         return None;
     }
-    let apart = processors_apart();
+    let apart = split_processors();
     if apart.is_none() {
         let message = "only one processor: clients and servers share it".to_owned();
         emit(Event::Warned { message });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ciphertoll_lab::accounting::Ports;
+use ciphertoll_lab::accounting::PortUsage;
 use ciphertoll_lab::{CpuMeter, MemoryPeak, Sample, SampleDifference, Server};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{LoadMessage, TrialResult, VoidReason};
@@ -159,7 +159,7 @@ fn close_window(clocks: &Clocks, opened: &Sample, load: i32) -> Option<WindowUse
         scope: if clocks.cpu.is_some() { ClockScope::ServerAndMachine } else { ClockScope::Machine },
         rss_peak_bytes: clocks.memory.and_then(|pid| MemoryPeak::read_bytes(pid).ok()),
         middle_rss_peak_bytes: clocks.middle_memory.and_then(|pid| MemoryPeak::read_bytes(pid).ok()),
-        time_wait_sockets: Ports::read_of(load).map_or(0, |ports| u64::from(ports.in_time_wait)),
+        time_wait_sockets: PortUsage::read_of(load).map_or(0, |ports| u64::from(ports.in_time_wait)),
     })
 }
 

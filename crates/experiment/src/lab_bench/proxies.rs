@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_lab::proxy::{Admission, ProxyStart, RunningProxy};
-use ciphertoll_lab::{Arrivals, Counters, CpuMeter, Server, Watcher};
+use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
+use ciphertoll_lab::{ConnectionCounts, ConnectionMonitor, Counters, CpuMeter, Server};
 use ciphertoll_model::{
     Auth, Cell, Endpoint, Event, Leg, LegCount, Plan, ProxyFront, ServerLevel, VoidReason,
 };
@@ -28,12 +28,12 @@ pub(super) struct Proxies {
 struct ActiveProxy {
     proxy: RunningProxy,
     /// Reads the parameters of other connections from the server. Its own connection stays open and idle during the trial.
-    watcher: Option<Watcher>,
+    watcher: Option<ConnectionMonitor>,
     /// Connections at the start of the window.
     seen: Vec<LegCount>,
     pool_size: u64,
     /// The server's counts before the proxy was started.
-    before: Arrivals,
+    before: ConnectionCounts,
     counters_before: Counters,
 }
 
@@ -100,9 +100,9 @@ impl Proxies {
         if let Some(up) = &self.up {
             emit(Event::ProxyTried {
                 path: cell.treatment.path,
-                version: RunningProxy::version(context.lab, proxy.program),
+                version: context.lab.proxy_version(proxy.program),
                 leg: up.proxy.leg().clone(),
-                elapsed_ms: up.proxy.set_up().as_millis() as u64,
+                elapsed_ms: up.proxy.setup_time().as_millis() as u64,
             });
         }
         Ok(())
@@ -120,7 +120,7 @@ impl Proxies {
         let Some(proxy) = cell.treatment.path.as_proxy() else { return Ok(()) };
         let link = cell.treatment.link;
         let Endpoint::Tcp(behind) = links.lead(endpoint(cell, server), link)? else { return Ok(()) };
-        let counted = server.arrivals().and_then(|arrivals| Ok((arrivals, server.counters()?)));
+        let counted = server.connection_counts().and_then(|arrivals| Ok((arrivals, server.counters()?)));
         let (before, counters_before) = counted.map_err(|error| control_failed(server, error))?;
         self.count += 1;
         let StartContext { lab, logs, apart } = *context;
@@ -135,7 +135,7 @@ impl Proxies {
             server,
             behind,
             account: &account,
-            admission: Admission::Free,
+            admission: SocketAuth::Trusted,
             clients: cell.clients,
             name: &format!("p{}", self.count),
             namespace: namespace.as_ref(),
@@ -143,8 +143,9 @@ impl Proxies {
             logs,
         };
         let pool_size = u64::from(start.pool_size());
-        let proxy = RunningProxy::start(lab, &start).map_err(|error| broken(&error))?;
-        let watcher = server.watcher(&account.user).map_err(|error| control_failed(server, error))?;
+        let proxy = lab.start_proxy(&start).map_err(|error| broken(&error))?;
+        let watcher =
+            server.connection_monitor(&account.user).map_err(|error| control_failed(server, error))?;
         self.up = Some(ActiveProxy { proxy, watcher, seen: Vec::new(), pool_size, before, counters_before });
         Ok(())
     }
@@ -154,7 +155,7 @@ impl Proxies {
     pub(super) fn look(&mut self) {
         let Some(ActiveProxy { watcher: Some(watcher), seen, .. }) = &mut self.up else { return };
         // If the server cannot report them, the reading at the end fails as well, with the reason.
-        *seen = watcher.look().unwrap_or_default();
+        *seen = watcher.list().unwrap_or_default();
     }
 
     /// Ends the proxy.
@@ -182,13 +183,13 @@ impl Proxies {
     pub(super) fn used(&mut self, server: &mut Server) -> Result<Option<ProxyTrialUse>, TrialError> {
         let Some(mut up) = self.up.take() else { return Ok(None) };
         up.proxy.check().map_err(|error| broken(&error))?;
-        let last = up.proxy.go_through(server).map_err(|error| broken(&error))?;
-        let standing = up.watcher.as_mut().map(Watcher::look).transpose();
+        let last = up.proxy.connect_through(server).map_err(|error| broken(&error))?;
+        let standing = up.watcher.as_mut().map(ConnectionMonitor::list).transpose();
         let standing = standing.map_err(|error| control_failed(server, error))?;
         up.watcher = None;
-        let set_up_ns = up.proxy.set_up().as_nanos() as u64;
+        let set_up_ns = up.proxy.setup_time().as_nanos() as u64;
         drop(up.proxy);
-        let counted = server.arrivals().and_then(|arrivals| Ok((arrivals, server.counters()?)));
+        let counted = server.connection_counts().and_then(|arrivals| Ok((arrivals, server.counters()?)));
         let (arrivals, counters) = counted.map_err(|error| control_failed(server, error))?;
         let came = arrivals.since(up.before);
         // If the server does not report other connections, all count as encrypted like the one that was checked.
@@ -199,7 +200,7 @@ impl Proxies {
             legs: legs.unwrap_or_else(of_last),
             set_up_ns,
             connections: came.connections,
-            in_the_clear: came.in_the_clear(),
+            in_the_clear: came.unencrypted(),
             requests: came.requests,
             pool_size: up.pool_size,
         };

@@ -29,7 +29,8 @@ impl Remotes {
         for (name, url) in urls(plan) {
             let began = Instant::now();
             emit(Event::Preparing { what: format!("connecting to {name}") });
-            let opened = Remote::open(lab, &name, &url, passwords)
+            let opened = lab
+                .open_remote(&name, &url, passwords)
                 .and_then(|remote| with_tables(remote, plan, interrupt, emit));
             match opened {
                 Ok(remote) => {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::tunnel::{RunningTunnel, TunnelStart};
-use ciphertoll_lab::{Apart, CpuMeter, Lab, Server};
+use ciphertoll_lab::{CpuMeter, Lab, ProcessorSplit, Server};
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{Cell, Endpoint, Event, Link, Plan, Tunnel, VoidReason};
 
@@ -27,7 +27,7 @@ pub(super) struct Tunnels {
 pub(super) struct StartContext<'a> {
     pub(super) lab: &'a Lab,
     pub(super) logs: &'a Path,
-    pub(super) apart: Option<&'a Apart>,
+    pub(super) apart: Option<&'a ProcessorSplit>,
 }
 
 impl Tunnels {
@@ -75,9 +75,9 @@ impl Tunnels {
         let running = started.map_err(|error| error.to_string())?;
         emit(Event::TunnelTried {
             path: cell.treatment.path,
-            version: running.version(context.lab, tunnel),
+            version: running.version(tunnel, context.lab.scratch().path()),
             leg: running.leg().clone(),
-            elapsed_ms: running.set_up().as_millis() as u64,
+            elapsed_ms: running.setup_time().as_millis() as u64,
         });
         Ok(())
     }
@@ -93,7 +93,7 @@ impl Tunnels {
         self.count += 1;
         let name = format!("t{}", self.count);
         let StartContext { lab, logs, apart } = *context;
-        RunningTunnel::start(lab, TunnelStart { tunnel, server, link, networks, name: &name, apart, logs })
+        lab.start_tunnel(TunnelStart { tunnel, server, link, networks, name: &name, apart, logs })
     }
 
     /// Sets up the tunnel of `cell`, if it has one.
@@ -140,7 +140,7 @@ impl Tunnels {
         let sent_bytes = alive(up).and_then(RunningTunnel::sent_bytes).map_err(|error| broken(&error))?;
         Ok(Some(TunnelUse {
             leg: up.leg().clone(),
-            set_up_ns: up.set_up().as_nanos() as u64,
+            set_up_ns: up.setup_time().as_nanos() as u64,
             cpu: if up.cpu_meters().is_some() { TunnelCpu::OfEnds } else { TunnelCpu::OfTheKernel },
             sent_bytes: sent_bytes.saturating_sub(self.sent_bytes_before),
         }))

@@ -1,5 +1,4 @@
-//! gocryptfs under a server's files: an encrypting file system in user space, mounted in the scratch directory for as long
-//! as the server is there.
+//! gocryptfs: an encrypting file system in user space, mounted in the scratch directory while the server exists.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,34 +12,33 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use openssl::rand::rand_bytes;
 
-use crate::accounting::CpuMeter;
-use crate::control::RETRY_AFTER;
 use crate::error::Error;
-use crate::exec::Provisions;
-use crate::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
-use crate::hex::hex;
-use crate::lab::Lab;
-use crate::programs;
-use crate::spawn::{Child, Launch};
-use crate::user::RunAs;
+use crate::host::accounting::CpuMeter;
+use crate::host::exec::Provisions;
+use crate::host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
+use crate::host::hex::hex;
+use crate::host::programs;
+use crate::host::spawn::{Child, Launch};
+use crate::host::user::RunAs;
+use crate::host::workspace::Workspace;
 
-use super::Sites;
+use super::mount_paths::MountPaths;
 
 const PROGRAM: &str = "gocryptfs";
-/// What unmounts for who is not root; gocryptfs itself calls it to mount.
+/// Mounts and unmounts for users other than root; gocryptfs calls it.
 const FUSERMOUNT: &str = "fusermount3";
-/// Who opens it can serve a file system.
+/// A process that can open it can serve a file system.
 const FUSE: &str = "/dev/fuse";
-/// What its log says once it serves.
+/// Logged once the file system is usable.
 const READY: &str = "mounted and ready";
 const PASSWORD_BYTES: usize = 32;
-/// Making the file system's configuration takes as long as its key derivation.
+/// The creation derives a key, which is slow by design.
 const INIT_LIMIT: Duration = Duration::from_mins(1);
 const MOUNT_LIMIT: Duration = Duration::from_mins(1);
-/// Nobody uses it any more when it is told to go.
+const CHECK_INTERVAL: Duration = Duration::from_millis(3);
 const UNMOUNT_GRACE: Duration = Duration::from_secs(5);
 
-/// A mounted file system. Unmounted when dropped, whoever still has files in it.
+/// Unmounted on drop, even if files in it are open.
 #[derive(Debug)]
 pub(crate) struct Gocryptfs {
     process: Child,
@@ -48,108 +46,107 @@ pub(crate) struct Gocryptfs {
 }
 
 impl Gocryptfs {
-    /// Makes an empty file system with a fresh key and mounts it where only `lab`'s server user comes by.
+    /// Creates an empty file system with a new key, and mounts it below a directory that only the server's user can enter.
     ///
-    /// Where that is another user, everybody would be let in who comes by. Told so by gocryptfs's own option, it would
-    /// change who it is for each file that it makes, which goes wrong where several are made at the same time: it is the
-    /// kernel that is told.
-    pub(crate) fn mount(lab: &Lab, sites: Sites<'_>, processors: Option<&[u16]>) -> Result<Self, Error> {
+    /// If that is another user, the kernel option `allow_other` gives access. With gocryptfs's own option `-allow_other`,
+    /// gocryptfs would switch its user id for each new file, which fails when files are created concurrently.
+    pub(crate) fn mount(
+        workspace: &Workspace,
+        paths: MountPaths<'_>,
+        processors: Option<&[u16]>,
+    ) -> Result<Self, Error> {
         let program = programs::find(&[PROGRAM], PROGRAM)?;
         programs::find(&[FUSERMOUNT], "fuse3")?;
-        if let Some((seen, cure)) = fuse_missing() {
-            return Err(Error::AtRestUnavailable(format!("{PROGRAM}: {seen}: {cure}")));
+        if let Some((problem, advice)) = find_obstacle() {
+            return Err(Error::AtRestUnavailable(format!("{PROGRAM}: {problem}: {advice}")));
         }
-        files::make_directory(sites.gate, PRIVATE_DIRECTORY, lab.run_as)?;
-        for directory in [sites.cipher, sites.clear] {
+        files::make_directory(paths.gate, PRIVATE_DIRECTORY, workspace.run_as)?;
+        for directory in [paths.cipher, paths.clear] {
             files::make_directory(directory, PRIVATE_DIRECTORY, RunAs::Ourselves)?;
         }
-        let ground = Ground { lab, sites, program, processors };
+        let command = GocryptfsCommand { workspace, paths, program, processors };
         let mut random = [0; PASSWORD_BYTES];
         rand_bytes(&mut random)?;
-        files::write(&ground.password(), hex(&random).as_bytes(), PRIVATE_FILE, RunAs::Ourselves)?;
-        ground.init()?;
-        lab.scratch.ledger().note(&Effect::Mount { path: sites.clear.to_owned() })?;
+        files::write(&command.password(), hex(&random).as_bytes(), PRIVATE_FILE, RunAs::Ourselves)?;
+        command.init()?;
+        workspace.scratch.ledger().note(&Effect::Mount { path: paths.clear.to_owned() })?;
         let own: &[&str] =
-            if lab.run_as.other().is_some() { &["-fg", "-ko", "allow_other"] } else { &["-fg"] };
-        let process = ground.spawn(own, &[sites.cipher, sites.clear])?;
-        let mut layer = Self { process, clear: sites.clear.to_owned() };
-        layer.wait_until_mounted()?;
-        // Nobody else comes this far; it is the server that looks at whose it is.
-        files::give(sites.clear, lab.run_as)?;
-        Ok(layer)
+            if workspace.run_as.other().is_some() { &["-fg", "-ko", "allow_other"] } else { &["-fg"] };
+        let process = command.spawn(own, &[paths.cipher, paths.clear])?;
+        let mut mounted = Self { process, clear: paths.clear.to_owned() };
+        mounted.wait_until_mounted()?;
+        // For servers that check the owner of their data directory.
+        files::set_owner(paths.clear, workspace.run_as)?;
+        Ok(mounted)
     }
 
     fn wait_until_mounted(&mut self) -> Result<(), Error> {
         let deadline = Instant::now() + MOUNT_LIMIT;
-        // Before it says so, it still looks at what it has mounted, and a change that comes first waits for that for ever.
-        while !(self.process.said().contains(READY) && is_mounted(&self.clear)?) {
+        // Before this message, gocryptfs inspects its own mount; a concurrent change would block for ever.
+        while !(self.process.output().contains(READY) && is_mounted(&self.clear)?) {
             self.process.check()?;
             if Instant::now() >= deadline {
                 return Err(self.process.too_slow(MOUNT_LIMIT, "nothing is mounted".to_owned()));
             }
-            thread::sleep(RETRY_AFTER);
+            thread::sleep(CHECK_INTERVAL);
         }
         Ok(())
     }
 
-    /// Fails if its process has ended or been stopped, or if it is not mounted any more.
+    /// Fails if its process has ended or is stopped, or if it is no longer mounted.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         self.process.check()?;
         if is_mounted(&self.clear)? {
             return Ok(());
         }
-        Err(Error::NotEncrypted(format!("{PROGRAM} is not mounted any more")))
+        Err(Error::NotEncrypted(format!("{PROGRAM} is no longer mounted")))
     }
 
-    /// What its process takes.
     pub(crate) fn cpu_meter(&self) -> CpuMeter {
         CpuMeter::of_process(self.process.pid())
     }
 
-    /// Its process.
     pub(crate) fn pid(&self) -> i32 {
         self.process.pid()
     }
 
-    /// Unmounts it, and says so if that fails; dropping does the same in silence.
     pub(crate) fn unmount(&mut self) -> Result<(), Error> {
-        // It unmounts itself then, unless somebody has files open.
+        // On SIGTERM it unmounts itself, unless files are open.
         if self.process.ended().is_none() {
             let _ = kill(Pid::from_raw(self.process.pid()), Signal::SIGTERM);
             self.process.wait(UNMOUNT_GRACE)?;
         }
-        // First, as one that waits for itself could not be killed.
+        // Before killing the process: a process that waits for its own mount cannot be killed.
         unmount(&self.clear)?;
         self.process.stop(Duration::ZERO).map(|_| ())
     }
 }
 
-/// What of this machine is in the way of file systems in user space, and what would change that; none where nothing is.
-pub(crate) fn fuse_missing() -> Option<(String, String)> {
+/// A reason why FUSE does not work on this machine, and advice; `None` if it works.
+pub(crate) fn find_obstacle() -> Option<(String, String)> {
     let Err(error) = File::options().read(true).write(true).open(FUSE) else {
         let missing = programs::search(FUSERMOUNT).is_none();
-        let seen = || format!("{FUSE} opens; {FUSERMOUNT} is missing, which mounts and unmounts");
-        return missing.then(|| (seen(), programs::install("fuse3")));
+        let problem = || format!("{FUSERMOUNT}, which mounts and unmounts, is missing");
+        return missing.then(|| (problem(), programs::how_to_install("fuse3")));
     };
-    let cure = match error.kind() {
-        // Where udev makes it, it is everybody's.
-        ErrorKind::PermissionDenied => format!("chmod 0666 {FUSE}, as root; or run it as root"),
-        _ => format!("modprobe fuse; of a container: --device {FUSE}"),
+    let advice = match error.kind() {
+        // udev's default is 0666.
+        ErrorKind::PermissionDenied => format!("chmod 0666 {FUSE}, as root; or run ciphertoll as root"),
+        _ => format!("modprobe fuse; in a container: --device {FUSE}"),
     };
-    Some((format!("{FUSE} cannot be opened: {error}"), cure))
+    Some((format!("cannot open {FUSE}: {error}"), advice))
 }
 
-/// What it takes to run gocryptfs.
-struct Ground<'a> {
-    lab: &'a Lab,
-    sites: Sites<'a>,
+struct GocryptfsCommand<'a> {
+    workspace: &'a Workspace,
+    paths: MountPaths<'a>,
     program: PathBuf,
     processors: Option<&'a [u16]>,
 }
 
-impl Ground<'_> {
+impl GocryptfsCommand<'_> {
     fn password(&self) -> PathBuf {
-        self.sites.beside.join("gocryptfs-password")
+        self.paths.auxiliary.join("gocryptfs-password")
     }
 
     fn spawn(&self, own: &[&str], paths: &[&Path]) -> Result<Child, Error> {
@@ -163,31 +160,31 @@ impl Ground<'_> {
             program: self.program.clone(),
             arguments,
             environment: BTreeMap::new(),
-            directory: self.sites.beside.to_owned(),
+            directory: self.paths.auxiliary.to_owned(),
             run_as: RunAs::Ourselves,
             processors: self.processors.map(<[u16]>::to_vec),
             namespace: None,
             provisions: Provisions::default(),
-            log: self.sites.beside.join("gocryptfs.log"),
+            log: self.paths.auxiliary.join("gocryptfs.log"),
         };
-        Child::spawn(&self.lab.scratch, &self.lab.helper, &launch)
+        self.workspace.spawn(&launch)
     }
 
     fn init(&self) -> Result<(), Error> {
-        // The password is random, so that deriving a key of it need not be slow.
+        // A random password needs no slow key derivation.
         let own = ["-init", "-q", "-scryptn", "10"];
-        let mut making = self.spawn(&own, &[self.sites.cipher])?;
-        match making.wait(INIT_LIMIT)? {
+        let mut init = self.spawn(&own, &[self.paths.cipher])?;
+        match init.wait(INIT_LIMIT)? {
             Some(status) if status.success() => Ok(()),
-            Some(status) => Err(making.died(status)),
-            None => Err(making.too_slow(INIT_LIMIT, "still making its configuration".to_owned())),
+            Some(status) => Err(init.died(status)),
+            None => Err(init.too_slow(INIT_LIMIT, "still running".to_owned())),
         }
     }
 }
 
 impl Drop for Gocryptfs {
     fn drop(&mut self) {
-        // What cannot be unmounted now, the sweep of a later run finds in the ledger.
+        // If this fails, the sweep of a later run unmounts what is in the ledger.
         let _ = self.unmount();
     }
 }

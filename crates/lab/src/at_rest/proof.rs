@@ -1,122 +1,69 @@
-//! Whether what was written can be read in the files: the one question that encryption at rest must answer.
+//! The search for a marker in a server's files, which proves that data are not stored unencrypted.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::Engine;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::{Whence, lseek};
 use openssl::rand::rand_bytes;
-use serde_json::json;
 
-use crate::control::{self, Control};
-use crate::documents::{self, command};
 use crate::error::{Context, Error};
-use crate::hex::hex;
-use crate::rows;
+use crate::host::hex::hex;
+use crate::servers::control::ControlLogin;
+use crate::servers::engine::ServerEngine;
 
-/// A table of its own, gone again at the end.
+/// The table or collection of the marker.
 const TABLE: &str = "ciphertoll_marker";
 const MARKER_BYTES: usize = 16;
-/// What every marker ends with, and little else has in it.
+/// The last byte of the marker; rare in other data.
 const MARKER_END: u8 = b'~';
-/// So often that no page, no record and no document is the only one.
+/// Enough copies for several pages.
 const COPIES: u32 = 200;
-/// Of a file, at a time.
+/// Files are read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What became of a text that was written into a server, when it was looked for in all of its files.
+/// The result of the search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
-    /// Files that were read from beginning to end.
+    /// Files that were read completely.
     pub files: u64,
-    /// How much that was.
     pub bytes: u64,
-    /// Those that had it in them, as it is.
+    /// Files that contain the marker in plaintext.
     pub files_with_marker: u64,
 }
 
 impl Proof {
-    /// Whether it is nowhere to be read.
+    /// Whether no file contains the marker.
     pub fn is_encrypted(&self) -> bool {
         self.files > 0 && self.files_with_marker == 0
     }
 }
 
-/// Writes a text that was never written before into a table of the server's, has it go to its files, tables and logs, and
-/// looks for it in all files of these directories, once `settle` has had them written out.
-pub(crate) fn prove(
-    control: &Control,
-    engine: Engine,
+/// Writes a random marker into a table, makes the server write it to its files, calls `sync`, and searches all files of
+/// `directories` for it.
+pub(crate) fn search_for_marker(
+    control: &ControlLogin,
+    engine: &dyn ServerEngine,
     directories: &[&Path],
-    settle: &dyn Fn() -> Result<(), Error>,
+    sync: &dyn Fn() -> Result<(), Error>,
 ) -> Result<Proof, Error> {
     let mut random = [0; MARKER_BYTES];
     rand_bytes(&mut random)?;
     let marker = format!("ciphertoll-{}{}", hex(&random), char::from(MARKER_END));
-    write(control, engine, &marker)?;
-    settle()?;
+    let copies: Vec<String> = (0..COPIES).map(|number| format!("{number:04}-{marker}")).collect();
+    engine.write_marker(control, TABLE, &copies)?;
+    sync()?;
     let mut proof = Proof::default();
     let searched =
         directories.iter().try_for_each(|directory| search(directory, marker.as_bytes(), &mut proof));
-    remove(control, engine)?;
+    engine.remove_marker(control, TABLE)?;
     searched.map(|()| proof)
 }
 
-fn write(control: &Control, engine: Engine, marker: &str) -> Result<(), Error> {
-    const DOING: &str = "write what is to be looked for";
-    let numbered = |number: u32| format!("{number:04}-{marker}");
-    if matches!(engine, Engine::MongoDb | Engine::FerretDb) {
-        let copies: Vec<_> =
-            (0..COPIES).map(|number| json!({"_id": number, "word": numbered(number)})).collect();
-        let mut client = control.in_database(documents::DATABASE).connect()?;
-        let insert = command("insert", &TABLE.into(), &[("documents", json!(copies))]);
-        control::execute(&mut client, DOING, &insert)?;
-        return control::close(client);
-    }
-    let values: Vec<String> =
-        (0..COPIES).map(|number| format!("({number}, '{}')", numbered(number))).collect();
-    let mut client = control.connect()?;
-    let create = format!("CREATE TABLE {TABLE} (id INT PRIMARY KEY, word VARCHAR(80) NOT NULL)");
-    let index = format!("CREATE INDEX {TABLE}_word ON {TABLE} (word)");
-    let insert = format!("INSERT INTO {TABLE} VALUES {}", values.join(", "));
-    let flush: &[&str] = match engine {
-        Engine::Postgres => &["CHECKPOINT"],
-        _ => &["FLUSH TABLES ciphertoll_marker FOR EXPORT", "UNLOCK TABLES"],
-    };
-    if engine.is_mysql_family() {
-        control::execute(&mut client, DOING, &format!("USE {}", rows::SCHEMA))?;
-    }
-    let drop = drop_table();
-    let statements = [drop.as_str(), &create, &index, &insert];
-    statements
-        .into_iter()
-        .chain(flush.iter().copied())
-        .try_for_each(|sql| control::execute(&mut client, DOING, sql))?;
-    control::close(client)
-}
-
-fn drop_table() -> String {
-    format!("DROP TABLE IF EXISTS {TABLE}")
-}
-
-fn remove(control: &Control, engine: Engine) -> Result<(), Error> {
-    const DOING: &str = "remove what was to be looked for";
-    if matches!(engine, Engine::MongoDb | Engine::FerretDb) {
-        let mut client = control.in_database(documents::DATABASE).connect()?;
-        return control::execute(&mut client, DOING, &command("drop", &TABLE.into(), &[]));
-    }
-    let mut client = control.connect()?;
-    if engine.is_mysql_family() {
-        control::execute(&mut client, DOING, &format!("USE {}", rows::SCHEMA))?;
-    }
-    control::execute(&mut client, DOING, &drop_table())
-}
-
-/// Reads every file below `top`. What goes meanwhile was nobody's to keep.
+/// Searches every file below `top`. Files that disappear meanwhile are skipped.
 fn search(top: &Path, marker: &[u8], proof: &mut Proof) -> Result<(), Error> {
     let mut directories = vec![top.to_owned()];
     while let Some(directory) = directories.pop() {
@@ -128,7 +75,7 @@ fn search(top: &Path, marker: &[u8], proof: &mut Proof) -> Result<(), Error> {
             let entry = entry.context("list", &directory)?;
             let kind = match entry.file_type() {
                 Err(error) if is_gone(&error) => continue,
-                kind => kind.context("look at", &entry.path())?,
+                kind => kind.context("inspect", &entry.path())?,
             };
             if kind.is_dir() {
                 directories.push(entry.path());
@@ -145,7 +92,7 @@ fn search(top: &Path, marker: &[u8], proof: &mut Proof) -> Result<(), Error> {
     Ok(())
 }
 
-/// The server's user may write there, so that nothing is followed and nothing is waited for.
+/// Does not follow links and does not block on pipes: the server's user may create them.
 fn open(path: &PathBuf) -> Result<Option<File>, Error> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
@@ -158,8 +105,7 @@ fn is_gone(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::NotFound
 }
 
-/// How much there is in a file, and whether it has `marker` in it: what was never written, as most of a file that a file
-/// system is in, is passed by.
+/// Searches the data of a file and skips its holes, such as most of a file system image. Returns the bytes read.
 fn search_data(file: &File, marker: &[u8], path: &Path) -> Result<(u64, bool), Error> {
     let seek = |from: i64, whence: Whence| match lseek(file, from, whence) {
         Err(Errno::ENXIO) => Ok(None),
@@ -167,21 +113,21 @@ fn search_data(file: &File, marker: &[u8], path: &Path) -> Result<(u64, bool), E
     };
     let (mut bytes, mut found, mut at) = (0, false, 0);
     while let Some(begin) = seek(at, Whence::SeekData)? {
-        // Where it was cut meanwhile, there is nothing more to read.
+        // The file was truncated meanwhile.
         let Some(end) = seek(begin, Whence::SeekHole)? else { break };
         seek(begin, Whence::SeekSet)?;
-        let (read, has_it) = search_file(file.take(end.abs_diff(begin)), marker, path)?;
-        (bytes, found, at) = (bytes + read, found || has_it, end);
+        let (read, has_marker) = search_file(file.take(end.abs_diff(begin)), marker, path)?;
+        (bytes, found, at) = (bytes + read, found || has_marker, end);
     }
     Ok((bytes, found))
 }
 
-/// How long a text is, and whether it has `marker` in it.
+/// Searches a text; returns its length.
 fn search_file(mut file: impl Read, marker: &[u8], path: &Path) -> Result<(u64, bool), Error> {
     let mut piece = Vec::with_capacity(PIECE_BYTES + marker.len());
     let (mut bytes, mut found) = (0, false);
     loop {
-        // What a piece ends with may be the beginning of one.
+        // A marker may span two pieces.
         let kept = piece.len().min(marker.len());
         piece.drain(..piece.len() - kept);
         let read = file.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece).context("read", path)?;
@@ -189,12 +135,12 @@ fn search_file(mut file: impl Read, marker: &[u8], path: &Path) -> Result<(u64, 
             return Ok((bytes, found));
         }
         bytes += read as u64;
-        found = found || has(&piece, marker);
+        found = found || contains(&piece, marker);
     }
 }
 
-/// Looks at what stands before each byte that markers end with: to find these is quick.
-fn has(piece: &[u8], marker: &[u8]) -> bool {
+/// Compares the text before each [`MARKER_END`], because searching a single byte is fast.
+fn contains(piece: &[u8], marker: &[u8]) -> bool {
     let mut rest = piece;
     loop {
         // Reading from memory cannot fail.
@@ -222,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_is_found_wherever_it_stands() {
+    fn a_marker_is_found_at_any_position() {
         for before in [0, 1, PIECE_BYTES - 5, PIECE_BYTES - MARKER.len(), PIECE_BYTES, 2 * PIECE_BYTES - 1] {
             let mut text = vec![b'~'; before];
             text.extend_from_slice(MARKER);
@@ -233,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_like_it_is_not_found() {
+    fn similar_text_is_not_found() {
         assert!(!found(b"") && !found(b"~~~ciphertoll-00fe~ ciphertoll-00ff ~"));
         assert!(!found(&vec![0; 3 * PIECE_BYTES]));
         let mut torn = vec![0; PIECE_BYTES];
@@ -242,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_below_a_directory_is_read() {
+    fn all_files_below_a_directory_are_searched() {
         let place = tempfile::tempdir().unwrap();
         let below = place.path().join("a/b");
         fs::create_dir_all(&below).unwrap();

@@ -1,4 +1,4 @@
-//! What encryption of a server's files needs, beside the programs that do it.
+//! Checks for encryption at rest, in addition to its programs.
 
 use std::fs;
 
@@ -6,149 +6,142 @@ use ciphertoll_model::{Engine, ServerLevel};
 use ciphertoll_record::scratch_root;
 use nix::unistd::geteuid;
 
-use super::places::{file_system, nearest};
-use super::{Finding, Purpose};
-use crate::at_rest::{find_plugins, fscrypt_missing, fuse_missing, kernel_cipher};
-use crate::find::find;
-use crate::programs::install;
+use super::directories::{file_system, nearest};
+use super::finding::{CheckPurpose, Finding};
+use crate::at_rest::{fscrypt, gocryptfs, native};
+use crate::servers::engines;
+use crate::servers::find::find;
 
-/// File systems in user space and in the kernel, and a disk below the scratch directory.
 pub(super) fn all() -> Vec<Finding> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let ciphers = fs::read_to_string("/proc/crypto").unwrap_or_default();
     vec![
-        fuse(fuse_missing()),
-        fscrypt(fscrypt_missing(), kernel_cipher()),
+        check_fuse(gocryptfs::find_obstacle()),
+        check_fscrypt(fscrypt::find_obstacle(), fscrypt::kernel_cipher()),
         aes(&cpu, &ciphers),
         memory(geteuid().is_root()),
         disk(file_system(&mounts, &nearest(&scratch_root())).as_deref()),
     ]
 }
 
-/// Servers that encrypt their own files: each has to bring the plugin that knows the keys.
-pub(super) fn native() -> Vec<Finding> {
+/// The key management plugins of servers that encrypt their own files.
+pub(super) fn plugins() -> Vec<Finding> {
     [(Engine::MariaDb, "MariaDB's keys"), (Engine::MySql, "MySQL's keys")]
         .into_iter()
         .filter_map(|(engine, name)| {
-            // That it is missing is told elsewhere.
+            // Another check reports a missing server.
             let build = find(&ServerLevel::of(engine)).ok()?;
-            Some(match find_plugins(&build) {
+            let encryption = engines::of(engine).native_encryption()?;
+            Some(match native::find_plugins(Some(encryption), &build) {
                 Ok(directory) => {
                     let seen = format!("{} has its plugin in {}", build.version, directory.display());
-                    Finding::ok(Purpose::AtRest, name, seen)
+                    Finding::ok(CheckPurpose::AtRest, name, seen)
                 }
-                Err(error) => Finding::no(Purpose::AtRest, name, error, cure_of(engine)),
+                Err(error) => Finding::no(CheckPurpose::AtRest, name, error, encryption.doctor_advice()),
             })
         })
         .collect()
 }
 
-fn cure_of(engine: Engine) -> String {
-    match engine {
-        Engine::MariaDb => install("mariadb-server"),
-        _ => "a MySQL that has it: --server mysql=DIR; or at-rest=gocryptfs".to_owned(),
-    }
-}
-
-fn fuse(missing: Option<(String, String)>) -> Finding {
-    let (purpose, name) = (Purpose::AtRest, "FUSE");
+fn check_fuse(missing: Option<(String, String)>) -> Finding {
+    let (purpose, name) = (CheckPurpose::AtRest, "FUSE");
     match missing {
         Some((seen, cure)) => Finding::no(purpose, name, seen, cure),
-        None => Finding::ok(purpose, name, "/dev/fuse opens, and fusermount3 is here"),
+        None => Finding::ok(purpose, name, "/dev/fuse opens, and fusermount3 is installed"),
     }
 }
 
-fn fscrypt(missing: Option<(String, String)>, cipher: Option<String>) -> Finding {
-    let (purpose, name) = (Purpose::AtRest, "fscrypt");
+fn check_fscrypt(missing: Option<(String, String)>, cipher: Option<String>) -> Finding {
+    let (purpose, name) = (CheckPurpose::AtRest, "fscrypt");
     match (missing, cipher) {
         (Some((seen, cure)), _) => Finding::no(purpose, name, seen, cure),
         (None, Some(cipher)) => {
-            Finding::ok(purpose, name, format!("the kernel's ext4 encrypts, by {cipher}"))
+            Finding::ok(purpose, name, format!("the kernel's ext4 encrypts with {cipher}"))
         }
         (None, None) => Finding::ok(purpose, name, "the kernel's ext4 encrypts"),
     }
 }
 
-/// Instructions for AES of the processor, which programs use, and whether the kernel uses them, too.
+/// Checks for AES instructions of the processor, and whether the kernel uses them.
 fn aes(cpu: &str, ciphers: &str) -> Finding {
-    let (purpose, name) = (Purpose::AtRest, "AES");
+    let (purpose, name) = (CheckPurpose::AtRest, "AES");
     let features = |line: &&str| line.starts_with("flags") || line.starts_with("Features");
     let flags = cpu.lines().find(features).unwrap_or_default();
     if !flags.split_whitespace().any(|flag| flag == "aes") {
-        let cure = "another machine, or a hypervisor that passes them on: encryption costs several times as much without";
+        let cure = "use another machine, or configure the hypervisor to expose them: encryption without them costs several times as much";
         return Finding::limited(purpose, name, "the processor has no AES instructions", cure);
     }
-    // What is built in says so at once, a module when it was first used.
+    // Built-in ciphers are always listed, modules after their first use.
     let has = |words: &[&str]| {
         let mut drivers = ciphers.lines().filter(|line| line.starts_with("driver") && line.contains("aes"));
         drivers.any(|line| words.iter().any(|word| line.contains(word)))
     };
     if has(&["aesni", "vaes", "-ce", "neon", "aes-lib", "p8_aes", "s390"]) {
-        return Finding::ok(purpose, name, "instructions of the processor, used by the kernel, too");
+        return Finding::ok(purpose, name, "the processor has AES instructions, and the kernel uses them");
     }
     let seen =
-        "the processor has AES instructions, and the kernel names no cipher that uses them (/proc/crypto)";
+        "the processor has AES instructions, but the kernel lists no cipher that uses them (/proc/crypto)";
     Finding::limited(
         purpose,
         name,
         seen,
-        "for fscrypt: modprobe aesni_intel, or a kernel with CONFIG_CRYPTO_AES_NI_INTEL",
+        "for fscrypt: modprobe aesni_intel, or use a kernel with CONFIG_CRYPTO_AES_NI_INTEL",
     )
 }
 
 fn memory(is_root: bool) -> Finding {
-    let (purpose, name) = (Purpose::AtRest, "tmpfs");
+    let (purpose, name) = (CheckPurpose::AtRest, "tmpfs");
     if is_root {
-        return Finding::ok(purpose, name, "root may mount memory: --storage tmpfs");
+        return Finding::ok(purpose, name, "root may mount a tmpfs: --storage tmpfs");
     }
-    Finding::no(purpose, name, "only root mounts memory for --storage tmpfs", "run it as root")
+    Finding::no(purpose, name, "only root may mount a tmpfs for --storage tmpfs", "run ciphertoll as root")
 }
 
 fn disk(kind: Option<&str>) -> Finding {
-    let (purpose, name) = (Purpose::AtRest, "disk");
+    let (purpose, name) = (CheckPurpose::AtRest, "disk");
     match kind {
         Some("tmpfs" | "ramfs") => {
-            let cure = "mount a disk on /var/tmp: what is read from memory costs no disk";
-            Finding::limited(purpose, name, "the scratch directory is in memory", cure)
+            let cure = "mount a disk on /var/tmp: otherwise, measurements do not include the disk";
+            Finding::limited(purpose, name, "the scratch directory is on a tmpfs", cure)
         }
         Some(kind) => Finding::ok(purpose, name, format!("the scratch directory is on {kind}")),
-        None => Finding::limited(purpose, name, "the kernel does not tell", "mount /proc"),
+        None => Finding::limited(purpose, name, "the file system is unknown", "mount /proc"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::finding::CheckOutcome;
     use super::*;
 
     #[test]
-    fn memory_is_no_disk() {
-        assert_eq!(disk(Some("ext4")).verdict, Verdict::Ok);
-        assert!(matches!(disk(Some("tmpfs")).verdict, Verdict::Limited { .. }));
-        assert!(matches!(disk(None).verdict, Verdict::Limited { .. }));
-        assert_eq!(memory(true).verdict, Verdict::Ok);
-        assert!(matches!(memory(false).verdict, Verdict::No { .. }));
+    fn a_tmpfs_is_not_a_disk() {
+        assert_eq!(disk(Some("ext4")).verdict, CheckOutcome::Ok);
+        assert!(matches!(disk(Some("tmpfs")).verdict, CheckOutcome::Limited { .. }));
+        assert!(matches!(disk(None).verdict, CheckOutcome::Limited { .. }));
+        assert_eq!(memory(true).verdict, CheckOutcome::Ok);
+        assert!(matches!(memory(false).verdict, CheckOutcome::No { .. }));
     }
 
     #[test]
-    fn instructions_count_where_they_are_and_where_they_are_used() {
+    fn aes_instructions_must_exist_and_be_used() {
         let (with, without) = ("processor : 0\nflags\t: fpu aes avx\n", "flags\t: fpu vaes_not avx\n");
         let used = "name : xts(aes)\ndriver : xts-aes-aesni\n";
         let unused = "name : xts(aes)\ndriver : xts(ecb(aes-fixed-time))\n";
-        assert_eq!(aes(with, used).verdict, Verdict::Ok);
-        assert_eq!(aes("Features\t: fp asimd aes\n", "driver : xts-aes-ce\n").verdict, Verdict::Ok);
+        assert_eq!(aes(with, used).verdict, CheckOutcome::Ok);
+        assert_eq!(aes("Features\t: fp asimd aes\n", "driver : xts-aes-ce\n").verdict, CheckOutcome::Ok);
         for (cpu, ciphers) in [(with, unused), (with, ""), (without, used), ("", "")] {
-            assert!(matches!(aes(cpu, ciphers).verdict, Verdict::Limited { .. }), "{cpu} {ciphers}");
+            assert!(matches!(aes(cpu, ciphers).verdict, CheckOutcome::Limited { .. }), "{cpu} {ciphers}");
         }
     }
 
     #[test]
-    fn what_fscrypt_lacks_is_told_with_its_cure() {
+    fn the_obstacle_of_fscrypt_has_a_cure() {
         let missing = ("xfs_io is missing".to_owned(), "install it".to_owned());
-        let finding = fscrypt(Some(missing), None);
-        assert_eq!(finding.verdict, Verdict::No { cure: "install it".to_owned() });
-        let there = fscrypt(None, Some("xts-aes-aesni".to_owned()));
-        assert_eq!((there.verdict, there.seen.contains("xts-aes-aesni")), (Verdict::Ok, true));
+        let finding = check_fscrypt(Some(missing), None);
+        assert_eq!(finding.verdict, CheckOutcome::No { cure: "install it".to_owned() });
+        let there = check_fscrypt(None, Some("xts-aes-aesni".to_owned()));
+        assert_eq!((there.verdict, there.seen.contains("xts-aes-aesni")), (CheckOutcome::Ok, true));
     }
 }

@@ -1,4 +1,4 @@
-//! What every run stands on beside a server: its user, a port, a TLS library.
+//! Checks that every run requires: the server user, ports, the TLS library.
 
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -11,18 +11,17 @@ use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslMethod, SslStream, Ssl
 use openssl::x509::X509;
 use openssl::x509::store::X509StoreBuilder;
 
-use super::{Finding, Need, Purpose};
-use crate::accounting::Ports;
-use crate::certificates::Authority;
-use crate::port::free_port;
-use crate::user::RunAs;
+use super::finding::{CheckPurpose, Finding, Need};
+use crate::host::accounting::PortUsage;
+use crate::host::port::free_port;
+use crate::host::user::RunAs;
+use crate::tls::certificates::Authority;
 
 /// `TIME_WAIT` lasts a minute: connect workloads make tens of thousands of connects in that time.
 const ENOUGH_PORTS: u32 = 16_384;
 
-/// As whom servers run.
 pub(super) fn server_user() -> Finding {
-    let (purpose, name) = (Purpose::Measure, "server user");
+    let (purpose, name) = (CheckPurpose::Measure, "server user");
     let finding = match RunAs::choose() {
         Ok(RunAs::Ourselves) => {
             Finding::ok(purpose, name, format!("servers run as you, {}", user_name(Uid::effective())))
@@ -44,34 +43,33 @@ fn user_name(uid: Uid) -> String {
     }
 }
 
-/// A port that a server can listen on, and those that connects take theirs from.
+/// Checks for a free port, and for the number of ephemeral ports.
 pub(super) fn ports() -> Finding {
-    let (purpose, name) = (Purpose::Measure, "ports");
+    let (purpose, name) = (CheckPurpose::Measure, "ports");
     if free_port(&[]).is_none() {
-        let cure = "let programs listen on 127.0.0.1, ports 20000 to 32767";
-        return Finding::no(purpose, name, "no port of 127.0.0.1 can be listened on", cure)
+        let cure = "permit programs to listen on 127.0.0.1, ports 20000 to 32767";
+        return Finding::no(purpose, name, "no program can listen on a port of 127.0.0.1", cure)
             .needed(Need::Always);
     }
-    let finding = match Ports::read_of(std::process::id().cast_signed()) {
-        Ok(ports) => count(ports.usable),
+    let finding = match PortUsage::read_of(std::process::id().cast_signed()) {
+        Ok(ports) => check_count(ports.usable),
         Err(error) => Finding::limited(purpose, name, error, "mount /proc"),
     };
     finding.needed(Need::Always)
 }
 
-fn count(usable: u32) -> Finding {
+fn check_count(usable: u32) -> Finding {
     const CURE: &str = "sysctl -w net.ipv4.ip_local_port_range='32768 60999'";
-    let seen = format!("127.0.0.1 listens; {usable} ports for connects");
+    let seen = format!("programs can listen on 127.0.0.1; {usable} ephemeral ports");
     if usable < ENOUGH_PORTS {
-        return Finding::limited(Purpose::Measure, "ports", seen, CURE);
+        return Finding::limited(CheckPurpose::Measure, "ports", seen, CURE);
     }
-    Finding::ok(Purpose::Measure, "ports", seen)
+    Finding::ok(CheckPurpose::Measure, "ports", seen)
 }
 
-/// A handshake of each version, with a certificate made for it.
+/// Tries a handshake with each TLS version.
 pub(super) fn tls() -> Finding {
-    const CURE: &str =
-        "OpenSSL 1.1.1 or later whose openssl.cnf (MinProtocol, MaxProtocol) allows TLS 1.2 and 1.3";
+    const CURE: &str = "install OpenSSL 1.1.1 or later, and permit TLS 1.2 and 1.3 in openssl.cnf (MinProtocol, MaxProtocol)";
     let library = openssl::version::version();
     let versions = [("1.3", SslVersion::TLS1_3), ("1.2", SslVersion::TLS1_2)];
     let mut done = Vec::new();
@@ -84,7 +82,7 @@ pub(super) fn tls() -> Finding {
     }
     let all: Vec<String> = done.iter().chain(&failed).cloned().collect();
     let seen = format!("{library}: {}", all.join(", "));
-    let (purpose, name) = (Purpose::Measure, "TLS");
+    let (purpose, name) = (CheckPurpose::Measure, "TLS");
     let finding = match (done.is_empty(), failed.is_empty()) {
         (_, true) => Finding::ok(purpose, name, seen),
         (false, false) => Finding::limited(purpose, name, seen, CURE),
@@ -93,13 +91,13 @@ pub(super) fn tls() -> Finding {
     finding.needed(Need::Always)
 }
 
-/// Shakes hands with ourselves in exactly `version`; the suite agreed on.
+/// Does a handshake with ourselves in exactly `version`; returns the agreed suite.
 fn handshake(version: SslVersion) -> Result<String, String> {
-    let told = |error: &dyn ToString| error.to_string();
-    let authority = Authority::generate().map_err(|error| told(&error))?;
-    let server = server_context(&authority, version).map_err(|error| told(&error))?;
-    let client = client_context(&authority, version).map_err(|error| told(&error))?;
-    let (near, far) = UnixStream::pair().map_err(|error| told(&error))?;
+    let text = |error: &dyn ToString| error.to_string();
+    let authority = Authority::generate().map_err(|error| text(&error))?;
+    let server = server_context(&authority, version).map_err(|error| text(&error))?;
+    let client = client_context(&authority, version).map_err(|error| text(&error))?;
+    let (near, far) = UnixStream::pair().map_err(|error| text(&error))?;
     let accepted = thread::spawn(move || accept(&server, far).map(drop));
     let connected = connect(&client, near);
     let accepted = accepted.join().map_err(|_| "the server's side panicked".to_owned())?;
@@ -147,20 +145,20 @@ fn only(method: SslMethod, version: SslVersion) -> Result<SslContextBuilder, Err
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::finding::CheckOutcome;
     use super::*;
 
     #[test]
-    fn our_own_library_shakes_hands() {
+    fn our_own_library_completes_a_handshake() {
         let suite = handshake(SslVersion::TLS1_3).unwrap();
         assert!(suite.starts_with("TLS_"), "{suite}");
         let finding = tls();
-        assert!(finding.verdict == Verdict::Ok && finding.seen.contains("TLS 1.2"), "{finding:?}");
+        assert!(finding.verdict == CheckOutcome::Ok && finding.seen.contains("TLS 1.2"), "{finding:?}");
     }
 
     #[test]
-    fn few_ports_are_a_limit() {
-        assert_eq!(count(28_232).verdict, Verdict::Ok);
-        assert!(matches!(count(1_000).verdict, Verdict::Limited { .. }));
+    fn few_ports_are_a_limitation() {
+        assert_eq!(check_count(28_232).verdict, CheckOutcome::Ok);
+        assert!(matches!(check_count(1_000).verdict, CheckOutcome::Limited { .. }));
     }
 }

@@ -1,4 +1,4 @@
-//! The machine itself: processors, clock, memory, and what makes its numbers scatter.
+//! Checks of the machine: processors, clock, memory, and sources of noise.
 
 use std::fs;
 use std::time::Instant;
@@ -7,47 +7,41 @@ use ciphertoll_model::{CryptoInstruction, Environment};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use super::places::size;
-use super::{Finding, Purpose};
-use crate::environment::environment;
-use crate::processors::{Apart, processors_apart, siblings};
+use super::directories::size;
+use super::finding::{CheckPurpose, Finding};
+use crate::host::environment::environment;
+use crate::host::processors::{ProcessorSplit, siblings, split_processors};
 
 const OURSELVES: Pid = Pid::from_raw(0);
-/// The oldest kernel that the servers' accounting and the links were made for.
+/// The oldest kernel that CPU accounting and links were tested with.
 const OLDEST_KERNEL: (u32, u32) = (5, 10);
-/// Servers, their caches, clients.
 const ENOUGH_MEMORY: u64 = 1 << 30;
-/// A clock that is read by a system call, or from a device, takes longer.
+/// A clock that needs a system call or a device access takes longer.
 const FAST_CLOCK_NS: f64 = 200.0;
-/// From here on verdicts suffer.
+/// More steal makes verdicts less reliable.
 const MUCH_STEAL_PERCENT: f64 = 1.0;
 
-/// Keeping to processors, done once for each half.
+/// Tries to restrict this process to each half of the processors.
 pub(super) fn processors() -> Finding {
-    let (purpose, name) = (Purpose::Measure, "processors");
-    let Some(Apart { client, server }) = processors_apart() else {
-        let seen = "1: client and server share it";
-        return Finding::limited(purpose, name, seen, "more processors, or a cpuset that allows them");
+    let (purpose, name) = (CheckPurpose::Measure, "processors");
+    let Some(ProcessorSplit { client, server }) = split_processors() else {
+        let seen = "one processor, which client and server share";
+        return Finding::limited(purpose, name, seen, "use more processors, or a cpuset that permits them");
     };
     let halves =
         format!("{}: client {}, server {}", client.len() + server.len(), list(&client), list(&server));
-    if let Some(reason) = [&client, &server].into_iter().find_map(|half| keep_to(half).err()) {
-        let seen = format!("{halves}; cannot keep to them: {reason}");
-        return Finding::limited(
-            purpose,
-            name,
-            seen,
-            "let sched_setaffinity pass (seccomp); without: --pin off",
-        );
+    if let Some(reason) = [&client, &server].into_iter().find_map(|half| try_affinity(half).err()) {
+        let seen = format!("{halves}; cannot set the affinity: {reason}");
+        return Finding::limited(purpose, name, seen, "permit sched_setaffinity (seccomp), or use --pin off");
     }
     if client.first().is_some_and(|&first| server.iter().any(|one| siblings(first).contains(one))) {
-        let seen = format!("{halves}, threads of one core: one slows the other");
-        return Finding::limited(purpose, name, seen, "a machine with more cores");
+        let seen = format!("{halves}; both are threads of the same core and slow each other down");
+        return Finding::limited(purpose, name, seen, "use a machine with more cores");
     }
     Finding::ok(purpose, name, halves)
 }
 
-/// `0-3,8`.
+/// Formats a list as `0-3,8`.
 fn list(processors: &[u16]) -> String {
     let mut parts: Vec<(u16, u16)> = Vec::new();
     for &processor in processors {
@@ -62,18 +56,17 @@ fn list(processors: &[u16]) -> String {
     parts.iter().map(part).collect::<Vec<_>>().join(",")
 }
 
-fn keep_to(processors: &[u16]) -> Result<(), String> {
-    let told = |errno: nix::Error| errno.to_string();
+fn try_affinity(processors: &[u16]) -> Result<(), String> {
+    let text = |errno: nix::Error| errno.to_string();
     let mut set = CpuSet::new();
-    processors.iter().try_for_each(|&processor| set.set(usize::from(processor))).map_err(told)?;
-    let before = sched_getaffinity(OURSELVES).map_err(told)?;
-    sched_setaffinity(OURSELVES, &set).map_err(told)?;
-    let after = sched_getaffinity(OURSELVES).map_err(told)?;
-    sched_setaffinity(OURSELVES, &before).map_err(told)?;
-    if after == set { Ok(()) } else { Err("the kernel chose others".to_owned()) }
+    processors.iter().try_for_each(|&processor| set.set(usize::from(processor))).map_err(text)?;
+    let before = sched_getaffinity(OURSELVES).map_err(text)?;
+    sched_setaffinity(OURSELVES, &set).map_err(text)?;
+    let after = sched_getaffinity(OURSELVES).map_err(text)?;
+    sched_setaffinity(OURSELVES, &before).map_err(text)?;
+    if after == set { Ok(()) } else { Err("the kernel uses other processors".to_owned()) }
 }
 
-/// What is only looked at.
 pub(super) fn all() -> Vec<Finding> {
     let environment = environment();
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -90,10 +83,10 @@ pub(super) fn all() -> Vec<Finding> {
 }
 
 fn kernel(release: &str) -> Finding {
-    let (purpose, name, seen) = (Purpose::Measure, "kernel", format!("Linux {release}"));
+    let (purpose, name, seen) = (CheckPurpose::Measure, "kernel", format!("Linux {release}"));
     match version(release) {
         Some(version) if version >= OLDEST_KERNEL => Finding::ok(purpose, name, seen),
-        _ => Finding::limited(purpose, name, seen, "Linux 5.10 or later"),
+        _ => Finding::limited(purpose, name, seen, "use Linux 5.10 or later"),
     }
 }
 
@@ -104,10 +97,10 @@ fn version(release: &str) -> Option<(u32, u32)> {
 }
 
 fn memory(available: Option<u64>) -> Finding {
-    let (purpose, name) = (Purpose::Measure, "memory");
-    let cure = "end other work: 1 GiB is enough for small tables";
+    let (purpose, name) = (CheckPurpose::Measure, "memory");
+    let cure = "end other programs: small tables need 1 GiB";
     match available {
-        None => Finding::limited(purpose, name, "the kernel does not tell", "mount /proc"),
+        None => Finding::limited(purpose, name, "not reported by the kernel", "mount /proc"),
         Some(bytes) if bytes < ENOUGH_MEMORY => {
             Finding::limited(purpose, name, format!("{} available", size(bytes)), cure)
         }
@@ -115,23 +108,23 @@ fn memory(available: Option<u64>) -> Finding {
     }
 }
 
-/// What can be had without swapping, of `/proc/meminfo`.
+/// Memory available without swapping; the argument is `/proc/meminfo`.
 fn available_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 
 fn clock_source(name: &str, read_ns: f64) -> Finding {
-    let known = if name.is_empty() { "clock source not told" } else { name };
-    let seen = format!("{known}, read in {read_ns:.0} ns");
+    let known = if name.is_empty() { "unknown clock source" } else { name };
+    let seen = format!("{known}, {read_ns:.0} ns per read");
     if read_ns <= FAST_CLOCK_NS {
-        return Finding::ok(Purpose::Measure, "clock", seen);
+        return Finding::ok(CheckPurpose::Measure, "clock", seen);
     }
-    let cure = "a clock source that needs no system call: `tsc` on x86 (kernel parameter clocksource=tsc)";
-    Finding::limited(Purpose::Measure, "clock", seen, cure)
+    let cure = "use a clock source without system calls: `tsc` on x86 (kernel parameter clocksource=tsc)";
+    Finding::limited(CheckPurpose::Measure, "clock", seen, cure)
 }
 
-/// What one look at the clock takes: of several batches the fastest, as others may be interrupted.
+/// Duration of one clock read; the fastest of several batches, because others may be interrupted.
 fn clock_read_ns() -> f64 {
     const BATCHES: u32 = 20;
     const READS: u32 = 1_000;
@@ -149,24 +142,24 @@ fn instructions(environment: &Environment) -> Finding {
         .filter(|(instruction, _)| environment.crypto_instructions.contains(instruction))
         .map(|(_, name)| *name)
         .collect();
-    let (purpose, name) = (Purpose::Measure, "instructions");
+    let (purpose, name) = (CheckPurpose::Measure, "instructions");
     let seen = format!("{}: {}", environment.cpu_model, names.join(" "));
     if environment.crypto_instructions.contains(&CryptoInstruction::Aes) {
         return Finding::ok(purpose, name, seen);
     }
-    let seen = format!("{}: no AES", environment.cpu_model);
+    let seen = format!("{}: no AES instructions", environment.cpu_model);
     Finding::limited(
         purpose,
         name,
         seen,
-        "a processor with AES, or a virtual machine that passes it on (CPU type host)",
+        "use a processor with AES instructions, or a virtual machine that exposes them (CPU type host)",
     )
 }
 
 fn frequency(governor: &str) -> Finding {
-    let (purpose, name) = (Purpose::Measure, "CPU frequency");
+    let (purpose, name) = (CheckPurpose::Measure, "CPU frequency");
     match governor {
-        "" => Finding::ok(purpose, name, "not ours to set (as in most virtual machines)"),
+        "" => Finding::ok(purpose, name, "not adjustable (as in most virtual machines)"),
         "performance" => Finding::ok(purpose, name, "governor performance"),
         other => Finding::limited(
             purpose,
@@ -178,18 +171,18 @@ fn frequency(governor: &str) -> Finding {
 }
 
 fn steal(stat: &str) -> Finding {
-    let (purpose, name) = (Purpose::Measure, "steal");
+    let (purpose, name) = (CheckPurpose::Measure, "steal");
     let Some(percent) = steal_percent(stat) else {
-        return Finding::limited(purpose, name, "the kernel does not tell", "mount /proc");
+        return Finding::limited(purpose, name, "not reported by the kernel", "mount /proc");
     };
-    let seen = format!("the hypervisor took {percent:.2} % of the CPU time since boot");
+    let seen = format!("{percent:.2} % of the CPU time since boot was taken by the hypervisor");
     if percent < MUCH_STEAL_PERCENT {
         return Finding::ok(purpose, name, seen);
     }
-    Finding::limited(purpose, name, seen, "a machine whose processors are not shared; else more blocks")
+    Finding::limited(purpose, name, seen, "use a machine with dedicated processors, or more blocks")
 }
 
-/// Of the time since boot, of the first line of `/proc/stat`; guests' times are in others already.
+/// Percentage since boot, from the first line of `/proc/stat`; user time includes guest time.
 fn steal_percent(stat: &str) -> Option<f64> {
     const TIMES: usize = 8;
     const STEAL: usize = 7;
@@ -202,24 +195,24 @@ fn steal_percent(stat: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::finding::CheckOutcome;
     use super::*;
 
     fn is_limited(finding: &Finding) -> bool {
-        matches!(finding.verdict, Verdict::Limited { .. })
+        matches!(finding.verdict, CheckOutcome::Limited { .. })
     }
 
     #[test]
-    fn old_kernels_are_told_from_new_ones() {
+    fn old_kernels_are_limited() {
         assert_eq!(version("6.1.0-18-amd64"), Some((6, 1)));
-        assert_eq!(kernel("5.10").verdict, Verdict::Ok);
+        assert_eq!(kernel("5.10").verdict, CheckOutcome::Ok);
         for old in ["5.4.0", "4.18.0-553.el8", "unknown"] {
             assert!(is_limited(&kernel(old)), "{old}");
         }
     }
 
     #[test]
-    fn memory_steal_and_governor_are_read_as_the_kernel_writes_them() {
+    fn memory_steal_and_governor_are_parsed() {
         assert_eq!(available_bytes("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"), Some(2 << 20));
         assert_eq!(available_bytes("MemTotal: 9 kB\n"), None);
         assert!(is_limited(&memory(Some(1 << 20))) && is_limited(&memory(None)));
@@ -228,13 +221,13 @@ mod tests {
         assert_eq!(steal_percent("cpu  0 0 0 0 0 0 0 0\n"), None);
         assert_eq!(steal_percent("cpu  1 2 3\n"), None);
         assert!(is_limited(&frequency("powersave")));
-        assert_eq!(frequency("performance").verdict, Verdict::Ok);
-        assert_eq!(frequency("").verdict, Verdict::Ok);
+        assert_eq!(frequency("performance").verdict, CheckOutcome::Ok);
+        assert_eq!(frequency("").verdict, CheckOutcome::Ok);
     }
 
     #[test]
-    fn a_slow_clock_is_a_limit() {
-        assert_eq!(clock_source("tsc", 25.0).seen, "tsc, read in 25 ns");
+    fn a_slow_clock_is_a_limitation() {
+        assert_eq!(clock_source("tsc", 25.0).seen, "tsc, 25 ns per read");
         assert!(is_limited(&clock_source("hpet", 900.0)));
         assert!(clock_read_ns() > 0.0);
     }

@@ -1,5 +1,5 @@
-//! A network of one's own, and what long links and tunnels need in it. Leaves the probe's namespaces for
-//! good: nothing else may be done in this process afterwards.
+//! Checks for network namespaces, and for what long links and tunnels need in them. The probe leaves its own namespaces and
+//! cannot return, so it must do nothing else afterwards.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -11,7 +11,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
 use nix::unistd::{getegid, geteuid};
 
-use super::{Finding, Purpose};
+use super::finding::{CheckPurpose, Finding};
 use ciphertoll_link::netlink::{Netlink, VethPeer};
 
 const NAMESPACE: &str = "namespace";
@@ -20,36 +20,35 @@ const VETH: &str = "veth";
 const PACKET: &str = "AF_PACKET";
 const TUN: &str = "/dev/net/tun";
 const WIREGUARD: &str = "WireGuard";
-/// What is tried within a namespace.
-const WITHIN: [(&str, Purpose); 5] = [
-    (LOOPBACK, Purpose::LongLinks),
-    (VETH, Purpose::LongLinks),
-    (PACKET, Purpose::LongLinks),
-    (TUN, Purpose::Tunnels),
-    (WIREGUARD, Purpose::Tunnels),
+/// Checks within a namespace.
+const WITHIN: [(&str, CheckPurpose); 5] = [
+    (LOOPBACK, CheckPurpose::LongLinks),
+    (VETH, CheckPurpose::LongLinks),
+    (PACKET, CheckPurpose::LongLinks),
+    (TUN, CheckPurpose::Tunnels),
+    (WIREGUARD, CheckPurpose::Tunnels),
 ];
 
-/// A step that failed.
-struct Failure {
+struct StepFailure {
     step: &'static str,
     error: io::Error,
 }
 
-impl Failure {
+impl StepFailure {
     fn at(step: &'static str) -> impl Fn(io::Error) -> Self {
         move |error| Self { step, error }
     }
 }
 
-/// Makes a namespace and tries in it, one after the other, what needs one.
+/// Creates a namespace, and runs the checks that need one.
 pub(super) fn all() -> Vec<Finding> {
     let namespace = match enter() {
-        Ok(seen) => Finding::ok(Purpose::LongLinks, NAMESPACE, seen),
-        Err(Failure { step, error }) => {
-            let seen = format!("no network namespace: {step}: {error}");
-            let cure = Settings::read().cure();
-            let cannot = |(name, purpose)| Finding::no(purpose, name, "not tried: no namespace", &cure);
-            let first = Finding::no(Purpose::LongLinks, NAMESPACE, seen, &cure);
+        Ok(seen) => Finding::ok(CheckPurpose::LongLinks, NAMESPACE, seen),
+        Err(StepFailure { step, error }) => {
+            let seen = format!("cannot create a network namespace: {step}: {error}");
+            let cure = NamespaceSettings::read().cure();
+            let cannot = |(name, purpose)| Finding::no(purpose, name, "not checked: no namespace", &cure);
+            let first = Finding::no(CheckPurpose::LongLinks, NAMESPACE, seen, &cure);
             return std::iter::once(first).chain(WITHIN.into_iter().map(cannot)).collect();
         }
     };
@@ -60,105 +59,107 @@ pub(super) fn all() -> Vec<Finding> {
     std::iter::once(namespace).chain(tried).collect()
 }
 
-/// Enters a network namespace: root's own way, else by a user namespace; how, in words.
-fn enter() -> Result<&'static str, Failure> {
+/// Enters a network namespace, as root or by a user namespace; returns a description.
+fn enter() -> Result<&'static str, StepFailure> {
     let (user, group) = (geteuid(), getegid());
     if user.is_root() && unshare(CloneFlags::CLONE_NEWNET).is_ok() {
-        return Ok("made as root");
+        return Ok("created as root");
     }
     let both = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET;
-    unshare(both).map_err(io::Error::from).map_err(Failure::at("unshare"))?;
-    // Each to itself: a server may not see itself as root.
-    fs::write("/proc/self/setgroups", "deny").map_err(Failure::at("write setgroups"))?;
-    fs::write("/proc/self/uid_map", format!("{user} {user} 1")).map_err(Failure::at("write uid_map"))?;
-    fs::write("/proc/self/gid_map", format!("{group} {group} 1")).map_err(Failure::at("write gid_map"))?;
-    Ok("made without root, within a user namespace")
+    unshare(both).map_err(io::Error::from).map_err(StepFailure::at("unshare"))?;
+    // Maps ids to themselves: a server must not run as root.
+    fs::write("/proc/self/setgroups", "deny").map_err(StepFailure::at("write setgroups"))?;
+    fs::write("/proc/self/uid_map", format!("{user} {user} 1")).map_err(StepFailure::at("write uid_map"))?;
+    fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+        .map_err(StepFailure::at("write gid_map"))?;
+    Ok("created without root, in a user namespace")
 }
 
-fn attempt(name: &str) -> Result<&'static str, Failure> {
-    let netlink = || Netlink::open().map_err(Failure::at("open netlink"));
+fn attempt(name: &str) -> Result<&'static str, StepFailure> {
+    let netlink = || Netlink::open().map_err(StepFailure::at("open netlink"));
     match name {
         LOOPBACK => {
-            netlink()?.loopback_up().map_err(Failure::at("take it up"))?;
-            knock().map_err(Failure::at("connect over it"))?;
-            Ok("up; a connect went over it")
+            netlink()?.loopback_up().map_err(StepFailure::at("set it up"))?;
+            connect_over_loopback().map_err(StepFailure::at("connect over it"))?;
+            Ok("up; a connection over it succeeds")
         }
         VETH => {
             let peer = VethPeer { name: "ciphertoll1", namespace: None, hardware_address: None };
-            netlink()?.add_veth("ciphertoll0", peer).map_err(Failure::at("make a pair"))?;
-            Ok("a pair was made")
+            netlink()?.add_veth("ciphertoll0", peer).map_err(StepFailure::at("create a pair"))?;
+            Ok("a pair can be created")
         }
         PACKET => {
-            see_packets().map_err(Failure::at("open and read"))?;
-            Ok("sees the packets of a connect")
+            receive_packets().map_err(StepFailure::at("open and read"))?;
+            Ok("receives the packets of a connection")
         }
         TUN => {
             let opened = OpenOptions::new().read(true).write(true).open(TUN);
-            opened.map_err(Failure::at("open"))?;
+            opened.map_err(StepFailure::at("open"))?;
             Ok("opens for reading and writing")
         }
         _ => {
-            netlink()?.add_plain("ciphertoll2", "wireguard").map_err(Failure::at("make an interface"))?;
-            Ok("the kernel has it")
+            netlink()?
+                .add_plain("ciphertoll2", "wireguard")
+                .map_err(StepFailure::at("create an interface"))?;
+            Ok("supported by the kernel")
         }
     }
 }
 
-/// A connect over loopback, there and back.
-fn knock() -> io::Result<()> {
+fn connect_over_loopback() -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     TcpStream::connect(listener.local_addr()?).map(drop)
 }
 
-/// A raw socket that a connect's packets come to.
-fn see_packets() -> io::Result<()> {
+/// Receives a packet of a connection on a raw socket.
+fn receive_packets() -> io::Result<()> {
     const LONGEST_PACKET: usize = 2048;
     let every = SockProtocol::EthAll;
     let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, every)?;
-    knock()?;
+    connect_over_loopback()?;
     let mut packet = [0; LONGEST_PACKET];
-    // Loopback delivers before a connect returns.
+    // Loopback delivers packets before connect returns.
     recv(socket.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT)?;
     Ok(())
 }
 
-fn refused(name: &str, purpose: Purpose, Failure { step, error }: &Failure) -> Finding {
+fn refused(name: &str, purpose: CheckPurpose, StepFailure { step, error }: &StepFailure) -> Finding {
     let unsupported = error.raw_os_error() == Some(Errno::EOPNOTSUPP as i32);
     let no_family = error.raw_os_error() == Some(Errno::EAFNOSUPPORT as i32);
     let cure = match (name, error.kind()) {
-        (TUN, ErrorKind::NotFound) => "modprobe tun; of a container: --device /dev/net/tun".to_owned(),
+        (TUN, ErrorKind::NotFound) => "modprobe tun; in a container: --device /dev/net/tun".to_owned(),
         (TUN, ErrorKind::PermissionDenied) => format!("chmod 0666 {TUN}"),
-        (TUN, _) => "modprobe tun; of a container: allow the device c 10:200 rwm".to_owned(),
+        (TUN, _) => "modprobe tun; in a container: permit the device c 10:200 rwm".to_owned(),
         (WIREGUARD, _) if unsupported => {
-            "modprobe wireguard (Linux 5.6 or later), or wireguard-go".to_owned()
+            "modprobe wireguard (Linux 5.6 or later), or install wireguard-go".to_owned()
         }
         (VETH, _) if unsupported => "modprobe veth".to_owned(),
         (PACKET, _) if no_family => "modprobe af_packet".to_owned(),
-        _ => Settings::read().cure(),
+        _ => NamespaceSettings::read().cure(),
     };
     let seen = match (name, unsupported) {
-        (VETH | WIREGUARD, true) => "the kernel has none".to_owned(),
+        (VETH | WIREGUARD, true) => "not supported by the kernel".to_owned(),
         _ => format!("{step}: {error}"),
     };
     Finding::no(purpose, name, seen, cure)
 }
 
-/// What distributions forbid user namespaces by.
-struct Settings {
-    /// Debian's.
+/// Settings by which distributions disable user namespaces.
+struct NamespaceSettings {
+    /// Of Debian.
     unprivileged_clone: Option<String>,
-    /// The kernel's own.
-    most: Option<String>,
-    /// Ubuntu's.
+    /// Of the kernel.
+    maximum: Option<String>,
+    /// Of Ubuntu.
     apparmor: Option<String>,
 }
 
-impl Settings {
+impl NamespaceSettings {
     fn read() -> Self {
         let read = |path| fs::read_to_string(path).ok();
         Self {
             unprivileged_clone: read("/proc/sys/kernel/unprivileged_userns_clone"),
-            most: read("/proc/sys/user/max_user_namespaces"),
+            maximum: read("/proc/sys/user/max_user_namespaces"),
             apparmor: read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
         }
     }
@@ -167,12 +168,12 @@ impl Settings {
         let is = |setting: &Option<String>, value| setting.as_deref().map(str::trim) == Some(value);
         let command = if is(&self.unprivileged_clone, "0") {
             "sysctl -w kernel.unprivileged_userns_clone=1"
-        } else if is(&self.most, "0") {
+        } else if is(&self.maximum, "0") {
             "sysctl -w user.max_user_namespaces=10000"
         } else if is(&self.apparmor, "1") {
             "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
         } else {
-            "of a container: --security-opt seccomp=unconfined, or --cap-add SYS_ADMIN --cap-add NET_ADMIN"
+            "in a container: --security-opt seccomp=unconfined, or --cap-add SYS_ADMIN --cap-add NET_ADMIN"
         };
         command.to_owned()
     }
@@ -180,16 +181,16 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::finding::CheckOutcome;
     use super::*;
 
     #[test]
     fn the_setting_that_forbids_namespaces_is_the_cure() {
-        let cure = |clone: Option<&str>, most: &str, apparmor: Option<&str>| {
+        let cure = |clone: Option<&str>, maximum: &str, apparmor: Option<&str>| {
             let own = |text: &str| text.to_owned();
-            let settings = Settings {
+            let settings = NamespaceSettings {
                 unprivileged_clone: clone.map(own),
-                most: Some(own(most)),
+                maximum: Some(own(maximum)),
                 apparmor: apparmor.map(own),
             };
             settings.cure()
@@ -201,11 +202,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lacks_is_told_from_what_it_forbids() {
+    fn missing_modules_are_distinguished_from_missing_rights() {
         let cure = |name, errno: Errno| {
-            let failure = Failure { step: "make", error: errno.into() };
-            match refused(name, Purpose::Tunnels, &failure).verdict {
-                Verdict::No { cure } => cure,
+            let failure = StepFailure { step: "make", error: errno.into() };
+            match refused(name, CheckPurpose::Tunnels, &failure).verdict {
+                CheckOutcome::No { cure } => cure,
                 other => panic!("a failure is a no: {other:?}"),
             }
         };

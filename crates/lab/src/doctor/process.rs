@@ -1,4 +1,4 @@
-//! Probes as processes: started together, waited for, killed when they take too long.
+//! Processes of probes: started together, and killed if they take too long.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
@@ -12,36 +12,36 @@ use ciphertoll_record::ProcessIdentity;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::{Finding, PROBE_COMMAND, Probe};
-use crate::files::PRIVATE_DIRECTORY;
+use super::finding::{Finding, PROBE_COMMAND, Probe};
+use crate::host::files::PRIVATE_DIRECTORY;
 
-/// Nothing that a probe does takes a second on an idle machine. On a busy one Java, and a compiler for each driver, all
-/// together have taken more than five.
+/// On an idle machine, every probe takes less than a second. On a busy one, Java and a compiler per driver together have
+/// taken more than five.
 const LIMIT: Duration = Duration::from_secs(40);
-/// Findings are a few lines.
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
 
-/// Runs every probe, each in a process of its own made of `helper`, our own binary. What fails is a finding.
-/// To be called on the main thread, with whose end probes end.
+/// Runs each probe in a process of `helper`, our own binary. Failures are findings. Call on the main thread, because probes
+/// end with the thread that started them.
 pub fn examine(helper: &Path, probes: &[Probe]) -> Vec<Finding> {
-    let workshop = match Workshop::make() {
-        Ok(workshop) => workshop,
+    let directory = match ProbeDirectory::create() {
+        Ok(directory) => directory,
         Err(error) => {
-            let seen = format!("cannot make a temporary directory: {error}");
+            let seen = format!("cannot create a temporary directory: {error}");
             let failed =
                 |probe: &Probe| failed(probe, &seen, "set TMPDIR to a directory that you may write to");
             return probes.iter().map(failed).collect();
         }
     };
-    // Together: the machine has several processors, and most probes wait for a program's version.
+    // In parallel, because most probes wait for a program's version.
     let running: Vec<_> =
-        probes.iter().map(|probe| (probe, Running::start(helper, probe, &workshop))).collect();
-    let findings = running.into_iter().flat_map(|(probe, running)| match running.and_then(Running::answer) {
-        Ok(findings) => findings,
-        Err(reason) => {
-            vec![failed(probe, &reason, &format!("see `ciphertoll {PROBE_COMMAND} '{}'`", probe.name))]
-        }
-    });
+        probes.iter().map(|probe| (probe, RunningProbe::start(helper, probe, &directory))).collect();
+    let findings =
+        running.into_iter().flat_map(|(probe, running)| match running.and_then(RunningProbe::finish) {
+            Ok(findings) => findings,
+            Err(reason) => {
+                vec![failed(probe, &reason, &format!("see `ciphertoll {PROBE_COMMAND} '{}'`", probe.name))]
+            }
+        });
     let mut findings: Vec<Finding> = findings.collect();
     findings.sort_by_key(|finding| finding.purpose);
     findings
@@ -51,12 +51,12 @@ fn failed(probe: &Probe, reason: &str, cure: &str) -> Finding {
     Finding::no(probe.purpose, &probe.name, reason, cure).needed(probe.need)
 }
 
-/// Where probes that write do so; gone, with all that they left, when dropped.
-struct Workshop(PathBuf);
+/// Parent of the probes' temporary directories; removed on drop.
+struct ProbeDirectory(PathBuf);
 
-impl Workshop {
-    /// In the first place that takes it: a wrong TMPDIR keeps nobody from measuring.
-    fn make() -> io::Result<Self> {
+impl ProbeDirectory {
+    /// Tries standard directories after TMPDIR, because a wrong TMPDIR does not prevent measurements.
+    fn create() -> io::Result<Self> {
         let name = format!("ciphertoll-doctor-{:08x}", rand::random::<u32>());
         let make = |parent: PathBuf| {
             let path = parent.join(&name);
@@ -66,48 +66,48 @@ impl Workshop {
     }
 }
 
-impl Drop for Workshop {
+impl Drop for ProbeDirectory {
     fn drop(&mut self) {
-        // Temporary files are cleared by the system, too.
+        // If this fails, the system removes temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// A probe on its way; killed, with all that it started, when dropped.
-struct Running {
+/// On drop, the probe and its children are killed.
+struct RunningProbe {
     process: Child,
     began: Instant,
     ended: bool,
 }
 
-impl Running {
-    fn start(helper: &Path, probe: &Probe, workshop: &Workshop) -> Result<Self, String> {
-        let place = workshop.0.join(probe.name.replace(' ', "-"));
-        DirBuilder::new().mode(PRIVATE_DIRECTORY).create(&place).map_err(|error| cannot_start(&error))?;
+impl RunningProbe {
+    fn start(helper: &Path, probe: &Probe, parent: &ProbeDirectory) -> Result<Self, String> {
+        let directory = parent.0.join(probe.name.replace(' ', "-"));
+        DirBuilder::new().mode(PRIVATE_DIRECTORY).create(&directory).map_err(|error| cannot_start(&error))?;
         let mut command = Command::new(helper);
-        // A compiler that is killed leaves its temporary files, too.
-        command.env("TMPDIR", &place).env("LC_ALL", "C");
-        command.arg(PROBE_COMMAND).arg(&probe.name).arg(place).process_group(0);
+        // A killed compiler leaves temporary files.
+        command.env("TMPDIR", &directory).env("LC_ALL", "C");
+        command.arg(PROBE_COMMAND).arg(&probe.name).arg(directory).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let process = command.spawn().map_err(|error| cannot_start(&error))?;
         Ok(Self { process, began: Instant::now(), ended: false })
     }
 
-    fn answer(mut self) -> Result<Vec<Finding>, String> {
+    fn finish(mut self) -> Result<Vec<Finding>, String> {
         let Some(status) = self.wait()? else {
-            return Err(format!("the check had not ended after {} s and was killed", LIMIT.as_secs()));
+            return Err(format!("the check did not end within {} s and was killed", LIMIT.as_secs()));
         };
         let mut answer = String::new();
         if let Some(stdout) = self.process.stdout.take() {
             let read = stdout.take(MAX_ANSWER_BYTES).read_to_string(&mut answer);
-            read.map_err(|error| format!("the check's answer cannot be read: {error}"))?;
+            read.map_err(|error| format!("cannot read the output of the check: {error}"))?;
         }
-        serde_json::from_str(&answer).map_err(|_| format!("the check ended without an answer ({status})"))
+        serde_json::from_str(&answer).map_err(|_| format!("the check ended without output ({status})"))
     }
 
-    /// How it ended, if it did in time. Only then may its answer be read: nobody writes any more.
+    /// The exit status, if it ended in time. Only then its output is complete.
     fn wait(&mut self) -> Result<Option<ExitStatus>, String> {
-        let cannot = |error: io::Error| format!("the check cannot be waited for: {error}");
+        let cannot = |error: io::Error| format!("cannot wait for the check: {error}");
         let identity = ProcessIdentity::of(self.process.id().cast_signed()).map_err(cannot)?;
         if !identity.wait(LIMIT.saturating_sub(self.began.elapsed())).map_err(cannot)? {
             return Ok(None);
@@ -115,9 +115,9 @@ impl Running {
         self.end().map(Some).map_err(cannot)
     }
 
-    /// Ends what is left of its group, and reaps it.
+    /// Kills the remaining processes of its group, and reaps it.
     fn end(&mut self) -> io::Result<ExitStatus> {
-        // Until it is reaped its id, and the group's, cannot mean anybody else.
+        // Until the process is reaped, its id and its group's are not reused.
         let _ = killpg(Pid::from_raw(self.process.id().cast_signed()), Signal::SIGKILL);
         let status = self.process.wait()?;
         self.ended = true;
@@ -125,7 +125,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProbe {
     fn drop(&mut self) {
         if !self.ended {
             let _ = self.end();
@@ -134,26 +134,26 @@ impl Drop for Running {
 }
 
 fn cannot_start(error: &io::Error) -> String {
-    format!("the check cannot be started: {error}")
+    format!("cannot start the check: {error}")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Need, Purpose, Verdict};
+    use super::super::finding::{CheckOutcome, CheckPurpose, Need};
     use super::*;
 
     fn examine_by(script: &str) -> Finding {
-        let probe = Probe { name: "disk".to_owned(), purpose: Purpose::Drivers, need: Need::Always };
+        let probe = Probe { name: "disk".to_owned(), purpose: CheckPurpose::Drivers, need: Need::Always };
         let mut command = Command::new("/bin/sh");
         let process = command.args(["-c", script]).process_group(0).stdout(Stdio::piped()).spawn().unwrap();
-        match (Running { process, began: Instant::now(), ended: false }).answer() {
+        match (RunningProbe { process, began: Instant::now(), ended: false }).finish() {
             Ok(mut findings) => findings.remove(0),
             Err(reason) => failed(&probe, &reason, "cure"),
         }
     }
 
     #[test]
-    fn the_users_page_has_the_limit_that_is_in_force() {
+    fn the_documentation_has_the_time_limit() {
         let page = include_str!("../../../../docs/doctor.md");
         let words: Vec<&str> = page.split_whitespace().collect();
         let limit = LIMIT.as_secs().to_string();
@@ -166,23 +166,23 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_answers_is_heard() {
-        let told = Finding::ok(Purpose::AtRest, "disk", "seen");
-        assert_eq!(examine_by(&format!("echo '{}'", serde_json::to_string(&[&told]).unwrap())), told);
+    fn findings_of_a_probe_are_read() {
+        let finding = Finding::ok(CheckPurpose::AtRest, "disk", "seen");
+        assert_eq!(examine_by(&format!("echo '{}'", serde_json::to_string(&[&finding]).unwrap())), finding);
     }
 
     #[test]
-    fn a_probe_that_dies_or_talks_nonsense_is_a_no() {
+    fn a_probe_that_fails_is_a_no() {
         for script in ["kill -SEGV $$", "exit 1", "echo nonsense"] {
             let finding = examine_by(script);
-            assert_eq!(finding.verdict, Verdict::No { cure: "cure".to_owned() }, "{script}");
+            assert_eq!(finding.verdict, CheckOutcome::No { cure: "cure".to_owned() }, "{script}");
             assert_eq!(finding.need, Need::Always);
         }
     }
 
     #[test]
-    fn a_program_that_cannot_be_started_is_a_no_for_each_probe() {
-        let probes = super::super::probes();
+    fn a_helper_that_cannot_be_started_is_a_no_for_each_probe() {
+        let probes = super::super::checks::probes();
         let findings = examine(Path::new("/nonexistent/ciphertoll"), &probes);
         assert_eq!(findings.len(), probes.len());
         assert!(findings.iter().all(Finding::is_no));

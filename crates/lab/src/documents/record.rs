@@ -1,23 +1,21 @@
-//! YCSB's records as they are loaded. A record is a function of its number alone, so that every load has the same ones,
-//! whoever makes them and in whatever order.
+//! YCSB's records. A record depends on its number only, so that every load creates the same records in any order.
 
 use ciphertoll_model::ycsb;
 use ciphertoll_wire::mongodb::bson::write_document;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// The same records in every load.
 const SEED: u64 = 0x7011;
 const VALUES_BYTES: usize = ycsb::FIELDS as usize * ycsb::FIELD_BYTES as usize;
 pub(super) const FIELD_NAMES: [&str; ycsb::FIELDS as usize] =
     ["field0", "field1", "field2", "field3", "field4", "field5", "field6", "field7", "field8", "field9"];
 
-/// What a record is at the least, so that room for many is made once.
+/// Estimated size of a record, to allocate buffers once.
 pub(super) const RECORD_BYTES: usize = VALUES_BYTES + 256;
 
-/// Appends the record of this number in BSON.
+/// Appends a record in BSON.
 pub(super) fn write(out: &mut Vec<u8>, number: u64) {
-    // All characters at once: one draw for each would take longer than the server needs for the record.
+    // One call for all characters: a call per character would take longer than the server's work.
     let mut values = [0_u8; VALUES_BYTES];
     StdRng::seed_from_u64(SEED ^ number).fill(&mut values[..]);
     for byte in &mut values {
@@ -26,13 +24,13 @@ pub(super) fn write(out: &mut Vec<u8>, number: u64) {
     write_document(out, |record| {
         record.string("_id", &ycsb::key(number));
         for (name, value) in FIELD_NAMES.iter().zip(values.chunks(ycsb::FIELD_BYTES as usize)) {
-            // ASCII, whatever was drawn.
+            // Always ASCII.
             record.string(name, std::str::from_utf8(value).unwrap_or_default());
         }
     });
 }
 
-/// From space to tilde, each for two or three of the 256 bytes.
+/// Maps a byte to a character from space to tilde; each has two or three of the 256 values.
 fn printable(byte: u8) -> u8 {
     const CHARACTERS: u16 = (b'~' - b' ') as u16 + 1;
     b' ' + ((u16::from(byte) * CHARACTERS) >> 8) as u8
@@ -42,7 +40,7 @@ fn printable(byte: u8) -> u8 {
 mod tests {
     use std::collections::BTreeMap;
 
-    use ciphertoll_wire::mongodb::bson::{Document, Value};
+    use ciphertoll_wire::mongodb::bson::{BsonValue, Document};
 
     use super::*;
 
@@ -53,27 +51,29 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_ycsbs() {
+    fn a_record_has_the_fields_of_ycsb() {
         let bytes = written(0);
         let record = Document::new(&bytes).unwrap();
         record.validate().unwrap();
-        assert_eq!(record.get("_id").unwrap(), Some(Value::String("user6284781860667377211")));
+        assert_eq!(record.get("_id").unwrap(), Some(BsonValue::String("user6284781860667377211")));
         assert_eq!(record.elements().count(), 11);
         for field in 0..10 {
-            let Some(Value::String(value)) = record.get(&format!("field{field}")).unwrap() else { panic!() };
+            let Some(BsonValue::String(value)) = record.get(&format!("field{field}")).unwrap() else {
+                panic!()
+            };
             assert!(value.len() == 100 && value.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{value}");
         }
         assert!(bytes.len() <= RECORD_BYTES);
     }
 
-    /// Bytes that were loaded once and are there: what they are is part of a template's format.
+    /// The records are part of a template's format.
     #[test]
-    fn records_are_the_same_every_time_and_differ() {
+    fn records_are_reproducible_and_distinct() {
         assert_eq!(written(500), written(500));
         let first = |number| {
             let bytes = written(number);
             let value = Document::new(&bytes).unwrap().get("field0").unwrap();
-            value.and_then(Value::as_str).unwrap().to_owned()
+            value.and_then(BsonValue::as_str).unwrap().to_owned()
         };
         assert_ne!(first(1), first(2));
         let known = r"fb}SA*r48]2LsAbV]R&p6;A`X%tm/Bwhd1lZ\=z99&iX`%ri<]Fs ?1+2:||p9t_V;I'Mdp!2loYgK- sz\=0t`qx{OOxR<Qr:BX";
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn every_printable_character_is_as_likely_as_may_be() {
+    fn printable_characters_are_equally_likely() {
         let mut counts = BTreeMap::new();
         for byte in 0..=255 {
             *counts.entry(printable(byte)).or_insert(0) += 1;

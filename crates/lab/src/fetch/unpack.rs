@@ -1,5 +1,5 @@
-//! Unpacking: a tar, packed with xz, in a zip; or parts of the zip itself. What would leave the directory, or is more than
-//! a server can be, is refused; owners and odd modes are not taken over.
+//! Unpacks a tar.xz in a zip file, or a selection of files of a zip. Refuses paths outside the target directory and archives
+//! that are too large. Ignores owners and unusual modes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek};
@@ -11,91 +11,95 @@ use lzma_rust2::XzReader;
 use tar::{Archive, Entry, EntryType};
 use zip::ZipArchive;
 
-/// Servers run as another user than the one who fetched them.
+/// Readable for all, because servers may run as another user.
 pub(super) const PROGRAM_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 const ANY_EXECUTE: u32 = 0o111;
-/// The largest server that we know has 1.2 GB.
+/// The largest known server has 1.2 GB.
 const MAX_BYTES: u64 = 4 << 30;
 const MAX_ENTRIES: usize = 100_000;
-/// Four times what the output of `xz -9` takes.
+/// Four times the memory that `xz -9` requires.
 const MAX_XZ_KIB: u32 = 256 << 10;
-/// 1980, the first year of zips. Their times have no zone: one for all is the same on every machine.
+/// 1980, the first year of the zip format. Times in zip files have no time zone, so all files get this one.
 pub(super) const ZIP_TIME_S: u64 = 315_532_800;
 
-/// Where in a zip the server's files are.
+/// The server's files in a zip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Member {
-    /// In the tar.xz of this name.
+pub(super) enum ArchiveMember {
+    /// The contents of this tar.xz.
     TarXz(&'static str),
-    /// In the zip itself: these of its parts.
-    Tree(&'static Parts),
+    /// A selection of the zip's own files.
+    Tree(&'static ZipSelection),
 }
 
-/// Some of a zip's files. A name that ends with `/` is a directory and all that is below.
+/// A selection of files. A name that ends with `/` includes everything below the directory.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Parts {
-    pub(super) kept: &'static [&'static str],
-    /// What of these is not.
-    pub(super) but: &'static [&'static str],
+pub(super) struct ZipSelection {
+    pub(super) included: &'static [&'static str],
+    /// Excluded from `included`.
+    pub(super) except: &'static [&'static str],
 }
 
-impl Parts {
-    fn has(&self, name: &str) -> bool {
+impl ZipSelection {
+    fn contains(&self, name: &str) -> bool {
         let is_in = |list: &[&str]| {
             list.iter().any(|part| name == *part || part.ends_with('/') && name.starts_with(part))
         };
-        is_in(self.kept) && !is_in(self.but)
+        is_in(self.included) && !is_in(self.except)
     }
 }
 
-/// What may still come.
-struct Room {
+/// What an archive may still contain.
+struct UnpackBudget {
     bytes: u64,
     entries: usize,
 }
 
-impl Room {
+impl UnpackBudget {
     const ALL: Self = Self { bytes: MAX_BYTES, entries: MAX_ENTRIES };
 
     fn take(&mut self, path: &Path, size_bytes: u64) -> io::Result<()> {
         match (self.bytes.checked_sub(size_bytes), self.entries.checked_sub(1)) {
             (Some(bytes), Some(entries)) => *self = Self { bytes, entries },
-            _ => return Err(refused(path, "is more than a server can be")),
+            _ => return Err(refused(path, "exceeds the maximum size of a server")),
         }
         Ok(())
     }
 }
 
-/// Unpacks what `member` names in the zip `archive` into `target`, which must not be there.
-pub(super) fn unpack(archive: &Path, member: &Member, target: &Path) -> io::Result<()> {
+/// Unpacks `member` of the zip `archive` into `target`, which must not exist.
+pub(super) fn unpack(archive: &Path, member: &ArchiveMember, target: &Path) -> io::Result<()> {
     let mut zip = ZipArchive::new(File::open(archive)?)?;
     match member {
-        Member::TarXz(name) => {
+        ArchiveMember::TarXz(name) => {
             let packed = zip.by_name(name)?;
             unpack_tar(XzReader::new_mem_limit(packed, false, MAX_XZ_KIB), target)
         }
-        Member::Tree(parts) => unpack_tree(&mut zip, parts, target),
+        ArchiveMember::Tree(parts) => unpack_tree(&mut zip, parts, target),
     }
 }
 
-fn unpack_tree(zip: &mut ZipArchive<impl Read + Seek>, parts: &Parts, target: &Path) -> io::Result<()> {
+fn unpack_tree(
+    zip: &mut ZipArchive<impl Read + Seek>,
+    parts: &ZipSelection,
+    target: &Path,
+) -> io::Result<()> {
     make_directory(target)?;
-    let mut room = Room::ALL;
+    let mut budget = UnpackBudget::ALL;
     for number in 0..zip.len() {
         let mut entry = zip.by_index(number)?;
         let name = entry.name()?.into_owned();
-        if !parts.has(&name) {
+        if !parts.contains(&name) {
             continue;
         }
         let path = inside(Path::new(&name))?;
         let (size_bytes, mode) = (entry.size(), entry.unix_mode().unwrap_or_default());
-        room.take(&path, size_bytes)?;
+        budget.take(&path, size_bytes)?;
         make_directories(target, path.parent().unwrap_or(Path::new("")))?;
         if entry.is_dir() {
             make_directories(target, &path)?;
         } else if entry.is_file() {
-            // No more than it says, whatever comes.
+            // Limits the data to the declared size.
             let mut contents = (&mut entry).take(size_bytes.saturating_add(1));
             make_file(&mut contents, size_bytes, mode, ZIP_TIME_S, &target.join(&path))?;
         } else {
@@ -107,11 +111,11 @@ fn unpack_tree(zip: &mut ZipArchive<impl Read + Seek>, parts: &Parts, target: &P
 
 fn unpack_tar(tar: impl Read, target: &Path) -> io::Result<()> {
     make_directory(target)?;
-    let mut room = Room::ALL;
+    let mut budget = UnpackBudget::ALL;
     for entry in Archive::new(tar).entries()? {
         let mut entry = entry?;
         let path = inside(&entry.path()?)?;
-        room.take(&path, entry.size())?;
+        budget.take(&path, entry.size())?;
         make_directories(target, path.parent().unwrap_or(Path::new("")))?;
         match entry.header().entry_type() {
             EntryType::Directory => make_directories(target, &path)?,
@@ -126,7 +130,7 @@ fn unpack_tar(tar: impl Read, target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The path, if it stays where it is put.
+/// The normalized path; an error if it leads out of the directory.
 fn inside(path: &Path) -> io::Result<PathBuf> {
     let mut inside = PathBuf::new();
     for component in path.components() {
@@ -139,13 +143,13 @@ fn inside(path: &Path) -> io::Result<PathBuf> {
     Ok(inside)
 }
 
-/// Makes those directories on the way that are not there yet, readable for all whatever the umask is.
+/// Creates missing directories, readable for all users independent of the umask.
 fn make_directories(target: &Path, path: &Path) -> io::Result<()> {
     let mut directory = target.to_owned();
     for component in path.components() {
         directory.push(component);
         match make_directory(&directory) {
-            // A link to a directory would do for `create_dir_all`, not for us.
+            // `create_dir_all` would accept a link to a directory.
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists
                     && fs::symlink_metadata(&directory)?.is_dir() => {}
@@ -173,17 +177,17 @@ fn make_file(
         return Err(refused(path, "is not as long as it says"));
     }
     file.set_permissions(Permissions::from_mode(mode))?;
-    // A template is known by its server's time, too: unpacked again, it is the same server.
+    // The time of the program is a part of a template's key: a server that is unpacked again uses the same templates.
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(time_s))
 }
 
-/// Links to a name beside them are all that libraries need, and cannot lead out.
+/// Permits links to files in the same directory only: libraries need no others, and they cannot lead out.
 fn make_link(entry: &Entry<'_, impl Read>, path: &Path, target: &Path) -> io::Result<()> {
     let to = entry.link_name()?.unwrap_or_default();
     let mut components = to.components();
     match (components.next(), components.next()) {
         (Some(Component::Normal(_)), None) => symlink(&to, target.join(path)),
-        _ => Err(refused(path, &format!("links to {}, which is not beside it", to.display()))),
+        _ => Err(refused(path, &format!("links to {}, which is not in the same directory", to.display()))),
     }
 }
 
@@ -202,7 +206,7 @@ mod tests {
 
     fn header(path: &str, kind: EntryType, mode: u32, size: usize) -> Header {
         let mut header = Header::new_ustar();
-        // The crate itself would refuse to write paths that lead out.
+        // The crate refuses to write paths that lead out.
         header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
         header.set_entry_type(kind);
         header.set_mode(mode);
@@ -226,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_for_all_and_times_are_kept() {
+    fn modes_are_normalized_and_times_are_kept() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("server");
         let tar = tar_of(&[
@@ -244,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_out_is_refused() {
+    fn entries_outside_the_directory_are_refused() {
         let file = EntryType::Regular;
         for entries in [
             &[("../out", file, 0o644, "x")][..],
@@ -255,7 +259,7 @@ mod tests {
             &[("link", EntryType::Symlink, 0o777, "lib/../..")],
             &[("link", EntryType::Link, 0o644, "lib")],
             &[("device", EntryType::Char, 0o644, "")],
-            // Through a link, even if only to a neighbour.
+            // Through a link, even within the directory.
             &[
                 ("lib", EntryType::Directory, 0o755, ""),
                 ("link", EntryType::Symlink, 0o777, "lib"),
@@ -270,7 +274,8 @@ mod tests {
         }
     }
 
-    const PARTS: Parts = Parts { kept: &["README", "bin/server", "lib/"], but: &["lib/debug/"] };
+    const PARTS: ZipSelection =
+        ZipSelection { included: &["README", "bin/server", "lib/"], except: &["lib/debug/"] };
 
     fn zip_of(files: &[(&str, u32, &str)]) -> Vec<u8> {
         let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
@@ -287,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_zip_only_the_parts_are_taken() {
+    fn only_selected_files_of_a_zip_are_unpacked() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("server");
         let zip = zip_of(&[
@@ -308,10 +313,10 @@ mod tests {
     }
 
     #[test]
-    fn of_a_zip_what_leads_out_links_or_lies_is_refused() {
+    fn zip_entries_that_lead_out_link_or_exceed_their_size_are_refused() {
         let mut link = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
         link.add_symlink("lib/link", "/etc", zip::write::SimpleFileOptions::default()).unwrap();
-        // The directory at the end says how long a file is: twenty-five bytes into its entry.
+        // The central directory declares the size at offset 24 of an entry.
         let mut longer = zip_of(&[("lib/file", 0o644, "contents")]);
         let entry = longer.windows(4).rposition(|bytes| bytes == b"PK\x01\x02").unwrap();
         longer[entry + 24] -= 1;
@@ -324,19 +329,19 @@ mod tests {
             assert!(unpack_zip(zip, &place.path().join("server")).is_err(), "{what}");
             assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "{what}");
         }
-        let mut room = Room::ALL;
-        assert!(room.take(Path::new("large"), 5 << 30).is_err());
-        let mut room = Room { entries: 1, ..Room::ALL };
-        assert!(room.take(Path::new("one"), 1).is_ok() && room.take(Path::new("two"), 1).is_err());
+        let mut budget = UnpackBudget::ALL;
+        assert!(budget.take(Path::new("large"), 5 << 30).is_err());
+        let mut budget = UnpackBudget { entries: 1, ..UnpackBudget::ALL };
+        assert!(budget.take(Path::new("one"), 1).is_ok() && budget.take(Path::new("two"), 1).is_err());
     }
 
     #[test]
-    fn what_is_too_large_or_cut_off_is_refused() {
+    fn archives_that_are_too_large_or_truncated_are_refused() {
         let place = tempfile::tempdir().unwrap();
         let mut large = header("large", EntryType::Regular, 0o644, 5 << 30);
         large.set_cksum();
         let error = unpack_tar(&large.as_bytes()[..], &place.path().join("a")).unwrap_err();
-        assert!(error.to_string().contains("more than a server"), "{error}");
+        assert!(error.to_string().contains("maximum size of a server"), "{error}");
         let whole = tar_of(&[("file", EntryType::Regular, 0o644, "contents")]);
         assert!(unpack_tar(&whole[..515], &place.path().join("b")).is_err());
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use ciphertoll_lab::{Account, Authority, Error, Server, Tables};
+use ciphertoll_lab::{Authority, ClientAccount, Error, Server, Tables};
 use ciphertoll_model::{Auth, Endpoint, Engine, ExitCode, Identity};
 
 use ciphertoll_skip::{missing, not_for_all};
@@ -30,7 +30,7 @@ fn mariadbs_plugins_log_in_or_the_error_says_what_is_missing() {
                     assert_eq!(error.exit_code(), ExitCode::NothingRan);
                     let reason = error.to_string();
                     let version = &stand.build.version;
-                    let too_old = format!("MariaDB {version} has no parsec: it came with 11.6");
+                    let too_old = format!("MariaDB {version} has no parsec: it requires 11.6");
                     assert!(reason == too_old || reason.contains("package mariadb-server"), "{reason}");
                     assert!(auth == Auth::Parsec || reason != too_old, "{reason}");
                     not_for_all(&reason);
@@ -45,8 +45,10 @@ fn logs_in_with_the_password_only(server: &mut Server, auth: Auth) {
     for way in [Way::Unix, Way::Plain, Way::Tls] {
         let client = connect(server, auth, way).unwrap_or_else(|error| panic!("{auth} {way:?}: {error}"));
         assert_eq!(client.server().auth_label(), auth.to_string());
-        let wrong =
-            Account { password_file: server.account(Auth::Trust).password_file, ..server.account(auth) };
+        let wrong = ClientAccount {
+            password_file: server.account(Auth::Trust).password_file,
+            ..server.account(auth)
+        };
         assert!(connect_as(server, wrong, way).is_err(), "{auth} {way:?}");
     }
     let password = fs::read_to_string(server.password_file()).expect("the password is readable");
@@ -65,9 +67,9 @@ fn a_certificate_logs_in_its_own_account_and_nobody_else() {
             server.prepare_auth(Auth::Cert).unwrap();
             let account = server.account(Auth::Cert);
             assert!(user(&server, Auth::Cert, Way::Tls).starts_with(&account.user));
-            let refused = |account: &Account, way| connect_as(&server, account.clone(), way).is_err();
+            let refused = |account: &ClientAccount, way| connect_as(&server, account.clone(), way).is_err();
             assert!(refused(&account, Way::Plain) && refused(&account, Way::Unix));
-            assert!(refused(&Account { identity: None, ..account.clone() }, Way::Tls));
+            assert!(refused(&ClientAccount { identity: None, ..account.clone() }, Way::Tls));
             let stranger = stranger_of(&stand, &account);
             assert!(refused(&stranger, Way::Tls), "another authority vouches for the same name");
             server.prepare_auth(default).unwrap();
@@ -81,7 +83,7 @@ fn a_certificate_logs_in_its_own_account_and_nobody_else() {
 }
 
 /// A certificate for the same name, signed by another authority.
-fn stranger_of(stand: &Stand, account: &Account) -> Account {
+fn stranger_of(stand: &Stand, account: &ClientAccount) -> ClientAccount {
     let certificate = Authority::generate()
         .and_then(|authority| authority.issue_to_client(&account.user))
         .expect("a certificate");
@@ -92,7 +94,7 @@ fn stranger_of(stand: &Stand, account: &Account) -> Account {
     };
     fs::write(&identity.certificate_file, certificate.certificate_pem).expect("ours to write");
     fs::write(&identity.key_file, certificate.key_pem).expect("ours to write");
-    Account { identity: Some(identity), ..account.clone() }
+    ClientAccount { identity: Some(identity), ..account.clone() }
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn gocryptfs_leaves_nothing_to_read_and_nothing_mounted() {
         let proof = server.prove_at_rest().unwrap();
         assert!(proof.is_encrypted() && proof.bytes > 100_000, "{:?}: {proof:?}", stand.build);
         server.check_at_rest().unwrap();
-        assert!(server.layer_cpu_meter().is_some());
+        assert!(server.mount_cpu_meter().is_some());
         server.stop().unwrap();
         assert!(!is_mounted(&mount).unwrap() && !mount.exists());
     }
@@ -104,7 +104,7 @@ fn a_killed_gocryptfs_is_told_and_leaves_nothing_mounted() {
         let tables = Tables { sysbench: Some(scale(500)), ..Tables::default() };
         let Some(mut server) = stand.start_at_rest(&tables, AtRest::Gocryptfs, &[]) else { continue };
         let mount = mount_point(&stand);
-        kill(Pid::from_raw(server.layer_pid().unwrap()), Signal::SIGKILL).unwrap();
+        kill(Pid::from_raw(server.mount_pid().unwrap()), Signal::SIGKILL).unwrap();
         let deadline = Instant::now() + Duration::from_mins(1);
         let error = loop {
             match server.check_at_rest() {
@@ -145,7 +145,7 @@ fn fscrypt_leaves_nothing_to_read_and_nothing_mounted() {
         assert!(proof.is_encrypted() && proof.bytes > 1_000_000, "{:?}: {proof:?}", stand.build);
         server.check_at_rest().unwrap();
         let cipher = server.kernel_cipher().unwrap();
-        assert!(cipher.contains("xts") && server.layer_pid().is_none(), "{cipher}");
+        assert!(cipher.contains("xts") && server.mount_pid().is_none(), "{cipher}");
         server.stop().unwrap();
         assert!(!is_mounted(&mount).unwrap() && !mount.exists());
     }
@@ -230,7 +230,7 @@ fn a_library_under_postgres_leaves_nothing_to_read_unless_it_has_no_cipher() {
             assert_eq!(proof.is_encrypted(), level.encrypts(), "{level} {:?}: {proof:?}", stand.build);
             assert!(proof.bytes > 1_000_000, "{level}: {proof:?}");
             server.check_at_rest().unwrap();
-            assert!(server.layer_cpu_meter().is_none(), "its CPU is the server's");
+            assert!(server.mount_cpu_meter().is_none(), "its CPU is the server's");
             server.stop().unwrap();
         }
     }
@@ -261,7 +261,7 @@ fn a_file_in_the_clear_under_a_library_is_told() {
         clear[..4].copy_from_slice(&ciphertoll_tde::MAP_MAGIC);
         std::fs::write(&map, clear).unwrap();
         let error = server.check_at_rest().unwrap_err().to_string();
-        assert_eq!(error, "global/pg_filenode.map is in the clear");
+        assert_eq!(error, "global/pg_filenode.map is not encrypted");
         std::fs::write(&map, sealed).unwrap();
         server.check_at_rest().unwrap();
     }
@@ -278,5 +278,5 @@ fn a_program_without_its_library_says_so() {
         .template_at_rest(&stand.build, &Tables::default(), tde("tde"), &mut |_| {}, &|| false)
         .unwrap_err();
     assert!(matches!(error, Error::AtRestUnavailable(_)), "{error}");
-    assert!(error.to_string().contains("libciphertoll_tde_preload.so is not beside"), "{error}");
+    assert!(error.to_string().contains("libciphertoll_tde_preload.so is not in the directory"), "{error}");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use ciphertoll_lab::{Account, Error, Loaded, Server, Tables};
+use ciphertoll_lab::{ClientAccount, Error, LoadCounts, Server, Tables};
 use ciphertoll_model::{Auth, Endpoint, Engine, Path, SecurityLevel, ServerKey, ServerLevel, ycsb};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_record::{ProcessEnd, ProcessIdentity};
@@ -75,9 +75,9 @@ fn documents_are_there_over_every_way_in() {
             client.close().unwrap();
         }
     }
-    let requests = server.arrivals().unwrap().requests.unwrap();
+    let requests = server.connection_counts().unwrap().requests.unwrap();
     connect(&server, auth(AUTH), Way::Plain).unwrap().close().unwrap();
-    assert!(server.arrivals().unwrap().requests.unwrap() > requests);
+    assert!(server.connection_counts().unwrap().requests.unwrap() > requests);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn documents_are_loaded_into_a_server_that_runs() {
         server.drop_documents().unwrap();
         let loaded = server.load_documents(scale(documents), &mut |_| (), &|| false).unwrap();
         let documents = u64::from(documents);
-        assert_eq!(loaded, Loaded { sent: documents, inserted: documents });
+        assert_eq!(loaded, LoadCounts { sent: documents, inserted: documents });
         let mut client = connect(&server, auth(AUTH), Way::Unix).unwrap();
         assert_eq!(count(&mut client), documents.to_string());
         client.close().unwrap();
@@ -127,7 +127,10 @@ fn a_load_goes_on_where_it_was_interrupted() {
 
     let mut said = Vec::new();
     let rest = load(&|| false, &mut said).unwrap();
-    assert!(said[0].ends_with(&format!("going on with {} of {RECORDS} documents", before.len())), "{said:?}");
+    assert!(
+        said[0].ends_with(&format!("continuing after {} of {RECORDS} documents", before.len())),
+        "{said:?}"
+    );
     assert!(rest.sent < u64::from(RECORDS) && rest.sent >= (RECORDS as usize - before.len()) as u64);
     let after = all(&server);
     assert!(before.is_subset(&after) && after.len() == RECORDS as usize);
@@ -213,9 +216,9 @@ fn who_should_not_get_in_does_not() {
     fs::write(&wrong, "hunter2").unwrap();
     let account = server.account(auth(AUTH));
     for way in [Way::Unix, Way::Plain, Way::Tls] {
-        let stranger = Account { password_file: wrong.clone(), ..account.clone() };
+        let stranger = ClientAccount { password_file: wrong.clone(), ..account.clone() };
         assert!(connect_as(&server, stranger, way).is_err(), "{way:?}");
-        let nobody = Account { user: "nobody".to_owned(), ..account.clone() };
+        let nobody = ClientAccount { user: "nobody".to_owned(), ..account.clone() };
         assert!(connect_as(&server, nobody, way).is_err(), "{way:?}");
         connect_as(&server, account.clone(), way).unwrap();
     }
@@ -312,7 +315,7 @@ fn a_taken_port_is_left_to_its_owner() {
     let holder = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
     let taken = holder.local_addr().unwrap().port();
     let template = stand.lab.template(&stand.build, &Tables::default(), &mut |_| {}, &|| false).unwrap();
-    let start = ciphertoll_lab::Start { preferred_port: Some(taken), ..stand.plain_start(&template) };
+    let start = ciphertoll_lab::ServerStart { preferred_port: Some(taken), ..stand.plain_start(&template) };
     let server = stand.lab.start(&start).unwrap();
     let Endpoint::Tcp(address) = server.tcp_endpoint() else { panic!("a TCP endpoint") };
     assert_ne!(address.port(), taken);

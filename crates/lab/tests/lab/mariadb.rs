@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, Template, find};
+use ciphertoll_lab::{Build, DataTemplate, Error, Lab, Sample, Server, ServerStart, Tables, find};
 use ciphertoll_model::{
     AtRest, Auth, Endpoint, Engine, Scale, SecurityLevel, ServerKey, ServerLevel, Settings,
 };
@@ -17,7 +17,7 @@ use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{ProcessEnd, ProcessIdentity};
 use ciphertoll_skip::missing;
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mysql::{self, Encryption};
+use ciphertoll_wire::mysql::{self, MySqlTlsMode};
 use ciphertoll_wire::session::Login;
 
 use crate::common;
@@ -46,17 +46,17 @@ impl Fixture {
         self.start_on(&template, preferred_port)
     }
 
-    fn start_on(&self, template: &Template, preferred_port: Option<u16>) -> Result<Server, Error> {
+    fn start_on(&self, template: &DataTemplate, preferred_port: Option<u16>) -> Result<Server, Error> {
         self.start_with(template, preferred_port, &[])
     }
 
     fn start_with(
         &self,
-        template: &Template,
+        template: &DataTemplate,
         preferred_port: Option<u16>,
         settings: &[&str],
     ) -> Result<Server, Error> {
-        let start = Start {
+        let start = ServerStart {
             build: &self.build,
             template,
             name: "m1",
@@ -68,7 +68,7 @@ impl Fixture {
         };
         let mut asked = Settings::default();
         asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
-        Server::start_with(&self.lab, &start, &asked)
+        self.lab.start_with(&start, &asked)
     }
 }
 
@@ -82,12 +82,12 @@ fn tables() -> Tables {
     Tables { sysbench: Some(scale), ..Tables::default() }
 }
 
-fn login(server: &Server, encryption: Encryption) -> Login {
+fn login(server: &Server, encryption: MySqlTlsMode) -> Login {
     let password = Secret::new(fs::read(server.password_file()).unwrap());
-    Login::MySql(Arc::new(mysql::Login {
+    Login::MySql(Arc::new(mysql::MySqlLogin {
         database: Some(server.database().to_owned()),
         encryption,
-        ..mysql::Login::new(server.user(), password)
+        ..mysql::MySqlLogin::new(server.user(), password)
     }))
 }
 
@@ -114,7 +114,7 @@ fn connect_tls(server: &Server, version: tls::TlsVersion) -> tls::Negotiated {
     };
     let context = tls::Context::build(&settings).unwrap();
     let endpoint = address(server.tcp_endpoint());
-    let mut client = Client::connect(&endpoint, login(server, Encryption::Tls), Some(&context)).unwrap();
+    let mut client = Client::connect(&endpoint, login(server, MySqlTlsMode::Tls), Some(&context)).unwrap();
     assert!(client.query_text("SHOW STATUS LIKE 'Ssl_cipher'").unwrap().is_some());
     client.negotiated().unwrap()
 }
@@ -128,7 +128,7 @@ fn a_server_serves_every_path_and_leaves_nothing() {
     assert!(server.tls_library().unwrap().contains("OpenSSL"));
     for endpoint in [server.tcp_endpoint(), server.unix_endpoint()] {
         let mut client =
-            Client::connect(&address(endpoint), login(&server, Encryption::Plain), None).unwrap();
+            Client::connect(&address(endpoint), login(&server, MySqlTlsMode::Plain), None).unwrap();
         let rows = client.query_text("SELECT COUNT(*) FROM sbtest1").unwrap();
         assert_eq!(rows.unwrap(), ROWS.to_string());
     }
@@ -145,7 +145,7 @@ fn a_server_serves_every_path_and_leaves_nothing() {
     server.prewarm().unwrap();
     let misses = server.buffer_misses().unwrap().unwrap();
     let mut client =
-        Client::connect(&address(server.unix_endpoint()), login(&server, Encryption::Plain), None).unwrap();
+        Client::connect(&address(server.unix_endpoint()), login(&server, MySqlTlsMode::Plain), None).unwrap();
     client.execute("SELECT SUM(LENGTH(pad)) FROM sbtest1 FORCE INDEX (PRIMARY)").unwrap();
     assert_eq!(server.buffer_misses().unwrap().unwrap(), misses, "rows that were read before are cached");
     client.close().unwrap();
@@ -166,9 +166,9 @@ fn an_account_without_a_password_is_made_when_asked_for() {
     server.prepare_auth(Auth::Trust).unwrap();
     let account = server.account(Auth::Trust);
     let password = Secret::new(fs::read(account.password_file).unwrap());
-    let login = mysql::Login {
+    let login = mysql::MySqlLogin {
         database: Some(server.database().to_owned()),
-        ..mysql::Login::new(account.user, password)
+        ..mysql::MySqlLogin::new(account.user, password)
     };
     let endpoint = address(server.tcp_endpoint());
     let mut client = Client::connect(&endpoint, Login::MySql(Arc::new(login)), None).unwrap();
@@ -224,7 +224,7 @@ fn nobody_logs_in_without_the_password() {
         ["root", "ciphertoll", "ciphertoll_control", "ciphertoll_trust", "ciphertoll_cert", "mariadb.sys", ""]
     {
         for endpoint in [server.tcp_endpoint(), server.unix_endpoint()] {
-            let login = mysql::Login::new(user, Secret::new(Vec::new()));
+            let login = mysql::MySqlLogin::new(user, Secret::new(Vec::new()));
             assert!(
                 Client::connect(&address(endpoint), Login::MySql(Arc::new(login)), None).is_err(),
                 "{user}"
@@ -232,7 +232,7 @@ fn nobody_logs_in_without_the_password() {
         }
     }
     let mut client =
-        Client::connect(&address(server.unix_endpoint()), login(&server, Encryption::Plain), None).unwrap();
+        Client::connect(&address(server.unix_endpoint()), login(&server, MySqlTlsMode::Plain), None).unwrap();
     assert!(client.query("SELECT * FROM mysql.global_priv").is_err(), "no rights beyond the table's schema");
 }
 
@@ -304,7 +304,7 @@ fn a_server_that_cannot_start_says_why_at_once() {
     let Some(fixture) = Fixture::new() else { return };
     let path = fixture.place.path().join("empty");
     fs::create_dir(&path).unwrap();
-    let template = Template { path, tables: Tables::default(), at_rest: AtRest::None, keys: None };
+    let template = DataTemplate { path, tables: Tables::default(), at_rest: AtRest::None, keys: None };
     let Err(error) = fixture.start_on(&template, None) else { panic!("a server without tables started") };
     assert!(matches!(error, Error::Died { .. }), "{error}");
     assert!(error.to_string().contains("[ERROR]"), "{error}");

@@ -1,6 +1,6 @@
 //! Servers that keep to some of the processors.
 
-use ciphertoll_lab::{Tables, processors_apart};
+use ciphertoll_lab::{Tables, split_processors};
 use ciphertoll_model::{Auth, Engine};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
@@ -17,7 +17,7 @@ fn processors_of(pid: i32) -> Vec<u16> {
 
 #[test]
 fn a_pinned_server_and_all_its_processes_keep_to_their_processors() {
-    let Some(apart) = processors_apart() else { return not_for_all("there is one processor only") };
+    let Some(apart) = split_processors() else { return not_for_all("there is one processor only") };
     for stand in Engine::SQL.into_iter().flat_map(Stand::all) {
         let server = stand.start(&Tables::default(), Some(apart.server.clone())).unwrap();
         assert_eq!(processors_of(server.pid()), apart.server);

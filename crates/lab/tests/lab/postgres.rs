@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use ciphertoll_lab::{Build, Error, Lab, Sample, Server, Start, Tables, find};
+use ciphertoll_lab::{Build, Error, Lab, Sample, Server, ServerStart, Tables, find};
 use ciphertoll_model::{
     Auth, ChannelBinding, Endpoint, Engine, Path, Scale, SecurityLevel, ServerKey, ServerLevel, Settings,
 };
@@ -11,7 +11,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
 use ciphertoll_record::{ProcessEnd, ProcessIdentity};
 use ciphertoll_skip::{missing, not_for_all};
-use ciphertoll_wire::postgres::{self, Encryption};
+use ciphertoll_wire::postgres::{self, PostgresTlsMode};
 use ciphertoll_wire::{Secret, session::Login};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -52,7 +52,7 @@ impl Fixture {
         let tables = Tables { sysbench: Some(scale), ..Tables::default() };
         let template =
             self.lab.template(&self.build, &tables, &mut |_| {}, &|| false).expect("a template is made");
-        let start = Start {
+        let start = ServerStart {
             build: &self.build,
             template: &template,
             name: "p1",
@@ -64,7 +64,7 @@ impl Fixture {
         };
         let mut asked = Settings::default();
         asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
-        Server::start_with(&self.lab, &start, &asked)
+        self.lab.start_with(&start, &asked)
     }
 }
 
@@ -87,11 +87,11 @@ enum Way {
 }
 
 impl Way {
-    fn encryption(self) -> Encryption {
+    fn encryption(self) -> PostgresTlsMode {
         match self {
-            Self::Unix | Self::Plain => Encryption::Plain,
-            Self::Tls => Encryption::Tls,
-            Self::DirectTls => Encryption::DirectTls,
+            Self::Unix | Self::Plain => PostgresTlsMode::Plain,
+            Self::Tls => PostgresTlsMode::Tls,
+            Self::DirectTls => PostgresTlsMode::DirectTls,
         }
     }
 }
@@ -105,7 +105,7 @@ fn connect(
     let account = server.account(auth);
     let stored = fs::read(&account.password_file).expect("the password is readable");
     let binds = matches!(auth, Auth::Scram { binding: ChannelBinding::ServerEndPoint, .. });
-    let login = postgres::Login {
+    let login = postgres::PostgresLogin {
         user: account.user,
         password: Secret::new(password.map_or(stored, <[u8]>::to_vec)),
         database: Some(server.database().to_owned()),
@@ -306,7 +306,7 @@ fn a_fetched_build_serves_tls_from_the_first_byte_too() {
         let rows = client.query_text("SELECT count(*) FROM sbtest1").unwrap();
         assert_eq!(rows.unwrap(), ROWS.to_string());
         let encrypted = client.negotiated().is_some();
-        assert_eq!(encrypted, way.encryption() != Encryption::Plain);
+        assert_eq!(encrypted, way.encryption() != PostgresTlsMode::Plain);
         let ssl = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
         assert_eq!(client.query_text(ssl).unwrap().unwrap(), if encrypted { "t" } else { "f" });
     }

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ciphertoll_lab::proxy::{Admission, ProxyStart, RunningProxy};
-use ciphertoll_lab::{Account, Child, Error, Launch, Provisions, RunAs, Server, Tables};
+use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
+use ciphertoll_lab::{Child, ClientAccount, Error, Launch, Provisions, RunAs, Server, Tables};
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{
     Auth, Clients, Endpoint, Engine, ExitCode, Link, LinkKind, LinkShape, Path as NetworkPath, Proxy,
@@ -56,7 +56,7 @@ impl Site {
         self.stand.log().parent().expect("a directory").to_owned()
     }
 
-    fn proxy(&mut self, proxy: Proxy, account: &Account, number: usize) -> Result<RunningProxy, Error> {
+    fn proxy(&mut self, proxy: Proxy, account: &ClientAccount, number: usize) -> Result<RunningProxy, Error> {
         let Endpoint::Tcp(behind) = self.server.endpoint_over(RTT) else { panic!("a server listens on TCP") };
         self.server.install_certificate(proxy.behind())?;
         let start = ProxyStart {
@@ -64,14 +64,14 @@ impl Site {
             server: &self.server,
             behind,
             account,
-            admission: Admission::Free,
+            admission: SocketAuth::Trusted,
             clients: Clients::ONE,
             name: &format!("q{number}"),
             namespace: self.link.clients(),
             processors: None,
             logs: &self.logs(),
         };
-        RunningProxy::start(&self.stand.lab, &start)
+        self.stand.lab.start_proxy(&start)
     }
 
     /// psql from the clients' end of the link, in the clear.
@@ -101,19 +101,19 @@ impl Site {
         let mut client =
             Child::spawn(self.stand.lab.scratch(), &common::helper(), &launch).expect("a client");
         let ended = client.wait(Duration::from_mins(2)).expect("its end");
-        assert!(ended.is_some_and(|status| status.success()), "{}", client.said());
-        client.said()
+        assert!(ended.is_some_and(|status| status.success()), "{}", client.output());
+        client.output()
     }
 }
 
 /// Comes to a proxy, asks for the marker and leaves.
-fn visit(running: &RunningProxy, account: &Account, database: &str) -> String {
+fn visit(running: &RunningProxy, account: &ClientAccount, database: &str) -> String {
     let Endpoint::Unix(socket) = running.endpoint() else { panic!("a unix socket in front") };
-    let login = postgres::Login {
+    let login = postgres::PostgresLogin {
         user: account.user.clone(),
         password: Secret::new(fs::read(&account.password_file).expect("the password")),
         database: Some(database.to_owned()),
-        encryption: postgres::Encryption::Plain,
+        encryption: postgres::PostgresTlsMode::Plain,
         channel_binding: postgres::ChannelBinding::Disabled,
     };
     let mut client =
@@ -151,7 +151,7 @@ fn what_a_proxy_keeps_is_encrypted_and_few() {
     site.server.prepare_auth(auth).expect("an account");
     let account = site.server.account(auth);
     for (number, proxy) in proxies().into_iter().enumerate() {
-        let before = site.server.arrivals().expect("counters");
+        let before = site.server.connection_counts().expect("counters");
         let started = site.proxy(proxy, &account, number);
         let Some(running) = here(started, proxy) else { continue };
         let capture = Capture::begin(site.link.clients().expect("a network"));
@@ -161,8 +161,8 @@ fn what_a_proxy_keeps_is_encrypted_and_few() {
         let (bytes, seen) = capture.end();
         assert!(bytes > MARKER.len() * VISITS as usize, "{proxy}: {bytes} bytes went over the link");
         assert!(!seen, "{proxy}: the marker can be read on the way");
-        let watcher = site.server.watcher(&account.user).expect("a connection");
-        let standing = watcher.expect("PostgreSQL tells").look().expect("an answer");
+        let watcher = site.server.connection_monitor(&account.user).expect("a connection");
+        let standing = watcher.expect("PostgreSQL tells").list().expect("an answer");
         assert!(!standing.is_empty(), "{proxy}");
         for one in standing.iter().map(|standing| &standing.leg).chain([running.leg()]) {
             assert_eq!(one.tls_version.as_deref(), Some(proxy.version.label()), "{proxy}");
@@ -172,7 +172,7 @@ fn what_a_proxy_keeps_is_encrypted_and_few() {
         // A backend of the pool hands its counts over when it ends, which a busy machine puts off.
         let deadline = Instant::now() + Duration::from_mins(1);
         let came = loop {
-            let came = site.server.arrivals().expect("counters").since(before);
+            let came = site.server.connection_counts().expect("counters").since(before);
             if came.requests.is_none_or(|requests| requests >= VISITS) || Instant::now() >= deadline {
                 break came;
             }
@@ -196,7 +196,7 @@ fn nothing_of_a_proxy_stays_and_nobody_else_reads_its_password() {
         let started = site.proxy(proxy, &account, number);
         let Some(mut running) = here(started, proxy) else { continue };
         running.check().unwrap_or_else(|error| panic!("{proxy}: {error}"));
-        assert!(running.set_up() > Duration::ZERO);
+        assert!(running.setup_time() > Duration::ZERO);
         let pid = running.pid();
         for of_process in ["cmdline", "environ"] {
             let seen = fs::read(format!("/proc/{pid}/{of_process}")).expect("what can be seen of it");
@@ -236,14 +236,14 @@ fn a_proxy_that_is_missing_or_does_not_speak_the_protocol_is_told() {
         server: &server,
         behind,
         account: &account,
-        admission: Admission::Free,
+        admission: SocketAuth::Trusted,
         clients: Clients::ONE,
         name: "q1",
         namespace: None,
         processors: None,
         logs: log.parent().expect("a directory"),
     };
-    let Err(error) = RunningProxy::start(&stand.lab, &start) else { panic!("PgBouncer speaks no MySQL") };
+    let Err(error) = stand.lab.start_proxy(&start) else { panic!("PgBouncer speaks no MySQL") };
     let told = error.to_string();
     assert!(["pgbouncer", "PgBouncer", "log in"].iter().any(|word| told.contains(word)), "{told}");
     assert!(!stand.lab.scratch().path().join("q1").exists(), "its files are left");
@@ -256,7 +256,7 @@ fn servers_count_what_comes_to_them() {
     for engine in Engine::SQL {
         let Some(stand) = Stand::of(&ServerLevel::of(engine)) else { continue };
         let server = stand.start(&Tables::default(), None).expect("a server");
-        let before = server.arrivals().expect("counters");
+        let before = server.connection_counts().expect("counters");
         for way in [Way::Unix, Way::Plain, Way::Tls] {
             for _ in 0..EACH {
                 let mut client = connect(&server, Auth::default_of(engine), way).expect("a client");
@@ -264,14 +264,14 @@ fn servers_count_what_comes_to_them() {
                 client.close().expect("a close");
             }
         }
-        let came = server.arrivals().expect("counters").since(before);
+        let came = server.connection_counts().expect("counters").since(before);
         // PostgreSQL before version 15 does not count them so.
         let Some(connections) = came.connections else { continue };
         let (least, most) = (3 * EACH, 3 * EACH + 1);
         assert!((least..=most).contains(&connections), "{engine}: {came:?}");
         assert!(came.requests >= Some(3 * EACH), "{engine}: {came:?}");
         if engine.is_mysql_family() {
-            assert_eq!((came.encrypted, came.in_the_clear()), (Some(EACH), Some(2 * EACH)), "{engine}");
+            assert_eq!((came.encrypted, came.unencrypted()), (Some(EACH), Some(2 * EACH)), "{engine}");
         } else {
             assert_eq!(came.encrypted, None, "{engine}");
         }

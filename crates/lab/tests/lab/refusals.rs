@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ciphertoll_lab::{Authority, Server, Start, Tables};
+use ciphertoll_lab::{Authority, Server, ServerStart, Tables};
 use ciphertoll_model::{Auth, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::tls::{PeerName, Settings, TrustAnchors};
 
@@ -75,7 +75,7 @@ fn of_another_authority_of_another_name_and_of_yesterday() {
 
 fn start(stand: &Stand) -> Server {
     let template = stand.lab.template(&stand.build, &Tables::default(), &mut |_| {}, &|| false).unwrap();
-    let start = Start {
+    let start = ServerStart {
         build: &stand.build,
         template: &template,
         name: "t1",

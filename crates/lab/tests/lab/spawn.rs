@@ -151,10 +151,10 @@ fn a_child_keeps_to_its_processors_or_does_not_start() {
         let log = fs::read_to_string(place.path().join("log")).unwrap();
         (success, log.lines().last().unwrap_or_default().to_owned())
     };
-    let Some(first) = ciphertoll_lab::processors_apart().map(|apart| apart.client[0]) else { return };
+    let Some(first) = ciphertoll_lab::split_processors().map(|apart| apart.client[0]) else { return };
     assert_eq!(run(Some(vec![first])), (true, format!("Cpus_allowed_list:\t{first}")));
     let (success, said) = run(Some(vec![u16::MAX]));
-    assert!(!success && said.contains("keep to the processors [65535]"), "{said}");
+    assert!(!success && said.contains("set the CPU affinity to [65535]"), "{said}");
 }
 
 #[test]
@@ -206,10 +206,10 @@ fn a_secret_is_in_the_environment_and_not_among_arguments() {
     launch.provisions.secrets.insert("WORD".to_owned(), secret.clone());
     let scratch = Scratch::create(&place.path().join("scratch")).unwrap();
     let mut child = Child::spawn(&scratch, &common::helper(), &launch).unwrap();
-    assert!(child.wait(LONG).unwrap().unwrap().success(), "{}", child.said());
-    assert_eq!(child.said(), "it is there\n");
+    assert!(child.wait(LONG).unwrap().unwrap().success(), "{}", child.output());
+    assert_eq!(child.output(), "it is there\n");
     fs::remove_file(&secret).unwrap();
     let mut child = Child::spawn(&scratch, &common::helper(), &launch).unwrap();
     assert!(!child.wait(LONG).unwrap().unwrap().success());
-    assert!(child.said().contains("read a secret"), "{}", child.said());
+    assert!(child.output().contains("read a secret"), "{}", child.output());
 }

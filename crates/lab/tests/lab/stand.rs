@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ciphertoll_lab::{Account, Build, Error, Lab, Server, Start, Tables, Template, find};
+use ciphertoll_lab::{Build, ClientAccount, DataTemplate, Error, Lab, Server, ServerStart, Tables, find};
 use ciphertoll_model::{
     AtRest, Auth, Endpoint, Engine, Scale, SecurityLevel, ServerKey, ServerLevel, Settings,
 };
@@ -65,7 +65,7 @@ impl Stand {
 
     pub(crate) fn start(&self, tables: &Tables, processors: Option<Vec<u16>>) -> Result<Server, Error> {
         let template = self.lab.template(&self.build, tables, &mut |_| {}, &|| false)?;
-        self.lab.start(&Start { processors, ..self.plain_start(&template) })
+        self.lab.start(&ServerStart { processors, ..self.plain_start(&template) })
     }
 
     /// With its files encrypted like this, and with these settings; where this machine cannot do it, a printed reason.
@@ -81,8 +81,7 @@ impl Stand {
             common::make_library();
         }
         let template = self.lab.template_at_rest(&self.build, tables, at_rest, &mut |_| {}, &|| false);
-        let server =
-            template.and_then(|template| Server::start_with(&self.lab, &self.plain_start(&template), &asked));
+        let server = template.and_then(|template| self.lab.start_with(&self.plain_start(&template), &asked));
         match server {
             Err(
                 error @ (Error::AtRestUnavailable(_)
@@ -103,11 +102,11 @@ impl Stand {
         let template = self.lab.template(&self.build, &Tables::default(), &mut |_| {}, &|| false)?;
         let mut asked = Settings::default();
         asked.extend(settings.iter().map(|setting| setting.parse().expect("a setting")));
-        Server::start_with(&self.lab, &Start { strength, ..self.plain_start(&template) }, &asked)
+        self.lab.start_with(&ServerStart { strength, ..self.plain_start(&template) }, &asked)
     }
 
-    pub(crate) fn plain_start<'a>(&'a self, template: &'a Template) -> Start<'a> {
-        Start {
+    pub(crate) fn plain_start<'a>(&'a self, template: &'a DataTemplate) -> ServerStart<'a> {
+        ServerStart {
             build: &self.build,
             template,
             name: "t1",
@@ -135,7 +134,7 @@ pub(crate) fn connect(server: &Server, auth: Auth, way: Way) -> Result<Client, c
 
 pub(crate) fn connect_as(
     server: &Server,
-    account: Account,
+    account: ClientAccount,
     way: Way,
 ) -> Result<Client, ciphertoll_net::Error> {
     let password = Secret::new(fs::read(&account.password_file).expect("the password is readable"));
@@ -174,33 +173,37 @@ pub(crate) fn connect_as(
 fn login(server: &Server, user: String, password: Secret, way: Way) -> Login {
     let database = Some(server.database().to_owned());
     match server.engine() {
-        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::Login {
+        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::MySqlLogin {
             database,
             plugin: match engine {
                 Engine::MySql => mysql::Plugin::CachingSha2Password,
                 _ => mysql::Plugin::default(),
             },
             transport: if way == Way::Unix { mysql::Transport::UnixSocket } else { mysql::Transport::Tcp },
-            encryption: if way == Way::Tls { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
-            ..mysql::Login::new(user, password)
+            encryption: if way == Way::Tls { mysql::MySqlTlsMode::Tls } else { mysql::MySqlTlsMode::Plain },
+            ..mysql::MySqlLogin::new(user, password)
         })),
-        Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+        Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
             user,
             password,
             database,
-            encryption: if way == Way::Tls { postgres::Encryption::Tls } else { postgres::Encryption::Plain },
+            encryption: if way == Way::Tls {
+                postgres::PostgresTlsMode::Tls
+            } else {
+                postgres::PostgresTlsMode::Plain
+            },
             channel_binding: postgres::ChannelBinding::Disabled,
         })),
-        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
+        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
             database: server.database().to_owned(),
-            tls: if way == Way::Tls { mongodb::Encryption::Tls } else { mongodb::Encryption::Plain },
+            tls: if way == Way::Tls { mongodb::MongoDbTlsMode::Tls } else { mongodb::MongoDbTlsMode::Plain },
             // There is none where everybody is let in.
             mechanism: if password.expose().is_empty() {
                 mongodb::Mechanism::None
             } else {
                 mongodb::Mechanism::default()
             },
-            ..mongodb::Login::new(&user, password)
+            ..mongodb::MongoDbLogin::new(&user, password)
         })),
     }
 }

@@ -47,18 +47,15 @@ impl Site {
     fn tunnel(&mut self, tunnel: Tunnel, number: usize) -> Result<RunningTunnel, Error> {
         let Self { server, link, stand } = self;
         let logs = stand.log();
-        RunningTunnel::start(
-            &stand.lab,
-            TunnelStart {
-                tunnel,
-                server,
-                link: Link::Emulated(LinkShape::of_rtt_us(RTT_US)),
-                networks: Some(link),
-                name: &format!("u{number}"),
-                apart: None,
-                logs: logs.parent().expect("a directory"),
-            },
-        )
+        stand.lab.start_tunnel(TunnelStart {
+            tunnel,
+            server,
+            link: Link::Emulated(LinkShape::of_rtt_us(RTT_US)),
+            networks: Some(link),
+            name: &format!("u{number}"),
+            apart: None,
+            logs: logs.parent().expect("a directory"),
+        })
     }
 
     /// What MariaDB's own client gets for an answer, from the clients' end of the link.
@@ -95,8 +92,8 @@ impl Site {
         let mut client =
             Child::spawn(self.stand.lab.scratch(), &common::helper(), &launch).expect("a client");
         let ended = client.wait(Duration::from_mins(2)).expect("its end");
-        assert!(ended.is_some_and(|status| status.success()), "{}", client.said());
-        client.said()
+        assert!(ended.is_some_and(|status| status.success()), "{}", client.output());
+        client.output()
     }
 }
 
@@ -170,7 +167,7 @@ fn nothing_of_a_tunnel_stays() {
         };
         running.check().unwrap_or_else(|error| panic!("{tunnel}: {error}"));
         let pids = running.pids();
-        assert!(running.set_up() > Duration::ZERO);
+        assert!(running.setup_time() > Duration::ZERO);
         drop(running);
         for pid in pids {
             assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{tunnel}: process {pid} is left");

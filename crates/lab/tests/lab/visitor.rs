@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use ciphertoll_lab::{Account, Credentials, Error, Server};
+use ciphertoll_lab::{ClientAccount, Credentials, Error, Server};
 use ciphertoll_model::{Auth, ClientCertificate, Endpoint, Engine, Path, Resumption, TlsPath, TlsStart};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, ContextSource, Dialer, Transport, tls};
@@ -66,53 +66,53 @@ impl Visitor {
         Client::dial(&self.dialer(server, None, change))
     }
 
-    fn login(&self, server: &Server, account: &Account) -> Login {
+    fn login(&self, server: &Server, account: &ClientAccount) -> Login {
         let password = Secret::new(fs::read(&account.password_file).expect("the password is readable"));
         let (user, database) = (account.user.clone(), Some(server.database().to_owned()));
         let start = self.path.as_tls().map(|tls| tls.start);
         match server.engine() {
-            Engine::MariaDb | Engine::MySql => Login::MySql(Arc::new(mysql::Login {
+            Engine::MariaDb | Engine::MySql => Login::MySql(Arc::new(mysql::MySqlLogin {
                 database,
                 encryption: match start {
-                    None => mysql::Encryption::Plain,
-                    Some(TlsStart::Eager) => mysql::Encryption::EagerTls,
-                    Some(TlsStart::Requested | TlsStart::Direct) => mysql::Encryption::Tls,
+                    None => mysql::MySqlTlsMode::Plain,
+                    Some(TlsStart::Eager) => mysql::MySqlTlsMode::EagerTls,
+                    Some(TlsStart::Requested | TlsStart::Direct) => mysql::MySqlTlsMode::Tls,
                 },
                 plugin: match self.auth {
                     Auth::CachingSha2 => mysql::Plugin::CachingSha2Password,
                     _ => mysql::Plugin::NativePassword,
                 },
-                ..mysql::Login::new(user, password)
+                ..mysql::MySqlLogin::new(user, password)
             })),
-            Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+            Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
                 user,
                 password,
                 database,
                 encryption: match start {
-                    None => postgres::Encryption::Plain,
-                    Some(TlsStart::Requested) => postgres::Encryption::Tls,
-                    Some(TlsStart::Direct) => postgres::Encryption::DirectTls,
-                    Some(TlsStart::Eager) => postgres::Encryption::EagerTls,
+                    None => postgres::PostgresTlsMode::Plain,
+                    Some(TlsStart::Requested) => postgres::PostgresTlsMode::Tls,
+                    Some(TlsStart::Direct) => postgres::PostgresTlsMode::DirectTls,
+                    Some(TlsStart::Eager) => postgres::PostgresTlsMode::EagerTls,
                 },
                 channel_binding: postgres::ChannelBinding::Disabled,
             })),
-            Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
+            Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
                 database: server.database().to_owned(),
                 mechanism: match self.auth {
                     Auth::ScramSha1 => mongodb::Mechanism::ScramSha1,
                     _ => mongodb::Mechanism::ScramSha256,
                 },
                 tls: match start {
-                    None => mongodb::Encryption::Plain,
-                    Some(_) => mongodb::Encryption::Tls,
+                    None => mongodb::MongoDbTlsMode::Plain,
+                    Some(_) => mongodb::MongoDbTlsMode::Tls,
                 },
-                ..mongodb::Login::new(&user, password)
+                ..mongodb::MongoDbLogin::new(&user, password)
             })),
         }
     }
 }
 
-fn settings(path: TlsPath, server: &Server, account: &Account) -> tls::Settings {
+fn settings(path: TlsPath, server: &Server, account: &ClientAccount) -> tls::Settings {
     tls::Settings {
         library: path.library,
         version: path.version,

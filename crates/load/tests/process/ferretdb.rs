@@ -22,7 +22,7 @@ use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::missing;
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mongodb::Login;
+use ciphertoll_wire::mongodb::MongoDbLogin;
 use ciphertoll_wire::session;
 use tempfile::TempDir;
 
@@ -107,9 +107,9 @@ impl FerretDb {
     }
 
     fn client(&self) -> Client {
-        let login = Login {
+        let login = MongoDbLogin {
             database: DATABASE.to_owned(),
-            ..Login::new(USER, Secret::new(PASSWORD.as_bytes().to_vec()))
+            ..MongoDbLogin::new(USER, Secret::new(PASSWORD.as_bytes().to_vec()))
         };
         let address = Address::Unix(socket(self.directory.path()));
         Client::connect(&address, session::Login::MongoDb(Arc::new(login)), None).unwrap()

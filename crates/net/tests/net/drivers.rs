@@ -13,7 +13,7 @@ use ciphertoll_net::{
     Readiness, SourceAddresses, Transport,
 };
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mysql::{self, Encryption, Row};
+use ciphertoll_wire::mysql::{self, MySqlTlsMode, Row};
 use ciphertoll_wire::session::{Login, ServerInfo};
 
 /// No wait of any test is longer; what is still not there then has been lost.
@@ -53,7 +53,7 @@ impl Driver {
     pub(crate) fn connect_plain(self, address: &Address) -> Result<Connection, Error> {
         match self {
             Self::Blocking => {
-                let (address, login) = (address.clone(), login(Encryption::Plain));
+                let (address, login) = (address.clone(), login(MySqlTlsMode::Plain));
                 within(move || Client::connect(&address, login, None)).map(Connection::blocking)
             }
             Self::Loop => LoopClient::connect(&dialer(address, None), None).map(Connection::on_loop),
@@ -65,7 +65,7 @@ impl Driver {
         let context = Context::build(settings)?;
         match self {
             Self::Blocking => {
-                let (address, login) = (address.clone(), login(Encryption::Tls));
+                let (address, login) = (address.clone(), login(MySqlTlsMode::Tls));
                 within(move || Client::connect(&address, login, Some(&context))).map(Connection::blocking)
             }
             Self::Loop => {
@@ -184,15 +184,15 @@ fn readiness(reactor: &mut Reactor, deadline: Instant) -> Result<Vec<Readiness>,
 }
 
 pub(crate) fn dialer(address: &Address, tls: Option<ContextSource>) -> Dialer {
-    let encryption = if tls.is_some() { Encryption::Tls } else { Encryption::Plain };
+    let encryption = if tls.is_some() { MySqlTlsMode::Tls } else { MySqlTlsMode::Plain };
     Dialer { address: address.clone(), login: login(encryption), tls, transport: Transport::NonBlocking }
 }
 
-pub(crate) fn login(encryption: Encryption) -> Login {
-    Login::MySql(Arc::new(mysql::Login {
+pub(crate) fn login(encryption: MySqlTlsMode) -> Login {
+    Login::MySql(Arc::new(mysql::MySqlLogin {
         database: Some(DATABASE.to_owned()),
         encryption,
-        ..mysql::Login::new(USER, Secret::new(PASSWORD.to_vec()))
+        ..mysql::MySqlLogin::new(USER, Secret::new(PASSWORD.to_vec()))
     }))
 }
 

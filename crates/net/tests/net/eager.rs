@@ -4,7 +4,7 @@ use std::io::Read;
 
 use ciphertoll_net::tls::Context;
 use ciphertoll_net::{ContextSource, Dialer, Error};
-use ciphertoll_wire::mysql::{Capabilities, Encryption};
+use ciphertoll_wire::mysql::{Capabilities, MySqlTlsMode};
 
 use crate::certificates::{Authority, Offer, ServerTls};
 use crate::drivers::{LoopClient, dialer, login};
@@ -18,7 +18,7 @@ const RECORD_HEADER_BYTES: usize = 5;
 fn eager(server: &Server<impl Send + 'static>, authority: &Authority, offer: Offer) -> Dialer {
     let context = Context::build(&authority.settings(offer)).unwrap();
     let source = Some(ContextSource::Shared(context));
-    Dialer { login: login(Encryption::EagerTls), ..dialer(&server.address, source) }
+    Dialer { login: login(MySqlTlsMode::EagerTls), ..dialer(&server.address, source) }
 }
 
 /// The request and the first message of TLS are there while the server is still silent.

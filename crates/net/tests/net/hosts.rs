@@ -30,7 +30,7 @@ fn family_found(name: &str, ip: IpAddr, asked: Option<AddressFamily>) -> Option<
 }
 
 fn login_plain() -> ciphertoll_wire::session::Login {
-    login(ciphertoll_wire::mysql::Encryption::Plain)
+    login(ciphertoll_wire::mysql::MySqlTlsMode::Plain)
 }
 
 /// The phases of a connect that took time, and where the server saw it come from.

@@ -6,9 +6,9 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::{Context, Settings};
 use ciphertoll_net::{Address, ContextSource, Dialer, Error, Phase, Transport};
 use ciphertoll_wire::Secret;
-use ciphertoll_wire::mongodb::bson::{Value, Writer};
+use ciphertoll_wire::mongodb::bson::{BsonValue, BsonWriter};
 use ciphertoll_wire::mongodb::message::{MAX_LOGIN_MESSAGE_BYTES, take, write_reply};
-use ciphertoll_wire::mongodb::{self, Encryption, Mechanism};
+use ciphertoll_wire::mongodb::{self, Mechanism, MongoDbTlsMode};
 use ciphertoll_wire::session::{self, Login};
 use openssl::ssl::{SslAcceptor, SslVerifyMode};
 
@@ -19,12 +19,12 @@ use crate::server::{Goodbye, Peer, Server};
 /// Finds 7 in two batches.
 const FIND: &str = r#"{"find": "numbers"}"#;
 
-fn login(tls: Encryption, mechanism: Mechanism) -> Login {
-    Login::MongoDb(Arc::new(mongodb::Login {
+fn login(tls: MongoDbTlsMode, mechanism: Mechanism) -> Login {
+    Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
         tls,
         mechanism,
         database: DATABASE.to_owned(),
-        ..mongodb::Login::new(USER, Secret::new(PASSWORD.to_vec()))
+        ..mongodb::MongoDbLogin::new(USER, Secret::new(PASSWORD.to_vec()))
     }))
 }
 
@@ -56,8 +56,8 @@ fn serve(mut peer: Peer, acceptor: Option<&SslAcceptor>) -> Goodbye {
     peer.end()
 }
 
-fn answer(name: &[u8], reply: &mut Writer<'_>) {
-    let batch = |reply: &mut Writer<'_>, name: &str, id| {
+fn answer(name: &[u8], reply: &mut BsonWriter<'_>) {
+    let batch = |reply: &mut BsonWriter<'_>, name: &str, id| {
         reply.document("cursor", |cursor| {
             cursor.array(name, |batch| batch.document("0", |document| document.int32("x", 7)));
             cursor.int64("id", id);
@@ -71,7 +71,7 @@ fn answer(name: &[u8], reply: &mut Writer<'_>) {
         b"getMore" => batch(reply, "nextBatch", 0),
         other => panic!("{other:?}"),
     }
-    reply.put("ok", Value::Double(1.0));
+    reply.put("ok", BsonValue::Double(1.0));
 }
 
 /// Both drivers log in and query; the phases that took time on the loop.
@@ -107,7 +107,7 @@ fn works(
 
 #[test]
 fn plain() {
-    let phases = works(None, &login(Encryption::Plain, Mechanism::None), None, "trust");
+    let phases = works(None, &login(MongoDbTlsMode::Plain, Mechanism::None), None, "trust");
     assert_eq!(phases, [Phase::TcpConnect, Phase::ServerGreeting, Phase::Auth]);
 }
 
@@ -116,7 +116,7 @@ fn tls_is_first_and_its_context_is_built_once() {
     let authority = Authority::new();
     for offer in Offer::ALL {
         let acceptor = authority.acceptor(ServerTls::default());
-        let login = login(Encryption::Tls, Mechanism::None);
+        let login = login(MongoDbTlsMode::Tls, Mechanism::None);
         let phases = works(Some(acceptor), &login, Some(&authority.settings(offer)), "trust");
         let expected =
             [Phase::TcpConnect, Phase::ServerGreeting, Phase::TlsContext, Phase::TlsHandshake, Phase::Auth];
@@ -132,7 +132,7 @@ fn a_certificate_is_the_login() {
         builder.set_verify(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
         builder.set_ca_file(authority.file()).unwrap();
         let settings = Settings { identity: Some(authority.identity()), ..authority.settings(offer) };
-        let login = login(Encryption::Tls, Mechanism::X509);
+        let login = login(MongoDbTlsMode::Tls, Mechanism::X509);
         works(Some(builder.build()), &login, Some(&settings), "cert");
     }
 }
@@ -140,7 +140,7 @@ fn a_certificate_is_the_login() {
 #[test]
 fn a_server_that_hangs_up_is_noticed() {
     let server = Server::tcp(|listener| drop(listener.accept()));
-    let login = login(Encryption::Plain, Mechanism::Negotiated);
+    let login = login(MongoDbTlsMode::Plain, Mechanism::Negotiated);
     let error = LoopClient::connect(&dialer(&server.address, login, None), None).err().unwrap();
     assert!(matches!(error, Error::Closed | Error::Socket { .. }), "{error}");
     assert!(!error.is_too_many_connections());

@@ -7,7 +7,7 @@ use ciphertoll_net::tls::{Context, Settings};
 use ciphertoll_net::{Address, ContextSource, Dialer, Error, Phase, Transport};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::server::TlsAnswer;
-use ciphertoll_wire::postgres::{self, ChannelBinding, Encryption};
+use ciphertoll_wire::postgres::{self, ChannelBinding, PostgresTlsMode};
 use ciphertoll_wire::scram::Mechanism;
 use ciphertoll_wire::session::{self, Login, ServerInfo};
 use openssl::ssl::{AlpnError, SslVerifyMode, select_next_proto};
@@ -19,8 +19,8 @@ use crate::server::Server;
 
 const ALPN_LIST: &[u8] = b"\x0apostgresql";
 
-fn login(encryption: Encryption, channel_binding: ChannelBinding) -> Login {
-    Login::Postgres(Arc::new(postgres::Login {
+fn login(encryption: PostgresTlsMode, channel_binding: ChannelBinding) -> Login {
+    Login::Postgres(Arc::new(postgres::PostgresLogin {
         user: USER.to_owned(),
         password: Secret::new(PASSWORD.to_vec()),
         database: Some(DATABASE.to_owned()),
@@ -69,7 +69,7 @@ fn works(tls: Tls, proof: Proof, login: &Login, settings: Option<&Settings>, lab
 
 #[test]
 fn plain() {
-    let login = login(Encryption::Plain, ChannelBinding::Disabled);
+    let login = login(PostgresTlsMode::Plain, ChannelBinding::Disabled);
     let phases = [Phase::TcpConnect, Phase::Auth, Phase::Ready];
     assert_eq!(works(Tls::Never, Proof::Trust, &login, None, "trust"), phases);
     let scram = Proof::Scram(Mechanism::Sha256);
@@ -82,7 +82,7 @@ fn over_a_unix_socket() {
     let server = Server::unix(|listener| {
         PostgresPeer::new(listener.accept()).log_in(&Tls::Never, Proof::Trust).serve();
     });
-    let login = login(Encryption::Plain, ChannelBinding::Disabled);
+    let login = login(PostgresTlsMode::Plain, ChannelBinding::Disabled);
     let mut client = LoopClient::connect(&dialer(&server.address, login, None), None).unwrap();
     assert!(matches!(client.server, ServerInfo::Postgres(_)));
     client.server.encode_goodbye(client.channel.output());
@@ -93,7 +93,7 @@ fn over_a_unix_socket() {
 #[test]
 fn tls_on_request() {
     let authority = Authority::new();
-    let login = login(Encryption::Tls, ChannelBinding::Disabled);
+    let login = login(PostgresTlsMode::Tls, ChannelBinding::Disabled);
     for offer in Offer::ALL {
         let tls = Tls::Requested(authority.acceptor(ServerTls::default()));
         let settings = authority.settings(offer);
@@ -113,7 +113,7 @@ fn tls_on_request() {
 #[test]
 fn logins_bound_to_the_servers_certificate() {
     let authority = Authority::new();
-    let login = login(Encryption::Tls, ChannelBinding::Required);
+    let login = login(PostgresTlsMode::Tls, ChannelBinding::Required);
     for offer in Offer::ALL {
         let tls = Tls::Requested(authority.acceptor(ServerTls::default()));
         let settings = authority.settings(offer);
@@ -124,7 +124,7 @@ fn logins_bound_to_the_servers_certificate() {
 #[test]
 fn logins_are_bound_where_both_can() {
     let authority = Authority::new();
-    let login = login(Encryption::Tls, ChannelBinding::Preferred);
+    let login = login(PostgresTlsMode::Tls, ChannelBinding::Preferred);
     for offer in Offer::ALL {
         for (mechanism, label) in
             [(Mechanism::Sha256Plus, "scram-4096+plus"), (Mechanism::Sha256, "scram-4096")]
@@ -140,7 +140,7 @@ fn logins_are_bound_where_both_can() {
 fn a_certificate_without_a_hash_to_bind_to() {
     let tls = ServerTls { key: Key::Ed25519, ..ServerTls::default() };
     let authority = Authority::with_key(Key::Ed25519);
-    let preferred = login(Encryption::Tls, ChannelBinding::Preferred);
+    let preferred = login(PostgresTlsMode::Tls, ChannelBinding::Preferred);
     let settings = authority.settings(Offer::OPENSSL_1_3);
     let requested = Tls::Requested(authority.acceptor(tls));
     works(requested, Proof::Scram(Mechanism::Sha256), &preferred, Some(&settings), "scram-4096");
@@ -149,7 +149,7 @@ fn a_certificate_without_a_hash_to_bind_to() {
 #[test]
 fn direct_tls_names_the_protocol() {
     let authority = Authority::new();
-    let login = login(Encryption::DirectTls, ChannelBinding::Disabled);
+    let login = login(PostgresTlsMode::DirectTls, ChannelBinding::Disabled);
     let expected = [Phase::TcpConnect, Phase::TlsContext, Phase::TlsHandshake, Phase::Auth, Phase::Ready];
     for offer in Offer::ALL {
         let settings = authority.settings(offer);
@@ -172,7 +172,7 @@ fn direct_tls_without_alpn_is_refused() {
             while peer.read_more(&mut plaintext).is_ok_and(|bytes| bytes > 0) {}
             plaintext
         });
-        let login = login(Encryption::DirectTls, ChannelBinding::Disabled);
+        let login = login(PostgresTlsMode::DirectTls, ChannelBinding::Disabled);
         let settings = authority.settings(offer);
         let outcome = LoopClient::connect(&dialer(&server.address, login, Some(&settings)), None);
         assert!(matches!(outcome, Err(Error::Tls(reason)) if reason.contains("ALPN")), "{offer:?}");
@@ -188,7 +188,7 @@ fn tls_refused_is_an_error() {
         peer.peer.read_to_end()
     });
     let authority = Authority::new();
-    let login = login(Encryption::Tls, ChannelBinding::Disabled);
+    let login = login(PostgresTlsMode::Tls, ChannelBinding::Disabled);
     let settings = authority.settings(Offer::OPENSSL_1_3);
     let outcome = LoopClient::connect(&dialer(&server.address, login, Some(&settings)), None);
     let Err(Error::Protocol(error)) = outcome else { panic!("goes on without TLS") };
@@ -199,7 +199,7 @@ fn tls_refused_is_an_error() {
 #[test]
 fn a_client_shows_its_certificate() {
     let authority = Authority::new();
-    let login = login(Encryption::Tls, ChannelBinding::Disabled);
+    let login = login(PostgresTlsMode::Tls, ChannelBinding::Disabled);
     for offer in Offer::ALL {
         let mut builder = authority.acceptor_builder(ServerTls::default());
         builder.set_ca_file(authority.file()).unwrap();
@@ -214,7 +214,7 @@ fn a_copy_and_what_follows_it() {
     let server = Server::tcp(|listener| {
         PostgresPeer::new(listener.accept()).log_in(&Tls::Never, Proof::Trust).serve();
     });
-    let login = login(Encryption::Plain, ChannelBinding::Disabled);
+    let login = login(PostgresTlsMode::Plain, ChannelBinding::Disabled);
     let mut client = Client::connect(&server.address, login, None).unwrap();
     let data = ["1\n2", "\n", "3\n"].map(|piece| piece.as_bytes().to_vec());
     assert_eq!(client.copy_in("COPY t FROM STDIN", data).unwrap(), 3);

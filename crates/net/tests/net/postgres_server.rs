@@ -2,11 +2,11 @@
 
 use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
 use ciphertoll_wire::postgres::server::{
-    Authentication, Field, Frontend, Report, Startup, TlsAnswer, read_frontend, read_startup,
+    Authentication, Field, FrontendMessage, Report, Startup, TlsAnswer, read_frontend, read_startup,
     write_authentication, write_command_complete, write_copy_in_response, write_data_row, write_error,
     write_parameter_status, write_ready_for_query, write_row_description, write_tls_answer,
 };
-use ciphertoll_wire::postgres::{CopyStart, Format, Severity, TransactionStatus};
+use ciphertoll_wire::postgres::{CopyStart, Severity, TransactionStatus, ValueFormat};
 use ciphertoll_wire::scram::{Binding, Mechanism, ServerFirst, Verifier};
 use openssl::hash::MessageDigest;
 use openssl::ssl::SslAcceptor;
@@ -83,8 +83,8 @@ impl PostgresPeer {
         loop {
             let sql = self.take(|input| {
                 Some(match read_frontend(input, LIMIT_BYTES).unwrap()? {
-                    Frontend::Query(sql) => Some(sql.to_vec()),
-                    Frontend::Terminate => None,
+                    FrontendMessage::Query(sql) => Some(sql.to_vec()),
+                    FrontendMessage::Terminate => None,
                     other => panic!("{other:?}"),
                 })
             });
@@ -104,14 +104,14 @@ impl PostgresPeer {
     }
 
     fn take_copy(&mut self, out: &mut Vec<u8>) {
-        write_copy_in_response(out, &CopyStart { format: Format::Text, columns: 1 }).unwrap();
+        write_copy_in_response(out, &CopyStart { format: ValueFormat::Text, columns: 1 }).unwrap();
         self.peer.send(out);
         out.clear();
         let mut data = Vec::new();
         while let Some(piece) = self.take(|input| {
             Some(match read_frontend(input, LIMIT_BYTES).unwrap()? {
-                Frontend::CopyData(piece) => Some(piece.to_vec()),
-                Frontend::CopyDone => None,
+                FrontendMessage::CopyData(piece) => Some(piece.to_vec()),
+                FrontendMessage::CopyDone => None,
                 other => panic!("{other:?}"),
             })
         }) {
@@ -147,7 +147,7 @@ impl PostgresPeer {
         self.request(&Authentication::Sasl { mechanisms: vec![mechanism.name().as_bytes()] });
         let (chosen, first) = self.take(|input| {
             Some(match read_frontend(input, MAX_LOGIN_PAYLOAD_BYTES).unwrap()? {
-                Frontend::Auth(response) => {
+                FrontendMessage::Auth(response) => {
                     let (chosen, first) = response.sasl_initial().unwrap();
                     (Mechanism::from_name(chosen), first.unwrap().to_vec())
                 }
@@ -160,7 +160,7 @@ impl PostgresPeer {
         self.request(&Authentication::SaslContinue(exchange.message()));
         let last = self.take(|input| {
             Some(match read_frontend(input, MAX_LOGIN_PAYLOAD_BYTES).unwrap()? {
-                Frontend::Auth(response) => response.sasl().to_vec(),
+                FrontendMessage::Auth(response) => response.sasl().to_vec(),
                 other => panic!("{other:?}"),
             })
         });

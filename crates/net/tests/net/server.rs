@@ -9,14 +9,12 @@ use std::panic;
 use std::thread::{self, JoinHandle};
 
 use ciphertoll_net::Address;
-use ciphertoll_wire::mysql::{
-    Capabilities, Row,
-    column::encode_text_column,
-    err::ErrPacket,
-    greeting::Greeting,
-    ok::OkPacket,
-    server::{self, ClientMessage, StoredPassword},
-};
+use ciphertoll_wire::mysql::column::encode_text_column;
+use ciphertoll_wire::mysql::err::ErrPacket;
+use ciphertoll_wire::mysql::greeting::Greeting;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::server::{self, ClientMessage, StoredPassword};
+use ciphertoll_wire::mysql::{Capabilities, Row};
 use openssl::ssl::{SslAcceptor, SslRef, SslStream};
 use socket2::{Domain, SockRef, Type};
 use tempfile::TempDir;

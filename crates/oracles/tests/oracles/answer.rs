@@ -1,10 +1,12 @@
-//! Results and refusals in a form common to all drivers.
+//! A server's response in terms that every driver has.
 
 /// Rows as text; `None` is NULL.
 pub(crate) type Rows = Vec<Vec<Option<Vec<u8>>>>;
 
+/// The result of a statement or a login.
 pub(crate) type Answer<T = Rows> = Result<T, Refusal>;
 
+/// A refusal by the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     /// MySQL's or MongoDB's error number, or `PostgreSQL`'s severity.
@@ -21,10 +23,10 @@ impl Refusal {
     }
 }
 
-/// Maximum number of bytes of a value in a failure message.
+/// The length to which values are shown in a difference.
 const SHOWN_BYTES: usize = 60;
 
-/// Panics with the first difference, instead of megabytes of rows.
+/// Panics with the first difference, not with megabytes of rows.
 #[track_caller]
 pub(crate) fn assert_same(what: &str, ours: &Answer, oracle: &Answer) {
     let (ours, oracle) = match (ours, oracle) {
@@ -48,7 +50,7 @@ pub(crate) fn assert_same(what: &str, ours: &Answer, oracle: &Answer) {
     assert_eq!(ours.len(), oracle.len(), "rows of {what}");
 }
 
-/// Panics unless both said no in the same words and with this SQL state.
+/// Panics unless both were refused with the same message and this SQL state.
 #[track_caller]
 pub(crate) fn assert_refused<T, U>(what: &str, state: &str, ours: Answer<T>, oracle: Answer<U>) {
     let (Err(ours), Err(oracle)) = (ours, oracle) else { panic!("{what} was not refused to both") };
@@ -56,7 +58,7 @@ pub(crate) fn assert_refused<T, U>(what: &str, state: &str, ours: Answer<T>, ora
     assert_eq!(ours.state, state, "{what}: {}", ours.message);
 }
 
-/// Panics unless both said no in the same words and with this number.
+/// Panics unless both were refused with the same message and this number.
 #[track_caller]
 pub(crate) fn assert_refused_with<T, U>(what: &str, code: &str, ours: Answer<T>, oracle: Answer<U>) {
     let (Err(ours), Err(oracle)) = (ours, oracle) else { panic!("{what} was not refused to both") };

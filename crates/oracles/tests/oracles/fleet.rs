@@ -4,25 +4,25 @@ use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_lab::{Build, Lab, Start, Tables, find};
+use ciphertoll_lab::{Build, Lab, ServerStart, Tables, find};
 use ciphertoll_model::{Engine, QueryLanguage, Scale, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_skip::no_server;
 use tempfile::TempDir;
 
 use crate::site::Site;
 
-/// Additional servers to test, such as `mariadb=/opt/mariadb,postgres-18`.
+/// Servers to test in addition to the installed ones, such as `mariadb=/opt/mariadb,postgres-18`.
 const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
-/// Series that distributions install in parallel; the newest is always found.
+/// Release series that distributions install in parallel; the newest is always found.
 const MARIADB_SERIES: [&str; 4] = ["10.6", "10.11", "11.4", "11.8"];
 const MYSQL_SERIES: [&str; 0] = [];
 const POSTGRES_SERIES: [&str; 6] = ["13", "14", "15", "16", "17", "18"];
-/// The same as in the lab's tests, to share their templates.
+/// The value of the lab's own tests, so that they share a template.
 const ROWS: u32 = 1_500;
 
 /// The servers of this machine and what is needed to start them.
 pub(crate) struct Fleet {
-    // Dropped in this order: the scratch directory lies in the place.
+    // Dropped in this order: the scratch directory is inside the other.
     lab: Lab,
     builds: Vec<Build>,
     place: TempDir,
@@ -32,7 +32,7 @@ pub(crate) struct Fleet {
 impl Fleet {
     pub(crate) fn new() -> Self {
         let place = place();
-        // Templates are shared by all tests and kept between runs, as users' are.
+        // All tests share the templates, which are kept between runs.
         let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
         let cache = PathBuf::from(cache);
         let lab = Lab::open_in(helper(), &place.path().join("scratch"), cache.clone()).expect("a lab");
@@ -47,11 +47,11 @@ impl Fleet {
         let scale: Scale = ROWS.to_string().parse().expect("a scale");
         let tables = match build.engine.query_language() {
             QueryLanguage::Sql => Tables { sysbench: Some(scale), ..Tables::default() },
-            // Each case brings its documents.
+            // Each case inserts its own documents.
             QueryLanguage::Documents => Tables::default(),
         };
         let template = self.lab.template(build, &tables, &mut |_| {}, &|| false).expect("a template is made");
-        let start = Start {
+        let start = ServerStart {
             build,
             template: &template,
             name: "o1",
@@ -65,7 +65,7 @@ impl Fleet {
     }
 }
 
-/// Each build once, however it was found. One that was asked for must be there.
+/// Each build once. Requested builds must exist.
 fn builds() -> Vec<Build> {
     let mut builds: Vec<Build> = Vec::new();
     let mut add = |build: Build| {
@@ -100,7 +100,7 @@ fn series(engine: Engine) -> &'static [&'static str] {
     }
 }
 
-/// The helper that Cargo builds with the tests.
+/// The helper program that Cargo builds with the tests.
 fn helper() -> PathBuf {
     let test = std::env::current_exe().expect("our own path");
     let profile = test.parent().and_then(Path::parent).expect("tests lie two below the profile");
@@ -113,7 +113,7 @@ fn helper() -> PathBuf {
     helper
 }
 
-/// A directory that servers of another user can pass through; short, as sockets' paths are.
+/// A directory that servers of another user can traverse; short because of the limit of socket paths.
 fn place() -> TempDir {
     let place = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
     set_permissions(place.path(), Permissions::from_mode(0o711)).expect("ours to change");

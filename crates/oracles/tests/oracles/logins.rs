@@ -1,4 +1,4 @@
-//! Every authentication over every path: both log in, and neither with a wrong password.
+//! Every authentication method over every path: both clients log in, and neither with a wrong password.
 
 use ciphertoll_lab::Error;
 use ciphertoll_model::{Auth, ChannelBinding, Engine, Iterations, Path, ServerKey, TlsVersion};
@@ -45,14 +45,14 @@ pub(crate) fn every_auth_over_every_path(site: &mut Site) {
     assert!(visits >= PATHS.len(), "the default authentication goes over every path");
 }
 
-/// The visit with each of our TLS libraries, or as it is where it has no TLS.
+/// The visit with each of our TLS libraries, or unchanged if it has no TLS.
 pub(crate) fn with_each_library(visit: &Visit) -> Vec<Visit> {
     let Some(tls) = &visit.tls else { return vec![visit.clone()] };
     let with = |library| Visit { tls: Some(TlsVisit { library, ..tls.clone() }), ..visit.clone() };
     tls::TlsLibrary::ALL.into_iter().map(with).collect()
 }
 
-/// Who logs in by certificate has no password that could be wrong.
+/// A login by certificate has no password that could be wrong.
 fn shows_nothing_and_stays_out(visit: &Visit, what: &str) {
     let tls = visit.tls.clone().map(|tls| TlsVisit { identity: None, ..tls });
     let without = Visit { tls, ..visit.clone() };
@@ -69,11 +69,11 @@ fn both_log_in(visit: &Visit, auth: Auth, path: Path) {
         assert_same(&what, &ours::query(&mut client, sql), &oracle.query(sql));
     }
     assert_eq!(oracle.query("SELECT 1"), Ok(vec![vec![Some(b"1".to_vec())]]), "{what}");
-    // Ours says how it has logged in, and must have done what it was asked for.
+    // Our client reports the method, which must be the requested one.
     let wanted = visit.tls.as_ref().map(|tls| tls.version.label());
     assert_eq!(client.negotiated().map(|negotiated| negotiated.version), wanted, "{what}");
     if visit.engine == Engine::Postgres {
-        // A client certificate replaces all later authentication.
+        // After a client certificate in the handshake the server requests nothing more.
         let asked_for = if auth == Auth::Cert { Auth::Trust } else { auth };
         assert_eq!(client.server().auth_label(), asked_for.to_string());
     }
@@ -83,7 +83,7 @@ fn both_log_in(visit: &Visit, auth: Auth, path: Path) {
     let wrong = Visit { password: b"wrong".to_vec(), ..visit.clone() };
     let (ours, oracle) = (ours::client(&wrong).map(|_| ()), oracle::connect(&wrong).map(|_| ()));
     assert_eq!(ours, oracle, "a wrong password, {what}");
-    // PostgreSQL's trust looks at no password.
+    // PostgreSQL's `trust` checks no password.
     let asked = visit.engine != Engine::Postgres || auth != Auth::Trust;
     assert_eq!(
         ours.as_ref().map_err(Refusal::is_about_the_password),

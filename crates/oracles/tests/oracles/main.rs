@@ -1,7 +1,8 @@
-//! Compares our clients with independent drivers on every installed server: rows, refusals and logins must be equal.
+//! Our clients compared with independent drivers on every installed server: the same rows, the same refusals and the
+//! same logins.
 //!
-//! Each server is started once for all cases, on the main thread, because a server is killed when the thread that started
-//! it ends.
+//! Each server is started once, and every case runs on it, all on the main thread: a server ends with the thread that
+//! started it.
 
 mod answer;
 mod documents;
@@ -23,10 +24,10 @@ use ciphertoll_model::{Engine, QueryLanguage};
 use crate::fleet::Fleet;
 use crate::site::Site;
 
-/// A test case; panics on a difference.
+/// A comparison with an oracle, which panics on a difference.
 type Case = (&'static str, fn(&mut Site));
 
-/// Cases for all SQL engines.
+/// On servers of every SQL engine.
 const COMMON: [Case; 3] = [
     ("logins: every authentication over every path", logins::every_auth_over_every_path),
     ("samples: rows written by one are read by the other", samples::written_by_one_and_read_by_the_other),
@@ -60,12 +61,13 @@ fn main() -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The filter of case names; `None` if no case should run. Ignores the other options that cargo passes to test binaries.
+/// The filter for case names; `None` if nothing shall run. Cargo passes its test options on; this harness supports two
+/// of them.
 fn filter(arguments: impl Iterator<Item = String>) -> Option<String> {
     let mut filter = String::new();
     for argument in arguments {
         match argument.as_str() {
-            // There are no ignored cases, and the list is not supported.
+            // There are no long cases, and the list is not needed.
             "--ignored" | "--list" => return None,
             option if option.starts_with('-') => {}
             _ => filter = argument,
@@ -93,7 +95,7 @@ fn word(passed: bool) -> &'static str {
     if passed { "ok" } else { "FAILED" }
 }
 
-#[expect(clippy::print_stderr, reason = "output of a test harness")]
+#[expect(clippy::print_stderr, reason = "what a test harness is for; stdout stays empty, as everywhere")]
 fn say(line: &str) {
     eprintln!("{line}");
 }

@@ -1,4 +1,4 @@
-//! Our clients: the blocking one, and the protocol state machines on a channel for features that it lacks.
+//! Our own clients: the blocking one, and the state machines on a channel for what it does not support.
 
 use std::sync::Arc;
 
@@ -7,7 +7,9 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{
     Address, Channel, ConnectProgress, Connected, ContextSource, Dialer, Error, Readiness, Transport, tls,
 };
-use ciphertoll_wire::session::{self, Login, Prepared, Response, ResponseKind, ServerInfo, Summary, Value};
+use ciphertoll_wire::session::{
+    self, Login, PreparedStatement, Response, ResponseKind, ResponseSummary, ServerInfo, Value,
+};
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 use crate::answer::{Answer, Refusal, Rows};
@@ -16,7 +18,7 @@ use crate::site::{TlsVisit, Visit};
 /// Above the largest result of any case.
 const LIMIT_BYTES: usize = 256 * 1024 * 1024;
 
-/// A connection with access to every protocol step.
+/// A connection driven step by step.
 pub(crate) struct Bare {
     pub(crate) channel: Channel,
     pub(crate) server: ServerInfo,
@@ -29,12 +31,12 @@ pub(crate) fn client(visit: &Visit) -> Answer<Client> {
     refused(Client::connect(&visit.address, login(visit), context.as_ref()))
 }
 
-/// A query of the blocking client.
+/// A query with the blocking client.
 pub(crate) fn query(client: &mut Client, sql: &str) -> Answer {
     refused(client.query(sql))
 }
 
-/// Returns the server's refusal. Panics on any other error.
+/// A refusal by the server. Any other error is a defect of our client.
 pub(crate) fn refused<T>(result: Result<T, Error>) -> Answer<T> {
     result.map_err(|error| match error {
         Error::Protocol(session::Error::MySql(mysql::Error::Server { code, sql_state, message })) => {
@@ -68,42 +70,46 @@ impl Bare {
         }
     }
 
-    /// Rows larger than the blocking client's, which is for settings and counters.
+    /// Rows larger than those of the blocking client, which is for settings and counters.
     pub(crate) fn query(&mut self, sql: &str) -> Answer {
         self.server.encode_query(self.channel.output(), sql).expect("it can be written");
         let mut reader = self.server.rows_reader(LIMIT_BYTES);
         self.answer(|input| reader.step(input))
     }
 
-    /// The counts of a query's answer.
-    pub(crate) fn count(&mut self, sql: &str) -> Answer<Summary> {
+    /// The counts of a query's response.
+    pub(crate) fn count(&mut self, sql: &str) -> Answer<ResponseSummary> {
         self.server.encode_query(self.channel.output(), sql).expect("it can be written");
         let mut reader = self.server.response_reader(ResponseKind::Text);
         self.answer(|input| reader.step(input))
     }
 
-    pub(crate) fn prepare(&mut self, sql: &str) -> Answer<Prepared> {
+    pub(crate) fn prepare(&mut self, sql: &str) -> Answer<PreparedStatement> {
         self.statements += 1;
         self.server.encode_prepare(self.channel.output(), self.statements, sql).expect("it can be written");
         let mut reader = self.server.prepare_reader(self.statements);
         self.answer(|input| reader.step(input))
     }
 
-    /// The counts of a prepared statement's answer.
-    pub(crate) fn execute(&mut self, prepared: Prepared, params: &[Value<'_>]) -> Answer<Summary> {
+    /// The counts of a prepared statement's response.
+    pub(crate) fn execute(
+        &mut self,
+        prepared: PreparedStatement,
+        params: &[Value<'_>],
+    ) -> Answer<ResponseSummary> {
         self.server.encode_execute(self.channel.output(), &prepared, params).expect("it can be written");
         let mut reader = self.server.response_reader(ResponseKind::Binary);
         self.answer(|input| reader.step(input))
     }
 
-    /// The rows of a prepared statement's answer. `PostgreSQL` only, which sends them as text.
-    pub(crate) fn execute_rows(&mut self, prepared: Prepared, params: &[Value<'_>]) -> Answer<Rows> {
+    /// The rows of a prepared statement. `PostgreSQL` only, which sends them as text.
+    pub(crate) fn execute_rows(&mut self, prepared: PreparedStatement, params: &[Value<'_>]) -> Answer<Rows> {
         self.server.encode_execute(self.channel.output(), &prepared, params).expect("it can be written");
         let mut reader = self.server.rows_reader(LIMIT_BYTES);
         self.answer(|input| reader.step(input))
     }
 
-    /// Sends what is in the output and reads until `step` has its answer.
+    /// Sends the output and reads until `step` has the response.
     pub(crate) fn answer<T, E: Into<Error>>(
         &mut self,
         mut step: impl FnMut(&mut &[u8]) -> Result<Response<T>, E>,
@@ -122,33 +128,37 @@ pub(crate) fn login(visit: &Visit) -> Login {
     let password = Secret::new(visit.password.clone());
     let database = Some(visit.database.clone());
     match visit.engine {
-        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::Login {
+        engine @ (Engine::MariaDb | Engine::MySql) => Login::MySql(Arc::new(mysql::MySqlLogin {
             database,
             plugin: match engine {
                 Engine::MySql => mysql::Plugin::CachingSha2Password,
                 _ => mysql::Plugin::default(),
             },
-            encryption: if visit.tls.is_some() { mysql::Encryption::Tls } else { mysql::Encryption::Plain },
+            encryption: if visit.tls.is_some() {
+                mysql::MySqlTlsMode::Tls
+            } else {
+                mysql::MySqlTlsMode::Plain
+            },
             transport: match visit.address {
                 Address::Tcp(_) | Address::Host { .. } => mysql::Transport::Tcp,
                 Address::Unix(_) => mysql::Transport::UnixSocket,
             },
-            ..mysql::Login::new(&visit.user, password)
+            ..mysql::MySqlLogin::new(&visit.user, password)
         })),
-        Engine::Postgres => Login::Postgres(Arc::new(postgres::Login {
+        Engine::Postgres => Login::Postgres(Arc::new(postgres::PostgresLogin {
             user: visit.user.clone(),
             password,
             database,
             encryption: match visit.tls {
-                Some(_) => postgres::Encryption::Tls,
-                None => postgres::Encryption::Plain,
+                Some(_) => postgres::PostgresTlsMode::Tls,
+                None => postgres::PostgresTlsMode::Plain,
             },
             channel_binding: match visit.binding {
                 ChannelBinding::Unbound => postgres::ChannelBinding::Disabled,
                 ChannelBinding::ServerEndPoint => postgres::ChannelBinding::Required,
             },
         })),
-        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::Login {
+        Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
             database: visit.database.clone(),
             mechanism: match visit.auth {
                 Auth::Trust => mongodb::Mechanism::None,
@@ -156,10 +166,10 @@ pub(crate) fn login(visit: &Visit) -> Login {
                 _ => mongodb::Mechanism::ScramSha256,
             },
             tls: match visit.tls {
-                Some(_) => mongodb::Encryption::Tls,
-                None => mongodb::Encryption::Plain,
+                Some(_) => mongodb::MongoDbTlsMode::Tls,
+                None => mongodb::MongoDbTlsMode::Plain,
             },
-            ..mongodb::Login::new(&visit.user, password)
+            ..mongodb::MongoDbLogin::new(&visit.user, password)
         })),
     }
 }

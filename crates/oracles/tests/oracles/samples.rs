@@ -11,12 +11,12 @@ use crate::answer::{Rows, assert_same};
 use crate::ours::{self, Bare};
 use crate::site::Site;
 
-/// Half of them are inserted by ours, half by the oracle.
+/// Our client inserts one half, the oracle the other.
 const SAMPLES: i64 = 200;
-/// The same rows in every run, so that what fails can be looked at.
+/// A fixed seed, so that failures can be reproduced.
 const SEED: u64 = 0x0_7ac1e;
 const LONGEST_WORD: usize = 60;
-/// Above 65,535, from where on MySQL writes a length in three bytes.
+/// Above 65,535, where MySQL encodes a length in three bytes.
 const LONGEST_BYTES: usize = 70_000;
 
 const MANY_COLUMNS: usize = 20;
@@ -70,7 +70,7 @@ pub(crate) fn written_by_one_and_read_by_the_other(site: &mut Site) {
     assert_same("samples, as the oracle reads them", &Ok(expected), &oracle.query(read));
 }
 
-/// More than a byte's worth of NULLs, and more than are converted without allocating.
+/// More NULLs than a byte has bits, and more parameters than are converted without allocating.
 pub(crate) fn many_parameters(site: &mut Site) {
     let engine = site.server.engine();
     let columns: Vec<String> = (0..MANY_COLUMNS).map(|column| format!("c{column} VARCHAR(20)")).collect();
@@ -108,7 +108,7 @@ fn sample(random: &mut StdRng, id: i64) -> Sample {
     // Small numbers as often as large ones.
     let number = random.random::<i64>() >> random.random_range(0..64);
     let length = random.random_range(0..=LONGEST_WORD);
-    // A NUL cannot be in PostgreSQL's text.
+    // PostgreSQL text cannot contain a NUL.
     let word: String = (0..length).map(|_| random.random_range('\u{1}'..=char::MAX)).collect();
     let longest = LONGEST_BYTES >> random.random_range(0..17);
     let bytes = (0..random.random_range(0..=longest)).map(|_| random.random()).collect();

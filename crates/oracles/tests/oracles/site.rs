@@ -1,4 +1,4 @@
-//! A running server, and the logins to it.
+//! A running server, and the connection options for it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,19 +13,20 @@ use ciphertoll_net::{Address, tls};
 use crate::answer::Answer;
 use crate::oracle::{self, Oracle};
 
-/// The lab's administrative accounts, which can only log in over the unix socket.
+/// The lab's own accounts, accepted on the unix socket only. They can create others.
 const MYSQL_FAMILY_CONTROL: &str = "ciphertoll_control";
 const POSTGRES_CONTROL: &str = "ciphertoll";
 /// Longer than a busy machine takes for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A server and what the cases know of it.
 pub(crate) struct Site {
     pub(crate) server: Server,
-    /// The cache of downloads.
+    /// The download cache, kept between runs.
     pub(crate) cache: PathBuf,
 }
 
-/// The parameters of a login, for our client or an oracle.
+/// A login, by our client or an oracle.
 #[derive(Clone, Debug)]
 pub(crate) struct Visit {
     pub(crate) engine: Engine,
@@ -33,11 +34,11 @@ pub(crate) struct Visit {
     pub(crate) user: String,
     pub(crate) password: Vec<u8>,
     pub(crate) database: String,
-    /// Selects the method if the account supports several.
+    /// Relevant if a protocol has several methods for the same account.
     pub(crate) auth: Auth,
     pub(crate) binding: ChannelBinding,
     pub(crate) tls: Option<TlsVisit>,
-    /// How long a driver tries again that does so.
+    /// How long drivers with retries try again.
     pub(crate) patience: Duration,
 }
 
@@ -95,7 +96,7 @@ impl Site {
         }
     }
 
-    /// A login of the administrative account.
+    /// As the account that can create others.
     pub(crate) fn control(&self) -> Visit {
         let user = match self.server.engine() {
             Engine::MariaDb | Engine::MySql => MYSQL_FAMILY_CONTROL,

@@ -125,11 +125,11 @@ impl<P: Protocol> Worker<P> {
                 self.random.resize(RANDOM_BYTES, 0);
                 openssl::rand::rand_bytes(&mut self.random).ok()?;
             }
-            let drawn = self.random.split_off(self.random.len() - CANCEL_KEY_BYTES);
+            let token_bytes = self.random.split_off(self.random.len() - CANCEL_KEY_BYTES);
             // Some drivers read it as a signed number, and take 0 for none.
-            let process_id = self.own_process_id(u32::from_be_bytes(*drawn.first_chunk()?) >> 1);
+            let process_id = self.own_process_id(u32::from_be_bytes(*token_bytes.first_chunk()?) >> 1);
             if process_id != 0 && process_id <= MAX_PROCESS && !self.by_process.contains_key(&process_id) {
-                return Some(CancelToken { process_id, secret: *drawn.last_chunk()? });
+                return Some(CancelToken { process_id, secret: *token_bytes.last_chunk()? });
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Cancel requests: they must hit the right command of the right client, or none.
+//! Cancel requests: each must reach the right command of the right client, or none.
 //!
 //! A server connection is neither reset nor handed to another client while a cancel request is on its way to
 //! it. When the server closes the request's connection, it has sent the signal; a signal that finds no

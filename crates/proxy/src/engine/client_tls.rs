@@ -72,7 +72,7 @@ impl AccessRules {
 }
 
 impl<P: Protocol> Worker<P> {
-    /// Starts TLS after the protocol's request for it.
+    /// Starts TLS, which the client has requested by its protocol.
     pub(super) fn begin_tls(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let Some(tls) = &self.access.tls else {

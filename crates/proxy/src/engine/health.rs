@@ -207,12 +207,12 @@ impl<P: Protocol> Worker<P> {
             return Health::Stopping;
         }
         let (up, opening) = self.pool.read(|pool| (pool.has_connection(), pool.is_opening()));
-        let lately = |moment: Instant| self.now.duration_since(moment) < LATELY;
+        let is_recent = |moment: Instant| self.now.duration_since(moment) < LATELY;
         if up
             || self
                 .shared
                 .server_health
-                .read(|server_health| server_health.connects.opened.is_some_and(lately))
+                .read(|server_health| server_health.connects.opened.is_some_and(is_recent))
         {
             return Health::Well;
         }

@@ -119,7 +119,7 @@ mod tests {
         WorkerMessage::Stop(Instant::now())
     }
 
-    fn rings(reactor: &mut Reactor) -> usize {
+    fn wake_ups(reactor: &mut Reactor) -> usize {
         reactor.wait(Duration::ZERO).unwrap().count()
     }
 
@@ -131,10 +131,10 @@ mod tests {
             for _ in 0..round {
                 assert!(mailbox.send(stop()).is_none());
             }
-            assert_eq!((rings(&mut reactor), rings(&mut reactor)), (1, 0));
+            assert_eq!((wake_ups(&mut reactor), wake_ups(&mut reactor)), (1, 0));
             // No second wake-up before it is empty.
             assert!(mailbox.send(stop()).is_none());
-            assert_eq!((rings(&mut reactor), mailbox.take_all().len()), (0, round + 1));
+            assert_eq!((wake_ups(&mut reactor), mailbox.take_all().len()), (0, round + 1));
         }
     }
 

@@ -75,7 +75,7 @@ pub(crate) struct Worker<P: Protocol> {
     clients: Slab<ClientConnection<P>>,
     servers: Slab<ServerConnection<P>>,
     cancels: Slab<CancelRequest>,
-    /// Clients by the process ID that they were told.
+    /// Clients by the process ID that the proxy sent to them.
     by_process: HashMap<u32, Id>,
     /// Random bytes that are not used yet.
     random: Vec<u8>,
@@ -105,7 +105,7 @@ enum Discovery {
     NotStarted,
     /// A connection is being opened for it.
     Running,
-    /// All workers were told what there is to learn.
+    /// All workers know what was learned from it.
     Done,
 }
 
@@ -192,7 +192,7 @@ enum Activity<P: Protocol> {
         client: Id,
         session: P::Session,
     },
-    /// As its client left it at the end of a transaction, for that client's next one.
+    /// Kept without a reset for its client's next transaction.
     Kept {
         client: Id,
         since: Instant,

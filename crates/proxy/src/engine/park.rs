@@ -1,5 +1,5 @@
 //! Parked clients: between transactions a client has no server connection. The one that it used last is kept
-//! as it left it until another client needs it.
+//! without a reset until another client needs it.
 
 use std::time::Duration;
 
@@ -198,7 +198,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Keeps a connection as its client left it, unless another client waits for one.
+    /// Keeps a connection for its client without a reset, unless another client waits for one.
     fn keep_server(&mut self, client: Id, id: Id, context: P::ResetContext) {
         self.mark_kept(client, id, context);
         let Some(server) = self.servers.get(id) else { return };
@@ -223,7 +223,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Takes a kept connection, which is no longer in the pool's list, for a client that waits.
+    /// Gives a waiting client a kept connection that was taken from the pool's list.
     pub(super) fn reassign_kept(&mut self, id: Id) {
         self.services.metrics.steals.increment();
         match self.next_without_reset(id) {
@@ -249,7 +249,7 @@ impl<P: Protocol> Worker<P> {
         Some(client)
     }
 
-    /// Resets a kept connection, which is no longer in the pool's list, for the next client.
+    /// Resets a kept connection that was taken from the pool's list, for the next client.
     pub(super) fn reset_kept(&mut self, id: Id) {
         if let Some(reason) = self.obsolete_reason(id) {
             return self.close_server(id, reason);
@@ -268,8 +268,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Takes a connection from those that are kept. Returns false if it is none of them any more: then
-    /// another worker has reserved it, and the message is on its way.
+    /// Takes a kept connection. Returns false if another worker has reserved it: the message is on its way.
     pub(super) fn take_kept(&mut self, id: Id) -> bool {
         let Some(server) = self.servers.get(id) else { return false };
         match &server.stage {

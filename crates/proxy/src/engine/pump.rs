@@ -50,36 +50,37 @@ impl<P: Protocol> Worker<P> {
         let ClientStage::Active(server_id) = client.stage else { return };
         let server = self.servers.get_mut(server_id);
         let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = server else { return };
-        let outcome = pass_to_server(client, backend, &mut self.spare, &self.services.metrics.bytes_up);
+        let outcome =
+            pass_to_server(client, backend, &mut self.spare, &self.services.metrics.bytes_to_server);
         self.watch_server(server_id);
         match outcome {
             ToServer::Waits => {}
             ToServer::More => self.deferred.push(DeferredWork::Client(id)),
-            ToServer::Exclusive(taken) => self.pass_exclusive(id, server_id, &taken),
+            ToServer::Exclusive(processed) => self.pass_exclusive(id, server_id, &processed),
             ToServer::Left => self.close_client(id, "left"),
             ToServer::ChangeUser => self.change_user(id),
             ToServer::Violated(error) => self.refuse(id, &Refusal::from_client(&error)),
-            ToServer::ServerLost(error) => self.lost_while_sending(server_id, &error),
+            ToServer::ServerLost(error) => self.send_failed(server_id, &error),
         }
     }
 
     /// Passes on a command that needs exclusive access to a database, after closing its idle connections.
-    fn pass_exclusive(&mut self, client_id: Id, server_id: Id, taken: &FromClient) {
-        self.close_unused_everywhere(&taken.exclusive);
+    fn pass_exclusive(&mut self, client_id: Id, server_id: Id, processed: &FromClient) {
+        self.close_unused_everywhere(&processed.exclusive);
         let Some(client) = self.clients.get_mut(client_id) else { return };
         let server = self.servers.get_mut(server_id);
         let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = server else { return };
-        let sent =
-            forward(&mut client.channel, &mut backend.channel, taken).and_then(|()| backend.channel.send());
+        let sent = forward(&mut client.channel, &mut backend.channel, processed)
+            .and_then(|()| backend.channel.send());
         self.watch_server(server_id);
         match sent {
             Ok(_) => self.deferred.push(DeferredWork::Client(client_id)),
-            Err(error) => self.lost_while_sending(server_id, &error),
+            Err(error) => self.send_failed(server_id, &error),
         }
     }
 
     /// The server takes no more bytes, but it may have sent the reason.
-    fn lost_while_sending(&mut self, id: Id, error: &Error) {
+    fn send_failed(&mut self, id: Id, error: &Error) {
         self.pump_to_client(id);
         if self.backend(id).is_some() {
             self.server_lost(id, Some(error));
@@ -97,7 +98,8 @@ impl<P: Protocol> Worker<P> {
         };
         let Some(client) = self.clients.get_mut(client_id) else { return };
         let was_full = is_full(backend);
-        let outcome = pass_to_client(client, backend, &mut self.spare, &self.services.metrics.bytes_down);
+        let outcome =
+            pass_to_client(client, backend, &mut self.spare, &self.services.metrics.bytes_to_client);
         if was_full && !is_full(backend) {
             self.deferred.push(DeferredWork::Client(client_id));
         }
@@ -168,20 +170,20 @@ fn read_to_server<P: Protocol>(
         };
         let mut inserted = false;
         let goodbye = loop {
-            let taken = match session.from_client(client.channel.input(), &mut backend.state) {
-                Ok(taken) => taken,
+            let processed = match session.from_client(client.channel.input(), &mut backend.state) {
+                Ok(processed) => processed,
                 Err(error) => return ToServer::Violated(error),
             };
-            bytes.add(taken.pass_bytes as u64);
-            if !taken.exclusive.is_empty() {
-                return ToServer::Exclusive(taken);
+            bytes.add(processed.pass_bytes as u64);
+            if !processed.exclusive.is_empty() {
+                return ToServer::Exclusive(processed);
             }
-            if let Err(error) = forward(&mut client.channel, &mut backend.channel, &taken) {
+            if let Err(error) = forward(&mut client.channel, &mut backend.channel, &processed) {
                 return ToServer::ServerLost(error);
             }
-            inserted &= taken.pass_bytes == 0;
-            if taken.insert.is_empty() {
-                break taken.goodbye;
+            inserted &= processed.pass_bytes == 0;
+            if processed.insert.is_empty() {
+                break processed.goodbye;
             }
             inserted = true;
         };
@@ -248,26 +250,26 @@ fn read_to_client<P: Protocol>(
             Err(error) => return ToClient::ServerLost(Some(error)),
         };
         loop {
-            let taken = match session.from_server(channel.input(), state) {
-                Ok(taken) => taken,
+            let processed = match session.from_server(channel.input(), state) {
+                Ok(processed) => processed,
                 Err(error) => return ToClient::Broken(error),
             };
-            channel.consume(taken.skip_bytes);
-            for patch in &taken.patches {
+            channel.consume(processed.skip_bytes);
+            for patch in &processed.patches {
                 channel.overwrite(patch.at, &patch.bytes);
             }
-            bytes.add(taken.pass_bytes as u64);
-            if pass(channel, &mut client.channel, taken.pass_bytes).is_err() {
+            bytes.add(processed.pass_bytes as u64);
+            if pass(channel, &mut client.channel, processed.pass_bytes).is_err() {
                 return ToClient::ClientLost;
             }
-            channel.consume(taken.drop_bytes);
-            if !taken.insert.is_empty() {
-                client.channel.output().extend_from_slice(&taken.insert);
+            channel.consume(processed.drop_bytes);
+            if !processed.insert.is_empty() {
+                client.channel.output().extend_from_slice(&processed.insert);
                 if client.channel.send().is_err() {
                     return ToClient::ClientLost;
                 }
             }
-            let result = match (taken.settings_result, taken.phase) {
+            let result = match (processed.settings_result, processed.phase) {
                 (SettingsResult::Refused(error), _) => Some(ToClient::Refused(error)),
                 (SettingsResult::None | SettingsResult::Applied, SessionPhase::CanDetach) => {
                     Some(ToClient::CanDetach)
@@ -284,7 +286,7 @@ fn read_to_client<P: Protocol>(
                 flow.unread = !is_emptied || !channel.input().is_empty();
                 return result;
             }
-            if taken.drop_bytes == 0 {
+            if processed.drop_bytes == 0 {
                 break;
             }
         }
@@ -300,10 +302,10 @@ fn read_to_client<P: Protocol>(
 
 /// Carries out what the session has decided for a client's bytes. What is inserted is sent together with what
 /// follows.
-fn forward(client: &mut Channel, server: &mut Channel, taken: &FromClient) -> Result<(), Error> {
-    pass(client, server, taken.pass_bytes)?;
-    client.consume(taken.drop_bytes);
-    server.output().extend_from_slice(&taken.insert);
+fn forward(client: &mut Channel, server: &mut Channel, processed: &FromClient) -> Result<(), Error> {
+    pass(client, server, processed.pass_bytes)?;
+    client.consume(processed.drop_bytes);
+    server.output().extend_from_slice(&processed.insert);
     Ok(())
 }
 

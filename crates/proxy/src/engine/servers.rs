@@ -182,7 +182,7 @@ impl<P: Protocol> Worker<P> {
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("server", &self.server), ("database", &key.database()), ("reason", &reason)];
         self.log.event(Level::Warn, "connect-failed", &fields);
-        // If the server has too many connections, clients wait for those that are open.
+        // If the server has too many connections, clients wait for the open ones.
         if !may_wait {
             if let Some(client) = self.pool.with(|pool| pool.pop_waiting(key)) {
                 self.refuse_anywhere(client, Refusal::connect_failed(error));

@@ -51,26 +51,26 @@ pub(super) enum WorkerShared<T> {
 
 impl<T> WorkerShared<T> {
     /// One for each worker.
-    pub(super) fn for_workers(thing: T, threads: usize) -> Vec<Self> {
+    pub(super) fn for_workers(value: T, threads: usize) -> Vec<Self> {
         if threads == 1 {
-            return vec![Self::Alone(Box::new(thing))];
+            return vec![Self::Alone(Box::new(value))];
         }
-        let thing = Arc::new(Mutex::new(thing));
-        (0..threads).map(|_| Self::Locked(Arc::clone(&thing))).collect()
+        let value = Arc::new(Mutex::new(value));
+        (0..threads).map(|_| Self::Locked(Arc::clone(&value))).collect()
     }
 
     pub(super) fn with<R>(&mut self, update: impl FnOnce(&mut T) -> R) -> R {
         match self {
-            Self::Alone(thing) => update(thing),
+            Self::Alone(value) => update(value),
             // A worker that panics stops all of them.
-            Self::Locked(thing) => update(&mut thing.lock().unwrap_or_else(PoisonError::into_inner)),
+            Self::Locked(value) => update(&mut value.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 
     pub(super) fn read<R>(&self, inspect: impl FnOnce(&T) -> R) -> R {
         match self {
-            Self::Alone(thing) => inspect(thing),
-            Self::Locked(thing) => inspect(&thing.lock().unwrap_or_else(PoisonError::into_inner)),
+            Self::Alone(value) => inspect(value),
+            Self::Locked(value) => inspect(&value.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 }

@@ -177,7 +177,7 @@ impl<P: Protocol> Worker<P> {
         if may_speak {
             self.refuse(id, &stopping());
         }
-        // What the client has not read by now is lost.
+        // Output that the client has not read by now is lost.
         self.close_client(id, "was cut off");
     }
 }

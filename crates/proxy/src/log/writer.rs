@@ -63,7 +63,7 @@ impl Queue {
         self.added.notify_one();
     }
 
-    /// Waits for lines. The report of dropped lines follows those that were queued.
+    /// Waits for lines. The report of dropped lines follows the queued lines.
     fn next(&self) -> VecDeque<String> {
         let mut lines = self.lock();
         lines.is_writing = false;
@@ -86,9 +86,9 @@ impl Queue {
         }
     }
 
-    /// Waits until all lines are written, or until `patience` is over.
-    fn flush(&self, patience: Duration) {
-        let until = Instant::now() + patience;
+    /// Waits until all lines are written, or until `timeout` is over.
+    fn flush(&self, timeout: Duration) {
+        let until = Instant::now() + timeout;
         let mut lines = self.lock();
         while lines.is_writing || !lines.waiting.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
@@ -115,9 +115,9 @@ fn start() -> Option<&'static Queue> {
     thread::Builder::new().name("log".to_owned()).spawn(write).ok().map(|_| queue)
 }
 
-pub(super) fn flush(patience: Duration) {
+pub(super) fn flush(timeout: Duration) {
     if let Some(Some(queue)) = STDERR.get() {
-        queue.flush(patience);
+        queue.flush(timeout);
     }
 }
 

@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mysql::auth::caching_sha2::{CachedPassword, FAST_OK, FULL};
+use ciphertoll_wire::mysql::auth::clear_password;
+use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::auth_switch::AuthSwitchRequest;
-use ciphertoll_wire::mysql::caching_sha2::{CachedPassword, FAST_OK, FULL};
 use ciphertoll_wire::mysql::change_user::ChangeUser;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
-use ciphertoll_wire::mysql::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::server::{
     ClientMessage, StoredPassword, read_auth_response, read_login, write_auth_switch, write_more_data,
 };
-use ciphertoll_wire::mysql::{Plugin, Terms, clear_password};
-use ciphertoll_wire::{Secret, mysql};
+use ciphertoll_wire::mysql::{self, Plugin, Terms};
 
 use super::refusal;
 use super::startup_request::{HandshakeContext, StartupRequest};
@@ -244,12 +245,12 @@ impl ClientHandshake {
                 let message = "TLS was requested, but this proxy does not offer it to clients";
                 Some(HandshakeStep::Refuse(Refusal::new(Refusal::UNSUPPORTED, message)))
             }
-            Ok(Some(ClientMessage::Login(login))) => self.judge_login(&login, out),
+            Ok(Some(ClientMessage::Login(login))) => self.verify_login(&login, out),
             Err(error) => Some(broken(&error)),
         }
     }
 
-    fn judge_login(
+    fn verify_login(
         &mut self,
         login: &HandshakeResponse<'_>,
         out: &mut Vec<u8>,
@@ -270,7 +271,7 @@ impl ClientHandshake {
             // A clear-text password needs no challenge. Without authentication by password it is ignored.
             Some(clear_password::NAME) if self.needs_no_password() => Plugin::NativePassword,
             Some(clear_password::NAME) if self.is_encrypted() => {
-                return Some(self.judge_password(request, login.auth_response));
+                return Some(self.verify_password(request, login.auth_response));
             }
             // With any other plugin, the response is not for the greeting's challenge.
             Some(name) => {
@@ -278,14 +279,14 @@ impl ClientHandshake {
                 return None;
             }
         };
-        Some(self.judge(request, plugin, login.auth_response, out))
+        Some(self.verify_proof(request, plugin, login.auth_response, out))
     }
 
     /// Why the client is refused, whatever it presents.
     fn denial(&self) -> Option<Refusal> {
         if let AuthRequirement::Denied { uid } = self.auth {
-            let who = uid.map_or("this client".to_owned(), |uid| format!("UID {uid}"));
-            let message = format!("{who} may not use this proxy (--allow-uid)");
+            let peer = uid.map_or("this client".to_owned(), |uid| format!("UID {uid}"));
+            let message = format!("{peer} may not use this proxy (--allow-uid)");
             return Some(Refusal::new(Refusal::WHO, message));
         }
         if self.tls == TlsState::Required {
@@ -332,14 +333,14 @@ impl ClientHandshake {
             // Without authentication by password, any plugin will do.
             None if self.needs_no_password() => Plugin::NativePassword,
             None if change.plugin == Some(clear_password::NAME) && self.is_encrypted() => {
-                return Some(self.judge_password(request, change.auth_response));
+                return Some(self.verify_password(request, change.auth_response));
             }
             None => {
                 self.switch(request, self.greeting_context.template.plugin(), out);
                 return None;
             }
         };
-        Some(self.judge(request, plugin, change.auth_response, out))
+        Some(self.verify_proof(request, plugin, change.auth_response, out))
     }
 
     /// Asks the client to authenticate by this plugin.
@@ -363,12 +364,12 @@ impl ClientHandshake {
                 self.state = HandshakeState::AwaitProof { request, plugin };
                 HandshakeStep::NeedInput
             }
-            Ok(Some(proof)) => self.judge(request, plugin, proof, out),
+            Ok(Some(proof)) => self.verify_proof(request, plugin, proof, out),
             Err(error) => broken(&error),
         }
     }
 
-    fn judge(
+    fn verify_proof(
         &mut self,
         request: StartupRequest,
         plugin: Plugin,
@@ -388,8 +389,9 @@ impl ClientHandshake {
         if is_right {
             return self.accept(request, plugin, proof, out);
         }
-        let asks_on = plugin == Plugin::CachingSha2Password && !is_empty(proof) && self.is_encrypted();
-        if asks_on && !self.needs_no_password() {
+        let needs_clear_text =
+            plugin == Plugin::CachingSha2Password && !is_empty(proof) && self.is_encrypted();
+        if needs_clear_text && !self.needs_no_password() {
             // Like servers whose cache does not have the user.
             let _ = write_more_data(out, self.sequence, &[FULL]);
             self.sequence += 2;
@@ -405,13 +407,13 @@ impl ClientHandshake {
                 self.state = HandshakeState::AwaitPassword { request };
                 HandshakeStep::NeedInput
             }
-            Ok(Some(answer)) => self.judge_password(request, answer),
+            Ok(Some(answer)) => self.verify_password(request, answer),
             Err(error) => broken(&error),
         }
     }
 
     /// Verifies a clear-text password, which ends with a NUL.
-    fn judge_password(&self, mut request: StartupRequest, answer: &[u8]) -> HandshakeStep<StartupRequest> {
+    fn verify_password(&self, mut request: StartupRequest, answer: &[u8]) -> HandshakeStep<StartupRequest> {
         let password = clear_password::parse(answer).filter(|password| !password.is_empty());
         let is_right = match (&self.auth, password) {
             (AuthRequirement::Password(credentials), Some(password)) => {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ciphertoll_wire::mysql::kill;
+use ciphertoll_wire::mysql::relay;
 
 use crate::protocol::PendingKill;
 
@@ -110,7 +110,7 @@ impl RegisteredClient {
     }
 
     /// Resolves the ID in a `KILL` by this client.
-    pub(super) fn resolve_kill(&mut self, number: u32, what: kill::Target) -> KillTarget {
+    pub(super) fn resolve_kill(&mut self, number: u32, what: relay::KillTarget) -> KillTarget {
         let mut registry = self.connection_ids.registry();
         let Some(target) = registry.clients.get_mut(&number) else { return KillTarget::Unknown };
         if let Some(server_number) = target.server_number {
@@ -119,13 +119,13 @@ impl RegisteredClient {
             return KillTarget::Backend(server_number);
         }
         target.kill.raise(match what {
-            kill::Target::Query => KILL_QUERY,
-            kill::Target::Connection => KILL_CONNECTION,
+            relay::KillTarget::Query => KILL_QUERY,
+            relay::KillTarget::Connection => KILL_CONNECTION,
         });
         KillTarget::Notified
     }
 
-    /// How other clients have killed this one while it had no connection.
+    /// The kill that another client has requested while this one had no connection.
     pub(super) fn pending_kill(&self) -> PendingKill {
         self.kill.get()
     }
@@ -179,7 +179,7 @@ mod tests {
         assert!(first >= FIRST_ID && second >= FIRST_ID && first != second);
         let (target, mut killer) =
             (connection_ids.register(first, Some(11)), connection_ids.register(second, Some(12)));
-        let what = kill::Target::Query;
+        let what = relay::KillTarget::Query;
         assert_eq!(
             (killer.resolve_kill(first, what), killer.resolve_kill(7, what)),
             (KillTarget::Backend(11), KillTarget::Unknown)
@@ -187,7 +187,7 @@ mod tests {
         assert!(target.has_kill_in_flight() && !killer.has_kill_in_flight());
         killer.kills_answered();
         assert!(!target.has_kill_in_flight());
-        // After this check, the connection is no longer a target.
+        // After this check, the connection cannot be killed.
         assert_eq!(killer.resolve_kill(first, what), KillTarget::Notified);
         target.set_backend(Some(11));
         // An unanswered kill may take effect at any time.
@@ -207,15 +207,15 @@ mod tests {
         );
         target.set_backend(None);
         assert_eq!(target.pending_kill(), PendingKill::None);
-        assert_eq!(killer.resolve_kill(FIRST_ID + 1, kill::Target::Query), KillTarget::Notified);
+        assert_eq!(killer.resolve_kill(FIRST_ID + 1, relay::KillTarget::Query), KillTarget::Notified);
         assert_eq!((target.pending_kill(), target.has_kill_in_flight()), (PendingKill::Query, false));
         target.clear_query_kill();
         assert_eq!(target.pending_kill(), PendingKill::None);
-        killer.resolve_kill(FIRST_ID + 1, kill::Target::Connection);
-        killer.resolve_kill(FIRST_ID + 1, kill::Target::Query);
+        killer.resolve_kill(FIRST_ID + 1, relay::KillTarget::Connection);
+        killer.resolve_kill(FIRST_ID + 1, relay::KillTarget::Query);
         target.clear_query_kill();
         assert_eq!(target.pending_kill(), PendingKill::Connection);
         target.set_backend(Some(13));
-        assert_eq!(killer.resolve_kill(FIRST_ID + 1, kill::Target::Query), KillTarget::Backend(13));
+        assert_eq!(killer.resolve_kill(FIRST_ID + 1, relay::KillTarget::Query), KillTarget::Backend(13));
     }
 }

@@ -4,13 +4,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::command::encode_quit;
-use ciphertoll_wire::mysql::errand::{Condition, Errand};
-use ciphertoll_wire::mysql::follow::Diagnostics;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
-use ciphertoll_wire::mysql::native_password::NONCE_BYTES;
+use ciphertoll_wire::mysql::relay::{Diagnostics, InternalCommand, ResetOutcome};
 use ciphertoll_wire::mysql::ssl_request::UTF8MB4;
-use ciphertoll_wire::mysql::{self, Capabilities, Connect, Encryption, Login, Plugin, Terms, Transport};
+use ciphertoll_wire::mysql::{
+    self, Capabilities, MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, Terms, Transport,
+};
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
@@ -36,8 +37,8 @@ const MAX_KNOWN: usize = 64;
 /// Capabilities that transaction pooling does not offer: with cached metadata the server relies on
 /// definitions that this client has, and query attributes stand where the text of a command is expected.
 const NOT_SHARED: Capabilities = Capabilities::CACHE_METADATA.with(Capabilities::QUERY_ATTRIBUTES);
-/// The capabilities of the connection by which the server becomes known, and of connections that are opened
-/// in advance before a client of their user has logged in. Every server accepts them.
+/// The capabilities of the first connection, which learns the server's greeting, and of connections that are
+/// opened in advance before a client of their user has logged in. Every server accepts them.
 const FIRST_TERMS: Terms = Terms {
     capabilities: Capabilities::LONG_FLAG.with(Capabilities::TRANSACTIONS).with(Capabilities::MULTI_RESULTS),
     character_set: UTF8MB4,
@@ -52,7 +53,7 @@ pub struct MySql {
     default_keys: Vec<MySqlKey>,
     /// The capabilities of each user's last client that used the default database.
     client_terms: Arc<Mutex<HashMap<Arc<str>, Terms>>>,
-    encryption: Encryption,
+    encryption: MySqlTlsMode,
     transport: Transport,
     /// For clients that must know a password.
     credentials: Option<Arc<CredentialStore>>,
@@ -127,8 +128,8 @@ impl MySql {
             }
         }
         let start = random.len().checked_sub(NONCE_BYTES)?;
-        let drawn = random.split_off(start);
-        Some(GreetingContext::new(template, self.connection_ids.next_id(), *drawn.first_chunk()?))
+        let nonce = random.split_off(start);
+        Some(GreetingContext::new(template, self.connection_ids.next_id(), *nonce.first_chunk()?))
     }
 
     fn auth_requirement(&self, auth: ClientAuth) -> client_handshake::AuthRequirement {
@@ -159,7 +160,7 @@ impl MySql {
     }
 
     /// Uses the capabilities of recent clients for connections that are opened in advance.
-    fn adopt_client_terms(&mut self) {
+    fn use_client_terms(&mut self) {
         let terms_by_user = self.client_terms.lock().unwrap_or_else(PoisonError::into_inner);
         for key in &mut self.default_keys {
             if let Some(terms) = terms_by_user.get(&key.user) {
@@ -185,10 +186,11 @@ impl ServerAccount {
 
 /// The passwords that clients must know; `None` if they all authenticate by other means.
 fn credentials(settings: &Settings) -> Result<Option<Arc<CredentialStore>>, StartError> {
-    let comes = |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp);
+    let listens_on =
+        |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp);
     let certificates = settings.tls.as_ref().is_some_and(|service| service.clients.is_some());
-    let proves_by_unix = comes(false) && settings.unix_auth != UnixAuth::Peer;
-    if !proves_by_unix && (certificates || !comes(true)) {
+    let needs_unix_password = listens_on(false) && settings.unix_auth != UnixAuth::Peer;
+    if !needs_unix_password && (certificates || !listens_on(true)) {
         return Ok(None);
     }
     if let Some(user) = settings.users.iter().find(|user| user.password.expose().is_empty()) {
@@ -204,7 +206,7 @@ impl Protocol for MySql {
     type Request = StartupRequest;
     type BackendState = BackendState;
     type Session = ClientSession;
-    type Command = Errand;
+    type Command = InternalCommand;
     type ResetContext = ReleasedState;
     type Learned = LearnedParameters;
 
@@ -224,8 +226,8 @@ impl Protocol for MySql {
                 .collect(),
             client_terms: Arc::default(),
             encryption: match server.encryption {
-                url::UpstreamEncryption::None => Encryption::Plain,
-                url::UpstreamEncryption::Tls { .. } => Encryption::Tls,
+                url::UpstreamEncryption::None => MySqlTlsMode::Plain,
+                url::UpstreamEncryption::Tls { .. } => MySqlTlsMode::Tls,
             },
             transport: match server.address {
                 url::ServerAddress::Host { .. } => Transport::Tcp,
@@ -247,11 +249,11 @@ impl Protocol for MySql {
         self.known_status.clear();
         let accounts = &self.accounts;
         self.client_terms().retain(|user, _| accounts.contains_key(user));
-        self.adopt_client_terms();
+        self.use_client_terms();
     }
 
     fn forget_learned(&mut self) {
-        // The greeting is still valid, but other logins may be.
+        // The greeting stays valid. The status flags after a login may have changed.
         self.known_status.clear();
     }
 
@@ -346,14 +348,14 @@ impl Protocol for MySql {
     fn connect_plan(&self, key: &MySqlKey) -> Option<ConnectPlan> {
         let account = self.accounts.get(&key.user)?;
         let plugin = self.greeting.as_ref().map_or(Plugin::default(), |greeting| greeting.plugin());
-        let login = Arc::new(Login {
+        let login = Arc::new(MySqlLogin {
             database: key.database.as_deref().map(ToOwned::to_owned),
             encryption: self.encryption,
             transport: self.transport,
             plugin,
-            ..Login::new(key.user.to_string(), account.password.clone())
+            ..MySqlLogin::new(key.user.to_string(), account.password.clone())
         });
-        let machine = Connect::pooled(Arc::clone(&login), key.terms);
+        let machine = MySqlConnect::pooled(Arc::clone(&login), key.terms);
         Some(ConnectPlan { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) })
     }
 
@@ -363,7 +365,7 @@ impl Protocol for MySql {
 
     fn backend_state(&mut self, key: &MySqlKey, info: ServerInfo) -> Option<BackendState> {
         let ServerInfo::MySql(info) = info else { return None };
-        self.adopt_client_terms();
+        self.use_client_terms();
         let greeting = match self.pooling {
             Pooling::Session => info.greeting.clone(),
             Pooling::Transaction => info.greeting.clone().without(NOT_SHARED),
@@ -413,14 +415,14 @@ impl Protocol for MySql {
 
     fn reset(
         &self,
-        left: ReleasedState,
+        released: ReleasedState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Errand, session::Error> {
+    ) -> Result<InternalCommand, session::Error> {
         backend.prepared.clear();
         // A session that was not told the initial state has not started, and needs no reset.
         let initial_state = backend.initial_state.as_ref().ok_or(mysql::Error::NotReset)?;
-        Ok(Errand::reset(backend.capabilities, initial_state, left.remains, to_server)?)
+        Ok(InternalCommand::reset(backend.capabilities, initial_state, released.open_state, to_server)?)
     }
 
     fn reset_mode(&self, _: Self::ResetContext) -> ResetMode {
@@ -428,16 +430,20 @@ impl Protocol for MySql {
         ResetMode::Awaited
     }
 
-    fn ping(&self, backend: &mut BackendState, to_server: &mut Vec<u8>) -> Result<Errand, session::Error> {
-        Ok(Errand::ping(backend.capabilities, to_server))
+    fn ping(
+        &self,
+        backend: &mut BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<InternalCommand, session::Error> {
+        Ok(InternalCommand::ping(backend.capabilities, to_server))
     }
 
-    fn holds_diagnostics(&self, left: &ReleasedState) -> bool {
-        left.diagnostics == Diagnostics::Some
+    fn holds_diagnostics(&self, released: &ReleasedState) -> bool {
+        released.diagnostics == Diagnostics::Some
     }
 
-    fn idle_command(&self) -> Errand {
-        Errand::nothing()
+    fn idle_command(&self) -> InternalCommand {
+        InternalCommand::nothing()
     }
 
     fn terminate(&self, to_server: &mut Vec<u8>) {
@@ -552,7 +558,7 @@ impl protocol::ProtocolSession for ClientSession {
     }
 }
 
-impl protocol::ProtocolCommand for Errand {
+impl protocol::ProtocolCommand for InternalCommand {
     type BackendState = BackendState;
 
     fn step(
@@ -562,8 +568,8 @@ impl protocol::ProtocolCommand for Errand {
     ) -> Result<Response<CommandOutcome>, session::Error> {
         Ok(match Self::step(self, input, &mut backend.initial_state)? {
             Response::NeedInput => Response::NeedInput,
-            Response::Done(Condition::AsAsked) => Response::Done(CommandOutcome::Idle),
-            Response::Done(Condition::OtherDatabase) => Response::Done(CommandOutcome::Unusable(
+            Response::Done(ResetOutcome::Restored) => Response::Done(CommandOutcome::Idle),
+            Response::Done(ResetOutcome::OtherDatabase) => Response::Done(CommandOutcome::Unusable(
                 "a client has chosen a database, and the login had none",
             )),
         })

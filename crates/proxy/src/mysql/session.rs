@@ -1,15 +1,12 @@
 //! A client on a server connection: the traffic between the two, and the proxy's own commands.
 
-use ciphertoll_wire::mysql::adopt::{Adopt, Flavour};
-use ciphertoll_wire::mysql::beginning::{Beginning, Learning};
-use ciphertoll_wire::mysql::follow::Diagnostics;
-use ciphertoll_wire::mysql::kill::{self, Instead, Kill};
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::relay::{Relay, Remains, Rest};
+use ciphertoll_wire::mysql::relay::{
+    ConnectionState, ConnectionStatements, Diagnostics, InitialState, InitialStateQuery, KillCommand,
+    KillReplacement, KillStatement, MySqlRelay, OpenState, ServerProduct, SessionRestore,
+};
 use ciphertoll_wire::mysql::server::write_ok;
-use ciphertoll_wire::mysql::statements::PreparedHere;
-use ciphertoll_wire::mysql::{Capabilities, Error, Response, ServerInfo, Terms};
-use ciphertoll_wire::relay;
+use ciphertoll_wire::mysql::{Capabilities, Error, MySqlServerInfo, Response, Terms};
 
 use super::connection_ids::{ConnectionIds, FIRST_ID, KillTarget, RegisteredClient};
 use super::refusal;
@@ -29,32 +26,32 @@ pub struct BackendState {
     /// The database of the login.
     pub database: Option<String>,
     /// The initial state of sessions; `None` until the first one has queried it.
-    pub initial_state: Option<Beginning>,
+    pub initial_state: Option<InitialState>,
     /// Whether settings have MariaDB's or MySQL's names.
-    pub flavour: Flavour,
+    pub product: ServerProduct,
     /// The statements of its client that are prepared here, in transaction pooling.
-    pub prepared: PreparedHere,
+    pub prepared: ConnectionStatements,
 }
 
 /// What a reset must know of the session before it, and whether its client may ask for diagnostics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ReleasedState {
-    pub remains: Remains,
-    /// What the client may still ask for.
+    pub open_state: OpenState,
+    /// Diagnostics that the client may still ask for.
     pub diagnostics: Diagnostics,
 }
 
 /// A client's session on a server connection.
 #[derive(Debug)]
 pub struct ClientSession {
-    pub(super) relay: Relay,
+    pub(super) relay: MySqlRelay,
     /// A running query for the initial state.
-    pub(super) learning: Option<Learning>,
+    pub(super) initial_state_query: Option<InitialStateQuery>,
     /// Commands that the proxy has sent for the client, in transaction pooling.
-    pub(super) command: Option<(CommandPurpose, Adopt)>,
+    pub(super) command: Option<(CommandPurpose, SessionRestore)>,
     pub(super) login_state: LoginState,
     /// The server has received something from the client.
-    pub(super) touched: bool,
+    pub(super) needs_reset: bool,
     pub(super) mode: PoolingMode,
     pub(super) login_context: LoginContext,
 }
@@ -78,23 +75,23 @@ pub(super) struct LoginContext {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoginState {
-    /// It waits for this packet, the end of its login.
+    /// The client waits for this packet, which ends its login.
     LoggingIn { sequence: u8 },
-    /// This packet was the end of its login.
+    /// The login is complete: this packet ended it.
     LoggedIn { sequence: u8 },
 }
 
 impl BackendState {
     /// The state after a login to this database.
-    pub fn of(server: &ServerInfo, database: Option<String>) -> Self {
+    pub fn of(server: &MySqlServerInfo, database: Option<String>) -> Self {
         Self {
             capabilities: server.capabilities,
             connection_id: server.connection_id,
             status: server.greeting.status(),
             database,
             initial_state: None,
-            flavour: Flavour::of(&server.version),
-            prepared: PreparedHere::default(),
+            product: ServerProduct::of(&server.version),
+            prepared: ConnectionStatements::default(),
         }
     }
 }
@@ -115,21 +112,23 @@ impl ClientSession {
         connection_ids: &ConnectionIds,
         to_server: &mut Vec<u8>,
     ) -> Result<Self, Error> {
-        let learning = match backend.initial_state {
+        let initial_state_query = match backend.initial_state {
             Some(_) => None,
-            None => Some(Learning::begin(backend.capabilities, backend.database.clone(), to_server)?),
+            None => {
+                Some(InitialStateQuery::begin(backend.capabilities, backend.database.clone(), to_server)?)
+            }
         };
         let sequence = request.sequence;
-        let login_state = match learning {
+        let login_state = match initial_state_query {
             Some(_) => LoginState::LoggingIn { sequence },
             None => LoginState::LoggedIn { sequence },
         };
         Ok(Self {
-            relay: Relay::new(backend.capabilities).with_own_numbers(FIRST_ID),
-            learning,
+            relay: MySqlRelay::new(backend.capabilities).with_own_numbers(FIRST_ID),
+            initial_state_query,
             command: None,
             login_state,
-            touched: false,
+            needs_reset: false,
             mode: PoolingMode::Session(
                 connection_ids.register(request.connection_id, Some(backend.connection_id)),
             ),
@@ -139,7 +138,7 @@ impl ClientSession {
 
     /// What a change of the user needs; `None` within a response, when no client changes its user.
     pub(super) fn login_context(&self) -> Option<&LoginContext> {
-        matches!(self.relay.rest(), Rest::Clean(_)).then_some(&self.login_context)
+        matches!(self.relay.connection_state(), ConnectionState::Clean(_)).then_some(&self.login_context)
     }
 
     pub fn start_mode(&self) -> StartMode {
@@ -150,7 +149,7 @@ impl ClientSession {
                     || matches!(&self.command, Some((purpose, _)) if *purpose != CommandPurpose::Pipelined)
             }
         };
-        if self.learning.is_some() || awaits_prepare {
+        if self.initial_state_query.is_some() || awaits_prepare {
             StartMode::AfterSettings
         } else {
             StartMode::Immediate
@@ -169,13 +168,13 @@ impl ClientSession {
         if let PoolingMode::Transaction(_) = self.mode {
             return self.pooled_from_client(input, backend);
         }
-        let relay::FromClient { pass_bytes, goodbye } = self.relay.from_client(input)?;
-        self.touched |= pass_bytes > 0;
-        let mut taken = FromClient::passes(pass_bytes, goodbye);
-        if let Some((_, bytes)) = self.translate_kill(&input[pass_bytes..], backend, &mut taken.insert)? {
-            taken.drop_bytes = bytes;
+        let ciphertoll_wire::relay::FromClient { pass_bytes, goodbye } = self.relay.from_client(input)?;
+        self.needs_reset |= pass_bytes > 0;
+        let mut processed = FromClient::passes(pass_bytes, goodbye);
+        if let Some((_, bytes)) = self.translate_kill(&input[pass_bytes..], backend, &mut processed.insert)? {
+            processed.drop_bytes = bytes;
         }
-        Ok(taken)
+        Ok(processed)
     }
 
     /// Translates the proxy's connection IDs in a `KILL` that comes next to the server's. Returns the command
@@ -185,16 +184,16 @@ impl ClientSession {
         rest: &[u8],
         backend: &BackendState,
         insert: &mut Vec<u8>,
-    ) -> Result<Option<(Kill, usize)>, Error> {
+    ) -> Result<Option<(KillCommand, usize)>, Error> {
         let Some((kill, bytes)) = self.relay.kill(rest) else { return Ok(None) };
         self.relay.replace_kill(rest)?;
-        self.touched = true;
+        self.needs_reset = true;
         let registration = self.registration();
-        let instead = |named: &kill::Named| match registration.resolve_kill(named.number, named.target) {
-            KillTarget::Backend(number) => Instead::Number(number),
+        let instead = |named: &KillStatement| match registration.resolve_kill(named.number, named.target) {
+            KillTarget::Backend(number) => KillReplacement::Number(number),
             // The server reports an unknown ID itself.
-            KillTarget::Unknown => Instead::Number(named.number),
-            KillTarget::Notified => Instead::Nothing,
+            KillTarget::Unknown => KillReplacement::Number(named.number),
+            KillTarget::Notified => KillReplacement::Nothing,
         };
         kill.encode(backend.capabilities, instead, insert)?;
         Ok(Some((kill, bytes)))
@@ -216,11 +215,11 @@ impl ClientSession {
         if let PoolingMode::Transaction(_) = self.mode {
             return self.pooled_from_server(input, skip_bytes, settings_result, backend);
         }
-        if self.learning.is_some() {
+        if self.initial_state_query.is_some() {
             return Ok(FromServer { skip_bytes, ..FromServer::default() });
         }
         let pass_bytes = self.relay.from_server(rest)?;
-        if let Rest::Clean(_) = self.relay.rest() {
+        if let ConnectionState::Clean(_) = self.relay.connection_state() {
             self.registration().kills_answered();
         }
         Ok(FromServer { skip_bytes, settings_result, pass_bytes, ..FromServer::default() })
@@ -232,8 +231,10 @@ impl ClientSession {
         rest: &mut &[u8],
         backend: &mut BackendState,
     ) -> Result<SettingsResult, Error> {
-        let Some(learning) = &mut self.learning else { return Ok(SettingsResult::None) };
-        let settings_result = match learning.step(rest) {
+        let Some(initial_state_query) = &mut self.initial_state_query else {
+            return Ok(SettingsResult::None);
+        };
+        let settings_result = match initial_state_query.step(rest) {
             Ok(Response::NeedInput) => return Ok(SettingsResult::None),
             Ok(Response::Done(initial_state)) => {
                 backend.initial_state = Some(initial_state);
@@ -243,7 +244,7 @@ impl ClientSession {
             Err(error @ Error::Server { .. }) => SettingsResult::Refused(error.into()),
             Err(error) => return Err(error),
         };
-        self.learning = None;
+        self.initial_state_query = None;
         Ok(settings_result)
     }
 
@@ -268,23 +269,23 @@ impl ClientSession {
 
     /// What to do with the connection after this session.
     pub fn release(&self) -> Release<ReleasedState> {
-        if self.learning.is_some() {
+        if self.initial_state_query.is_some() {
             return Release::Close("the client left before its session started");
         }
         let (registration, diagnostics) = match &self.mode {
             PoolingMode::Session(registration) => (registration, Diagnostics::None),
             PoolingMode::Transaction(pooled) => (&pooled.session_state.registration, pooled.diagnostics),
         };
-        match self.relay.rest() {
-            Rest::Unknown(reason) => Release::Close(reason),
-            Rest::Clean(_) if registration.has_kill_in_flight() => {
+        match self.relay.connection_state() {
+            ConnectionState::Unknown(reason) => Release::Close(reason),
+            ConnectionState::Clean(_) if registration.has_kill_in_flight() => {
                 Release::Close("a KILL for its last client is still on its way")
             }
-            Rest::Clean(_) if !self.touched => Release::Clean,
-            Rest::Clean(_) if self.command.is_some() => {
+            ConnectionState::Clean(_) if !self.needs_reset => Release::Clean,
+            ConnectionState::Clean(_) if self.command.is_some() => {
                 Release::Close("the client left before the proxy's commands for it were answered")
             }
-            Rest::Clean(remains) => Release::Reset(ReleasedState { remains, diagnostics }),
+            ConnectionState::Clean(open_state) => Release::Reset(ReleasedState { open_state, diagnostics }),
         }
     }
 }

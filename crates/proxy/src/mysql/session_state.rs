@@ -1,8 +1,7 @@
 //! The state that moves with a client from one connection to the next.
 
-use ciphertoll_wire::mysql::adopt::{Adopt, setting};
-use ciphertoll_wire::mysql::follow::Escapes;
-use ciphertoll_wire::mysql::statements::Statements;
+use ciphertoll_wire::mysql::relay::{ClientStatements, SessionRestore, setting};
+use ciphertoll_wire::mysql::sql::Escapes;
 use ciphertoll_wire::mysql::{Capabilities, Error};
 
 use super::connection_ids::RegisteredClient;
@@ -18,7 +17,7 @@ pub(super) struct SessionState {
     /// The connection ID by which other clients kill it.
     pub(super) registration: RegisteredClient,
     pub(super) login_progress: LoginProgress,
-    pub(super) statements: Statements,
+    pub(super) statements: ClientStatements,
     /// The default database, if it is not the login's.
     pub(super) database: Option<String>,
     /// Names and values; `None` is NULL.
@@ -60,7 +59,7 @@ impl SessionState {
         Self {
             registration,
             login_progress,
-            statements: Statements::default(),
+            statements: ClientStatements::default(),
             database: None,
             settings: Vec::new(),
             option: None,
@@ -114,20 +113,24 @@ impl SessionState {
     }
 
     /// Appends the commands that reproduce the state on a connection that was reset.
-    pub(super) fn replay(&self, capabilities: Capabilities, to_server: &mut Vec<u8>) -> Result<Adopt, Error> {
-        let mut adopt = Adopt::new(capabilities);
+    pub(super) fn replay(
+        &self,
+        capabilities: Capabilities,
+        to_server: &mut Vec<u8>,
+    ) -> Result<SessionRestore, Error> {
+        let mut restore = SessionRestore::new(capabilities);
         if let Some(database) = &self.database {
-            adopt.database(database, to_server)?;
+            restore.database(database, to_server)?;
         }
         let insert_id = self.insert_id.map(|id| id.to_string());
         let settings = self.settings.iter().map(|(name, value)| (name.as_str(), value.as_deref()));
         let all = settings.chain(insert_id.as_deref().map(|id| ("last_insert_id", Some(id))));
         if let Some(statement) = setting(all) {
-            adopt.statement(&statement, to_server)?;
+            restore.statement(&statement, to_server)?;
         }
         if let Some(option) = self.option {
-            adopt.option(option, to_server);
+            restore.option(option, to_server);
         }
-        Ok(adopt)
+        Ok(restore)
     }
 }

@@ -1,11 +1,10 @@
 //! What a MySQL client asks for in its login.
 
+use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::change_user::ChangeUser;
-use ciphertoll_wire::mysql::follow::{begins_with_quit, first_command_bytes};
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
-use ciphertoll_wire::mysql::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::relay::RELAYED;
+use ciphertoll_wire::mysql::relay::{RELAYED, begins_with_quit, first_command_bytes};
 use ciphertoll_wire::mysql::server::{write_err, write_ok};
 use ciphertoll_wire::mysql::{Capabilities, Error, Terms};
 
@@ -17,7 +16,7 @@ use super::transaction_pooling::{INTERRUPTED, escapes};
 use crate::protocol::{ClientAuth, FirstInput, PendingKill, ProtocolRequest};
 use crate::refusal::Refusal;
 
-/// Compressed commands could not be followed.
+/// The proxy cannot read compressed commands.
 const COMPRESSIONS: [Capabilities; 2] = [Capabilities::COMPRESS, Capabilities::ZSTD_COMPRESSION];
 /// Longer than any name of a server's user or database.
 const MAX_NAME_BYTES: usize = 1024;
@@ -128,7 +127,7 @@ impl StartupRequest {
             .is_some_and(|session_state| session_state.login_progress == LoginProgress::Complete)
     }
 
-    /// How other clients have killed it while it had no connection.
+    /// The kill that another client has requested while this one had no connection.
     pub(super) fn pending_kill(&self) -> PendingKill {
         self.session_state
             .as_ref()

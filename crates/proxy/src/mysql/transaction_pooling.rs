@@ -3,14 +3,15 @@
 
 mod state;
 
-use ciphertoll_wire::mysql::adopt::{Adopt, encode_refusal};
-use ciphertoll_wire::mysql::beginning::{Learning, Texts};
 use ciphertoll_wire::mysql::command::encode_statement_close;
 use ciphertoll_wire::mysql::err::ErrPacket;
-use ciphertoll_wire::mysql::follow::{Diagnostics, Escapes, Follow, Silent, Status, first_command_bytes};
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::relay::{MultiStatements, Relay, Rest, Transaction};
-use ciphertoll_wire::mysql::statements::NOBODY;
+use ciphertoll_wire::mysql::relay::{
+    ConnectionState, Diagnostics, InitialStateQuery, MultiStatements, MySqlRelay, Reply, SessionFollower,
+    SessionRestore, StatusFlags, TextEncoding, Transaction, UNKNOWN_STATEMENT, encode_refusal,
+    first_command_bytes,
+};
+use ciphertoll_wire::mysql::sql::Escapes;
 use ciphertoll_wire::mysql::{Error, Response};
 use ciphertoll_wire::relay::Goodbye;
 
@@ -58,7 +59,7 @@ impl ClientSession {
         let begun = begin(&session_state, acquired, backend, to_server);
         let kill = session_state.registration.pending_kill();
         session_state.registration.clear_query_kill();
-        let (learning, command) = match begun {
+        let (initial_state_query, command) = match begun {
             Ok(begun) if kill != PendingKill::Connection => begun,
             ended => {
                 let error = ended.err().unwrap_or_else(|| INTERRUPTED.into());
@@ -67,17 +68,17 @@ impl ClientSession {
             }
         };
         session_state.registration.set_backend(Some(number));
-        let mut relay = Relay::new(backend.capabilities).with_own_numbers(FIRST_ID).watched();
+        let mut relay = MySqlRelay::new(backend.capabilities).with_own_numbers(FIRST_ID).watched();
         if session_state.option.is_some() {
             relay.set_statements(MultiStatements::Changed);
         }
-        let waits = learning.is_some() || matches!(command, Some((CommandPurpose::Settings, _)));
+        let waits = initial_state_query.is_some() || matches!(command, Some((CommandPurpose::Settings, _)));
         let sequence = request.sequence;
         let is_refused = kill == PendingKill::Query && acquired == AcquiredState::Reset;
         let mut session = Self {
             relay,
-            learning,
-            touched: acquired == AcquiredState::SameClient
+            initial_state_query,
+            needs_reset: acquired == AcquiredState::SameClient
                 || matches!(command, Some((CommandPurpose::Settings, _))),
             command,
             login_state: if waits && session_state.login_progress == LoginProgress::Pending {
@@ -88,11 +89,11 @@ impl ClientSession {
             login_context: LoginContext::of(&request),
             mode: PoolingMode::Transaction(Box::new(TransactionPooling {
                 request,
-                follow: Follow::new(session_state.escapes),
+                follower: SessionFollower::new(session_state.escapes),
                 session_state,
                 pin: PinState::None,
                 queries: Vec::new(),
-                status: Status::Said,
+                status: StatusFlags::Reported,
                 diagnostics: Diagnostics::None,
                 pending: None,
                 failed: None,
@@ -110,7 +111,7 @@ impl ClientSession {
             && backend
                 .initial_state
                 .as_ref()
-                .is_some_and(|initial_state| initial_state.texts() == Texts::Mixed)
+                .is_some_and(|initial_state| initial_state.text_encoding() == TextEncoding::Ambiguous)
         {
             pooled.set_pin(MIXED);
         }
@@ -122,47 +123,47 @@ impl ClientSession {
         input: &[u8],
         backend: &mut BackendState,
     ) -> Result<FromClient, Error> {
-        let mut taken = FromClient::passes(0, Goodbye::None);
+        let mut processed = FromClient::passes(0, Goodbye::None);
         if self.start_mode() == StartMode::AfterSettings {
-            return Ok(taken);
+            return Ok(processed);
         }
-        if self.refuse_cancelled_command(input, backend, &mut taken)? {
-            return Ok(taken);
+        if self.refuse_cancelled_command(input, backend, &mut processed)? {
+            return Ok(processed);
         }
-        let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(taken) };
+        let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(processed) };
         let statements = &mut pooled.session_state.statements;
-        let followed = pooled.follow.from_client(relay, input, statements, &mut backend.prepared)?;
-        taken.pass_bytes = followed.pass_bytes;
-        taken.drop_bytes = followed.drop_bytes;
-        taken.insert = followed.insert;
-        taken.goodbye = followed.goodbye.unwrap_or(Goodbye::None);
-        if taken.pass_bytes + taken.drop_bytes > 0 {
+        let followed = pooled.follower.from_client(relay, input, statements, &mut backend.prepared)?;
+        processed.pass_bytes = followed.pass_bytes;
+        processed.drop_bytes = followed.drop_bytes;
+        processed.insert = followed.insert;
+        processed.goodbye = followed.goodbye.unwrap_or(Goodbye::None);
+        if processed.pass_bytes + processed.drop_bytes > 0 {
             pooled.client_input = ClientInput::Some;
             pooled.kill = KillWait::None;
-            self.touched = true;
+            self.needs_reset = true;
         }
-        let rest = &input[taken.pass_bytes + taken.drop_bytes..];
+        let rest = &input[processed.pass_bytes + processed.drop_bytes..];
         if let Some(own) = followed.needs {
-            self.prepare_missing(own, rest, backend, &mut taken)?;
-        } else if taken.drop_bytes == 0 && taken.goodbye == Goodbye::None {
-            if let Some((kill, bytes)) = self.translate_kill(rest, backend, &mut taken.insert)?
+            self.prepare_missing(own, rest, backend, &mut processed)?;
+        } else if processed.drop_bytes == 0 && processed.goodbye == Goodbye::None {
+            if let Some((kill, bytes)) = self.translate_kill(rest, backend, &mut processed.insert)?
                 && let PoolingMode::Transaction(pooled) = &mut self.mode
             {
-                pooled.follow.replaced(&kill, &pooled.session_state.statements);
+                pooled.follower.replaced(&kill, &pooled.session_state.statements);
                 pooled.client_input = ClientInput::Some;
-                taken.drop_bytes = bytes;
+                processed.drop_bytes = bytes;
             }
-        } else if followed.silent == Silent::Yes && rest.is_empty() && self.is_clean() {
+        } else if followed.reply == Reply::None && rest.is_empty() && self.is_clean() {
             // The response shows that the session can be detached again.
-            let mut adopt = Adopt::new(backend.capabilities);
-            adopt.status(&mut taken.insert);
-            self.command = Some((CommandPurpose::Pipelined, adopt));
+            let mut restore = SessionRestore::new(backend.capabilities);
+            restore.status(&mut processed.insert);
+            self.command = Some((CommandPurpose::Pipelined, restore));
         }
-        Ok(taken)
+        Ok(processed)
     }
 
     fn is_clean(&self) -> bool {
-        self.command.is_none() && matches!(self.relay.rest(), Rest::Clean(_))
+        self.command.is_none() && matches!(self.relay.connection_state(), ConnectionState::Clean(_))
     }
 
     /// Whether the client's first command here is refused, or will be when it is complete.
@@ -170,14 +171,14 @@ impl ClientSession {
         &mut self,
         input: &[u8],
         backend: &BackendState,
-        taken: &mut FromClient,
+        processed: &mut FromClient,
     ) -> Result<bool, Error> {
         let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(false) };
         if pooled.first_command == FirstCommand::Pass {
             return Ok(false);
         }
-        let is_all_here = first_command_bytes(input).is_some();
-        if !is_all_here && input.len() < MAX_REFUSED_BYTES && input.get(3..5).is_none_or(|begun| begun[1] > 1)
+        let is_complete = first_command_bytes(input).is_some();
+        if !is_complete && input.len() < MAX_REFUSED_BYTES && input.get(3..5).is_none_or(|begun| begun[1] > 1)
         {
             let length = input.first_chunk::<3>().map(|&[a, b, c]| u32::from_le_bytes([a, b, c, 0]) as usize);
             if length.is_none_or(|length| length < MAX_REFUSED_BYTES && input.len() < length + 4) {
@@ -185,11 +186,11 @@ impl ClientSession {
             }
         }
         pooled.first_command = FirstCommand::Pass;
-        let Some(bytes) = pooled.follow.replace(relay, input)? else { return Ok(false) };
-        taken.drop_bytes = bytes;
-        encode_refusal(backend.capabilities, &INTERRUPTED, &mut taken.insert)?;
+        let Some(bytes) = pooled.follower.replace(relay, input)? else { return Ok(false) };
+        processed.drop_bytes = bytes;
+        encode_refusal(backend.capabilities, &INTERRUPTED, &mut processed.insert)?;
         pooled.client_input = ClientInput::Some;
-        self.touched = true;
+        self.needs_reset = true;
         Ok(true)
     }
 
@@ -199,38 +200,38 @@ impl ClientSession {
         own: u32,
         rest: &[u8],
         backend: &mut BackendState,
-        taken: &mut FromClient,
+        processed: &mut FromClient,
     ) -> Result<(), Error> {
         // Pipelined settings may not have been sent yet, and nothing else would send them.
         let is_early = matches!(self.command, None | Some((CommandPurpose::Pipelined, _)));
-        let is_clean = is_early && matches!(self.relay.rest(), Rest::Clean(_));
+        let is_clean = is_early && matches!(self.relay.connection_state(), ConnectionState::Clean(_));
         let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(()) };
         pooled.client_input = ClientInput::Some;
-        self.touched = true;
+        self.needs_reset = true;
         if let Some((_, error)) = pooled.failed.take_if(|(failed, _)| *failed == own) {
-            if let Some(bytes) = pooled.follow.replace(relay, rest)? {
-                taken.drop_bytes = bytes;
-                encode_same_error(&error, backend, &mut taken.insert)?;
+            if let Some(bytes) = pooled.follower.replace(relay, rest)? {
+                processed.drop_bytes = bytes;
+                encode_same_error(&error, backend, &mut processed.insert)?;
             } else {
                 // The server reports the unknown statement itself.
-                backend.prepared.insert(own, NOBODY);
+                backend.prepared.insert(own, UNKNOWN_STATEMENT);
                 // This command has no response, and the rest is processed again.
-                encode_statement_close(&mut taken.insert, NOBODY);
+                encode_statement_close(&mut processed.insert, UNKNOWN_STATEMENT);
             }
             return Ok(());
         }
         pooled.pending = Some(own);
-        if is_clean { self.prepare(backend, &mut taken.insert) } else { Ok(()) }
+        if is_clean { self.prepare(backend, &mut processed.insert) } else { Ok(()) }
     }
 
     /// Sends the command that prepares the pending statement.
     fn prepare(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), Error> {
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(()) };
         let Some(own) = pooled.pending.take() else { return Ok(()) };
-        let early = self.command.take().map(|(_, adopt)| adopt);
-        let mut adopt = early.unwrap_or_else(|| Adopt::new(backend.capabilities));
-        adopt.prepare(pooled.session_state.statements.text(own).unwrap_or_default(), to_server)?;
-        self.command = Some((CommandPurpose::Prepare(own), adopt));
+        let early = self.command.take().map(|(_, restore)| restore);
+        let mut restore = early.unwrap_or_else(|| SessionRestore::new(backend.capabilities));
+        restore.prepare(pooled.session_state.statements.text(own).unwrap_or_default(), to_server)?;
+        self.command = Some((CommandPurpose::Prepare(own), restore));
         Ok(())
     }
 
@@ -242,37 +243,39 @@ impl ClientSession {
         settings_result: SettingsResult,
         backend: &mut BackendState,
     ) -> Result<FromServer, Error> {
-        let mut taken = FromServer { skip_bytes, settings_result, ..FromServer::default() };
-        if self.learning.is_some() || matches!(taken.settings_result, SettingsResult::Refused(_)) {
-            return Ok(taken);
+        let mut processed = FromServer { skip_bytes, settings_result, ..FromServer::default() };
+        if self.initial_state_query.is_some()
+            || matches!(processed.settings_result, SettingsResult::Refused(_))
+        {
+            return Ok(processed);
         }
-        if matches!(taken.settings_result, SettingsResult::Applied) {
+        if matches!(processed.settings_result, SettingsResult::Applied) {
             self.check_character_set(backend);
         }
         let mut rest = &input[skip_bytes..];
         if self.command.is_some() {
-            taken.settings_result = SettingsResult::None;
-            let before = self.read_command_responses(&mut rest, backend, &mut taken.settings_result)?;
-            taken.skip_bytes = input.len() - rest.len();
-            // What the client has sent need not wait any longer.
-            let goes_on = matches!(before, Some(CommandPurpose::Prepare(_)));
+            processed.settings_result = SettingsResult::None;
+            let before = self.read_command_responses(&mut rest, backend, &mut processed.settings_result)?;
+            processed.skip_bytes = input.len() - rest.len();
+            // The client's input need not wait any longer.
+            let is_prepared = matches!(before, Some(CommandPurpose::Prepare(_)));
             if self.command.is_some()
-                || goes_on
-                || matches!(taken.settings_result, SettingsResult::Refused(_))
+                || is_prepared
+                || matches!(processed.settings_result, SettingsResult::Refused(_))
             {
-                return Ok(taken);
+                return Ok(processed);
             }
         }
-        let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(taken) };
+        let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(processed) };
         let statements = &mut pooled.session_state.statements;
-        let answers = pooled.follow.from_server(relay, rest, statements, &mut backend.prepared)?;
-        taken.pass_bytes = answers.bytes;
-        taken.drop_bytes = answers.drop_bytes;
-        taken.insert = answers.insert;
-        if taken.drop_bytes == 0 {
-            taken.phase = self.phase(&taken.settings_result);
+        let answers = pooled.follower.from_server(relay, rest, statements, &mut backend.prepared)?;
+        processed.pass_bytes = answers.bytes;
+        processed.drop_bytes = answers.drop_bytes;
+        processed.insert = answers.insert;
+        if processed.drop_bytes == 0 {
+            processed.phase = self.phase(&processed.settings_result);
         }
-        Ok(taken)
+        Ok(processed)
     }
 
     /// Reads the responses to the proxy's commands for the client. Returns their purpose when all are read.
@@ -282,11 +285,11 @@ impl ClientSession {
         backend: &mut BackendState,
         settings_result: &mut SettingsResult,
     ) -> Result<Option<CommandPurpose>, Error> {
-        let Some((purpose, adopt)) = &mut self.command else { return Ok(None) };
+        let Some((purpose, restore)) = &mut self.command else { return Ok(None) };
         let purpose = *purpose;
-        let adopted = match adopt.step(rest) {
+        let restored = match restore.step(rest) {
             Ok(Response::NeedInput) => return Ok(None),
-            Ok(Response::Done(adopted)) => adopted,
+            Ok(Response::Done(restored)) => restored,
             Err(error @ Error::Server { .. }) if purpose == CommandPurpose::Settings => {
                 self.command = None;
                 *settings_result = SettingsResult::Refused(error.into());
@@ -295,7 +298,7 @@ impl ClientSession {
             Err(error) => return Err(error),
         };
         self.command = None;
-        if let Some(status) = adopted.status {
+        if let Some(status) = restored.status {
             let is_open = status.is_in_transaction();
             self.relay.set_transaction(if is_open { Transaction::Open } else { Transaction::None });
         }
@@ -307,12 +310,12 @@ impl ClientSession {
         match purpose {
             CommandPurpose::Pipelined | CommandPurpose::Settings => {}
             CommandPurpose::QueryValues => {
-                pooled.status = Status::Said;
-                pooled.record_values(adopted, backend);
+                pooled.status = StatusFlags::Reported;
+                pooled.record_values(restored, backend);
             }
             CommandPurpose::Prepare(own) => {
                 let params = pooled.session_state.statements.params(own);
-                match adopted.prepared {
+                match restored.prepared {
                     Some(Ok(here)) if Some(here.params) == params => {
                         backend.prepared.insert(own, here.statement_id);
                     }
@@ -326,7 +329,9 @@ impl ClientSession {
 
     /// What can be done with the session after these responses.
     fn phase(&mut self, settings_result: &SettingsResult) -> SessionPhase {
-        let Rest::Clean(remains) = self.relay.rest() else { return SessionPhase::Active };
+        let ConnectionState::Clean(open_state) = self.relay.connection_state() else {
+            return SessionPhase::Active;
+        };
         self.registration().kills_answered();
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return SessionPhase::Active };
         if self.command.is_some() {
@@ -335,10 +340,10 @@ impl ClientSession {
         if pooled.pending.is_some() {
             return SessionPhase::NeedsQuery;
         }
-        if pooled.client_input == ClientInput::None || remains.transaction == Transaction::Open {
+        if pooled.client_input == ClientInput::None || open_state.transaction == Transaction::Open {
             return SessionPhase::Active;
         }
-        let done = pooled.follow.settle();
+        let done = pooled.follower.settle();
         pooled.record_effects(done);
         match pooled.pin {
             // First the client is told that it may go on.
@@ -352,10 +357,10 @@ impl ClientSession {
             PinState::Reported => return SessionPhase::Active,
             PinState::None => {}
         }
-        if pooled.follow.is_open() {
+        if pooled.follower.is_open() {
             return SessionPhase::Active;
         }
-        if !pooled.queries.is_empty() || pooled.status == Status::Unknown {
+        if !pooled.queries.is_empty() || pooled.status == StatusFlags::Unknown {
             return SessionPhase::NeedsQuery;
         }
         if pooled.session_state.registration.has_kill_in_flight() {
@@ -376,16 +381,16 @@ impl ClientSession {
         if pooled.pending.is_some() {
             return self.prepare(backend, to_server);
         }
-        let mut adopt = Adopt::new(backend.capabilities);
+        let mut restore = SessionRestore::new(backend.capabilities);
         if !pooled.queries.is_empty() {
             let expression = |query: &PendingQuery| match query {
-                PendingQuery::Setting(name) => format!("@@{}", backend.flavour.name(name)),
+                PendingQuery::Setting(name) => format!("@@{}", backend.product.name(name)),
                 PendingQuery::Database => "DATABASE()".to_owned(),
             };
-            adopt.values(&pooled.queries.iter().map(expression).collect::<Vec<_>>(), to_server)?;
+            restore.values(&pooled.queries.iter().map(expression).collect::<Vec<_>>(), to_server)?;
         }
-        adopt.status(to_server);
-        self.command = Some((CommandPurpose::QueryValues, adopt));
+        restore.status(to_server);
+        self.command = Some((CommandPurpose::QueryValues, restore));
         Ok(())
     }
 
@@ -411,7 +416,7 @@ impl ClientSession {
     }
 }
 
-type FirstCommands = (Option<Learning>, Option<(CommandPurpose, Adopt)>);
+type FirstCommands = (Option<InitialStateQuery>, Option<(CommandPurpose, SessionRestore)>);
 
 /// Appends what must be sent first on a connection.
 fn begin(
@@ -423,16 +428,16 @@ fn begin(
     if acquired == AcquiredState::SameClient {
         return Ok((None, None));
     }
-    let learning = match backend.initial_state {
+    let initial_state_query = match backend.initial_state {
         Some(_) => None,
-        None => Some(Learning::begin(backend.capabilities, backend.database.clone(), to_server)?),
+        None => Some(InitialStateQuery::begin(backend.capabilities, backend.database.clone(), to_server)?),
     };
     let purpose = match session_state.replay_risk() {
-        ReplayRisk::Nothing => return Ok((learning, None)),
-        ReplayRisk::CannotFail if learning.is_none() => CommandPurpose::Pipelined,
+        ReplayRisk::Nothing => return Ok((initial_state_query, None)),
+        ReplayRisk::CannotFail if initial_state_query.is_none() => CommandPurpose::Pipelined,
         ReplayRisk::CannotFail | ReplayRisk::MayFail => CommandPurpose::Settings,
     };
-    Ok((learning, Some((purpose, session_state.replay(backend.capabilities, to_server)?))))
+    Ok((initial_state_query, Some((purpose, session_state.replay(backend.capabilities, to_server)?))))
 }
 
 /// How a session with these status flags treats backslashes.

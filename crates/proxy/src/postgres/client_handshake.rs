@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
 use ciphertoll_wire::postgres::server::{
-    Authentication, Frontend, Startup, StartupMessage, TlsAnswer, read_frontend, read_startup,
+    Authentication, FrontendMessage, Startup, StartupMessage, TlsAnswer, read_frontend, read_startup,
     write_authentication, write_negotiate_protocol_version, write_tls_answer,
 };
 use ciphertoll_wire::postgres::startup::PROTOCOL_3_0;
@@ -182,8 +182,8 @@ impl ClientHandshake {
         out: &mut Vec<u8>,
     ) -> Option<HandshakeStep<StartupRequest>> {
         if let AuthRequirement::Denied { uid } = self.auth {
-            let who = uid.map_or_else(|| "this client".to_owned(), |uid| format!("UID {uid}"));
-            let message = format!("{who} may not use this proxy (--allow-uid)");
+            let peer = uid.map_or_else(|| "this client".to_owned(), |uid| format!("UID {uid}"));
+            let message = format!("{peer} may not use this proxy (--allow-uid)");
             return Some(HandshakeStep::Refuse(Refusal::new(Refusal::WHO, message)));
         }
         let request = match StartupRequest::read(message) {
@@ -232,7 +232,7 @@ impl ClientHandshake {
                 self.state = HandshakeState::AwaitScram { request };
                 return Some(HandshakeStep::NeedInput);
             }
-            Ok(Some(Frontend::Auth(answer))) => answer,
+            Ok(Some(FrontendMessage::Auth(answer))) => answer,
             Ok(Some(_)) => return Some(out_of_order()),
             Err(error) => return Some(broken(&error)),
         };
@@ -266,7 +266,7 @@ impl ClientHandshake {
                 self.state = HandshakeState::AwaitProof { request, first };
                 HandshakeStep::NeedInput
             }
-            Ok(Some(Frontend::Auth(answer))) => match first.judge(answer.sasl()) {
+            Ok(Some(FrontendMessage::Auth(answer))) => match first.judge(answer.sasl()) {
                 Ok(last) => {
                     let _ = write_authentication(out, &Authentication::SaslFinal(&last));
                     HandshakeStep::Login(request)

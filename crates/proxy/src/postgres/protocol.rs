@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::command::encode_terminate;
-use ciphertoll_wire::postgres::errand::Errand;
-use ciphertoll_wire::postgres::follow::first_command_bytes;
+use ciphertoll_wire::postgres::relay::{InternalCommand, first_command_bytes};
 use ciphertoll_wire::postgres::server::{
     Authentication, Report, write_authentication, write_backend_key_data, write_error,
     write_parameter_status, write_ready_for_query,
 };
 use ciphertoll_wire::postgres::{
-    CancelKey, ChannelBinding, Connect, Encryption, Error, Login, Parameters, Severity, TransactionStatus,
+    CancelKey, ChannelBinding, Error, Parameters, PostgresConnect, PostgresLogin, PostgresTlsMode, Severity,
+    TransactionStatus,
 };
 use ciphertoll_wire::scram::KeyCache;
 use ciphertoll_wire::session::{self, ServerInfo};
@@ -40,7 +40,7 @@ pub struct Postgres {
     accounts: HashMap<Arc<str>, ServerAccount>,
     /// The key of each user, that of the server's URL first.
     default_keys: Vec<PostgresKey>,
-    encryption: Encryption,
+    encryption: PostgresTlsMode,
     /// For unix sockets; `None` if the peer UID is enough.
     by_unix: Option<Arc<CredentialStore>>,
     /// For TCP; `None` if clients present certificates, or if TCP is not used.
@@ -69,12 +69,12 @@ pub struct PostgresKey {
 }
 
 impl Postgres {
-    fn login_as(&self, user: &str, password: Secret, database: Option<&str>) -> Arc<Login> {
+    fn login_as(&self, user: &str, password: Secret, database: Option<&str>) -> Arc<PostgresLogin> {
         let binding = match self.encryption {
-            Encryption::Plain => ChannelBinding::Disabled,
+            PostgresTlsMode::Plain => ChannelBinding::Disabled,
             _ => ChannelBinding::Preferred,
         };
-        Arc::new(Login {
+        Arc::new(PostgresLogin {
             user: user.to_owned(),
             password,
             database: database.map(ToOwned::to_owned),
@@ -123,18 +123,18 @@ impl Protocol for Postgres {
     type Request = StartupRequest;
     type BackendState = BackendState;
     type Session = ClientSession;
-    type Command = Errand;
+    type Command = InternalCommand;
     type ResetContext = TransactionStatus;
     type Learned = (PostgresKey, Parameters);
 
     const FIRST_SPEAKER: FirstSpeaker = FirstSpeaker::Client;
 
     fn from_settings(settings: &Settings) -> Result<Self, StartError> {
-        let comes =
+        let listens_on =
             |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp);
         let certificates = settings.tls.as_ref().is_some_and(|service| service.clients.is_some());
-        let proves_by_unix = comes(false) && settings.unix_auth != UnixAuth::Peer;
-        let proves_by_tcp = comes(true) && !certificates;
+        let needs_unix_password = listens_on(false) && settings.unix_auth != UnixAuth::Peer;
+        let needs_tcp_password = listens_on(true) && !certificates;
         let credentials =
             |is_needed: bool, iterations| is_needed.then(|| credentials(settings, iterations)).transpose();
         let accounts: Vec<ServerAccount> = settings
@@ -149,11 +149,11 @@ impl Protocol for Postgres {
                 .map(|account| (Arc::clone(&account.default_key.user), account))
                 .collect(),
             encryption: match settings.server.encryption {
-                url::UpstreamEncryption::None => Encryption::Plain,
-                url::UpstreamEncryption::Tls { .. } => Encryption::Tls,
+                url::UpstreamEncryption::None => PostgresTlsMode::Plain,
+                url::UpstreamEncryption::Tls { .. } => PostgresTlsMode::Tls,
             },
-            by_unix: credentials(proves_by_unix, settings.iterations.by_unix)?,
-            by_tcp: credentials(proves_by_tcp, settings.iterations.by_tcp)?,
+            by_unix: credentials(needs_unix_password, settings.iterations.by_unix)?,
+            by_tcp: credentials(needs_tcp_password, settings.iterations.by_tcp)?,
             pooling: settings.pooling,
             known_parameters: HashMap::new(),
         })
@@ -247,7 +247,7 @@ impl Protocol for Postgres {
     fn connect_plan(&self, key: &PostgresKey) -> Option<ConnectPlan> {
         let account = self.accounts.get(&key.user)?;
         let login = self.login_as(&key.user, account.password.clone(), Some(&key.database));
-        let machine = Connect::pooled(Arc::clone(&login), Arc::clone(&account.keys));
+        let machine = PostgresConnect::pooled(Arc::clone(&login), Arc::clone(&account.keys));
         Some(ConnectPlan {
             login: session::Login::Postgres(login),
             machine: session::Connect::Postgres(machine),
@@ -259,7 +259,7 @@ impl Protocol for Postgres {
         let user = &self.default_keys.first()?.user;
         // A cancel request needs no login.
         let login = self.login_as(user, Secret::new(Vec::new()), None);
-        let machine = Connect::cancelling(Arc::clone(&login), process_id, key);
+        let machine = PostgresConnect::cancelling(Arc::clone(&login), process_id, key);
         Some(ConnectPlan {
             login: session::Login::Postgres(login),
             machine: session::Connect::Postgres(machine),
@@ -296,7 +296,7 @@ impl Protocol for Postgres {
                 return EarlyGreeting::NeedsConnection;
             }
         }
-        request.told_digest = digest(&parameters);
+        request.sent_digest = digest(&parameters);
         request.process_id = Some(cancel_token.process_id);
         if write_greeting(&parameters, cancel_token, out).is_err() {
             EarlyGreeting::NeedsConnection
@@ -326,9 +326,9 @@ impl Protocol for Postgres {
         context: TransactionStatus,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Errand, session::Error> {
+    ) -> Result<InternalCommand, session::Error> {
         backend.prepared.clear();
-        Ok(Errand::reset(context, to_server)?)
+        Ok(InternalCommand::reset(context, to_server)?)
     }
 
     fn reset_mode(&self, context: TransactionStatus) -> ResetMode {
@@ -338,12 +338,12 @@ impl Protocol for Postgres {
         }
     }
 
-    fn ping(&self, _: &mut BackendState, to_server: &mut Vec<u8>) -> Result<Errand, session::Error> {
-        Ok(Errand::ping(to_server)?)
+    fn ping(&self, _: &mut BackendState, to_server: &mut Vec<u8>) -> Result<InternalCommand, session::Error> {
+        Ok(InternalCommand::ping(to_server)?)
     }
 
-    fn idle_command(&self) -> Errand {
-        Errand::nothing()
+    fn idle_command(&self) -> InternalCommand {
+        InternalCommand::nothing()
     }
 
     fn terminate(&self, to_server: &mut Vec<u8>) {
@@ -419,7 +419,7 @@ impl protocol::ProtocolSession for ClientSession {
         cancel_token: CancelToken,
         out: &mut Vec<u8>,
     ) -> Result<(), session::Error> {
-        self.tells_process(backend, cancel_token.process_id);
+        self.record_process_id(backend, cancel_token.process_id);
         Ok(write_greeting(&backend.parameters, cancel_token, out)?)
     }
 
@@ -428,7 +428,7 @@ impl protocol::ProtocolSession for ClientSession {
         backend: &BackendState,
         out: &mut Vec<u8>,
     ) -> Result<(), session::Error> {
-        for (name, value) in self.untold(backend).into_iter().flat_map(Parameters::iter) {
+        for (name, value) in self.unsent_settings(backend).into_iter().flat_map(Parameters::iter) {
             write_parameter_status(out, name, value)?;
         }
         Ok(())
@@ -482,7 +482,7 @@ impl protocol::ProtocolSession for ClientSession {
     }
 }
 
-impl protocol::ProtocolCommand for Errand {
+impl protocol::ProtocolCommand for InternalCommand {
     type BackendState = BackendState;
 
     fn step(

@@ -3,11 +3,10 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ciphertoll_wire::Response;
-use ciphertoll_wire::postgres::databases::DatabaseWatch;
-use ciphertoll_wire::postgres::effects::{Discards, Effects};
-use ciphertoll_wire::postgres::errand::Errand;
-use ciphertoll_wire::postgres::follow::Follow;
-use ciphertoll_wire::postgres::relay::{Relay, Rest};
+use ciphertoll_wire::postgres::relay::{
+    ConnectionState, DatabaseCommandScanner, InternalCommand, PostgresRelay, SessionFollower,
+};
+use ciphertoll_wire::postgres::sql::{Discard, Effects};
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TransactionStatus};
 
 use crate::postgres::backend_state::BackendState;
@@ -19,11 +18,11 @@ use crate::protocol::{
 /// A client's session on a server connection, in transaction pooling of one transaction.
 #[derive(Debug)]
 pub struct ClientSession {
-    relay: Relay,
-    databases: DatabaseWatch,
-    command: Option<(CommandPurpose, Errand)>,
+    relay: PostgresRelay,
+    databases: DatabaseCommandScanner,
+    command: Option<(CommandPurpose, InternalCommand)>,
     /// The server has received something that a reset must undo.
-    touched: bool,
+    needs_reset: bool,
     /// The value of a setting before a new one was pipelined in front of the client's first command.
     before: Option<(String, Vec<u8>)>,
     /// In transaction pooling only.
@@ -58,7 +57,7 @@ enum FirstSync {
 struct TransactionPooling {
     request: StartupRequest,
     acquired: AcquiredState,
-    follow: Follow,
+    follower: SessionFollower,
     pin: PinState,
     /// Settings that may have changed and that the server does not report.
     unreported: Vec<Vec<u8>>,
@@ -104,10 +103,10 @@ const FIXED: [&str; 6] = [
 impl ClientSession {
     fn silent() -> Self {
         Self {
-            relay: Relay::new(),
-            databases: DatabaseWatch::default(),
+            relay: PostgresRelay::new(),
+            databases: DatabaseCommandScanner::default(),
             command: None,
-            touched: false,
+            needs_reset: false,
             before: None,
             pooled: None,
         }
@@ -131,11 +130,11 @@ impl ClientSession {
                 CommandPurpose::Pipelined
             }
             _ => {
-                session.touched = true;
+                session.needs_reset = true;
                 CommandPurpose::Settings
             }
         };
-        session.command = Some((purpose, Errand::settings(differing, to_server)?));
+        session.command = Some((purpose, InternalCommand::settings(differing, to_server)?));
         Ok(session)
     }
 
@@ -150,14 +149,14 @@ impl ClientSession {
         backend.prepared.clear();
         backend.parameters = backend.base.clone();
         let differing = request.differing(&backend.base);
-        let command = Errand::take_over(differing.iter().copied(), to_server)?;
+        let command = InternalCommand::take_over(differing.iter().copied(), to_server)?;
         for (name, value) in differing {
             if backend.base.get(name.as_bytes()).is_some() {
                 backend.parameters.set(name.as_bytes(), value.as_bytes())?;
             }
         }
         let command = Some((CommandPurpose::ResetFirst(FirstSync::Ahead { left_bytes: 0 }), command));
-        Ok(Self { command, touched: true, ..Self::silent() })
+        Ok(Self { command, needs_reset: true, ..Self::silent() })
     }
 
     /// Starts a session of one transaction.
@@ -170,18 +169,18 @@ impl ClientSession {
         let begun = match acquired {
             AcquiredState::Reset => Self::begin(&request, backend, to_server),
             AcquiredState::ResetPending => Self::begin_with_reset(&request, backend, to_server),
-            AcquiredState::SameClient => Ok(Self { touched: true, ..Self::silent() }),
+            AcquiredState::SameClient => Ok(Self { needs_reset: true, ..Self::silent() }),
         };
         let mut session = match begun {
             Ok(session) => session,
             Err(error) => return Err(Box::new(StartFailed { request, error })),
         };
         if let Some(process_id) = request.process_id {
-            session.tells_process(backend, process_id);
+            session.record_process_id(backend, process_id);
         }
         session.pooled = Some(Box::new(TransactionPooling {
             request,
-            follow: Follow::default(),
+            follower: SessionFollower::default(),
             acquired,
             pin: PinState::None,
             unreported: Vec::new(),
@@ -192,8 +191,8 @@ impl ClientSession {
         Ok(session)
     }
 
-    /// Records the process ID that the client is told, or was told before.
-    pub fn tells_process(&mut self, backend: &BackendState, process_id: u32) {
+    /// Records the process ID that the proxy sends to the client, or has sent before.
+    pub fn record_process_id(&mut self, backend: &BackendState, process_id: u32) {
         if let Some((known, _)) = &backend.cancel {
             self.relay.names_process(*known, process_id);
         }
@@ -204,7 +203,7 @@ impl ClientSession {
 
     /// Whether too many responses are owed to read more from the client now.
     pub fn is_full(&self) -> bool {
-        self.pooled.as_ref().is_some_and(|pooled| pooled.follow.is_full())
+        self.pooled.as_ref().is_some_and(|pooled| pooled.follower.is_full())
     }
 
     pub fn start_mode(&self) -> StartMode {
@@ -224,30 +223,30 @@ impl ClientSession {
             Some((CommandPurpose::ResetFirst(sync), _)) => &input[..sync.limit(input)],
             _ => input,
         };
-        let (mut look, mut insert) = (input, Vec::new());
+        let (mut window, mut insert) = (input, Vec::new());
         if let Some(pooled) = &mut self.pooled {
             let statements = &mut pooled.request.statements;
             let until =
-                pooled.follow.from_client(input, &backend.parameters, statements, &mut backend.prepared)?;
-            (look, insert) = (&input[..until.bytes], until.insert);
+                pooled.follower.from_client(input, &backend.parameters, statements, &mut backend.prepared)?;
+            (window, insert) = (&input[..until.bytes], until.insert);
         }
-        let taken = self.relay.from_client(look)?;
+        let processed = self.relay.from_client(window)?;
         if let Some((CommandPurpose::ResetFirst(sync), _)) = &mut self.command {
-            sync.passes(&input[..taken.pass_bytes]);
+            sync.passes(&input[..processed.pass_bytes]);
         }
-        let is_heard = taken.pass_bytes > 0 || !insert.is_empty();
-        self.touched |= is_heard;
-        if let Some(pooled) = self.pooled.as_mut().filter(|_| is_heard) {
+        let has_input = processed.pass_bytes > 0 || !insert.is_empty();
+        self.needs_reset |= has_input;
+        if let Some(pooled) = self.pooled.as_mut().filter(|_| has_input) {
             pooled.client_input = ClientInput::Some;
         }
         let mut exclusive = Vec::new();
-        self.databases.read(&input[..taken.pass_bytes], &mut exclusive)?;
+        self.databases.read(&input[..processed.pass_bytes], &mut exclusive)?;
         Ok(FromClient {
-            pass_bytes: taken.pass_bytes,
+            pass_bytes: processed.pass_bytes,
             drop_bytes: 0,
             insert,
             exclusive,
-            goodbye: taken.goodbye,
+            goodbye: processed.goodbye,
         })
     }
 
@@ -257,23 +256,23 @@ impl ClientSession {
         let mut rest = input;
         let settings_result = self.read_command_responses(&mut rest, backend)?;
         let skip_bytes = input.len() - rest.len();
-        let mut taken = FromServer { skip_bytes, settings_result, ..FromServer::default() };
-        if self.command.is_some() || matches!(taken.settings_result, SettingsResult::Refused(_)) {
-            return Ok(taken);
+        let mut processed = FromServer { skip_bytes, settings_result, ..FromServer::default() };
+        if self.command.is_some() || matches!(processed.settings_result, SettingsResult::Refused(_)) {
+            return Ok(processed);
         }
-        let mut look = rest;
+        let mut window = rest;
         if let Some(pooled) = &mut self.pooled {
             let answers =
-                pooled.follow.from_server(rest, &mut pooled.request.statements, &mut backend.prepared)?;
-            look = &rest[..answers.bytes];
-            taken.drop_bytes = answers.skip_bytes;
+                pooled.follower.from_server(rest, &mut pooled.request.statements, &mut backend.prepared)?;
+            window = &rest[..answers.bytes];
+            processed.drop_bytes = answers.skip_bytes;
         }
-        taken.pass_bytes = self.relay.from_server(look, &mut backend.parameters)?;
-        taken.patches = self.relay.patches();
-        if taken.drop_bytes == 0 {
-            taken.phase = self.phase(&taken.settings_result, backend);
+        processed.pass_bytes = self.relay.from_server(window, &mut backend.parameters)?;
+        processed.patches = self.relay.patches();
+        if processed.drop_bytes == 0 {
+            processed.phase = self.phase(&processed.settings_result, backend);
         }
-        Ok(taken)
+        Ok(processed)
     }
 
     /// Reads the responses to the proxy's own commands.
@@ -313,11 +312,11 @@ impl ClientSession {
     /// What can be done with the session after these responses.
     fn phase(&mut self, settings_result: &SettingsResult, backend: &BackendState) -> SessionPhase {
         let Some(pooled) = &mut self.pooled else { return SessionPhase::Active };
-        let is_clean = self.relay.rest() == Rest::Clean(TransactionStatus::Idle);
+        let is_clean = self.relay.connection_state() == ConnectionState::Clean(TransactionStatus::Idle);
         if !is_clean || self.command.is_some() || pooled.client_input == ClientInput::None {
             return SessionPhase::Active;
         }
-        let effects = pooled.follow.settle();
+        let effects = pooled.follower.settle();
         if !effects.is_none() {
             pooled.record_effects(effects, backend);
         }
@@ -343,7 +342,7 @@ impl ClientSession {
     /// Queries the settings that the server does not report.
     pub fn query_settings(&mut self, to_server: &mut Vec<u8>) -> Result<(), Error> {
         let Some(pooled) = &self.pooled else { return Ok(()) };
-        let command = Errand::values(pooled.unreported.iter().map(Vec::as_slice), to_server)?;
+        let command = InternalCommand::values(pooled.unreported.iter().map(Vec::as_slice), to_server)?;
         self.command = Some((CommandPurpose::QueryValues, command));
         Ok(())
     }
@@ -361,7 +360,7 @@ impl ClientSession {
         let request = self.pooled.take().map(|pooled| {
             let mut request = pooled.request;
             if pooled.acquired != AcquiredState::SameClient || pooled.reported == SettingsReported::Yes {
-                request.told_digest = digest(&backend.parameters);
+                request.sent_digest = digest(&backend.parameters);
             }
             request
         });
@@ -376,34 +375,34 @@ impl ClientSession {
     /// What to do with the connection after this session. Undoes the changes of `state` that the server has
     /// not received.
     pub fn release(self, backend: &mut BackendState) -> Result<Release<TransactionStatus>, Error> {
-        if !self.touched {
+        if !self.needs_reset {
             if let Some((name, value)) = &self.before {
                 backend.parameters.set(name.as_bytes(), value)?;
             }
             // Nothing was sent, but the server may be in the middle of a message of its own.
-            return Ok(match self.relay.rest() {
-                Rest::Unknown(reason) if !self.relay.between_answers() => Release::Close(reason),
+            return Ok(match self.relay.connection_state() {
+                ConnectionState::Unknown(reason) if !self.relay.between_answers() => Release::Close(reason),
                 _ => Release::Clean,
             });
         }
         if self.command.is_some() {
             return Ok(Release::Close("the client left before its settings were applied"));
         }
-        Ok(match self.relay.rest() {
-            Rest::Clean(transaction) => Release::Reset(transaction),
-            Rest::Unknown(reason) => Release::Close(reason),
+        Ok(match self.relay.connection_state() {
+            ConnectionState::Clean(transaction) => Release::Reset(transaction),
+            ConnectionState::Unknown(reason) => Release::Close(reason),
         })
     }
 
     /// Settings whose values have changed since the client was told them on another connection. After the
     /// client has sent something they would come within a response, and the server reports new values itself.
-    pub fn untold<'a>(&self, backend: &'a BackendState) -> Option<&'a Parameters> {
+    pub fn unsent_settings<'a>(&self, backend: &'a BackendState) -> Option<&'a Parameters> {
         let is_due = |pooled: &&TransactionPooling| {
             pooled.acquired != AcquiredState::SameClient && pooled.client_input == ClientInput::None
         };
         let pooled = self.pooled.as_deref().filter(is_due)?;
-        let told = pooled.request.told_digest;
-        (told != digest(&backend.parameters)).then_some(&backend.parameters)
+        let sent = pooled.request.sent_digest;
+        (sent != digest(&backend.parameters)).then_some(&backend.parameters)
     }
 }
 
@@ -412,17 +411,16 @@ impl FirstSync {
     const HEADER_BYTES: usize = 5;
 
     /// How many of these bytes may be passed on.
-    fn limit(self, input: &[u8]) -> usize {
-        let mut walked = self;
-        walked.walk(input)
+    fn limit(mut self, input: &[u8]) -> usize {
+        self.advance(input)
     }
 
     fn passes(&mut self, bytes: &[u8]) {
-        self.walk(bytes);
+        self.advance(bytes);
     }
 
     /// Advances to the end of these bytes, or of the first `Sync` if that is earlier. Returns the position.
-    fn walk(&mut self, bytes: &[u8]) -> usize {
+    fn advance(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while let Self::Ahead { left_bytes } = self {
             let step = (*left_bytes).min(bytes.len() - at);
@@ -452,7 +450,7 @@ impl TransactionPooling {
 
     /// Records the effects of a transaction.
     fn record_effects(&mut self, effects: Effects, backend: &BackendState) {
-        if effects.discards == Discards::All {
+        if effects.discard == Discard::All {
             self.request.clear_settings();
             self.unreported.clear();
             self.pin = PinState::None;

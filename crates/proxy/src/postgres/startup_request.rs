@@ -1,7 +1,7 @@
 //! What a PostgreSQL client asks for in its startup message.
 
 use ciphertoll_wire::postgres::Parameters;
-use ciphertoll_wire::postgres::follow::Statements;
+use ciphertoll_wire::postgres::relay::ClientStatements;
 use ciphertoll_wire::postgres::server::StartupMessage;
 
 use crate::refusal::Refusal;
@@ -24,10 +24,10 @@ pub struct StartupRequest {
     settings: Vec<(String, String)>,
     /// Settings that the session has changed since; they take precedence.
     changed: Vec<(String, String)>,
-    pub(crate) statements: Statements,
-    /// Digest of the settings that the client was last told.
-    pub(crate) told_digest: u64,
-    /// The process ID that the client was told.
+    pub(crate) statements: ClientStatements,
+    /// Digest of the settings that the proxy last sent to the client.
+    pub(crate) sent_digest: u64,
+    /// The process ID that the proxy sent to the client.
     pub(crate) process_id: Option<u32>,
 }
 
@@ -51,8 +51,8 @@ impl StartupRequest {
         let user = user.ok_or_else(|| Refusal::new(Refusal::WHO, "the startup message names no user"))?;
         settings.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
         let database = database.filter(|name| !name.is_empty());
-        let (changed, statements) = (Vec::new(), Statements::default());
-        Ok(Self { user, database, settings, changed, statements, told_digest: 0, process_id: None })
+        let (changed, statements) = (Vec::new(), ClientStatements::default());
+        Ok(Self { user, database, settings, changed, statements, sent_digest: 0, process_id: None })
     }
 
     /// The settings that differ from `parameters`; the encoding is last.

@@ -7,12 +7,13 @@ use std::thread;
 use ciphertoll_net::Error;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::postgres::CancelKey;
-use ciphertoll_wire::postgres::command::{encode_cancel_request, encode_query, encode_sync};
+use ciphertoll_wire::postgres::command::{encode_query, encode_sync};
+use ciphertoll_wire::postgres::startup::encode_cancel_request;
 use nix::sys::signal::Signal;
 
 use crate::Case;
 use crate::operations::await_that;
-use crate::site::{Proxy, Raw, Site};
+use crate::site::{Proxy, RawClient, Site};
 
 pub(crate) const CASES: [Case; 12] = [
     ("psql: queries, transactions, errors, prepared statements", queries),
@@ -112,13 +113,13 @@ fn settings(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "1"]);
     let show = |settings: &[(&str, &str)], name: &str| {
         let mut raw = proxy.raw(settings);
-        let hello = raw.answer();
-        assert_eq!(hello.last().map(|(kind, _)| *kind), Some(b'Z'), "{hello:?}");
+        let greeting = raw.answer();
+        assert_eq!(greeting.last().map(|(kind, _)| *kind), Some(b'Z'), "{greeting:?}");
         raw.query(&format!("SHOW {name}"));
         let answer = raw.answer();
         let row = answer.iter().find(|(kind, _)| *kind == b'D').expect("a row");
         let reported: Vec<Vec<u8>> =
-            hello.into_iter().filter(|(kind, _)| *kind == b'S').map(|(_, payload)| payload).collect();
+            greeting.into_iter().filter(|(kind, _)| *kind == b'S').map(|(_, payload)| payload).collect();
         (String::from_utf8(row.1[6..].to_vec()).expect("text"), reported)
     };
     let before = show(&[], "TimeZone").0;
@@ -138,7 +139,7 @@ fn settings(site: &mut Site) {
         (("options", "-p 5"), "0A000"),
     ] {
         let answer = proxy.raw(&[setting]).answer();
-        assert_eq!(Raw::error_state(&answer).as_deref(), Some(state), "{setting:?}");
+        assert_eq!(RawClient::error_state(&answer).as_deref(), Some(state), "{setting:?}");
     }
     assert_eq!(show(&[], "TimeZone").0, before);
 }
@@ -188,10 +189,10 @@ fn cancel(site: &mut Site) {
         // The connection is closed when the server has been told.
         assert!(canceller.message().is_err());
     }
-    assert_eq!(Raw::error_state(&sleeper.answer()).as_deref(), Some("57014"));
-    assert_eq!(Raw::error_state(&other.answer()), None);
+    assert_eq!(RawClient::error_state(&sleeper.answer()).as_deref(), Some("57014"));
+    assert_eq!(RawClient::error_state(&other.answer()), None);
     sleeper.query("SELECT 1");
-    assert_eq!(Raw::error_state(&sleeper.answer()), None);
+    assert_eq!(RawClient::error_state(&sleeper.answer()), None);
     // The same by psql's own cancel request.
     let child = proxy.psql(&["-c", "SELECT pg_sleep(60)"]).stderr(Stdio::piped()).spawn();
     let child = child.expect("psql runs");
@@ -250,13 +251,13 @@ fn pgbench(site: &mut Site) {
 fn nonces(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "3"]);
     thread::scope(|scope| {
-        for lane in 0..8 {
+        for client_loop in 0..8 {
             let proxy: &Proxy = &proxy;
             scope.spawn(move || {
                 for round in 0..60 {
                     let mut client = proxy.client();
                     for step in 0..3 {
-                        let nonce = format!("{lane}-{round}-{step}");
+                        let nonce = format!("{client_loop}-{round}-{step}");
                         assert_eq!(one(&mut client, &format!("SELECT '{nonce}'")), nonce);
                     }
                 }

@@ -11,10 +11,11 @@ use ciphertoll_lab::{Authority, Certificate};
 use ciphertoll_model::ServerKey;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
+use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::command::encode_query;
 use ciphertoll_wire::postgres::startup::{encode_startup, encode_tls_request};
-use ciphertoll_wire::postgres::{self, Encryption};
-use ciphertoll_wire::{Secret, session::Login};
+use ciphertoll_wire::postgres::{self, PostgresTlsMode};
+use ciphertoll_wire::session::Login;
 use nix::sys::signal::Signal;
 
 use crate::Case;
@@ -24,7 +25,7 @@ use crate::site::{LONG, Proxy, Site};
 
 pub(crate) const CASES: [Case; 7] = [
     ("TLS clients need a password, and plaintext is refused", by_tls),
-    ("a query sent together with the startup message is answered", impatient),
+    ("a query sent together with the startup message is answered", early_query),
     ("each listen address has its own authentication", several),
     ("TLS can start with the first byte", direct),
     ("a failed TLS handshake closes only its client, and plaintext before TLS is ignored", no_handshake),
@@ -128,7 +129,7 @@ fn by_tls(site: &mut Site) {
     assert!(big.stdout.len() > 3_000_000 && big.status.success(), "{}", String::from_utf8_lossy(&big.stderr));
 }
 
-fn impatient(site: &mut Site) {
+fn early_query(site: &mut Site) {
     let proxy = site.proxy(&[]);
     // First with a connection that must be opened, then with one that is open.
     for _ in 0..2 {
@@ -166,9 +167,9 @@ fn direct(site: &mut Site) {
     let certificates = TestCertificates::new();
     let proxy = certificates.proxy(site, &[]);
     for (encryption, server) in [
-        (Encryption::DirectTls, "127.0.0.1"),
-        (Encryption::Tls, "127.0.0.1"),
-        (Encryption::DirectTls, "127.0.0.9"),
+        (PostgresTlsMode::DirectTls, "127.0.0.1"),
+        (PostgresTlsMode::Tls, "127.0.0.1"),
+        (PostgresTlsMode::DirectTls, "127.0.0.9"),
     ] {
         let tls = tls::Settings {
             library: tls::TlsLibrary::OpenSsl,
@@ -182,7 +183,7 @@ fn direct(site: &mut Site) {
             resumption: tls::Resumption::Never,
             identity: None,
         };
-        let login = Login::Postgres(Arc::new(postgres::Login {
+        let login = Login::Postgres(Arc::new(postgres::PostgresLogin {
             user: proxy.user.clone(),
             password: Secret::new(site.password()),
             database: Some(proxy.database.clone()),
@@ -245,10 +246,10 @@ fn certificates(site: &mut Site) {
     let ca = certificates.path("ca.pem");
     let ca_text = ca.display().to_string();
     let proxy = certificates.proxy(site, &["--config", &file, "--tls-client-ca", &ca_text]);
-    let stranger = Authority::generate().expect("another authority");
+    let other_authority = Authority::generate().expect("another authority");
     certificates.write("own", &certificates.authority.issue_to_client(&proxy.user).expect("a certificate"));
     certificates.write("second", &certificates.authority.issue_to_client(&second).expect("a certificate"));
-    certificates.write("stranger", &stranger.issue_to_client(&proxy.user).expect("a certificate"));
+    certificates.write("stranger", &other_authority.issue_to_client(&proxy.user).expect("a certificate"));
     for (user, shown, succeeds, expected) in [
         (&proxy.user, Some("own"), true, proxy.user.as_str()),
         (&second, Some("second"), true, &second),
@@ -271,7 +272,7 @@ fn certificates(site: &mut Site) {
 }
 
 /// A psql process that waits for statements.
-fn standing(proxy: &Proxy, parts: &[String], password: &str) -> Child {
+fn long_lived(proxy: &Proxy, parts: &[String], password: &str) -> Child {
     let mut command = psql(proxy, parts, password);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("psql runs")
 }
@@ -285,7 +286,7 @@ fn rotated(site: &mut Site) {
     };
     let (old, new) = (parts(&certificates.path("ca.pem")), TestCertificates::new());
     let new_parts = parts(&new.path("ca.pem"));
-    let mut child = standing(&proxy, &old, &password);
+    let mut child = long_lived(&proxy, &old, &password);
     let mut stdin = child.stdin.take().expect("it was asked for");
     let mut lines = BufReader::new(child.stdout.take().expect("it was asked for")).lines();
     let mut ask = |sql: &str| {

@@ -36,13 +36,13 @@ pub(crate) enum Login {
 }
 
 /// Closes its connections when dropped.
-pub(crate) struct Fake {
+pub(crate) struct FakeServer {
     port: u16,
     sockets: Arc<Mutex<Vec<TcpStream>>>,
     events: Receiver<Event>,
 }
 
-impl Fake {
+impl FakeServer {
     pub(crate) fn start(login: Login) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
@@ -79,7 +79,7 @@ impl Fake {
     }
 }
 
-impl Drop for Fake {
+impl Drop for FakeServer {
     fn drop(&mut self) {
         for socket in self.sockets.lock().expect("no panic").drain(..) {
             let _ = socket.shutdown(Shutdown::Both);

@@ -6,17 +6,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_wire::postgres::command::{encode_query, encode_sync};
-use ciphertoll_wire::postgres::errand::Errand;
+use ciphertoll_wire::postgres::relay::InternalCommand;
 
 use crate::Case;
 use crate::cases::one;
 use crate::operations::await_that;
-use crate::site::{LONG, Proxy, Raw, Site};
+use crate::site::{LONG, Proxy, RawClient, Site};
 
 pub(crate) const CASES: [Case; 8] = [
     ("garbage from a client closes only that client", garbage),
-    ("a client that does not read blocks no other", not_reading),
-    ("clients that vanish at any byte", vanishing),
+    ("a client that does not read blocks no other", stalled_client),
+    ("clients that vanish at any byte", disconnects_at_any_byte),
     ("commands behind a failed reset are not executed", failed_reset),
     ("a killed server process is reported to its client", killed),
     ("a server whose certificate cannot be verified is not used", unverified),
@@ -37,7 +37,7 @@ fn garbage(site: &mut Site) {
         let mut raw = proxy.raw(&[]);
         raw.answer();
         raw.send(bytes);
-        assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("08P01"), "{bytes:?}");
+        assert_eq!(RawClient::error_state(&raw.answer()).as_deref(), Some("08P01"), "{bytes:?}");
     }
     assert_eq!(one(&mut bystander, "SELECT 1"), "1");
 }
@@ -49,7 +49,7 @@ fn failed_reset(site: &mut Site) {
     raw.answer();
     let take_over = |sql: &str| {
         let mut bytes = Vec::new();
-        Errand::take_over([("application_name", "next")], &mut bytes).expect("a reset");
+        InternalCommand::take_over([("application_name", "next")], &mut bytes).expect("a reset");
         encode_query(&mut bytes, sql).expect("a query");
         bytes
     };
@@ -57,7 +57,7 @@ fn failed_reset(site: &mut Site) {
     raw.answer();
     raw.send(&take_over("SELECT 1/0"));
     assert_eq!(
-        Raw::error_state(&raw.answer()).as_deref(),
+        RawClient::error_state(&raw.answer()).as_deref(),
         Some("22012"),
         "it is executed if the reset succeeds"
     );
@@ -74,14 +74,14 @@ fn failed_reset(site: &mut Site) {
     encode_sync(&mut bytes);
     raw.send(&bytes);
     let answer = raw.answer();
-    assert_eq!(Raw::error_state(&answer).as_deref(), Some("25001"));
+    assert_eq!(RawClient::error_state(&answer).as_deref(), Some("25001"));
     assert!(!answer.iter().any(|(kind, _)| b"DC".contains(kind)), "{answer:?}");
     raw.query("ROLLBACK");
     raw.answer();
     assert_eq!(one(&mut proxy.client(), "SELECT count(*) FROM heard"), "0");
 }
 
-fn not_reading(site: &mut Site) {
+fn stalled_client(site: &mut Site) {
     const BYTES: usize = 32 << 20;
     let proxy = site.proxy(&[]);
     let mut raw = proxy.raw(&[]);
@@ -110,17 +110,20 @@ fn not_reading(site: &mut Site) {
     writer.join().expect("no panic").expect("all is taken");
 }
 
-fn vanishing(site: &mut Site) {
+fn disconnects_at_any_byte(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "2"]);
-    let mut whole = Vec::new();
+    let mut complete = Vec::new();
     let user = site.server().user();
     let database = site.server().database();
-    ciphertoll_wire::postgres::startup::encode_startup(&mut whole, &[("user", user), ("database", database)])
-        .expect("a start-up");
-    encode_query(&mut whole, "SELECT 1").expect("a query");
-    for cut in 0..=whole.len() {
+    ciphertoll_wire::postgres::startup::encode_startup(
+        &mut complete,
+        &[("user", user), ("database", database)],
+    )
+    .expect("a start-up");
+    encode_query(&mut complete, "SELECT 1").expect("a query");
+    for cut in 0..=complete.len() {
         let mut raw = proxy.raw_silent();
-        raw.send(&whole[..cut]);
+        raw.send(&complete[..cut]);
     }
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
@@ -136,7 +139,7 @@ fn killed(site: &mut Site) {
     let process = String::from_utf8_lossy(&row.1[6..]).into_owned();
     assert_eq!(one(&mut other, &format!("SELECT pg_terminate_backend({process})")), "t");
     // The server's error, then the end of the connection.
-    assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
+    assert_eq!(RawClient::error_state(&raw.answer()).as_deref(), Some("57P01"));
     // A killed idle connection is replaced before a client notices.
     let idle = one(&mut proxy.client(), "SELECT pg_backend_pid()");
     assert_eq!(one(&mut other, &format!("SELECT pg_terminate_backend({idle})")), "t");
@@ -151,15 +154,15 @@ fn killed_under_load(site: &mut Site) {
     const ROUNDS: usize = 100;
     let proxy = site.proxy(&["--pool-size", "4"]);
     let mut control = site.control();
-    let (mut answered, mut lost) = (0, 0);
+    let (mut answered, mut lost_answers) = (0, 0);
     thread::scope(|scope| {
         let proxy: &Proxy = &proxy;
-        let lanes: Vec<_> = (0..CLIENTS)
-            .map(|lane| {
+        let client_loops: Vec<_> = (0..CLIENTS)
+            .map(|client_loop| {
                 scope.spawn(move || {
                     (0..ROUNDS)
                         .map(|round| {
-                            let nonce = format!("{lane}-{round}");
+                            let nonce = format!("{client_loop}-{round}");
                             let sql = format!("SELECT '{nonce}'");
                             match proxy.try_client().and_then(|mut client| client.query(&sql)) {
                                 // Every response is complete and for the right client.
@@ -175,20 +178,20 @@ fn killed_under_load(site: &mut Site) {
                 })
             })
             .collect();
-        while lanes.iter().any(|lane| !lane.is_finished()) {
+        while client_loops.iter().any(|client_loop| !client_loop.is_finished()) {
             // Not all of them each time, or no client might be served in between.
             let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                         WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND random() < 0.5";
             control.query(kill).expect("the control role is no client");
             thread::sleep(Duration::from_millis(20));
         }
-        for lane in lanes {
-            let count = lane.join().expect("no wrong answer");
+        for client_loop in client_loops {
+            let count = client_loop.join().expect("no wrong answer");
             answered += count;
-            lost += ROUNDS - count;
+            lost_answers += ROUNDS - count;
         }
     });
-    assert!(answered > 0, "{lost} lost");
+    assert!(answered > 0, "{lost_answers} lost");
     // Processes that were killed last may not have ended yet.
     await_that("it serves again", || {
         proxy.try_client().and_then(|mut client| client.query("SELECT 1")).is_ok()
@@ -204,7 +207,7 @@ fn unverified(site: &mut Site) {
     let listen = format!("unix:{}/.s.PGSQL.6432", directory.path().display());
     let proxy = site.proxy_at(&listen, &url, directory.path().to_owned(), 6432, &[]);
     let answer = proxy.raw(&[]).answer();
-    assert_eq!(Raw::error_state(&answer).as_deref(), Some("08001"));
+    assert_eq!(RawClient::error_state(&answer).as_deref(), Some("08001"));
     let is_reported =
         answer.iter().any(|(_, text)| String::from_utf8_lossy(text).contains("does not verify"));
     assert!(is_reported, "{answer:?}");
@@ -212,8 +215,8 @@ fn unverified(site: &mut Site) {
 
 fn restarted(site: &mut Site) {
     let mut proxy = site.proxy(&[]);
-    let (mut standing, mut idle) = (proxy.raw(&[]), proxy.raw(&[]));
-    standing.answer();
+    let (mut long_lived, mut idle) = (proxy.raw(&[]), proxy.raw(&[]));
+    long_lived.answer();
     idle.answer();
     drop(idle);
     // The whole server restarts when one of its processes crashes.
@@ -222,7 +225,7 @@ fn restarted(site: &mut Site) {
     assert!(control.query(crash).is_err());
     // The server's error (crash_shutdown), then the end of the connection.
     let mut rest = Vec::new();
-    standing.stream.read_to_end(&mut rest).expect("the end");
+    long_lived.stream.read_to_end(&mut rest).expect("the end");
     assert!(String::from_utf8_lossy(&rest).contains("57P02"), "{rest:?}");
     proxy.process.await_line("event=server-lost");
     let until = Instant::now() + LONG;

@@ -1,4 +1,4 @@
-//! State that one client leaves must not reach the next client.
+//! No state of a client may reach the next client.
 
 use crate::Case;
 use crate::cases::one;
@@ -35,10 +35,10 @@ fn state(site: &mut Site) {
         ("SELECT pg_advisory_lock(4711)", "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'", "0"),
         ("SELECT setseed(0.5)", "SELECT 1", "1"),
     ];
-    for (left, look, clean) in left_and_looked_for {
+    for (left, query, clean) in left_and_looked_for {
         proxy.client().query(left).unwrap_or_else(|error| panic!("{left}: {error}"));
         let mut next = proxy.client();
-        assert_eq!(one(&mut next, look), clean, "after {left}");
+        assert_eq!(one(&mut next, query), clean, "after {left}");
         assert_eq!(one(&mut next, "SELECT pg_backend_pid()"), before, "after {left}: another connection");
     }
 }
@@ -61,7 +61,7 @@ fn transactions(site: &mut Site) {
 
 fn unknown_state(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1"]);
-    let leave_functions: [fn(&mut crate::site::Raw); 3] = [
+    let leave_functions: [fn(&mut crate::site::RawClient); 3] = [
         |raw| raw.query("SELECT pg_sleep(5)"),
         |raw| {
             raw.query("CREATE TEMP TABLE t (n int); COPY t FROM STDIN");

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use crate::Case;
 use crate::cases::one;
 use crate::operations::in_queue_time;
-use crate::site::{LONG, Raw, Site};
+use crate::site::{LONG, RawClient, Site};
 
 pub(crate) const CASES: [Case; 8] = [
     ("a client waits for a connection up to the queue time", queue),
@@ -52,7 +52,7 @@ fn old_and_idle(site: &mut Site) {
 fn too_many(site: &mut Site) {
     let proxy = site.proxy(&["--max-clients", "2"]);
     let clients = [proxy.client(), proxy.client()];
-    assert_eq!(Raw::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("53300"));
+    assert_eq!(RawClient::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("53300"));
     drop(clients);
 }
 
@@ -61,7 +61,7 @@ fn other_databases(site: &mut Site) {
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
     // The idle connection to the first database is evicted.
     let answer = proxy.raw(&[("database", "no_such_database")]).answer();
-    let state = Raw::error_state(&answer);
+    let state = RawClient::error_state(&answer);
     assert!(matches!(state.as_deref(), Some("3D000" | "28000")), "{answer:?}");
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
@@ -122,7 +122,7 @@ fn stops(site: &mut Site) {
     let mut raw = proxy.raw(&[]);
     raw.answer();
     proxy.process.signal(Signal::SIGTERM);
-    assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
+    assert_eq!(RawClient::error_state(&raw.answer()).as_deref(), Some("57P01"));
     assert_eq!(proxy.process.wait().code(), Some(6));
     // A second signal stops at once.
     let mut proxy = site.proxy(&[]);
@@ -131,7 +131,7 @@ fn stops(site: &mut Site) {
     proxy.process.signal(Signal::SIGTERM);
     proxy.process.await_line("event=stopping");
     proxy.process.signal(Signal::SIGTERM);
-    assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
+    assert_eq!(RawClient::error_state(&raw.answer()).as_deref(), Some("57P01"));
     assert_eq!(proxy.process.wait().code(), Some(6));
 }
 

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs the cases whose names contain `filter`; returns their number, and the names of those that failed.
+/// Runs the cases whose names contain `filter`; returns their number and the names of the failed ones.
 fn postgres(filter: &str) -> (usize, Vec<String>) {
     let both = [
         &cases::CASES[..],
@@ -65,17 +65,17 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
     let on_two_sessions = [&chosen[..], &limits::CASES[..], &faults::CASES[..], &stalls::CASES[..]].concat();
     let on_two_transactions = [&chosen[..], &transactions::CASES[..], &parked::CASES[..]].concat();
     let one = site::usual_threads();
-    let in_all = |cases: Vec<Case>, mode: Mode, threads: usize| {
+    let in_mode = |cases: Vec<Case>, mode: Mode, threads: usize| {
         cases.into_iter().map(move |(name, case)| {
             // The usual number of threads is not mentioned.
-            let remark = if threads == one { "" } else { ", on two threads" };
-            (format!("{name}{}{remark}", mode.remark()), mode, threads, case)
+            let suffix = if threads == one { "" } else { ", on two threads" };
+            (format!("{name}{}{suffix}", mode.suffix()), mode, threads, case)
         })
     };
-    let cases = in_all(sessions, Mode::Session, one)
-        .chain(in_all(transactions, Mode::Transaction, one))
-        .chain(in_all(on_two_sessions, Mode::Session, 2))
-        .chain(in_all(on_two_transactions, Mode::Transaction, 2));
+    let cases = in_mode(sessions, Mode::Session, one)
+        .chain(in_mode(transactions, Mode::Transaction, one))
+        .chain(in_mode(on_two_sessions, Mode::Session, 2))
+        .chain(in_mode(on_two_transactions, Mode::Transaction, 2));
     let mut names = HashSet::new();
     // If two threads are the default, each case runs once.
     let is_selected = |name: &str| name.contains(filter) && names.insert(name.to_owned());
@@ -97,13 +97,13 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
 }
 
 /// The full name of a case, the pooling mode, and the number of threads.
-type Named = (String, Mode, usize, fn(&mut Site));
+type NamedCase = (String, Mode, usize, fn(&mut Site));
 
-fn only(cases: impl Iterator<Item = Named>, mut is_selected: impl FnMut(&str) -> bool) -> Vec<Named> {
+fn only(cases: impl Iterator<Item = NamedCase>, mut is_selected: impl FnMut(&str) -> bool) -> Vec<NamedCase> {
     cases.filter(|(name, ..)| is_selected(name)).collect()
 }
 
-/// The part of a case's name to run; `None` if nothing is to be run. Cargo passes the same arguments to every
+/// The part of a case's name to run; `None` if no case must run. Cargo passes the same arguments to every
 /// test binary.
 fn filter(arguments: impl Iterator<Item = String>) -> Option<String> {
     let mut filter = String::new();

@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 
 use crate::Case;
 use crate::cases::one;
-use crate::site::{LONG, PORT, Proxy, Raw, Site};
+use crate::site::{LONG, PORT, Proxy, RawClient, Site};
 
 /// In both pooling modes.
 pub(crate) const CASES: [Case; 8] = [
@@ -39,16 +39,16 @@ pub(crate) const OF_SESSIONS: [Case; 3] = [
     ("the wait queue is limited", queue_limit),
 ];
 
-/// Waits until `is_so` returns true, or fails.
-pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Waits until `condition` returns true, or fails.
+pub(crate) fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + LONG;
-    while !is_so() {
+    while !condition() {
         assert!(Instant::now() < until, "{what}: not within {LONG:?}");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// A configuration file in a directory of its own.
+/// A configuration file in its own directory.
 pub(crate) fn settings(text: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("proxy.toml");
@@ -207,9 +207,12 @@ fn metrics(site: &mut Site) {
     for _ in 0..3 {
         assert_eq!(one(&mut proxy.client(), "SELECT 'twelve bytes'"), "twelve bytes");
     }
-    let mut standing = proxy.client();
-    assert_eq!(one(&mut standing, "SELECT 1"), "1");
-    assert_eq!(Raw::error_state(&proxy.raw(&[("replication", "true")]).answer()).as_deref(), Some("0A000"));
+    let mut long_lived = proxy.client();
+    assert_eq!(one(&mut long_lived, "SELECT 1"), "1");
+    assert_eq!(
+        RawClient::error_state(&proxy.raw(&[("replication", "true")]).answer()).as_deref(),
+        Some("0A000")
+    );
     let state = format!("{{user=\"{user}\",database=\"{}\",state=\"", site.server().database());
     await_that("three clients have left", || {
         let samples = samples(admin);
@@ -231,7 +234,7 @@ fn metrics(site: &mut Site) {
             && (idle - (opened - 1.0)).abs() < 0.5
     });
     let before = samples(admin);
-    let big = one(&mut standing, "SELECT repeat('x', 1000000)");
+    let big = one(&mut long_lived, "SELECT repeat('x', 1000000)");
     let after = samples(admin);
     let grown = |name: &str| after[name] - before[name];
     let down = grown("bytes_total{direction=\"to_client\"}");
@@ -280,9 +283,9 @@ fn warm_up(site: &mut Site) {
         samples(admin).get("closed_total{reason=\"idle\"}").is_some_and(|closed| *closed > 0.5)
     });
     // A lost connection is replaced although no client waits for one.
-    let lost = one(&mut proxy.client(), "SELECT pg_backend_pid()");
+    let process = one(&mut proxy.client(), "SELECT pg_backend_pid()");
     let opened = samples(admin)["connects_total"];
-    assert_eq!(one(&mut control, &format!("SELECT pg_terminate_backend({lost})")), "t");
+    assert_eq!(one(&mut control, &format!("SELECT pg_terminate_backend({process})")), "t");
     await_that("it is replaced", || samples(admin)["connects_total"] > opened + 0.5);
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
@@ -317,7 +320,7 @@ fn queue_limit(site: &mut Site) {
     let first = proxy.client();
     let mut waits = proxy.raw(&[]);
     await_that("one waits", || samples(admin_of(&proxy))["clients{state=\"queued\"}"] > 0.5);
-    assert_eq!(Raw::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("53300"));
+    assert_eq!(RawClient::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("53300"));
     drop(first);
     assert_eq!(waits.answer().last().map(|(kind, _)| *kind), Some(b'Z'));
 }
@@ -402,14 +405,14 @@ fn stop_under_load(site: &mut Site) {
     let socket = proxy.socket();
     let refused: usize = thread::scope(|scope| {
         let (shared, started): (&Proxy, _) = (&proxy, &started);
-        let lanes: Vec<_> = (0..8)
-            .map(|lane| {
+        let client_loops: Vec<_> = (0..8)
+            .map(|client_loop| {
                 scope.spawn(move || {
                     for round in 0_u32.. {
                         // A client that comes too late is told so, or finds no socket.
                         let Ok(mut client) = shared.try_client() else { return round };
                         for step in 0..3 {
-                            let nonce = format!("{lane}-{round}-{step}");
+                            let nonce = format!("{client_loop}-{round}-{step}");
                             assert_eq!(one(&mut client, &format!("SELECT '{nonce}'")), nonce);
                         }
                         started.store(true, Ordering::Relaxed);
@@ -420,9 +423,9 @@ fn stop_under_load(site: &mut Site) {
             .collect();
         await_that("the load has begun", || started.load(Ordering::Relaxed));
         shared.process.signal(Signal::SIGTERM);
-        lanes
+        client_loops
             .into_iter()
-            .map(|lane| lane.join().expect("no session was cut off"))
+            .map(|client_loop| client_loop.join().expect("no session was cut off"))
             .filter(|rounds| *rounds > 0)
             .count()
     });

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use crate::Case;
 use crate::cases::one;
 use crate::operations::{admin_of, await_that, samples, second_user, settings, write_secret};
-use crate::site::{Raw, Site};
+use crate::site::{RawClient, Site};
 
 pub(crate) const CASES: [Case; 7] = [
     ("parked clients, pins and reassigned connections are counted", counted),
@@ -75,10 +75,10 @@ fn queue_limit(site: &mut Site) {
     waits.query("SELECT 'waited'");
     await_that("one waits", || samples(admin_of(&proxy))["clients{state=\"queued\"}"] > 0.5);
     second.query("SELECT 'never'");
-    assert_eq!(Raw::error_state(&second.answer()).as_deref(), Some("53300"));
+    assert_eq!(RawClient::error_state(&second.answer()).as_deref(), Some("53300"));
     assert_eq!(second.answer(), [], "it ends");
     // A new client that would have to be refused cannot log in.
-    assert_eq!(Raw::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("53300"));
+    assert_eq!(RawClient::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("53300"));
     first.query("COMMIT").expect("the end");
     assert!(waits.answer().iter().any(|(kind, row)| *kind == b'D' && row.ends_with(b"waited")));
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
@@ -98,7 +98,7 @@ fn greetings(site: &mut Site) {
         second = proxy.try_client().ok();
         second.is_some()
     });
-    assert_eq!(Raw::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("53300"));
+    assert_eq!(RawClient::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("53300"));
     drop(second);
     first.query("COMMIT").expect("the end");
 }
@@ -107,22 +107,22 @@ fn passwords(site: &mut Site) {
     let (directory, file) = settings("[[user]]\nname = \"second\"\npassword-file = \"second\"\n");
     let second = second_user(site, directory.path());
     let mut proxy = site.proxy(&["--config", &file]);
-    let mut standing = proxy.try_client_as(&second).expect("the login succeeds");
-    standing.query("BEGIN").expect("a transaction");
-    let process = one(&mut standing, PID);
+    let mut long_lived = proxy.try_client_as(&second).expect("the login succeeds");
+    long_lived.query("BEGIN").expect("a transaction");
+    let process = one(&mut long_lived, PID);
     site.control().query(&format!("ALTER ROLE {second} PASSWORD 'another one'")).expect("it may");
     write_secret(&directory.path().join("second"), "another one\n");
     proxy.process.signal(Signal::SIGHUP);
     proxy.process.await_line("event=reloaded");
     // The transaction ends on its connection; the next one uses it again if no other client has used it.
-    assert_eq!(one(&mut standing, PID), process);
-    standing.query("COMMIT").expect("the end");
+    assert_eq!(one(&mut long_lived, PID), process);
+    long_lived.query("COMMIT").expect("the end");
     proxy.process.await_line("it was opened with old settings");
     let mut next = proxy.try_client_as(&second).expect("the new password is right");
     let other = one(&mut next, PID);
     assert_ne!(other, process);
     // The old client continues on a connection with the new password.
-    assert_ne!(one(&mut standing, PID), process);
+    assert_ne!(one(&mut long_lived, PID), process);
 }
 
 fn gone(site: &mut Site) {
@@ -184,7 +184,7 @@ fn stops(site: &mut Site) {
             first.query("COMMIT").expect("the end");
             assert!(waits.answer().iter().any(|(kind, row)| *kind == b'D' && row.ends_with(b"waited")));
         } else {
-            assert_eq!(Raw::error_state(&waits.answer()).as_deref(), Some("57P01"));
+            assert_eq!(RawClient::error_state(&waits.answer()).as_deref(), Some("57P01"));
         }
         drop((first, waits));
         assert_eq!(proxy.process.wait().code(), Some(if is_served { 0 } else { 6 }));

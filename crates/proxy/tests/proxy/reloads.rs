@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use crate::Case;
 use crate::cases::{one, try_one};
 use crate::operations::{await_that, in_queue_time, second_user, settings, write_secret};
-use crate::site::{Proxy, Raw, Site, client_at};
+use crate::site::{Proxy, RawClient, Site, client_at};
 
 /// In both pooling modes.
 pub(crate) const CASES: [Case; 4] = [
@@ -89,11 +89,11 @@ fn rotated(site: &mut Site) {
     fs::write(&ca, &old).expect("ours to write");
     let url = site.url("").replace(&site.server().ca_file().display().to_string(), &ca.display().to_string());
     let mut proxy = site.proxy_to(&url, &["--pool-size", "4"]);
-    let mut standing = proxy.client();
-    standing.query("CREATE TEMP TABLE mine (n int)").expect("a table");
+    let mut long_lived = proxy.client();
+    long_lived.query("CREATE TEMP TABLE mine (n int)").expect("a table");
     let load = Load::on(&proxy);
     let served = thread::scope(|scope| {
-        let lanes: Vec<_> = (0..3).map(|_| scope.spawn(|| load.run())).collect();
+        let client_loops: Vec<_> = (0..3).map(|_| scope.spawn(|| load.run())).collect();
         // The usual procedure: trust both CAs, change the certificate, trust the new CA only.
         load.await_progress();
         fs::write(&ca, [&old[..], &new].concat()).expect("ours to write");
@@ -103,16 +103,19 @@ fn rotated(site: &mut Site) {
         load.await_progress();
         fs::write(&ca, &new).expect("ours to write");
         proxy.process.read_on();
-        let heard = proxy.process.log.len();
+        let lines = proxy.process.log.len();
         reload(&mut proxy);
         // The workers may log before the thread that reloads.
         let connected = "event=server-connected";
-        if !proxy.process.log[heard..].iter().any(|line| line.contains(connected)) {
+        if !proxy.process.log[lines..].iter().any(|line| line.contains(connected)) {
             proxy.process.await_line(connected);
         }
         load.await_progress();
         load.stop.store(true, Ordering::Relaxed);
-        let served: u32 = lanes.into_iter().map(|lane| lane.join().expect("every client was served")).sum();
+        let served: u32 = client_loops
+            .into_iter()
+            .map(|client_loop| client_loop.join().expect("every client was served"))
+            .sum();
         rotation.end(site);
         served
     });
@@ -120,13 +123,13 @@ fn rotated(site: &mut Site) {
     // The old certificate is refused. Another byte in the CA file makes all idle connections obsolete.
     fs::write(&ca, [&new[..], b"\n"].concat()).expect("ours to write");
     reload(&mut proxy);
-    assert_eq!(Raw::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("08001"));
+    assert_eq!(RawClient::error_state(&proxy.raw(&[]).answer()).as_deref(), Some("08001"));
     // The old session has noticed nothing.
-    assert_eq!(one(&mut standing, "SELECT count(*) FROM mine"), "0");
+    assert_eq!(one(&mut long_lived, "SELECT count(*) FROM mine"), "0");
     fs::write(&ca, &old).expect("ours to write");
     reload(&mut proxy);
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
-    assert_eq!(one(&mut standing, "SELECT count(*) FROM mine"), "0");
+    assert_eq!(one(&mut long_lived, "SELECT count(*) FROM mine"), "0");
 }
 
 /// Clients that connect and disconnect, and must all be served.
@@ -267,7 +270,7 @@ fn three_served(proxy: &Proxy) -> Option<[Client; 3]> {
 
 /// Responses are right, and the limit of connections holds, whatever happens at the same time.
 fn at_once(site: &mut Site) {
-    const LANES: usize = 6;
+    const CLIENT_LOOPS: usize = 6;
     let (directory, file) = settings("warm-up = 2\nhealth-time = \"10ms\"\n[limits]\npool-size = 3\n");
     let ca = directory.path().join("ca.pem");
     let pem = fs::read(site.server().ca_file()).expect("the authority");
@@ -276,7 +279,8 @@ fn at_once(site: &mut Site) {
     let mut proxy = site.proxy_to(&url, &["--config", &file]);
     let load = Load::on(&proxy);
     let served: u32 = thread::scope(|scope| {
-        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(|| load.run_whatever_happens())).collect();
+        let client_loops: Vec<_> =
+            (0..CLIENT_LOOPS).map(|_| scope.spawn(|| load.run_whatever_happens())).collect();
         let mut control = site.control();
         for round in 0..30 {
             // Another byte changes the CA file, so all connections are obsolete.
@@ -288,7 +292,7 @@ fn at_once(site: &mut Site) {
             load.await_progress();
         }
         load.stop.store(true, Ordering::Relaxed);
-        lanes.into_iter().map(|lane| lane.join().expect("no wrong answer")).sum()
+        client_loops.into_iter().map(|client_loop| client_loop.join().expect("no wrong answer")).sum()
     });
     assert!(served > 0);
     // If the pool counted a connection too many, three clients at once would never be served. Connections
@@ -308,19 +312,19 @@ fn passwords(site: &mut Site) {
     let second = second_user(site, directory.path());
     let mut proxy = site.proxy(&["--config", &file]);
     let own = one(&mut proxy.client(), "SELECT pg_backend_pid()");
-    let mut standing = proxy.try_client_as(&second).expect("the login succeeds");
+    let mut long_lived = proxy.try_client_as(&second).expect("the login succeeds");
     // In a transaction the client keeps its connection in both modes.
-    standing.query("BEGIN").expect("a transaction");
-    let process = one(&mut standing, "SELECT pg_backend_pid()");
+    long_lived.query("BEGIN").expect("a transaction");
+    let process = one(&mut long_lived, "SELECT pg_backend_pid()");
     let other_password = format!("ALTER ROLE {second} PASSWORD 'another one'");
     site.control().query(&other_password).expect("the control role may");
     write_secret(&directory.path().join("second"), "another one\n");
     reload(&mut proxy);
     // The session goes on, and no other client gets its connection afterwards; the other user's connection is
     // not affected.
-    assert_eq!(one(&mut standing, "SELECT pg_backend_pid()"), process);
-    standing.query("COMMIT").expect("the end");
-    drop(standing);
+    assert_eq!(one(&mut long_lived, "SELECT pg_backend_pid()"), process);
+    long_lived.query("COMMIT").expect("the end");
+    drop(long_lived);
     proxy.process.await_line("it was opened with old settings");
     let mut next = proxy.try_client_as(&second).expect("the new password is right");
     next.query("BEGIN").expect("a transaction");

@@ -11,7 +11,7 @@ use ciphertoll_wire::postgres::command::{encode_parse, encode_query, encode_sync
 use crate::Case;
 use crate::cases::one;
 use crate::operations::{await_that, second_user, settings};
-use crate::site::{Proxy, Raw, Site, client_at};
+use crate::site::{Proxy, RawClient, Site, client_at};
 
 pub(crate) const CASES: [Case; 3] = [
     ("a startup message of an impossible length closes the connection without a response", startup_length),
@@ -20,7 +20,7 @@ pub(crate) const CASES: [Case; 3] = [
 ];
 
 pub(crate) const OF_TRANSACTIONS: [Case; 2] = [
-    ("a pipeline of a million commands is answered in bounded memory", million),
+    ("a pipeline of a million commands is answered in bounded memory", long_pipeline),
     ("LISTEN after any kind of literal pins the client", literals),
 ];
 
@@ -38,7 +38,7 @@ fn startup_length(site: &mut Site) {
 }
 
 /// The process ID, and the channel with the payload, of the next notification.
-fn notification(raw: &mut Raw) -> (u32, String) {
+fn notification(raw: &mut RawClient) -> (u32, String) {
     loop {
         let (kind, payload) = raw.message().expect("a notification comes");
         if kind == b'A' {
@@ -99,7 +99,7 @@ fn databases(site: &mut Site) {
             let quoted = name.replace('"', "\"\"");
             admin.query(&format!("CREATE DATABASE \"{quoted}\"")).expect("a database");
         }
-        let connections = visitors(&mut proxy, name, &second);
+        let connections = clients(&mut proxy, name, &second);
         admin.query(command).unwrap_or_else(|error| panic!("{command}: {error}"));
         drop(connections);
         for name in ["shop", "store", "My \"\"Shop"] {
@@ -108,7 +108,7 @@ fn databases(site: &mut Site) {
     }
     // By the extended protocol.
     admin.query("CREATE DATABASE shop").expect("a database");
-    drop(visitors(&mut proxy, "shop", &second));
+    drop(clients(&mut proxy, "shop", &second));
     let mut raw = proxy.raw(&[]);
     raw.answer();
     let mut bytes = Vec::new();
@@ -116,7 +116,7 @@ fn databases(site: &mut Site) {
     crate::transactions::execute(&mut bytes, "");
     encode_sync(&mut bytes);
     raw.send(&bytes);
-    assert_eq!(Raw::error_state(&raw.answer()), None);
+    assert_eq!(RawClient::error_state(&raw.answer()), None);
     control.query(&format!("ALTER ROLE {} NOCREATEDB", proxy.user)).expect("as before");
     fs::write(&hba, rules).expect("ours to write");
     one(&mut control, "SELECT pg_reload_conf()");
@@ -124,20 +124,20 @@ fn databases(site: &mut Site) {
 }
 
 /// Clients of both users that have used a database. Some of them have disconnected.
-fn visitors(proxy: &mut Proxy, database: &str, second: &str) -> Vec<Client> {
-    let visit = |user: &str| {
+fn clients(proxy: &mut Proxy, database: &str, second: &str) -> Vec<Client> {
+    let open = |user: &str| {
         let mut client = client_at(&proxy.socket(), user, database).expect("the login succeeds");
         one(&mut client, "SELECT 1");
         client
     };
-    let mut visitors = vec![visit(&proxy.user), visit(second), visit(&proxy.user)];
+    let mut clients = vec![open(&proxy.user), open(second), open(&proxy.user)];
     if proxy.is_session_mode() {
         // In session mode, connected clients still use their connections.
-        visitors.clear();
+        clients.clear();
     } else {
-        drop(visitors.remove(0));
+        drop(clients.remove(0));
     }
-    visitors
+    clients
 }
 
 /// The proxy's peak memory in KiB.
@@ -148,7 +148,7 @@ fn peak_kib(proxy: &Proxy) -> u64 {
 }
 
 /// Sends commands on another thread, and reads responses of these kinds meanwhile.
-fn answers(raw: &mut Raw, commands: Vec<u8>, kinds: impl Iterator<Item = u8>) {
+fn answers(raw: &mut RawClient, commands: Vec<u8>, kinds: impl Iterator<Item = u8>) {
     let mut stream = raw.stream.try_clone().expect("a descriptor");
     let writer = thread::spawn(move || stream.write_all(&commands));
     for kind in kinds {
@@ -157,7 +157,7 @@ fn answers(raw: &mut Raw, commands: Vec<u8>, kinds: impl Iterator<Item = u8>) {
     writer.join().expect("no panic").expect("all is taken");
 }
 
-fn million(site: &mut Site) {
+fn long_pipeline(site: &mut Site) {
     const COMMANDS: usize = 1_000_000;
     let proxy = site.proxy(&["--pool-size", "1"]);
     let mut raw = proxy.raw(&[]);
@@ -182,7 +182,7 @@ fn million(site: &mut Site) {
     answers(&mut raw, skipped, [b'E', b'Z'].into_iter());
     answers(&mut raw, query.repeat(COMMANDS / 10), repeat_n([b'I', b'Z'], COMMANDS / 10).flatten());
     raw.query("SELECT 1");
-    assert_eq!(Raw::error_state(&raw.answer()), None);
+    assert_eq!(RawClient::error_state(&raw.answer()), None);
     let grown = peak_kib(&proxy) - before;
     // Less than what was sent at once.
     assert!(grown < 8 << 10, "the proxy grew by {grown} KiB");
@@ -200,7 +200,7 @@ fn literals(site: &mut Site) {
         let mut listener = proxy.raw(settings);
         listener.answer();
         listener.query(sql);
-        assert_eq!(Raw::error_state(&listener.answer()), None, "{sql}");
+        assert_eq!(RawClient::error_state(&listener.answer()), None, "{sql}");
         proxy.process.await_line("event=pinned");
         // Other clients use the remaining connections.
         for _ in 0..2 {
@@ -220,7 +220,7 @@ fn literals(site: &mut Site) {
     }
     raw.send(&bytes);
     for _ in 0..2 {
-        assert_eq!(Raw::error_state(&raw.answer()), None);
+        assert_eq!(RawClient::error_state(&raw.answer()), None);
     }
     let line = proxy.process.await_line("event=pinned");
     assert!(line.contains("standard_conforming_strings"), "{line}");

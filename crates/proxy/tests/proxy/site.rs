@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ciphertoll_lab::{Build, Lab, Server, Start, Tables, Template, find};
+use ciphertoll_lab::{Build, DataTemplate, Lab, Server, ServerStart, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, Scale, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
@@ -29,7 +29,7 @@ pub(crate) struct Site {
     pub(crate) server: Option<Server>,
     lab: Lab,
     build: Build,
-    template: Template,
+    template: DataTemplate,
     directory: TempDir,
     proxies: u32,
     /// The pooling mode of the next proxies.
@@ -54,7 +54,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    pub(crate) fn remark(self) -> &'static str {
+    pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::Session => "",
             Self::Transaction => ", in transaction mode",
@@ -120,7 +120,7 @@ impl Site {
     pub(crate) fn control(&self) -> Client {
         let Endpoint::Unix(path) = self.server().unix_endpoint() else { panic!("a server has a socket") };
         let login = login("ciphertoll", Vec::new(), self.server().database());
-        Client::connect(&Address::Unix(path), login, None).expect("the control role is let in")
+        Client::connect(&Address::Unix(path), login, None).expect("the control role may log in")
     }
 
     pub(crate) fn password(&self) -> Vec<u8> {
@@ -213,7 +213,7 @@ impl Proxy {
     }
 
     /// A client connection at the level of messages, which has sent its startup message.
-    pub(crate) fn raw(&self, settings: &[(&str, &str)]) -> Raw {
+    pub(crate) fn raw(&self, settings: &[(&str, &str)]) -> RawClient {
         let mut raw = self.raw_silent();
         let mut parameters = vec![("user", self.user.as_str())];
         if !settings.iter().any(|(name, _)| *name == "database") {
@@ -226,8 +226,8 @@ impl Proxy {
         raw
     }
 
-    pub(crate) fn raw_silent(&self) -> Raw {
-        Raw::connect(&self.socket())
+    pub(crate) fn raw_silent(&self) -> RawClient {
+        RawClient::connect(&self.socket())
     }
 
     pub(crate) fn psql(&self, arguments: &[&str]) -> Command {
@@ -242,7 +242,7 @@ impl Proxy {
         command
     }
 
-    /// psql's output for these statements, each in a query of its own.
+    /// psql's output for these statements, each as a separate query.
     pub(crate) fn sql(&self, statements: &[&str]) -> String {
         let arguments: Vec<&str> = statements.iter().flat_map(|sql| ["-c", *sql]).collect();
         let Output { status, stdout, stderr } = self.psql(&arguments).output().expect("psql runs");
@@ -264,13 +264,13 @@ impl Proxy {
 }
 
 /// A client connection at the level of messages.
-pub(crate) struct Raw {
+pub(crate) struct RawClient {
     pub(crate) stream: UnixStream,
     pub(crate) process_id: u32,
     pub(crate) key: Vec<u8>,
 }
 
-impl Raw {
+impl RawClient {
     pub(crate) fn connect(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).expect("the proxy listens");
         stream.set_read_timeout(Some(LONG)).expect("a limit");
@@ -340,28 +340,32 @@ pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Cli
 }
 
 fn login(user: &str, password: Vec<u8>, database: &str) -> Login {
-    Login::Postgres(Arc::new(postgres::Login {
+    Login::Postgres(Arc::new(postgres::PostgresLogin {
         user: user.to_owned(),
         password: Secret::new(password),
         database: Some(database.to_owned()),
-        encryption: postgres::Encryption::Plain,
+        encryption: postgres::PostgresTlsMode::Plain,
         channel_binding: postgres::ChannelBinding::Disabled,
     }))
 }
 
 /// A directory with a lab and a template of this server.
-pub(crate) fn open_lab(build: &Build, tables: &Tables) -> (TempDir, Lab, Template) {
+pub(crate) fn open_lab(build: &Build, tables: &Tables) -> (TempDir, Lab, DataTemplate) {
     let directory = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").expect("a directory");
     set_permissions(directory.path(), Permissions::from_mode(0o711)).expect("ours to change");
     let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
-    let lab = Lab::open_in(helper(), &directory.path().join("scratch"), cache.into()).expect("a lab");
+    let lab = Lab::open_in(exec_helper(), &directory.path().join("scratch"), cache.into()).expect("a lab");
     let template = lab.template(build, tables, &mut |_| {}, &|| false).expect("a template");
     (directory, lab, template)
 }
 
 /// How a server of this template is started.
-pub(crate) fn start_of<'a>(build: &'a Build, template: &'a Template, directory: &TempDir) -> Start<'a> {
-    Start {
+pub(crate) fn start_of<'a>(
+    build: &'a Build,
+    template: &'a DataTemplate,
+    directory: &TempDir,
+) -> ServerStart<'a> {
+    ServerStart {
         build,
         template,
         name: "x1",
@@ -374,10 +378,14 @@ pub(crate) fn start_of<'a>(build: &'a Build, template: &'a Template, directory: 
 }
 
 /// The helper that Cargo builds as an example.
-pub(crate) fn helper() -> PathBuf {
+pub(crate) fn exec_helper() -> PathBuf {
     let test = std::env::current_exe().expect("our own path");
     let profile = test.parent().and_then(Path::parent).expect("tests lie two below the profile");
-    let helper = profile.join("examples/proxy_exec_helper");
-    assert!(helper.is_file(), "{} is missing: cargo build -p ciphertoll-proxy --examples", helper.display());
-    helper
+    let exec_helper = profile.join("examples/proxy_exec_helper");
+    assert!(
+        exec_helper.is_file(),
+        "{} is missing: cargo build -p ciphertoll-proxy --examples",
+        exec_helper.display()
+    );
+    exec_helper
 }

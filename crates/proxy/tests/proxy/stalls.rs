@@ -11,9 +11,9 @@ use nix::unistd::Pid;
 
 use crate::Case;
 use crate::cases::one;
-use crate::fake::{Event, Fake, Login};
+use crate::fake::{Event, FakeServer, Login};
 use crate::operations::{await_that, settings};
-use crate::site::{Mode, PORT, Raw, Site};
+use crate::site::{Mode, PORT, RawClient, Site};
 
 pub(crate) const CASES: [Case; 5] = [
     ("clients are served while keys are derived for a login", derivation),
@@ -28,7 +28,7 @@ fn derivation(site: &mut Site) {
     const ATTEMPTS: usize = 5;
     let iterations = 10_000_000;
     let (_directory, file) = settings(&format!("[limits]\nmax-scram-iterations = {iterations}\n"));
-    let fake = Fake::start(Login::ScramAfterFirst { iterations });
+    let fake = FakeServer::start(Login::ScramAfterFirst { iterations });
     let mut proxy = site.proxy_to(&fake.url(), &["--config", &file]);
     "toll".clone_into(&mut proxy.user);
     let mut served = proxy.raw(&[]);
@@ -43,7 +43,7 @@ fn derivation(site: &mut Site) {
         }
         let is_served = !fake.has_seen(Event::Answered);
         if !is_served {
-            assert_eq!(Raw::error_state(&waiting.answer()).as_deref(), Some("08001"));
+            assert_eq!(RawClient::error_state(&waiting.answer()).as_deref(), Some("08001"));
         }
         is_served
     });
@@ -51,11 +51,11 @@ fn derivation(site: &mut Site) {
 }
 
 fn too_many_iterations(site: &mut Site) {
-    let fake = Fake::start(Login::Scram { iterations: 1_000_001 });
+    let fake = FakeServer::start(Login::Scram { iterations: 1_000_001 });
     let mut proxy = site.proxy_to(&fake.url(), &[]);
     "toll".clone_into(&mut proxy.user);
     let answer = proxy.raw(&[]).answer();
-    assert_eq!(Raw::error_state(&answer).as_deref(), Some("08001"));
+    assert_eq!(RawClient::error_state(&answer).as_deref(), Some("08001"));
     let output: String = answer.iter().map(|(_, text)| String::from_utf8_lossy(text)).collect();
     for words in ["1000001 SCRAM iterations", "at most 1000000", "max-scram-iterations"] {
         assert!(output.contains(words), "{words}: {output}");
@@ -80,7 +80,7 @@ fn unread_log(site: &mut Site) {
     let (user, database) = (site.server().user(), site.server().database());
     encode_startup(&mut startup, &[("user", user), ("database", database)]).expect("a start-up");
     let served = (0..CLIENTS).all(|_| {
-        let mut raw = Raw::connect(&socket);
+        let mut raw = RawClient::connect(&socket);
         raw.send(&startup);
         let is_in = raw.answer().last().is_some_and(|(kind, _)| *kind == b'Z');
         raw.query("SELECT 1");
@@ -113,7 +113,7 @@ fn out_of_files(site: &mut Site) {
     command.env("PGPASSWORD", String::from_utf8(site.password()).expect("text"));
     let mut proxy = site.proxy_by(&mut command, directory, PORT);
     let mut served = proxy.client();
-    let mut silent: Vec<Raw> = (0..FILES).map(|_| proxy.raw_silent()).collect();
+    let mut silent: Vec<RawClient> = (0..FILES).map(|_| proxy.raw_silent()).collect();
     proxy.process.await_line("event=accept-failed");
     // Each of them wakes the proxy, which must serve its other clients.
     for _ in 0..FILES {
@@ -121,14 +121,14 @@ fn out_of_files(site: &mut Site) {
         assert_eq!(one(&mut served, "SELECT 1"), "1");
     }
     drop(silent);
-    assert_eq!(one(&mut proxy.client(), "SELECT 2"), "2", "those that waited are served");
+    assert_eq!(one(&mut proxy.client(), "SELECT 2"), "2", "the waiting clients are served");
     proxy.process.read_on();
     let lines = proxy.process.log.iter().filter(|line| line.contains("event=accept-failed")).count();
     assert!(lines <= 2 * threads.parse::<usize>().expect("a number"), "{lines} lines");
 }
 
 fn abandoned_cancel(site: &mut Site) {
-    let fake = Fake::start(Login::Trust);
+    let fake = FakeServer::start(Login::Trust);
     let mut proxy = site.proxy_to(&fake.url(), &[]);
     "toll".clone_into(&mut proxy.user);
     let mut target = proxy.raw(&[]);

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use crate::Case;
 use crate::cases::one;
 use crate::operations::{admin_of, await_that, get, samples};
-use crate::site::{Mode, Proxy, Raw, Site};
+use crate::site::{Mode, Proxy, RawClient, Site};
 
 pub(crate) const CASES: [Case; 5] = [
     ("one connection serves clients of both threads", one_connection),
@@ -40,7 +40,7 @@ pub(crate) const OF_BOTH: [&str; 16] = [
     "idle connections do not block dropping, renaming or copying a database",
 ];
 
-const LANES: usize = 8;
+const CLIENT_LOOPS: usize = 8;
 const ROUNDS: usize = 30;
 const ASKED: [&str; 2] = ["--admin", "tcp:127.0.0.1:0"];
 
@@ -54,11 +54,11 @@ fn threads(proxy: &Proxy) -> Vec<(u64, u64)> {
 }
 
 /// A client that connects and disconnects repeatedly.
-fn come_and_go(proxy: &Proxy, done: &AtomicUsize, lane: usize) {
+fn connect_repeatedly(proxy: &Proxy, done: &AtomicUsize, client_loop: usize) {
     for round in 0..ROUNDS {
         let mut client = proxy.client();
         for step in 0..2 {
-            let nonce = format!("{lane}-{round}-{step}");
+            let nonce = format!("{client_loop}-{round}-{step}");
             assert_eq!(one(&mut client, &format!("SELECT '{nonce}'")), nonce);
         }
     }
@@ -74,14 +74,14 @@ fn served_by_at_most(site: &Site, proxy: &Proxy, most: usize) {
     // Connections of the previous case may take a while to end.
     await_that("there are none yet", || open() <= most);
     thread::scope(|scope| {
-        for lane in 0..LANES {
+        for client_loop in 0..CLIENT_LOOPS {
             let done = &done;
-            scope.spawn(move || come_and_go(proxy, done, lane));
+            scope.spawn(move || connect_repeatedly(proxy, done, client_loop));
         }
         for _ in 0..100_000 {
             let open = open();
             assert!(open <= most, "{open} connections");
-            if done.load(Ordering::SeqCst) == LANES {
+            if done.load(Ordering::SeqCst) == CLIENT_LOOPS {
                 break;
             }
         }
@@ -93,8 +93,8 @@ fn one_connection(site: &mut Site) {
     served_by_at_most(site, &proxy, 1);
     let samples = samples(admin_of(&proxy));
     let number = |name: &str| samples[name].round() as usize;
-    assert_eq!(number("clients_total"), LANES * ROUNDS);
-    // Clients of both threads were among those that waited.
+    assert_eq!(number("clients_total"), CLIENT_LOOPS * ROUNDS);
+    // Clients of both threads waited.
     assert!(number("moves_total") > 0, "{samples:#?}");
     assert_eq!([number("connects_total"), number("server_connections_max"), number("threads")], [1, 1, 2]);
     await_that("all have left", || threads(&proxy).iter().all(|(clients, _)| *clients == 0));
@@ -135,7 +135,7 @@ fn ran_ns(process: u32) -> BTreeMap<String, u64> {
 
 fn both_serve(site: &mut Site) {
     let proxy = site.proxy(&[&["--pool-size", "8"][..], &ASKED].concat());
-    let mut clients: Vec<_> = (0..LANES).map(|_| proxy.client()).collect();
+    let mut clients: Vec<_> = (0..CLIENT_LOOPS).map(|_| proxy.client()).collect();
     let each = threads(&proxy);
     // New clients go to the thread with far fewer clients.
     assert!(each.len() == 2 && each.iter().all(|(clients, _)| (3..=5).contains(clients)), "{each:?}");
@@ -154,27 +154,28 @@ fn both_serve(site: &mut Site) {
 fn cancels(site: &mut Site) {
     let proxy = site.proxy(&[]);
     let mut control = site.control();
-    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%hold%'";
-    let mut sleepers: Vec<Raw> = (0..LANES).map(|_| proxy.raw(&[])).collect();
+    let sleeping =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%hold%'";
+    let mut sleepers: Vec<RawClient> = (0..CLIENT_LOOPS).map(|_| proxy.raw(&[])).collect();
     for sleeper in &mut sleepers {
         sleeper.answer();
         sleeper.query("SELECT pg_sleep(600), 'hold'");
     }
     let owners: Vec<u32> = sleepers.iter().map(|sleeper| sleeper.process_id % 2).collect();
     assert!(owners.contains(&0) && owners.contains(&1), "{owners:?}");
-    for left in (0..LANES).rev() {
-        await_that("the others sleep", || one(&mut control, asleep) == (left + 1).to_string());
+    for left in (0..CLIENT_LOOPS).rev() {
+        await_that("the others sleep", || one(&mut control, sleeping) == (left + 1).to_string());
         let sleeper = &mut sleepers[left];
         let mut canceller = proxy.raw_silent();
         canceller.send(&crate::cases::cancel_request(sleeper.process_id, &sleeper.key));
         assert!(canceller.message().is_err());
-        assert_eq!(Raw::error_state(&sleeper.answer()).as_deref(), Some("57014"));
+        assert_eq!(RawClient::error_state(&sleeper.answer()).as_deref(), Some("57014"));
     }
 }
 
 fn end(site: &mut Site) {
     let mut proxy = site.proxy(&["--drain-time", "0.3"]);
-    let mut clients: Vec<Raw> = (0..LANES).map(|_| proxy.raw(&[])).collect();
+    let mut clients: Vec<RawClient> = (0..CLIENT_LOOPS).map(|_| proxy.raw(&[])).collect();
     for client in &mut clients {
         client.answer();
         client.query("BEGIN");
@@ -182,14 +183,14 @@ fn end(site: &mut Site) {
     }
     proxy.process.signal(Signal::SIGTERM);
     for client in &mut clients {
-        assert_eq!(Raw::error_state(&client.answer()).as_deref(), Some("57P01"));
+        assert_eq!(RawClient::error_state(&client.answer()).as_deref(), Some("57P01"));
     }
     assert_eq!(proxy.process.wait().code(), Some(6));
     let last = proxy.process.await_line("event=stopped");
-    assert!(last.contains(&format!("cut_off={LANES}")), "{last}");
+    assert!(last.contains(&format!("cut_off={CLIENT_LOOPS}")), "{last}");
     // Without clients, the proxy does not wait for the drain time.
     let mut proxy = site.proxy(&["--drain-time", "600"]);
-    let clients: Vec<_> = (0..LANES).map(|_| proxy.client()).collect();
+    let clients: Vec<_> = (0..CLIENT_LOOPS).map(|_| proxy.client()).collect();
     proxy.process.signal(Signal::SIGTERM);
     proxy.process.await_line("event=stopping");
     thread::spawn(move || drop(clients)).join().expect("they leave");

@@ -6,19 +6,18 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::Error;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::postgres::CancelKey;
-use ciphertoll_wire::postgres::Param;
-use ciphertoll_wire::postgres::column::Format;
+use ciphertoll_wire::postgres::column::ValueFormat;
 use ciphertoll_wire::postgres::command::{
-    encode_bind, encode_cancel_request, encode_close_statement, encode_execute, encode_parse, encode_query,
-    encode_sync,
+    encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync,
 };
+use ciphertoll_wire::postgres::startup::encode_cancel_request;
+use ciphertoll_wire::postgres::{CancelKey, Param};
 use nix::sys::signal::Signal;
 
 use crate::Case;
 use crate::cases::{one, try_one};
 use crate::operations::{admin_of, await_that, in_queue_time, samples};
-use crate::site::{Proxy, Raw, Site};
+use crate::site::{Proxy, RawClient, Site};
 
 pub(crate) const CASES: [Case; 16] = [
     ("two clients share a connection", shared),
@@ -28,10 +27,10 @@ pub(crate) const CASES: [Case; 16] = [
     ("a pipeline with prepared statements on another connection", pipeline),
     ("session state that cannot move pins a client", pins),
     ("session state set by functions does not reach other clients", hidden),
-    ("the connection of a client that has left is reused, without its session state", left_behind),
-    ("an old connection is not handed to another client", old),
+    ("the connection of a client that has left is reused, without its session state", orphaned_connection),
+    ("an old connection is not handed to another client", max_age),
     ("batches sent at once are answered in order on another connection", batches),
-    ("an incomplete command holds no connection", half),
+    ("an incomplete command holds no connection", incomplete_command),
     ("DISCARD ALL unpins", discards),
     ("a waiting command is cancelled", cancel_waiting),
     ("parked clients are served during a stop", stops),
@@ -100,7 +99,7 @@ fn transaction(site: &mut Site) {
 
 fn settings(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "1"]);
-    for (set, look, value) in [
+    for (set, query, value) in [
         ("SET TimeZone = 'Asia/Tokyo'", "SHOW TimeZone", "Asia/Tokyo"),
         ("SET application_name = 'it''s me'", "SHOW application_name", "it's me"),
         ("SET statement_timeout = '7s'", "SHOW statement_timeout", "7s"),
@@ -110,11 +109,11 @@ fn settings(site: &mut Site) {
     ] {
         let (mut first, mut second, process) = two(&proxy);
         first.query(set).unwrap_or_else(|error| panic!("{set}: {error}"));
-        let look_softly = look.replace("SHOW ", "SELECT current_setting('") + "', true)";
-        assert_ne!(one(&mut second, &look_softly), value, "{set}: the other client has it, too");
-        assert_eq!(one(&mut first, look), value, "{set}");
+        let query_or_null = query.replace("SHOW ", "SELECT current_setting('") + "', true)";
+        assert_ne!(one(&mut second, &query_or_null), value, "{set}: the other client has it, too");
+        assert_eq!(one(&mut first, query), value, "{set}");
         assert_eq!(one(&mut second, PID), process);
-        assert_eq!(one(&mut first, look), value, "{set}, again");
+        assert_eq!(one(&mut first, query), value, "{set}, again");
     }
     // A setting that is rolled back does not follow; one that is set again does.
     let (mut first, mut second, _) = two(&proxy);
@@ -132,7 +131,7 @@ fn settings(site: &mut Site) {
 }
 
 /// Prepares a statement; returns the response.
-fn prepare(raw: &mut Raw, name: &str, sql: &str) -> Vec<(u8, Vec<u8>)> {
+fn prepare(raw: &mut RawClient, name: &str, sql: &str) -> Vec<(u8, Vec<u8>)> {
     let mut bytes = Vec::new();
     encode_parse(&mut bytes, name, sql, &[]).expect("a statement");
     encode_sync(&mut bytes);
@@ -141,7 +140,7 @@ fn prepare(raw: &mut Raw, name: &str, sql: &str) -> Vec<(u8, Vec<u8>)> {
 }
 
 pub(crate) fn execute(bytes: &mut Vec<u8>, name: &str) {
-    encode_bind(bytes, "", name, &[] as &[Param<'_>], Format::Text).expect("a portal");
+    encode_bind(bytes, "", name, &[] as &[Param<'_>], ValueFormat::Text).expect("a portal");
     encode_execute(bytes, "", 0).expect("a command");
 }
 
@@ -152,7 +151,7 @@ fn kinds_and_rows(messages: &[(u8, Vec<u8>)]) -> (String, Vec<String>) {
     (messages.iter().map(|(kind, _)| char::from(*kind)).collect(), rows)
 }
 
-fn run(raw: &mut Raw, name: &str) -> (String, Vec<String>) {
+fn run(raw: &mut RawClient, name: &str) -> (String, Vec<String>) {
     let mut bytes = Vec::new();
     execute(&mut bytes, name);
     encode_sync(&mut bytes);
@@ -173,10 +172,10 @@ fn prepared(site: &mut Site) {
         assert_eq!(run(&mut second, "s"), ("2DCZ".to_owned(), vec!["second".to_owned()]));
     }
     let repeated = prepare(&mut first, "s", "SELECT 'other'");
-    assert_eq!(Raw::error_state(&repeated).as_deref(), Some("42P05"));
+    assert_eq!(RawClient::error_state(&repeated).as_deref(), Some("42P05"));
     assert_eq!(run(&mut first, "s").1, ["first"]);
     // A statement that failed to prepare does not exist.
-    assert_eq!(Raw::error_state(&prepare(&mut first, "bad", "SELEC")).as_deref(), Some("42601"));
+    assert_eq!(RawClient::error_state(&prepare(&mut first, "bad", "SELEC")).as_deref(), Some("42601"));
     run(&mut second, "s");
     assert_eq!(run(&mut first, "bad").0, "EZ");
     // Neither do statements that were closed or deallocated.
@@ -229,7 +228,7 @@ fn pipeline(site: &mut Site) {
     }
 }
 
-fn half(site: &mut Site) {
+fn incomplete_command(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "1"]);
     let mut first = proxy.raw(&[]);
     first.answer();
@@ -300,7 +299,7 @@ fn hidden(site: &mut Site) {
     assert_eq!(one(&mut second, PID), process);
 }
 
-fn left_behind(site: &mut Site) {
+fn orphaned_connection(site: &mut Site) {
     let proxy = site.proxy(&[&["--pool-size", "5"][..], &ASKED].concat());
     let lock = "CREATE OR REPLACE FUNCTION lock_it() RETURNS void LANGUAGE plpgsql AS $$ BEGIN \
                 PERFORM set_config('work_mem', '7MB', false); PERFORM pg_advisory_lock(78); END $$";
@@ -350,7 +349,7 @@ fn batches(site: &mut Site) {
     }
 }
 
-fn old(site: &mut Site) {
+fn max_age(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1", "--max-age", "0"]);
     let (mut first, mut second, process) = loop {
         let (mut first, second) = (proxy.client(), proxy.client());
@@ -402,7 +401,7 @@ fn cancel_waiting(site: &mut Site) {
     // Until it waits there is nothing to cancel. Only once: a second request could hit the next command.
     await_that("it waits", || samples(admin_of(&proxy))["clients{state=\"queued\"}"] > 0.5);
     proxy.raw_silent().send(&request);
-    assert_eq!(Raw::error_state(&waiting.answer()).as_deref(), Some("57014"));
+    assert_eq!(RawClient::error_state(&waiting.answer()).as_deref(), Some("57014"));
     waiting.query("SELECT 'later'");
     first.query("COMMIT").expect("the end");
     assert_eq!(kinds_and_rows(&waiting.answer()).1, ["later"]);
@@ -426,7 +425,7 @@ fn stops(site: &mut Site) {
     let mut raw = proxy.raw(&[]);
     raw.answer();
     proxy.process.signal(Signal::SIGTERM);
-    assert_eq!(Raw::error_state(&raw.answer()).as_deref(), Some("57P01"));
+    assert_eq!(RawClient::error_state(&raw.answer()).as_deref(), Some("57P01"));
     assert_eq!(proxy.process.wait().code(), Some(0), "no client was cut off in a transaction");
 }
 
@@ -435,14 +434,14 @@ fn many(site: &mut Site) {
     const ROUNDS: usize = 40;
     let proxy = site.proxy(&["--pool-size", "3"]);
     thread::scope(|scope| {
-        for lane in 0..CLIENTS {
+        for client_loop in 0..CLIENTS {
             let proxy: &Proxy = &proxy;
             scope.spawn(move || {
                 let mut client = proxy.client();
-                client.query(&format!("SET my.lane = '{lane}'")).expect("a setting");
+                client.query(&format!("SET my.lane = '{client_loop}'")).expect("a setting");
                 for round in 0..ROUNDS {
                     let sql = format!("SELECT '{round}-' || current_setting('my.lane')");
-                    assert_eq!(one(&mut client, &sql), format!("{round}-{lane}"));
+                    assert_eq!(one(&mut client, &sql), format!("{round}-{client_loop}"));
                     if round % 8 == 0 {
                         client.query("BEGIN").expect("a transaction");
                         let process = one(&mut client, PID);

@@ -116,7 +116,8 @@ fn uncached(report: &RunReport<'_>) -> Vec<Sentence> {
 fn lowered(report: &RunReport<'_>) -> Option<Sentence> {
     let weak = |cell: &&Cell| {
         let tls = cell.treatment.path.as_tls();
-        cell.treatment.server.url.is_none() && tls.is_some_and(|tls| tls.security_level() != SecurityLevel::Default)
+        cell.treatment.server.url.is_none()
+            && tls.is_some_and(|tls| tls.security_level() != SecurityLevel::Default)
     };
     let cells: Vec<&Cell> = report.plan.cells.iter().filter(weak).collect();
     let paths: BTreeSet<String> = cells.iter().map(|cell| cell.treatment.path.to_string()).collect();

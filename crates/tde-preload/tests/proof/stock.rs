@@ -45,8 +45,10 @@ fn refuses_stock_programs(stand: &Stand) {
     let standby = backup(&server, &primary, "standby", under, &["-R"]);
     let restored = backup(&server, &primary, "restored", under, &[]);
     refused_by_all(&restored, &plain, "a base backup");
+    // An old server does not accept the connection options that a newer `pg_basebackup -R` writes.
+    let connection = format!("primary_conninfo={}", server.connection());
     for ended in [Ended::Killed, Ended::Stopped] {
-        let following = standby.start(under, &[]);
+        let following = standby.start(under, &[&connection]);
         streams(&following, &standby, &primary);
         end(following, ended);
         refused_by_all(&standby, &plain, &format!("a standby, {ended:?}"));

@@ -1,146 +1,99 @@
-//! What can go wrong on a MongoDB connection, and whose fault it is.
+use crate::{fault::Fault, mongodb::codec::bson::document::MAX_DEPTH, scram};
 
-use super::{Fault, TemplateError};
-use crate::scram;
-
-/// Why a machine stopped.
+/// Why a protocol machine stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The server understood and said no, to the whole command or to a part of it. The connection awaits the next
-    /// command.
+    /// The server refused the command or a part of it. The connection awaits the next command.
     #[error("the server refused: {message} ({code_name}, code {code})")]
     Server {
-        /// The number of the error, such as 11000.
+        /// Such as 11000.
         code: i32,
-        /// Its name, such as `DuplicateKey`; empty where the server did not say.
+        /// Such as `DuplicateKey`; empty if the server gave none.
         code_name: String,
-        /// The server's words, made printable.
+        /// Made printable.
         message: String,
     },
-    /// The peer sent what the protocol does not allow.
     #[error("the peer broke the MongoDB protocol in its {message}: {reason}")]
-    Protocol {
-        /// The message it happened in.
-        message: &'static str,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// The server knows no way to authenticate this user that is built.
+    Protocol { message: &'static str, reason: &'static str },
+    /// The server offers no supported authentication mechanism for this user.
     #[error("the server offers the user only {method:?}, which is not supported")]
     UnsupportedAuth {
-        /// The mechanisms, made printable.
+        /// Made printable.
         method: String,
     },
-    /// A message is compressed in a way that was not agreed on.
+    /// A message is compressed with a compressor that was not negotiated.
     #[error("the server compressed a message with compressor {compressor}, which is not supported")]
-    UnsupportedCompressor {
-        /// The compressor's number.
-        compressor: u8,
-    },
-    /// The login is by certificate, which only TLS can show.
+    UnsupportedCompressor { compressor: u8 },
+    /// Certificate authentication without TLS.
     #[error("authentication by certificate needs TLS")]
     CertificateInPlain,
-    /// The server does not know the password: it is not the one it passes for.
+    /// The server does not know the password, so it may be an impostor.
     #[error("the server did not prove that it knows the password")]
     ServerSignature,
-    /// The server asks for more work than anyone should do for it.
-    #[error("the server asks for {iterations} SCRAM iterations; at most {limit} are done")]
-    IterationsTooMany {
-        /// What it asks for.
-        iterations: u64,
-        /// The most that are done.
-        limit: u32,
-    },
-    /// The server asks for so little work that who listens could find the password.
-    #[error("the server asks for {iterations} SCRAM iterations; at least {limit} are expected")]
+    /// The server requests more key derivation work than a client should do.
+    #[error("the server requests {iterations} SCRAM iterations; the limit is {limit}")]
+    IterationsTooMany { iterations: u64, limit: u32 },
+    /// The server requests so few iterations that an eavesdropper could find the password.
+    #[error("the server requests {iterations} SCRAM iterations; the minimum is {limit}")]
     IterationsTooFew {
-        /// What it asks for.
         iterations: u32,
         /// [`MIN_ITERATIONS`](super::MIN_ITERATIONS).
         limit: u32,
     },
-    /// A message is longer than this side takes or can send.
-    #[error("a message of {length} bytes is over the limit of {limit} bytes")]
-    MessageTooLarge {
-        /// Its length.
-        length: usize,
-        /// The limit it breaks.
-        limit: usize,
-    },
-    /// A result is larger than the caller said it would take.
-    #[error("the result is over the limit of {limit} bytes")]
-    ResultTooLarge {
-        /// The caller's limit.
-        limit: usize,
-    },
-    /// A result has more documents than came with the first answer, and the caller did not mean to ask for more. The
-    /// connection awaits the next command.
+    /// A message exceeds what this side accepts or can send.
+    #[error("a message of {length} bytes exceeds the limit of {limit} bytes")]
+    MessageTooLarge { length: usize, limit: usize },
+    #[error("the result exceeds the limit of {limit} bytes")]
+    ResultTooLarge { limit: usize },
+    /// The first reply did not have all documents of the result, and the caller does not read further
+    /// batches. The connection awaits the next command.
     #[error("the result has more documents than one batch; ask for a larger batchSize")]
     ResultContinues,
-    /// The login cannot be written in the protocol.
-    #[error("the {field} is empty, too long or has a NUL")]
-    InvalidLogin {
-        /// Which part of the login.
-        field: &'static str,
-    },
-    /// A command cannot be written in the protocol.
+    /// The login cannot be encoded.
+    #[error("the {field} is empty, too long or contains a NUL byte")]
+    InvalidLogin { field: &'static str },
+    /// A command cannot be encoded.
     #[error("the {field} is not UTF-8")]
-    InvalidText {
-        /// Which part of the command.
-        field: &'static str,
-    },
-    /// A template was given more or fewer parameters than it has.
-    #[error("{given} parameters were given for {expected}")]
-    WrongParameters {
-        /// How many the template has.
-        expected: usize,
-        /// How many there were.
-        given: usize,
-    },
-    /// A text is no command.
+    InvalidText { field: &'static str },
+    #[error("the command has {expected} parameters, but {given} were given")]
+    WrongParameters { expected: usize, given: usize },
     #[error("not a MongoDB command: {0}")]
     Template(#[from] TemplateError),
-    /// What only SQL servers have was asked for.
+    /// The caller requested a feature of SQL servers.
     #[error("MongoDB has no prepared statements")]
     NoPreparedStatements,
-    /// What only MongoDB has was asked for.
-    #[error("only MongoDB takes documents")]
+    /// The caller requested a feature of MongoDB.
+    #[error("only MongoDB accepts documents")]
     NoDocuments,
-    /// zlib could not do its part.
+    /// zlib failed.
     #[error("zlib failed at {operation}")]
-    Compression {
-        /// What it was to do.
-        operation: &'static str,
-    },
-    /// OpenSSL could not do its part: it has no memory, or not these algorithms.
+    Compression { operation: &'static str },
+    /// OpenSSL failed, for lack of memory or of an algorithm.
     #[error("OpenSSL failed at {operation}")]
-    Crypto {
-        /// What it was to do.
-        operation: &'static str,
-    },
+    Crypto { operation: &'static str },
     /// A machine was stepped again after it had failed and before it was reset.
-    #[error("the reader has failed before and was not reset")]
+    #[error("the reader failed earlier and was not reset")]
     NotReset,
 }
 
-/// `NetworkInterfaceExceededTimeLimit`: a router found no free connection to its servers in time.
+/// `NetworkInterfaceExceededTimeLimit`: a router got no connection to its shards in time.
 const NO_CONNECTION_IN_TIME: i32 = 202;
 /// `AuthenticationFailed`.
 const AUTHENTICATION_FAILED: i32 = 18;
 
 impl Error {
-    /// Whether the server has no room for one more connection. `mongod` never says so: beyond
-    /// `maxIncomingConnections` it closes a connection without a word. A router says it of its own connections.
+    /// Whether the server has reached its limit of connections. `mongod` does not report it: beyond
+    /// `maxIncomingConnections` it closes the connection. Routers report it for their own connections.
     pub fn is_too_many_connections(&self) -> bool {
         matches!(self, Self::Server { code: NO_CONNECTION_IN_TIME, .. })
     }
 
-    /// Whether the server refused the login for its password, or for what it does not tell from that.
+    /// Whether the server refused the login because of its password, or for a reason that it reports in the
+    /// same way.
     pub fn is_wrong_password(&self) -> bool {
         matches!(self, Self::Server { code: AUTHENTICATION_FAILED, .. })
     }
 
-    /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
             Self::Server { .. }
@@ -187,4 +140,26 @@ impl From<scram::Error> for Error {
             scram::Error::BindingMismatch => protocol("another channel binding"),
         }
     }
+}
+
+/// Why a text is not a command template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// It is not JSON.
+    #[error("{message}")]
+    Json { message: String },
+    #[error("it must be an object whose first key is a command's name")]
+    NotACommand,
+    /// The database is that of the login.
+    #[error("$db is added to each command and must not be in it")]
+    DatabaseGiven,
+    /// A key cannot be encoded in BSON.
+    #[error("a key contains a NUL byte")]
+    InvalidKey,
+    /// An object that looks like an extended type but is malformed.
+    #[error("{form} is wrong: {reason}")]
+    InvalidForm { form: &'static str, reason: &'static str },
+    /// It is nested too deeply.
+    #[error("it is nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
 }

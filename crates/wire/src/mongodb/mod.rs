@@ -1,42 +1,33 @@
-//! The MongoDB wire protocol of today, `OP_MSG`, one message or task per file.
+//! The MongoDB wire protocol with `OP_MSG`, client side.
 //!
-//! - [`Connect`] is the client's login, from the first byte to the server's consent.
-//! - [`Template`] is an operation as data, [`command`] has the encoders of what goes with one; [`ResponseReader`] and
-//!   [`DocumentsReader`] read answers.
-//! - [`compression`] shortens messages, where that is agreed on.
-//! - [`Discovery`] finds the member of a replica set that a [`ReadPreference`] wants.
-//! - [`bson`] reads and writes documents, [`message`] what they travel in.
+//! - [`codec`]: messages, BSON, compression, and the encoders of commands ([`CommandTemplate`]).
+//! - [`client`]: the login ([`MongoDbConnect`]), the readers of replies ([`MongoDbResponseReader`],
+//!   [`DocumentsReader`]), and
+//! [`Discovery`], which selects the member of a replica set that matches a [`ReadPreference`].
 //!
-//! Names in comments are those of the MongoDB manual, "Wire Protocol", and of its specifications for drivers.
+//! Titles in comments refer to the MongoDB manual, "Wire Protocol", and to the specifications for MongoDB
+//! drivers.
 
-pub mod bson;
-pub mod command;
-pub mod compression;
-pub mod connect;
+pub mod client;
+pub mod codec;
 pub mod error;
-pub mod message;
+pub mod member_role;
 mod read_preference;
-pub mod response;
-pub mod rows;
-pub mod server_info;
-pub mod template;
-pub mod topology;
-
-mod authenticator;
-mod checksum;
-mod hello;
-mod json;
-mod reply;
 
 pub use ciphertoll_vocabulary::ReadPreference;
-pub use compression::{Compressor, Inflater};
-pub use connect::{Connect, Encryption, Login, MIN_ITERATIONS, Mechanism};
-pub use error::Error;
-pub use message::COMMAND_REQUEST_ID;
-pub use response::{ResponseReader, Summary};
-pub use rows::{Cursor, Documents, DocumentsReader, version_of};
-pub use server_info::{AuthKind, Role, ServerInfo};
-pub use template::{Template, TemplateError};
-pub use topology::{Choice, Discovery, DiscoveryError};
+pub use client::{
+    Discovery, DiscoveryError, Documents, DocumentsReader, HostFindings, MIN_ITERATIONS, Mechanism,
+    MongoDbAuthMethod, MongoDbConnect, MongoDbLogin, MongoDbResponseReader, MongoDbServerInfo,
+    MongoDbTlsMode, SelectedServer, version_of,
+};
+pub use codec::{
+    bson, command, command::Cursor, compression, compression::Compressor, compression::Inflater, message,
+    message::COMMAND_REQUEST_ID, template::CommandTemplate,
+};
+pub use error::{Error, TemplateError};
+pub use member_role::MemberRole;
 
-pub use crate::mysql::{Fault, Response};
+pub use crate::{
+    fault::Fault,
+    response::{Response, ResponseSummary},
+};

@@ -2,23 +2,26 @@
 
 use ciphertoll_vocabulary::ReadPreference;
 
-use super::{Role, bson::Writer};
+use crate::mongodb::{codec::bson::writer::BsonWriter, member_role::MemberRole};
 
 const KEY: &str = "$readPreference";
 
-/// The preference that commands to this server must carry; none if it answers without. A member that is not the primary
-/// refuses commands without a preference that permits it.
-pub(super) fn required_by(role: Role, preference: ReadPreference) -> Option<ReadPreference> {
+/// The read preference that commands must have for a directly connected server of this role, if any. A
+/// member that is not the primary refuses reads without one.
+pub(crate) fn required_by(role: MemberRole, preference: ReadPreference) -> Option<ReadPreference> {
     match (role, preference) {
-        (Role::Standalone | Role::Primary, _) | (Role::Router, ReadPreference::Primary) => None,
-        (Role::Secondary | Role::Hidden | Role::Arbiter | Role::Unready, ReadPreference::Primary) => {
-            Some(ReadPreference::PrimaryPreferred)
+        (MemberRole::Standalone | MemberRole::Primary, _) | (MemberRole::Router, ReadPreference::Primary) => {
+            None
         }
+        (
+            MemberRole::Secondary | MemberRole::Hidden | MemberRole::Arbiter | MemberRole::Unready,
+            ReadPreference::Primary,
+        ) => Some(ReadPreference::PrimaryPreferred),
         (_, preference) => Some(preference),
     }
 }
 
 /// Writes the preference as an element of a command.
-pub(super) fn write(preference: ReadPreference, command: &mut Writer<'_>) {
+pub(crate) fn write(preference: ReadPreference, command: &mut BsonWriter<'_>) {
     command.document(KEY, |document| document.string("mode", preference.label()));
 }

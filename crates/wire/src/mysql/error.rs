@@ -1,108 +1,71 @@
-//! What can go wrong on a `MySQL` connection, and whose fault it is.
+use crate::fault::Fault;
 
-/// Why a machine stopped.
+/// Why a protocol machine stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The server understood and said no.
     #[error("the server refused: {message} (error {code}, SQL state {sql_state})")]
     Server {
-        /// The server's error number, such as 1045.
         code: u16,
-        /// Five characters of SQL state; `HY000` where the server gave none.
+        /// `HY000` if the server gave none.
         sql_state: String,
-        /// The server's words, made printable.
+        /// Made printable.
         message: String,
     },
-    /// The peer sent what the protocol does not allow.
     #[error("the peer broke the MySQL protocol in its {message}: {reason}")]
-    Protocol {
-        /// The message it happened in.
-        message: &'static str,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// TLS was asked for and the server has none; the machine never goes on in plaintext instead.
+    Protocol { message: &'static str, reason: &'static str },
+    /// TLS was required and the server does not offer it. The machine never continues in plaintext.
     #[error("the server does not offer TLS")]
     TlsNotOffered,
-    /// The account wants a way to authenticate that is not built.
+    /// The account requires an authentication plugin that is not supported.
     #[error("the server asks for the authentication plugin {plugin:?}, which is not supported")]
     UnsupportedAuth {
-        /// The plugin's name, made printable.
+        /// Made printable.
         plugin: String,
     },
-    /// The account wants the clear password, and the connection is not encrypted.
-    #[error("the server asks for the clear password over a connection that is not encrypted")]
+    /// The account requires the cleartext password and the connection is not encrypted.
+    #[error("the server requests the cleartext password over a connection that is not encrypted")]
     ClearPasswordRefused,
-    /// The password is longer than the server's key can encrypt at once.
-    #[error("the password is over the limit of {limit} bytes that the server's key sets")]
-    PasswordTooLong {
-        /// The key's limit.
-        limit: usize,
-    },
-    /// The cryptographic library failed where it never should.
+    /// The password is longer than the server's RSA key can encrypt.
+    #[error("the password exceeds {limit} bytes, the limit of the server's RSA key")]
+    PasswordTooLong { limit: usize },
     #[error("cannot {doing}: the cryptographic library failed")]
-    Crypto {
-        /// What was to be done.
-        doing: &'static str,
-    },
-    /// A packet is longer than this side takes or can send.
-    #[error("a packet of {length} bytes is over the limit of {limit} bytes")]
+    Crypto { doing: &'static str },
+    /// A packet exceeds what this side accepts or can send.
+    #[error("a packet of {length} bytes exceeds the limit of {limit} bytes")]
     PacketTooLarge {
-        /// Its payload's length; of a packet that continues, the part announced.
+        /// The payload's length. For a message of several packets, the length announced so far.
         length: usize,
-        /// The limit it breaks.
         limit: usize,
     },
-    /// A result is larger than the caller said it would take.
-    #[error("the result is over the limit of {limit} bytes")]
-    ResultTooLarge {
-        /// The caller's limit.
-        limit: usize,
-    },
-    /// A command that does not go through a connection which others have had and will have.
+    #[error("the result exceeds the limit of {limit} bytes")]
+    ResultTooLarge { limit: usize },
+    /// A command that would affect other clients of a pooled connection.
     #[error("{command} is not possible on a pooled connection")]
-    NotPooled {
-        /// The protocol's name for it.
-        command: &'static str,
-    },
-    /// The login cannot be written in the protocol.
-    #[error("the {field} has a NUL byte")]
-    InvalidLogin {
-        /// Which part of the login.
-        field: &'static str,
-    },
-    /// A reader was stepped again after it had failed and before it was reset.
-    #[error("the reader has failed before and was not reset")]
+    NotPooled { command: &'static str },
+    /// The login cannot be encoded.
+    #[error("the {field} contains a NUL byte")]
+    InvalidLogin { field: &'static str },
+    #[error("the reader failed earlier and was not reset")]
     NotReset,
 }
 
-/// Who can do something about an [`Error`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fault {
-    /// The server refused, or is not set up for what was asked.
-    Server,
-    /// The peer does not speak the protocol, or something between does not.
-    Peer,
-    /// The caller asked for what cannot be done.
-    Caller,
-}
-
-/// `ER_CON_COUNT_ERROR`: all connections of the server are taken.
+/// `ER_CON_COUNT_ERROR`: the server's connection limit is reached.
 const TOO_MANY_CONNECTIONS: u16 = 1040;
-/// `ER_TOO_MANY_USER_CONNECTIONS`: all connections of the user are taken.
+/// `ER_TOO_MANY_USER_CONNECTIONS`: the user's connection limit is reached.
 const TOO_MANY_USER_CONNECTIONS: u16 = 1203;
-/// `ER_ACCESS_DENIED_ERROR`: the user, its host or its password is wrong.
+/// `ER_ACCESS_DENIED_ERROR`: the user, host or password is wrong.
 const ACCESS_DENIED: u16 = 1045;
-/// `ER_USER_LIMIT_REACHED`: the user has used up one of several resources.
+/// `ER_USER_LIMIT_REACHED`: the user has exceeded one of several resource limits.
 const USER_LIMIT_REACHED: u16 = 1226;
 
 impl Error {
-    /// Whether the server has no room for one more connection, of anybody's or of this user's.
+    /// Whether the server has reached its limit of connections, in total or for this user.
     pub fn is_too_many_connections(&self) -> bool {
         match self {
             Self::Server { code, message, .. } => match *code {
                 TOO_MANY_CONNECTIONS | TOO_MANY_USER_CONNECTIONS => true,
-                // Its text names the resource, in every language: `max_user_connections`, or one for statements.
+                // The message names the resource in every language: `max_user_connections`, or a limit of
+                // statements.
                 USER_LIMIT_REACHED => message.contains("connections"),
                 _ => false,
             },
@@ -110,12 +73,12 @@ impl Error {
         }
     }
 
-    /// Whether the server refused the login for its password, or for what it does not tell from that.
+    /// Whether the server refused the login because of its password, or for a reason that it reports in the
+    /// same way.
     pub fn is_wrong_password(&self) -> bool {
         matches!(self, Self::Server { code: ACCESS_DENIED, .. })
     }
 
-    /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
             Self::Server { .. }
@@ -132,4 +95,8 @@ impl Error {
             | Self::NotReset => Fault::Caller,
         }
     }
+}
+
+pub(crate) fn protocol_error(message: &'static str, reason: &'static str) -> Error {
+    Error::Protocol { message, reason }
 }

@@ -1,58 +1,37 @@
-//! The `MySQL` client/server protocol as `MySQL` and MariaDB speak it, one message per file.
+//! The `MySQL` client/server protocol, as `MySQL` and MariaDB implement it.
 //!
-//! - [`Connect`] is the client's login, from the greeting to the first OK.
-//! - [`command`] has the encoders of commands; [`ResponseReader`], [`PrepareReader`] and [`RowsReader`] read answers.
-//! - [`server`] has what the other role needs.
-//! - [`relay`], [`errand`], [`beginning`], [`kill`] and [`greeting_template`] are for one between the two; [`follow`],
-//!   [`statements`], [`effects`] and [`adopt`] for one that gives a client another connection between transactions.
+//! - [`codec`]: packets and the messages in them.
+//! - [`auth`]: the authentication plugins, both sides.
+//! - [`client`]: the login ([`MySqlConnect`]) and the readers of responses.
+//! - [`server`]: the server side of a login.
+//! - [`relay`]: what a proxy between client and server needs.
+//! - [`sql`]: what a statement's text says about its effects on the session.
 //!
-//! Pages named in comments are those of the `MySQL` Source Code Documentation, "Client/Server Protocol", and of the
+//! Titles in comments refer to the `MySQL` Source Code Documentation, "Client/Server Protocol", and to the
 //! MariaDB Knowledge Base, "Client/Server Protocol".
 
-pub mod adopt;
 pub mod auth;
-pub mod auth_switch;
-pub mod beginning;
-pub mod caching_sha2;
-pub mod capabilities;
-pub mod change_user;
-pub mod clear_password;
-pub mod column;
-pub mod command;
-pub mod connect;
-pub mod ed25519;
-pub mod effects;
-pub mod err;
-pub mod errand;
+pub mod client;
+pub mod codec;
 pub mod error;
-pub mod follow;
-pub mod greeting;
-pub mod greeting_template;
-pub mod handshake_response;
-pub mod kill;
-pub mod native_password;
-pub mod ok;
-pub mod packet;
-pub mod parsec;
-pub mod prepare;
 pub mod relay;
-pub mod response;
-pub mod rows;
 pub mod server;
-pub mod ssl_request;
-pub mod statements;
+pub mod sql;
 
-mod codec;
-mod conversation;
-mod lexer;
-mod result_set;
-mod rsa_key;
+pub use auth::{MySqlAuthMethod, Plugin};
+pub use client::{
+    MySqlConnect, MySqlLogin, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader, MySqlServerInfo,
+    MySqlTlsMode, Terms, Transport,
+};
+pub use codec::{
+    auth_switch, capabilities, capabilities::Capabilities, change_user, column, command, command::Param,
+    command::StatementsPerQuery, err, greeting, handshake_response, ok, packet, prepare_ok::PrepareOk,
+    ssl_request,
+};
+pub use error::Error;
+pub use server::greeting_template;
 
-pub use auth::{AuthMethod, Plugin};
-pub use capabilities::Capabilities;
-pub use command::Param;
-pub use connect::{Connect, Encryption, Login, ServerInfo, Statements, Terms, Transport};
-pub use error::{Error, Fault};
-pub use prepare::{PrepareReader, Prepared};
-pub use response::{Response, ResponseKind, ResponseReader, Summary};
-pub use rows::{Row, RowsReader};
+pub use crate::{
+    fault::Fault,
+    response::{Response, ResponseKind, ResponseSummary, Row},
+};

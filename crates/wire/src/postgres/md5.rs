@@ -1,4 +1,4 @@
-//! MD5 authentication: weak, and asked for by old servers only.
+//! MD5 authentication, which is weak; only old servers use it.
 
 use openssl::{
     hash::{MessageDigest, hash},
@@ -6,22 +6,20 @@ use openssl::{
 };
 use zeroize::Zeroizing;
 
-use super::Error;
+use crate::postgres::error::Error;
 
-/// The challenge's length.
 pub const SALT_BYTES: usize = 4;
 const PREFIX: &[u8] = b"md5";
 const HEX_BYTES: usize = 32;
 /// The length of a response: the prefix and a hash in hexadecimal digits.
 pub const RESPONSE_BYTES: usize = PREFIX.len() + HEX_BYTES;
 
-/// What a server stores of a password: the MD5 of it and the user's name, in hexadecimal digits. It is as good as the
-/// password.
+/// What a server stores of a password: the MD5 of password and user name, in hexadecimal digits. It suffices
+/// to log in.
 #[derive(Clone)]
 pub struct StoredPassword(Zeroizing<[u8; HEX_BYTES]>);
 
 impl StoredPassword {
-    /// The stored form of a user's password.
     pub fn of(password: &[u8], user: &[u8]) -> Result<Self, Error> {
         hex_md5(&Zeroizing::new([password, user].concat())).map(Zeroizing::new).map(Self)
     }
@@ -35,7 +33,7 @@ impl StoredPassword {
         Ok(response)
     }
 
-    /// Whether `response` to `salt` came from one who knows the password, or this stored form.
+    /// Whether `response` to `salt` was computed from the password, or from this stored form.
     pub fn accepts(&self, salt: [u8; SALT_BYTES], response: &[u8]) -> Result<bool, Error> {
         let expected = self.response(salt)?;
         Ok(response.len() == expected.len() && memcmp::eq(&expected, response))

@@ -1,56 +1,34 @@
-//! The PostgreSQL frontend/backend protocol 3.0, one message or task per file.
+//! The PostgreSQL frontend/backend protocol 3.0.
 //!
-//! - [`Connect`] is the client's login, from the first byte to the first `ReadyForQuery`.
-//! - [`command`] has the encoders of commands; [`ResponseReader`], [`RowsReader`], [`PrepareReader`], [`CopyInReader`]
-//!   and [`CopyOutReader`] read answers.
-//! - [`server`] has what the other role needs; [`relay`] and [`errand`] what one between the two needs.
+//! - [`codec`]: messages and their encoding.
+//! - [`client`]: the login ([`PostgresConnect`]) and the readers of responses.
+//! - [`server`]: the server side of a session.
+//! - [`relay`]: what a proxy between client and server needs.
+//! - [`sql`]: what a statement's text says about its effects on the session.
 //!
-//! Chapters and message names in comments are those of the PostgreSQL documentation, "Frontend/Backend Protocol".
+//! Titles in comments refer to the PostgreSQL documentation, "Frontend/Backend Protocol".
 
-pub mod authentication;
-pub mod cancel_key;
-pub mod column;
-pub mod command;
-pub mod connect;
-pub mod copy;
-pub mod databases;
-pub mod effects;
-pub mod errand;
+pub mod client;
+pub mod codec;
 pub mod error;
-pub mod follow;
 pub mod md5;
-pub mod message;
-pub mod parameters;
-pub mod password_file;
-pub mod prepare;
 pub mod relay;
-pub mod report;
-pub mod response;
-pub mod rows;
 pub mod server;
-pub mod startup;
-pub mod transaction;
+pub mod sql;
 
-mod authenticator;
-mod codec;
-mod exchange;
-mod kind;
-mod lexer;
-mod tag;
-
-pub use cancel_key::CancelKey;
-pub use column::{Column, Format};
-pub use command::Param;
-pub use connect::{
-    AuthMethod, Bound, ChannelBinding, Connect, DIRECT_TLS_ALPN, Encryption, Login, ServerInfo,
+pub use client::{
+    Bound, ChannelBinding, CopyInReader, CopyOutReader, DIRECT_TLS_ALPN, ExchangeSummary, PostgresAuthMethod,
+    PostgresConnect, PostgresLogin, PostgresPrepareReader, PostgresResponseReader, PostgresRowsReader,
+    PostgresServerInfo, PostgresTlsMode, StatementDescription, password_file,
 };
-pub use copy::{CopyInReader, CopyOutReader, CopyStart};
+pub use codec::{
+    authentication, cancel_key::CancelKey, column, column::Column, column::ValueFormat, command,
+    command::Param, copy_start::CopyStart, message, parameters::Parameters, report, report::Notice,
+    severity::Severity, startup, transaction::TransactionStatus,
+};
 pub use error::Error;
-pub use parameters::Parameters;
-pub use prepare::{PrepareReader, Prepared};
-pub use report::{Notice, Severity};
-pub use response::{ResponseReader, Summary};
-pub use rows::{Row, RowsReader};
-pub use transaction::TransactionStatus;
 
-pub use crate::mysql::{Fault, Response};
+pub use crate::{
+    fault::Fault,
+    response::{Response, Row},
+};

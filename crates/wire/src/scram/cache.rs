@@ -1,21 +1,25 @@
-//! A client's keys, kept from one exchange to the next.
+//! A client's keys, cached between exchanges.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Digest, Error, MAX_ITERATIONS, keys::Keys};
+use crate::scram::{
+    digest::Digest,
+    error::Error,
+    keys::{MAX_ITERATIONS, ScramKeys},
+};
 
-/// The keys of one password, for the digest, the salt and the iterations that its server last asked for: a server keeps both until
-/// the password is set anew. Shared by all who log in with that password, on any thread.
+/// The keys of one password, for the digest, salt and iterations that its server requested last. A server
+/// keeps them until the password changes. Shared by all logins with that password, on any thread.
 pub struct KeyCache {
     max_iterations: u32,
-    entry: Mutex<Option<Entry>>,
+    entry: Mutex<Option<CachedKeys>>,
 }
 
-struct Entry {
+struct CachedKeys {
     digest: Digest,
     salt: Vec<u8>,
     iterations: u32,
-    keys: Keys,
+    keys: ScramKeys,
 }
 
 impl Default for KeyCache {
@@ -25,47 +29,47 @@ impl Default for KeyCache {
 }
 
 impl KeyCache {
-    /// An empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty cache of logins that refuse a server which asks for more iterations than these.
+    /// An empty cache. `max_iterations` limits what a server may request.
     pub fn with_max_iterations(max_iterations: u32) -> Self {
         Self { max_iterations, entry: Mutex::new(None) }
     }
 
-    /// The most iterations that a server may ask for.
+    /// The most iterations that a server may request.
     pub fn max_iterations(&self) -> u32 {
         self.max_iterations
     }
 
-    fn entry(&self) -> MutexGuard<'_, Option<Entry>> {
-        // A thread that panicked has left an entry that is whole.
+    fn entry(&self) -> MutexGuard<'_, Option<CachedKeys>> {
+        // A thread that panicked left the entry intact.
         self.entry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The keys, if they were the last to be derived.
-    pub(super) fn known(&self, digest: Digest, salt: &[u8], iterations: u32) -> Option<Keys> {
+    pub(crate) fn known(&self, digest: Digest, salt: &[u8], iterations: u32) -> Option<ScramKeys> {
         let entry = self.entry();
         let known = entry.as_ref()?;
         let is_same = known.digest == digest && known.salt == salt && known.iterations == iterations;
         is_same.then(|| known.keys.clone())
     }
 
-    /// The keys, derived if they are not known. No lock is held meanwhile: two threads may derive the same keys.
-    pub(super) fn keys(
+    /// The keys, derived if they are not cached. No lock is held meanwhile, so two threads may derive the
+    /// same keys.
+    pub(crate) fn keys(
         &self,
         digest: Digest,
         password: &[u8],
         salt: &[u8],
         iterations: u32,
-    ) -> Result<Keys, Error> {
+    ) -> Result<ScramKeys, Error> {
         if let Some(keys) = self.known(digest, salt, iterations) {
             return Ok(keys);
         }
-        let keys = Keys::derive(digest, password, salt, iterations)?;
-        *self.entry() = Some(Entry { digest, salt: salt.to_vec(), iterations, keys: keys.clone() });
+        let keys = ScramKeys::derive(digest, password, salt, iterations)?;
+        *self.entry() = Some(CachedKeys { digest, salt: salt.to_vec(), iterations, keys: keys.clone() });
         Ok(keys)
     }
 }
@@ -75,13 +79,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_derived_anew_only_for_another_salt_count_or_digest() {
+    fn keys_are_derived_only_for_another_salt_count_or_digest() {
         let cache = KeyCache::new();
         let stored = |digest, password: &[u8], salt: &[u8], iterations| {
             cache.keys(digest, password, salt, iterations).unwrap().stored().unwrap().to_vec()
         };
         let first = stored(Digest::Sha256, b"secret", b"salt", 4096);
-        // The password is no part of what is asked: whose cache it is knows it. A wrong one shows that nothing is derived.
+        // The cache belongs to one password, which is not part of the lookup. A wrong one shows that nothing
+        // is derived.
         assert_eq!(stored(Digest::Sha256, b"unused", b"salt", 4096), first);
         let other_salt = stored(Digest::Sha256, b"secret", b"pepper", 4096);
         assert_ne!(other_salt, first);

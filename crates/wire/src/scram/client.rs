@@ -1,48 +1,52 @@
-//! The client's role.
+//! The client side.
 
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use super::{
-    Binding, DerivedKeys, Digest, Error, KeyCache, KeyDerivation, MAX_ITERATIONS,
-    keys::{self, Key, Keys},
+use crate::scram::{
+    cache::KeyCache,
+    derivation::{DerivedKeys, KeyDerivation},
+    digest::Digest,
+    error::Error,
+    keys::{self, MAX_ITERATIONS, ScramKey, ScramKeys},
+    mechanism::Binding,
     message::{Attributes, base64, escape},
 };
 
-/// As much as PostgreSQL's own client takes; its base64 needs no padding.
+/// The nonce length of PostgreSQL's client; its base64 needs no padding.
 const NONCE_BYTES: usize = 18;
-/// More than any server's reason has; what is longer is cut.
+/// Longer than any server's reason; the rest is cut.
 const MAX_REASON_CHARACTERS: usize = 256;
 
-/// The client's first message, and what its answer is judged by.
+/// The client's first message, and the state to answer the server's.
 pub struct ClientFirst {
     digest: Digest,
     min_iterations: u32,
     max_iterations: u32,
-    /// The GS2 header's length in `message`.
+    /// The length of the GS2 header in `message`.
     header_bytes: usize,
-    /// The GS2 header and the data that binds the channel.
+    /// The GS2 header and the channel binding data.
     channel: Vec<u8>,
     nonce: String,
     message: String,
 }
 
-/// The client's second and last message, and what the server must sign.
+/// The client's final message, and the signature expected from the server.
 pub struct ClientFinal {
     message: String,
     iterations: u32,
-    /// What a server can only know that has the password's verifier.
-    expected: Zeroizing<Key>,
+    /// Only a server with the password's verifier can compute it.
+    expected: Zeroizing<ScramKey>,
 }
 
 impl ClientFirst {
-    /// Begins an exchange. PostgreSQL takes the user from elsewhere and wants it empty here.
+    /// Starts an exchange. PostgreSQL ignores the user and expects it to be empty.
     pub fn new(user: &str, binding: Binding<'_>) -> Result<Self, Error> {
         Ok(Self::with_nonce(user, binding, &base64(&keys::random::<NONCE_BYTES>()?)))
     }
 
-    /// Begins an exchange with a nonce that is not random: for test vectors. It must be printable and without comma.
+    /// Starts an exchange with a fixed nonce, for test vectors. It must be printable and without comma.
     pub fn with_nonce(user: &str, binding: Binding<'_>, nonce: &str) -> Self {
         let (header, data) = match binding {
             Binding::None => ("n,,", &[][..]),
@@ -60,19 +64,19 @@ impl ClientFirst {
         }
     }
 
-    /// The same with another digest than SHA-256.
+    /// Uses another digest than SHA-256.
     #[must_use]
     pub fn digest(self, digest: Digest) -> Self {
         Self { digest, ..self }
     }
 
-    /// The same, but a server that asks for fewer iterations is refused.
+    /// Refuses a server that requests fewer iterations.
     #[must_use]
     pub fn min_iterations(self, min_iterations: u32) -> Self {
         Self { min_iterations, ..self }
     }
 
-    /// The same, but a server that asks for more iterations is refused.
+    /// Refuses a server that requests more iterations.
     #[must_use]
     pub fn max_iterations(self, max_iterations: u32) -> Self {
         Self { max_iterations, ..self }
@@ -83,15 +87,15 @@ impl ClientFirst {
         self.message.as_bytes()
     }
 
-    /// Answers the server's first message. This derives keys from the password: about 0.2 µs for each iteration, 1 ms
-    /// for as many as servers ask for.
+    /// Answers the server's first message. Derives keys from the password: about 0.2 µs per iteration, 1 ms
+    /// for the usual number.
     pub fn answer(self, password: &[u8], server_first: &[u8]) -> Result<ClientFinal, Error> {
         let challenge = self.challenge(server_first)?;
-        let keys = Keys::derive(challenge.digest, password, &challenge.salt, challenge.iterations)?;
+        let keys = ScramKeys::derive(challenge.digest, password, &challenge.salt, challenge.iterations)?;
         challenge.answer(&keys)
     }
 
-    /// The same with keys that are kept: nothing is derived where salt and iterations are those of the time before.
+    /// The same with cached keys, if salt and iterations are unchanged.
     pub fn answer_cached(
         self,
         password: &[u8],
@@ -103,7 +107,7 @@ impl ClientFirst {
         challenge.answer(&keys)
     }
 
-    /// Reads the server's first message. Its answer takes keys that may still have to be derived.
+    /// Parses the server's first message. Its answer needs keys that may have to be derived.
     pub(crate) fn challenge(self, server_first: &[u8]) -> Result<Challenge, Error> {
         let mut attributes = Attributes::new(server_first, "first message")?;
         let whole = attributes.rest();
@@ -131,7 +135,7 @@ impl ClientFirst {
     }
 }
 
-/// The server's first message, and what its answer is made of besides keys.
+/// The server's first message, and the parts of its answer that need no keys.
 pub(crate) struct Challenge {
     digest: Digest,
     salt: Vec<u8>,
@@ -141,18 +145,17 @@ pub(crate) struct Challenge {
 }
 
 impl Challenge {
-    /// The keys of the answer, if the cache has them.
-    pub(crate) fn known_keys(&self, cache: &KeyCache) -> Option<Keys> {
+    /// The keys for the answer, if they are cached.
+    pub(crate) fn known_keys(&self, cache: &KeyCache) -> Option<ScramKeys> {
         cache.known(self.digest, &self.salt, self.iterations)
     }
 
-    /// Has the keys of the answer derived.
+    /// Prepares the derivation of the keys for the answer.
     pub(crate) fn derivation(&self, password: &[u8], cache: &Arc<KeyCache>) -> (KeyDerivation, DerivedKeys) {
         KeyDerivation::new(self.digest, password, &self.salt, self.iterations, cache)
     }
 
-    /// Answers it.
-    pub(crate) fn answer(self, keys: &Keys) -> Result<ClientFinal, Error> {
+    pub(crate) fn answer(self, keys: &ScramKeys) -> Result<ClientFinal, Error> {
         let Self { iterations, without_proof, auth_message, .. } = self;
         let proof = keys.proof(auth_message.as_bytes())?;
         Ok(ClientFinal {
@@ -169,12 +172,12 @@ impl ClientFinal {
         self.message.as_bytes()
     }
 
-    /// The iterations that the server asked for.
+    /// The iterations that the server requested.
     pub fn iterations(&self) -> u32 {
         self.iterations
     }
 
-    /// Judges the server's last message: whether the server, too, knows the password.
+    /// Verifies the server's final message: whether the server knows the password, too.
     pub fn verify(&self, server_final: &[u8]) -> Result<(), Error> {
         let mut attributes = Attributes::new(server_final, "final message")?;
         if let Some(reason) = attributes.rest().strip_prefix("e=") {
@@ -189,7 +192,7 @@ impl ClientFinal {
     }
 }
 
-/// A count of iterations, saturated where it is beyond all reason.
+/// The number of iterations, saturated.
 fn iterations(text: &str) -> Result<u64, &'static str> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("the iterations are not a number");

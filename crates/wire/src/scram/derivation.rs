@@ -1,26 +1,26 @@
-//! Key derivation on another thread: it takes seconds if a server asks for many iterations.
+//! Key derivation on another thread, as it may take seconds.
 
 use std::sync::{Arc, OnceLock, Weak};
 
 use zeroize::Zeroizing;
 
-use super::{Digest, Error, KeyCache, keys::Keys};
+use crate::scram::{cache::KeyCache, digest::Digest, error::Error, keys::ScramKeys};
 
-/// Keys that a login waits for, to be derived on any thread.
+/// The derivation of keys that a login waits for. Runs on any thread.
 pub struct KeyDerivation {
     digest: Digest,
     password: Zeroizing<Vec<u8>>,
     salt: Vec<u8>,
     iterations: u32,
     cache: Arc<KeyCache>,
-    result: Weak<OnceLock<Result<Keys, Error>>>,
+    result: Weak<OnceLock<Result<ScramKeys, Error>>>,
 }
 
-/// The login's end of a [`KeyDerivation`].
-pub(crate) struct DerivedKeys(Arc<OnceLock<Result<Keys, Error>>>);
+/// The login's handle of a [`KeyDerivation`].
+pub(crate) struct DerivedKeys(Arc<OnceLock<Result<ScramKeys, Error>>>);
 
 impl KeyDerivation {
-    pub(super) fn new(
+    pub(crate) fn new(
         digest: Digest,
         password: &[u8],
         salt: &[u8],
@@ -39,20 +39,20 @@ impl KeyDerivation {
         (derivation, DerivedKeys(result))
     }
 
-    /// Derives the keys, unless the cache has them by now, or the login that waits for them has ended. Then that login is
-    /// to be stepped again.
+    /// Derives the keys, unless they have been cached meanwhile or the login has ended. Afterwards the login
+    /// must be stepped again.
     pub fn run(self) {
         if let Some(result) = self.result.upgrade() {
             let keys = self.cache.keys(self.digest, &self.password, &self.salt, self.iterations);
-            // It is run once.
+            // Set only once, because `run` consumes self.
             let _ = result.set(keys);
         }
     }
 }
 
 impl DerivedKeys {
-    /// The keys, if they are there.
-    pub(crate) fn get(&self) -> Option<Result<Keys, Error>> {
+    /// The keys, if they have been derived.
+    pub(crate) fn get(&self) -> Option<Result<ScramKeys, Error>> {
         self.0.get().cloned()
     }
 }

@@ -1,11 +1,10 @@
-//! The hash function that an exchange is made with.
-
 use openssl::hash::MessageDigest;
 
-/// A hash function. It names the mechanism, and every key, proof and signature is as long as what it makes.
+/// The hash function of an exchange. It determines the mechanism's name and the length of keys, proofs and
+/// signatures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Digest {
-    /// SHA-1 (RFC 5802), which MongoDB alone speaks still.
+    /// SHA-1 (RFC 5802), for MongoDB only.
     Sha1,
     /// SHA-256 (RFC 7677).
     #[default]
@@ -13,10 +12,9 @@ pub enum Digest {
 }
 
 impl Digest {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Sha1, Self::Sha256];
 
-    /// The mechanism's name in SASL, where nothing is bound.
+    /// The SASL mechanism's name, without channel binding.
     pub fn mechanism(self) -> &'static str {
         match self {
             Self::Sha1 => "SCRAM-SHA-1",
@@ -24,15 +22,15 @@ impl Digest {
         }
     }
 
-    /// The length of what it makes.
-    pub(super) fn bytes(self) -> usize {
+    /// The length of a digest.
+    pub(crate) fn bytes(self) -> usize {
         match self {
             Self::Sha1 => 20,
             Self::Sha256 => 32,
         }
     }
 
-    pub(super) fn openssl(self) -> MessageDigest {
+    pub(crate) fn openssl(self) -> MessageDigest {
         match self {
             Self::Sha1 => MessageDigest::sha1(),
             Self::Sha256 => MessageDigest::sha256(),

@@ -1,30 +1,32 @@
-//! The keys of RFC 5802, section 3, and the functions that they are made with.
+//! The keys of RFC 5802, section 3, and the functions that compute them.
 
 use std::ops::Deref;
 
 use openssl::{hash, memcmp, pkcs5, pkey::PKey, rand, sign::Signer};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{Digest, Error};
+use crate::scram::{digest::Digest, error::Error};
 
-/// The longest of what a [`Digest`] makes.
+/// The most iterations that a client accepts: seconds of work. Servers use 4096 by default.
+pub const MAX_ITERATIONS: u32 = 10_000_000;
+/// The longest digest.
 const MAX_KEY_BYTES: usize = 32;
 
 /// A key, a proof or a signature.
 #[derive(Clone, Copy)]
-pub(super) struct Key {
+pub(crate) struct ScramKey {
     digest: Digest,
-    /// As many of these as the digest makes; those behind them are 0.
+    /// The digest's length is used; the rest is 0.
     bytes: [u8; MAX_KEY_BYTES],
 }
 
-impl Key {
+impl ScramKey {
     fn zero(digest: Digest) -> Self {
         Self { digest, bytes: [0; MAX_KEY_BYTES] }
     }
 
-    /// The key of these bytes, if they are as many as the digest makes.
-    pub(super) fn from_slice(digest: Digest, bytes: &[u8]) -> Option<Self> {
+    /// The key of these bytes, if they have the digest's length.
+    pub(crate) fn from_slice(digest: Digest, bytes: &[u8]) -> Option<Self> {
         let mut key = Self::zero(digest);
         if bytes.len() != digest.bytes() {
             return None;
@@ -33,7 +35,7 @@ impl Key {
         Some(key)
     }
 
-    pub(super) fn digest(&self) -> Digest {
+    pub(crate) fn digest(&self) -> Digest {
         self.digest
     }
 
@@ -42,7 +44,7 @@ impl Key {
     }
 }
 
-impl Deref for Key {
+impl Deref for ScramKey {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -50,28 +52,28 @@ impl Deref for Key {
     }
 }
 
-impl Zeroize for Key {
+impl Zeroize for ScramKey {
     fn zeroize(&mut self) {
         self.bytes.zeroize();
     }
 }
 
-/// What is derived from a password for one salt and number of iterations.
+/// The keys derived from a password for one salt and number of iterations.
 #[derive(Clone)]
-pub(crate) struct Keys {
-    client: Zeroizing<Key>,
-    server: Zeroizing<Key>,
+pub(crate) struct ScramKeys {
+    client: Zeroizing<ScramKey>,
+    server: Zeroizing<ScramKey>,
 }
 
-impl Keys {
-    /// Does the iterations: the expensive part.
-    pub(super) fn derive(
+impl ScramKeys {
+    /// Runs the iterations: the expensive part.
+    pub(crate) fn derive(
         digest: Digest,
         password: &[u8],
         salt: &[u8],
         iterations: u32,
     ) -> Result<Self, Error> {
-        let mut salted = Zeroizing::new(Key::zero(digest));
+        let mut salted = Zeroizing::new(ScramKey::zero(digest));
         pkcs5::pbkdf2_hmac(password, salt, iterations as usize, digest.openssl(), salted.bytes_mut())
             .map_err(|_| Error::Crypto { operation: "PBKDF2" })?;
         Ok(Self {
@@ -80,54 +82,53 @@ impl Keys {
         })
     }
 
-    /// `StoredKey`: what a server checks proofs with.
-    pub(super) fn stored(&self) -> Result<Key, Error> {
+    /// `StoredKey`: verifies proofs.
+    pub(crate) fn stored(&self) -> Result<ScramKey, Error> {
         hash(&self.client)
     }
 
-    /// `ServerKey`: what a server signs with.
-    pub(super) fn server(&self) -> &Key {
+    /// `ServerKey`: signs for the server.
+    pub(crate) fn server(&self) -> &ScramKey {
         &self.server
     }
 
     /// `ClientProof`.
-    pub(super) fn proof(&self, auth_message: &[u8]) -> Result<Key, Error> {
+    pub(crate) fn proof(&self, auth_message: &[u8]) -> Result<ScramKey, Error> {
         Ok(xor(&self.client, &hmac(&self.stored()?, auth_message)?))
     }
 }
 
 /// `ServerSignature`.
-pub(super) fn server_signature(server_key: &Key, auth_message: &[u8]) -> Result<Key, Error> {
+pub(crate) fn server_signature(server_key: &ScramKey, auth_message: &[u8]) -> Result<ScramKey, Error> {
     hmac(server_key, auth_message)
 }
 
-/// Whether a proof came from one who knows the password that `stored_key` was made from.
-pub(super) fn proves(stored_key: &Key, auth_message: &[u8], proof: &Key) -> Result<bool, Error> {
+/// Whether a proof was computed from the password of `stored_key`.
+pub(crate) fn proves(stored_key: &ScramKey, auth_message: &[u8], proof: &ScramKey) -> Result<bool, Error> {
     let client_key = Zeroizing::new(xor(proof, &hmac(stored_key, auth_message)?));
     Ok(equal(&hash(&client_key)?, stored_key))
 }
 
-/// Compares in a time that does not depend on where the two differ.
-pub(super) fn equal(one: &Key, other: &Key) -> bool {
+/// Compares in constant time.
+pub(crate) fn equal(one: &ScramKey, other: &ScramKey) -> bool {
     one.digest == other.digest && memcmp::eq(one, other)
 }
 
-/// Fresh random bytes.
-pub(super) fn random<const N: usize>() -> Result<[u8; N], Error> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     rand::rand_bytes(&mut bytes).map_err(|_| Error::Crypto { operation: "random bytes" })?;
     Ok(bytes)
 }
 
-fn hash(key: &Key) -> Result<Key, Error> {
+fn hash(key: &ScramKey) -> Result<ScramKey, Error> {
     let made = hash::hash(key.digest.openssl(), key).ok();
-    let made = made.and_then(|made| Key::from_slice(key.digest, &made));
+    let made = made.and_then(|made| ScramKey::from_slice(key.digest, &made));
     made.ok_or(Error::Crypto { operation: key.digest.mechanism() })
 }
 
-fn hmac(key: &Key, data: &[u8]) -> Result<Key, Error> {
+fn hmac(key: &ScramKey, data: &[u8]) -> Result<ScramKey, Error> {
     let hmac = || {
-        let mut mac = Key::zero(key.digest);
+        let mut mac = ScramKey::zero(key.digest);
         let secret = PKey::hmac(key)?;
         Signer::new(key.digest.openssl(), &secret)?.sign_oneshot(mac.bytes_mut(), data)?;
         Ok(mac)
@@ -135,9 +136,9 @@ fn hmac(key: &Key, data: &[u8]) -> Result<Key, Error> {
     hmac().map_err(|_: openssl::error::ErrorStack| Error::Crypto { operation: "HMAC" })
 }
 
-/// Of two keys of one digest.
-fn xor(one: &Key, other: &Key) -> Key {
-    Key { digest: one.digest, bytes: std::array::from_fn(|index| one.bytes[index] ^ other.bytes[index]) }
+/// Both keys must have the same digest.
+fn xor(one: &ScramKey, other: &ScramKey) -> ScramKey {
+    ScramKey { digest: one.digest, bytes: std::array::from_fn(|index| one.bytes[index] ^ other.bytes[index]) }
 }
 
 #[cfg(test)]
@@ -147,7 +148,7 @@ mod tests {
     #[test]
     fn hmac_of_rfc_4231_and_rfc_2202() {
         // Test case 1 has a key of 20 bytes, which HMAC fills up with zeros.
-        let mut key = Key::zero(Digest::Sha256);
+        let mut key = ScramKey::zero(Digest::Sha256);
         key.bytes[..20].fill(0x0b);
         let mac = hmac(&key, b"Hi There").unwrap();
         assert_eq!(mac[..8], [0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53]);

@@ -1,59 +1,59 @@
-//! Attributes, of which SCRAM's messages are lists (RFC 5802, section 5.1).
+//! SCRAM messages, which are lists of attributes (RFC 5802, section 5.1).
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
-use super::{Digest, Error, keys::Key};
+use crate::scram::{digest::Digest, error::Error, keys::ScramKey};
 
-/// Reads one message's attributes from the front.
-pub(super) struct Attributes<'a> {
+/// Parses a message's attributes from its front.
+pub(crate) struct Attributes<'a> {
     rest: Option<&'a str>,
     message: &'static str,
 }
 
 impl<'a> Attributes<'a> {
-    pub(super) fn new(bytes: &'a [u8], message: &'static str) -> Result<Self, Error> {
+    pub(crate) fn new(bytes: &'a [u8], message: &'static str) -> Result<Self, Error> {
         let text =
             std::str::from_utf8(bytes).map_err(|_| Error::Protocol { message, reason: "not UTF-8" })?;
         Ok(Self { rest: Some(text), message })
     }
 
-    pub(super) fn error(&self, reason: &'static str) -> Error {
+    pub(crate) fn error(&self, reason: &'static str) -> Error {
         Error::Protocol { message: self.message, reason }
     }
 
-    /// What has not been read.
-    pub(super) fn rest(&self) -> &'a str {
+    /// The unread rest.
+    pub(crate) fn rest(&self) -> &'a str {
         self.rest.unwrap_or_default()
     }
 
-    /// Everything up to the next comma, which is read too.
-    pub(super) fn field(&mut self) -> Result<&'a str, Error> {
-        let rest = self.rest.ok_or_else(|| self.error("it ends early"))?;
+    /// Everything up to the next comma, which is consumed.
+    pub(crate) fn field(&mut self) -> Result<&'a str, Error> {
+        let rest = self.rest.ok_or_else(|| self.error("it is truncated"))?;
         let (field, rest) = rest.split_once(',').map_or((rest, None), |(field, rest)| (field, Some(rest)));
         self.rest = rest;
         Ok(field)
     }
 
     /// The value of the next attribute, which must have this name.
-    pub(super) fn value(&mut self, name: char) -> Result<&'a str, Error> {
+    pub(crate) fn value(&mut self, name: char) -> Result<&'a str, Error> {
         let field = self.field()?;
         let value = field.strip_prefix(name).and_then(|value| value.strip_prefix('='));
-        // "m" announces an extension that must be understood, and none is.
+        // "m" announces a mandatory extension; none is supported.
         value.ok_or_else(|| self.error("an unexpected or missing attribute"))
     }
 
-    pub(super) fn base64(&mut self, name: char) -> Result<Vec<u8>, Error> {
+    pub(crate) fn base64(&mut self, name: char) -> Result<Vec<u8>, Error> {
         let value = self.value(name)?;
         BASE64_STANDARD.decode(value).map_err(|_| self.error("not base64"))
     }
 
     /// A proof or a signature.
-    pub(super) fn key(&mut self, name: char, digest: Digest) -> Result<Key, Error> {
-        let key = Key::from_slice(digest, &self.base64(name)?);
+    pub(crate) fn key(&mut self, name: char, digest: Digest) -> Result<ScramKey, Error> {
+        let key = ScramKey::from_slice(digest, &self.base64(name)?);
         key.ok_or_else(|| self.error("a proof or signature of a wrong length"))
     }
 
-    pub(super) fn nonce(&mut self) -> Result<&'a str, Error> {
+    pub(crate) fn nonce(&mut self) -> Result<&'a str, Error> {
         let nonce = self.value('r')?;
         if nonce.is_empty() || !nonce.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(self.error("a nonce that is empty or not printable"));
@@ -62,21 +62,21 @@ impl<'a> Attributes<'a> {
     }
 }
 
-pub(super) fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     BASE64_STANDARD.encode(bytes)
 }
 
-/// A key from its base64, for verifiers.
-pub(super) fn key_from_base64(digest: Digest, text: &str) -> Option<Key> {
-    Key::from_slice(digest, &BASE64_STANDARD.decode(text).ok()?)
+/// A key from its base64 form, for verifiers.
+pub(crate) fn key_from_base64(digest: Digest, text: &str) -> Option<ScramKey> {
+    ScramKey::from_slice(digest, &BASE64_STANDARD.decode(text).ok()?)
 }
 
-/// Bytes from their base64, for verifiers.
-pub(super) fn from_base64(text: &str) -> Option<Vec<u8>> {
+/// Bytes from their base64 form, for verifiers.
+pub(crate) fn from_base64(text: &str) -> Option<Vec<u8>> {
     BASE64_STANDARD.decode(text).ok()
 }
 
-/// A user's name as an attribute can hold it.
-pub(super) fn escape(user: &str) -> String {
+/// A user name, escaped for an attribute.
+pub(crate) fn escape(user: &str) -> String {
     user.replace('=', "=3D").replace(',', "=2C")
 }

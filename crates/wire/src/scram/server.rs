@@ -1,28 +1,32 @@
-//! The server's role.
+//! The server side.
 
-use super::{
-    Binding, Digest, Error, Mechanism, Verifier,
-    keys::{self, Key},
+use crate::scram::{
+    digest::Digest,
+    error::Error,
+    keys::{self, ScramKey},
+    mechanism::{Binding, Mechanism},
     message::{Attributes, base64},
+    verifier::Verifier,
 };
 
 const NONCE_BYTES: usize = 18;
-/// The kind of channel binding that is spoken, as the GS2 header names it.
+/// The supported channel binding type, as the GS2 header names it.
 const END_POINT: &str = "p=tls-server-end-point";
 
-/// The server's first message, and what the client's proof is judged by.
+/// The server's first message, and the state to verify the client's proof.
 pub struct ServerFirst {
     verifier: Verifier,
     nonce: String,
-    /// The `c` attribute that the client must send, decoded.
+    /// The decoded `c` attribute that the client must send.
     channel: Vec<u8>,
     client_bare: String,
     message: String,
 }
 
 impl ServerFirst {
-    /// Answers a client's first message; the digest is the verifier's. `channel` is what this server could bind to, whether the client does or not:
-    /// a client that says it saw no offer was deceived, and is refused.
+    /// Answers a client's first message; the digest is the verifier's. `channel` is the binding that this
+    /// server supports, whether the client uses it or not: a client that claims the server offered none is
+    /// refused.
     pub fn answer(
         verifier: &Verifier,
         mechanism: Mechanism,
@@ -32,7 +36,7 @@ impl ServerFirst {
         Self::with_nonce(verifier, mechanism, channel, client_first, &base64(&keys::random::<NONCE_BYTES>()?))
     }
 
-    /// Answers with a nonce that is not random: for test vectors. It must be printable and without comma.
+    /// Answers with a fixed nonce, for test vectors. It must be printable and without comma.
     pub fn with_nonce(
         verifier: &Verifier,
         mechanism: Mechanism,
@@ -50,7 +54,7 @@ impl ServerFirst {
             _ => return Err(Error::BindingMismatch),
         };
         if !attributes.field()?.is_empty() {
-            return Err(attributes.error("one user in another's name"));
+            return Err(attributes.error("an authorization identity, which is not supported"));
         }
         let client_bare = attributes.rest().to_owned();
         attributes.value('n')?;
@@ -65,7 +69,7 @@ impl ServerFirst {
         self.message.as_bytes()
     }
 
-    /// Judges the client's last message; the server's last message, where the proof is right.
+    /// Verifies the client's final message. Returns the server's final message if the proof is right.
     pub fn judge(self, client_final: &[u8]) -> Result<Vec<u8>, Error> {
         let mut attributes = Attributes::new(client_final, "final message")?;
         let whole = attributes.rest();
@@ -86,11 +90,15 @@ impl ServerFirst {
     }
 }
 
-/// The proof, which must come last; what stands between the nonce and it are extensions, which may be ignored.
-fn proof(attributes: &mut Attributes<'_>, digest: Digest) -> Result<Key, Error> {
+/// The proof, which must be the last attribute. Extensions before it may be ignored.
+fn proof(attributes: &mut Attributes<'_>, digest: Digest) -> Result<ScramKey, Error> {
     while !attributes.rest().starts_with("p=") {
         attributes.field()?;
     }
     let proof = attributes.key('p', digest)?;
-    if attributes.rest().is_empty() { Ok(proof) } else { Err(attributes.error("bytes after its end")) }
+    if attributes.rest().is_empty() {
+        Ok(proof)
+    } else {
+        Err(attributes.error("unexpected bytes at its end"))
+    }
 }

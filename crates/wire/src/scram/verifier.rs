@@ -2,47 +2,47 @@
 
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{
-    Digest, Error, MAX_ITERATIONS,
-    keys::{self, Key, Keys},
+use crate::scram::{
+    digest::Digest,
+    error::Error,
+    keys::{self, MAX_ITERATIONS, ScramKey, ScramKeys},
     message::{base64, from_base64, key_from_base64},
 };
 
-/// As PostgreSQL makes it.
+/// The salt length of PostgreSQL.
 const SALT_BYTES: usize = 16;
 
-/// A salted, iterated hash of a password, and the key to sign with: enough to check a client, and to pass for the
-/// server, but not to log in. Hence it has no `Debug`.
+/// A salted, iterated hash of a password, and the key to sign with. It suffices to verify a client and to
+/// impersonate the server, but not to log in. Hence it has no `Debug`.
 #[derive(Clone)]
 pub struct Verifier {
-    pub(super) iterations: u32,
-    pub(super) salt: Vec<u8>,
-    pub(super) stored_key: Key,
-    pub(super) server_key: Key,
+    pub(crate) iterations: u32,
+    pub(crate) salt: Vec<u8>,
+    pub(crate) stored_key: ScramKey,
+    pub(crate) server_key: ScramKey,
 }
 
 impl Verifier {
-    /// The verifier of a password, with a fresh salt; `iterations` from 1 to [`MAX_ITERATIONS`].
+    /// The verifier of a password with a fresh salt; 1 to [`MAX_ITERATIONS`] iterations.
     pub fn of(password: &[u8], iterations: u32) -> Result<Self, Error> {
         Self::with_salt(password, iterations, &keys::random::<SALT_BYTES>()?)
     }
 
-    /// The verifier of a password with a given salt.
     pub fn with_salt(password: &[u8], iterations: u32, salt: &[u8]) -> Result<Self, Error> {
         Self::with_digest(Digest::Sha256, password, iterations, salt)
     }
 
-    /// The verifier of a password with a given salt, for another digest than SHA-256.
+    /// A verifier for another digest than SHA-256.
     pub fn with_digest(digest: Digest, password: &[u8], iterations: u32, salt: &[u8]) -> Result<Self, Error> {
         if salt.is_empty() {
             return Err(Error::InvalidVerifier { reason: "an empty salt" });
         }
         let iterations = bounded(iterations)?;
-        let keys = Keys::derive(digest, password, salt, iterations)?;
+        let keys = ScramKeys::derive(digest, password, salt, iterations)?;
         Ok(Self { iterations, salt: salt.to_vec(), stored_key: keys.stored()?, server_key: *keys.server() })
     }
 
-    /// Reads `SCRAM-SHA-256$ITERATIONS:SALT$StoredKey:ServerKey`, as PostgreSQL keeps it in `rolpassword`.
+    /// Parses `SCRAM-SHA-256$ITERATIONS:SALT$StoredKey:ServerKey`, the form of PostgreSQL's `rolpassword`.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let invalid = |reason| Error::InvalidVerifier { reason };
         let rest = text.strip_prefix(Digest::Sha256.mechanism()).and_then(|rest| rest.strip_prefix('$'));
@@ -60,7 +60,7 @@ impl Verifier {
         })
     }
 
-    /// The text that [`Verifier::parse`] reads and that PostgreSQL takes in place of a password.
+    /// The text that [`Verifier::parse`] reads and that PostgreSQL accepts in place of a password.
     pub fn text(&self) -> Zeroizing<String> {
         let (stored, server) =
             (Zeroizing::new(base64(&self.stored_key)), Zeroizing::new(base64(&self.server_key)));
@@ -75,12 +75,10 @@ impl Verifier {
         Zeroizing::new(text)
     }
 
-    /// The digest that it was made with.
     pub fn digest(&self) -> Digest {
         self.stored_key.digest()
     }
 
-    /// The iterations that a client must do.
     pub fn iterations(&self) -> u32 {
         self.iterations
     }

@@ -1,4 +1,4 @@
-//! A passive look at TLS: what a server's first flight tells before it is encrypted.
+//! Passive observation of TLS: what the server's first flight reveals before it is encrypted.
 
 mod group;
 mod observer;

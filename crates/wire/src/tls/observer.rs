@@ -1,15 +1,15 @@
-//! Follows a server's records and handshake messages until it knows what was negotiated, and no longer.
+//! Reads a server's records and handshake messages until the negotiated parameters are known.
 //!
-//! Key types: [`FlightObserver`] is fed bytes as they come and cuts them into records; what is in handshake records
-//! goes, with no regard to record borders, to `Messages`, which keeps the few bytes it needs and skips the rest.
+//! [`FlightObserver`] splits the bytes into records. `HandshakeMessages` gets the content of handshake
+//! records, regardless of record boundaries, keeps the few bytes it needs and skips the rest.
 
-use super::{
-    NamedGroup,
-    server_hello::{ServerHello, Verdict},
+use crate::tls::{
+    group::NamedGroup,
+    server_hello::{HelloKind, ServerHello},
 };
 
 const RECORD_HEADER_BYTES: usize = 5;
-/// The longest that any version allows (RFC 5246, 6.2.3).
+/// The longest record in any version (RFC 5246, 6.2.3).
 const MAX_RECORD_BYTES: usize = (1 << 14) + 2048;
 /// `ContentType` (RFC 8446, 5.1).
 const CHANGE_CIPHER_SPEC: u8 = 20;
@@ -21,40 +21,38 @@ const HELLO_REQUEST: u8 = 0;
 const SERVER_HELLO: u8 = 2;
 const SERVER_KEY_EXCHANGE: u8 = 12;
 const SERVER_HELLO_DONE: u8 = 14;
-/// A post-quantum share is 1.1 KB; beyond this a `ServerHello` is not believed.
+/// A post-quantum key share has 1.1 KB. A longer `ServerHello` is ignored.
 const MAX_SERVER_HELLO_BYTES: usize = 16 << 10;
-/// `ECCurveType` and `NamedCurve` come first in a key exchange (RFC 8422, 5.4); the rest is of no interest.
+/// The `ECCurveType` and `NamedCurve` at the start of a key exchange (RFC 8422, 5.4).
 const NAMED_CURVE_BYTES: usize = 3;
 const CURVE_TYPE_NAMED: u8 = 3;
 const TLS_1_3: u16 = 0x0304;
 
-/// What was learnt.
+/// The negotiated parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flight {
     /// The server sent a HelloRetryRequest, which costs a round trip.
     pub hello_retry: bool,
-    /// The group of the key exchange; none without (EC)DHE, or when a TLS 1.2 session is resumed.
+    /// The key exchange group; `None` without (EC)DHE, or for a resumed TLS 1.2 session.
     pub group: Option<NamedGroup>,
-    /// The version, as `0x0304` for TLS 1.3.
+    /// Such as `0x0304` for TLS 1.3.
     pub version: Option<u16>,
-    /// The cipher suite's number.
     pub cipher_suite: Option<u16>,
 }
 
-/// Watches the bytes a TLS server sends first; never touches, delays or refuses any.
+/// Observes a TLS server's first bytes without changing, delaying or refusing them.
 #[derive(Debug, Clone, Default)]
 pub struct FlightObserver {
     record: Record,
-    messages: Messages,
+    messages: HandshakeMessages,
 }
 
 impl FlightObserver {
-    /// An observer that has seen nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next bytes from the server, in any portions.
+    /// Reads the server's next bytes, cut anywhere.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.finished() {
             match &mut self.record {
@@ -76,21 +74,21 @@ impl FlightObserver {
         }
     }
 
-    /// Whether there is nothing more to learn: all is known, the rest is encrypted, or this is not TLS.
+    /// Whether everything visible is known: the rest is encrypted, or this is not TLS.
     pub fn finished(&self) -> bool {
-        self.messages.progress == Progress::Finished
+        self.messages.state == FlightState::Finished
     }
 
-    /// What was learnt so far.
+    /// What is known so far.
     pub fn flight(&self) -> Flight {
         self.messages.flight
     }
 
     fn begin_record(&mut self, content_type: u8, length: usize) {
-        // TLS 1.3 sends one after a HelloRetryRequest for the eyes of old middleboxes (RFC 8446, D.4).
+        // TLS 1.3 sends one after a HelloRetryRequest for compatibility with middleboxes (RFC 8446, D.4).
         let for_middleboxes = content_type == CHANGE_CIPHER_SPEC && self.messages.flight.hello_retry;
         if length > MAX_RECORD_BYTES || !(content_type == HANDSHAKE || for_middleboxes) {
-            self.messages.progress = Progress::Finished;
+            self.messages.state = FlightState::Finished;
             return;
         }
         self.record = Record::Body { content_type, left: length };
@@ -116,16 +114,16 @@ impl Default for Record {
     }
 }
 
-/// The handshake messages, whatever records they came in.
+/// The handshake messages, independent of records.
 #[derive(Debug, Clone, Default)]
-struct Messages {
-    message: Message,
-    progress: Progress,
+struct HandshakeMessages {
+    message: HandshakeMessage,
+    state: FlightState,
     flight: Flight,
 }
 
 #[derive(Debug, Clone)]
-enum Message {
+enum HandshakeMessage {
     Header(Partial<MESSAGE_HEADER_BYTES>),
     ServerHello { body: Vec<u8>, length: usize },
     ServerKeyExchange { curve: Partial<NAMED_CURVE_BYTES> },
@@ -133,47 +131,47 @@ enum Message {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Progress {
+enum FlightState {
     #[default]
     AwaitHello,
-    /// TLS 1.2 and before: the group comes in a message of its own, after the certificates.
+    /// Up to TLS 1.2 the group is in a separate message, after the certificates.
     AwaitKeyExchange,
     Finished,
 }
 
-impl Messages {
+impl HandshakeMessages {
     fn feed(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && self.progress != Progress::Finished {
+        while !bytes.is_empty() && self.state != FlightState::Finished {
             match &mut self.message {
-                Message::Header(header) => {
+                HandshakeMessage::Header(header) => {
                     if let Some([kind, high, middle, low]) = header.take(&mut bytes) {
                         self.begin(kind, u32::from_be_bytes([0, high, middle, low]) as usize);
                     }
                 }
-                Message::ServerHello { body, length } => {
+                HandshakeMessage::ServerHello { body, length } => {
                     let (now, rest) = bytes.split_at(bytes.len().min(*length - body.len()));
                     bytes = rest;
                     body.extend_from_slice(now);
                     if body.len() == *length {
                         let hello = ServerHello::parse(body);
-                        self.message = Message::default();
+                        self.message = HandshakeMessage::default();
                         self.hello(hello);
                     }
                 }
-                Message::ServerKeyExchange { curve } => {
+                HandshakeMessage::ServerKeyExchange { curve } => {
                     if let Some([curve_type, high, low]) = curve.take(&mut bytes) {
                         if curve_type == CURVE_TYPE_NAMED {
                             self.flight.group = Some(NamedGroup(u16::from_be_bytes([high, low])));
                         }
-                        self.progress = Progress::Finished;
+                        self.state = FlightState::Finished;
                     }
                 }
-                Message::Skipped { left } => {
+                HandshakeMessage::Skipped { left } => {
                     let skipped = bytes.len().min(*left);
                     bytes = &bytes[skipped..];
                     *left -= skipped;
                     if *left == 0 {
-                        self.message = Message::default();
+                        self.message = HandshakeMessage::default();
                     }
                 }
             }
@@ -181,21 +179,21 @@ impl Messages {
     }
 
     fn begin(&mut self, kind: u8, length: usize) {
-        self.message = match (self.progress, kind) {
-            (Progress::AwaitHello, SERVER_HELLO) if (1..=MAX_SERVER_HELLO_BYTES).contains(&length) => {
-                Message::ServerHello { body: Vec::new(), length }
+        self.message = match (self.state, kind) {
+            (FlightState::AwaitHello, SERVER_HELLO) if (1..=MAX_SERVER_HELLO_BYTES).contains(&length) => {
+                HandshakeMessage::ServerHello { body: Vec::new(), length }
             }
-            (Progress::AwaitKeyExchange, SERVER_KEY_EXCHANGE) if length >= NAMED_CURVE_BYTES => {
-                Message::ServerKeyExchange { curve: Partial::default() }
+            (FlightState::AwaitKeyExchange, SERVER_KEY_EXCHANGE) if length >= NAMED_CURVE_BYTES => {
+                HandshakeMessage::ServerKeyExchange { curve: Partial::default() }
             }
-            // A HelloRequest may come before (RFC 5246, 7.4.1.1).
-            (Progress::AwaitHello, HELLO_REQUEST) if length == 0 => Message::default(),
-            (Progress::AwaitKeyExchange, kind) if kind != SERVER_HELLO_DONE => match length {
-                0 => Message::default(),
-                left => Message::Skipped { left },
+            // A HelloRequest may come first (RFC 5246, 7.4.1.1).
+            (FlightState::AwaitHello, HELLO_REQUEST) if length == 0 => HandshakeMessage::default(),
+            (FlightState::AwaitKeyExchange, kind) if kind != SERVER_HELLO_DONE => match length {
+                0 => HandshakeMessage::default(),
+                left => HandshakeMessage::Skipped { left },
             },
             _ => {
-                self.progress = Progress::Finished;
+                self.state = FlightState::Finished;
                 return;
             }
         };
@@ -203,35 +201,36 @@ impl Messages {
 
     fn hello(&mut self, hello: Option<ServerHello>) {
         let Some(hello) = hello else {
-            self.progress = Progress::Finished;
+            self.state = FlightState::Finished;
             return;
         };
-        // There is no second retry (RFC 8446, 4.1.4).
+        // A second retry is not allowed (RFC 8446, 4.1.4).
         let again = self.flight.hello_retry;
         self.flight = Flight {
-            hello_retry: again || hello.verdict == Verdict::Retry,
+            hello_retry: again || hello.kind == HelloKind::Retry,
             group: hello.group,
             version: Some(hello.version),
             cipher_suite: Some(hello.cipher_suite),
         };
-        self.progress = match hello.verdict {
-            Verdict::Retry if !again => Progress::AwaitHello,
-            Verdict::Accept if hello.version < TLS_1_3 && names_curve(hello.cipher_suite) => {
-                Progress::AwaitKeyExchange
+        self.state = match hello.kind {
+            HelloKind::Retry if !again => FlightState::AwaitHello,
+            HelloKind::Accept if hello.version < TLS_1_3 && names_curve(hello.cipher_suite) => {
+                FlightState::AwaitKeyExchange
             }
-            _ => Progress::Finished,
+            _ => FlightState::Finished,
         };
     }
 }
 
-impl Default for Message {
+impl Default for HandshakeMessage {
     fn default() -> Self {
         Self::Header(Partial::default())
     }
 }
 
-/// Whether a suite of TLS 1.2 or before may have a `ServerKeyExchange` that begins with a curve (IANA "TLS Cipher
-/// Suites": those of `ECDH` and `ECDHE` without a pre-shared key). Finite-field parameters could be taken for one.
+/// Whether a suite up to TLS 1.2 may have a `ServerKeyExchange` that starts with a curve (IANA "TLS Cipher
+/// Suites": those of `ECDH` and `ECDHE` without a pre-shared key). Finite-field parameters could be mistaken
+/// for one.
 fn names_curve(suite: u16) -> bool {
     matches!(
         suite,
@@ -247,7 +246,7 @@ fn names_curve(suite: u16) -> bool {
     )
 }
 
-/// Gathers `N` bytes from portions.
+/// Collects `N` bytes from portions.
 #[derive(Debug, Clone)]
 struct Partial<const N: usize> {
     bytes: [u8; N],
@@ -255,7 +254,7 @@ struct Partial<const N: usize> {
 }
 
 impl<const N: usize> Partial<N> {
-    /// Takes what is missing from the front of `input`; the bytes, once all are there.
+    /// Takes missing bytes from the front of `input`. Returns the bytes once all are present.
     fn take(&mut self, input: &mut &[u8]) -> Option<[u8; N]> {
         let (now, rest) = input.split_at(input.len().min(N - self.filled));
         *input = rest;

@@ -1,8 +1,9 @@
-//! `ServerHello` (RFC 8446, 4.1.3; RFC 5246, 7.4.1.3), as far as it says what was negotiated.
+//! `ServerHello` (RFC 8446, 4.1.3; RFC 5246, 7.4.1.3), as far as it shows what was negotiated.
 
-use super::NamedGroup;
+use crate::tls::group::NamedGroup;
 
-/// SHA-256 of "HelloRetryRequest": a `ServerHello` with this random is one (RFC 8446, 4.1.3).
+/// SHA-256 of "HelloRetryRequest": the random of a `ServerHello` that is a HelloRetryRequest (RFC 8446,
+/// 4.1.3).
 const RETRY_RANDOM: [u8; 32] = [
     0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2,
     0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
@@ -10,24 +11,24 @@ const RETRY_RANDOM: [u8; 32] = [
 const EXTENSION_SUPPORTED_VERSIONS: u16 = 43;
 const EXTENSION_KEY_SHARE: u16 = 51;
 
-/// Whether the server is content with the `ClientHello`.
+/// Whether the server accepts the `ClientHello`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum HelloKind {
     Accept,
     Retry,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ServerHello {
-    pub(super) verdict: Verdict,
-    pub(super) version: u16,
-    pub(super) cipher_suite: u16,
-    pub(super) group: Option<NamedGroup>,
+pub(crate) struct ServerHello {
+    pub(crate) kind: HelloKind,
+    pub(crate) version: u16,
+    pub(crate) cipher_suite: u16,
+    pub(crate) group: Option<NamedGroup>,
 }
 
 impl ServerHello {
-    /// Reads a message's body; none if it is not one.
-    pub(super) fn parse(mut body: &[u8]) -> Option<Self> {
+    /// Parses the body of a message; `None` if it is malformed.
+    pub(crate) fn parse(mut body: &[u8]) -> Option<Self> {
         let body = &mut body;
         let mut version = u16::from_be_bytes(array(body)?);
         let random: [u8; 32] = array(body)?;
@@ -36,7 +37,7 @@ impl ServerHello {
         let cipher_suite = u16::from_be_bytes(array(body)?);
         let [_compression] = array(body)?;
         let mut group = None;
-        // A server that knows no extensions leaves out even their length.
+        // A server without extensions omits even their length.
         let mut extensions = if body.is_empty() { &[][..] } else { vector(body)? };
         while !extensions.is_empty() {
             let kind = u16::from_be_bytes(array(&mut extensions)?);
@@ -47,8 +48,8 @@ impl ServerHello {
                 _ => {}
             }
         }
-        let verdict = if random == RETRY_RANDOM { Verdict::Retry } else { Verdict::Accept };
-        Some(Self { verdict, version, cipher_suite, group })
+        let kind = if random == RETRY_RANDOM { HelloKind::Retry } else { HelloKind::Accept };
+        Some(Self { kind, version, cipher_suite, group })
     }
 }
 
@@ -64,7 +65,7 @@ fn bytes<'a>(input: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// Bytes with a two-byte length before them.
+/// Bytes with a two-byte length prefix.
 fn vector<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = u16::from_be_bytes(array(input)?);
     bytes(input, usize::from(length))

@@ -1,11 +1,10 @@
-//! Answers to commands, counted and collected.
+//! Replies to commands, counted and collected.
 
+use ciphertoll_wire::mongodb::bson::{BsonValue, BsonWriter, Document, to_json};
+use ciphertoll_wire::mongodb::message::{self, MAX_MESSAGE_BYTES};
 use ciphertoll_wire::mongodb::{
-    COMMAND_REQUEST_ID, Cursor, Documents, DocumentsReader, Error, Fault, Response, ResponseReader, Summary,
-    bson::{Document, Value, Writer, to_json},
-    command,
-    message::{self, MAX_MESSAGE_BYTES},
-    version_of,
+    COMMAND_REQUEST_ID, Cursor, Documents, DocumentsReader, Error, Fault, MongoDbResponseReader, Response,
+    ResponseSummary, command, version_of,
 };
 use proptest::prelude::*;
 
@@ -13,13 +12,13 @@ use crate::chunks::feed;
 
 const LIMIT_BYTES: usize = 1 << 16;
 
-fn reply(elements: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+fn reply(elements: impl FnOnce(&mut BsonWriter<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     message::write_reply(&mut out, COMMAND_REQUEST_ID, elements).unwrap();
     out
 }
 
-/// The answer to a `find` that goes on in cursor `id`.
+/// The reply to a `find` that continues in cursor `id`.
 pub(crate) fn found(batch: &str, documents: i32, id: i64) -> Vec<u8> {
     reply(|reply| {
         reply.document("cursor", |cursor| {
@@ -31,19 +30,19 @@ pub(crate) fn found(batch: &str, documents: i32, id: i64) -> Vec<u8> {
             cursor.int64("id", id);
             cursor.string("ns", "bank.accounts.old");
         });
-        reply.put("ok", Value::Double(1.0));
+        reply.put("ok", BsonValue::Double(1.0));
     })
 }
 
-fn count(bytes: &[u8]) -> Result<Response<Summary>, Error> {
-    ResponseReader::new(COMMAND_REQUEST_ID).step(&mut &*bytes)
+fn count(bytes: &[u8]) -> Result<Response<ResponseSummary>, Error> {
+    MongoDbResponseReader::new(COMMAND_REQUEST_ID).step(&mut &*bytes)
 }
 
 fn collect(bytes: &[u8]) -> Result<Response<Documents>, Error> {
     DocumentsReader::new(COMMAND_REQUEST_ID, LIMIT_BYTES).step(&mut &*bytes)
 }
 
-fn refused(elements: impl FnOnce(&mut Writer<'_>)) -> (i32, String, String) {
+fn refused(elements: impl FnOnce(&mut BsonWriter<'_>)) -> (i32, String, String) {
     let bytes = reply(elements);
     let error = count(&bytes).unwrap_err();
     assert_eq!(collect(&bytes).unwrap_err(), error);
@@ -56,7 +55,7 @@ fn refused(elements: impl FnOnce(&mut Writer<'_>)) -> (i32, String, String) {
 fn documents_are_counted_and_collected() {
     for (batch, id) in [("firstBatch", 0), ("nextBatch", 99)] {
         let bytes = found(batch, 3, id);
-        let summary = Summary { rows: 3, affected_rows: 0, row_bytes: 3 * 14 };
+        let summary = ResponseSummary { rows: 3, affected_rows: 0, row_bytes: 3 * 14 };
         assert_eq!(count(&bytes), Ok(Response::Done(summary)));
         let Ok(Response::Done(documents)) = collect(&bytes) else { panic!() };
         let json = |document: &Vec<u8>| to_json(Document::new(document).unwrap()).unwrap();
@@ -74,18 +73,18 @@ fn changes_are_counted() {
     let bytes = reply(|reply| {
         reply.int32("n", 2);
         reply.int32("nModified", 1);
-        reply.put("ok", Value::Int32(1));
+        reply.put("ok", BsonValue::Int32(1));
     });
-    let summary = Summary { affected_rows: 2, ..Summary::default() };
+    let summary = ResponseSummary { affected_rows: 2, ..ResponseSummary::default() };
     assert_eq!(count(&bytes), Ok(Response::Done(summary)));
     let Ok(Response::Done(documents)) = collect(&bytes) else { panic!() };
     assert_eq!(documents.documents.len(), 1);
 }
 
 #[test]
-fn refusals_are_errors_and_the_next_answer_follows() {
-    let no = |reply: &mut Writer<'_>| {
-        reply.put("ok", Value::Double(0.0));
+fn after_a_refusal_the_next_reply_is_read() {
+    let no = |reply: &mut BsonWriter<'_>| {
+        reply.put("ok", BsonValue::Double(0.0));
         reply.string("errmsg", "no such\ncommand: 'x'");
         reply.int32("code", 59);
         reply.string("codeName", "CommandNotFound");
@@ -93,13 +92,13 @@ fn refusals_are_errors_and_the_next_answer_follows() {
     let expected = (59, "CommandNotFound".to_owned(), "no such\u{fffd}command: 'x'".to_owned());
     assert_eq!(refused(no), expected);
     let bytes = [reply(no), found("firstBatch", 1, 0)].concat();
-    let (mut input, mut reader) = (bytes.as_slice(), ResponseReader::new(COMMAND_REQUEST_ID));
+    let (mut input, mut reader) = (bytes.as_slice(), MongoDbResponseReader::new(COMMAND_REQUEST_ID));
     assert!(reader.step(&mut input).is_err());
     assert_eq!(reader.step(&mut input), Err(Error::NotReset));
     reader.reset();
-    assert!(matches!(reader.step(&mut input), Ok(Response::Done(Summary { rows: 1, .. }))));
+    assert!(matches!(reader.step(&mut input), Ok(Response::Done(ResponseSummary { rows: 1, .. }))));
     assert!(input.is_empty());
-    assert_eq!(refused(|reply| reply.put("ok", Value::Double(0.0))), (0, String::new(), String::new()));
+    assert_eq!(refused(|reply| reply.put("ok", BsonValue::Double(0.0))), (0, String::new(), String::new()));
 }
 
 #[test]
@@ -113,7 +112,7 @@ fn failed_writes_are_errors() {
                 error.string("errmsg", "E11000 duplicate key error");
             });
         });
-        reply.put("ok", Value::Double(1.0));
+        reply.put("ok", BsonValue::Double(1.0));
     });
     assert_eq!(duplicate, (11000, "DuplicateKey".to_owned(), "E11000 duplicate key error".to_owned()));
     let unconfirmed = refused(|reply| {
@@ -122,18 +121,18 @@ fn failed_writes_are_errors() {
             error.string("codeName", "WriteConcernTimeout");
             error.string("errmsg", "waiting for replication timed out");
         });
-        reply.put("ok", Value::Double(1.0));
+        reply.put("ok", BsonValue::Double(1.0));
     });
     assert_eq!((unconfirmed.0, unconfirmed.1.as_str()), (64, "WriteConcernTimeout"));
     let none = reply(|reply| {
         reply.array("writeErrors", |_| {});
-        reply.put("ok", Value::Double(1.0));
+        reply.put("ok", BsonValue::Double(1.0));
     });
     assert!(count(&none).is_ok());
 }
 
 #[test]
-fn only_what_was_asked_for_is_an_answer() {
+fn unrequested_replies_are_refused() {
     let bytes = found("firstBatch", 1, 0);
     let reason = |bytes: &[u8]| match count(bytes) {
         Err(Error::Protocol { reason, .. }) => reason,
@@ -141,16 +140,16 @@ fn only_what_was_asked_for_is_an_answer() {
     };
     let mut other = bytes.clone();
     other[8] ^= 1;
-    assert_eq!(reason(&other), "it answers another message");
+    assert_eq!(reason(&other), "it belongs to another request");
     let mut more = bytes;
     more[16] = 2;
-    assert_eq!(reason(&more), "it is of more parts than were asked for");
-    assert_eq!(reason(&reply(|reply| reply.int32("n", 1))), "it does not say how it went");
+    assert_eq!(reason(&more), "it has unrequested parts");
+    assert_eq!(reason(&reply(|reply| reply.int32("n", 1))), "no ok field");
     let rows = reply(|reply| {
         reply.document("cursor", |cursor| cursor.array("firstBatch", |batch| batch.int32("0", 1)));
         reply.boolean("ok", true);
     });
-    assert_eq!(reason(&rows), "a row that is no document");
+    assert_eq!(reason(&rows), "a row that is not a document");
 }
 
 #[test]
@@ -166,7 +165,7 @@ fn the_version_is_in_build_info() {
     command::encode_build_info(&mut out, COMMAND_REQUEST_ID).unwrap();
     let bytes = reply(|reply| {
         reply.string("version", "7.0.42");
-        reply.put("ok", Value::Double(1.0));
+        reply.put("ok", BsonValue::Double(1.0));
     });
     let Ok(Response::Done(documents)) = collect(&bytes) else { panic!() };
     assert_eq!(version_of(&documents.documents[0]), Ok("7.0.42".to_owned()));
@@ -174,7 +173,7 @@ fn the_version_is_in_build_info() {
 }
 
 #[test]
-fn cursors_are_asked_and_given_up() {
+fn cursors_are_continued_and_killed() {
     let cursor = Cursor { id: 99, collection: "accounts".to_owned() };
     let json = |out: &[u8]| {
         let message = message::take(&mut &*out, MAX_MESSAGE_BYTES).unwrap().unwrap();
@@ -195,7 +194,7 @@ proptest! {
     fn portions_do_not_matter(documents in 0_i32..20, id: i64, sizes in proptest::collection::vec(1_usize..60, 1..8)) {
         let bytes = found("firstBatch", documents, id);
         let behind = [bytes.clone(), b"behind".to_vec()].concat();
-        let mut reader = ResponseReader::new(COMMAND_REQUEST_ID);
+        let mut reader = MongoDbResponseReader::new(COMMAND_REQUEST_ID);
         let (counted, left) = feed(&behind, &sizes, |input| match reader.step(input).unwrap() {
             Response::NeedInput => None,
             Response::Done(summary) => Some(summary),

@@ -1,18 +1,16 @@
-//! Compressed messages: vectors of zlib's own, whole sessions, and what is refused.
+//! Compressed messages: test vectors made with zlib, whole sessions, and refused messages.
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret,
-    mongodb::{
-        Compressor, Connect, Error, Inflater, Login, Mechanism, Template,
-        bson::Value,
-        compression::may_be_compressed,
-        message::{MAX_LOGIN_MESSAGE_BYTES, take, take_inflated, write_command},
-    },
-    scram::Digest,
-    session::{self, Response, ResponseKind},
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mongodb::bson::BsonValue;
+use ciphertoll_wire::mongodb::compression::may_be_compressed;
+use ciphertoll_wire::mongodb::message::{MAX_LOGIN_MESSAGE_BYTES, take, take_inflated, write_command};
+use ciphertoll_wire::mongodb::{
+    CommandTemplate, Compressor, Error, Inflater, Mechanism, MongoDbConnect, MongoDbLogin,
 };
+use ciphertoll_wire::scram::Digest;
+use ciphertoll_wire::session::{self, Response, ResponseKind};
 use proptest::prelude::*;
 
 use crate::fake_server::{FakeServer, PASSWORD, USER, join};
@@ -25,7 +23,7 @@ const PING: [u8; 22] = [
 ];
 const PING_BYTES: u32 = 20;
 
-/// A message compressed by that compressor, of another operation with so many bytes behind its header.
+/// A compressed message with this compressor, original operation and uncompressed length.
 fn compressed(code: u32, length: u32, compressor: u8, content: &[u8]) -> Vec<u8> {
     let numbers = [25 + content.len() as u32, 7, 0, 2012, code, length];
     [&numbers.map(u32::to_le_bytes).concat()[..], &[compressor], content].concat()
@@ -34,7 +32,7 @@ fn compressed(code: u32, length: u32, compressor: u8, content: &[u8]) -> Vec<u8>
 fn inflated(bytes: &[u8], limit: usize) -> Result<Option<i64>, Error> {
     let mut inflater = Inflater::of(Some(Compressor::Zlib));
     let message = take_inflated(&mut &*bytes, limit, &mut inflater)?;
-    Ok(message.map(|message| message.body.get("ping").unwrap().and_then(Value::as_i64).unwrap()))
+    Ok(message.map(|message| message.body.get("ping").unwrap().and_then(BsonValue::as_i64).unwrap()))
 }
 
 fn reason(bytes: &[u8]) -> &'static str {
@@ -45,11 +43,11 @@ fn reason(bytes: &[u8]) -> &'static str {
 }
 
 #[test]
-fn zlibs_own_is_read() {
+fn output_of_zlib_is_read() {
     let bytes = compressed(2013, PING_BYTES, 2, &PING);
     assert_eq!(inflated(&bytes, LIMIT), Ok(Some(1)));
     (0..bytes.len()).for_each(|end| assert_eq!(inflated(&bytes[..end], LIMIT), Ok(None), "{end}"));
-    // One after the other, in the same room.
+    // One after the other, in the same buffer.
     let two = [bytes.clone(), bytes].concat();
     let (mut input, mut inflater) = (two.as_slice(), Inflater::of(Some(Compressor::Zlib)));
     for _ in 0..2 {
@@ -60,7 +58,7 @@ fn zlibs_own_is_read() {
 }
 
 #[test]
-fn what_was_not_agreed_on_is_refused() {
+fn unnegotiated_compression_is_refused() {
     let zlib = compressed(2013, PING_BYTES, 2, &PING);
     let refused = Error::UnsupportedCompressor { compressor: 2 };
     assert_eq!(take(&mut zlib.as_slice(), LIMIT), Err(refused.clone()));
@@ -78,25 +76,19 @@ fn what_was_not_agreed_on_is_refused() {
 }
 
 #[test]
-fn lengths_are_what_they_say_and_bounded() {
+fn lengths_are_checked_and_bounded() {
     for length in [PING_BYTES - 1, PING_BYTES + 1, 0] {
         assert_eq!(
             reason(&compressed(2013, length, 2, &PING)),
-            "compressed to another length than it says",
+            "its uncompressed length is wrong",
             "{length}"
         );
     }
     let behind = [&PING[..], &[0]].concat();
-    assert_eq!(
-        reason(&compressed(2013, PING_BYTES, 2, &behind)),
-        "compressed to another length than it says"
-    );
+    assert_eq!(reason(&compressed(2013, PING_BYTES, 2, &behind)), "its uncompressed length is wrong");
     let cut = &PING[..PING.len() - 1];
-    assert_eq!(reason(&compressed(2013, PING_BYTES, 2, cut)), "compressed to another length than it says");
-    assert_eq!(
-        reason(&compressed(2013, u32::MAX, 2, &PING)),
-        "an impossible length before it was compressed"
-    );
+    assert_eq!(reason(&compressed(2013, PING_BYTES, 2, cut)), "its uncompressed length is wrong");
+    assert_eq!(reason(&compressed(2013, u32::MAX, 2, &PING)), "an impossible uncompressed length");
     let large = compressed(2013, LIMIT as u32 - 15, 2, &PING);
     assert_eq!(inflated(&large, LIMIT), Err(Error::MessageTooLarge { length: LIMIT + 1, limit: LIMIT }));
     let bytes = compressed(2013, PING_BYTES, 2, &PING);
@@ -105,28 +97,32 @@ fn lengths_are_what_they_say_and_bounded() {
     wrong_sum[21] ^= 1;
     assert_eq!(reason(&compressed(2013, PING_BYTES, 2, &wrong_sum)), "it cannot be decompressed");
     assert_eq!(reason(&compressed(2013, PING_BYTES, 2, b"no zlib")), "it cannot be decompressed");
-    assert_eq!(reason(&compressed(2012, PING_BYTES, 2, &PING)), "not OP_MSG that was compressed");
+    assert_eq!(reason(&compressed(2012, PING_BYTES, 2, &PING)), "a compressed operation other than OP_MSG");
 }
 
-/// The client, logged in on a server that takes this, and the server.
-fn session(offered: Option<Compressor>, taken: Option<Compressor>) -> (Connect, FakeServer) {
+/// A client logged in at a server with this compressor, and the server.
+fn session(offered: Option<Compressor>, taken: Option<Compressor>) -> (MongoDbConnect, FakeServer) {
     let password = Secret::new(PASSWORD.as_bytes().to_vec());
-    let login = Login { compressor: offered, mechanism: Mechanism::Negotiated, ..Login::new(USER, password) };
+    let login = MongoDbLogin {
+        compressor: offered,
+        mechanism: Mechanism::Negotiated,
+        ..MongoDbLogin::new(USER, password)
+    };
     let mut server = FakeServer { compressor: taken, ..FakeServer::new(&[Digest::Sha256]) };
-    let mut client = Connect::new(Arc::new(login));
+    let mut client = MongoDbConnect::new(Arc::new(login));
     assert_eq!(join(&mut client, &mut server, 7).0, Ok(()));
     (client, server)
 }
 
 #[test]
-fn a_whole_session_is_compressed_but_for_its_login() {
+fn a_session_is_compressed_after_its_login() {
     let zlib = Some(Compressor::Zlib);
     let (client, mut server) = session(zlib, zlib);
     let info = client.server().unwrap();
     assert_eq!(info.compressor, zlib);
     assert!(server.compressed.is_empty(), "{:?}", server.compressed);
     let (mut out, mut answer) = (b"what was before".to_vec(), Vec::new());
-    let find = Template::parse(r#"{"find": "accounts", "filter": {"_id": {"$param": 0}}}"#).unwrap();
+    let find = CommandTemplate::parse(r#"{"find": "accounts", "filter": {"_id": {"$param": 0}}}"#).unwrap();
     for _ in 0..2 {
         out.truncate(15);
         info.encode(&mut out, &find, &[session::Value::I64(1)]).unwrap();
@@ -143,7 +139,7 @@ fn a_whole_session_is_compressed_but_for_its_login() {
     assert!(rows.len() == 1 && input.is_empty());
     assert!(info.rows_reader(100).step(&mut answer.as_slice()).is_err(), "bounds are of what it was before");
 
-    // What speaks of passwords never is.
+    // Commands with credentials never are.
     out.clear();
     info.encode_query(&mut out, r#"{"createUser": "toll", "pwd": "secret"}"#).unwrap();
     assert!(take(&mut out.as_slice(), LIMIT).is_ok());
@@ -152,14 +148,14 @@ fn a_whole_session_is_compressed_but_for_its_login() {
 }
 
 #[test]
-fn nothing_is_compressed_where_not_both_want_it() {
+fn compression_needs_both_sides() {
     let zlib = Some(Compressor::Zlib);
     for (offered, taken) in [(zlib, None), (None, zlib), (None, None)] {
         let (client, mut server) = session(offered, taken);
         let info = client.server().unwrap();
         assert_eq!(info.compressor, None);
         let mut out = Vec::new();
-        info.encode(&mut out, &Template::parse(r#"{"find": "accounts"}"#).unwrap(), &[]).unwrap();
+        info.encode(&mut out, &CommandTemplate::parse(r#"{"find": "accounts"}"#).unwrap(), &[]).unwrap();
         server.run(&mut out.as_slice(), &mut Vec::new());
         assert!(server.compressed.is_empty());
     }
@@ -169,7 +165,7 @@ fn nothing_is_compressed_where_not_both_want_it() {
 }
 
 #[test]
-fn commands_that_speak_of_passwords_are_known_in_any_case() {
+fn commands_with_credentials_are_recognized_in_any_case() {
     let never = ["hello", "isMaster", "ismaster", "saslStart", "saslContinue", "createUser", "UPDATEUSER"];
     assert!(never.into_iter().all(|command| !may_be_compressed(command)));
     assert!(["find", "insert", "getMore", "usersInfo"].into_iter().all(may_be_compressed));

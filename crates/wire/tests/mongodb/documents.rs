@@ -1,15 +1,13 @@
-//! BSON: what is written is read back, as text too, and what is broken is refused.
+//! BSON: round trips, the JSON form, and malformed documents.
 
-use ciphertoll_wire::mongodb::{
-    Error,
-    bson::{Document, MAX_DEPTH, Value, Writer, to_json, write_document},
-};
+use ciphertoll_wire::mongodb::Error;
+use ciphertoll_wire::mongodb::bson::{BsonValue, BsonWriter, Document, MAX_DEPTH, to_json, write_document};
 use proptest::prelude::*;
 
-/// A value that owns what it holds.
+/// A value that owns its data.
 #[derive(Debug, Clone)]
 enum Owned {
-    Plain(Value<'static>),
+    Plain(BsonValue<'static>),
     String(String),
     Code(String, Option<Vec<(String, Self)>>),
     Symbol(String),
@@ -20,19 +18,19 @@ enum Owned {
     Array(Vec<Self>),
 }
 
-fn put(writer: &mut Writer<'_>, key: &str, value: &Owned) {
+fn put(writer: &mut BsonWriter<'_>, key: &str, value: &Owned) {
     match value {
         Owned::Plain(value) => writer.put(key, *value),
         Owned::String(text) => writer.string(key, text),
-        Owned::Code(code, None) => writer.put(key, Value::Code(code)),
+        Owned::Code(code, None) => writer.put(key, BsonValue::Code(code)),
         Owned::Code(code, Some(scope)) => {
             let scope = document(scope);
-            writer.put(key, Value::CodeWithScope { code, scope: Document::new(&scope).unwrap() });
+            writer.put(key, BsonValue::CodeWithScope { code, scope: Document::new(&scope).unwrap() });
         }
-        Owned::Symbol(text) => writer.put(key, Value::Symbol(text)),
-        Owned::Binary(subtype, bytes) => writer.put(key, Value::Binary { subtype: *subtype, bytes }),
-        Owned::Regex(pattern, options) => writer.put(key, Value::Regex { pattern, options }),
-        Owned::DbPointer(namespace, id) => writer.put(key, Value::DbPointer { namespace, id: *id }),
+        Owned::Symbol(text) => writer.put(key, BsonValue::Symbol(text)),
+        Owned::Binary(subtype, bytes) => writer.put(key, BsonValue::Binary { subtype: *subtype, bytes }),
+        Owned::Regex(pattern, options) => writer.put(key, BsonValue::Regex { pattern, options }),
+        Owned::DbPointer(namespace, id) => writer.put(key, BsonValue::DbPointer { namespace, id: *id }),
         Owned::Document(elements) => writer.document(key, |inner| {
             put_all(inner, elements);
         }),
@@ -44,7 +42,7 @@ fn put(writer: &mut Writer<'_>, key: &str, value: &Owned) {
     }
 }
 
-fn put_all(writer: &mut Writer<'_>, elements: &[(String, Owned)]) {
+fn put_all(writer: &mut BsonWriter<'_>, elements: &[(String, Owned)]) {
     for (key, value) in elements {
         put(writer, key, value);
     }
@@ -56,26 +54,28 @@ fn document(elements: &[(String, Owned)]) -> Vec<u8> {
     bytes
 }
 
-fn matches(value: Value<'_>, owned: &Owned) -> bool {
+fn matches(value: BsonValue<'_>, owned: &Owned) -> bool {
     match (value, owned) {
-        (Value::Double(one), Owned::Plain(Value::Double(other))) => one.to_bits() == other.to_bits(),
+        (BsonValue::Double(one), Owned::Plain(BsonValue::Double(other))) => one.to_bits() == other.to_bits(),
         (value, Owned::Plain(plain)) => value == *plain,
-        (Value::String(text), Owned::String(other)) | (Value::Symbol(text), Owned::Symbol(other)) => {
+        (BsonValue::String(text), Owned::String(other)) | (BsonValue::Symbol(text), Owned::Symbol(other)) => {
             text == other
         }
-        (Value::Code(text), Owned::Code(other, None)) => text == other,
-        (Value::CodeWithScope { code, scope }, Owned::Code(other, Some(elements))) => {
+        (BsonValue::Code(text), Owned::Code(other, None)) => text == other,
+        (BsonValue::CodeWithScope { code, scope }, Owned::Code(other, Some(elements))) => {
             code == other && holds(scope, elements)
         }
-        (Value::Binary { subtype, bytes }, Owned::Binary(other, owned)) => {
+        (BsonValue::Binary { subtype, bytes }, Owned::Binary(other, owned)) => {
             (subtype, bytes) == (*other, owned)
         }
-        (Value::Regex { pattern, options }, Owned::Regex(one, other)) => (pattern, options) == (one, other),
-        (Value::DbPointer { namespace, id }, Owned::DbPointer(one, other)) => {
+        (BsonValue::Regex { pattern, options }, Owned::Regex(one, other)) => {
+            (pattern, options) == (one, other)
+        }
+        (BsonValue::DbPointer { namespace, id }, Owned::DbPointer(one, other)) => {
             (namespace, &id) == (one, other)
         }
-        (Value::Document(document), Owned::Document(elements)) => holds(document, elements),
-        (Value::Array(array), Owned::Array(values)) => {
+        (BsonValue::Document(document), Owned::Document(elements)) => holds(document, elements),
+        (BsonValue::Array(array), Owned::Array(values)) => {
             let keyed = values.iter().enumerate().map(|(index, value)| (index.to_string(), value.clone()));
             holds(array, &keyed.collect::<Vec<_>>())
         }
@@ -97,18 +97,18 @@ fn text() -> impl Strategy<Value = String> + Clone {
 
 fn value() -> impl Strategy<Value = Owned> {
     let plain = prop_oneof![
-        any::<f64>().prop_map(Value::Double),
-        any::<bool>().prop_map(Value::Boolean),
-        any::<i32>().prop_map(Value::Int32),
-        any::<i64>().prop_map(Value::Int64),
-        any::<i64>().prop_map(Value::DateTime),
-        any::<u64>().prop_map(Value::Timestamp),
-        any::<[u8; 12]>().prop_map(Value::ObjectId),
-        any::<[u8; 16]>().prop_map(Value::Decimal128),
-        Just(Value::Null),
-        Just(Value::Undefined),
-        Just(Value::MinKey),
-        Just(Value::MaxKey),
+        any::<f64>().prop_map(BsonValue::Double),
+        any::<bool>().prop_map(BsonValue::Boolean),
+        any::<i32>().prop_map(BsonValue::Int32),
+        any::<i64>().prop_map(BsonValue::Int64),
+        any::<i64>().prop_map(BsonValue::DateTime),
+        any::<u64>().prop_map(BsonValue::Timestamp),
+        any::<[u8; 12]>().prop_map(BsonValue::ObjectId),
+        any::<[u8; 16]>().prop_map(BsonValue::Decimal128),
+        Just(BsonValue::Null),
+        Just(BsonValue::Undefined),
+        Just(BsonValue::MinKey),
+        Just(BsonValue::MaxKey),
     ];
     let leaf = prop_oneof![
         plain.prop_map(Owned::Plain),
@@ -138,7 +138,7 @@ proptest! {
         prop_assert!(holds(read, &elements));
         let json = to_json(read).unwrap();
         prop_assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{}", json);
-        // One byte less is never a document.
+        // A truncated document is invalid.
         prop_assert!(Document::new(&bytes[..bytes.len() - 1]).is_err());
     }
 
@@ -158,27 +158,27 @@ proptest! {
 }
 
 #[test]
-fn json_is_what_the_specification_says() {
+fn json_matches_the_specification() {
     let mut bytes = Vec::new();
     write_document(&mut bytes, |all| {
-        all.put("double", Value::Double(1.0));
-        all.put("nan", Value::Double(f64::NAN));
-        all.put("infinite", Value::Double(f64::NEG_INFINITY));
+        all.put("double", BsonValue::Double(1.0));
+        all.put("nan", BsonValue::Double(f64::NAN));
+        all.put("infinite", BsonValue::Double(f64::NEG_INFINITY));
         all.string("text", "a \"b\"\n\u{7f}");
         all.document("document", |inner| inner.int32("x", -1));
         all.array("array", |inner| inner.int64("0", i64::MAX));
-        all.put("binary", Value::Binary { subtype: 4, bytes: b"\xff\x00" });
-        all.put("id", Value::ObjectId([0xab; 12]));
+        all.put("binary", BsonValue::Binary { subtype: 4, bytes: b"\xff\x00" });
+        all.put("id", BsonValue::ObjectId([0xab; 12]));
         all.boolean("truth", true);
-        all.put("date", Value::DateTime(951_782_400_001));
-        all.put("epoch", Value::DateTime(0));
-        all.put("old", Value::DateTime(-1));
-        all.put("last", Value::DateTime(253_402_300_799_999));
-        all.put("null", Value::Null);
-        all.put("regex", Value::Regex { pattern: "^a", options: "i" });
-        all.put("time", Value::Timestamp(5 << 32 | 6));
-        all.put("min", Value::MinKey);
-        all.put("max", Value::MaxKey);
+        all.put("date", BsonValue::DateTime(951_782_400_001));
+        all.put("epoch", BsonValue::DateTime(0));
+        all.put("old", BsonValue::DateTime(-1));
+        all.put("last", BsonValue::DateTime(253_402_300_799_999));
+        all.put("null", BsonValue::Null);
+        all.put("regex", BsonValue::Regex { pattern: "^a", options: "i" });
+        all.put("time", BsonValue::Timestamp(5 << 32 | 6));
+        all.put("min", BsonValue::MinKey);
+        all.put("max", BsonValue::MaxKey);
     });
     let json = to_json(Document::new(&bytes).unwrap()).unwrap();
     let expected = [
@@ -194,13 +194,13 @@ fn json_is_what_the_specification_says() {
 }
 
 #[test]
-fn what_nests_too_deep_is_refused() {
+fn deep_nesting_is_refused() {
     let nested = |levels: usize| {
         let mut bytes = b"\x05\0\0\0\0".to_vec();
         for _ in 1..levels {
             let mut outer = Vec::new();
             write_document(&mut outer, |writer| {
-                writer.put("", Value::Document(Document::new(&bytes).unwrap()));
+                writer.put("", BsonValue::Document(Document::new(&bytes).unwrap()));
             });
             bytes = outer;
         }
@@ -209,27 +209,27 @@ fn what_nests_too_deep_is_refused() {
     let (most, more) = (nested(MAX_DEPTH), nested(MAX_DEPTH + 1));
     let (most, more) = (Document::new(&most).unwrap(), Document::new(&more).unwrap());
     assert_eq!((most.validate(), to_json(most).is_ok()), (Ok(()), true));
-    let error = Error::Protocol { message: "BSON document", reason: "it nests too deep" };
+    let error = Error::Protocol { message: "BSON document", reason: "it is nested too deeply" };
     assert_eq!((more.validate(), to_json(more)), (Err(error.clone()), Err(error)));
 }
 
 #[test]
 fn broken_documents_are_refused() {
     for (bytes, reason) in [
-        (&b""[..], "it ends early"),
+        (&b""[..], "it is truncated"),
         (b"\x04\0\0\0", "an impossible length"),
         (b"\xff\xff\xff\xff\0", "an impossible length"),
-        (b"\x05\0\0\0\x01", "a document has no end"),
-        (b"\x05\0\0\0\0\0", "bytes after its end"),
-        (b"\x08\0\0\0\x0ax\0\0"[..7].as_ref(), "it ends early"),
+        (b"\x05\0\0\0\x01", "a document has no final NUL"),
+        (b"\x05\0\0\0\0\0", "unexpected bytes at its end"),
+        (b"\x08\0\0\0\x0ax\0\0"[..7].as_ref(), "it is truncated"),
         (b"\x08\0\0\0\x20x\0\0", "an element of an unknown type"),
-        (b"\x09\0\0\0\x08x\0\x02\0", "neither true nor false"),
+        (b"\x09\0\0\0\x08x\0\x02\0", "a boolean that is neither 0 nor 1"),
         (b"\x0c\0\0\0\x02x\0\xff\xff\xff\xff\0", "a negative length"),
-        (b"\x0c\0\0\0\x02x\0\0\0\0\0\0", "a string has no end"),
-        (b"\x0d\0\0\0\x02x\0\x01\0\0\0x\0", "a string has no end"),
+        (b"\x0c\0\0\0\x02x\0\0\0\0\0\0", "a string is not NUL-terminated"),
+        (b"\x0d\0\0\0\x02x\0\x01\0\0\0x\0", "a string is not NUL-terminated"),
         (b"\x0e\0\0\0\x02x\0\x02\0\0\0\xff\0\0", "a text that is not UTF-8"),
         (b"\x08\0\0\0\x0a\xff\0\0", "a key that is not UTF-8"),
-        (b"\x07\0\0\0\x0ax\0"[..7].as_ref(), "a string has no end"),
+        (b"\x07\0\0\0\x0ax\0"[..7].as_ref(), "a string is not NUL-terminated"),
     ] {
         let outcome = Document::new(bytes).and_then(Document::validate);
         assert_eq!(outcome, Err(Error::Protocol { message: "BSON document", reason }), "{bytes:?}");
@@ -237,12 +237,18 @@ fn broken_documents_are_refused() {
 }
 
 #[test]
-fn numbers_are_numbers_whatever_their_type() {
-    for value in [Value::Int32(3), Value::Int64(3), Value::Double(3.0)] {
+fn numeric_types_are_interchangeable() {
+    for value in [BsonValue::Int32(3), BsonValue::Int64(3), BsonValue::Double(3.0)] {
         assert_eq!((value.as_i64(), value.is_true()), (Some(3), true));
     }
-    for value in [Value::Double(0.5), Value::Double(f64::NAN), Value::Double(1e300), Value::Null] {
+    for value in
+        [BsonValue::Double(0.5), BsonValue::Double(f64::NAN), BsonValue::Double(1e300), BsonValue::Null]
+    {
         assert_eq!(value.as_i64(), None);
     }
-    assert!(!Value::Double(0.0).is_true() && !Value::Boolean(false).is_true() && !Value::Null.is_true());
+    assert!(
+        !BsonValue::Double(0.0).is_true()
+            && !BsonValue::Boolean(false).is_true()
+            && !BsonValue::Null.is_true()
+    );
 }

@@ -1,20 +1,16 @@
-//! A server for the login: `hello`, SCRAM in all its shapes, and certificates.
+//! A server for logins: `hello`, SCRAM in all variants, and certificates.
 
-use ciphertoll_wire::{
-    Step,
-    mongodb::{
-        Compressor, Connect, Error, Inflater,
-        bson::{Document, Value, Writer},
-        message::{self, MAX_LOGIN_MESSAGE_BYTES},
-    },
-    scram::{Binding, Digest, Mechanism, ServerFirst, Verifier},
-};
+use ciphertoll_wire::Step;
+use ciphertoll_wire::mongodb::bson::{BsonValue, BsonWriter, Document};
+use ciphertoll_wire::mongodb::message::{self, MAX_LOGIN_MESSAGE_BYTES};
+use ciphertoll_wire::mongodb::{Compressor, Error, Inflater, MongoDbConnect};
+use ciphertoll_wire::scram::{Binding, Digest, Mechanism, ServerFirst, Verifier};
 
 pub(crate) const USER: &str = "toll";
 pub(crate) const PASSWORD: &str = "correct horse";
 const CONVERSATION: i32 = 7;
 
-/// Whether a server looks at the authentication within `hello`.
+/// Whether a server handles the authentication within `hello`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Speculation {
     Answered,
@@ -24,13 +20,13 @@ pub(crate) enum Speculation {
 /// How a server ends SCRAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// With its signature.
+    /// With a valid signature.
     AtOnce,
-    /// With an empty exchange behind it.
+    /// With an additional empty exchange.
     Empty,
-    /// With a signature that is wrong.
+    /// With a wrong signature.
     Lie,
-    /// With a signature that it does not have, in place of the challenge.
+    /// Without a signature, in place of the challenge.
     Early,
 }
 
@@ -38,11 +34,11 @@ pub(crate) struct FakeServer {
     pub(crate) verifiers: Vec<Verifier>,
     pub(crate) speculation: Speculation,
     pub(crate) ending: Ending,
-    /// What it takes of what is offered.
+    /// The accepted compressor.
     pub(crate) compressor: Option<Compressor>,
-    /// The names of the commands that came compressed, in order.
+    /// The names of the compressed commands, in order.
     pub(crate) compressed: Vec<String>,
-    /// The names of the commands that came, in order.
+    /// The names of all commands, in order.
     pub(crate) commands: Vec<String>,
     /// The first command.
     pub(crate) hello: Vec<u8>,
@@ -55,7 +51,7 @@ pub(crate) enum State {
     Signed,
 }
 
-/// The verifier of [`PASSWORD`], with as few iterations as may be.
+/// The verifier of [`PASSWORD`], with the fewest iterations allowed.
 pub(crate) fn verifier(digest: Digest, iterations: u32) -> Verifier {
     let stored = match digest {
         Digest::Sha256 => PASSWORD.to_owned(),
@@ -79,7 +75,7 @@ impl FakeServer {
         }
     }
 
-    /// Answers all whole messages.
+    /// Replies to all complete messages.
     pub(crate) fn run(&mut self, input: &mut &[u8], out: &mut Vec<u8>) {
         let mut inflater = Inflater::of(self.compressor);
         loop {
@@ -123,7 +119,7 @@ impl FakeServer {
                 for element in elements(&answer) {
                     reply.put(element.0, element.1);
                 }
-                reply.put("ok", Value::Double(if ok.is_some() { 1.0 } else { 0.0 }));
+                reply.put("ok", BsonValue::Double(if ok.is_some() { 1.0 } else { 0.0 }));
             })
             .unwrap();
             if let (true, Some(compressor)) = (is_compressed, self.compressor) {
@@ -136,7 +132,7 @@ impl FakeServer {
         self.hello = body.as_bytes().to_vec();
         assert_eq!(text(body, "$db"), "admin");
         let speculated = match (self.speculation, body.get("speculativeAuthenticate").unwrap()) {
-            (Speculation::Answered, Some(Value::Document(step))) => {
+            (Speculation::Answered, Some(BsonValue::Document(step))) => {
                 let mut inner = Vec::new();
                 if step.get("saslStart").unwrap().is_none() {
                     consent(step, &mut inner);
@@ -159,7 +155,7 @@ impl FakeServer {
             hello.int32("maxBsonObjectSize", 16_777_216);
             hello.int32("maxMessageSizeBytes", 48_000_000);
             hello.int32("maxWireVersion", 21);
-            if body.get("saslSupportedMechs").unwrap() == Some(Value::String("admin.toll")) {
+            if body.get("saslSupportedMechs").unwrap() == Some(BsonValue::String("admin.toll")) {
                 hello.array("saslSupportedMechs", |names| {
                     for (index, verifier) in self.verifiers.iter().enumerate() {
                         names.string(&index.to_string(), verifier.digest().mechanism());
@@ -167,21 +163,21 @@ impl FakeServer {
                 });
             }
             let offered = match body.get("compression").unwrap() {
-                Some(Value::Array(names)) => names.get("0").unwrap().and_then(Value::as_str),
+                Some(BsonValue::Array(names)) => names.get("0").unwrap().and_then(BsonValue::as_str),
                 _ => None,
             };
             if let Some(taken) = self.compressor.filter(|taken| offered == Some(taken.name())) {
                 hello.array("compression", |names| names.string("0", taken.name()));
             }
             if let Some(speculated) = &speculated {
-                hello.put("speculativeAuthenticate", Value::Document(Document::new(speculated).unwrap()));
+                hello.put("speculativeAuthenticate", BsonValue::Document(Document::new(speculated).unwrap()));
             }
         });
     }
 
     fn start(&mut self, body: Document<'_>, answer: &mut Vec<u8>) -> Option<()> {
-        let Some(Value::Document(options)) = body.get("options").unwrap() else { panic!("no options") };
-        assert_eq!(options.get("skipEmptyExchange").unwrap(), Some(Value::Boolean(true)));
+        let Some(BsonValue::Document(options)) = body.get("options").unwrap() else { panic!("no options") };
+        assert_eq!(options.get("skipEmptyExchange").unwrap(), Some(BsonValue::Boolean(true)));
         let mechanism = text(body, "mechanism");
         let known = self.verifiers.iter().find(|verifier| verifier.digest().mechanism() == mechanism)?;
         assert!(payload(body).starts_with(b"n,,n=toll,r="));
@@ -193,7 +189,7 @@ impl FakeServer {
     }
 
     fn go_on(&mut self, body: Document<'_>, answer: &mut Vec<u8>) -> Option<()> {
-        assert_eq!(body.get("conversationId").unwrap(), Some(Value::Int32(CONVERSATION)));
+        assert_eq!(body.get("conversationId").unwrap(), Some(BsonValue::Int32(CONVERSATION)));
         assert_eq!(text(body, "$db"), "admin");
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Challenged(first) => {
@@ -214,7 +210,7 @@ impl FakeServer {
     }
 }
 
-/// A batch that is worth compressing.
+/// A compressible batch.
 fn find(answer: &mut Vec<u8>) {
     write(answer, |found| {
         found.document("cursor", |cursor| {
@@ -244,11 +240,11 @@ fn write_step(answer: &mut Vec<u8>, payload: &[u8], done: bool) {
     });
 }
 
-fn write(answer: &mut Vec<u8>, elements: impl FnOnce(&mut Writer<'_>)) {
+fn write(answer: &mut Vec<u8>, elements: impl FnOnce(&mut BsonWriter<'_>)) {
     ciphertoll_wire::mongodb::bson::write_document(answer, elements);
 }
 
-fn elements(document: &[u8]) -> Vec<(&str, Value<'_>)> {
+fn elements(document: &[u8]) -> Vec<(&str, BsonValue<'_>)> {
     if document.is_empty() {
         return Vec::new();
     }
@@ -257,21 +253,21 @@ fn elements(document: &[u8]) -> Vec<(&str, Value<'_>)> {
 }
 
 pub(crate) fn text<'a>(body: Document<'a>, key: &str) -> &'a str {
-    body.get(key).unwrap().and_then(Value::as_str).unwrap()
+    body.get(key).unwrap().and_then(BsonValue::as_str).unwrap()
 }
 
 fn payload(body: Document<'_>) -> &[u8] {
-    let Some(Value::Binary { subtype: 0, bytes }) = body.get("payload").unwrap() else {
+    let Some(BsonValue::Binary { subtype: 0, bytes }) = body.get("payload").unwrap() else {
         panic!("no payload");
     };
     bytes
 }
 
-/// The client's steps other than `NeedInput`, and what it came to.
+/// The client's steps other than `NeedInput`, and the result.
 pub(crate) type Joined = (Result<(), Error>, Vec<Step>);
 
-/// Joins the two until the client has ended, portions of `size` bytes at a time.
-pub(crate) fn join(client: &mut Connect, server: &mut FakeServer, size: usize) -> Joined {
+/// Connects client and server until the client has ended, with portions of `size` bytes.
+pub(crate) fn join(client: &mut MongoDbConnect, server: &mut FakeServer, size: usize) -> Joined {
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
     let (mut received, mut steps) = (Vec::new(), Vec::new());
     loop {

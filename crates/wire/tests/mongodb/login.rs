@@ -1,15 +1,13 @@
-//! Logins, with servers that help, that do not, and that lie.
+//! Logins at honest, uncooperative and hostile servers.
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Phase, Secret, Step,
-    mongodb::{
-        AuthKind, Connect, Encryption, Error, Login, Mechanism,
-        bson::{Document, Value},
-    },
-    scram::Digest,
+use ciphertoll_wire::mongodb::bson::{BsonValue, Document};
+use ciphertoll_wire::mongodb::{
+    Error, Mechanism, MongoDbAuthMethod, MongoDbConnect, MongoDbLogin, MongoDbTlsMode,
 };
+use ciphertoll_wire::scram::Digest;
+use ciphertoll_wire::{Phase, Secret, Step};
 use proptest::prelude::*;
 
 use crate::fake_server::{Ending, FakeServer, Joined, PASSWORD, Speculation, USER, join, verifier};
@@ -18,16 +16,16 @@ const BOTH: [Digest; 2] = [Digest::Sha1, Digest::Sha256];
 const STEPS: [Step; 3] = [Step::Phase(Phase::ServerGreeting), Step::Phase(Phase::Auth), Step::Done];
 const MECHANISMS: [Mechanism; 3] = [Mechanism::ScramSha256, Mechanism::ScramSha1, Mechanism::Negotiated];
 
-fn login(mechanism: Mechanism) -> Login {
-    Login { mechanism, ..Login::new(USER, Secret::new(PASSWORD.as_bytes().to_vec())) }
+fn login(mechanism: Mechanism) -> MongoDbLogin {
+    MongoDbLogin { mechanism, ..MongoDbLogin::new(USER, Secret::new(PASSWORD.as_bytes().to_vec())) }
 }
 
-fn connect(mechanism: Mechanism, server: &mut FakeServer) -> (Joined, Connect) {
-    let mut client = Connect::new(Arc::new(login(mechanism)));
+fn connect(mechanism: Mechanism, server: &mut FakeServer) -> (Joined, MongoDbConnect) {
+    let mut client = MongoDbConnect::new(Arc::new(login(mechanism)));
     (join(&mut client, server, usize::MAX), client)
 }
 
-fn auth(client: &Connect) -> String {
+fn auth(client: &MongoDbConnect) -> String {
     client.server().map(|server| server.auth.label()).unwrap()
 }
 
@@ -70,7 +68,7 @@ fn an_empty_exchange_is_answered() {
 }
 
 #[test]
-fn the_better_mechanism_of_the_user_is_taken() {
+fn the_strongest_mechanism_of_the_user_is_used() {
     let mut server = FakeServer::new(&[Digest::Sha1]);
     let ((outcome, _), client) = connect(Mechanism::Negotiated, &mut server);
     assert_eq!((outcome, auth(&client).as_str()), (Ok(()), "scram-sha1-4096"));
@@ -80,18 +78,18 @@ fn the_better_mechanism_of_the_user_is_taken() {
 }
 
 #[test]
-fn certificates_need_no_more_than_hello() {
+fn certificate_authentication_needs_only_hello() {
     for (speculation, commands) in
         [(Speculation::Answered, &["hello"][..]), (Speculation::Ignored, &["hello", "authenticate"])]
     {
         let mut server = FakeServer { speculation, ..FakeServer::new(&[]) };
-        let login = Login { tls: Encryption::Tls, user: String::new(), ..login(Mechanism::X509) };
-        let mut client = Connect::new(Arc::new(login));
+        let login = MongoDbLogin { tls: MongoDbTlsMode::Tls, user: String::new(), ..login(Mechanism::X509) };
+        let mut client = MongoDbConnect::new(Arc::new(login));
         let (outcome, steps) = join(&mut client, &mut server, usize::MAX);
         assert_eq!(outcome, Ok(()));
         assert_eq!(steps, [&[Step::StartTls][..], &STEPS].concat());
         assert_eq!(server.commands, commands);
-        assert_eq!(client.server().unwrap().auth, AuthKind::Certificate);
+        assert_eq!(client.server().unwrap().auth, MongoDbAuthMethod::Certificate);
     }
     let error = expect_error(Mechanism::X509, &mut FakeServer::new(&[]));
     assert_eq!(error, Error::CertificateInPlain);
@@ -105,7 +103,7 @@ fn no_authentication_is_hello_alone() {
     assert_eq!((server.commands.len(), auth(&client).as_str()), (1, "trust"));
     let hello = Document::new(&server.hello).unwrap();
     assert_eq!(hello.get("speculativeAuthenticate").unwrap(), None);
-    assert_eq!(hello.get("hello").unwrap(), Some(Value::Int32(1)));
+    assert_eq!(hello.get("hello").unwrap(), Some(BsonValue::Int32(1)));
 }
 
 #[test]
@@ -115,8 +113,8 @@ fn wrong_passwords_are_refused_by_name() {
         .flat_map(|mechanism| [Speculation::Answered, Speculation::Ignored].map(|spec| (mechanism, spec)))
     {
         let mut server = FakeServer { speculation, ..FakeServer::new(&BOTH) };
-        let login = Login { password: Secret::new(b"wrong".to_vec()), ..login(mechanism) };
-        let mut client = Connect::new(Arc::new(login));
+        let login = MongoDbLogin { password: Secret::new(b"wrong".to_vec()), ..login(mechanism) };
+        let mut client = MongoDbConnect::new(Arc::new(login));
         let (outcome, steps) = join(&mut client, &mut server, usize::MAX);
         assert_eq!(steps, STEPS[..1]);
         let Err(Error::Server { code: 18, code_name, message }) = outcome else { panic!("{outcome:?}") };
@@ -128,7 +126,7 @@ fn wrong_passwords_are_refused_by_name() {
 }
 
 #[test]
-fn servers_that_do_not_know_the_password_are_found_out() {
+fn servers_without_the_password_are_detected() {
     for ending in [Ending::Lie, Ending::Early] {
         for mechanism in MECHANISMS {
             let mut server = FakeServer { ending, ..FakeServer::new(&BOTH) };
@@ -138,7 +136,7 @@ fn servers_that_do_not_know_the_password_are_found_out() {
 }
 
 #[test]
-fn too_little_work_is_refused() {
+fn too_few_iterations_are_refused() {
     let mut server = FakeServer { verifiers: vec![verifier(Digest::Sha256, 4095)], ..FakeServer::new(&[]) };
     let error = expect_error(Mechanism::ScramSha256, &mut server);
     assert_eq!(error, Error::IterationsTooFew { iterations: 4095, limit: 4096 });
@@ -148,15 +146,15 @@ fn too_little_work_is_refused() {
 fn keys_are_derived_once_for_a_login() {
     let login = Arc::new(login(Mechanism::ScramSha256));
     let mut server = FakeServer::new(&BOTH);
-    assert_eq!(join(&mut Connect::new(Arc::clone(&login)), &mut server, usize::MAX).0, Ok(()));
-    // With the keys of the first connect the password is not looked at any more.
-    let other = Login { password: Secret::new(b"wrong".to_vec()), ..(*login).clone() };
+    assert_eq!(join(&mut MongoDbConnect::new(Arc::clone(&login)), &mut server, usize::MAX).0, Ok(()));
+    // With cached keys the password is not used.
+    let other = MongoDbLogin { password: Secret::new(b"wrong".to_vec()), ..(*login).clone() };
     let mut server = FakeServer::new(&BOTH);
-    assert_eq!(join(&mut Connect::new(Arc::new(other)), &mut server, usize::MAX).0, Ok(()));
+    assert_eq!(join(&mut MongoDbConnect::new(Arc::new(other)), &mut server, usize::MAX).0, Ok(()));
 }
 
 #[test]
-fn the_server_says_what_it_is() {
+fn the_server_describes_itself() {
     let mut server = FakeServer::new(&BOTH);
     let ((outcome, _), client) = connect(Mechanism::Negotiated, &mut server);
     assert_eq!(outcome, Ok(()));
@@ -170,12 +168,12 @@ fn the_server_says_what_it_is() {
 }
 
 #[test]
-fn logins_that_cannot_be_sent_are_refused() {
-    let of = |change: fn(&mut Login)| {
+fn unencodable_logins_are_refused() {
+    let of = |change: fn(&mut MongoDbLogin)| {
         let mut login = login(Mechanism::Negotiated);
         change(&mut login);
         let mut out = Vec::new();
-        let error = Connect::new(Arc::new(login)).step(&mut &b""[..], &mut out).unwrap_err();
+        let error = MongoDbConnect::new(Arc::new(login)).step(&mut &b""[..], &mut out).unwrap_err();
         assert!(out.is_empty());
         error
     };
@@ -183,14 +181,14 @@ fn logins_that_cannot_be_sent_are_refused() {
     assert_eq!(of(|login| login.user.clear()), invalid("user"));
     assert_eq!(of(|login| login.user = "a\0b".to_owned()), invalid("user"));
     assert_eq!(of(|login| login.database.clear()), invalid("database"));
-    assert_eq!(of(|login| login.auth_source.clear()), invalid("database that knows the user"));
-    assert_eq!(of(|login| login.application_name = "x".repeat(129)), invalid("application's name"));
+    assert_eq!(of(|login| login.auth_source.clear()), invalid("authentication database"));
+    assert_eq!(of(|login| login.application_name = "x".repeat(129)), invalid("application name"));
 }
 
 #[test]
 fn nothing_may_come_before_hello() {
-    for tls in [Encryption::Plain, Encryption::Tls] {
-        let mut client = Connect::new(Arc::new(Login { tls, ..login(Mechanism::None) }));
+    for tls in [MongoDbTlsMode::Plain, MongoDbTlsMode::Tls] {
+        let mut client = MongoDbConnect::new(Arc::new(MongoDbLogin { tls, ..login(Mechanism::None) }));
         let error = client.step(&mut &b"x"[..], &mut Vec::new()).unwrap_err();
         assert!(matches!(error, Error::Protocol { message: "first bytes", .. }));
     }
@@ -210,7 +208,7 @@ proptest! {
             ending: if is_empty { Ending::Empty } else { Ending::AtOnce },
             ..FakeServer::new(&BOTH)
         };
-        let mut client = Connect::new(Arc::new(login(mechanism)));
+        let mut client = MongoDbConnect::new(Arc::new(login(mechanism)));
         prop_assert_eq!(join(&mut client, &mut server, size), (Ok(()), STEPS.to_vec()));
     }
 }

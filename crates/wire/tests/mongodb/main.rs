@@ -1,4 +1,4 @@
-//! The MongoDB machines joined in memory, on bytes made for them, and on bytes nobody would send.
+//! The MongoDB state machines: connected in memory, on constructed bytes, and on arbitrary bytes.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests may fail as tests do")]
 

@@ -1,12 +1,10 @@
-//! Frames: what surrounds documents on their way.
+//! Messages, i.e. what surrounds documents.
 
-use ciphertoll_wire::mongodb::{
-    Error,
-    bson::{Value, to_json, write_document},
-    command::encode_insert,
-    message::{
-        CHECKSUM_PRESENT, EXHAUST_ALLOWED, MAX_MESSAGE_BYTES, MORE_TO_COME, Message, take, write_command,
-    },
+use ciphertoll_wire::mongodb::Error;
+use ciphertoll_wire::mongodb::bson::{BsonValue, to_json, write_document};
+use ciphertoll_wire::mongodb::command::encode_insert;
+use ciphertoll_wire::mongodb::message::{
+    CHECKSUM_PRESENT, EXHAUST_ALLOWED, MAX_MESSAGE_BYTES, MORE_TO_COME, OpMsg, take, write_command,
 };
 
 const LIMIT: usize = 1 << 16;
@@ -17,7 +15,7 @@ fn ping() -> Vec<u8> {
     out
 }
 
-fn read(bytes: &[u8]) -> Result<Option<Message<'_>>, Error> {
+fn read(bytes: &[u8]) -> Result<Option<OpMsg<'_>>, Error> {
     let mut input = bytes;
     take(&mut input, LIMIT)
 }
@@ -41,13 +39,13 @@ fn section() -> Vec<u8> {
 }
 
 #[test]
-fn a_command_is_as_the_manual_says() {
+fn a_command_matches_the_manual() {
     let expected = b"\x24\0\0\0\x07\0\0\0\0\0\0\0\xdd\x07\0\0\0\0\0\0\0\x0f\0\0\0\x10ping\0\x01\0\0\0\0";
     assert_eq!(ping(), expected);
     let ping = ping();
     let message = read(&ping).unwrap().unwrap();
     assert_eq!((message.request_id, message.response_to, message.flags), (7, 0, 0));
-    assert_eq!(message.body.get("ping").unwrap(), Some(Value::Int32(1)));
+    assert_eq!(message.body.get("ping").unwrap(), Some(BsonValue::Int32(1)));
     assert!(message.sequences.is_empty());
     for cut in 0..ping.len() {
         assert_eq!(read(&ping[..cut]), Ok(None));
@@ -67,12 +65,12 @@ fn sequences_are_read() {
 }
 
 #[test]
-fn compressed_by_nothing_is_read() {
+fn the_noop_compressor_is_read() {
     let mut rest = [2013_u32, section().len() as u32 + 4].map(u32::to_le_bytes).concat();
     rest.push(0);
     rest.extend([0; 4]);
     rest.extend(section());
-    // In place of the flags come the first of these numbers.
+    // These numbers take the place of the flags.
     let mut bytes = message(2012, 0, &rest[4..]);
     bytes[16..20].copy_from_slice(&rest[..4]);
     assert!(read(&bytes).unwrap().is_some());
@@ -80,7 +78,7 @@ fn compressed_by_nothing_is_read() {
     assert_eq!(read(&bytes), Err(Error::UnsupportedCompressor { compressor: 2 }));
     bytes[24] = 0;
     bytes[20] ^= 1;
-    assert_eq!(reason(&bytes), "a compressed message of another length");
+    assert_eq!(reason(&bytes), "a compressed message whose lengths disagree");
 }
 
 #[test]
@@ -110,14 +108,14 @@ fn broken_frames_are_refused() {
     assert_eq!(reason(&message(2013, 0, b"\x02")), "a section of an unknown kind");
     assert_eq!(reason(&message(2013, 0, b"\x01\xff\0\0\0x\0")), "a section with an impossible length");
     assert_eq!(reason(&message(2013, 0, b"\x01\x05\0\0\0x")), "a section without a name");
-    assert_eq!(reason(&message(2013, 0, b"\x01\0")), "it ends early");
-    // Known before it is here.
+    assert_eq!(reason(&message(2013, 0, b"\x01\0")), "it is truncated");
+    // Detected before the message arrives.
     let length = LIMIT as u32 + 1;
     assert_eq!(read(&length.to_le_bytes()), Err(Error::MessageTooLarge { length: LIMIT + 1, limit: LIMIT }));
 }
 
 #[test]
-fn what_is_too_long_leaves_nothing() {
+fn a_too_long_message_appends_nothing() {
     let mut out = b"before".to_vec();
     let text = "x".repeat(MAX_MESSAGE_BYTES);
     let written = write_command(&mut out, 1, |command| command.string("x", &text));
@@ -126,7 +124,7 @@ fn what_is_too_long_leaves_nothing() {
 }
 
 #[test]
-fn documents_to_be_inserted_are_a_sequence() {
+fn inserted_documents_are_a_sequence() {
     let mut documents = Vec::new();
     for number in [1, 2] {
         write_document(&mut documents, |document| document.int32("_id", number));
@@ -138,7 +136,7 @@ fn documents_to_be_inserted_are_a_sequence() {
     let [sequence] = message.sequences[..] else { panic!("{message:?}") };
     assert_eq!(sequence.identifier, b"documents");
     let ids: Vec<_> = sequence.documents().map(|document| document.unwrap().get("_id").unwrap()).collect();
-    assert_eq!(ids, [1, 2].map(|number| Some(Value::Int32(number))));
+    assert_eq!(ids, [1, 2].map(|number| Some(BsonValue::Int32(number))));
     let too_long = vec![0; MAX_MESSAGE_BYTES];
     let refused = encode_insert(&mut out.clone(), 7, "bank", "accounts", &too_long);
     assert!(matches!(refused, Err(Error::MessageTooLarge { .. })));

@@ -1,44 +1,47 @@
-//! The face that all protocols share.
+//! The interface that the protocols share.
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret,
-    mongodb::{self, AuthKind, Encryption, message},
-    scram::Digest,
-    session::{Connect, Error, Login, Prepared, Response, ResponseKind, ServerInfo, Value},
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mongodb::{self, MongoDbAuthMethod, MongoDbTlsMode, message};
+use ciphertoll_wire::scram::Digest;
+use ciphertoll_wire::session::{
+    Connect, Error, Login, PreparedStatement, Response, ResponseKind, ServerInfo, Value,
 };
 
 use crate::answers::found;
 
-fn login(tls: Encryption) -> Login {
-    Login::MongoDb(Arc::new(mongodb::Login { tls, ..mongodb::Login::new("toll", Secret::new(Vec::new())) }))
+fn login(tls: MongoDbTlsMode) -> Login {
+    Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
+        tls,
+        ..mongodb::MongoDbLogin::new("toll", Secret::new(Vec::new()))
+    }))
 }
 
 fn server() -> ServerInfo {
-    ServerInfo::MongoDb(mongodb::ServerInfo {
+    ServerInfo::MongoDb(mongodb::MongoDbServerInfo {
         version: "wire-21".to_owned(),
         max_wire_version: 21,
         max_bson_bytes: 1 << 24,
         max_message_bytes: 48_000_000,
         set_name: None,
         hosts: Vec::new(),
-        role: mongodb::Role::Standalone,
+        role: mongodb::MemberRole::Standalone,
         read_preference: None,
         is_writable_primary: true,
         me: None,
         primary: None,
-        auth: AuthKind::Scram { digest: Digest::Sha256, iterations: 15_000 },
+        auth: MongoDbAuthMethod::Scram { digest: Digest::Sha256, iterations: 15_000 },
         compressor: None,
         database: "bank".to_owned(),
     })
 }
 
 #[test]
-fn logins_and_servers_say_what_they_are() {
-    assert!(login(Encryption::Tls).uses_tls() && !login(Encryption::Plain).uses_tls());
-    assert_eq!(login(Encryption::Tls).alpn(), None);
-    assert!(matches!(Connect::new(&login(Encryption::Plain)), Connect::MongoDb(_)));
+fn logins_and_servers_report_their_properties() {
+    assert!(login(MongoDbTlsMode::Tls).uses_tls() && !login(MongoDbTlsMode::Plain).uses_tls());
+    assert_eq!(login(MongoDbTlsMode::Tls).alpn(), None);
+    assert!(matches!(Connect::new(&login(MongoDbTlsMode::Plain)), Connect::MongoDb(_)));
     let server = server();
     assert_eq!((server.version(), server.auth_label().as_str()), ("wire-21", "scram-15000"));
     let mut out = Vec::new();
@@ -67,18 +70,18 @@ fn a_query_is_json() {
 }
 
 #[test]
-fn nothing_is_prepared() {
+fn prepared_statements_are_not_supported() {
     let (server, mut out) = (server(), Vec::new());
     let no = || Error::MongoDb(mongodb::Error::NoPreparedStatements);
     assert_eq!(server.encode_prepare(&mut out, 1, "{}"), Err(no()));
-    let prepared = Prepared::Postgres { number: 1 };
+    let prepared = PreparedStatement::Postgres { number: 1 };
     assert_eq!(server.encode_execute(&mut out, &prepared, &[Value::Null]), Err(no()));
     assert_eq!(server.prepare_reader(1).step(&mut &b"x"[..]), Err(no()));
     assert!(out.is_empty());
 }
 
 #[test]
-fn refusals_are_known_by_number_and_name() {
+fn refusals_are_identified_by_number_or_name() {
     let refusal: Error = mongodb::Error::Server {
         code: 112,
         code_name: "WriteConflict".to_owned(),

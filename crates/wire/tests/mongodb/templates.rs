@@ -1,17 +1,13 @@
-//! Operations as data.
+//! Command templates.
 
-use ciphertoll_wire::{
-    mongodb::{
-        Error, Template, TemplateError,
-        bson::{self, Document},
-        message::{MAX_MESSAGE_BYTES, take},
-    },
-    session::Value,
-};
+use ciphertoll_wire::mongodb::bson::{self, Document};
+use ciphertoll_wire::mongodb::message::{MAX_MESSAGE_BYTES, take};
+use ciphertoll_wire::mongodb::{CommandTemplate, Error, TemplateError};
+use ciphertoll_wire::session::Value;
 use proptest::prelude::*;
 
 fn encoded(text: &str, parameters: &[Value<'_>]) -> Vec<u8> {
-    let template = Template::parse(text).unwrap();
+    let template = CommandTemplate::parse(text).unwrap();
     assert_eq!(template.parameters(), parameters.len());
     let mut out = Vec::new();
     template.encode(&mut out, 5, "bank", parameters).unwrap();
@@ -30,7 +26,7 @@ fn json(text: &str, parameters: &[Value<'_>]) -> String {
 }
 
 fn error(text: &str) -> TemplateError {
-    Template::parse(text).unwrap_err()
+    CommandTemplate::parse(text).unwrap_err()
 }
 
 #[test]
@@ -39,25 +35,25 @@ fn order_and_types_are_kept() {
     let expected = r#"{"zeta":1,"alpha":2147483648,"b":1.0,"c":[true,null,{"x":[]}],"a":"é","$db":"bank"}"#;
     assert_eq!(json(text, &[]), expected);
     let bytes = encoded(text, &[]);
-    let kinds = [("zeta", bson::Value::Int32(1)), ("alpha", bson::Value::Int64(1 << 31))];
+    let kinds = [("zeta", bson::BsonValue::Int32(1)), ("alpha", bson::BsonValue::Int64(1 << 31))];
     for (key, value) in kinds {
         assert_eq!(body(&bytes).get(key).unwrap(), Some(value));
     }
 }
 
 #[test]
-fn types_that_json_lacks_are_there() {
+fn extended_types_are_encoded() {
     let text = r#"{"x": {"$numberLong": "5"}, "y": {"$oid": "0123456789abcdefABCDEF00"}, "z": {"$date": 1}}"#;
     let bytes = encoded(text, &[]);
     let get = |key| body(&bytes).get(key).unwrap().unwrap();
-    assert_eq!(get("x"), bson::Value::Int64(5));
+    assert_eq!(get("x"), bson::BsonValue::Int64(5));
     let id = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0xab, 0xcd, 0xef, 0];
-    assert_eq!(get("y"), bson::Value::ObjectId(id));
-    assert_eq!(get("z"), bson::Value::DateTime(1));
+    assert_eq!(get("y"), bson::BsonValue::ObjectId(id));
+    assert_eq!(get("z"), bson::BsonValue::DateTime(1));
 }
 
 #[test]
-fn parameters_stand_anywhere() {
+fn parameters_may_be_anywhere() {
     let text = r#"{"update": "a", "updates": [{"q": {"_id": {"$param": 1}}, "u": {"$inc": {"n": {"$param": 0}}},
         "c": {"deep": [1, {"$param": 2}, {"x": {"$param": 1}}]}}], "fixed": {"a": {"b": [1, 2]}}, "last": {"$param": 0}}"#;
     let parameters = [Value::I64(-7), Value::Text("k\0ey".as_bytes()), Value::Null];
@@ -69,7 +65,7 @@ fn parameters_stand_anywhere() {
 }
 
 #[test]
-fn what_is_no_template_is_refused() {
+fn invalid_templates_are_refused() {
     for text in ["[]", "1", "{}", r#"{"": 1}"#, r#"{"$param": 0}"#] {
         assert_eq!(error(text), TemplateError::NotACommand, "{text}");
     }
@@ -92,13 +88,13 @@ fn what_is_no_template_is_refused() {
         assert_eq!(found, form);
     }
     let nested = |levels: usize| format!("{{\"x\": {}1{}}}", "[".repeat(levels), "]".repeat(levels));
-    assert!(Template::parse(&nested(99)).is_ok());
+    assert!(CommandTemplate::parse(&nested(99)).is_ok());
     assert_eq!(error(&nested(100)), TemplateError::TooDeep);
 }
 
 #[test]
-fn a_failed_encode_leaves_nothing() {
-    let template = Template::parse(r#"{"find": "x", "filter": {"a": {"$param": 0}}}"#).unwrap();
+fn a_failed_encode_appends_nothing() {
+    let template = CommandTemplate::parse(r#"{"find": "x", "filter": {"a": {"$param": 0}}}"#).unwrap();
     let mut out = b"before".to_vec();
     let mut encode = |parameters: &[Value<'_>]| template.encode(&mut out, 1, "bank", parameters);
     assert_eq!(encode(&[]), Err(Error::WrongParameters { expected: 1, given: 0 }));
@@ -131,7 +127,7 @@ proptest! {
     fn every_length_is_right(trees in proptest::collection::vec(tree(), 1..4)) {
         let elements: Vec<_> = trees.iter().map(|tree| format!(r#""x":{tree}"#)).collect();
         let text = format!("{{{}}}", elements.join(","));
-        let template = Template::parse(&text).unwrap();
+        let template = CommandTemplate::parse(&text).unwrap();
         let values = [Value::I64(11), Value::Text(b"twelve"), Value::Null];
         let mut out = Vec::new();
         template.encode(&mut out, 5, "bank", &values[..template.parameters()]).unwrap();

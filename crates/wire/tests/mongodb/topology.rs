@@ -1,30 +1,27 @@
-//! Which member of a replica set is found, whoever answers what: sets of every kind, with `hello`s made for them.
+//! Which member of a replica set is selected, with constructed `hello` replies.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mongodb::{
-        Choice, Connect, Discovery, DiscoveryError, Login, Mechanism, ReadPreference, Role, ServerInfo,
-        Template,
-        bson::{Writer, to_json},
-        message,
-    },
+use ciphertoll_wire::mongodb::bson::{BsonWriter, to_json};
+use ciphertoll_wire::mongodb::{
+    CommandTemplate, Discovery, DiscoveryError, Mechanism, MemberRole, MongoDbConnect, MongoDbLogin,
+    MongoDbServerInfo, ReadPreference, SelectedServer, message,
 };
+use ciphertoll_wire::{Secret, Step};
 use proptest::prelude::*;
 use proptest::sample::select;
 
 const SET: &str = "rs0";
 
-/// What a client makes of a `hello` that is answered with these elements.
-fn greeted(preference: ReadPreference, elements: impl FnOnce(&mut Writer<'_>)) -> ServerInfo {
-    let login = Login {
+/// What a client learns from a `hello` reply with these elements.
+fn greeted(preference: ReadPreference, elements: impl FnOnce(&mut BsonWriter<'_>)) -> MongoDbServerInfo {
+    let login = MongoDbLogin {
         mechanism: Mechanism::None,
         read_preference: preference,
-        ..Login::new("", Secret::new(Vec::new()))
+        ..MongoDbLogin::new("", Secret::new(Vec::new()))
     };
-    let (mut connect, mut out) = (Connect::new(Arc::new(login)), Vec::new());
+    let (mut connect, mut out) = (MongoDbConnect::new(Arc::new(login)), Vec::new());
     assert_eq!(connect.step(&mut &[][..], &mut out).unwrap(), Step::NeedInput);
     let mut answer = Vec::new();
     message::write_reply(&mut answer, 1, |hello| {
@@ -38,7 +35,7 @@ fn greeted(preference: ReadPreference, elements: impl FnOnce(&mut Writer<'_>)) -
     connect.server().unwrap().clone()
 }
 
-fn hosts(hello: &mut Writer<'_>, key: &str, names: &[String]) {
+fn hosts(hello: &mut BsonWriter<'_>, key: &str, names: &[String]) {
     hello.array(key, |list| {
         for (index, name) in names.iter().enumerate() {
             list.string(&index.to_string(), name);
@@ -47,14 +44,14 @@ fn hosts(hello: &mut Writer<'_>, key: &str, names: &[String]) {
 }
 
 /// The `hello` of a member of [`SET`].
-fn member(role: Role, me: Option<&str>, names: &[String]) -> ServerInfo {
+fn member(role: MemberRole, me: Option<&str>, names: &[String]) -> MongoDbServerInfo {
     greeted(ReadPreference::Primary, |hello| {
         hello.string("setName", SET);
-        hello.boolean("isWritablePrimary", role == Role::Primary);
-        hello.boolean("secondary", matches!(role, Role::Secondary | Role::Hidden));
+        hello.boolean("isWritablePrimary", role == MemberRole::Primary);
+        hello.boolean("secondary", matches!(role, MemberRole::Secondary | MemberRole::Hidden));
         match role {
-            Role::Arbiter => hello.boolean("arbiterOnly", true),
-            Role::Hidden => hello.boolean("hidden", true),
+            MemberRole::Arbiter => hello.boolean("arbiterOnly", true),
+            MemberRole::Hidden => hello.boolean("hidden", true),
             _ => {}
         }
         if let Some(me) = me {
@@ -64,22 +61,25 @@ fn member(role: Role, me: Option<&str>, names: &[String]) -> ServerInfo {
     })
 }
 
-fn standalone() -> ServerInfo {
+fn standalone() -> MongoDbServerInfo {
     greeted(ReadPreference::Nearest, |hello| hello.boolean("isWritablePrimary", true))
 }
 
-fn router() -> ServerInfo {
+fn router() -> MongoDbServerInfo {
     greeted(ReadPreference::Nearest, |hello| {
         hello.boolean("isWritablePrimary", true);
         hello.string("msg", "isdbgrid");
     })
 }
 
-/// Asks until nobody is left to be asked; who is not in `world` does not answer.
-fn discover(mut discovery: Discovery, world: &[(String, ServerInfo, u64)]) -> Result<Choice, DiscoveryError> {
+/// Queries all hosts. Hosts that are not in `world` do not reply.
+fn discover(
+    mut discovery: Discovery,
+    world: &[(String, MongoDbServerInfo, u64)],
+) -> Result<SelectedServer, DiscoveryError> {
     let mut asked = 0;
     loop {
-        let now = discovery.to_ask();
+        let now = discovery.hosts_to_query();
         if now.is_empty() {
             return discovery.choose();
         }
@@ -88,9 +88,9 @@ fn discover(mut discovery: Discovery, world: &[(String, ServerInfo, u64)]) -> Re
         for address in now {
             match world.iter().find(|(known, ..)| *known == address) {
                 Some((_, server, micros)) => {
-                    discovery.answered(&address, server, Duration::from_micros(*micros));
+                    discovery.record_reply(&address, server, Duration::from_micros(*micros));
                 }
-                None => discovery.silent(&address, "connection refused"),
+                None => discovery.record_failure(&address, "connection refused"),
             }
         }
     }
@@ -100,27 +100,33 @@ fn search(seeds: &[&str], preference: ReadPreference) -> Discovery {
     Discovery::new(seeds.iter().map(ToString::to_string), Some(SET.to_owned()), preference)
 }
 
-fn three() -> Vec<(String, ServerInfo, u64)> {
+fn three() -> Vec<(String, MongoDbServerInfo, u64)> {
     let names = ["a:1", "b:2", "c:27017"].map(ToOwned::to_owned);
     let [a, b, c] = names.clone();
     let as_called = ["A:1", "b:2", "c"].map(ToOwned::to_owned);
     let hello = |role, me| member(role, Some(me), &as_called);
     vec![
-        (a, hello(Role::Secondary, "a:1"), 900),
-        (b, hello(Role::Primary, "b:2"), 500),
-        (c, hello(Role::Secondary, "c:27017"), 700),
+        (a, hello(MemberRole::Secondary, "a:1"), 900),
+        (b, hello(MemberRole::Primary, "b:2"), 500),
+        (c, hello(MemberRole::Secondary, "c:27017"), 700),
     ]
 }
 
 #[test]
-fn what_a_server_is_follows_from_its_words() {
+fn the_role_follows_from_the_hello_reply() {
     let none = ReadPreference::Primary;
-    assert_eq!(standalone().role, Role::Standalone);
-    assert_eq!(greeted(none, |_| {}).role, Role::Unready);
-    for role in [Role::Primary, Role::Secondary, Role::Arbiter, Role::Hidden, Role::Unready] {
+    assert_eq!(standalone().role, MemberRole::Standalone);
+    assert_eq!(greeted(none, |_| {}).role, MemberRole::Unready);
+    for role in [
+        MemberRole::Primary,
+        MemberRole::Secondary,
+        MemberRole::Arbiter,
+        MemberRole::Hidden,
+        MemberRole::Unready,
+    ] {
         assert_eq!(member(role, None, &[]).role, role);
     }
-    assert_eq!(router().role, Role::Router);
+    assert_eq!(router().role, MemberRole::Router);
     let with_passives = greeted(none, |hello| {
         hello.string("setName", SET);
         hosts(hello, "hosts", &["a:1".to_owned()]);
@@ -129,12 +135,12 @@ fn what_a_server_is_follows_from_its_words() {
     });
     assert_eq!(with_passives.hosts, ["a:1", "b:1"]);
     let endless: Vec<String> = (0..1000).map(|number| format!("h{number}")).collect();
-    assert!(member(Role::Primary, None, &endless).hosts.len() < 200);
+    assert!(member(MemberRole::Primary, None, &endless).hosts.len() < 200);
 }
 
 #[test]
-fn commands_say_that_a_secondary_will_do_where_it_would_refuse_otherwise() {
-    let ping = Template::parse(r#"{"ping": 1}"#).unwrap();
+fn commands_allow_reads_from_a_secondary() {
+    let ping = CommandTemplate::parse(r#"{"ping": 1}"#).unwrap();
     let said = |preference, secondary: bool, set: bool| {
         let server = greeted(preference, |hello| {
             hello.boolean("isWritablePrimary", !secondary);
@@ -157,7 +163,7 @@ fn commands_say_that_a_secondary_will_do_where_it_would_refuse_otherwise() {
 }
 
 #[test]
-fn each_preference_finds_its_member() {
+fn each_preference_selects_its_member() {
     let found = |preference| discover(search(&["c"], preference), &three()).unwrap();
     let address = |preference| found(preference).address;
     assert_eq!(address(ReadPreference::Primary), "b:2");
@@ -166,18 +172,18 @@ fn each_preference_finds_its_member() {
     assert_eq!(address(ReadPreference::SecondaryPreferred), "c:27017");
     let nearest = found(ReadPreference::Nearest);
     assert_eq!((nearest.address.as_str(), nearest.members), ("b:2", 3));
-    assert_eq!((nearest.set_name.as_deref(), nearest.role), (Some(SET), Role::Primary));
+    assert_eq!((nearest.set_name.as_deref(), nearest.role), (Some(SET), MemberRole::Primary));
 }
 
 #[test]
-fn what_is_amiss_is_told_of_each_host() {
-    let fails = |seeds: &[&str], preference, world: &[(String, ServerInfo, u64)]| {
+fn errors_list_each_host() {
+    let fails = |seeds: &[&str], preference, world: &[(String, MongoDbServerInfo, u64)]| {
         discover(search(seeds, preference), world).unwrap_err().to_string()
     };
     let without_primary: Vec<_> = three().into_iter().filter(|(name, ..)| name != "b:2").collect();
     assert_eq!(
         fails(&["a:1"], ReadPreference::Primary, &without_primary),
-        "the replica set rs0 has no member for readPreference=primary: a:1 is a secondary, b:2 does not answer (connection refused), c:27017 is a secondary"
+        "the replica set rs0 has no member for readPreference=primary: a:1 is a secondary, b:2 does not reply (connection refused), c:27017 is a secondary"
     );
     assert_eq!(
         fails(
@@ -185,10 +191,10 @@ fn what_is_amiss_is_told_of_each_host() {
             ReadPreference::Primary,
             &[
                 ("h:27017".to_owned(), standalone(), 1),
-                ("a:1".to_owned(), member(Role::Primary, None, &["b:1".to_owned()]), 1),
+                ("a:1".to_owned(), member(MemberRole::Primary, None, &["b:1".to_owned()]), 1),
             ]
         ),
-        "none of its hosts is a member of the replica set rs0: h:27017 is in no replica set, a:1 is not among the members that it names, x:1 does not answer (connection refused), b:1 does not answer (connection refused)"
+        "none of its hosts is a member of the replica set rs0: h:27017 is not in a replica set, a:1 is not among the members that it lists, x:1 does not reply (connection refused), b:1 does not reply (connection refused)"
     );
     let other = greeted(ReadPreference::Primary, |hello| hello.string("setName", "rs1"));
     assert_eq!(
@@ -197,7 +203,7 @@ fn what_is_amiss_is_told_of_each_host() {
     );
     let names = ["p:1", "q:1"].map(ToOwned::to_owned);
     let two: Vec<_> =
-        names.iter().map(|name| (name.clone(), member(Role::Primary, Some(name), &names), 1)).collect();
+        names.iter().map(|name| (name.clone(), member(MemberRole::Primary, Some(name), &names), 1)).collect();
     assert_eq!(
         fails(&["p:1"], ReadPreference::Nearest, &two),
         "p:1 and q:1 both say that they are the primary: an election may be under way"
@@ -205,45 +211,51 @@ fn what_is_amiss_is_told_of_each_host() {
 }
 
 #[test]
-fn a_member_that_is_asked_by_another_name_is_one_member() {
+fn a_member_under_another_name_counts_once() {
     let names = ["127.0.0.1:7".to_owned()];
     for me in [None, Some("127.0.0.1:7")] {
         let world = ["localhost:7", "127.0.0.1:7"]
-            .map(|name| (name.to_owned(), member(Role::Primary, me, &names), 1));
+            .map(|name| (name.to_owned(), member(MemberRole::Primary, me, &names), 1));
         let choice = discover(search(&["localhost:7"], ReadPreference::Primary), &world).unwrap();
         assert_eq!((choice.address.as_str(), choice.members), ("127.0.0.1:7", 1));
     }
 }
 
 #[test]
-fn without_a_set_there_are_routers_or_the_one_host() {
+fn without_a_set_a_router_or_the_single_host_is_selected() {
     let search = |seeds: &[&str]| {
         Discovery::new(seeds.iter().map(ToString::to_string), None, ReadPreference::Secondary)
     };
     let (one, two) = (("s:1".to_owned(), router(), 9), ("t:1".to_owned(), router(), 3));
     let choice = discover(search(&["s:1", "t:1", "u:1"]), &[one, two]).unwrap();
-    assert_eq!((choice.address.as_str(), choice.role, choice.members), ("t:1", Role::Router, 2));
+    assert_eq!((choice.address.as_str(), choice.role, choice.members), ("t:1", MemberRole::Router, 2));
     let alone = ("s:1".to_owned(), standalone(), 9);
     let choice = discover(search(&["s:1"]), std::slice::from_ref(&alone)).unwrap();
-    assert_eq!((choice.address.as_str(), choice.role), ("s:1", Role::Standalone));
-    assert!(matches!(discover(search(&["s:1", "t:1"]), &[alone]), Err(DiscoveryError::Nobody { .. })));
+    assert_eq!((choice.address.as_str(), choice.role), ("s:1", MemberRole::Standalone));
+    assert!(matches!(discover(search(&["s:1", "t:1"]), &[alone]), Err(DiscoveryError::NoMembers { .. })));
 }
 
 #[derive(Debug, Clone)]
 struct Node {
-    role: Role,
+    role: MemberRole,
     answers: bool,
     micros: u64,
 }
 
 fn nodes() -> impl Strategy<Value = Vec<Node>> {
-    let role = select(vec![Role::Secondary, Role::Arbiter, Role::Hidden, Role::Unready, Role::Secondary]);
+    let role = select(vec![
+        MemberRole::Secondary,
+        MemberRole::Arbiter,
+        MemberRole::Hidden,
+        MemberRole::Unready,
+        MemberRole::Secondary,
+    ]);
     let node = (role, prop::bool::weighted(0.8), 1..5_u64);
     let nodes = prop::collection::vec(node, 1..9);
     (nodes, prop::option::of(any::<prop::sample::Index>())).prop_map(|(nodes, primary)| {
         let primary = primary.map(|index| index.index(nodes.len()));
         let node = |(number, (role, answers, micros))| {
-            let role = if primary == Some(number) { Role::Primary } else { role };
+            let role = if primary == Some(number) { MemberRole::Primary } else { role };
             Node { role, answers, micros }
         };
         nodes.into_iter().enumerate().map(node).collect()
@@ -251,15 +263,14 @@ fn nodes() -> impl Strategy<Value = Vec<Node>> {
 }
 
 proptest! {
-    /// Of every set, what is chosen is of the kind that is wanted, and nobody of that kind is nearer; and nothing is chosen
-    /// only where nobody would do.
+    /// The selected member matches the preference, and no nearer one does. None is selected only if none matches.
     #[test]
     fn the_choice_is_what_the_preference_wants(
         nodes in nodes(), preference in select(ReadPreference::ALL.to_vec()), seed: prop::sample::Index,
     ) {
         let names: Vec<String> = (0..nodes.len()).map(|number| format!("m{number}:27017")).collect();
         let listed: Vec<String> = nodes.iter().zip(&names)
-            .filter(|(node, _)| !matches!(node.role, Role::Arbiter | Role::Hidden))
+            .filter(|(node, _)| !matches!(node.role, MemberRole::Arbiter | MemberRole::Hidden))
             .map(|(_, name)| name.clone())
             .collect();
         let world: Vec<_> = nodes.iter().zip(&names)
@@ -268,12 +279,12 @@ proptest! {
             .collect();
         let seed = seed.index(names.len());
         let found = discover(search(&[&names[seed]], preference), &world);
-        // Whoever is asked first names the others, if it answers.
-        let heard = |role: Role| {
+        // The first host lists the others, if it replies.
+        let heard = |role: MemberRole| {
             let fit = |node: &&Node| node.answers && node.role == role;
             nodes.iter().filter(|_| nodes[seed].answers).filter(fit).map(|node| node.micros).min()
         };
-        let (primary, secondary) = (heard(Role::Primary), heard(Role::Secondary));
+        let (primary, secondary) = (heard(MemberRole::Primary), heard(MemberRole::Secondary));
         let expected = match preference {
             ReadPreference::Primary => primary,
             ReadPreference::PrimaryPreferred => primary.or(secondary),
@@ -285,24 +296,24 @@ proptest! {
         if let Ok(choice) = found {
             let chosen = &nodes[names.iter().position(|name| *name == choice.address).unwrap()];
             prop_assert!(chosen.answers && chosen.role == choice.role);
-            prop_assert!(matches!(choice.role, Role::Primary | Role::Secondary));
+            prop_assert!(matches!(choice.role, MemberRole::Primary | MemberRole::Secondary));
             prop_assert_eq!(choice.members, listed.len());
         }
     }
 
-    /// Whatever is named, the search ends, and nobody is asked twice.
+    /// The search ends, and no host is queried twice.
     #[test]
     fn names_of_all_kinds_do_not_keep_a_search_going(names in prop::collection::vec("[a-zA-Z\\[\\]:0-9]{0,6}", 0..150)) {
         let mut discovery = search(&["seed"], ReadPreference::Nearest);
         let mut asked = Vec::new();
         loop {
-            let now = discovery.to_ask();
+            let now = discovery.hosts_to_query();
             if now.is_empty() {
                 break;
             }
             for address in now {
                 prop_assert!(!asked.contains(&address));
-                discovery.answered(&address, &member(Role::Secondary, None, &names), Duration::ZERO);
+                discovery.record_reply(&address, &member(MemberRole::Secondary, None, &names), Duration::ZERO);
                 asked.push(address);
             }
         }

@@ -1,9 +1,9 @@
-//! Answers to commands: what is counted, what is kept, what is refused.
+//! Responses to commands: counted, collected and refused.
 
+use ciphertoll_wire::postgres::server::{self, Field, Report};
 use ciphertoll_wire::postgres::{
-    Column, Error, Fault, Notice, PrepareReader, Prepared, Response, ResponseReader, Row, RowsReader,
-    Severity, Summary, TransactionStatus,
-    server::{self, Field, Report},
+    Column, Error, ExchangeSummary, Fault, Notice, PostgresPrepareReader, PostgresResponseReader,
+    PostgresRowsReader, Response, Row, Severity, StatementDescription, TransactionStatus,
 };
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ use crate::chunks::feed;
 
 pub(crate) const LIMIT_BYTES: usize = 1 << 20;
 
-/// Writes a server's answer.
+/// Writes a server's response.
 #[derive(Default)]
 pub(crate) struct Answer {
     pub(crate) bytes: Vec<u8>,
@@ -65,7 +65,7 @@ fn answer() -> Answer {
     Answer::default()
 }
 
-/// Turns a step's outcome into what [`feed`] wants.
+/// Converts a step's result for [`feed`].
 pub(crate) fn end<T>(step: Result<Response<T>, Error>) -> Option<Result<T, Error>> {
     match step {
         Ok(Response::NeedInput) => None,
@@ -74,8 +74,8 @@ pub(crate) fn end<T>(step: Result<Response<T>, Error>) -> Option<Result<T, Error
     }
 }
 
-fn count(bytes: &[u8]) -> Result<Response<Summary>, Error> {
-    ResponseReader::new().step(&mut &*bytes)
+fn count(bytes: &[u8]) -> Result<Response<ExchangeSummary>, Error> {
+    PostgresResponseReader::new().step(&mut &*bytes)
 }
 
 fn refused(severity: Severity, sqlstate: &str) -> Error {
@@ -102,11 +102,11 @@ proptest! {
         let answer = answer().rows(&first).notice().rows(&second).complete("UPDATE 7");
         let bytes = [answer.ready_in(TransactionStatus::InTransaction).bytes.as_slice(), b"next"].concat();
 
-        let mut counter = ResponseReader::new();
+        let mut counter = PostgresResponseReader::new();
         let (summary, left) = feed(&bytes, &sizes, |input| end(counter.step(input)));
         prop_assert_eq!(&left, b"next");
         let all = [first, second].concat();
-        let expected = Summary {
+        let expected = ExchangeSummary {
             rows: all.len() as u64,
             affected_rows: 7,
             row_bytes: row_bytes(&all),
@@ -115,7 +115,7 @@ proptest! {
         };
         prop_assert_eq!(summary, Some(Ok(expected)));
 
-        let mut collector = RowsReader::new(LIMIT_BYTES);
+        let mut collector = PostgresRowsReader::new(LIMIT_BYTES);
         let (collected, left) = feed(&bytes, &sizes, |input| end(collector.step(input)));
         prop_assert_eq!(&left, b"next");
         prop_assert_eq!(collected, Some(Ok(all)));
@@ -139,20 +139,20 @@ proptest! {
             server::write_row_description(&mut answer.bytes, &fields).unwrap();
         }
         let bytes = [answer.notice().ready().bytes.as_slice(), b"next"].concat();
-        let mut reader = PrepareReader::new();
+        let mut reader = PostgresPrepareReader::new();
         let (read, left) = feed(&bytes, &[size], |input| end(reader.step(input)));
         prop_assert_eq!(&left, b"next");
         let column = |name: String| Column { name: name.into_bytes(), type_oid: 25 };
         let columns = names.into_iter().map(column).collect();
-        prop_assert_eq!(read, Some(Ok(Prepared { parameter_types: types, columns })));
+        prop_assert_eq!(read, Some(Ok(StatementDescription { parameter_types: types, columns })));
     }
 }
 
 #[test]
-fn a_reader_serves_one_command_after_another() {
+fn a_reader_is_reusable_after_reset() {
     let bytes = answer().rows(&[vec![Some(b"1".to_vec())]]).ready().bytes;
-    let mut reader = ResponseReader::new();
-    let done = Response::Done(Summary { rows: 1, row_bytes: 7, ..Summary::default() });
+    let mut reader = PostgresResponseReader::new();
+    let done = Response::Done(ExchangeSummary { rows: 1, row_bytes: 7, ..ExchangeSummary::default() });
     for _ in 0..3 {
         assert_eq!(reader.step(&mut bytes.as_slice()).as_ref(), Ok(&done));
         assert_eq!(reader.step(&mut &b"left alone"[..]).as_ref(), Ok(&done), "it has ended");
@@ -161,7 +161,7 @@ fn a_reader_serves_one_command_after_another() {
 }
 
 #[test]
-fn every_message_of_an_extended_query_is_understood() {
+fn every_message_of_an_extended_query_is_read() {
     let mut answer = answer();
     server::write_parse_complete(&mut answer.bytes);
     server::write_bind_complete(&mut answer.bytes);
@@ -171,15 +171,18 @@ fn every_message_of_an_extended_query_is_understood() {
     server::write_empty_query_response(&mut answer.bytes);
     server::write_close_complete(&mut answer.bytes);
     let response = count(&answer.ready().bytes);
-    assert!(matches!(response, Ok(Response::Done(Summary { rows: 1, row_bytes: 6, .. }))), "{response:?}");
+    assert!(
+        matches!(response, Ok(Response::Done(ExchangeSummary { rows: 1, row_bytes: 6, .. }))),
+        "{response:?}"
+    );
 }
 
 #[test]
-fn a_row_is_skipped_as_it_comes() {
+fn a_row_is_skipped_as_it_arrives() {
     let huge = 1_u32 << 30;
     let mut bytes = vec![b'D'];
     bytes.extend_from_slice(&huge.to_be_bytes());
-    let mut reader = ResponseReader::new();
+    let mut reader = PostgresResponseReader::new();
     assert_eq!(reader.step(&mut bytes.as_slice()), Ok(Response::NeedInput));
     let portion = vec![0; 1 << 20];
     let mut left = huge as usize - 4;
@@ -191,12 +194,12 @@ fn a_row_is_skipped_as_it_comes() {
         assert!(input.is_empty(), "nothing needs to be kept");
     }
     let end = answer().complete("SELECT 1").ready().bytes;
-    let expected = Summary { rows: 1, row_bytes: u64::from(huge) - 4, ..Summary::default() };
+    let expected = ExchangeSummary { rows: 1, row_bytes: u64::from(huge) - 4, ..ExchangeSummary::default() };
     assert_eq!(reader.step(&mut end.as_slice()), Ok(Response::Done(expected)));
 }
 
 #[test]
-fn an_error_is_given_back_at_the_answers_end() {
+fn an_error_is_returned_at_the_end_of_the_response() {
     let refused = refused(Severity::Error, "57014");
     let error = |answer: Answer| answer.error(Severity::Error, *b"57014").notice();
     for start in [error(answer()), error(answer().rows(&[vec![None]])), error(answer().complete("UPDATE 1"))]
@@ -204,7 +207,7 @@ fn an_error_is_given_back_at_the_answers_end() {
         let without_end = start.bytes.len();
         let bytes = start.ready_in(TransactionStatus::Failed).bytes;
         for size in [1, 2, 10, bytes.len()] {
-            let mut reader = ResponseReader::new();
+            let mut reader = PostgresResponseReader::new();
             let (end, left) =
                 feed(&[&bytes, &b"next"[..]].concat(), &[size], |input| end(reader.step(input)));
             assert_eq!((end, left.as_slice()), (Some(Err(refused.clone())), &b"next"[..]));
@@ -212,10 +215,10 @@ fn an_error_is_given_back_at_the_answers_end() {
             reader.reset();
             assert_eq!(reader.step(&mut &bytes[..without_end]), Ok(Response::NeedInput));
         }
-        assert_eq!(RowsReader::new(LIMIT_BYTES).step(&mut bytes.as_slice()), Err(refused.clone()));
+        assert_eq!(PostgresRowsReader::new(LIMIT_BYTES).step(&mut bytes.as_slice()), Err(refused.clone()));
     }
     let bytes = error(answer()).ready().bytes;
-    assert_eq!(PrepareReader::new().step(&mut bytes.as_slice()), Err(refused));
+    assert_eq!(PostgresPrepareReader::new().step(&mut bytes.as_slice()), Err(refused));
 }
 
 #[test]
@@ -229,11 +232,11 @@ fn an_error_that_ends_the_session_does_not_wait_for_more() {
 }
 
 #[test]
-fn pipelined_answers_are_read_to_the_last() {
+fn all_pipelined_responses_are_read() {
     let three = answer().complete("INSERT 0 2").ready().error(Severity::Error, *b"23505").ready();
     let three = three.rows(&[vec![None]]).ready_in(TransactionStatus::InTransaction);
     let bytes = [three.bytes.as_slice(), b"next"].concat();
-    let mut reader = ResponseReader::pipelined(3);
+    let mut reader = PostgresResponseReader::pipelined(3);
     let (end_of_all, left) = feed(&bytes, &[3], |input| end(reader.step(input)));
     assert_eq!(end_of_all, Some(Err(refused(Severity::Error, "23505"))));
     assert_eq!(left, b"next");
@@ -242,8 +245,8 @@ fn pipelined_answers_are_read_to_the_last() {
         answer().complete("INSERT 0 2").ready().complete("DELETE 3").ready().complete("X").ready().bytes;
     let Ok(Response::Done(summary)) = reader.step(&mut good.as_slice()) else { panic!("it is complete") };
     assert_eq!(summary.affected_rows, 5);
-    let none = ResponseReader::pipelined(0).step(&mut &b"next"[..]);
-    assert_eq!(none, Ok(Response::Done(Summary::default())));
+    let none = PostgresResponseReader::pipelined(0).step(&mut &b"next"[..]);
+    assert_eq!(none, Ok(Response::Done(ExchangeSummary::default())));
 }
 
 #[test]
@@ -273,8 +276,8 @@ fn messages_out_of_order_are_refused() {
     }
     assert!(matches!(count(b"C\0\0\0\x03"), Err(Error::Protocol { .. })));
     let never_parsed = answer().ready().bytes;
-    let error = PrepareReader::new().step(&mut never_parsed.as_slice());
-    assert!(matches!(error, Err(Error::Protocol { message: "answer to Parse", .. })), "{error:?}");
+    let error = PostgresPrepareReader::new().step(&mut never_parsed.as_slice());
+    assert!(matches!(error, Err(Error::Protocol { message: "response to Parse", .. })), "{error:?}");
 }
 
 #[test]
@@ -283,7 +286,7 @@ fn impossible_rows_are_refused() {
         [&b"\0\x01"[..], b"\0\x01\0\0\0\x02a", b"\0\0a", b"\0\x01\xff\xff\xff\xfe", b"\0\x01\x7f\xff\xff\xff"]
     {
         let bytes = answer().message(b'D', row).bytes;
-        let error = RowsReader::new(10_000).step(&mut bytes.as_slice()).unwrap_err();
+        let error = PostgresRowsReader::new(10_000).step(&mut bytes.as_slice()).unwrap_err();
         assert!(matches!(error, Error::Protocol { message: "row", .. }), "{row:?}: {error}");
     }
 }
@@ -292,7 +295,7 @@ fn impossible_rows_are_refused() {
 fn impossible_descriptions_are_refused() {
     let parsed = |kind, payload: &[u8]| {
         let bytes = answer().message(b'1', b"").message(kind, payload).bytes;
-        PrepareReader::new().step(&mut bytes.as_slice())
+        PostgresPrepareReader::new().step(&mut bytes.as_slice())
     };
     for (kind, payload) in [
         (b't', &b"\0\x01"[..]),
@@ -311,17 +314,17 @@ fn impossible_descriptions_are_refused() {
 #[test]
 fn collected_rows_are_bounded() {
     let bytes = answer().rows(&vec![vec![None; 100]; 20]).ready().bytes;
-    let mut reader = RowsReader::new(20_000);
+    let mut reader = PostgresRowsReader::new(20_000);
     let mut input = bytes.as_slice();
     assert_eq!(reader.step(&mut input), Err(Error::ResultTooLarge { limit: 20_000 }));
     assert_eq!(reader.step(&mut input), Err(Error::NotReset), "the rest is not taken for a result");
     let announced = b"D\x7f\xff\xff\xff\0\x01";
-    let error = RowsReader::new(20_000).step(&mut &announced[..]);
+    let error = PostgresRowsReader::new(20_000).step(&mut &announced[..]);
     assert_eq!(error, Err(Error::ResultTooLarge { limit: 20_000 }), "before it is here");
-    // Many cells of nothing take memory all the same.
+    // Many empty cells take memory, too.
     let many = answer().message(b'D', &[0xff; 2]).bytes;
     assert_eq!(
-        RowsReader::new(20_000).step(&mut many.as_slice()),
+        PostgresRowsReader::new(20_000).step(&mut many.as_slice()),
         Err(Error::ResultTooLarge { limit: 20_000 })
     );
 }
@@ -333,21 +336,21 @@ fn kept_notices_are_bounded() {
         all = all.notice();
     }
     let bytes = all.ready().bytes;
-    let mut reader = RowsReader::new(LIMIT_BYTES);
+    let mut reader = PostgresRowsReader::new(LIMIT_BYTES);
     assert_eq!(reader.step(&mut bytes.as_slice()), Ok(Response::Done(Vec::new())));
     assert_eq!(reader.notices().len(), 32);
 }
 
 #[test]
-fn large_messages_are_refused_before_they_are_here() {
+fn large_messages_are_refused_before_they_arrive() {
     let limit = 1 << 24;
     let error = Error::MessageTooLarge { length: 0x7fff_fffb, limit };
     assert_eq!(count(b"E\x7f\xff\xff\xff"), Err(error.clone()));
-    assert_eq!(PrepareReader::new().step(&mut &b"T\x7f\xff\xff\xff"[..]), Err(error));
+    assert_eq!(PostgresPrepareReader::new().step(&mut &b"T\x7f\xff\xff\xff"[..]), Err(error));
 }
 
 #[test]
 fn affected_rows_do_not_overflow() {
     let bytes = answer().complete(&format!("UPDATE {}", u64::MAX)).complete("DELETE 1").ready().bytes;
-    assert!(matches!(count(&bytes), Ok(Response::Done(Summary { affected_rows: u64::MAX, .. }))));
+    assert!(matches!(count(&bytes), Ok(Response::Done(ExchangeSummary { affected_rows: u64::MAX, .. }))));
 }

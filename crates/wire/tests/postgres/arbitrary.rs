@@ -1,19 +1,17 @@
-//! Bytes nobody would send: no machine panics, reads past its input, or goes on for ever.
+//! Arbitrary bytes: no state machine panics, reads past its input, or loops forever.
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    postgres::{
-        ChannelBinding, Connect, CopyInReader, CopyOutReader, Encryption, Login, PrepareReader, Response,
-        ResponseReader, RowsReader, server,
-    },
+use ciphertoll_wire::postgres::{
+    ChannelBinding, CopyInReader, CopyOutReader, PostgresConnect, PostgresLogin, PostgresPrepareReader,
+    PostgresResponseReader, PostgresRowsReader, PostgresTlsMode, Response, server,
 };
+use ciphertoll_wire::{Secret, Step};
 use proptest::prelude::*;
 
 const KINDS: &[u8] = b"RKZTDCIENA123ntsGHdcSvW";
 
-/// Messages with right headers, so that what is in them gets looked at.
+/// Messages with valid headers, so that their payloads are read.
 fn messages() -> impl Strategy<Value = Vec<u8>> {
     let lead = prop::sample::select(vec![&b""[..], b"\0\0\0\0", b"\0\0\0\x0a", b"I", b"\0\x01"]);
     let payload = (lead, prop::collection::vec(prop_oneof![Just(0), any::<u8>()], 0..40));
@@ -27,15 +25,15 @@ fn messages() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn run_connect(encryption: Encryption, bytes: &[u8]) {
-    let login = Login {
+fn run_connect(encryption: PostgresTlsMode, bytes: &[u8]) {
+    let login = PostgresLogin {
         user: "toll".to_owned(),
         password: Secret::new(b"secret".to_vec()),
         database: None,
         encryption,
         channel_binding: ChannelBinding::Disabled,
     };
-    let mut connect = Connect::new(Arc::new(login));
+    let mut connect = PostgresConnect::new(Arc::new(login));
     let (mut input, mut out) = (&b""[..], Vec::new());
     let mut came = false;
     for _ in 0..20 {
@@ -48,14 +46,14 @@ fn run_connect(encryption: Encryption, bytes: &[u8]) {
             Ok(Step::OfferTls | Step::StartTls | Step::Phase(_)) => {}
         }
     }
-    panic!("it goes on for ever");
+    panic!("it loops forever");
 }
 
 proptest! {
     #[test]
     fn connect(bytes: Vec<u8>, messages in messages()) {
         for encryption in
-            [Encryption::Plain, Encryption::Tls, Encryption::EagerTls, Encryption::DirectTls]
+            [PostgresTlsMode::Plain, PostgresTlsMode::Tls, PostgresTlsMode::EagerTls, PostgresTlsMode::DirectTls]
         {
             run_connect(encryption, &bytes);
             run_connect(encryption, &messages);
@@ -69,23 +67,23 @@ proptest! {
         if let Some(byte) = bytes.get_mut(cut) {
             *byte ^= change;
         }
-        run_connect(Encryption::Plain, &bytes);
-        run_connect(Encryption::DirectTls, &bytes);
-        run_connect(Encryption::Plain, &[&bytes[..9], messages.as_slice()].concat());
+        run_connect(PostgresTlsMode::Plain, &bytes);
+        run_connect(PostgresTlsMode::DirectTls, &bytes);
+        run_connect(PostgresTlsMode::Plain, &[&bytes[..9], messages.as_slice()].concat());
     }
 
     #[test]
     fn answers(bytes: Vec<u8>, messages in messages()) {
         for bytes in [bytes, messages] {
             for answers in [1, 3] {
-                let mut reader = ResponseReader::pipelined(answers);
+                let mut reader = PostgresResponseReader::pipelined(answers);
                 let mut input = bytes.as_slice();
                 if reader.step(&mut input) == Ok(Response::NeedInput) {
                     prop_assert_eq!(reader.step(&mut input), Ok(Response::NeedInput), "it took all it could");
                 }
             }
-            let _ = RowsReader::new(1000).step(&mut bytes.as_slice());
-            let _ = PrepareReader::new().step(&mut bytes.as_slice());
+            let _ = PostgresRowsReader::new(1000).step(&mut bytes.as_slice());
+            let _ = PostgresPrepareReader::new().step(&mut bytes.as_slice());
             let _ = CopyInReader::new().step(&mut bytes.as_slice());
             let _ = CopyOutReader::new().step(&mut bytes.as_slice(), |_| ());
         }

@@ -1,8 +1,8 @@
-//! COPY in both directions, and statements that turn out to be none.
+//! COPY in both directions, and statements that are not COPY.
 
 use ciphertoll_wire::postgres::{
-    CopyInReader, CopyOutReader, CopyStart, Error, Format, Response, ResponseReader, RowsReader, Severity,
-    Summary, server,
+    CopyInReader, CopyOutReader, CopyStart, Error, ExchangeSummary, PostgresResponseReader,
+    PostgresRowsReader, Response, Severity, ValueFormat, server,
 };
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ use crate::{
     chunks::feed,
 };
 
-const START: CopyStart = CopyStart { format: Format::Text, columns: 2 };
+const START: CopyStart = CopyStart { format: ValueFormat::Text, columns: 2 };
 
 fn copy_in() -> Answer {
     let mut answer = Answer::default();
@@ -36,11 +36,11 @@ proptest! {
         let mut answer = copy_out(&messages).notice();
         server::write_copy_done(&mut answer.bytes);
         let bytes = [answer.complete("COPY 5").ready().bytes.as_slice(), b"next"].concat();
-        let expected = Summary {
+        let expected = ExchangeSummary {
             rows: messages.len() as u64,
             row_bytes: messages.concat().len() as u64,
             notices: 1,
-            ..Summary::default()
+            ..ExchangeSummary::default()
         };
         let mut received = Vec::new();
         let mut reader = CopyOutReader::new();
@@ -50,10 +50,10 @@ proptest! {
         prop_assert_eq!((summary, left.as_slice()), (Some(Ok(expected)), &b"next"[..]));
         prop_assert_eq!(received, messages.concat());
 
-        let mut counter = ResponseReader::new();
+        let mut counter = PostgresResponseReader::new();
         let (summary, left) = feed(&bytes, &[size], |input| end(counter.step(input)));
         prop_assert_eq!((summary, left.as_slice()), (Some(Ok(expected)), &b"next"[..]));
-        let rows = RowsReader::new(LIMIT_BYTES).step(&mut bytes.as_slice());
+        let rows = PostgresRowsReader::new(LIMIT_BYTES).step(&mut bytes.as_slice());
         prop_assert_eq!(rows, Ok(Response::Done(Vec::new())), "they are not rows");
     }
 }
@@ -66,16 +66,16 @@ fn a_server_waits_for_data() {
         move |input| end(reader.step(input))
     });
     assert_eq!(start, Some(Ok(START)));
-    // What comes later is the next reader's: here the notices, then the end.
+    // The rest is for the next reader: the notices, then the end.
     let later = [left, Answer::default().complete("COPY 2").ready().bytes].concat();
-    let Ok(Response::Done(summary)) = ResponseReader::new().step(&mut later.as_slice()) else {
+    let Ok(Response::Done(summary)) = PostgresResponseReader::new().step(&mut later.as_slice()) else {
         panic!("it is complete");
     };
     assert_eq!((summary.affected_rows, summary.rows), (2, 0));
 }
 
 #[test]
-fn an_error_in_place_of_the_wait_or_amid_data() {
+fn an_error_before_or_during_the_data() {
     let bytes = Answer::default().error(Severity::Error, *b"42P01").ready().bytes;
     let error = CopyInReader::new().step(&mut bytes.as_slice());
     assert!(matches!(error, Err(Error::Server { .. })), "{error:?}");
@@ -87,7 +87,7 @@ fn an_error_in_place_of_the_wait_or_amid_data() {
 }
 
 #[test]
-fn what_is_no_copy_is_read_to_its_end() {
+fn a_statement_that_is_not_a_copy_is_read_to_its_end() {
     let bytes = Answer::default().rows(&[vec![None]]).ready().bytes;
     let mut input = bytes.as_slice();
     let mut reader = CopyInReader::new();
@@ -102,10 +102,10 @@ fn what_is_no_copy_is_read_to_its_end() {
 }
 
 #[test]
-fn a_copy_that_wants_data_is_not_waited_for() {
+fn an_unexpected_copy_from_stdin_is_an_error() {
     let bytes = copy_in().bytes;
-    assert_eq!(ResponseReader::new().step(&mut bytes.as_slice()), Err(Error::CopyNotExpected));
-    assert_eq!(RowsReader::new(LIMIT_BYTES).step(&mut bytes.as_slice()), Err(Error::CopyNotExpected));
+    assert_eq!(PostgresResponseReader::new().step(&mut bytes.as_slice()), Err(Error::CopyNotExpected));
+    assert_eq!(PostgresRowsReader::new(LIMIT_BYTES).step(&mut bytes.as_slice()), Err(Error::CopyNotExpected));
     assert_eq!(CopyOutReader::new().step(&mut bytes.as_slice(), |_| ()), Err(Error::CopyNotExpected));
 }
 

@@ -1,13 +1,11 @@
-//! A server for the login, made of the server role's pieces.
+//! A server for logins, built from the crate's server side.
 
-use ciphertoll_wire::{
-    Step,
-    postgres::{
-        CancelKey, Connect, Error, Severity, TransactionStatus,
-        server::{self, Authentication, Frontend, Report, Startup, StoredPassword, TlsAnswer},
-    },
-    scram::{Binding, Mechanism, ServerFirst, Verifier},
+use ciphertoll_wire::Step;
+use ciphertoll_wire::postgres::server::{
+    self, Authentication, FrontendMessage, Report, Startup, StoredPassword, TlsAnswer,
 };
+use ciphertoll_wire::postgres::{CancelKey, Error, PostgresConnect, Severity, TransactionStatus};
+use ciphertoll_wire::scram::{Binding, Mechanism, ServerFirst, Verifier};
 
 pub(crate) const USER: &str = "toll";
 pub(crate) const PASSWORD: &str = "correct horse";
@@ -16,7 +14,7 @@ pub(crate) const CANCEL_KEY: [u8; 4] = [1, 2, 3, 4];
 const LIMIT_BYTES: usize = 1 << 16;
 const SALT: [u8; 4] = *b"salt";
 
-/// How a client is to authenticate.
+/// The authentication method of the server.
 #[derive(Clone)]
 pub(crate) enum Auth {
     Trust,
@@ -36,9 +34,9 @@ pub(crate) fn scram() -> Auth {
 pub(crate) struct FakeServer {
     auth: Auth,
     pub(crate) tls: TlsAnswer,
-    /// What SCRAM may be bound to, once there is TLS.
+    /// The channel binding once TLS has started.
     pub(crate) end_point: Option<&'static [u8]>,
-    /// All parameters of the start-up message, as text.
+    /// All parameters of the startup message, as text.
     pub(crate) startup: Vec<(String, String)>,
     state: State,
 }
@@ -56,7 +54,7 @@ impl FakeServer {
         Self { auth, tls: TlsAnswer::Yes, end_point: None, startup: Vec::new(), state: State::AwaitStartup }
     }
 
-    /// Runs until it wants input; whether it wants TLS now.
+    /// Runs until it needs input. Returns whether TLS must start.
     pub(crate) fn run(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> bool {
         loop {
             match std::mem::replace(&mut self.state, State::Ended) {
@@ -86,7 +84,7 @@ impl FakeServer {
                         self.state = state;
                         return false;
                     };
-                    let Frontend::Auth(response) = message else { panic!("{message:?}") };
+                    let FrontendMessage::Auth(response) = message else { panic!("{message:?}") };
                     self.judge(state, response, out);
                 }
             }
@@ -151,7 +149,7 @@ fn verdict(accepted: bool, out: &mut Vec<u8>) {
     server::write_error(out, &report).unwrap();
 }
 
-/// What a server says from its consent to the first `ReadyForQuery`.
+/// A server's messages from `AuthenticationOk` to the first `ReadyForQuery`.
 pub(crate) fn welcome(out: &mut Vec<u8>) {
     server::write_authentication(out, &Authentication::Ok).unwrap();
     let notice = Report { severity: Severity::Warning, sqlstate: *b"01000", message: b"collation" };
@@ -163,19 +161,19 @@ pub(crate) fn welcome(out: &mut Vec<u8>) {
     server::write_ready_for_query(out, TransactionStatus::Idle);
 }
 
-/// What passed between the two.
+/// The traffic of a login.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Passed {
     /// The client's steps other than `NeedInput`.
     pub(crate) steps: Vec<Step>,
-    /// What the client sent before and after TLS started.
+    /// The client's bytes before and after TLS started.
     pub(crate) plain: Vec<u8>,
     pub(crate) encrypted: Vec<u8>,
 }
 
-/// Joins the two until the client has ended, portions of `size` bytes at a time.
+/// Connects client and server until the client has ended, with portions of `size` bytes.
 pub(crate) fn join(
-    client: &mut Connect,
+    client: &mut PostgresConnect,
     server: &mut FakeServer,
     size: usize,
 ) -> (Result<(), Error>, Passed) {

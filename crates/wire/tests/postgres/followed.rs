@@ -1,26 +1,28 @@
-//! What follows a client to another connection, however its bytes are cut.
+//! Sessions that move to another connection, with bytes split anywhere.
 
-use ciphertoll_wire::postgres::{
-    Param, Parameters,
-    column::Format,
-    command::{encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync},
-    effects::Effects,
-    follow::{Follow, Prepared, Statements, first_command_bytes},
-    server::write_message,
+use ciphertoll_wire::postgres::column::ValueFormat;
+use ciphertoll_wire::postgres::command::{
+    encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync,
 };
+use ciphertoll_wire::postgres::relay::{
+    ClientStatements, ConnectionStatements, SessionFollower, first_command_bytes,
+};
+use ciphertoll_wire::postgres::server::write_message;
+use ciphertoll_wire::postgres::sql::Effects;
+use ciphertoll_wire::postgres::{Param, Parameters};
 use proptest::prelude::*;
 
-/// A client, what it has prepared, and the connection that it is on.
+/// A client, its prepared statements, and its server connection.
 #[derive(Default)]
 struct Site {
-    follow: Follow,
+    follow: SessionFollower,
     parameters: Parameters,
-    statements: Statements,
-    prepared: Prepared,
+    statements: ClientStatements,
+    prepared: ConnectionStatements,
 }
 
 impl Site {
-    /// What the server gets of these bytes, when they come in such pieces.
+    /// What the server receives if these bytes arrive in such pieces.
     fn up(&mut self, bytes: &[u8], piece: usize) -> Vec<u8> {
         let (mut held, mut sent) = (Vec::new(), Vec::new());
         for piece in bytes.chunks(piece) {
@@ -41,7 +43,7 @@ impl Site {
         sent
     }
 
-    /// What the client gets of these.
+    /// What the client receives of these bytes.
     fn down(&mut self, bytes: &[u8], piece: usize) -> Vec<u8> {
         let (mut held, mut told) = (Vec::new(), Vec::new());
         for piece in bytes.chunks(piece) {
@@ -62,10 +64,10 @@ impl Site {
         told
     }
 
-    /// Its next transaction is on a connection that was reset.
+    /// The next transaction runs on another, reset connection.
     fn moves(&mut self) {
         self.follow.settle();
-        self.follow = Follow::default();
+        self.follow = SessionFollower::default();
         self.prepared.clear();
     }
 }
@@ -78,7 +80,7 @@ fn parse(name: &str, sql: &str) -> Vec<u8> {
 
 fn execute(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode_bind(&mut bytes, "", name, &[] as &[Param<'_>], Format::Text).expect("a portal");
+    encode_bind(&mut bytes, "", name, &[] as &[Param<'_>], ValueFormat::Text).expect("a portal");
     encode_execute(&mut bytes, "", 0).expect("a command");
     bytes
 }
@@ -89,7 +91,7 @@ fn sync() -> Vec<u8> {
     bytes
 }
 
-/// Answers by the bytes that they begin with.
+/// Replies, by their type bytes.
 fn answers(kinds: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for kind in kinds.bytes() {
@@ -100,7 +102,7 @@ fn answers(kinds: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_statement_is_prepared_where_its_client_goes_and_nobody_hears_of_it() {
+fn a_statement_is_prepared_on_the_next_connection_unnoticed() {
     let both = [parse("s", "SELECT 1"), sync()].concat();
     for piece in [1, 2, 5, 1000] {
         let mut site = Site::default();
@@ -117,12 +119,12 @@ fn a_statement_is_prepared_where_its_client_goes_and_nobody_hears_of_it() {
 }
 
 #[test]
-fn what_an_error_has_undone_is_done_again() {
+fn a_skipped_parse_is_repeated() {
     let mut site = Site::default();
     site.up(&[parse("s", "SELECT 1"), sync()].concat(), 1000);
     site.down(&answers("1Z"), 1000);
     site.moves();
-    // Two batches at once; the first ends before it comes to the statement.
+    // Two pipelined batches; the first fails before the statement.
     let batch = [execute("other"), execute("s"), sync()].concat();
     let mut close = Vec::new();
     encode_close_statement(&mut close, "s").expect("a name");
@@ -142,7 +144,7 @@ fn what_an_error_has_undone_is_done_again() {
 }
 
 #[test]
-fn what_could_not_be_prepared_is_forgotten() {
+fn a_failed_prepare_is_forgotten() {
     let mut site = Site::default();
     site.up(&[parse("s", "SELEC"), sync()].concat(), 1000);
     assert!(site.statements.bytes() > 0);
@@ -154,7 +156,7 @@ fn what_could_not_be_prepared_is_forgotten() {
 }
 
 #[test]
-fn more_than_can_be_kept_is_not_kept_and_pins() {
+fn too_long_statements_pin() {
     const EIGHT_MB: usize = 8 << 20;
     let mut site = Site::default();
     let long = format!("SELECT '{}'", "x".repeat(EIGHT_MB / 3));
@@ -163,14 +165,14 @@ fn more_than_can_be_kept_is_not_kept_and_pins() {
         site.down(&answers("1Z"), 1000);
     }
     assert!(site.statements.bytes() <= EIGHT_MB, "{}", site.statements.bytes());
-    // What was not kept is used where it is.
+    // Such a statement is used on its connection.
     let use_it = [execute("s4"), sync()].concat();
     assert_eq!(site.up(&use_it, 1000), use_it);
     assert_eq!(site.follow.settle().pin, Some("prepared statements that are too long"));
 }
 
 #[test]
-fn a_command_ends_where_the_server_answers_that_it_is_ready() {
+fn a_command_ends_at_ready_for_query() {
     let mut query = Vec::new();
     encode_query(&mut query, "SELECT 1").expect("a query");
     let batch = [execute("s"), sync()].concat();
@@ -179,11 +181,11 @@ fn a_command_ends_where_the_server_answers_that_it_is_ready() {
     assert_eq!(first_command_bytes(&batch[..batch.len() - 1]), None);
 }
 
-/// Answers that may be owed at a time.
+/// The limit of pending replies.
 const MAX_OWED: usize = 1 << 12;
 
 #[test]
-fn a_long_pipeline_waits_for_answers() {
+fn a_long_pipeline_waits_for_replies() {
     let (mut site, one) = (Site::default(), parse("", "SELECT 1"));
     let mut rest = [one.repeat(3 * MAX_OWED), sync()].concat();
     let mut passes = |site: &mut Site| {
@@ -198,13 +200,13 @@ fn a_long_pipeline_waits_for_answers() {
     assert_eq!((passes(&mut site), site.follow.is_full()), (100, true));
     site.down(&answers(&"1".repeat(MAX_OWED)), 4096);
     assert_eq!(passes(&mut site), MAX_OWED);
-    // The server has refused one, and will answer none up to the `Sync`: they must not be waited for.
+    // After an error the server skips commands up to the `Sync`, so no reply to them is pending.
     site.down(&answers("E"), 4096);
     assert_eq!(passes(&mut site), MAX_OWED - 100);
     assert!(!site.follow.is_full());
     site.down(&answers("Z"), 4096);
     assert_eq!(site.up(&parse("s", "SELECT 1"), 1000), parse("s", "SELECT 1"), "it goes on");
-    // Of commands that end in the same way, any number.
+    // Consecutive `ReadyForQuery`s are not limited.
     let mut query = Vec::new();
     encode_query(&mut query, "SELECT 1").expect("a query");
     site.up(&query.repeat(2 * MAX_OWED), 1 << 20);
@@ -212,7 +214,7 @@ fn a_long_pipeline_waits_for_answers() {
 }
 
 #[test]
-fn a_text_is_read_as_the_server_will_read_it() {
+fn texts_follow_the_server_setting() {
     let query = |sql: &str| {
         let mut bytes = Vec::new();
         encode_query(&mut bytes, sql).expect("a query");
@@ -231,7 +233,7 @@ fn a_text_is_read_as_the_server_will_read_it() {
     assert_eq!(pin(&[query(behind)], b"on"), Some("LISTEN"));
     assert_eq!(pin(&[query(within)], b"off"), None);
     assert_eq!(pin(&[query("SELECT 1"), query(within)], b"off"), None);
-    // Behind what may change it, and before the server has reported that, it is not known.
+    // The setting is unknown between a command that may change it and the server's report.
     let not_known = Some("a literal that ends elsewhere if standard_conforming_strings has changed");
     assert_eq!(pin(&[query("DISCARD ALL"), query(within)], b"off"), not_known);
     let mut site = Site::default();
@@ -241,7 +243,7 @@ fn a_text_is_read_as_the_server_will_read_it() {
     set(&mut site, b"on");
     site.up(&query(behind), 1000);
     assert_eq!(site.follow.settle().pin, Some("LISTEN"));
-    // A portal's statement changes it when it is run, which the server tells behind its `Sync`.
+    // A portal changes it when it is executed, which the server reports before the `ReadyForQuery`.
     let mut site = Site::default();
     set(&mut site, b"on");
     site.up(&[parse("s", "SET standard_conforming_strings = off"), sync()].concat(), 1000);

@@ -1,22 +1,21 @@
-//! Client and server in one room: who gets in, who does not, and what is never said in the clear.
+//! Logins of a client at a server in memory: accepted, refused, and never with secrets in cleartext.
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Phase, Secret, Step,
-    postgres::{
-        AuthMethod, Bound, ChannelBinding, Connect, Encryption, Error, Fault, Login, Severity,
-        server::{self, Authentication, Report, TlsAnswer},
-    },
-    scram::{Binding, ServerFirst, Verifier},
+use ciphertoll_wire::postgres::server::{self, Authentication, Report, TlsAnswer};
+use ciphertoll_wire::postgres::{
+    Bound, ChannelBinding, Error, Fault, PostgresAuthMethod, PostgresConnect, PostgresLogin, PostgresTlsMode,
+    Severity,
 };
+use ciphertoll_wire::scram::{Binding, ServerFirst, Verifier};
+use ciphertoll_wire::{Phase, Secret, Step};
 
 use crate::fake_server::{
     Auth, CANCEL_KEY, END_POINT, FakeServer, PASSWORD, Passed, USER, join, scram, welcome,
 };
 
-fn login(password: &str, encryption: Encryption) -> Login {
-    Login {
+fn login(password: &str, encryption: PostgresTlsMode) -> PostgresLogin {
+    PostgresLogin {
         user: USER.to_owned(),
         password: Secret::new(password.as_bytes().to_vec()),
         database: None,
@@ -25,23 +24,23 @@ fn login(password: &str, encryption: Encryption) -> Login {
     }
 }
 
-fn bound(password: &str, encryption: Encryption) -> Login {
-    Login { channel_binding: ChannelBinding::Required, ..login(password, encryption) }
+fn bound(password: &str, encryption: PostgresTlsMode) -> PostgresLogin {
+    PostgresLogin { channel_binding: ChannelBinding::Required, ..login(password, encryption) }
 }
 
-fn connect(login: Login) -> Connect {
-    Connect::new(Arc::new(login))
+fn connect(login: PostgresLogin) -> PostgresConnect {
+    PostgresConnect::new(Arc::new(login))
 }
 
-fn try_login(login: Login, mut server: FakeServer) -> (Result<AuthMethod, Error>, Passed) {
+fn try_login(login: PostgresLogin, mut server: FakeServer) -> (Result<PostgresAuthMethod, Error>, Passed) {
     let mut client = connect(login);
     let (end, passed) = join(&mut client, &mut server, usize::MAX);
     assert_eq!(client.server().is_some(), end.is_ok());
     (end.map(|()| client.server().expect("it is known at the end").auth), passed)
 }
 
-/// Steps over these bytes, the first of which come when the client has spoken, to the first error.
-fn first_error(client: &mut Connect, bytes: &[u8]) -> Error {
+/// Steps to the first error over these bytes, the first of which arrive after the client's first message.
+fn first_error(client: &mut PostgresConnect, bytes: &[u8]) -> Error {
     let mut out = Vec::new();
     let mut input = &b""[..];
     for _ in 0..20 {
@@ -54,11 +53,11 @@ fn first_error(client: &mut Connect, bytes: &[u8]) -> Error {
     panic!("no error");
 }
 
-/// What a client that has authenticated in no way makes of these messages.
+/// The result of these messages for a client that has not authenticated.
 fn refusal(messages: impl FnOnce(&mut Vec<u8>)) -> Error {
     let mut bytes = Vec::new();
     messages(&mut bytes);
-    first_error(&mut connect(login(PASSWORD, Encryption::Plain)), &bytes)
+    first_error(&mut connect(login(PASSWORD, PostgresTlsMode::Plain)), &bytes)
 }
 
 fn request(out: &mut Vec<u8>, request: &Authentication<'_>) {
@@ -66,25 +65,29 @@ fn request(out: &mut Vec<u8>, request: &Authentication<'_>) {
 }
 
 #[test]
-fn every_method_lets_the_right_password_in() {
-    let scrams = |channel_binding| AuthMethod::Scram { iterations: 16, channel_binding };
-    for encryption in [Encryption::Plain, Encryption::Tls, Encryption::EagerTls, Encryption::DirectTls] {
-        for (auth, expected) in
-            [(Auth::Trust, AuthMethod::None), (Auth::Md5, AuthMethod::Md5), (scram(), scrams(Bound::Nothing))]
-        {
+fn every_method_accepts_the_right_password() {
+    let scrams = |channel_binding| PostgresAuthMethod::Scram { iterations: 16, channel_binding };
+    for encryption in
+        [PostgresTlsMode::Plain, PostgresTlsMode::Tls, PostgresTlsMode::EagerTls, PostgresTlsMode::DirectTls]
+    {
+        for (auth, expected) in [
+            (Auth::Trust, PostgresAuthMethod::None),
+            (Auth::Md5, PostgresAuthMethod::Md5),
+            (scram(), scrams(Bound::Nothing)),
+        ] {
             let (method, _) = try_login(login(PASSWORD, encryption), FakeServer::new(auth));
             assert_eq!(method, Ok(expected));
         }
     }
-    let (method, passed) = try_login(login(PASSWORD, Encryption::Tls), FakeServer::new(Auth::Cleartext));
-    assert_eq!(method, Ok(AuthMethod::Cleartext));
+    let (method, passed) = try_login(login(PASSWORD, PostgresTlsMode::Tls), FakeServer::new(Auth::Cleartext));
+    assert_eq!(method, Ok(PostgresAuthMethod::Cleartext));
     assert!(passed.encrypted.windows(PASSWORD.len()).any(|window| window == PASSWORD.as_bytes()));
 }
 
 #[test]
-fn wrong_password_is_the_servers_word() {
+fn a_wrong_password_is_a_server_error() {
     for auth in [Auth::Cleartext, Auth::Md5, scram()] {
-        let (end, _) = try_login(login("wrong", Encryption::Tls), FakeServer::new(auth));
+        let (end, _) = try_login(login("wrong", PostgresTlsMode::Tls), FakeServer::new(auth));
         let error = end.unwrap_err();
         assert!(
             matches!(&error, Error::Server { severity: Severity::Fatal, sqlstate, .. } if sqlstate == "28P01"),
@@ -97,7 +100,7 @@ fn wrong_password_is_the_servers_word() {
 
 #[test]
 fn the_server_is_known_at_the_end() {
-    let mut login = login(PASSWORD, Encryption::Plain);
+    let mut login = login(PASSWORD, PostgresTlsMode::Plain);
     login.database = Some("orders".to_owned());
     let (mut client, mut server) = (connect(login), FakeServer::new(scram()));
     let (end, passed) = join(&mut client, &mut server, usize::MAX);
@@ -118,24 +121,24 @@ fn the_server_is_known_at_the_end() {
 
 #[test]
 fn tls_login_sends_no_name_before_tls() {
-    let (end, passed) = try_login(login(PASSWORD, Encryption::Tls), FakeServer::new(scram()));
+    let (end, passed) = try_login(login(PASSWORD, PostgresTlsMode::Tls), FakeServer::new(scram()));
     assert!(end.is_ok());
     assert_eq!(passed.plain, [0, 0, 0, 8, 4, 210, 22, 47], "an SSLRequest and nothing else comes first");
     assert_eq!(passed.steps[..2], [Step::Phase(Phase::TlsRequest), Step::StartTls]);
-    let (end, eager) = try_login(login(PASSWORD, Encryption::EagerTls), FakeServer::new(scram()));
+    let (end, eager) = try_login(login(PASSWORD, PostgresTlsMode::EagerTls), FakeServer::new(scram()));
     assert!(end.is_ok());
     assert_eq!((&eager.plain, &eager.encrypted[..8]), (&passed.plain, &passed.encrypted[..8]));
     assert_eq!(eager.steps[..3], [Step::OfferTls, Step::Phase(Phase::TlsRequest), Step::StartTls]);
-    let (end, passed) = try_login(login(PASSWORD, Encryption::DirectTls), FakeServer::new(scram()));
+    let (end, passed) = try_login(login(PASSWORD, PostgresTlsMode::DirectTls), FakeServer::new(scram()));
     assert!(end.is_ok() && passed.plain.is_empty());
     assert_eq!(passed.steps[..2], [Step::StartTls, Step::Phase(Phase::Auth)]);
 }
 
 #[test]
-fn passwords_are_never_sent_but_in_tls() {
+fn passwords_are_sent_only_in_tls() {
     for auth in [Auth::Cleartext, Auth::Md5, scram()] {
         let clear = matches!(auth, Auth::Cleartext);
-        let (end, passed) = try_login(login(PASSWORD, Encryption::Plain), FakeServer::new(auth));
+        let (end, passed) = try_login(login(PASSWORD, PostgresTlsMode::Plain), FakeServer::new(auth));
         assert_eq!(end.err(), clear.then_some(Error::PasswordInPlain));
         assert!(!passed.plain.windows(PASSWORD.len()).any(|window| window == PASSWORD.as_bytes()));
     }
@@ -145,7 +148,7 @@ fn passwords_are_never_sent_but_in_tls() {
 fn tls_is_never_given_up() {
     let mut server = FakeServer::new(Auth::Trust);
     server.tls = TlsAnswer::No;
-    let mut client = connect(login(PASSWORD, Encryption::Tls));
+    let mut client = connect(login(PASSWORD, PostgresTlsMode::Tls));
     assert_eq!(join(&mut client, &mut server, 1).0, Err(Error::TlsNotOffered));
     let mut out = Vec::new();
     assert_eq!(client.step(&mut &b""[..], &mut out), Err(Error::NotReset), "an error is final");
@@ -153,13 +156,13 @@ fn tls_is_never_given_up() {
 }
 
 #[test]
-fn an_error_before_tls_is_not_passed_on() {
+fn the_text_of_an_error_before_tls_is_hidden() {
     let mut bytes = Vec::new();
     let report = Report { severity: Severity::Fatal, sqlstate: *b"28000", message: b"send money" };
     server::write_error(&mut bytes, &report).unwrap();
-    let error = first_error(&mut connect(login(PASSWORD, Encryption::Tls)), &bytes);
+    let error = first_error(&mut connect(login(PASSWORD, PostgresTlsMode::Tls)), &bytes);
     assert_eq!(error, Error::ErrorBeforeTls);
-    let error = first_error(&mut connect(login(PASSWORD, Encryption::Tls)), b"HTTP/1.1 400");
+    let error = first_error(&mut connect(login(PASSWORD, PostgresTlsMode::Tls)), b"HTTP/1.1 400");
     assert!(matches!(error, Error::Protocol { .. }), "{error}");
 }
 
@@ -167,9 +170,9 @@ fn an_error_before_tls_is_not_passed_on() {
 fn plaintext_never_crosses_into_tls() {
     let mut injected = Vec::new();
     welcome(&mut injected);
-    // With the answer's byte, before the handshake, and after it.
+    // With the reply's byte, before the handshake, and after it.
     for arrival in 0..3 {
-        let mut client = connect(login(PASSWORD, Encryption::Tls));
+        let mut client = connect(login(PASSWORD, PostgresTlsMode::Tls));
         let mut out = Vec::new();
         assert_eq!(client.step(&mut &b""[..], &mut out), Ok(Step::NeedInput));
         let sent = out.len();
@@ -185,7 +188,7 @@ fn plaintext_never_crosses_into_tls() {
         assert!(matches!(error, Error::Protocol { .. }), "{error}");
         assert_eq!(out.len(), sent, "nothing more is sent");
     }
-    let mut client = connect(login(PASSWORD, Encryption::DirectTls));
+    let mut client = connect(login(PASSWORD, PostgresTlsMode::DirectTls));
     assert!(client.step(&mut injected.as_slice(), &mut Vec::new()).is_err());
 }
 
@@ -196,64 +199,65 @@ fn channel_binding_is_the_same_on_both_sides_or_fails() {
         server.end_point = end_point;
         server
     };
-    for encryption in [Encryption::Tls, Encryption::DirectTls] {
+    for encryption in [PostgresTlsMode::Tls, PostgresTlsMode::DirectTls] {
         let (method, _) = try_login(bound(PASSWORD, encryption), server(Some(END_POINT)));
-        let expected = AuthMethod::Scram { iterations: 16, channel_binding: Bound::ServerEndPoint };
+        let expected = PostgresAuthMethod::Scram { iterations: 16, channel_binding: Bound::ServerEndPoint };
         assert_eq!(method, Ok(expected));
-        // Somebody between the two has a certificate of his own.
+        // An attacker between the two uses another certificate.
         let (method, _) = try_login(bound(PASSWORD, encryption), server(Some(b"another")));
         assert!(matches!(method, Err(Error::Server { .. })), "{method:?}");
     }
-    // Without it, a server that offers it is content.
-    let (method, _) = try_login(login(PASSWORD, Encryption::Tls), server(Some(END_POINT)));
-    assert_eq!(method, Ok(AuthMethod::Scram { iterations: 16, channel_binding: Bound::Nothing }));
+    // A server that offers binding accepts a client without it.
+    let (method, _) = try_login(login(PASSWORD, PostgresTlsMode::Tls), server(Some(END_POINT)));
+    assert_eq!(method, Ok(PostgresAuthMethod::Scram { iterations: 16, channel_binding: Bound::Nothing }));
 }
 
 #[test]
-fn required_channel_binding_is_never_given_up() {
+fn required_channel_binding_is_enforced() {
     for auth in [scram(), Auth::Trust, Auth::Md5, Auth::Cleartext] {
-        let (end, passed) = try_login(bound(PASSWORD, Encryption::Tls), FakeServer::new(auth));
+        let (end, passed) = try_login(bound(PASSWORD, PostgresTlsMode::Tls), FakeServer::new(auth));
         assert_eq!(end, Err(Error::ChannelBindingNotOffered));
         let startup_bytes = usize::from(passed.encrypted[3]);
         assert_eq!(passed.encrypted.len(), startup_bytes, "no password message was sent");
     }
-    let error = first_error(&mut connect(bound(PASSWORD, Encryption::Plain)), b"");
+    let error = first_error(&mut connect(bound(PASSWORD, PostgresTlsMode::Plain)), b"");
     assert_eq!((&error, error.fault()), (&Error::NotBound, Fault::Caller));
-    // The hash is not handed over.
-    let mut client = connect(bound(PASSWORD, Encryption::DirectTls));
+    // The hash was not set.
+    let mut client = connect(bound(PASSWORD, PostgresTlsMode::DirectTls));
     let mut bytes = Vec::new();
     request(&mut bytes, &Authentication::Sasl { mechanisms: vec![b"SCRAM-SHA-256-PLUS"] });
     assert_eq!(first_error(&mut client, &bytes), Error::NotBound);
 }
 
-/// As libpq does: bound where both can, and never a reason to fail.
+/// As in libpq: used if both sides support it, and never a reason to fail.
 #[test]
-fn preferred_channel_binding_is_taken_where_it_is_offered() {
+fn preferred_channel_binding_is_used_if_offered() {
     let try_preferred = |encryption, auth, end_point| {
-        let login = Login { channel_binding: ChannelBinding::Preferred, ..login(PASSWORD, encryption) };
+        let login =
+            PostgresLogin { channel_binding: ChannelBinding::Preferred, ..login(PASSWORD, encryption) };
         let mut server = FakeServer::new(auth);
         server.end_point = end_point;
         try_login(login, server)
     };
-    let scrams = |channel_binding| Ok(AuthMethod::Scram { iterations: 16, channel_binding });
-    for encryption in [Encryption::Tls, Encryption::DirectTls] {
+    let scrams = |channel_binding| Ok(PostgresAuthMethod::Scram { iterations: 16, channel_binding });
+    for encryption in [PostgresTlsMode::Tls, PostgresTlsMode::DirectTls] {
         let (method, _) = try_preferred(encryption, scram(), Some(END_POINT));
         assert_eq!(method, scrams(Bound::ServerEndPoint));
         let (method, passed) = try_preferred(encryption, scram(), None);
         assert_eq!(method, scrams(Bound::Nothing));
         assert!(passed.encrypted.windows(4).any(|window| window == b"y,,n"), "the server is told");
-        // Somebody between the two has a certificate of his own.
+        // An attacker between the two uses another certificate.
         let (method, _) = try_preferred(encryption, scram(), Some(b"another"));
         assert!(matches!(method, Err(Error::Server { .. })), "{method:?}");
         for (auth, expected) in [
-            (Auth::Trust, AuthMethod::None),
-            (Auth::Md5, AuthMethod::Md5),
-            (Auth::Cleartext, AuthMethod::Cleartext),
+            (Auth::Trust, PostgresAuthMethod::None),
+            (Auth::Md5, PostgresAuthMethod::Md5),
+            (Auth::Cleartext, PostgresAuthMethod::Cleartext),
         ] {
             assert_eq!(try_preferred(encryption, auth, None).0, Ok(expected));
         }
     }
-    let (method, passed) = try_preferred(Encryption::Plain, scram(), None);
+    let (method, passed) = try_preferred(PostgresTlsMode::Plain, scram(), None);
     assert_eq!(method, scrams(Bound::Nothing));
     assert!(
         passed.plain.windows(4).any(|window| window == b"n,,n"),
@@ -261,11 +265,13 @@ fn preferred_channel_binding_is_taken_where_it_is_offered() {
     );
 }
 
-/// A certificate whose signature has no digest of its own has no hash to bind to.
+/// A certificate whose signature algorithm has no digest has no hash to bind to.
 #[test]
 fn preferred_channel_binding_needs_a_hash() {
-    let login =
-        Login { channel_binding: ChannelBinding::Preferred, ..login(PASSWORD, Encryption::DirectTls) };
+    let login = PostgresLogin {
+        channel_binding: ChannelBinding::Preferred,
+        ..login(PASSWORD, PostgresTlsMode::DirectTls)
+    };
     let mut client = connect(login);
     let mut out = Vec::new();
     assert_eq!(client.step(&mut &b""[..], &mut out), Ok(Step::StartTls));
@@ -278,7 +284,7 @@ fn preferred_channel_binding_needs_a_hash() {
 }
 
 #[test]
-fn other_methods_are_named_and_get_no_answer() {
+fn unsupported_methods_are_named_and_get_no_reply() {
     let unsupported = |method: &str| Error::UnsupportedAuth { method: method.to_owned() };
     assert_eq!(refusal(|out| request(out, &Authentication::Other(7))), unsupported("GSSAPI"));
     assert_eq!(refusal(|out| request(out, &Authentication::Other(99))), unsupported("number 99"));
@@ -289,7 +295,7 @@ fn other_methods_are_named_and_get_no_answer() {
 
 #[test]
 fn a_server_must_prove_that_it_knows_the_password() {
-    // It says welcome instead of its challenge, or instead of its signature.
+    // It sends AuthenticationOk in place of its challenge, or of its signature.
     let sasl = Authentication::Sasl { mechanisms: vec![b"SCRAM-SHA-256"] };
     let error = refusal(|out| {
         request(out, &sasl);
@@ -298,7 +304,7 @@ fn a_server_must_prove_that_it_knows_the_password() {
     assert_eq!(error, Error::ServerSignature);
     let wrong = [&b"v="[..], &[b'A'; 43], b"="].concat();
     for last in [Authentication::Ok, Authentication::SaslFinal(&wrong)] {
-        let mut client = connect(login(PASSWORD, Encryption::Plain));
+        let mut client = connect(login(PASSWORD, PostgresTlsMode::Plain));
         let (mut out, mut bytes) = (Vec::new(), Vec::new());
         request(&mut bytes, &sasl);
         client.step(&mut bytes.as_slice(), &mut out).unwrap();
@@ -330,12 +336,12 @@ fn requests_out_of_order_are_refused() {
 }
 
 #[test]
-fn messages_that_do_not_belong_there_are_refused() {
+fn unexpected_messages_are_refused() {
     for (kind, payload) in
         [(b'Z', &b"I"[..]), (b'S', b"a\0b\0"), (b'K', &[0; 8]), (b'T', &[0; 2]), (b'x', b"")]
     {
         let error = refusal(|out| server::write_message(out, kind, payload).unwrap());
-        assert!(matches!(error, Error::Protocol { message: "answer to the login", .. }), "{error}");
+        assert!(matches!(error, Error::Protocol { message: "reply to the login", .. }), "{error}");
     }
     for (kind, payload) in [
         (b'R', &[0; 4][..]),
@@ -355,7 +361,7 @@ fn messages_that_do_not_belong_there_are_refused() {
 }
 
 #[test]
-fn an_error_after_the_consent_is_the_servers_word() {
+fn an_error_after_authentication_is_a_server_error() {
     let error = refusal(|out| {
         request(out, &Authentication::Ok);
         let message = b"database \"x\" does not exist\x1b[2J";
@@ -367,9 +373,9 @@ fn an_error_after_the_consent_is_the_servers_word() {
 }
 
 #[test]
-fn older_versions_may_be_negotiated_but_there_is_none() {
+fn version_negotiation_accepts_only_3_0() {
     let ok = |version| {
-        let mut client = connect(login(PASSWORD, Encryption::Plain));
+        let mut client = connect(login(PASSWORD, PostgresTlsMode::Plain));
         let mut bytes = Vec::new();
         server::write_negotiate_protocol_version(&mut bytes, version, &[]).unwrap();
         welcome(&mut bytes);
@@ -381,22 +387,22 @@ fn older_versions_may_be_negotiated_but_there_is_none() {
     let error = refusal(|out| {
         server::write_negotiate_protocol_version(out, 3 << 16, &[b"_pq_.x"]).unwrap();
     });
-    assert!(matches!(error, Error::Protocol { reason: "options that were not asked for", .. }));
+    assert!(matches!(error, Error::Protocol { reason: "options that were not requested", .. }));
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_before_anything_is() {
-    let mut broken = login(PASSWORD, Encryption::Tls);
+fn unencodable_logins_are_refused_before_output() {
+    let mut broken = login(PASSWORD, PostgresTlsMode::Tls);
     broken.user = "a\0b".to_owned();
     let mut out = Vec::new();
     let error = connect(broken).step(&mut &b""[..], &mut out);
     assert_eq!(error, Err(Error::InvalidLogin { field: "user" }));
-    let mut broken = login(PASSWORD, Encryption::Plain);
+    let mut broken = login(PASSWORD, PostgresTlsMode::Plain);
     broken.database = Some("\0".to_owned());
     let error = connect(broken).step(&mut &b""[..], &mut out);
     assert_eq!(error, Err(Error::InvalidLogin { field: "database" }));
     assert!(out.is_empty());
-    let (end, _) = try_login(login("a\0b", Encryption::Tls), FakeServer::new(Auth::Cleartext));
+    let (end, _) = try_login(login("a\0b", PostgresTlsMode::Tls), FakeServer::new(Auth::Cleartext));
     assert_eq!(end, Err(Error::InvalidLogin { field: "password" }));
 }
 
@@ -415,7 +421,7 @@ fn any_portions_give_the_same_login() {
     for auth in [Auth::Trust, Auth::Md5, Auth::Cleartext, scram()] {
         let mut whole = None;
         for size in [usize::MAX, 1, 2, 3, 7, 100] {
-            let mut client = connect(login(PASSWORD, Encryption::Tls));
+            let mut client = connect(login(PASSWORD, PostgresTlsMode::Tls));
             let (end, passed) = join(&mut client, &mut FakeServer::new(auth.clone()), size);
             assert_eq!(end, Ok(()));
             let first = whole.get_or_insert(passed.steps.clone());
@@ -425,11 +431,11 @@ fn any_portions_give_the_same_login() {
 }
 
 #[test]
-fn what_follows_the_login_is_left_alone() {
+fn bytes_after_the_login_are_not_consumed() {
     let mut bytes = Vec::new();
     welcome(&mut bytes);
     bytes.extend_from_slice(b"next");
-    let mut client = connect(login(PASSWORD, Encryption::Plain));
+    let mut client = connect(login(PASSWORD, PostgresTlsMode::Plain));
     let mut input = bytes.as_slice();
     while client.step(&mut input, &mut Vec::new()).unwrap() != Step::Done {}
     assert_eq!(input, b"next");

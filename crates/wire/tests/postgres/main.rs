@@ -1,4 +1,4 @@
-//! The PostgreSQL machines joined in memory, on recorded bytes, and on bytes nobody would send; SCRAM likewise.
+//! The PostgreSQL and SCRAM state machines: connected in memory, on recorded bytes, and on arbitrary bytes.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests may fail as tests do")]
 

@@ -1,34 +1,32 @@
-//! Logins of one between clients and servers: they set nothing, remember what the server says, and hash once.
+//! Logins of a proxy: they set nothing, record the server's settings, and derive keys once.
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    postgres::{
-        CancelKey, ChannelBinding, Connect, Encryption, Error, Login,
-        errand::Errand,
-        server::{Startup, read_startup},
-    },
-    scram::KeyCache,
+use ciphertoll_wire::postgres::relay::InternalCommand;
+use ciphertoll_wire::postgres::server::{Startup, read_startup};
+use ciphertoll_wire::postgres::{
+    CancelKey, ChannelBinding, Error, PostgresConnect, PostgresLogin, PostgresTlsMode,
 };
+use ciphertoll_wire::scram::KeyCache;
+use ciphertoll_wire::{Secret, Step};
 
 use crate::fake_server::{FakeServer, ITERATIONS, PASSWORD, USER, join, scram};
 
-fn login() -> Arc<Login> {
-    Arc::new(Login {
+fn login() -> Arc<PostgresLogin> {
+    Arc::new(PostgresLogin {
         user: USER.to_owned(),
         password: Secret::new(PASSWORD.as_bytes().to_vec()),
         database: Some("shop".to_owned()),
-        encryption: Encryption::Plain,
+        encryption: PostgresTlsMode::Plain,
         channel_binding: ChannelBinding::Disabled,
     })
 }
 
 #[test]
-fn a_pooled_login_sets_nothing_and_keeps_what_it_is_told() {
+fn a_pooled_login_sets_nothing_and_records_settings() {
     let (keys, auth) = (Arc::new(KeyCache::new()), scram());
     for _ in 0..2 {
-        let mut client = Connect::pooled(login(), Arc::clone(&keys));
+        let mut client = PostgresConnect::pooled(login(), Arc::clone(&keys));
         let mut server = FakeServer::new(auth.clone());
         let (end, _) = join(&mut client, &mut server, usize::MAX);
         assert_eq!(end, Ok(()));
@@ -37,17 +35,17 @@ fn a_pooled_login_sets_nothing_and_keeps_what_it_is_told() {
         let parameters = &client.server().unwrap().parameters;
         assert_eq!(parameters.get(b"SERVER_VERSION"), Some(client.server().unwrap().version.as_bytes()));
     }
-    // Everybody else keeps nothing.
-    let mut client = Connect::new(login());
+    // Other logins record nothing.
+    let mut client = PostgresConnect::new(login());
     assert_eq!(join(&mut client, &mut FakeServer::new(auth), usize::MAX).0, Ok(()));
     assert_eq!(client.server().unwrap().parameters.iter().count(), 0);
 }
 
 #[test]
-fn a_pooled_login_waits_for_keys_that_others_derive() {
+fn a_pooled_login_waits_for_derived_keys() {
     let (keys, auth) = (Arc::new(KeyCache::new()), scram());
     let challenged = || {
-        let mut client = Connect::pooled(login(), Arc::clone(&keys));
+        let mut client = PostgresConnect::pooled(login(), Arc::clone(&keys));
         let mut server = FakeServer::new(auth.clone());
         let (mut out, mut answer) = (Vec::new(), Vec::new());
         // The startup and the client's first message.
@@ -62,7 +60,7 @@ fn a_pooled_login_waits_for_keys_that_others_derive() {
     };
     let (mut first, challenge) = challenged();
     let mut out = Vec::new();
-    // What follows the challenge is not taken before the answer is sent.
+    // Input after the challenge is not consumed before the reply is sent.
     let with_more = [&challenge[..], b"rest"].concat();
     let mut input = &with_more[..];
     assert_eq!(first.step(&mut input, &mut out), Ok(Step::NeedInput));
@@ -76,7 +74,7 @@ fn a_pooled_login_waits_for_keys_that_others_derive() {
     derivation.run();
     assert_eq!(first.step(&mut &b""[..], &mut out), Ok(Step::NeedInput));
     assert!(!first.awaits_keys() && out.starts_with(b"p"), "the proof is sent: {out:?}");
-    // The next login finds the keys.
+    // The next login uses the cached keys.
     out.clear();
     let (mut second, challenge) = challenged();
     assert_eq!(second.step(&mut &challenge[..], &mut out), Ok(Step::NeedInput));
@@ -86,7 +84,7 @@ fn a_pooled_login_waits_for_keys_that_others_derive() {
 #[test]
 fn a_pooled_login_refuses_more_iterations_than_allowed() {
     let login_with = |most| {
-        let mut client = Connect::pooled(login(), Arc::new(KeyCache::with_max_iterations(most)));
+        let mut client = PostgresConnect::pooled(login(), Arc::new(KeyCache::with_max_iterations(most)));
         join(&mut client, &mut FakeServer::new(scram()), usize::MAX).0
     };
     assert_eq!(login_with(ITERATIONS), Ok(()));
@@ -95,9 +93,9 @@ fn a_pooled_login_refuses_more_iterations_than_allowed() {
 }
 
 #[test]
-fn a_request_to_cancel_is_all_that_is_said() {
+fn a_cancel_request_is_the_only_message() {
     let key = CancelKey::new(vec![9, 8, 7, 6]).unwrap();
-    let mut client = Connect::cancelling(login(), 77, key);
+    let mut client = PostgresConnect::cancelling(login(), 77, key);
     let mut out = Vec::new();
     assert_eq!(client.step(&mut &b""[..], &mut out), Ok(Step::Done));
     let mut input = &out[..];
@@ -107,9 +105,9 @@ fn a_request_to_cancel_is_all_that_is_said() {
 }
 
 #[test]
-fn settings_are_no_part_of_a_statement() {
+fn settings_are_sent_as_parameters() {
     let mut out = Vec::new();
-    Errand::settings([("application_name", "'; DROP TABLE t; --")], &mut out).unwrap();
+    InternalCommand::settings([("application_name", "'; DROP TABLE t; --")], &mut out).unwrap();
     let text = String::from_utf8_lossy(&out);
     let (parse, bind) = text.split_at(text.find("B\0").unwrap());
     assert!(parse.contains("set_config($1, $2, false)") && !parse.contains("DROP"), "{parse:?}");

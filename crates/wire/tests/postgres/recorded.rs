@@ -1,18 +1,17 @@
-//! What PostgreSQL 15.18 said on the wire, recorded over a Unix socket, and what the machines make of it.
+//! Traffic of PostgreSQL 15.18, recorded over a Unix socket.
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    postgres::{
-        AuthMethod, ChannelBinding, Column, Connect, CopyInReader, CopyOutReader, CopyStart, Encryption,
-        Error, Format, Login, Notice, Param, PrepareReader, Prepared, Response, ResponseReader, RowsReader,
-        Severity, Summary, TransactionStatus, command,
-    },
+use ciphertoll_wire::postgres::{
+    ChannelBinding, Column, CopyInReader, CopyOutReader, CopyStart, Error, ExchangeSummary, Notice, Param,
+    PostgresAuthMethod, PostgresConnect, PostgresLogin, PostgresPrepareReader, PostgresResponseReader,
+    PostgresRowsReader, PostgresTlsMode, Response, Severity, StatementDescription, TransactionStatus,
+    ValueFormat, command,
 };
+use ciphertoll_wire::{Secret, Step};
 
-/// As the client of this crate sent it, for user `md5user` with password `correct horse` and database `postgres`: the
-/// start-up message, and the password's MD5.
+/// As this crate's client sent it, for user `md5user` with password `correct horse` and database `postgres`: the
+/// startup message, and the password's MD5.
 const LOGIN: &str = "000000590003000075736572006d64357573657200646174616261736500706f73746772657300636c69656\
     e745f656e636f64696e670055544638006170706c69636174696f6e5f6e616d6500636970686572746f6c6c0000700000002\
     86d6435333234316662333339326335623430626632393565616665386338626236333000";
@@ -38,7 +37,7 @@ const TWO_SETS: &str = "540000003c00023f636f6c756d6e3f00000000000000000000170004
 const ERROR_AMID: &str = "540000002100013f636f6c756d6e3f00000000000000000000170004ffffffff0000440000000b0001\
     0000000131430000000d53454c4543542031004500000041534552524f5200564552524f5200433232303132004d64697669\
     73696f6e206279207a65726f0046696e742e63004c3836390052696e743464697600005a0000000549";
-/// A block that raises a notice and a warning.
+/// A `DO` block that raises a notice and a warning.
 const NOTICES: &str = "4e0000007a534e4f5449434500564e4f5449434500433030303030004d68656c6c6f0057504c2f7067535\
     14c2066756e6374696f6e20696e6c696e655f636f64655f626c6f636b206c696e6520312061742052414953450046706c5f6\
     57865632e63004c333839310052657865635f73746d745f726169736500004e0000007c535741524e494e4700565741524e4\
@@ -55,7 +54,7 @@ const PREPARED: &str = "3100000004740000000a000100000017540000002e00026100000040
 const INSERT: &str = "42000000250073310000020001000000020000000400000005000000076772c3bcc39f6500004500000009\
     00000000005300000004";
 const INSERTED: &str = "3200000004430000000f494e5345525420302032005a0000000554";
-/// The row that was prepared for, its columns in binary.
+/// The row of the prepared statement, with binary columns.
 const BINARY_ROW: &str = "3200000004440000001900020000000400000006000000076772c3bcc39f65430000000d53454c4543\
     542031005a0000000554";
 /// `COPY t FROM STDIN` of two rows.
@@ -74,41 +73,44 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap()).collect()
 }
 
-fn count(answer: &str) -> Result<Summary, Error> {
+fn count(answer: &str) -> Result<ExchangeSummary, Error> {
     let bytes = bytes(answer);
     let mut input = bytes.as_slice();
-    let response = ResponseReader::new().step(&mut input)?;
+    let response = PostgresResponseReader::new().step(&mut input)?;
     assert!(input.is_empty());
     let Response::Done(summary) = response else { panic!("it is complete") };
     Ok(summary)
 }
 
-fn summary(rows: u64, affected_rows: u64, row_bytes: u64) -> Summary {
-    Summary { rows, affected_rows, row_bytes, ..Summary::default() }
+fn summary(rows: u64, affected_rows: u64, row_bytes: u64) -> ExchangeSummary {
+    ExchangeSummary { rows, affected_rows, row_bytes, ..ExchangeSummary::default() }
 }
 
 /// The same in a transaction.
-fn within(rows: u64, affected_rows: u64, row_bytes: u64) -> Summary {
-    Summary { transaction: TransactionStatus::InTransaction, ..summary(rows, affected_rows, row_bytes) }
+fn within(rows: u64, affected_rows: u64, row_bytes: u64) -> ExchangeSummary {
+    ExchangeSummary {
+        transaction: TransactionStatus::InTransaction,
+        ..summary(rows, affected_rows, row_bytes)
+    }
 }
 
 #[test]
 fn login() {
-    let login = Login {
+    let login = PostgresLogin {
         user: "md5user".to_owned(),
         password: Secret::new(b"correct horse".to_vec()),
         database: Some("postgres".to_owned()),
-        encryption: Encryption::Plain,
+        encryption: PostgresTlsMode::Plain,
         channel_binding: ChannelBinding::Disabled,
     };
-    let mut connect = Connect::new(Arc::new(login));
+    let mut connect = PostgresConnect::new(Arc::new(login));
     let received = bytes(WELCOME);
     let (mut input, mut out) = (received.as_slice(), Vec::new());
     while connect.step(&mut input, &mut out).unwrap() != Step::Done {}
     assert_eq!(out, bytes(LOGIN));
     let server = connect.server().unwrap();
     assert_eq!(server.version, "15.18 (Debian 15.18-0+deb12u1)");
-    assert_eq!((server.process_id, server.auth), (441, AuthMethod::Md5));
+    assert_eq!((server.process_id, server.auth), (441, PostgresAuthMethod::Md5));
     assert_eq!(server.cancel_key.expose(), [0xf3, 0xbc, 0x35, 0x9b]);
 }
 
@@ -120,7 +122,7 @@ fn counts() {
     assert_eq!(count(BINARY_ROW), Ok(within(1, 0, 21)));
     assert_eq!(count(COPIED_OUT), Ok(within(4, 0, 36)));
     assert_eq!(count(NOTIFIED), Ok(summary(0, 0, 0)));
-    assert_eq!(count(NOTICES), Ok(Summary { notices: 2, ..Summary::default() }));
+    assert_eq!(count(NOTICES), Ok(ExchangeSummary { notices: 2, ..ExchangeSummary::default() }));
 }
 
 #[test]
@@ -137,7 +139,7 @@ fn errors() {
 #[test]
 fn rows_and_notices() {
     let collect = |answer| {
-        let mut reader = RowsReader::new(1000);
+        let mut reader = PostgresRowsReader::new(1000);
         let Ok(Response::Done(rows)) = reader.step(&mut bytes(answer).as_slice()) else {
             panic!("it is complete");
         };
@@ -157,19 +159,20 @@ fn rows_and_notices() {
 
 #[test]
 fn prepared() {
-    let Ok(Response::Done(prepared)) = PrepareReader::new().step(&mut bytes(PREPARED).as_slice()) else {
+    let Ok(Response::Done(prepared)) = PostgresPrepareReader::new().step(&mut bytes(PREPARED).as_slice())
+    else {
         panic!("it is complete");
     };
     let column = |name: &[u8], type_oid| Column { name: name.to_vec(), type_oid };
     let columns = vec![column(b"a", 23), column(b"b", 25)];
-    assert_eq!(prepared, Prepared { parameter_types: vec![23], columns });
+    assert_eq!(prepared, StatementDescription { parameter_types: vec![23], columns });
 }
 
 #[test]
 fn insert_as_it_was_accepted() {
     let mut out = Vec::new();
     let params = [Param::Binary(&[0, 0, 0, 5]), Param::Text("grüße".as_bytes())];
-    command::encode_bind(&mut out, "", "s1", &params, Format::Text).unwrap();
+    command::encode_bind(&mut out, "", "s1", &params, ValueFormat::Text).unwrap();
     command::encode_execute(&mut out, "", 0).unwrap();
     command::encode_sync(&mut out);
     assert_eq!(out, bytes(INSERT));
@@ -179,9 +182,9 @@ fn insert_as_it_was_accepted() {
 fn copies() {
     let answer = bytes(COPIED_IN);
     let mut input = answer.as_slice();
-    let start = CopyStart { format: Format::Text, columns: 2 };
+    let start = CopyStart { format: ValueFormat::Text, columns: 2 };
     assert_eq!(CopyInReader::new().step(&mut input), Ok(Response::Done(start)));
-    assert_eq!(ResponseReader::new().step(&mut input), Ok(Response::Done(within(0, 2, 0))));
+    assert_eq!(PostgresResponseReader::new().step(&mut input), Ok(Response::Done(within(0, 2, 0))));
     let mut data = Vec::new();
     let response =
         CopyOutReader::new().step(&mut bytes(COPIED_OUT).as_slice(), |piece| data.extend_from_slice(piece));

@@ -1,18 +1,15 @@
-//! What passes between a client and a server, however it is cut and whatever it is.
+//! Traffic through the relay, split anywhere.
 
-use ciphertoll_wire::postgres::{
-    Error, Parameters, Response,
-    errand::Errand,
-    relay::{Relay, Rest},
-    server::write_message,
-};
+use ciphertoll_wire::postgres::relay::{ConnectionState, InternalCommand, PostgresRelay};
+use ciphertoll_wire::postgres::server::write_message;
+use ciphertoll_wire::postgres::{Error, Parameters, Response};
 use ciphertoll_wire::relay::Goodbye;
 use proptest::prelude::*;
 
 const FROM_CLIENT: &[u8] = b"QPBDECSHdcfXFp?";
 const FROM_SERVER: &[u8] = b"ZZZSTDCEIN123ntsGHdcAVRK?";
 
-/// Messages with right headers, and few payloads that mean something.
+/// Messages with valid headers and mostly meaningless payloads.
 fn messages(kinds: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
     let payload =
         prop::sample::select(vec![&b""[..], b"I", b"T", b"E", b"x", b"a\0b\0", b"SERROR\0C12345\0\0"]);
@@ -26,7 +23,7 @@ fn messages(kinds: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Feeds what `step` has not taken again, with `piece` bytes more each time: all that was passed on, up to an error.
+/// Feeds `step` with the bytes it has not taken, and `piece` more each time. Returns the forwarded bytes up to an error.
 fn feed(
     bytes: &[u8],
     piece: usize,
@@ -52,7 +49,7 @@ proptest! {
         piece in 1_usize..9,
     ) {
         let run = |piece: usize| {
-            let (mut relay, mut parameters) = (Relay::new(), Parameters::default());
+            let (mut relay, mut parameters) = (PostgresRelay::new(), Parameters::default());
             let mut gone = false;
             let (sent, up_went_well) = feed(&up, piece, |held| {
                 if gone {
@@ -64,11 +61,11 @@ proptest! {
             });
             let (answered, down_went_well) =
                 feed(&down, piece, |held| relay.from_server(held, &mut parameters).map(Some));
-            let is_clean = matches!(relay.rest(), Rest::Clean(_));
+            let is_clean = matches!(relay.connection_state(), ConnectionState::Clean(_));
             (sent, up_went_well, answered, down_went_well, is_clean, parameters)
         };
         let (sent, up_went_well, answered, down_went_well, is_clean, parameters) = run(piece);
-        // What is passed on is what came.
+        // Forwarded bytes are unchanged.
         prop_assert!(up.starts_with(&sent) && down.starts_with(&answered));
         let whole = run(usize::MAX);
         prop_assert_eq!((up_went_well, down_went_well), (whole.1, whole.3));
@@ -79,16 +76,16 @@ proptest! {
 
     #[test]
     fn garbage_is_an_error_or_waits_for_more(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let (mut relay, mut parameters) = (Relay::new(), Parameters::default());
+        let (mut relay, mut parameters) = (PostgresRelay::new(), Parameters::default());
         if let Ok(taken) = relay.from_client(&bytes) {
             prop_assert!(taken.pass_bytes <= bytes.len());
         }
-        if let Ok(pass_bytes) = Relay::new().from_server(&bytes, &mut parameters) {
+        if let Ok(pass_bytes) = PostgresRelay::new().from_server(&bytes, &mut parameters) {
             prop_assert!(pass_bytes <= bytes.len());
         }
         let mut input = bytes.as_slice();
-        let answer = Errand::nothing().step(&mut input, &mut parameters);
-        // Nothing was asked, and so it never ends.
+        let answer = InternalCommand::nothing().step(&mut input, &mut parameters);
+        // Without a command there is no response, so it never completes.
         prop_assert!(!matches!(answer, Ok(Response::Done(_))));
     }
 }

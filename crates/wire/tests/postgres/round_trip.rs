@@ -1,16 +1,17 @@
-//! Every message that is both written and read here is read as it was written.
+//! Encoding and parsing a message are inverse.
 
+use ciphertoll_wire::postgres::column::{
+    Field, encode_parameter_description, encode_row_description, parse_parameter_description,
+    parse_row_description,
+};
+use ciphertoll_wire::postgres::md5::StoredPassword;
+use ciphertoll_wire::postgres::report::Report;
+use ciphertoll_wire::postgres::server::{
+    Authentication, Bind, DescribeTarget, FrontendMessage, Startup, read_frontend, read_startup,
+};
+use ciphertoll_wire::postgres::startup::{encode_cancel_request, encode_startup, encode_tls_request};
 use ciphertoll_wire::postgres::{
-    CancelKey, CopyStart, Error, Format, Param, Severity, TransactionStatus,
-    column::{
-        Field, encode_parameter_description, encode_row_description, parse_parameter_description,
-        parse_row_description,
-    },
-    command,
-    md5::StoredPassword,
-    report::Report,
-    server::{Authentication, Bind, Frontend, Startup, Target, read_frontend, read_startup},
-    startup::{encode_startup, encode_tls_request},
+    CancelKey, CopyStart, Error, Param, Severity, TransactionStatus, ValueFormat, command,
 };
 use proptest::prelude::*;
 
@@ -28,14 +29,14 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 /// Reads messages until there are no more.
-fn read_all(mut bytes: &[u8]) -> Vec<Frontend<'_>> {
+fn read_all(mut bytes: &[u8]) -> Vec<FrontendMessage<'_>> {
     let messages = std::iter::from_fn(|| read_frontend(&mut bytes, LIMIT_BYTES).unwrap()).collect();
     assert!(bytes.is_empty());
     messages
 }
 
-fn format() -> impl Strategy<Value = Format> {
-    prop_oneof![Just(Format::Text), Just(Format::Binary)]
+fn format() -> impl Strategy<Value = ValueFormat> {
+    prop_oneof![Just(ValueFormat::Text), Just(ValueFormat::Binary)]
 }
 
 proptest! {
@@ -59,7 +60,7 @@ proptest! {
     #[test]
     fn cancel(process_id: u32, key in prop::collection::vec(any::<u8>(), 0..=256)) {
         let cancel_key = CancelKey::new(key.clone()).unwrap();
-        let bytes = encoded(|out| command::encode_cancel_request(out, process_id, &cancel_key));
+        let bytes = encoded(|out| encode_cancel_request(out, process_id, &cancel_key));
         let expected = Startup::Cancel { process_id, key: &key };
         prop_assert_eq!(read_startup(&mut bytes.as_slice()), Ok(Some(expected)));
     }
@@ -73,9 +74,9 @@ proptest! {
         });
         let (sql, name) = (sql.as_bytes(), name.as_bytes());
         let expected = vec![
-            Frontend::Query(sql),
-            Frontend::Parse { name, sql, param_types: types },
-            Frontend::CopyFail { reason: sql },
+            FrontendMessage::Query(sql),
+            FrontendMessage::Parse { name, sql, param_types: types },
+            FrontendMessage::CopyFail { reason: sql },
         ];
         prop_assert_eq!(read_all(&bytes), expected);
     }
@@ -95,15 +96,15 @@ proptest! {
         });
         let name = name.as_bytes();
         let expected = vec![
-            Frontend::Describe(Target::Statement, name),
-            Frontend::Describe(Target::Portal, name),
-            Frontend::Execute { portal: name, max_rows },
-            Frontend::Close(Target::Statement, name),
-            Frontend::Sync,
-            Frontend::Flush,
-            Frontend::CopyData(&data),
-            Frontend::CopyDone,
-            Frontend::Terminate,
+            FrontendMessage::Describe(DescribeTarget::Statement, name),
+            FrontendMessage::Describe(DescribeTarget::Portal, name),
+            FrontendMessage::Execute { portal: name, max_rows },
+            FrontendMessage::Close(DescribeTarget::Statement, name),
+            FrontendMessage::Sync,
+            FrontendMessage::Flush,
+            FrontendMessage::CopyData(&data),
+            FrontendMessage::CopyDone,
+            FrontendMessage::Terminate,
         ];
         prop_assert_eq!(read_all(&bytes), expected);
     }
@@ -116,8 +117,8 @@ proptest! {
     ) {
         let mut params: Vec<Param<'_>> = values.iter().map(|value| match value {
             None => Param::Null,
-            Some((bytes, Format::Text)) => Param::Text(bytes),
-            Some((bytes, Format::Binary)) => Param::Binary(bytes),
+            Some((bytes, ValueFormat::Text)) => Param::Text(bytes),
+            Some((bytes, ValueFormat::Binary)) => Param::Binary(bytes),
         }).collect();
         let mut written = params.clone();
         written.extend(numbers.iter().map(|number| Param::I64(*number)));
@@ -126,9 +127,9 @@ proptest! {
         let bytes = encoded(|out| {
             command::encode_bind(out, &portal, &statement, &written, result_format).unwrap();
         });
-        let result_formats = if result_format == Format::Text { vec![] } else { vec![result_format] };
+        let result_formats = if result_format == ValueFormat::Text { vec![] } else { vec![result_format] };
         let (portal, statement) = (portal.as_bytes(), statement.as_bytes());
-        let expected = Frontend::Bind(Bind { portal, statement, params, result_formats });
+        let expected = FrontendMessage::Bind(Bind { portal, statement, params, result_formats });
         prop_assert_eq!(read_all(&bytes), vec![expected]);
     }
 
@@ -140,8 +141,8 @@ proptest! {
             command::encode_query(&mut out, &text),
             command::encode_parse(&mut out, &text, "", &[]),
             command::encode_parse(&mut out, "", &text, &[]),
-            command::encode_bind(&mut out, &text, "", &[], Format::Text),
-            command::encode_bind(&mut out, "", &text, &[], Format::Text),
+            command::encode_bind(&mut out, &text, "", &[], ValueFormat::Text),
+            command::encode_bind(&mut out, "", &text, &[], ValueFormat::Text),
             command::encode_execute(&mut out, &text, 0),
             command::encode_describe_portal(&mut out, &text),
             command::encode_close_statement(&mut out, &text),
@@ -232,7 +233,7 @@ fn impossible_first_messages() {
         let error = Error::StartupLength { length: length as usize };
         assert_eq!(read_startup(&mut &length.to_be_bytes()[..]), Err(error));
     }
-    let mut long_key = encoded(|out| command::encode_cancel_request(out, 1, &CancelKey::none()));
+    let mut long_key = encoded(|out| encode_cancel_request(out, 1, &CancelKey::none()));
     long_key.extend_from_slice(&[0; 257]);
     long_key[..4].copy_from_slice(&(12_u32 + 257).to_be_bytes());
     assert!(matches!(read_startup(&mut long_key.as_slice()), Err(Error::StartupLength { .. })));
@@ -265,14 +266,14 @@ fn impossible_commands() {
 }
 
 #[test]
-fn one_format_stands_for_all_parameters() {
+fn one_format_applies_to_all_parameters() {
     let bytes = b"B\0\0\0\x17\0\0\0\x01\0\x01\0\x02\0\0\0\x01a\xff\xff\xff\xff\0\0";
-    let Frontend::Bind(bind) = &read_all(bytes)[0] else { panic!("it is a Bind") };
+    let FrontendMessage::Bind(bind) = &read_all(bytes)[0] else { panic!("it is a Bind") };
     assert_eq!(bind.params, [Param::Binary(b"a"), Param::Null]);
 }
 
 #[test]
-fn answers_to_requests_to_authenticate() {
+fn authentication_replies() {
     let auth = |payload: &[u8]| {
         let mut bytes = vec![b'p'];
         bytes.extend_from_slice(&(payload.len() as u32 + 4).to_be_bytes());
@@ -280,7 +281,7 @@ fn answers_to_requests_to_authenticate() {
         bytes
     };
     let with = |bytes: &[u8], check: fn(ciphertoll_wire::postgres::server::AuthResponse<'_>) -> bool| {
-        let Frontend::Auth(response) = read_all(bytes)[0] else { panic!("it is an answer") };
+        let FrontendMessage::Auth(response) = read_all(bytes)[0] else { panic!("it is an answer") };
         assert_eq!(format!("{response:?}"), "AuthResponse(..)");
         assert!(check(response));
     };

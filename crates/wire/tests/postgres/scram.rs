@@ -1,4 +1,4 @@
-//! SCRAM: the RFC's own vector, a real server's, and two sides that do not agree.
+//! SCRAM: the RFC's test vector, a recorded exchange, and mismatching sides.
 
 use ciphertoll_wire::scram::{Binding, ClientFirst, Error, MAX_ITERATIONS, Mechanism, ServerFirst, Verifier};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ const CLIENT_FINAL: &[u8] = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIl
     p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
 const SERVER_FINAL: &[u8] = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=";
 
-/// What PostgreSQL 15.18 keeps of the password `pässword`, and what it and this client said.
+/// PostgreSQL 15.18's verifier of the password `pässword`, and a recorded exchange.
 const RECORDED_VERIFIER: &str = "SCRAM-SHA-256$4096:ffwTVDvvNoh356noyWk2ww==$5WwF6Bcdy4iQ09VDT+IUzLUkzCssrNmzSEzKsi\
     AS9Cg=:kAz39zhuy70i7V7seeFxP27xd9mBERKGVtSW5BvBJJA=";
 const RECORDED_NONCES: [&str; 2] = ["PYM+SAjZWkb6AhiyJdffA0Qa", "Vc+0I9zsrjNSldb++L5IuaSs"];
@@ -32,7 +32,7 @@ fn server(mechanism: Mechanism, channel: Binding<'_>, client_first: &[u8]) -> Re
 }
 
 #[test]
-fn both_sides_say_what_the_rfc_says() {
+fn both_sides_match_the_rfc() {
     let client = client(Binding::None);
     assert_eq!(client.message(), CLIENT_FIRST);
     let server = server(Mechanism::Sha256, Binding::None, CLIENT_FIRST).unwrap();
@@ -44,7 +44,7 @@ fn both_sides_say_what_the_rfc_says() {
 }
 
 #[test]
-fn both_sides_say_what_postgresql_said() {
+fn both_sides_match_a_recorded_exchange() {
     let verifier = Verifier::parse(RECORDED_VERIFIER).unwrap();
     assert_eq!(verifier.text().as_str(), RECORDED_VERIFIER);
     let [nonce, server_nonce] = RECORDED_NONCES;
@@ -74,14 +74,14 @@ fn nonces_are_fresh() {
 }
 
 #[test]
-fn wrong_password_is_seen_by_the_server() {
+fn the_server_detects_a_wrong_password() {
     let server = server(Mechanism::Sha256, Binding::None, CLIENT_FIRST).unwrap();
     let client = client(Binding::None).answer(b"pencil ", server.message()).unwrap();
     assert_eq!(server.judge(client.message()), Err(Error::WrongProof));
 }
 
 #[test]
-fn a_server_that_does_not_know_the_password_is_seen() {
+fn the_client_detects_a_server_without_the_password() {
     let client = client(Binding::None).answer(b"pencil", SERVER_FIRST).unwrap();
     let mut wrong = SERVER_FINAL.to_vec();
     wrong[2] ^= 1;
@@ -136,7 +136,7 @@ fn work_is_bounded() {
 }
 
 #[test]
-fn both_sides_must_see_the_same_channel() {
+fn both_sides_must_bind_the_same_channel() {
     let here = Binding::ServerEndPoint(b"here");
     let first = client(here);
     assert!(first.message().starts_with(b"p=tls-server-end-point,,n=user,"));
@@ -149,7 +149,7 @@ fn both_sides_must_see_the_same_channel() {
 }
 
 #[test]
-fn a_client_that_saw_no_offer_was_deceived() {
+fn a_removed_offer_of_channel_binding_is_detected() {
     let here = Binding::ServerEndPoint(b"here");
     let try_first = |mechanism, channel, first: &[u8]| server(mechanism, channel, first).err();
     let could_bind = b"y,,n=user,r=x";
@@ -202,7 +202,7 @@ fn names_are_escaped() {
 }
 
 #[test]
-fn texts_that_are_no_verifiers() {
+fn invalid_verifiers_are_refused() {
     for text in [
         "",
         "md5bc2c39fe924c4adc9176fbd55bd9ae06",

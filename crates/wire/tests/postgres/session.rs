@@ -1,24 +1,21 @@
-//! One face for both protocols.
+//! The interface that the protocols share.
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mysql::{self, greeting::Greeting, greeting_template::GreetingTemplate},
-    postgres::{
-        self, ChannelBinding, Format, Param,
-        server::{self, Frontend},
-    },
-    session::{
-        Connect, Error, Fault, Login, PrepareReader, Prepared, Response, ResponseKind, ResponseReader,
-        ServerInfo, Summary, Value,
-    },
+use ciphertoll_wire::mysql::greeting::Greeting;
+use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
+use ciphertoll_wire::postgres::server::{self, FrontendMessage};
+use ciphertoll_wire::postgres::{self, ChannelBinding, Param, ValueFormat};
+use ciphertoll_wire::session::{
+    Connect, Error, Fault, Login, PrepareReader, PreparedStatement, Response, ResponseKind, ResponseReader,
+    ResponseSummary, ServerInfo, Value,
 };
+use ciphertoll_wire::{Secret, Step, mysql};
 
 use crate::{answers::Answer, fake_server::welcome};
 
-fn postgres_login(encryption: postgres::Encryption, channel_binding: ChannelBinding) -> Login {
-    Login::Postgres(Arc::new(postgres::Login {
+fn postgres_login(encryption: postgres::PostgresTlsMode, channel_binding: ChannelBinding) -> Login {
+    Login::Postgres(Arc::new(postgres::PostgresLogin {
         user: "toll".to_owned(),
         password: Secret::new(Vec::new()),
         database: None,
@@ -27,13 +24,14 @@ fn postgres_login(encryption: postgres::Encryption, channel_binding: ChannelBind
     }))
 }
 
-fn mysql_login(encryption: mysql::Encryption) -> Login {
-    let login = mysql::Login::new("toll", Secret::new(Vec::new()));
-    Login::MySql(Arc::new(mysql::Login { encryption, ..login }))
+fn mysql_login(encryption: mysql::MySqlTlsMode) -> Login {
+    let login = mysql::MySqlLogin::new("toll", Secret::new(Vec::new()));
+    Login::MySql(Arc::new(mysql::MySqlLogin { encryption, ..login }))
 }
 
 fn postgres() -> ServerInfo {
-    let mut connect = Connect::new(&postgres_login(postgres::Encryption::Plain, ChannelBinding::Disabled));
+    let mut connect =
+        Connect::new(&postgres_login(postgres::PostgresTlsMode::Plain, ChannelBinding::Disabled));
     connect.bind_channel(b"not needed");
     let mut bytes = Vec::new();
     welcome(&mut bytes);
@@ -43,12 +41,12 @@ fn postgres() -> ServerInfo {
 }
 
 fn mysql() -> ServerInfo {
-    ServerInfo::MySql(mysql::ServerInfo {
+    ServerInfo::MySql(mysql::MySqlServerInfo {
         version: "8.4.0".to_owned(),
         connection_id: 1,
         capabilities: mysql::Capabilities::DEPRECATE_EOF,
         offered: mysql::Capabilities::DEPRECATE_EOF,
-        auth: mysql::AuthMethod::NativePassword,
+        auth: mysql::MySqlAuthMethod::NativePassword,
         greeting: GreetingTemplate::of(&Greeting {
             version: b"8.4.0",
             connection_id: 1,
@@ -68,8 +66,8 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 #[test]
-fn logins_say_what_they_need() {
-    use postgres::Encryption::{DirectTls, Plain, Tls};
+fn logins_report_their_requirements() {
+    use postgres::PostgresTlsMode::{DirectTls, Plain, Tls};
     for (encryption, tls, alpn) in
         [(Plain, false, None), (Tls, true, None), (DirectTls, true, Some(&b"postgresql"[..]))]
     {
@@ -82,37 +80,38 @@ fn logins_say_what_they_need() {
     for binding in [ChannelBinding::Preferred, ChannelBinding::Required] {
         assert_eq!(postgres_login(Tls, binding).channel_binding(), binding);
     }
-    let login = mysql_login(mysql::Encryption::Tls);
+    let login = mysql_login(mysql::MySqlTlsMode::Tls);
     assert_eq!(
         (login.uses_tls(), login.alpn(), login.channel_binding()),
         (true, None, ChannelBinding::Disabled)
     );
-    assert!(!mysql_login(mysql::Encryption::Plain).uses_tls());
+    assert!(!mysql_login(mysql::MySqlTlsMode::Plain).uses_tls());
 }
 
 #[test]
-fn servers_say_what_they_are() {
+fn servers_report_version_and_method() {
     let server = postgres();
     assert_eq!((server.version(), server.auth_label().as_str()), ("17.2", "trust"));
     let server = mysql();
     assert_eq!((server.version(), server.auth_label().as_str()), ("8.4.0", "native"));
-    let scram = |channel_binding| postgres::AuthMethod::Scram { iterations: 4096, channel_binding };
+    let scram = |channel_binding| postgres::PostgresAuthMethod::Scram { iterations: 4096, channel_binding };
     let labels = [
         scram(postgres::Bound::Nothing),
         scram(postgres::Bound::ServerEndPoint),
-        postgres::AuthMethod::Md5,
-        postgres::AuthMethod::Cleartext,
+        postgres::PostgresAuthMethod::Md5,
+        postgres::PostgresAuthMethod::Cleartext,
     ];
     assert_eq!(
-        labels.map(postgres::AuthMethod::label),
+        labels.map(postgres::PostgresAuthMethod::label),
         ["scram-4096", "scram-4096+plus", "md5", "cleartext"]
     );
 }
 
 #[test]
-fn errors_keep_their_words_and_faults() {
-    let mut mysql = Connect::new(&mysql_login(mysql::Encryption::Plain));
-    let mut postgres = Connect::new(&postgres_login(postgres::Encryption::Tls, ChannelBinding::Disabled));
+fn errors_keep_message_and_fault() {
+    let mut mysql = Connect::new(&mysql_login(mysql::MySqlTlsMode::Plain));
+    let mut postgres =
+        Connect::new(&postgres_login(postgres::PostgresTlsMode::Tls, ChannelBinding::Disabled));
     assert_eq!(postgres.step(&mut &b""[..], &mut Vec::new()), Ok(Step::NeedInput), "the client speaks first");
     let error = postgres.step(&mut &b"N"[..], &mut Vec::new()).unwrap_err();
     assert_eq!(error, Error::Postgres(postgres::Error::TlsNotOffered));
@@ -123,14 +122,16 @@ fn errors_keep_their_words_and_faults() {
 }
 
 #[test]
-fn commands_are_the_protocols_own() {
+fn commands_are_encoded_per_protocol() {
     let values = [Value::I64(-7), Value::Null, Value::Text(b"x")];
     let bytes = encoded(|out| {
         let server = mysql();
         server.encode_query(out, "SELECT 1").unwrap();
         server.encode_prepare(out, 3, "SELECT ?").unwrap();
-        server.encode_execute(out, &Prepared::MySql { statement_id: 9 }, &values).unwrap();
-        server.encode_execute(out, &Prepared::MySql { statement_id: 9 }, &[Value::Null; 40]).unwrap();
+        server.encode_execute(out, &PreparedStatement::MySql { statement_id: 9 }, &values).unwrap();
+        server
+            .encode_execute(out, &PreparedStatement::MySql { statement_id: 9 }, &[Value::Null; 40])
+            .unwrap();
         server.encode_goodbye(out);
     });
     let expected = encoded(|out| {
@@ -147,7 +148,7 @@ fn commands_are_the_protocols_own() {
         let server = postgres();
         server.encode_query(out, "SELECT 1").unwrap();
         server.encode_prepare(out, 3, "SELECT $1").unwrap();
-        server.encode_execute(out, &Prepared::Postgres { number: 3 }, &values).unwrap();
+        server.encode_execute(out, &PreparedStatement::Postgres { number: 3 }, &values).unwrap();
         server.encode_goodbye(out);
     });
     let mut input = bytes.as_slice();
@@ -156,16 +157,16 @@ fn commands_are_the_protocols_own() {
         portal: b"",
         statement: b"s3",
         params: vec![Param::Text(b"-7"), Param::Null, Param::Text(b"x")],
-        result_formats: Vec::<Format>::new(),
+        result_formats: Vec::<ValueFormat>::new(),
     };
     let expected = [
-        Frontend::Query(b"SELECT 1"),
-        Frontend::Parse { name: b"s3", sql: b"SELECT $1", param_types: vec![] },
-        Frontend::Sync,
-        Frontend::Bind(bind),
-        Frontend::Execute { portal: b"", max_rows: 0 },
-        Frontend::Sync,
-        Frontend::Terminate,
+        FrontendMessage::Query(b"SELECT 1"),
+        FrontendMessage::Parse { name: b"s3", sql: b"SELECT $1", param_types: vec![] },
+        FrontendMessage::Sync,
+        FrontendMessage::Bind(bind),
+        FrontendMessage::Execute { portal: b"", max_rows: 0 },
+        FrontendMessage::Sync,
+        FrontendMessage::Terminate,
     ];
     assert_eq!(read, expected);
     let error = postgres().encode_query(&mut Vec::new(), "\0").unwrap_err();
@@ -173,13 +174,13 @@ fn commands_are_the_protocols_own() {
 }
 
 #[test]
-fn answers_of_postgresql() {
+fn responses_of_postgresql() {
     let server = postgres();
     let mut reader = server.response_reader(ResponseKind::Binary);
     assert!(matches!(reader, ResponseReader::Postgres(_)));
     let bytes = Answer::default().rows(&[vec![None]]).complete("DELETE 2").ready().bytes;
     for _ in 0..2 {
-        let summary = Summary { rows: 1, affected_rows: 2, row_bytes: 6 };
+        let summary = ResponseSummary { rows: 1, affected_rows: 2, row_bytes: 6 };
         assert_eq!(reader.step(&mut bytes.as_slice()), Ok(Response::Done(summary)));
         reader.reset();
     }
@@ -191,15 +192,15 @@ fn answers_of_postgresql() {
     }
     let parsed = Answer::default().message(b'1', b"").ready().bytes;
     let response = server.prepare_reader(5).step(&mut parsed.as_slice());
-    assert_eq!(response, Ok(Response::Done(Prepared::Postgres { number: 5 })));
+    assert_eq!(response, Ok(Response::Done(PreparedStatement::Postgres { number: 5 })));
 }
 
 #[test]
-fn answers_of_mysql() {
+fn responses_of_mysql() {
     let server = mysql();
     let ok = b"\x07\0\0\x01\0\x02\0\x02\0\0\0";
     let mut reader = server.response_reader(ResponseKind::Text);
-    let summary = Summary { rows: 0, affected_rows: 2, row_bytes: 0 };
+    let summary = ResponseSummary { rows: 0, affected_rows: 2, row_bytes: 0 };
     for _ in 0..2 {
         assert_eq!(reader.step(&mut &ok[..]), Ok(Response::Done(summary)));
         reader.reset();
@@ -213,5 +214,5 @@ fn answers_of_mysql() {
     let mut reader = server.prepare_reader(5);
     assert!(matches!(reader, PrepareReader::MySql(_)));
     let response = reader.step(&mut &prepared[..]);
-    assert_eq!(response, Ok(Response::Done(Prepared::MySql { statement_id: 9 })));
+    assert_eq!(response, Ok(Response::Done(PreparedStatement::MySql { statement_id: 9 })));
 }

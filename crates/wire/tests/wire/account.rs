@@ -1,22 +1,18 @@
-//! An account of a server, with any of the plugins: what it says to a client's proof.
+//! An account of a server with any of the plugins, which judges a client's proof.
 
 use std::sync::OnceLock;
 
-use ciphertoll_wire::{
-    Secret,
-    mysql::{
-        Plugin,
-        caching_sha2::{CachedPassword, FULL, KEY_WANTED, RsaKey},
-        clear_password, ed25519,
-        native_password::StoredPassword,
-        parsec::{self, ExtSalt},
-    },
-};
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mysql::Plugin;
+use ciphertoll_wire::mysql::auth::caching_sha2::{CachedPassword, FULL, KEY_WANTED, RsaKey};
+use ciphertoll_wire::mysql::auth::native_password::StoredPassword;
+use ciphertoll_wire::mysql::auth::parsec::{self, ExtSalt};
+use ciphertoll_wire::mysql::auth::{clear_password, ed25519};
 
-/// The greeting's nonce, and that of `MySQL`'s plugins where another is asked for, so that proofs differ.
+/// The greeting's nonce, and the one of a plugin switch, so that proofs differ.
 pub(crate) const NONCE: [u8; 20] = *b"abcdefghijklmnopqrst";
 const SWITCH_NONCE: &[u8; 20] = b"ABCDEFGHIJKLMNOPQRST";
-/// Of MariaDB's plugins. It ends in a NUL, which belongs to it.
+/// For MariaDB's plugins. It ends in a NUL, which belongs to it.
 const LONG_NONCE: &[u8; 32] = b"0123456789abcdefghijklmnopqrstu\0";
 const SALT: &[u8] = b"eighteen bytes....";
 
@@ -30,7 +26,7 @@ pub(crate) enum Way {
     Clear,
 }
 
-/// Whether the server's cache has the account.
+/// Whether the server has cached the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cache {
     Hit,
@@ -49,15 +45,15 @@ enum Stage {
     Proof,
     /// The salt has been sent.
     Signature,
-    /// The password is expected, in the clear or sealed.
+    /// The password is expected, in cleartext or encrypted.
     Password,
 }
 
-/// What the server says next.
+/// The server's next message.
 pub(crate) enum Say {
     Ok,
     Deny,
-    /// `caching_sha2_password` is content, which is followed by an OK.
+    /// `caching_sha2_password` accepts, which is followed by an OK.
     FastOk,
     /// With the `0x01` of `AuthMoreData`.
     More(Vec<u8>),
@@ -65,10 +61,10 @@ pub(crate) enum Say {
     Bare(Vec<u8>),
 }
 
-/// Made once: it takes a while.
+/// Generated once, because it is slow.
 fn rsa_key() -> &'static RsaKey {
     static KEY: OnceLock<RsaKey> = OnceLock::new();
-    KEY.get_or_init(|| RsaKey::generate().expect("OpenSSL makes a key"))
+    KEY.get_or_init(|| RsaKey::generate().expect("OpenSSL generates a key"))
 }
 
 impl Account {
@@ -86,7 +82,7 @@ impl Account {
         }
     }
 
-    /// The data of a request to switch to the plugin; what comes back must answer it.
+    /// The data of a switch request, which the client must answer.
     pub(crate) fn challenge(&mut self) -> &'static [u8] {
         match self.way {
             Way::Native | Way::CachingSha2(_) => {
@@ -123,7 +119,7 @@ impl Account {
             }
             (Way::Parsec { exponent }, _) => {
                 let stored = parsec::StoredKey::of(&self.password, &ExtSalt { exponent, salt: SALT });
-                verdict(stored.expect("OpenSSL makes a key").accepts(LONG_NONCE, message))
+                verdict(stored.expect("OpenSSL generates a key").accepts(LONG_NONCE, message))
             }
             (Way::Clear, _) => verdict(clear_password::parse(message) == Some(&self.password)),
         }
@@ -134,7 +130,7 @@ impl Account {
         if cache == Cache::Hit && accepted {
             return Say::FastOk;
         }
-        // A wrong proof is no proof that the password is wrong: the cache may be old.
+        // A wrong proof does not mean a wrong password: the cache may be stale.
         self.stage = Stage::Password;
         Say::More(vec![FULL])
     }

@@ -1,8 +1,8 @@
-//! Answers to commands: what is counted, what is kept, what is refused.
+//! Responses to commands: counted, collected and refused.
 
 use ciphertoll_wire::mysql::{
-    Capabilities, Error, PrepareReader, Prepared, Response, ResponseKind, ResponseReader, Row, RowsReader,
-    Summary, ok::OkPacket,
+    Capabilities, Error, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader, PrepareOk, Response,
+    ResponseKind, ResponseSummary, Row, ok::OkPacket,
 };
 use proptest::prelude::*;
 
@@ -14,12 +14,12 @@ use crate::{
 const MORE_RESULTS: u16 = 8;
 const LIMIT_BYTES: usize = 1 << 20;
 
-fn dialects() -> [Capabilities; 2] {
+fn eof_variants() -> [Capabilities; 2] {
     [OFFERED, OFFERED.without(Capabilities::DEPRECATE_EOF)]
 }
 
 fn count(capabilities: Capabilities, bytes: &[u8]) -> Result<Response, Error> {
-    ResponseReader::new(ResponseKind::Text, capabilities).step(&mut &*bytes)
+    MySqlResponseReader::new(ResponseKind::Text, capabilities).step(&mut &*bytes)
 }
 
 fn rows(columns: usize) -> impl Strategy<Value = Vec<Row>> {
@@ -32,13 +32,13 @@ proptest! {
     fn any_portions_give_the_same_rows_and_counts(
         first in rows(3), second in rows(1), sizes in prop::collection::vec(1..40_usize, 1..20), dialect in 0..2_usize,
     ) {
-        let capabilities = dialects()[dialect];
+        let capabilities = eof_variants()[dialect];
         let mut answer = Answer::new(capabilities);
         answer.result_set(&first, 3, MORE_RESULTS).result_set(&second, 1, MORE_RESULTS);
         answer.ok(&OkPacket { affected_rows: 7, ..OkPacket::default() });
         let bytes = [answer.bytes.as_slice(), b"next"].concat();
 
-        let mut counter = ResponseReader::new(ResponseKind::Text, capabilities);
+        let mut counter = MySqlResponseReader::new(ResponseKind::Text, capabilities);
         let (summary, left) = feed(&bytes, &sizes, |input| match counter.step(input).unwrap() {
             Response::NeedInput => None,
             Response::Done(summary) => Some(summary),
@@ -47,7 +47,7 @@ proptest! {
         prop_assert_eq!(&left, b"next");
         prop_assert_eq!((summary.rows, summary.affected_rows), ((first.len() + second.len()) as u64, 7));
 
-        let mut collector = RowsReader::new(capabilities, LIMIT_BYTES);
+        let mut collector = MySqlRowsReader::new(capabilities, LIMIT_BYTES);
         let (collected, left) = feed(&bytes, &sizes, |input| match collector.step(input).unwrap() {
             Response::NeedInput => None,
             Response::Done(rows) => Some(rows),
@@ -60,14 +60,14 @@ proptest! {
     fn any_portions_give_the_same_statement(
         params in 0..5_u16, columns in 0..5_u16, size in 1..50_usize, dialect in 0..2_usize,
     ) {
-        let capabilities = dialects()[dialect];
-        let prepared = Prepared { statement_id: 9, params, columns };
+        let capabilities = eof_variants()[dialect];
+        let prepared = PrepareOk { statement_id: 9, params, columns };
         let mut payload = Vec::new();
         prepared.encode(&mut payload);
         let mut answer = Answer::new(capabilities);
         answer.payload(&payload).definitions(params as u8).definitions(columns as u8);
         let bytes = [answer.bytes.as_slice(), b"next"].concat();
-        let mut reader = PrepareReader::new(capabilities);
+        let mut reader = MySqlPrepareReader::new(capabilities);
         let (read, left) = feed(&bytes, &[size], |input| match reader.step(input).unwrap() {
             Response::NeedInput => None,
             Response::Done(prepared) => Some(prepared),
@@ -78,11 +78,11 @@ proptest! {
 }
 
 #[test]
-fn a_reader_serves_one_command_after_another() {
+fn a_reader_is_reusable_after_reset() {
     let mut answer = Answer::new(OFFERED);
     answer.result_set(&[vec![Some(b"1".to_vec())]], 1, 2);
-    let mut reader = ResponseReader::new(ResponseKind::Text, OFFERED);
-    let done = Response::Done(Summary { rows: 1, affected_rows: 0, row_bytes: 2 });
+    let mut reader = MySqlResponseReader::new(ResponseKind::Text, OFFERED);
+    let done = Response::Done(ResponseSummary { rows: 1, affected_rows: 0, row_bytes: 2 });
     for _ in 0..3 {
         assert_eq!(reader.step(&mut answer.bytes.as_slice()).as_ref(), Ok(&done));
         assert_eq!(reader.step(&mut &b"left alone"[..]).as_ref(), Ok(&done), "it has ended");
@@ -91,9 +91,9 @@ fn a_reader_serves_one_command_after_another() {
 }
 
 #[test]
-fn an_error_anywhere_ends_the_answer() {
+fn an_error_anywhere_ends_the_response() {
     let err = b"\xff\x15\x05#70100Query execution was interrupted";
-    for capabilities in dialects() {
+    for capabilities in eof_variants() {
         let mut at_once = Answer::new(capabilities);
         at_once.payload(err);
         let mut in_definitions = Answer::new(capabilities);
@@ -101,7 +101,7 @@ fn an_error_anywhere_ends_the_answer() {
         let mut in_rows = Answer::new(capabilities);
         in_rows.payload(&[1]).definitions(1).payload(b"\x01a").payload(err);
         for answer in [at_once, in_definitions, in_rows] {
-            let mut reader = ResponseReader::new(ResponseKind::Text, capabilities);
+            let mut reader = MySqlResponseReader::new(ResponseKind::Text, capabilities);
             let mut input = answer.bytes.as_slice();
             let error = reader.step(&mut input).unwrap_err();
             assert!(matches!(&error, Error::Server { code: 1301, sql_state, .. } if sql_state == "70100"));
@@ -114,24 +114,24 @@ fn an_error_anywhere_ends_the_answer() {
 }
 
 #[test]
-fn an_err_may_have_any_number() {
+fn an_err_may_have_any_sequence_number() {
     // MariaDB and MySQL number the ERR of a shutdown or timeout from zero.
     let bytes = b"\x05\0\0\0\xff\x1d\x04up";
     assert!(matches!(count(OFFERED, bytes), Err(Error::Server { code: 1053, .. })));
 }
 
 #[test]
-fn impossible_answers_are_refused() {
+fn impossible_responses_are_refused() {
     for payload in [
         &b""[..],
-        b"\x00",                                     // an OK cut short
-        b"\xfb/etc/passwd",                          // a file is asked for
-        b"\xfe",                                     // an EOF where an answer begins
-        b"\x01\x00",                                 // a number of columns, and more
+        b"\x00",                                     // a truncated OK
+        b"\xfb/etc/passwd",                          // a file request
+        b"\xfe",                                     // an EOF at the start of a response
+        b"\x01\x00",                                 // a column count followed by more bytes
         b"\xfc\x00\x00",                             // no columns
         b"\xfd\x00\x00\x01",                         // 65536 columns
         b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff",     // more columns than bytes in the world
-        b"\x00\xfe\xff\xff\xff\xff\xff\xff\xff\xff", // an OK cut short after a long number
+        b"\x00\xfe\xff\xff\xff\xff\xff\xff\xff\xff", // an OK truncated after a long number
     ] {
         let mut answer = Answer::new(OFFERED);
         answer.payload(payload);
@@ -141,7 +141,7 @@ fn impossible_answers_are_refused() {
 }
 
 #[test]
-fn rows_end_in_nothing_longer_than_an_eof() {
+fn rows_end_only_in_a_short_eof() {
     let capabilities = OFFERED.without(Capabilities::DEPRECATE_EOF);
     let mut answer = Answer::new(capabilities);
     // A cell's eight-byte length in a row that is too short to need one.
@@ -152,15 +152,15 @@ fn rows_end_in_nothing_longer_than_an_eof() {
 
 #[test]
 fn a_call_ends_in_an_ok_after_its_results() {
-    for capabilities in dialects() {
+    for capabilities in eof_variants() {
         let mut answer = Answer::new(capabilities);
         let more = OkPacket { affected_rows: 2, status: MORE_RESULTS, ..OkPacket::default() };
         let row = vec![vec![Some(b"1".to_vec())]];
         answer.ok(&more).result_set(&row, 1, MORE_RESULTS).ok(&more).result_set(&row, 1, MORE_RESULTS);
         answer.ok(&OkPacket { status: 0, ..more });
-        let expected = Summary { rows: 2, affected_rows: 6, row_bytes: 4 };
+        let expected = ResponseSummary { rows: 2, affected_rows: 6, row_bytes: 4 };
         assert_eq!(count(capabilities, &answer.bytes), Ok(Response::Done(expected)));
-        let rows = RowsReader::new(capabilities, LIMIT_BYTES).step(&mut answer.bytes.as_slice());
+        let rows = MySqlRowsReader::new(capabilities, LIMIT_BYTES).step(&mut answer.bytes.as_slice());
         assert_eq!(rows, Ok(Response::Done([row.clone(), row].concat())));
     }
 }
@@ -170,12 +170,13 @@ fn impossible_rows_are_refused() {
     for row in [&b""[..], b"\x01", b"\x01ab", b"\xfc\xff\xff", b"\xfb\xfb"] {
         let mut answer = Answer::new(OFFERED);
         answer.payload(&[1]).definitions(1).payload(row);
-        let error = RowsReader::new(OFFERED, LIMIT_BYTES).step(&mut answer.bytes.as_slice()).unwrap_err();
+        let error =
+            MySqlRowsReader::new(OFFERED, LIMIT_BYTES).step(&mut answer.bytes.as_slice()).unwrap_err();
         assert!(matches!(error, Error::Protocol { message: "row", .. }), "{row:?}: {error}");
     }
     let mut answer = Answer::new(OFFERED);
     answer.payload(&[1]).definitions(1).payload(b"\x01a");
-    let mut reader = ResponseReader::new(ResponseKind::Binary, OFFERED);
+    let mut reader = MySqlResponseReader::new(ResponseKind::Binary, OFFERED);
     assert!(matches!(reader.step(&mut answer.bytes.as_slice()), Err(Error::Protocol { message: "row", .. })));
 }
 
@@ -185,7 +186,7 @@ fn affected_rows_do_not_overflow() {
     let most = OkPacket { affected_rows: u64::MAX, status: MORE_RESULTS, ..OkPacket::default() };
     answer.ok(&most).ok(&OkPacket { status: 0, ..most });
     let response = count(OFFERED, &answer.bytes);
-    assert!(matches!(response, Ok(Response::Done(Summary { affected_rows: u64::MAX, .. }))));
+    assert!(matches!(response, Ok(Response::Done(ResponseSummary { affected_rows: u64::MAX, .. }))));
 }
 
 #[test]
@@ -194,7 +195,7 @@ fn collected_rows_are_bounded() {
     let rows = vec![vec![None; 100]; 20];
     answer.result_set(&rows, 100, 0);
     // 100 bytes on the wire, but 100 vectors in memory.
-    let mut reader = RowsReader::new(OFFERED, 20_000);
+    let mut reader = MySqlRowsReader::new(OFFERED, 20_000);
     let mut input = answer.bytes.as_slice();
     assert_eq!(reader.step(&mut input), Err(Error::ResultTooLarge { limit: 20_000 }));
     assert_eq!(reader.step(&mut input), Err(Error::NotReset), "the rest is not taken for a result");

@@ -1,20 +1,18 @@
-//! Bytes nobody would send: no machine panics, reads past its input, or goes on for ever.
+//! Arbitrary bytes: no state machine panics, reads past its input, or loops forever.
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mysql::{
-        Capabilities, Connect, Encryption, Login, Plugin, PrepareReader, Response, ResponseKind,
-        ResponseReader, RowsReader, server,
-    },
-    tls::FlightObserver,
+use ciphertoll_wire::mysql::{
+    Capabilities, MySqlConnect, MySqlLogin, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader,
+    MySqlTlsMode, Plugin, Response, ResponseKind, server,
 };
+use ciphertoll_wire::tls::FlightObserver;
+use ciphertoll_wire::{Secret, Step};
 use proptest::prelude::*;
 
 use crate::fake_server::{OFFERED, greeting};
 
-/// Packets with right headers, so that what is in them gets looked at.
+/// Packets with valid headers, so that their payloads are read.
 fn packets(first: u8) -> impl Strategy<Value = Vec<u8>> {
     let lead = prop_oneof![Just(0x00), Just(0x01), Just(0xfb), Just(0xfe), Just(0xff), any::<u8>()];
     let payload = (lead, prop::collection::vec(any::<u8>(), 0..40));
@@ -28,10 +26,10 @@ fn packets(first: u8) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn run_connect(encryption: Encryption, plugin: Plugin, bytes: &[u8]) {
+fn run_connect(encryption: MySqlTlsMode, plugin: Plugin, bytes: &[u8]) {
     let password = Secret::new(b"secret".to_vec());
-    let login = Login { encryption, plugin, ..Login::new("toll", password) };
-    let mut connect = Connect::new(Arc::new(login));
+    let login = MySqlLogin { encryption, plugin, ..MySqlLogin::new("toll", password) };
+    let mut connect = MySqlConnect::new(Arc::new(login));
     let (mut input, mut out) = (bytes, Vec::new());
     for _ in 0..20 {
         match connect.step(&mut input, &mut out) {
@@ -39,7 +37,7 @@ fn run_connect(encryption: Encryption, plugin: Plugin, bytes: &[u8]) {
             Ok(Step::OfferTls | Step::StartTls | Step::Phase(_)) => {}
         }
     }
-    panic!("it goes on for ever");
+    panic!("it loops forever");
 }
 
 fn plugins() -> impl Strategy<Value = Plugin> {
@@ -49,7 +47,7 @@ fn plugins() -> impl Strategy<Value = Plugin> {
 proptest! {
     #[test]
     fn connect(bytes: Vec<u8>, packets in packets(0), tls: bool, plugin in plugins()) {
-        let encryption = if tls { Encryption::Tls } else { Encryption::Plain };
+        let encryption = if tls { MySqlTlsMode::Tls } else { MySqlTlsMode::Plain };
         run_connect(encryption, plugin, &bytes);
         run_connect(encryption, plugin, &packets);
     }
@@ -58,12 +56,12 @@ proptest! {
     fn connect_after_a_greeting(packets in packets(2), cut in 0..100_usize, change: u8, plugin in plugins()) {
         let mut bytes = Vec::new();
         server::write_greeting(&mut bytes, &greeting(OFFERED)).unwrap();
-        run_connect(Encryption::Plain, plugin, &[bytes.as_slice(), packets.as_slice()].concat());
+        run_connect(MySqlTlsMode::Plain, plugin, &[bytes.as_slice(), packets.as_slice()].concat());
         if let Some(byte) = bytes.get_mut(cut) {
             *byte ^= change;
         }
-        run_connect(Encryption::Plain, plugin, &bytes);
-        run_connect(Encryption::Tls, plugin, &bytes);
+        run_connect(MySqlTlsMode::Plain, plugin, &bytes);
+        run_connect(MySqlTlsMode::Tls, plugin, &bytes);
     }
 
     #[test]
@@ -79,7 +77,7 @@ proptest! {
             let lead = [&b"\x01"[..], b"P", b"\x01\x03", b"\x01\x04", b"\0", b"\xfe", b"P\0", b""][usize::from(*lead)];
             server::write_payload(&mut bytes, first + 2 * (index as u8 + 1), &[lead, rest].concat()).unwrap();
         }
-        run_connect(Encryption::Plain, plugin, &bytes);
+        run_connect(MySqlTlsMode::Plain, plugin, &bytes);
     }
 
     #[test]
@@ -87,14 +85,14 @@ proptest! {
         let capabilities = if deprecate_eof { OFFERED } else { OFFERED.without(Capabilities::DEPRECATE_EOF) };
         for bytes in [bytes, packets] {
             for kind in [ResponseKind::Text, ResponseKind::Binary] {
-                let mut reader = ResponseReader::new(kind, capabilities);
+                let mut reader = MySqlResponseReader::new(kind, capabilities);
                 let mut input = bytes.as_slice();
                 if reader.step(&mut input) == Ok(Response::NeedInput) {
                     prop_assert_eq!(reader.step(&mut input), Ok(Response::NeedInput), "it took all it could");
                 }
             }
-            let _ = RowsReader::new(capabilities, 1000).step(&mut bytes.as_slice());
-            let _ = PrepareReader::new(capabilities).step(&mut bytes.as_slice());
+            let _ = MySqlRowsReader::new(capabilities, 1000).step(&mut bytes.as_slice());
+            let _ = MySqlPrepareReader::new(capabilities).step(&mut bytes.as_slice());
         }
     }
 

@@ -1,17 +1,15 @@
-//! Every way to authenticate, from both sides: what is accepted, what it is called, and what is never said aloud.
+//! All authentication plugins, both sides: which proofs are accepted, the method's label, and that passwords stay secret.
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mysql::{
-        AuthMethod, Connect, Encryption, Error, Fault, Login, Plugin, Transport,
-        caching_sha2::{FAST_OK, FULL, KEY_WANTED},
-        clear_password,
-        ok::OkPacket,
-        server::{self, write_greeting},
-    },
+use ciphertoll_wire::mysql::auth::caching_sha2::{FAST_OK, FULL, KEY_WANTED};
+use ciphertoll_wire::mysql::auth::clear_password;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::server::{self, write_greeting};
+use ciphertoll_wire::mysql::{
+    Error, Fault, MySqlAuthMethod, MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, Transport,
 };
+use ciphertoll_wire::{Secret, Step};
 use proptest::prelude::*;
 
 use crate::{
@@ -23,7 +21,7 @@ use crate::{
 const PASSWORD: &[u8] = b"correct horse";
 const NATIVE: &[u8] = b"mysql_native_password\0";
 
-/// What a connection runs over, as far as a password cares.
+/// The transport, as far as authentication depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Path {
     Tcp,
@@ -41,30 +39,35 @@ const WAYS: [Way; 6] = [
     Way::Parsec { exponent: 1 },
 ];
 
-fn login(password: &[u8], path: Path, plugin: Plugin) -> Arc<Login> {
+fn login(password: &[u8], path: Path, plugin: Plugin) -> Arc<MySqlLogin> {
     let (encryption, transport) = match path {
-        Path::Tcp => (Encryption::Plain, Transport::Tcp),
-        Path::UnixSocket => (Encryption::Plain, Transport::UnixSocket),
-        Path::Tls => (Encryption::Tls, Transport::Tcp),
+        Path::Tcp => (MySqlTlsMode::Plain, Transport::Tcp),
+        Path::UnixSocket => (MySqlTlsMode::Plain, Transport::UnixSocket),
+        Path::Tls => (MySqlTlsMode::Tls, Transport::Tcp),
     };
-    Arc::new(Login { encryption, transport, plugin, ..Login::new("toll", Secret::new(password.to_vec())) })
+    Arc::new(MySqlLogin {
+        encryption,
+        transport,
+        plugin,
+        ..MySqlLogin::new("toll", Secret::new(password.to_vec()))
+    })
 }
 
-fn expected(way: Way, path: Path) -> AuthMethod {
+fn expected(way: Way, path: Path) -> MySqlAuthMethod {
     match way {
-        Way::Native => AuthMethod::NativePassword,
-        Way::CachingSha2(Cache::Hit) => AuthMethod::CachingSha2Fast,
-        Way::CachingSha2(Cache::Miss) if path == Path::Tcp => AuthMethod::CachingSha2FullRsa,
-        Way::CachingSha2(Cache::Miss) => AuthMethod::CachingSha2FullPrivate,
-        Way::Ed25519 => AuthMethod::Ed25519,
-        Way::Parsec { exponent } => AuthMethod::Parsec { iterations: 1024 << exponent },
-        Way::Clear => AuthMethod::ClearPassword,
+        Way::Native => MySqlAuthMethod::NativePassword,
+        Way::CachingSha2(Cache::Hit) => MySqlAuthMethod::CachingSha2Fast,
+        Way::CachingSha2(Cache::Miss) if path == Path::Tcp => MySqlAuthMethod::CachingSha2FullRsa,
+        Way::CachingSha2(Cache::Miss) => MySqlAuthMethod::CachingSha2FullPrivate,
+        Way::Ed25519 => MySqlAuthMethod::Ed25519,
+        Way::Parsec { exponent } => MySqlAuthMethod::Parsec { iterations: 1024 << exponent },
+        Way::Clear => MySqlAuthMethod::ClearPassword,
     }
 }
 
-/// What the login came to, and what the client sent.
-fn run(login: Arc<Login>, server: &mut FakeServer) -> Result<(AuthMethod, Vec<u8>), Error> {
-    let mut client = Connect::new(login);
+/// The method of the login, and the bytes that the client sent.
+fn run(login: Arc<MySqlLogin>, server: &mut FakeServer) -> Result<(MySqlAuthMethod, Vec<u8>), Error> {
+    let mut client = MySqlConnect::new(login);
     let (_, sent) = join(&mut client, server)?;
     Ok((client.server().expect("the login is done").auth, sent))
 }
@@ -73,7 +76,7 @@ fn says(sent: &[u8], word: &[u8]) -> bool {
     sent.windows(word.len()).any(|window| window == word)
 }
 
-/// A greeting, and after it what the server says in answer to the client's messages.
+/// A greeting, followed by the server's replies to the client's messages.
 fn script(payloads: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_greeting(&mut bytes, &greeting(OFFERED)).expect("it fits");
@@ -83,9 +86,9 @@ fn script(payloads: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// Steps over `bytes` to the first error, and what was sent until then.
-fn first_error(login: Arc<Login>, mut bytes: &[u8]) -> (Error, Vec<u8>) {
-    let (mut client, mut out) = (Connect::new(login), Vec::new());
+/// Steps over `bytes` to the first error. Returns it with the bytes sent until then.
+fn first_error(login: Arc<MySqlLogin>, mut bytes: &[u8]) -> (Error, Vec<u8>) {
+    let (mut client, mut out) = (MySqlConnect::new(login), Vec::new());
     for _ in 0..10 {
         match client.step(&mut bytes, &mut out) {
             Ok(_) => assert!(client.server().is_none(), "nothing is known before the end"),
@@ -100,21 +103,22 @@ fn switch_to(plugin: &[u8], data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_right_password_is_accepted_whatever_was_guessed() {
+fn the_right_password_is_accepted_after_any_guess() {
     for (way, path, guess) in combinations(WAYS, PATHS, Plugin::ALL) {
         for default_plugin in [Plugin::NativePassword, Plugin::CachingSha2Password].map(Plugin::name) {
             let mut server = FakeServer::new(Account::new(way, PASSWORD));
             server.default_plugin = default_plugin;
-            let (method, sent) = run(login(PASSWORD, path, guess), &mut server).expect("it is right");
+            let (method, sent) =
+                run(login(PASSWORD, path, guess), &mut server).expect("the password is right");
             assert_eq!(method, expected(way, path), "{way:?} {path:?} {guess:?}");
-            let private = method == AuthMethod::CachingSha2FullPrivate;
+            let private = method == MySqlAuthMethod::CachingSha2FullPrivate;
             assert_eq!(says(&sent, PASSWORD), private, "{way:?} {path:?} {guess:?}");
         }
     }
 }
 
 #[test]
-fn a_wrong_password_is_the_servers_word() {
+fn a_wrong_password_is_a_server_error() {
     for (way, path, guess) in combinations(WAYS, PATHS, Plugin::ALL) {
         let mut server = FakeServer::new(Account::new(way, PASSWORD));
         let error = run(login(b"wrong horse", path, guess), &mut server).unwrap_err();
@@ -123,13 +127,13 @@ fn a_wrong_password_is_the_servers_word() {
 }
 
 #[test]
-fn no_password_is_accepted_where_there_is_none() {
+fn an_empty_password_is_accepted_for_an_account_without_one() {
     for (way, path, guess) in combinations(WAYS, PATHS, Plugin::ALL) {
         let mut server = FakeServer::new(Account::new(way, b""));
-        let (method, sent) = run(login(b"", path, guess), &mut server).expect("it is right");
+        let (method, sent) = run(login(b"", path, guess), &mut server).expect("the password is right");
         let expected = match way {
-            Way::Native | Way::CachingSha2(_) => AuthMethod::Empty,
-            // MariaDB's plugins sign with a key of no password as with any other.
+            Way::Native | Way::CachingSha2(_) => MySqlAuthMethod::Empty,
+            // MariaDB's plugins derive a key from an empty password, too.
             _ => expected(way, path),
         };
         assert_eq!(method, expected);
@@ -146,7 +150,7 @@ fn a_right_guess_needs_one_message() {
     {
         let mut server = FakeServer::new(Account::new(way, PASSWORD));
         server.default_plugin = guess.name();
-        let (_, sent) = run(login(PASSWORD, Path::Tcp, guess), &mut server).expect("it is right");
+        let (_, sent) = run(login(PASSWORD, Path::Tcp, guess), &mut server).expect("the password is right");
         assert_eq!(usize::from(sent[0]) + 4, sent.len(), "the login and nothing else");
         assert!(sent.ends_with(&[guess.name(), b"\0"].concat()));
     }
@@ -159,18 +163,18 @@ fn the_same_plugin_may_come_with_another_nonce() {
         server.default_plugin = Account::new(way, PASSWORD).plugin();
         server.switch = Switch::Always;
         let guess = Plugin::ALL.into_iter().find(|plugin| plugin.name() == server.default_plugin);
-        let (method, _) =
-            run(login(PASSWORD, path, guess.expect("one of ours")), &mut server).expect("it is right");
+        let (method, _) = run(login(PASSWORD, path, guess.expect("a supported plugin")), &mut server)
+            .expect("the password is right");
         assert_eq!(method, expected(way, path));
     }
 }
 
 #[test]
-fn the_clear_password_is_for_tls_only() {
+fn the_cleartext_password_needs_tls() {
     let server = || FakeServer::new(Account::new(Way::Clear, PASSWORD));
-    let (method, sent) =
-        run(login(PASSWORD, Path::Tls, Plugin::NativePassword), &mut server()).expect("it is right");
-    assert_eq!(method, AuthMethod::ClearPassword);
+    let (method, sent) = run(login(PASSWORD, Path::Tls, Plugin::NativePassword), &mut server())
+        .expect("the password is right");
+    assert_eq!(method, MySqlAuthMethod::ClearPassword);
     assert!(sent.ends_with(&[PASSWORD, b"\0"].concat()));
     for path in [Path::Tcp, Path::UnixSocket] {
         let request = switch_to(clear_password::NAME, b"");
@@ -182,7 +186,7 @@ fn the_clear_password_is_for_tls_only() {
 }
 
 #[test]
-fn over_tcp_a_key_is_asked_for_and_a_bad_one_ends_the_login() {
+fn over_tcp_a_key_is_requested_and_a_bad_one_ends_the_login() {
     let request = switch_to(Plugin::CachingSha2Password.name(), b"abcdefghijklmnopqrst\0");
     for key in
         [&b"\x01"[..], b"\x01-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----", b"\x01\x04", b"\x01\x03"]
@@ -196,9 +200,9 @@ fn over_tcp_a_key_is_asked_for_and_a_bad_one_ends_the_login() {
 }
 
 #[test]
-fn a_password_with_a_nul_is_hashed_but_not_said() {
+fn a_password_with_a_nul_is_hashed_but_not_sent() {
     let mut server = FakeServer::new(Account::new(Way::CachingSha2(Cache::Hit), b"a\0b"));
-    run(login(b"a\0b", Path::Tls, Plugin::CachingSha2Password), &mut server).expect("it is right");
+    run(login(b"a\0b", Path::Tls, Plugin::CachingSha2Password), &mut server).expect("the password is right");
     for (path, way) in
         PATHS.into_iter().map(|path| (path, Way::CachingSha2(Cache::Miss))).chain([(Path::Tls, Way::Clear)])
     {
@@ -216,13 +220,13 @@ fn ok_before_the_proof_is_refused() {
     OkPacket::default().encode(&mut ok);
     for payloads in [&[&sha2[..], &[1, FULL], &ok][..], &[&parsec[..], &ok]] {
         let (error, _) = first_error(login(PASSWORD, Path::Tcp, Plugin::NativePassword), &script(payloads));
-        let reason = "OK before the client has proved who it is";
-        assert_eq!(error, Error::Protocol { message: "answer to the login", reason });
+        let reason = "OK before the client has sent its proof";
+        assert_eq!(error, Error::Protocol { message: "reply to the login", reason });
     }
 }
 
 #[test]
-fn what_a_plugin_does_not_expect_is_refused() {
+fn unexpected_plugin_data_are_refused() {
     let sha2 = switch_to(Plugin::CachingSha2Password.name(), b"abcdefghijklmnopqrst\0");
     let ed25519 = switch_to(Plugin::Ed25519.name(), &[7; 32]);
     let parsec = switch_to(Plugin::Parsec.name(), &[7; 32]);
@@ -240,7 +244,7 @@ fn what_a_plugin_does_not_expect_is_refused() {
         &[&parsec, &[]],
         &[&parsec, salt, salt], // twice
         &[&switch_to(Plugin::Ed25519.name(), &[7; 31])],
-        &[&switch_to(Plugin::Parsec.name(), &[7; 33])], // an end that is no NUL
+        &[&switch_to(Plugin::Parsec.name(), &[7; 33])], // not terminated by a NUL
     ];
     for payloads in scripts {
         let (error, sent) =
@@ -251,34 +255,34 @@ fn what_a_plugin_does_not_expect_is_refused() {
 }
 
 #[test]
-fn several_plugins_may_be_tried_in_turn() {
+fn plugins_may_be_tried_in_turn() {
     let native = switch_to(Plugin::NativePassword.name(), b"abcdefghijklmnopqrst\0");
     let ed25519 = switch_to(Plugin::Ed25519.name(), &[7; 32]);
     let parsec = switch_to(Plugin::Parsec.name(), &[7; 32]);
     let mut ok = Vec::new();
     OkPacket::default().encode(&mut ok);
-    // As MariaDB does where the first ones do not accept.
+    // As MariaDB does if the first ones do not accept.
     let bytes = script(&[&ed25519, &parsec, b"P\0eighteen bytes....", &native, &ok]);
-    let mut client = Connect::new(login(PASSWORD, Path::Tcp, Plugin::Ed25519));
+    let mut client = MySqlConnect::new(login(PASSWORD, Path::Tcp, Plugin::Ed25519));
     let (mut input, mut out) = (bytes.as_slice(), Vec::new());
     while client.step(&mut input, &mut out) != Ok(Step::Done) {}
-    assert_eq!(client.server().map(|server| server.auth), Some(AuthMethod::NativePassword));
+    assert_eq!(client.server().map(|server| server.auth), Some(MySqlAuthMethod::NativePassword));
     let bytes = script(&[&native, &ed25519, &parsec, &native, &native]);
     let (error, _) = first_error(login(PASSWORD, Path::Tcp, Plugin::Ed25519), &bytes);
-    let reason = "too many requests for another plugin";
-    assert_eq!(error, Error::Protocol { message: "answer to the login", reason });
+    let reason = "too many plugin switches";
+    assert_eq!(error, Error::Protocol { message: "reply to the login", reason });
 }
 
 #[test]
-fn mariadb_leaves_out_the_byte_of_auth_more_data() {
+fn mariadb_omits_the_byte_of_auth_more_data() {
     let sha2 = switch_to(Plugin::CachingSha2Password.name(), b"abcdefghijklmnopqrst");
     for framed in [&[FAST_OK][..], &[1, FAST_OK]] {
         let mut bytes = script(&[&sha2, framed]);
         server::write_ok(&mut bytes, 5, &OkPacket::default()).expect("it fits");
-        let mut client = Connect::new(login(PASSWORD, Path::Tcp, Plugin::NativePassword));
+        let mut client = MySqlConnect::new(login(PASSWORD, Path::Tcp, Plugin::NativePassword));
         let (mut input, mut out) = (bytes.as_slice(), Vec::new());
         while client.step(&mut input, &mut out) != Ok(Step::Done) {}
-        assert_eq!(client.server().map(|server| server.auth), Some(AuthMethod::CachingSha2Fast));
+        assert_eq!(client.server().map(|server| server.auth), Some(MySqlAuthMethod::CachingSha2Fast));
     }
 }
 
@@ -288,10 +292,10 @@ fn servers_without_plugins_get_the_oldest_one() {
     let mut bytes = Vec::new();
     write_greeting(&mut bytes, &greeting(OFFERED.without(plugins))).expect("it fits");
     server::write_ok(&mut bytes, 2, &OkPacket::default()).expect("it fits");
-    let mut client = Connect::new(login(PASSWORD, Path::Tcp, Plugin::Parsec));
+    let mut client = MySqlConnect::new(login(PASSWORD, Path::Tcp, Plugin::Parsec));
     let (mut input, mut out) = (bytes.as_slice(), Vec::new());
     while client.step(&mut input, &mut out) != Ok(Step::Done) {}
-    assert_eq!(client.server().map(|server| server.auth), Some(AuthMethod::NativePassword));
+    assert_eq!(client.server().map(|server| server.auth), Some(MySqlAuthMethod::NativePassword));
     assert!(!says(&out, b"parsec") && !says(&out, NATIVE));
 }
 
@@ -299,30 +303,33 @@ fn servers_without_plugins_get_the_oldest_one() {
 fn labels_are_stable() {
     let labels = WAYS.map(|way| expected(way, Path::Tcp).label());
     assert_eq!(labels, ["native", "caching-sha2", "caching-sha2-full", "ed25519", "parsec", "parsec"]);
-    assert_eq!(AuthMethod::CachingSha2FullPrivate.label(), "caching-sha2-full");
-    assert_eq!([AuthMethod::Empty, AuthMethod::ClearPassword].map(AuthMethod::label), ["empty", "clear"]);
+    assert_eq!(MySqlAuthMethod::CachingSha2FullPrivate.label(), "caching-sha2-full");
+    assert_eq!(
+        [MySqlAuthMethod::Empty, MySqlAuthMethod::ClearPassword].map(MySqlAuthMethod::label),
+        ["empty", "clear"]
+    );
 }
 
 #[test]
-fn any_portions_give_the_same_conversation() {
+fn any_portions_give_the_same_exchange() {
     let sha2 = switch_to(Plugin::CachingSha2Password.name(), b"abcdefghijklmnopqrst\0");
     let ed25519 = switch_to(Plugin::Ed25519.name(), &[7; 32]);
     let parsec = switch_to(Plugin::Parsec.name(), &[7; 32]);
     let mut ok = Vec::new();
     OkPacket::default().encode(&mut ok);
-    let cases: [(&[&[u8]], AuthMethod); 3] = [
-        (&[&sha2, &[1, FULL], &ok], AuthMethod::CachingSha2FullPrivate),
-        (&[&ed25519, &ok], AuthMethod::Ed25519),
-        (&[&parsec, b"P\0eighteen bytes....", &ok], AuthMethod::Parsec { iterations: 1024 }),
+    let cases: [(&[&[u8]], MySqlAuthMethod); 3] = [
+        (&[&sha2, &[1, FULL], &ok], MySqlAuthMethod::CachingSha2FullPrivate),
+        (&[&ed25519, &ok], MySqlAuthMethod::Ed25519),
+        (&[&parsec, b"P\0eighteen bytes....", &ok], MySqlAuthMethod::Parsec { iterations: 1024 }),
     ];
     for (payloads, method) in cases {
         let bytes = [script(payloads).as_slice(), b"next"].concat();
         let outcome = |size: usize| {
-            let mut client = Connect::new(login(PASSWORD, Path::UnixSocket, Plugin::NativePassword));
+            let mut client = MySqlConnect::new(login(PASSWORD, Path::UnixSocket, Plugin::NativePassword));
             let mut out = Vec::new();
             let (end, left) = feed(&bytes, &[size], |input| {
                 loop {
-                    match client.step(input, &mut out).expect("it is right") {
+                    match client.step(input, &mut out).expect("the password is right") {
                         Step::NeedInput => return None,
                         Step::Done => return Some(()),
                         Step::OfferTls | Step::StartTls | Step::Phase(_) => {}
@@ -337,8 +344,8 @@ fn any_portions_give_the_same_conversation() {
         for size in 1..bytes.len() {
             let (portions, out) = outcome(size);
             assert_eq!((portions, out.len()), (method, whole.1.len()));
-            // The client's part of parsec is random.
-            assert!(out == whole.1 || matches!(method, AuthMethod::Parsec { .. }));
+            // The client's nonce of parsec is random.
+            assert!(out == whole.1 || matches!(method, MySqlAuthMethod::Parsec { .. }));
         }
     }
 }
@@ -356,7 +363,7 @@ proptest! {
     }
 }
 
-/// Every combination.
+/// All combinations.
 fn combinations<A: Copy, B: Copy, C: Copy>(
     a: impl IntoIterator<Item = A>,
     b: impl IntoIterator<Item = B> + Copy,

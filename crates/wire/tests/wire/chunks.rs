@@ -1,7 +1,7 @@
-//! Hands bytes over in portions, the way a driver with one read buffer does.
+//! Passes bytes in portions, as a driver with one read buffer does.
 
-/// Feeds `bytes` in portions of these sizes (the last one repeats) until `step` has something; the bytes that were
-/// not consumed come with it.
+/// Feeds `bytes` in portions of these sizes (the last one repeats) until `step` returns a result. Returns it with the
+/// bytes that were not consumed.
 pub(crate) fn feed<T>(
     bytes: &[u8],
     sizes: &[usize],

@@ -1,25 +1,21 @@
-//! A server for the login and for answers to commands, made of the server role's pieces.
+//! A server for logins and responses, built from the crate's server side.
 
-use ciphertoll_wire::{
-    Step,
-    mysql::{
-        Capabilities, Connect, Error,
-        auth_switch::AuthSwitchRequest,
-        caching_sha2::FAST_OK,
-        column::encode_text_column,
-        err::ErrPacket,
-        greeting::Greeting,
-        handshake_response::HandshakeResponse,
-        ok::OkPacket,
-        server::{self, ClientMessage},
-    },
-};
+use ciphertoll_wire::Step;
+use ciphertoll_wire::mysql::auth::caching_sha2::FAST_OK;
+use ciphertoll_wire::mysql::auth_switch::AuthSwitchRequest;
+use ciphertoll_wire::mysql::column::encode_text_column;
+use ciphertoll_wire::mysql::err::ErrPacket;
+use ciphertoll_wire::mysql::greeting::Greeting;
+use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::server::{self, ClientMessage};
+use ciphertoll_wire::mysql::{Capabilities, Error, MySqlConnect};
 
 use crate::account::{Account, NONCE, Say, Way};
 
 pub(crate) const NATIVE: &[u8] = b"mysql_native_password";
 
-/// What servers offer today, TLS included.
+/// The capabilities of current servers, including TLS.
 pub(crate) const OFFERED: Capabilities = Capabilities::LONG_PASSWORD
     .with(Capabilities::CONNECT_WITH_DB)
     .with(Capabilities::PROTOCOL_41)
@@ -44,12 +40,12 @@ pub(crate) fn greeting(capabilities: Capabilities) -> Greeting<'static> {
     }
 }
 
-/// What to ask for after the login.
+/// The server's request after the login.
 #[derive(Clone, Copy)]
 pub(crate) enum Switch {
-    /// The account's plugin, unless the greeting named it and the client has guessed it.
+    /// The account's plugin, unless the client has offered it already.
     WhereNeeded,
-    /// The account's plugin, in any case.
+    /// Always the account's plugin.
     Always,
     /// A plugin that the account does not have.
     To(&'static [u8]),
@@ -72,7 +68,7 @@ pub(crate) struct FakeServer {
 enum State {
     Greet,
     AwaitLogin,
-    /// The client is to answer the plugin.
+    /// The plugin awaits the client's reply.
     Converse,
     Ended,
 }
@@ -97,7 +93,7 @@ impl FakeServer {
         Self::new(Account::new(Way::Native, password))
     }
 
-    /// Runs until it wants input; whether it wants TLS now.
+    /// Runs until it needs input. Returns whether TLS must start.
     fn run(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> bool {
         loop {
             match self.state {
@@ -184,8 +180,12 @@ impl FakeServer {
     }
 }
 
-/// Joins the two until the client has ended; the steps other than `NeedInput`, and all the client sent.
-pub(crate) fn join(client: &mut Connect, server: &mut FakeServer) -> Result<(Vec<Step>, Vec<u8>), Error> {
+/// Connects client and server until the client has ended. Returns the steps other than `NeedInput`, and the client's
+/// bytes.
+pub(crate) fn join(
+    client: &mut MySqlConnect,
+    server: &mut FakeServer,
+) -> Result<(Vec<Step>, Vec<u8>), Error> {
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
     let (mut steps, mut sent) = (Vec::new(), Vec::new());
     let mut server_wants_tls = false;
@@ -210,7 +210,7 @@ pub(crate) fn join(client: &mut Connect, server: &mut FakeServer) -> Result<(Vec
     }
 }
 
-/// Writes a command's answer, numbering its packets.
+/// Writes a command's response and numbers its packets.
 pub(crate) struct Answer {
     pub(crate) bytes: Vec<u8>,
     sequence: u8,

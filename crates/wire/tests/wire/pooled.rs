@@ -1,17 +1,14 @@
-//! Of one between clients and a server: logins on others' terms, and resets.
+//! A proxy between clients and a server: logins with the client's capabilities, and resets.
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret,
-    mysql::{
-        Capabilities, Connect, Error, Login, Response, RowsReader, Terms,
-        beginning::{Beginning, Learning},
-        errand::{Condition, Errand},
-        ok::OkPacket,
-        relay::{MultiStatements, Remains},
-        server,
-    },
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::relay::{
+    InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome,
+};
+use ciphertoll_wire::mysql::{
+    Capabilities, Error, MySqlConnect, MySqlLogin, MySqlRowsReader, Response, Terms, server,
 };
 
 use crate::{
@@ -25,10 +22,12 @@ fn terms(capabilities: Capabilities) -> Terms {
     Terms { capabilities, character_set: 33 }
 }
 
-fn connect(offered: Capabilities, terms: Terms) -> Result<(Connect, FakeServer, Vec<u8>), Error> {
-    let login =
-        Login { database: Some("shop".to_owned()), ..Login::new("toll", Secret::new(b"pw".to_vec())) };
-    let mut client = Connect::pooled(Arc::new(login), terms);
+fn connect(offered: Capabilities, terms: Terms) -> Result<(MySqlConnect, FakeServer, Vec<u8>), Error> {
+    let login = MySqlLogin {
+        database: Some("shop".to_owned()),
+        ..MySqlLogin::new("toll", Secret::new(b"pw".to_vec()))
+    };
+    let mut client = MySqlConnect::pooled(Arc::new(login), terms);
     let mut server = FakeServer::native(b"pw");
     server.offered = offered;
     let (_, sent) = join(&mut client, &mut server)?;
@@ -36,9 +35,9 @@ fn connect(offered: Capabilities, terms: Terms) -> Result<(Connect, FakeServer, 
 }
 
 #[test]
-fn a_pooled_login_agrees_on_what_its_client_has() {
+fn a_pooled_login_negotiates_the_clients_capabilities() {
     let wanted = Capabilities::FOUND_ROWS | Capabilities::TRANSACTIONS | Capabilities::PROGRESS;
-    // What is no term of a session is not agreed on by one.
+    // Capabilities that concern the login only are not negotiated for a session.
     let asked = wanted | Capabilities::COMPRESS | Capabilities::SSL;
     let offered = (OFFERED | wanted | Capabilities::COMPRESS).without(Capabilities::LONG_PASSWORD);
     let (client, server, sent) = connect(offered, terms(asked)).unwrap();
@@ -50,15 +49,15 @@ fn a_pooled_login_agrees_on_what_its_client_has() {
     assert_eq!(server.agreed, of_login | wanted);
     let info = client.server().unwrap();
     assert_eq!((info.capabilities, info.offered), (server.agreed, offered));
-    // The character set lies behind the header, the capabilities and the longest packet.
+    // The character set follows the header, the capabilities and the longest packet.
     assert_eq!(sent[12], 33);
-    // Without MariaDB's own flags its mark is there.
+    // Without MariaDB's extended flags this flag is set.
     let (_, server, _) = connect(OFFERED, terms(Capabilities::TRANSACTIONS)).unwrap();
     assert_eq!(server.agreed, of_login | Capabilities::TRANSACTIONS | Capabilities::LONG_PASSWORD);
 }
 
 #[test]
-fn a_server_that_offers_less_than_before_is_not_used() {
+fn a_server_that_offers_less_than_before_is_refused() {
     let end = connect(OFFERED, terms(Capabilities::SESSION_TRACK)).map(drop);
     assert!(matches!(end, Err(Error::Protocol { message: "greeting", .. })), "{end:?}");
 }
@@ -76,34 +75,39 @@ fn ok() -> Vec<u8> {
     bytes
 }
 
-/// No rows.
+/// An empty result set.
 fn nothing() -> Vec<u8> {
     let mut answer = Answer::new(OFFERED);
     answer.result_set(&[], 1, 2);
     answer.bytes
 }
 
-fn learn(database: Option<&str>) -> Beginning {
+fn learn(database: Option<&str>) -> InitialState {
     let mut out = Vec::new();
-    let mut learning = Learning::begin(OFFERED, database.map(ToOwned::to_owned), &mut out).unwrap();
+    let mut learning = InitialStateQuery::begin(OFFERED, database.map(ToOwned::to_owned), &mut out).unwrap();
     assert!(String::from_utf8_lossy(&out).contains("SELECT @@character_set_client,"));
     let (beginning, rest) = feed(&settings(SETTINGS), &[1], |input| match learning.step(input).unwrap() {
         Response::Done(beginning) => Some(beginning),
         Response::NeedInput => None,
     });
     assert!(rest.is_empty());
-    beginning.expect("all was there")
+    beginning.expect("the response is complete")
 }
 
-/// What is sent for a reset, and how it ends with these answers.
+/// The commands of a reset, and its outcome with these responses.
 fn reset(
-    beginning: &mut Option<Beginning>,
-    remains: Remains,
+    beginning: &mut Option<InitialState>,
+    remains: OpenState,
     answers: &[Vec<u8>],
-) -> (String, Option<Result<Condition, Error>>) {
+) -> (String, Option<Result<ResetOutcome, Error>>) {
     let mut out = Vec::new();
-    let mut errand =
-        Errand::reset(OFFERED, beginning.as_ref().expect("it was learnt"), remains, &mut out).unwrap();
+    let mut errand = InternalCommand::reset(
+        OFFERED,
+        beginning.as_ref().expect("the initial state was read"),
+        remains,
+        &mut out,
+    )
+    .unwrap();
     let sent = String::from_utf8_lossy(&out).into_owned();
     let (end, _) = feed(&answers.concat(), &[3, 1], |input| match errand.step(input, beginning) {
         Ok(Response::NeedInput) => None,
@@ -114,69 +118,72 @@ fn reset(
 }
 
 #[test]
-fn the_first_reset_finds_out_what_the_next_ones_must_make_again() {
+fn the_first_reset_finds_the_settings_to_restore() {
     let mut beginning = Some(learn(Some("shop")));
     let mut changed = SETTINGS;
     changed[1] = "utf8mb4_0900_ai_ci";
     let answers = [ok(), ok(), ok(), settings(changed), ok(), ok(), nothing()];
-    let (sent, end) = reset(&mut beginning, Remains::default(), &answers);
+    let (sent, end) = reset(&mut beginning, OpenState::default(), &answers);
     assert!(sent.contains("sql_mode='ANSI'") && sent.contains("autocommit=1"), "{sent}");
-    assert_eq!(end, Some(Ok(Condition::AsAsked)));
-    let (sent, end) = reset(&mut beginning, Remains::default(), &[ok(), ok(), ok(), nothing()]);
+    assert_eq!(end, Some(Ok(ResetOutcome::Restored)));
+    let (sent, end) = reset(&mut beginning, OpenState::default(), &[ok(), ok(), ok(), nothing()]);
     assert!(
         sent.contains("SET collation_connection='utf8mb4_general_ci'") && !sent.contains("sql_mode"),
         "{sent}"
     );
     assert!(sent.contains("\x02shop"), "{sent:?}");
-    assert_eq!(end, Some(Ok(Condition::AsAsked)));
-    // All of it must be answered.
-    assert_eq!(reset(&mut beginning, Remains::default(), &[ok(), ok()]).1, None);
+    assert_eq!(end, Some(Ok(ResetOutcome::Restored)));
+    // Every command needs a response.
+    assert_eq!(reset(&mut beginning, OpenState::default(), &[ok(), ok()]).1, None);
 }
 
 #[test]
-fn what_a_reset_keeps_is_not_made_again() {
+fn unchanged_settings_are_not_restored() {
     let mut beginning = Some(learn(Some("shop")));
     let answers = [ok(), ok(), ok(), settings(SETTINGS), ok(), ok(), nothing()];
-    assert_eq!(reset(&mut beginning, Remains::default(), &answers).1, Some(Ok(Condition::AsAsked)));
-    let (sent, end) = reset(&mut beginning, Remains::default(), &[ok(), ok(), nothing()]);
+    assert_eq!(reset(&mut beginning, OpenState::default(), &answers).1, Some(Ok(ResetOutcome::Restored)));
+    let (sent, end) = reset(&mut beginning, OpenState::default(), &[ok(), ok(), nothing()]);
     assert_eq!(sent, "\x01\0\0\0\x1f\x05\0\0\0\x02shop\x1b\0\0\0\x03SELECT 1 FROM DUAL WHERE 0");
-    assert_eq!(end, Some(Ok(Condition::AsAsked)));
-    let remains = Remains { statements: MultiStatements::Changed, ..Remains::default() };
-    // An EOF answers it.
+    assert_eq!(end, Some(Ok(ResetOutcome::Restored)));
+    let remains = OpenState { statements: MultiStatements::Changed, ..OpenState::default() };
+    // The response is an EOF.
     let eof = b"\x05\0\0\x01\xfe\0\0\x02\0".to_vec();
     let (sent, end) = reset(&mut beginning, remains, &[ok(), eof, ok(), nothing()]);
     assert_eq!(
         sent,
         "\x01\0\0\0\x1f\x03\0\0\0\x1b\0\0\x05\0\0\0\x02shop\x1b\0\0\0\x03SELECT 1 FROM DUAL WHERE 0"
     );
-    assert_eq!(end, Some(Ok(Condition::AsAsked)));
+    assert_eq!(end, Some(Ok(ResetOutcome::Restored)));
 }
 
 #[test]
-fn a_database_cannot_be_left_for_none() {
+fn a_default_database_cannot_be_unset() {
     let mut beginning = Some(learn(None));
     let mut one = Answer::new(OFFERED);
     one.result_set(&[vec![Some(b"1".to_vec())]], 1, 2);
     let answers = [ok(), ok(), ok(), settings(SETTINGS), ok(), nothing()];
-    assert_eq!(reset(&mut beginning, Remains::default(), &answers).1, Some(Ok(Condition::AsAsked)));
+    assert_eq!(reset(&mut beginning, OpenState::default(), &answers).1, Some(Ok(ResetOutcome::Restored)));
     let answers = [ok(), one.bytes];
-    assert_eq!(reset(&mut beginning, Remains::default(), &answers).1, Some(Ok(Condition::OtherDatabase)));
+    assert_eq!(
+        reset(&mut beginning, OpenState::default(), &answers).1,
+        Some(Ok(ResetOutcome::OtherDatabase))
+    );
 }
 
 #[test]
-fn a_refusal_comes_when_all_is_answered() {
+fn a_refusal_is_returned_after_all_responses() {
     let mut beginning = Some(learn(Some("gone")));
     let mut no = Vec::new();
     let err =
         ciphertoll_wire::mysql::err::ErrPacket { code: 1049, sql_state: *b"42000", message: b"Unknown" };
     server::write_err(&mut no, 1, &err).unwrap();
     let answers = [ok(), ok(), ok(), settings(SETTINGS), no, ok(), nothing()];
-    let end = reset(&mut beginning, Remains::default(), &answers).1;
+    let end = reset(&mut beginning, OpenState::default(), &answers).1;
     assert!(matches!(end, Some(Err(Error::Server { code: 1049, .. }))), "{end:?}");
 }
 
 #[test]
-fn definitions_may_be_left_out_of_what_is_asked() {
+fn column_definitions_may_be_omitted() {
     for agreed in [OFFERED, OFFERED.without(Capabilities::DEPRECATE_EOF)] {
         let agreed = agreed | Capabilities::CACHE_METADATA;
         for definitions in [0, 1] {
@@ -188,21 +195,21 @@ fn definitions_may_be_left_out_of_what_is_asked() {
                 answer.end_of_rows(0);
             }
             answer.payload(b"\x01x").end_of_rows(2);
-            let rows = RowsReader::new(agreed, 1000).step(&mut answer.bytes.as_slice());
+            let rows = MySqlRowsReader::new(agreed, 1000).step(&mut answer.bytes.as_slice());
             assert_eq!(rows, Ok(Response::Done(vec![vec![Some(b"x".to_vec())]])));
         }
     }
 }
 
 #[test]
-fn nothing_is_what_an_idle_server_says() {
-    let mut errand = Errand::nothing();
+fn an_idle_server_sends_nothing() {
+    let mut errand = InternalCommand::nothing();
     assert_eq!(errand.step(&mut &b""[..], &mut None), Ok(Response::NeedInput));
     assert!(matches!(errand.step(&mut ok().as_slice(), &mut None), Err(Error::Protocol { .. })));
     let words = b"\x19\0\0\0\xff\x1d\x04#08S01Server shutdown ";
-    let end = Errand::nothing().step(&mut &words[..], &mut None);
+    let end = InternalCommand::nothing().step(&mut &words[..], &mut None);
     assert!(matches!(end, Err(Error::Server { code: 1053, .. })), "{end:?}");
     let mut out = Vec::new();
-    let mut ping = Errand::ping(OFFERED, &mut out);
-    assert_eq!(ping.step(&mut ok().as_slice(), &mut None), Ok(Response::Done(Condition::AsAsked)));
+    let mut ping = InternalCommand::ping(OFFERED, &mut out);
+    assert_eq!(ping.step(&mut ok().as_slice(), &mut None), Ok(Response::Done(ResetOutcome::Restored)));
 }

@@ -1,19 +1,17 @@
-//! What MariaDB 10.11.19 said on the wire, recorded over loopback, and what the machines make of it.
+//! Traffic of MariaDB 10.11.19, recorded over loopback.
 
 use std::sync::Arc;
 
-use ciphertoll_wire::{
-    Secret, Step,
-    mysql::{
-        Capabilities, Connect, Error, Login, PrepareReader, Prepared, Response, ResponseKind, ResponseReader,
-        RowsReader, Summary,
-    },
+use ciphertoll_wire::mysql::{
+    Capabilities, Error, MySqlConnect, MySqlLogin, MySqlPrepareReader, MySqlResponseReader, MySqlRowsReader,
+    PrepareOk, Response, ResponseKind, ResponseSummary,
 };
+use ciphertoll_wire::{Secret, Step};
 
 const GREETING: &str = "640000000a352e352e352d31302e31312e31392d4d6172696144422d302b6465623132753100060000002b5b6922\
     68674d2900feff080200ff81150000000000001d0000002726273367315d5f44774e5c006d7973716c5f6e61746976655f70617373776f\
     726400";
-/// As the client of this crate sent it (but for the largest packet, which it now gives as 1 GiB), for user `toll` with
+/// As this crate's client sent it (except the largest packet, which it now gives as 1 GiB), for user `toll` with
 /// password `pässword` and database `test`.
 const LOGIN: &str = "5500000109a22a01000000402d0000000000000000000000000000000000000000000000746f6c6c001409431d61c1\
     095c5c94f1ad65ce34c0c320cdf0a574657374006d7973716c5f6e61746976655f70617373776f726400";
@@ -26,7 +24,7 @@ const ONE_ROW: &str = "01000001031900000203646566000000036f6e65000c3f00010000000
 /// `INSERT`, prepared, of two rows.
 const INSERTED: &str = "2e00000100020002000000265265636f7264733a203220204475706c6963617465733a203020205761726e696e67\
     733a2030";
-/// A procedure that does `SELECT 1, 2` and `SELECT 'a' UNION SELECT 'b'`.
+/// A procedure with `SELECT 1, 2` and `SELECT 'a' UNION SELECT 'b'`.
 const TWO_SETS: &str = "010000010217000002036465660000000131000c3f00010000000381000000001700000303646566000000013200\
     0c3f0001000000038100000000040000040131013207000005fe00000a00000001000006011800000703646566000000016101610c2d000400\
     0000fd01000000000200000801610200000901620700000afe00002a0000000700000b00000022000000";
@@ -46,16 +44,18 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap()).collect()
 }
 
-/// What both sides had agreed on.
+/// The negotiated capabilities.
 fn capabilities() -> Capabilities {
     Capabilities::from_bits(0x012a_a209)
 }
 
 #[test]
 fn login() {
-    let login =
-        Login { database: Some("test".to_owned()), ..Login::new("toll", Secret::new("pässword".into())) };
-    let mut connect = Connect::new(Arc::new(login));
+    let login = MySqlLogin {
+        database: Some("test".to_owned()),
+        ..MySqlLogin::new("toll", Secret::new("pässword".into()))
+    };
+    let mut connect = MySqlConnect::new(Arc::new(login));
     let received = [bytes(GREETING), bytes(LOGIN_OK)].concat();
     let (mut input, mut out) = (received.as_slice(), Vec::new());
     while connect.step(&mut input, &mut out).unwrap() != Step::Done {}
@@ -63,7 +63,7 @@ fn login() {
     let server = connect.server().unwrap();
     assert_eq!(server.version, "10.11.19-MariaDB-0+deb12u1");
     assert_eq!((server.connection_id, server.capabilities), (6, capabilities()));
-    // MariaDB's extended capabilities were found where MySQL has filler.
+    // MariaDB's extended capabilities take the place of MySQL's filler.
     assert_eq!(server.offered.bits(), 0x1d_81ff_fffe);
 }
 
@@ -72,12 +72,13 @@ fn counts() {
     let count = |kind, answer| {
         let answer = bytes(answer);
         let mut input = answer.as_slice();
-        let response = ResponseReader::new(kind, capabilities()).step(&mut input);
+        let response = MySqlResponseReader::new(kind, capabilities()).step(&mut input);
         assert!(input.is_empty());
         response
     };
-    let summary =
-        |rows, affected_rows, row_bytes| Ok(Response::Done(Summary { rows, affected_rows, row_bytes }));
+    let summary = |rows, affected_rows, row_bytes| {
+        Ok(Response::Done(ResponseSummary { rows, affected_rows, row_bytes }))
+    };
     assert_eq!(count(ResponseKind::Text, ONE_ROW), summary(1, 0, 5));
     assert_eq!(count(ResponseKind::Text, TWO_SETS), summary(3, 0, 8));
     assert_eq!(count(ResponseKind::Binary, INSERTED), summary(0, 2, 0));
@@ -88,7 +89,8 @@ fn counts() {
 
 #[test]
 fn rows() {
-    let collect = |answer| RowsReader::new(capabilities(), 1000).step(&mut bytes(answer).as_slice()).unwrap();
+    let collect =
+        |answer| MySqlRowsReader::new(capabilities(), 1000).step(&mut bytes(answer).as_slice()).unwrap();
     let text = |text: &str| Some(text.as_bytes().to_vec());
     assert_eq!(collect(ONE_ROW), Response::Done(vec![vec![text("1"), None, text("x")]]));
     let two_sets = vec![vec![text("1"), text("2")], vec![text("a")], vec![text("b")]];
@@ -97,6 +99,6 @@ fn rows() {
 
 #[test]
 fn prepared() {
-    let response = PrepareReader::new(capabilities()).step(&mut bytes(PREPARED).as_slice());
-    assert_eq!(response, Ok(Response::Done(Prepared { statement_id: 2, params: 1, columns: 2 })));
+    let response = MySqlPrepareReader::new(capabilities()).step(&mut bytes(PREPARED).as_slice());
+    assert_eq!(response, Ok(Response::Done(PrepareOk { statement_id: 2, params: 1, columns: 2 })));
 }

@@ -1,20 +1,17 @@
-//! What passes between a client and a server, however it is cut and whatever it is.
+//! Traffic through the relay, split anywhere.
 
-use ciphertoll_wire::mysql::kill::Instead;
-use ciphertoll_wire::mysql::{
-    Capabilities, Error, Param,
-    column::encode_text_column,
-    command::{
-        encode_execute, encode_init_db, encode_ping, encode_prepare, encode_query, encode_quit,
-        encode_reset_connection, encode_statement_close, encode_statement_reset,
-    },
-    err::ErrPacket,
-    ok::OkPacket,
-    packet::MAX_PART_BYTES,
-    prepare::Prepared,
-    relay::{MultiStatements, RELAYED, Relay, Remains, Rest, Transaction},
-    server,
+use ciphertoll_wire::mysql::column::encode_text_column;
+use ciphertoll_wire::mysql::command::{
+    encode_execute, encode_init_db, encode_ping, encode_prepare, encode_query, encode_quit,
+    encode_reset_connection, encode_statement_close, encode_statement_reset,
 };
+use ciphertoll_wire::mysql::err::ErrPacket;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::mysql::packet::MAX_PART_BYTES;
+use ciphertoll_wire::mysql::relay::{
+    ConnectionState, KillReplacement, MultiStatements, MySqlRelay, OpenState, RELAYED, Transaction,
+};
+use ciphertoll_wire::mysql::{Capabilities, Error, Param, PrepareOk, server};
 use ciphertoll_wire::relay::Goodbye;
 use proptest::prelude::*;
 
@@ -29,14 +26,14 @@ const CURSOR: u16 = 0x0040;
 /// Text rows of two columns.
 const ROWS: [&[u8]; 3] = [b"\x011\x03abc", b"\xfb\x00", b"\x012\x01b"];
 
-/// With EOFs, without, and with all that there is.
+/// With EOFs, without them, and with all capabilities.
 const AGREED: [Capabilities; 3] = [
     RELAYED.without(Capabilities::DEPRECATE_EOF).without(Capabilities::CACHE_METADATA),
     RELAYED.without(Capabilities::CACHE_METADATA),
     RELAYED,
 ];
 
-/// A command and its answer.
+/// A command and its response.
 #[derive(Debug, Clone)]
 struct Exchange {
     name: &'static str,
@@ -65,7 +62,7 @@ fn refused() -> Vec<u8> {
     written(|out| server::write_err(out, 1, &err).unwrap())
 }
 
-/// Answers are written with these.
+/// Capabilities with which the responses are written.
 struct Writer(Capabilities);
 
 impl Writer {
@@ -164,7 +161,7 @@ fn exchanges(agreed: Capabilities) -> Vec<Exchange> {
     all
 }
 
-/// Of queries that have results.
+/// Queries with results.
 fn queries(writer: &Writer) -> Vec<Exchange> {
     vec![
         exchange(
@@ -201,13 +198,13 @@ fn queries(writer: &Writer) -> Vec<Exchange> {
     ]
 }
 
-/// Of prepared statements.
+/// Prepared statements.
 fn prepared(writer: &Writer) -> Vec<Exchange> {
     let prepare = written(|out| encode_prepare(out, "SELECT ?, ?").unwrap());
     let execute = written(|out| encode_execute(out, 1, &[Param::I64(7), Param::Null]).unwrap());
     let prepared = |params: u16, columns: u16| {
         writer.bytes(|answer| {
-            let statement = Prepared { statement_id: 1, params, columns };
+            let statement = PrepareOk { statement_id: 1, params, columns };
             answer.payload(&written(|out| statement.encode(out)));
             answer.definitions(params as u8).definitions(columns as u8);
         })
@@ -217,7 +214,7 @@ fn prepared(writer: &Writer) -> Vec<Exchange> {
     if writer.0.contains(Capabilities::DEPRECATE_EOF) {
         cursor.end_of_rows(AUTOCOMMIT | CURSOR);
     } else {
-        // The EOF behind the definitions says it.
+        // The EOF after the definitions reports it.
         let status = cursor.bytes.len() - 2;
         cursor.bytes[status..].copy_from_slice(&(AUTOCOMMIT | CURSOR).to_le_bytes());
     }
@@ -244,7 +241,7 @@ fn prepared(writer: &Writer) -> Vec<Exchange> {
     ]
 }
 
-/// Feeds what `step` has not taken again, with `piece` bytes more each time: all that was passed on, up to an error.
+/// Feeds `step` with the bytes it has not taken, and `piece` more each time. Returns the forwarded bytes up to an error.
 fn feed(
     bytes: &[u8],
     piece: usize,
@@ -262,40 +259,40 @@ fn feed(
     (passed, Ok(()))
 }
 
-fn up(relay: &mut Relay, bytes: &[u8], piece: usize) {
+fn up(relay: &mut MySqlRelay, bytes: &[u8], piece: usize) {
     let (passed, end) =
         feed(bytes, piece, |held| relay.from_client(held).map(|taken| Some(taken.pass_bytes)));
     assert_eq!((end, passed.len()), (Ok(()), bytes.len()));
 }
 
-fn down(relay: &mut Relay, bytes: &[u8], piece: usize) {
+fn down(relay: &mut MySqlRelay, bytes: &[u8], piece: usize) {
     let (passed, end) = feed(bytes, piece, |held| relay.from_server(held).map(Some));
     assert_eq!((end, passed.len()), (Ok(()), bytes.len()));
 }
 
-fn is_clean(relay: &Relay) -> bool {
-    matches!(relay.rest(), Rest::Clean(_))
+fn is_clean(relay: &MySqlRelay) -> bool {
+    matches!(relay.connection_state(), ConnectionState::Clean(_))
 }
 
 #[test]
-fn every_answer_is_followed_to_its_end_and_not_beyond() {
+fn the_end_of_every_response_is_found() {
     for agreed in AGREED {
         for Exchange { name, up: command, down: answer } in exchanges(agreed) {
             for piece in [1, 2, 5, usize::MAX] {
-                let mut relay = Relay::new(agreed);
+                let mut relay = MySqlRelay::new(agreed);
                 up(&mut relay, &command, piece);
                 for cut in 0..answer.len().min(400) {
-                    let mut relay = Relay::new(agreed);
+                    let mut relay = MySqlRelay::new(agreed);
                     up(&mut relay, &command, piece);
                     relay.from_server(&answer[..cut]).unwrap();
                     assert!(!is_clean(&relay), "{name} after {cut} bytes, {agreed:?}");
                 }
                 down(&mut relay, &answer, piece);
-                assert!(is_clean(&relay), "{name}, {agreed:?}: {:?}", relay.rest());
+                assert!(is_clean(&relay), "{name}, {agreed:?}: {:?}", relay.connection_state());
                 let ends_in_err = answer.windows(2).any(|bytes| bytes == b"#4" || bytes == b"#7");
                 assert_eq!(relay.error_was_last(), ends_in_err, "{name}");
                 assert_eq!(relay.next_sequence(), 1, "{name}");
-                // Nothing more is awaited.
+                // No response is pending.
                 assert!(relay.from_server(b"\x01\0\0\x01\x01").is_err(), "{name}");
             }
         }
@@ -303,44 +300,46 @@ fn every_answer_is_followed_to_its_end_and_not_beyond() {
 }
 
 #[test]
-fn a_transaction_and_an_option_are_remembered() {
+fn transaction_and_option_are_recorded() {
     let writer = Writer(RELAYED);
     let remains = |commands: &[(&[u8], Vec<u8>)]| {
-        let mut relay = Relay::new(RELAYED);
+        let mut relay = MySqlRelay::new(RELAYED);
         for (command, answer) in commands {
             up(&mut relay, command, usize::MAX);
             down(&mut relay, answer, usize::MAX);
         }
-        relay.rest()
+        relay.connection_state()
     };
     let begin = query("BEGIN");
     let open = writer.ok(IN_TRANSACTION);
-    let expected = Remains { transaction: Transaction::Open, ..Remains::default() };
-    assert_eq!(remains(&[(&begin, open.clone())]), Rest::Clean(expected));
+    let expected = OpenState { transaction: Transaction::Open, ..OpenState::default() };
+    assert_eq!(remains(&[(&begin, open.clone())]), ConnectionState::Clean(expected));
     let closed = [(&begin[..], open.clone()), (&begin, writer.ok(AUTOCOMMIT))];
-    assert_eq!(remains(&closed), Rest::Clean(Remains::default()));
-    // An error says nothing of the transaction.
-    assert_eq!(remains(&[(&begin, open), (&begin, refused())]), Rest::Clean(expected));
+    assert_eq!(remains(&closed), ConnectionState::Clean(OpenState::default()));
+    // An error does not report the transaction status.
+    assert_eq!(remains(&[(&begin, open), (&begin, refused())]), ConnectionState::Clean(expected));
     let option = message(b"\x1b\x01\0");
-    let expected = Remains { statements: MultiStatements::Changed, ..Remains::default() };
-    assert_eq!(remains(&[(&option, writer.ok(AUTOCOMMIT))]), Rest::Clean(expected));
+    let expected = OpenState { statements: MultiStatements::Changed, ..OpenState::default() };
+    assert_eq!(remains(&[(&option, writer.ok(AUTOCOMMIT))]), ConnectionState::Clean(expected));
 }
 
 #[test]
-fn a_file_is_passed_on_until_it_ends() {
+fn a_file_is_forwarded_up_to_its_end() {
     for agreed in AGREED {
         let writer = Writer(agreed);
         let file = [&b"\x05\0\0\x02hello\x03\0\0\x03abc"[..], b"\0\0\0\x04"].concat();
-        let mut relay = Relay::new(agreed);
+        let mut relay = MySqlRelay::new(agreed);
         up(&mut relay, &query("LOAD DATA LOCAL INFILE 'x' INTO TABLE t"), usize::MAX);
         down(&mut relay, b"\x02\0\0\x01\xfbx", 1);
         assert_eq!(relay.next_sequence(), 2);
         for cut in 0..file.len() {
-            let mut relay = Relay::new(agreed);
+            let mut relay = MySqlRelay::new(agreed);
             up(&mut relay, &query("LOAD DATA LOCAL INFILE 'x' INTO TABLE t"), usize::MAX);
             down(&mut relay, b"\x02\0\0\x01\xfbx", 1);
             relay.from_client(&file[..cut]).unwrap();
-            let Rest::Unknown(reason) = relay.rest() else { panic!("{cut}: {:?}", relay.rest()) };
+            let ConnectionState::Unknown(reason) = relay.connection_state() else {
+                panic!("{cut}: {:?}", relay.connection_state())
+            };
             assert!(reason.contains("file") || reason.contains("command"), "{cut}: {reason}");
         }
         up(&mut relay, &file, 1);
@@ -350,25 +349,25 @@ fn a_file_is_passed_on_until_it_ends() {
         down(&mut relay, b"\x02\0\0\x06\xfby", 1);
         up(&mut relay, b"\0\0\0\x07", 1);
         down(&mut relay, &refused(), 1);
-        assert!(is_clean(&relay), "{:?}", relay.rest());
+        assert!(is_clean(&relay), "{:?}", relay.connection_state());
     }
 }
 
 #[test]
-fn a_file_must_be_offered_and_asked_for_in_its_time() {
+fn a_file_must_be_offered_and_requested_in_order() {
     let ask = b"\x02\0\0\x01\xfbx";
-    let mut relay = Relay::new(RELAYED.without(Capabilities::LOCAL_FILES));
+    let mut relay = MySqlRelay::new(RELAYED.without(Capabilities::LOCAL_FILES));
     up(&mut relay, &query("SELECT 1"), usize::MAX);
     assert!(relay.from_server(ask).is_err());
     for behind in
         [query("SELECT 2"), written(|out| encode_statement_close(out, 1)), b"\x09\0\0\0\x03".to_vec()]
     {
-        let mut relay = Relay::new(RELAYED);
+        let mut relay = MySqlRelay::new(RELAYED);
         relay.from_client(&[query("SELECT 1"), behind].concat()).unwrap();
         assert!(relay.from_server(ask).is_err());
     }
-    // A server that says no before it has heard all leaves nobody knows what.
-    let mut relay = Relay::new(RELAYED);
+    // A server that refuses before the end of the file leaves an unknown state.
+    let mut relay = MySqlRelay::new(RELAYED);
     up(&mut relay, &query("SELECT 1"), usize::MAX);
     down(&mut relay, ask, usize::MAX);
     down(&mut relay, &refused(), usize::MAX);
@@ -377,27 +376,27 @@ fn a_file_must_be_offered_and_asked_for_in_its_time() {
 }
 
 #[test]
-fn messages_of_many_packets_are_not_held() {
+fn messages_of_many_packets_are_not_buffered() {
     let sizes = [MAX_PART_BYTES - 1, MAX_PART_BYTES, MAX_PART_BYTES + 1, 2 * MAX_PART_BYTES];
     for size in sizes {
         let mut payload = vec![b'x'; size];
         payload[0] = 0x03;
         let command = message(&payload);
-        let mut relay = Relay::new(RELAYED);
+        let mut relay = MySqlRelay::new(RELAYED);
         up(&mut relay, &command, 1 << 16);
         let parts = (size / MAX_PART_BYTES) as u8;
         assert_eq!(relay.next_sequence(), parts + 1);
         let (mut answer, writer) = (Answer::new(RELAYED), Writer(RELAYED));
         writer.head(&mut answer, 1, true);
-        // A cell of this length begins as an EOF does.
+        // A cell of this length starts like an EOF.
         payload[0] = 0xfe;
         if size >= MAX_PART_BYTES {
             answer.payload(&payload);
         }
         answer.payload(&vec![b'x'; size]).end_of_rows(AUTOCOMMIT);
         down(&mut relay, &answer.bytes, 1 << 16);
-        assert!(is_clean(&relay), "{size}: {:?}", relay.rest());
-        // An unanswered one has no number to remember.
+        assert!(is_clean(&relay), "{size}: {:?}", relay.connection_state());
+        // A command without response has no sequence number to track.
         payload[0] = 0x18;
         up(&mut relay, &message(&payload), 1 << 16);
         assert_eq!(relay.next_sequence(), 1);
@@ -406,34 +405,37 @@ fn messages_of_many_packets_are_not_held() {
 }
 
 #[test]
-fn a_goodbye_is_not_passed_on() {
+fn com_quit_is_not_forwarded() {
     let bytes = [query("SELECT 1"), written(encode_quit), b"whatever".to_vec()].concat();
-    let taken = Relay::new(RELAYED).from_client(&bytes).unwrap();
+    let taken = MySqlRelay::new(RELAYED).from_client(&bytes).unwrap();
     assert_eq!((taken.pass_bytes, taken.goodbye), (query("SELECT 1").len(), Goodbye::Said));
 }
 
 #[test]
-fn another_login_is_not_passed_on() {
+fn com_change_user_is_not_forwarded() {
     let bytes = [query("SELECT 1"), message(b"\x11app\0\0\0"), query("SELECT 2")].concat();
-    let taken = Relay::new(RELAYED).from_client(&bytes).unwrap();
+    let taken = MySqlRelay::new(RELAYED).from_client(&bytes).unwrap();
     assert_eq!((taken.pass_bytes, taken.goodbye), (query("SELECT 1").len(), Goodbye::Anew));
 }
 
 #[test]
-fn what_cannot_be_followed_is_refused() {
+fn untrackable_commands_are_refused() {
     for (kind, command) in
         [(0x12, "COM_BINLOG_DUMP"), (0x15, "COM_REGISTER_SLAVE"), (0x1e, "COM_BINLOG_DUMP_GTID")]
     {
-        let refused = Relay::new(RELAYED).from_client(&message(&[kind, 0, 0]));
+        let refused = MySqlRelay::new(RELAYED).from_client(&message(&[kind, 0, 0]));
         assert_eq!(refused, Err(Error::NotPooled { command }));
     }
     for bytes in
         [&b"\x01\0\0\0\x00"[..], b"\x01\0\0\0\x7f", b"\x01\0\0\0\xfe", b"\0\0\0\0", b"\x01\0\0\x01\x03"]
     {
-        assert!(matches!(Relay::new(RELAYED).from_client(bytes), Err(Error::Protocol { .. })), "{bytes:?}");
+        assert!(
+            matches!(MySqlRelay::new(RELAYED).from_client(bytes), Err(Error::Protocol { .. })),
+            "{bytes:?}"
+        );
     }
     let pings = written(encode_ping).repeat(5000);
-    assert!(Relay::new(RELAYED).from_client(&pings).is_err(), "as many as there are");
+    assert!(MySqlRelay::new(RELAYED).from_client(&pings).is_err(), "as many as there are");
     for answer in [
         &b"\0\0\0\x01"[..],
         b"\x01\0\0\x01\0",
@@ -442,19 +444,20 @@ fn what_cannot_be_followed_is_refused() {
         b"\x03\0\0\x01\xfd\xff\xff",
         b"\x01\0\0\x01\xff",
     ] {
-        let mut relay = Relay::new(RELAYED);
+        let mut relay = MySqlRelay::new(RELAYED);
         up(&mut relay, &query("SELECT 1"), usize::MAX);
         assert!(relay.from_server(answer).is_err(), "{answer:?}");
     }
 }
 
 #[test]
-fn a_kill_of_anothers_number_is_stopped_and_replaced() {
+fn a_kill_of_a_proxy_identifier_is_held_and_replaced() {
     let own = 1 << 31;
     let kill = query(&format!("KILL QUERY {}", own + 7));
     let bytes = [query("SELECT 1"), kill.clone(), written(encode_ping)].concat();
     for piece in [1, 3, usize::MAX] {
-        let mut relay = Relay::new(RELAYED.without(Capabilities::QUERY_ATTRIBUTES)).with_own_numbers(own);
+        let mut relay =
+            MySqlRelay::new(RELAYED.without(Capabilities::QUERY_ATTRIBUTES)).with_own_numbers(own);
         let (mut held, mut sent, mut kills) = (Vec::new(), Vec::new(), 0);
         for piece in bytes.chunks(piece) {
             held.extend_from_slice(piece);
@@ -462,23 +465,23 @@ fn a_kill_of_anothers_number_is_stopped_and_replaced() {
                 let taken = relay.from_client(&held).unwrap();
                 sent.extend(held.drain(..taken.pass_bytes));
                 let Some((kill, bytes)) = relay.kill(&held) else { break };
-                assert_eq!((kill.named[0].number, bytes), (own + 7, held.len().min(bytes)));
+                assert_eq!((kill.statements[0].number, bytes), (own + 7, held.len().min(bytes)));
                 relay.replace_kill(&held).unwrap();
-                kill.encode(Capabilities::default(), |_| Instead::Number(42), &mut sent).unwrap();
+                kill.encode(Capabilities::default(), |_| KillReplacement::Number(42), &mut sent).unwrap();
                 held.drain(..bytes);
                 kills += 1;
             }
         }
         assert_eq!((held.len(), kills), (0, 1));
         assert_eq!(sent, [query("SELECT 1"), query("KILL QUERY 42"), written(encode_ping)].concat());
-        // All three are answered.
+        // All three get a response.
         let writer = Writer(RELAYED);
         for _ in 0..3 {
             assert!(!is_clean(&relay));
             down(&mut relay, &writer.ok(AUTOCOMMIT), usize::MAX);
         }
         assert!(is_clean(&relay));
-        // A number of the server's own passes.
+        // A connection identifier of the server is forwarded.
         let passes = query("KILL 7");
         up(&mut relay, &passes, piece);
         assert!(relay.kill(&kill).is_some());
@@ -486,8 +489,8 @@ fn a_kill_of_anothers_number_is_stopped_and_replaced() {
 }
 
 #[test]
-fn last_words_are_passed_on() {
-    let mut relay = Relay::new(RELAYED);
+fn a_final_err_is_forwarded() {
+    let mut relay = MySqlRelay::new(RELAYED);
     let words = b"\x19\0\0\0\xff\x1d\x04#08S01Server shutdown ";
     down(&mut relay, words, 1);
     assert!(relay.error_was_last() && !is_clean(&relay));
@@ -504,7 +507,7 @@ proptest! {
         let agreed = AGREED[agreed];
         let all = exchanges(agreed);
         let chosen: Vec<&Exchange> = which.iter().map(|index| &all[index % all.len()]).collect();
-        let mut relay = Relay::new(agreed);
+        let mut relay = MySqlRelay::new(agreed);
         if pipelined {
             let commands: Vec<u8> = chosen.iter().flat_map(|exchange| exchange.up.clone()).collect();
             let answers: Vec<u8> = chosen.iter().flat_map(|exchange| exchange.down.clone()).collect();
@@ -517,7 +520,7 @@ proptest! {
                 prop_assert!(is_clean(&relay), "{}", exchange.name);
             }
         }
-        prop_assert!(is_clean(&relay), "{:?}", relay.rest());
+        prop_assert!(is_clean(&relay), "{:?}", relay.connection_state());
     }
 
     #[test]
@@ -535,10 +538,10 @@ proptest! {
             *byte ^= change;
         }
         let run = |piece: usize| {
-            let mut relay = Relay::new(agreed);
+            let mut relay = MySqlRelay::new(agreed);
             up(&mut relay, &exchange.up, piece);
             let (passed, end) = feed(&exchange.down, piece, |held| relay.from_server(held).map(Some));
-            let ended = end.is_ok().then(|| (passed.len(), relay.rest(), relay.next_sequence()));
+            let ended = end.is_ok().then(|| (passed.len(), relay.connection_state(), relay.next_sequence()));
             (end, ended, passed)
         };
         let (end, ended, passed) = run(piece);
@@ -549,7 +552,7 @@ proptest! {
 
     #[test]
     fn garbage_is_an_error_or_waits_for_more(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let mut relay = Relay::new(RELAYED);
+        let mut relay = MySqlRelay::new(RELAYED);
         if let Ok(taken) = relay.from_client(&bytes) {
             prop_assert!(taken.pass_bytes <= bytes.len());
         }

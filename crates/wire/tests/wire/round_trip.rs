@@ -1,7 +1,7 @@
-//! Every message that is both written and read here is read as it was written.
+//! Encoding and parsing a message are inverse.
 
 use ciphertoll_wire::mysql::{
-    Capabilities, Prepared, auth_switch::AuthSwitchRequest, err::ErrPacket, greeting::Greeting,
+    Capabilities, PrepareOk, auth_switch::AuthSwitchRequest, err::ErrPacket, greeting::Greeting,
     handshake_response::HandshakeResponse, ok::OkPacket, server::StoredPassword, ssl_request::SslRequest,
 };
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     out
 }
 
-/// What a peer may set beyond [`Capabilities::PROTOCOL_41`]; the extended half only as MariaDB does.
+/// What a peer may set besides [`Capabilities::PROTOCOL_41`]. Extended flags are set as by MariaDB.
 fn capabilities() -> impl Strategy<Value = Capabilities> {
     any::<u64>().prop_map(|bits| {
         let capabilities = Capabilities::from_bits(bits) | Capabilities::PROTOCOL_41;
@@ -106,8 +106,8 @@ proptest! {
 
     #[test]
     fn prepared(statement_id: u32, params: u16, columns: u16) {
-        let prepared = Prepared { statement_id, params, columns };
-        prop_assert_eq!(Prepared::parse(&encoded(|out| prepared.encode(out))), Ok(prepared));
+        let prepared = PrepareOk { statement_id, params, columns };
+        prop_assert_eq!(PrepareOk::parse(&encoded(|out| prepared.encode(out))), Ok(prepared));
     }
 
     #[test]

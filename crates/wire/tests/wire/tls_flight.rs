@@ -1,4 +1,4 @@
-//! The observer beside real OpenSSL handshakes over memory, with certificates made on the spot.
+//! The observer on real OpenSSL handshakes in memory, with generated certificates.
 
 use std::{
     collections::VecDeque,
@@ -24,7 +24,7 @@ const ECDHE_RSA_AES256_GCM: u16 = 0xc030;
 const DHE_RSA_AES256_GCM: u16 = 0x009f;
 const RSA_AES256_GCM: u16 = 0x009d;
 
-/// One end of a wire in memory.
+/// One end of a connection in memory.
 #[derive(Debug, Default)]
 struct End {
     incoming: VecDeque<u8>,
@@ -50,7 +50,7 @@ impl Write for End {
     }
 }
 
-/// A handshake that has ended or awaits the other side.
+/// A handshake that is complete or awaits the peer.
 enum Side {
     Done(SslStream<End>),
     Waiting(MidHandshakeSslStream<End>),
@@ -68,7 +68,7 @@ impl Side {
     fn advance(self) -> Self {
         match self {
             Self::Done(mut stream) => {
-                // Takes the tickets in.
+                // Reads the session tickets.
                 let _ = stream.ssl_read(&mut [0; 1]);
                 Self::Done(stream)
             }
@@ -84,7 +84,7 @@ impl Side {
     }
 }
 
-/// All that the server sent in one handshake.
+/// The server's bytes of one handshake.
 fn handshake(server: &SslContext, client: &SslContext) -> Vec<u8> {
     let mut client = Side::of(Ssl::new(client).unwrap().connect(End::default()));
     let mut server = Side::of(Ssl::new(server).unwrap().accept(End::default()));
@@ -102,7 +102,7 @@ fn handshake(server: &SslContext, client: &SslContext) -> Vec<u8> {
     sent
 }
 
-/// A certificate that signs itself, large enough to spread over records.
+/// A self-signed certificate, large enough for several records.
 fn server_context(configure: impl FnOnce(&mut SslContextBuilder)) -> SslContext {
     let key = PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap();
     let mut context = SslContext::builder(SslMethod::tls_server()).unwrap();
@@ -130,7 +130,7 @@ fn certificate(key: &PKey<Private>) -> X509 {
     certificate.build()
 }
 
-/// A client that verifies nothing: the tests look at what is negotiated.
+/// A client without verification: the tests check what is negotiated.
 fn client_context(configure: impl FnOnce(&mut SslContextBuilder)) -> SslContext {
     let mut context = SslContext::builder(SslMethod::tls_client()).unwrap();
     context.set_verify(SslVerifyMode::NONE);
@@ -145,7 +145,7 @@ fn only(version: SslVersion) -> impl Fn(&mut SslContextBuilder) {
     }
 }
 
-/// The flight as seen at once; that every other cut shows the same is asserted.
+/// The flight, read at once. Asserts that every other split gives the same.
 fn observe(sent: &[u8]) -> Flight {
     let observed = |size: usize| {
         let mut observer = FlightObserver::new();
@@ -235,7 +235,7 @@ fn a_resumed_tls_1_2_session_has_no_group() {
     let server = server_context(|_| {});
     let client = client_context(only(SslVersion::TLS1_2));
     let full = handshake(&server, &client);
-    // A ServerHello as it was, then what follows it when the session is resumed.
+    // A recorded ServerHello, then what follows it in a resumed session.
     let hello_message_bytes = 4 + usize::from(u16::from_be_bytes([full[7], full[8]]));
     let mut resumed = vec![22, 3, 3];
     resumed.extend_from_slice(&(hello_message_bytes as u16).to_be_bytes());
@@ -247,7 +247,7 @@ fn a_resumed_tls_1_2_session_has_no_group() {
 }
 
 #[test]
-fn it_stops_as_soon_as_all_is_known() {
+fn it_stops_when_everything_is_known() {
     let server = server_context(|_| {});
     let sent = handshake(&server, &client_context(only(SslVersion::TLS1_3)));
     let hello_bytes = 5 + usize::from(u16::from_be_bytes([sent[3], sent[4]]));
@@ -259,7 +259,7 @@ fn it_stops_as_soon_as_all_is_known() {
 }
 
 #[test]
-fn what_is_not_tls_tells_nothing() {
+fn other_protocols_reveal_nothing() {
     for bytes in
         [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"\x15\x03\x01\0\x02\x02\x28", b"\x16\x03\x03\xff\xff"]
     {
@@ -271,7 +271,7 @@ fn what_is_not_tls_tells_nothing() {
 }
 
 #[test]
-fn a_huge_hello_is_not_gathered() {
+fn a_huge_hello_is_not_buffered() {
     let mut observer = FlightObserver::new();
     observer.feed(&[22, 3, 3, 0x40, 0, 2, 0xff, 0xff, 0xff]);
     assert!(observer.finished());

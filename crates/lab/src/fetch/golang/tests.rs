@@ -3,11 +3,12 @@ use std::os::unix::fs::MetadataExt;
 
 use ciphertoll_model::ExitCode;
 
-use super::super::{DOWNLOADS, FETCHABLE, Recipe, SERVERS};
+use super::super::fetchable::FetchMethod;
+use super::super::table::FETCHABLE;
 use super::*;
 
 const SUM: &str = "h1:sources";
-const MODULE: Module = Module {
+const MODULE: GoModule = GoModule {
     path: "example.org/Server",
     version: "v1.2.3",
     sum: SUM,
@@ -19,12 +20,12 @@ const MODULE: Module = Module {
     toolchain: Toolchain { version: "1.24.3", sum: Some("h1:toolchain"), bytes: 1 },
 };
 
-/// A cache, what a pretended proxy has, and a Go that brings it from there.
-struct Place {
+/// A cache, a fake module proxy, and a Go that fetches from it.
+struct FetchFixture {
     directory: tempfile::TempDir,
 }
 
-impl Place {
+impl FetchFixture {
     fn new() -> Self {
         let place = Self { directory: tempfile::tempdir().unwrap() };
         let sources = place.path("module");
@@ -49,20 +50,20 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// Fetches with a Go that runs these lines of shell; `$1` is its command, `$place` where the pretended proxy is.
+    /// Fetches with a Go that runs these shell commands; `$1` is its command, `$place` the fake proxy.
     fn fetch(&self, lines: &str) -> Result<PathBuf, Error> {
-        self.fetch_told(lines, &mut |_| {})
+        self.fetch_with_progress(lines, &mut |_| {})
     }
 
-    fn fetch_told(&self, lines: &str, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
+    fn fetch_with_progress(&self, lines: &str, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
         let script = format!("place='{}'\n{lines}\n", self.directory.path().display());
         let arguments = ["-c", &script, "go"].map(OsString::from).to_vec();
-        let client = || Ok(Client { program: "/bin/sh".into(), arguments });
-        FETCHABLE[0].fetch_into(&self.path("cache"), Recipe::Build(&MODULE), client, progress)
+        let client = || Ok(FetchClient { program: "/bin/sh".into(), arguments });
+        FETCHABLE[0].fetch_into(&self.path("cache"), FetchMethod::Build(&MODULE), client, progress)
     }
 
     fn target(&self) -> PathBuf {
-        self.path("cache").join(SERVERS).join("postgres-18.6")
+        self.path("cache").join("servers").join("postgres-18.6")
     }
 
     fn names(&self, part: &str) -> Vec<String> {
@@ -71,7 +72,7 @@ impl Place {
     }
 }
 
-/// As Go keeps modules.
+/// As in Go's module cache.
 fn read_only(directory: &Path) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -84,7 +85,7 @@ fn read_only(directory: &Path) {
     fs::set_permissions(directory, Permissions::from_mode(0o555)).unwrap();
 }
 
-/// What building is: the program says of which version it was made.
+/// The built program consists of its version and its source.
 const BUILDS: &str = r#"[ "$1" = build ] && [ "$CGO_ENABLED" = 0 ] && cat build/version.txt main.go >"$5""#;
 const RECENT: &str = "[ $1 = version ] && { echo go version go1.26.8 linux/amd64; exit; }";
 const OLD: &str = "[ $1 = version ] && { echo go version go1.19.8 linux/amd64; exit; }";
@@ -99,11 +100,12 @@ fn lines(parts: &[&str]) -> String {
 }
 
 #[test]
-fn a_build_leaves_the_server_and_nothing_half_made() {
-    let place = Place::new();
-    let mut told = Vec::new();
-    let target =
-        place.fetch_told(&lines(&[RECENT, FETCHES, BUILDS]), &mut |words| told.push(words.to_owned()));
+fn a_build_leaves_the_server_and_no_incomplete_files() {
+    let place = FetchFixture::new();
+    let mut reported = Vec::new();
+    let target = place.fetch_with_progress(&lines(&[RECENT, FETCHES, BUILDS]), &mut |words| {
+        reported.push(words.to_owned())
+    });
     let target = target.unwrap();
     assert_eq!(target, place.target());
     let program = target.join("bin/server");
@@ -113,46 +115,46 @@ fn a_build_leaves_the_server_and_nothing_half_made() {
     for directory in [&target, &target.join("bin")] {
         assert_eq!(fs::metadata(directory).unwrap().mode() & 0o777, 0o755);
     }
-    assert_eq!(place.names(SERVERS), ["postgres-18.6"]);
-    assert_eq!(place.names(DOWNLOADS), ["postgres-18.log"]);
-    assert!(told.iter().all(|words| words.starts_with("postgres-18: ")), "{told:?}");
-    assert!(told.last().unwrap().contains("building it with go"), "{told:?}");
-    // What is here is not made again.
+    assert_eq!(place.names("servers"), ["postgres-18.6"]);
+    assert_eq!(place.names("downloads"), ["postgres-18.log"]);
+    assert!(reported.iter().all(|words| words.starts_with("postgres-18: ")), "{reported:?}");
+    assert!(reported.last().unwrap().contains("building it with go"), "{reported:?}");
+    // An existing server is not built again.
     place.fetch("exit 1").unwrap();
 }
 
 #[test]
-fn what_an_interrupted_build_left_is_made_again() {
-    let place = Place::new();
+fn an_interrupted_build_is_repeated() {
+    let place = FetchFixture::new();
     let killed = place.fetch(&lines(&[RECENT, FETCHES, r#"echo half >"$5"; kill -KILL $$"#]));
-    assert!(matches!(killed, Err(Error::Download { doing: Doing::Build, .. })), "{killed:?}");
+    assert!(matches!(killed, Err(Error::Download { step: FetchStep::Build, .. })), "{killed:?}");
     assert!(!place.target().exists());
-    // A Go that outlives us may have left this.
-    fs::create_dir_all(place.path("cache").join(SERVERS).join("postgres-18.6.partial/bin")).unwrap();
+    // Left by a Go process that outlived us.
+    fs::create_dir_all(place.path("cache").join("servers").join("postgres-18.6.partial/bin")).unwrap();
     let target = place.fetch(&lines(&[RECENT, FETCHES, BUILDS])).unwrap();
     assert_eq!(fs::read_to_string(target.join("bin/server")).unwrap(), "v1.2.3package main");
-    assert_eq!((place.names(SERVERS).len(), place.names(DOWNLOADS).len()), (1, 1));
+    assert_eq!((place.names("servers").len(), place.names("downloads").len()), (1, 1));
 }
 
 #[test]
-fn an_old_go_fetches_one_that_is_new_enough() {
-    let place = Place::new();
-    let mut told = Vec::new();
-    // Nothing but the newer one builds.
+fn an_old_go_is_replaced_by_a_fetched_one() {
+    let place = FetchFixture::new();
+    let mut reported = Vec::new();
+    // Only the newer one builds.
     let script = lines(&[OLD, FETCHES, "exit 1"]);
-    let target = place.fetch_told(&script, &mut |words| told.push(words.to_owned())).unwrap();
+    let target = place.fetch_with_progress(&script, &mut |words| reported.push(words.to_owned())).unwrap();
     assert_eq!(fs::read_to_string(target.join("bin/server")).unwrap(), "v1.2.3package main");
-    assert!(told[0].contains("fetching Go 1.24.3"), "{told:?}");
+    assert!(reported[0].contains("fetching Go 1.24.3"), "{reported:?}");
 }
 
 #[test]
-fn other_sources_than_expected_are_not_built() {
-    let place = Place::new();
+fn sources_with_another_checksum_are_not_built() {
+    let place = FetchFixture::new();
     let changed = FETCHES.replace("h1:sources", "h1:changed");
     let error = place.fetch(&lines(&[RECENT, &changed, BUILDS])).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("example.org/Server v1.2.3") && text.contains("h1:changed, not h1:sources"),
+        text.contains("example.org/Server v1.2.3") && text.contains("h1:changed, expected h1:sources"),
         "{text}"
     );
     assert_eq!(error.exit_code(), ExitCode::HostResource);
@@ -166,17 +168,17 @@ fn other_sources_than_expected_are_not_built() {
 }
 
 #[test]
-fn a_go_that_fails_is_quoted() {
-    let place = Place::new();
+fn the_error_of_a_failed_go_has_its_output() {
+    let place = FetchFixture::new();
     for (script, said) in [
         (
             r#"echo '{"Error": "no such module"}'; exit 1"#,
-            "cannot fetch postgres-18: go ended (exit status: 1) and said: no such module",
+            "cannot fetch postgres-18: go failed (exit status: 1): no such module",
         ),
         ("echo proxy: refused >&2; exit 1", "proxy: refused"),
         (
             &lines(&[FETCHES, "echo undefined: x >&2; exit 2"]),
-            "cannot build postgres-18: go ended (exit status: 2) and said: undefined: x",
+            "cannot build postgres-18: go failed (exit status: 2): undefined: x",
         ),
     ] {
         let text = place.fetch(&lines(&[RECENT, script])).unwrap_err().to_string();
@@ -186,7 +188,7 @@ fn a_go_that_fails_is_quoted() {
 }
 
 #[test]
-fn versions_are_what_go_says() {
+fn the_version_of_go_is_parsed() {
     assert_eq!(version_of("go version go1.26.8 linux/amd64\n"), Some(vec![1, 26, 8]));
     assert_eq!(version_of("go version go1.19 linux/amd64"), Some(vec![1, 19]));
     assert_eq!(version_of("go version devel go1.27-abc Mon linux/amd64"), None);

@@ -1,8 +1,8 @@
-//! Documents between the two libraries that know BSON: ours, and the one that the cases are written in.
+//! Converts documents between the two BSON libraries: ours, and `bson`, in which the cases are written.
 
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, Regex, Timestamp};
-use ciphertoll_wire::mongodb::bson::{Document as OurDocument, Value, Writer};
+use ciphertoll_wire::mongodb::bson::{BsonValue, BsonWriter, Document as OurDocument};
 use serde_json::Value as Json;
 
 /// What stands for a double in canonical extended JSON.
@@ -11,13 +11,13 @@ const DOUBLE: &str = "$numberDouble";
 const TIME: &str = "$date";
 
 /// Appends all elements of `document` by our writer.
-pub(super) fn put(out: &mut Writer<'_>, document: &Document) {
+pub(super) fn put(out: &mut BsonWriter<'_>, document: &Document) {
     for (key, value) in document {
         put_value(out, key, value);
     }
 }
 
-fn put_value(out: &mut Writer<'_>, key: &str, value: &Bson) {
+fn put_value(out: &mut BsonWriter<'_>, key: &str, value: &Bson) {
     let leaf = match value {
         Bson::Document(nested) => return out.document(key, |out| put(out, nested)),
         Bson::Array(items) => {
@@ -27,27 +27,27 @@ fn put_value(out: &mut Writer<'_>, key: &str, value: &Bson) {
                 }
             });
         }
-        Bson::Double(number) => Value::Double(*number),
-        Bson::String(text) => Value::String(text),
-        Bson::Boolean(truth) => Value::Boolean(*truth),
-        Bson::Null => Value::Null,
+        Bson::Double(number) => BsonValue::Double(*number),
+        Bson::String(text) => BsonValue::String(text),
+        Bson::Boolean(truth) => BsonValue::Boolean(*truth),
+        Bson::Null => BsonValue::Null,
         Bson::RegularExpression(regex) => {
-            Value::Regex { pattern: regex.pattern.as_str(), options: regex.options.as_str() }
+            BsonValue::Regex { pattern: regex.pattern.as_str(), options: regex.options.as_str() }
         }
-        Bson::Int32(number) => Value::Int32(*number),
-        Bson::Int64(number) => Value::Int64(*number),
+        Bson::Int32(number) => BsonValue::Int32(*number),
+        Bson::Int64(number) => BsonValue::Int64(*number),
         Bson::Timestamp(Timestamp { time, increment }) => {
-            Value::Timestamp(u64::from(*time) << 32 | u64::from(*increment))
+            BsonValue::Timestamp(u64::from(*time) << 32 | u64::from(*increment))
         }
-        Bson::Binary(Binary { subtype, bytes }) => Value::Binary { subtype: u8::from(*subtype), bytes },
-        Bson::ObjectId(id) => Value::ObjectId(id.bytes()),
-        Bson::DateTime(time) => Value::DateTime(time.timestamp_millis()),
+        Bson::Binary(Binary { subtype, bytes }) => BsonValue::Binary { subtype: u8::from(*subtype), bytes },
+        Bson::ObjectId(id) => BsonValue::ObjectId(id.bytes()),
+        Bson::DateTime(time) => BsonValue::DateTime(time.timestamp_millis()),
         other => panic!("no sample has a {other:?}"),
     };
     out.put(key, leaf);
 }
 
-/// What our reader makes of a document.
+/// A document as our reader parses it.
 pub(super) fn document(ours: OurDocument<'_>) -> Document {
     let element = |element: Result<ciphertoll_wire::mongodb::bson::Element<'_>, _>| {
         let element = element.expect("it was checked");
@@ -57,25 +57,25 @@ pub(super) fn document(ours: OurDocument<'_>) -> Document {
     ours.elements().map(element).collect()
 }
 
-fn value(ours: Value<'_>) -> Bson {
+fn value(ours: BsonValue<'_>) -> Bson {
     match ours {
-        Value::Document(nested) => Bson::Document(document(nested)),
-        Value::Array(items) => Bson::Array(document(items).into_iter().map(|(_, item)| item).collect()),
-        Value::Double(number) => Bson::Double(number),
-        Value::String(text) => Bson::String(text.to_owned()),
-        Value::Boolean(truth) => Bson::Boolean(truth),
-        Value::Null => Bson::Null,
-        Value::Regex { pattern, options } => regex(pattern, options),
-        Value::Int32(number) => Bson::Int32(number),
-        Value::Int64(number) => Bson::Int64(number),
-        Value::Timestamp(number) => {
+        BsonValue::Document(nested) => Bson::Document(document(nested)),
+        BsonValue::Array(items) => Bson::Array(document(items).into_iter().map(|(_, item)| item).collect()),
+        BsonValue::Double(number) => Bson::Double(number),
+        BsonValue::String(text) => Bson::String(text.to_owned()),
+        BsonValue::Boolean(truth) => Bson::Boolean(truth),
+        BsonValue::Null => Bson::Null,
+        BsonValue::Regex { pattern, options } => regex(pattern, options),
+        BsonValue::Int32(number) => Bson::Int32(number),
+        BsonValue::Int64(number) => Bson::Int64(number),
+        BsonValue::Timestamp(number) => {
             Bson::Timestamp(Timestamp { time: (number >> 32) as u32, increment: number as u32 })
         }
-        Value::Binary { subtype, bytes } => {
+        BsonValue::Binary { subtype, bytes } => {
             Bson::Binary(Binary { subtype: BinarySubtype::from(subtype), bytes: bytes.to_vec() })
         }
-        Value::ObjectId(id) => Bson::ObjectId(id.into()),
-        Value::DateTime(milliseconds) => Bson::DateTime(bson::DateTime::from_millis(milliseconds)),
+        BsonValue::ObjectId(id) => Bson::ObjectId(id.into()),
+        BsonValue::DateTime(milliseconds) => Bson::DateTime(bson::DateTime::from_millis(milliseconds)),
         other => panic!("no sample has a {other:?}"),
     }
 }
@@ -86,8 +86,8 @@ pub(super) fn regex(pattern: &str, options: &str) -> Bson {
     Bson::RegularExpression(Regex { pattern: text(pattern), options: text(options) })
 }
 
-/// Whether two documents are equal except for the text of doubles and fractions of seconds: the shortest digits differ
-/// between libraries, `bson` cannot write subnormal canonical doubles, and it omits trailing zeros of a time.
+/// Whether two are equal except for the form of doubles and fractions of a second: the libraries choose different
+/// shortest digits, and `bson` has no canonical form for subnormal doubles and omits trailing zeros of a time.
 pub(super) fn is_same_json(one: &Json, other: &Json) -> bool {
     if let (Some(one), Some(other)) = (double(one), double(other)) {
         return one.to_bits() == other.to_bits();

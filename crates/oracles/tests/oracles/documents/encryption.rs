@@ -1,4 +1,4 @@
-//! TLS: the same servers are believed, and the same clients.
+//! TLS: both clients accept the same servers, and servers accept the same clients.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -24,7 +24,7 @@ use super::ours::Ours;
 use crate::logins::with_each_library;
 use crate::site::{Site, TlsVisit, Visit};
 
-/// Both drivers try again for as long as they may.
+/// Both drivers retry until this timeout.
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 /// On loopback, and in no certificate.
 const UNNAMED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -48,7 +48,7 @@ pub(super) fn tls(site: &mut Site) {
         let elsewhere = Visit { address: Address::Tcp(relay.address), ..visit.clone() };
         let other_name = with_tls(&elsewhere, |tls| tls.peer = UNNAMED_TEXT);
         assert_kept_out(kind, &other_name, "a name that is in no certificate", "certificate");
-        // It was the name: ours gets through where it is told which one to expect.
+        // The name was the reason: our client succeeds with the expected name.
         assert!(Ours::connect(&elsewhere).is_ok());
     });
 }
@@ -96,7 +96,7 @@ fn assert_let_in(kind: &Kind, visit: &Visit, what: &str) {
     assert_eq!(oracle.find(&find), Ok(Vec::new()), "{}, {what}", kind.name());
 }
 
-/// Both clients fail before the server can refuse them, with a reason that contains `word`.
+/// No client reaches a refusal by the server. If our client and the oracle report a reason, it contains `word`.
 #[track_caller]
 fn assert_kept_out(kind: &Kind, visit: &Visit, what: &str, word: &str) {
     let broken = |name: &str, failure: Option<Failure>| match failure {
@@ -106,7 +106,7 @@ fn assert_kept_out(kind: &Kind, visit: &Visit, what: &str, word: &str) {
     let assert_refused = |name: &str, visit: &Visit, connect: &dyn Fn(&Visit) -> Option<Failure>| {
         let mut reason = broken(name, connect(&Visit { patience: SHORT_PATIENCE, ..visit.clone() }));
         if !reason.contains(word) {
-            // The short timeout may have ended the handshake first.
+            // A driver that has not completed a handshake in this time reports no reason.
             reason = broken(name, connect(visit));
         }
         assert!(reason.contains(word), "{name}, {what}: {reason}");
@@ -140,7 +140,7 @@ fn authority() -> NamedTempFile {
     file
 }
 
-/// Carries bytes from an address that is in no certificate to a server.
+/// Forwards bytes from an address that is not in the certificate to a server.
 struct Relay {
     address: SocketAddr,
     ended: Arc<AtomicBool>,
@@ -176,7 +176,7 @@ impl Drop for Relay {
 }
 
 fn carry(mut from: TcpStream, mut to: TcpStream) {
-    // However the one ends, so does the other.
+    // Both directions end together.
     let _ = io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Write);
 }

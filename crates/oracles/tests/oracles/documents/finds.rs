@@ -1,4 +1,4 @@
-//! The same documents for the same questions, in however many batches.
+//! The same documents for the same queries, in any number of batches.
 
 use bson::{Bson, Document, doc};
 use ciphertoll_model::Path;
@@ -28,7 +28,7 @@ fn finds(site: &mut Site, kind: &Kind) {
         assert_eq!(by_oracle.len(), expected, "{what}");
         let documents: Vec<Document> = by_ours.into_iter().map(|read| read.document).collect();
         assert_eq!(documents, by_oracle, "{what}");
-        // A batch that is full is followed by another, if only by an empty one.
+        // A full batch is followed by another, which may be empty.
         assert!(
             ours.batches - before >= expected.saturating_sub(1) / find.batch_documents as usize,
             "{what}"
@@ -51,7 +51,7 @@ fn numbered() -> Vec<Document> {
     (0..DOCUMENTS).map(of).collect()
 }
 
-/// What is asked, and how many answer.
+/// A query and its number of results.
 fn questions() -> Vec<(Find, usize)> {
     let all = || Find::all(COLLECTION);
     let of = |filter| Find { filter, ..all() };

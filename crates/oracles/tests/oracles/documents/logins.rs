@@ -1,4 +1,4 @@
-//! Logins by a password, which pymongo shows and the official driver cannot.
+//! Password logins, which pymongo supports and the official driver does not.
 
 use bson::doc;
 use ciphertoll_model::{Auth, Path, ServerKey, TlsVersion};
@@ -49,16 +49,17 @@ fn both_log_in(kind: &Kind, visit: &Visit, what: &str) {
     }
 }
 
+/// Code, name and words.
 fn refusal<T>(outcome: Result<T, Failure>) -> (String, String, String) {
     match outcome {
-        Ok(_) => panic!("the login should have been refused"),
+        Ok(_) => panic!("the login should have failed"),
         Err(Failure::Refused(refusal)) => (refusal.code, refusal.state, refusal.message),
-        Err(Failure::Broken(reason)) => panic!("the client failed before the server refused it: {reason}"),
+        Err(Failure::Broken(reason)) => panic!("a refusal that is none of the server's: {reason}"),
     }
 }
 
-/// `FerretDB` 1.24 ignores `skipEmptyExchange` and needs one more message after the proof. pymongo and our client send it;
-/// the official driver 3.9 fails. If this test fails, the driver was fixed and should be tested like pymongo.
+/// `FerretDB` 1.24 ends a login with one more message even for `skipEmptyExchange`. pymongo and our client handle it; the
+/// official driver 3.9 fails. If this test fails, the driver has been fixed and should log in like pymongo.
 pub(super) fn the_official_drivers_scram(site: &mut Site) {
     for auth in [scram(), Auth::ScramSha1] {
         site.server.prepare_auth(auth).expect("the server has both");

@@ -1,7 +1,7 @@
-//! Compares our MongoDB client with two drivers: the official one for Rust, and pymongo.
+//! Our MongoDB client compared with two drivers: the official one for Rust, and pymongo.
 //!
-//! The official driver 3.9 cannot log in to `FerretDB` 1 with SCRAM: see [`logins::the_official_drivers_scram`]. It is tested
-//! without authentication, pymongo with a password.
+//! The official driver 3.9 does not log in by SCRAM to a `FerretDB` 1: see [`logins::the_official_drivers_scram`]. It is
+//! tested without authentication; pymongo with a password.
 
 mod convert;
 mod encryption;

@@ -28,7 +28,7 @@ pub(super) struct Official {
 impl Official {
     pub(super) fn connect(visit: &Visit) -> Outcome<Self> {
         let runtime = runtime();
-        // The driver reads it whenever it makes a TLS context, which it does with its client.
+        // The driver reads it when it creates a TLS context, together with its client.
         let identity = visit.tls.as_ref().and_then(identity);
         let mut options = ClientOptions::builder()
             .hosts(vec![host(&visit.address)])
@@ -44,7 +44,7 @@ impl Official {
         });
         let connected = runtime.block_on(async {
             let client = Client::with_options(options)?;
-            // No connection yet.
+            // There is no connection yet.
             client.database("admin").run_command(bson::doc! { "ping": 1 }).await?;
             Ok(client.database(&visit.database))
         });
@@ -87,7 +87,7 @@ fn host(address: &Address) -> ServerAddress {
             ServerAddress::Tcp { host: address.ip().to_string(), port: Some(address.port()) }
         }
         Address::Host { name, port, .. } => ServerAddress::Tcp { host: name.clone(), port: Some(*port) },
-        Address::Unix(path) => panic!("{}: this driver only uses TCP", path.display()),
+        Address::Unix(path) => panic!("{}: the driver uses TCP here", path.display()),
     }
 }
 
@@ -102,7 +102,7 @@ fn credential(visit: &Visit) -> Option<Credential> {
     Some(credential.source("admin".to_owned()).mechanism(mechanism).build())
 }
 
-/// The driver wants certificate and key in one file, ours alone to read and gone with the connect.
+/// The driver needs certificate and key in one file, which is private and removed after the connect.
 fn identity(tls: &TlsVisit) -> Option<NamedTempFile> {
     let identity = tls.identity.as_ref()?;
     let read = |path| fs::read(path).expect("ours to read");

@@ -1,4 +1,4 @@
-//! The two drivers, asked in one way.
+//! A common interface of the two drivers.
 
 use std::path::Path as FilePath;
 
@@ -12,12 +12,15 @@ use crate::answer::{Answer, Refusal};
 use crate::say;
 use crate::site::{Site, Visit};
 
+/// A connection, or why there is none.
 pub(super) type Outcome<T> = Result<T, Failure>;
 
+/// The reason of a failed connect.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
+    /// A refusal by the server.
     Refused(Refusal),
-    /// The connection failed before the server could refuse it.
+    /// No login was attempted: TLS or the protocol failed.
     Broken(String),
 }
 
@@ -38,7 +41,7 @@ pub(super) enum Kind {
     Pymongo(Environment),
 }
 
-/// A connection of a driver's.
+/// A connection of a driver.
 pub(super) enum Oracle {
     Official(Box<Official>),
     Pymongo(Box<Pymongo>),
@@ -63,7 +66,7 @@ impl Find {
 }
 
 impl Kind {
-    /// Those that are here; the other is said to be skipped.
+    /// The installed drivers; prints which one is skipped.
     pub(super) fn all(cache: &FilePath) -> Vec<Self> {
         [Some(Self::Official), Environment::make(cache).map(Self::Pymongo)].into_iter().flatten().collect()
     }
@@ -75,7 +78,7 @@ impl Kind {
         }
     }
 
-    /// What it gets in with.
+    /// The login that works with this driver.
     pub(super) fn auth(&self) -> Auth {
         match self {
             Self::Official => Auth::Trust,
@@ -90,7 +93,7 @@ impl Kind {
         })
     }
 
-    /// Over plain TCP, on a server that was made ready for it.
+    /// Over plain TCP, on a prepared server.
     pub(super) fn visit(&self, site: &Site) -> Oracle {
         let connected = self.connect(&site.visit(ciphertoll_model::Path::Plain, self.auth()));
         connected.unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name()))
@@ -120,7 +123,7 @@ impl Oracle {
     }
 }
 
-/// Runs `case` for each driver that is here, on a server that lets it in.
+/// Runs `case` for each installed driver, on a server that accepts its login.
 pub(super) fn with_each(site: &mut Site, case: impl Fn(&mut Site, &Kind)) {
     for kind in Kind::all(&site.cache) {
         site.server.prepare_auth(kind.auth()).expect("the server lets it in");

@@ -1,4 +1,4 @@
-//! Our own machines on a channel, asked for documents: with every type that BSON has, which text in JSON has not.
+//! Our own state machines on a channel, for documents with every BSON type, which JSON text does not have.
 
 use bson::Document;
 use ciphertoll_net::blocking::Client;
@@ -24,17 +24,17 @@ const LIMIT_BYTES: usize = 64 << 20;
 pub(super) struct Ours {
     channel: Channel,
     database: String,
-    /// Answers to `getMore` so far.
+    /// Replies to `getMore` so far.
     pub(super) batches: usize,
 }
 
-/// A document as ours has read it.
+/// A document read by our client.
 pub(super) struct Read {
     /// As it came.
     pub(super) bytes: Vec<u8>,
-    /// As our reader takes it apart.
+    /// Parsed by our reader.
     pub(super) document: Document,
-    /// As ours shows it to people.
+    /// Our JSON form.
     pub(super) json: serde_json::Value,
 }
 
@@ -54,7 +54,7 @@ impl Ours {
         }
     }
 
-    /// The answer to a command that has no cursor.
+    /// The reply to a command without cursor.
     pub(super) fn command(&mut self, command: &Document) -> Answer<Document> {
         let database = self.database.clone();
         let sent = write_command(self.channel.output(), COMMAND_REQUEST_ID, |out| {
@@ -72,7 +72,7 @@ impl Ours {
         self.command(&bson::doc! { "insert": collection, "documents": documents }).map(|_| ())
     }
 
-    /// All documents, however many batches they come in.
+    /// All documents, in any number of batches.
     pub(super) fn find(&mut self, find: &Find) -> Answer<Vec<Read>> {
         let database = self.database.clone();
         let sent = write_command(self.channel.output(), COMMAND_REQUEST_ID, |out| {
@@ -117,7 +117,7 @@ impl Read {
     }
 }
 
-/// The rows of the blocking client's, which takes JSON and gives JSON.
+/// The rows of the blocking client, with JSON in both directions.
 pub(super) fn rows(visit: &Visit, command: &str) -> Answer<Vec<serde_json::Value>> {
     let mut client: Client = ours::client(visit)?;
     let rows = ours::query(&mut client, command)?;

@@ -1,4 +1,4 @@
-//! pymongo in the virtual environment of ciphertoll's driver, controlled by a small program.
+//! pymongo, in the virtual environment of the driver of that name, controlled by a small program.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,28 +21,28 @@ use crate::answer::{Answer, Refusal};
 use crate::site::Visit;
 
 const DRIVER: &str = "pymongo";
-/// Required, but not used: nothing is measured.
+/// Irrelevant, as nothing is measured.
 const SCALE: &str = "100";
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracles/documents/pymongo.py");
 
-/// The Python interpreter with pymongo.
+/// A Python that has the library.
 #[derive(Clone)]
 pub(super) struct Environment {
     python: OsString,
 }
 
-/// A pymongo client in a separate process.
+/// A client of the library, in a separate process.
 pub(super) struct Pymongo {
     process: Child,
-    /// `None` only during shutdown.
+    /// None only when it is about to end.
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    /// Kept until the end, because pymongo reads it for each connection.
+    /// Removed with the client: it is read again for each connection.
     _identity: Option<NamedTempFile>,
 }
 
 impl Environment {
-    /// The one of the driver, made where it is not there; or a printed reason. In CI it can be made.
+    /// The driver's environment, created if missing; `None` after printing why it cannot be created. CI can create it.
     pub(super) fn make(cache: &FilePath) -> Option<Self> {
         let driver = find(DRIVER).expect("a built-in driver");
         match driver.prepare(cache) {
@@ -143,7 +143,7 @@ fn connect_request(visit: &Visit, identity: Option<&NamedTempFile>) -> Value {
     let (host, port) = match &visit.address {
         Address::Tcp(address) => (address.ip().to_string(), address.port()),
         Address::Host { name, port, .. } => (name.clone(), *port),
-        Address::Unix(path) => panic!("{}: this client only uses TCP", path.display()),
+        Address::Unix(path) => panic!("{}: the library uses TCP here", path.display()),
     };
     let login = match visit.auth {
         Auth::Trust => json!({}),

@@ -1,4 +1,4 @@
-//! What a server says no to, it says no to everybody, in the same words.
+//! A server refuses all clients with the same message.
 
 use bson::{Bson, Document, doc};
 use ciphertoll_model::{Auth, Path};
@@ -25,7 +25,7 @@ fn commands(site: &mut Site, kind: &Kind) {
     let once = [doc! { "_id": 1, "word": "once" }];
     assert_eq!(oracle.insert(COLLECTION, &once), Ok(()));
     let twice = (ours.insert(COLLECTION, &once), oracle.insert(COLLECTION, &once));
-    // A part of a command that was refused has a number and no name; ours knows this one.
+    // The refusal of a part of a command has a number without a name; our client adds this one.
     let twice = (twice.0, twice.1.map_err(|refusal| Refusal { state: "DuplicateKey".to_owned(), ..refusal }));
     assert_refused_with("a key that is there", "11000", twice.0, twice.1);
     let wrong: [(&str, Document, &str); 4] = [
@@ -37,7 +37,7 @@ fn commands(site: &mut Site, kind: &Kind) {
     for (what, command, code) in wrong {
         assert_refused_with(what, code, ours.command(&command), oracle.command(&command));
     }
-    // Each refusal leaves a connection that works.
+    // The connection is usable after each refusal.
     let found = ours.find(&Find::all(COLLECTION)).expect("ours reads");
     assert_eq!(found.into_iter().map(|read| read.document).collect::<Vec<_>>(), once);
     assert_eq!(oracle.find(&Find::all(COLLECTION)), Ok(once.to_vec()));

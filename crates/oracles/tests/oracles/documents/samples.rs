@@ -15,7 +15,7 @@ use super::oracle::{Find, Kind, Oracle, with_each};
 use super::ours::Ours;
 use crate::site::Site;
 
-/// The same documents every time, so that what fails can be looked at.
+/// A fixed seed, so that failures can be reproduced.
 const SEED: u64 = 0x0_7ac1e;
 const RANDOM_DOCUMENTS: i32 = 300;
 const DEEPEST: usize = 4;
@@ -25,7 +25,7 @@ const LONGEST_KEY: usize = 8;
 const LONGEST_BYTES: usize = 20_000;
 /// Documents of one `insert`.
 const INSERTED_AT_ONCE: usize = 50;
-/// Milliseconds of the years 1 to 9999, which every library has dates for.
+/// Milliseconds of the years 1 to 9999, which every library supports.
 const DATES: (i64, i64) = (-62_135_596_800_000, 253_402_300_799_999);
 
 pub(super) fn each_type(site: &mut Site) {
@@ -38,7 +38,7 @@ pub(super) fn random_ones(site: &mut Site) {
     with_each(site, |site, kind| written_by_each(site, kind, &documents));
 }
 
-/// The documents with an even number are written by ours, the others by the oracle; everybody reads all.
+/// Our client writes the documents with an even number, the oracle the others; both read all.
 fn written_by_each(site: &Site, kind: &Kind, documents: &[Document]) {
     let plain = site.visit(Path::Plain, kind.auth());
     let mut ours = Ours::connect(&plain).expect("ours logs in");
@@ -110,7 +110,7 @@ fn types() -> Vec<Document> {
         vec![Bson::Document(Document::new()), doc! { "a": { "b": { "c": [1, { "d": [] }] } } }.into()],
         vec![Bson::Array(Vec::new()), Bson::Array(vec![1.into(), "two".into(), Bson::Null])],
     ];
-    // The server refuses nested arrays, so the last two get separate keys.
+    // Nested arrays are refused, so the last two have separate keys.
     let (scalar, nested) = lists.split_at(lists.len() - 1);
     let mut documents: Vec<Document> = scalar.iter().map(|list| doc! { "list": list.clone() }).collect();
     documents.extend(lists.iter().flatten().map(|value| doc! { "value": value.clone() }));
@@ -131,11 +131,11 @@ fn random_document(random: &mut StdRng, id: i32) -> Document {
 
 fn elements(random: &mut StdRng, depth: usize) -> Document {
     let count = random.random_range(0..=MOST_ELEMENTS);
-    // A key that comes twice is there once.
+    // Duplicate keys occur once.
     (0..count).map(|_| (key(random), value(random, depth, Within::Document))).collect()
 }
 
-/// What a value stands in: an array must have no other in it.
+/// The container of a value: an array must not contain another.
 #[derive(Clone, Copy, PartialEq)]
 enum Within {
     Document,
@@ -161,7 +161,7 @@ fn value(random: &mut StdRng, depth: usize, within: Within) -> Bson {
         10 => {
             let longest = LONGEST_BYTES >> random.random_range(0..15);
             let bytes = (0..random.random_range(0..=longest)).map(|_| random.random()).collect();
-            // 2 has another form, and what is of use is below 128.
+            // Subtype 2 has another layout; values below 128 are reserved.
             let subtype = [0x00, 0x01, 0x05, 0x80][random.random_range(0..4)];
             Bson::Binary(Binary { subtype: BinarySubtype::from(subtype), bytes })
         }

@@ -1,15 +1,15 @@
-//! The settings that a statement changes on a server equal those that the sidecar detects, with any literals and comments.
+//! The sidecar finds exactly the settings that a server changes for a text, with any literals and comments.
 //!
-//! Generates texts with statements that change settings, also within literals, names and comments. The server runs them;
-//! the settings that differ afterwards are compared with the detected ones.
+//! Texts have statements that change settings, in the open and within literals, names and comments. The server runs them;
+//! the changed settings are compared with the found ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::mysql::effects::{Effects, Escapes};
-use ciphertoll_wire::mysql::{self, Statements};
+use ciphertoll_wire::mysql::sql::{Effects, Escapes};
+use ciphertoll_wire::mysql::{self, StatementsPerQuery};
 use ciphertoll_wire::session::Login;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -18,7 +18,7 @@ use crate::ours;
 use crate::site::Site;
 
 const CASES: u32 = 500;
-/// Of these texts, the server must understand at least so many, or the comparison shows little.
+/// The minimum of texts that the server must accept; with fewer the comparison shows little.
 const LEAST_UNDERSTOOD: u32 = CASES / 8;
 /// Stands for the name of a setting.
 const NAME: char = '@';
@@ -34,7 +34,7 @@ const SETTINGS: [&str; 8] = [
     "interactive_timeout",
     "wait_timeout",
 ];
-/// What looks like the beginning or the end of something.
+/// Fragments that look like the start or end of a construct.
 const PIECES: [&str; 25] = [
     "'", "''", "\\", "\\'", "\\\\", "\"", "\\\"", "\"\"", "`", "-- ", "--", "--\t", "#", "/*", "*/", "/*!",
     "/*M!", "/*+ ", "\n", ";", " ", "x", "é", MARK, MARK,
@@ -42,7 +42,7 @@ const PIECES: [&str; 25] = [
 
 pub(super) fn settings_are_found_where_the_server_finds_them(site: &mut Site) {
     let Login::MySql(login) = ours::login(&site.plain()) else { unreachable!("another protocol's login") };
-    let login = mysql::Login { statements: Statements::Several, ..(*login).clone() };
+    let login = mysql::MySqlLogin { statements: StatementsPerQuery::Several, ..(*login).clone() };
     let client = Client::connect(&site.plain().address, Login::MySql(Arc::new(login)), None);
     let client = RefCell::new(client.expect("the login succeeds"));
     for (mode, escapes) in [
@@ -66,7 +66,7 @@ pub(super) fn settings_are_found_where_the_server_finds_them(site: &mut Site) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Understood,
-    /// One of the statements was refused, and those behind it were not run.
+    /// A statement was refused, and those after it were not run.
     Refused,
 }
 
@@ -136,7 +136,7 @@ fn content() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..5).prop_map(|pieces| pieces.concat())
 }
 
-/// White space and comments; some of the comments are not closed.
+/// White space and comments; some comments are unterminated.
 fn blank() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => Just(" ".to_owned()),
@@ -156,7 +156,7 @@ fn alias() -> impl Strategy<Value = String> {
     })
 }
 
-/// A literal of any kind: as it should be written, or as it comes.
+/// A literal of any kind, well-formed or random.
 fn literal(escapes: Escapes) -> impl Strategy<Value = String> {
     let quoted = move |content: &str, quote: &str| {
         let content = match escapes {

@@ -1,4 +1,4 @@
-//! What only MySQL's protocol has.
+//! Features of the MySQL protocol only.
 
 mod effects;
 mod refusals;

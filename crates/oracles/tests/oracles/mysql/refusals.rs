@@ -37,7 +37,7 @@ pub(super) fn of_statements(site: &mut Site) {
         assert_refused(sql, state, ours::query(&mut client, sql), oracle.query(sql));
         let prepared = bare.prepare(sql).and_then(|prepared| bare.execute(prepared, &[]));
         assert_refused(sql, state, prepared, oracle.prepare(sql));
-        // The connection remains usable after a refusal.
+        // The connection is usable after a refusal.
         assert_same("SELECT 1", &ours::query(&mut client, "SELECT 1"), &oracle.query("SELECT 1"));
     }
 }
@@ -65,8 +65,8 @@ pub(super) fn of_logins(site: &mut Site) {
             (UNKNOWN, "28000", unknown_account),
             ("a database that is not there", "42000", unknown_database),
         ] {
-            // To hide which accounts exist, MySQL chooses a random plugin for an unknown account, perhaps one that neither
-            // client supports.
+            // To hide which accounts exist, MySQL requests an arbitrary plugin for an unknown one, perhaps one that
+            // neither client supports.
             if what == UNKNOWN && site.server.engine() == Engine::MySql {
                 continue;
             }
@@ -76,7 +76,7 @@ pub(super) fn of_logins(site: &mut Site) {
     too_many_connections(site);
 }
 
-/// Uses the limit of one account: the server's own limit needs too many connections.
+/// The limit of one account; the server's own limit is too high for a test.
 fn too_many_connections(site: &Site) {
     let mut control = ours::client(&site.control()).expect("the lab's own account logs in");
     let create = format!("CREATE USER '{LONELY}'@'%' IDENTIFIED BY 'x' WITH MAX_USER_CONNECTIONS 1");
@@ -84,10 +84,10 @@ fn too_many_connections(site: &Site) {
         control.execute(&sql).expect("it may make accounts");
     }
     control.execute(&format!("GRANT ALL ON sbtest.* TO '{LONELY}'@'%'")).expect("it may grant");
-    // Over TLS, where MySQL accepts the password of an account that is not in its cache.
+    // Over TLS, where MySQL accepts accounts that it has not cached, too.
     let default = Auth::default_of(site.server.engine());
-    let visitor = site.visit(Path::tls(TlsVersion::Tls13, ServerKey::P256), default);
-    let visit = Visit { user: LONELY.to_owned(), password: b"x".to_vec(), ..visitor };
+    let anybody = site.visit(Path::tls(TlsVersion::Tls13, ServerKey::P256), default);
+    let visit = Visit { user: LONELY.to_owned(), password: b"x".to_vec(), ..anybody };
     let first = oracle::connect(&visit).expect("one is allowed");
     assert_refused("a second connection", "42000", ours::client(&visit), oracle::connect(&visit));
     drop(first);

@@ -38,7 +38,7 @@ const READ_KINDS: [&str; 5] = [
     "SELECT COUNT(*), MIN(day), MAX(exact), AVG(single), NULL, '', 1e100, -0.0, X'00' FROM kinds",
     "SHOW COLUMNS FROM kinds",
 ];
-/// 10,000 rows without what only one engine has.
+/// 10,000 rows with types that all engines have.
 const CREATE_MANY: [&str; 4] = [
     "CREATE TABLE digits (d INT PRIMARY KEY)",
     "INSERT INTO digits VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9)",
@@ -47,7 +47,7 @@ const CREATE_MANY: [&str; 4] = [
      REPEAT('w', a.d * b.d * c.d % 300) FROM digits a, digits b, digits c, digits e",
 ];
 const READ_MANY: &str = "SELECT id, word, NULLIF(id % 7, 0) FROM many ORDER BY id";
-/// Two cells of 9 MB: no server's limit is below that, and together they are more than a packet holds.
+/// Two cells of 9 MB: every server allows that, and together they exceed a packet.
 const LARGE_CELL_BYTES: usize = 9_000_000;
 /// Of cells from 64 KiB to 16 MiB.
 const CELL_HEAD_BYTES: usize = 4;
@@ -77,7 +77,7 @@ pub(super) fn many_rows(site: &mut Site) {
         let visit = site.visit(path, Auth::default_of(site.server.engine()));
         let mut client = ours::client(&visit).expect("ours logs in");
         assert_same(READ_MANY, &ours::query(&mut client, READ_MANY), &expected);
-        // The reader that only counts saw the same.
+        // The counting reader gives the same.
         let summary = Bare::connect(&visit).count(READ_MANY).expect("it counts");
         assert_eq!((summary.rows, summary.row_bytes), (10_000, text_bytes(expected.as_ref().expect("rows"))));
     }
@@ -90,14 +90,14 @@ pub(super) fn larger_than_a_packet(site: &mut Site) {
         &format!("INSERT INTO large VALUES (1, REPEAT('a', {LARGE_CELL_BYTES}), NULL), (2, 'small', 'row')"),
         &format!("UPDATE large SET b = REPEAT('b', {LARGE_CELL_BYTES}) WHERE id = 1"),
     ]);
-    // Rows that fill their packet, so that an empty one follows, and those with a byte less and a byte more.
+    // Rows that fill their packet, so that an empty one follows, and rows one byte shorter and longer.
     let second = FULL_PACKET_BYTES - 2 * CELL_HEAD_BYTES - LARGE_CELL_BYTES;
     let mut statements = vec!["SELECT a, b FROM large ORDER BY id".to_owned()];
     statements.extend(
         [second - 1, second, second + 1]
             .map(|bytes| format!("SELECT a, REPEAT('c', {bytes}) FROM large LIMIT 1")),
     );
-    // The second cell is the smallest whose length takes eight bytes: its row begins with the byte of the end packet.
+    // The second cell is the shortest whose length takes eight bytes: its row starts like the end of rows.
     statements.extend(
         [FULL_PACKET_BYTES, FULL_PACKET_BYTES + 1].map(|bytes| format!("SELECT REPEAT('x', {bytes})")),
     );
@@ -119,7 +119,7 @@ pub(super) fn larger_than_a_packet(site: &mut Site) {
     statements_as_large_as_a_packet(site);
 }
 
-/// What fills a packet is followed by another one in this direction, too. Servers take no more than this unless told to.
+/// A full packet is followed by another one in this direction, too. By default servers accept no more than this.
 fn statements_as_large_as_a_packet(site: &Site) {
     let mut bare = Bare::connect(&site.plain());
     let mut oracle = site.oracle();
@@ -148,7 +148,7 @@ pub(super) fn several_results(site: &mut Site) {
     for sql in ["CALL several(7)", "CALL several(0)", "CALL several(5000)", "CALL failing()", "SELECT 1"] {
         assert_same(sql, &ours::query(&mut client, sql), &oracle.query(sql));
     }
-    // Of an answer to a prepared CALL, too: all of its results are read, and the next answer is the next statement's.
+    // For a prepared CALL, too: all of its results are read, and the next response belongs to the next statement.
     let mut bare = Bare::connect(&site.plain());
     let prepared = bare.prepare("CALL several(?)").expect("ours prepares");
     for most in [3, 0] {
@@ -163,7 +163,7 @@ pub(super) fn prepared_statements(site: &mut Site) {
     site.prepare(&INSERT_KINDS);
     let mut bare = Bare::connect(&site.plain());
     let mut oracle = super::oracle(site);
-    // Nine columns, so that their map of NULLs, which begins at its third bit, takes two bytes.
+    // Nine columns, so that the null bitmap, which starts at its third bit, takes two bytes.
     for sql in [
         "SELECT word FROM kinds WHERE id >= ? ORDER BY id",
         "SELECT word, fixed, raw, fixed_raw, long_text, bytes, one, some, exact FROM kinds WHERE id >= ? ORDER BY id",
@@ -185,7 +185,7 @@ pub(super) fn counts_of_rows_changed(site: &mut Site) {
     for sql in [
         "INSERT INTO changed VALUES (1, 1), (2, 2), (3, 3)",
         "UPDATE changed SET n = 9 WHERE id > 1",
-        // Rows that have the value already are found, but not changed.
+        // Rows that already have the value are matched, but not changed.
         "UPDATE changed SET n = 9",
         "DELETE FROM changed WHERE id < 0",
         "DELETE FROM changed",

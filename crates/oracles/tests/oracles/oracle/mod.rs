@@ -1,4 +1,4 @@
-//! The independent drivers, each with its own async runtime inside its module.
+//! The independent drivers, each on its own async runtime inside its module.
 
 mod mysql;
 mod postgres;
@@ -18,7 +18,7 @@ pub(crate) enum Oracle {
     Postgres(Box<PostgresOracle>),
 }
 
-/// Logs in. Panics on any failure except a refusal by the server.
+/// Logs in. Panics on failures other than a refusal by the server.
 pub(crate) fn connect(visit: &Visit) -> Answer<Oracle> {
     match visit.engine {
         Engine::MariaDb | Engine::MySql => Ok(Oracle::MySql(Box::new(MySqlOracle::connect(visit)?))),
@@ -36,7 +36,7 @@ impl Oracle {
         }
     }
 
-    /// The number of rows that a statement has changed.
+    /// The number of rows that a statement without result set has changed.
     pub(crate) fn affected(&mut self, sql: &str) -> Answer<u64> {
         match self {
             Self::MySql(oracle) => oracle.affected(sql),

@@ -16,7 +16,7 @@ use crate::answer::{Answer, Refusal, Rows};
 use crate::samples::Sample;
 use crate::site::{TlsVisit, Visit};
 
-/// Above every server's; the driver's own would be the server's, for rows, too.
+/// Above every server's limit; the driver would apply the server's limit to rows, too.
 const MAX_PACKET_BYTES: usize = 1 << 30;
 
 /// A connection of `mysql_async`'s.
@@ -91,7 +91,7 @@ impl MySqlOracle {
 impl Drop for MySqlOracle {
     fn drop(&mut self) {
         if let Some(conn) = self.conn.take() {
-            // A connection that the server has ended cannot be ended again.
+            // A connection that the server has closed cannot be closed again.
             let _ = self.runtime.block_on(conn.disconnect());
         }
     }
@@ -104,7 +104,7 @@ fn options(visit: &Visit) -> OptsBuilder {
         .pass(Some(password).filter(|password| !password.is_empty()))
         .db_name(Some(&visit.database))
         .max_allowed_packet(Some(MAX_PACKET_BYTES))
-        // Else it changes over to the unix socket without being asked.
+        // By default the driver switches to the unix socket.
         .prefer_socket(false)
         .ssl_opts(visit.tls.as_ref().map(tls));
     match &visit.address {
@@ -114,7 +114,7 @@ fn options(visit: &Visit) -> OptsBuilder {
     }
 }
 
-/// The driver has no setting for the version: it takes the highest.
+/// The driver has no setting for the TLS version and uses the highest.
 fn tls(visit: &TlsVisit) -> SslOpts {
     SslOpts::default()
         .with_root_certs(vec![visit.ca_file.clone().into()])

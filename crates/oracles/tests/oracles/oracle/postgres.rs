@@ -92,7 +92,7 @@ where
     T: MakeTlsConnect<Socket, Stream: Send + 'static>,
 {
     let (client, connection) = refused(runtime.block_on(config(visit).connect(tls)))?;
-    // Goes on whenever the runtime does. Its end is the server's, which the next statement tells of.
+    // Runs on the runtime. If the server closes the connection, the next statement fails.
     runtime.spawn(async { connection.await.ok() });
     Ok(client)
 }

@@ -1,4 +1,4 @@
-//! COPY in both directions: what one has written, both read.
+//! COPY in both directions: both clients read what one has written.
 
 use std::fmt::Write;
 
@@ -49,7 +49,7 @@ pub(super) fn refused(site: &mut Site) {
     assert_refused("wrong data", "22P02", ours, oracle.copy_in(IN, wrong.to_vec()));
     for (sql, state) in [("COPY absent FROM STDIN", "42P01"), ("COPY copied FRM STDIN", "42601")] {
         let ours = ours::refused(client.copy_in(sql, []));
-        // Its connection is out of step once a COPY was refused before any data, as the next COPY shows.
+        // The driver loses synchronization after a COPY that is refused before any data, as the next COPY shows.
         let mut oracle = super::oracle(site);
         assert_refused(sql, state, ours, oracle.copy_in(sql, Vec::new()));
     }

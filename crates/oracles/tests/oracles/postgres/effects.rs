@@ -1,13 +1,13 @@
-//! The statements that a server executes equal those that the sidecar detects in a text, with any literals and comments.
+//! The sidecar finds exactly the statements that a server runs for a text, with any literals and comments.
 //!
-//! Generates texts with statements that leave a mark, also within literals, names and comments. The server runs them; its
-//! marks afterwards are compared with the detected ones.
+//! Texts have statements that leave a mark, in the open and within literals, names and comments. The server runs them; the
+//! resulting marks are compared with the found ones.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::postgres::effects::{Effects, Strings};
+use ciphertoll_wire::postgres::sql::{Effects, StringSyntax};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
@@ -15,12 +15,12 @@ use crate::ours;
 use crate::site::Site;
 
 const CASES: u32 = 1_000;
-/// Of these texts, the server must understand at least so many, or the comparison shows little.
+/// The minimum of texts that the server must accept; with fewer the comparison shows little.
 const LEAST_UNDERSTOOD: u32 = CASES / 4;
 /// Stands for the number of a mark.
 const NUMBER: char = '@';
 const MARK: &str = "; SET probe.s@ = 1; ";
-/// What looks like the beginning or the end of something.
+/// Fragments that look like the start or end of a construct.
 const PIECES: [&str; 28] = [
     "'", "''", "\\", "\\'", "\\\\", "\"", "$", "$$", "$a$", "$a", "$1", "--", "/*", "*/", "*", "/", "-",
     "\n", "\r", ";", " ", "E", "e'", "x", "é", "U&", MARK, MARK,
@@ -28,7 +28,7 @@ const PIECES: [&str; 28] = [
 
 pub(super) fn statements_are_found_where_the_server_finds_them(site: &mut Site) {
     let mut client = ours::client(&site.plain()).expect("the login succeeds");
-    for (strings, value) in [(Strings::Standard, "on"), (Strings::Escaped, "off")] {
+    for (strings, value) in [(StringSyntax::Standard, "on"), (StringSyntax::Escaped, "off")] {
         let begin = format!(
             "SET standard_conforming_strings = {value}; SET escape_string_warning = off; \
              SET backslash_quote = on; SET client_min_messages = error"
@@ -46,7 +46,7 @@ pub(super) fn statements_are_found_where_the_server_finds_them(site: &mut Site) 
     }
 }
 
-/// The marks that the server has left behind; none if it has refused the text.
+/// The resulting marks on the server; `None` if it refused the text.
 fn run(client: &mut Client, begin: &str, text: &str) -> Option<BTreeSet<usize>> {
     client.query("DISCARD ALL").expect("a session as new");
     client.query(begin).expect("the settings");
@@ -65,7 +65,7 @@ fn run(client: &mut Client, begin: &str, text: &str) -> Option<BTreeSet<usize>> 
     )
 }
 
-fn compare(text: &str, strings: Strings, marks: &BTreeSet<usize>) -> Result<(), TestCaseError> {
+fn compare(text: &str, strings: StringSyntax, marks: &BTreeSet<usize>) -> Result<(), TestCaseError> {
     let read = |strings| {
         let effects = Effects::of(text.as_bytes(), strings);
         let numbers = effects
@@ -77,13 +77,13 @@ fn compare(text: &str, strings: Strings, marks: &BTreeSet<usize>) -> Result<(), 
     let (found, pin) = read(strings);
     prop_assert!(pin.is_none(), "{:?} pins for {:?}", text, pin);
     prop_assert_eq!(&found, marks, "{:?}", text);
-    let (found, pin) = read(Strings::Unknown);
+    let (found, pin) = read(StringSyntax::Unknown);
     prop_assert!(pin.is_some() || found == *marks, "{:?}, not knowing: {:?}", text, found);
     Ok(())
 }
 
 /// Statements with marks, numbered.
-fn text(strings: Strings) -> impl Strategy<Value = String> {
+fn text(strings: StringSyntax) -> impl Strategy<Value = String> {
     let statement = prop_oneof![
         3 => select(strings),
         2 => blank().prop_map(|blank| format!("SET{blank}probe.s@ = 1")),
@@ -100,7 +100,7 @@ fn text(strings: Strings) -> impl Strategy<Value = String> {
     })
 }
 
-fn select(strings: Strings) -> impl Strategy<Value = String> {
+fn select(strings: StringSyntax) -> impl Strategy<Value = String> {
     let item = (literal(strings), blank(), prop::option::of(content()), blank());
     prop::collection::vec(item, 1..4).prop_map(|items| {
         let item = |(literal, before, alias, behind): (String, String, Option<String>, String)| {
@@ -115,7 +115,7 @@ fn content() -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..5).prop_map(|pieces| pieces.concat())
 }
 
-/// White space and comments; some of the comments are not closed.
+/// White space and comments; some comments are unterminated.
 fn blank() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => Just(" ".to_owned()),
@@ -128,10 +128,10 @@ fn blank() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A literal of any kind: as it should be written, or as it comes.
-fn literal(strings: Strings) -> impl Strategy<Value = String> {
+/// A literal of any kind, well-formed or random.
+fn literal(strings: StringSyntax) -> impl Strategy<Value = String> {
     let plain = move |content: &str| match strings {
-        Strings::Escaped => escaped(content),
+        StringSyntax::Escaped => escaped(content),
         _ => doubled(content),
     };
     prop_oneof![
@@ -146,7 +146,7 @@ fn literal(strings: Strings) -> impl Strategy<Value = String> {
         }),
         1 => content().prop_map(|content| format!("U&'{}'", doubled(&content.replace('\\', "\\\\")))),
         1 => prop::sample::select(vec!["B'01'", "x'1F'", "X'1'\n'F'", "b'' -- '\n '1'"]).prop_map(ToOwned::to_owned),
-        // It goes on in another line, as it has begun.
+        // It continues on another line.
         2 => (content(), content(), blank()).prop_map(|(first, second, blank)| {
             format!("E'{}'{}\n'{}'", escaped(&first), blank, escaped(&second))
         }),

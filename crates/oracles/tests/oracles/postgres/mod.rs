@@ -1,4 +1,4 @@
-//! What only PostgreSQL's protocol has.
+//! Features of the PostgreSQL protocol only.
 
 mod copies;
 mod effects;

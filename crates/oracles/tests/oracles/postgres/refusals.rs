@@ -32,7 +32,7 @@ pub(super) fn of_statements(site: &mut Site) {
         assert_refused(sql, state, ours::query(&mut client, sql), oracle.query(sql));
         let prepared = bare.prepare(sql).and_then(|prepared| bare.execute(prepared, &[]));
         assert_refused(sql, state, prepared, oracle.prepare(sql));
-        // The connection remains usable after a refusal.
+        // The connection is usable after a refusal.
         assert_same("SELECT 1", &ours::query(&mut client, "SELECT 1"), &oracle.query("SELECT 1"));
     }
 }
@@ -49,7 +49,7 @@ pub(super) fn in_the_middle_of_rows(site: &mut Site) {
         assert_refused(&sql, "22012", bare.execute(prepared, &[]), oracle.query(&sql));
         assert_same("SELECT 1", &ours::query(&mut client, "SELECT 1"), &oracle.query("SELECT 1"));
     }
-    // A transaction that has failed refuses what comes next.
+    // A failed transaction refuses further commands.
     for sql in ["BEGIN", "SELECT 1 / 0", "SELECT 1", "ROLLBACK", "SELECT 1"] {
         assert_same(sql, &ours::query(&mut client, sql), &oracle.query(sql));
     }
@@ -64,7 +64,7 @@ pub(super) fn of_logins(site: &mut Site) {
         let another_database = Visit { database: "absent".to_owned(), ..visit };
         for (what, state, visit) in [
             ("a wrong password", "28P01", wrong_password),
-            // No rule of the lab's lets them in.
+            // No access rule of the lab allows them.
             ("an unknown role", "28000", unknown_role),
             ("another database", "28000", another_database),
         ] {
@@ -76,7 +76,7 @@ pub(super) fn of_logins(site: &mut Site) {
     too_many_connections(site);
 }
 
-/// Of one role's: as many as the server itself allows are more than a test should open.
+/// The limit of one role; the server's own limit is too high for a test.
 fn too_many_connections(site: &Site) {
     let visit = site.plain();
     let mut control = ours::client(&site.control()).expect("the lab's own role logs in");

@@ -70,7 +70,7 @@ pub(super) fn many_and_large_rows(site: &mut Site) {
         assert_same(READ_MANY, &ours::query(&mut client, READ_MANY), &many);
         let mut bare = Bare::connect(&visit);
         assert_same(READ_LARGE, &bare.query(READ_LARGE), &large);
-        // The reader that only counts saw as many.
+        // The counting reader gives the same number.
         assert_eq!(bare.count(READ_MANY).map(|summary| summary.rows), Ok(10_000));
         assert_eq!(bare.count(READ_LARGE).map(|summary| summary.rows), Ok(2));
     }

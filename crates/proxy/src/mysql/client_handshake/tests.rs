@@ -1,11 +1,12 @@
 use ciphertoll_wire::Step;
+use ciphertoll_wire::mysql::auth::native_password;
 use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::RELAYED;
 use ciphertoll_wire::mysql::server::{write_ok, write_payload};
 use ciphertoll_wire::mysql::ssl_request::SslRequest;
-use ciphertoll_wire::mysql::{Capabilities, Connect, Encryption, Error, Login, native_password};
+use ciphertoll_wire::mysql::{Capabilities, Error, MySqlConnect, MySqlLogin, MySqlTlsMode};
 use openssl::sha::sha1;
 
 use super::*;
@@ -34,22 +35,22 @@ fn credentials() -> Arc<CredentialStore> {
 /// The result on both sides: the handshake's last step, and the client's result.
 fn log_in(
     auth: AuthRequirement,
-    begun: Plugin,
-    login: Login,
+    greeting_plugin: Plugin,
+    login: MySqlLogin,
     piece: usize,
 ) -> (HandshakeStep<StartupRequest>, Result<(), Error>) {
-    log_in_to(ClientHandshake::new(auth, greeting_context(begun)), None, login, piece)
+    log_in_to(ClientHandshake::new(auth, greeting_context(greeting_plugin)), None, login, piece)
 }
 
 /// The same over a connection that starts TLS when asked to, with a certificate of this name.
 fn log_in_to(
     mut handshake: ClientHandshake,
     name: Option<&str>,
-    login: Login,
+    login: MySqlLogin,
     piece: usize,
 ) -> (HandshakeStep<StartupRequest>, Result<(), Error>) {
     let terms = Terms { capabilities: Capabilities::DEPRECATE_EOF, character_set: 33 };
-    let mut client = Connect::pooled(Arc::new(login), terms);
+    let mut client = MySqlConnect::pooled(Arc::new(login), terms);
     let (mut up, mut down, mut held) = (Vec::new(), Vec::new(), Vec::new());
     let mut step = handshake.step(&mut &b""[..], &mut down);
     while step == HandshakeStep::NeedInput {
@@ -81,7 +82,7 @@ fn log_in_to(
 }
 
 /// Steps the client until it needs input or is done.
-fn run(client: &mut Connect, down: &mut Vec<u8>, up: &mut Vec<u8>) -> Result<Step, Error> {
+fn run(client: &mut MySqlConnect, down: &mut Vec<u8>, up: &mut Vec<u8>) -> Result<Step, Error> {
     let mut input = down.as_slice();
     loop {
         let step = client.step(&mut input, up)?;
@@ -92,22 +93,28 @@ fn run(client: &mut Connect, down: &mut Vec<u8>, up: &mut Vec<u8>) -> Result<Ste
     }
 }
 
-fn login(user: &str, password: &[u8], plugin: Plugin) -> Login {
-    Login { plugin, database: Some("shop".to_owned()), ..Login::new(user, Secret::new(password.to_vec())) }
+fn login(user: &str, password: &[u8], plugin: Plugin) -> MySqlLogin {
+    MySqlLogin {
+        plugin,
+        database: Some("shop".to_owned()),
+        ..MySqlLogin::new(user, Secret::new(password.to_vec()))
+    }
 }
 
 #[test]
 fn the_right_password_is_accepted_by_every_plugin_in_any_pieces() {
-    for begun in [Plugin::NativePassword, Plugin::CachingSha2Password] {
+    for greeting_plugin in [Plugin::NativePassword, Plugin::CachingSha2Password] {
         for plugin in Plugin::ALL {
             for piece in [1, 7, usize::MAX] {
                 let auth = AuthRequirement::Password(credentials());
-                let (step, answer) = log_in(auth, begun, login("app", b"secret", plugin), piece);
-                let HandshakeStep::Login(request) = step else { panic!("{begun:?} {plugin:?}: {step:?}") };
+                let (step, answer) = log_in(auth, greeting_plugin, login("app", b"secret", plugin), piece);
+                let HandshakeStep::Login(request) = step else {
+                    panic!("{greeting_plugin:?} {plugin:?}: {step:?}")
+                };
                 assert_eq!((request.user.as_str(), request.database.as_deref()), ("app", Some("shop")));
                 let terms = Terms { capabilities: Capabilities::DEPRECATE_EOF, character_set: 33 };
                 assert_eq!(request.terms, terms);
-                assert_eq!(answer, Ok(()), "{begun:?} {plugin:?} {piece}");
+                assert_eq!(answer, Ok(()), "{greeting_plugin:?} {plugin:?} {piece}");
             }
         }
     }
@@ -115,13 +122,13 @@ fn the_right_password_is_accepted_by_every_plugin_in_any_pieces() {
 
 #[test]
 fn a_login_reveals_neither_known_users_nor_passwords() {
-    for begun in [Plugin::NativePassword, Plugin::CachingSha2Password] {
+    for greeting_plugin in [Plugin::NativePassword, Plugin::CachingSha2Password] {
         for plugin in Plugin::ALL {
             for (user, password, using) in
                 [("app", &b"wrong"[..], "YES"), ("app", b"", "NO"), ("nobody", b"secret", "YES")]
             {
                 let auth = AuthRequirement::Password(credentials());
-                let (step, answer) = log_in(auth, begun, login(user, password, plugin), usize::MAX);
+                let (step, answer) = log_in(auth, greeting_plugin, login(user, password, plugin), usize::MAX);
                 let HandshakeStep::Refuse(refusal) = step else { panic!("{step:?}") };
                 assert_eq!(refusal.sqlstate, Refusal::PASSWORD);
                 let message =
@@ -136,13 +143,13 @@ fn a_login_reveals_neither_known_users_nor_passwords() {
 
 #[test]
 fn a_peer_authenticated_client_may_send_any_password() {
-    for begun in [Plugin::NativePassword, Plugin::CachingSha2Password] {
+    for greeting_plugin in [Plugin::NativePassword, Plugin::CachingSha2Password] {
         for plugin in Plugin::ALL {
             for password in [&b""[..], b"whatever"] {
                 let login = login("app", password, plugin);
-                let (step, answer) = log_in(AuthRequirement::Granted, begun, login, usize::MAX);
+                let (step, answer) = log_in(AuthRequirement::Granted, greeting_plugin, login, usize::MAX);
                 assert!(matches!(step, HandshakeStep::Login(_)), "{step:?}");
-                assert_eq!(answer, Ok(()), "{begun:?} {plugin:?}");
+                assert_eq!(answer, Ok(()), "{greeting_plugin:?} {plugin:?}");
             }
         }
     }
@@ -250,17 +257,17 @@ fn a_challenge_contains_no_nul_and_no_dollar() {
     }
 }
 
-fn by_tls(auth: AuthRequirement, begun: Plugin) -> ClientHandshake {
-    ClientHandshake::by_tls(auth, greeting_context(begun))
+fn by_tls(auth: AuthRequirement, greeting_plugin: Plugin) -> ClientHandshake {
+    ClientHandshake::by_tls(auth, greeting_context(greeting_plugin))
 }
 
-fn tls_login(user: &str, password: &[u8], plugin: Plugin) -> Login {
-    Login { encryption: Encryption::Tls, ..login(user, password, plugin) }
+fn tls_login(user: &str, password: &[u8], plugin: Plugin) -> MySqlLogin {
+    MySqlLogin { encryption: MySqlTlsMode::Tls, ..login(user, password, plugin) }
 }
 
 #[test]
 fn over_tls_only_the_right_password_is_accepted() {
-    for begun in [Plugin::NativePassword, Plugin::CachingSha2Password] {
+    for greeting_plugin in [Plugin::NativePassword, Plugin::CachingSha2Password] {
         for (plugin, piece) in Plugin::ALL.into_iter().flat_map(|plugin| [(plugin, 1), (plugin, usize::MAX)])
         {
             for (user, password, is_right) in [
@@ -269,12 +276,12 @@ fn over_tls_only_the_right_password_is_accepted() {
                 ("app", b"", false),
                 ("x", b"secret", false),
             ] {
-                let handshake = by_tls(AuthRequirement::Password(credentials()), begun);
+                let handshake = by_tls(AuthRequirement::Password(credentials()), greeting_plugin);
                 let (step, answer) = log_in_to(handshake, None, tls_login(user, password, plugin), piece);
                 assert_eq!(
                     matches!(step, HandshakeStep::Login(_)),
                     is_right,
-                    "{begun:?} {plugin:?} {user}: {step:?}"
+                    "{greeting_plugin:?} {plugin:?} {user}: {step:?}"
                 );
                 match answer {
                     Ok(()) => assert!(is_right),
@@ -302,8 +309,10 @@ fn a_certificate_authenticates_the_user_it_names() {
         (Some("other"), b"secret", false),
         (None, b"", false),
     ] {
-        for (begun, plugin) in Plugin::ALL.into_iter().map(|plugin| (Plugin::CachingSha2Password, plugin)) {
-            let handshake = by_tls(AuthRequirement::Certificate, begun);
+        for (greeting_plugin, plugin) in
+            Plugin::ALL.into_iter().map(|plugin| (Plugin::CachingSha2Password, plugin))
+        {
+            let handshake = by_tls(AuthRequirement::Certificate, greeting_plugin);
             let (step, answer) = log_in_to(handshake, name, tls_login("app", password, plugin), usize::MAX);
             assert_eq!(
                 (matches!(step, HandshakeStep::Login(_)), answer.is_ok()),

@@ -30,8 +30,8 @@ fn backend() -> BackendState {
         status: 2,
         database: None,
         initial_state: None,
-        flavour: Flavour::MariaDb,
-        prepared: PreparedHere::default(),
+        product: ServerProduct::MariaDb,
+        prepared: ConnectionStatements::default(),
     }
 }
 
@@ -46,7 +46,7 @@ fn ok(status: u16) -> Vec<u8> {
 }
 
 /// The response to the query for the initial state.
-fn lesson() -> Vec<u8> {
+fn initial_state_response() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut sequence = write_payload(&mut bytes, 1, &[7]).unwrap();
     for _ in 0..7 {
@@ -59,22 +59,22 @@ fn lesson() -> Vec<u8> {
 }
 
 /// A connection whose first session has started.
-fn begun() -> (ClientSession, BackendState) {
+fn started_session() -> (ClientSession, BackendState) {
     let mut backend = backend();
     let mut to_server = Vec::new();
     let mut session =
         ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut to_server).unwrap();
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
     assert!(!to_server.is_empty());
-    let taken = session.from_server(&lesson(), &mut backend).unwrap();
-    assert_eq!((taken.skip_bytes, taken.pass_bytes), (lesson().len(), 0));
-    assert!(matches!(taken.settings_result, SettingsResult::Applied));
+    let processed = session.from_server(&initial_state_response(), &mut backend).unwrap();
+    assert_eq!((processed.skip_bytes, processed.pass_bytes), (initial_state_response().len(), 0));
+    assert!(matches!(processed.settings_result, SettingsResult::Applied));
     (session, backend)
 }
 
 #[test]
 fn the_first_session_of_a_connection_queries_the_initial_state() {
-    let (session, backend) = begun();
+    let (session, backend) = started_session();
     assert!(backend.initial_state.is_some());
     assert_eq!(written(|out| session.greet(&backend, out).unwrap()), b"\x07\0\0\x03\0\0\0\x02\0\0\0");
     // The query was not the client's, and needs no reset.
@@ -101,8 +101,8 @@ fn a_server_error_during_the_query_is_passed_on() {
         ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut Vec::new()).unwrap();
     let err = ErrPacket { code: 1820, sql_state: *b"HY000", message: b"You must reset your password" };
     let bytes = written(|out| write_err(out, 1, &err).unwrap());
-    let taken = session.from_server(&bytes, &mut backend).unwrap();
-    assert!(matches!(taken.settings_result, SettingsResult::Refused(_)), "{taken:?}");
+    let processed = session.from_server(&bytes, &mut backend).unwrap();
+    assert!(matches!(processed.settings_result, SettingsResult::Refused(_)), "{processed:?}");
     // In the packet that the client waits for.
     let refused = written(|out| session.refuse(&Refusal::new(Refusal::FULL, "x"), out));
     assert_eq!(refused[3], 3);
@@ -110,19 +110,19 @@ fn a_server_error_during_the_query_is_passed_on() {
 
 #[test]
 fn the_clients_last_message_is_not_passed_on() {
-    let (mut session, mut backend) = begun();
+    let (mut session, mut backend) = started_session();
     let query = written(|out| encode_query(out, "SELECT 1").unwrap());
     let bytes = [query.clone(), written(encode_quit), b"whatever".to_vec()].concat();
-    let taken = session.from_client(&bytes, &mut backend).unwrap();
-    assert_eq!((taken.pass_bytes, taken.goodbye), (query.len(), Goodbye::Said));
+    let processed = session.from_client(&bytes, &mut backend).unwrap();
+    assert_eq!((processed.pass_bytes, processed.goodbye), (query.len(), Goodbye::Said));
 }
 
 #[test]
 fn a_connection_is_reset_only_if_its_state_is_known() {
     let (ping, close) = (written(encode_ping), written(|out| encode_statement_close(out, 1)));
-    let open = Remains { transaction: Transaction::Open, statements: MultiStatements::AsAgreed };
+    let open = OpenState { transaction: Transaction::Open, statements: MultiStatements::AsAgreed };
     let release = |up: &[u8], down: &[u8]| {
-        let (mut session, mut backend) = begun();
+        let (mut session, mut backend) = started_session();
         session.from_client(up, &mut backend).unwrap();
         session.from_server(down, &mut backend).unwrap();
         session.release()
@@ -130,7 +130,7 @@ fn a_connection_is_reset_only_if_its_state_is_known() {
     assert_eq!(release(&ping, &ok(2)), Release::Reset(ReleasedState::default()));
     assert_eq!(
         release(&ping, &ok(3)),
-        Release::Reset(ReleasedState { remains: open, ..ReleasedState::default() })
+        Release::Reset(ReleasedState { open_state: open, ..ReleasedState::default() })
     );
     // This command has no response.
     assert_eq!(release(&close, b""), Release::Reset(ReleasedState::default()));
@@ -152,7 +152,7 @@ fn a_connection_is_reset_only_if_its_state_is_known() {
 
 #[test]
 fn an_error_has_the_sequence_number_that_the_client_expects() {
-    let (mut session, mut backend) = begun();
+    let (mut session, mut backend) = started_session();
     let number = |session: &ClientSession| {
         written(|out| session.refuse(&Refusal::new(Refusal::LOST, "the server is gone"), out))[3]
     };
@@ -170,16 +170,16 @@ fn an_error_has_the_sequence_number_that_the_client_expects() {
 #[test]
 fn a_kill_is_translated_to_the_servers_connection_id() {
     let connection_ids = ConnectionIds::default();
-    let mut backend = BackendState { connection_id: 11, ..begun().1 };
+    let mut backend = BackendState { connection_id: 11, ..started_session().1 };
     let target = ClientSession::begin(&request(), &backend, &connection_ids, &mut Vec::new()).unwrap();
     let killer = StartupRequest { connection_id: FIRST_ID + 2, ..request() };
     let mut killer = ClientSession::begin(&killer, &backend, &connection_ids, &mut Vec::new()).unwrap();
     let kill = |number: u32| written(|out| encode_query(out, &format!("KILL QUERY {number}")).unwrap());
     for (number, expected) in [(FIRST_ID + 1, 11), (FIRST_ID + 77, FIRST_ID + 77)] {
         let bytes = [written(encode_ping), kill(number)].concat();
-        let taken = killer.from_client(&bytes, &mut backend).unwrap();
-        assert_eq!((taken.pass_bytes, taken.drop_bytes), (5, kill(number).len()));
-        assert_eq!(taken.insert, kill(expected));
+        let processed = killer.from_client(&bytes, &mut backend).unwrap();
+        assert_eq!((processed.pass_bytes, processed.drop_bytes), (5, kill(number).len()));
+        assert_eq!(processed.insert, kill(expected));
     }
     // Until the kill is answered it may take effect, and the connection cannot be reused.
     killer.from_server(&[ok(2), ok(2), ok(2)].concat(), &mut backend).unwrap();
@@ -187,6 +187,6 @@ fn a_kill_is_translated_to_the_servers_connection_id() {
     killer.from_server(&ok(2), &mut backend).unwrap();
     assert_eq!(target.release(), Release::Clean);
     // The server's own IDs are passed on.
-    let taken = killer.from_client(&kill(11), &mut backend).unwrap();
-    assert_eq!((taken.pass_bytes, taken.insert.len()), (kill(11).len(), 0));
+    let processed = killer.from_client(&kill(11), &mut backend).unwrap();
+    assert_eq!((processed.pass_bytes, processed.insert.len()), (kill(11).len(), 0));
 }

@@ -1,10 +1,11 @@
 //! The state of a session in transaction pooling.
 
 use ciphertoll_wire::mysql::Error;
-use ciphertoll_wire::mysql::adopt::{Adopted, portable};
-use ciphertoll_wire::mysql::beginning::{Beginning, Texts};
-use ciphertoll_wire::mysql::effects::Database;
-use ciphertoll_wire::mysql::follow::{Diagnostics, Done, Follow, Reset, Status};
+use ciphertoll_wire::mysql::relay::{
+    Diagnostics, InitialState, RestoredSession, SessionChanges, SessionFollower, SessionReset, StatusFlags,
+    TextEncoding, restorable,
+};
+use ciphertoll_wire::mysql::sql::DefaultDatabase;
 
 use crate::mysql::session::BackendState;
 use crate::mysql::session_state::{SessionState, Unportable};
@@ -14,17 +15,16 @@ const NOT_SAID: &str = "a setting whose value the server does not report";
 const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
 pub(super) const MIXED: &str = "a character set whose texts cannot be read byte by byte";
 
-/// The state of a session in transaction pooling.
 #[derive(Debug)]
 pub(in crate::mysql) struct TransactionPooling {
     pub(super) request: StartupRequest,
     pub(in crate::mysql) session_state: Box<SessionState>,
-    pub(super) follow: Follow,
+    pub(super) follower: SessionFollower,
     pub(super) pin: PinState,
-    /// What to query before the session can be detached.
+    /// Values to query before the session can be detached.
     pub(super) queries: Vec<PendingQuery>,
-    pub(super) status: Status,
-    /// What the client may still ask for.
+    pub(super) status: StatusFlags,
+    /// Diagnostics that the client may still ask for.
     pub(in crate::mysql) diagnostics: Diagnostics,
     /// A statement to prepare as soon as all responses are read.
     pub(super) pending: Option<u32>,
@@ -104,12 +104,13 @@ impl TransactionPooling {
     }
 
     /// Records the effects of a transaction.
-    pub(super) fn record_effects(&mut self, done: Done) {
-        if done.reset == Reset::Yes {
+    pub(super) fn record_effects(&mut self, done: SessionChanges) {
+        if done.reset == SessionReset::Yes {
             self.session_state.clear_settings();
             self.pin = PinState::None;
             self.queries.clear();
-            Beginning::unsteady().for_each(|name| self.add_query(PendingQuery::Setting(name.to_owned())));
+            InitialState::changed_by_reset()
+                .for_each(|name| self.add_query(PendingQuery::Setting(name.to_owned())));
         }
         if let Some(reason) = done.effects.pin {
             self.set_pin(reason);
@@ -117,14 +118,14 @@ impl TransactionPooling {
         for name in done.effects.settings {
             self.add_query(PendingQuery::Setting(name));
         }
-        if done.effects.database == Database::Other {
+        if done.effects.database == DefaultDatabase::MayDiffer {
             self.add_query(PendingQuery::Database);
         }
         self.session_state.insert_id = done.insert_id.or(self.session_state.insert_id);
         self.session_state.option = done.option.or(self.session_state.option);
-        self.session_state.escapes = self.follow.escapes();
-        if done.status == Status::Unknown {
-            self.status = Status::Unknown;
+        self.session_state.escapes = self.follower.escapes();
+        if done.status == StatusFlags::Unknown {
+            self.status = StatusFlags::Unknown;
         }
         if let Some(diagnostics) = done.diagnostics {
             self.diagnostics = diagnostics;
@@ -132,16 +133,16 @@ impl TransactionPooling {
     }
 
     /// Records the values that were queried.
-    pub(super) fn record_values(&mut self, adopted: Adopted, backend: &BackendState) {
+    pub(super) fn record_values(&mut self, restored: RestoredSession, backend: &BackendState) {
         let queries = std::mem::take(&mut self.queries);
         if queries.is_empty() {
             return;
         }
         // The query has replaced the diagnostics of the client's statement.
         self.diagnostics = Diagnostics::None;
-        let Some(values) = adopted.values else { return self.set_pin(NOT_SAID) };
+        let Some(values) = restored.values else { return self.set_pin(NOT_SAID) };
         for (query, value) in queries.into_iter().zip(values) {
-            let Some(value) = portable(value) else {
+            let Some(value) = restorable(value) else {
                 self.set_pin(NOT_PORTABLE);
                 continue;
             };
@@ -162,11 +163,11 @@ impl TransactionPooling {
 
     fn record_setting(&mut self, name: &str, value: Option<String>, backend: &BackendState) {
         if name == "character_set_client"
-            && value.as_deref().is_some_and(|set| Texts::of(set) == Texts::Mixed)
+            && value.as_deref().is_some_and(|set| TextEncoding::of(set) == TextEncoding::Ambiguous)
         {
             self.set_pin(MIXED);
         }
-        if let Err(Unportable(reason)) = self.session_state.record_setting(backend.flavour.name(name), value)
+        if let Err(Unportable(reason)) = self.session_state.record_setting(backend.product.name(name), value)
         {
             self.set_pin(reason);
         }

@@ -1,9 +1,7 @@
 use ciphertoll_wire::mysql::command::{encode_execute, encode_ping, encode_prepare, encode_query};
-use ciphertoll_wire::mysql::kill::Target;
-use ciphertoll_wire::mysql::prepare::Prepared;
+use ciphertoll_wire::mysql::relay::{ConnectionStatements, KillTarget, ServerProduct};
 use ciphertoll_wire::mysql::server::{write_err, write_ok, write_payload};
-use ciphertoll_wire::mysql::statements::PreparedHere;
-use ciphertoll_wire::mysql::{Capabilities, Terms, adopt::Flavour};
+use ciphertoll_wire::mysql::{Capabilities, PrepareOk, Terms};
 
 use crate::protocol::Release;
 
@@ -64,8 +62,8 @@ fn backend(connection_ids: &ConnectionIds) -> BackendState {
         status: 2,
         database: Some("shop".to_owned()),
         initial_state: None,
-        flavour: Flavour::MariaDb,
-        prepared: PreparedHere::default(),
+        product: ServerProduct::MariaDb,
+        prepared: ConnectionStatements::default(),
     };
     let mut session = ClientSession::begin_pooled(
         request(),
@@ -76,9 +74,10 @@ fn backend(connection_ids: &ConnectionIds) -> BackendState {
     )
     .unwrap();
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
-    let lesson = row(&["utf8mb4", "utf8mb4_general_ci", "utf8mb4", "", "28800", "1", "SYSTEM"]);
-    let taken = session.from_server(&lesson, &mut backend).unwrap();
-    assert!(matches!(taken.settings_result, SettingsResult::Applied));
+    let initial_state_response =
+        row(&["utf8mb4", "utf8mb4_general_ci", "utf8mb4", "", "28800", "1", "SYSTEM"]);
+    let processed = session.from_server(&initial_state_response, &mut backend).unwrap();
+    assert!(matches!(processed.settings_result, SettingsResult::Applied));
     assert!(session.can_detach());
     backend
 }
@@ -97,12 +96,17 @@ fn begin(
 }
 
 /// Passes a command and its response; returns the session's phase.
-fn exchange(session: &mut ClientSession, backend: &mut BackendState, up: &[u8], down: &[u8]) -> SessionPhase {
-    let taken = session.from_client(up, backend).unwrap();
-    assert_eq!(taken.pass_bytes, up.len());
-    let taken = session.from_server(down, backend).unwrap();
-    assert_eq!(taken.pass_bytes, down.len());
-    taken.phase
+fn exchange(
+    session: &mut ClientSession,
+    backend: &mut BackendState,
+    from_client: &[u8],
+    from_server: &[u8],
+) -> SessionPhase {
+    let processed = session.from_client(from_client, backend).unwrap();
+    assert_eq!(processed.pass_bytes, from_client.len());
+    let processed = session.from_server(from_server, backend).unwrap();
+    assert_eq!(processed.pass_bytes, from_server.len());
+    processed.phase
 }
 
 #[test]
@@ -120,9 +124,9 @@ fn a_client_continues_on_another_connection_with_its_settings() {
     session.query_settings(&backend, &mut to_server).unwrap();
     assert_eq!(to_server, [query("SELECT @@wait_timeout,@@a"), ping()].concat());
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
-    let taken = session.from_server(&[row(&["5", "b"]), ok(&OK)].concat(), &mut backend).unwrap();
-    assert!(matches!(taken.settings_result, SettingsResult::Applied));
-    assert_eq!((taken.pass_bytes, taken.phase), (0, SessionPhase::CanDetach));
+    let processed = session.from_server(&[row(&["5", "b"]), ok(&OK)].concat(), &mut backend).unwrap();
+    assert!(matches!(processed.settings_result, SettingsResult::Applied));
+    assert_eq!((processed.pass_bytes, processed.phase), (0, SessionPhase::CanDetach));
     let phase = exchange(&mut session, &mut backend, &query("USE other"), &ok(&OK));
     assert_eq!(phase, SessionPhase::NeedsQuery);
     session.query_settings(&backend, &mut Vec::new()).unwrap();
@@ -137,9 +141,9 @@ fn a_client_continues_on_another_connection_with_its_settings() {
     let set = query("SET wait_timeout=5,a='b',last_insert_id=9");
     assert_eq!(to_server, [b"\x06\0\0\0\x02other", &set[..]].concat());
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
-    let taken = session.from_server(&[ok(&OK), ok(&OK)].concat(), &mut backend).unwrap();
-    assert!(matches!(taken.settings_result, SettingsResult::Applied));
-    assert_eq!((session.start_mode(), taken.phase), (StartMode::Immediate, SessionPhase::Active));
+    let processed = session.from_server(&[ok(&OK), ok(&OK)].concat(), &mut backend).unwrap();
+    assert!(matches!(processed.settings_result, SettingsResult::Applied));
+    assert_eq!((session.start_mode(), processed.phase), (StartMode::Immediate, SessionPhase::Active));
 }
 
 #[test]
@@ -150,11 +154,11 @@ fn pipelined_settings_are_sent_with_a_statement_that_is_prepared_again() {
     let prepare = written(|out| encode_prepare(out, "SELECT 1").unwrap());
     session.from_client(&prepare, &mut backend).unwrap();
     let mut payload = Vec::new();
-    Prepared { statement_id: 77, params: 0, columns: 0 }.encode(&mut payload);
+    PrepareOk { statement_id: 77, params: 0, columns: 0 }.encode(&mut payload);
     let mut is_prepared = Vec::new();
     write_payload(&mut is_prepared, 1, &payload).unwrap();
-    let taken = session.from_server(&is_prepared, &mut backend).unwrap();
-    assert_eq!((taken.drop_bytes, taken.insert.len()), (16, 16));
+    let processed = session.from_server(&is_prepared, &mut backend).unwrap();
+    assert_eq!((processed.drop_bytes, processed.insert.len()), (16, 16));
     assert_eq!(session.from_server(b"", &mut backend).unwrap().phase, SessionPhase::CanDetach);
     let insert = OkPacket { last_insert_id: 9, ..OK };
     exchange(&mut session, &mut backend, &query("INSERT INTO t VALUES (1)"), &ok(&insert));
@@ -163,15 +167,15 @@ fn pipelined_settings_are_sent_with_a_statement_that_is_prepared_again() {
     let (mut session, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
     assert_eq!((session.start_mode(), to_server), (StartMode::Immediate, query("SET last_insert_id=9")));
     let execute = |id| written(|out| encode_execute(out, id, &[]).unwrap());
-    let taken = session.from_client(&execute(1), &mut backend).unwrap();
-    assert_eq!((taken.pass_bytes, taken.drop_bytes, taken.insert), (0, 0, prepare));
+    let processed = session.from_client(&execute(1), &mut backend).unwrap();
+    assert_eq!((processed.pass_bytes, processed.drop_bytes, processed.insert), (0, 0, prepare));
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
     is_prepared[5] = 5;
-    let taken = session.from_server(&[ok(&OK), is_prepared].concat(), &mut backend).unwrap();
-    assert!(matches!(taken.settings_result, SettingsResult::Applied));
-    assert_eq!(taken.phase, SessionPhase::Active, "the client's command follows");
-    let taken = session.from_client(&execute(1), &mut backend).unwrap();
-    assert_eq!((taken.drop_bytes, taken.insert), (9, execute(5)[..9].to_vec()));
+    let processed = session.from_server(&[ok(&OK), is_prepared].concat(), &mut backend).unwrap();
+    assert!(matches!(processed.settings_result, SettingsResult::Applied));
+    assert_eq!(processed.phase, SessionPhase::Active, "the client's command follows");
+    let processed = session.from_client(&execute(1), &mut backend).unwrap();
+    assert_eq!((processed.drop_bytes, processed.insert), (9, execute(5)[..9].to_vec()));
 }
 
 #[test]
@@ -188,8 +192,8 @@ fn after_an_error_the_status_of_the_session_is_queried() {
         let mut to_server = Vec::new();
         session.query_settings(&backend, &mut to_server).unwrap();
         assert_eq!(to_server, ping());
-        let taken = session.from_server(&ok(&OkPacket { status, ..OK }), &mut backend).unwrap();
-        assert_eq!(taken.phase, phase);
+        let processed = session.from_server(&ok(&OkPacket { status, ..OK }), &mut backend).unwrap();
+        assert_eq!(processed.phase, phase);
         // A transaction is open, and ends.
         exchange(&mut session, &mut backend, &query("ROLLBACK"), &ok(&OK));
     }
@@ -221,19 +225,19 @@ fn a_command_that_was_cancelled_while_it_waited_is_refused() {
     let (session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
     let waiting = session.detach().request.unwrap();
     let mut killer = connection_ids.register(FIRST_ID + 2, Some(8));
-    killer.resolve_kill(FIRST_ID + 1, Target::Query);
+    killer.resolve_kill(FIRST_ID + 1, KillTarget::Query);
     assert_eq!(waiting.pending_kill(), PendingKill::Query);
     let (mut session, _) = begin(waiting, AcquiredState::Reset, &backend, &connection_ids);
-    let said = [query("SELECT 'never'"), query("SELECT 'later'")].concat();
+    let input = [query("SELECT 'never'"), query("SELECT 'later'")].concat();
     let first = query("SELECT 'never'").len();
     // Not before the command is complete.
-    let taken = session.from_client(&said[..first - 1], &mut backend).unwrap();
-    assert_eq!((taken.pass_bytes, taken.drop_bytes), (0, 0));
-    let taken = session.from_client(&said, &mut backend).unwrap();
-    assert_eq!((taken.pass_bytes, taken.drop_bytes), (0, first));
-    assert!(taken.insert.windows(6).any(|part| part == b"SIGNAL"));
-    let taken = session.from_client(&said[first..], &mut backend).unwrap();
-    assert_eq!(taken.pass_bytes, said.len() - first);
+    let processed = session.from_client(&input[..first - 1], &mut backend).unwrap();
+    assert_eq!((processed.pass_bytes, processed.drop_bytes), (0, 0));
+    let processed = session.from_client(&input, &mut backend).unwrap();
+    assert_eq!((processed.pass_bytes, processed.drop_bytes), (0, first));
+    assert!(processed.insert.windows(6).any(|part| part == b"SIGNAL"));
+    let processed = session.from_client(&input[first..], &mut backend).unwrap();
+    assert_eq!(processed.pass_bytes, input.len() - first);
     // A client whose connection was killed does not start another session.
     let waiting = {
         let (session, _) = begin(
@@ -244,7 +248,7 @@ fn a_command_that_was_cancelled_while_it_waited_is_refused() {
         );
         session.detach().request.unwrap()
     };
-    killer.resolve_kill(FIRST_ID + 3, Target::Connection);
+    killer.resolve_kill(FIRST_ID + 3, KillTarget::Connection);
     let failed = ClientSession::begin_pooled(
         waiting,
         AcquiredState::Reset,

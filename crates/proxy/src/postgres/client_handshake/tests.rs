@@ -1,7 +1,9 @@
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::startup::{encode_cancel_request, encode_startup, encode_tls_request};
-use ciphertoll_wire::postgres::{CancelKey, ChannelBinding, Connect, Encryption, Error, Login};
+use ciphertoll_wire::postgres::{
+    CancelKey, ChannelBinding, Error, PostgresConnect, PostgresLogin, PostgresTlsMode,
+};
 use ciphertoll_wire::{Phase, Step};
 
 use super::*;
@@ -95,14 +97,14 @@ fn log_in(
     user: &str,
     password: &[u8],
 ) -> (HandshakeStep<StartupRequest>, Result<(), Error>) {
-    let login = Login {
+    let login = PostgresLogin {
         user: user.to_owned(),
         password: Secret::new(password.to_vec()),
         database: None,
-        encryption: Encryption::Plain,
+        encryption: PostgresTlsMode::Plain,
         channel_binding: ChannelBinding::Disabled,
     };
-    let mut client = Connect::new(Arc::new(login));
+    let mut client = PostgresConnect::new(Arc::new(login));
     let mut handshake = ClientHandshake::new(AuthRequirement::Password(Arc::clone(credentials)));
     let (mut up, mut down) = (Vec::new(), Vec::new());
     let outcome = loop {

@@ -6,7 +6,7 @@ use ciphertoll_wire::postgres::server::{
     write_error, write_notice, write_parameter_status, write_ready_for_query,
 };
 use ciphertoll_wire::postgres::startup::encode_startup;
-use ciphertoll_wire::postgres::{CopyStart, Format};
+use ciphertoll_wire::postgres::{CopyStart, ValueFormat};
 use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session;
 
@@ -77,14 +77,14 @@ fn bytes_pass_unchanged_in_any_pieces() {
         let (mut session, mut known) = (plain(), backend());
         let passed = feed(&up, piece, |held| session.from_client(held, &mut backend()).unwrap().pass_bytes);
         assert_eq!(passed, up, "{piece}");
-        assert!(matches!(session.relay.rest(), Rest::Unknown(_)));
+        assert!(matches!(session.relay.connection_state(), ConnectionState::Unknown(_)));
         let passed = feed(&down, piece, |held| {
-            let taken = session.from_server(held, &mut known).unwrap();
+            let processed = session.from_server(held, &mut known).unwrap();
             assert!(
-                matches!((taken.skip_bytes, &taken.settings_result), (0, SettingsResult::None)),
-                "{taken:?}"
+                matches!((processed.skip_bytes, &processed.settings_result), (0, SettingsResult::None)),
+                "{processed:?}"
             );
-            taken.pass_bytes
+            processed.pass_bytes
         });
         assert_eq!(passed, down, "{piece}");
         assert_eq!(known.parameters.get(b"timezone"), Some(&b"Europe/Vienna"[..]));
@@ -96,8 +96,8 @@ fn bytes_pass_unchanged_in_any_pieces() {
 #[test]
 fn the_clients_last_message_is_not_passed_on() {
     let bytes = [query(), written(encode_terminate), b"whatever".to_vec()].concat();
-    let taken = plain().from_client(&bytes, &mut backend()).unwrap();
-    assert_eq!((taken.pass_bytes, taken.goodbye), (query().len(), Goodbye::Said));
+    let processed = plain().from_client(&bytes, &mut backend()).unwrap();
+    assert_eq!((processed.pass_bytes, processed.goodbye), (query().len(), Goodbye::Said));
 }
 
 #[test]
@@ -128,9 +128,9 @@ fn unknown_messages_and_impossible_lengths_are_errors() {
 }
 
 /// The release of the connection after these bytes.
-fn left(up: &[u8], down: &[u8], up_later: &[u8], down_later: &[u8]) -> Release<TransactionStatus> {
+fn left(up: &[u8], down: &[u8], later_input: &[u8], later_output: &[u8]) -> Release<TransactionStatus> {
     let (mut session, mut known) = (plain(), backend());
-    for (up, down) in [(up, down), (up_later, down_later)] {
+    for (up, down) in [(up, down), (later_input, later_output)] {
         session.from_client(up, &mut backend()).unwrap();
         session.from_server(down, &mut known).unwrap();
     }
@@ -156,7 +156,7 @@ fn a_connection_is_reset_only_if_its_state_is_known() {
 #[test]
 fn a_copy_is_complete_when_the_server_says_so() {
     let idle = TransactionStatus::Idle;
-    let start = CopyStart { format: Format::Text, columns: 1 };
+    let start = CopyStart { format: ValueFormat::Text, columns: 1 };
     let begins = written(|out| write_copy_in_response(out, &start).unwrap());
     let data = written(|out| encode_copy_data(out, b"1\n").unwrap());
     let done = written(encode_copy_done);
@@ -199,10 +199,10 @@ fn the_application_name_is_pipelined_and_its_response_is_dropped() {
         let (mut held, mut passed) = (Vec::new(), Vec::new());
         for piece in both.chunks(piece) {
             held.extend_from_slice(piece);
-            let taken = session.from_server(&held, &mut known).unwrap();
-            assert!(matches!(taken.settings_result, SettingsResult::None), "{taken:?}");
-            held.drain(..taken.skip_bytes);
-            passed.extend(held.drain(..taken.pass_bytes));
+            let processed = session.from_server(&held, &mut known).unwrap();
+            assert!(matches!(processed.settings_result, SettingsResult::None), "{processed:?}");
+            held.drain(..processed.skip_bytes);
+            passed.extend(held.drain(..processed.pass_bytes));
         }
         assert_eq!(passed, clients, "{piece}");
         assert_eq!(session.release(&mut known).unwrap(), Release::Reset(TransactionStatus::Idle));
@@ -225,28 +225,31 @@ fn settings_that_can_fail_are_applied_before_the_client_starts() {
     let begin = |known: &mut BackendState| ClientSession::begin(&request, known, &mut Vec::new()).unwrap();
     let mut session = begin(&mut known);
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
-    let taken = session.from_server(&ready(TransactionStatus::Idle), &mut known).unwrap();
-    assert!(matches!((taken.skip_bytes, &taken.settings_result), (6, SettingsResult::Applied)), "{taken:?}");
+    let processed = session.from_server(&ready(TransactionStatus::Idle), &mut known).unwrap();
+    assert!(
+        matches!((processed.skip_bytes, &processed.settings_result), (6, SettingsResult::Applied)),
+        "{processed:?}"
+    );
     assert_eq!(session.release(&mut known).unwrap(), Release::Reset(TransactionStatus::Idle));
 
     let mut session = begin(&mut known);
     let report = Report { severity: Severity::Error, sqlstate: *b"22023", message: b"no such zone" };
     let mut no = written(|out| write_error(out, &report).unwrap());
     no.extend(ready(TransactionStatus::Idle));
-    let taken = session.from_server(&no, &mut known).unwrap();
+    let processed = session.from_server(&no, &mut known).unwrap();
     assert!(
         matches!(
-            taken.settings_result,
+            processed.settings_result,
             SettingsResult::Refused(session::Error::Postgres(Error::Server { .. }))
         ),
-        "{taken:?}"
+        "{processed:?}"
     );
-    assert_eq!((taken.skip_bytes, taken.pass_bytes), (no.len(), 0));
+    assert_eq!((processed.skip_bytes, processed.pass_bytes), (no.len(), 0));
     assert_eq!(session.release(&mut known).unwrap(), Release::Reset(TransactionStatus::Idle));
 }
 
 /// A session on a connection that another client has left; returns what is sent first.
-fn taken(known: &mut BackendState) -> (ClientSession, Vec<u8>) {
+fn processed(known: &mut BackendState) -> (ClientSession, Vec<u8>) {
     let mut to_server = Vec::new();
     let request = request(&[("application_name", "next"), ("statement_timeout", "5")]);
     (
@@ -259,11 +262,11 @@ fn taken(known: &mut BackendState) -> (ClientSession, Vec<u8>) {
 fn a_reset_is_pipelined_in_front_of_the_first_command() {
     let mut known = backend();
     known.parameters.set(b"TimeZone", b"Asia/Tokyo").unwrap();
-    let (session, to_server) = taken(&mut known);
+    let (session, to_server) = processed(&mut known);
     assert_eq!(session.start_mode(), StartMode::Immediate);
     assert_eq!(known.parameters.get(b"TimeZone"), Some(&b"UTC"[..]), "after the reset");
     assert_eq!(known.parameters.get(b"application_name"), Some(&b"next"[..]));
-    assert!(session.untold(&known).is_some());
+    assert!(session.unsent_settings(&known).is_some());
     let holds = |text: &[u8]| to_server.windows(text.len()).any(|window| window == text);
     assert!(holds(b"DISCARD ALL\0") && holds(b"statement_timeout") && !holds(b"S\0\0\0\x04"), "no Sync");
 
@@ -277,7 +280,7 @@ fn a_reset_is_pipelined_in_front_of_the_first_command() {
     let down = [&own[..], &theirs[..]].concat();
     for piece in 1..=down.len() {
         let mut known = backend();
-        let (mut session, _) = taken(&mut known);
+        let (mut session, _) = processed(&mut known);
         assert_eq!(session.from_client(&query(), &mut known).unwrap().pass_bytes, query().len());
         let (mut passed, mut held) = (Vec::new(), Vec::new());
         let mut phase = SessionPhase::Active;
@@ -300,7 +303,7 @@ fn what_follows_the_first_sync_waits_for_the_reset() {
     let up = [&batch[..], &batch, &query()].concat();
     for piece in 1..=up.len() {
         let mut known = backend();
-        let (mut session, _) = taken(&mut known);
+        let (mut session, _) = processed(&mut known);
         let (mut passed, mut held) = (Vec::new(), Vec::new());
         for piece in up.chunks(piece) {
             held.extend_from_slice(piece);
@@ -310,13 +313,13 @@ fn what_follows_the_first_sync_waits_for_the_reset() {
         assert_eq!((passed, session.start_mode()), (batch.clone(), StartMode::AfterSettings), "{piece}");
         let answered = session.from_server(b"3\0\0\0\x04", &mut known).unwrap();
         assert!(matches!(answered.settings_result, SettingsResult::Applied), "{answered:?}");
-        assert!(session.untold(&known).is_none(), "within a response");
+        assert!(session.unsent_settings(&known).is_none(), "within a response");
         let rest = session.from_client(&held, &mut known).unwrap().pass_bytes;
         assert_eq!((rest, session.start_mode()), (up.len() - batch.len(), StartMode::Immediate), "{piece}");
     }
     // Without a `Sync` everything is passed on: if the reset fails, the server skips all of it.
     let mut known = backend();
-    let (mut session, _) = taken(&mut known);
+    let (mut session, _) = processed(&mut known);
     let up = [query(), query()].concat();
     assert_eq!(session.from_client(&up, &mut known).unwrap().pass_bytes, up.len());
     assert_eq!(session.start_mode(), StartMode::Immediate);
@@ -325,11 +328,11 @@ fn what_follows_the_first_sync_waits_for_the_reset() {
 #[test]
 fn a_connection_whose_reset_fails_is_closed() {
     let mut known = backend();
-    let (mut session, _) = taken(&mut known);
+    let (mut session, _) = processed(&mut known);
     let report = Report { severity: Severity::Error, sqlstate: *b"57014", message: b"canceled" };
     let no = written(|out| write_error(out, &report).unwrap());
     assert!(session.from_server(&no, &mut known).is_err());
-    let (session, _) = taken(&mut known);
+    let (session, _) = processed(&mut known);
     assert!(matches!(session.release(&mut known).unwrap(), Release::Close(_)), "its state is not known");
 }
 

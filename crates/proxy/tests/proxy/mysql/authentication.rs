@@ -9,17 +9,18 @@ use std::process::Command;
 
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::Identity;
+use ciphertoll_wire::mysql::auth::{caching_sha2, native_password};
 use ciphertoll_wire::mysql::change_user::ChangeUser;
 use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::server::write_payload;
 use ciphertoll_wire::mysql::ssl_request::SslRequest;
-use ciphertoll_wire::mysql::{Capabilities, Plugin, caching_sha2, command, native_password};
+use ciphertoll_wire::mysql::{Capabilities, Plugin, command};
 use nix::sys::signal::Signal;
 use openssl::sha::{sha1, sha256};
 
 use super::Case;
-use super::raw::{Raw, USUAL, UTF8MB4};
+use super::raw::{RawClient, USUAL, UTF8MB4};
 use super::site::{Proxy, SECOND, SECONDS_PASSWORD, Site, code, one};
 use crate::client_tls::TestCertificates;
 use crate::drivers::{PYTHON, imports};
@@ -37,7 +38,7 @@ pub(crate) const CASES: [Case; 11] = [
     ("a change of the user is authenticated", change_is_proved),
     ("a failed TLS handshake closes only its client, and plaintext before TLS is ignored", no_handshake),
     ("settings are checked without serving", checked),
-    ("session state changes are passed on unchanged", tracked),
+    ("session state changes are passed on unchanged", state_changes),
 ];
 
 /// Cases in which idle clients must keep their connections.
@@ -222,8 +223,8 @@ fn metrics(site: &mut Site) {
     });
     // A connection was open a moment ago.
     assert_eq!(get(admin, "/healthz").0, 200);
-    let nowhere = format!("mysql://{}@127.0.0.1:1/x?ssl-mode=DISABLED", proxy.user);
-    let proxy = site.proxy_to(&nowhere, Vec::new(), &["--admin", "tcp:127.0.0.1:0"]);
+    let unreachable = format!("mysql://{}@127.0.0.1:1/x?ssl-mode=DISABLED", proxy.user);
+    let proxy = site.proxy_to(&unreachable, Vec::new(), &["--admin", "tcp:127.0.0.1:0"]);
     let admin = admin_address(&proxy.process.log);
     await_that("it is told", || get(admin, "/healthz").0 == 503);
 }
@@ -235,11 +236,11 @@ fn certificates(site: &mut Site) {
     let ca = certificates.path("ca.pem");
     let ca_text = ca.display().to_string();
     let proxy = tls_proxy(site, &certificates, &["--config", &file, "--tls-client-ca", &ca_text]);
-    let stranger = ciphertoll_lab::Authority::generate().expect("another authority");
+    let other_authority = ciphertoll_lab::Authority::generate().expect("another authority");
     for (name, authority, user) in [
         ("own", &certificates.authority, proxy.user.as_str()),
         ("second", &certificates.authority, second),
-        ("stranger", &stranger, &proxy.user),
+        ("stranger", &other_authority, &proxy.user),
     ] {
         certificates.write(name, &authority.issue_to_client(user).expect("a certificate"));
     }
@@ -273,10 +274,10 @@ fn reloaded(site: &mut Site) {
     let (old, new) = (certificates.path("ca.pem"), newer.path("ca.pem"));
     let connect =
         |proxy: &Proxy, password: &str, ca| proxy.tls_client(second, password.as_bytes(), None, ca, None);
-    let mut standing = connect(&proxy, SECONDS_PASSWORD, &old).expect("the login succeeds");
+    let mut long_lived = connect(&proxy, SECONDS_PASSWORD, &old).expect("the login succeeds");
     // In a transaction the client keeps its connection in both modes.
-    standing.execute("BEGIN").expect("a transaction");
-    let (_, number) = who(&mut standing);
+    long_lived.execute("BEGIN").expect("a transaction");
+    let (_, number) = who(&mut long_lived);
     let sql = format!("ALTER USER '{SECOND}'@'%' IDENTIFIED BY 'another one'");
     site.control().execute(&sql).expect("the control account may");
     write_secret(&directory.path().join(SECOND), "another one\n");
@@ -285,15 +286,15 @@ fn reloaded(site: &mut Site) {
     }
     proxy.process.signal(Signal::SIGHUP);
     proxy.process.await_line("event=reloaded");
-    assert_eq!(who(&mut standing).1, number);
+    assert_eq!(who(&mut long_lived).1, number);
     assert!(connect(&proxy, "another one", &old).is_err(), "it has another certificate");
     let error = connect(&proxy, SECONDS_PASSWORD, &new).err().expect("it is the old password");
     assert_eq!(code(&error), Some(1045), "{error}");
     let mut next = connect(&proxy, "another one", &new).expect("the login succeeds");
     next.execute("BEGIN").expect("a transaction");
     assert_ne!(who(&mut next).1, number);
-    standing.execute("COMMIT").expect("the end");
-    drop(standing);
+    long_lived.execute("COMMIT").expect("the end");
+    drop(long_lived);
     proxy.process.await_line("it was opened with old settings");
     // A removed user is refused.
     fs::write(&file, "").expect("ours to write");
@@ -304,7 +305,7 @@ fn reloaded(site: &mut Site) {
 }
 
 /// A driver with default settings has the capabilities of connections that are opened in advance.
-fn unasked_for(proxy: &Proxy) {
+fn default_capabilities(proxy: &Proxy) {
     if !imports("pymysql") {
         return ciphertoll_skip::missing("pymysql is not here (the package python3-pymysql)");
     }
@@ -325,7 +326,7 @@ fn warm_up(site: &mut Site) {
         format!("server_connections{{user=\"{}\",database=\"{database}\",state=\"idle\"}}", proxy.user);
     let is = |count: f64| is_sample(admin, &idle, count);
     await_that("two are there", || is(2.0));
-    unasked_for(&proxy);
+    default_capabilities(&proxy);
     await_that("both are told of", || proxy.process.count("event=server-connected") >= 2);
     assert_eq!(proxy.process.count("event=server-connected"), 2, "there was one for it");
     // These clients have other capabilities; after the first one, connections in advance have them, too.
@@ -358,7 +359,7 @@ fn is_sample(admin: std::net::SocketAddr, name: &str, count: f64) -> bool {
 }
 
 /// Changes the user, with this response for this plugin.
-fn change_by(raw: &mut Raw, user: &str, database: &str, plugin: &[u8], proof: &[u8]) {
+fn change_by(raw: &mut RawClient, user: &str, database: &str, plugin: &[u8], proof: &[u8]) {
     let mut bytes = Vec::new();
     encode_change(&mut bytes, user, database, plugin, proof);
     raw.send(&bytes);
@@ -375,7 +376,7 @@ fn encode_change(bytes: &mut Vec<u8>, user: &str, database: &str, plugin: &[u8],
     change.encode(bytes).expect("it is short");
 }
 
-fn change(raw: &mut Raw, user: &str, database: &str) {
+fn change(raw: &mut RawClient, user: &str, database: &str) {
     change_by(raw, user, database, native_password::NAME, b"");
 }
 
@@ -399,14 +400,14 @@ fn change_user(site: &mut Site) {
             assert_eq!(raw.value(sql), format!("{user} - 1 {database}"));
             // The client keeps its connection ID.
             raw.query(&format!("KILL QUERY {}", raw.connection_id));
-            assert_eq!(Raw::error(&raw.results()), Some(1317));
+            assert_eq!(RawClient::error(&raw.results()), Some(1317));
         }
     }
     assert_eq!(proxy.process.count("unknown"), 0);
     // An unknown user is refused, and the connection ends.
     change(&mut raw, "third", &database);
     let (sequence, answer) = raw.packet().expect("a refusal");
-    assert_eq!((sequence, Raw::error(&[answer])), (1, Some(1045)));
+    assert_eq!((sequence, RawClient::error(&[answer])), (1, Some(1045)));
     assert!(raw.packet().is_err(), "it ends after that");
     // Byte by byte, and to a database that does not exist.
     let mut raw = proxy.raw();
@@ -422,14 +423,14 @@ fn change_user(site: &mut Site) {
     for byte in &bytes {
         raw.send(std::slice::from_ref(byte));
     }
-    assert!(matches!(Raw::error(&[raw.word()]), Some(1044 | 1049)));
+    assert!(matches!(RawClient::error(&[raw.word()]), Some(1044 | 1049)));
     // Refused while a response is owed.
     let mut raw = proxy.raw();
     let mut bytes = Vec::new();
     command::encode_query_on(raw.capabilities, &mut bytes, "SELECT SLEEP(0.3)").expect("it is short");
     encode_change(&mut bytes, second, &database, native_password::NAME, b"");
     raw.send(&bytes);
-    assert_eq!(Raw::error(&[raw.word()]), Some(1235));
+    assert_eq!(RawClient::error(&[raw.word()]), Some(1235));
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
 
@@ -455,7 +456,7 @@ fn change_is_proved(site: &mut Site) {
         // By a plugin that needs only the greeting's challenge, and by another one.
         for (plugin, verdict_number) in [(native_password::NAME, 1), (&b"client_ed25519"[..], 3)] {
             let database = Some(proxy.database.as_str());
-            let raw = Raw::log_in_with(&proxy.socket, &proxy.user, &own, database, USUAL, UTF8MB4);
+            let raw = RawClient::log_in_with(&proxy.socket, &proxy.user, &own, database, USUAL, UTF8MB4);
             let mut raw = raw.expect("the login succeeds");
             let answer = if password.is_empty() { Vec::new() } else { proof(password, &raw.nonce) };
             change_by(&mut raw, user, &proxy.database, plugin, &answer);
@@ -472,7 +473,7 @@ fn change_is_proved(site: &mut Site) {
                 assert_eq!(verdict[0], 0);
                 assert_eq!(raw.value("SELECT SUBSTRING_INDEX(USER(), '@', 1)"), user);
             } else {
-                assert_eq!(Raw::error(&[verdict]), Some(1045), "{user}");
+                assert_eq!(RawClient::error(&[verdict]), Some(1045), "{user}");
                 assert!(raw.packet().is_err(), "it ends after that");
             }
         }
@@ -480,7 +481,7 @@ fn change_is_proved(site: &mut Site) {
 }
 
 /// Answers the request for another plugin.
-fn prove_by_another_plugin(raw: &mut Raw, password: &[u8]) {
+fn prove_by_another_plugin(raw: &mut RawClient, password: &[u8]) {
     let (sequence, switch) = raw.packet().expect("a challenge");
     assert_eq!((sequence, switch[0]), (1, 0xfe));
     let nonce = raw.nonce.clone();
@@ -525,7 +526,7 @@ fn checked(site: &mut Site) {
     assert!(stderr.contains("set \"password\""), "{stderr}");
 }
 
-fn tracked(site: &mut Site) {
+fn state_changes(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "1"]);
     // Several times: later clients have a connection that was reset.
     for _ in 0..3 {

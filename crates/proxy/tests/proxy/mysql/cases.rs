@@ -7,13 +7,12 @@ use std::thread;
 use ciphertoll_model::Engine;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::prepare::Prepared;
-use ciphertoll_wire::mysql::{Capabilities, Param, command, packet, server};
+use ciphertoll_wire::mysql::{Capabilities, Param, PrepareOk, command, packet, server};
 use nix::sys::signal::Signal;
 
 use super::Case;
-use super::fake::Fake;
-use super::raw::{Raw, USUAL, UTF8MB4};
+use super::fake::FakeServer;
+use super::raw::{RawClient, USUAL, UTF8MB4};
 use super::site::{INTERACTIVE_TIMEOUT, Proxy, Site, one};
 use crate::operations::await_that;
 
@@ -34,10 +33,10 @@ pub(crate) const CASES: [Case; 16] = [
     ("client capabilities and character sets reach the server", agreed),
     ("commands that cannot be pooled are refused", refused),
     ("a KILL hits the right command", kill),
-    ("a KILL among other statements hits the right command", kill_among),
+    ("a KILL among other statements hits the right command", kill_in_a_batch),
     ("nonces under eight clients", nonces),
     ("byte by byte", byte_by_byte),
-    ("a client that does not read blocks no other", not_reading),
+    ("a client that does not read blocks no other", stalled_client),
 ];
 
 fn queries(site: &mut Site) {
@@ -108,27 +107,27 @@ fn several(site: &mut Site) {
             assert_eq!(rows(text), 1, "{payloads:?}");
         }
         raw.query("SELECT 1; SELECT nonsense; SELECT 2");
-        assert_eq!(Raw::error(&raw.results()), Some(1054));
+        assert_eq!(RawClient::error(&raw.results()), Some(1054));
         raw.query("DROP PROCEDURE IF EXISTS p");
         raw.results();
         raw.query("CREATE PROCEDURE p(IN n INT) BEGIN SELECT n; SELECT n + 1; END");
-        assert_eq!(Raw::error(&raw.results()), None);
+        assert_eq!(RawClient::error(&raw.results()), None);
         raw.query("CALL p(7)");
         let payloads = raw.results();
         assert!(payloads.contains(&b"\x017".to_vec()) && payloads.contains(&b"\x018".to_vec()));
         // Without the capability, a query has one statement.
         let mut raw = proxy.raw_with(capabilities);
         raw.query("SELECT 1; SELECT 2");
-        assert_eq!(Raw::error(&raw.results()), Some(1064));
+        assert_eq!(RawClient::error(&raw.results()), Some(1064));
     }
 }
 
 /// The prepared statement, after reading its definitions.
-pub(crate) fn prepare(raw: &mut Raw, sql: &str) -> Prepared {
+pub(crate) fn prepare(raw: &mut RawClient, sql: &str) -> PrepareOk {
     let mut bytes = Vec::new();
     command::encode_prepare(&mut bytes, sql).expect("a statement");
     raw.send(&bytes);
-    let prepared = Prepared::parse(&raw.word()).expect("it is prepared");
+    let prepared = PrepareOk::parse(&raw.word()).expect("it is prepared");
     let eof = u16::from(!raw.capabilities.contains(Capabilities::DEPRECATE_EOF));
     for count in [prepared.params, prepared.columns] {
         if count > 0 {
@@ -138,7 +137,7 @@ pub(crate) fn prepare(raw: &mut Raw, sql: &str) -> Prepared {
     prepared
 }
 
-pub(crate) fn execute(raw: &mut Raw, statement_id: u32, params: &[Param<'_>], cursor: bool) {
+pub(crate) fn execute(raw: &mut RawClient, statement_id: u32, params: &[Param<'_>], cursor: bool) {
     let mut bytes = Vec::new();
     command::encode_execute(&mut bytes, statement_id, params).expect("it is short");
     // CURSOR_TYPE_READ_ONLY, after the header, the command and the statement's number.
@@ -165,7 +164,7 @@ fn prepared(site: &mut Site) {
         long.extend(*b"\0\0in parts");
         raw.command(&long);
         execute(&mut raw, statement.statement_id, &[Param::Bytes(b""), Param::I64(1)], false);
-        assert_eq!(Raw::error(&raw.results()), None);
+        assert_eq!(RawClient::error(&raw.results()), None);
         // A cursor, fetched row by row.
         let many = prepare(&mut raw, "SELECT 1 UNION SELECT 2 UNION SELECT 3");
         execute(&mut raw, many.statement_id, &[], true);
@@ -191,14 +190,14 @@ fn prepared(site: &mut Site) {
         raw.send(&bytes);
         assert_eq!(raw.word()[0], 0);
         execute(&mut raw, many.statement_id, &[], false);
-        assert_eq!(Raw::error(&raw.results()), Some(1243), "it is closed");
+        assert_eq!(RawClient::error(&raw.results()), Some(1243), "it is closed");
         assert_eq!(raw.value("SELECT 'after'"), "after");
     }
 }
 
 fn cached_definitions(site: &mut Site) {
     if site.engine() == Engine::MySql {
-        return crate::say("MySQL does not leave definitions out: nothing is to be tested");
+        return crate::say("MySQL does not leave definitions out: nothing to test");
     }
     let proxy = site.proxy(&[]);
     let mut raw = proxy.raw_with(USUAL | Capabilities::CACHE_METADATA | Capabilities::EXTENDED_METADATA);
@@ -220,8 +219,8 @@ fn cached_definitions(site: &mut Site) {
 }
 
 fn files(site: &mut Site) {
-    let fake = Fake::start();
-    let mut proxy = site.proxy_to(&Fake::url(fake.port()), Vec::new(), &["--pool-size", "1"]);
+    let fake = FakeServer::start();
+    let mut proxy = site.proxy_to(&FakeServer::url(fake.port()), Vec::new(), &["--pool-size", "1"]);
     "toll".clone_into(&mut proxy.user);
     let mut raw = proxy.raw_with(USUAL | Capabilities::LOCAL_FILES);
     // Many small parts, few large ones, and none: a client need not send the file.
@@ -249,13 +248,13 @@ fn files(site: &mut Site) {
     // A client that has not offered files is not asked for one, whatever the server requests.
     let mut raw = proxy.raw();
     raw.query("LOAD DATA LOCAL INFILE 'file' INTO TABLE t");
-    assert_eq!(Raw::error(&[raw.word()]), Some(1158));
+    assert_eq!(RawClient::error(&[raw.word()]), Some(1158));
     proxy.process.await_line("it asks for a local file, which was not offered");
     // A real server that does not allow files.
     let proxy = site.proxy(&[]);
     let mut raw = proxy.raw_with(USUAL | Capabilities::LOCAL_FILES);
     raw.query("LOAD DATA LOCAL INFILE 'file' INTO TABLE t");
-    assert!(matches!(Raw::error(&[raw.word()]), Some(1148 | 3948 | 4166)));
+    assert!(matches!(RawClient::error(&[raw.word()]), Some(1148 | 3948 | 4166)));
     assert_eq!(raw.value("SELECT 'after'"), "after");
 }
 
@@ -316,7 +315,7 @@ fn commands(site: &mut Site) {
         raw.command(b"\x1b\0\0");
         assert_eq!(raw.word()[0], 0xfe);
         raw.query("SELECT 1; SELECT 2");
-        assert_eq!(Raw::error(&raw.results()), None);
+        assert_eq!(RawClient::error(&raw.results()), None);
         // COM_PING and COM_RESET_CONNECTION.
         for command in [&b"\x0e"[..], b"\x1f"] {
             raw.command(command);
@@ -330,13 +329,13 @@ fn commands(site: &mut Site) {
         raw.command(b"\x04TABLES\0");
         let mut payloads = Vec::new();
         raw.rows(&mut payloads);
-        assert!(payloads.len() > 10 || Raw::error(&payloads).is_some(), "{payloads:?}");
+        assert!(payloads.len() > 10 || RawClient::error(&payloads).is_some(), "{payloads:?}");
         // The next client finds none of these changes.
         drop(raw);
         let mut next = proxy.raw_with(capabilities);
         assert_eq!(next.value("SELECT DATABASE()"), proxy.database);
         next.query("SELECT 1; SELECT 2");
-        assert_eq!(Raw::error(&next.results()), Some(1064));
+        assert_eq!(RawClient::error(&next.results()), Some(1064));
     }
 }
 
@@ -347,7 +346,7 @@ fn agreed(site: &mut Site) {
         ["DROP TABLE IF EXISTS found", "CREATE TABLE found (n INT)", "INSERT INTO found VALUES (1), (2)"]
     {
         raw.query(sql);
-        assert_eq!(Raw::error(&raw.results()), None, "{sql}");
+        assert_eq!(RawClient::error(&raw.results()), None, "{sql}");
     }
     let affected = |capabilities: Capabilities| {
         let mut raw = proxy.raw_with(capabilities);
@@ -364,14 +363,14 @@ fn agreed(site: &mut Site) {
         let mut raw = proxy.try_raw(USUAL, 255, Some(&proxy.database)).expect("the login succeeds");
         unknown.push(raw.value("SELECT CONCAT(@@character_set_client, @@collation_connection)"));
         raw.query("SET NAMES latin2");
-        assert_eq!(Raw::error(&raw.results()), None);
+        assert_eq!(RawClient::error(&raw.results()), None);
         drop(raw);
         for (number, name) in [(8, "latin1"), (UTF8MB4, "utf8mb4"), (63, "binary")] {
             let mut raw = proxy.try_raw(USUAL, number, Some(&proxy.database)).expect("the login succeeds");
             assert_eq!(raw.value("SELECT @@character_set_client"), name);
             assert_eq!(raw.value("SELECT @@character_set_results"), name);
             raw.query("SET NAMES latin2, sql_mode = 'ANSI', time_zone = '+03:00', wait_timeout = 77");
-            assert_eq!(Raw::error(&raw.results()), None);
+            assert_eq!(RawClient::error(&raw.results()), None);
         }
         for (capability, shows) in [(USUAL, "0"), (USUAL | Capabilities::IGNORE_SPACE, "1")] {
             let mut raw = proxy.raw_with(capability);
@@ -388,7 +387,7 @@ fn agreed(site: &mut Site) {
 
 fn attributes(site: &mut Site) {
     if site.engine() == Engine::MariaDb {
-        return crate::say("MariaDB has no attributes of queries: nothing is to be tested");
+        return crate::say("MariaDB has no attributes of queries: nothing to test");
     }
     let proxy = site.proxy(&["--pool-size", "1"]);
     // The proxy's own queries must have attributes, too.
@@ -398,11 +397,11 @@ fn attributes(site: &mut Site) {
         assert_eq!(raw.value("SELECT 'no attributes'"), "no attributes");
         // One attribute: a text without a name.
         raw.command(b"\x03\x01\x01\0\x01\xfd\0\0\x03hey SELECT 'one'");
-        assert_eq!(Raw::error(&raw.results()), None);
+        assert_eq!(RawClient::error(&raw.results()), None);
         raw.query("SET @left = 1");
         raw.results();
         raw.query(&format!("KILL QUERY {}", raw.connection_id));
-        assert_eq!(Raw::error(&raw.results()), Some(1317), "it kills itself");
+        assert_eq!(RawClient::error(&raw.results()), Some(1317), "it kills itself");
         drop(raw);
         let mut next = proxy.raw_with(USUAL | Capabilities::QUERY_ATTRIBUTES);
         assert_eq!(next.value("SELECT @left IS NULL"), "1");
@@ -417,7 +416,7 @@ fn refused(site: &mut Site) {
         let mut raw = proxy.raw();
         raw.command(&[kind, 0, 0, 0, 0, 0, 0, 0, 0]);
         let (sequence, answer) = raw.packet().expect("a refusal");
-        assert_eq!((sequence, Raw::error(&[answer])), (1, Some(1235)), "{kind:#x}");
+        assert_eq!((sequence, RawClient::error(&[answer])), (1, Some(1235)), "{kind:#x}");
         assert!(raw.packet().is_err(), "it ends after that");
     }
     assert_eq!(one(&mut bystander, "SELECT 1"), "1");
@@ -441,19 +440,22 @@ fn kill(site: &mut Site) {
         assert_eq!(killer.word()[0], 0, "{statement}");
         // Interrupted: by an error, or by a row that says so.
         let payloads = sleeper.results();
-        assert!(Raw::error(&payloads) == Some(1317) || payloads.contains(&b"\x011".to_vec()), "{payloads:?}");
-        assert_eq!(Raw::error(&other.results()), None);
+        assert!(
+            RawClient::error(&payloads) == Some(1317) || payloads.contains(&b"\x011".to_vec()),
+            "{payloads:?}"
+        );
+        assert_eq!(RawClient::error(&other.results()), None);
         assert_eq!(sleeper.value("SELECT 'goes on'"), "goes on");
     }
     killer.query(&format!("KILL QUERY {}", u32::MAX));
-    assert_eq!(Raw::error(&[killer.word()]), Some(1094));
+    assert_eq!(RawClient::error(&[killer.word()]), Some(1094));
     // COM_PROCESS_KILL ends the connection.
     killer.command(&[&b"\x0c"[..], &sleeper.connection_id.to_le_bytes()].concat());
     let answer = killer.word();
     assert_eq!(answer[0], 0, "{answer:?}");
     let (sequence, last) = sleeper.packet().expect("last words");
     // The server's error, or the proxy's if the client has no connection.
-    assert!(sequence <= 1 && matches!(Raw::error(&[last]), Some(1053 | 1317 | 1927 | 1158)));
+    assert!(sequence <= 1 && matches!(RawClient::error(&[last]), Some(1053 | 1317 | 1927 | 1158)));
     // The server's command-line client, interrupted at its terminal.
     let Some(mut cli) = proxy.cli(&["--execute", "SELECT SLEEP(60), 'by hand'"]) else { return };
     let child = cli.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
@@ -466,7 +468,7 @@ fn kill(site: &mut Site) {
     await_that("it has ended", || one(&mut control, sleeps) == "0");
 }
 
-fn kill_among(site: &mut Site) {
+fn kill_in_a_batch(site: &mut Site) {
     let proxy = site.proxy(&[]);
     let multi = USUAL | Capabilities::MULTI_STATEMENTS;
     let (mut sleeper, mut killer) = (proxy.raw(), proxy.raw_with(multi));
@@ -485,23 +487,26 @@ fn kill_among(site: &mut Site) {
         await_asleep(&mut control);
         killer.query(&statements);
         let payloads = killer.results();
-        assert_eq!(Raw::error(&payloads), None, "{statements}");
+        assert_eq!(RawClient::error(&payloads), None, "{statements}");
         let payloads = sleeper.results();
-        assert!(Raw::error(&payloads) == Some(1317) || payloads.contains(&b"\x011".to_vec()), "{payloads:?}");
+        assert!(
+            RawClient::error(&payloads) == Some(1317) || payloads.contains(&b"\x011".to_vec()),
+            "{payloads:?}"
+        );
         assert_eq!(sleeper.value("SELECT 'goes on'"), "goes on");
     }
     // The other statements of the text are executed.
     killer.query(&format!("SET lock_wait_timeout = 4242; KILL QUERY {own}; SELECT 1"));
-    assert_eq!(Raw::error(&killer.results()), None);
+    assert_eq!(RawClient::error(&killer.results()), None);
     one(&mut proxy.client(), "SELECT 1");
     assert_eq!(killer.value("SELECT @@lock_wait_timeout"), "4242");
     // The server's own IDs are passed on; unknown IDs are errors.
     killer.query(&format!("SELECT 1; KILL QUERY {}", u32::MAX));
-    assert_eq!(Raw::error(&killer.results()), Some(1094));
+    assert_eq!(RawClient::error(&killer.results()), Some(1094));
     killer.query(&format!("SELECT 1; KILL {own}"));
-    assert_eq!(Raw::error(&killer.results()), None);
+    assert_eq!(RawClient::error(&killer.results()), None);
     let (_, last) = sleeper.packet().expect("last words");
-    assert!(matches!(Raw::error(&[last]), Some(1053 | 1317 | 1927 | 1158)));
+    assert!(matches!(RawClient::error(&[last]), Some(1053 | 1317 | 1927 | 1158)));
 }
 
 /// Waits until the server runs the statement that sleeps: before that there is nothing to kill. Returns the
@@ -519,13 +524,13 @@ fn await_asleep(control: &mut Client) -> String {
 fn nonces(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "3"]);
     thread::scope(|scope| {
-        for lane in 0..8 {
+        for client_loop in 0..8 {
             let proxy: &Proxy = &proxy;
             scope.spawn(move || {
                 for round in 0..60 {
                     let mut client = proxy.client();
                     for step in 0..3 {
-                        let nonce = format!("{lane}-{round}-{step}");
+                        let nonce = format!("{client_loop}-{round}-{step}");
                         assert_eq!(one(&mut client, &format!("SELECT '{nonce}'")), nonce);
                     }
                 }
@@ -546,7 +551,7 @@ fn byte_by_byte(site: &mut Site) {
     assert!(payloads.contains(&b"\x04slow".to_vec()), "{payloads:?}");
 }
 
-fn not_reading(site: &mut Site) {
+fn stalled_client(site: &mut Site) {
     const BYTES: usize = 16 << 20;
     let proxy = site.proxy(&[]);
     let mut raw = proxy.raw();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use ciphertoll_skip::missing;
 
 use super::Case;
-use super::fake::Fake;
+use super::fake::FakeServer;
 use super::site::Site;
 use crate::client_tls::TestCertificates;
 use crate::drivers::{PYTHON, compiles_with, example, fetched, imports, output_of, sources};
@@ -17,7 +17,7 @@ pub(crate) const CASES: [Case; 7] = [
     ("driver: files of the client's", files),
     ("driver: mysql_async", mysql_async),
     ("driver: MariaDB Connector/J", jdbc),
-    ("driver: go-sql-driver", go),
+    ("driver: go-sql-driver", go_sql_driver),
     ("driver: mysql2", node),
 ];
 
@@ -25,7 +25,7 @@ const JDBC: &str = "/usr/share/java/mariadb-java-client.jar";
 
 /// How a driver can connect.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Places {
+enum Transports {
     /// Over TCP with the password, and over the unix socket without.
     Both,
     Tcp,
@@ -44,12 +44,12 @@ fn python(site: &mut Site, (module, package): (&str, &str)) {
     if !imports(module) {
         return missing(&format!("{module} is not here (the package {package})"));
     }
-    same(site, Places::Both, || python_program(module));
+    same(site, Transports::Both, || python_program(module));
 }
 
 fn mysql_async(site: &mut Site) {
     let Some(program) = example("driver_mysql_async") else { return };
-    same(site, Places::Both, || Command::new(&program));
+    same(site, Transports::Both, || Command::new(&program));
 }
 
 fn jdbc(site: &mut Site) {
@@ -57,16 +57,16 @@ fn jdbc(site: &mut Site) {
         let what = "Connector/J is not here (the packages default-jdk-headless and libmariadb-java)";
         return missing(what);
     }
-    same(site, Places::Tcp, || {
+    same(site, Transports::Tcp, || {
         let mut command = Command::new("java");
         command.args(["-cp", JDBC]).arg(sources().join("MySqlDrivers.java"));
         command
     });
 }
 
-fn go(site: &mut Site) {
+fn go_sql_driver(site: &mut Site) {
     if let Some(program) = go_program() {
-        same(site, Places::Both, || Command::new(&program));
+        same(site, Transports::Both, || Command::new(&program));
     }
 }
 
@@ -84,7 +84,7 @@ fn node(site: &mut Site) {
     if !modules.join("mysql2").is_dir() {
         return missing("mysql2 is not here (scripts/fetch-drivers, npm)");
     }
-    same(site, Places::Both, || {
+    same(site, Transports::Both, || {
         let mut command = Command::new("node");
         command.arg(sources().join("mysql.js")).env("NODE_PATH", &modules);
         command
@@ -92,7 +92,7 @@ fn node(site: &mut Site) {
 }
 
 /// How a program connects.
-struct Visit<'a> {
+struct Target<'a> {
     port: u16,
     encryption: &'a str,
     socket: Option<&'a Path>,
@@ -101,7 +101,7 @@ struct Visit<'a> {
     ca: &'a Path,
 }
 
-impl Visit<'_> {
+impl Target<'_> {
     fn by(&self, mut program: Command, site: &Site) -> Command {
         program
             .env("MYSQL_HOST", "127.0.0.1")
@@ -118,16 +118,16 @@ impl Visit<'_> {
 }
 
 /// Runs the program without and with a proxy: both must print the same, and something.
-fn same(site: &mut Site, places: Places, program: impl Fn() -> Command) {
+fn same(site: &mut Site, transports: Transports, program: impl Fn() -> Command) {
     let password = String::from_utf8(site.password()).expect("passwords here are text");
     let (user, port) = (site.user(), site.port());
     let ca = site.server().ca_file();
-    let itself =
-        Visit { port, encryption: "require", socket: None, user: &user, password: &password, ca: &ca };
-    let direct = output_of(&mut itself.by(program(), site), "itself");
+    let server =
+        Target { port, encryption: "require", socket: None, user: &user, password: &password, ca: &ca };
+    let direct = output_of(&mut server.by(program(), site), "itself");
     // Two of them are for the KILL, and for the program's check that the statement runs.
     let mut proxy = site.proxy(&["--listen", "tcp:127.0.0.1:0", "--pool-size", "3"]);
-    let by_tcp = Visit { port: proxy.second_port(), encryption: "disable", ..itself };
+    let by_tcp = Target { port: proxy.second_port(), encryption: "disable", ..server };
     for round in ["first", "second"] {
         let proxied = output_of(&mut by_tcp.by(program(), site), "the proxy's port");
         assert_eq!(proxied, direct, "for the {round} time");
@@ -137,10 +137,10 @@ fn same(site: &mut Site, places: Places, program: impl Fn() -> Command) {
     let arguments = [&own.each_ref().map(String::as_str)[..], &["--pool-size", "3"]].concat();
     let by_tls = site.proxy_at("tcp:127.0.0.1:0", &url, site.password(), PathBuf::new(), &arguments);
     let ca = certificates.path("ca.pem");
-    let proxied = output_of(&mut Visit { port: by_tls.port, ca: &ca, ..itself }.by(program(), site), "TLS");
+    let proxied = output_of(&mut Target { port: by_tls.port, ca: &ca, ..server }.by(program(), site), "TLS");
     assert_eq!(proxied, direct, "by TLS");
-    if places == Places::Both {
-        let by_socket = Visit { socket: Some(&proxy.socket), password: "", ..by_tcp };
+    if transports == Transports::Both {
+        let by_socket = Target { socket: Some(&proxy.socket), password: "", ..by_tcp };
         let proxied = output_of(&mut by_socket.by(program(), site), "the proxy's socket");
         assert_eq!(proxied, direct, "by unix socket");
     }
@@ -161,13 +161,13 @@ fn files(site: &mut Site) {
 }
 
 fn same_files(site: &mut Site, program: impl Fn() -> Command) {
-    let (fake, scratch) = (Fake::start(), tempfile::tempdir().expect("a directory"));
+    let (fake, scratch) = (FakeServer::start(), tempfile::tempdir().expect("a directory"));
     let program = || {
         let mut command = program();
         command.arg("files").current_dir(scratch.path());
         command
     };
-    let itself = Visit {
+    let server = Target {
         port: fake.port(),
         encryption: "disable",
         socket: None,
@@ -175,10 +175,10 @@ fn same_files(site: &mut Site, program: impl Fn() -> Command) {
         password: "",
         ca: Path::new(""),
     };
-    let direct = output_of(&mut itself.by(program(), site), "itself");
+    let direct = output_of(&mut server.by(program(), site), "itself");
     assert!(direct.contains("sent 5000000"), "{direct}");
-    let proxy = site.proxy_to(&Fake::url(fake.port()), Vec::new(), &["--pool-size", "1"]);
-    let by_socket = Visit { socket: Some(&proxy.socket), ..itself };
+    let proxy = site.proxy_to(&FakeServer::url(fake.port()), Vec::new(), &["--pool-size", "1"]);
+    let by_socket = Target { socket: Some(&proxy.socket), ..server };
     let proxied = output_of(&mut by_socket.by(program(), site), "the proxy's socket");
     assert_eq!(proxied, direct);
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 
 use super::Case;
-use super::fake::Fake;
+use super::fake::FakeServer;
 use super::site::{Proxy, Site};
 use crate::operations::{admin_address, await_that, in_queue_time, samples};
 
@@ -27,13 +27,13 @@ fn expect(output: &str, number: &str, words: &str) {
 }
 
 fn shown(site: &mut Site) {
-    let port = Fake::start().port();
-    let mut proxy = site.proxy_to(&Fake::url(port), Vec::new(), &[]);
+    let port = FakeServer::start().port();
+    let mut proxy = site.proxy_to(&FakeServer::url(port), Vec::new(), &[]);
     "toll".clone_into(&mut proxy.user);
     let Some(command) = proxy.cli(&["--skip-ssl", "-e", "SELECT 1"]) else { return };
     // In place of a greeting, so without an SQL state.
     expect(&output(command), "1429", "the proxy cannot connect to the server");
-    lost(site);
+    lost_connection(site);
     let proxy = site.proxy(&["--pool-size", "1", "--queue-time", "0.5"]);
     let cli =
         |proxy: &Proxy, more: &[&str]| proxy.cli(&[more, &["-e", "SELECT 1"]].concat()).expect("it is here");
@@ -45,9 +45,9 @@ fn shown(site: &mut Site) {
 }
 
 /// The server's connection breaks during a session.
-fn lost(site: &mut Site) {
-    let fake = Fake::start();
-    let mut proxy = site.proxy_to(&Fake::url(fake.port()), Vec::new(), &[]);
+fn lost_connection(site: &mut Site) {
+    let fake = FakeServer::start();
+    let mut proxy = site.proxy_to(&FakeServer::url(fake.port()), Vec::new(), &[]);
     "toll".clone_into(&mut proxy.user);
     let command = proxy.cli(&["-e", "LOAD DATA LOCAL INFILE 'x' INTO TABLE t", "--local-infile=0"]);
     expect(&output(command.expect("it is here")), "1158 (08S01)", "the connection to the server was lost");

@@ -5,12 +5,13 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use ciphertoll_wire::mysql::Capabilities;
+use ciphertoll_wire::mysql::auth::native_password;
 use ciphertoll_wire::mysql::column::encode_text_column;
 use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::RELAYED;
 use ciphertoll_wire::mysql::server::{self, ClientMessage};
-use ciphertoll_wire::mysql::{Capabilities, native_password};
 
 const OFFERED: Capabilities = RELAYED
     .with(Capabilities::LONG_PASSWORD)
@@ -21,13 +22,13 @@ const OFFERED: Capabilities = RELAYED
 const SETTINGS: &[u8] = b"\x07utf8mb4\x12utf8mb4_general_ci\x07utf8mb4\x00\x0528800\x011\x06SYSTEM";
 
 /// Closes everything when dropped.
-pub(crate) struct Fake {
+pub(crate) struct FakeServer {
     port: u16,
     sockets: Arc<Mutex<Vec<TcpStream>>>,
     listener: Option<(TcpListener, JoinHandle<()>)>,
 }
 
-impl Fake {
+impl FakeServer {
     pub(crate) fn start() -> Self {
         Self::over(TcpListener::bind(("127.0.0.1", 0)).expect("a port is free"))
     }
@@ -61,7 +62,7 @@ impl Fake {
     }
 }
 
-impl Drop for Fake {
+impl Drop for FakeServer {
     fn drop(&mut self) {
         if let Some((listener, accepting)) = self.listener.take() {
             // Wakes the accepting thread.

@@ -9,15 +9,15 @@ use ciphertoll_wire::mysql::ssl_request::SslRequest;
 use ciphertoll_wire::mysql::{Capabilities, command, server};
 
 use super::Case;
-use super::fake::Fake;
-use super::raw::{Raw, USUAL, UTF8MB4};
+use super::fake::FakeServer;
+use super::raw::{RawClient, USUAL, UTF8MB4};
 use super::site::{Site, code, one};
 use crate::operations::{await_that, settings};
 use crate::site::LONG;
 
 pub(crate) const CASES: [Case; 7] = [
     ("garbage from a client closes only that client", garbage),
-    ("clients that vanish at any byte", vanishing),
+    ("clients that vanish at any byte", disconnects_at_any_byte),
     ("a killed connection is reported to its client", killed),
     ("a client that vanishes during a result", vanished_amid_a_result),
     ("a server whose certificate cannot be verified is not used", unverified),
@@ -33,14 +33,14 @@ fn garbage(site: &mut Site) {
         raw.packet().expect("a greeting");
         raw.send(bytes);
         let (sequence, answer) = raw.packet().expect("a refusal");
-        assert_eq!((sequence, Raw::error(&[answer])), (2, Some(1835)), "{bytes:?}");
+        assert_eq!((sequence, RawClient::error(&[answer])), (2, Some(1835)), "{bytes:?}");
         assert!(raw.packet().is_err(), "it ends after that");
     }
     for bytes in [&b"\x01\0\0\0\x7f"[..], b"\0\0\0\0", b"\x01\0\0\x05\x03", b"\x01\0\0\0\0"] {
         let mut raw = proxy.raw();
         raw.send(bytes);
         let answer = raw.word();
-        assert_eq!(Raw::error(&[answer]), Some(1835), "{bytes:?}");
+        assert_eq!(RawClient::error(&[answer]), Some(1835), "{bytes:?}");
         assert!(raw.packet().is_err(), "it ends after that");
     }
     // TLS and compression were not offered.
@@ -56,11 +56,11 @@ fn garbage(site: &mut Site) {
     let mut bytes = Vec::new();
     server::write_payload(&mut bytes, 1, &payload).expect("it is short");
     raw.send(&bytes);
-    assert_eq!(Raw::error(&[raw.word()]), Some(1235));
+    assert_eq!(RawClient::error(&[raw.word()]), Some(1235));
     assert_eq!(one(&mut bystander, "SELECT 1"), "1");
 }
 
-fn vanishing(site: &mut Site) {
+fn disconnects_at_any_byte(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "2"]);
     let mut payload = Vec::new();
     let head = SslRequest {
@@ -73,12 +73,12 @@ fn vanishing(site: &mut Site) {
     };
     let user = proxy.user.as_bytes();
     HandshakeResponse { head, user, auth_response: b"", database: None, plugin: None }.encode(&mut payload);
-    let mut whole = Vec::new();
-    server::write_payload(&mut whole, 1, &payload).expect("it is short");
-    command::encode_query(&mut whole, "SELECT 1").expect("a query");
-    for cut in 0..=whole.len() {
+    let mut complete = Vec::new();
+    server::write_payload(&mut complete, 1, &payload).expect("it is short");
+    command::encode_query(&mut complete, "SELECT 1").expect("a query");
+    for cut in 0..=complete.len() {
         let mut raw = proxy.raw_silent();
-        raw.send(&whole[..cut]);
+        raw.send(&complete[..cut]);
     }
     assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
 }
@@ -95,7 +95,7 @@ fn killed(site: &mut Site) {
     other.execute(&format!("KILL {number}")).expect("it is ours to kill");
     // The server's error or the proxy's, then the end of the connection.
     let payloads = raw.results();
-    let answer = Raw::error(&payloads).or(payloads.last().map(|_| 0));
+    let answer = RawClient::error(&payloads).or(payloads.last().map(|_| 0));
     assert!(matches!(answer, Some(1317 | 1927 | 1158 | 1053 | 0)), "{payloads:?}");
     if answer == Some(1317) || answer == Some(0) {
         // The command was interrupted first; the connection ends next.
@@ -143,26 +143,26 @@ fn unverified(site: &mut Site) {
 
 fn absent(site: &mut Site) {
     // It starts, stops, and starts again on the same port.
-    let port = Fake::start().port();
-    let mut proxy = site.proxy_to(&Fake::url(port), Vec::new(), &[]);
+    let port = FakeServer::start().port();
+    let mut proxy = site.proxy_to(&FakeServer::url(port), Vec::new(), &[]);
     "toll".clone_into(&mut proxy.user);
     for _ in 0..2 {
         let error = proxy.try_client().err().expect("there is no server");
         assert_eq!(code(&error), Some(1429), "{error}");
         assert!(error.to_string().contains("cannot connect"), "{error}");
-        let fake = Fake::again(port);
+        let fake = FakeServer::again(port);
         // The first client may still be told of the attempt before.
         let until = Instant::now() + LONG;
-        let mut standing = loop {
+        let mut long_lived = loop {
             match proxy.try_client() {
                 Ok(client) => break client,
                 Err(error) => assert!(Instant::now() < until, "{error}"),
             }
         };
-        standing.execute("DO 0").expect("an answer");
+        long_lived.execute("DO 0").expect("an answer");
         drop(fake);
         proxy.process.await_line("event=server-lost");
-        let error = standing.query("DO 0").expect_err("its server is gone");
+        let error = long_lived.query("DO 0").expect_err("its server is gone");
         assert!(matches!(code(&error), None | Some(1158)), "{error}");
     }
 }

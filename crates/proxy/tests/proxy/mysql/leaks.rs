@@ -1,7 +1,7 @@
-//! State that one client leaves must not reach the next client.
+//! No state of a client may reach the next client.
 
 use super::Case;
-use super::raw::{Raw, USUAL, UTF8MB4};
+use super::raw::{RawClient, USUAL, UTF8MB4};
 use super::site::{Proxy, Site, one};
 
 pub(crate) const CASES: [Case; 3] = [
@@ -53,18 +53,18 @@ fn state(site: &mut Site) {
         ("SET @@timestamp = 1", "SELECT NOW() > '2001-01-01'", "1"),
         ("SET @@rand_seed1 = 5, @@rand_seed2 = 6", "SELECT 1", "1"),
     ];
-    for (left, look, clean) in left_and_looked_for {
+    for (left, query, clean) in left_and_looked_for {
         proxy.client().query(left).unwrap_or_else(|error| panic!("{left}: {error}"));
         let mut next = proxy.client();
-        assert_eq!(one(&mut next, look), clean, "after {left}");
+        assert_eq!(one(&mut next, query), clean, "after {left}");
         assert_eq!(one(&mut next, "SELECT CONNECTION_ID()"), before, "after {left}: another connection");
     }
-    for (left, look) in [
+    for (left, query) in [
         ("CREATE TEMPORARY TABLE leak (n INT)", "SELECT * FROM leak"),
         ("PREPARE leak FROM 'SELECT 1'", "EXECUTE leak"),
     ] {
         proxy.client().execute(left).unwrap_or_else(|error| panic!("{left}: {error}"));
-        assert!(proxy.client().query(look).is_err(), "after {left}");
+        assert!(proxy.client().query(query).is_err(), "after {left}");
     }
     // Prepared statements have numbers, which the next client could guess.
     let mut raw = proxy.raw();
@@ -73,7 +73,7 @@ fn state(site: &mut Site) {
     drop(raw);
     let mut next = proxy.raw();
     next.command(&[&b"\x17"[..], &statement, b"\0\x01\0\0\0"].concat());
-    assert_eq!(Raw::error(&next.results()), Some(1243));
+    assert_eq!(RawClient::error(&next.results()), Some(1243));
     drop(next);
     proxy.client().execute("DROP TABLE keys_of").expect("no table");
 }
@@ -104,7 +104,7 @@ fn transactions(site: &mut Site) {
 
 fn unknown_state(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1"]);
-    let leave_functions: [fn(&mut Raw); 4] = [
+    let leave_functions: [fn(&mut RawClient); 4] = [
         |raw| raw.query("SELECT SLEEP(5)"),
         // A shorter command is held back until it is complete.
         |raw| raw.send(b"\0\x50\0\0\x03SELECT"),
@@ -137,7 +137,7 @@ fn no_database(site: &mut Site) {
     let (url, password) = (format!("{server}/?{options}"), site.password());
     let mut proxy = site.proxy_to(&url, password, &["--pool-size", "1"]);
     let client = |proxy: &Proxy| proxy.try_raw(USUAL, UTF8MB4, None).expect("the login succeeds");
-    let look = |proxy: &Proxy| {
+    let query = |proxy: &Proxy| {
         let mut raw = client(proxy);
         raw.query("SELECT DATABASE(), CONNECTION_ID()");
         let payloads = raw.results();
@@ -145,13 +145,13 @@ fn no_database(site: &mut Site) {
         assert_eq!(row[0], 0xfb, "there is a database");
         row[1..].to_vec()
     };
-    let before = look(&proxy);
-    assert_eq!(look(&proxy), before);
+    let before = query(&proxy);
+    assert_eq!(query(&proxy), before);
     // A session cannot go back to no database, so the connection is closed.
     let mut raw = client(&proxy);
     raw.query(&format!("USE {}", proxy.database));
-    assert_eq!(Raw::error(&raw.results()), None);
+    assert_eq!(RawClient::error(&raw.results()), None);
     drop(raw);
     proxy.process.await_line("a client has chosen a database");
-    assert_ne!(look(&proxy), before);
+    assert_ne!(query(&proxy), before);
 }

@@ -98,6 +98,6 @@ fn stops(site: &mut Site) {
     proxy.process.signal(Signal::SIGTERM);
     // In place of the first packet of the next response.
     let (sequence, last) = raw.packet().expect("last words");
-    assert_eq!((sequence, super::raw::Raw::error(&[last])), (1, Some(1053)));
+    assert_eq!((sequence, super::raw::RawClient::error(&[last])), (1, Some(1053)));
     assert_eq!(proxy.process.wait().code(), Some(6));
 }

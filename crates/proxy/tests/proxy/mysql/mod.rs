@@ -28,12 +28,12 @@ use crate::site::{Mode, usual_threads};
 
 type Case = (&'static str, fn(&mut Site));
 /// The full name of a case, the pooling mode, and the number of threads.
-type Named = (String, Mode, usize, fn(&mut Site));
+type NamedCase = (String, Mode, usize, fn(&mut Site));
 
-/// Servers to test in addition to those that are found, such as `mariadb=/opt/mariadb,mysql-8.0.33`.
+/// Additional servers to test, such as `mariadb=/opt/mariadb,mysql-8.0.33`.
 const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
 
-/// Runs the cases whose names contain `filter`; returns their number, and the names of those that failed.
+/// Runs the cases whose names contain `filter`; returns their number and the names of the failed ones.
 pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
     let both = [&cases::CASES[..], &leaks::CASES[..]].concat();
     let of_sessions =
@@ -51,26 +51,26 @@ pub(crate) fn run(filter: &str) -> (usize, Vec<String>) {
     let sessions = [&sessions[..], &logins[..]].concat();
     let transactions = [&transactions[..], &logins[..]].concat();
     let one = usual_threads();
-    let in_all = |cases: Vec<Case>, mode: Mode, threads: usize| {
+    let in_mode = |cases: Vec<Case>, mode: Mode, threads: usize| {
         cases.into_iter().map(move |(name, case)| {
             // The usual number of threads is not mentioned.
-            let remark = if threads == one { "" } else { ", on two threads" };
-            (format!("{name}{}{remark}", mode.remark()), mode, threads, case)
+            let suffix = if threads == one { "" } else { ", on two threads" };
+            (format!("{name}{}{suffix}", mode.suffix()), mode, threads, case)
         })
     };
     let [doubled_sessions, doubled_transactions] = doubled;
     let mut seen = HashSet::new();
-    let cases: Vec<Named> = in_all(sessions, Mode::Session, one)
-        .chain(in_all(transactions, Mode::Transaction, one))
-        .chain(in_all(doubled_sessions, Mode::Session, 2))
-        .chain(in_all(doubled_transactions, Mode::Transaction, 2))
+    let cases: Vec<NamedCase> = in_mode(sessions, Mode::Session, one)
+        .chain(in_mode(transactions, Mode::Transaction, one))
+        .chain(in_mode(doubled_sessions, Mode::Session, 2))
+        .chain(in_mode(doubled_transactions, Mode::Transaction, 2))
         // If two threads are the default, each case runs once.
         .filter(|(name, ..)| seen.insert(name.clone()))
         .collect();
     let (mut count, mut failed) = (0, Vec::new());
     for level in levels() {
         let named =
-            |(name, mode, threads, case): &Named| (format!("{level}: {name}"), *mode, *threads, *case);
+            |(name, mode, threads, case): &NamedCase| (format!("{level}: {name}"), *mode, *threads, *case);
         let cases: Vec<_> = cases.iter().map(named).filter(|(name, ..)| name.contains(filter)).collect();
         if cases.is_empty() {
             continue;

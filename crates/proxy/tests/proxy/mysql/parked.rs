@@ -7,7 +7,7 @@ use ciphertoll_wire::mysql::command;
 use nix::sys::signal::Signal;
 
 use super::Case;
-use super::raw::Raw;
+use super::raw::RawClient;
 use super::site::{Site, one};
 use super::transactions::NUMBER;
 use crate::operations::{admin_address, await_that, samples};
@@ -15,7 +15,7 @@ use crate::transactions::KEPT;
 
 pub(crate) const CASES: [Case; 5] = [
     ("a client is greeted without a connection", greetings),
-    ("a client can disconnect without a connection", goodbyes),
+    ("a client can disconnect without a connection", disconnects_while_parked),
     ("diagnostics of the last command", diagnostics),
     ("a KILL reaches clients in every state", kills),
     ("parked clients are served during a stop", stops),
@@ -34,7 +34,7 @@ fn greetings(site: &mut Site) {
     assert!(proxy.try_client().is_err(), "the user is unknown");
 }
 
-fn goodbyes(site: &mut Site) {
+fn disconnects_while_parked(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1"]);
     let mut first = proxy.client();
     assert_eq!(one(&mut first, "SELECT 1"), "1");
@@ -84,7 +84,7 @@ fn kills(site: &mut Site) {
     let proxy = site.proxy(&["--pool-size", "2", "--admin", "tcp:127.0.0.1:0"]);
     let admin = admin_address(&proxy.process.log);
     let (mut target, mut other, mut killer) = (proxy.raw(), proxy.raw(), proxy.raw());
-    let kill = |killer: &mut Raw, what: &str, number: u32| {
+    let kill = |killer: &mut RawClient, what: &str, number: u32| {
         killer.query(&format!("KILL {what} {number}"));
         assert_eq!(killer.word()[0], 0, "{what}");
     };
@@ -104,7 +104,10 @@ fn kills(site: &mut Site) {
         await_sleepers(&mut control, "1");
         kill(&mut killer, "QUERY", target.connection_id);
         let payloads = target.results();
-        assert!(Raw::error(&payloads) == Some(1317) || payloads.contains(&b"\x011".to_vec()), "{payloads:?}");
+        assert!(
+            RawClient::error(&payloads) == Some(1317) || payloads.contains(&b"\x011".to_vec()),
+            "{payloads:?}"
+        );
         assert_eq!(target.value("SELECT 'goes on'"), "goes on");
     }
     // A waiting command, in front of a second one.
@@ -121,7 +124,7 @@ fn kills(site: &mut Site) {
     await_that("it waits", || samples(admin)["clients{state=\"queued\"}"] > 0.5);
     kill(&mut other, "QUERY", target.connection_id);
     let (sequence, answer) = target.packet().expect("it is told");
-    assert_eq!((sequence, Raw::error(&[answer])), (1, Some(1317)));
+    assert_eq!((sequence, RawClient::error(&[answer])), (1, Some(1317)));
     other.query("COMMIT");
     other.results();
     let payloads = target.results();
@@ -130,10 +133,10 @@ fn kills(site: &mut Site) {
     holder.results();
     // The connection of an idle client.
     kill(&mut killer, "CONNECTION", target.connection_id);
-    assert_eq!(Raw::error(&[target.word()]), Some(1053));
+    assert_eq!(RawClient::error(&[target.word()]), Some(1053));
     assert!(target.packet().is_err(), "it ends after that");
     killer.query(&format!("KILL {}", target.connection_id));
-    assert_eq!(Raw::error(&[killer.word()]), Some(1094), "there is no such client any more");
+    assert_eq!(RawClient::error(&[killer.word()]), Some(1094), "there is no such client any more");
 }
 
 fn stops(site: &mut Site) {
@@ -152,6 +155,6 @@ fn stops(site: &mut Site) {
     let mut proxy = site.proxy(&["--drain-time", "0.3"]);
     let mut raw = proxy.raw();
     proxy.process.signal(Signal::SIGTERM);
-    assert_eq!(Raw::error(&[raw.word()]), Some(1053));
+    assert_eq!(RawClient::error(&[raw.word()]), Some(1053));
     assert_eq!(proxy.process.wait().code(), Some(0), "no client was cut off in a transaction");
 }

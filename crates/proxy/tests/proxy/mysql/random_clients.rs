@@ -6,13 +6,13 @@ use ciphertoll_wire::mysql::Param;
 use ciphertoll_wire::mysql::ok::OkPacket;
 
 use super::cases::prepare;
-use super::raw::Raw;
+use super::raw::RawClient;
 use super::site::{Proxy, Site};
 use super::transactions::{NUMBER, close, run};
 
 /// The session state that a client must find.
 struct Model {
-    lane: u64,
+    client_loop: u64,
     random: u64,
     time_zone: Option<String>,
     timeout: Option<u64>,
@@ -27,7 +27,7 @@ impl Model {
         (self.random >> 33) % below
     }
 
-    fn step(&mut self, raw: &mut Raw) {
+    fn step(&mut self, raw: &mut RawClient) {
         match self.draw(11) {
             0 => {
                 let zone = format!("+0{}:{}", self.draw(10), 10 + self.draw(50));
@@ -41,7 +41,7 @@ impl Model {
             }
             2 => {
                 let mark = self.draw(1000);
-                let sql = format!("SELECT CONCAT('{}-{mark}-', ?)", self.lane);
+                let sql = format!("SELECT CONCAT('{}-{mark}-', ?)", self.client_loop);
                 self.statements.push((prepare(raw, &sql).statement_id, mark));
             }
             3 if !self.statements.is_empty() => {
@@ -49,7 +49,7 @@ impl Model {
                 close(raw, self.statements.swap_remove(at).0);
             }
             4 => {
-                raw.query(&format!("INSERT INTO anything (lane) VALUES ({})", self.lane));
+                raw.query(&format!("INSERT INTO anything (lane) VALUES ({})", self.client_loop));
                 let ok = OkPacket::parse(&raw.word()).expect("a row");
                 self.last_key = ok.last_insert_id;
             }
@@ -62,7 +62,7 @@ impl Model {
             }
             6 => {
                 raw.query("SELECT nonsense");
-                assert_eq!(Raw::error(&raw.results()), Some(1054));
+                assert_eq!(RawClient::error(&raw.results()), Some(1054));
             }
             7 if self.draw(4) == 0 => {
                 raw.command(b"\x1f");
@@ -70,25 +70,25 @@ impl Model {
                 (self.time_zone, self.timeout, self.last_key) = (None, None, 0);
                 self.statements.clear();
             }
-            8 if self.draw(6) == 0 => self.executes(raw, &format!("SET @own = {}", self.lane)),
+            8 if self.draw(6) == 0 => self.executes(raw, &format!("SET @own = {}", self.client_loop)),
             _ => self.find(raw),
         }
     }
 
-    fn executes(&self, raw: &mut Raw, sql: &str) {
+    fn executes(&self, raw: &mut RawClient, sql: &str) {
         raw.query(sql);
-        assert_eq!(Raw::error(&raw.results()), None, "{}: {sql}", self.lane);
+        assert_eq!(RawClient::error(&raw.results()), None, "{}: {sql}", self.client_loop);
     }
 
-    fn find(&mut self, raw: &mut Raw) {
+    fn find(&mut self, raw: &mut RawClient) {
         let zone = self.time_zone.as_deref().unwrap_or("SYSTEM");
-        assert_eq!(raw.value("SELECT @@time_zone"), zone, "{}", self.lane);
+        assert_eq!(raw.value("SELECT @@time_zone"), zone, "{}", self.client_loop);
         let timeout = self.timeout.unwrap_or(60).to_string();
-        assert_eq!(raw.value("SELECT @@net_write_timeout"), timeout, "{}", self.lane);
-        assert_eq!(raw.value("SELECT LAST_INSERT_ID()"), self.last_key.to_string(), "{}", self.lane);
+        assert_eq!(raw.value("SELECT @@net_write_timeout"), timeout, "{}", self.client_loop);
+        assert_eq!(raw.value("SELECT LAST_INSERT_ID()"), self.last_key.to_string(), "{}", self.client_loop);
         if let Some((statement, mark)) = self.statements.last() {
             let answer = run(raw, *statement, &[Param::Bytes(b"x")]);
-            assert_eq!(answer, Ok(format!("{}-{mark}-x", self.lane)));
+            assert_eq!(answer, Ok(format!("{}-{mark}-x", self.client_loop)));
         }
     }
 }
@@ -101,17 +101,23 @@ pub(super) fn anything(site: &mut Site) {
         "CREATE TABLE anything (id INT AUTO_INCREMENT PRIMARY KEY, lane INT)",
     ] {
         maker.query(sql);
-        assert_eq!(Raw::error(&maker.results()), None, "{sql}");
+        assert_eq!(RawClient::error(&maker.results()), None, "{sql}");
     }
     thread::scope(|scope| {
-        for lane in 1..=8 {
+        for client_loop in 1..=8 {
             let proxy: &Proxy = &proxy;
             scope.spawn(move || {
                 for session in 0..4 {
                     let mut raw = proxy.raw();
-                    let (random, statements) = (lane * 1000 + session, Vec::new());
-                    let mut model =
-                        Model { lane, random, time_zone: None, timeout: None, last_key: 0, statements };
+                    let (random, statements) = (client_loop * 1000 + session, Vec::new());
+                    let mut model = Model {
+                        client_loop,
+                        random,
+                        time_zone: None,
+                        timeout: None,
+                        last_key: 0,
+                        statements,
+                    };
                     (0..40).for_each(|_| model.step(&mut raw));
                     model.find(&mut raw);
                 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::greeting::Greeting;
 use ciphertoll_wire::mysql::ok::OkPacket;
-use ciphertoll_wire::mysql::{self, Capabilities, Connect, Login, Terms, command, server};
+use ciphertoll_wire::mysql::{self, Capabilities, MySqlConnect, MySqlLogin, Terms, command, server};
 use ciphertoll_wire::{Secret, Step};
 
 use crate::site::LONG;
@@ -20,7 +20,7 @@ pub(crate) const USUAL: Capabilities = Capabilities::TRANSACTIONS
     .with(Capabilities::DEPRECATE_EOF);
 pub(crate) const UTF8MB4: u8 = 45;
 
-pub(crate) struct Raw {
+pub(crate) struct RawClient {
     pub(crate) stream: UnixStream,
     pub(crate) capabilities: Capabilities,
     pub(crate) connection_id: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Raw {
 
 pub(crate) type Payloads = Vec<Vec<u8>>;
 
-impl Raw {
+impl RawClient {
     /// Connects without sending anything.
     pub(crate) fn silent(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).expect("the proxy listens");
@@ -59,8 +59,9 @@ impl Raw {
     ) -> Result<Self, mysql::Error> {
         let mut raw = Self::silent(socket);
         let password = Secret::new(password.to_vec());
-        let login = Login { database: database.map(ToOwned::to_owned), ..Login::new(user, password) };
-        let mut connect = Connect::pooled(Arc::new(login), Terms { capabilities, character_set });
+        let login =
+            MySqlLogin { database: database.map(ToOwned::to_owned), ..MySqlLogin::new(user, password) };
+        let mut connect = MySqlConnect::pooled(Arc::new(login), Terms { capabilities, character_set });
         let (mut received, mut out) = (Vec::new(), Vec::new());
         loop {
             let mut input = received.as_slice();

@@ -17,7 +17,7 @@ pub(crate) const CASES: [Case; 1] =
 
 /// Responses are right, and the limit of connections holds, whatever happens at the same time.
 fn at_once(site: &mut Site) {
-    const LANES: usize = 5;
+    const CLIENT_LOOPS: usize = 5;
     let (directory, file) = settings("warm-up = 2\nhealth-time = \"10ms\"\n[limits]\npool-size = 3\n");
     let ca = directory.path().join("ca.pem");
     let pem = fs::read(site.server().ca_file()).expect("the authority");
@@ -26,7 +26,7 @@ fn at_once(site: &mut Site) {
     let mut proxy = site.proxy_to(&url, site.password(), &["--config", &file]);
     let (stop, served) = (AtomicBool::new(false), AtomicU32::new(0));
     let (socket, user, database) = (proxy.socket.clone(), proxy.user.clone(), proxy.database.clone());
-    let lane = || {
+    let client_loop = || {
         while !stop.load(Ordering::Relaxed) {
             let round = served.load(Ordering::Relaxed);
             let answer = client_at(&socket, &user, &database).and_then(|mut client| {
@@ -40,7 +40,7 @@ fn at_once(site: &mut Site) {
         }
     };
     thread::scope(|scope| {
-        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
+        let client_loops: Vec<_> = (0..CLIENT_LOOPS).map(|_| scope.spawn(client_loop)).collect();
         for round in 0..20 {
             // Another byte changes the CA file, so all connections are obsolete.
             fs::write(&ca, [&pem[..], &b"\n".repeat(round % 3)].concat()).expect("ours to write");
@@ -51,8 +51,8 @@ fn at_once(site: &mut Site) {
             await_that("clients are served", || served.load(Ordering::Relaxed) > before + 20);
         }
         stop.store(true, Ordering::Relaxed);
-        for lane in lanes {
-            lane.join().expect("no wrong answer");
+        for client_loop in client_loops {
+            client_loop.join().expect("no wrong answer");
         }
     });
     // If the pool counted a connection too many, three clients at once would never be served. Connections

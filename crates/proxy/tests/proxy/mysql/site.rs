@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use ciphertoll_lab::{Build, Lab, Server, Tables, Template, find};
+use ciphertoll_lab::{Build, DataTemplate, Lab, Server, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, ServerLevel, Setting, Settings};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{Address, tls};
@@ -15,7 +15,7 @@ use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql::Plugin};
 use tempfile::TempDir;
 
-use super::raw::{Raw, USUAL, UTF8MB4};
+use super::raw::{RawClient, USUAL, UTF8MB4};
 use crate::operations::write_secret;
 use crate::process::{Process, port_in};
 use crate::site::{Mode, open_lab, start_of, usual_threads};
@@ -33,7 +33,7 @@ pub(crate) struct Site {
     server: Option<Server>,
     lab: Lab,
     build: Build,
-    template: Template,
+    template: DataTemplate,
     directory: TempDir,
     proxies: u32,
     /// The pooling mode of the next proxies.
@@ -69,7 +69,7 @@ impl Site {
         for (name, value) in SETTINGS {
             settings.set(Setting::new(self.build.engine, name, value).expect("a setting"));
         }
-        self.server = Some(Server::start_with(&self.lab, &start, &settings).expect("the server starts"));
+        self.server = Some(self.lab.start_with(&start, &settings).expect("the server starts"));
     }
 
     pub(crate) fn engine(&self) -> Engine {
@@ -95,10 +95,10 @@ impl Site {
     /// The lab's own account, which may create others.
     pub(crate) fn control(&self) -> Client {
         let Endpoint::Unix(path) = self.server().unix_endpoint() else { panic!("a server has a socket") };
-        let login = mysql::Login {
+        let login = mysql::MySqlLogin {
             transport: mysql::Transport::UnixSocket,
             plugin: plugin_of(self.engine()),
-            ..mysql::Login::new(CONTROL, Secret::new(self.password()))
+            ..mysql::MySqlLogin::new(CONTROL, Secret::new(self.password()))
         };
         Client::connect(&Address::Unix(path), Login::MySql(Arc::new(login)), None)
             .expect("the login succeeds")
@@ -199,11 +199,11 @@ impl Proxy {
         Login::MySql(Arc::new(self.own_login(user, password)))
     }
 
-    fn own_login(&self, user: &str, password: Vec<u8>) -> mysql::Login {
-        mysql::Login {
+    fn own_login(&self, user: &str, password: Vec<u8>) -> mysql::MySqlLogin {
+        mysql::MySqlLogin {
             database: Some(self.database.clone()),
             plugin: plugin_of(self.engine),
-            ..mysql::Login::new(user, Secret::new(password))
+            ..mysql::MySqlLogin::new(user, Secret::new(password))
         }
     }
 
@@ -231,17 +231,17 @@ impl Proxy {
         let context = tls::Context::build(&settings).expect("a context");
         let login = self.own_login(user, password.to_vec());
         let plugin = plugin.unwrap_or(login.plugin);
-        let login = mysql::Login { encryption: mysql::Encryption::Tls, plugin, ..login };
+        let login = mysql::MySqlLogin { encryption: mysql::MySqlTlsMode::Tls, plugin, ..login };
         let address = Address::Tcp(([127, 0, 0, 1], self.port).into());
         Client::connect(&address, Login::MySql(Arc::new(login)), Some(&context))
     }
 
     /// A client connection at the level of packets, logged in.
-    pub(crate) fn raw(&self) -> Raw {
+    pub(crate) fn raw(&self) -> RawClient {
         self.raw_with(USUAL)
     }
 
-    pub(crate) fn raw_with(&self, capabilities: Capabilities) -> Raw {
+    pub(crate) fn raw_with(&self, capabilities: Capabilities) -> RawClient {
         self.try_raw(capabilities, UTF8MB4, Some(&self.database)).expect("the login succeeds")
     }
 
@@ -250,12 +250,12 @@ impl Proxy {
         capabilities: Capabilities,
         character_set: u8,
         database: Option<&str>,
-    ) -> Result<Raw, mysql::Error> {
-        Raw::log_in(&self.socket, &self.user, database, capabilities, character_set)
+    ) -> Result<RawClient, mysql::Error> {
+        RawClient::log_in(&self.socket, &self.user, database, capabilities, character_set)
     }
 
-    pub(crate) fn raw_silent(&self) -> Raw {
-        Raw::silent(&self.socket)
+    pub(crate) fn raw_silent(&self) -> RawClient {
+        RawClient::silent(&self.socket)
     }
 
     /// MariaDB's command-line client, if it is installed.
@@ -287,9 +287,9 @@ fn plugin_of(engine: Engine) -> Plugin {
 
 /// A client of the proxy on this socket.
 pub(crate) fn client_at(socket: &Path, user: &str, database: &str) -> Result<Client, ciphertoll_net::Error> {
-    let login = mysql::Login {
+    let login = mysql::MySqlLogin {
         database: Some(database.to_owned()),
-        ..mysql::Login::new(user, Secret::new(Vec::new()))
+        ..mysql::MySqlLogin::new(user, Secret::new(Vec::new()))
     };
     Client::connect(&Address::Unix(socket.to_owned()), Login::MySql(Arc::new(login)), None)
 }

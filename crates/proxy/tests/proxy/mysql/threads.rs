@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use super::Case;
-use super::raw::Raw;
+use super::raw::RawClient;
 use super::site::{Proxy, Site, one};
 
 pub(crate) const CASES: [Case; 2] = [
@@ -23,11 +23,11 @@ pub(crate) const ON_ONE: [&str; 7] = [
     "unusable settings are refused at the start",
 ];
 
-fn come_and_go(proxy: &Proxy, lane: usize, rounds: usize) {
+fn connect_repeatedly(proxy: &Proxy, client_loop: usize, rounds: usize) {
     for round in 0..rounds {
         let mut client = proxy.client();
         for step in 0..2 {
-            let nonce = format!("{lane}-{round}-{step}");
+            let nonce = format!("{client_loop}-{round}-{step}");
             assert_eq!(one(&mut client, &format!("SELECT '{nonce}'")), nonce);
         }
     }
@@ -36,9 +36,9 @@ fn come_and_go(proxy: &Proxy, lane: usize, rounds: usize) {
 fn one_connection(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1"]);
     thread::scope(|scope| {
-        for lane in 0..8 {
+        for client_loop in 0..8 {
             let proxy: &Proxy = &proxy;
-            scope.spawn(move || come_and_go(proxy, lane, 30));
+            scope.spawn(move || connect_repeatedly(proxy, client_loop, 30));
         }
     });
     // At most one connection of each client was opened with other capabilities, or to learn the greeting.
@@ -58,14 +58,15 @@ fn late_kills(site: &mut Site) {
                 killer.query(&format!("KILL QUERY {number}"));
                 // The kill has taken effect, or the target has left.
                 let answer = killer.word();
-                assert!(answer[0] == 0 || Raw::error(&[answer]) == Some(1094));
+                assert!(answer[0] == 0 || RawClient::error(&[answer]) == Some(1094));
                 if over.load(Ordering::SeqCst) {
                     break;
                 }
             }
         });
-        let bystanders: Vec<_> =
-            (0..3).map(|lane| scope.spawn(move || come_and_go(proxy, lane, 60))).collect();
+        let bystanders: Vec<_> = (0..3)
+            .map(|client_loop| scope.spawn(move || connect_repeatedly(proxy, client_loop, 60)))
+            .collect();
         for _ in 0..60 {
             let mut victim = proxy.raw();
             named.store(victim.connection_id, Ordering::SeqCst);

@@ -9,11 +9,11 @@ use super::site::{Proxy, Site, one};
 
 pub(crate) const CASES: [Case; 2] = [
     ("sysbench: more clients than connections, prepared statements", sysbench),
-    ("mariadb-slap: more clients than connections", slap),
+    ("mariadb-slap: more clients than connections", mariadb_slap),
 ];
 
 /// Whether a program is installed; if not, a message says so.
-fn is_here(program: &str) -> bool {
+fn is_installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
     if !found {
         missing(&format!("{program} is not here"));
@@ -30,7 +30,7 @@ fn succeeds(command: &mut Command) -> String {
 }
 
 fn sysbench(site: &mut Site) {
-    if !is_here("sysbench") {
+    if !is_installed("sysbench") {
         return;
     }
     let mut proxy = site.proxy(&["--pool-size", "3"]);
@@ -59,8 +59,8 @@ fn sysbench(site: &mut Site) {
     assert_eq!(proxy.process.count("event=server-lost"), 0);
 }
 
-fn slap(site: &mut Site) {
-    if !is_here("mariadb-slap") {
+fn mariadb_slap(site: &mut Site) {
+    if !is_installed("mariadb-slap") {
         return;
     }
     let mut proxy = site.proxy(&["--pool-size", "3"]);

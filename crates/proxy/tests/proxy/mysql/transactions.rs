@@ -11,7 +11,7 @@ use ciphertoll_wire::mysql::{Capabilities, Param, command};
 use super::Case;
 use super::cases::{execute, prepare};
 use super::random_clients::anything;
-use super::raw::{Raw, USUAL};
+use super::raw::{RawClient, USUAL};
 use super::site::{Proxy, Site, code, one, try_one};
 use crate::operations::in_queue_time;
 use crate::site::LONG;
@@ -120,7 +120,7 @@ fn settings(site: &mut Site) {
         _ => "SELECT @@tx_isolation",
     };
     let mut proxy = site.proxy(&["--pool-size", "1"]);
-    for (set, look, value) in [
+    for (set, query, value) in [
         (
             "SET sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'",
             "SELECT @@sql_mode",
@@ -146,10 +146,10 @@ fn settings(site: &mut Site) {
     ] {
         let (mut first, mut second, number) = two(&proxy);
         first.execute(set).unwrap_or_else(|error| panic!("{set}: {error}"));
-        assert_ne!(one(&mut second, look), value, "{set}: the other client has it, too");
-        assert_eq!(one(&mut first, look), value, "{set}");
+        assert_ne!(one(&mut second, query), value, "{set}: the other client has it, too");
+        assert_eq!(one(&mut first, query), value, "{set}");
         assert_eq!(one(&mut second, NUMBER), number);
-        assert_eq!(one(&mut first, look), value, "{set}, again");
+        assert_eq!(one(&mut first, query), value, "{set}, again");
     }
     // A refused setting does not follow its client, and does not pin it.
     let (mut first, mut second, _) = two(&proxy);
@@ -168,11 +168,11 @@ fn settings(site: &mut Site) {
     for _ in 0..2 {
         one(&mut second, NUMBER);
         raw.query("SELECT 1; SELECT 2");
-        assert_eq!(Raw::error(&raw.results()), None);
+        assert_eq!(RawClient::error(&raw.results()), None);
     }
     let mut other = proxy.raw();
     other.query("SELECT 1; SELECT 2");
-    assert_eq!(Raw::error(&other.results()), Some(1064));
+    assert_eq!(RawClient::error(&other.results()), Some(1064));
     assert_eq!(proxy.process.count("event=pinned"), 0);
 }
 
@@ -222,17 +222,17 @@ fn last_key(site: &mut Site) {
 }
 
 /// The text of the single value that an execute returns.
-pub(super) fn run(raw: &mut Raw, statement_id: u32, params: &[Param<'_>]) -> Result<String, u16> {
+pub(super) fn run(raw: &mut RawClient, statement_id: u32, params: &[Param<'_>]) -> Result<String, u16> {
     execute(raw, statement_id, params, false);
     let payloads = raw.results();
-    match Raw::error(&payloads) {
+    match RawClient::error(&payloads) {
         Some(code) => Err(code),
         // After the row's first byte, the NULL bitmap and the length.
         None => Ok(String::from_utf8_lossy(&payloads[payloads.len() - 2][3..]).into_owned()),
     }
 }
 
-pub(super) fn close(raw: &mut Raw, statement_id: u32) {
+pub(super) fn close(raw: &mut RawClient, statement_id: u32) {
     let mut bytes = Vec::new();
     command::encode_statement_close(&mut bytes, statement_id);
     raw.send(&bytes);
@@ -253,7 +253,7 @@ fn prepared(site: &mut Site) {
         }
         // Statements that failed to prepare, that were closed, or that are another client's.
         first.command(b"\x16SELEC");
-        assert_eq!(Raw::error(&[first.word()]), Some(1064));
+        assert_eq!(RawClient::error(&[first.word()]), Some(1064));
         assert_eq!(run(&mut second, more, &[]), Err(1243));
         close(&mut first, one_of);
         assert_eq!(run(&mut first, one_of, &[]), Err(1243));
@@ -470,7 +470,7 @@ fn resets(site: &mut Site) {
     proxy.process.await_line("event=pinned");
     let mut waiting = proxy.raw();
     waiting.query(NUMBER);
-    assert_eq!(Raw::error(&[waiting.word()]), Some(1040), "it is pinned");
+    assert_eq!(RawClient::error(&[waiting.word()]), Some(1040), "it is pinned");
     first.command(b"\x1f");
     assert_eq!(first.word()[0], 0);
     assert_eq!(in_queue_time(|| ask(&proxy, "SELECT @mine IS NULL")), "1");
@@ -484,19 +484,20 @@ fn many(site: &mut Site) {
     const ROUNDS: usize = 40;
     let proxy = site.proxy(&["--pool-size", "3"]);
     thread::scope(|scope| {
-        for lane in 0..CLIENTS {
+        for client_loop in 0..CLIENTS {
             let proxy: &Proxy = &proxy;
             scope.spawn(move || {
                 let mut client = proxy.raw();
-                client.query(&format!("SET net_read_timeout = {}", 100 + lane));
-                assert_eq!(Raw::error(&client.results()), None);
-                let statement = prepare(&mut client, &format!("SELECT CONCAT('{lane}-', ?)")).statement_id;
+                client.query(&format!("SET net_read_timeout = {}", 100 + client_loop));
+                assert_eq!(RawClient::error(&client.results()), None);
+                let statement =
+                    prepare(&mut client, &format!("SELECT CONCAT('{client_loop}-', ?)")).statement_id;
                 for round in 0..ROUNDS {
                     let sql = format!("SELECT CONCAT('{round}-', @@net_read_timeout)");
-                    assert_eq!(client.value(&sql), format!("{round}-{}", 100 + lane));
+                    assert_eq!(client.value(&sql), format!("{round}-{}", 100 + client_loop));
                     let text = round.to_string();
                     let answer = run(&mut client, statement, &[Param::Bytes(text.as_bytes())]);
-                    assert_eq!(answer, Ok(format!("{lane}-{round}")));
+                    assert_eq!(answer, Ok(format!("{client_loop}-{round}")));
                     if round % 8 == 0 {
                         client.query("BEGIN");
                         client.results();

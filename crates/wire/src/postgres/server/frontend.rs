@@ -1,83 +1,71 @@
 //! What a client sends after its first message.
 
 use crate::postgres::{
-    Error, Format, Param,
-    codec::Reader,
-    column::parse_types,
-    command::{PORTAL, STATEMENT},
-    kind,
-    message::{self, Message},
+    codec::{
+        column::{ValueFormat, parse_types},
+        command::{PORTAL, Param, STATEMENT},
+        kind,
+        message::{self, Message},
+        reader::Reader,
+    },
+    error::Error,
 };
 
-/// One of a client's messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Frontend<'a> {
-    /// An answer to a request to authenticate; which one, the request says.
+pub enum FrontendMessage<'a> {
+    /// A reply to an authentication request, which determines its format.
     Auth(AuthResponse<'a>),
-    /// Statements as text.
+    /// One or more statements as text.
     Query(&'a [u8]),
-    /// A statement to be prepared.
     Parse {
-        /// Its name; empty for none.
+        /// Empty for the unnamed statement.
         name: &'a [u8],
-        /// The statement.
         sql: &'a [u8],
-        /// The types of its parameters, as far as the client says; 0 where it does not.
+        /// The OIDs of the parameter types that the client specifies; 0 if it does not.
         param_types: Vec<u32>,
     },
-    /// A portal to be made.
     Bind(Bind<'a>),
-    /// A question what something takes or returns.
-    Describe(Target, &'a [u8]),
-    /// A portal to be run.
+    Describe(DescribeTarget, &'a [u8]),
     Execute {
-        /// Its name; empty for none.
+        /// Empty for the unnamed portal.
         portal: &'a [u8],
-        /// After how many rows to pause; 0 for never.
+        /// 0 for no limit.
         max_rows: u32,
     },
-    /// Something to be forgotten.
-    Close(Target, &'a [u8]),
-    /// The end of what belongs together.
+    Close(DescribeTarget, &'a [u8]),
     Sync,
-    /// The client waits for what there is.
     Flush,
     /// A portion of a COPY's data.
     CopyData(&'a [u8]),
-    /// All of a COPY's data were sent.
+    /// All data of a COPY were sent.
     CopyDone,
-    /// A COPY's data end early.
+    /// The client aborts a COPY.
     CopyFail {
-        /// Why.
         reason: &'a [u8],
     },
-    /// Goodbye.
     Terminate,
 }
 
-/// What `Describe` and `Close` are about.
+/// The object of a `Describe` or `Close`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Target {
-    /// A prepared statement.
+pub enum DescribeTarget {
     Statement,
-    /// A portal.
     Portal,
 }
 
-/// `Bind`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind<'a> {
-    /// The portal to be made; empty for the one without a name.
+    /// The portal to create; empty for the unnamed one.
     pub portal: &'a [u8],
-    /// The statement that it is made of.
+    /// The prepared statement.
     pub statement: &'a [u8],
-    /// The parameters' values, never [`Param::I64`].
+    /// The parameter values, never [`Param::I64`].
     pub params: Vec<Param<'a>>,
-    /// The result's formats: none for text, one for all columns, or one for each.
-    pub result_formats: Vec<Format>,
+    /// The result's formats: none means text, one applies to all columns, otherwise one per column.
+    pub result_formats: Vec<ValueFormat>,
 }
 
-/// The payload of a message that answers a request to authenticate.
+/// The payload of a reply to an authentication request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AuthResponse<'a>(&'a [u8]);
 
@@ -90,7 +78,7 @@ impl<'a> AuthResponse<'a> {
         Ok(password)
     }
 
-    /// The mechanism that the client has chosen, and its first message, if it has one (`SASLInitialResponse`).
+    /// The client's mechanism, and its initial response, if any (`SASLInitialResponse`).
     pub fn sasl_initial(self) -> Result<(&'a [u8], Option<&'a [u8]>), Error> {
         let mut reader = self.reader();
         let initial = (reader.nul_terminated()?, reader.nullable_bytes()?);
@@ -104,42 +92,48 @@ impl<'a> AuthResponse<'a> {
     }
 
     fn reader(self) -> Reader<'a> {
-        Reader::new(self.0, "answer to a request to authenticate")
+        Reader::new(self.0, "authentication reply")
     }
 }
 
-/// Does not show what may be a password.
+/// Hides what may be a password.
 impl std::fmt::Debug for AuthResponse<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("AuthResponse(..)")
     }
 }
 
-/// Takes the client's next message, of at most `limit_bytes` of payload; none if it is not all there. Before the client
-/// has authenticated the limit should be [`MAX_LOGIN_PAYLOAD_BYTES`](super::super::message::MAX_LOGIN_PAYLOAD_BYTES).
-pub fn read_frontend<'a>(input: &mut &'a [u8], limit_bytes: usize) -> Result<Option<Frontend<'a>>, Error> {
+/// Takes the client's next message, with a payload of at most `limit_bytes`; `None` if it is incomplete.
+/// Before authentication use
+/// [`MAX_LOGIN_PAYLOAD_BYTES`](crate::postgres::codec::message::MAX_LOGIN_PAYLOAD_BYTES).
+pub fn read_frontend<'a>(
+    input: &mut &'a [u8],
+    limit_bytes: usize,
+) -> Result<Option<FrontendMessage<'a>>, Error> {
     let Some(Message { kind, payload }) = message::take(input, limit_bytes)? else {
         return Ok(None);
     };
     let mut reader = Reader::new(payload, "command");
     let message = match kind {
-        kind::PASSWORD => Frontend::Auth(AuthResponse(reader.rest())),
-        kind::QUERY => Frontend::Query(reader.nul_terminated()?),
-        kind::PARSE => Frontend::Parse {
+        kind::PASSWORD => FrontendMessage::Auth(AuthResponse(reader.rest())),
+        kind::QUERY => FrontendMessage::Query(reader.nul_terminated()?),
+        kind::PARSE => FrontendMessage::Parse {
             name: reader.nul_terminated()?,
             sql: reader.nul_terminated()?,
             param_types: parse_types(&mut reader)?,
         },
-        kind::BIND => Frontend::Bind(Bind::parse(&mut reader)?),
-        kind::DESCRIBE => Frontend::Describe(target(&mut reader)?, reader.nul_terminated()?),
-        kind::EXECUTE => Frontend::Execute { portal: reader.nul_terminated()?, max_rows: reader.u32()? },
-        kind::CLOSE => Frontend::Close(target(&mut reader)?, reader.nul_terminated()?),
-        kind::SYNC => Frontend::Sync,
-        kind::FLUSH => Frontend::Flush,
-        kind::COPY_DATA => Frontend::CopyData(reader.rest()),
-        kind::COPY_DONE => Frontend::CopyDone,
-        kind::COPY_FAIL => Frontend::CopyFail { reason: reader.nul_terminated()? },
-        kind::TERMINATE => Frontend::Terminate,
+        kind::BIND => FrontendMessage::Bind(Bind::parse(&mut reader)?),
+        kind::DESCRIBE => FrontendMessage::Describe(target(&mut reader)?, reader.nul_terminated()?),
+        kind::EXECUTE => {
+            FrontendMessage::Execute { portal: reader.nul_terminated()?, max_rows: reader.u32()? }
+        }
+        kind::CLOSE => FrontendMessage::Close(target(&mut reader)?, reader.nul_terminated()?),
+        kind::SYNC => FrontendMessage::Sync,
+        kind::FLUSH => FrontendMessage::Flush,
+        kind::COPY_DATA => FrontendMessage::CopyData(reader.rest()),
+        kind::COPY_DONE => FrontendMessage::CopyDone,
+        kind::COPY_FAIL => FrontendMessage::CopyFail { reason: reader.nul_terminated()? },
+        kind::TERMINATE => FrontendMessage::Terminate,
         _ => return Err(reader.error("an unknown kind of message")),
     };
     reader.end()?;
@@ -152,32 +146,32 @@ impl<'a> Bind<'a> {
         let formats = formats(reader)?;
         let count = usize::from(reader.u16()?);
         if formats.len() > 1 && formats.len() != count {
-            return Err(reader.error("more or fewer formats than parameters"));
+            return Err(reader.error("the number of formats differs from that of the parameters"));
         }
         let mut params = Vec::new();
         for index in 0..count {
-            // One format stands for all, none for text.
+            // One format applies to all parameters, none means text.
             let format = formats.get(index).or(formats.first()).copied().unwrap_or_default();
             params.push(match (reader.nullable_bytes()?, format) {
                 (None, _) => Param::Null,
-                (Some(bytes), Format::Text) => Param::Text(bytes),
-                (Some(bytes), Format::Binary) => Param::Binary(bytes),
+                (Some(bytes), ValueFormat::Text) => Param::Text(bytes),
+                (Some(bytes), ValueFormat::Binary) => Param::Binary(bytes),
             });
         }
         Ok(Self { portal, statement, params, result_formats: self::formats(reader)? })
     }
 }
 
-fn formats(reader: &mut Reader<'_>) -> Result<Vec<Format>, Error> {
+fn formats(reader: &mut Reader<'_>) -> Result<Vec<ValueFormat>, Error> {
     let count = reader.u16()?;
-    let format = |_| Format::from_code(reader.u16()?).ok_or_else(|| reader.error("an unknown format"));
+    let format = |_| ValueFormat::from_code(reader.u16()?).ok_or_else(|| reader.error("an unknown format"));
     (0..count).map(format).collect()
 }
 
-fn target(reader: &mut Reader<'_>) -> Result<Target, Error> {
+fn target(reader: &mut Reader<'_>) -> Result<DescribeTarget, Error> {
     match reader.u8()? {
-        STATEMENT => Ok(Target::Statement),
-        PORTAL => Ok(Target::Portal),
+        STATEMENT => Ok(DescribeTarget::Statement),
+        PORTAL => Ok(DescribeTarget::Portal),
         _ => Err(reader.error("neither statement nor portal")),
     }
 }

@@ -1,16 +1,18 @@
-//! The server's role: a client's messages to read, and messages to answer with.
+//! The server side: reads a client's messages and writes replies.
 
 mod frontend;
 mod write;
 
 pub use super::{
-    authentication::Authentication,
-    column::Field,
+    codec::{
+        authentication::Authentication,
+        column::Field,
+        report::Report,
+        startup::{Startup, StartupMessage, read_startup},
+    },
     md5::StoredPassword,
-    report::Report,
-    startup::{Startup, StartupMessage, read_startup},
 };
-pub use frontend::{AuthResponse, Bind, Frontend, Target, read_frontend};
+pub use frontend::{AuthResponse, Bind, DescribeTarget, FrontendMessage, read_frontend};
 pub use write::{
     TlsAnswer, write_authentication, write_backend_key_data, write_bind_complete, write_close_complete,
     write_command_complete, write_copy_data, write_copy_done, write_copy_in_response,

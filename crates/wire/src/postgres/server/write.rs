@@ -1,25 +1,29 @@
-//! What a server sends. Texts must have no NUL: it would end them.
+//! The server's messages. Strings must have no NUL.
 
 use crate::postgres::{
-    CancelKey, CopyStart, Error, TransactionStatus,
-    authentication::Authentication,
-    codec::{put_nul_terminated, put_nullable_bytes, put_u16, put_u32},
-    column::{Field, encode_parameter_description, encode_row_description},
-    kind,
-    message::{write, write_empty},
-    report::Report,
+    codec::{
+        authentication::Authentication,
+        cancel_key::CancelKey,
+        column::{Field, encode_parameter_description, encode_row_description},
+        copy_start::CopyStart,
+        kind,
+        message::{write, write_empty},
+        reader::{put_nul_terminated, put_nullable_bytes, put_u16, put_u32},
+        report::Report,
+        transaction::TransactionStatus,
+    },
+    error::Error,
 };
 
-/// The answer to a request for TLS (or for GSSAPI's encryption, to which there is only one): one byte.
+/// The reply to an `SSLRequest` or `GSSENCRequest`, one byte. A `GSSENCRequest` can only be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TlsAnswer {
-    /// The handshake may begin.
+    /// The TLS handshake may start.
     Yes,
-    /// The client may go on in plaintext.
+    /// The client may continue in plaintext.
     No,
 }
 
-/// Appends the answer to a request for TLS.
 pub fn write_tls_answer(out: &mut Vec<u8>, answer: TlsAnswer) {
     out.push(match answer {
         TlsAnswer::Yes => b'S',
@@ -27,12 +31,12 @@ pub fn write_tls_answer(out: &mut Vec<u8>, answer: TlsAnswer) {
     });
 }
 
-/// Appends a request to authenticate, or the consent.
+/// Appends an authentication request, or the acceptance.
 pub fn write_authentication(out: &mut Vec<u8>, request: &Authentication<'_>) -> Result<(), Error> {
     write_with(out, kind::AUTHENTICATION, |out| request.encode(out))
 }
 
-/// Appends a `NegotiateProtocolVersion`: the newest version that there is, and the client's options that are unknown.
+/// Appends a `NegotiateProtocolVersion`: the newest supported version, and the unknown options.
 pub fn write_negotiate_protocol_version(
     out: &mut Vec<u8>,
     version: u32,
@@ -47,7 +51,6 @@ pub fn write_negotiate_protocol_version(
     })
 }
 
-/// Appends a `ParameterStatus`.
 pub fn write_parameter_status(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), Error> {
     write_with(out, kind::PARAMETER_STATUS, |out| {
         put_nul_terminated(out, name);
@@ -55,7 +58,6 @@ pub fn write_parameter_status(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> R
     })
 }
 
-/// Appends a `BackendKeyData`.
 pub fn write_backend_key_data(out: &mut Vec<u8>, process_id: u32, key: &CancelKey) -> Result<(), Error> {
     write_with(out, kind::BACKEND_KEY_DATA, |out| {
         put_u32(out, process_id);
@@ -63,17 +65,16 @@ pub fn write_backend_key_data(out: &mut Vec<u8>, process_id: u32, key: &CancelKe
     })
 }
 
-/// Appends a `ReadyForQuery`.
 pub fn write_ready_for_query(out: &mut Vec<u8>, status: TransactionStatus) {
     out.extend_from_slice(&[kind::READY_FOR_QUERY, 0, 0, 0, 5, status.byte()]);
 }
 
-/// Appends a `RowDescription`; at most 65,535 columns.
+/// Appends a `RowDescription` with at most 65,535 columns.
 pub fn write_row_description(out: &mut Vec<u8>, fields: &[Field<'_>]) -> Result<(), Error> {
     write_with(out, kind::ROW_DESCRIPTION, |out| encode_row_description(out, fields))
 }
 
-/// Appends a `DataRow`; at most 65,535 cells, `None` for NULL.
+/// Appends a `DataRow` with at most 65,535 cells; `None` is NULL.
 pub fn write_data_row(out: &mut Vec<u8>, cells: &[Option<&[u8]>]) -> Result<(), Error> {
     write_with(out, kind::DATA_ROW, |out| {
         put_u16(out, cells.len() as u16);
@@ -88,22 +89,18 @@ pub fn write_command_complete(out: &mut Vec<u8>, tag: &[u8]) -> Result<(), Error
     write_with(out, kind::COMMAND_COMPLETE, |out| put_nul_terminated(out, tag))
 }
 
-/// Appends an `EmptyQueryResponse`.
 pub fn write_empty_query_response(out: &mut Vec<u8>) {
     write_empty(out, kind::EMPTY_QUERY_RESPONSE);
 }
 
-/// Appends an `ErrorResponse`.
 pub fn write_error(out: &mut Vec<u8>, report: &Report<'_>) -> Result<(), Error> {
     write_with(out, kind::ERROR_RESPONSE, |out| report.encode(out))
 }
 
-/// Appends a `NoticeResponse`.
 pub fn write_notice(out: &mut Vec<u8>, report: &Report<'_>) -> Result<(), Error> {
     write_with(out, kind::NOTICE_RESPONSE, |out| report.encode(out))
 }
 
-/// Appends a `NotificationResponse`.
 pub fn write_notification(
     out: &mut Vec<u8>,
     process_id: u32,
@@ -117,32 +114,29 @@ pub fn write_notification(
     })
 }
 
-/// Appends a `ParseComplete`.
 pub fn write_parse_complete(out: &mut Vec<u8>) {
     write_empty(out, kind::PARSE_COMPLETE);
 }
 
-/// Appends a `BindComplete`.
 pub fn write_bind_complete(out: &mut Vec<u8>) {
     write_empty(out, kind::BIND_COMPLETE);
 }
 
-/// Appends a `CloseComplete`.
 pub fn write_close_complete(out: &mut Vec<u8>) {
     write_empty(out, kind::CLOSE_COMPLETE);
 }
 
-/// Appends a `NoData`: a statement or portal returns no rows.
+/// Appends a `NoData`: the statement or portal returns no rows.
 pub fn write_no_data(out: &mut Vec<u8>) {
     write_empty(out, kind::NO_DATA);
 }
 
-/// Appends a `PortalSuspended`: an `Execute` has returned as many rows as it may.
+/// Appends a `PortalSuspended`: an `Execute` has reached its row limit.
 pub fn write_portal_suspended(out: &mut Vec<u8>) {
     write_empty(out, kind::PORTAL_SUSPENDED);
 }
 
-/// Appends a `ParameterDescription`; at most 65,535 parameters.
+/// Appends a `ParameterDescription` with at most 65,535 parameters.
 pub fn write_parameter_description(out: &mut Vec<u8>, types: &[u32]) -> Result<(), Error> {
     write_with(out, kind::PARAMETER_DESCRIPTION, |out| encode_parameter_description(out, types))
 }
@@ -157,17 +151,15 @@ pub fn write_copy_out_response(out: &mut Vec<u8>, copy: &CopyStart) -> Result<()
     write_with(out, kind::COPY_OUT_RESPONSE, |out| copy.encode(out))
 }
 
-/// Appends a `CopyData`.
 pub fn write_copy_data(out: &mut Vec<u8>, data: &[u8]) -> Result<(), Error> {
     write_message(out, kind::COPY_DATA, data)
 }
 
-/// Appends a `CopyDone`.
 pub fn write_copy_done(out: &mut Vec<u8>) {
     write_empty(out, kind::COPY_DONE);
 }
 
-/// Appends a message whose payload the caller has made.
+/// Appends a message with this payload.
 pub fn write_message(out: &mut Vec<u8>, kind: u8, payload: &[u8]) -> Result<(), Error> {
     write_with(out, kind, |out| out.extend_from_slice(payload))
 }

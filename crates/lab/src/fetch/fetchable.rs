@@ -1,0 +1,203 @@
+//! A server that can be fetched.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use ciphertoll_model::Engine;
+
+use super::archive::Archive;
+use super::client::{ClientProgram, FetchClient};
+use super::golang::{self, GoModule};
+use super::job::{FetchJob, PARTIAL, remove_directory};
+use super::maven;
+use crate::error::{Context, Error};
+use crate::host::cache::{cache_directory, lock, make_cache, with_suffix};
+use crate::host::files::{self, PRIVATE_DIRECTORY};
+use crate::host::user::RunAs;
+
+/// Below the cache: fetched servers.
+const SERVERS: &str = "servers";
+/// Below the cache: downloads, and the clients' output.
+const DOWNLOADS: &str = "downloads";
+/// Other users can open paths below the directory, but not list it.
+const PASSABLE_DIRECTORY: u32 = 0o711;
+const PUBLIC_DIRECTORY: u32 = 0o755;
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Fetchable {
+    /// A level that selects it: `postgres-18`.
+    pub name: &'static str,
+    pub engine: Engine,
+    /// The version that the server program reports.
+    pub version: &'static str,
+    pub licence: &'static str,
+    /// The server program, relative to its directory.
+    pub(super) program: &'static str,
+    /// Packages with system libraries that the server needs and that may be missing.
+    pub(super) libraries: Option<&'static str>,
+    pub(super) source: BuildSource,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum BuildSource {
+    /// Binaries for each processor architecture.
+    Archives { x86_64: Option<Archive>, aarch64: Option<Archive> },
+    /// Source code for any processor.
+    Module(GoModule),
+}
+
+/// The part of a source for this machine.
+#[derive(Clone, Copy)]
+pub(super) enum FetchMethod<'a> {
+    Unpack(&'a Archive),
+    Build(&'a GoModule),
+}
+
+impl FetchMethod<'_> {
+    fn client(self) -> ClientProgram {
+        match self {
+            Self::Unpack(_) => maven::MAVEN,
+            Self::Build(_) => golang::GO,
+        }
+    }
+}
+
+impl Fetchable {
+    /// Bytes to fetch for this machine's processor; `None` if there is no build for it.
+    pub fn download_bytes(&self) -> Option<u64> {
+        self.method().map(|method| match method {
+            FetchMethod::Unpack(archive) => archive.bytes,
+            FetchMethod::Build(module) => module.bytes,
+        })
+    }
+
+    /// Whether it was fetched before.
+    pub fn is_here(&self) -> bool {
+        self.directory(&cache_directory()).is_dir()
+    }
+
+    /// Fetches the files, unless they were fetched before; returns their directory.
+    pub(crate) fn fetch_files(&self, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
+        let method = self.method().ok_or(Error::NotForProcessor {
+            name: self.name,
+            engine: self.engine.label(),
+            known: self.known_processor(),
+        })?;
+        let client = || FetchClient::on_path(method.client(), self.name);
+        self.fetch_into(&cache_directory(), method, client, progress)
+    }
+
+    pub(super) fn method(&self) -> Option<FetchMethod<'_>> {
+        match &self.source {
+            BuildSource::Archives { x86_64, aarch64 } => {
+                let archive = if cfg!(target_arch = "aarch64") { aarch64 } else { x86_64 };
+                archive.as_ref().map(FetchMethod::Unpack)
+            }
+            BuildSource::Module(module) => Some(FetchMethod::Build(module)),
+        }
+    }
+
+    /// A processor architecture that has a build.
+    fn known_processor(&self) -> &'static str {
+        match &self.source {
+            BuildSource::Archives { aarch64: Some(_), .. } => "aarch64",
+            BuildSource::Archives { aarch64: None, .. } | BuildSource::Module(_) => "x86_64",
+        }
+    }
+
+    fn directory(&self, cache: &Path) -> PathBuf {
+        cache.join(SERVERS).join(format!("{}-{}", self.engine.label(), self.version))
+    }
+
+    pub(crate) fn program_path(&self, cache: &Path) -> PathBuf {
+        self.directory(cache).join(self.program)
+    }
+
+    /// Creates the server's directory, unless it exists.
+    pub(super) fn fetch_into(
+        &self,
+        cache: &Path,
+        method: FetchMethod<'_>,
+        client: impl FnOnce() -> Result<FetchClient, Error>,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<PathBuf, Error> {
+        let target = self.directory(cache);
+        if target.is_dir() {
+            return Ok(target);
+        }
+        make_cache(cache)?;
+        let _lock = lock(&cache.join("fetch.lock"), progress)?;
+        if target.is_dir() {
+            return Ok(target);
+        }
+        let downloads = make_directories(cache)?;
+        let partial = with_suffix(&target, PARTIAL);
+        remove_directory(&partial)?;
+        let mut job = FetchJob { name: self.name, downloads: &downloads, progress };
+        let left = match method {
+            FetchMethod::Unpack(archive) => archive.make(&mut job, client, &partial)?,
+            FetchMethod::Build(module) => module.make(&mut job, client, &partial)?,
+        };
+        fs::rename(&partial, &target).context("keep", &target)?;
+        // The client keeps its own copy.
+        if left.is_dir() {
+            remove_directory(&left)?;
+        } else {
+            fs::remove_file(&left).context("remove", &left)?;
+        }
+        Ok(target)
+    }
+
+    /// Name of the program that fetches it.
+    pub fn client(&self) -> &'static str {
+        self.method().map_or(maven::MAVEN, FetchMethod::client).name
+    }
+
+    /// An explanation of the output of a server that does not run; names the packages of missing libraries.
+    pub(crate) fn explain(&self, output: &str) -> String {
+        let said = format!("--version fails: {output}");
+        match self.libraries {
+            Some(packages) if output.contains("shared librar") => {
+                format!("{said}; install the missing libraries (Debian and Ubuntu: the packages {packages})")
+            }
+            _ => said,
+        }
+    }
+}
+
+/// The directories of all fetched servers, including those of other versions of ciphertoll.
+pub(crate) fn directories() -> Vec<PathBuf> {
+    let cache = cache_directory();
+    let servers = cache.join(SERVERS);
+    // Programs in these directories are executed, so only we may write to them.
+    if ciphertoll_record::check_ours(&cache).and_then(|()| ciphertoll_record::check_ours(&servers)).is_err() {
+        return Vec::new();
+    }
+    let entries = fs::read_dir(&servers).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.extension().is_none_or(|last| last != &PARTIAL[1..])).collect()
+}
+
+/// Whether the path is in the directory of fetched servers.
+pub(crate) fn is_fetched(path: &Path) -> bool {
+    cache_directory().join(SERVERS).canonicalize().is_ok_and(|servers| path.starts_with(servers))
+}
+
+/// Creates the directories of a fetch; returns the one for downloads.
+fn make_directories(cache: &Path) -> Result<PathBuf, Error> {
+    if RunAs::choose()?.other().is_some() {
+        fs::set_permissions(cache, Permissions::from_mode(PASSABLE_DIRECTORY))
+            .context("set the permissions of", cache)?;
+    }
+    let (servers, downloads) = (cache.join(SERVERS), cache.join(DOWNLOADS));
+    for (path, mode) in [(&servers, PUBLIC_DIRECTORY), (&downloads, PRIVATE_DIRECTORY)] {
+        if !path.is_dir() {
+            files::make_directory(path, mode, RunAs::Ourselves)?;
+        }
+        ciphertoll_record::check_ours(path)?;
+    }
+    Ok(downloads)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! The process of a proxy, of any program.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use ciphertoll_model::{Endpoint, ProxyFront, ProxyProgram};
+
+use super::setup::{ProxyContext, ProxyStart};
+use super::{mysqlrouter, pgbouncer, probe, proxysql, sidecar};
+use crate::error::Error;
+use crate::host::exec::Provisions;
+use crate::host::spawn::{Child, Launch};
+use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener};
+use crate::servers::engines;
+
+/// Starts a proxy and waits until it listens; returns its address for clients.
+pub(super) fn start(context: &ProxyContext<'_>, start: &ProxyStart<'_>) -> Result<(Child, Endpoint), Error> {
+    match start.proxy.front {
+        ProxyFront::Unix => {
+            let name = engines::of(start.server.engine()).proxy_socket_name();
+            let socket: PathBuf = context.run.join(name);
+            let endpoint = Endpoint::Unix(socket.clone());
+            let mut child = spawn(context, start, &endpoint)?;
+            probe::wait_for_socket(&mut child, &socket)?;
+            Ok((child, endpoint))
+        }
+        ProxyFront::Tcp => {
+            let name = start.proxy.program.display_name();
+            on_a_free_port(name, Ipv4Addr::LOCALHOST.into(), |address| {
+                let endpoint = Endpoint::Tcp(address);
+                let mut child = spawn(context, start, &endpoint)?;
+                wait_for_listener(&mut child, SocketProtocol::Tcp, address.port())?;
+                Ok((child, endpoint))
+            })
+        }
+    }
+}
+
+/// Starts the program, which will listen on `endpoint`.
+fn spawn(context: &ProxyContext<'_>, start: &ProxyStart<'_>, endpoint: &Endpoint) -> Result<Child, Error> {
+    let command = match start.proxy.program {
+        ProxyProgram::Sidecar => sidecar::command(context, start, endpoint)?,
+        ProxyProgram::PgBouncer => pgbouncer::command(context, start, endpoint)?,
+        ProxyProgram::ProxySql => proxysql::command(context, start, endpoint)?,
+        ProxyProgram::MySqlRouter => mysqlrouter::command(context, start, endpoint)?,
+    };
+    let name = start.proxy.to_string().replace(['+', '='], "-");
+    let launch = Launch {
+        what: start.proxy.program.display_name().to_owned(),
+        program: command.file,
+        arguments: command.arguments,
+        environment: command.environment,
+        directory: "/".into(),
+        run_as: context.workspace.run_as,
+        processors: start.processors.map(<[u16]>::to_vec),
+        namespace: start.namespace.cloned(),
+        provisions: Provisions { secrets: command.secrets, ..Provisions::default() },
+        log: start.logs.join(format!("{name}.log")),
+    };
+    context.workspace.spawn(&launch)
+}

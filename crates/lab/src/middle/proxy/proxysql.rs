@@ -1,0 +1,59 @@
+//! ProxySQL. Its configuration contains the account; its admin interface is a Unix socket that only we and it can reach. It
+//! verifies the CA of the server's certificate, but not the name.
+
+use std::collections::BTreeMap;
+
+use ciphertoll_model::Endpoint;
+
+use super::setup::{ProxyCommand, ProxyContext, ProxyStart};
+use crate::error::Error;
+use crate::host::hex::hex;
+use crate::host::programs;
+
+const ADMIN_PASSWORD_BYTES: usize = 16;
+
+pub(super) fn command(
+    context: &ProxyContext<'_>,
+    start: &ProxyStart<'_>,
+    endpoint: &Endpoint,
+) -> Result<ProxyCommand, Error> {
+    let file = programs::search("proxysql").ok_or_else(|| Error::ProgramMissing {
+        program: "proxysql",
+        how_to_get: programs::HOW_TO_GET_PROXYSQL.to_owned(),
+    })?;
+    let config = context.write("proxysql.cnf", &text(context, start, endpoint)?)?;
+    // A single foreground process without a watchdog; its own tables are in the directory that is removed with it.
+    let mut arguments = ["-f", "-e", "-M", "--initial", "-c"].map(ToOwned::to_owned).to_vec();
+    arguments.extend([config.display().to_string(), "-D".to_owned(), context.run.display().to_string()]);
+    Ok(ProxyCommand { file, arguments, environment: BTreeMap::new(), secrets: BTreeMap::new() })
+}
+
+fn text(context: &ProxyContext<'_>, start: &ProxyStart<'_>, endpoint: &Endpoint) -> Result<String, Error> {
+    let mut admin = [0; ADMIN_PASSWORD_BYTES];
+    openssl::rand::rand_bytes(&mut admin)?;
+    let interface = match endpoint {
+        Endpoint::Unix(path) => path.display().to_string(),
+        Endpoint::Tcp(address) => address.to_string(),
+        Endpoint::Host { host, port, .. } => format!("{host}:{port}"),
+    };
+    let admin_socket = context.run.join("admin.sock");
+    let (behind, pool) = (start.behind, start.pool_size());
+    Ok(format!(
+        "datadir=\"{run}\"\n\
+         admin_variables=\n{{\n admin_credentials=\"admin:{admin}\"\n mysql_ifaces=\"{admin_socket}\"\n}}\n\
+         mysql_variables=\n{{\n interfaces=\"{interface}\"\n max_connections={most}\n default_schema=\"{database}\"\n \
+         monitor_enabled=false\n have_ssl=false\n ssl_p2s_ca=\"{authority}\"\n}}\n\
+         mysql_servers=\n(\n {{ address=\"{address}\" port={port} hostgroup=0 use_ssl=1 max_connections={pool} }}\n)\n\
+         mysql_users=\n(\n {{ username=\"{user}\" password=\"{password}\" default_hostgroup=0 active=1 }}\n)\n",
+        run = context.run.display(),
+        admin = hex(&admin),
+        admin_socket = admin_socket.display(),
+        most = start.max_clients(),
+        database = start.server.database(),
+        authority = start.server.ca_file().display(),
+        address = behind.ip(),
+        port = behind.port(),
+        user = start.account.user,
+        password = context.password_text(),
+    ))
+}

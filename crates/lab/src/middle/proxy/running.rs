@@ -1,0 +1,123 @@
+//! A running proxy.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ciphertoll_model::{Endpoint, Leg, ProxyProgram};
+use ciphertoll_wire::Secret;
+
+use super::probe::ProxyProbe;
+use super::program;
+use super::setup::{ProxyContext, ProxyStart};
+use crate::error::{Context, Error};
+use crate::host::accounting::CpuMeter;
+use crate::host::files::{self, PRIVATE_DIRECTORY};
+use crate::host::programs;
+use crate::host::spawn::Child;
+use crate::host::user::RunAs;
+use crate::host::workspace::Workspace;
+use crate::servers::directory::PASS_THROUGH;
+use crate::servers::server::Server;
+
+/// Finds the sidecar in the directory of this program or on PATH; the error says how to get it.
+pub fn sidecar_program() -> Result<PathBuf, Error> {
+    let program = env::current_exe().context("find", Path::new("/proc/self/exe"))?;
+    programs::find_sidecar(&program)
+}
+
+/// A proxy with a connection to the server. On drop, its process is ended and its files are removed.
+pub struct RunningProxy {
+    child: Child,
+    probe: ProxyProbe,
+    endpoint: Endpoint,
+    leg: Leg,
+    setup_time: Duration,
+    directory: PathBuf,
+}
+
+impl RunningProxy {
+    pub(crate) fn start(workspace: &Workspace, start: &ProxyStart<'_>) -> Result<Self, Error> {
+        let mode = if workspace.run_as == RunAs::Ourselves { PRIVATE_DIRECTORY } else { PASS_THROUGH };
+        let directory = workspace.scratch.make_directory(start.name, mode)?;
+        Self::start_in(workspace, start, &directory).inspect_err(|_| drop(fs::remove_dir_all(&directory)))
+    }
+
+    fn start_in(workspace: &Workspace, start: &ProxyStart<'_>, directory: &Path) -> Result<Self, Error> {
+        let run = directory.join("run");
+        files::make_directory(&run, PRIVATE_DIRECTORY, workspace.run_as)?;
+        let password_file = &start.account.password_file;
+        let password = Secret::new(fs::read(password_file).context("read", password_file)?);
+        let context = ProxyContext { workspace, directory, run: &run, password: &password };
+        let began = Instant::now();
+        let (mut child, endpoint) = program::start(&context, start)?;
+        let probe = ProxyProbe::new(start, &endpoint, &password);
+        let encryption = probe.connect(&mut child)?;
+        let (from, library) = (start.proxy.program.label(), start.proxy.program.display_name());
+        let leg = Leg {
+            from: from.to_owned(),
+            library: Some(library.to_owned()),
+            ..start.server.leg_of(encryption)
+        };
+        let directory = directory.to_owned();
+        Ok(Self { child, probe, endpoint, leg, setup_time: began.elapsed(), directory })
+    }
+
+    /// The address for clients.
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint.clone()
+    }
+
+    /// The encryption of its first server connection, as the server reports it.
+    pub fn leg(&self) -> &Leg {
+        &self.leg
+    }
+
+    /// Connects through the proxy again, and returns the encryption of that server connection. A killed client may have closed
+    /// the pool's last connection; afterwards there is one.
+    pub fn connect_through(&mut self, server: &Server) -> Result<Leg, Error> {
+        let encryption = self.probe.connect(&mut self.child)?;
+        let (from, library) = (self.leg.from.clone(), self.leg.library.clone());
+        Ok(Leg { from, library, ..server.leg_of(encryption) })
+    }
+
+    /// Time from its start until a client had reached the server through it.
+    pub fn setup_time(&self) -> Duration {
+        self.setup_time
+    }
+
+    /// Every proxy is a single process.
+    pub fn cpu_meter(&self) -> CpuMeter {
+        CpuMeter::of_process(self.child.pid())
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.pid()
+    }
+
+    /// The version that a program reports; empty if it does not.
+    pub(crate) fn version(workspace: &Workspace, program: ProxyProgram) -> String {
+        let file = match program {
+            ProxyProgram::Sidecar => programs::find_sidecar(&workspace.helper).ok(),
+            other => programs::search(other.label()),
+        };
+        let scratch = workspace.scratch.path();
+        let version = file.and_then(|file| programs::version_of(&file, &["--version"], scratch).ok());
+        version.unwrap_or_default()
+    }
+
+    /// Fails if the process has ended or is stopped.
+    pub fn check(&mut self) -> Result<(), Error> {
+        self.child.check()
+    }
+}
+
+impl Drop for RunningProxy {
+    fn drop(&mut self) {
+        const GRACE: Duration = Duration::from_millis(500);
+        // A process that does not end is killed when it is dropped; remaining files are removed with the scratch directory.
+        let _ = self.child.stop(GRACE);
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}

@@ -1,0 +1,99 @@
+//! The start of a proxy: its arguments and its private directory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use ciphertoll_model::{Clients, Namespace, Proxy};
+use ciphertoll_wire::Secret;
+
+use crate::error::{Context, Error};
+use crate::host::files::{self, PRIVATE_FILE};
+use crate::host::workspace::Workspace;
+use crate::servers::account::ClientAccount;
+use crate::servers::server::Server;
+
+pub struct ProxyStart<'a> {
+    pub proxy: Proxy,
+    pub server: &'a Server,
+    /// The server's address as seen by the proxy.
+    pub behind: SocketAddr,
+    /// The account of clients, and of the proxy's server login.
+    pub account: &'a ClientAccount,
+    /// What the proxy requires of clients on its Unix socket.
+    pub admission: SocketAuth,
+    /// Number of concurrent clients, which determines the size of the pool.
+    pub clients: Clients,
+    /// Unique in the run.
+    pub name: &'a str,
+    /// Network namespace; ours if absent.
+    pub namespace: Option<&'a Namespace>,
+    /// CPU affinity, on the client's side; all processors if absent.
+    pub processors: Option<&'a [u16]>,
+    /// Directory of the logs.
+    pub logs: &'a Path,
+}
+
+/// Authentication of clients on a Unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketAuth {
+    /// None: only we can reach the socket, or the proxy checks the kernel-verified peer UID.
+    Trusted,
+    /// The account's password, as the protocol requires it.
+    Password,
+}
+
+/// The environment of a proxy's start.
+pub(crate) struct ProxyContext<'a> {
+    pub(crate) workspace: &'a Workspace,
+    /// For configuration files, which belong to the user of the proxy.
+    pub(crate) directory: &'a Path,
+    /// The proxy's own directory, for sockets.
+    pub(crate) run: &'a Path,
+    pub(crate) password: &'a Secret,
+}
+
+/// A proxy program and its arguments.
+pub(crate) struct ProxyCommand {
+    pub(crate) file: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: BTreeMap<String, String>,
+    /// Environment variables whose values are in files.
+    pub(crate) secrets: BTreeMap<String, PathBuf>,
+}
+
+impl ProxyContext<'_> {
+    /// Writes a file that only the proxy can read. Replaces the file of an attempt on another port.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, Error> {
+        let path = self.directory.join(name);
+        if path.exists() {
+            fs::remove_file(&path).context("remove", &path)?;
+        }
+        files::write(&path, text.as_bytes(), PRIVATE_FILE, self.workspace.run_as)?;
+        Ok(path)
+    }
+
+    /// The password as text. The lab's passwords are hexadecimal, so configuration files need no escaping.
+    pub(crate) fn password_text(&self) -> String {
+        String::from_utf8_lossy(self.password.expose()).into_owned()
+    }
+}
+
+impl ProxyStart<'_> {
+    /// Maximum number of server connections: per client, one in use and one that is reset for the next client.
+    pub fn pool_size(&self) -> u32 {
+        2 * u32::from(self.clients.count())
+    }
+
+    /// Maximum number of clients: new ones may connect before closed connections are removed.
+    pub(crate) fn max_clients(&self) -> u32 {
+        const CLOSING: u32 = 200;
+        self.pool_size() + CLOSING
+    }
+}
+
+/// The directory of a Unix socket.
+pub(crate) fn directory_of(socket: &Path) -> String {
+    socket.parent().unwrap_or(Path::new("/")).display().to_string()
+}

@@ -1,0 +1,233 @@
+//! Connections to a server at a URL.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ciphertoll_model::{
+    AddressFamily, DocumentsLogin, LoginMechanism, QueryLanguage, ServerUrl, TlsDemand, TlsVersion, UrlPlace,
+};
+use ciphertoll_net::blocking::Client;
+use ciphertoll_net::{Address, tls};
+use ciphertoll_wire::session::{Login, ServerInfo};
+use ciphertoll_wire::{Secret, mongodb, session};
+
+use crate::error::Error;
+use crate::servers::engine::LoginRequest;
+use crate::servers::engines;
+
+/// Time that a server gets to forget a connection that was just closed.
+const ROOM_PATIENCE: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// Time limit for an answer to TLS if the server may not support it: a server that waits for a message of its protocol does
+/// not answer at all.
+const TLS_PATIENCE: Duration = Duration::from_secs(3);
+/// The round trip is the shortest of this many `hello` commands.
+const HELLOS: usize = 3;
+const HELLO: &str = r#"{"hello": 1}"#;
+
+/// All TLS versions (`None`: no TLS) that the URL permits, the most secure first.
+pub(super) fn tls_versions(url: &ServerUrl) -> Vec<Option<TlsVersion>> {
+    let encrypted = [Some(TlsVersion::Tls13), Some(TlsVersion::Tls12)];
+    match (&url.place, url.tls.demand) {
+        (UrlPlace::Socket(_), _) | (_, TlsDemand::Never) => vec![None],
+        (UrlPlace::Host { .. }, TlsDemand::Unsaid | TlsDemand::Both) => [&encrypted[..], &[None]].concat(),
+        (UrlPlace::Host { .. }, TlsDemand::Always(_)) => encrypted.to_vec(),
+    }
+}
+
+/// Whether the client refused the server's certificate.
+pub(super) fn is_unverified(error: &ciphertoll_net::Error) -> bool {
+    matches!(error, ciphertoll_net::Error::Tls(reason) if reason.contains("does not verify"))
+}
+
+pub(super) fn unverified(name: &str, url: &ServerUrl, reason: String) -> Error {
+    let syntax = engines::of(url.engine()).url_syntax();
+    let (authority, mode) = (syntax.ca_option, syntax.weaker_options);
+    Error::Unverified { name: name.to_owned(), reason, authority, mode }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct UrlLogin<'a> {
+    pub(super) url: &'a ServerUrl,
+    pub(super) password: &'a Secret,
+}
+
+impl UrlLogin<'_> {
+    /// If the server has too many connections, tries again for a while: it may still count one that we have just closed.
+    pub(super) fn connect(
+        self,
+        version: Option<TlsVersion>,
+        database: Option<&str>,
+        family: Option<AddressFamily>,
+    ) -> Result<Client, ciphertoll_net::Error> {
+        let deadline = Instant::now() + ROOM_PATIENCE;
+        loop {
+            match self.connect_as(version, family, self.login(version, database)) {
+                Err(error) if error.is_too_many_connections() && Instant::now() < deadline => {
+                    thread::sleep(RETRY_INTERVAL);
+                }
+                connected => return connected,
+            }
+        }
+    }
+
+    fn connect_as(
+        self,
+        version: Option<TlsVersion>,
+        family: Option<AddressFamily>,
+        login: Login,
+    ) -> Result<Client, ciphertoll_net::Error> {
+        Client::connect(&self.address(family), login, self.context(version)?.as_ref())
+    }
+
+    pub(super) fn address(self, family: Option<AddressFamily>) -> Address {
+        match &self.url.place {
+            UrlPlace::Host { host, port } => Address::Host { name: host.clone(), port: *port, family },
+            UrlPlace::Socket(path) => Address::Unix(path.clone()),
+        }
+    }
+
+    pub(super) fn context(
+        self,
+        version: Option<TlsVersion>,
+    ) -> Result<Option<tls::Context>, ciphertoll_net::Error> {
+        version.map(|version| tls::Context::build(&self.tls_settings(version))).transpose()
+    }
+
+    pub(super) fn login(self, version: Option<TlsVersion>, database: Option<&str>) -> Login {
+        let Self { url, password } = self;
+        if url.engine().query_language() == QueryLanguage::Documents {
+            return document_login(url, password, version, database);
+        }
+        engines::of(url.engine()).login(&LoginRequest {
+            user: &url.user,
+            password,
+            database,
+            over_unix_socket: matches!(url.place, UrlPlace::Socket(_)),
+            with_tls: version.is_some(),
+        })
+    }
+
+    fn tls_settings(self, version: TlsVersion) -> tls::Settings {
+        let Self { url, .. } = self;
+        tls::Settings {
+            library: tls::TlsLibrary::OpenSsl,
+            version,
+            verification: url.tls.verification(),
+            anchors: match &url.tls.ca_file {
+                Some(file) => tls::TrustAnchors::File(file.clone()),
+                None => tls::TrustAnchors::System,
+            },
+            suite: None,
+            group: None,
+            security_level: tls::SecurityLevel::Default,
+            resumption: tls::Resumption::Never,
+            peer: tls::PeerName::from(url.host().unwrap_or_default()),
+            identity: url.tls.identity.clone(),
+        }
+    }
+
+    /// Sends `hello` without a login; returns the answer and the round trip.
+    pub(super) fn greet(
+        self,
+        version: Option<TlsVersion>,
+    ) -> Result<(mongodb::MongoDbServerInfo, Duration), ciphertoll_net::Error> {
+        let mut login = mongodb::MongoDbLogin::new("", Secret::new(Vec::new()));
+        login.mechanism = mongodb::Mechanism::None;
+        login.tls = encryption(version);
+        let mut client = self.connect_as(version, None, Login::MongoDb(login.into()))?;
+        let mut round_trip = Duration::MAX;
+        for _ in 0..HELLOS {
+            let sent = Instant::now();
+            client.execute(HELLO)?;
+            round_trip = round_trip.min(sent.elapsed());
+        }
+        let server = match client.server() {
+            ServerInfo::MongoDb(server) => server.clone(),
+            ServerInfo::MySql(_) | ServerInfo::Postgres(_) => return Err(wrong_protocol()),
+        };
+        client.close()?;
+        Ok((server, round_trip))
+    }
+}
+
+/// Fails if a document database that may not support TLS does not answer to it. After one timeout, other versions are not
+/// tried.
+pub(super) fn check_tls_answer(
+    url: &ServerUrl,
+    version: Option<TlsVersion>,
+    before: Option<&ciphertoll_net::Error>,
+) -> Result<(), ciphertoll_net::Error> {
+    let timed_out = || ciphertoll_net::Error::TimedOut { seconds: TLS_PATIENCE.as_secs() };
+    let may_lack_tls = matches!(url.tls.demand, TlsDemand::Unsaid | TlsDemand::Both);
+    if version.is_none() || url.documents.is_none() || !may_lack_tls {
+        return Ok(());
+    }
+    if matches!(before, Some(ciphertoll_net::Error::TimedOut { .. })) {
+        return Err(timed_out());
+    }
+    let (sender, receiver) = mpsc::channel();
+    let url = url.clone();
+    thread::spawn(move || {
+        let no_password = Secret::new(Vec::new());
+        let greeted = UrlLogin { url: &url, password: &no_password }.greet(version);
+        // The receiver is gone after a timeout. The login reports the reason of a failure.
+        let _ = sender.send(greeted.is_ok());
+    });
+    receiver.recv_timeout(TLS_PATIENCE).map_or_else(|_| Err(timed_out()), |_| Ok(()))
+}
+
+fn wrong_protocol() -> ciphertoll_net::Error {
+    let error = mongodb::Error::Protocol { message: "reply to hello", reason: "it is of another protocol" };
+    session::Error::from(error).into()
+}
+
+/// The login with the options that a URL of a document database has.
+fn document_login(
+    url: &ServerUrl,
+    password: &Secret,
+    version: Option<TlsVersion>,
+    database: Option<&str>,
+) -> Login {
+    let default = mongodb::MongoDbLogin::new(&url.user, password.clone());
+    let options: Option<&DocumentsLogin> = url.documents.as_deref().map(|documents| &documents.login);
+    let mechanism = options.map_or(LoginMechanism::Negotiated, |login| login.mechanism);
+    Login::MongoDb(std::sync::Arc::new(mongodb::MongoDbLogin {
+        database: database.map_or_else(|| default.database.clone(), ToOwned::to_owned),
+        auth_source: options.map_or_else(|| default.auth_source.clone(), |login| login.auth_source.clone()),
+        mechanism: match mechanism {
+            LoginMechanism::None => mongodb::Mechanism::None,
+            LoginMechanism::Negotiated => mongodb::Mechanism::Negotiated,
+            LoginMechanism::ScramSha256 => mongodb::Mechanism::ScramSha256,
+            LoginMechanism::ScramSha1 => mongodb::Mechanism::ScramSha1,
+            LoginMechanism::X509 => mongodb::Mechanism::X509,
+        },
+        read_preference: options.map(|login| login.read_preference).unwrap_or_default(),
+        tls: encryption(version),
+        ..default
+    }))
+}
+
+fn encryption(version: Option<TlsVersion>) -> mongodb::MongoDbTlsMode {
+    if version.is_some() { mongodb::MongoDbTlsMode::Tls } else { mongodb::MongoDbTlsMode::Plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tls_versions_that_the_url_permits_are_tried() {
+        let of = |url: &str| tls_versions(&url.parse().unwrap());
+        let (tls12, tls13) = (Some(TlsVersion::Tls12), Some(TlsVersion::Tls13));
+        assert_eq!(of("postgres://a@h"), [tls13, tls12, None]);
+        assert_eq!(of("postgres://a@h?sslmode=require"), [tls13, tls12]);
+        assert_eq!(of("postgres://a@h?sslmode=compare&sslrootcert=/ca.pem"), [tls13, tls12, None]);
+        assert_eq!(of("mysql://a@h?ssl-mode=DISABLED"), [None]);
+        assert_eq!(of("mysql://a@localhost?socket=/s"), [None]);
+        assert_eq!(of("mongodb://a@h"), [tls13, tls12, None]);
+        assert_eq!(of("mongodb://a@h/?tlsAllowInvalidHostnames=true"), [tls13, tls12]);
+        assert_eq!([of("mongodb://h/?tls=false"), of("mongodb://%2Ftmp%2Fs.sock")], [[None], [None]]);
+    }
+}

@@ -1,0 +1,187 @@
+//! A server at a URL that a run uses.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ciphertoll_model::{
+    AddressFamily, Endpoint, QueryLanguage, Scale, ServerUrl, TlsVersion, UrlPlace, ycsb,
+};
+use ciphertoll_net::blocking::Client;
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::session::ServerInfo;
+
+use super::connection::UrlLogin;
+use super::probe::{Passwords, ProbedServer, probe};
+use crate::datasets::progress::LoadProgress;
+use crate::datasets::tables::Tables;
+use crate::documents::commands::{self, command, number};
+use crate::documents::loading::{self, DocumentLoad};
+use crate::error::Error;
+use crate::host::files::{self, PRIVATE_FILE};
+use crate::host::user::RunAs;
+use crate::host::workspace::Workspace;
+use crate::servers::control::{self, ControlLogin};
+use crate::servers::engine::ServerEngine;
+use crate::servers::engines;
+
+/// The database that tables are created in and documents loaded into.
+pub const DATABASE: &str = "ciphertoll";
+
+pub struct Remote {
+    name: String,
+    url: ServerUrl,
+    version: String,
+    facts: BTreeMap<String, String>,
+    family: AddressFamily,
+    /// The most secure TLS version that the server accepts; `None` without TLS.
+    tls_version: Option<TlsVersion>,
+    database: Option<String>,
+    password: Secret,
+    password_file: PathBuf,
+}
+
+impl Remote {
+    pub(crate) fn open(
+        workspace: &Workspace,
+        name: &str,
+        url: &ServerUrl,
+        passwords: &Passwords,
+    ) -> Result<Self, Error> {
+        let ProbedServer { engine, version, facts, family, tls_version, url: own, .. } =
+            probe(name, url, passwords)?;
+        if engine != url.engine() {
+            let answers = engine.display_name();
+            let reason = format!("the server is {answers} {version}, whose URL is {own}");
+            return Err(Error::Unreachable { name: name.to_owned(), reason });
+        }
+        let none = Secret::new(Vec::new());
+        let password = passwords.get(name).unwrap_or(&none);
+        let password_file = workspace.scratch.path().join(format!("{name}.password"));
+        files::write(&password_file, password.expose(), PRIVATE_FILE, RunAs::Ourselves)?;
+        let (name, url, password) = (name.to_owned(), own, password.clone());
+        let database = url.database.clone();
+        Ok(Self { name, url, version, facts, family, tls_version, database, password, password_file })
+    }
+
+    /// Creates and fills `tables` in [`DATABASE`], which clients use from here on. Existing tables of the right size are kept,
+    /// other tables of the same names are replaced.
+    pub fn prepare(
+        &mut self,
+        tables: &Tables,
+        progress: &mut dyn FnMut(&str),
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
+        let mut progress = LoadProgress { progress, stop };
+        let engine = engines::of(self.url.engine());
+        if self.url.engine().query_language() == QueryLanguage::Documents {
+            if let Some(records) = tables.ycsb {
+                self.prepare_documents(records, &mut progress)?;
+            }
+            self.database = Some(DATABASE.to_owned());
+            return Ok(());
+        }
+        let mut client = self.connect(self.url.database.as_deref())?;
+        let doing = "create the database ciphertoll (the user may lack the right to do that)";
+        engine.create_database(&mut client, doing, DATABASE)?;
+        control::close(client)?;
+        let mut client = self.connect(Some(DATABASE))?;
+        if !has_tables(&mut client, engine, tables)? {
+            for table in tables.names() {
+                control::execute(&mut client, "replace a table", &format!("DROP TABLE IF EXISTS {table}"))?;
+            }
+            engine.load_tables(&mut client, &self.name, tables, &mut progress)?;
+        }
+        self.database = Some(DATABASE.to_owned());
+        control::close(client)
+    }
+
+    fn connect(&self, database: Option<&str>) -> Result<Client, Error> {
+        let login = UrlLogin { url: &self.url, password: &self.password };
+        let connected = login.connect(self.tls_version, database, Some(self.family));
+        connected.map_err(|source| Error::Control { doing: "log in to the server", source })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn url(&self) -> &ServerUrl {
+        &self.url
+    }
+
+    /// As the server reports it.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Facts for the record, such as the role in a replica set.
+    pub fn facts(&self) -> &BTreeMap<String, String> {
+        &self.facts
+    }
+
+    pub fn endpoint(&self) -> Endpoint {
+        match &self.url.place {
+            UrlPlace::Host { host, port } => {
+                Endpoint::Host { host: host.clone(), port: *port, family: self.family }
+            }
+            UrlPlace::Socket(path) => Endpoint::Unix(path.clone()),
+        }
+    }
+
+    /// The database that clients use; the server's default if absent.
+    pub fn database(&self) -> Option<&str> {
+        self.database.as_deref()
+    }
+
+    /// A private file (0600) whose whole content is the password.
+    pub fn password_file(&self) -> &Path {
+        &self.password_file
+    }
+
+    /// Loads records into [`DATABASE`], unless it has as many. A secondary must have them from its primary.
+    fn prepare_documents(&self, records: Scale, progress: &mut LoadProgress<'_>) -> Result<(), Error> {
+        let control = self.control()?;
+        let mut client = control.connect()?;
+        let count = command("count", &ycsb::COLLECTION.into(), &[]);
+        let counted = commands::ask(&mut client, "count the documents", &count)?;
+        if counted.get("n").and_then(number) == Some(records.rows().into()) {
+            return control::close(client);
+        }
+        if let ServerInfo::MongoDb(server) = client.server()
+            && !server.is_writable_primary
+        {
+            return Err(Error::NotPrimary { name: self.name.clone(), is: server.role.described() });
+        }
+        control::close(client)?;
+        let connections = engines::of(self.url.engine()).loading_connections();
+        let records = records.rows();
+        let load = DocumentLoad { control: &control, name: &self.name, records, connections };
+        loading::load(load, progress).map(drop)
+    }
+
+    /// Login of the lab's own connections to the database of records.
+    fn control(&self) -> Result<ControlLogin, Error> {
+        let login = UrlLogin { url: &self.url, password: &self.password };
+        let tls = login.context(self.tls_version);
+        let tls = tls.map_err(|source| Error::Control { doing: "prepare TLS for a login", source })?;
+        let address = login.address(Some(self.family));
+        let login = login.login(self.tls_version, Some(DATABASE));
+        Ok(ControlLogin::new(address, login).with_tls(tls))
+    }
+}
+
+/// Whether all tables exist with the right number of rows. pgbench changes the row count of its history only; sysbench's
+/// transactions restore the row count.
+fn has_tables(client: &mut Client, engine: &dyn ServerEngine, tables: &Tables) -> Result<bool, Error> {
+    let existing = engine.table_names(client, DATABASE)?;
+    if !tables.names().all(|table| existing.iter().any(|known| known == table)) {
+        return Ok(false);
+    }
+    for (table, rows) in tables.counts() {
+        let count = control::query(client, "count rows", &format!("SELECT COUNT(*) FROM {table}"))?;
+        if count.into_iter().flatten().next() != Some(rows.to_string()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,351 @@
+//! What the rest of the crate needs to know about a database engine. Each engine implements [`ServerEngine`] in its own
+//! module of `engines`; `engines::of` selects it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use ciphertoll_model::{Auth, TlsPath};
+use ciphertoll_net::blocking::Client;
+use ciphertoll_wire::Secret;
+use ciphertoll_wire::session::Login;
+use nix::sys::signal::Signal;
+
+use crate::at_rest::native::NativeEncryption;
+use crate::datasets::progress::LoadProgress;
+use crate::datasets::tables::Tables;
+use crate::error::Error;
+use crate::host::exec::Provisions;
+use crate::host::user::RunAs;
+use crate::servers::account::ClientAccount;
+use crate::servers::binary;
+use crate::servers::build::Build;
+use crate::servers::config::{ClientRequirements, Config, ListenAddress};
+use crate::servers::control::ControlLogin;
+use crate::servers::counters::{ConnectionCounts, Counters};
+use crate::servers::directory::ServerDirectory;
+use crate::servers::encryption::ConnectionEncryption;
+use crate::tls::credentials::Credentials;
+use crate::tls::support::TlsServer;
+
+/// How builds of an engine are recognised.
+pub(crate) struct ServerPrograms {
+    pub(crate) server_names: &'static [&'static str],
+    /// Empty if the server creates its data directory itself.
+    pub(crate) install_names: &'static [&'static str],
+    /// Directories of the installer, relative to the installation prefix.
+    pub(crate) install_directories: &'static [&'static str],
+    pub(crate) version_arguments: &'static [&'static str],
+    /// The version in the output of the server program; `None` for another engine's program.
+    pub(crate) parse_version: fn(&str) -> Option<String>,
+    /// Number of parts of a version that name a series: 2 for `10.11`, 1 for `18`.
+    pub(crate) series_parts: usize,
+    pub(crate) how_to_get: &'static str,
+}
+
+/// Signals for a server of several processes, whose SIGTERM and SIGKILL do not do the right thing.
+pub(crate) struct ShutdownSignals {
+    /// Shuts the server down without waiting for clients.
+    pub(crate) fast: Signal,
+    /// Ends the server without writing out its buffers.
+    pub(crate) immediate: Signal,
+}
+
+/// What a running server reports about itself.
+pub(crate) struct ServerDescription {
+    pub(crate) version: String,
+    pub(crate) tls_library: Option<String>,
+    /// Settings that differ from the defaults, without paths.
+    pub(crate) settings: BTreeMap<String, String>,
+}
+
+/// A setting that the server was started with and that did not take effect.
+pub(crate) struct UnmetSetting {
+    pub(crate) name: String,
+    /// The actual value; `None` if the server has no such setting.
+    pub(crate) value: Option<String>,
+}
+
+/// Whether a server changed something at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It takes effect from the next connection on.
+    Applied,
+    /// The engine has no such setting.
+    NotApplicable,
+    /// It takes effect after a restart only.
+    NeedsRestart,
+}
+
+/// A login that a server may have to be prepared for.
+pub(crate) struct PreparedLogin<'a> {
+    pub(crate) credentials: Credentials,
+    pub(crate) account: ClientAccount,
+    pub(crate) password: Secret,
+    pub(crate) socket: PathBuf,
+    pub(crate) address: SocketAddr,
+    pub(crate) listen: ListenAddress,
+    pub(crate) ca_file: &'a Path,
+}
+
+/// A login through a proxy or to a server at a URL.
+pub(crate) struct LoginRequest<'a> {
+    pub(crate) user: &'a str,
+    pub(crate) password: &'a Secret,
+    pub(crate) database: Option<&'a str>,
+    pub(crate) over_unix_socket: bool,
+    pub(crate) with_tls: bool,
+}
+
+/// How the sidecar gets the password of its server login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SidecarPassword {
+    /// In this environment variable.
+    Variable(&'static str),
+    /// In a file in the format of `pgpass`.
+    PgPass,
+    /// The sidecar does not support the protocol.
+    Unsupported,
+}
+
+/// The parts of a server URL that differ between engines.
+pub(crate) struct UrlSyntax {
+    pub(crate) scheme: &'static str,
+    /// The option that names the CA file.
+    pub(crate) ca_option: &'static str,
+    /// The options that verify less of the server's certificate, for errors.
+    pub(crate) weaker_options: &'static str,
+}
+
+/// A database engine.
+pub(crate) trait ServerEngine: Sync {
+    // Builds
+
+    fn programs(&self) -> &'static ServerPrograms;
+
+    /// The TLS library of a server program, as far as the file tells.
+    fn tls_library_of(&self, program: &Path) -> Option<String> {
+        binary::linked_tls_library(program)
+    }
+
+    /// Encryption at rest by the server itself, if the engine has it.
+    fn native_encryption(&self) -> Option<&'static dyn NativeEncryption> {
+        None
+    }
+
+    /// Fails if no server of this release supports `auth`.
+    fn check_auth(&self, auth: Auth, release: &str) -> Result<(), Error>;
+
+    /// Fails if the server does not support the TLS settings of `path`.
+    fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error>;
+
+    // Data directory
+
+    /// Arguments of the install program; `None` if the server creates its data directory when it starts.
+    fn install_arguments(&self, build: &Build, data: &Path, run: &Path) -> Option<Vec<String>>;
+
+    /// Login to a server on a new data directory.
+    fn template_control(&self, socket: &Path) -> ControlLogin;
+
+    /// Fills a new data directory and removes accounts without a password.
+    fn load_template(
+        &self,
+        control: &ControlLogin,
+        name: &str,
+        tables: &Tables,
+        encryption: Option<&dyn NativeEncryption>,
+        progress: &mut LoadProgress<'_>,
+    ) -> Result<(), Error>;
+
+    // Start
+
+    fn socket_path(&self, run: &Path, port: u16) -> PathBuf;
+
+    /// Contents of the configuration file; `None` if the server reads no file.
+    fn config_text(&self, config: &Config<'_>) -> Option<String>;
+
+    /// Arguments of the server program; `file` has the configuration.
+    fn arguments(&self, config: &Config<'_>, file: &Path) -> Vec<String>;
+
+    fn provisions(&self, _config: &Config<'_>) -> Provisions {
+        Provisions::default()
+    }
+
+    /// Whether the server listens for TLS on a second port.
+    fn has_tls_port(&self) -> bool {
+        false
+    }
+
+    /// Texts in the log of a server whose port is in use.
+    fn port_taken_messages(&self) -> &'static [&'static str];
+
+    /// Writes the file that [`Config::access`] names.
+    fn write_access(
+        &self,
+        directory: &ServerDirectory,
+        password: &Secret,
+        owner: RunAs,
+    ) -> Result<PathBuf, Error>;
+
+    /// Whether that file must be removed once the server has started.
+    fn reads_access_once(&self) -> bool {
+        false
+    }
+
+    /// Login of the lab's own connections.
+    fn control(&self, socket: &Path, password: &Secret) -> ControlLogin;
+
+    /// Creates the account of control connections if the started server has none yet; returns its login.
+    fn create_control_account(
+        &self,
+        control: ControlLogin,
+        _password: &Secret,
+    ) -> Result<ControlLogin, Error> {
+        Ok(control)
+    }
+
+    /// Signals of a server of several processes; `None` for a single process.
+    fn shutdown_signals(&self) -> Option<ShutdownSignals> {
+        None
+    }
+
+    // Accounts
+
+    /// Account of the engine's default authentication.
+    fn default_user(&self) -> &'static str;
+
+    fn account_name(&self, credentials: Credentials) -> String;
+
+    /// Creates the account for `credentials` if it does not exist yet.
+    fn create_account(
+        &self,
+        control: &ControlLogin,
+        credentials: Credentials,
+        password: &Secret,
+        server_name: &str,
+    ) -> Result<(), Error>;
+
+    /// Does what a server must do before each use of a login so that every trial's logins take the same steps.
+    fn prepare_login(&self, _login: PreparedLogin<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Makes the server require, or no longer require, what `requirements` says.
+    fn apply_requirements(
+        &self,
+        control: &ControlLogin,
+        directory: &ServerDirectory,
+        requirements: ClientRequirements,
+    ) -> Result<Change, Error>;
+
+    /// Login of the lab's own connections to a server with these requirements.
+    fn control_under(
+        &self,
+        control: &ControlLogin,
+        _requirements: ClientRequirements,
+        _password: Secret,
+    ) -> ControlLogin {
+        control.clone()
+    }
+
+    fn reload_certificate(&self, control: &ControlLogin, release: &str) -> Result<Change, Error>;
+
+    // Observation
+
+    fn describe(
+        &self,
+        control: &ControlLogin,
+        scratch: &Path,
+        build: &Build,
+    ) -> Result<ServerDescription, Error>;
+
+    /// The settings in `requested` that did not take effect.
+    fn unmet_settings(
+        &self,
+        _control: &ControlLogin,
+        _requested: &BTreeMap<String, String>,
+    ) -> Result<Vec<UnmetSetting>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// Reads tables and indexes until none of their pages comes from disk, or until a pass reads as many as the one before.
+    fn prewarm(&self, control: &ControlLogin, tables: &Tables, data: &Path) -> Result<(), Error>;
+
+    /// Pages read from disk because the server's buffers did not contain them; `None` if the server does not report it.
+    fn buffer_misses(&self, control: &ControlLogin) -> Result<Option<u64>, Error>;
+
+    fn counters(&self, control: &ControlLogin) -> Result<Counters, Error>;
+
+    /// Connection counters; `own` is left at 0.
+    fn connection_counts(&self, control: &ControlLogin) -> Result<ConnectionCounts, Error>;
+
+    /// The query by which a connection reports its own encryption.
+    fn encryption_query(&self) -> &'static str;
+
+    /// The encryption in the answer to [`Self::encryption_query`].
+    fn parse_encryption(&self, rows: Vec<Vec<String>>) -> ConnectionEncryption;
+
+    /// Whether the server lists the encryption of other connections.
+    fn lists_connections(&self) -> bool {
+        false
+    }
+
+    /// Open connections of `user`, by encryption.
+    fn open_connections(
+        &self,
+        _client: &mut Client,
+        _user: &str,
+    ) -> Result<Vec<(ConnectionEncryption, u64)>, Error> {
+        Ok(Vec::new())
+    }
+
+    // Between trials
+
+    /// Writes out changed pages, which the server would otherwise do during a measurement.
+    fn write_out(&self, _control: &ControlLogin, _tables: &Tables) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Removes dead rows, index bloat and pgbench's history.
+    fn refresh(&self, _control: &ControlLogin, _tables: &Tables) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Writes `texts` to a new table or collection, and makes the server write it to its files.
+    fn write_marker(&self, control: &ControlLogin, table: &str, texts: &[String]) -> Result<(), Error>;
+
+    fn remove_marker(&self, control: &ControlLogin, table: &str) -> Result<(), Error>;
+
+    // Loading
+
+    /// Number of connections that load documents in parallel.
+    fn loading_connections(&self) -> usize {
+        3
+    }
+
+    /// Creates `database` unless it exists.
+    fn create_database(&self, client: &mut Client, doing: &'static str, database: &str) -> Result<(), Error>;
+
+    /// Names of the tables in the connection's database.
+    fn table_names(&self, client: &mut Client, database: &str) -> Result<Vec<String>, Error>;
+
+    /// Creates and fills SQL tables in the connection's database.
+    fn load_tables(
+        &self,
+        client: &mut Client,
+        name: &str,
+        tables: &Tables,
+        progress: &mut LoadProgress<'_>,
+    ) -> Result<(), Error>;
+
+    // Proxies and servers at URLs
+
+    fn login(&self, request: &LoginRequest<'_>) -> Login;
+
+    fn url_syntax(&self) -> UrlSyntax;
+
+    /// Name of a proxy's Unix socket in the directory that clients are given.
+    fn proxy_socket_name(&self) -> &'static str;
+
+    fn sidecar_password(&self) -> SidecarPassword;
+}

@@ -1,0 +1,40 @@
+//! The database engines.
+
+pub(crate) mod document_family;
+pub(crate) mod ferretdb;
+pub(crate) mod mariadb;
+mod marker;
+pub(crate) mod mongodb;
+pub(crate) mod mysql;
+pub(crate) mod mysql_family;
+pub(crate) mod postgres;
+mod sha_crypt;
+#[cfg(test)]
+mod tests;
+
+use ciphertoll_model::Engine;
+
+use self::document_family::DocumentFamily;
+use self::ferretdb::FerretDb;
+use self::mariadb::MariaDb;
+use self::mongodb::MongoDb;
+use self::mysql::MySql;
+use self::mysql_family::MySqlFamily;
+use self::postgres::Postgres;
+use crate::servers::engine::ServerEngine;
+
+pub(crate) fn of(engine: Engine) -> &'static dyn ServerEngine {
+    match engine {
+        Engine::MariaDb => &MySqlFamily(MariaDb),
+        Engine::MySql => &MySqlFamily(MySql),
+        Engine::Postgres => &Postgres,
+        Engine::MongoDb => &DocumentFamily(MongoDb),
+        Engine::FerretDb => &DocumentFamily(FerretDb),
+    }
+}
+
+/// Whether the log of a server of any engine reports that its port is in use.
+pub(crate) fn is_port_taken(log_end: &str) -> bool {
+    let mut messages = Engine::ALL.into_iter().flat_map(|engine| of(engine).port_taken_messages());
+    messages.any(|message| log_end.contains(message))
+}

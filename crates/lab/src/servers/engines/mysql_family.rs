@@ -1,0 +1,340 @@
+//! What MariaDB and MySQL have in common.
+
+mod config;
+pub(super) mod queries;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ciphertoll_model::{Auth, Engine, SecurityLevel, TlsPath};
+use ciphertoll_net::blocking::Client;
+use ciphertoll_wire::session::Login;
+use ciphertoll_wire::{Secret, mysql};
+
+use super::marker;
+use crate::at_rest::native::NativeEncryption;
+use crate::datasets::loading::load_mysql_family;
+use crate::datasets::progress::LoadProgress;
+use crate::datasets::sysbench;
+use crate::datasets::tables::Tables;
+use crate::error::Error;
+use crate::host::files::{self, PRIVATE_FILE};
+use crate::host::user::RunAs;
+use crate::servers::build::Build;
+use crate::servers::config::{ClientRequirements, Config};
+use crate::servers::control::{self, ControlLogin};
+use crate::servers::counters::{ConnectionCounts, Counters};
+use crate::servers::directory::ServerDirectory;
+use crate::servers::encryption::ConnectionEncryption;
+use crate::servers::engine::{
+    Change, LoginRequest, PreparedLogin, ServerDescription, ServerEngine, ServerPrograms, SidecarPassword,
+    UnmetSetting, UrlSyntax,
+};
+use crate::tls::credentials::Credentials;
+use crate::tls::support::TlsServer;
+
+/// The account for [`Auth::default_of`].
+pub(super) const USER: &str = "ciphertoll";
+/// The account of control connections, over the Unix socket only. It may create accounts.
+pub(super) const CONTROL_USER: &str = "ciphertoll_control";
+pub(super) const TRUST_USER: &str = "ciphertoll_trust";
+pub(super) const CERT_USER: &str = "ciphertoll_cert";
+
+/// What distinguishes MariaDB and MySQL.
+pub(super) trait MySqlVariant: Sync {
+    const ENGINE: Engine;
+
+    fn programs(&self) -> &'static ServerPrograms;
+
+    fn native_encryption(&self) -> &'static dyn NativeEncryption;
+
+    fn check_auth(&self, auth: Auth, release: &str) -> Result<(), Error>;
+
+    fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error>;
+
+    fn install_arguments(&self, build: &Build, data: &Path, run: &Path) -> Vec<String>;
+
+    /// The section of the configuration file.
+    fn section(&self) -> &'static str;
+
+    /// Options in addition to those of the family.
+    fn options(&self, build: &Build) -> Vec<(&'static str, Option<String>)>;
+
+    /// The option `tls_version`.
+    fn tls_versions(&self, strength: SecurityLevel) -> &'static str;
+
+    /// Statements that create the first accounts. They contain password hashes only.
+    fn account_statements(&self, password: &Secret) -> Result<String, Error>;
+
+    /// Account name, which is also the common name of its client certificate.
+    fn account_name(&self, credentials: Credentials) -> String;
+
+    fn create_account(
+        &self,
+        control: &ControlLogin,
+        credentials: Credentials,
+        password: &Secret,
+        server_name: &str,
+    ) -> Result<(), Error>;
+
+    fn prepare_login(&self, _login: PreparedLogin<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn reload_certificate_statement(&self) -> &'static str;
+
+    fn describe(
+        &self,
+        control: &ControlLogin,
+        scratch: &Path,
+        build: &Build,
+    ) -> Result<ServerDescription, Error>;
+
+    /// Query for names and values of all settings.
+    fn settings_query(&self) -> &'static str;
+
+    /// The authentication plugin that clients name first.
+    fn login_plugin(&self) -> mysql::Plugin;
+}
+
+pub(super) struct MySqlFamily<V>(pub(super) V);
+
+impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
+    fn programs(&self) -> &'static ServerPrograms {
+        self.0.programs()
+    }
+
+    fn native_encryption(&self) -> Option<&'static dyn NativeEncryption> {
+        Some(self.0.native_encryption())
+    }
+
+    fn check_auth(&self, auth: Auth, release: &str) -> Result<(), Error> {
+        self.0.check_auth(auth, release)
+    }
+
+    fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
+        self.0.check_tls(path, server)
+    }
+
+    fn install_arguments(&self, build: &Build, data: &Path, run: &Path) -> Option<Vec<String>> {
+        Some(self.0.install_arguments(build, data, run))
+    }
+
+    fn template_control(&self, socket: &Path) -> ControlLogin {
+        ControlLogin::mysql(socket, "root", Secret::new(Vec::new()))
+    }
+
+    fn load_template(
+        &self,
+        control: &ControlLogin,
+        name: &str,
+        tables: &Tables,
+        encryption: Option<&dyn NativeEncryption>,
+        progress: &mut LoadProgress<'_>,
+    ) -> Result<(), Error> {
+        let mut client = control.connect()?;
+        let schema = sysbench::SCHEMA;
+        control::execute(&mut client, "create the schema", &format!("CREATE DATABASE {schema}"))?;
+        control::execute(&mut client, "select the schema", &format!("USE {schema}"))?;
+        load_mysql_family(&mut client, name, tables, progress)?;
+        if let Some(encryption) = encryption {
+            crate::at_rest::native::wait_until_encrypted(&mut client, encryption)?;
+        }
+        queries::drop_accounts(&mut client)
+    }
+
+    fn socket_path(&self, run: &Path, _port: u16) -> PathBuf {
+        run.join("socket")
+    }
+
+    fn config_text(&self, config: &Config<'_>) -> Option<String> {
+        Some(config::text(&self.0, config))
+    }
+
+    fn arguments(&self, _config: &Config<'_>, file: &Path) -> Vec<String> {
+        // Must be the first argument, or the server also reads the system's configuration.
+        vec![format!("--defaults-file={}", file.display())]
+    }
+
+    fn port_taken_messages(&self) -> &'static [&'static str] {
+        &["Bind on TCP/IP port", "another mysqld server running on port"]
+    }
+
+    fn write_access(
+        &self,
+        directory: &ServerDirectory,
+        password: &Secret,
+        owner: RunAs,
+    ) -> Result<PathBuf, Error> {
+        let path = directory.root.join("init.sql");
+        let statements = self.0.account_statements(password)?;
+        files::write(&path, statements.as_bytes(), PRIVATE_FILE, owner)?;
+        Ok(path)
+    }
+
+    fn reads_access_once(&self) -> bool {
+        true
+    }
+
+    fn control(&self, socket: &Path, password: &Secret) -> ControlLogin {
+        ControlLogin::mysql(socket, CONTROL_USER, password.clone())
+    }
+
+    fn default_user(&self) -> &'static str {
+        USER
+    }
+
+    fn account_name(&self, credentials: Credentials) -> String {
+        self.0.account_name(credentials)
+    }
+
+    fn create_account(
+        &self,
+        control: &ControlLogin,
+        credentials: Credentials,
+        password: &Secret,
+        server_name: &str,
+    ) -> Result<(), Error> {
+        self.0.create_account(control, credentials, password, server_name)
+    }
+
+    fn prepare_login(&self, login: PreparedLogin<'_>) -> Result<(), Error> {
+        self.0.prepare_login(login)
+    }
+
+    /// The server requests a client certificate from every client, and each account has its own authentication.
+    fn apply_requirements(
+        &self,
+        _control: &ControlLogin,
+        _directory: &ServerDirectory,
+        _requirements: ClientRequirements,
+    ) -> Result<Change, Error> {
+        Ok(Change::NotApplicable)
+    }
+
+    fn reload_certificate(&self, control: &ControlLogin, _release: &str) -> Result<Change, Error> {
+        let statement = self.0.reload_certificate_statement();
+        control::execute(&mut control.connect()?, "reload the server's certificate", statement)?;
+        Ok(Change::Applied)
+    }
+
+    fn describe(
+        &self,
+        control: &ControlLogin,
+        scratch: &Path,
+        build: &Build,
+    ) -> Result<ServerDescription, Error> {
+        self.0.describe(control, scratch, build)
+    }
+
+    fn unmet_settings(
+        &self,
+        control: &ControlLogin,
+        requested: &BTreeMap<String, String>,
+    ) -> Result<Vec<UnmetSetting>, Error> {
+        queries::unmet_settings(control, self.0.settings_query(), requested)
+    }
+
+    fn prewarm(&self, control: &ControlLogin, tables: &Tables, _data: &Path) -> Result<(), Error> {
+        queries::prewarm(control, tables)
+    }
+
+    fn buffer_misses(&self, control: &ControlLogin) -> Result<Option<u64>, Error> {
+        queries::buffer_misses(&mut control.connect()?).map(Some)
+    }
+
+    fn counters(&self, control: &ControlLogin) -> Result<Counters, Error> {
+        queries::counters(control)
+    }
+
+    fn connection_counts(&self, control: &ControlLogin) -> Result<ConnectionCounts, Error> {
+        queries::connection_counts(control)
+    }
+
+    fn encryption_query(&self) -> &'static str {
+        "SHOW SESSION STATUS WHERE Variable_name IN ('Ssl_version', 'Ssl_cipher')"
+    }
+
+    fn parse_encryption(&self, rows: Vec<Vec<String>>) -> ConnectionEncryption {
+        let status = queries::pairs(rows);
+        let of = |name: &str| status.get(name).map(String::as_str).unwrap_or_default();
+        ConnectionEncryption::from_names(of("Ssl_version"), of("Ssl_cipher"))
+    }
+
+    fn write_out(&self, control: &ControlLogin, tables: &Tables) -> Result<(), Error> {
+        queries::write_out(control, tables)
+    }
+
+    fn refresh(&self, control: &ControlLogin, tables: &Tables) -> Result<(), Error> {
+        queries::empty_history(control, tables)
+    }
+
+    fn write_marker(&self, control: &ControlLogin, table: &str, texts: &[String]) -> Result<(), Error> {
+        let doing = "write the marker";
+        let mut client = control.connect()?;
+        control::execute(&mut client, doing, &format!("USE {}", sysbench::SCHEMA))?;
+        let flush = [format!("FLUSH TABLES {table} FOR EXPORT"), "UNLOCK TABLES".to_owned()];
+        for statement in marker::write_statements(table, texts).iter().chain(&flush) {
+            control::execute(&mut client, doing, statement)?;
+        }
+        control::close(client)
+    }
+
+    fn remove_marker(&self, control: &ControlLogin, table: &str) -> Result<(), Error> {
+        let doing = "remove the marker";
+        let mut client = control.connect()?;
+        control::execute(&mut client, doing, &format!("USE {}", sysbench::SCHEMA))?;
+        control::execute(&mut client, doing, &marker::drop_statement(table))
+    }
+
+    fn create_database(&self, client: &mut Client, doing: &'static str, database: &str) -> Result<(), Error> {
+        control::execute(client, doing, &format!("CREATE DATABASE IF NOT EXISTS {database}"))
+    }
+
+    fn table_names(&self, client: &mut Client, database: &str) -> Result<Vec<String>, Error> {
+        let query =
+            format!("SELECT table_name FROM information_schema.tables WHERE table_schema = '{database}'");
+        Ok(control::query(client, "list tables", &query)?.into_iter().flatten().collect())
+    }
+
+    fn load_tables(
+        &self,
+        client: &mut Client,
+        name: &str,
+        tables: &Tables,
+        progress: &mut LoadProgress<'_>,
+    ) -> Result<(), Error> {
+        load_mysql_family(client, name, tables, progress)
+    }
+
+    fn login(&self, request: &LoginRequest<'_>) -> Login {
+        Login::MySql(Arc::new(mysql::MySqlLogin {
+            database: request.database.map(ToOwned::to_owned),
+            plugin: self.0.login_plugin(),
+            encryption: if request.with_tls { mysql::MySqlTlsMode::Tls } else { mysql::MySqlTlsMode::Plain },
+            transport: if request.over_unix_socket {
+                mysql::Transport::UnixSocket
+            } else {
+                mysql::Transport::Tcp
+            },
+            ..mysql::MySqlLogin::new(request.user, request.password.clone())
+        }))
+    }
+
+    fn url_syntax(&self) -> UrlSyntax {
+        UrlSyntax {
+            scheme: "mysql",
+            ca_option: "ssl-ca",
+            weaker_options: "ssl-mode=VERIFY_CA (no name) or ssl-mode=REQUIRED (nothing)",
+        }
+    }
+
+    fn proxy_socket_name(&self) -> &'static str {
+        "mysqld.sock"
+    }
+
+    fn sidecar_password(&self) -> SidecarPassword {
+        SidecarPassword::Variable("MYSQL_PWD")
+    }
+}

@@ -1,0 +1,65 @@
+//! PostgreSQL's configuration file.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use ciphertoll_model::cache::default_buffers;
+use ciphertoll_model::{Clients, Engine, SecurityLevel};
+
+use super::access::{certificate_request_file, identity_map};
+use crate::servers::config::{CERTIFICATE_FILE, Config, KEY_FILE, Network};
+
+/// The process of a closed connection ends soon, but the next connection may come earlier.
+const MAX_CONNECTIONS: u16 = Clients::MAX * 4;
+
+pub(super) fn text(config: &Config<'_>) -> String {
+    let mut text = String::new();
+    let options = options(config);
+    let own = options.iter().map(|(name, value)| (*name, value)).filter(|(name, _)| !config.is_set(name));
+    // Our own options come last: the last value of an option takes effect.
+    let all = config.settings().map(|(name, value)| (name.as_str(), value)).chain(own);
+    for (name, value) in all {
+        let value = value.replace('\\', "\\\\").replace('\'', "''");
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name} = '{value}'");
+    }
+    text
+}
+
+fn options(config: &Config<'_>) -> Vec<(&'static str, String)> {
+    let path = |path: &Path| path.display().to_string();
+    let own_rules = config.data.join("pg_hba.conf");
+    let access = config.access.unwrap_or(&own_rules);
+    let mut options = vec![
+        ("data_directory", path(config.data)),
+        ("hba_file", path(access)),
+        ("ident_file", path(&identity_map(access))),
+        ("unix_socket_directories", path(config.run)),
+        ("external_pid_file", path(&config.run.join("pid"))),
+        ("port", config.port().to_string()),
+        ("max_connections", MAX_CONNECTIONS.to_string()),
+        ("password_encryption", "scram-sha-256".to_owned()),
+    ];
+    // Scales are relative to these buffers.
+    options.extend(default_buffers(Engine::Postgres).map(|(name, value)| (name, value.to_owned())));
+    match &config.network {
+        Network::SocketOnly => options.push(("listen_addresses", String::new())),
+        Network::Tcp { listen, tls, .. } => options.extend([
+            ("listen_addresses", listen.address().to_owned()),
+            ("ssl", "on".to_owned()),
+            ("ssl_cert_file", path(&tls.join(CERTIFICATE_FILE))),
+            ("ssl_key_file", path(&tls.join(KEY_FILE))),
+            ("ssl_min_protocol_version", min_tls_version(config.strength).to_owned()),
+            // Created and removed while the server runs.
+            ("include_if_exists", path(&certificate_request_file(access))),
+        ]),
+    }
+    options
+}
+
+fn min_tls_version(strength: SecurityLevel) -> &'static str {
+    match strength {
+        SecurityLevel::Default | SecurityLevel::Weak => "TLSv1.2",
+        SecurityLevel::Obsolete => "TLSv1",
+    }
+}

@@ -1,0 +1,332 @@
+//! Search for installed and fetched servers.
+
+use std::cmp::Reverse;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ciphertoll_model::{Engine, ServerLevel};
+
+use crate::error::Error;
+use crate::fetch::fetchable::{self, Fetchable};
+use crate::fetch::table::FETCHABLE;
+use crate::host::cache::cache_directory;
+use crate::servers::build::{Build, version_numbers};
+use crate::servers::engine::ServerPrograms;
+use crate::servers::engines;
+
+/// Directories of distributions and tarballs, most of which are not on an ordinary user's PATH.
+const SYSTEM_DIRECTORIES: [&str; 9] = [
+    "/usr/sbin",
+    "/usr/libexec",
+    "/usr/bin",
+    "/usr/local/sbin",
+    "/usr/local/libexec",
+    "/usr/local/bin",
+    "/usr/local/mariadb/bin",
+    "/usr/local/mysql/bin",
+    "/usr/local/pgsql/bin",
+];
+/// Parents of directories with one PostgreSQL version each: parent, prefix of the name, subdirectory.
+const VERSIONED_DIRECTORIES: [(&str, &str, &str); 2] =
+    [("/usr/lib/postgresql", "", "bin"), ("/usr", "pgsql-", "bin")];
+
+/// Where a build comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Installed,
+    /// Fetched by [`Fetchable::fetch`].
+    Fetched,
+}
+
+impl Build {
+    pub fn origin(&self) -> Origin {
+        if fetchable::is_fetched(&self.server_program) { Origin::Fetched } else { Origin::Installed }
+    }
+
+    /// The shortest level with a version that selects this build and no other: `postgres-18`.
+    pub fn level(&self) -> ServerLevel {
+        let series_parts = engines::of(self.engine).programs().series_parts;
+        let series: Vec<&str> = self.version.split('.').take(series_parts).collect();
+        let of =
+            |version: &str| ServerLevel { version: Some(version.to_owned()), ..ServerLevel::of(self.engine) };
+        let levels = [of(&series.join(".")), of(&self.version)];
+        let finds_this = |level: &ServerLevel| find(level).is_ok_and(|found| found == *self);
+        levels.into_iter().find(finds_this).unwrap_or_else(|| ServerLevel {
+            directory: Some(self.base_directory.clone()),
+            ..ServerLevel::of(self.engine)
+        })
+    }
+
+    /// The TLS library of the program: `OpenSSL 3`. `None` if the program file does not name a known one; then only the
+    /// running server reports it.
+    pub fn tls_library(&self) -> Option<String> {
+        engines::of(self.engine).tls_library_of(&self.server_program)
+    }
+}
+
+impl Fetchable {
+    /// Fetches the server, unless it was fetched before. `progress` is called before each slow step.
+    pub fn fetch(&self, progress: &mut dyn FnMut(&str)) -> Result<Build, Error> {
+        let directory = self.fetch_files(progress)?;
+        let level = ServerLevel {
+            version: Some(self.version.to_owned()),
+            directory: Some(directory),
+            ..ServerLevel::of(self.engine)
+        };
+        // A reported version proves that the program runs on this machine.
+        find(&level).map_err(|_| self.explain_failure())
+    }
+}
+
+/// The newest build that matches `level`. A fetched build matches only if the level has a version that is not installed,
+/// because fetching a server must not change the meaning of `postgres`; of an engine that can be fetched without a
+/// version, any fetched build matches.
+pub fn find(level: &ServerLevel) -> Result<Build, Error> {
+    let programs = engines::of(level.engine).programs();
+    let installed = candidates(programs, &directories(level.directory.as_deref()));
+    let fetched = match level.directory {
+        None => candidates(programs, &fetched_directories()),
+        Some(_) => Vec::new(),
+    };
+    let newest =
+        newest(level, &installed).or_else(|| newest(level, &fetched).filter(|_| can_be_fetched(level)));
+    match newest {
+        Some(candidate) => build(level.engine, candidate.clone()),
+        None => Err(match Fetchable::for_level(level).filter(|one| can_be_fetched(level) && one.is_here()) {
+            Some(broken) => broken.explain_failure(),
+            None => missing(level, &installed, &fetched),
+        }),
+    }
+}
+
+/// All builds of `engine` that a level without a directory can select, newest first.
+pub fn installed(engine: Engine) -> Vec<Build> {
+    let directories: Vec<PathBuf> = directories(None).into_iter().chain(fetched_directories()).collect();
+    let candidates = candidates(engines::of(engine).programs(), &directories).into_iter();
+    // A build without its installer cannot be started.
+    let mut builds: Vec<Build> = candidates.filter_map(|candidate| build(engine, candidate).ok()).collect();
+    builds.sort_by_cached_key(|build| Reverse(version_numbers(&build.version)));
+    builds
+}
+
+/// How to install a server of `engine`.
+pub fn how_to_install(engine: Engine) -> &'static str {
+    engines::of(engine).programs().how_to_get
+}
+
+/// A server program and the version that it reports.
+type Candidate = (PathBuf, String);
+
+fn candidates(programs: &ServerPrograms, directories: &[PathBuf]) -> Vec<Candidate> {
+    find_programs(directories, programs.server_names)
+        .into_iter()
+        .filter_map(|program| {
+            let output = Command::new(&program).args(programs.version_arguments).output().ok()?;
+            let version = (programs.parse_version)(&String::from_utf8_lossy(&output.stdout))?;
+            Some((program, version))
+        })
+        .collect()
+}
+
+fn newest<'found>(level: &ServerLevel, candidates: &'found [Candidate]) -> Option<&'found Candidate> {
+    let accepted = candidates.iter().filter(|(_, version)| level.accepts_version(version));
+    accepted.max_by_key(|(_, version)| version_numbers(version))
+}
+
+fn build(engine: Engine, (server_program, version): Candidate) -> Result<Build, Error> {
+    let base_directory = base_of(&server_program);
+    let install_program = install_program(engines::of(engine).programs(), &server_program, &base_directory)?;
+    Ok(Build { engine, version, server_program, install_program, base_directory })
+}
+
+fn missing(level: &ServerLevel, installed: &[Candidate], fetched: &[Candidate]) -> Error {
+    let versions = |candidates: &[Candidate]| {
+        candidates.iter().map(|(_, version)| version.clone()).collect::<Vec<_>>().join(", ")
+    };
+    let found = match (installed, fetched) {
+        ([], []) => String::new(),
+        ([], fetched) if !can_be_fetched(level) => {
+            format!(" except the fetched {}, which must be named with its version", versions(fetched))
+        }
+        _ => format!(" (only {})", versions(&[installed, fetched].concat())),
+    };
+    let by_hand = match &level.version {
+        // A distribution's package has one version, which is rarely the requested one.
+        Some(version) => format!("name the directory of an installed one: {0}-{version}=DIR", level.engine),
+        None => how_to_install(level.engine).to_owned(),
+    };
+    let how_to_get = match Fetchable::for_level(level) {
+        Some(Fetchable { name, .. }) if can_be_fetched(level) => {
+            format!("fetch it by `ciphertoll servers fetch {name}`, or {by_hand}")
+        }
+        Some(Fetchable { name, .. }) if fetched.is_empty() => {
+            format!("{by_hand}, or fetch one by `ciphertoll servers fetch {name}` and use {name}")
+        }
+        _ => by_hand,
+    };
+    Error::ServerMissing { wanted: level.to_string(), found, how_to_get }
+}
+
+/// Whether a fetched build can match the level.
+fn can_be_fetched(level: &ServerLevel) -> bool {
+    level.version.is_some() || FETCHABLE.iter().any(|one| one.name == level.engine.label())
+}
+
+fn fetched_directories() -> Vec<PathBuf> {
+    fetchable::directories().iter().map(|directory| directory.join("bin")).collect()
+}
+
+/// The directories to search: below `named` only, or PATH and system directories.
+fn directories(named: Option<&Path>) -> Vec<PathBuf> {
+    if let Some(directory) = named {
+        return ["", "bin", "sbin", "libexec"].iter().map(|part| directory.join(part)).collect();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Relative entries are ignored: they would run a program of the current directory.
+    let on_path = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
+    on_path.chain(SYSTEM_DIRECTORIES.iter().map(PathBuf::from)).chain(versioned_directories()).collect()
+}
+
+fn versioned_directories() -> impl Iterator<Item = PathBuf> {
+    VERSIONED_DIRECTORIES.into_iter().flat_map(|(parent, beginning, below)| {
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+        let named = entries.filter(move |entry| entry.file_name().to_string_lossy().starts_with(beginning));
+        named.map(move |entry| entry.path().join(below))
+    })
+}
+
+/// The programs with these names; each once, even if several links lead to it.
+fn find_programs(directories: &[PathBuf], names: &[&str]) -> Vec<PathBuf> {
+    let mut programs: Vec<PathBuf> = Vec::new();
+    for name in names {
+        for directory in directories {
+            if let Ok(program) = directory.join(name).canonicalize()
+                && program.is_file()
+                && !programs.contains(&program)
+            {
+                programs.push(program);
+            }
+        }
+    }
+    programs
+}
+
+/// `/usr` for `/usr/sbin/mariadbd`.
+fn base_of(program: &Path) -> PathBuf {
+    let base = program.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    base.to_owned()
+}
+
+fn install_program(programs: &ServerPrograms, server: &Path, base: &Path) -> Result<PathBuf, Error> {
+    if programs.install_names.is_empty() {
+        return Ok(server.to_owned());
+    }
+    let directories: Vec<PathBuf> = programs.install_directories.iter().map(|part| base.join(part)).collect();
+    find_programs(&directories, programs.install_names).into_iter().next().ok_or_else(|| Error::Program {
+        program: server.to_owned(),
+        reason: format!(
+            "{} is missing below {}; {}",
+            programs.install_names[0],
+            base.display(),
+            programs.how_to_get
+        ),
+    })
+}
+
+impl Fetchable {
+    /// The error for a fetched server that does not run, with missing libraries.
+    fn explain_failure(&self) -> Error {
+        let program = self.program_path(&cache_directory());
+        let output = match Command::new(&program).arg("--version").output() {
+            Ok(output) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+            Err(error) => error.to_string(),
+        };
+        Error::Program { program, reason: self.explain(output.trim()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_version_is_fetched_or_its_directory_named() {
+        let advice = |level: &str| match missing(&level.parse().unwrap(), &[], &[]) {
+            Error::ServerMissing { how_to_get, .. } => how_to_get,
+            other => panic!("{other}"),
+        };
+        let fetched = "fetch it by `ciphertoll servers fetch postgres-16`, or name the directory of an installed one: postgres-16=DIR";
+        assert_eq!(advice("postgres-16"), fetched);
+        assert_eq!(advice("postgres-9"), "name the directory of an installed one: postgres-9=DIR");
+        assert!(advice("postgres").contains("the package postgresql)"));
+    }
+
+    #[test]
+    fn a_fetchable_engine_needs_no_version() {
+        let error =
+            |level: &str, fetched: &[Candidate]| missing(&level.parse().unwrap(), &[], fetched).to_string();
+        let ferretdb = "no ferretdb found; fetch it by `ciphertoll servers fetch ferretdb`, \
+             or name the directory of a built server: ferretdb=/opt/ferretdb";
+        assert_eq!(error("ferretdb", &[]), ferretdb);
+        let fetched = [("/fetched".into(), "18.6".to_owned())];
+        assert!(error("postgres", &fetched).contains("must be named with its version"));
+        assert!(!error("mongodb", &[]).contains("fetch"), "not fetchable");
+    }
+
+    #[test]
+    fn the_level_of_each_build_selects_it() {
+        for engine in Engine::ALL {
+            let builds = installed(engine);
+            assert!(builds.is_sorted_by_key(|build| Reverse(version_numbers(&build.version))));
+            for build in builds {
+                assert_eq!(find(&build.level()).unwrap(), build, "{}", build.level());
+            }
+            if let Ok(build) = find(&ServerLevel::of(engine)) {
+                let is_fetched = build.origin() == Origin::Fetched;
+                assert!(
+                    !is_fetched || can_be_fetched(&ServerLevel::of(engine)),
+                    "a fetched server must be named"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn fetchable_servers_are_offered() {
+        let error = |level: &str, fetched: &[Candidate]| {
+            missing(&level.parse().unwrap(), &[("/usr".into(), "15.18".to_owned())], fetched).to_string()
+        };
+        let command = "`ciphertoll servers fetch postgres-18`";
+        for level in ["postgres-18", "postgres-18.6", "new:postgres-18"] {
+            assert!(error(level, &[]).contains(&format!("(only 15.18); fetch it by {command}")), "{level}");
+        }
+        for level in ["postgres-13", "postgres-18.6.1", "postgres-18=/opt", "mariadb-11.4"] {
+            assert!(!error(level, &[]).contains("fetch"), "{level}");
+        }
+        #[cfg(target_arch = "x86_64")]
+        {
+            let bare = missing(&ServerLevel::of(Engine::MySql), &[], &[]).to_string();
+            assert!(bare.contains("`ciphertoll servers fetch mysql-8.0` and use mysql-8.0"), "{bare}");
+        }
+        let bare = ServerLevel::of(Engine::Postgres);
+        assert!(missing(&bare, &[], &[]).to_string().contains(command));
+        let fetched = missing(&bare, &[], &[("/cache".into(), "18.6".to_owned())]).to_string();
+        assert!(fetched.contains("except the fetched 18.6") && !fetched.contains(command), "{fetched}");
+    }
+
+    #[test]
+    fn the_error_for_a_missing_server_says_how_to_get_it() {
+        let level: ServerLevel = "mariadb-99.9".parse().unwrap();
+        let error = find(&level).unwrap_err().to_string();
+        assert!(error.contains("mariadb-99.9") && error.contains("mariadb-99.9=DIR"), "{error}");
+        let level: ServerLevel = "postgres-99.9".parse().unwrap();
+        let error = find(&level).unwrap_err().to_string();
+        assert!(error.contains("postgres-99.9=DIR") && !error.contains("postgresql"), "{error}");
+        assert!(how_to_install(Engine::MariaDb).contains("mariadb-server-core"));
+        let empty = tempfile::tempdir().unwrap();
+        let level =
+            ServerLevel { directory: Some(empty.path().to_owned()), ..ServerLevel::of(Engine::MariaDb) };
+        assert!(matches!(find(&level), Err(Error::ServerMissing { .. })));
+    }
+}

@@ -1,0 +1,185 @@
+//! Starts of a server's process: on free ports, and again on the same ports.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ciphertoll_model::{AtRest, SecurityLevel};
+use ciphertoll_wire::Secret;
+
+use crate::at_rest::native::{self, NativeKeys};
+use crate::at_rest::preload::{self, Preload};
+use crate::error::{Context, Error};
+use crate::host::port::free_port;
+use crate::host::workspace::Workspace;
+use crate::servers::build::Build;
+use crate::servers::config::{
+    CLIENT_CA_FILE, ClientRequirements, Config, ListenAddress, ListenPorts, Network,
+};
+use crate::servers::control::ControlLogin;
+use crate::servers::directory::{CURRENT, ServerDirectory};
+use crate::servers::engine::ServerEngine;
+use crate::servers::engines;
+use crate::servers::process::{LaunchContext, ServerProcess};
+use crate::servers::start::ServerStart;
+
+const MOST_PORTS: usize = 5;
+
+/// The configuration that every start of a server has in common.
+pub(crate) struct LaunchPlan {
+    engine: &'static dyn ServerEngine,
+    build: Build,
+    settings: BTreeMap<String, String>,
+    pub(crate) requirements: ClientRequirements,
+    openssl: Option<PathBuf>,
+    strength: SecurityLevel,
+    /// Plugin directory of a server that encrypts its own files.
+    plugins: Option<PathBuf>,
+    preload: Option<Preload>,
+    listen: ListenAddress,
+    log: PathBuf,
+    processors: Option<Vec<u16>>,
+    workspace: Workspace,
+}
+
+impl LaunchPlan {
+    pub(crate) fn prepare(
+        workspace: &Workspace,
+        start: &ServerStart<'_>,
+        directory: &ServerDirectory,
+        settings: &BTreeMap<String, String>,
+    ) -> Result<Self, Error> {
+        let engine = engines::of(start.build.engine);
+        let (mut plugins, mut preload) = (None, None);
+        match start.template.at_rest {
+            AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => {}
+            AtRest::Native => plugins = Some(native::find_plugins(engine.native_encryption(), start.build)?),
+            AtRest::Tde(tde) => {
+                let library = preload::find_library(&workspace.helper, tde)?;
+                let ServerDirectory { root, keys, data, .. } = directory;
+                preload = Some(Preload::install(&library, root, keys, data, tde)?);
+            }
+        }
+        Ok(Self {
+            engine,
+            build: start.build.clone(),
+            settings: settings.clone(),
+            requirements: ClientRequirements::default(),
+            openssl: directory.write_openssl(start.strength, workspace.run_as)?,
+            strength: start.strength,
+            plugins,
+            preload,
+            listen: ListenAddress::of(workspace),
+            log: start.log.clone(),
+            processors: start.processors.clone(),
+            workspace: workspace.clone(),
+        })
+    }
+
+    pub(crate) fn preload(&self) -> Option<&Preload> {
+        self.preload.as_ref()
+    }
+
+    /// Another process may take a port between our check and the server's bind; then the next port is tried.
+    pub(crate) fn start_on_a_free_port(
+        &self,
+        start: &ServerStart<'_>,
+        directory: &ServerDirectory,
+        access: &Path,
+        password: &Secret,
+    ) -> Result<(ServerProcess, ControlLogin, ListenPorts), Error> {
+        let mut tried = Vec::new();
+        while tried.len() < MOST_PORTS {
+            let preferred = start.preferred_port.filter(|_| tried.is_empty());
+            let Some(plain) = preferred.or_else(|| free_port(&tried)) else { break };
+            tried.push(plain);
+            let Some(ports) = self.ports(plain, &mut tried) else { break };
+            let config = self.config(directory, ports, Some(access));
+            let socket = self.engine.socket_path(&directory.run, plain);
+            let control = self.engine.control(&socket, password);
+            match self.start(directory, &config, &control) {
+                Err(Error::Died { log_end, .. }) if engines::is_port_taken(&log_end) => {}
+                started => {
+                    let process = started?;
+                    let control = self.engine.create_control_account(control, password)?;
+                    return Ok((process, control, ports));
+                }
+            }
+        }
+        Err(Error::PortsTaken { what: self.build.name(), tried })
+    }
+
+    /// Starts the server again on the same ports; its accounts exist.
+    pub(crate) fn start_again(
+        &self,
+        directory: &ServerDirectory,
+        ports: ListenPorts,
+        control: &ControlLogin,
+    ) -> Result<ServerProcess, Error> {
+        let config = self.config(directory, ports, None);
+        let file = self.config_file(directory, &config);
+        if file.exists() {
+            std::fs::remove_file(&file).context("remove", &file)?;
+        }
+        self.start(directory, &config, control)
+    }
+
+    fn start(
+        &self,
+        directory: &ServerDirectory,
+        config: &Config<'_>,
+        control: &ControlLogin,
+    ) -> Result<ServerProcess, Error> {
+        let context = LaunchContext {
+            workspace: &self.workspace,
+            processors: self.processors.as_deref(),
+            namespace: self.workspace.network.as_ref(),
+        };
+        let file = self.config_file(directory, config);
+        ServerProcess::start(&context, self.build.name(), config, &file, self.log.clone(), control)
+    }
+
+    fn ports(&self, plain: u16, tried: &mut Vec<u16>) -> Option<ListenPorts> {
+        if !self.engine.has_tls_port() {
+            return Some(ListenPorts { plain, tls: plain });
+        }
+        let tls = free_port(tried)?;
+        tried.push(tls);
+        Some(ListenPorts { plain, tls })
+    }
+
+    fn config<'a>(
+        &'a self,
+        directory: &'a ServerDirectory,
+        ports: ListenPorts,
+        access: Option<&'a Path>,
+    ) -> Config<'a> {
+        Config {
+            build: &self.build,
+            data: &directory.data,
+            run: &directory.run,
+            network: Network::Tcp {
+                listen: self.listen,
+                ports,
+                tls: directory.tls.join(CURRENT),
+                client_ca: directory.root.join(CLIENT_CA_FILE),
+                requirements: self.requirements,
+                settings: self.settings.clone(),
+            },
+            openssl: self.openssl.as_deref(),
+            strength: self.strength,
+            access,
+            temporary: &directory.temporary,
+            native: self.plugins.as_deref().map(|plugins| NativeKeys {
+                keys: &directory.keys,
+                plugins,
+                component: &directory.component,
+                fresh: false,
+            }),
+            preload: self.preload.as_ref(),
+        }
+    }
+
+    fn config_file(&self, directory: &ServerDirectory, config: &Config<'_>) -> PathBuf {
+        directory.root.join(format!("{}-{}.conf", self.build.engine.label(), config.port()))
+    }
+}

@@ -1,0 +1,112 @@
+//! Encryption of a server's files.
+
+use ciphertoll_model::{AtRest, Storage};
+
+use super::Server;
+use crate::at_rest::fscrypt::Fscrypt;
+use crate::at_rest::gocryptfs::Gocryptfs;
+use crate::at_rest::mount::EncryptedMount;
+use crate::at_rest::mount_paths::MountPaths;
+use crate::at_rest::native;
+use crate::at_rest::proof::{self, Proof};
+use crate::error::Error;
+use crate::host::accounting::CpuMeter;
+use crate::host::files::{self, PRIVATE_DIRECTORY};
+use crate::host::storage;
+use crate::host::workspace::Workspace;
+use crate::servers::directory::ServerDirectory;
+use crate::servers::start::ServerStart;
+
+/// The size of the server's tmpfs; larger than its files, because an encrypting file system needs additional space. 0 on a
+/// disk.
+pub(super) fn tmpfs_bytes(workspace: &Workspace, start: &ServerStart<'_>) -> Result<u64, Error> {
+    match workspace.storage {
+        Storage::Disk => Ok(0),
+        Storage::Tmpfs => storage::space_for(&start.template.path).map(|bytes| bytes + bytes / 4),
+    }
+}
+
+/// Copies the template and its keys to the server's directory, into a new encrypting file system if the level requires one.
+pub(super) fn copy_template(
+    workspace: &Workspace,
+    start: &ServerStart<'_>,
+    directory: &ServerDirectory,
+) -> Result<Option<EncryptedMount>, Error> {
+    let ServerDirectory { stored, clear, gate, root, .. } = directory;
+    let paths = MountPaths { cipher: stored, clear, gate, auxiliary: root };
+    let mount = match start.template.at_rest {
+        AtRest::None | AtRest::AsIs | AtRest::Native | AtRest::Tde(_) => None,
+        AtRest::Gocryptfs => {
+            let mount = Gocryptfs::mount(workspace, paths, start.processors.as_deref())?;
+            Some(EncryptedMount::Gocryptfs(mount))
+        }
+        AtRest::Fscrypt => {
+            let bytes = storage::space_for(&start.template.path)?;
+            Some(EncryptedMount::Fscrypt(Fscrypt::mount(workspace, paths, bytes)?))
+        }
+    };
+    if mount.is_some() {
+        files::make_directory(&directory.temporary, PRIVATE_DIRECTORY, workspace.run_as)?;
+    }
+    files::copy_directory(&start.template.path, &directory.data, workspace.run_as)?;
+    if let Some(keys) = &start.template.keys {
+        files::copy_directory(keys, &directory.keys, workspace.run_as)?;
+    }
+    Ok(mount)
+}
+
+impl Server {
+    pub fn at_rest(&self) -> AtRest {
+        self.at_rest
+    }
+
+    /// Writes a marker and searches for it in all files of the server: data, logs and temporary files.
+    pub fn prove_at_rest(&self) -> Result<Proof, Error> {
+        let sync = || self.mount.as_ref().map_or(Ok(()), EncryptedMount::sync);
+        let directories = [self.directory.stored.as_path(), self.directory.run.as_path()];
+        proof::search_for_marker(&self.control, self.engine, &directories, &sync)
+    }
+
+    /// The kernel's name of its cipher driver, if the kernel encrypts the files.
+    pub fn kernel_cipher(&self) -> Option<String> {
+        self.mount.as_ref().and_then(EncryptedMount::kernel_cipher)
+    }
+
+    /// Fails if the server's files are not encrypted as its level requires. This is a quick check: of the server's own
+    /// settings and tables, of the mount, or of the preloaded library.
+    pub fn check_at_rest(&mut self) -> Result<(), Error> {
+        self.check_mount()?;
+        let problem = match (self.at_rest, self.plan.preload()) {
+            (AtRest::Native, _) => {
+                let encryption = native::require(self.engine.native_encryption(), self.engine())?;
+                native::find_unencrypted(&mut self.control.connect()?, encryption)?
+            }
+            (AtRest::Tde(_), Some(preload)) => preload.find_unencrypted(self.process.child.pid())?,
+            (AtRest::Tde(_), None) => Some("no library was preloaded".to_owned()),
+            (AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt, _) => None,
+        };
+        match problem {
+            Some(problem) => Err(Error::NotEncrypted(problem)),
+            None => Ok(()),
+        }
+    }
+
+    /// The CPU time of the process that encrypts the files, if there is one.
+    pub fn mount_cpu_meter(&self) -> Option<CpuMeter> {
+        self.mount.as_ref().and_then(EncryptedMount::cpu_meter)
+    }
+
+    /// The process that encrypts the files, if there is one.
+    pub fn mount_pid(&self) -> Option<i32> {
+        self.mount.as_ref().and_then(EncryptedMount::pid)
+    }
+
+    /// Whether the encrypting file system has failed.
+    pub fn mount_has_failed(&mut self) -> bool {
+        self.check_mount().is_err()
+    }
+
+    pub(super) fn check_mount(&mut self) -> Result<(), Error> {
+        self.mount.as_mut().map_or(Ok(()), EncryptedMount::check)
+    }
+}

@@ -1,0 +1,281 @@
+//! Data directories that are created once, kept in the cache, and copied for every start.
+//!
+//! A template has the requested tables and no account that clients can log in with: each start creates its own accounts.
+//! It is built in the scratch directory and moved into the cache by one rename, so that an interrupted build leaves no
+//! incomplete template.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use ciphertoll_model::{AtRest, SecurityLevel, ServerLevel, Tde, TdeCipher};
+use sha1::{Digest, Sha1};
+
+use crate::at_rest::native::{self, NativeKeys};
+use crate::at_rest::preload::{self, Preload};
+use crate::datasets::progress::LoadProgress;
+use crate::datasets::tables::Tables;
+use crate::error::{Context, Error};
+use crate::host::cache::{lock, make_cache, with_suffix};
+use crate::host::exec::{Provisions, SharedMemory};
+use crate::host::files::{self, PRIVATE_DIRECTORY};
+use crate::host::hex::hex;
+use crate::host::spawn::Launch;
+use crate::host::user::RunAs;
+use crate::host::workspace::Workspace;
+use crate::servers::build::Build;
+use crate::servers::config::{Config, Network};
+use crate::servers::directory::PASS_THROUGH;
+use crate::servers::engines;
+use crate::servers::process::{LaunchContext, ServerProcess};
+use crate::servers::unused::{KEYS, LOCK, mark_used, remove_unused};
+
+/// Increased when templates of older versions can no longer be used.
+const FORMAT: u32 = 5;
+const INSTALL_LIMIT: Duration = Duration::from_mins(3);
+
+/// A data directory to copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataTemplate {
+    pub path: PathBuf,
+    pub tables: Tables,
+    pub at_rest: AtRest,
+    /// The keys of pages that the server has encrypted. They are in the same directory and protect nothing: the rows are
+    /// generated.
+    pub keys: Option<PathBuf>,
+}
+
+/// The contents of a template.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TemplateContent {
+    pub(crate) tables: Tables,
+    pub(crate) at_rest: AtRest,
+}
+
+/// How a server encrypts its own pages.
+enum PageEncryption {
+    /// By plugins in this directory.
+    Plugins(PathBuf),
+    /// By this library, which is preloaded.
+    Library(PathBuf, Tde),
+}
+
+/// Returns the template of `build` from the cache, or creates it.
+pub(crate) fn prepare(
+    workspace: &Workspace,
+    cache: &Path,
+    build: &Build,
+    content: TemplateContent,
+    progress: &mut LoadProgress<'_>,
+) -> Result<DataTemplate, Error> {
+    let TemplateContent { tables, at_rest } = content;
+    let encryption = find_encryption(&workspace.helper, build, at_rest)?;
+    make_cache(cache)?;
+    let path = path(cache, build, content)?;
+    let keys = encryption.as_ref().map(|_| with_suffix(&path, KEYS));
+    let template = DataTemplate { path, tables, at_rest, keys };
+    mark_used(&template.path)?;
+    if template.path.is_dir() {
+        return Ok(template);
+    }
+    let _lock = lock(&with_suffix(&template.path, LOCK), progress.progress)?;
+    if !template.path.is_dir() {
+        if remove_unused(cache, SystemTime::now()) > 0 {
+            progress.report("removed data that were not used for 30 days");
+        }
+        let built = build_template(workspace, build, &tables, encryption.as_ref(), progress)?;
+        // The keys come first: a template with data is complete.
+        if let Some((from, to)) = built.keys.as_ref().zip(template.keys.as_ref()) {
+            files::replace_directory(from, to)?;
+        }
+        move_to_cache(&built.data, &template.path)?;
+    }
+    Ok(template)
+}
+
+/// The path of a template, whether it exists or not.
+pub(crate) fn path(cache: &Path, build: &Build, content: TemplateContent) -> Result<PathBuf, Error> {
+    Ok(cache.join(key(build, content)?))
+}
+
+fn find_encryption(helper: &Path, build: &Build, at_rest: AtRest) -> Result<Option<PageEncryption>, Error> {
+    match at_rest {
+        AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => Ok(None),
+        AtRest::Native => {
+            let encryption = engines::of(build.engine).native_encryption();
+            native::find_plugins(encryption, build).map(|plugins| Some(PageEncryption::Plugins(plugins)))
+        }
+        AtRest::Tde(tde) => {
+            preload::find_library(helper, tde).map(|library| Some(PageEncryption::Library(library, tde)))
+        }
+    }
+}
+
+/// Everything that a template depends on: engine, version, program file, our format, the tables, and page encryption.
+fn key(build: &Build, content: TemplateContent) -> Result<String, Error> {
+    let at_rest = match content.at_rest {
+        // An encrypting file system does not change the files.
+        AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => "",
+        AtRest::Native => {
+            native::require(engines::of(build.engine).native_encryption(), build.engine)?.template_suffix()
+        }
+        // The instructions that were used make no difference.
+        AtRest::Tde(tde) => match tde.cipher {
+            TdeCipher::Aes256 => "-tde-aes256",
+            TdeCipher::Aes128 => "-tde-aes128",
+            TdeCipher::Null => "-tde-null",
+        },
+    };
+    let program = &build.server_program;
+    let metadata = fs::metadata(program).context("inspect", program)?;
+    let identity = format!("{FORMAT} {} {}.{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec());
+    let digest = Sha1::digest(identity.as_bytes());
+    let short = hex(&digest[..6]);
+    let tables = content.tables.key();
+    Ok(format!("{}-{}-{tables}{at_rest}-{short}", build.engine.label(), build.version))
+}
+
+/// A data directory in the scratch directory, and its keys.
+struct NewDataDirectory {
+    data: PathBuf,
+    keys: Option<PathBuf>,
+}
+
+/// Creates and loads a data directory in the scratch directory.
+fn build_template(
+    workspace: &Workspace,
+    build: &Build,
+    tables: &Tables,
+    encryption: Option<&PageEncryption>,
+    progress: &mut LoadProgress<'_>,
+) -> Result<NewDataDirectory, Error> {
+    let engine = engines::of(build.engine);
+    let name =
+        ServerLevel { version: Some(build.version.clone()), ..ServerLevel::of(build.engine) }.short_name();
+    let directory =
+        workspace.scratch.make_directory(&format!("template-{:04x}", rand::random::<u16>()), PASS_THROUGH)?;
+    let (data, run) = (directory.join("data"), directory.join("run"));
+    for path in [&data, &run] {
+        files::make_directory(path, PRIVATE_DIRECTORY, workspace.run_as)?;
+    }
+    progress.check_interrupt()?;
+    progress.report(&format!("{name}: making an empty data directory"));
+    let keys = encryption.map(|_| directory.join("keys"));
+    let component = directory.join("component");
+    let new_keys = NewKeys::create(workspace, build, encryption.zip(keys.as_deref()), &component, &data)?;
+    let (native, preload) = (new_keys.native, new_keys.preload.as_ref());
+    if let Some(arguments) = engine.install_arguments(build, &data, &run) {
+        let environment = preload.map(Preload::environment).unwrap_or_default();
+        install(workspace, build, arguments, &data, environment, directory.join("install.log"))?;
+    }
+    progress.check_interrupt()?;
+    progress.report(&format!("{name}: loading {tables}"));
+    let config = Config {
+        build,
+        data: &data,
+        run: &run,
+        temporary: &run,
+        network: Network::SocketOnly,
+        access: None,
+        openssl: None,
+        strength: SecurityLevel::Default,
+        native,
+        preload,
+    };
+    let control = engine.template_control(&engine.socket_path(&run, config.port()));
+    let (config_file, log) = (directory.join("server.conf"), directory.join("server.log"));
+    let what = format!("{name} (making a template)");
+    let context = LaunchContext { workspace, processors: None, namespace: None };
+    let mut server = ServerProcess::start(&context, what, &config, &config_file, log, &control)?;
+    let encryption = match native {
+        Some(_) => Some(native::require(engine.native_encryption(), build.engine)?),
+        None => None,
+    };
+    engine.load_template(&control, &name, tables, encryption, progress)?;
+    server.stop()?;
+    Ok(NewDataDirectory { data, keys })
+}
+
+/// New keys of a server that encrypts its own pages; empty if it does not.
+#[derive(Default)]
+struct NewKeys<'a> {
+    native: Option<NativeKeys<'a>>,
+    preload: Option<Preload>,
+}
+
+impl<'a> NewKeys<'a> {
+    fn create(
+        workspace: &Workspace,
+        build: &Build,
+        encryption: Option<(&'a PageEncryption, &'a Path)>,
+        component: &'a Path,
+        data: &Path,
+    ) -> Result<Self, Error> {
+        let directory = component.parent().unwrap_or(component);
+        Ok(match encryption {
+            None => Self::default(),
+            Some((PageEncryption::Plugins(plugins), keys)) => {
+                let native = native::require(engines::of(build.engine).native_encryption(), build.engine)?;
+                native::create_keys(native, keys, workspace.run_as)?;
+                Self { native: Some(NativeKeys { keys, plugins, component, fresh: true }), preload: None }
+            }
+            Some((PageEncryption::Library(library, tde), keys)) => {
+                preload::create_keys(*tde, keys, workspace.run_as)?;
+                let preload = Preload::install(library, directory, keys, data, *tde)?;
+                Self { native: None, preload: Some(preload) }
+            }
+        })
+    }
+}
+
+/// Runs the install program.
+fn install(
+    workspace: &Workspace,
+    build: &Build,
+    arguments: Vec<String>,
+    data: &Path,
+    environment: BTreeMap<String, String>,
+    log: PathBuf,
+) -> Result<(), Error> {
+    let program = build.install_program.clone();
+    let launch = Launch {
+        what: program.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        program,
+        arguments,
+        environment,
+        directory: data.to_owned(),
+        run_as: workspace.run_as,
+        processors: None,
+        namespace: None,
+        // Some installers start a server.
+        provisions: Provisions { shared_memory: SharedMemory::Own, ..Provisions::default() },
+        log,
+    };
+    let mut child = workspace.spawn(&launch)?;
+    match child.wait(INSTALL_LIMIT)? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(child.died(status)),
+        None => Err(child.too_slow(INSTALL_LIMIT, "still running".to_owned())),
+    }
+}
+
+/// Moves a data directory into the cache by a rename; to another file system, by a copy and a rename.
+fn move_to_cache(data: &Path, target: &Path) -> Result<(), Error> {
+    files::take_directory(data)?;
+    match fs::rename(data, target) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {}
+        renamed => return renamed.context("keep", target),
+    }
+    let partial = with_suffix(target, ".partial");
+    match fs::remove_dir_all(&partial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).context("remove", &partial);
+        }
+        _ => {}
+    }
+    files::copy_directory(data, &partial, RunAs::Ourselves)?;
+    fs::rename(&partial, target).context("keep", target)
+}

@@ -1,0 +1,334 @@
+//! Fresh keys and certificates for one run: certificate authorities whose keys never leave memory, server certificates for
+//! each kind of key, and client certificates.
+
+use ciphertoll_model::{ChainLength, ServerKey};
+use openssl::asn1::Asn1Time;
+use openssl::bn::{BigNum, MsbOption};
+use openssl::ec::{EcGroup, EcKey};
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
+use openssl::rsa::Rsa;
+use openssl::x509::extension::{
+    AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
+    SubjectKeyIdentifier,
+};
+use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
+
+use crate::tls::credentials::ServerCertificate;
+
+/// Longer than any run, but short enough that nobody comes to rely on the certificates.
+const VALID_DAYS: i64 = 7;
+const DAY_S: i64 = 86_400;
+/// Tolerates a clock that is set back a little, as in a resumed virtual machine.
+const VALID_BEFORE_S: i64 = 3_600;
+const NAME: &str = "ciphertoll lab authority";
+const NAME_FOR_CLIENTS: &str = "ciphertoll lab authority for clients";
+const X509_V3: i32 = 2;
+const SERIAL_BITS: i32 = 127;
+
+/// Separate authorities for server and client certificates. If a server trusted its own authority for clients, OpenSSL
+/// would complete the server's chain with it and send it in every handshake.
+pub(crate) struct Authorities {
+    pub(crate) servers: Authority,
+    pub(crate) clients: Authority,
+}
+
+/// A certificate authority.
+pub struct Authority {
+    certificate: X509,
+    key: PKey<Private>,
+}
+
+#[derive(Clone, Copy)]
+enum Validity {
+    ThisRun,
+    UntilYesterday,
+}
+
+/// The contents of an end-entity certificate.
+#[derive(Clone, Copy)]
+struct Leaf<'a> {
+    common_name: &'a str,
+    key: ServerKey,
+    purpose: &'a ExtendedKeyUsage,
+    names: Option<&'a SubjectAlternativeName>,
+    validity: Validity,
+}
+
+/// A certificate and its key in PEM.
+pub struct Certificate {
+    /// The certificate, followed by intermediate certificates.
+    pub certificate_pem: Vec<u8>,
+    /// Write this with mode 0600.
+    pub key_pem: Vec<u8>,
+}
+
+impl Authorities {
+    pub(crate) fn generate() -> Result<Self, ErrorStack> {
+        Ok(Self { servers: Authority::generate()?, clients: Authority::generate_named(NAME_FOR_CLIENTS)? })
+    }
+
+    /// The issuer of client certificates, as MySQL and MariaDB write it.
+    pub(crate) fn issuer_of_clients() -> String {
+        format!("/CN={NAME_FOR_CLIENTS}")
+    }
+}
+
+impl Authority {
+    /// Generates an authority with a P-256 key.
+    pub fn generate() -> Result<Self, ErrorStack> {
+        Self::generate_named(NAME)
+    }
+
+    fn generate_named(name: &str) -> Result<Self, ErrorStack> {
+        let key = generate_key(ServerKey::P256)?;
+        let name = x509_name(name)?;
+        let mut builder = begin(&name, &name, &key, Validity::ThisRun)?;
+        let longest = u32::from(ChainLength::MAX - 1);
+        builder.append_extension(BasicConstraints::new().critical().ca().pathlen(longest).build()?)?;
+        builder.append_extension(KeyUsage::new().critical().key_cert_sign().crl_sign().build()?)?;
+        let key_id = SubjectKeyIdentifier::new().build(&builder.x509v3_context(None, None))?;
+        builder.append_extension(key_id)?;
+        builder.sign(&key, MessageDigest::sha256())?;
+        Ok(Self { certificate: builder.build(), key })
+    }
+
+    /// Issues an intermediate authority that may have `further` intermediates below it.
+    fn issue_intermediate(&self, key: ServerKey, further: u8) -> Result<Self, ErrorStack> {
+        let own_key = generate_key(key)?;
+        let name = x509_name(&format!("{NAME} {further}"))?;
+        let mut builder = begin(&name, self.certificate.subject_name(), &own_key, Validity::ThisRun)?;
+        let limit = BasicConstraints::new().critical().ca().pathlen(u32::from(further)).build()?;
+        builder.append_extension(limit)?;
+        builder.append_extension(KeyUsage::new().critical().key_cert_sign().crl_sign().build()?)?;
+        let context = builder.x509v3_context(Some(&self.certificate), None);
+        let issuer = AuthorityKeyIdentifier::new().keyid(true).build(&context)?;
+        let key_id = SubjectKeyIdentifier::new().build(&context)?;
+        builder.append_extension(issuer)?;
+        builder.append_extension(key_id)?;
+        builder.sign(&self.key, MessageDigest::sha256())?;
+        Ok(Self { certificate: builder.build(), key: own_key })
+    }
+
+    pub fn certificate_pem(&self) -> Result<Vec<u8>, ErrorStack> {
+        self.certificate.to_pem()
+    }
+
+    /// Issues a server certificate for this machine's loopback addresses and name, and for the addresses of links. A long
+    /// RSA key takes a second or more. Intermediates have keys of the same kind, as is usual; an Ed25519 certificate is signed
+    /// by a P-256 key instead, because libpq cannot use channel binding with a certificate signed by Ed25519.
+    pub fn issue(&self, certificate: impl Into<ServerCertificate>) -> Result<Certificate, ErrorStack> {
+        self.issue_for(certificate.into(), Validity::ThisRun)
+    }
+
+    /// Issues a certificate that expired yesterday, for tests: clients must refuse it.
+    pub fn issue_expired(&self, key: ServerKey) -> Result<Certificate, ErrorStack> {
+        self.issue_for(key.into(), Validity::UntilYesterday)
+    }
+
+    fn issue_for(
+        &self,
+        certificate: ServerCertificate,
+        validity: Validity,
+    ) -> Result<Certificate, ErrorStack> {
+        let mut names = SubjectAlternativeName::new();
+        names.dns("localhost").ip("127.0.0.1").ip("::1");
+        for address in ciphertoll_link::SERVER {
+            names.ip(&address.to_string());
+        }
+        let signing = match certificate.key {
+            ServerKey::Ed25519 => ServerKey::P256,
+            key => key,
+        };
+        let mut between: Vec<Self> = Vec::new();
+        for further in (0..certificate.intermediates()).rev() {
+            between.push(between.last().unwrap_or(self).issue_intermediate(signing, further)?);
+        }
+        let issuer = between.last().unwrap_or(self);
+        let mut leaf = issuer.issue_leaf(&Leaf {
+            common_name: "localhost",
+            key: certificate.key,
+            purpose: ExtendedKeyUsage::new().server_auth(),
+            names: Some(&names),
+            validity,
+        })?;
+        for authority in between.iter().rev() {
+            leaf.certificate_pem.extend(authority.certificate_pem()?);
+        }
+        Ok(leaf)
+    }
+
+    /// Issues a client certificate with a P-256 key and the common name `user`.
+    pub fn issue_to_client(&self, user: &str) -> Result<Certificate, ErrorStack> {
+        self.issue_leaf(&Leaf {
+            common_name: user,
+            key: ServerKey::P256,
+            purpose: ExtendedKeyUsage::new().client_auth(),
+            names: None,
+            validity: Validity::ThisRun,
+        })
+    }
+
+    fn issue_leaf(&self, leaf: &Leaf<'_>) -> Result<Certificate, ErrorStack> {
+        let Leaf { common_name, key, purpose, names, validity } = *leaf;
+        let leaf_key = generate_key(key)?;
+        let subject = x509_name(common_name)?;
+        let mut builder = begin(&subject, self.certificate.subject_name(), &leaf_key, validity)?;
+        builder.append_extension(BasicConstraints::new().critical().build()?)?;
+        builder.append_extension(leaf_usage(key).build()?)?;
+        builder.append_extension(purpose.build()?)?;
+        let context = builder.x509v3_context(Some(&self.certificate), None);
+        let names = names.map(|names| names.build(&context)).transpose()?;
+        let issuer = AuthorityKeyIdentifier::new().keyid(true).build(&context)?;
+        let key_id = SubjectKeyIdentifier::new().build(&context)?;
+        for extension in names.into_iter().chain([issuer, key_id]) {
+            builder.append_extension(extension)?;
+        }
+        builder.sign(&self.key, MessageDigest::sha256())?;
+        Ok(Certificate {
+            certificate_pem: builder.build().to_pem()?,
+            key_pem: leaf_key.private_key_to_pem_pkcs8()?,
+        })
+    }
+}
+
+fn generate_key(key: ServerKey) -> Result<PKey<Private>, ErrorStack> {
+    let on_curve = |curve| PKey::from_ec_key(EcKey::generate(&*EcGroup::from_curve_name(curve)?)?);
+    match key {
+        ServerKey::P256 => on_curve(Nid::X9_62_PRIME256V1),
+        ServerKey::P384 => on_curve(Nid::SECP384R1),
+        ServerKey::Ed25519 => PKey::generate_ed25519(),
+        ServerKey::Rsa1024 => PKey::from_rsa(Rsa::generate(1024)?),
+        ServerKey::Rsa2048 => PKey::from_rsa(Rsa::generate(2048)?),
+        ServerKey::Rsa3072 => PKey::from_rsa(Rsa::generate(3072)?),
+        ServerKey::Rsa4096 => PKey::from_rsa(Rsa::generate(4096)?),
+    }
+}
+
+fn leaf_usage(key: ServerKey) -> KeyUsage {
+    let mut usage = KeyUsage::new();
+    usage.critical().digital_signature();
+    if key.rsa_bits().is_some() {
+        // TLS 1.2 supports RSA key transport.
+        usage.key_encipherment();
+    }
+    usage
+}
+
+fn begin(
+    subject: &X509Name,
+    issuer: &openssl::x509::X509NameRef,
+    key: &PKey<Private>,
+    validity: Validity,
+) -> Result<X509Builder, ErrorStack> {
+    let mut serial = BigNum::new()?;
+    serial.rand(SERIAL_BITS, MsbOption::MAYBE_ZERO, false)?;
+    let mut builder = X509::builder()?;
+    builder.set_version(X509_V3)?;
+    builder.set_serial_number(&*serial.to_asn1_integer()?)?;
+    builder.set_subject_name(subject)?;
+    builder.set_issuer_name(issuer)?;
+    builder.set_pubkey(key)?;
+    let (from_s, until_s) = match validity {
+        Validity::ThisRun => (-VALID_BEFORE_S, VALID_DAYS * DAY_S),
+        Validity::UntilYesterday => (-2 * DAY_S, -DAY_S),
+    };
+    builder.set_not_before(&*Asn1Time::from_unix(now_unix_s() + from_s)?)?;
+    builder.set_not_after(&*Asn1Time::from_unix(now_unix_s() + until_s)?)?;
+    Ok(builder)
+}
+
+fn x509_name(common_name: &str) -> Result<X509Name, ErrorStack> {
+    let mut name = X509NameBuilder::new()?;
+    name.append_entry_by_nid(Nid::COMMONNAME, common_name)?;
+    Ok(name.build())
+}
+
+fn now_unix_s() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use openssl::stack::Stack;
+    use openssl::x509::store::X509StoreBuilder;
+    use openssl::x509::verify::X509VerifyParam;
+    use openssl::x509::{X509StoreContext, X509StoreContextRef};
+
+    use super::*;
+
+    fn verifies(authority: &Authority, leaf: &Certificate, address: &str) -> bool {
+        let mut sent = X509::stack_from_pem(&leaf.certificate_pem).unwrap().into_iter();
+        let leaf = sent.next().unwrap();
+        let mut between = Stack::new().unwrap();
+        sent.for_each(|certificate| between.push(certificate).unwrap());
+        let mut parameters = X509VerifyParam::new().unwrap();
+        parameters.set_ip(address.parse().unwrap()).unwrap();
+        let mut store = X509StoreBuilder::new().unwrap();
+        store.add_cert(X509::from_pem(&authority.certificate_pem().unwrap()).unwrap()).unwrap();
+        store.set_param(&parameters).unwrap();
+        let mut context = X509StoreContext::new().unwrap();
+        context.init(&store.build(), &leaf, &between, X509StoreContextRef::verify_cert).unwrap()
+    }
+
+    #[test]
+    fn certificates_verify_for_loopback_and_nothing_else() {
+        let authority = Authority::generate().unwrap();
+        for key in ServerKey::ALL {
+            let leaf = authority.issue(key).unwrap();
+            assert!(verifies(&authority, &leaf, "127.0.0.1"));
+            assert!(verifies(&authority, &leaf, "::1"));
+            assert!(!verifies(&authority, &leaf, "127.0.0.2"));
+            assert!(!verifies(&Authority::generate().unwrap(), &leaf, "127.0.0.1"));
+        }
+    }
+
+    #[test]
+    fn a_chain_ends_below_the_authority() {
+        let authority = Authority::generate().unwrap();
+        for key in [ServerKey::P384, ServerKey::Ed25519, ServerKey::Rsa2048] {
+            for length in [1, 2, 4] {
+                let chain = ChainLength::new(length);
+                let leaf = authority.issue(ServerCertificate { key, chain }).unwrap();
+                let sent = X509::stack_from_pem(&leaf.certificate_pem).unwrap();
+                assert_eq!(sent.len(), usize::from(length));
+                let above = sent.iter().skip(1).chain([&authority.certificate]);
+                for (below, above) in sent.iter().zip(above) {
+                    assert_eq!(above.issued(below), openssl::x509::X509VerifyResult::OK, "{key} {length}");
+                    assert!(below.verify(&above.public_key().unwrap()).unwrap());
+                }
+                assert!(verifies(&authority, &leaf, "127.0.0.1"), "{key} {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_certificate_has_the_user_name_and_is_not_valid_for_a_server() {
+        let authority = Authority::generate().unwrap();
+        let certificate = authority.issue_to_client("alice").unwrap();
+        let leaf = X509::from_pem(&certificate.certificate_pem).unwrap();
+        let names: Vec<_> =
+            leaf.subject_name().entries().map(|entry| entry.data().as_slice().to_vec()).collect();
+        assert_eq!(names, [b"alice"]);
+        assert!(leaf.verify(&authority.certificate.public_key().unwrap()).unwrap());
+        assert!(!verifies(&authority, &certificate, "127.0.0.1"));
+    }
+
+    #[test]
+    fn certificates_have_the_requested_key() {
+        let authority = Authority::generate().unwrap();
+        let key_of = |key| {
+            X509::from_pem(&authority.issue(key).unwrap().certificate_pem).unwrap().public_key().unwrap()
+        };
+        let p256 = key_of(ServerKey::P256).ec_key().unwrap();
+        assert_eq!(p256.group().curve_name(), Some(Nid::X9_62_PRIME256V1));
+        assert_eq!(key_of(ServerKey::P384).ec_key().unwrap().group().curve_name(), Some(Nid::SECP384R1));
+        assert_eq!(key_of(ServerKey::Ed25519).id(), openssl::pkey::Id::ED25519);
+        for key in [ServerKey::Rsa1024, ServerKey::Rsa2048, ServerKey::Rsa3072, ServerKey::Rsa4096] {
+            assert_eq!(Some(key_of(key).rsa().unwrap().size() * 8), key.rsa_bits());
+        }
+    }
+}

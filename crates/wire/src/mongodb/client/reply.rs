@@ -1,0 +1,209 @@
+//! The parts that all replies to commands have in common.
+
+use crate::mongodb::{
+    codec::{
+        bson::{document::Document, value::BsonValue},
+        compression::Inflater,
+        message::{self, MORE_TO_COME, OpMsg},
+    },
+    error::Error,
+};
+
+/// Longer than any server's message; the rest is cut.
+const MAX_MESSAGE_CHARACTERS: usize = 1024;
+const MAX_NAME_CHARACTERS: usize = 128;
+/// The error code of a write with an existing key. Servers omit its name there.
+const DUPLICATE_KEY: i32 = 11000;
+
+/// The reply to a successful command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reply<'a> {
+    pub(crate) body: Document<'a>,
+    /// Documents changed (`n`).
+    pub(crate) affected: u64,
+    /// The first or next batch of a result.
+    pub(crate) cursor: Option<Document<'a>>,
+}
+
+/// A batch of a result.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Batch<'a> {
+    pub(crate) documents: Document<'a>,
+    /// 0 if the result is complete.
+    pub(crate) cursor_id: i64,
+    pub(crate) namespace: &'a str,
+}
+
+/// The fields that report success or failure.
+#[derive(Default)]
+struct CommandOutcome<'a> {
+    ok: Option<bool>,
+    code: i32,
+    code_name: &'a str,
+    message: &'a str,
+    write_errors: Option<Document<'a>>,
+    write_concern_error: Option<Document<'a>>,
+}
+
+/// Takes the reply to a command, if it has arrived. A refusal is returned as an error; the reply is consumed
+/// nevertheless.
+pub(crate) fn take<'a>(
+    input: &mut &'a [u8],
+    request_id: i32,
+    limit: usize,
+) -> Result<Option<Reply<'a>>, Error> {
+    message::take(input, limit)?.map(|message| check(&message, request_id)).transpose()
+}
+
+/// The same for a reply that may be compressed.
+#[inline]
+pub(crate) fn take_inflated<'a, 'i: 'a>(
+    input: &mut &'i [u8],
+    request_id: i32,
+    limit: usize,
+    inflater: &'a mut Inflater,
+) -> Result<Option<Reply<'a>>, Error> {
+    let message = message::take_inflated(input, limit, inflater)?;
+    message.map(|message| check(&message, request_id)).transpose()
+}
+
+#[inline]
+fn check<'a>(message: &OpMsg<'a>, request_id: i32) -> Result<Reply<'a>, Error> {
+    if message.response_to != request_id {
+        return Err(error("it belongs to another request"));
+    }
+    if message.flags & MORE_TO_COME != 0 || !message.sequences.is_empty() {
+        return Err(error("it has unrequested parts"));
+    }
+    read(message.body)
+}
+
+fn read(body: Document<'_>) -> Result<Reply<'_>, Error> {
+    let mut outcome = CommandOutcome::default();
+    let mut reply = Reply { body, affected: 0, cursor: None };
+    for element in body.elements() {
+        let element = element?;
+        match element.key() {
+            b"ok" => outcome.ok = Some(element.value()?.is_true()),
+            b"n" => {
+                let number = element.value()?.as_i64().and_then(|number| u64::try_from(number).ok());
+                reply.affected = number.unwrap_or_default();
+            }
+            b"cursor" => reply.cursor = element.document_bytes().map(Document::new).transpose()?,
+            b"code" => outcome.code = code(element.value()?),
+            b"codeName" => outcome.code_name = text(element.value()?),
+            b"errmsg" => outcome.message = text(element.value()?),
+            b"writeErrors" => {
+                if let BsonValue::Array(errors) = element.value()? {
+                    outcome.write_errors = Some(errors);
+                }
+            }
+            b"writeConcernError" => {
+                if let BsonValue::Document(error) = element.value()? {
+                    outcome.write_concern_error = Some(error);
+                }
+            }
+            _ => {}
+        }
+    }
+    outcome.judge()?;
+    Ok(reply)
+}
+
+impl CommandOutcome<'_> {
+    #[inline]
+    fn judge(self) -> Result<(), Error> {
+        match self.ok {
+            None => Err(error("no ok field")),
+            Some(false) => Err(refusal(self.code, self.code_name, self.message)),
+            Some(true) if self.write_errors.is_none() && self.write_concern_error.is_none() => Ok(()),
+            Some(true) => self.judge_writes(),
+        }
+    }
+
+    #[cold]
+    fn judge_writes(self) -> Result<(), Error> {
+        if let Some(errors) = self.write_errors
+            && let Some(first) = errors.elements().next()
+        {
+            return match first?.value()? {
+                BsonValue::Document(first) => Err(nested_refusal(first)?),
+                _ => Err(error("an error that is not a document")),
+            };
+        }
+        self.write_concern_error.map_or(Ok(()), |error| Err(nested_refusal(error)?))
+    }
+}
+
+/// The error of a write, or of its write concern.
+fn nested_refusal(document: Document<'_>) -> Result<Error, Error> {
+    let (mut number, mut name, mut message) = (0, "", "");
+    for element in document.elements() {
+        let element = element?;
+        match element.key() {
+            b"code" => number = code(element.value()?),
+            b"codeName" => name = text(element.value()?),
+            b"errmsg" => message = text(element.value()?),
+            _ => {}
+        }
+    }
+    if number == DUPLICATE_KEY && name.is_empty() {
+        name = "DuplicateKey";
+    }
+    Ok(refusal(number, name, message))
+}
+
+fn refusal(code: i32, code_name: &str, message: &str) -> Error {
+    Error::Server {
+        code,
+        code_name: printable(code_name, MAX_NAME_CHARACTERS),
+        message: printable(message, MAX_MESSAGE_CHARACTERS),
+    }
+}
+
+/// Parses the batch in a `cursor` field.
+pub(crate) fn batch(cursor: Document<'_>) -> Result<Batch<'_>, Error> {
+    let (mut documents, mut cursor_id, mut namespace) = (None, 0, "");
+    for element in cursor.elements() {
+        let element = element?;
+        match element.key() {
+            b"firstBatch" | b"nextBatch" => {
+                if let BsonValue::Array(batch) = element.value()? {
+                    documents = Some(batch);
+                }
+            }
+            b"id" => cursor_id = element.value()?.as_i64().ok_or_else(|| error("a cursor without an ID"))?,
+            b"ns" => namespace = text(element.value()?),
+            _ => {}
+        }
+    }
+    let documents = documents.ok_or_else(|| error("a cursor without documents"))?;
+    Ok(Batch { documents, cursor_id, namespace })
+}
+
+/// The bytes of each document of a batch. The documents are not checked.
+#[inline]
+pub(crate) fn documents(batch: Document<'_>) -> impl Iterator<Item = Result<&[u8], Error>> {
+    batch
+        .elements()
+        .map(|element| element?.document_bytes().ok_or_else(|| error("a row that is not a document")))
+}
+
+fn code(value: BsonValue<'_>) -> i32 {
+    value.as_i64().and_then(|code| i32::try_from(code).ok()).unwrap_or_default()
+}
+
+fn text(value: BsonValue<'_>) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A peer's text made safe to show: at most `limit` characters, without control characters.
+pub(crate) fn printable(text: &str, limit: usize) -> String {
+    let shown =
+        |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
+    text.chars().take(limit).map(shown).collect()
+}
+
+fn error(reason: &'static str) -> Error {
+    Error::Protocol { message: "reply", reason }
+}

@@ -1,0 +1,10 @@
+//! Messages, BSON, compression, and the encoders of commands.
+
+pub mod bson;
+pub mod command;
+pub mod compression;
+pub mod message;
+pub mod template;
+
+pub(crate) mod checksum;
+pub(crate) mod json;

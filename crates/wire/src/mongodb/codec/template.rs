@@ -1,0 +1,345 @@
+//! A command as JSON that is compiled to BSON once, with placeholders for parameters.
+
+use std::{ops::Range, slice};
+
+use crate::{
+    mongodb::{
+        codec::{
+            bson::{
+                document::MAX_DEPTH,
+                value::{BsonValue, kind},
+                writer::{self, BsonWriter},
+            },
+            compression::may_be_compressed,
+            json::Json,
+            message,
+        },
+        error::{Error, TemplateError},
+        read_preference,
+    },
+    value::Value,
+};
+
+/// The limit of the other protocols.
+const MAX_PARAMETERS: usize = 0xffff;
+/// Appended to every command.
+const DATABASE_KEY: &str = "$db";
+
+/// A command with placeholders for parameters, to be encoded many times.
+///
+/// The text is a JSON object whose first key is the command's name; the order of keys is preserved. Strings,
+/// booleans, null, arrays and objects map to the same BSON types. Integers become 32-bit integers if they
+/// fit, else 64-bit ones; numbers with a point or an exponent become doubles. `{"$numberLong": "5"}`,
+/// `{"$oid": "…24 digits…"}` and `{"$date": milliseconds}` denote types that JSON lacks, and `{"$param": 0}`
+/// the first parameter.
+///
+/// ```
+/// # use ciphertoll_wire::{mongodb::CommandTemplate, session::Value};
+/// let find = CommandTemplate::parse(r#"{"find": "accounts", "filter": {"_id": {"$param": 0}}, "limit": 1}"#)?;
+/// let mut out = Vec::new();
+/// find.encode(&mut out, 1, "bank", &[Value::I64(42)])?;
+/// # Ok::<(), ciphertoll_wire::mongodb::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandTemplate {
+    /// The parts that do not depend on parameters: runs of elements, and keys.
+    bytes: Vec<u8>,
+    segments: Vec<Segment>,
+    parameters: usize,
+    secrecy: Secrecy,
+}
+
+/// Whether a command contains credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Secrecy {
+    /// It does, so it is never compressed.
+    Secret,
+    Open,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    /// Literal bytes.
+    Bytes(Range<usize>),
+    /// A parameter, with its NUL-terminated key.
+    Parameter { key: Range<usize>, index: usize },
+    /// The start of a document whose length depends on parameters.
+    Begin,
+    /// The end of such a document.
+    End,
+}
+
+impl CommandTemplate {
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        let json: Json =
+            serde_json::from_str(text).map_err(|error| TemplateError::Json { message: error.to_string() })?;
+        let Json::Object(elements) = json else {
+            return Err(TemplateError::NotACommand);
+        };
+        let command = elements.first().map(|(name, _)| name).filter(|name| !name.is_empty());
+        let Some(command) = command.filter(|name| !name.starts_with('$')) else {
+            return Err(TemplateError::NotACommand);
+        };
+        let secrecy = if may_be_compressed(command) { Secrecy::Open } else { Secrecy::Secret };
+        if elements.iter().any(|(key, _)| key == DATABASE_KEY) {
+            return Err(TemplateError::DatabaseGiven);
+        }
+        let mut compiler = Compiler::default();
+        compiler.elements(&elements, MAX_DEPTH)?;
+        compiler.end_run();
+        let Compiler { bytes, segments, parameters, .. } = compiler;
+        Ok(Self { bytes, segments, parameters, secrecy })
+    }
+
+    /// The number of parameters: one more than the highest index.
+    pub fn parameters(&self) -> usize {
+        self.parameters
+    }
+
+    /// Whether the protocol allows its compression.
+    #[inline]
+    pub fn may_be_compressed(&self) -> bool {
+        self.secrecy == Secrecy::Open
+    }
+
+    /// Appends the command as a whole message for this database. `parameters` must have [`Self::parameters`]
+    /// values. Appends nothing on failure, and allocates only for `out`.
+    pub fn encode(
+        &self,
+        out: &mut Vec<u8>,
+        request_id: i32,
+        database: &str,
+        parameters: &[Value<'_>],
+    ) -> Result<(), Error> {
+        self.encode_preferring(out, request_id, database, None, parameters)
+    }
+
+    /// The same with a read preference.
+    pub(crate) fn encode_preferring(
+        &self,
+        out: &mut Vec<u8>,
+        request_id: i32,
+        database: &str,
+        preference: Option<ciphertoll_vocabulary::ReadPreference>,
+        parameters: &[Value<'_>],
+    ) -> Result<(), Error> {
+        if parameters.len() != self.parameters {
+            return Err(Error::WrongParameters { expected: self.parameters, given: parameters.len() });
+        }
+        message::write(out, request_id, 0, |out| {
+            let start = writer::begin(out);
+            self.put(&mut self.segments.iter(), out, parameters)?;
+            let mut command = BsonWriter::new(out);
+            if let Some(preference) = preference {
+                read_preference::write(preference, &mut command);
+            }
+            command.string(DATABASE_KEY, database);
+            writer::end(out, start);
+            Ok(())
+        })
+    }
+
+    /// Appends segments up to the end of the open document.
+    fn put(
+        &self,
+        segments: &mut slice::Iter<'_, Segment>,
+        out: &mut Vec<u8>,
+        parameters: &[Value<'_>],
+    ) -> Result<(), Error> {
+        while let Some(segment) = segments.next() {
+            match segment {
+                Segment::Bytes(range) => out.extend_from_slice(self.bytes(range)),
+                Segment::Parameter { key, index } => {
+                    let value = parameters.get(*index).copied().unwrap_or(Value::Null);
+                    put_parameter(out, self.bytes(key), value)?;
+                }
+                Segment::Begin => {
+                    let start = writer::begin(out);
+                    self.put(segments, out, parameters)?;
+                    writer::end(out, start);
+                }
+                Segment::End => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes(&self, range: &Range<usize>) -> &[u8] {
+        self.bytes.get(range.clone()).unwrap_or_default()
+    }
+}
+
+#[inline]
+fn put_parameter(out: &mut Vec<u8>, key: &[u8], value: Value<'_>) -> Result<(), Error> {
+    let kind = match value {
+        Value::Null => kind::NULL,
+        Value::I64(_) => kind::INT64,
+        Value::Text(_) => kind::STRING,
+    };
+    out.push(kind);
+    out.extend_from_slice(key);
+    match value {
+        Value::Null => {}
+        Value::I64(number) => out.extend_from_slice(&number.to_le_bytes()),
+        Value::Text(text) => {
+            let text = std::str::from_utf8(text);
+            writer::put_string(out, text.map_err(|_| Error::InvalidText { field: "parameter" })?);
+        }
+    }
+    Ok(())
+}
+
+/// An object with an extended JSON type.
+enum ExtendedType {
+    Parameter(usize),
+    Constant(BsonValue<'static>),
+}
+
+#[derive(Default)]
+struct Compiler {
+    bytes: Vec<u8>,
+    /// Where the bytes start that belong to no segment yet.
+    run: usize,
+    segments: Vec<Segment>,
+    parameters: usize,
+}
+
+impl Compiler {
+    fn elements(&mut self, elements: &[(String, Json)], depth: usize) -> Result<(), TemplateError> {
+        let depth = depth.checked_sub(1).ok_or(TemplateError::TooDeep)?;
+        elements.iter().try_for_each(|(key, value)| self.element(key, value, depth))
+    }
+
+    fn element(&mut self, key: &str, value: &Json, depth: usize) -> Result<(), TemplateError> {
+        if key.contains('\0') {
+            return Err(TemplateError::InvalidKey);
+        }
+        let constant = match value {
+            Json::Null => BsonValue::Null,
+            Json::Boolean(truth) => BsonValue::Boolean(*truth),
+            Json::Integer(number) => {
+                i32::try_from(*number).map_or(BsonValue::Int64(*number), BsonValue::Int32)
+            }
+            Json::Double(number) => BsonValue::Double(*number),
+            Json::String(text) => BsonValue::String(text),
+            Json::Array(values) => {
+                let start = self.begin(kind::ARRAY, key);
+                let depth = depth.checked_sub(1).ok_or(TemplateError::TooDeep)?;
+                for (index, value) in values.iter().enumerate() {
+                    self.element(&index.to_string(), value, depth)?;
+                }
+                self.end(&start);
+                return Ok(());
+            }
+            Json::Object(elements) => match extended_type(elements)? {
+                None => {
+                    let start = self.begin(kind::DOCUMENT, key);
+                    self.elements(elements, depth)?;
+                    self.end(&start);
+                    return Ok(());
+                }
+                Some(ExtendedType::Constant(constant)) => constant,
+                Some(ExtendedType::Parameter(index)) => {
+                    self.parameter(key, index);
+                    return Ok(());
+                }
+            },
+        };
+        BsonWriter::new(&mut self.bytes).put(key, constant);
+        Ok(())
+    }
+
+    fn parameter(&mut self, key: &str, index: usize) {
+        self.end_run();
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key.as_bytes());
+        self.bytes.push(0);
+        self.run = self.bytes.len();
+        self.segments.push(Segment::Parameter { key: start..self.run, index });
+        self.parameters = self.parameters.max(index + 1);
+    }
+
+    /// Opens a document as if it depended on parameters.
+    fn begin(&mut self, kind: u8, key: &str) -> OpenDocument {
+        BsonWriter::new(&mut self.bytes).key(kind, key);
+        let (byte, run, segment) = (self.bytes.len(), self.run, self.segments.len());
+        self.end_run();
+        self.segments.push(Segment::Begin);
+        OpenDocument { byte, run, segment, after: self.segments.len() }
+    }
+
+    /// Closes it. If it depends on no parameter, it becomes part of the surrounding run.
+    fn end(&mut self, open: &OpenDocument) {
+        if self.segments.len() > open.after {
+            self.end_run();
+            self.segments.push(Segment::End);
+            return;
+        }
+        self.segments.truncate(open.segment);
+        self.run = open.run;
+        let inside = self.bytes.split_off(open.byte);
+        let start = writer::begin(&mut self.bytes);
+        self.bytes.extend_from_slice(&inside);
+        writer::end(&mut self.bytes, start);
+    }
+
+    fn end_run(&mut self) {
+        if self.run < self.bytes.len() {
+            self.segments.push(Segment::Bytes(self.run..self.bytes.len()));
+        }
+        self.run = self.bytes.len();
+    }
+}
+
+/// An open document: where its content starts, the surrounding run, and the number of segments before and
+/// after its start.
+struct OpenDocument {
+    byte: usize,
+    run: usize,
+    segment: usize,
+    after: usize,
+}
+
+/// The extended type of an object. Such an object must have a single key.
+fn extended_type(elements: &[(String, Json)]) -> Result<Option<ExtendedType>, TemplateError> {
+    let forms = ["$param", "$numberLong", "$oid", "$date"];
+    let Some(form) = forms.into_iter().find(|form| elements.iter().any(|(key, _)| key == form)) else {
+        return Ok(None);
+    };
+    let wrong = |reason| Err(TemplateError::InvalidForm { form, reason });
+    let [(_, value)] = elements else {
+        return wrong("it must be the only key");
+    };
+    Ok(Some(match (form, value) {
+        ("$param", Json::Integer(number)) => {
+            match usize::try_from(*number).ok().filter(|number| *number < MAX_PARAMETERS) {
+                Some(number) => ExtendedType::Parameter(number),
+                None => return wrong("the number is negative or too large"),
+            }
+        }
+        ("$numberLong", Json::String(text)) => match text.parse() {
+            Ok(number) => ExtendedType::Constant(BsonValue::Int64(number)),
+            Err(_) => return wrong("not a 64-bit integer"),
+        },
+        ("$oid", Json::String(text)) => match object_id(text) {
+            Some(id) => ExtendedType::Constant(BsonValue::ObjectId(id)),
+            None => return wrong("not 24 hexadecimal digits"),
+        },
+        ("$date", Json::Integer(milliseconds)) => ExtendedType::Constant(BsonValue::DateTime(*milliseconds)),
+        ("$numberLong" | "$oid", _) => return wrong("not a string"),
+        _ => return wrong("not an integer"),
+    }))
+}
+
+fn object_id(text: &str) -> Option<[u8; 12]> {
+    let mut id = [0; 12];
+    if text.len() != id.len() * 2 {
+        return None;
+    }
+    for (byte, pair) in id.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        let digit = |digit: u8| char::from(digit).to_digit(16);
+        let &[high, low] = pair else { return None };
+        *byte = (digit(high)? << 4 | digit(low)?) as u8;
+    }
+    Some(id)
+}

@@ -1,0 +1,32 @@
+//! What a proxy between client and server needs.
+//!
+//! - [`MySqlRelay`] tracks the traffic that is forwarded. Its framers split the bytes into packets, and its observers
+//!   use the result: [`KillCommand`] finds commands with connection identifiers, and [`SessionFollower`] tracks prepared
+//!   statements and session changes for transaction pooling.
+//! - [`InternalCommand`] resets a session, to its [`InitialState`], and [`SessionRestore`] restores a client's session on
+//!   another server connection.
+
+pub(crate) mod commands;
+pub(crate) mod framer;
+pub(crate) mod initial_state;
+pub(crate) mod internal_command;
+pub(crate) mod kill;
+pub(crate) mod observer;
+pub(crate) mod prepared_statements;
+pub(crate) mod session_follower;
+pub(crate) mod session_restore;
+pub(crate) mod traffic;
+
+pub use super::codec::capabilities::RELAYED;
+pub use initial_state::{InitialState, InitialStateQuery, TextEncoding, quotable};
+pub use internal_command::{InternalCommand, ResetOutcome};
+pub use kill::{KillCommand, KillReplacement, KillStatement, KillTarget};
+pub use prepared_statements::{ClientStatements, ConnectionStatements, UNKNOWN_STATEMENT};
+pub use session_follower::{
+    ClientBytes, Diagnostics, Reply, ServerBytes, SessionChanges, SessionFollower, SessionReset, StatusFlags,
+    begins_with_quit, first_command_bytes,
+};
+pub use session_restore::{
+    RestoredSession, ServerProduct, SessionRestore, encode_refusal, restorable, setting,
+};
+pub use traffic::{ConnectionState, MultiStatements, MySqlRelay, OpenState, Transaction};

@@ -1,0 +1,162 @@
+//! A client's prepared statements. The proxy chooses their identifiers, which stay the same when the client
+//! moves to another server connection; the server's identifiers differ per connection.
+
+use std::collections::HashMap;
+
+use crate::mysql::sql::effects::Effects;
+
+/// Limit for the texts and parameter types of all statements of a client. A client that exceeds it is pinned
+/// to its connection.
+pub(crate) const MAX_STATEMENT_BYTES: usize = 8 << 20;
+/// Memory per statement besides its text.
+const OVERHEAD_BYTES: usize = 256;
+/// An identifier that no server assigns: the server answers that the statement is unknown.
+pub const UNKNOWN_STATEMENT: u32 = 0;
+/// MariaDB's identifier of the last prepared statement.
+pub(crate) const LAST_STATEMENT: u32 = u32::MAX;
+
+/// The statements that a client has prepared and may use on any connection.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClientStatements {
+    by_id: HashMap<u32, ClientStatement>,
+    /// The identifier assigned last.
+    newest: u32,
+    /// The statement prepared last, if that succeeded.
+    pub(crate) last: Option<u32>,
+    bytes: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClientStatement {
+    /// `None` if it exceeds the limit; its client is then pinned.
+    pub(crate) text: Option<Vec<u8>>,
+    pub(crate) effects: Effects,
+    pub(crate) params: u16,
+    /// The parameter types, as the client sent them last.
+    pub(crate) types: Option<Vec<u8>>,
+}
+
+/// The statements prepared on a server connection, by their client's identifiers.
+#[derive(Debug, Default)]
+pub struct ConnectionStatements(HashMap<u32, ConnectionStatement>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionStatement {
+    /// The server's identifier.
+    pub(crate) id: u32,
+    pub(crate) types: ParameterTypes,
+}
+
+/// Whether the server knows the parameter types of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ParameterTypes {
+    Unknown,
+    Known,
+}
+
+impl ConnectionStatements {
+    /// Call it when the connection was reset.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(crate) fn get(&self, own: u32) -> Option<ConnectionStatement> {
+        self.0.get(&own).copied()
+    }
+
+    /// The server assigned `id` to the client's statement `own`.
+    pub fn insert(&mut self, own: u32, id: u32) {
+        self.0.insert(own, ConnectionStatement { id, types: ParameterTypes::Unknown });
+    }
+
+    pub(crate) fn remove(&mut self, own: u32) -> Option<ConnectionStatement> {
+        self.0.remove(&own)
+    }
+
+    pub(crate) fn mark_types_known(&mut self, own: u32) {
+        if let Some(statement) = self.0.get_mut(&own) {
+            statement.types = ParameterTypes::Known;
+        }
+    }
+}
+
+impl ClientStatements {
+    /// The memory that all of them take.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    pub fn text(&self, own: u32) -> Option<&[u8]> {
+        self.by_id.get(&own)?.text.as_deref()
+    }
+
+    pub fn params(&self, own: u32) -> Option<u16> {
+        Some(self.by_id.get(&own)?.params)
+    }
+
+    pub(crate) fn get(&self, own: u32) -> Option<&ClientStatement> {
+        self.by_id.get(&own)
+    }
+
+    /// Whether `bytes` more may be stored.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.bytes.saturating_add(bytes + OVERHEAD_BYTES) <= MAX_STATEMENT_BYTES
+    }
+
+    /// Adds a statement and returns the client's identifier.
+    pub(crate) fn add(&mut self, statement: ClientStatement) -> u32 {
+        loop {
+            self.newest = self.newest.wrapping_add(1);
+            if !matches!(self.newest, UNKNOWN_STATEMENT | LAST_STATEMENT)
+                && !self.by_id.contains_key(&self.newest)
+            {
+                break;
+            }
+        }
+        self.bytes += OVERHEAD_BYTES + statement.text.as_ref().map_or(0, Vec::len);
+        self.by_id.insert(self.newest, statement);
+        self.last = Some(self.newest);
+        self.newest
+    }
+
+    pub(crate) fn remove(&mut self, own: u32) {
+        if let Some(ClientStatement { text, types, .. }) = self.by_id.remove(&own) {
+            self.bytes -= OVERHEAD_BYTES + text.map_or(0, |text| text.len());
+            self.bytes -= types.map_or(0, |types| types.len());
+        }
+        if self.last == Some(own) {
+            self.last = None;
+        }
+    }
+
+    /// Stores the parameter types, if there is room.
+    pub(crate) fn store_types(&mut self, own: u32, types: &[u8]) -> StoreResult {
+        let Some(statement) = self.by_id.get_mut(&own) else { return StoreResult::Stored };
+        if statement.types.as_deref() == Some(types) {
+            return StoreResult::Stored;
+        }
+        self.bytes -= statement.types.take().map_or(0, |types| types.len());
+        if self.bytes.saturating_add(types.len()) > MAX_STATEMENT_BYTES {
+            return StoreResult::OverLimit;
+        }
+        self.bytes += types.len();
+        statement.types = Some(types.to_vec());
+        StoreResult::Stored
+    }
+
+    pub(crate) fn clear(&mut self) {
+        // Closed identifiers may still be in use by pipelined commands.
+        *self = Self { newest: self.newest, ..Self::default() };
+    }
+}
+
+/// Whether the limit allowed something to be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoreResult {
+    Stored,
+    OverLimit,
+}

@@ -1,0 +1,330 @@
+//! Commands that name a prepared statement: their statement identifier is translated for the server
+//! connection.
+
+use crate::mysql::{
+    codec::packet::{HEADER_BYTES, Header, MAX_PART_BYTES},
+    error::Error,
+    relay::{
+        prepared_statements::{
+            ClientStatements, ConnectionStatements, LAST_STATEMENT, ParameterTypes, StoreResult,
+            UNKNOWN_STATEMENT,
+        },
+        session_follower::{CommandAction, MAX_OPEN, PendingCommand, SessionFollower},
+    },
+};
+
+const COM_STMT_EXECUTE: u8 = 0x17;
+const COM_STMT_SEND_LONG_DATA: u8 = 0x18;
+const COM_STMT_CLOSE: u8 = 0x19;
+const COM_STMT_RESET: u8 = 0x1a;
+const COM_STMT_FETCH: u8 = 0x1c;
+const COM_STMT_BULK_EXECUTE: u8 = 0xfa;
+const COM_PING: u8 = 0x0e;
+/// The command byte and a statement identifier.
+const NAMED_BYTES: usize = 5;
+/// Offset of the null bitmap in a `COM_STMT_EXECUTE`, after flags and iteration count.
+const EXECUTE_BYTES: usize = 10;
+/// The same for a `COM_STMT_BULK_EXECUTE`, after two bytes of flags.
+const BULK_BYTES: usize = 7;
+/// `STMT_BULK_FLAG_CLIENT_SEND_TYPES`.
+const BULK_TYPES: u8 = 0x80;
+/// "new params bind flag".
+const NEW_TYPES: u8 = 1;
+const TYPE_BYTES: usize = 2;
+/// Commands that name a statement whose prepare is pending are kept up to this length.
+const MAX_EARLY_BYTES: usize = 1 << 13;
+
+/// What a client's statement identifier refers to on this server connection.
+enum StatementRef {
+    Prepared {
+        own: u32,
+        id: u32,
+        types: ParameterTypes,
+    },
+    /// The client has prepared it, but this connection has not.
+    Unprepared(u32),
+    /// The statement whose prepare is pending.
+    Pending,
+    Unknown,
+}
+
+/// Where the parameter types of an execute are.
+enum TypesLocation {
+    /// The offset of the types.
+    At(usize),
+    /// The command has none. They would be at this offset, and a flag before it would announce them.
+    Absent(usize),
+    /// Not enough of the command has arrived.
+    NeedInput,
+    /// The command ends before its types.
+    Truncated,
+}
+
+impl SessionFollower {
+    pub(super) fn statement_command(
+        &mut self,
+        kind: u8,
+        header: Header,
+        here: &[u8],
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> Result<CommandAction, Error> {
+        let Some(&[a, b, c, d]) = here.get(1..).and_then(<[u8]>::first_chunk) else {
+            if header.length >= NAMED_BYTES {
+                return Ok(CommandAction::NeedInput);
+            }
+            // The server reports what is missing.
+            self.push_pending(kind, PendingCommand::Other);
+            return Ok(CommandAction::Forward);
+        };
+        let target = self.resolve(u32::from_le_bytes([a, b, c, d]), statements, prepared);
+        match (kind, target) {
+            (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Prepared { own, id, types }) => {
+                self.execute(kind, header, here, ExecutedStatement { own, id, types }, statements, prepared)
+            }
+            (COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE, StatementRef::Pending) => {
+                let is_short = header.length <= MAX_EARLY_BYTES;
+                if is_short && here.len() < header.length {
+                    return Ok(CommandAction::NeedInput);
+                }
+                let is_kept = is_short && statements.has_room(self.pending_bytes + here.len());
+                let payload = if is_kept { here.to_vec() } else { Vec::new() };
+                self.pending_bytes += payload.len();
+                self.pending.push_back(PendingCommand::ExecuteLast(kind, payload));
+                Ok(CommandAction::Forward)
+            }
+            (
+                COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE | COM_STMT_SEND_LONG_DATA,
+                StatementRef::Unprepared(own),
+            ) => Ok(CommandAction::Prepare(own)),
+            (COM_STMT_SEND_LONG_DATA, StatementRef::Prepared { own, id, .. }) => {
+                if self.long_data.len() < MAX_OPEN {
+                    self.long_data.insert(own);
+                } else {
+                    self.changes.effects.pins("many statements with data sent ahead");
+                }
+                Ok(with_statement_id(kind, header, id))
+            }
+            (COM_STMT_CLOSE, target) => Ok(self.close(header, &target, statements, prepared)),
+            (COM_STMT_RESET, StatementRef::Prepared { own, id, .. }) => {
+                self.cursors.remove(&own);
+                self.long_data.remove(&own);
+                self.pending.push_back(PendingCommand::Other);
+                Ok(with_statement_id(kind, header, id))
+            }
+            (COM_STMT_RESET, StatementRef::Unprepared(_)) if header.length == NAMED_BYTES => {
+                // The statement is in its initial state on this connection. A ping gets the same response.
+                self.pending.push_back(PendingCommand::Other);
+                let insert = vec![1, 0, 0, 0, COM_PING];
+                Ok(CommandAction::Replace { insert, drop_bytes: HEADER_BYTES + NAMED_BYTES, left_bytes: 0 })
+            }
+            (COM_STMT_FETCH, StatementRef::Prepared { own, id, .. }) => {
+                self.pending.push_back(PendingCommand::Fetch(own));
+                Ok(with_statement_id(kind, header, id))
+            }
+            (_, StatementRef::Pending) => {
+                self.changes.effects.pins("a statement that was used before it was known");
+                self.push_pending(kind, PendingCommand::Other);
+                Ok(CommandAction::Forward)
+            }
+            (_, StatementRef::Unknown | StatementRef::Unprepared(_)) => {
+                self.push_pending(kind, PendingCommand::Other);
+                Ok(with_statement_id(kind, header, UNKNOWN_STATEMENT))
+            }
+            (_, StatementRef::Prepared { id, .. }) => {
+                self.push_pending(kind, PendingCommand::Other);
+                Ok(with_statement_id(kind, header, id))
+            }
+        }
+    }
+
+    fn push_pending(&mut self, kind: u8, pending: PendingCommand) {
+        if !super::is_silent(kind) {
+            self.pending.push_back(pending);
+        }
+    }
+
+    fn resolve(
+        &self,
+        number: u32,
+        statements: &ClientStatements,
+        prepared: &ConnectionStatements,
+    ) -> StatementRef {
+        let own = if number == LAST_STATEMENT {
+            if self.pending.iter().any(|pending| matches!(pending, PendingCommand::Prepare { .. })) {
+                return StatementRef::Pending;
+            }
+            statements.last
+        } else {
+            Some(number)
+        };
+        let Some(own) = own else { return StatementRef::Unknown };
+        if let Some(here) = prepared.get(own) {
+            return StatementRef::Prepared { own, id: here.id, types: here.types };
+        }
+        if statements.text(own).is_some() { StatementRef::Unprepared(own) } else { StatementRef::Unknown }
+    }
+
+    fn close(
+        &mut self,
+        header: Header,
+        target: &StatementRef,
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> CommandAction {
+        let (own, id) = match *target {
+            StatementRef::Prepared { own, id, .. } => (Some(own), id),
+            StatementRef::Unprepared(own) => (Some(own), UNKNOWN_STATEMENT),
+            StatementRef::Pending | StatementRef::Unknown => (None, UNKNOWN_STATEMENT),
+        };
+        if let Some(own) = own {
+            statements.remove(own);
+            prepared.remove(own);
+            self.cursors.remove(&own);
+            self.long_data.remove(&own);
+        }
+        with_statement_id(COM_STMT_CLOSE, header, id)
+    }
+
+    /// The statement was executed with this payload while its prepare was pending.
+    pub(crate) fn learn_types(
+        &mut self,
+        own: u32,
+        kind: u8,
+        payload: &[u8],
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) {
+        let params = usize::from(statements.params(own).unwrap_or_default());
+        if params == 0 {
+            return;
+        }
+        let header = Header { length: payload.len(), sequence: 0 };
+        match types_of(kind, header, payload, params) {
+            TypesLocation::At(start)
+                if statements.store_types(own, &payload[start..start + params * TYPE_BYTES])
+                    == StoreResult::Stored =>
+            {
+                prepared.mark_types_known(own);
+            }
+            _ => self.changes.effects.pins("a statement that was executed before it was known"),
+        }
+    }
+
+    fn execute(
+        &mut self,
+        kind: u8,
+        header: Header,
+        here: &[u8],
+        statement: ExecutedStatement,
+        statements: &mut ClientStatements,
+        prepared: &mut ConnectionStatements,
+    ) -> Result<CommandAction, Error> {
+        let ExecutedStatement { own, id, types } = statement;
+        let params = usize::from(statements.params(own).unwrap_or_default());
+        let location =
+            if params == 0 { TypesLocation::Truncated } else { types_of(kind, header, here, params) };
+        let next = match location {
+            TypesLocation::NeedInput => return Ok(CommandAction::NeedInput),
+            TypesLocation::Truncated => with_statement_id(kind, header, id),
+            TypesLocation::At(start) => {
+                let types = &here[start..start + params * TYPE_BYTES];
+                if statements.store_types(own, types) == StoreResult::OverLimit {
+                    self.changes.effects.pins("types of parameters that are too long");
+                }
+                prepared.mark_types_known(own);
+                with_statement_id(kind, header, id)
+            }
+            TypesLocation::Absent(at) => {
+                let known = statements.get(own).and_then(|known| known.types.as_deref());
+                match known.filter(|_| types == ParameterTypes::Unknown) {
+                    None => with_statement_id(kind, header, id),
+                    Some(known) => {
+                        let next = with_types(kind, header, here, id, at, known)?;
+                        prepared.mark_types_known(own);
+                        next
+                    }
+                }
+            }
+        };
+        self.long_data.remove(&own);
+        self.cursors.remove(&own);
+        self.pending.push_back(PendingCommand::Execute(own));
+        Ok(next)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct ExecutedStatement {
+    own: u32,
+    id: u32,
+    types: ParameterTypes,
+}
+
+/// The same command with another statement identifier.
+fn with_statement_id(kind: u8, header: Header, id: u32) -> CommandAction {
+    let mut insert = Vec::with_capacity(HEADER_BYTES + NAMED_BYTES);
+    put_header(&mut insert, header.length, header.sequence);
+    insert.push(kind);
+    insert.extend_from_slice(&id.to_le_bytes());
+    CommandAction::Replace {
+        insert,
+        drop_bytes: HEADER_BYTES + NAMED_BYTES,
+        left_bytes: header.length - NAMED_BYTES,
+    }
+}
+
+fn types_of(kind: u8, header: Header, here: &[u8], params: usize) -> TypesLocation {
+    let types_bytes = params * TYPE_BYTES;
+    let (flag_at, mask, types_at) = if kind == COM_STMT_EXECUTE {
+        let flag_at = EXECUTE_BYTES + params.div_ceil(8);
+        (flag_at, NEW_TYPES, flag_at + 1)
+    } else {
+        (NAMED_BYTES, BULK_TYPES, BULK_BYTES)
+    };
+    match here.get(flag_at) {
+        None if header.length > flag_at => TypesLocation::NeedInput,
+        None => TypesLocation::Truncated,
+        Some(flag) if flag & mask == 0 => TypesLocation::Absent(types_at),
+        Some(_) if header.length < types_at + types_bytes => TypesLocation::Truncated,
+        Some(_) if here.len() < types_at + types_bytes => TypesLocation::NeedInput,
+        Some(_) => TypesLocation::At(types_at),
+    }
+}
+
+/// The same command with the server's statement identifier, and with the types that the server does not know
+/// yet.
+fn with_types(
+    kind: u8,
+    header: Header,
+    here: &[u8],
+    id: u32,
+    at: usize,
+    types: &[u8],
+) -> Result<CommandAction, Error> {
+    let length = header.length + types.len();
+    if length >= MAX_PART_BYTES {
+        let reason = "it is too long to add the parameter types on another connection";
+        return Err(Error::Protocol { message: "command", reason });
+    }
+    let Some(front) = here.get(NAMED_BYTES..at) else { return Ok(CommandAction::NeedInput) };
+    let mut insert = Vec::with_capacity(HEADER_BYTES + at + types.len());
+    put_header(&mut insert, length, header.sequence);
+    insert.push(kind);
+    insert.extend_from_slice(&id.to_le_bytes());
+    insert.extend_from_slice(front);
+    // The flag is the last byte before the types of an execute; in a bulk execute it follows the identifier.
+    let (flag_at, mask) = if kind == COM_STMT_EXECUTE {
+        (insert.len() - 1, NEW_TYPES)
+    } else {
+        (HEADER_BYTES + NAMED_BYTES, BULK_TYPES)
+    };
+    insert[flag_at] |= mask;
+    insert.extend_from_slice(types);
+    Ok(CommandAction::Replace { insert, drop_bytes: HEADER_BYTES + at, left_bytes: header.length - at })
+}
+
+fn put_header(out: &mut Vec<u8>, length: usize, sequence: u8) {
+    let [low, middle, high, ..] = length.to_le_bytes();
+    out.extend_from_slice(&[low, middle, high, sequence]);
+}

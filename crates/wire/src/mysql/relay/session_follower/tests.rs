@@ -1,0 +1,354 @@
+use crate::mysql::{
+    codec::{
+        capabilities::Capabilities,
+        command::{
+            Param, encode_execute, encode_ping, encode_prepare, encode_query, encode_reset_connection,
+            encode_statement_close, encode_statement_reset,
+        },
+        err::ErrPacket,
+        ok::OkPacket,
+        prepare_ok::PrepareOk,
+    },
+    relay::traffic::{ConnectionState, Transaction},
+    server::{write_err, write_ok, write_payload},
+};
+
+use super::*;
+
+/// A client and its server connection.
+struct Site {
+    relay: MySqlRelay,
+    follow: SessionFollower,
+    statements: ClientStatements,
+    prepared: ConnectionStatements,
+}
+
+impl Site {
+    fn new() -> Self {
+        Self {
+            relay: MySqlRelay::new(Capabilities::DEPRECATE_EOF).watched(),
+            follow: SessionFollower::default(),
+            statements: ClientStatements::default(),
+            prepared: ConnectionStatements::default(),
+        }
+    }
+
+    /// What the server receives if the client sends `bytes` in portions of `size`, and the statement that
+    /// must be prepared first.
+    fn says(&mut self, bytes: &[u8], size: usize) -> (Vec<u8>, Option<u32>) {
+        let (mut held, mut sent) = (Vec::new(), Vec::new());
+        for portion in bytes.chunks(size) {
+            held.extend_from_slice(portion);
+            loop {
+                let Self { relay, follow, statements, prepared } = self;
+                let client_bytes = follow.from_client(relay, &held, statements, prepared).unwrap();
+                sent.extend(held.drain(..client_bytes.pass_bytes));
+                held.drain(..client_bytes.drop_bytes);
+                sent.extend_from_slice(&client_bytes.insert);
+                if client_bytes.needs.is_some() {
+                    return (sent, client_bytes.needs);
+                }
+                if client_bytes.insert.is_empty() {
+                    break;
+                }
+            }
+        }
+        assert!(held.is_empty(), "{held:?}");
+        (sent, None)
+    }
+
+    /// What the client receives if the server sends `bytes`.
+    fn hears(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let (mut held, mut told) = (bytes.to_vec(), Vec::new());
+        loop {
+            let Self { relay, follow, statements, prepared } = self;
+            let server_bytes = follow.from_server(relay, &held, statements, prepared).unwrap();
+            told.extend(held.drain(..server_bytes.bytes));
+            held.drain(..server_bytes.drop_bytes);
+            told.extend_from_slice(&server_bytes.insert);
+            if server_bytes.drop_bytes == 0 {
+                assert!(held.is_empty(), "{held:?}");
+                return told;
+            }
+        }
+    }
+
+    fn moves(&mut self) {
+        self.relay = MySqlRelay::new(Capabilities::DEPRECATE_EOF).watched();
+        self.follow = SessionFollower::default();
+        self.prepared.clear();
+    }
+
+    fn is_clean(&self) -> bool {
+        matches!(self.relay.connection_state(), ConnectionState::Clean(remains) if remains.transaction == Transaction::None)
+    }
+}
+
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out);
+    out
+}
+
+fn query(text: &str) -> Vec<u8> {
+    written(|out| encode_query(out, text).unwrap())
+}
+
+fn ok(packet: &OkPacket) -> Vec<u8> {
+    written(|out| write_ok(out, 1, packet).unwrap())
+}
+
+fn refusal() -> Vec<u8> {
+    let err = ErrPacket { code: 1064, sql_state: *b"42000", message: b"no" };
+    written(|out| write_err(out, 1, &err).unwrap())
+}
+
+fn complete_prepare(id: u32, params: u16) -> Vec<u8> {
+    let mut payload = Vec::new();
+    PrepareOk { statement_id: id, params, columns: 0 }.encode(&mut payload);
+    let mut bytes = written(|out| {
+        write_payload(out, 1, &payload).unwrap();
+    });
+    for number in 0..params {
+        write_payload(&mut bytes, 2 + number as u8, b"\x03def a parameter").unwrap();
+    }
+    bytes
+}
+
+/// The client's identifier of a newly prepared statement, which the server calls `id`.
+fn prepare(site: &mut Site, text: &str, id: u32, params: u16) -> u32 {
+    let command = written(|out| encode_prepare(out, text).unwrap());
+    assert_eq!(site.says(&command, 3), (command, None));
+    let told = site.hears(&complete_prepare(id, params));
+    PrepareOk::parse(&told[4..16]).unwrap().statement_id
+}
+
+fn execute(id: u32, params: &[Param<'_>]) -> Vec<u8> {
+    written(|out| encode_execute(out, id, params).unwrap())
+}
+
+const OK: OkPacket = OkPacket { affected_rows: 0, last_insert_id: 0, status: 2, warnings: 0 };
+
+#[test]
+fn statement_identifiers_are_translated_per_connection() {
+    for size in [1, 2, 5, 1000] {
+        let mut site = Site::new();
+        let own = prepare(&mut site, "SELECT 1", 77, 0);
+        assert_eq!(site.says(&execute(own, &[]), size), (execute(77, &[]), None));
+        assert_eq!(site.hears(&ok(&OK)), ok(&OK));
+        site.moves();
+        // Preceding commands are forwarded.
+        let bytes = [written(encode_ping), execute(own, &[])].concat();
+        assert_eq!(site.says(&bytes, 1000), (written(encode_ping), Some(own)));
+        site.hears(&ok(&OK));
+        assert_eq!(site.statements.text(own), Some(&b"SELECT 1"[..]));
+        site.prepared.insert(own, 5);
+        assert_eq!(site.says(&execute(own, &[]), size), (execute(5, &[]), None));
+        site.hears(&ok(&OK));
+        // A reset of a statement that is not prepared here becomes a ping. A closed statement is gone.
+        site.moves();
+        let reset = written(|out| encode_statement_reset(out, own));
+        assert_eq!(site.says(&reset, size), (written(encode_ping), None));
+        site.hears(&ok(&OK));
+        let close = |id| written(|out| encode_statement_close(out, id));
+        assert_eq!(site.says(&close(own), size), (close(0), None));
+        assert_eq!(site.says(&execute(own, &[]), size), (execute(0, &[]), None));
+        assert_eq!(site.statements.bytes(), 0);
+    }
+}
+
+#[test]
+fn parameter_types_are_added_on_a_new_connection() {
+    let params = [Param::I64(7), Param::Bytes(b"x")];
+    let mut site = Site::new();
+    let own = prepare(&mut site, "SELECT ?, ?", 77, 2);
+    assert_eq!(site.says(&execute(own, &params), 1).0, execute(77, &params));
+    site.hears(&ok(&OK));
+    // The same without types: the flag is 0 and two bytes per parameter are missing.
+    let shorter = |id: u32| {
+        let mut bytes = execute(id, &params);
+        bytes[15] = 0;
+        bytes.drain(16..20);
+        bytes[0] -= 4;
+        bytes
+    };
+    assert_eq!(site.says(&shorter(own), 1).0, shorter(77));
+    site.hears(&ok(&OK));
+    for size in [1, 4, 1000] {
+        site.moves();
+        site.prepared.insert(own, 5);
+        assert_eq!(site.says(&shorter(own), size).0, execute(5, &params));
+        site.hears(&ok(&OK));
+        assert_eq!(site.says(&shorter(own), size).0, shorter(5));
+        site.hears(&ok(&OK));
+    }
+}
+
+#[test]
+fn changes_are_reported_once() {
+    let mut site = Site::new();
+    site.says(&query("SET sql_mode = ''; INSERT INTO t VALUES (1)"), 7);
+    let more = OkPacket { status: 8, ..OK };
+    let insert = OkPacket { last_insert_id: 9, warnings: 1, status: 0x200, ..OK };
+    site.hears(&[ok(&more), ok(&insert)].concat());
+    assert!(site.is_clean());
+    let changes = site.follow.settle();
+    assert!(changes.effects.pin.is_some(), "the statement after SET sql_mode is ambiguous");
+    assert_eq!((changes.effects.settings, changes.insert_id), (vec!["sql_mode".to_owned()], Some(9)));
+    assert_eq!((changes.diagnostics, site.follow.escapes()), (Some(Diagnostics::Some), Escapes::None));
+    assert_eq!(site.follow.settle(), SessionChanges::default());
+    // A refused command has no effect, except state that only its connection can have.
+    site.says(&query("SET time_zone = 'x'"), 7);
+    site.hears(&refusal());
+    let changes = site.follow.settle();
+    assert_eq!((changes.effects.is_none(), changes.status), (true, StatusFlags::Unknown));
+    site.says(&query("SELECT GET_LOCK('a', 1), nonsense"), 7);
+    site.hears(&refusal());
+    assert_eq!(site.follow.settle().effects.pin, Some("GET_LOCK"));
+    // The client's own reset discards all changes.
+    site.says(&query("SET @x = 1"), 7);
+    site.hears(&ok(&OK));
+    site.says(&written(encode_reset_connection), 7);
+    site.hears(&ok(&OK));
+    let changes = site.follow.settle();
+    assert_eq!((changes.reset, changes.effects.is_none()), (SessionReset::Yes, true));
+}
+
+#[test]
+fn open_state_keeps_the_connection() {
+    let mut site = Site::new();
+    let own = prepare(&mut site, "SELECT ?", 77, 1);
+    let long_data = written(|out| {
+        let payload = [&b"\x18"[..], &own.to_le_bytes(), b"\0\0long"].concat();
+        write_payload(out, 0, &payload).unwrap();
+    });
+    assert_eq!(&site.says(&long_data, 3).0[5..9], &77_u32.to_le_bytes());
+    assert!(site.follow.is_open());
+    site.says(&execute(own, &[Param::Bytes(b"")]), 3);
+    assert!(!site.follow.is_open());
+    // An execute that opens a cursor.
+    let mut answer = written(|out| {
+        write_payload(out, 1, &[1]).unwrap();
+    });
+    write_payload(&mut answer, 2, b"\x03def a column").unwrap();
+    write_payload(&mut answer, 3, b"\xfe\0\0\x42\0\0\0").unwrap();
+    site.hears(&answer);
+    assert!(site.follow.is_open());
+    let fetch = [&b"\x1c"[..], &own.to_le_bytes(), b"\x01\0\0\0"].concat();
+    site.says(
+        &written(|out| {
+            write_payload(out, 0, &fetch).unwrap();
+        }),
+        3,
+    );
+    site.hears(b"\x07\0\0\x01\xfe\0\0\x82\0\0\0");
+    assert!(!site.follow.is_open() && site.is_clean());
+    // `SET TRANSACTION` keeps the connection until the transaction starts, or pins it if none starts.
+    for (status, pin) in [(3, None), (2, Some("SET TRANSACTION"))] {
+        site.follow.settle();
+        site.says(&query("SET TRANSACTION READ ONLY"), 3);
+        site.hears(&ok(&OK));
+        assert!(site.follow.is_open());
+        site.says(&query("BEGIN"), 3);
+        site.hears(&ok(&OkPacket { status, ..OK }));
+        assert!(!site.follow.is_open());
+        assert_eq!(site.follow.settle().effects.pin, pin);
+    }
+}
+
+#[test]
+fn the_last_statement_identifier_is_resolved() {
+    let mut site = Site::new();
+    let own = prepare(&mut site, "SELECT 1", 77, 0);
+    let last = u32::MAX;
+    assert_eq!(site.says(&execute(last, &[]), 3).0, execute(77, &[]));
+    site.hears(&ok(&OK));
+    site.moves();
+    assert_eq!(site.says(&execute(last, &[]), 1000).1, Some(own));
+    // A statement whose prepare is pending has no identifier yet.
+    let mut site = Site::new();
+    let both =
+        [written(|out| encode_prepare(out, "SET sql_mode = ''").unwrap()), execute(last, &[])].concat();
+    assert_eq!(site.says(&both, 3), (both, None));
+    site.hears(&[complete_prepare(7, 0), ok(&OK)].concat());
+    assert_eq!(site.follow.settle().effects.settings, ["sql_mode"]);
+    // Commands pipelined after it are ambiguous.
+    let prepared = site.statements.last.unwrap();
+    let both = [execute(prepared, &[]), query("SELECT '\\'")].concat();
+    site.says(&both, 3);
+    site.hears(&[ok(&OK), ok(&OK)].concat());
+    assert_eq!(site.follow.settle().effects.pin, Some("a command behind one that sets sql_mode"));
+    // Its parameter types are kept.
+    let params = [Param::I64(7)];
+    let both = [written(|out| encode_prepare(out, "SELECT ?").unwrap()), execute(last, &params)].concat();
+    assert_eq!(site.says(&both, 3), (both, None));
+    site.hears(&[complete_prepare(8, 1), ok(&OK)].concat());
+    assert_eq!(site.follow.settle().effects.pin, None);
+    let own = site.statements.last.unwrap();
+    site.moves();
+    site.prepared.insert(own, 9);
+    let mut shorter = execute(own, &params);
+    shorter[15] = 0;
+    shorter.drain(16..18);
+    shorter[0] -= 2;
+    assert_eq!(site.says(&shorter, 3).0, execute(9, &params));
+    site.hears(&ok(&OK));
+    // A failed prepare leaves no last statement.
+    site.says(&written(|out| encode_prepare(out, "nonsense").unwrap()), 3);
+    site.hears(&refusal());
+    assert_eq!(site.says(&execute(last, &[]), 3).0, execute(0, &[]));
+}
+
+#[test]
+fn prepared_statements_are_bounded() {
+    let mut site = Site::new();
+    let text = "x".repeat(3 << 20);
+    for number in 0..4_u32 {
+        let command = written(|out| encode_prepare(out, &text).unwrap());
+        let Site { relay, follow, statements, prepared } = &mut site;
+        follow.from_client(relay, &command, statements, prepared).unwrap();
+        site.hears(&complete_prepare(number + 1, 0));
+        assert!(site.statements.bytes() <= MAX_STATEMENT_BYTES);
+        assert_eq!(site.follow.settle().effects.pin.is_some(), number >= 2, "{number}");
+    }
+}
+
+#[test]
+fn pending_prepares_are_bounded() {
+    let mut site = Site::new();
+    let text = "x".repeat(3 << 20);
+    let command = written(|out| encode_prepare(out, &text).unwrap());
+    for number in 0..4 {
+        let Site { relay, follow, statements, prepared } = &mut site;
+        follow.from_client(relay, &command, statements, prepared).unwrap();
+        assert!(follow.pending_bytes <= MAX_STATEMENT_BYTES);
+        assert_eq!(follow.changes.effects.pin.is_some(), number >= 2, "{number}");
+    }
+    for _ in 0..2 {
+        site.hears(&refusal());
+        site.hears(&complete_prepare(7, 0));
+    }
+    assert_eq!(site.follow.pending_bytes, 0);
+    assert!(site.is_clean());
+}
+
+#[test]
+fn parameter_types_are_added_to_a_bulk_execute() {
+    let bulk = |id: u32, front: &[u8]| {
+        let payload = [&b"\xfa"[..], &id.to_le_bytes(), front, b"\0\x2a\0\0\0\0\0\0\0"].concat();
+        written(|out| {
+            write_payload(out, 0, &payload).unwrap();
+        })
+    };
+    let mut site = Site::new();
+    let own = prepare(&mut site, "INSERT INTO t VALUES (?)", 77, 1);
+    assert_eq!(site.says(&bulk(own, b"\x80\0\x08\0"), 3).0, bulk(77, b"\x80\0\x08\0"));
+    site.hears(&ok(&OK));
+    assert_eq!(site.says(&bulk(own, b"\x40\0"), 3).0, bulk(77, b"\x40\0"));
+    site.hears(&ok(&OK));
+    site.moves();
+    site.prepared.insert(own, 5);
+    assert_eq!(site.says(&bulk(own, b"\x40\0"), 3).0, bulk(5, b"\xc0\0\x08\0"));
+    site.hears(&ok(&OK));
+    assert!(site.is_clean());
+}

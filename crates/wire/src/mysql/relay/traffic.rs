@@ -1,0 +1,516 @@
+//! Tracks the traffic between a client and a server that a proxy forwards: where packets and messages start
+//! and end, which commands await a response, and whether another client could take over the server
+//! connection. Only the first bytes of a payload are read, if they decide how the response continues.
+
+mod following;
+
+use std::collections::VecDeque;
+
+use crate::{
+    mysql::{
+        codec::{
+            capabilities::Capabilities,
+            err::ErrPacket,
+            ok::{self, OkPacket},
+            packet::{self, HEADER_BYTES, Header, MAX_PART_BYTES},
+            prepare_ok::PrepareOk,
+            result_head::{Definitions, LOCAL_INFILE, ResultHead, is_row},
+        },
+        error::{Error, protocol_error},
+        relay::{
+            commands::{CommandKind, ResponseState, ResultSource, command_kind},
+            framer::Framer,
+            kill::{self, KillCommand, KillScan},
+            observer::ResponseObserver,
+        },
+    },
+    relay::{FromClient, Goodbye},
+};
+
+/// Limit of commands that await a response. A client that reads responses stays below it.
+const MAX_OUTSTANDING: usize = 4096;
+/// How much of a packet may be needed before it is forwarded: an OK up to its warnings.
+const MAX_START_BYTES: usize = 23;
+/// An ERR with this code reports progress ("Progress reporting").
+const PROGRESS_CODE: u16 = 0xffff;
+/// The sequence number of the first packet of a response; a command has 0.
+const FIRST_RESPONSE: u8 = 1;
+
+/// One session between a client and a server, both logged in.
+#[derive(Debug)]
+pub struct MySqlRelay {
+    capabilities: Capabilities,
+    client_framer: Framer,
+    server_framer: Framer,
+    client_payload: ClientPayload,
+    /// The response that the server sends now or next.
+    current: Option<ResponseState>,
+    later: VecDeque<PendingResponse>,
+    /// The sequence number of the next packet to the client.
+    next: u8,
+    statements: MultiStatements,
+    transaction: Transaction,
+    doubt: Option<&'static str>,
+    last_message: LastMessage,
+    kill_policy: KillPolicy,
+    observer: Option<ResponseObserver>,
+}
+
+/// What is done with a client's KILL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KillPolicy {
+    Forward,
+    /// It is held back, with everything behind it, if it names a connection identifier from this one on.
+    HoldFrom(u32),
+}
+
+/// The state of a session after its client has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// All responses were read; the server awaits commands.
+    Clean(OpenState),
+    /// What the server sends next is unknown, for this reason.
+    Unknown(&'static str),
+}
+
+/// What a reset must know of the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpenState {
+    pub transaction: Transaction,
+    /// Whether `COM_SET_OPTION` may have changed the session.
+    pub statements: MultiStatements,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transaction {
+    #[default]
+    None,
+    Open,
+}
+
+/// Whether a query may have several statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MultiStatements {
+    /// As negotiated at login.
+    #[default]
+    AsAgreed,
+    /// A `COM_SET_OPTION` has changed it.
+    Changed,
+}
+
+/// The client's current message, or its last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientPayload {
+    /// A command without response.
+    NoResponse,
+    /// The newest command whose response is pending.
+    Command,
+    /// A part of a file that the server requested.
+    File,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PendingResponse {
+    response: ResponseState,
+    /// The sequence number of its first packet.
+    next: u8,
+}
+
+/// The next event in the client's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientEvent {
+    /// More input is needed.
+    NeedInput,
+    /// This many bytes of the current message.
+    Payload(usize),
+    /// The header of another packet of the current message.
+    Header,
+    /// A command that has not started yet.
+    Command(u8, Header),
+}
+
+/// Whether the server's last message was an error. If it was, a proxy need not report another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LastMessage {
+    Other,
+    Error,
+}
+
+impl MySqlRelay {
+    /// A new session. Client and server must both have negotiated `capabilities`.
+    pub fn new(capabilities: Capabilities) -> Self {
+        Self {
+            capabilities,
+            client_framer: Framer::default(),
+            server_framer: Framer::default(),
+            client_payload: ClientPayload::NoResponse,
+            current: None,
+            later: VecDeque::new(),
+            next: FIRST_RESPONSE,
+            statements: MultiStatements::AsAgreed,
+            transaction: Transaction::None,
+            doubt: None,
+            last_message: LastMessage::Other,
+            kill_policy: KillPolicy::Forward,
+            observer: None,
+        }
+    }
+
+    /// Connection identifiers from this one on are the proxy's. For commands that name one see
+    /// [`Self::kill`].
+    #[must_use]
+    pub fn with_own_numbers(mut self, from: u32) -> Self {
+        self.kill_policy = KillPolicy::HoldFrom(from);
+        self
+    }
+
+    /// The next command and its length, if it is complete and names a connection identifier of the proxy. It
+    /// must be replaced, see [`Self::replace_kill`].
+    pub fn kill(&self, input: &[u8]) -> Option<(KillCommand, usize)> {
+        let KillPolicy::HoldFrom(from) = self.kill_policy else { return None };
+        if !self.client_framer.is_between_messages() || self.client_payload == ClientPayload::File {
+            return None;
+        }
+        let (header, payload) = packet::peek_header(input)?;
+        match kill::scan(header, payload, self.capabilities) {
+            KillScan::Kill(kill) if names_proxy_id(&kill, from) => Some((kill, HEADER_BYTES + header.length)),
+            _ => None,
+        }
+    }
+
+    /// Another command with the same kind of response is sent in place of [`Self::kill`].
+    pub fn replace_kill(&mut self, input: &[u8]) -> Result<(), Error> {
+        let kill_policy = std::mem::replace(&mut self.kill_policy, KillPolicy::Forward);
+        let replaced = match packet::peek_header(input) {
+            Some((header, &[kind, ..])) => self.start_command(kind, header).map(drop),
+            _ => Ok(()),
+        };
+        self.kill_policy = kill_policy;
+        replaced
+    }
+
+    /// Reads the next bytes from the client: those that were not forwarded before, and newer ones. An error is
+    /// final and the client's fault; report [`Error::NotPooled`] to the client.
+    pub fn from_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
+        let mut at = 0;
+        loop {
+            let rest = &input[at..];
+            match self.next_client_event(rest)? {
+                ClientEvent::NeedInput => return Ok(FromClient { pass_bytes: at, goodbye: Goodbye::None }),
+                ClientEvent::Payload(bytes) => at += bytes,
+                ClientEvent::Header => at += HEADER_BYTES,
+                ClientEvent::Command(kind, header) => {
+                    if self.must_hold(header, &rest[HEADER_BYTES..]) {
+                        return Ok(FromClient { pass_bytes: at, goodbye: Goodbye::None });
+                    }
+                    match self.start_command(kind, header)? {
+                        Goodbye::None => self.client_framer.begin(header, &mut at),
+                        goodbye @ (Goodbye::Said | Goodbye::Anew) => {
+                            return Ok(FromClient { pass_bytes: at, goodbye });
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the next event from the client's bytes.
+    #[inline]
+    pub(crate) fn next_client_event(&mut self, input: &[u8]) -> Result<ClientEvent, Error> {
+        let mut at = 0;
+        let ends = self.client_framer.skip(input, &mut at);
+        if at > 0 {
+            return Ok(ClientEvent::Payload(at));
+        }
+        let Some((header, payload)) = (if ends { packet::peek_header(input) } else { None }) else {
+            return Ok(ClientEvent::NeedInput);
+        };
+        if self.client_framer.continues {
+            self.continue_message(header);
+        } else if self.client_payload == ClientPayload::File {
+            self.read_file_part(header);
+        } else if header.length == 0 {
+            return Err(protocol_error("command", "it is empty"));
+        } else {
+            return Ok(payload
+                .first()
+                .map_or(ClientEvent::NeedInput, |kind| ClientEvent::Command(*kind, header)));
+        }
+        self.client_framer.begin(header, &mut 0);
+        Ok(ClientEvent::Header)
+    }
+
+    /// Whether a command must be held back, or may have to be.
+    #[inline]
+    fn must_hold(&self, header: Header, payload: &[u8]) -> bool {
+        let KillPolicy::HoldFrom(from) = self.kill_policy else { return false };
+        match kill::scan(header, payload, self.capabilities) {
+            KillScan::Other => false,
+            KillScan::Unfinished => true,
+            KillScan::Kill(kill) => names_proxy_id(&kill, from),
+        }
+    }
+
+    fn start_command(&mut self, kind: u8, header: Header) -> Result<Goodbye, Error> {
+        if header.sequence != 0 {
+            return Err(protocol_error("command", "a packet is missing or out of order"));
+        }
+        match command_kind(kind)? {
+            CommandKind::Quit => return Ok(Goodbye::Said),
+            CommandKind::ChangeUser => return Ok(Goodbye::Anew),
+            CommandKind::NoResponse => self.client_payload = ClientPayload::NoResponse,
+            CommandKind::SetOption => {
+                self.statements = MultiStatements::Changed;
+                self.push_pending(ResponseState::Ok)?;
+            }
+            CommandKind::WithResponse(response) => self.push_pending(response)?,
+        }
+        Ok(Goodbye::None)
+    }
+
+    #[inline]
+    fn push_pending(&mut self, response: ResponseState) -> Result<(), Error> {
+        self.client_payload = ClientPayload::Command;
+        if self.current.is_none() {
+            self.current = Some(response);
+            self.next = FIRST_RESPONSE;
+        } else if self.later.len() < MAX_OUTSTANDING {
+            self.later.push_back(PendingResponse { response, next: FIRST_RESPONSE });
+        } else {
+            return Err(protocol_error("command", "too many commands await a response"));
+        }
+        Ok(())
+    }
+
+    /// Another packet of the client's message starts.
+    fn continue_message(&mut self, header: Header) {
+        let next = header.sequence.wrapping_add(1);
+        match (self.client_payload, self.later.back_mut()) {
+            (ClientPayload::NoResponse, _) => {}
+            (ClientPayload::Command, Some(newest)) => newest.next = next,
+            (ClientPayload::Command | ClientPayload::File, _) => self.next = next,
+        }
+    }
+
+    /// A file ends with an empty message.
+    fn read_file_part(&mut self, header: Header) {
+        self.next = header.sequence.wrapping_add(1);
+        if header.length == 0 {
+            self.client_payload = ClientPayload::Command;
+        }
+    }
+
+    /// Reads the next bytes from the server: those that were not forwarded before, and newer ones. Returns
+    /// how many may be forwarded; a partial header or the start of a message may remain. An error is final.
+    pub fn from_server(&mut self, input: &[u8]) -> Result<usize, Error> {
+        let mut at = 0;
+        loop {
+            if !self.server_framer.skip(input, &mut at) {
+                return Ok(at);
+            }
+            let Some((header, payload)) = packet::peek_header(&input[at..]) else { return Ok(at) };
+            if !self.server_framer.continues {
+                let is_row = match (self.current, payload.first()) {
+                    (_, None) if header.length > 0 => return Ok(at),
+                    (Some(ResponseState::Rows(_)), Some(&first)) if header.length > 0 => {
+                        is_row(first, header.length)
+                    }
+                    _ => false,
+                };
+                if !is_row {
+                    if self.observer.is_some()
+                        && self.current == Some(ResponseState::PrepareOk)
+                        && payload.first() == Some(&0)
+                    {
+                        return Ok(at);
+                    }
+                    // Refused at once, before it could pass for the response to the next command.
+                    let here = &payload[..payload.len().min(header.length)];
+                    if self.current.is_none() && !ErrPacket::is(here) {
+                        return Err(protocol_error("response", "it is unsolicited"));
+                    }
+                    let start = header.length.min(MAX_START_BYTES);
+                    let Some(start) = here.get(..start) else { return Ok(at) };
+                    self.read_response(header, start)?;
+                    self.server_framer.begin(header, &mut at);
+                    continue;
+                }
+                self.last_message = LastMessage::Other;
+            }
+            self.next = header.sequence.wrapping_add(1);
+            self.server_framer.begin(header, &mut at);
+        }
+    }
+
+    /// Takes the first bytes of a packet that is not a row.
+    fn read_response(&mut self, header: Header, start: &[u8]) -> Result<(), Error> {
+        let Some(response) = self.current else { return self.read_unsolicited(start) };
+        self.next = header.sequence.wrapping_add(1);
+        self.last_message = LastMessage::Other;
+        if ErrPacket::is(start) {
+            return self.read_err(start);
+        }
+        let next = match response {
+            ResponseState::Ok => {
+                self.record_status(OkPacket::parse_any(start)?);
+                None
+            }
+            ResponseState::Text => None,
+            ResponseState::Results(of) => self.results(start, of)?,
+            ResponseState::Columns { left: 1, of } => Some(self.after_columns(of)),
+            ResponseState::Columns { left, of } => Some(ResponseState::Columns { left: left - 1, of }),
+            ResponseState::EndOfColumns(of) => {
+                let end = OkPacket::parse_eof(start)?;
+                self.record_status(end);
+                (of != ResultSource::Execute || !end.cursor_exists()).then_some(ResponseState::Rows(of))
+            }
+            ResponseState::Rows(of) => {
+                if start.is_empty() {
+                    return Err(protocol_error("row", "it is empty"));
+                }
+                let end = OkPacket::parse_end_of_rows(start, self.capabilities)?;
+                self.end_result(end, of)
+            }
+            ResponseState::PrepareOk => definitions(PrepareOk::parse(start)?.definitions(self.capabilities)),
+            ResponseState::Definitions { left } => definitions(left - 1),
+            ResponseState::Fields if ends_fields(header, start) => None,
+            ResponseState::Fields => Some(ResponseState::Fields),
+        };
+        self.advance(next);
+        Ok(())
+    }
+
+    /// The first packet of a response that may have results.
+    fn results(&mut self, start: &[u8], of: ResultSource) -> Result<Option<ResponseState>, Error> {
+        if OkPacket::is(start) {
+            let ok = OkPacket::parse(start)?;
+            if let Some(observer) = &mut self.observer {
+                observer.record_insert_id(ok);
+            }
+            return Ok(self.end_result(ok, of));
+        }
+        if start.first() == Some(&LOCAL_INFILE) {
+            return self.read_file_request(of).map(Some);
+        }
+        let ResultHead { columns, definitions } = ResultHead::parse(start, self.capabilities)?;
+        Ok(Some(match definitions {
+            Definitions::Follow => ResponseState::Columns { left: columns, of },
+            Definitions::LeftOut => self.after_columns(of),
+        }))
+    }
+
+    fn read_file_request(&mut self, of: ResultSource) -> Result<ResponseState, Error> {
+        let reason = if !self.capabilities.contains(Capabilities::LOCAL_FILES) {
+            "it requests a local file, which was not offered"
+        } else if self.client_payload != ClientPayload::Command
+            || !self.client_framer.is_between_messages()
+            || !self.later.is_empty()
+        {
+            "it requests a local file while the client sends something else"
+        } else {
+            self.client_payload = ClientPayload::File;
+            return Ok(ResponseState::Results(of));
+        };
+        Err(protocol_error("result", reason))
+    }
+
+    fn after_columns(&self, of: ResultSource) -> ResponseState {
+        let eof_follows = !self.capabilities.contains(Capabilities::DEPRECATE_EOF);
+        if eof_follows { ResponseState::EndOfColumns(of) } else { ResponseState::Rows(of) }
+    }
+
+    /// A result set has ended; what follows it.
+    fn end_result(&mut self, end: OkPacket, of: ResultSource) -> Option<ResponseState> {
+        self.record_status(end);
+        (of != ResultSource::Fetch && end.more_results_exist()).then_some(ResponseState::Results(of))
+    }
+
+    fn record_status(&mut self, end: OkPacket) {
+        self.transaction = if end.is_in_transaction() { Transaction::Open } else { Transaction::None };
+        if let Some(observer) = &mut self.observer {
+            observer.record_ok(end);
+        }
+    }
+
+    fn read_err(&mut self, start: &[u8]) -> Result<(), Error> {
+        let is_progress = ErrPacket::parse(start)?.code == PROGRESS_CODE;
+        if is_progress && self.capabilities.contains(Capabilities::PROGRESS) {
+            return Ok(());
+        }
+        self.last_message = LastMessage::Error;
+        if let Some(observer) = &mut self.observer {
+            observer.record_err();
+        }
+        if self.client_payload == ClientPayload::File {
+            self.doubt = Some("the server refused the client's file");
+        }
+        self.advance(None);
+        Ok(())
+    }
+
+    /// A packet without a pending command: it must be the server's final ERR.
+    fn read_unsolicited(&mut self, start: &[u8]) -> Result<(), Error> {
+        ErrPacket::parse(start)?;
+        self.last_message = LastMessage::Error;
+        self.doubt = Some("the server sent an unsolicited message");
+        Ok(())
+    }
+
+    /// Continues the response, or starts the next one.
+    fn advance(&mut self, next: Option<ResponseState>) {
+        self.current = next;
+        if next.is_none() {
+            if let Some(observer) = &mut self.observer {
+                observer.end_response();
+            }
+            let pending = self.later.pop_front();
+            self.next = pending.map_or(FIRST_RESPONSE, |pending| pending.next);
+            self.current = pending.map(|pending| pending.response);
+        }
+    }
+
+    pub fn connection_state(&self) -> ConnectionState {
+        if let Some(doubt) = self.doubt {
+            return ConnectionState::Unknown(doubt);
+        }
+        if !self.client_framer.is_between_messages() {
+            return ConnectionState::Unknown("the client left in the middle of a command");
+        }
+        if self.client_payload == ClientPayload::File {
+            return ConnectionState::Unknown("the client left in the middle of a file");
+        }
+        if self.current.is_some() || !self.server_framer.is_between_messages() {
+            return ConnectionState::Unknown("the client left before all responses were read");
+        }
+        ConnectionState::Clean(OpenState { transaction: self.transaction, statements: self.statements })
+    }
+
+    /// Whether the proxy may append an ERR of its own to the bytes forwarded to the client. It ends the
+    /// response that the client reads, or the next one.
+    pub fn between_answers(&self) -> bool {
+        self.server_framer.is_between_messages()
+    }
+
+    /// The sequence number of such an ERR.
+    pub fn next_sequence(&self) -> u8 {
+        self.next
+    }
+
+    /// Whether the server's last message was an error: if it closes the connection now, the client knows why.
+    pub fn error_was_last(&self) -> bool {
+        self.last_message == LastMessage::Error
+    }
+}
+
+/// Whether a KILL names a connection identifier of the proxy.
+fn names_proxy_id(kill: &KillCommand, from: u32) -> bool {
+    kill.statements.iter().any(|statement| statement.number >= from)
+}
+
+fn definitions(left: u32) -> Option<ResponseState> {
+    (left > 0).then_some(ResponseState::Definitions { left })
+}
+
+fn ends_fields(header: Header, start: &[u8]) -> bool {
+    start.first() == Some(&ok::EOF_HEADER) && header.length < MAX_PART_BYTES
+}

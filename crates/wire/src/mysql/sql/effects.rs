@@ -1,0 +1,500 @@
+//! Which effects of a statement outlive its transaction, as far as its text shows: settings, the default
+//! database, and state that is bound to the connection.
+//!
+//! This scans tokens; it does not parse SQL. A false positive pins a client to its connection. Effects of
+//! stored routines are not seen. It must not be relied on to isolate clients.
+
+use crate::mysql::sql::lexer::{Lexer, Token};
+
+pub(crate) use crate::mysql::sql::lexer::Escapes;
+
+/// Settings changed by one statement; more pin the connection.
+const MAX_SETTINGS: usize = 16;
+/// No setting has a longer name.
+const MAX_NAME_BYTES: usize = 64;
+
+/// The settings that define the encoding of a session's texts.
+pub(crate) const CHARACTER_SETS: [&str; 3] =
+    ["character_set_client", "character_set_results", "collation_connection"];
+/// How transactions start. MariaDB uses other names, see `ServerProduct::name`.
+const TRANSACTIONS: [&str; 2] = ["transaction_isolation", "transaction_read_only"];
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Effects {
+    /// Settings whose values may have changed.
+    pub settings: Vec<String>,
+    pub database: DefaultDatabase,
+    /// Whether the statement configures the next transaction only.
+    pub next_transaction: NextTransaction,
+    /// Why the connection is pinned: state that no other connection can have.
+    pub pin: Option<&'static str>,
+    /// How many statements the text has. A single statement that fails has no effect.
+    pub count: StatementCount,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DefaultDatabase {
+    #[default]
+    Unchanged,
+    MayDiffer,
+}
+
+/// The configuration of the next transaction (`SET TRANSACTION`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NextTransaction {
+    #[default]
+    Unchanged,
+    Configured,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StatementCount {
+    /// One, or none.
+    #[default]
+    One,
+    Several,
+}
+
+impl Effects {
+    /// Whether no effect outlives the transaction.
+    pub fn is_none(&self) -> bool {
+        Self { count: StatementCount::One, ..self.clone() } == Self::default()
+    }
+
+    /// The effects of a complete text.
+    pub fn of(text: &[u8], escapes: Escapes) -> Self {
+        let mut reader = TextReader::new(escapes);
+        reader.read(text);
+        reader.end()
+    }
+
+    /// Adds the effects of another command.
+    pub fn merge(&mut self, other: &Self) {
+        for name in &other.settings {
+            self.sets(name);
+        }
+        self.pin = self.pin.or(other.pin);
+        if other.database == DefaultDatabase::MayDiffer {
+            self.database = DefaultDatabase::MayDiffer;
+        }
+        if other.next_transaction == NextTransaction::Configured {
+            self.next_transaction = NextTransaction::Configured;
+        }
+    }
+
+    fn sets(&mut self, name: &str) {
+        if self.settings.iter().any(|known| known == name) {
+            return;
+        }
+        if self.settings.len() < MAX_SETTINGS {
+            self.settings.push(name.to_owned());
+        } else {
+            self.pins("many settings");
+        }
+    }
+
+    pub(crate) fn pins(&mut self, what: &'static str) {
+        self.pin.get_or_insert(what);
+    }
+}
+
+/// Scans a text in pieces, cut anywhere.
+#[derive(Debug)]
+pub struct TextReader {
+    lexer: Lexer,
+    scanner: EffectsScanner,
+}
+
+/// The state after the tokens read so far.
+#[derive(Debug, Default)]
+struct EffectsScanner {
+    effects: Effects,
+    statement: StatementState,
+    /// Whether this is not the first statement.
+    earlier: EarlierStatement,
+    verb: Verb,
+    function: Function,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum EarlierStatement {
+    #[default]
+    None,
+    Some,
+}
+
+/// The kind of statement, as far as its functions depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Verb {
+    #[default]
+    Other,
+    /// Its response reports the effect on `LAST_INSERT_ID()`.
+    Changes,
+}
+
+/// A word that is a function's name if a parenthesis follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Function {
+    #[default]
+    None,
+    Pins(&'static str),
+    LastInsertId,
+    /// After `LAST_INSERT_ID(`.
+    Argument,
+}
+
+/// The state within a statement.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+enum StatementState {
+    /// Before the first word.
+    #[default]
+    Begin,
+    /// Only words that matter everywhere are still of interest.
+    Other,
+    Set(SetItem),
+    /// `SET STATEMENT … FOR`: the statement itself follows.
+    Wrapper,
+    Create,
+    Drop,
+    Flush,
+    /// After `BEGIN`.
+    Block,
+}
+
+/// An assignment of a `SET`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct SetItem {
+    scope: Scope,
+    /// The scope of the preceding assignment: some servers apply it to the next one.
+    before: Scope,
+    prefix: Prefix,
+    state: SetItemState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Scope {
+    #[default]
+    None,
+    Session,
+    Global,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Prefix {
+    #[default]
+    None,
+    /// `@@`.
+    System,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+enum SetItemState {
+    #[default]
+    Name,
+    /// After the name.
+    Named(Vec<u8>),
+    /// After the name of a user variable.
+    UserVariable,
+    /// In the value, at this depth of parentheses.
+    Value { depth: u32 },
+}
+
+impl TextReader {
+    /// `escapes`: how the session treats backslashes.
+    pub fn new(escapes: Escapes) -> Self {
+        Self { lexer: Lexer::new(escapes), scanner: EffectsScanner::default() }
+    }
+
+    pub fn read(&mut self, text: &[u8]) {
+        let Self { lexer, scanner } = self;
+        lexer.read(text, &mut |token| scanner.token(&token));
+    }
+
+    /// Ends the text and returns its effects.
+    pub fn end(mut self) -> Effects {
+        let Self { lexer, scanner } = &mut self;
+        lexer.end(&mut |token| scanner.token(&token));
+        std::mem::take(&mut scanner.effects)
+    }
+}
+
+impl EffectsScanner {
+    fn token(&mut self, token: &Token<'_>) {
+        if matches!(token, Token::Sign(b';')) {
+            self.earlier = EarlierStatement::Some;
+            (self.statement, self.verb, self.function) = (StatementState::Begin, Verb::Other, Function::None);
+            return;
+        }
+        if self.earlier == EarlierStatement::Some && self.statement == StatementState::Begin {
+            self.effects.count = StatementCount::Several;
+            if self.effects.settings.iter().any(|name| name == "sql_mode") {
+                // It may change how the following statements are parsed.
+                self.effects.pins("several statements, of which one sets sql_mode");
+            }
+        }
+        self.function(token);
+        match token {
+            Token::Executed => self.effects.pins("a comment that is executed"),
+            Token::Ambiguous => self.effects.pins("a quote that can be read in two ways"),
+            Token::UserVariable => self.effects.pins("a user variable"),
+            Token::TooLong => self.effects.pins("a name that is too long"),
+            _ => {}
+        }
+        let statement = std::mem::take(&mut self.statement);
+        self.statement = match (statement, token) {
+            (StatementState::Set(item), _) => self.set(item, token),
+            // Quoted names do not matter here.
+            (statement, Token::Word(word)) => self.word(statement, word),
+            (StatementState::Begin, Token::Sign(b'(')) => StatementState::Begin,
+            (StatementState::Begin, _) => {
+                self.effects.pins(UNKNOWN);
+                StatementState::Other
+            }
+            (statement, _) => statement,
+        };
+    }
+
+    /// Detects calls of functions with lasting effects.
+    fn function(&mut self, token: &Token<'_>) {
+        let before = std::mem::take(&mut self.function);
+        match (before, token) {
+            (Function::Pins(what), Token::Sign(b'(')) => self.effects.pins(what),
+            (Function::LastInsertId, Token::Sign(b'(')) => self.function = Function::Argument,
+            (Function::Argument, Token::Sign(b')')) => {}
+            (Function::Argument, _) if self.verb == Verb::Other => {
+                self.effects.pins("LAST_INSERT_ID of a value");
+            }
+            _ => {}
+        }
+        if let Token::Word(name) | Token::Name(name) | Token::NameOrString(name) = token {
+            match name.to_ascii_lowercase().as_slice() {
+                b"get_lock" => self.function = Function::Pins("GET_LOCK"),
+                b"service_get_read_locks" | b"service_get_write_locks" => {
+                    self.function = Function::Pins("a lock of the locking service");
+                }
+                b"found_rows" => self.function = Function::Pins("FOUND_ROWS"),
+                b"row_count" => self.function = Function::Pins("ROW_COUNT"),
+                b"last_insert_id" => self.function = Function::LastInsertId,
+                b"sql_calc_found_rows" => self.effects.pins("SQL_CALC_FOUND_ROWS"),
+                _ => {}
+            }
+        }
+    }
+
+    fn word(&mut self, statement: StatementState, word: &[u8]) -> StatementState {
+        match (statement, word) {
+            (StatementState::Begin, _) => self.first(word),
+            (StatementState::Wrapper, b"for") => StatementState::Begin,
+            (StatementState::Create, b"or" | b"replace") => StatementState::Create,
+            (StatementState::Create, b"temporary") => {
+                self.effects.pins("a temporary table");
+                StatementState::Other
+            }
+            (StatementState::Drop, b"database" | b"schema") => {
+                self.effects.database = DefaultDatabase::MayDiffer;
+                StatementState::Other
+            }
+            (StatementState::Flush, b"table" | b"tables") => {
+                self.effects.pins("FLUSH TABLES");
+                StatementState::Other
+            }
+            (StatementState::Block, b"not") => {
+                self.effects.pins("a block");
+                StatementState::Other
+            }
+            (StatementState::Create | StatementState::Drop | StatementState::Block, _) => {
+                StatementState::Other
+            }
+            (other, _) => other,
+        }
+    }
+
+    /// The state after the first word.
+    fn first(&mut self, word: &[u8]) -> StatementState {
+        let pin = match word {
+            b"set" => return StatementState::Set(SetItem::default()),
+            b"create" => return StatementState::Create,
+            b"drop" => return StatementState::Drop,
+            b"flush" => return StatementState::Flush,
+            b"begin" => return StatementState::Block,
+            b"use" => {
+                self.effects.database = DefaultDatabase::MayDiffer;
+                return StatementState::Other;
+            }
+            b"insert" | b"update" | b"replace" => {
+                self.verb = Verb::Changes;
+                return StatementState::Other;
+            }
+            word if is_harmless(word) => return StatementState::Other,
+            b"lock" => "LOCK TABLES",
+            b"handler" => "HANDLER",
+            b"prepare" | b"execute" | b"deallocate" => "PREPARE",
+            b"xa" => "XA",
+            _ => UNKNOWN,
+        };
+        self.effects.pins(pin);
+        StatementState::Other
+    }
+
+    /// The state after the next token of a `SET`.
+    fn set(&mut self, mut item: SetItem, token: &Token<'_>) -> StatementState {
+        match (&mut item.state, token) {
+            (SetItemState::Name, Token::Word(word)) => return self.set_word(item, word),
+            (SetItemState::Name, Token::Name(name)) => {
+                item.state = SetItemState::Named(name.to_ascii_lowercase())
+            }
+            (SetItemState::Name, Token::SystemVariable) => item.prefix = Prefix::System,
+            (SetItemState::Name, Token::UserVariable) => item.state = SetItemState::UserVariable,
+            (SetItemState::Name, Token::Sign(b'.')) if item.scope != Scope::None => {}
+            (SetItemState::Named(name), Token::Sign(b'=')) => {
+                let name = std::mem::take(name);
+                self.setting(&item, &name);
+                item.state = SetItemState::Value { depth: 0 };
+            }
+            (SetItemState::UserVariable, Token::Sign(b'=')) => item.state = SetItemState::Value { depth: 0 },
+            (SetItemState::Value { depth }, Token::Sign(b'(')) => *depth = depth.saturating_add(1),
+            (SetItemState::Value { depth }, Token::Sign(b')')) => *depth = depth.saturating_sub(1),
+            (SetItemState::Value { depth: 0 }, Token::Sign(b',')) => {
+                let before = if item.scope == Scope::None { item.before } else { item.scope };
+                item = SetItem { before, ..SetItem::default() };
+            }
+            // Behind the `:` of `:=` the `=` follows; the name of a user variable may have several tokens.
+            (SetItemState::Named(_), Token::Sign(b':'))
+            | (SetItemState::UserVariable | SetItemState::Value { .. }, _) => {}
+            (SetItemState::Name | SetItemState::Named(_), _) => {
+                self.effects.pins("a setting with an unusual name");
+                return StatementState::Other;
+            }
+        }
+        StatementState::Set(item)
+    }
+
+    /// A word where a setting's name may be.
+    fn set_word(&mut self, mut item: SetItem, word: &[u8]) -> StatementState {
+        let is_plain = item.prefix == Prefix::None;
+        match word {
+            b"session" | b"local" => item.scope = Scope::Session,
+            b"global" | b"persist" | b"persist_only" => item.scope = Scope::Global,
+            b"names" | b"character" | b"charset" | b"char" if is_plain => {
+                for name in CHARACTER_SETS {
+                    self.effects.sets(name);
+                }
+                item.state = SetItemState::Value { depth: 0 };
+            }
+            b"transaction" if is_plain => {
+                match item.scope {
+                    Scope::None => self.effects.next_transaction = NextTransaction::Configured,
+                    Scope::Session => TRANSACTIONS.iter().for_each(|name| self.effects.sets(name)),
+                    Scope::Global => {}
+                }
+                return StatementState::Other;
+            }
+            b"statement" if is_plain => return StatementState::Wrapper,
+            b"password" | b"role" | b"default" | b"resource" if is_plain => {
+                self.effects.pins(match word {
+                    b"password" => "SET PASSWORD",
+                    b"resource" => "SET RESOURCE GROUP",
+                    _ => "SET ROLE",
+                });
+                return StatementState::Other;
+            }
+            name => item.state = SetItemState::Named(name.to_vec()),
+        }
+        StatementState::Set(item)
+    }
+
+    fn setting(&mut self, item: &SetItem, name: &[u8]) {
+        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        let name = match str::from_utf8(name) {
+            Ok(name) if name.len() <= MAX_NAME_BYTES && name.bytes().all(|byte| plain(&byte)) => name,
+            _ => return self.effects.pins("a setting with an unusual name"),
+        };
+        match (item.scope, item.prefix, item.before) {
+            (Scope::Global, _, _) => return,
+            (Scope::None, Prefix::None, Scope::Global) => {
+                return self.effects.pins("a setting that may be of all sessions");
+            }
+            _ => {}
+        }
+        match name {
+            "transaction_isolation" | "tx_isolation" | "transaction_read_only" | "tx_read_only" => {
+                if item.scope == Scope::None && item.prefix == Prefix::System {
+                    return self.effects.next_transaction = NextTransaction::Configured;
+                }
+                self.effects.sets(TRANSACTIONS[usize::from(name.ends_with("read_only"))]);
+            }
+            "character_set_connection" => self.effects.sets("collation_connection"),
+            _ if is_of_connection(name) => {
+                self.effects.pins("a setting that is the connection's own");
+            }
+            _ => self.effects.sets(name),
+        }
+    }
+}
+
+const UNKNOWN: &str = "a statement of an unknown kind";
+
+/// Statements whose only lasting effects are those of the words in them, or of their transaction.
+fn is_harmless(word: &[u8]) -> bool {
+    const WORDS: [&[u8]; 36] = [
+        b"alter",
+        b"analyze",
+        b"call",
+        b"check",
+        b"checksum",
+        b"commit",
+        b"delete",
+        b"desc",
+        b"describe",
+        b"do",
+        b"explain",
+        b"get",
+        b"grant",
+        b"help",
+        b"kill",
+        b"load",
+        b"optimize",
+        b"purge",
+        b"release",
+        b"rename",
+        b"repair",
+        b"resignal",
+        b"revoke",
+        b"rollback",
+        b"savepoint",
+        b"select",
+        b"show",
+        b"signal",
+        b"start",
+        b"stop",
+        b"table",
+        b"truncate",
+        b"unlock",
+        b"values",
+        b"with",
+        b"change",
+    ];
+    WORDS.contains(&word)
+}
+
+/// Settings that affect only this connection's next statement, or that read back another value than was set.
+fn is_of_connection(name: &str) -> bool {
+    const NAMES: [&str; 11] = [
+        "timestamp",
+        "insert_id",
+        "last_insert_id",
+        "identity",
+        "rand_seed1",
+        "rand_seed2",
+        "sql_log_bin",
+        "sql_log_off",
+        "server_id",
+        "skip_replication",
+        "profiling",
+    ];
+    const BEGINNINGS: [&str; 5] = ["gtid_", "pseudo_", "debug", "wsrep_", "binlog_"];
+    NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+}
+
+#[cfg(test)]
+mod tests;

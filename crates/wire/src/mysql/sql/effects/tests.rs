@@ -1,0 +1,162 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn of(text: &str) -> Effects {
+    Effects::of(text.as_bytes(), Escapes::Backslash)
+}
+
+#[test]
+fn settings_are_found_in_every_notation() {
+    for (text, names) in [
+        ("SET sql_mode = ''", &["sql_mode"][..]),
+        ("set\n session /* so */ Time_Zone := '+01:00'", &["time_zone"]),
+        ("SET @@session.wait_timeout = 5, @@autocommit=0", &["wait_timeout", "autocommit"]),
+        ("SET LOCAL `foreign_key_checks` = 0 -- set x=1", &["foreign_key_checks"]),
+        ("SET a = (SELECT MAX(x, y) FROM t), b = 'x,c=1'", &["a", "b"]),
+        ("SET GLOBAL max_connections = 5, @@session.x = 1", &["x"]),
+        ("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY", &TRANSACTIONS),
+        ("SET tx_isolation = 'SERIALIZABLE'", &TRANSACTIONS[..1]),
+        ("SET NAMES utf8mb4 COLLATE utf8mb4_bin", &CHARACTER_SETS),
+        ("SET CHARACTER SET 'latin1'", &CHARACTER_SETS),
+        ("SET character_set_connection = latin1", &CHARACTER_SETS[2..]),
+        ("SET STATEMENT max_statement_time=1 FOR SET sql_mode=''", &["sql_mode"]),
+        ("BEGIN; UPDATE t SET a = 1; # set b\n SET c = off;", &["c"]),
+    ] {
+        let effects = of(text);
+        assert_eq!((effects.pin, effects.next_transaction), (None, NextTransaction::Unchanged), "{text}");
+        assert_eq!(effects.settings, names, "{text}");
+    }
+}
+
+#[test]
+fn effects_within_the_transaction_are_ignored() {
+    for text in [
+        "SELECT 1",
+        "(SELECT 1) UNION (SELECT 2)",
+        "SELECT @@version_comment, @@session.sql_mode",
+        "UPDATE t SET a = 1 WHERE b = '; SET x = 1'",
+        r"INSERT INTO t VALUES ('it\'s', 'GET_LOCK(', '@x', 'a\\')",
+        "INSERT INTO t VALUES (LAST_INSERT_ID(), 1)",
+        "UPDATE t SET id = LAST_INSERT_ID(id + 1)",
+        "SELECT LAST_INSERT_ID()",
+        "SELECT get_lock, `row_count` FROM t /* GET_LOCK() */",
+        "SET GLOBAL x = 1",
+        "CREATE TABLE temporary_table (a INT)",
+        "DROP TEMPORARY TABLE t",
+        "START TRANSACTION READ ONLY",
+        "SELECT 5--5, 6 -- @x\n, 7",
+        "SELECT \"a@b.example\"",
+        "FLUSH PRIVILEGES",
+        "/* @x */ SELECT 1 # @y",
+        ";",
+        "",
+    ] {
+        assert!(of(text).is_none(), "{text}: {:?}", of(text));
+    }
+}
+
+#[test]
+fn connection_bound_state_pins() {
+    for text in [
+        "SET @x = 1",
+        "SELECT 1 INTO @x",
+        "SELECT @`x` := 1",
+        "CREATE TEMPORARY TABLE t (a INT)",
+        "create or replace temporary table t (a INT)",
+        "LOCK TABLES t READ",
+        "SELECT GET_LOCK('a', 1)",
+        "DO `get_lock` ('a', 1)",
+        "SELECT \"get_lock\"('a', 1)",
+        "PREPARE p FROM 'SELECT 1'",
+        "EXECUTE IMMEDIATE 'SELECT 1'",
+        "HANDLER t OPEN",
+        "SELECT SQL_CALC_FOUND_ROWS 1",
+        "SELECT FOUND_ROWS()",
+        "SELECT ROW_COUNT ()",
+        "FLUSH LOCAL TABLES WITH READ LOCK",
+        "XA START 'x'",
+        "SET sql_log_bin = 0",
+        "SET timestamp = 1",
+        "SET ROLE a",
+        "SET PASSWORD = 'x'",
+        "SET GLOBAL a = 1, b = 2",
+        "SET a.b = 1",
+        "SET \"sql_mode\" = ''",
+        "SELECT LAST_INSERT_ID(5)",
+        "/*!40101 SET NAMES utf8 */",
+        "/*M!100100 SELECT 1 */",
+        r#"SELECT "\" , @x"#,
+        "SELECT 'open",
+        "BEGIN NOT ATOMIC SELECT 1; END",
+        "BACKUP STAGE START",
+        "SELECT 1; whatever",
+        "SET sql_mode = 'NO_BACKSLASH_ESCAPES'; SELECT 1",
+        "'text'",
+    ] {
+        assert!(of(text).pin.is_some(), "{text}");
+    }
+}
+
+#[test]
+fn the_database_and_the_next_transaction() {
+    for text in ["USE `x`", "use x", "DROP DATABASE x", "drop schema if exists x"] {
+        let effects = of(text);
+        assert_eq!((effects.database, effects.pin), (DefaultDatabase::MayDiffer, None), "{text}");
+    }
+    for text in ["SET TRANSACTION READ ONLY", "SET @@transaction_isolation = 'SERIALIZABLE'"] {
+        let effects = of(text);
+        assert_eq!(
+            (effects.next_transaction, effects.pin, effects.settings.len()),
+            (NextTransaction::Configured, None, 0),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn backslashes_follow_the_session_mode() {
+    let text = br"SELECT '\', @x, '"; // An open literal for one mode, a literal and a variable for the other.
+    assert_eq!(Effects::of(text, Escapes::Backslash).pin, None);
+    let pin = Effects::of(text, Escapes::None).pin;
+    assert_eq!(pin, Some("a user variable"));
+}
+
+proptest! {
+    #[test]
+    fn pieces_give_the_same_effects_as_the_whole(
+        text in r#"(SET|SELECT|a|=|,|@|@@|;|'|"|`|\\|/\*|\*/|!|-|#|\n| |GET_LOCK|\(|\)|sql_mode){0,40}"#,
+        size in 1..9_usize,
+    ) {
+        for escapes in [Escapes::Backslash, Escapes::None] {
+            let mut reader = TextReader::new(escapes);
+            text.as_bytes().chunks(size).for_each(|piece| reader.read(piece));
+            prop_assert_eq!(reader.end(), Effects::of(text.as_bytes(), escapes));
+        }
+    }
+
+    #[test]
+    fn a_user_variable_outside_quotes_is_always_found(
+        before in "[a-z0-9 ,()=;.]{0,30}", quoted in "[a-z@;# -]{0,10}", after in "[a-z0-9 ,()'`;]{0,30}",
+    ) {
+        let text = format!("{before} '{quoted}' /* {quoted} */ @x {after}");
+        prop_assert!(Effects::of(text.as_bytes(), Escapes::Backslash).pin.is_some());
+    }
+
+    #[test]
+    fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let effects = Effects::of(&bytes, Escapes::Backslash);
+        prop_assert!(effects.settings.len() <= MAX_SETTINGS);
+    }
+}
+
+#[test]
+fn ambiguous_texts_pin() {
+    for text in ["SELECT /*+ QB_NAME(`*/ '`) */ 1", "SELECT 1 --\u{a0}'\n; SET x = 1"] {
+        let latin1: Vec<u8> = text.chars().map(|character| u8::try_from(character).unwrap()).collect();
+        assert!(Effects::of(&latin1, Escapes::Backslash).pin.is_some(), "{text}");
+    }
+    for text in ["SELECT /*+ MAX_EXECUTION_TIME(1000) */ 1", "SELECT 1 --é\n"] {
+        assert_eq!(of(text).pin, None, "{text}");
+    }
+}

@@ -1,0 +1,251 @@
+//! Splits a statement's text into tokens, as servers do. Comments and quotes are recognized; there is no
+//! grammar.
+
+/// Words are compared up to this length.
+const MAX_WORD_BYTES: usize = 128;
+
+/// How backslashes in quotes are treated ("`NO_BACKSLASH_ESCAPES`").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Escapes {
+    /// A backslash escapes the next byte.
+    #[default]
+    Backslash,
+    /// A backslash is an ordinary byte.
+    None,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Token<'a> {
+    /// In lower case.
+    Word(&'a [u8]),
+    /// In backticks.
+    Name(&'a [u8]),
+    /// In double quotes: a name or a string, depending on the session.
+    NameOrString(&'a [u8]),
+    /// In single quotes.
+    Literal,
+    /// `@` before a name: a user variable.
+    UserVariable,
+    /// `@@`.
+    SystemVariable,
+    Sign(u8),
+    /// The start of a comment that servers execute.
+    Executed,
+    /// A quote whose end depends on the session.
+    Ambiguous,
+    /// A quoted name that is too long.
+    TooLong,
+}
+
+/// Reads a text in pieces, cut anywhere.
+#[derive(Debug)]
+pub(crate) struct Lexer {
+    escapes: Escapes,
+    state: LexerState,
+    word: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LexerState {
+    Plain,
+    Word,
+    Backticks,
+    Single(BackslashParity),
+    Double(BackslashParity),
+    At,
+    Dash,
+    Dashes,
+    LineComment,
+    Slash,
+    /// After `/*`.
+    Comment,
+    /// After `/*M`.
+    CommentOfMariaDb,
+    /// After `/*+`: some servers parse hints with quotes there, others a comment.
+    Hint,
+    InComment,
+    /// After a `*` in a comment.
+    Star,
+}
+
+/// Whether the number of backslashes before the next byte of a quote is even.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BackslashParity {
+    Even,
+    Odd,
+}
+
+impl BackslashParity {
+    fn after(self, byte: u8) -> Self {
+        if byte == b'\\' && self == Self::Even { Self::Odd } else { Self::Even }
+    }
+}
+
+impl Lexer {
+    pub(crate) fn new(escapes: Escapes) -> Self {
+        Self { escapes, state: LexerState::Plain, word: Vec::new() }
+    }
+
+    pub(crate) fn read(&mut self, text: &[u8], emit: &mut impl FnMut(Token<'_>)) {
+        for byte in text {
+            self.byte(*byte, emit);
+        }
+    }
+
+    /// Ends the text.
+    pub(crate) fn end(&mut self, emit: &mut impl FnMut(Token<'_>)) {
+        match self.state {
+            LexerState::Word => emit(Token::Word(&self.word)),
+            LexerState::Slash => emit(Token::Sign(b'/')),
+            LexerState::Dash | LexerState::Dashes => emit(Token::Sign(b'-')),
+            LexerState::At => emit(Token::UserVariable),
+            // An unterminated quote.
+            LexerState::Backticks | LexerState::Single(_) | LexerState::Double(_) => emit(Token::Ambiguous),
+            _ => {}
+        }
+        self.state = LexerState::Plain;
+    }
+
+    #[inline]
+    fn byte(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        match self.state {
+            LexerState::Plain => self.plain(byte, emit),
+            LexerState::Word if is_of_word(byte) => self.keep(byte.to_ascii_lowercase()),
+            LexerState::Word => {
+                emit(Token::Word(&self.word));
+                self.plain(byte, emit);
+            }
+            LexerState::Single(parity) => self.single(parity, byte, emit),
+            LexerState::Double(parity) => self.double(parity, byte, emit),
+            LexerState::Backticks if byte == b'`' => self.name_ends(|name| Token::Name(name), emit),
+            LexerState::Backticks => self.keep(byte),
+            LexerState::LineComment if byte == b'\n' => self.state = LexerState::Plain,
+            LexerState::LineComment => {}
+            _ => self.rare(byte, emit),
+        }
+    }
+
+    fn single(&mut self, parity: BackslashParity, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        let is_escaped = parity == BackslashParity::Odd && self.escapes == Escapes::Backslash;
+        if byte == b'\'' && !is_escaped {
+            self.state = LexerState::Plain;
+            emit(Token::Literal);
+        } else {
+            self.state = LexerState::Single(parity.after(byte));
+        }
+    }
+
+    /// Names have no escapes, but a string may.
+    fn double(&mut self, parity: BackslashParity, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        let is_escaped = parity == BackslashParity::Odd && self.escapes == Escapes::Backslash;
+        if byte == b'"' && is_escaped {
+            emit(Token::Ambiguous);
+        }
+        if byte == b'"' && !is_escaped {
+            // A string may have any length.
+            self.word.truncate(MAX_WORD_BYTES);
+            self.name_ends(|name| Token::NameOrString(name), emit);
+        } else {
+            self.state = LexerState::Double(parity.after(byte));
+            self.keep(byte);
+        }
+    }
+
+    fn name_ends(&mut self, token: fn(&[u8]) -> Token<'_>, emit: &mut impl FnMut(Token<'_>)) {
+        self.state = LexerState::Plain;
+        if self.word.len() > MAX_WORD_BYTES {
+            emit(Token::TooLong);
+        }
+        emit(token(&self.word));
+    }
+
+    /// The rare states.
+    fn rare(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        match (self.state, byte) {
+            (LexerState::Dash, b'-') => self.state = LexerState::Dashes,
+            // A second dash is a sign if no blank follows.
+            (LexerState::Dashes, b'\n') | (LexerState::Star, b'/') => self.state = LexerState::Plain,
+            (LexerState::Dashes, ..=b' ' | 0x7f) => self.state = LexerState::LineComment,
+            (LexerState::Dashes, 0x80..=0xa0) => {
+                // Some of these are blanks in single-byte character sets. In UTF-8 no character starts with
+                // them.
+                emit(Token::Ambiguous);
+                self.state = LexerState::LineComment;
+            }
+            (LexerState::Slash, b'*') => self.state = LexerState::Comment,
+            (LexerState::Comment, b'M') => self.state = LexerState::CommentOfMariaDb,
+            (LexerState::Comment, b'+') => self.state = LexerState::Hint,
+            (LexerState::Hint, b'\'' | b'"' | b'`') => emit(Token::Ambiguous),
+            (LexerState::Hint, b'*') => self.state = LexerState::Star,
+            (LexerState::Hint, _) => {}
+            (LexerState::Comment | LexerState::CommentOfMariaDb, b'!') => {
+                // Its content is read as if it were outside the comment.
+                emit(Token::Executed);
+                self.state = LexerState::Plain;
+            }
+            (
+                LexerState::Comment | LexerState::CommentOfMariaDb | LexerState::InComment | LexerState::Star,
+                b'*',
+            ) => {
+                self.state = LexerState::Star;
+            }
+            (
+                LexerState::Comment | LexerState::CommentOfMariaDb | LexerState::InComment | LexerState::Star,
+                _,
+            ) => {
+                self.state = LexerState::InComment;
+            }
+            (LexerState::At, b'@') => {
+                emit(Token::SystemVariable);
+                self.state = LexerState::Plain;
+            }
+            (LexerState::At, _) => {
+                emit(Token::UserVariable);
+                self.plain(byte, emit);
+            }
+            (LexerState::Slash, _) => {
+                emit(Token::Sign(b'/'));
+                self.plain(byte, emit);
+            }
+            (LexerState::Dash | LexerState::Dashes, _) => {
+                emit(Token::Sign(b'-'));
+                self.plain(byte, emit);
+            }
+            _ => self.plain(byte, emit),
+        }
+    }
+
+    fn plain(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        self.state = match byte {
+            b'\'' => LexerState::Single(BackslashParity::Even),
+            b'"' => LexerState::Double(BackslashParity::Even),
+            b'`' => LexerState::Backticks,
+            b'-' => LexerState::Dash,
+            b'#' => LexerState::LineComment,
+            b'/' => LexerState::Slash,
+            b'@' => LexerState::At,
+            _ if is_of_word(byte) => LexerState::Word,
+            _ => LexerState::Plain,
+        };
+        match self.state {
+            LexerState::Word => {
+                self.word.clear();
+                self.keep(byte.to_ascii_lowercase());
+            }
+            LexerState::Backticks | LexerState::Double(_) => self.word.clear(),
+            LexerState::Plain if byte > b' ' && byte != 0x7f => emit(Token::Sign(byte)),
+            _ => {}
+        }
+    }
+
+    /// Keeps one byte more than is compared, so that longer words are recognized as such.
+    fn keep(&mut self, byte: u8) {
+        if self.word.len() <= MAX_WORD_BYTES {
+            self.word.push(byte);
+        }
+    }
+}
+
+fn is_of_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..)
+}

@@ -1,0 +1,335 @@
+//! Commands that a server refuses while a database has other connections: `DROP DATABASE`, `ALTER DATABASE …
+//! RENAME` and `… SET TABLESPACE`, and `CREATE DATABASE` for its template. A proxy must close its idle
+//! connections first.
+//!
+//! Only the first statement of each text is scanned, as far as it can be such a command. Servers run all of
+//! them except `RENAME` outside transaction blocks only.
+
+use crate::{
+    postgres::{
+        codec::kind,
+        error::Error,
+        relay::framer::Framer,
+        sql::lexer::{Lexer, MAX_TOKEN_BYTES, StringSyntax, Token},
+    },
+    relay::Vacate,
+};
+
+/// The template that `CREATE DATABASE` copies by default.
+const DEFAULT_TEMPLATE: &[u8] = b"template1";
+/// Servers truncate longer names.
+const MAX_NAME_BYTES: usize = 63;
+/// Limit of tokens kept per command; none needs as many.
+const MAX_TOKENS: usize = 64;
+
+/// Scans a client's commands on one connection.
+#[derive(Debug, Default)]
+pub struct DatabaseCommandScanner {
+    framer: Framer,
+    reader: CommandReader,
+}
+
+#[derive(Debug, Default)]
+enum CommandReader {
+    #[default]
+    Nothing,
+    /// Within the statement name of a `Parse`.
+    StatementName,
+    Text(Box<Lexer>, DatabaseCommand),
+}
+
+/// A partial command.
+#[derive(Debug, Default)]
+struct DatabaseCommand {
+    verb: Verb,
+    tokens: Vec<CommandToken>,
+    state: CommandState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Verb {
+    #[default]
+    None,
+    Alter,
+    Create,
+    Drop,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum CommandState {
+    #[default]
+    Begins,
+    /// The next word is the object type.
+    HasVerb,
+    IsOfDatabase,
+    /// It is another command, or it has ended.
+    Over,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum CommandToken {
+    Word(Vec<u8>),
+    Name(Vec<u8>),
+    Literal(Option<Vec<u8>>),
+    Sign(u8),
+    Unclear,
+}
+
+impl DatabaseCommandScanner {
+    /// Reads the client's next bytes, which must not cut a header. Appends to `vacates` the databases that
+    /// must have no connections.
+    #[inline]
+    pub fn read(&mut self, bytes: &[u8], vacates: &mut Vec<Vacate>) -> Result<(), Error> {
+        let mut at = 0;
+        loop {
+            let piece = self.framer.read(bytes, &mut at);
+            if !matches!(self.reader, CommandReader::Nothing) {
+                self.read_on(piece, vacates);
+            }
+            let Some(header) = self.framer.next_header(&bytes[at..])? else {
+                return Ok(());
+            };
+            self.framer.begin(header, &mut at);
+            self.reader = match header.kind {
+                kind::QUERY => CommandReader::text(),
+                kind::PARSE => CommandReader::StatementName,
+                _ => CommandReader::Nothing,
+            };
+        }
+    }
+
+    fn read_on(&mut self, mut piece: &[u8], vacates: &mut Vec<Vacate>) {
+        if let CommandReader::StatementName = self.reader {
+            let Some(end) = piece.iter().position(|byte| *byte == 0) else { return };
+            piece = &piece[end + 1..];
+            self.reader = CommandReader::text();
+        }
+        let CommandReader::Text(lexer, command) = &mut self.reader else { return };
+        let end = piece.iter().position(|byte| *byte == 0);
+        for byte in &piece[..end.unwrap_or(piece.len())] {
+            lexer.read(std::slice::from_ref(byte), &mut |token| command.token(token));
+            if command.state == CommandState::Over {
+                break;
+            }
+        }
+        let has_ended = end.is_some() || self.framer.is_between_messages();
+        if has_ended {
+            lexer.end(&mut |token| command.token(token));
+        }
+        if has_ended || command.state == CommandState::Over {
+            vacates.extend(command.vacates());
+            self.reader = CommandReader::Nothing;
+        }
+    }
+}
+
+impl CommandReader {
+    fn text() -> Self {
+        Self::Text(Box::new(Lexer::new(StringSyntax::Standard)), DatabaseCommand::default())
+    }
+}
+
+impl DatabaseCommand {
+    fn token(&mut self, token: Token<'_>) {
+        self.state = match (self.state, token) {
+            // Empty statements are skipped.
+            (CommandState::Begins, Token::Sign(b';')) => CommandState::Begins,
+            (CommandState::Over, _) | (_, Token::Sign(b';')) => CommandState::Over,
+            (CommandState::Begins, Token::Word(word)) => {
+                self.verb = match word {
+                    b"alter" => Verb::Alter,
+                    b"create" => Verb::Create,
+                    b"drop" => Verb::Drop,
+                    _ => Verb::None,
+                };
+                if self.verb == Verb::None { CommandState::Over } else { CommandState::HasVerb }
+            }
+            (CommandState::HasVerb, Token::Word(b"database")) => CommandState::IsOfDatabase,
+            (CommandState::IsOfDatabase, token) => {
+                if self.tokens.len() < MAX_TOKENS {
+                    self.tokens.push(CommandToken::of(token));
+                }
+                CommandState::IsOfDatabase
+            }
+            _ => CommandState::Over,
+        };
+    }
+
+    /// The database that must have no connections, if it is such a command.
+    fn vacates(&self) -> Option<Vacate> {
+        let word = |at: usize| match self.tokens.get(at) {
+            Some(CommandToken::Word(word)) => word.as_slice(),
+            _ => b"",
+        };
+        match self.verb {
+            Verb::None => None,
+            Verb::Drop if word(0) == b"if" && word(1) == b"exists" => Some(vacate(self.tokens.get(2)?)),
+            Verb::Drop => Some(vacate(self.tokens.first()?)),
+            Verb::Alter => match (word(1), word(2)) {
+                (b"rename", _) | (b"set", b"tablespace") => Some(vacate(self.tokens.first()?)),
+                _ => None,
+            },
+            Verb::Create if self.tokens.is_empty() => None,
+            Verb::Create if self.tokens.len() >= MAX_TOKENS => Some(Vacate::Any),
+            Verb::Create => Some(template(&self.tokens[1..])),
+        }
+    }
+}
+
+impl CommandToken {
+    fn of(token: Token<'_>) -> Self {
+        match token {
+            Token::Word(word) => Self::Word(word.to_vec()),
+            Token::Name(name) => Self::Name(name.to_vec()),
+            Token::Literal(text) => Self::Literal(text.map(<[u8]>::to_vec)),
+            Token::Sign(sign) => Self::Sign(sign),
+            Token::Unclear(_) => Self::Unclear,
+        }
+    }
+}
+
+fn vacate(token: &CommandToken) -> Vacate {
+    match token {
+        CommandToken::Word(name) | CommandToken::Name(name) | CommandToken::Literal(Some(name))
+            if name.len() <= MAX_NAME_BYTES =>
+        {
+            Vacate::Database(name.clone())
+        }
+        _ => Vacate::Any,
+    }
+}
+
+/// The template that these options of a `CREATE DATABASE` name: `[WITH] [option [=] value]…`.
+fn template(options: &[CommandToken]) -> Vacate {
+    let mut tokens = options.iter().peekable();
+    let is_word = |token: &CommandToken, word: &[u8]| matches!(token, CommandToken::Word(own) if own == word);
+    tokens.next_if(|token| is_word(token, b"with"));
+    while let Some(option) = tokens.next() {
+        let is_template = is_word(option, b"template");
+        if !matches!(option, CommandToken::Word(_)) {
+            return Vacate::Any;
+        }
+        tokens.next_if(|token| is_word(token, b"limit"));
+        tokens.next_if_eq(&&CommandToken::Sign(b'='));
+        match tokens.next() {
+            Some(word) if is_template && is_word(word, b"default") => break,
+            Some(name) if is_template => return vacate(name),
+            // The lexer splits a number into signs.
+            Some(CommandToken::Sign(_)) => {
+                while tokens.next_if(|token| matches!(token, CommandToken::Sign(_))).is_some() {}
+            }
+            _ => {}
+        }
+    }
+    Vacate::Database(DEFAULT_TEMPLATE.to_vec())
+}
+
+const _: () = assert!(MAX_NAME_BYTES < MAX_TOKEN_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::postgres::codec::{
+        command::{encode_parse, encode_query},
+        message::{HEADER_BYTES, peek},
+    };
+
+    fn read(bytes: &[u8], piece: usize) -> Vec<Vacate> {
+        let (mut scanner, mut vacates, mut held) =
+            (DatabaseCommandScanner::default(), Vec::new(), Vec::new());
+        for piece in bytes.chunks(piece) {
+            held.extend_from_slice(piece);
+            // As a relay forwards it: without cutting a header.
+            let cut = if !scanner.framer.is_between_messages() || held.len() >= HEADER_BYTES {
+                held.len()
+            } else {
+                0
+            };
+            let whole = whole_headers(&scanner, &held[..cut]);
+            scanner.read(&held[..whole], &mut vacates).unwrap();
+            held.drain(..whole);
+        }
+        vacates
+    }
+
+    fn whole_headers(scanner: &DatabaseCommandScanner, bytes: &[u8]) -> usize {
+        let mut at = scanner.framer.left_bytes.min(bytes.len());
+        while let Some(header) = peek(&bytes[at..]).unwrap() {
+            at = (at + HEADER_BYTES + header.payload_bytes).min(bytes.len());
+        }
+        at
+    }
+
+    fn query(text: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode_query(&mut bytes, text).unwrap();
+        bytes
+    }
+
+    fn vacates(text: &str) -> Vec<Vacate> {
+        let mut parse = Vec::new();
+        encode_parse(&mut parse, "s1", text, &[25]).unwrap();
+        let vacates = read(&query(text), usize::MAX);
+        assert_eq!(read(&parse, usize::MAX), vacates, "{text}");
+        vacates
+    }
+
+    #[test]
+    fn the_database_to_vacate_is_found() {
+        for (text, name) in [
+            ("DROP DATABASE shop", "shop"),
+            ("drop /* it */ database\nif exists Shop;", "shop"),
+            ("DROP DATABASE if", "if"),
+            ("DROP DATABASE \"My \"\"Shop\" WITH (FORCE)", "My \"Shop"),
+            (" ; ALTER DATABASE shop RENAME TO store", "shop"),
+            ("ALTER DATABASE shop SET TABLESPACE fast", "shop"),
+            ("CREATE DATABASE shop", "template1"),
+            ("CREATE DATABASE shop OWNER app ENCODING = 'UTF8'", "template1"),
+            ("CREATE DATABASE shop ENCODING 6 OID = 16400 TEMPLATE base", "base"),
+            ("CREATE DATABASE shop WITH CONNECTION LIMIT = -1 TEMPLATE = \"Base\"", "Base"),
+            ("CREATE DATABASE shop OWNER template TEMPLATE 'base'", "base"),
+            ("CREATE DATABASE shop TEMPLATE default", "template1"),
+        ] {
+            assert_eq!(vacates(text), [Vacate::Database(name.as_bytes().to_vec())], "{text}");
+        }
+    }
+
+    #[test]
+    fn other_commands_vacate_no_database() {
+        for text in [
+            "SELECT 'DROP DATABASE shop'",
+            "DROP TABLE database",
+            "ALTER DATABASE shop SET work_mem = '1MB'",
+            "ALTER DATABASE shop OWNER TO app",
+            "CREATE TABLE database (a int)",
+            "-- DROP DATABASE shop",
+            "COMMENT ON DATABASE shop IS ''",
+            "DROP DATABASE",
+            "",
+        ] {
+            assert_eq!(vacates(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unclear_name_vacates_any_database() {
+        let long = format!("DROP DATABASE {}", "a".repeat(64));
+        for text in [long.as_str(), "DROP DATABASE U&\"\\0061\"", "CREATE DATABASE a TEMPLATE E'\\x61'"] {
+            assert_eq!(vacates(text), [Vacate::Any], "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_may_be_cut_anywhere(
+            texts in prop::collection::vec(
+                "(DROP|CREATE|ALTER) DATABASE [a-c\"']{0,4}( TEMPLATE| RENAME TO|;| x){0,3}|SELECT 1", 0..5),
+            piece in 1_usize..20,
+        ) {
+            let bytes: Vec<u8> = texts.iter().flat_map(|text| query(text)).collect();
+            prop_assert_eq!(read(&bytes, piece), read(&bytes, usize::MAX));
+        }
+    }
+}

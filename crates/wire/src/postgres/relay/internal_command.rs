@@ -1,0 +1,211 @@
+//! Internal commands: a proxy sends them on its own behalf and does not forward the responses. They apply a
+//! client's settings, reset a session after its client has left, and check whether the server responds.
+
+use crate::{
+    postgres::{
+        codec::{
+            column::ValueFormat,
+            command::{
+                Param, encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query,
+                encode_sync,
+            },
+            kind,
+            message::{self, MAX_LOGIN_PAYLOAD_BYTES, Message},
+            parameters::{Parameters, parse_parameter_status},
+            report::Report,
+            transaction::TransactionStatus,
+        },
+        error::Error,
+    },
+    response::Response,
+};
+
+const SET: &str = "SELECT pg_catalog.set_config($1, $2, false)";
+const CURRENT: &str = "SELECT pg_catalog.current_setting($1, true)";
+const TEXT_OID: u32 = 25;
+
+/// Reads the responses to internal commands.
+#[derive(Debug)]
+pub struct InternalCommand {
+    kind: Kind,
+    /// The number of pending `ReadyForQuery`s.
+    left: u32,
+    refusal: Option<Error>,
+    /// The values of the queried settings, as they arrive.
+    values: Vec<Option<Vec<u8>>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Nothing,
+    Reset,
+    Settings,
+    Values,
+    Ping,
+    TakeOver,
+}
+
+impl InternalCommand {
+    /// Appends the commands that reset a session. All responses of its client must have been read.
+    pub fn reset(transaction: TransactionStatus, out: &mut Vec<u8>) -> Result<Self, Error> {
+        let left = match transaction {
+            TransactionStatus::Idle => 1,
+            TransactionStatus::InTransaction | TransactionStatus::Failed => {
+                encode_query(out, "ROLLBACK")?;
+                2
+            }
+        };
+        encode_query(out, "DISCARD ALL")?;
+        Ok(Self { kind: Kind::Reset, left, refusal: None, values: Vec::new() })
+    }
+
+    /// Appends commands that set these settings for the rest of the session, all or none. Names and values
+    /// are parameters, so nothing needs quoting in any encoding. `client_encoding` should come last.
+    pub fn settings<'a>(
+        settings: impl IntoIterator<Item = (&'a str, &'a str)>,
+        out: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
+        encode_parse(out, "", SET, &[TEXT_OID, TEXT_OID])?;
+        for (name, value) in settings {
+            let params = [Param::Text(name.as_bytes()), Param::Text(value.as_bytes())];
+            encode_bind(out, "", "", &params, ValueFormat::Text)?;
+            encode_execute(out, "", 0)?;
+        }
+        // Leaves no trace for the session's next client.
+        encode_close_statement(out, "")?;
+        encode_sync(out);
+        Ok(Self { kind: Kind::Settings, left: 1, refusal: None, values: Vec::new() })
+    }
+
+    /// Appends a reset of a session without open state, and these settings, to be sent before the first
+    /// commands of the next client. Without a `Sync`, the server skips those commands if the reset fails
+    /// ("Extended Query"), and an error in them does not undo the reset.
+    pub fn take_over<'a>(
+        settings: impl IntoIterator<Item = (&'a str, &'a str)>,
+        out: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
+        let command = |sql: &str, out: &mut Vec<u8>| {
+            encode_parse(out, "", sql, &[])?;
+            encode_bind(out, "", "", &[], ValueFormat::Text)?;
+            encode_execute(out, "", 0)
+        };
+        command("DISCARD ALL", out)?;
+        // An explicit transaction commits even on servers that leave the commit to the `Sync`.
+        command("BEGIN", out)?;
+        let mut settings = settings.into_iter().peekable();
+        if settings.peek().is_some() {
+            encode_parse(out, "", SET, &[TEXT_OID, TEXT_OID])?;
+        }
+        for (name, value) in settings {
+            let params = [Param::Text(name.as_bytes()), Param::Text(value.as_bytes())];
+            encode_bind(out, "", "", &params, ValueFormat::Text)?;
+            encode_execute(out, "", 0)?;
+        }
+        command("COMMIT", out)?;
+        encode_close_statement(out, "")?;
+        Ok(Self { kind: Kind::TakeOver, left: 0, refusal: None, values: Vec::new() })
+    }
+
+    /// Appends a query for the values of settings. It replaces the unnamed statement.
+    pub fn values<'a>(names: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec<u8>) -> Result<Self, Error> {
+        encode_parse(out, "", CURRENT, &[TEXT_OID])?;
+        for name in names {
+            encode_bind(out, "", "", &[Param::Text(name)], ValueFormat::Text)?;
+            encode_execute(out, "", 0)?;
+        }
+        encode_close_statement(out, "")?;
+        encode_sync(out);
+        Ok(Self { kind: Kind::Values, left: 1, refusal: None, values: Vec::new() })
+    }
+
+    /// The values queried by [`Self::values`], in that order; `None` for an unknown setting.
+    pub fn take_values(&mut self) -> Vec<Option<Vec<u8>>> {
+        std::mem::take(&mut self.values)
+    }
+
+    /// Appends an empty query, whose response shows that the server is alive.
+    pub fn ping(out: &mut Vec<u8>) -> Result<Self, Error> {
+        encode_query(out, "")?;
+        Ok(Self { kind: Kind::Ping, left: 1, refusal: None, values: Vec::new() })
+    }
+
+    /// Sends nothing and accepts unsolicited messages.
+    pub fn nothing() -> Self {
+        Self { kind: Kind::Nothing, left: 0, refusal: None, values: Vec::new() }
+    }
+
+    /// Takes whole messages from the front of `input` and returns the transaction status once all responses
+    /// have been read. A refusal by the server is returned only then, so that the connection awaits the next
+    /// command. After any other error the connection is unusable. [`Self::nothing`] never completes.
+    pub fn step(
+        &mut self,
+        input: &mut &[u8],
+        parameters: &mut Parameters,
+    ) -> Result<Response<TransactionStatus>, Error> {
+        while let Some(Message { kind, payload }) = message::take(input, MAX_LOGIN_PAYLOAD_BYTES)? {
+            match kind {
+                kind::PARAMETER_STATUS => {
+                    let (name, value) = parse_parameter_status(payload)?;
+                    parameters.set(name, value)?;
+                }
+                // Messages to a session without a client.
+                kind::NOTICE_RESPONSE | kind::NOTIFICATION_RESPONSE => {}
+                kind::ERROR_RESPONSE => {
+                    let report = Report::parse(payload)?;
+                    if report.severity.ends_session() || matches!(self.kind, Kind::Nothing | Kind::TakeOver) {
+                        return Err(report.into());
+                    }
+                    self.refusal.get_or_insert(report.into());
+                }
+                kind::READY_FOR_QUERY if self.left > 0 => {
+                    self.left -= 1;
+                    let transaction = TransactionStatus::parse(payload)?;
+                    if self.left == 0 {
+                        return self.refusal.take().map_or(Ok(Response::Done(transaction)), Err);
+                    }
+                }
+                kind::CLOSE_COMPLETE if self.kind == Kind::TakeOver => {
+                    return Ok(Response::Done(TransactionStatus::Idle));
+                }
+                kind::DATA_ROW if self.kind == Kind::Values => self.values.push(only_value(payload)?),
+                kind if self.expects(kind) => {}
+                _ => {
+                    let reason = "an unexpected message";
+                    return Err(Error::Protocol { message: "response to the proxy", reason });
+                }
+            }
+        }
+        Ok(Response::NeedInput)
+    }
+
+    fn expects(&self, kind: u8) -> bool {
+        match (self.kind, kind) {
+            (Kind::Reset, kind::COMMAND_COMPLETE) | (Kind::Ping, kind::EMPTY_QUERY_RESPONSE) => true,
+            (Kind::TakeOver, kind) => matches!(
+                kind,
+                kind::PARSE_COMPLETE | kind::BIND_COMPLETE | kind::DATA_ROW | kind::COMMAND_COMPLETE
+            ),
+            (Kind::Settings | Kind::Values, kind) => matches!(
+                kind,
+                kind::PARSE_COMPLETE
+                    | kind::BIND_COMPLETE
+                    | kind::DATA_ROW
+                    | kind::COMMAND_COMPLETE
+                    | kind::CLOSE_COMPLETE
+            ),
+            _ => false,
+        }
+    }
+}
+
+/// The value of a row with one column.
+fn only_value(payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    let unexpected = Error::Protocol { message: "response to the proxy", reason: "an unexpected row" };
+    let Some((&[0, 1], rest)) = payload.split_first_chunk() else { return Err(unexpected) };
+    let Some((length, value)) = rest.split_first_chunk() else { return Err(unexpected) };
+    match i32::from_be_bytes(*length) {
+        -1 if value.is_empty() => Ok(None),
+        length if usize::try_from(length) == Ok(value.len()) => Ok(Some(value.to_vec())),
+        _ => Err(unexpected),
+    }
+}

@@ -1,0 +1,405 @@
+//! Splits a statement's text into tokens, as servers do ("Lexical Structure"). Comments, quotes and names are
+//! recognized; there is no grammar.
+
+use crate::postgres::codec::parameters::Parameters;
+
+/// Longer names and strings are cut. A server's own names have at most 63 bytes.
+pub(crate) const MAX_TOKEN_BYTES: usize = 128;
+
+/// How backslashes in plain string literals are read (`standard_conforming_strings`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StringSyntax {
+    /// `on`: a backslash is an ordinary byte.
+    #[default]
+    Standard,
+    /// `off`: a backslash escapes the next byte.
+    Escaped,
+    /// The server has not reported it, or may have changed it since.
+    Unknown,
+}
+
+impl StringSyntax {
+    pub const SETTING: &'static [u8] = b"standard_conforming_strings";
+
+    /// The value that the server has reported.
+    pub fn of(parameters: &Parameters) -> Self {
+        match parameters.get(Self::SETTING) {
+            Some(b"on") => Self::Standard,
+            Some(b"off") => Self::Escaped,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// A token. White space and comments are none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Token<'a> {
+    /// A key word or a name without quotes, in lower case.
+    Word(&'a [u8]),
+    /// A name in double quotes.
+    Name(&'a [u8]),
+    /// A string constant: its text, if it is short and has no escapes.
+    Literal(Option<&'a [u8]>),
+    Sign(u8),
+    /// A construct whose end depends on unknown settings.
+    Unclear(&'static str),
+}
+
+/// Reads a text in pieces, cut anywhere.
+#[derive(Debug)]
+pub(crate) struct Lexer {
+    string_syntax: StringSyntax,
+    state: LexerState,
+    /// The word, name or literal that is being read.
+    text: Vec<u8>,
+    /// Whether `text` is the complete value of the literal.
+    literal: LiteralText,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LiteralText {
+    Whole,
+    /// It has escapes or is dollar-quoted.
+    Other,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum LexerState {
+    Plain,
+    Word,
+    /// After `U&`.
+    UnicodeMark,
+    Name(NameKind),
+    /// After the closing quote of a name, unless another quote follows.
+    AfterName(NameKind),
+    Literal(Quote),
+    /// In a literal, after a backslash that escapes the next byte, or may do so.
+    Escape(Quote),
+    /// After the closing quote of a literal, which may continue.
+    AfterLiteral(Quote, Gap),
+    /// After a dash that follows a literal.
+    DashAfterLiteral(Quote, Gap),
+    CommentAfterLiteral(Quote),
+    Dash,
+    LineComment,
+    Slash,
+    /// In nested comments of this depth, after the byte `last`.
+    Comment {
+        depth: u32,
+        last: u8,
+    },
+    /// After a `$` that may start a dollar quote or a parameter.
+    Dollar,
+    Parameter,
+    /// In the tag of a dollar quote.
+    Tag(Vec<u8>),
+    /// In a dollar quote with this end tag, of which `matched` bytes have been read.
+    DollarQuote {
+        end: Vec<u8>,
+        matched: usize,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NameKind {
+    Plain,
+    /// `U&"…"`
+    Unicode,
+}
+
+/// The kind of a string literal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quote {
+    /// `'…'`, `N'…'` and `U&'…'`: a backslash escapes nothing.
+    Standard,
+    /// `E'…'`, and `'…'` if `standard_conforming_strings` is `off`.
+    Escaped,
+    /// `'…'` if that setting is unknown.
+    Unknown,
+    /// `B'…'` and `X'…'`: a doubled quote ends one literal and starts another.
+    Bits,
+}
+
+/// What was read between a literal's closing quote and the next byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gap {
+    None,
+    Blank,
+    /// A line end: if a quote follows, the literal continues.
+    NewLine,
+}
+
+const UNKNOWN_STRINGS: &str = "a literal that ends elsewhere if standard_conforming_strings has changed";
+const UNICODE_NAME: &str = "a name with Unicode escapes";
+const LONG_TAG: &str = "a dollar quote with a long tag";
+
+impl Lexer {
+    pub(crate) fn new(string_syntax: StringSyntax) -> Self {
+        Self { string_syntax, state: LexerState::Plain, text: Vec::new(), literal: LiteralText::Whole }
+    }
+
+    pub(crate) fn read(&mut self, text: &[u8], emit: &mut impl FnMut(Token<'_>)) {
+        for byte in text {
+            self.byte(*byte, emit);
+        }
+    }
+
+    /// Ends the text. The server refuses unterminated constructs.
+    pub(crate) fn end(&mut self, emit: &mut impl FnMut(Token<'_>)) {
+        match std::mem::replace(&mut self.state, LexerState::Plain) {
+            LexerState::Word => emit(Token::Word(&self.text)),
+            LexerState::AfterName(kind) => self.end_name(kind, emit),
+            LexerState::AfterLiteral(..) | LexerState::CommentAfterLiteral(_) => self.end_literal(emit),
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn byte(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        match self.state {
+            LexerState::Plain => self.plain(byte, emit),
+            LexerState::Word if is_of_word(byte) => self.keep(byte.to_ascii_lowercase()),
+            LexerState::Word => self.end_word(byte, emit),
+            LexerState::Literal(quote) => self.in_literal(quote, byte),
+            LexerState::LineComment if is_line_end(byte) => self.state = LexerState::Plain,
+            LexerState::LineComment => {}
+            LexerState::Name(kind) if byte == b'"' => self.state = LexerState::AfterName(kind),
+            LexerState::Name(_) => self.keep(byte),
+            LexerState::AfterLiteral(quote, gap) => self.after_literal(quote, gap, byte, emit),
+            _ => self.rare(byte, emit),
+        }
+    }
+
+    fn plain(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        self.state = match byte {
+            b'\'' => return self.begin_literal(self.plain_quote()),
+            b'"' => {
+                self.text.clear();
+                LexerState::Name(NameKind::Plain)
+            }
+            b'-' => LexerState::Dash,
+            b'/' => LexerState::Slash,
+            b'$' => LexerState::Dollar,
+            _ if begins_word(byte) => {
+                self.text.clear();
+                self.text.push(byte.to_ascii_lowercase());
+                LexerState::Word
+            }
+            _ => {
+                if !is_space(byte) {
+                    emit(Token::Sign(byte));
+                }
+                LexerState::Plain
+            }
+        };
+    }
+
+    /// A word has ended before this byte. It may be the prefix of a literal.
+    fn end_word(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        match (self.text.as_slice(), byte) {
+            (b"e", b'\'') => self.begin_literal(Quote::Escaped),
+            (b"b" | b"x", b'\'') => self.begin_literal(Quote::Bits),
+            (b"n", b'\'') => self.begin_literal(self.plain_quote()),
+            (b"u", b'&') => self.state = LexerState::UnicodeMark,
+            (word, _) => {
+                emit(Token::Word(word));
+                self.plain(byte, emit);
+            }
+        }
+    }
+
+    fn plain_quote(&self) -> Quote {
+        match self.string_syntax {
+            StringSyntax::Standard => Quote::Standard,
+            StringSyntax::Escaped => Quote::Escaped,
+            StringSyntax::Unknown => Quote::Unknown,
+        }
+    }
+
+    fn begin_literal(&mut self, quote: Quote) {
+        self.text.clear();
+        self.literal = LiteralText::Whole;
+        self.state = LexerState::Literal(quote);
+    }
+
+    fn in_literal(&mut self, quote: Quote, byte: u8) {
+        match (byte, quote) {
+            (b'\'', _) => self.state = LexerState::AfterLiteral(quote, Gap::None),
+            (b'\\', Quote::Escaped | Quote::Unknown) => {
+                self.literal = LiteralText::Other;
+                self.state = LexerState::Escape(quote);
+            }
+            _ => self.keep(byte),
+        }
+    }
+
+    /// After a closing quote: a literal continues if another quote follows at once, or on a later line.
+    fn after_literal(&mut self, quote: Quote, gap: Gap, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        match (byte, gap) {
+            (b'\'', Gap::None) if quote != Quote::Bits => {
+                self.keep(byte);
+                self.state = LexerState::Literal(quote);
+            }
+            (b'\'', Gap::NewLine) => self.state = LexerState::Literal(quote),
+            (b'-', _) => self.state = LexerState::DashAfterLiteral(quote, gap),
+            _ if is_line_end(byte) => self.state = LexerState::AfterLiteral(quote, Gap::NewLine),
+            (_, Gap::None) if is_space(byte) => self.state = LexerState::AfterLiteral(quote, Gap::Blank),
+            _ if is_space(byte) => {}
+            _ => {
+                self.end_literal(emit);
+                self.plain(byte, emit);
+            }
+        }
+    }
+
+    fn end_literal(&mut self, emit: &mut impl FnMut(Token<'_>)) {
+        let is_whole = self.literal == LiteralText::Whole && self.text.len() < MAX_TOKEN_BYTES;
+        emit(Token::Literal(is_whole.then_some(self.text.as_slice())));
+    }
+
+    fn end_name(&mut self, kind: NameKind, emit: &mut impl FnMut(Token<'_>)) {
+        if kind == NameKind::Unicode {
+            emit(Token::Unclear(UNICODE_NAME));
+        }
+        emit(Token::Name(&self.text));
+    }
+
+    /// The rare states.
+    fn rare(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        match std::mem::replace(&mut self.state, LexerState::Plain) {
+            LexerState::Escape(quote) => self.escaped(quote, byte, emit),
+            LexerState::AfterName(kind) if byte == b'"' => {
+                self.keep(byte);
+                self.state = LexerState::Name(kind);
+            }
+            LexerState::AfterName(kind) => {
+                self.end_name(kind, emit);
+                self.plain(byte, emit);
+            }
+            LexerState::DashAfterLiteral(quote, _) if byte == b'-' => {
+                self.state = LexerState::CommentAfterLiteral(quote);
+            }
+            LexerState::DashAfterLiteral(..) => {
+                self.end_literal(emit);
+                emit(Token::Sign(b'-'));
+                self.plain(byte, emit);
+            }
+            LexerState::CommentAfterLiteral(quote) if is_line_end(byte) => {
+                self.state = LexerState::AfterLiteral(quote, Gap::NewLine);
+            }
+            state @ LexerState::CommentAfterLiteral(_) => self.state = state,
+            LexerState::UnicodeMark => self.after_mark(byte, emit),
+            LexerState::Dash if byte == b'-' => self.state = LexerState::LineComment,
+            LexerState::Slash if byte == b'*' => self.state = LexerState::Comment { depth: 1, last: 0 },
+            LexerState::Comment { depth, last } => self.in_comment(depth, last, byte),
+            state => self.dollar(state, byte, emit),
+        }
+    }
+
+    /// The byte after a backslash.
+    fn escaped(&mut self, quote: Quote, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        self.state = LexerState::Literal(quote);
+        if quote == Quote::Unknown && byte == b'\'' {
+            // Read as if it were the end, which is likely.
+            emit(Token::Unclear(UNKNOWN_STRINGS));
+            self.state = LexerState::AfterLiteral(quote, Gap::None);
+        }
+    }
+
+    /// After `U&`.
+    fn after_mark(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        match byte {
+            b'\'' => {
+                self.begin_literal(Quote::Standard);
+                self.literal = LiteralText::Other;
+            }
+            b'"' => {
+                self.text.clear();
+                self.state = LexerState::Name(NameKind::Unicode);
+            }
+            _ => {
+                emit(Token::Word(b"u"));
+                emit(Token::Sign(b'&'));
+                self.plain(byte, emit);
+            }
+        }
+    }
+
+    fn in_comment(&mut self, depth: u32, last: u8, byte: u8) {
+        self.state = match (last, byte) {
+            (b'*', b'/') if depth == 1 => LexerState::Plain,
+            (b'*', b'/') => LexerState::Comment { depth: depth - 1, last: 0 },
+            (b'/', b'*') => LexerState::Comment { depth: depth.saturating_add(1), last: 0 },
+            _ => LexerState::Comment { depth, last: byte },
+        };
+    }
+
+    /// Dollar quotes, and signs that could have started something else.
+    fn dollar(&mut self, state: LexerState, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
+        match state {
+            LexerState::Dollar if byte == b'$' => self.begin_dollar_quote(b"$$".to_vec()),
+            LexerState::Dollar if begins_word(byte) => self.state = LexerState::Tag(vec![b'$', byte]),
+            LexerState::Dollar | LexerState::Parameter if byte.is_ascii_digit() => {
+                self.state = LexerState::Parameter
+            }
+            LexerState::Parameter => self.plain(byte, emit),
+            LexerState::Tag(mut tag) if byte == b'$' => {
+                tag.push(byte);
+                self.begin_dollar_quote(tag);
+            }
+            LexerState::Tag(mut tag) if is_of_word(byte) => {
+                if tag.len() >= MAX_TOKEN_BYTES {
+                    return emit(Token::Unclear(LONG_TAG));
+                }
+                tag.push(byte);
+                self.state = LexerState::Tag(tag);
+            }
+            LexerState::DollarQuote { end, mut matched } => {
+                // The end tag starts with `$`, which occurs again only as its last byte.
+                matched =
+                    if end.get(matched) == Some(&byte) { matched + 1 } else { usize::from(byte == b'$') };
+                if matched == end.len() {
+                    emit(Token::Literal(None));
+                } else {
+                    self.state = LexerState::DollarQuote { end, matched };
+                }
+            }
+            state => {
+                emit(Token::Sign(match state {
+                    LexerState::Dash => b'-',
+                    LexerState::Slash => b'/',
+                    _ => b'$',
+                }));
+                self.plain(byte, emit);
+            }
+        }
+    }
+
+    fn begin_dollar_quote(&mut self, end: Vec<u8>) {
+        self.state = LexerState::DollarQuote { end, matched: 0 };
+    }
+
+    #[inline]
+    fn keep(&mut self, byte: u8) {
+        if self.text.len() < MAX_TOKEN_BYTES {
+            self.text.push(byte);
+        }
+    }
+}
+
+fn begins_word(byte: u8) -> bool {
+    byte.is_ascii_alphabetic() || matches!(byte, b'_' | 0x80..)
+}
+
+fn is_of_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..)
+}
+
+fn is_line_end(byte: u8) -> bool {
+    matches!(byte, b'\n' | b'\r')
+}
+
+/// Includes NUL, the end of the text.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0)
+}
