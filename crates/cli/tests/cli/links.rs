@@ -94,7 +94,7 @@ fn a_window_that_is_too_short_for_the_link_is_lengthened() {
     if said.contains("cannot make a long link") {
         return missing(&said);
     }
-    assert!(said.contains("--trial-time 500 ms has no room for 3 operations of each client"), "{said}");
+    assert!(said.contains("--trial-time 500 ms is too short for 3 operations per client"), "{said}");
     let document = one_document(&String::from_utf8_lossy(&output.stdout));
     let cells = items(&document, "cells");
     assert_eq!(cells.len(), 2, "{said}");
@@ -150,7 +150,7 @@ fn interrupt(session: &mut Session, signal: Signal) -> Value {
     let (voided, _) = session.attack_one(|_| true, attack);
     session.wait_for("a link afresh", |event| {
         is(event, "warned")
-            && event["message"].as_str().is_some_and(|message| message.contains("link afresh"))
+            && event["message"].as_str().is_some_and(|message| message.contains("the link went down"))
     });
     assert!(began.elapsed() < NOTICED, "{signal}: {:?}", began.elapsed());
     voided

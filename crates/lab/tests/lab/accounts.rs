@@ -1,4 +1,4 @@
-//! Accounts that not every server can have: MariaDB's plugins, and client certificates.
+//! Accounts that not every server supports: MariaDB's plugins, and client certificates.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use ciphertoll_skip::{missing, not_for_all};
 
 use crate::stand::{Stand, Way, connect, connect_as};
 
-/// Who is logged in, or what else is wrong.
+/// The logged-in user, or an error.
 fn user(server: &Server, auth: Auth, way: Way) -> String {
     let sql = "SELECT current_user";
     let mut client = connect(server, auth, way).unwrap_or_else(|error| panic!("{auth} {way:?}: {error}"));
@@ -19,7 +19,7 @@ fn user(server: &Server, auth: Auth, way: Way) -> String {
 }
 
 #[test]
-fn mariadbs_plugins_log_in_or_the_error_says_what_is_missing() {
+fn plugins_of_mariadb_log_in_or_the_error_names_what_is_missing() {
     for stand in Stand::all(Engine::MariaDb) {
         let mut server = stand.start(&Tables::default(), None).unwrap();
         for auth in [Auth::Ed25519, Auth::Parsec] {
@@ -58,7 +58,7 @@ fn logs_in_with_the_password_only(server: &mut Server, auth: Auth) {
 }
 
 #[test]
-fn a_certificate_logs_in_its_own_account_and_nobody_else() {
+fn a_certificate_logs_in_its_own_account_only() {
     for stand in Engine::SQL.into_iter().flat_map(Stand::all) {
         let mut server = stand.start(&Tables::default(), None).unwrap();
         let default = Auth::default_of(server.engine());
@@ -98,7 +98,7 @@ fn stranger_of(stand: &Stand, account: &ClientAccount) -> ClientAccount {
 }
 
 #[test]
-fn only_clients_with_a_certificate_are_asked_for_one() {
+fn only_clients_with_a_certificate_get_a_certificate_request() {
     for stand in Stand::all(Engine::Postgres) {
         let mut server = stand.start(&Tables::default(), None).unwrap();
         let default = Auth::default_of(Engine::Postgres);

@@ -1,4 +1,4 @@
-//! Files that are encrypted, in truth: what is written into real servers is looked for in all that lies on the disk.
+//! Encryption at rest, verified by a search for written data in all files of real servers.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 
 use crate::stand::{Stand, Way, connect, scale};
 
-/// The engines that there are on this machine, each with a few rows of its own.
+/// The installed engines, each with a few rows.
 fn stands() -> Vec<(Stand, Tables)> {
     let of = |engine: Engine| {
         let few = Some(scale(500));
@@ -28,7 +28,7 @@ fn mount_point(stand: &Stand) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_is_written_in_the_clear_is_found() {
+fn unencrypted_data_are_found() {
     for (stand, tables) in stands() {
         let server = stand.start_at_rest(&tables, AtRest::None, &[]).unwrap();
         let proof = server.prove_at_rest().unwrap();
@@ -37,7 +37,7 @@ fn what_is_written_in_the_clear_is_found() {
 }
 
 #[test]
-fn a_servers_own_encryption_leaves_nothing_to_read() {
+fn native_encryption_leaves_no_plaintext() {
     for (stand, tables) in stands() {
         let Some(mut server) = stand.start_at_rest(&tables, AtRest::Native, &[]) else { continue };
         server.prewarm().unwrap();
@@ -48,12 +48,12 @@ fn a_servers_own_encryption_leaves_nothing_to_read() {
     }
 }
 
-/// One table in the clear, as somebody's migration might leave it.
+/// An unencrypted table, as a migration might leave it.
 #[test]
-fn a_table_in_the_clear_is_told() {
+fn an_unencrypted_table_is_reported() {
     for (stand, tables) in stands() {
         let (settings, leak): (&[&str], &str) = match stand.build.engine {
-            // Under FORCE nobody can.
+            // Not possible with FORCE.
             Engine::MariaDb => (&["mariadb.innodb_encrypt_tables=ON"], "ALTER TABLE sbtest1 ENCRYPTED = NO"),
             Engine::MySql => (&[], "ALTER TABLE sbtest1 ENCRYPTION = 'N'"),
             _ => continue,
@@ -69,7 +69,7 @@ fn a_table_in_the_clear_is_told() {
 }
 
 #[test]
-fn a_log_in_the_clear_is_told() {
+fn an_unencrypted_log_is_reported() {
     for stand in Stand::all(Engine::MariaDb) {
         let off = ["mariadb.innodb_encrypt_log=OFF"];
         let Some(mut server) = stand.start_at_rest(&Tables::default(), AtRest::Native, &off) else {
@@ -83,7 +83,7 @@ fn a_log_in_the_clear_is_told() {
 }
 
 #[test]
-fn gocryptfs_leaves_nothing_to_read_and_nothing_mounted() {
+fn gocryptfs_leaves_no_plaintext_and_no_mount() {
     for (stand, tables) in stands() {
         let Some(mut server) = stand.start_at_rest(&tables, AtRest::Gocryptfs, &[]) else { continue };
         let mount = mount_point(&stand);
@@ -99,7 +99,7 @@ fn gocryptfs_leaves_nothing_to_read_and_nothing_mounted() {
 }
 
 #[test]
-fn a_killed_gocryptfs_is_told_and_leaves_nothing_mounted() {
+fn a_killed_gocryptfs_is_reported_and_leaves_no_mount() {
     for stand in Stand::all(Engine::MariaDb).into_iter().chain(Stand::all(Engine::Postgres)) {
         let tables = Tables { sysbench: Some(scale(500)), ..Tables::default() };
         let Some(mut server) = stand.start_at_rest(&tables, AtRest::Gocryptfs, &[]) else { continue };
@@ -109,20 +109,20 @@ fn a_killed_gocryptfs_is_told_and_leaves_nothing_mounted() {
         let error = loop {
             match server.check_at_rest() {
                 Err(error) => break error.to_string(),
-                Ok(()) => assert!(Instant::now() < deadline, "nobody noticed"),
+                Ok(()) => assert!(Instant::now() < deadline, "no error"),
             }
         };
         assert!(error.contains("gocryptfs ended") && error.contains("signal: 9"), "{error}");
         assert!(server.check_alive().is_err());
         drop::<Server>(server);
         assert!(!is_mounted(&mount).unwrap() && !mount.exists());
-        // The next one is as good as the first.
+        // Another server can be started.
         let again = stand.start_at_rest(&tables, AtRest::Gocryptfs, &[]).unwrap();
         assert!(again.prove_at_rest().unwrap().is_encrypted());
     }
 }
 
-/// Whether the file that the file system lies in has this in it.
+/// Whether the image file contains this text.
 fn has(image: &std::path::Path, wanted: &str) -> bool {
     // Most of it is zeros, which end lines here.
     let mut search = std::process::Command::new("grep");
@@ -135,7 +135,7 @@ fn has(image: &std::path::Path, wanted: &str) -> bool {
 }
 
 #[test]
-fn fscrypt_leaves_nothing_to_read_and_nothing_mounted() {
+fn fscrypt_leaves_no_plaintext_and_no_mount() {
     for (stand, tables) in stands() {
         let Some(mut server) = stand.start_at_rest(&tables, AtRest::Fscrypt, &[]) else { continue };
         let mount = mount_point(&stand);
@@ -151,9 +151,9 @@ fn fscrypt_leaves_nothing_to_read_and_nothing_mounted() {
     }
 }
 
-/// The search reads the disk below the files: what lies beside the encrypted directory is found there.
+/// The search reads the image file, so it finds data outside the encrypted directory.
 #[test]
-fn what_lies_beside_an_encrypted_directory_is_found() {
+fn data_outside_the_encrypted_directory_are_found() {
     let Some(stand) = Stand::all(Engine::Postgres).into_iter().next() else { return };
     let Some(server) = stand.start_at_rest(&Tables::default(), AtRest::Fscrypt, &[]) else { return };
     let (inside, outside) = ("inside-4b1d7a9c-it", "outside-4b1d7a9c-it");
@@ -166,7 +166,7 @@ fn what_lies_beside_an_encrypted_directory_is_found() {
 }
 
 #[test]
-fn a_key_that_is_taken_away_is_told() {
+fn a_removed_key_is_reported() {
     let Some(stand) = Stand::all(Engine::MariaDb).into_iter().next() else { return };
     let Some(mut server) = stand.start_at_rest(&Tables::default(), AtRest::Fscrypt, &[]) else { return };
     let mount = mount_point(&stand);
@@ -184,7 +184,7 @@ fn a_key_that_is_taken_away_is_told() {
 }
 
 #[test]
-fn a_server_in_memory_leaves_none() {
+fn a_server_on_tmpfs_leaves_no_mount() {
     for mut stand in Stand::all(Engine::Postgres).into_iter().chain(Stand::all(Engine::MariaDb)) {
         stand.lab.store_servers_on(Storage::Tmpfs);
         for level in [AtRest::None, AtRest::Native, AtRest::Gocryptfs, AtRest::Fscrypt] {
@@ -201,9 +201,9 @@ fn a_server_in_memory_leaves_none() {
     }
 }
 
-/// It is the server that says why, and where its plugin would have to be.
+/// The error names the missing plugin and its directory.
 #[test]
-fn a_build_without_its_plugin_says_so() {
+fn a_build_without_its_plugin_is_an_error() {
     let Some(mut stand) = Stand::all(Engine::MariaDb).into_iter().next() else { return };
     stand.build.base_directory = "/nonexistent".into();
     let error = stand
@@ -220,7 +220,7 @@ fn tde(level: &str) -> AtRest {
 }
 
 #[test]
-fn a_library_under_postgres_leaves_nothing_to_read_unless_it_has_no_cipher() {
+fn page_encryption_leaves_no_plaintext_unless_it_has_no_cipher() {
     let tables = Tables { sysbench: Some(scale(500)), ..Tables::default() };
     for stand in Stand::all(Engine::Postgres) {
         for level in ["tde", "tde+cipher=aes128", "tde+target=portable", "tde+cipher=null"].map(tde) {
@@ -236,9 +236,9 @@ fn a_library_under_postgres_leaves_nothing_to_read_unless_it_has_no_cipher() {
     }
 }
 
-/// What a server has of its keys: the names of files.
+/// The server process gets file names of keys only.
 #[test]
-fn a_library_is_told_no_key_in_arguments_and_environment() {
+fn no_key_is_in_arguments_or_environment() {
     for stand in Stand::all(Engine::Postgres) {
         let Some(server) = stand.start_at_rest(&Tables::default(), tde("tde"), &[]) else { continue };
         let keys = stand.lab.scratch().path().join("t1/keys");
@@ -250,9 +250,9 @@ fn a_library_is_told_no_key_in_arguments_and_environment() {
     }
 }
 
-/// Somebody's script that starts the server again, and does not know of the library.
+/// As after a restart without the library.
 #[test]
-fn a_file_in_the_clear_under_a_library_is_told() {
+fn an_unencrypted_file_under_page_encryption_is_reported() {
     for stand in Stand::all(Engine::Postgres) {
         let Some(mut server) = stand.start_at_rest(&Tables::default(), tde("tde"), &[]) else { continue };
         let map = stand.lab.scratch().path().join("t1/data/global/pg_filenode.map");
@@ -268,7 +268,7 @@ fn a_file_in_the_clear_under_a_library_is_told() {
 }
 
 #[test]
-fn a_program_without_its_library_says_so() {
+fn a_missing_library_is_an_error() {
     let Some(stand) = Stand::all(Engine::Postgres).into_iter().next() else { return };
     let place = tempfile::tempdir().unwrap();
     let helper = place.path().join("ciphertoll");

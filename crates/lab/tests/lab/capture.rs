@@ -1,4 +1,4 @@
-//! Looking on at what goes over a link.
+//! A packet capture on a link.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child as Process, ChildStdout, Command, Stdio};
@@ -7,12 +7,12 @@ use ciphertoll_model::Namespace;
 
 use crate::common;
 
-/// What is looked for.
+/// The marker that is searched.
 pub(crate) const MARKER: &str = "a-word-that-nobody-else-says";
 /// The clients' end of the long link.
 const LONG: &str = "wan0";
 
-/// Somebody who looks on.
+/// A running capture.
 pub(crate) struct Capture {
     process: Process,
     says: BufReader<ChildStdout>,
@@ -31,7 +31,7 @@ impl Capture {
         Self { process, says }
     }
 
-    /// Bytes that went by, and whether the marker was among them.
+    /// Captured bytes, and whether they contain the marker.
     pub(crate) fn end(mut self) -> (usize, bool) {
         drop(self.process.stdin.take());
         let mut said = String::new();

@@ -1,4 +1,4 @@
-//! What the lab's tests share: the helper and a place.
+//! The helper program and temporary directories.
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use std::sync::Once;
 use ciphertoll_tde::PRELOAD_LIBRARY;
 use tempfile::TempDir;
 
-/// The helper that Cargo builds beside the tests.
+/// The helper, which Cargo builds as an example.
 pub(crate) fn helper() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(Path::parent).unwrap();
@@ -18,7 +18,7 @@ pub(crate) fn helper() -> PathBuf {
     helper
 }
 
-/// Has the library beside the helper that is preloaded into servers: no test links it.
+/// Builds the preload library in the directory of the helper, because no test links it.
 pub(crate) fn make_library() {
     static MADE: Once = Once::new();
     MADE.call_once(|| {
@@ -35,7 +35,7 @@ pub(crate) fn make_library() {
     });
 }
 
-/// A directory that servers of another user can pass through; short, as sockets' paths are.
+/// A directory that the server user can enter; short, because socket paths are limited.
 pub(crate) fn place() -> TempDir {
     let place = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").unwrap();
     set_permissions(place.path(), Permissions::from_mode(0o711)).unwrap();

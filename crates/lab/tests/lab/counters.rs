@@ -1,4 +1,4 @@
-//! What real servers count of their pages, their log and their checkpoints, and how long syncs take where they are.
+//! Counters of pages, log and checkpoints of real servers, and durations of syncs.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,8 @@ fn execute(server: &Server, sql: &str) {
     client.close().unwrap();
 }
 
-/// What was counted since, once `is_there` what must be counted: sessions and checkpoints hand their counts over when they
-/// end, which a busy machine puts off. After a minute, whatever was counted.
+/// The difference of counters once `is_there` holds, at most a minute later: sessions and checkpoints publish their counters
+/// when they end, which is late on a busy machine.
 fn counted_since(server: &Server, before: &Counters, is_there: impl Fn(&Counters) -> bool) -> Counters {
     let deadline = Instant::now() + Duration::from_mins(1);
     loop {
@@ -38,7 +38,7 @@ fn counted_since(server: &Server, before: &Counters, is_there: impl Fn(&Counters
 }
 
 #[test]
-fn what_a_load_writes_is_counted() {
+fn writes_of_a_load_are_counted() {
     for stand in stands() {
         let server = start(&stand, AtRest::None, &[]).unwrap();
         server.prewarm().unwrap();
@@ -53,10 +53,10 @@ fn what_a_load_writes_is_counted() {
         });
         assert!(is_written(&counted), "{:?}: {counted:?}", stand.build);
         assert!(counted.pages_written.is_some(), "{:?}: {counted:?}", stand.build);
-        // Rows were cached; what else is read (catalogs, undo) is little.
+        // Rows are cached; few other pages (catalogs, undo) are read.
         assert!(counted.pages_read.is_some_and(|pages| pages < 200), "{:?}: {counted:?}", stand.build);
         if stand.build.engine == Engine::Postgres {
-            // The first change of each page since the server was started.
+            // The first change of each page since the start.
             assert!(counted.full_page_images.is_some_and(|images| images > 10), "{counted:?}");
             assert!(counted.wal_syncs.is_some_and(|syncs| syncs > 0), "{:?}: {counted:?}", stand.build);
             let checkpoints = [counted.checkpoints_begun, counted.checkpoints_completed];
@@ -69,11 +69,11 @@ fn what_a_load_writes_is_counted() {
 }
 
 #[test]
-fn checkpoints_and_what_they_write_are_counted() {
+fn checkpoints_and_their_writes_are_counted() {
     for stand in Stand::all(Engine::Postgres) {
         let server = start(&stand, AtRest::None, &["postgres.max_wal_size=32MB"]).unwrap();
         let before = server.counters().unwrap();
-        // More WAL than may lie between two checkpoints.
+        // More WAL than the maximum between two checkpoints.
         for _ in 0..40 {
             execute(&server, "UPDATE sbtest1 SET pad = md5(pad), c = c");
         }
@@ -88,8 +88,8 @@ fn checkpoints_and_what_they_write_are_counted() {
 }
 
 #[test]
-fn what_does_not_fit_the_buffers_crosses() {
-    // InnoDB's least pool holds more than all rows.
+fn pages_beyond_the_buffers_are_read_and_written() {
+    // InnoDB's minimum pool is larger than all rows.
     for stand in Stand::all(Engine::Postgres) {
         let server = start(&stand, AtRest::None, &["postgres.shared_buffers=256kB"]).unwrap();
         let before = server.counters().unwrap();
@@ -101,7 +101,7 @@ fn what_does_not_fit_the_buffers_crosses() {
 }
 
 #[test]
-fn syncs_are_timed_where_the_files_are() {
+fn syncs_are_timed_in_the_file_system_of_the_data() {
     for stand in stands() {
         for at_rest in [AtRest::None, AtRest::Gocryptfs] {
             let Some(server) = start(&stand, at_rest, &[]) else { continue };
@@ -112,7 +112,7 @@ fn syncs_are_timed_where_the_files_are() {
                 "{:?} {at_rest}: {times:?}",
                 stand.build
             );
-            // It leaves nothing, and can be done again.
+            // It leaves no file and can be repeated.
             server.time_syncs().unwrap();
         }
     }

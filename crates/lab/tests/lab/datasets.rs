@@ -1,4 +1,4 @@
-//! The tables of a template: what is in them, who may write to them, and that pgbench runs on ours.
+//! The tables of a template: their contents, write access, and use by pgbench.
 
 use std::fs;
 use std::process::Command;
@@ -26,7 +26,7 @@ fn client_of(server: &Server) -> Client {
 }
 
 #[test]
-fn both_datasets_are_whole_warm_and_can_be_written_to() {
+fn both_datasets_are_complete_warm_and_writable() {
     for stand in Engine::SQL.into_iter().flat_map(Stand::all) {
         let server = stand.start(&both(), None).unwrap();
         assert_eq!(server.tables(), both());
@@ -61,7 +61,7 @@ fn both_datasets_are_whole_warm_and_can_be_written_to() {
 }
 
 #[test]
-fn a_bulk_reads_value_fits_in_mariadbs_packets() {
+fn the_value_of_a_bulk_read_fits_in_a_packet_of_mariadb() {
     for stand in Stand::all(Engine::MariaDb) {
         let server = stand.start(&Tables::default(), None).unwrap();
         let mut client = client_of(&server);
@@ -71,14 +71,14 @@ fn a_bulk_reads_value_fits_in_mariadbs_packets() {
 }
 
 #[test]
-fn a_load_that_nobody_wants_any_more_ends_and_leaves_no_template() {
+fn an_interrupted_load_leaves_no_template() {
     for stand in Engine::SQL.into_iter().flat_map(Stand::all) {
         let tables = Tables { pgbench: Some(scale(3_000_000)), ..Tables::default() };
         let loading = std::cell::Cell::new(false);
         let mut progress = |what: &str| loading.set(loading.get() || what.contains("loading"));
         let result = stand.lab.template(&stand.build, &tables, &mut progress, &|| loading.get());
         assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
-        // Were it kept, it would be found now, and nothing would be loaded.
+        // An existing template would not be loaded.
         loading.set(false);
         let again = stand.lab.template(&stand.build, &tables, &mut |_| loading.set(true), &|| loading.get());
         assert!(matches!(again, Err(Error::Interrupted)), "{again:?}");
@@ -86,7 +86,7 @@ fn a_load_that_nobody_wants_any_more_ends_and_leaves_no_template() {
 }
 
 #[test]
-fn pgbench_itself_runs_on_ours() {
+fn pgbench_runs_on_our_tables() {
     if Command::new("pgbench").arg("--version").output().is_err() {
         return missing("pgbench is not on the PATH");
     }

@@ -1,4 +1,4 @@
-//! A real `FerretDB`, started, used over every path, started again, and gone without a trace.
+//! A real FerretDB: started, used over every path, restarted and removed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use crate::visitor::Visitor;
 const DOCUMENTS: u32 = 1_700;
 const AUTH: &str = "scram-15000";
 
-/// The one of this machine, or a printed reason to skip; in CI there is one.
+/// The installed FerretDB; prints a reason to skip if there is none.
 fn stand() -> Option<Stand> {
     let level = ServerLevel::of(Engine::FerretDb);
     match ciphertoll_lab::find(&level) {
@@ -38,7 +38,7 @@ fn auth(text: &str) -> Auth {
     text.parse().unwrap()
 }
 
-/// What the server counts as its documents.
+/// The server's number of documents.
 fn count(client: &mut Client) -> String {
     let answer = client.query_text(r#"{"count": "usertable"}"#).unwrap().unwrap();
     let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
@@ -55,7 +55,7 @@ fn process(server: &Server) -> ProcessIdentity {
 }
 
 #[test]
-fn documents_are_there_over_every_way_in() {
+fn documents_are_readable_over_every_transport() {
     let Some(stand) = stand() else { return };
     let mut server = stand.start(&tables(), None).unwrap();
     assert_eq!(server.version(), stand.build.version);
@@ -81,7 +81,7 @@ fn documents_are_there_over_every_way_in() {
 }
 
 #[test]
-fn documents_are_loaded_into_a_server_that_runs() {
+fn documents_are_loaded_into_a_running_server() {
     let Some(stand) = stand() else { return };
     let server = stand.start(&Tables::default(), None).unwrap();
     for documents in [DOCUMENTS, 3] {
@@ -108,8 +108,8 @@ fn all(server: &Server) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_load_goes_on_where_it_was_interrupted() {
-    // As many as one answer can hold.
+fn an_interrupted_load_is_continued() {
+    // The maximum of a single reply.
     const RECORDS: u32 = 12_000;
     const HALF_WAY: u64 = 1_500;
     let Some(stand) = stand() else { return };
@@ -136,7 +136,7 @@ fn a_load_goes_on_where_it_was_interrupted() {
     assert!(before.is_subset(&after) && after.len() == RECORDS as usize);
     assert_eq!(load(&|| false, &mut Vec::new()).unwrap().sent, 0, "all is there");
 
-    // What is no beginning of a load is made anew, and comes out the same.
+    // A collection that is not the beginning of a load is replaced.
     let foreign = r#"{"insert":"usertable","documents":[{"_id":"somebody's"}]}"#;
     client.borrow_mut().execute(foreign).unwrap();
     assert_eq!(load(&|| false, &mut Vec::new()).unwrap().sent, u64::from(RECORDS));
@@ -144,14 +144,14 @@ fn a_load_goes_on_where_it_was_interrupted() {
 }
 
 #[test]
-fn what_trials_have_inserted_is_removed() {
+fn inserted_records_are_removed() {
     let Some(stand) = stand() else { return };
     let server = stand.start(&tables(), None).unwrap();
     let before = all(&server);
     let mut client = connect(&server, auth(AUTH), Way::Unix).unwrap();
     let firsts = [1, 2].map(|seed| ycsb::first_insert(seed, 0));
     for (first, records) in firsts.into_iter().zip([3, 700]) {
-        // One that did not come through.
+        // A failed insert.
         let numbers = (0..records).filter(|number| *number != 1);
         let documents: Vec<String> =
             numbers.map(|number| format!(r#"{{"_id":"{}"}}"#, ycsb::key(first + number))).collect();
@@ -165,7 +165,7 @@ fn what_trials_have_inserted_is_removed() {
 }
 
 #[test]
-fn every_version_and_key_that_it_has_is_negotiated() {
+fn every_supported_version_and_key_is_negotiated() {
     let Some(stand) = stand() else { return };
     let mut server = stand.start_with(SecurityLevel::Weak, &[]).unwrap();
     for path in [
@@ -191,7 +191,7 @@ fn every_version_and_key_that_it_has_is_negotiated() {
 }
 
 #[test]
-fn a_new_certificate_is_a_new_process_on_the_same_ports() {
+fn a_new_certificate_restarts_the_server_on_the_same_ports() {
     let Some(stand) = stand() else { return };
     let mut server = stand.start(&tables(), None).unwrap();
     let (first, ports) = (process(&server), (server.tcp_endpoint(), server.tls_endpoint()));
@@ -209,7 +209,7 @@ fn a_new_certificate_is_a_new_process_on_the_same_ports() {
 }
 
 #[test]
-fn who_should_not_get_in_does_not() {
+fn invalid_logins_are_refused() {
     let Some(stand) = stand() else { return };
     let mut server = stand.start(&Tables::default(), None).unwrap();
     let wrong = stand.lab.scratch().path().join("wrong");
@@ -237,7 +237,7 @@ fn who_should_not_get_in_does_not() {
 }
 
 #[test]
-fn everybody_is_let_in_where_that_is_measured_and_nowhere_else() {
+fn access_control_is_disabled_for_trust_only() {
     let Some(stand) = stand() else { return };
     let mut server = stand.start(&tables(), None).unwrap();
     let works = |server: &Server, way| -> bool {
@@ -258,7 +258,7 @@ fn everybody_is_let_in_where_that_is_measured_and_nowhere_else() {
 }
 
 #[test]
-fn certificates_are_asked_for_where_they_are_demanded() {
+fn certificates_are_requested_only_if_required() {
     let Some(stand) = stand() else { return };
     let mut server = stand.start(&Tables::default(), None).unwrap();
     let mutual = Visitor::new("tls1.3-p256+mtls", auth(AUTH));
@@ -285,14 +285,14 @@ fn no_secret_is_in_arguments_logs_or_data() {
     let data = server.password_file().with_file_name("data");
     let told = std::process::Command::new("grep").args(["-rqF", &password]).arg(&data).status().unwrap();
     assert!(!told.success(), "the server stores the password");
-    // It has its account: from here on it needs no password.
+    // Its account exists, so a restart needs no password.
     server.install_certificate(ServerKey::P384).unwrap();
     let environment = fs::read(format!("/proc/{}/environ", server.pid())).unwrap();
     assert!(!String::from_utf8_lossy(&environment).contains(&password));
 }
 
 #[test]
-fn it_ends_in_order_and_a_killed_one_is_noticed() {
+fn it_shuts_down_and_a_killed_one_is_reported() {
     let Some(stand) = stand() else { return };
     let server = stand.start(&tables(), None).unwrap();
     let (identity, root) = (process(&server), server.ca_file().parent().unwrap().to_owned());
@@ -304,13 +304,13 @@ fn it_ends_in_order_and_a_killed_one_is_noticed() {
     assert!(identity.wait(Duration::from_mins(1)).unwrap());
     assert!(matches!(server.check_survived(), Err(Error::Died { .. })));
     drop(server);
-    // The template is as it was.
+    // The template is unchanged.
     let server = stand.start(&tables(), None).unwrap();
     assert_eq!(count(&mut connect(&server, auth(AUTH), Way::Plain).unwrap()), "1700");
 }
 
 #[test]
-fn a_taken_port_is_left_to_its_owner() {
+fn a_port_in_use_is_not_taken() {
     let Some(stand) = stand() else { return };
     let holder = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
     let taken = holder.local_addr().unwrap().port();
@@ -322,14 +322,14 @@ fn a_taken_port_is_left_to_its_owner() {
 }
 
 #[test]
-fn a_load_that_nobody_wants_any_more_ends_and_leaves_no_template() {
+fn an_interrupted_load_leaves_no_template() {
     let Some(stand) = stand() else { return };
     let tables = Tables { ycsb: Some(scale(400_000)), ..Tables::default() };
     let loading = Cell::new(false);
     let mut progress = |what: &str| loading.set(loading.get() || what.contains("of 400000 documents"));
     let result = stand.lab.template(&stand.build, &tables, &mut progress, &|| loading.get());
     assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
-    // Were it kept, it would be found now, and nothing would be loaded.
+    // An existing template would not be loaded.
     loading.set(false);
     let again = stand.lab.template(&stand.build, &tables, &mut |_| loading.set(true), &|| loading.get());
     assert!(matches!(again, Err(Error::Interrupted)), "{again:?}");

@@ -1,4 +1,4 @@
-//! A long line to a server on this machine: it delays what it carries, and captures it.
+//! A relay to a server on this machine that delays and captures the data.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// One way. Far longer than client and server think, so that neither says the next before it has heard the last.
+/// One-way delay, far longer than the processing of client and server, so that round trips are distinct.
 pub(crate) const DELAY: Duration = Duration::from_millis(40);
 
-/// Where a client stands in for the server, and what passed there.
+/// The relay's address for clients, and the captured data.
 pub(crate) struct Line {
     pub(crate) address: SocketAddr,
     passed: Arc<Mutex<Vec<Direction>>>,
     thread: JoinHandle<()>,
 }
 
-/// Where a piece went, as the client saw it.
+/// The direction of a piece, from the client's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     ToServer,
@@ -25,7 +25,7 @@ pub(crate) enum Direction {
 }
 
 impl Line {
-    /// A line for one connection to `server`: `delay` is one way.
+    /// A relay for one connection to `server` with a one-way `delay`.
     pub(crate) fn to(server: SocketAddr, delay: Duration) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -50,7 +50,7 @@ impl Line {
         Self { address, passed, thread }
     }
 
-    /// Round trips that the client waited for before it said its last, once it has closed the connection.
+    /// Round trips before the client's last message, once it has closed the connection.
     pub(crate) fn round_trips(self) -> usize {
         self.thread.join().expect("the line holds");
         let passed = self.passed.lock().expect("whole").clone();
@@ -74,7 +74,7 @@ fn read(
     log: &Mutex<Vec<Direction>>,
 ) {
     let mut buffer = vec![0; 1 << 16];
-    // Either end may break off: then there is no more to carry.
+    // Either end may close the connection.
     while let Ok(bytes @ 1..) = from.read(&mut buffer) {
         if direction == Direction::ToServer {
             log.lock().expect("whole").push(direction);
@@ -95,6 +95,6 @@ fn write(mut to: &TcpStream, due: Receiver<Piece>, direction: Direction, log: &M
             break;
         }
     }
-    // The end travels like the rest.
+    // The end of the stream is delayed too.
     let _ = to.shutdown(Shutdown::Write);
 }

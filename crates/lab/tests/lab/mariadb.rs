@@ -1,4 +1,4 @@
-//! A real MariaDB, started, used over every path, and gone without a trace.
+//! A real MariaDB: started, used over every path and removed.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -25,7 +25,7 @@ use crate::common;
 const ROWS: u32 = 1_500;
 
 struct Fixture {
-    // Dropped in this order: the servers' files lie in the scratch directory, that in the place.
+    // Dropped in this order: the temporary directory contains the scratch directory.
     lab: Lab,
     build: Build,
     place: tempfile::TempDir,
@@ -35,7 +35,7 @@ impl Fixture {
     fn new() -> Option<Self> {
         let build = installed()?;
         let place = common::place();
-        // Templates are shared by all tests and kept between runs, as users' are.
+        // All tests share templates, which are kept between runs.
         let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
         let lab = Lab::open_in(common::helper(), &place.path().join("scratch"), cache.into()).unwrap();
         Some(Self { lab, build, place })
@@ -72,7 +72,7 @@ impl Fixture {
     }
 }
 
-/// The MariaDB of this machine, or a printed reason to skip.
+/// The installed MariaDB; prints a reason to skip if there is none.
 fn installed() -> Option<Build> {
     find(&ServerLevel::of(Engine::MariaDb)).inspect_err(missing).ok()
 }
@@ -120,7 +120,7 @@ fn connect_tls(server: &Server, version: tls::TlsVersion) -> tls::Negotiated {
 }
 
 #[test]
-fn a_server_serves_every_path_and_leaves_nothing() {
+fn a_server_serves_every_path_and_leaves_no_files() {
     let Some(fixture) = Fixture::new() else { return };
     let mut server = fixture.start(None).unwrap();
     assert!(server.is_alive());
@@ -159,7 +159,7 @@ fn a_server_serves_every_path_and_leaves_nothing() {
 }
 
 #[test]
-fn an_account_without_a_password_is_made_when_asked_for() {
+fn an_account_without_a_password_is_created_on_request() {
     let Some(fixture) = Fixture::new() else { return };
     let mut server = fixture.start(None).unwrap();
     server.prepare_auth(Auth::Trust).unwrap();
@@ -177,7 +177,7 @@ fn an_account_without_a_password_is_made_when_asked_for() {
 }
 
 #[test]
-fn settings_are_those_that_differ_and_name_no_scratch_file() {
+fn settings_differ_from_defaults_and_contain_no_scratch_paths() {
     let Some(fixture) = Fixture::new() else { return };
     let server = fixture.start(None).unwrap();
     let settings = server.settings();
@@ -188,7 +188,7 @@ fn settings_are_those_that_differ_and_name_no_scratch_file() {
 }
 
 #[test]
-fn a_server_is_started_with_what_is_asked_for_and_says_what_it_did_not_take() {
+fn requested_settings_take_effect_or_are_reported() {
     let Some(fixture) = Fixture::new() else { return };
     let template = fixture.lab.template(&fixture.build, &tables(), &mut |_| {}, &|| false).unwrap();
     let asked = [
@@ -196,7 +196,7 @@ fn a_server_is_started_with_what_is_asked_for_and_says_what_it_did_not_take() {
         "mariadb.innodb_flush_log_at_trx_commit=2",
         "mariadb.performance_schema=on",
         "mariadb.init_connect=SET @a = 1 # odd",
-        // Of another engine.
+        // A setting of another engine.
         "postgres.work_mem=1MB",
     ];
     let server = fixture.start_with(&template, None, &asked).unwrap();
@@ -205,7 +205,7 @@ fn a_server_is_started_with_what_is_asked_for_and_says_what_it_did_not_take() {
     assert_eq!(server.settings()["innodb_flush_log_at_trx_commit"], "2");
     assert_eq!(server.settings()["init_connect"], "SET @a = 1 # odd");
     drop(server);
-    // What is beyond a limit is cut to it, with a warning in the log only.
+    // The server limits the value, with a warning in the log only.
     let server = fixture.start_with(&template, None, &["mariadb.back_log=99999999"]).unwrap();
     let [said] = server.unmet_settings() else { panic!("{:?}", server.unmet_settings()) };
     assert!(said.starts_with("mariadb.back_log=99999999 did not take effect: MariaDB "), "{said}");
@@ -217,7 +217,7 @@ fn a_server_is_started_with_what_is_asked_for_and_says_what_it_did_not_take() {
 }
 
 #[test]
-fn nobody_logs_in_without_the_password() {
+fn logins_without_the_password_are_refused() {
     let Some(fixture) = Fixture::new() else { return };
     let server = fixture.start(None).unwrap();
     for user in
@@ -237,7 +237,7 @@ fn nobody_logs_in_without_the_password() {
 }
 
 #[test]
-fn secrets_are_private_and_in_no_argument_or_log() {
+fn secrets_are_in_private_files_and_in_no_argument_or_log() {
     let Some(fixture) = Fixture::new() else { return };
     let mut server = fixture.start(None).unwrap();
     for auth in [Auth::Trust, Auth::Cert] {
@@ -273,7 +273,7 @@ fn secrets_are_private_and_in_no_argument_or_log() {
 }
 
 #[test]
-fn a_taken_port_is_left_to_its_owner() {
+fn a_port_in_use_is_not_taken() {
     let Some(fixture) = Fixture::new() else { return };
     let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let taken = holder.local_addr().unwrap().port();
@@ -284,7 +284,7 @@ fn a_taken_port_is_left_to_its_owner() {
 }
 
 #[test]
-fn a_killed_server_is_noticed() {
+fn a_killed_server_is_reported() {
     let Some(fixture) = Fixture::new() else { return };
     let mut server = fixture.start(None).unwrap();
     let identity = ProcessIdentity::of(server.pid()).unwrap();
@@ -300,7 +300,7 @@ fn a_killed_server_is_noticed() {
 }
 
 #[test]
-fn a_server_that_cannot_start_says_why_at_once() {
+fn a_server_that_cannot_start_fails_early_with_the_reason() {
     let Some(fixture) = Fixture::new() else { return };
     let path = fixture.place.path().join("empty");
     fs::create_dir(&path).unwrap();
@@ -312,7 +312,7 @@ fn a_server_that_cannot_start_says_why_at_once() {
 }
 
 #[test]
-fn a_servers_cpu_time_covers_connections_that_ended() {
+fn cpu_time_includes_closed_connections() {
     let Some(fixture) = Fixture::new() else { return };
     let server = fixture.start(None).unwrap();
     let before = Sample::take(Some(&server.cpu_meter()), &[]).unwrap();
@@ -326,7 +326,7 @@ fn a_servers_cpu_time_covers_connections_that_ended() {
 
 pub(crate) fn files_under(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    // A server that runs removes some of its own.
+    // A running server removes some of its own files.
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return files,
         entries => entries.unwrap(),

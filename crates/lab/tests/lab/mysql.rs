@@ -1,4 +1,4 @@
-//! What is MySQL's own: its accounts and what it remembers of them, its certificates, its settings.
+//! A real MySQL: its accounts and its password cache, its certificates, its settings.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -22,7 +22,7 @@ fn stands() -> Vec<Stand> {
     Stand::all(Engine::MySql)
 }
 
-/// How a client of the account for `auth` has logged in.
+/// The authentication by which a client logged in.
 fn logged_in(server: &Server, auth: Auth, way: Way) -> Result<String, String> {
     let client = connect(server, auth, way).map_err(|error| error.to_string())?;
     Ok(client.server().auth_label())
@@ -35,7 +35,7 @@ fn unix_socket(server: &Server) -> Address {
     }
 }
 
-/// As the lab's own account, which may do more.
+/// Logs in as the lab's own account, which has more rights.
 fn as_control(server: &Server, sql: &str) {
     let password = Secret::new(fs::read(server.password_file()).expect("the password is readable"));
     let login = mysql::MySqlLogin {
@@ -48,7 +48,7 @@ fn as_control(server: &Server, sql: &str) {
 }
 
 #[test]
-fn a_server_serves_every_path_and_leaves_nothing() {
+fn a_server_serves_every_path_and_leaves_no_files() {
     for stand in stands() {
         let server =
             stand.start(&Tables { sysbench: Some(scale(1_500)), ..Tables::default() }, None).unwrap();
@@ -72,7 +72,7 @@ fn a_server_serves_every_path_and_leaves_nothing() {
 }
 
 #[test]
-fn each_account_logs_in_as_its_level_says() {
+fn each_account_logs_in_by_its_authentication() {
     for stand in stands() {
         let mut server = stand.start(&Tables::default(), None).unwrap();
         for (auth, label) in
@@ -102,27 +102,27 @@ fn each_account_logs_in_as_its_level_says() {
 }
 
 #[test]
-fn whom_the_server_has_forgotten_it_is_shown_again() {
+fn the_password_cache_is_filled_again() {
     for stand in stands() {
         let mut server = stand.start(&Tables::default(), None).unwrap();
         for _ in 0..2 {
             for way in WAYS {
                 assert_eq!(logged_in(&server, Auth::CachingSha2, way).as_deref(), Ok("caching-sha2"));
             }
-            // New accounts empty nothing, nor does a new certificate; this does.
+            // New accounts and certificates do not clear the cache; this does.
             server.prepare_auth(Auth::Cert).unwrap();
             server.install_certificate(ServerKey::Rsa2048).unwrap();
             assert_eq!(logged_in(&server, Auth::CachingSha2, Way::Plain).as_deref(), Ok("caching-sha2"));
             as_control(&server, "FLUSH PRIVILEGES");
             let forgotten = logged_in(&server, Auth::CachingSha2, Way::Plain);
-            assert!(forgotten.is_err(), "a key that nobody vouches for was taken: {forgotten:?}");
+            assert!(forgotten.is_err(), "an unauthenticated key was accepted: {forgotten:?}");
             server.prepare_auth(Auth::CachingSha2).unwrap();
         }
         assert_eq!(logged_in(&server, Auth::CachingSha2, Way::Plain).as_deref(), Ok("caching-sha2"));
     }
 }
 
-/// The key of the certificate that a client sees.
+/// The key of the server's certificate.
 fn key_seen(server: &Server, version: tls::TlsVersion, security_level: SecurityLevel) -> String {
     let settings = tls::Settings {
         resumption: tls::Resumption::Never,
@@ -149,9 +149,9 @@ fn key_seen(server: &Server, version: tls::TlsVersion, security_level: SecurityL
 }
 
 #[test]
-fn every_key_can_be_swapped_in_and_weak_ones_take_no_more() {
+fn every_key_can_be_installed() {
     for stand in stands() {
-        // With the configuration of OpenSSL that weak keys have elsewhere, and without.
+        // With and without the OpenSSL configuration for weak keys.
         for strength in [SecurityLevel::Default, SecurityLevel::Weak] {
             let mut server = stand.start_with(strength, &[]).unwrap();
             for key in ServerKey::ALL {
@@ -167,13 +167,13 @@ fn every_key_can_be_swapped_in_and_weak_ones_take_no_more() {
 }
 
 #[test]
-fn settings_are_what_it_was_told_and_name_no_file() {
+fn settings_are_the_explicit_ones_without_paths() {
     for stand in stands() {
         let asked = [
             "mysql.innodb-buffer-pool-size=64M",
             "mysql.innodb_flush_log_at_trx_commit=2",
             "mysql.init_connect=SET @a = 1 # odd",
-            // Of another engine.
+            // A setting of another engine.
             "mariadb.innodb_buffer_pool_size=32M",
         ];
         let server = stand.start_with(SecurityLevel::Default, &asked).unwrap();
@@ -191,9 +191,9 @@ fn settings_are_what_it_was_told_and_name_no_file() {
 }
 
 #[test]
-fn what_did_not_take_effect_is_said() {
+fn settings_without_effect_are_reported() {
     for stand in stands() {
-        // What is beyond a limit is cut to it, with a warning in the log only.
+        // The server limits the value, with a warning in the log only.
         let server = stand.start_with(SecurityLevel::Default, &["mysql.back_log=99999999"]).unwrap();
         let [said] = server.unmet_settings() else { panic!("{:?}", server.unmet_settings()) };
         assert!(said.starts_with("mysql.back_log=99999999 did not take effect: MySQL "), "{said}");
@@ -208,7 +208,7 @@ fn what_did_not_take_effect_is_said() {
 }
 
 #[test]
-fn nobody_logs_in_without_the_password() {
+fn logins_without_the_password_are_refused() {
     for stand in stands() {
         let server = stand.start(&Tables::default(), None).unwrap();
         for user in
@@ -225,7 +225,7 @@ fn nobody_logs_in_without_the_password() {
 }
 
 #[test]
-fn secrets_are_private_and_in_no_argument_or_log() {
+fn secrets_are_in_private_files_and_in_no_argument_or_log() {
     for stand in stands() {
         let mut server = stand.start(&Tables::default(), None).unwrap();
         for auth in [Auth::Trust, Auth::Cert] {
@@ -254,7 +254,7 @@ fn secrets_are_private_and_in_no_argument_or_log() {
 }
 
 #[test]
-fn a_killed_server_is_noticed_and_the_next_one_remembers_again() {
+fn a_killed_server_is_reported_and_the_next_one_caches_logins() {
     for stand in stands() {
         let mut server = stand.start(&Tables::default(), None).unwrap();
         let identity = ProcessIdentity::of(server.pid()).unwrap();

@@ -1,4 +1,4 @@
-//! Servers that keep to some of the processors.
+//! Servers with CPU affinity.
 
 use ciphertoll_lab::{Tables, split_processors};
 use ciphertoll_model::{Auth, Engine};
@@ -16,7 +16,7 @@ fn processors_of(pid: i32) -> Vec<u16> {
 }
 
 #[test]
-fn a_pinned_server_and_all_its_processes_keep_to_their_processors() {
+fn all_processes_of_a_pinned_server_have_its_affinity() {
     let Some(apart) = split_processors() else { return not_for_all("there is one processor only") };
     for stand in Engine::SQL.into_iter().flat_map(Stand::all) {
         let server = stand.start(&Tables::default(), Some(apart.server.clone())).unwrap();

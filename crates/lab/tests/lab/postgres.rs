@@ -1,4 +1,4 @@
-//! A real `PostgreSQL`, started, used over every path, and gone without a trace.
+//! A real PostgreSQL: started, used over every path and removed.
 
 use std::fs;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::common;
 const ROWS: u32 = 1_500;
 
 struct Fixture {
-    // Dropped in this order: the servers' files lie in the scratch directory, that in the place.
+    // Dropped in this order: the temporary directory contains the scratch directory.
     lab: Lab,
     build: Build,
     place: tempfile::TempDir,
@@ -32,11 +32,11 @@ impl Fixture {
         Self::of(&ServerLevel::of(Engine::Postgres))
     }
 
-    /// On the build that `level` asks for, where it is here.
+    /// With the build of `level`, if it is installed.
     fn of(level: &ServerLevel) -> Option<Self> {
         let build = installed(level)?;
         let place = common::place();
-        // Templates are shared by all tests and kept between runs, as users' are.
+        // All tests share templates, which are kept between runs.
         let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
         let lab = Lab::open_in(common::helper(), &place.path().join("scratch"), cache.into())
             .expect("a lab of our own");
@@ -68,7 +68,7 @@ impl Fixture {
     }
 }
 
-/// The `PostgreSQL` of this machine, or a printed reason to skip.
+/// The installed PostgreSQL; prints a reason to skip if there is none.
 fn installed(level: &ServerLevel) -> Option<Build> {
     find(level).inspect_err(missing).ok()
 }
@@ -82,7 +82,7 @@ enum Way {
     Unix,
     Plain,
     Tls,
-    /// TLS from the first byte, since version 17.
+    /// TLS from the first byte, from version 17.
     DirectTls,
 }
 
@@ -141,14 +141,14 @@ fn connect(
 }
 
 #[test]
-fn a_server_is_started_with_what_is_asked_for_and_says_what_it_did_not_take() {
+fn requested_settings_take_effect_or_are_reported() {
     let Some(fixture) = Fixture::new() else { return };
     let asked = [
         "postgres.shared_buffers=65536kB",
         "postgres.synchronous_commit=off",
         "postgres.datestyle=german",
         "postgres.cluster_name=it's \\ # odd",
-        // Of another engine.
+        // A setting of another engine.
         "mariadb.performance_schema=ON",
     ];
     let server = fixture.start_with(None, &asked).unwrap();
@@ -172,7 +172,7 @@ fn a_server_is_started_with_what_is_asked_for_and_says_what_it_did_not_take() {
 }
 
 #[test]
-fn a_server_serves_every_path_and_leaves_nothing() {
+fn a_server_serves_every_path_and_leaves_no_files() {
     let Some(fixture) = Fixture::new() else { return };
     let mut server = fixture.start(None);
     assert!(server.is_alive());
@@ -204,7 +204,7 @@ fn a_server_serves_every_path_and_leaves_nothing() {
 }
 
 #[test]
-fn every_auth_logs_in_as_it_says_and_with_the_password_only() {
+fn every_authentication_requires_the_password() {
     let Some(fixture) = Fixture::new() else { return };
     let mut server = fixture.start(None);
     for text in ["trust", "md5", "scram-1", "scram-4096", "scram-4096+plus"] {
@@ -232,7 +232,7 @@ fn every_auth_logs_in_as_it_says_and_with_the_password_only() {
 }
 
 #[test]
-fn rows_that_were_read_before_are_cached() {
+fn prewarmed_rows_are_cached() {
     let Some(fixture) = Fixture::new() else { return };
     let server = fixture.start(None);
     server.prewarm().unwrap();
@@ -245,7 +245,7 @@ fn rows_that_were_read_before_are_cached() {
 }
 
 #[test]
-fn of_a_killed_servers_shared_memory_nothing_stays() {
+fn a_killed_server_leaves_no_shared_memory() {
     let Some(fixture) = Fixture::new() else { return };
     let server = fixture.start(None);
     let pid = server.pid();
@@ -263,14 +263,14 @@ fn of_a_killed_servers_shared_memory_nothing_stays() {
     drop(server);
     let left = files("/dev/shm");
     assert!(!left.iter().any(|name| own.contains(name)), "{own:?} of {left:?}");
-    // The fifth column is who has made it.
+    // The fifth column is the creator.
     let table = fs::read_to_string("/proc/sysvipc/shm").unwrap();
     let makers = table.lines().filter_map(|line| line.split_ascii_whitespace().nth(4));
     assert!(!makers.into_iter().any(|maker| maker == pid.to_string()), "{table}");
 }
 
 #[test]
-fn a_servers_cpu_time_covers_processes_that_ended() {
+fn cpu_time_includes_ended_processes() {
     let Some(fixture) = Fixture::new() else { return };
     let server = fixture.start(None);
     let meter = server.cpu_meter();
@@ -284,7 +284,7 @@ fn a_servers_cpu_time_covers_processes_that_ended() {
 }
 
 #[test]
-fn a_taken_port_is_left_to_its_owner() {
+fn a_port_in_use_is_not_taken() {
     let Some(fixture) = Fixture::new() else { return };
     let holder = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
     let taken = holder.local_addr().unwrap().port();
@@ -294,7 +294,7 @@ fn a_taken_port_is_left_to_its_owner() {
 }
 
 #[test]
-fn a_fetched_build_serves_tls_from_the_first_byte_too() {
+fn a_fetched_build_supports_direct_tls() {
     let level: ServerLevel = "postgres-18".parse().unwrap();
     let Some(fixture) = Fixture::of(&level) else { return };
     let server = fixture.start(None);

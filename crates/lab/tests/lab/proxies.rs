@@ -1,4 +1,4 @@
-//! Proxies by real programs, over a link of our own: what goes through them, and what of it can be seen on the way.
+//! Real proxies over a simulated link: they work, and a capture on the link sees no plaintext.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,12 +24,12 @@ use ciphertoll_skip::missing;
 use crate::stand::{Stand, Way, connect};
 
 const RTT: Link = Link::Emulated(LinkShape::of_rtt_us(2_000));
-/// Each of them comes, asks and leaves.
+/// Number of clients, each with one query.
 const VISITS: u64 = 40;
 
-/// A `PostgreSQL` behind a link.
+/// A PostgreSQL behind a link.
 struct Site {
-    // Dropped in this order: the server's network goes with the link.
+    // Dropped in this order: the link owns the server's network.
     server: Server,
     link: LinkProcess,
     stand: Stand,
@@ -74,7 +74,7 @@ impl Site {
         self.stand.lab.start_proxy(&start)
     }
 
-    /// psql from the clients' end of the link, in the clear.
+    /// Runs psql at the clients' end of the link, without TLS.
     fn ask_directly(&self) -> String {
         let Endpoint::Tcp(address) = self.server.endpoint_over(RTT) else {
             panic!("a server listens on TCP")
@@ -106,7 +106,7 @@ impl Site {
     }
 }
 
-/// Comes to a proxy, asks for the marker and leaves.
+/// Queries the marker through a proxy.
 fn visit(running: &RunningProxy, account: &ClientAccount, database: &str) -> String {
     let Endpoint::Unix(socket) = running.endpoint() else { panic!("a unix socket in front") };
     let login = postgres::PostgresLogin {
@@ -128,7 +128,7 @@ fn proxies() -> [Proxy; 4] {
         .map(|path| path.parse::<NetworkPath>().unwrap().as_proxy().expect("a proxy"))
 }
 
-/// The proxy, or the reason why it cannot be had here, where it is one that the machine gives.
+/// The proxy; prints a reason to skip if its program is missing.
 fn here(started: Result<RunningProxy, Error>, proxy: Proxy) -> Option<RunningProxy> {
     match started {
         Ok(running) => Some(running),
@@ -141,9 +141,9 @@ fn here(started: Result<RunningProxy, Error>, proxy: Proxy) -> Option<RunningPro
 }
 
 #[test]
-fn what_a_proxy_keeps_is_encrypted_and_few() {
+fn pooled_connections_are_few_and_encrypted() {
     let Some(mut site) = Site::make() else { return };
-    // In the clear it can be seen: the capture sees what there is to see.
+    // Without a proxy, the capture sees the marker.
     let capture = Capture::begin(site.link.clients().expect("a network"));
     assert!(site.ask_directly().contains(MARKER));
     assert!(capture.end().1, "in plaintext the marker goes over the link");
@@ -169,7 +169,7 @@ fn what_a_proxy_keeps_is_encrypted_and_few() {
             assert_eq!(one.key.as_deref(), Some(proxy.key.label()), "{proxy}");
         }
         drop(running);
-        // A backend of the pool hands its counts over when it ends, which a busy machine puts off.
+        // A pooled backend publishes its counters when it ends, which is late on a busy machine.
         let deadline = Instant::now() + Duration::from_mins(1);
         let came = loop {
             let came = site.server.connection_counts().expect("counters").since(before);
@@ -177,7 +177,7 @@ fn what_a_proxy_keeps_is_encrypted_and_few() {
                 break came;
             }
         };
-        // Before version 15 the server does not count them so.
+        // Before version 15, the server does not report them.
         if let (Some(connections), Some(requests)) = (came.connections, came.requests) {
             assert!((1..=4).contains(&connections), "{proxy}: {connections} for {VISITS} clients");
             assert!(requests >= VISITS, "{proxy}: {requests} requests");
@@ -186,7 +186,7 @@ fn what_a_proxy_keeps_is_encrypted_and_few() {
 }
 
 #[test]
-fn nothing_of_a_proxy_stays_and_nobody_else_reads_its_password() {
+fn a_proxy_leaves_no_files_and_its_password_is_private() {
     let Some(mut site) = Site::make() else { return };
     let auth = Auth::default_of(Engine::Postgres);
     let account = site.server.account(auth);
@@ -211,7 +211,7 @@ fn nothing_of_a_proxy_stays_and_nobody_else_reads_its_password() {
     }
 }
 
-/// Whatever has the password in it can be read by its owner only.
+/// Files with the password are readable by their owner only.
 fn assert_private(place: &Path, password: &str) {
     use std::os::unix::fs::PermissionsExt;
     for entry in fs::read_dir(place).expect("a directory").flatten() {
@@ -224,7 +224,7 @@ fn assert_private(place: &Path, password: &str) {
 }
 
 #[test]
-fn a_proxy_that_is_missing_or_does_not_speak_the_protocol_is_told() {
+fn a_missing_or_unsuitable_proxy_is_an_error() {
     let Some(stand) = Stand::of(&ServerLevel::of(Engine::MariaDb)) else { return };
     let server = stand.start(&Tables::default(), None).expect("a server");
     let account = server.account(Auth::default_of(Engine::MariaDb));
@@ -249,9 +249,9 @@ fn a_proxy_that_is_missing_or_does_not_speak_the_protocol_is_told() {
     assert!(!stand.lab.scratch().path().join("q1").exists(), "its files are left");
 }
 
-/// What gates rely on: a server counts who has come, who of them was encrypted, and what they asked.
+/// Gates rely on the server's counters of connections, TLS handshakes and requests.
 #[test]
-fn servers_count_what_comes_to_them() {
+fn servers_count_connections() {
     const EACH: u64 = 5;
     for engine in Engine::SQL {
         let Some(stand) = Stand::of(&ServerLevel::of(engine)) else { continue };
@@ -265,7 +265,7 @@ fn servers_count_what_comes_to_them() {
             }
         }
         let came = server.connection_counts().expect("counters").since(before);
-        // PostgreSQL before version 15 does not count them so.
+        // PostgreSQL before version 15 does not report them.
         let Some(connections) = came.connections else { continue };
         let (least, most) = (3 * EACH, 3 * EACH + 1);
         assert!((least..=most).contains(&connections), "{engine}: {came:?}");

@@ -1,4 +1,4 @@
-//! A server that is not the one it should be gets no login: with either library, on every path, unless asked otherwise.
+//! Clients refuse the wrong server, with both TLS libraries and on every path, unless verification is off.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use ciphertoll_net::tls::{PeerName, Settings, TrustAnchors};
 use crate::stand::Stand;
 use crate::visitor::Visitor;
 
-/// Every way in which TLS begins, ends up with a session, or shows more than one certificate.
+/// Paths with all starts of TLS, with resumption, and with certificate chains.
 const PATHS: [&str; 12] = [
     "tls1.0-rsa2048",
     "tls1.1-p256",
@@ -39,16 +39,16 @@ fn visitors(server: &mut Server) -> Vec<Visitor> {
     visitors
 }
 
-/// The reason, which must be the verifier's.
+/// The reason of the refusal, which must come from verification.
 fn refusal(server: &Server, visitor: &Visitor, change: impl FnOnce(&mut Settings)) -> String {
     let error = visitor.connect(server, change).err();
-    let error = error.unwrap_or_else(|| panic!("{}: it was let in", visitor.path)).to_string();
+    let error = error.unwrap_or_else(|| panic!("{}: the login succeeded", visitor.path)).to_string();
     assert!(error.contains("does not verify"), "{}: {error}", visitor.path);
     error
 }
 
 #[test]
-fn of_another_authority_of_another_name_and_of_yesterday() {
+fn wrong_authority_wrong_name_and_expired_certificates_are_refused() {
     for level in ["mariadb", "mysql-8.0", "postgres", "postgres-18", "ferretdb"] {
         let Some(stand) = Stand::of(&level.parse::<ServerLevel>().unwrap()) else { continue };
         let mut server = start(&stand);
@@ -65,7 +65,7 @@ fn of_another_authority_of_another_name_and_of_yesterday() {
         }
         let authority = expire(&mut server);
         for visitor in &visitors {
-            // Nothing more: whoever logs in now must not trust it.
+            // The certificate is expired from here on.
             server.install_certificate(visitor.path.as_tls().unwrap()).unwrap();
             let trusting = |settings: &mut Settings| settings.anchors = TrustAnchors::File(authority.clone());
             assert!(refusal(&server, visitor, trusting).contains("expired"), "{}", visitor.path);
@@ -88,7 +88,7 @@ fn start(stand: &Stand) -> Server {
     stand.lab.start(&start).unwrap()
 }
 
-/// Puts certificates that are over in the place of the server's; the authority that has signed them.
+/// Replaces the server's certificates with expired ones; returns their authority.
 fn expire(server: &mut Server) -> PathBuf {
     let authority = Authority::generate().unwrap();
     let root = server.ca_file().parent().unwrap().to_owned();
@@ -106,7 +106,7 @@ fn expire(server: &mut Server) -> PathBuf {
     }
     let file = root.join("expired-ca.pem");
     fs::write(&file, authority.certificate_pem().unwrap()).unwrap();
-    // Whatever is in use is read afresh.
+    // Makes the server reload its certificate.
     server.install_certificate(ServerKey::Rsa3072).unwrap();
     file
 }

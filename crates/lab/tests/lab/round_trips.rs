@@ -1,5 +1,4 @@
-//! How many times a connect waits for the server, counted on a capture of real servers: they hold `model::round_trips`
-//! true.
+//! Round trips of a connect, counted on captures of real servers and compared with `model::round_trips`.
 
 use std::sync::Arc;
 
@@ -17,14 +16,14 @@ use ciphertoll_skip::not_for_all;
 use crate::stand::Stand;
 use crate::visitor::Visitor;
 
-/// What is done before the goodbye.
+/// The query before the end of the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     Nothing,
     OneQuery,
 }
 
-/// What was counted, TCP's own apart, and whether the server asked for another group.
+/// The counted round trips without TCP's own, and whether there was a HelloRetryRequest.
 struct Counted {
     round_trips: usize,
     hello_retry: Option<bool>,
@@ -37,7 +36,7 @@ fn counted(server: &Server, visitor: &Visitor, then: Then) -> Counted {
     if resumes {
         Client::dial(&dialer).and_then(Client::close).expect("a connection that brings a session");
     }
-    // Where both ends begin to speak, the client's first word must be on its way before the server's has come.
+    // If both ends send first, the client's first message must be sent before the server's arrives.
     let eager = visitor.path.to_string().contains("+eager");
     let line = Line::to(address, if eager { DELAY * 5 } else { DELAY });
     dialer = Dialer { address: Address::Tcp(line.address), ..dialer };
@@ -52,7 +51,7 @@ fn counted(server: &Server, visitor: &Visitor, then: Then) -> Counted {
     Counted { round_trips: line.round_trips(), hello_retry }
 }
 
-/// MySQL's own clients begin with its newest method, whatever the account has.
+/// MySQL's own clients begin with its newest plugin, independent of the account.
 fn as_the_tool_does(mut dialer: Dialer, engine: Engine) -> Dialer {
     if let (Login::MySql(login), Engine::MySql) = (&mut dialer.login, engine) {
         Arc::make_mut(login).plugin = mysql::Plugin::CachingSha2Password;
@@ -137,7 +136,7 @@ fn to_mysql_8_0() {
 }
 
 #[test]
-fn to_postgres_that_takes_one_group() {
+fn to_postgres_with_a_single_group() {
     let level = ServerLevel::of(Engine::Postgres);
     if Stand::of(&level).is_some_and(|stand| !stand.build.version.starts_with("15.")) {
         return not_for_all("the PostgreSQL here is another than 15");
@@ -151,11 +150,11 @@ fn to_postgres_that_takes_one_group() {
             ("plain", "md5"),
             ("tls1.2-p256", "trust"),
             ("tls1.2-p256", "scram-4096"),
-            // A HelloRetryRequest makes it no faster than its predecessor …
+            // A HelloRetryRequest makes it as slow as TLS 1.2 …
             ("tls1.3-p256", "trust"),
             ("tls1.3-p256", "scram-4096"),
             ("tls1.3-p256+client=rustls", "scram-4096"),
-            // … unless the group is named that the server takes.
+            // … unless the client offers the server's group.
             ("tls1.3-p256+group=p256", "trust"),
             ("tls1.3-p256+group=p256", "scram-4096"),
             ("tls1.3-p256+group=p256", "cert"),
@@ -192,18 +191,18 @@ fn to_postgres_18() {
     );
 }
 
-/// Forbidden by now, and as slow as what came after them.
+/// Deprecated versions take as many round trips as TLS 1.2.
 #[test]
-fn by_versions_of_earlier_times() {
+fn with_deprecated_tls_versions() {
     let kinds = [("tls1.0-rsa2048", "trust"), ("tls1.1-rsa2048", "trust")];
     for engine in [Engine::MariaDb, Engine::Postgres] {
         expect(&ServerLevel::of(engine), SecurityLevel::Obsolete, &kinds);
     }
 }
 
-/// The plugins of newer ones, where they are.
+/// Plugins of newer versions, if they are installed.
 #[test]
-fn by_mariadbs_plugins() {
+fn with_plugins_of_mariadb() {
     for stand in Stand::all(Engine::MariaDb) {
         let mut server = stand.start(&Tables::default(), None).unwrap();
         for (path, auth) in

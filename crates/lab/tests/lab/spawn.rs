@@ -1,4 +1,4 @@
-//! Children: as whom they run, how they end, and that none outlives us.
+//! Child processes: their user, their end, and that none outlives us.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -74,7 +74,7 @@ fn a_child_ends_by_sigterm_with_all_its_group() {
 }
 
 #[test]
-fn a_child_deaf_to_sigterm_is_killed() {
+fn a_child_that_ignores_sigterm_is_killed() {
     let place = common::place();
     let (_scratch, mut child) = spawn(place.path(), "trap '' TERM; echo deaf; while :; do sleep 1; done");
     while fs::read_to_string(place.path().join("log")).unwrap() != "deaf\n" {
@@ -86,7 +86,7 @@ fn a_child_deaf_to_sigterm_is_killed() {
 }
 
 #[test]
-fn a_dropped_child_is_gone() {
+fn a_dropped_child_is_killed() {
     let place = common::place();
     let (_scratch, child) = spawn(place.path(), "sleep 600");
     let identity = child.identity();
@@ -96,7 +96,7 @@ fn a_dropped_child_is_gone() {
 }
 
 #[test]
-fn a_program_that_is_missing_is_told_in_the_log() {
+fn a_missing_program_is_reported_in_the_log() {
     let place = common::place();
     let scratch = Scratch::create(&place.path().join("scratch")).unwrap();
     let launch = Launch { program: "/nonexistent/mariadbd".into(), ..shell(place.path(), "") };
@@ -107,7 +107,7 @@ fn a_program_that_is_missing_is_told_in_the_log() {
 }
 
 #[test]
-fn an_error_quotes_the_childs_own_lines_only() {
+fn an_error_quotes_only_lines_of_this_child() {
     let place = common::place();
     fs::write(place.path().join("log"), "[ERROR] of an earlier one\n").unwrap();
     let (_scratch, mut child) = spawn(place.path(), "echo '[ERROR] of this one'; exit 3");
@@ -120,7 +120,7 @@ fn an_error_quotes_the_childs_own_lines_only() {
 }
 
 #[test]
-fn a_child_whose_parent_is_gone_does_not_start() {
+fn a_child_without_its_parent_does_not_start() {
     let place = common::place();
     let request = ExecRequest {
         program: "/bin/touch".into(),
@@ -141,7 +141,7 @@ fn a_child_whose_parent_is_gone_does_not_start() {
 }
 
 #[test]
-fn a_child_keeps_to_its_processors_or_does_not_start() {
+fn a_child_has_its_affinity_or_does_not_start() {
     let place = common::place();
     let scratch = Scratch::create(&place.path().join("scratch")).unwrap();
     let run = |processors: Option<Vec<u16>>| {
@@ -175,7 +175,7 @@ fn a_child_dies_with_the_thread_that_started_it() {
 }
 
 #[test]
-fn a_run_that_is_killed_takes_its_children_along_and_the_sweep_takes_its_files() {
+fn children_of_a_killed_run_end_and_the_sweep_removes_its_files() {
     let place = common::place();
     let root = place.path().join("scratch");
     let mut run = Command::new(common::helper())

@@ -1,4 +1,4 @@
-//! Servers of every engine, with any tables, and clients that log in to them in any way.
+//! Servers of every engine with any tables, and clients with any login.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,18 +16,18 @@ use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
 use crate::common;
 
-/// Servers to look at beside those that are found, such as `mariadb=/opt/mariadb,postgres-18`.
+/// Additional servers to test, such as `mariadb=/opt/mariadb,postgres-18`.
 const EXTRA_SERVERS: &str = "CIPHERTOLL_EXTRA_SERVERS";
 
-/// A build and what is needed to start it.
+/// A build with a lab to start it.
 pub(crate) struct Stand {
-    // Dropped in this order: the servers' files lie in the scratch directory, that in the place.
+    // Dropped in this order: the temporary directory contains the scratch directory.
     pub(crate) lab: Lab,
     pub(crate) build: Build,
     place: tempfile::TempDir,
 }
 
-/// How a client reaches a server.
+/// The transport of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Unix,
@@ -36,7 +36,7 @@ pub(crate) enum Way {
 }
 
 impl Stand {
-    /// The server that is asked for by the engine alone, and those that are asked for beside it.
+    /// The default server of `engine`, and additional ones from the environment.
     pub(crate) fn all(engine: Engine) -> Vec<Self> {
         let extra = std::env::var(EXTRA_SERVERS).unwrap_or_default();
         let extra = extra.split(',').filter(|text| !text.is_empty());
@@ -52,11 +52,11 @@ impl Stand {
         all
     }
 
-    /// The build that `level` asks for, or a printed reason to skip.
+    /// The build of `level`; prints a reason to skip if there is none.
     pub(crate) fn of(level: &ServerLevel) -> Option<Self> {
         let build = find(level).inspect_err(|error| no_server(level.engine, error)).ok()?;
         let place = common::place();
-        // Templates are shared by all tests and kept between runs, as users' are.
+        // All tests share templates, which are kept between runs.
         let cache = format!("{}/ciphertoll-cache-{}", env!("CARGO_TARGET_TMPDIR"), nix::unistd::geteuid());
         let scratch = place.path().join("scratch");
         let lab = Lab::open_in(common::helper(), &scratch, cache.into()).expect("a lab of our own");
@@ -68,7 +68,7 @@ impl Stand {
         self.lab.start(&ServerStart { processors, ..self.plain_start(&template) })
     }
 
-    /// With its files encrypted like this, and with these settings; where this machine cannot do it, a printed reason.
+    /// Starts with encryption at rest and settings; prints a reason to skip if this machine does not support it.
     pub(crate) fn start_at_rest(
         &self,
         tables: &Tables,
@@ -97,7 +97,7 @@ impl Stand {
         }
     }
 
-    /// With these settings, or with the weak keys that are taken.
+    /// Starts with settings, or with weak keys permitted.
     pub(crate) fn start_with(&self, strength: SecurityLevel, settings: &[&str]) -> Result<Server, Error> {
         let template = self.lab.template(&self.build, &Tables::default(), &mut |_| {}, &|| false)?;
         let mut asked = Settings::default();
@@ -197,7 +197,7 @@ fn login(server: &Server, user: String, password: Secret, way: Way) -> Login {
         Engine::MongoDb | Engine::FerretDb => Login::MongoDb(Arc::new(mongodb::MongoDbLogin {
             database: server.database().to_owned(),
             tls: if way == Way::Tls { mongodb::MongoDbTlsMode::Tls } else { mongodb::MongoDbTlsMode::Plain },
-            // There is none where everybody is let in.
+            // `Trust` disables access control.
             mechanism: if password.expose().is_empty() {
                 mongodb::Mechanism::None
             } else {

@@ -1,4 +1,4 @@
-//! Tunnels by real programs, over a link of our own: what goes through them, and what of it can be seen on the way.
+//! Real tunnels over a simulated link: they work, and a capture on the link sees no plaintext.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ const RTT_US: u32 = 2_000;
 
 /// A server behind a link.
 struct Site {
-    // Dropped in this order: the server's network goes with the link.
+    // Dropped in this order: the link owns the server's network.
     server: Server,
     link: LinkProcess,
     stand: Stand,
@@ -58,7 +58,7 @@ impl Site {
         })
     }
 
-    /// What MariaDB's own client gets for an answer, from the clients' end of the link.
+    /// The answer to MariaDB's own client at the clients' end of the link.
     fn ask(&self, endpoint: &Endpoint, log: &Path) -> String {
         let Endpoint::Tcp(address) = endpoint else { panic!("a server listens on TCP") };
         let (host, port) = (address.ip().to_string(), address.port().to_string());
@@ -66,7 +66,7 @@ impl Site {
         let user = self.server.account(Auth::Trust).user;
         let words = [
             "--no-defaults",
-            // Else it is the client that hides it.
+            // Otherwise the client encrypts.
             "--skip-ssl",
             "--protocol",
             "tcp",
@@ -102,7 +102,7 @@ fn tunnels() -> [Tunnel; 6] {
         .map(|path| path.parse::<NetworkPath>().unwrap().as_tunnel().expect("a tunnel"))
 }
 
-/// The reason why a tunnel cannot be had here, where it is one that the machine gives.
+/// The reason to skip a tunnel, if this machine does not support it.
 fn unavailable(error: &Error) -> bool {
     let is_missing = error.exit_code() == ExitCode::NothingRan;
     if is_missing {
@@ -112,10 +112,10 @@ fn unavailable(error: &Error) -> bool {
 }
 
 #[test]
-fn what_a_tunnel_carries_cannot_be_seen_on_the_way() {
+fn a_capture_sees_no_plaintext_of_a_tunnel() {
     let Some(mut site) = Site::make() else { return };
     let log = site.stand.log().with_file_name("client.log");
-    // Where there is none, it can: the capture sees what there is to see.
+    // Without a tunnel, the capture sees the marker.
     let capture = Capture::begin(site.link.clients().expect("a network"));
     let direct = site.server.endpoint_over(Link::Emulated(LinkShape::of_rtt_us(RTT_US)));
     assert!(site.ask(&direct, &log).contains(MARKER));
@@ -141,7 +141,7 @@ fn what_a_tunnel_carries_cannot_be_seen_on_the_way() {
 }
 
 #[test]
-fn without_encryption_a_tunnel_hides_nothing() {
+fn a_tunnel_without_encryption_shows_plaintext() {
     let Some(mut site) = Site::make() else { return };
     let log = site.stand.log().with_file_name("client.log");
     let none = "openvpn-none".parse::<NetworkPath>().unwrap().as_tunnel().unwrap();
@@ -157,7 +157,7 @@ fn without_encryption_a_tunnel_hides_nothing() {
 }
 
 #[test]
-fn nothing_of_a_tunnel_stays() {
+fn a_tunnel_leaves_no_files() {
     let Some(mut site) = Site::make() else { return };
     for (number, tunnel) in tunnels().into_iter().enumerate() {
         let mut running = match site.tunnel(tunnel, number) {

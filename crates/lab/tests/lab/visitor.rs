@@ -1,4 +1,4 @@
-//! A client that goes to a private server as a path says, like a load process of the tool's.
+//! A client that connects to a private server over a path, like a load process.
 
 use std::fs;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ciphertoll_net::{Address, ContextSource, Dialer, Transport, tls};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mongodb, mysql, postgres};
 
-/// A path, and how the client logs in.
+/// A path and an authentication.
 pub(crate) struct Visitor {
     pub(crate) path: Path,
     pub(crate) auth: Auth,
@@ -27,7 +27,7 @@ impl Visitor {
         Credentials { auth: self.auth, client_certificate }
     }
 
-    /// Makes the server ready for it.
+    /// Prepares the server.
     pub(crate) fn prepare(&self, server: &mut Server) -> Result<(), Error> {
         server.prepare_auth(self.credentials())?;
         let Some(path) = self.path.as_tls() else { return Ok(()) };
@@ -35,7 +35,7 @@ impl Visitor {
         server.install_certificate(path)
     }
 
-    /// What dials, to `address` where it is not the server's own; TLS as the path says but for what `change` makes of it.
+    /// The connector, to `address` or the server's own; `change` modifies the TLS settings of the path.
     pub(crate) fn dialer(
         &self,
         server: &Server,
@@ -116,7 +116,7 @@ fn settings(path: TlsPath, server: &Server, account: &ClientAccount) -> tls::Set
     tls::Settings {
         library: path.library,
         version: path.version,
-        // What nobody has asked otherwise.
+        // The default.
         verification: tls::Verification::default(),
         anchors: tls::TrustAnchors::File(server.ca_file()),
         peer: server.server_name().into(),

@@ -78,7 +78,7 @@ fn run_on(server: &str) -> Answer {
 /// The error line, without lines about single cells and about killed runs of other tests.
 fn last_line(answer: &Answer) -> &str {
     let others = |line: &&str| {
-        ["skipped: ", "warning: cleared what killed runs left", "warning: a killed run's "]
+        ["skipped: ", "warning: removed the remains of killed runs", "warning: cannot remove "]
             .iter()
             .any(|start| line.starts_with(start))
     };

@@ -66,7 +66,9 @@ fn a_killed_coordinator_takes_its_children_along_and_the_next_run_clears_its_fil
     assert_gone(&processes, &scratch);
     let warned = next.named("warned");
     let cleared = |warning: &&&Value| {
-        warning["message"].as_str().is_some_and(|message| message.contains("cleared what killed runs left"))
+        warning["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("removed the remains of killed runs"))
     };
     // Another user's run on this machine may have swept first; ours then has nothing to tell.
     assert!(warned.iter().filter(cleared).count() <= 1, "{warned:?}");
