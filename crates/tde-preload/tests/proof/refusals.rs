@@ -92,7 +92,7 @@ fn strays(cluster: &Cluster<'_>, under: Under<'_>) {
 /// Settings at startup that would write plaintext.
 fn plaintext_settings(cluster: &Cluster<'_>, under: Under<'_>) {
     let before = contents(&cluster.data);
-    let mut refused = vec![("dynamic_shared_memory_type=mmap", "plaintext to pg_dynshmem")];
+    let mut refused = vec![("dynamic_shared_memory_type=mmap", "plaintext rows to pg_dynshmem")];
     if cluster.stand.version.major >= 15 {
         refused.push(("archive_library=basic_archive", "archive plaintext"));
     }

@@ -1,6 +1,8 @@
 //! The project's rules as tests. Each failure names the file, the line and the rule.
 
 mod arrows;
+mod cycles;
 mod documents;
+mod names;
 mod source;
 mod tree;
