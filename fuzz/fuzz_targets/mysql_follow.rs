@@ -50,7 +50,7 @@ impl Site {
         self.up.extend_from_slice(said);
         loop {
             let Self { relay, follow, statements, prepared, up, .. } = self;
-            let taken = follow.from_client(relay, up, statements, prepared)?;
+            let taken = follow.process_client(relay, up, statements, prepared)?;
             self.sent.extend(self.up.drain(..taken.pass_bytes));
             self.up.drain(..taken.drop_bytes);
             self.sent.extend_from_slice(&taken.insert);
@@ -68,7 +68,7 @@ impl Site {
         self.down.extend_from_slice(said);
         loop {
             let Self { relay, follow, statements, prepared, down, .. } = self;
-            let answers = follow.from_server(relay, down, statements, prepared)?;
+            let answers = follow.process_server(relay, down, statements, prepared)?;
             self.told.extend(self.down.drain(..answers.bytes));
             self.down.drain(..answers.drop_bytes);
             assert_eq!(answers.drop_bytes, answers.insert.len());

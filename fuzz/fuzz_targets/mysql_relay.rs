@@ -36,7 +36,7 @@ impl Line {
         let side = if is_up { &mut self.up } else { &mut self.down };
         side.held.extend_from_slice(said);
         let pass_bytes = if is_up {
-            match self.relay.from_client(&side.held) {
+            match self.relay.process_client(&side.held) {
                 Ok(taken) => {
                     if taken.goodbye != Goodbye::None {
                         self.ended = Some(Ok(taken.goodbye));
@@ -46,7 +46,7 @@ impl Line {
                 Err(error) => Err(error),
             }
         } else {
-            self.relay.from_server(&side.held)
+            self.relay.process_server(&side.held)
         };
         match pass_bytes {
             Ok(bytes) => {

@@ -36,7 +36,7 @@ impl Site {
     fn hear_client(&mut self, said: &[u8]) -> Result<(), Error> {
         self.up.extend_from_slice(said);
         loop {
-            let until = self.follow.from_client(
+            let until = self.follow.process_client(
                 &self.up,
                 &self.parameters,
                 &mut self.statements,
@@ -53,7 +53,7 @@ impl Site {
     fn hear_server(&mut self, said: &[u8]) -> Result<(), Error> {
         self.down.extend_from_slice(said);
         loop {
-            let answers = self.follow.from_server(&self.down, &mut self.statements, &mut self.prepared)?;
+            let answers = self.follow.process_server(&self.down, &mut self.statements, &mut self.prepared)?;
             self.told.extend(self.down.drain(..answers.bytes));
             if answers.skip_bytes == 0 {
                 return Ok(());

@@ -21,103 +21,73 @@ const THREADS: Generator = Generator::Floor(FloorMode::Threads);
 const TLS_1_3: Route = Route::Tls(TlsVersion::Tls13);
 const TLS_1_2: Route = Route::Tls(TlsVersion::Tls12);
 
+const FLOORS: &[Generator] = &[EPOLL, THREADS];
+const SYSBENCH: &[Generator] = &[Generator::Sysbench];
+const FLOORS_AND_SYSBENCH: &[Generator] = &[EPOLL, THREADS, Generator::Sysbench];
+const PGBENCH: &[Generator] = &[Generator::Pgbench];
+const FLOORS_AND_PGBENCH: &[Generator] = &[EPOLL, THREADS, Generator::Pgbench];
+const LIBMARIADB: &[Generator] = &[Generator::Libmariadb];
+
 /// All comparisons, grouped by engine.
 pub fn comparisons() -> Vec<PeerComparison> {
-    let mut all = Vec::new();
-    let mut add = |engine, title, work, route, peers| {
-        all.push(PeerComparison { engine, title, work, route, auth: Auth::default_of(engine), peers });
-    };
-    let mariadb = Engine::MariaDb;
-    let libmariadb = &[Generator::Libmariadb];
-    let floors = &[EPOLL, THREADS];
-    add(mariadb, "MariaDB: connect, 1 client, plain", OperationKind::Connect, Route::Plain, libmariadb);
-    add(
-        mariadb,
-        "MariaDB: connect, 1 client, TLS 1.3, a context per connect",
-        OperationKind::Connect,
-        TLS_1_3,
-        libmariadb,
-    );
-    add(
-        mariadb,
-        "MariaDB: connect, 1 client, TLS 1.2, a context per connect",
-        OperationKind::Connect,
-        TLS_1_2,
-        libmariadb,
-    );
-    let with_sysbench = &[EPOLL, THREADS, Generator::Sysbench];
-    add(
-        mariadb,
-        "MariaDB: point-select, 8 clients, plain",
-        OperationKind::PointSelect,
-        Route::Plain,
-        with_sysbench,
-    );
-    add(
-        mariadb,
-        "MariaDB: point-select, 8 clients, unix socket",
-        OperationKind::PointSelect,
-        Route::Unix,
-        floors,
-    );
-    add(mariadb, "MariaDB: point-select, 8 clients, TLS 1.3", OperationKind::PointSelect, TLS_1_3, floors);
-    let sysbench = &[Generator::Sysbench];
-    add(
-        mariadb,
-        "MariaDB: oltp-read-only, 8 clients, plain",
-        OperationKind::OltpReadOnly,
-        Route::Plain,
-        sysbench,
-    );
+    let mut all = mariadb();
+    all.extend(postgres());
+    all.extend(postgres_logins());
+    all
+}
 
-    let postgres = Engine::Postgres;
-    let prepared = OperationKind::SelectOnly(StatementProtocol::Prepared);
-    let with_pgbench = &[EPOLL, THREADS, Generator::Pgbench];
-    add(
-        postgres,
-        "PostgreSQL: select-only, prepared, 8 clients, plain",
-        prepared,
-        Route::Plain,
-        with_pgbench,
-    );
-    add(postgres, "PostgreSQL: select-only, prepared, 8 clients, TLS 1.3", prepared, TLS_1_3, with_pgbench);
-    add(
-        postgres,
-        "PostgreSQL: select-only, as text, 8 clients, plain",
-        OperationKind::SelectOnly(StatementProtocol::Text),
-        Route::Plain,
-        &[Generator::Pgbench],
-    );
-    add(
-        postgres,
-        "PostgreSQL: point-select, 8 clients, plain",
-        OperationKind::PointSelect,
-        Route::Plain,
-        with_sysbench,
-    );
-    add(
-        postgres,
-        "PostgreSQL: oltp-read-only, 8 clients, plain",
-        OperationKind::OltpReadOnly,
-        Route::Plain,
-        sysbench,
-    );
+fn mariadb() -> Vec<PeerComparison> {
+    use OperationKind::{Connect, OltpReadOnly, PointSelect};
+    use Route::{Plain, Unix};
+    let comparisons = [
+        ("MariaDB: connect, 1 client, plain", Connect, Plain, LIBMARIADB),
+        ("MariaDB: connect, 1 client, TLS 1.3, a context per connect", Connect, TLS_1_3, LIBMARIADB),
+        ("MariaDB: connect, 1 client, TLS 1.2, a context per connect", Connect, TLS_1_2, LIBMARIADB),
+        ("MariaDB: point-select, 8 clients, plain", PointSelect, Plain, FLOORS_AND_SYSBENCH),
+        ("MariaDB: point-select, 8 clients, unix socket", PointSelect, Unix, FLOORS),
+        ("MariaDB: point-select, 8 clients, TLS 1.3", PointSelect, TLS_1_3, FLOORS),
+        ("MariaDB: oltp-read-only, 8 clients, plain", OltpReadOnly, Plain, SYSBENCH),
+    ];
+    with_default_auth(Engine::MariaDb, comparisons)
+}
+
+fn postgres() -> Vec<PeerComparison> {
+    use OperationKind::{OltpReadOnly, PointSelect, SelectOnly};
+    use Route::Plain;
+    let (prepared, text) = (SelectOnly(StatementProtocol::Prepared), SelectOnly(StatementProtocol::Text));
+    let comparisons = [
+        ("PostgreSQL: select-only, prepared, 8 clients, plain", prepared, Plain, FLOORS_AND_PGBENCH),
+        ("PostgreSQL: select-only, prepared, 8 clients, TLS 1.3", prepared, TLS_1_3, FLOORS_AND_PGBENCH),
+        ("PostgreSQL: select-only, as text, 8 clients, plain", text, Plain, PGBENCH),
+        ("PostgreSQL: point-select, 8 clients, plain", PointSelect, Plain, FLOORS_AND_SYSBENCH),
+        ("PostgreSQL: oltp-read-only, 8 clients, plain", OltpReadOnly, Plain, SYSBENCH),
+    ];
+    with_default_auth(Engine::Postgres, comparisons)
+}
+
+fn postgres_logins() -> Vec<PeerComparison> {
+    let scram = Auth::scram(Iterations::POSTGRES_DEFAULT);
     let logins = [
-        (
-            "PostgreSQL: connect and select, 1 client, plain, scram-4096",
-            Auth::scram(Iterations::POSTGRES_DEFAULT),
-        ),
+        ("PostgreSQL: connect and select, 1 client, plain, scram-4096", scram),
         ("PostgreSQL: connect and select, 1 client, plain, trust", Auth::Trust),
     ];
-    all.extend(logins.map(|(title, auth)| PeerComparison {
-        engine: postgres,
+    let comparison = |(title, auth)| PeerComparison {
+        engine: Engine::Postgres,
         title,
         work: OperationKind::ConnectSelect,
         route: Route::Plain,
         auth,
-        peers: &[Generator::Pgbench],
-    }));
-    all
+        peers: PGBENCH,
+    };
+    logins.map(comparison).into()
+}
+
+type Row = (&'static str, OperationKind, Route, &'static [Generator]);
+
+fn with_default_auth(engine: Engine, rows: impl IntoIterator<Item = Row>) -> Vec<PeerComparison> {
+    let auth = Auth::default_of(engine);
+    let comparison = |(title, work, route, peers)| PeerComparison { engine, title, work, route, auth, peers };
+    rows.into_iter().map(comparison).collect()
 }
 
 impl PeerComparison {

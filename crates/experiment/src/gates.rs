@@ -532,7 +532,6 @@ const fn of_summary([mean, p50, p95, p99]: [Metric; 4]) -> SummaryMetrics {
 }
 
 /// The metrics of a summary; 0 means unknown to the driver.
-
 fn times(summary: &LatencySummary, of: SummaryMetrics) -> impl Iterator<Item = (Metric, f64)> {
     of.into_iter()
         .filter(|(_, samples, _)| summary.count >= *samples)

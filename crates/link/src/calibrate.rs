@@ -14,7 +14,7 @@ use crate::realtime;
 
 /// How often the correction is refined.
 const MOST_CORRECTIONS: usize = 3;
-/// The accepted error: this, or 1/EXACT_PART of the round trip, whichever is more.
+/// The accepted error: this, or `1/EXACT_PART` of the round trip, whichever is more.
 const EXACT_NS: u64 = 20_000;
 const EXACT_PART: u64 = 500;
 /// Exchanges per measurement, and its time limit.

@@ -205,7 +205,7 @@ impl Channel {
         }
     }
 
-    /// Sends the output and, with TLS, a close_notify; then closes without waiting.
+    /// Sends the output and, with TLS, a `close_notify`; then closes without waiting.
     pub fn close(mut self) -> Result<(), Error> {
         if let Some(session) = &mut self.session {
             session.encrypt(&self.outgoing)?;

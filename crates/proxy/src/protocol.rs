@@ -223,7 +223,7 @@ pub trait ProtocolSession: Sized {
 
     /// Processes the client's next bytes: those that were not passed on before, and newer ones. An error is
     /// the client's fault.
-    fn from_client(
+    fn process_client(
         &mut self,
         input: &[u8],
         backend: &mut Self::BackendState,
@@ -231,7 +231,7 @@ pub trait ProtocolSession: Sized {
 
     /// Processes the server's next bytes: those that were neither skipped nor passed on before, and newer
     /// ones. After an error the connection must be closed.
-    fn from_server(
+    fn process_server(
         &mut self,
         input: &[u8],
         backend: &mut Self::BackendState,

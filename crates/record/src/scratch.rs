@@ -41,7 +41,7 @@ pub struct Scratch {
 /// The result of a sweep.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
-    /// ProcessEnd processes of killed runs.
+    /// Ended processes of killed runs.
     pub processes_killed: usize,
     /// Removed scratch directories of killed runs.
     pub directories_removed: usize,

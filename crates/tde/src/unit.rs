@@ -1,7 +1,7 @@
 //! Encryption of one unit: a page, or a shorter unit at the end of a file.
 //!
 //! A unit of zeros is stored as zeros, so that holes of sparse files and pages that were never written need no special
-//! case. A unit shorter than an AES block is XORed with a key stream, and its zeros are encrypted.
+//! case. A unit shorter than an AES block is `XOR`ed with a key stream, and its zeros are encrypted.
 
 use std::ops::RangeInclusive;
 

@@ -135,7 +135,7 @@ pub(super) fn observe(
     }
 }
 
-/// ClockScope clocks were read.
+/// Whose clocks were read.
 #[derive(Clone, Copy)]
 enum ClockScope {
     /// For external servers.

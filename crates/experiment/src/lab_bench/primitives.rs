@@ -44,7 +44,8 @@ impl TimedPrimitives {
     }
 }
 
-/// PrimitiveTimes what the connects among `cells` rest on, and says it. What cannot be timed is said, too, and ends nothing.
+/// Times the primitives that the connects of `cells` use, and reports them. A primitive that cannot be timed is
+/// reported and does not end the run.
 pub(super) fn time(cells: &[&Cell], interrupt: &Interrupt, emit: &mut Emit<'_>) {
     let Some(wanted) = TimedPrimitives::by(cells) else { return };
     emit(Event::Preparing { what: "timing signatures and key exchanges".to_owned() });

@@ -92,7 +92,7 @@ impl ControlLogin {
         let database = database.to_owned();
         match &mut control.login {
             Login::MongoDb(login) => {
-                *login = Arc::new(mongodb::MongoDbLogin { database, ..(**login).clone() })
+                *login = Arc::new(mongodb::MongoDbLogin { database, ..(**login).clone() });
             }
             Login::MySql(login) => {
                 *login = Arc::new(mysql::MySqlLogin { database: Some(database), ..(**login).clone() });

@@ -86,12 +86,12 @@ pub(crate) fn prepare(
         if remove_unused(cache, SystemTime::now()) > 0 {
             progress.report("removed data that were not used for 30 days");
         }
-        let built = build_template(workspace, build, &tables, encryption.as_ref(), progress)?;
+        let new = build_template(workspace, build, &tables, encryption.as_ref(), progress)?;
         // The keys come first: a template with data is complete.
-        if let Some((from, to)) = built.keys.as_ref().zip(template.keys.as_ref()) {
+        if let Some((from, to)) = new.keys.as_ref().zip(template.keys.as_ref()) {
             files::replace_directory(from, to)?;
         }
-        move_to_cache(&built.data, &template.path)?;
+        move_to_cache(&new.data, &template.path)?;
     }
     Ok(template)
 }

@@ -41,7 +41,7 @@ pub(super) struct RustlsSession {
     version: TlsVersion,
 }
 
-/// The peer's close_notify, which may arrive together with data.
+/// The peer's `close_notify`, which may arrive together with data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PeerClose {
     Open,
@@ -195,7 +195,7 @@ impl RustlsSession {
 
     pub(super) fn close_notify(&mut self) {
         self.connection.send_close_notify();
-        // A failed session is closed without a close_notify.
+        // A failed session is closed without a `close_notify`.
         let _ = self.put_out();
     }
 
@@ -240,7 +240,7 @@ impl RustlsSession {
         self.connection.read_tls(&mut self.memory.incoming).map_err(record_error)?;
         let state = self.connection.process_new_packets().map_err(|error| self.explain(&error))?;
         if state.peer_has_closed() {
-            // Nothing after a close_notify is from the peer.
+            // Nothing after a `close_notify` is from the peer.
             self.memory.incoming.consume(self.memory.incoming.unread().len());
             self.peer_close = PeerClose::Received;
         }

@@ -136,7 +136,7 @@ impl TlsSession {
         }
     }
 
-    /// Sends a close_notify without waiting for the peer's.
+    /// Sends a `close_notify` without waiting for the peer's.
     pub(crate) fn close_notify(&mut self) {
         match &mut self.0 {
             SessionInner::OpenSsl(session) => session.close_notify(),

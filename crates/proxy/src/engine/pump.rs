@@ -170,7 +170,7 @@ fn read_to_server<P: Protocol>(
         };
         let mut inserted = false;
         let goodbye = loop {
-            let processed = match session.from_client(client.channel.input(), &mut backend.state) {
+            let processed = match session.process_client(client.channel.input(), &mut backend.state) {
                 Ok(processed) => processed,
                 Err(error) => return ToServer::Violated(error),
             };
@@ -250,7 +250,7 @@ fn read_to_client<P: Protocol>(
             Err(error) => return ToClient::ServerLost(Some(error)),
         };
         loop {
-            let processed = match session.from_server(channel.input(), state) {
+            let processed = match session.process_server(channel.input(), state) {
                 Ok(processed) => processed,
                 Err(error) => return ToClient::Broken(error),
             };

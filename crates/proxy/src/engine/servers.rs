@@ -241,7 +241,7 @@ impl<P: Protocol> Worker<P> {
         let has_sent_nothing = session.can_detach();
         match session.release(&mut backend.state) {
             Ok(Release::Reset(context)) if has_sent_nothing => {
-                self.release_between_transactions(client, id, context)
+                self.release_between_transactions(client, id, context);
             }
             Ok(release) => self.release_server(id, release),
             Err(error) => self.close_server(id, &error.to_string()),

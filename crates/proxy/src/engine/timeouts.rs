@@ -64,7 +64,7 @@ impl<P: Protocol> Worker<P> {
                 self.close_client(id, "its cancel request took too long");
             }
             ClientStage::Flushing if waited >= self.limits.reset => {
-                self.close_client(id, "did not read the last message in time")
+                self.close_client(id, "did not read the last message in time");
             }
             _ => {}
         }

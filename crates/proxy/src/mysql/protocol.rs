@@ -513,20 +513,20 @@ impl protocol::ProtocolSession for ClientSession {
         Ok(())
     }
 
-    fn from_client(
+    fn process_client(
         &mut self,
         input: &[u8],
         backend: &mut BackendState,
     ) -> Result<FromClient, session::Error> {
-        Ok(self.from_client(input, backend)?)
+        Ok(self.process_client(input, backend)?)
     }
 
-    fn from_server(
+    fn process_server(
         &mut self,
         input: &[u8],
         backend: &mut BackendState,
     ) -> Result<FromServer, session::Error> {
-        Ok(self.from_server(input, backend)?)
+        Ok(self.process_server(input, backend)?)
     }
 
     fn can_send_error(&self) -> bool {

@@ -164,11 +164,11 @@ impl ClientSession {
 
     /// Processes the client's next bytes: those that were not passed on before, and newer ones. An error is
     /// the client's fault.
-    pub fn from_client(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromClient, Error> {
+    pub fn process_client(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromClient, Error> {
         if let PoolingMode::Transaction(_) = self.mode {
             return self.pooled_from_client(input, backend);
         }
-        let ciphertoll_wire::relay::FromClient { pass_bytes, goodbye } = self.relay.from_client(input)?;
+        let ciphertoll_wire::relay::FromClient { pass_bytes, goodbye } = self.relay.process_client(input)?;
         self.needs_reset |= pass_bytes > 0;
         let mut processed = FromClient::passes(pass_bytes, goodbye);
         if let Some((_, bytes)) = self.translate_kill(&input[pass_bytes..], backend, &mut processed.insert)? {
@@ -208,7 +208,7 @@ impl ClientSession {
 
     /// Processes the server's next bytes: those that were neither skipped nor passed on before, and newer
     /// ones. After an error the connection must be closed.
-    pub fn from_server(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromServer, Error> {
+    pub fn process_server(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromServer, Error> {
         let mut rest = input;
         let settings_result = self.read_initial_state(&mut rest, backend)?;
         let skip_bytes = input.len() - rest.len();
@@ -218,7 +218,7 @@ impl ClientSession {
         if self.initial_state_query.is_some() {
             return Ok(FromServer { skip_bytes, ..FromServer::default() });
         }
-        let pass_bytes = self.relay.from_server(rest)?;
+        let pass_bytes = self.relay.process_server(rest)?;
         if let ConnectionState::Clean(_) = self.relay.connection_state() {
             self.registration().kills_answered();
         }

@@ -132,7 +132,7 @@ impl ClientSession {
         }
         let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(processed) };
         let statements = &mut pooled.session_state.statements;
-        let followed = pooled.follower.from_client(relay, input, statements, &mut backend.prepared)?;
+        let followed = pooled.follower.process_client(relay, input, statements, &mut backend.prepared)?;
         processed.pass_bytes = followed.pass_bytes;
         processed.drop_bytes = followed.drop_bytes;
         processed.insert = followed.insert;
@@ -268,7 +268,7 @@ impl ClientSession {
         }
         let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(processed) };
         let statements = &mut pooled.session_state.statements;
-        let answers = pooled.follower.from_server(relay, rest, statements, &mut backend.prepared)?;
+        let answers = pooled.follower.process_server(relay, rest, statements, &mut backend.prepared)?;
         processed.pass_bytes = answers.bytes;
         processed.drop_bytes = answers.drop_bytes;
         processed.insert = answers.insert;

@@ -218,7 +218,7 @@ impl ClientSession {
 
     /// Processes the client's next bytes: those that were not passed on before, and newer ones. An error is
     /// the client's fault.
-    pub fn from_client(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromClient, Error> {
+    pub fn process_client(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromClient, Error> {
         let input = match &self.command {
             Some((CommandPurpose::ResetFirst(sync), _)) => &input[..sync.limit(input)],
             _ => input,
@@ -226,11 +226,15 @@ impl ClientSession {
         let (mut window, mut insert) = (input, Vec::new());
         if let Some(pooled) = &mut self.pooled {
             let statements = &mut pooled.request.statements;
-            let until =
-                pooled.follower.from_client(input, &backend.parameters, statements, &mut backend.prepared)?;
+            let until = pooled.follower.process_client(
+                input,
+                &backend.parameters,
+                statements,
+                &mut backend.prepared,
+            )?;
             (window, insert) = (&input[..until.bytes], until.insert);
         }
-        let processed = self.relay.from_client(window)?;
+        let processed = self.relay.process_client(window)?;
         if let Some((CommandPurpose::ResetFirst(sync), _)) = &mut self.command {
             sync.passes(&input[..processed.pass_bytes]);
         }
@@ -252,7 +256,7 @@ impl ClientSession {
 
     /// Processes the server's next bytes: those that were neither skipped nor passed on before, and newer
     /// ones. Records reported settings in `state`. After an error the connection must be closed.
-    pub fn from_server(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromServer, Error> {
+    pub fn process_server(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromServer, Error> {
         let mut rest = input;
         let settings_result = self.read_command_responses(&mut rest, backend)?;
         let skip_bytes = input.len() - rest.len();
@@ -262,12 +266,15 @@ impl ClientSession {
         }
         let mut window = rest;
         if let Some(pooled) = &mut self.pooled {
-            let answers =
-                pooled.follower.from_server(rest, &mut pooled.request.statements, &mut backend.prepared)?;
+            let answers = pooled.follower.process_server(
+                rest,
+                &mut pooled.request.statements,
+                &mut backend.prepared,
+            )?;
             window = &rest[..answers.bytes];
             processed.drop_bytes = answers.skip_bytes;
         }
-        processed.pass_bytes = self.relay.from_server(window, &mut backend.parameters)?;
+        processed.pass_bytes = self.relay.process_server(window, &mut backend.parameters)?;
         processed.patches = self.relay.patches();
         if processed.drop_bytes == 0 {
             processed.phase = self.phase(&processed.settings_result, backend);

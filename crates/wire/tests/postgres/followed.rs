@@ -30,7 +30,7 @@ impl Site {
             loop {
                 let until = self
                     .follow
-                    .from_client(&held, &self.parameters, &mut self.statements, &mut self.prepared)
+                    .process_client(&held, &self.parameters, &mut self.statements, &mut self.prepared)
                     .expect("commands");
                 sent.extend(held.drain(..until.bytes));
                 if until.insert.is_empty() {
@@ -51,7 +51,7 @@ impl Site {
             loop {
                 let answers = self
                     .follow
-                    .from_server(&held, &mut self.statements, &mut self.prepared)
+                    .process_server(&held, &mut self.statements, &mut self.prepared)
                     .expect("answers");
                 told.extend(held.drain(..answers.bytes));
                 if answers.skip_bytes == 0 {
@@ -190,7 +190,7 @@ fn a_long_pipeline_waits_for_replies() {
     let mut rest = [one.repeat(3 * MAX_OWED), sync()].concat();
     let mut passes = |site: &mut Site| {
         let Site { follow, parameters, statements, prepared } = site;
-        let until = follow.from_client(&rest, parameters, statements, prepared).expect("commands");
+        let until = follow.process_client(&rest, parameters, statements, prepared).expect("commands");
         rest.drain(..until.bytes).count() / one.len()
     };
     assert_eq!((passes(&mut site), site.follow.is_full()), (MAX_OWED, true));

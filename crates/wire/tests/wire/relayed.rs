@@ -261,12 +261,12 @@ fn feed(
 
 fn up(relay: &mut MySqlRelay, bytes: &[u8], piece: usize) {
     let (passed, end) =
-        feed(bytes, piece, |held| relay.from_client(held).map(|taken| Some(taken.pass_bytes)));
+        feed(bytes, piece, |held| relay.process_client(held).map(|taken| Some(taken.pass_bytes)));
     assert_eq!((end, passed.len()), (Ok(()), bytes.len()));
 }
 
 fn down(relay: &mut MySqlRelay, bytes: &[u8], piece: usize) {
-    let (passed, end) = feed(bytes, piece, |held| relay.from_server(held).map(Some));
+    let (passed, end) = feed(bytes, piece, |held| relay.process_server(held).map(Some));
     assert_eq!((end, passed.len()), (Ok(()), bytes.len()));
 }
 
@@ -284,7 +284,7 @@ fn the_end_of_every_response_is_found() {
                 for cut in 0..answer.len().min(400) {
                     let mut relay = MySqlRelay::new(agreed);
                     up(&mut relay, &command, piece);
-                    relay.from_server(&answer[..cut]).unwrap();
+                    relay.process_server(&answer[..cut]).unwrap();
                     assert!(!is_clean(&relay), "{name} after {cut} bytes, {agreed:?}");
                 }
                 down(&mut relay, &answer, piece);
@@ -293,7 +293,7 @@ fn the_end_of_every_response_is_found() {
                 assert_eq!(relay.error_was_last(), ends_in_err, "{name}");
                 assert_eq!(relay.next_sequence(), 1, "{name}");
                 // No response is pending.
-                assert!(relay.from_server(b"\x01\0\0\x01\x01").is_err(), "{name}");
+                assert!(relay.process_server(b"\x01\0\0\x01\x01").is_err(), "{name}");
             }
         }
     }
@@ -336,7 +336,7 @@ fn a_file_is_forwarded_up_to_its_end() {
             let mut relay = MySqlRelay::new(agreed);
             up(&mut relay, &query("LOAD DATA LOCAL INFILE 'x' INTO TABLE t"), usize::MAX);
             down(&mut relay, b"\x02\0\0\x01\xfbx", 1);
-            relay.from_client(&file[..cut]).unwrap();
+            relay.process_client(&file[..cut]).unwrap();
             let ConnectionState::Unknown(reason) = relay.connection_state() else {
                 panic!("{cut}: {:?}", relay.connection_state())
             };
@@ -358,13 +358,13 @@ fn a_file_must_be_offered_and_requested_in_order() {
     let ask = b"\x02\0\0\x01\xfbx";
     let mut relay = MySqlRelay::new(RELAYED.without(Capabilities::LOCAL_FILES));
     up(&mut relay, &query("SELECT 1"), usize::MAX);
-    assert!(relay.from_server(ask).is_err());
+    assert!(relay.process_server(ask).is_err());
     for behind in
         [query("SELECT 2"), written(|out| encode_statement_close(out, 1)), b"\x09\0\0\0\x03".to_vec()]
     {
         let mut relay = MySqlRelay::new(RELAYED);
-        relay.from_client(&[query("SELECT 1"), behind].concat()).unwrap();
-        assert!(relay.from_server(ask).is_err());
+        relay.process_client(&[query("SELECT 1"), behind].concat()).unwrap();
+        assert!(relay.process_server(ask).is_err());
     }
     // A server that refuses before the end of the file leaves an unknown state.
     let mut relay = MySqlRelay::new(RELAYED);
@@ -407,14 +407,14 @@ fn messages_of_many_packets_are_not_buffered() {
 #[test]
 fn com_quit_is_not_forwarded() {
     let bytes = [query("SELECT 1"), written(encode_quit), b"whatever".to_vec()].concat();
-    let taken = MySqlRelay::new(RELAYED).from_client(&bytes).unwrap();
+    let taken = MySqlRelay::new(RELAYED).process_client(&bytes).unwrap();
     assert_eq!((taken.pass_bytes, taken.goodbye), (query("SELECT 1").len(), Goodbye::Said));
 }
 
 #[test]
 fn com_change_user_is_not_forwarded() {
     let bytes = [query("SELECT 1"), message(b"\x11app\0\0\0"), query("SELECT 2")].concat();
-    let taken = MySqlRelay::new(RELAYED).from_client(&bytes).unwrap();
+    let taken = MySqlRelay::new(RELAYED).process_client(&bytes).unwrap();
     assert_eq!((taken.pass_bytes, taken.goodbye), (query("SELECT 1").len(), Goodbye::Anew));
 }
 
@@ -423,19 +423,19 @@ fn untrackable_commands_are_refused() {
     for (kind, command) in
         [(0x12, "COM_BINLOG_DUMP"), (0x15, "COM_REGISTER_SLAVE"), (0x1e, "COM_BINLOG_DUMP_GTID")]
     {
-        let refused = MySqlRelay::new(RELAYED).from_client(&message(&[kind, 0, 0]));
+        let refused = MySqlRelay::new(RELAYED).process_client(&message(&[kind, 0, 0]));
         assert_eq!(refused, Err(Error::NotPooled { command }));
     }
     for bytes in
         [&b"\x01\0\0\0\x00"[..], b"\x01\0\0\0\x7f", b"\x01\0\0\0\xfe", b"\0\0\0\0", b"\x01\0\0\x01\x03"]
     {
         assert!(
-            matches!(MySqlRelay::new(RELAYED).from_client(bytes), Err(Error::Protocol { .. })),
+            matches!(MySqlRelay::new(RELAYED).process_client(bytes), Err(Error::Protocol { .. })),
             "{bytes:?}"
         );
     }
     let pings = written(encode_ping).repeat(5000);
-    assert!(MySqlRelay::new(RELAYED).from_client(&pings).is_err(), "as many as there are");
+    assert!(MySqlRelay::new(RELAYED).process_client(&pings).is_err(), "as many as there are");
     for answer in [
         &b"\0\0\0\x01"[..],
         b"\x01\0\0\x01\0",
@@ -446,7 +446,7 @@ fn untrackable_commands_are_refused() {
     ] {
         let mut relay = MySqlRelay::new(RELAYED);
         up(&mut relay, &query("SELECT 1"), usize::MAX);
-        assert!(relay.from_server(answer).is_err(), "{answer:?}");
+        assert!(relay.process_server(answer).is_err(), "{answer:?}");
     }
 }
 
@@ -462,7 +462,7 @@ fn a_kill_of_a_proxy_identifier_is_held_and_replaced() {
         for piece in bytes.chunks(piece) {
             held.extend_from_slice(piece);
             loop {
-                let taken = relay.from_client(&held).unwrap();
+                let taken = relay.process_client(&held).unwrap();
                 sent.extend(held.drain(..taken.pass_bytes));
                 let Some((kill, bytes)) = relay.kill(&held) else { break };
                 assert_eq!((kill.statements[0].number, bytes), (own + 7, held.len().min(bytes)));
@@ -540,7 +540,7 @@ proptest! {
         let run = |piece: usize| {
             let mut relay = MySqlRelay::new(agreed);
             up(&mut relay, &exchange.up, piece);
-            let (passed, end) = feed(&exchange.down, piece, |held| relay.from_server(held).map(Some));
+            let (passed, end) = feed(&exchange.down, piece, |held| relay.process_server(held).map(Some));
             let ended = end.is_ok().then(|| (passed.len(), relay.connection_state(), relay.next_sequence()));
             (end, ended, passed)
         };
@@ -553,10 +553,10 @@ proptest! {
     #[test]
     fn garbage_is_an_error_or_waits_for_more(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut relay = MySqlRelay::new(RELAYED);
-        if let Ok(taken) = relay.from_client(&bytes) {
+        if let Ok(taken) = relay.process_client(&bytes) {
             prop_assert!(taken.pass_bytes <= bytes.len());
         }
-        if let Ok(pass_bytes) = relay.from_server(&bytes) {
+        if let Ok(pass_bytes) = relay.process_server(&bytes) {
             prop_assert!(pass_bytes <= bytes.len());
         }
     }

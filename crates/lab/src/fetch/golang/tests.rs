@@ -104,7 +104,7 @@ fn a_build_leaves_the_server_and_no_incomplete_files() {
     let place = FetchFixture::new();
     let mut reported = Vec::new();
     let target = place.fetch_with_progress(&lines(&[RECENT, FETCHES, BUILDS]), &mut |words| {
-        reported.push(words.to_owned())
+        reported.push(words.to_owned());
     });
     let target = target.unwrap();
     assert_eq!(target, place.target());

@@ -33,7 +33,7 @@ const NATIVE_USER: &str = "ciphertoll_native";
 const NATIVE_OPTIONAL: [u32; 2] = [8, 4];
 /// The first version without it.
 const NATIVE_REMOVED: [u32; 1] = [9];
-/// The last MySQL seen without ChaCha20 in its default suites of TLS 1.2.
+/// The last MySQL seen without `ChaCha20` in its default suites of TLS 1.2.
 const WITHOUT_CHACHA20: [u32; 3] = [8, 0, 33];
 /// The first MySQL without TLS 1.0 and 1.1.
 const WITHOUT_OLD_TLS: [u32; 3] = [8, 0, 28];
@@ -65,8 +65,8 @@ impl MySqlVariant for MySql {
     fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
         let (name, release) = (server.name, version_numbers(server.release));
         if path.version.is_forbidden() && release.as_slice() >= &WITHOUT_OLD_TLS[..] {
-            let ([major, minor, patch], version) = (WITHOUT_OLD_TLS, path.version);
-            return Err(unavailable(format!("{name} has no {version}: {major}.{minor}.{patch} removed it")));
+            let removed = WITHOUT_OLD_TLS.map(|number| number.to_string()).join(".");
+            return Err(unavailable(format!("{name} has no {}: {removed} removed it", path.version)));
         }
         let is_chacha20 = path.suite.is_some_and(|suite| suite.label().contains("CHACHA20"));
         if is_chacha20 && path.version == TlsVersion::Tls12 && release.as_slice() <= &WITHOUT_CHACHA20[..] {

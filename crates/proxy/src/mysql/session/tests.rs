@@ -66,7 +66,7 @@ fn started_session() -> (ClientSession, BackendState) {
         ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut to_server).unwrap();
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
     assert!(!to_server.is_empty());
-    let processed = session.from_server(&initial_state_response(), &mut backend).unwrap();
+    let processed = session.process_server(&initial_state_response(), &mut backend).unwrap();
     assert_eq!((processed.skip_bytes, processed.pass_bytes), (initial_state_response().len(), 0));
     assert!(matches!(processed.settings_result, SettingsResult::Applied));
     (session, backend)
@@ -101,7 +101,7 @@ fn a_server_error_during_the_query_is_passed_on() {
         ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut Vec::new()).unwrap();
     let err = ErrPacket { code: 1820, sql_state: *b"HY000", message: b"You must reset your password" };
     let bytes = written(|out| write_err(out, 1, &err).unwrap());
-    let processed = session.from_server(&bytes, &mut backend).unwrap();
+    let processed = session.process_server(&bytes, &mut backend).unwrap();
     assert!(matches!(processed.settings_result, SettingsResult::Refused(_)), "{processed:?}");
     // In the packet that the client waits for.
     let refused = written(|out| session.refuse(&Refusal::new(Refusal::FULL, "x"), out));
@@ -113,7 +113,7 @@ fn the_clients_last_message_is_not_passed_on() {
     let (mut session, mut backend) = started_session();
     let query = written(|out| encode_query(out, "SELECT 1").unwrap());
     let bytes = [query.clone(), written(encode_quit), b"whatever".to_vec()].concat();
-    let processed = session.from_client(&bytes, &mut backend).unwrap();
+    let processed = session.process_client(&bytes, &mut backend).unwrap();
     assert_eq!((processed.pass_bytes, processed.goodbye), (query.len(), Goodbye::Said));
 }
 
@@ -123,8 +123,8 @@ fn a_connection_is_reset_only_if_its_state_is_known() {
     let open = OpenState { transaction: Transaction::Open, statements: MultiStatements::AsAgreed };
     let release = |up: &[u8], down: &[u8]| {
         let (mut session, mut backend) = started_session();
-        session.from_client(up, &mut backend).unwrap();
-        session.from_server(down, &mut backend).unwrap();
+        session.process_client(up, &mut backend).unwrap();
+        session.process_server(down, &mut backend).unwrap();
         session.release()
     };
     assert_eq!(release(&ping, &ok(2)), Release::Reset(ReleasedState::default()));
@@ -158,12 +158,12 @@ fn an_error_has_the_sequence_number_that_the_client_expects() {
     };
     assert!(session.can_send_error());
     assert_eq!(number(&session), 1);
-    session.from_client(&written(|out| encode_query(out, "SELECT 1").unwrap()), &mut backend).unwrap();
+    session.process_client(&written(|out| encode_query(out, "SELECT 1").unwrap()), &mut backend).unwrap();
     // The number of columns, and a part of a definition.
-    session.from_server(b"\x01\0\0\x01\x01", &mut backend).unwrap();
+    session.process_server(b"\x01\0\0\x01\x01", &mut backend).unwrap();
     assert_eq!(number(&session), 2);
     let definition = b"\x40\0\0\x02\x03def and so on, for 23 bytes and";
-    session.from_server(definition, &mut backend).unwrap();
+    session.process_server(definition, &mut backend).unwrap();
     assert!(!session.can_send_error());
 }
 
@@ -177,16 +177,16 @@ fn a_kill_is_translated_to_the_servers_connection_id() {
     let kill = |number: u32| written(|out| encode_query(out, &format!("KILL QUERY {number}")).unwrap());
     for (number, expected) in [(FIRST_ID + 1, 11), (FIRST_ID + 77, FIRST_ID + 77)] {
         let bytes = [written(encode_ping), kill(number)].concat();
-        let processed = killer.from_client(&bytes, &mut backend).unwrap();
+        let processed = killer.process_client(&bytes, &mut backend).unwrap();
         assert_eq!((processed.pass_bytes, processed.drop_bytes), (5, kill(number).len()));
         assert_eq!(processed.insert, kill(expected));
     }
     // Until the kill is answered it may take effect, and the connection cannot be reused.
-    killer.from_server(&[ok(2), ok(2), ok(2)].concat(), &mut backend).unwrap();
+    killer.process_server(&[ok(2), ok(2), ok(2)].concat(), &mut backend).unwrap();
     assert!(matches!(target.release(), Release::Close(_)));
-    killer.from_server(&ok(2), &mut backend).unwrap();
+    killer.process_server(&ok(2), &mut backend).unwrap();
     assert_eq!(target.release(), Release::Clean);
     // The server's own IDs are passed on.
-    let processed = killer.from_client(&kill(11), &mut backend).unwrap();
+    let processed = killer.process_client(&kill(11), &mut backend).unwrap();
     assert_eq!((processed.pass_bytes, processed.insert.len()), (kill(11).len(), 0));
 }

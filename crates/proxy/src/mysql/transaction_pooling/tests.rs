@@ -76,7 +76,7 @@ fn backend(connection_ids: &ConnectionIds) -> BackendState {
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
     let initial_state_response =
         row(&["utf8mb4", "utf8mb4_general_ci", "utf8mb4", "", "28800", "1", "SYSTEM"]);
-    let processed = session.from_server(&initial_state_response, &mut backend).unwrap();
+    let processed = session.process_server(&initial_state_response, &mut backend).unwrap();
     assert!(matches!(processed.settings_result, SettingsResult::Applied));
     assert!(session.can_detach());
     backend
@@ -102,9 +102,9 @@ fn exchange(
     from_client: &[u8],
     from_server: &[u8],
 ) -> SessionPhase {
-    let processed = session.from_client(from_client, backend).unwrap();
+    let processed = session.process_client(from_client, backend).unwrap();
     assert_eq!(processed.pass_bytes, from_client.len());
-    let processed = session.from_server(from_server, backend).unwrap();
+    let processed = session.process_server(from_server, backend).unwrap();
     assert_eq!(processed.pass_bytes, from_server.len());
     processed.phase
 }
@@ -124,13 +124,13 @@ fn a_client_continues_on_another_connection_with_its_settings() {
     session.query_settings(&backend, &mut to_server).unwrap();
     assert_eq!(to_server, [query("SELECT @@wait_timeout,@@a"), ping()].concat());
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
-    let processed = session.from_server(&[row(&["5", "b"]), ok(&OK)].concat(), &mut backend).unwrap();
+    let processed = session.process_server(&[row(&["5", "b"]), ok(&OK)].concat(), &mut backend).unwrap();
     assert!(matches!(processed.settings_result, SettingsResult::Applied));
     assert_eq!((processed.pass_bytes, processed.phase), (0, SessionPhase::CanDetach));
     let phase = exchange(&mut session, &mut backend, &query("USE other"), &ok(&OK));
     assert_eq!(phase, SessionPhase::NeedsQuery);
     session.query_settings(&backend, &mut Vec::new()).unwrap();
-    session.from_server(&[row(&["other"]), ok(&OK)].concat(), &mut backend).unwrap();
+    session.process_server(&[row(&["other"]), ok(&OK)].concat(), &mut backend).unwrap();
     let Detached { request, release } = session.detach();
     assert_eq!(release, Release::Reset(ReleasedState::default()));
     // On its last connection nothing is replayed.
@@ -141,7 +141,7 @@ fn a_client_continues_on_another_connection_with_its_settings() {
     let set = query("SET wait_timeout=5,a='b',last_insert_id=9");
     assert_eq!(to_server, [b"\x06\0\0\0\x02other", &set[..]].concat());
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
-    let processed = session.from_server(&[ok(&OK), ok(&OK)].concat(), &mut backend).unwrap();
+    let processed = session.process_server(&[ok(&OK), ok(&OK)].concat(), &mut backend).unwrap();
     assert!(matches!(processed.settings_result, SettingsResult::Applied));
     assert_eq!((session.start_mode(), processed.phase), (StartMode::Immediate, SessionPhase::Active));
 }
@@ -152,14 +152,14 @@ fn pipelined_settings_are_sent_with_a_statement_that_is_prepared_again() {
     let mut backend = backend(&connection_ids);
     let (mut session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
     let prepare = written(|out| encode_prepare(out, "SELECT 1").unwrap());
-    session.from_client(&prepare, &mut backend).unwrap();
+    session.process_client(&prepare, &mut backend).unwrap();
     let mut payload = Vec::new();
     PrepareOk { statement_id: 77, params: 0, columns: 0 }.encode(&mut payload);
     let mut is_prepared = Vec::new();
     write_payload(&mut is_prepared, 1, &payload).unwrap();
-    let processed = session.from_server(&is_prepared, &mut backend).unwrap();
+    let processed = session.process_server(&is_prepared, &mut backend).unwrap();
     assert_eq!((processed.drop_bytes, processed.insert.len()), (16, 16));
-    assert_eq!(session.from_server(b"", &mut backend).unwrap().phase, SessionPhase::CanDetach);
+    assert_eq!(session.process_server(b"", &mut backend).unwrap().phase, SessionPhase::CanDetach);
     let insert = OkPacket { last_insert_id: 9, ..OK };
     exchange(&mut session, &mut backend, &query("INSERT INTO t VALUES (1)"), &ok(&insert));
     let request = session.detach().request.unwrap();
@@ -167,14 +167,14 @@ fn pipelined_settings_are_sent_with_a_statement_that_is_prepared_again() {
     let (mut session, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
     assert_eq!((session.start_mode(), to_server), (StartMode::Immediate, query("SET last_insert_id=9")));
     let execute = |id| written(|out| encode_execute(out, id, &[]).unwrap());
-    let processed = session.from_client(&execute(1), &mut backend).unwrap();
+    let processed = session.process_client(&execute(1), &mut backend).unwrap();
     assert_eq!((processed.pass_bytes, processed.drop_bytes, processed.insert), (0, 0, prepare));
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
     is_prepared[5] = 5;
-    let processed = session.from_server(&[ok(&OK), is_prepared].concat(), &mut backend).unwrap();
+    let processed = session.process_server(&[ok(&OK), is_prepared].concat(), &mut backend).unwrap();
     assert!(matches!(processed.settings_result, SettingsResult::Applied));
     assert_eq!(processed.phase, SessionPhase::Active, "the client's command follows");
-    let processed = session.from_client(&execute(1), &mut backend).unwrap();
+    let processed = session.process_client(&execute(1), &mut backend).unwrap();
     assert_eq!((processed.drop_bytes, processed.insert), (9, execute(5)[..9].to_vec()));
 }
 
@@ -192,7 +192,7 @@ fn after_an_error_the_status_of_the_session_is_queried() {
         let mut to_server = Vec::new();
         session.query_settings(&backend, &mut to_server).unwrap();
         assert_eq!(to_server, ping());
-        let processed = session.from_server(&ok(&OkPacket { status, ..OK }), &mut backend).unwrap();
+        let processed = session.process_server(&ok(&OkPacket { status, ..OK }), &mut backend).unwrap();
         assert_eq!(processed.phase, phase);
         // A transaction is open, and ends.
         exchange(&mut session, &mut backend, &query("ROLLBACK"), &ok(&OK));
@@ -231,12 +231,12 @@ fn a_command_that_was_cancelled_while_it_waited_is_refused() {
     let input = [query("SELECT 'never'"), query("SELECT 'later'")].concat();
     let first = query("SELECT 'never'").len();
     // Not before the command is complete.
-    let processed = session.from_client(&input[..first - 1], &mut backend).unwrap();
+    let processed = session.process_client(&input[..first - 1], &mut backend).unwrap();
     assert_eq!((processed.pass_bytes, processed.drop_bytes), (0, 0));
-    let processed = session.from_client(&input, &mut backend).unwrap();
+    let processed = session.process_client(&input, &mut backend).unwrap();
     assert_eq!((processed.pass_bytes, processed.drop_bytes), (0, first));
     assert!(processed.insert.windows(6).any(|part| part == b"SIGNAL"));
-    let processed = session.from_client(&input[first..], &mut backend).unwrap();
+    let processed = session.process_client(&input[first..], &mut backend).unwrap();
     assert_eq!(processed.pass_bytes, input.len() - first);
     // A client whose connection was killed does not start another session.
     let waiting = {

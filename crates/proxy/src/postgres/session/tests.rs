@@ -75,11 +75,12 @@ fn bytes_pass_unchanged_in_any_pieces() {
     let down: Vec<u8> = statuses.into_iter().flat_map(answer).collect();
     for piece in 1..=down.len() {
         let (mut session, mut known) = (plain(), backend());
-        let passed = feed(&up, piece, |held| session.from_client(held, &mut backend()).unwrap().pass_bytes);
+        let passed =
+            feed(&up, piece, |held| session.process_client(held, &mut backend()).unwrap().pass_bytes);
         assert_eq!(passed, up, "{piece}");
         assert!(matches!(session.relay.connection_state(), ConnectionState::Unknown(_)));
         let passed = feed(&down, piece, |held| {
-            let processed = session.from_server(held, &mut known).unwrap();
+            let processed = session.process_server(held, &mut known).unwrap();
             assert!(
                 matches!((processed.skip_bytes, &processed.settings_result), (0, SettingsResult::None)),
                 "{processed:?}"
@@ -96,7 +97,7 @@ fn bytes_pass_unchanged_in_any_pieces() {
 #[test]
 fn the_clients_last_message_is_not_passed_on() {
     let bytes = [query(), written(encode_terminate), b"whatever".to_vec()].concat();
-    let processed = plain().from_client(&bytes, &mut backend()).unwrap();
+    let processed = plain().process_client(&bytes, &mut backend()).unwrap();
     assert_eq!((processed.pass_bytes, processed.goodbye), (query().len(), Goodbye::Said));
 }
 
@@ -110,7 +111,7 @@ fn unknown_messages_and_impossible_lengths_are_errors() {
         b"Q\x7f\xff\xff\xff",
         b"\0\0\0\0\0\0",
     ] {
-        assert!(plain().from_client(bytes, &mut backend()).is_err(), "{bytes:?}");
+        assert!(plain().process_client(bytes, &mut backend()).is_err(), "{bytes:?}");
     }
     for bytes in [
         &b"?\0\0\0\x04"[..],
@@ -123,7 +124,7 @@ fn unknown_messages_and_impossible_lengths_are_errors() {
         b"D\0\0\0\0",
         b"D\x7f\xff\xff\xff",
     ] {
-        assert!(plain().from_server(bytes, &mut backend()).is_err(), "{bytes:?}");
+        assert!(plain().process_server(bytes, &mut backend()).is_err(), "{bytes:?}");
     }
 }
 
@@ -131,8 +132,8 @@ fn unknown_messages_and_impossible_lengths_are_errors() {
 fn left(up: &[u8], down: &[u8], later_input: &[u8], later_output: &[u8]) -> Release<TransactionStatus> {
     let (mut session, mut known) = (plain(), backend());
     for (up, down) in [(up, down), (later_input, later_output)] {
-        session.from_client(up, &mut backend()).unwrap();
-        session.from_server(down, &mut known).unwrap();
+        session.process_client(up, &mut backend()).unwrap();
+        session.process_server(down, &mut known).unwrap();
     }
     session.release(&mut known).unwrap()
 }
@@ -179,7 +180,7 @@ fn the_application_name_is_pipelined_and_its_response_is_dropped() {
     assert_eq!(session.start_mode(), StartMode::Immediate);
     assert_eq!(known.parameters.get(b"application_name"), Some(&b"psql"[..]));
     assert!(!to_server.is_empty());
-    session.from_client(&query(), &mut backend()).unwrap();
+    session.process_client(&query(), &mut backend()).unwrap();
     let own = [
         &b"1\0\0\0\x042\0\0\0\x04"[..],
         &written(|out| write_data_row(out, &[Some(b"psql")]).unwrap()),
@@ -195,11 +196,11 @@ fn the_application_name_is_pipelined_and_its_response_is_dropped() {
         let mut session =
             ClientSession::begin(&request(&[("application_name", "psql")]), &mut backend(), &mut Vec::new())
                 .unwrap();
-        session.from_client(&query(), &mut backend()).unwrap();
+        session.process_client(&query(), &mut backend()).unwrap();
         let (mut held, mut passed) = (Vec::new(), Vec::new());
         for piece in both.chunks(piece) {
             held.extend_from_slice(piece);
-            let processed = session.from_server(&held, &mut known).unwrap();
+            let processed = session.process_server(&held, &mut known).unwrap();
             assert!(matches!(processed.settings_result, SettingsResult::None), "{processed:?}");
             held.drain(..processed.skip_bytes);
             passed.extend(held.drain(..processed.pass_bytes));
@@ -225,7 +226,7 @@ fn settings_that_can_fail_are_applied_before_the_client_starts() {
     let begin = |known: &mut BackendState| ClientSession::begin(&request, known, &mut Vec::new()).unwrap();
     let mut session = begin(&mut known);
     assert_eq!(session.start_mode(), StartMode::AfterSettings);
-    let processed = session.from_server(&ready(TransactionStatus::Idle), &mut known).unwrap();
+    let processed = session.process_server(&ready(TransactionStatus::Idle), &mut known).unwrap();
     assert!(
         matches!((processed.skip_bytes, &processed.settings_result), (6, SettingsResult::Applied)),
         "{processed:?}"
@@ -236,7 +237,7 @@ fn settings_that_can_fail_are_applied_before_the_client_starts() {
     let report = Report { severity: Severity::Error, sqlstate: *b"22023", message: b"no such zone" };
     let mut no = written(|out| write_error(out, &report).unwrap());
     no.extend(ready(TransactionStatus::Idle));
-    let processed = session.from_server(&no, &mut known).unwrap();
+    let processed = session.process_server(&no, &mut known).unwrap();
     assert!(
         matches!(
             processed.settings_result,
@@ -281,12 +282,12 @@ fn a_reset_is_pipelined_in_front_of_the_first_command() {
     for piece in 1..=down.len() {
         let mut known = backend();
         let (mut session, _) = processed(&mut known);
-        assert_eq!(session.from_client(&query(), &mut known).unwrap().pass_bytes, query().len());
+        assert_eq!(session.process_client(&query(), &mut known).unwrap().pass_bytes, query().len());
         let (mut passed, mut held) = (Vec::new(), Vec::new());
         let mut phase = SessionPhase::Active;
         for piece in down.chunks(piece) {
             held.extend_from_slice(piece);
-            let answers = session.from_server(&held, &mut known).unwrap();
+            let answers = session.process_server(&held, &mut known).unwrap();
             held.drain(..answers.skip_bytes);
             passed.extend(held.drain(..answers.pass_bytes));
             phase = answers.phase;
@@ -307,21 +308,21 @@ fn what_follows_the_first_sync_waits_for_the_reset() {
         let (mut passed, mut held) = (Vec::new(), Vec::new());
         for piece in up.chunks(piece) {
             held.extend_from_slice(piece);
-            let bytes = session.from_client(&held, &mut known).unwrap().pass_bytes;
+            let bytes = session.process_client(&held, &mut known).unwrap().pass_bytes;
             passed.extend(held.drain(..bytes));
         }
         assert_eq!((passed, session.start_mode()), (batch.clone(), StartMode::AfterSettings), "{piece}");
-        let answered = session.from_server(b"3\0\0\0\x04", &mut known).unwrap();
+        let answered = session.process_server(b"3\0\0\0\x04", &mut known).unwrap();
         assert!(matches!(answered.settings_result, SettingsResult::Applied), "{answered:?}");
         assert!(session.unsent_settings(&known).is_none(), "within a response");
-        let rest = session.from_client(&held, &mut known).unwrap().pass_bytes;
+        let rest = session.process_client(&held, &mut known).unwrap().pass_bytes;
         assert_eq!((rest, session.start_mode()), (up.len() - batch.len(), StartMode::Immediate), "{piece}");
     }
     // Without a `Sync` everything is passed on: if the reset fails, the server skips all of it.
     let mut known = backend();
     let (mut session, _) = processed(&mut known);
     let up = [query(), query()].concat();
-    assert_eq!(session.from_client(&up, &mut known).unwrap().pass_bytes, up.len());
+    assert_eq!(session.process_client(&up, &mut known).unwrap().pass_bytes, up.len());
     assert_eq!(session.start_mode(), StartMode::Immediate);
 }
 
@@ -331,7 +332,7 @@ fn a_connection_whose_reset_fails_is_closed() {
     let (mut session, _) = processed(&mut known);
     let report = Report { severity: Severity::Error, sqlstate: *b"57014", message: b"canceled" };
     let no = written(|out| write_error(out, &report).unwrap());
-    assert!(session.from_server(&no, &mut known).is_err());
+    assert!(session.process_server(&no, &mut known).is_err());
     let (session, _) = processed(&mut known);
     assert!(matches!(session.release(&mut known).unwrap(), Release::Close(_)), "its state is not known");
 }
@@ -342,11 +343,11 @@ fn an_error_can_be_sent_only_between_responses() {
     let report = Report { severity: Severity::Notice, sqlstate: *b"00000", message: b"by the way" };
     let notice = written(|out| write_notice(out, &report).unwrap());
     assert!(session.can_send_error());
-    session.from_server(&notice[..notice.len() - 1], &mut known).unwrap();
+    session.process_server(&notice[..notice.len() - 1], &mut known).unwrap();
     assert!(!session.can_send_error());
-    session.from_server(&notice[notice.len() - 1..], &mut known).unwrap();
+    session.process_server(&notice[notice.len() - 1..], &mut known).unwrap();
     assert!(session.can_send_error());
     let report = Report { severity: Severity::Fatal, sqlstate: *b"57P01", message: b"bye" };
-    session.from_server(&written(|out| write_error(out, &report).unwrap()), &mut known).unwrap();
+    session.process_server(&written(|out| write_error(out, &report).unwrap()), &mut known).unwrap();
     assert!(!session.can_send_error());
 }

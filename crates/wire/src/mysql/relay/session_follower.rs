@@ -185,7 +185,7 @@ impl SessionFollower {
     }
 
     /// Reads the client's next bytes: those that were neither forwarded nor discarded, and newer ones.
-    pub fn from_client(
+    pub fn process_client(
         &mut self,
         relay: &mut MySqlRelay,
         input: &[u8],
@@ -376,14 +376,14 @@ impl SessionFollower {
     }
 
     /// Reads the server's next bytes: those that were neither forwarded nor discarded, and newer ones.
-    pub fn from_server(
+    pub fn process_server(
         &mut self,
         relay: &mut MySqlRelay,
         input: &[u8],
         statements: &mut ClientStatements,
         prepared: &mut ConnectionStatements,
     ) -> Result<ServerBytes, Error> {
-        let bytes = relay.from_server(input)?;
+        let bytes = relay.process_server(input)?;
         for complete in relay.take_completed() {
             self.complete(complete, statements, prepared);
         }

@@ -191,7 +191,7 @@ impl MySqlRelay {
 
     /// Reads the next bytes from the client: those that were not forwarded before, and newer ones. An error is
     /// final and the client's fault; report [`Error::NotPooled`] to the client.
-    pub fn from_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
+    pub fn process_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
         let mut at = 0;
         loop {
             let rest = &input[at..];
@@ -302,7 +302,7 @@ impl MySqlRelay {
 
     /// Reads the next bytes from the server: those that were not forwarded before, and newer ones. Returns
     /// how many may be forwarded; a partial header or the start of a message may remain. An error is final.
-    pub fn from_server(&mut self, input: &[u8]) -> Result<usize, Error> {
+    pub fn process_server(&mut self, input: &[u8]) -> Result<usize, Error> {
         let mut at = 0;
         loop {
             if !self.server_framer.skip(input, &mut at) {

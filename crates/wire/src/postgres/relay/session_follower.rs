@@ -189,7 +189,7 @@ impl ClientStatements {
 impl SessionFollower {
     /// Reads the client's next bytes: those beyond the last [`ClientBytes::bytes`], and newer ones.
     /// `parameters` are the server's reported settings.
-    pub fn from_client(
+    pub fn process_client(
         &mut self,
         input: &[u8],
         parameters: &Parameters,
@@ -440,7 +440,7 @@ impl SessionFollower {
     }
 
     /// Reads the server's next bytes: those beyond the last [`ServerBytes`], and newer ones.
-    pub fn from_server(
+    pub fn process_server(
         &mut self,
         input: &[u8],
         statements: &mut ClientStatements,

@@ -92,7 +92,7 @@ impl PostgresRelay {
         self.own = Some(ProcessAlias { told: told.to_be_bytes(), known: known.to_be_bytes() });
     }
 
-    /// Replacements for the bytes that [`Self::from_server`] has read last, to apply before they are
+    /// Replacements for the bytes that [`Self::process_server`] has read last, to apply before they are
     /// forwarded.
     pub fn patches(&mut self) -> Vec<Patch> {
         let Some(own) = self.own else { return Vec::new() };
@@ -100,7 +100,7 @@ impl PostgresRelay {
     }
 
     /// Reads the next bytes from the client: those that were not forwarded before, and newer ones.
-    pub fn from_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
+    pub fn process_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
         let mut at = 0;
         let goodbye = loop {
             self.client_framer.read(input, &mut at);
@@ -144,7 +144,7 @@ impl PostgresRelay {
     /// Reads the next bytes from the server: those that were not forwarded before, and newer ones. Returns
     /// how many may be forwarded; a partial header or a short message may remain. Reported settings are
     /// stored in `parameters`.
-    pub fn from_server(&mut self, input: &[u8], parameters: &mut Parameters) -> Result<usize, Error> {
+    pub fn process_server(&mut self, input: &[u8], parameters: &mut Parameters) -> Result<usize, Error> {
         let mut at = 0;
         loop {
             self.server_framer.read(input, &mut at);

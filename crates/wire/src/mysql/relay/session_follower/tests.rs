@@ -41,7 +41,7 @@ impl Site {
             held.extend_from_slice(portion);
             loop {
                 let Self { relay, follow, statements, prepared } = self;
-                let client_bytes = follow.from_client(relay, &held, statements, prepared).unwrap();
+                let client_bytes = follow.process_client(relay, &held, statements, prepared).unwrap();
                 sent.extend(held.drain(..client_bytes.pass_bytes));
                 held.drain(..client_bytes.drop_bytes);
                 sent.extend_from_slice(&client_bytes.insert);
@@ -62,7 +62,7 @@ impl Site {
         let (mut held, mut told) = (bytes.to_vec(), Vec::new());
         loop {
             let Self { relay, follow, statements, prepared } = self;
-            let server_bytes = follow.from_server(relay, &held, statements, prepared).unwrap();
+            let server_bytes = follow.process_server(relay, &held, statements, prepared).unwrap();
             told.extend(held.drain(..server_bytes.bytes));
             held.drain(..server_bytes.drop_bytes);
             told.extend_from_slice(&server_bytes.insert);
@@ -306,7 +306,7 @@ fn prepared_statements_are_bounded() {
     for number in 0..4_u32 {
         let command = written(|out| encode_prepare(out, &text).unwrap());
         let Site { relay, follow, statements, prepared } = &mut site;
-        follow.from_client(relay, &command, statements, prepared).unwrap();
+        follow.process_client(relay, &command, statements, prepared).unwrap();
         site.hears(&complete_prepare(number + 1, 0));
         assert!(site.statements.bytes() <= MAX_STATEMENT_BYTES);
         assert_eq!(site.follow.settle().effects.pin.is_some(), number >= 2, "{number}");
@@ -320,7 +320,7 @@ fn pending_prepares_are_bounded() {
     let command = written(|out| encode_prepare(out, &text).unwrap());
     for number in 0..4 {
         let Site { relay, follow, statements, prepared } = &mut site;
-        follow.from_client(relay, &command, statements, prepared).unwrap();
+        follow.process_client(relay, &command, statements, prepared).unwrap();
         assert!(follow.pending_bytes <= MAX_STATEMENT_BYTES);
         assert_eq!(follow.changes.effects.pin.is_some(), number >= 2, "{number}");
     }

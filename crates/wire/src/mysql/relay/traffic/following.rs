@@ -27,7 +27,7 @@ pub(crate) struct PrepareReply {
 
 impl MySqlRelay {
     /// Records events for a session follower, which then reads the client's bytes in place of
-    /// [`Self::from_client`]. The server's bytes stop before each successful response to `COM_STMT_PREPARE`.
+    /// [`Self::process_client`]. The server's bytes stop before each successful response to `COM_STMT_PREPARE`.
     #[must_use]
     pub fn watched(mut self) -> Self {
         self.observer = Some(ResponseObserver::default());
