@@ -34,7 +34,7 @@ const IMPOSSIBLE: [(&str, &str, &str); 7] = [
     ("--path", "tls1.3-p256+compress=zlib", "FerretDB compresses no messages"),
     ("--auth", "cert", "login by certificate"),
     ("--auth", "md5", "it is PostgreSQL's"),
-    ("--workload", "point-select", "needs a document database"),
+    ("--workload", "point-select", "needs SQL, which FerretDB does not support"),
     ("--path", "proxy", "does not speak MongoDB's protocol"),
 ];
 

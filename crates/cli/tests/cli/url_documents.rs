@@ -100,7 +100,7 @@ fn who_is_not_let_in_gets_one_line() {
     let lenient = by_tls(&there, "&tlsAllowInvalidHostnames=true").replace("127.0.0.1", ANOTHER_NAME);
     assert_eq!(there.run(&lenient, &["--path", "tls1.3"]).code, Some(0));
     let of_a_set = plain(&there) + "&replicaSet=rs0&directConnection=true";
-    refused(&there.run(&of_a_set, &[]), "it is in no replica set, and its URL says rs0");
+    refused(&there.run(&of_a_set, &[]), "it is in no replica set, but its URL names rs0");
     let elsewhere = url(&there, "127.0.0.1:1", "tls=false&replicaSet=rs0");
     refused(&there.run(&elsewhere, &[]), "127.0.0.1:1 does not reply (cannot connect");
 }
