@@ -107,7 +107,7 @@ fn nobody() -> Option<User> {
 fn a_client_that_is_missing_is_named_with_its_package() {
     let stranger = Stranger::new();
     let line = stranger.fails();
-    assert!(line.contains("takes mvn") && line.contains("package maven"), "{line}");
+    assert!(line.contains("requires mvn") && line.contains("package maven"), "{line}");
 }
 
 #[test]

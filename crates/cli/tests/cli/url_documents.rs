@@ -125,7 +125,7 @@ fn documents_are_loaded_where_that_was_asked_for() {
     said(&answer, "refuses the statement of --query");
     let answer = there.run(&url, &["--query", "SELECT 1"]);
     assert_eq!(answer.code, Some(2), "{answer:?}");
-    said(&answer, "as a command in JSON such as {\"ping\":1}");
+    said(&answer, "must be a command in JSON, such as {\"ping\":1}");
 }
 
 #[test]
