@@ -249,7 +249,7 @@ fn files(site: &mut Site) {
     let mut raw = proxy.raw();
     raw.query("LOAD DATA LOCAL INFILE 'file' INTO TABLE t");
     assert_eq!(RawClient::error(&[raw.word()]), Some(1158));
-    proxy.process.await_line("it asks for a local file, which was not offered");
+    proxy.process.await_line("it requests a local file, which was not offered");
     // A real server that does not allow files.
     let proxy = site.proxy(&[]);
     let mut raw = proxy.raw_with(USUAL | Capabilities::LOCAL_FILES);
