@@ -593,7 +593,7 @@ def drive():
         try:
             os.sched_setaffinity(0, spec.processors)
         except OSError as error:
-            message = f"cannot keep to the processors of the specification: {error.strerror}"
+            message = f"cannot pin to the processors of the specification: {error.strerror}"
             raise Failed("host", message) from None
     library = Library(spec)
     processes = [Process(spec, library, number) for number in range(spec.clients)]

@@ -115,7 +115,7 @@ fn a_client_that_fails_is_told_with_its_log_and_leaves_no_server() {
     let stranger = Stranger::new();
     symlink("/bin/false", stranger.path().join("mvn")).expect("a client that fails");
     let line = stranger.fails();
-    assert!(line.contains("mvn ended (exit status: 1)"), "{line}");
+    assert!(line.contains("mvn failed (exit status: 1)"), "{line}");
     let cache = stranger.cache().join("ciphertoll");
     assert!(line.contains(text(&cache.join("downloads/postgres-18.log"))), "{line}");
     assert_eq!(fs::read_dir(cache.join("servers")).expect("servers").count(), 0);
