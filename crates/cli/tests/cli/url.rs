@@ -258,7 +258,7 @@ fn a_name_is_looked_up_and_its_time_is_a_phase() {
     assert!(id.starts_with("there/tls1.3/") && *dns > 0.0, "{id}: {dns}");
     let skipped = items(&document, "skipped");
     assert!(
-        skipped[0]["reason"].as_str().is_some_and(|reason| reason.contains("asks for TLS")),
+        skipped[0]["reason"].as_str().is_some_and(|reason| reason.contains("requires TLS")),
         "{skipped:?}"
     );
 }
