@@ -204,7 +204,7 @@ mod tests {
             assert!(said.contains(words), "{said}");
         };
         expected("libpq", |_| (), "driver libpq cannot do server mariadb");
-        expected("mysqlslap", |_| (), "it would read one row");
+        expected("mysqlslap", |_| (), "which would read one row");
         expected("sysbench", |facts| facts.path = level("tls1.2-p256"), "does not verify the server");
         expected(
             "sysbench",
