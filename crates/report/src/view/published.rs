@@ -2,10 +2,10 @@
 
 use ciphertoll_model::{AtRest, Link, Metric};
 use ciphertoll_presets::{Preset, Published};
-use ciphertoll_stats::{CellAnalysis, Estimate};
+use ciphertoll_stats::{CellAnalysis, Estimate, Interval};
 
 use super::{Column, ColumnKind, Overflow, Section, Sentence, Table, TableEntry, certain_ratio};
-use crate::number::{ratio, ratio_interval, significant};
+use crate::number::{no_interval, ratio, ratio_interval, significant};
 use crate::{RunReport, names};
 
 /// A published ratio agrees with an interval within this many of its standard deviations.
@@ -186,10 +186,13 @@ fn notes(preset: &Preset, pairs: &[Pair<'_>], report: &RunReport<'_>) -> Vec<Sen
 
 /// How many ratios differ from the published ones, and the largest difference.
 fn disagreement(pairs: &[Pair<'_>], report: &RunReport<'_>) -> Option<Sentence> {
-    let known: Vec<(&Pair<'_>, &Estimate)> =
-        pairs.iter().filter_map(|pair| Some((pair, pair.here?))).collect();
+    let measured = pairs.iter().filter_map(|pair| Some((pair, pair.here?)));
+    let (known, without_interval): (Vec<(&Pair<'_>, &Estimate)>, Vec<_>) =
+        measured.partition(|(_, here)| here.interval().is_some());
     if known.is_empty() {
-        return None;
+        let (_, here) = without_interval.first()?;
+        let why = format!("Not compared with the published ratios: {}.", no_interval(here));
+        return Some(Sentence::neutral(why));
     }
     let apart = |(pair, here): &&(&Pair<'_>, &Estimate)| !agrees(&pair.published, here);
     let count = known.iter().filter(apart).count();
@@ -252,14 +255,16 @@ fn losses(pairs: &[Pair<'_>]) -> Vec<Sentence> {
         let least = then.iter().copied().fold(f64::INFINITY, f64::min);
         let most = then.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let treatment = &first.cell.cell.treatment;
+        let doubt = match here.interval() {
+            Some(Interval { low, high }) => format!(" ({:.1}–{:.1} %)", lost(low), lost(high)),
+            None => format!(", {},", no_interval(here)),
+        };
         Some(Sentence::neutral(format!(
-            "Connects lost on {} over {} with {}: {:.1} % ({:.1}–{:.1} %) here, {least:.1}–{most:.1} % published.",
+            "Connects lost on {} over {} with {}: {:.1} %{doubt} here, {least:.1}–{most:.1} % published.",
             treatment.server.short_name(),
             treatment.link,
             name_of_path(first),
             lost(here.value),
-            lost(here.low()),
-            lost(here.high()),
         )))
     };
     cells.iter().filter_map(sentence).collect()
