@@ -76,7 +76,7 @@ impl Lab {
         template::prepare(&self.workspace, &self.cache, build, content, &mut progress)
     }
 
-    /// Fails if the disks have no space for `servers`, all of which exist at the same time.
+    /// Fails if the disks have no space for `servers`, which all exist at the same time.
     pub fn check_disk_space(&self, servers: &[PlannedServer]) -> Result<(), Error> {
         disk_space::check_disk_space(&self.workspace, &self.cache, servers)
     }

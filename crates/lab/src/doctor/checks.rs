@@ -73,7 +73,7 @@ pub fn begin_probe() {
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
 }
 
-/// Runs the check `name`; `None` if there is no such check. The process must be single-threaded. `directory` is for
+/// Runs the check `name`; `None` if the check is unknown. The process must be single-threaded. `directory` is for
 /// temporary files.
 pub fn run_probe(name: &str, directory: &Path) -> Option<Vec<Finding>> {
     if name == IDLE {

@@ -211,7 +211,7 @@ mod tests {
             |facts| facts.workload = level("bulk-read"),
             "cannot do workload bulk-read+bytes=16k",
         );
-        expected("libmariadb", |facts| facts.auth = Auth::Parsec, "from version 3.4");
+        expected("libmariadb", |facts| facts.auth = Auth::Parsec, "since version 3.4");
         expected("libmariadb", |facts| facts.pace = level("100/s"), "cannot do pace 100/s");
         expected("libmariadb", |facts| facts.ctx = Some(Ctx::Shared), "builds its TLS context per connect");
         let rustls: fn(&mut DriverRequirements) = |facts| facts.path = level("tls1.3-p256+client=rustls");

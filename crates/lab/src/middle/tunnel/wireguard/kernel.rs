@@ -1,4 +1,4 @@
-//! The kernel's WireGuard: interfaces that `__link` creates and `wg` configures. The ends have no process of their own; a
+//! The kernel's WireGuard: interfaces that `__link` creates and `wg` configures. No process belongs to the ends; a
 //! sleeping process in each network stands for them.
 
 use std::net::{IpAddr, SocketAddr};
