@@ -14,6 +14,7 @@
 //!   settings. The last two have a thread each and reach the workers through a [`ControlHandle`].
 
 mod admin;
+mod client_auth;
 mod config;
 mod duration;
 mod engine;
@@ -26,6 +27,7 @@ mod password;
 mod pool;
 pub mod postgres;
 mod protocol;
+mod random;
 mod refusal;
 mod reloader;
 mod settings;
@@ -35,6 +37,7 @@ mod upstream;
 mod url;
 
 pub use admin::{AdminServer, SocketFile, StatusError, read_status};
+pub use client_auth::{ClientAuth, TlsState};
 pub use config::{
     Config, ConfigError, LimitsSection, LogSection, MissingPassword, Resolved, UserSection, json_schema,
 };

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use ciphertoll_net::{Error, Fault};
 
-use crate::engine::EXCLUSIVE_ACCESS;
 use crate::log::Log;
 use crate::status::Status;
 
@@ -48,7 +47,7 @@ impl Counter {
 pub struct LabelledCounter(Mutex<BTreeMap<String, u64>>);
 
 impl LabelledCounter {
-    fn increment(&self, label: &str) {
+    pub fn increment(&self, label: &str) {
         // The counters are valid even if a thread panicked while it held the lock.
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let label = if counts.len() < MAX_LABELS || counts.contains_key(label) { label } else { OTHER };
@@ -122,14 +121,6 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub fn refused(&self, sqlstate: &str) {
-        self.refusals.increment(sqlstate);
-    }
-
-    pub fn pinned(&self, reason: &str) {
-        self.pins.increment(reason);
-    }
-
     pub fn connect_failed(&self, error: &Error) {
         self.failed.increment(match (error, error.fault()) {
             (Error::TimedOut { .. }, _) => "timeout",
@@ -147,11 +138,10 @@ impl Metrics {
         let known = REASONS.iter().find(|(text, _)| reason.starts_with(text));
         self.closed.increment(known.map_or("unknown_state", |(_, label)| label));
     }
-
-    pub fn lost(&self) {
-        self.closed.increment("lost");
-    }
 }
+
+/// The reason for closing a connection that keeps a command such as `DROP DATABASE` from running.
+pub(crate) const EXCLUSIVE_ACCESS: &str = "a command needs exclusive access to the database";
 
 /// Reasons in the log and their labels. Any other reason describes an unknown state of a session.
 const REASONS: [(&str, &str); 10] = [
@@ -318,12 +308,12 @@ mod tests {
     fn counters_are_shown() {
         let metrics = Metrics::default();
         metrics.sessions.add(3);
-        metrics.refused("53300");
-        metrics.refused("53300");
+        metrics.refusals.increment("53300");
+        metrics.refusals.increment("53300");
         metrics.closed("it is old");
         metrics.closed("the client left in the middle of a message");
-        metrics.lost();
-        metrics.pinned("LISTEN");
+        metrics.closed.increment("lost");
+        metrics.pins.increment("LISTEN");
         metrics.steals.add(7);
         metrics.connect_failed(&Error::TimedOut { seconds: 1 });
         let lines = lines(&metrics);
@@ -362,7 +352,7 @@ mod tests {
     #[test]
     fn every_sample_belongs_to_one_documented_family() {
         let metrics = Metrics::default();
-        metrics.refused("53300");
+        metrics.refusals.increment("53300");
         let text = render(&metrics, &example());
         let mut families: Vec<&str> = Vec::new();
         for line in text.lines() {
@@ -390,7 +380,7 @@ mod tests {
     fn the_number_of_labels_is_limited() {
         let metrics = Metrics::default();
         for number in 0..1_000 {
-            metrics.refused(&format!("{number:05}"));
+            metrics.refusals.increment(&format!("{number:05}"));
         }
         let counts = metrics.refusals.counts();
         assert_eq!((counts.len(), metrics.refusals.total()), (MAX_LABELS + 1, 1_000));

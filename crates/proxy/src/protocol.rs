@@ -1,6 +1,7 @@
 //! What the engine requires of a protocol. PostgreSQL implements it in `postgres`, MySQL and MariaDB in
 //! `mysql`.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
 
@@ -13,6 +14,7 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
 use crate::refusal::Refusal;
 use crate::settings::{Settings, StartError};
@@ -40,8 +42,8 @@ pub trait Protocol: Clone + Send + 'static {
     /// What connections teach about the server, for other workers.
     type Learned: Clone + Send;
 
-    /// Which side of a client connection sends first.
-    const FIRST_SPEAKER: FirstSpeaker;
+    /// Whether the proxy sends first, as soon as a client has connected.
+    const SENDS_FIRST: bool;
 
     /// Prepares the protocol's part of the settings; hashes passwords if clients must prove that they know
     /// them.
@@ -55,10 +57,12 @@ pub trait Protocol: Clone + Send + 'static {
 
     /// The key of a connection that must be opened before clients are greeted, because the greeting repeats
     /// the server's own; `None` once that is known.
-    fn discovery_key(&self) -> Option<Self::Key>;
+    fn discovery_key(&self) -> Option<Self::Key> {
+        None
+    }
 
     /// Reports a failed connect. What was learned about the server may be out of date.
-    fn connect_failed(&mut self, error: &net::Error);
+    fn connect_failed(&mut self, _: &net::Error) {}
 
     /// What other workers should know after a change for this key; `None` if there is nothing.
     fn learned(&self, key: &Self::Key) -> Option<Self::Learned>;
@@ -66,7 +70,7 @@ pub trait Protocol: Clone + Send + 'static {
     /// Takes over what another worker has learned.
     fn learn(&mut self, learned: Self::Learned);
 
-    fn handshake(&self, auth: ClientAuth) -> Self::Handshake;
+    fn handshake(&mut self, auth: ClientAuth) -> Self::Handshake;
 
     /// Starts the handshake of a client that changes its user on this session's connection, see
     /// [`Goodbye::Anew`]; `None` if it cannot.
@@ -80,6 +84,20 @@ pub trait Protocol: Clone + Send + 'static {
     /// The keys of clients that name no database: one per user, that of the server's URL first.
     fn default_keys(&self) -> &[Self::Key];
 
+    /// Refuses a user whom the configuration does not have. `quote` is the server's quotation mark of names.
+    fn unknown_user(&self, user: &str, quote: char) -> Refusal {
+        let message = match self.default_keys() {
+            [own] => {
+                format!(
+                    "this proxy logs in as {quote}{}{quote} only, not as {quote}{user}{quote}",
+                    own.user()
+                )
+            }
+            _ => format!("this proxy does not log in as {quote}{user}{quote}"),
+        };
+        Refusal::new(Refusal::WHO, message)
+    }
+
     /// The fingerprint of the credentials that a connection would log in with now; `None` if the
     /// configuration has no such user.
     fn fingerprint(&self, key: &Self::Key) -> Option<Fingerprint>;
@@ -88,20 +106,22 @@ pub trait Protocol: Clone + Send + 'static {
     fn connect_plan(&self, key: &Self::Key) -> Option<ConnectPlan>;
 
     /// A cancel request for the current command of a connection; `None` if the protocol sends none.
-    fn cancel_plan(&self, backend: &Self::BackendState) -> Option<ConnectPlan>;
+    fn cancel_plan(&self, _: &Self::BackendState) -> Option<ConnectPlan> {
+        None
+    }
 
     /// The state of a connection that has just logged in; `None` if the server speaks another protocol.
     fn backend_state(&mut self, key: &Self::Key, info: ServerInfo) -> Option<Self::BackendState>;
 
-    /// Completes a client's login without a server connection if everything that the greeting needs is known.
-    /// The client acquires a connection with its first command.
+    /// Completes a client's login without a server connection if everything that the greeting needs is known;
+    /// otherwise returns false. The client acquires a connection with its first command.
     fn greet_early(
         &self,
         key: &Self::Key,
         request: &mut Self::Request,
         cancel_token: CancelToken,
         out: &mut Vec<u8>,
-    ) -> EarlyGreeting;
+    ) -> bool;
 
     /// Starts a client's session on a connection. Commands that must come first are appended to `to_server`,
     /// which must be empty. Those that cannot fail may be sent together with the client's first command.
@@ -111,7 +131,7 @@ pub trait Protocol: Clone + Send + 'static {
         acquired: AcquiredState,
         backend: &mut Self::BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Self::Session, (Self::Request, session::Error)>;
+    ) -> Result<Self::Session, Box<StartFailed<Self::Request>>>;
 
     /// Resets a connection.
     fn reset(
@@ -123,7 +143,7 @@ pub trait Protocol: Clone + Send + 'static {
 
     /// Whether the next client's first command can be pipelined behind the reset, so that the server skips
     /// the command if the reset fails: see [`AcquiredState::ResetPending`].
-    fn reset_mode(&self, context: Self::ResetContext) -> ResetMode;
+    fn can_pipeline_reset(&self, context: Self::ResetContext) -> bool;
 
     /// A command that shows whether the server still answers.
     fn ping(
@@ -143,6 +163,16 @@ pub trait Protocol: Clone + Send + 'static {
 
     /// Appends the message that ends a connection.
     fn terminate(&self, to_server: &mut Vec<u8>);
+}
+
+/// Databases about which something is remembered. Clients of others log in with a server connection.
+const MAX_KNOWN: usize = 64;
+
+/// Remembers what connections of this key have taught, unless clients have named too many databases.
+pub(crate) fn remember<K: Eq + Hash, V>(known: &mut HashMap<K, V>, key: K, value: V) {
+    if known.len() < MAX_KNOWN || known.contains_key(&key) {
+        known.insert(key, value);
+    }
 }
 
 /// Connections with equal keys are interchangeable.
@@ -215,11 +245,9 @@ pub trait ProtocolSession: Sized {
     ) -> Result<(), session::Error>;
 
     /// Appends what has changed for a client that was on another connection before.
-    fn report_changed_settings(
-        &self,
-        backend: &Self::BackendState,
-        out: &mut Vec<u8>,
-    ) -> Result<(), session::Error>;
+    fn report_changed_settings(&self, _: &Self::BackendState, _: &mut Vec<u8>) -> Result<(), session::Error> {
+        Ok(())
+    }
 
     /// Processes the client's next bytes: those that were not passed on before, and newer ones. An error is
     /// the client's fault.
@@ -282,38 +310,6 @@ pub trait ProtocolCommand {
     ) -> Result<Response<CommandOutcome>, session::Error>;
 }
 
-/// Which side of a client connection sends first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FirstSpeaker {
-    Client,
-    /// The proxy, as soon as the client has connected.
-    Proxy,
-}
-
-/// How a client must authenticate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientAuth {
-    /// The kernel-verified peer UID is allowed, and that is enough.
-    Granted,
-    /// The kernel-verified peer UID is not allowed.
-    Denied { uid: u32 },
-    /// With a password, over a unix socket.
-    PasswordByUnix,
-    /// With a password, over TCP.
-    PasswordByTcp(TlsPolicy),
-    /// With TLS and a certificate issued to its user name.
-    Certificate,
-}
-
-/// Whether a TCP client uses TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TlsPolicy {
-    /// TLS is not offered.
-    Off,
-    /// TLS is required.
-    Required,
-}
-
 #[derive(Debug, PartialEq, Eq)]
 pub enum HandshakeStep<W> {
     NeedInput,
@@ -349,14 +345,6 @@ pub struct CancelToken {
     pub secret: [u8; 4],
 }
 
-/// Whether a client's login is complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EarlyGreeting {
-    Sent,
-    /// The client needs a server connection first.
-    NeedsConnection,
-}
-
 /// When a client may send commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartMode {
@@ -365,6 +353,13 @@ pub enum StartMode {
     /// After the server has accepted the client's settings. What was appended for the server must be sent
     /// now.
     AfterSettings,
+}
+
+/// A session that could not be started. The client has not lost its request.
+#[derive(Debug)]
+pub struct StartFailed<W> {
+    pub request: W,
+    pub error: session::Error,
 }
 
 /// What to do with a client's bytes.
@@ -441,14 +436,6 @@ pub enum AcquiredState {
     SameClient,
     /// As another client left it: the reset must be sent first.
     ResetPending,
-}
-
-/// Whether a client waits for the reset of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResetMode {
-    /// No: its first command is pipelined behind the reset.
-    Pipelined,
-    Awaited,
 }
 
 /// How long a client keeps a server connection.

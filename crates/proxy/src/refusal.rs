@@ -38,6 +38,10 @@ impl Refusal {
         Self { sqlstate, number: None, message: message.into() }
     }
 
+    pub fn stopping() -> Self {
+        Self::new(Self::STOPPING, "the proxy is shutting down")
+    }
+
     /// An error of the server in its own words; `None` for any other error.
     pub fn from_server(error: &session::Error) -> Option<Self> {
         match error {

@@ -13,6 +13,7 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::protocol::Pooling;
 use crate::url::{ProtocolKind, ServerUrl};
 
@@ -32,6 +33,26 @@ pub struct Settings {
     pub pooling: Pooling,
     pub threads: NonZeroUsize,
     pub limits: Limits,
+}
+
+impl Settings {
+    /// Whether clients of TCP, or else those of unix sockets, must know a password.
+    pub(crate) fn needs_password(&self, by_tcp: bool) -> bool {
+        let has_other_means = if by_tcp {
+            self.tls.as_ref().is_some_and(|service| service.clients.is_some())
+        } else {
+            self.unix_auth == UnixAuth::Peer
+        };
+        !has_other_means && self.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp)
+    }
+
+    /// The users, each with a password that clients can prove to know.
+    pub(crate) fn passwords(&self) -> Result<impl Iterator<Item = (&str, &Secret)>, StartError> {
+        if let Some(user) = self.users.iter().find(|user| user.password.expose().is_empty()) {
+            return Err(StartError::NoPassword(user.name.clone()));
+        }
+        Ok(self.users.iter().map(|user| (user.name.as_str(), &user.password)))
+    }
 }
 
 /// SCRAM iterations that clients must compute.
@@ -90,6 +111,15 @@ pub struct DatabaseUser {
     pub database: Option<String>,
     /// Empty if the server requires none.
     pub password: Secret,
+}
+
+impl DatabaseUser {
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        let mut fingerprint = FingerprintBuilder::default();
+        fingerprint.add(self.name.as_bytes());
+        fingerprint.add(self.password.expose());
+        fingerprint.finish()
+    }
 }
 
 /// An address that clients connect to.

@@ -4,60 +4,35 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Error, Fault};
 
+use super::backoff::Backoff;
 use super::{ACCEPTS, DeferredWork, Worker};
 use crate::log::Level;
 use crate::protocol::Protocol;
 
-/// Bounds of the pause between attempts to accept while the machine lacks resources.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// At most one log line about failures per interval.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The pause after failures to accept, and the failures that are not logged yet.
-#[derive(Default)]
-pub(super) struct Backoff {
-    until: Option<Instant>,
-    pause: Duration,
-    logged: Option<Instant>,
-    /// Since the last log line.
-    failures: u64,
+/// The pause while the machine lacks resources.
+pub(super) fn backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(50), Duration::from_secs(1))
 }
 
-impl Backoff {
-    pub(super) fn until(&self) -> Option<Instant> {
-        self.until
-    }
+/// Failures to accept that are not logged yet.
+#[derive(Default)]
+pub(super) struct UnloggedFailures {
+    count: u64,
+    logged: Option<Instant>,
+}
 
-    pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now >= until)
-    }
-
-    fn is_paused(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
-    }
-
-    fn resume(&mut self) {
-        self.until = None;
-    }
-
-    fn accepted(&mut self) {
-        self.pause = Duration::ZERO;
-    }
-
-    fn pause(&mut self, now: Instant) {
-        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        self.until = Some(now + self.pause);
-    }
-
+impl UnloggedFailures {
     /// Counts a failure. Returns the number of failures if a log line is due.
-    fn failed(&mut self, now: Instant) -> Option<u64> {
-        self.failures += 1;
+    fn add(&mut self, now: Instant) -> Option<u64> {
+        self.count += 1;
         if self.logged.is_some_and(|logged| now.duration_since(logged) < LOG_INTERVAL) {
             return None;
         }
         self.logged = Some(now);
-        Some(std::mem::take(&mut self.failures))
+        Some(std::mem::take(&mut self.count))
     }
 }
 
@@ -79,14 +54,14 @@ impl<P: Protocol> Worker<P> {
             match listener.accept() {
                 Ok(None) => return,
                 Ok(Some((channel, peer))) => {
-                    self.backoff.accepted();
+                    self.backoff.succeeded();
                     self.accept_client(channel, peer);
                 }
                 Err(error) => {
                     self.accept_failed(&error);
                     if error.fault() == Fault::Host {
                         // No edge reports the clients that wait; the end of the pause does.
-                        return self.backoff.pause(self.now);
+                        return self.backoff.failed(self.now);
                     }
                 }
             }
@@ -96,7 +71,7 @@ impl<P: Protocol> Worker<P> {
 
     /// Logs a failure to accept, at most once per interval.
     pub(super) fn accept_failed(&mut self, error: &Error) {
-        if let Some(failures) = self.backoff.failed(self.now) {
+        if let Some(failures) = self.accept_failures.add(self.now) {
             let fields: [(&str, &dyn std::fmt::Display); 2] = [("reason", error), ("failures", &failures)];
             self.log.event(Level::Warn, "accept-failed", &fields);
         }
@@ -108,29 +83,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_until_a_client_is_accepted() {
-        let (mut backoff, mut now) = (Backoff::default(), Instant::now());
-        let mut pauses = Vec::new();
-        for _ in 0..7 {
-            assert!(!backoff.is_paused(now));
-            backoff.pause(now);
-            assert!(backoff.is_paused(now) && !backoff.is_due(now));
-            pauses.push(backoff.pause.as_millis());
-            now += backoff.pause;
-            assert!(backoff.is_due(now));
-            backoff.resume();
-        }
-        assert_eq!(pauses, [50, 100, 200, 400, 800, 1000, 1000]);
-        backoff.accepted();
-        backoff.pause(now);
-        assert_eq!(backoff.pause, FIRST_PAUSE);
-    }
-
-    #[test]
     fn failures_are_logged_together() {
-        let (mut backoff, now) = (Backoff::default(), Instant::now());
-        assert_eq!(backoff.failed(now), Some(1));
-        assert_eq!((0..5).filter_map(|_| backoff.failed(now)).count(), 0);
-        assert_eq!(backoff.failed(now + LOG_INTERVAL), Some(6));
+        let (mut failures, now) = (UnloggedFailures::default(), Instant::now());
+        assert_eq!(failures.add(now), Some(1));
+        assert_eq!((0..5).filter_map(|_| failures.add(now)).count(), 0);
+        assert_eq!(failures.add(now + LOG_INTERVAL), Some(6));
     }
 }

@@ -1,28 +1,17 @@
 //! Assigning server connections to clients.
 
-use super::{Activity, ClientConnection, ClientStage, DeferredWork, ServerConnection, ServerStage, Worker};
+use super::{Activity, ClientConnection, ClientStage, DeferredWork, Worker};
 use crate::log::Level;
 use crate::protocol::{AcquiredState, CancelToken, Protocol, ProtocolRequest, ProtocolSession, StartMode};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
-/// Of a process ID and a secret.
-const CANCEL_KEY_BYTES: usize = 8;
 const MAX_PROCESS: u32 = i32::MAX.cast_unsigned();
-/// Enough for 64 clients per call.
-const RANDOM_BYTES: usize = 64 * CANCEL_KEY_BYTES;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Assigned {
-    Yes,
-    /// The client has left or could not use the connection, which is unchanged and has no client.
-    No,
-}
 
 impl<P: Protocol> Worker<P> {
     /// Assigns a connection that was reset to a client that waits.
     pub(super) fn assign(&mut self, client: Id, server: Id) {
-        if self.start_session(client, server, AcquiredState::Reset) == Assigned::No {
+        if !self.start_session(client, server, AcquiredState::Reset) {
             self.return_to_pool(server);
         }
     }
@@ -30,33 +19,28 @@ impl<P: Protocol> Worker<P> {
     /// Assigns a connection that was not reset to a client that waits with a command. The reset is pipelined
     /// in front of that command.
     pub(super) fn assign_unreset(&mut self, client: Id, server: Id) {
-        if self.start_session(client, server, AcquiredState::ResetPending) == Assigned::No {
+        if !self.start_session(client, server, AcquiredState::ResetPending) {
             self.reset_kept(server);
         }
     }
 
-    fn start_session(&mut self, client_id: Id, server_id: Id, acquired: AcquiredState) -> Assigned {
-        let server = self.servers.get_mut(server_id);
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = server else {
-            return Assigned::Yes;
-        };
-        let Some(client) = self.clients.get_mut(client_id) else { return Assigned::No };
-        let request = match std::mem::replace(&mut client.stage, ClientStage::Flushing) {
-            ClientStage::Queued { request, .. } => request,
-            other => {
-                client.stage = other;
-                return Assigned::No;
-            }
-        };
+    /// Returns false if the client has left or could not use the connection, which is unchanged and has no client.
+    fn start_session(&mut self, client_id: Id, server_id: Id, acquired: AcquiredState) -> bool {
+        let Some(backend) = self.servers.open_mut(server_id) else { return true };
+        let Some(client) = self.clients.get_mut(client_id) else { return false };
+        if !matches!(client.stage, ClientStage::Queued { .. }) {
+            return false;
+        }
+        let Some(request) = client.stage.take_request() else { return false };
         let to_server = backend.channel.output();
         let session = match self.protocol.start_session(request, acquired, &mut backend.state, to_server) {
             Ok(session) => session,
-            Err((request, error)) => {
+            Err(failed) => {
                 to_server.clear();
-                let refusal = Refusal::settings_failed(&error);
-                request.refuse(&refusal, client.channel.output());
+                let refusal = Refusal::settings_failed(&failed.error);
+                failed.request.refuse(&refusal, client.channel.output());
                 self.refused(client_id, &refusal);
-                return Assigned::No;
+                return false;
             }
         };
         let start = session.start_mode();
@@ -74,7 +58,7 @@ impl<P: Protocol> Worker<P> {
                 }
             }
         }
-        Assigned::Yes
+        true
     }
 
     /// Tells a client that its login is complete, or that it may go on.
@@ -83,8 +67,8 @@ impl<P: Protocol> Worker<P> {
         else {
             return self.greet(client_id, server_id);
         };
-        if let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get(server_id)
-            && let Activity::Session { session, .. } = &backend.activity
+        if let Some(backend) = self.servers.open(server_id)
+            && let Some(session) = backend.session()
             && session.report_changed_settings(&backend.state, channel.output()).is_err()
         {
             return self.close_client(client_id, "cannot be sent its settings");
@@ -96,8 +80,7 @@ impl<P: Protocol> Worker<P> {
         let Some(cancel_token) = self.new_cancel_token() else {
             return self.refuse(client_id, &Refusal::new(*b"XX000", "OpenSSL has no random bytes"));
         };
-        let server = self.servers.get_mut(server_id);
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = server else { return };
+        let Some(backend) = self.servers.open_mut(server_id) else { return };
         let Some(client) = self.clients.get_mut(client_id) else { return };
         let Activity::Session { session, .. } = &mut backend.activity else { return };
         client.cancel_token = Some(cancel_token);
@@ -120,12 +103,7 @@ impl<P: Protocol> Worker<P> {
     /// A new cancel token, with a process ID that no other client of this worker has.
     pub(super) fn new_cancel_token(&mut self) -> Option<CancelToken> {
         loop {
-            if self.random.is_empty() {
-                // Each call of OpenSSL costs a system call.
-                self.random.resize(RANDOM_BYTES, 0);
-                openssl::rand::rand_bytes(&mut self.random).ok()?;
-            }
-            let token_bytes = self.random.split_off(self.random.len() - CANCEL_KEY_BYTES);
+            let token_bytes: [u8; 8] = self.random.take()?;
             // Some drivers read it as a signed number, and take 0 for none.
             let process_id = self.own_process_id(u32::from_be_bytes(*token_bytes.first_chunk()?) >> 1);
             if process_id != 0 && process_id <= MAX_PROCESS && !self.by_process.contains_key(&process_id) {

@@ -7,7 +7,7 @@
 use ciphertoll_net::{ConnectProgress, Connected, Error, Readiness, Received};
 
 use super::{
-    Activity, CancelRequest, ClientStage, Reuse, ServerConnection, ServerStage, TokenKind, Worker, token_of,
+    Activity, CancelRequest, ClientStage, ServerConnection, ServerStage, TokenKind, Worker, token_of,
 };
 use crate::log::Level;
 use crate::protocol::{ConnectPlan, Protocol};
@@ -91,8 +91,7 @@ impl<P: Protocol> Worker<P> {
         let ClientStage::Active(id) = self.clients.get(self.client_by_token(process_id, key)?)?.stage else {
             return None;
         };
-        let ServerStage::Open(backend) = &self.servers.get(id)?.stage else { return None };
-        Some((id, self.protocol.cancel_plan(&backend.state)?))
+        Some((id, self.protocol.cancel_plan(&self.servers.open(id)?.state)?))
     }
 
     /// The client that has this process ID and key, if its command waits for a connection.
@@ -151,7 +150,7 @@ impl<P: Protocol> Worker<P> {
         if let Some(server) = self.cancels.get(id).map(|cancel| cancel.server)
             && let Some(server) = self.servers.get_mut(server)
         {
-            server.reuse = Reuse::Never;
+            server.lost_cancel = true;
         }
     }
 

@@ -4,8 +4,9 @@ use ciphertoll_net::tls::{self, Acceptor, AcceptorSettings, FilePurpose, Identit
 use ciphertoll_net::{Accepted, Error, Peer};
 
 use super::{AccessRules, ClientStage, Worker};
+use crate::client_auth::ClientAuth;
 use crate::log::Level;
-use crate::protocol::{ClientAuth, Protocol, ProtocolHandshake, TlsPolicy};
+use crate::protocol::{Protocol, ProtocolHandshake};
 use crate::settings::UnixAuth;
 use crate::slab::Id;
 use crate::upstream::{CertificateExpiry, expiry_of};
@@ -13,15 +14,9 @@ use crate::upstream::{CertificateExpiry, expiry_of};
 #[derive(Clone)]
 pub(super) struct ClientTls {
     acceptor: Acceptor,
-    auth: TlsAuth,
+    /// How TLS clients authenticate.
+    auth: ClientAuth,
     pub(super) expiries: Vec<CertificateExpiry>,
-}
-
-/// How TLS clients authenticate.
-#[derive(Clone, Copy)]
-enum TlsAuth {
-    Password,
-    Certificate,
 }
 
 impl ClientTls {
@@ -30,7 +25,8 @@ impl ClientTls {
         let acceptor = Acceptor::build(service)?;
         let files = std::iter::once(&service.identity.certificate_file).chain(&service.clients);
         let expiries = files.filter_map(|file| expiry_of(file)).collect();
-        let auth = if service.clients.is_some() { TlsAuth::Certificate } else { TlsAuth::Password };
+        let auth =
+            if service.clients.is_some() { ClientAuth::Certificate } else { ClientAuth::PasswordByTls };
         Ok(Self { acceptor, auth, expiries })
     }
 }
@@ -61,12 +57,9 @@ impl AccessRules {
                 UnixAuth::Peer => ClientAuth::Granted,
                 UnixAuth::Scram | UnixAuth::Password => ClientAuth::PasswordByUnix,
             },
-            (Peer::Address(_), Some(ClientTls { auth: TlsAuth::Certificate, .. })) => ClientAuth::Certificate,
-            (Peer::Address(_), Some(ClientTls { auth: TlsAuth::Password, .. })) => {
-                ClientAuth::PasswordByTcp(TlsPolicy::Required)
-            }
+            (Peer::Address(_), Some(tls)) => tls.auth,
             // Without a peer UID and without a certificate, the client must know a password.
-            (Peer::Address(_), None) => ClientAuth::PasswordByTcp(TlsPolicy::Off),
+            (Peer::Address(_), None) => ClientAuth::PasswordByTcp,
         }
     }
 }

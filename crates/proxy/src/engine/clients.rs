@@ -1,17 +1,12 @@
 //! Clients: handshake, wait queue, disconnect.
 
-use ciphertoll_net::{Readiness, Received, Sent, WatchedEvents};
+use ciphertoll_net::{Readiness, Received, Sent};
 
 use super::cancel::REQUESTER_LEFT;
-use super::{
-    Activity, ClientConnection, ClientStage, DeferredWork, ServerConnection, ServerStage, TokenKind, Worker,
-    token_of,
-};
+use super::{Backend, ClientConnection, ClientStage, DeferredWork, TokenKind, Worker, token_of};
 use crate::log::Level;
-use crate::pool::PoolAction;
-use crate::protocol::{
-    EarlyGreeting, HandshakeStep, Protocol, ProtocolHandshake, ProtocolRequest, ProtocolSession,
-};
+use crate::pool::{ConnectionPool, PoolAction};
+use crate::protocol::{HandshakeStep, Protocol, ProtocolHandshake, ProtocolRequest, ProtocolSession};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -29,7 +24,7 @@ impl<P: Protocol> Worker<P> {
                 if client.channel.is_blocked() && !self.flush_client(id) {
                     return;
                 }
-                if self.is_unread(server) {
+                if self.servers.open(server).is_some_and(|backend| backend.flow.unread) {
                     self.pump_to_client(server);
                 }
                 // It may have been detached from its connection by now.
@@ -67,13 +62,8 @@ impl<P: Protocol> Worker<P> {
     /// Waits for room to send only while output is pending.
     pub(super) fn watch_client(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(id) else { return };
-        let blocked = client.channel.is_blocked();
-        if blocked == client.flow.watched {
-            return;
-        }
-        client.flow.watched = blocked;
-        let watch = if blocked { WatchedEvents::Both } else { WatchedEvents::Reading };
-        if self.reactor.watch(&mut client.channel, token_of(TokenKind::Client, id.index), watch).is_err() {
+        let ClientConnection { channel, flow, .. } = client;
+        if flow.watch(channel, &self.reactor, token_of(TokenKind::Client, id.index)).is_err() {
             self.close_client(id, "cannot be watched");
         }
     }
@@ -147,7 +137,7 @@ impl<P: Protocol> Worker<P> {
             }
         };
         client.stage = ClientStage::Queued { key: key.clone(), request };
-        if self.greet_early(id) == EarlyGreeting::NeedsConnection {
+        if !self.greet_early(id) {
             self.acquire(id, &key);
         }
     }
@@ -158,11 +148,7 @@ impl<P: Protocol> Worker<P> {
             return;
         };
         let server = *server;
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get(server)
-        else {
-            return;
-        };
-        let Activity::Session { session, .. } = &backend.activity else { return };
+        let Some(session) = self.servers.open(server).and_then(Backend::session) else { return };
         let Some(handshake) = self.protocol.change_user_handshake(session) else {
             let message = "a change of user is not possible on this connection";
             return self.refuse(id, &Refusal::new(Refusal::UNSUPPORTED, message));
@@ -189,13 +175,23 @@ impl<P: Protocol> Worker<P> {
 
     fn cannot_serve(&self) -> Option<Refusal> {
         if self.drain.is_some() {
-            return Some(Refusal::new(Refusal::STOPPING, "the proxy is shutting down"));
+            return Some(Refusal::stopping());
         }
         if self.shared.clients() > self.limits.clients {
             let message = format!("the limit of {} clients is reached", self.limits.clients);
             return Some(Refusal::new(Refusal::FULL, message));
         }
         None
+    }
+
+    /// Why a client must not join the wait queue.
+    pub(super) fn queue_is_full(&self) -> Option<Refusal> {
+        let ahead = self.pool.read(ConnectionPool::queue_length)?;
+        (ahead >= self.limits.queued).then(|| {
+            let message =
+                format!("all server connections are in use, and {ahead} clients are waiting already");
+            Refusal::new(Refusal::FULL, message)
+        })
     }
 
     /// Sends an error message to a client and closes it.
@@ -207,10 +203,7 @@ impl<P: Protocol> Worker<P> {
                 request.refuse(refusal, channel.output());
             }
             ClientStage::Active(server) => {
-                if let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) =
-                    self.servers.get_mut(*server)
-                    && let Activity::Session { session, .. } = &backend.activity
-                {
+                if let Some(session) = self.servers.open(*server).and_then(Backend::session) {
                     session.refuse(refusal, channel.output());
                 }
             }
@@ -226,7 +219,7 @@ impl<P: Protocol> Worker<P> {
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("client", &id.index), ("sqlstate", &state), ("reason", &refusal.message)];
         self.log.event(Level::Info, "refused", &fields);
-        self.services.metrics.refused(&state);
+        self.services.metrics.refusals.increment(&state);
         self.close_after_flush(id);
     }
 

@@ -1,22 +1,26 @@
-//! Control of the workers by other threads of the program: status, health, new settings.
+//! Control of the workers by other threads of the program: status, health, and settings that can change while a
+//! proxy runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use super::client_tls::ClientTls;
 use super::key_deriver::KeyDeriver;
 use super::mailbox::{Mailbox, WorkerMessage};
-use super::reload::PreparedSettings;
-use super::{Activity, ClientStage, ServerStage, Worker};
+use super::{AccessRules, Activity, ClientStage, ServerStage, Worker};
+use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
 use crate::protocol::{PoolKey, Protocol};
+use crate::settings::{Limits, Settings, StartError};
 use crate::status::{
     CertificateStatus, ClientStates, PoolStatus, Status, StatusCounters, StatusLimits, ThreadStatus,
 };
+use crate::upstream::{CertificateExpiry, Upstream};
 
 /// A worker answers between two turns, which take less than a millisecond. A status request should fail soon
 /// if a worker is stuck.
@@ -30,12 +34,8 @@ pub struct ControlHandle<P: Protocol> {
     metrics: Arc<Metrics>,
 }
 
-/// A request, and where to send the response.
-pub(super) enum ControlRequest<P> {
-    Status(Sender<Status>),
-    Health(Sender<Health>),
-    ApplySettings(Box<PreparedSettings<P>>, Sender<()>),
-}
+/// What a thread that is not a worker asks of one.
+pub(super) type ControlRequest<P> = Box<dyn FnOnce(&mut Worker<P>) + Send>;
 
 /// Whether new clients would be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,61 +61,78 @@ impl<P: Protocol> Clone for ControlHandle<P> {
 impl<P: Protocol> ControlHandle<P> {
     /// The status of all workers, collected one after another.
     pub fn status(&self) -> Result<Status, NoAnswer> {
-        let parts = self.request_all(STATUS_TIMEOUT, ControlRequest::Status)?;
+        let parts = request(&self.mailboxes, STATUS_TIMEOUT, || |worker: &mut Worker<P>| worker.status())?;
         parts.into_iter().reduce(Status::merge).ok_or(NoAnswer)
     }
 
     /// Whether new clients would be served. If that is not known, a connection is opened to find out.
     pub fn health(&self) -> Result<Health, NoAnswer> {
         // All workers know the same about the server.
-        let first = self.mailboxes.first().ok_or(NoAnswer)?;
-        await_response(&send_request(first, ControlRequest::Health)?, Instant::now() + STATUS_TIMEOUT)
+        let first = self.mailboxes.first().map_or(&[][..], std::slice::from_ref);
+        request(first, STATUS_TIMEOUT, || Worker::health)?.pop().ok_or(NoAnswer)
     }
 
     /// Applies new settings, for new clients and new server connections.
     pub fn apply_settings(&self, prepared: &PreparedSettings<P>) -> Result<(), NoAnswer> {
-        let apply = |done| ControlRequest::ApplySettings(Box::new(prepared.clone()), done);
-        self.request_all(RELOAD_TIMEOUT, apply).map(|_| ())
+        let apply = || {
+            let prepared = prepared.clone();
+            move |worker: &mut Worker<P>| worker.apply_settings(prepared)
+        };
+        request(&self.mailboxes, RELOAD_TIMEOUT, apply).map(|_| ())
     }
 
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
-
-    /// The responses of all workers, within one deadline.
-    fn request_all<T>(
-        &self,
-        timeout: Duration,
-        request: impl Fn(Sender<T>) -> ControlRequest<P>,
-    ) -> Result<Vec<T>, NoAnswer> {
-        let until = Instant::now() + timeout;
-        let pending: Result<Vec<_>, _> =
-            self.mailboxes.iter().map(|mailbox| send_request(mailbox, &request)).collect();
-        pending?.iter().map(|response| await_response(response, until)).collect()
-    }
 }
 
-fn send_request<P: Protocol, T>(
-    mailbox: &Mailbox<P>,
-    request: impl FnOnce(Sender<T>) -> ControlRequest<P>,
-) -> Result<Receiver<T>, NoAnswer> {
-    let (reply, response) = mpsc::channel();
-    match mailbox.send(WorkerMessage::Control(request(reply))) {
-        None => Ok(response),
-        Some(_) => Err(NoAnswer),
-    }
+/// The responses of these workers, within one deadline.
+fn request<P: Protocol, T: Send + 'static, F: FnOnce(&mut Worker<P>) -> T + Send + 'static>(
+    mailboxes: &[Mailbox<P>],
+    timeout: Duration,
+    ask: impl Fn() -> F,
+) -> Result<Vec<T>, NoAnswer> {
+    let until = Instant::now() + timeout;
+    let send = |mailbox: &Mailbox<P>| {
+        let ((reply, response), ask) = (mpsc::channel(), ask());
+        // The other side may have given up waiting.
+        let run: ControlRequest<P> = Box::new(move |worker| drop(reply.send(ask(worker))));
+        mailbox.send(WorkerMessage::Control(run)).is_none().then_some(response).ok_or(NoAnswer)
+    };
+    let responses = mailboxes.iter().map(send).collect::<Result<Vec<_>, _>>()?;
+    let left = || until.saturating_duration_since(Instant::now());
+    responses.iter().map(|response| response.recv_timeout(left()).map_err(|_| NoAnswer)).collect()
 }
 
-fn await_response<T>(response: &Receiver<T>, until: Instant) -> Result<T, NoAnswer> {
-    let left = until.saturating_duration_since(Instant::now());
-    response.recv_timeout(left).map_err(|_| NoAnswer)
+/// Settings that are checked and whose files are read. Each worker gets a clone.
+#[derive(Clone)]
+pub struct PreparedSettings<P> {
+    pub(super) access: AccessRules,
+    pub(super) protocol: P,
+    pub(super) upstream: Upstream,
+    pub(super) limits: Limits,
+    pub(super) log: Log,
+}
+
+impl<P: Protocol> PreparedSettings<P> {
+    /// Reads certificates, hashes passwords if clients must prove them, and resolves the server's name. All
+    /// of that may block, so it runs on no worker.
+    pub fn new(settings: &Settings, log: Log) -> Result<Self, StartError> {
+        let protocol = P::from_settings(settings)?;
+        let tls = settings.tls.as_ref().map(ClientTls::read).transpose().map_err(StartError::Tls)?;
+        let access = AccessRules { uids: settings.allowed_uids.clone(), unix_auth: settings.unix_auth, tls };
+        let upstream = Upstream::new(&settings.server).map_err(StartError::Tls)?;
+        Ok(Self { access, protocol, upstream, limits: settings.limits.clone(), log })
+    }
 }
 
 /// What a worker needs for operation, but not for sessions.
+#[derive(Clone)]
 pub(super) struct Services {
     pub(super) metrics: Arc<Metrics>,
     pub(super) notifier: Notifier,
     pub(super) key_deriver: KeyDeriver,
+    pub(super) began: Instant,
     pub(super) started: Timestamp,
 }
 
@@ -127,23 +144,42 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Handles a request of a thread that is not a worker.
-    pub(super) fn handle_control(&mut self, request: ControlRequest<P>) {
-        // The other side may have given up waiting.
-        let _ = match request {
-            ControlRequest::Status(reply) => reply.send(self.status()).is_ok(),
-            ControlRequest::Health(reply) => reply.send(self.health()).is_ok(),
-            ControlRequest::ApplySettings(prepared, done) => {
-                self.apply_settings(*prepared);
-                done.send(()).is_ok()
+    /// Applies new settings between two turns. Sessions are not affected. A connection that was opened with other
+    /// credentials is closed at once if it is idle, otherwise when its client releases it or another client would
+    /// get it.
+    fn apply_settings(&mut self, prepared: PreparedSettings<P>) {
+        let PreparedSettings { access, protocol, upstream, limits, log } = prepared;
+        self.protocol.reload(protocol);
+        if upstream.fingerprint() != self.upstream.fingerprint() {
+            self.protocol.forget_learned();
+        }
+        self.upstream = upstream;
+        self.access = access;
+        self.pool.with(|pool| pool.set_limit(limits.server_connections));
+        self.limits = limits;
+        self.log = log;
+        for id in self.servers.ids() {
+            if self.idle_since(id).is_some()
+                && let Some(reason) = self.obsolete_reason(id)
+            {
+                self.close_server(id, reason);
             }
-        };
+        }
+        for id in self.clients.ids() {
+            let Some(client) = self.clients.get(id) else { continue };
+            if let ClientStage::Queued { request, .. } = &client.stage
+                && let Err(refusal) = self.protocol.pool_key(request)
+            {
+                self.refuse(id, &refusal);
+            }
+        }
+        self.check_unserved = true;
     }
 
     /// This worker's part, and what is the same for all.
     fn status(&self) -> Status {
         let metrics = &self.services.metrics;
-        let certificate = |expiry: &crate::upstream::CertificateExpiry| CertificateStatus {
+        let certificate = |expiry: &CertificateExpiry| CertificateStatus {
             file: expiry.file.display().to_string(),
             expires_unix_s: expiry.at_unix_s,
         };

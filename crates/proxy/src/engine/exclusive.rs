@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 use ciphertoll_wire::relay::Vacate;
 
 use super::mailbox::WorkerMessage;
-use super::{Activity, ServerStage, Worker};
+use super::{Activity, Worker};
+use crate::metrics::EXCLUSIVE_ACCESS;
 use crate::protocol::{PoolKey, Protocol};
 use crate::slab::Id;
 
-/// The reason for closing such a connection.
-pub(crate) const EXCLUSIVE_ACCESS: &str = "a command needs exclusive access to the database";
 /// Servers wait this long for other connections to end; no connection to the database is kept idle meanwhile.
 const EXCLUSIVE_TIME: Duration = Duration::from_secs(5);
 /// Databases that are remembered. Clients can name any number of them.
@@ -65,11 +64,10 @@ impl<P: Protocol> Worker<P> {
     /// Takes an idle or kept connection from the pool.
     fn take_unused(&mut self, id: Id) -> bool {
         let Some(server) = self.servers.get(id) else { return false };
-        let ServerStage::Open(backend) = &server.stage else { return false };
-        match backend.activity {
-            Activity::Idle { .. } => self.pool.with(|pool| pool.take_idle(&server.key, id)),
-            Activity::Kept { .. } => self.take_kept(id),
-            Activity::Session { .. } | Activity::AwaitingCancel { .. } | Activity::Resetting { .. } => false,
+        match self.servers.open(id).map(|backend| &backend.activity) {
+            Some(Activity::Idle { .. }) => self.pool.with(|pool| pool.take_idle(&server.key, id)),
+            Some(Activity::Kept { .. }) => self.take_kept(id),
+            _ => false,
         }
     }
 

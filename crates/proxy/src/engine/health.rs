@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use super::backoff::Backoff;
 use super::control::Health;
-use super::{Activity, ServerStage, Worker};
+use super::{Activity, Worker};
 use crate::fingerprint::Fingerprint;
 use crate::pool::ConnectionPool;
 use crate::protocol::Protocol;
@@ -12,10 +13,6 @@ use crate::slab::Id;
 
 /// A connect within this time shows that the server is reachable.
 const LATELY: Duration = Duration::from_secs(30);
-/// Bounds of the pause between attempts to open connections in advance while they fail.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
 /// Upkeep of a server connection.
 pub(super) struct Upkeep {
     /// The fingerprints of TLS and of the credentials that it was opened with.
@@ -26,12 +23,17 @@ pub(super) struct Upkeep {
     idle_since: Option<Instant>,
 }
 
-/// Results of recent connects, and the pause before connections are opened in advance again.
-#[derive(Default)]
+/// Results of recent connects.
 pub(super) struct ConnectHistory {
     opened: Option<Instant>,
-    not_before: Option<Instant>,
-    pause: Duration,
+    /// Before connections are opened in advance again.
+    backoff: Backoff,
+}
+
+impl Default for ConnectHistory {
+    fn default() -> Self {
+        Self { opened: None, backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(30)) }
+    }
 }
 
 impl ConnectHistory {
@@ -40,12 +42,7 @@ impl ConnectHistory {
     }
 
     pub(super) fn failed(&mut self, now: Instant) {
-        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        self.not_before = Some(now + self.pause);
-    }
-
-    fn can_try(&self, now: Instant) -> bool {
-        self.not_before.is_none_or(|moment| now >= moment)
+        self.backoff.failed(now);
     }
 }
 
@@ -148,35 +145,22 @@ impl<P: Protocol> Worker<P> {
 
     /// Since when a connection has been idle; `None` if it is in use.
     pub(super) fn idle_since(&self, id: Id) -> Option<Instant> {
-        match &self.servers.get(id)?.stage {
-            ServerStage::Open(backend) => match backend.activity {
-                Activity::Idle { since, .. } => Some(since),
-                _ => None,
-            },
-            ServerStage::Connecting { .. } => None,
+        match self.servers.open(id)?.activity {
+            Activity::Idle { since, .. } => Some(since),
+            _ => None,
         }
     }
 
     /// Starts a health check. The connection is not available to clients until the server has answered.
     fn check(&mut self, id: Id, since: Instant) {
-        let (now, until) = (self.now, self.now + self.limits.reset);
         let Some(server) = self.servers.get_mut(id) else { return };
         if !self.pool.with(|pool| pool.take_idle(&server.key, id)) {
             return;
         }
-        server.upkeep.checked = now;
+        server.upkeep.checked = self.now;
         server.upkeep.idle_since = Some(since);
-        let ServerStage::Open(backend) = &mut server.stage else { return };
-        let sent = self.protocol.ping(&mut backend.state, backend.channel.output());
-        match (sent, backend.channel.send()) {
-            (Ok(command), Ok(_)) => {
-                backend.activity = Activity::Resetting { command, until };
-                self.services.metrics.checks.increment();
-                self.watch_server(id);
-            }
-            (Err(error), _) => self.close_server(id, &error.to_string()),
-            (_, Err(error)) => self.server_lost(id, Some(&error)),
-        }
+        self.services.metrics.checks.increment();
+        self.send_command(id, P::ping);
     }
 
     /// Opens connections that `warm-up` requires.
@@ -193,7 +177,7 @@ impl<P: Protocol> Worker<P> {
     fn open_in_advance(&mut self, key: &P::Key) -> bool {
         let now = self.now;
         let may = !self.is_exclusive(key)
-            && self.shared.server_health.read(|server_health| server_health.connects.can_try(now))
+            && self.shared.server_health.read(|server_health| !server_health.connects.backoff.is_paused(now))
             && self.pool.with(|pool| pool.open_in_advance(key));
         if may {
             self.open_server(key);
@@ -208,12 +192,8 @@ impl<P: Protocol> Worker<P> {
         }
         let (up, opening) = self.pool.read(|pool| (pool.has_connection(), pool.is_opening()));
         let is_recent = |moment: Instant| self.now.duration_since(moment) < LATELY;
-        if up
-            || self
-                .shared
-                .server_health
-                .read(|server_health| server_health.connects.opened.is_some_and(is_recent))
-        {
+        let opened = self.shared.server_health.read(|server_health| server_health.connects.opened);
+        if up || opened.is_some_and(is_recent) {
             return Health::Well;
         }
         if !opening && let Some(key) = self.protocol.default_keys().first().cloned() {
@@ -227,25 +207,6 @@ impl<P: Protocol> Worker<P> {
 mod tests {
     use super::*;
     use crate::fingerprint::FingerprintBuilder;
-
-    #[test]
-    fn pauses_grow_until_a_connection_is_opened() {
-        let (mut connects, mut now) = (ConnectHistory::default(), Instant::now());
-        let mut pauses = Vec::new();
-        for _ in 0..7 {
-            assert!(connects.can_try(now));
-            connects.failed(now);
-            assert!(!connects.can_try(now));
-            pauses.push(connects.pause.as_secs());
-            now += connects.pause;
-        }
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
-        connects.failed(now);
-        connects.opened(now);
-        assert!(connects.can_try(now));
-        connects.failed(now);
-        assert_eq!(connects.pause, FIRST_PAUSE);
-    }
 
     #[test]
     fn a_health_check_does_not_count_as_use() {

@@ -6,6 +6,7 @@
 
 mod accept;
 mod acquire;
+mod backoff;
 mod cancel;
 mod client_tls;
 mod clients;
@@ -13,11 +14,9 @@ mod control;
 mod exclusive;
 mod health;
 mod key_deriver;
-mod listeners;
 mod mailbox;
 mod park;
 mod pump;
-mod reload;
 mod servers;
 mod shared_state;
 mod timeouts;
@@ -27,16 +26,20 @@ mod workers;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Channel, Connecting, Listener, Peer, Reactor, Readiness, Received, SpareBuffer};
+use ciphertoll_net::{
+    Channel, Connecting, Error, Listener, Peer, Reactor, Readiness, Received, SpareBuffer, WatchedEvents,
+};
 
 use crate::log::{Level, Log};
 use crate::pool::ConnectionPool;
 use crate::protocol::{CancelToken, Pooling, Protocol, Release};
+use crate::random::RandomBytes;
 use crate::refusal::Refusal;
 use crate::settings::{AllowedUids, Limits, UnixAuth};
 use crate::slab::{Id, Slab};
 use crate::upstream::Upstream;
-use accept::Backoff;
+use accept::UnloggedFailures;
+use backoff::Backoff;
 use client_tls::ClientTls;
 use control::Services;
 use exclusive::ExclusiveDatabases;
@@ -44,9 +47,7 @@ use health::Upkeep;
 use mailbox::{MAILBOX, WorkerMessage};
 use shared_state::{SharedPool, SharedState};
 
-pub use control::{ControlHandle, Health, NoAnswer};
-pub(crate) use exclusive::EXCLUSIVE_ACCESS;
-pub use reload::PreparedSettings;
+pub use control::{ControlHandle, Health, NoAnswer, PreparedSettings};
 pub use workers::Workers;
 
 /// How often timeouts are checked.
@@ -77,8 +78,7 @@ pub(crate) struct Worker<P: Protocol> {
     cancels: Slab<CancelRequest>,
     /// Clients by the process ID that the proxy sent to them.
     by_process: HashMap<u32, Id>,
-    /// Random bytes that are not used yet.
-    random: Vec<u8>,
+    random: RandomBytes,
     spare: SpareBuffer,
     /// Work for the next turn that no edge announces.
     deferred: Vec<DeferredWork>,
@@ -90,7 +90,7 @@ pub(crate) struct Worker<P: Protocol> {
     /// The accept queue may be non-empty with no edge pending; retry on the next tick.
     retry_accept: bool,
     backoff: Backoff,
-    began: Instant,
+    accept_failures: UnloggedFailures,
     now: Instant,
     next_tick: Instant,
     drain: Option<Drain>,
@@ -148,22 +148,75 @@ enum ClientStage<P: Protocol> {
     Flushing,
 }
 
+impl<P: Protocol> ClientStage<P> {
+    /// A client that waits for a connection no longer does, because it was greeted or its command was cancelled.
+    fn park(&mut self) {
+        *self = match std::mem::replace(self, Self::Flushing) {
+            Self::Queued { key, request } => Self::Parked { key, request },
+            other => other,
+        };
+    }
+
+    /// A parked client waits for a connection of this key.
+    fn queue(&mut self) -> Option<P::Key> {
+        match std::mem::replace(self, Self::Flushing) {
+            Self::Parked { key, request } => {
+                *self = Self::Queued { key: key.clone(), request };
+                Some(key)
+            }
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// Takes the request of a client that waits or is parked: its session starts.
+    fn take_request(&mut self) -> Option<P::Request> {
+        match std::mem::replace(self, Self::Flushing) {
+            Self::Queued { request, .. } | Self::Parked { request, .. } => Some(request),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
+impl<P: Protocol> Backend<P> {
+    fn session(&self) -> Option<&P::Session> {
+        match &self.activity {
+            Activity::Session { session, .. } => Some(session),
+            _ => None,
+        }
+    }
+}
+
 struct ServerConnection<P: Protocol> {
     key: P::Key,
     opened_at: Instant,
     /// Cancel requests that are on their way to it.
     cancels: u32,
-    reuse: Reuse,
+    /// A cancel request was lost on its way: it may still cancel a command of the next client.
+    lost_cancel: bool,
     upkeep: Upkeep,
     stage: ServerStage<P>,
 }
 
-/// Whether another client may use a connection.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reuse {
-    Allowed,
-    /// A cancel request was lost on its way: it may still cancel a command of the next client.
-    Never,
+impl<P: Protocol> Slab<ServerConnection<P>> {
+    fn open(&self, id: Id) -> Option<&Backend<P>> {
+        match &self.get(id)?.stage {
+            ServerStage::Open(backend) => Some(backend),
+            ServerStage::Connecting { .. } => None,
+        }
+    }
+
+    fn open_mut(&mut self, id: Id) -> Option<&mut Backend<P>> {
+        match &mut self.get_mut(id)?.stage {
+            ServerStage::Open(backend) => Some(backend),
+            ServerStage::Connecting { .. } => None,
+        }
+    }
 }
 
 enum ServerStage<P: Protocol> {
@@ -219,7 +272,7 @@ struct CancelRequest {
     until: Instant,
 }
 
-/// Readiness of a channel beyond its bytes.
+/// The readiness of a channel beyond its bytes.
 #[derive(Clone, Copy, Default)]
 struct Flow {
     /// An edge reported bytes that were not read, because there was no room for them.
@@ -229,6 +282,19 @@ struct Flow {
     ended: bool,
     /// Watched for room to send.
     watched: bool,
+}
+
+impl Flow {
+    /// Waits for room to send only while output is pending.
+    fn watch(&mut self, channel: &mut Channel, reactor: &Reactor, token: usize) -> Result<(), Error> {
+        let blocked = channel.is_blocked();
+        if blocked == self.watched {
+            return Ok(());
+        }
+        self.watched = blocked;
+        let watch = if blocked { WatchedEvents::Both } else { WatchedEvents::Reading };
+        reactor.watch(channel, token, watch)
+    }
 }
 
 /// Whether received bytes were not processed because too many responses were owed.
@@ -263,7 +329,7 @@ pub enum Shutdown {
     CutOff(usize),
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum TokenKind {
     Client,
     Server,
@@ -275,12 +341,13 @@ fn token_of(kind: TokenKind, index: usize) -> usize {
     index << KIND_BITS | kind as usize
 }
 
-fn token_kind(key: usize) -> usize {
-    key & ((1 << KIND_BITS) - 1)
+fn token_kind(key: usize) -> TokenKind {
+    let kinds = [TokenKind::Client, TokenKind::Server, TokenKind::Cancel, TokenKind::Fixed];
+    kinds[key & (kinds.len() - 1)]
 }
 
 impl<P: Protocol> Worker<P> {
-    fn turn(&mut self) -> Result<(), ciphertoll_net::Error> {
+    fn turn(&mut self) -> Result<(), Error> {
         let timeout = if self.deferred.is_empty() {
             let next = self.backoff.until().map_or(self.next_tick, |until| until.min(self.next_tick));
             next.saturating_duration_since(Instant::now())
@@ -297,7 +364,7 @@ impl<P: Protocol> Worker<P> {
         // connected.
         for servers in [true, false] {
             for (key, readiness) in &ready {
-                if (token_kind(*key) == TokenKind::Server as usize) == servers {
+                if (token_kind(*key) == TokenKind::Server) == servers {
                     self.ready(*key, *readiness);
                 }
             }
@@ -312,7 +379,7 @@ impl<P: Protocol> Worker<P> {
                 DeferredWork::Park(client, server) => self.park_early(client, server),
             }
         }
-        if self.backoff.is_due(self.now) {
+        if self.backoff.until().is_some_and(|until| self.now >= until) {
             self.accept();
         }
         if self.now >= self.next_tick {
@@ -330,40 +397,33 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn ready(&mut self, key: usize, readiness: Readiness) {
-        let index = key >> KIND_BITS;
-        match token_kind(key) {
-            kind if kind == TokenKind::Client as usize => {
-                if let Some(id) = self.clients.at(index) {
-                    self.client_ready(id, readiness);
-                }
-            }
-            kind if kind == TokenKind::Server as usize => {
-                if let Some(id) = self.servers.at(index) {
-                    self.server_ready(id, readiness);
-                }
-            }
-            kind if kind == TokenKind::Cancel as usize => {
-                if let Some(id) = self.cancels.at(index) {
-                    self.cancel_ready(id, readiness);
-                }
-            }
-            _ if index == SIGNALS => self.handle_signals(),
-            _ if index == MAILBOX => self.read_messages(),
-            _ => self.accept(),
+        let (kind, index) = (token_kind(key), key >> KIND_BITS);
+        if kind == TokenKind::Fixed {
+            return match index {
+                SIGNALS => self.handle_signals(),
+                MAILBOX => self.read_messages(),
+                _ => self.accept(),
+            };
+        }
+        if kind == TokenKind::Client
+            && let Some(id) = self.clients.at(index)
+        {
+            self.client_ready(id, readiness);
+        } else if kind == TokenKind::Server
+            && let Some(id) = self.servers.at(index)
+        {
+            self.server_ready(id, readiness);
+        } else if kind == TokenKind::Cancel
+            && let Some(id) = self.cancels.at(index)
+        {
+            self.cancel_ready(id, readiness);
         }
     }
 
     /// Whether clients can be greeted. If not, a connection is opened to learn the server's greeting.
     fn is_server_known(&mut self) -> bool {
         let Some(key) = self.protocol.discovery_key() else { return true };
-        let begins = self.shared.server_health.with(|server_health| {
-            let begins = server_health.discovery == Discovery::NotStarted;
-            if begins {
-                server_health.discovery = Discovery::Running;
-            }
-            begins
-        });
-        if begins {
+        if self.shared.replace_discovery(Discovery::NotStarted, Discovery::Running) {
             self.pool.with(|pool| pool.open_unconditionally(&key));
             self.open_server(&key);
         }
@@ -393,15 +453,20 @@ impl<P: Protocol> Worker<P> {
     /// Adds a client, which is counted already.
     fn add_client(&mut self, channel: Channel, peer: Peer) -> Option<Id> {
         let auth = self.access.auth_for(peer);
+        let stage = ClientStage::Handshake(self.protocol.handshake(auth));
+        self.services.metrics.clients.increment();
+        self.insert_client(channel, stage)
+    }
+
+    fn insert_client(&mut self, channel: Channel, stage: ClientStage<P>) -> Option<Id> {
         let id = self.clients.insert(ClientConnection {
             channel,
-            stage: ClientStage::Handshake(self.protocol.handshake(auth)),
+            stage,
             since: self.now,
             flow: Flow::default(),
             cancel_token: None,
             last_server: None,
         });
-        self.services.metrics.clients.increment();
         let client = self.clients.get_mut(id)?;
         let registered =
             self.reactor.register_reading(&mut client.channel, token_of(TokenKind::Client, id.index));

@@ -11,8 +11,7 @@ use super::{
 use crate::log::Level;
 use crate::pool::KeepOutcome;
 use crate::protocol::{
-    AcquiredState, Detached, EarlyGreeting, FirstInput, Pooling, Protocol, ProtocolRequest, ProtocolSession,
-    Release, ResetMode,
+    AcquiredState, Detached, FirstInput, Pooling, Protocol, ProtocolRequest, ProtocolSession, Release,
 };
 use crate::refusal::Refusal;
 use crate::slab::Id;
@@ -31,38 +30,33 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Completes a client's login without a server connection, if possible.
-    pub(super) fn greet_early(&mut self, id: Id) -> EarlyGreeting {
+    /// Completes a client's login without a server connection, if possible. Returns whether it did, or the client
+    /// has left.
+    pub(super) fn greet_early(&mut self, id: Id) -> bool {
         if self.pooling == Pooling::Session {
-            return EarlyGreeting::NeedsConnection;
+            return false;
         }
-        let Some(cancel_token) = self.new_cancel_token() else { return EarlyGreeting::NeedsConnection };
-        let Some(client) = self.clients.get_mut(id) else { return EarlyGreeting::Sent };
+        let Some(cancel_token) = self.new_cancel_token() else { return false };
+        let Some(client) = self.clients.get_mut(id) else { return true };
         let ClientConnection { channel, stage: ClientStage::Queued { key, request }, .. } = client else {
-            return EarlyGreeting::NeedsConnection;
+            return false;
         };
         let before = channel.output().len();
-        if self.protocol.greet_early(key, request, cancel_token, channel.output())
-            == EarlyGreeting::NeedsConnection
-        {
+        if !self.protocol.greet_early(key, request, cancel_token, channel.output()) {
             channel.output().truncate(before);
-            return EarlyGreeting::NeedsConnection;
+            return false;
         }
         if channel.send().is_err() {
             self.close_client(id, "went away");
-            return EarlyGreeting::Sent;
+            return true;
         }
         client.cancel_token = Some(cancel_token);
-        if let ClientStage::Queued { key, request } =
-            std::mem::replace(&mut client.stage, ClientStage::Flushing)
-        {
-            client.stage = ClientStage::Parked { key, request };
-        }
+        client.stage.park();
         self.by_process.insert(cancel_token.process_id, id);
         self.services.metrics.sessions.increment();
         self.watch_client(id);
         self.deferred.push(DeferredWork::Client(id));
-        EarlyGreeting::Sent
+        true
     }
 
     /// A parked client has sent something: it resumes its last connection, acquires another one, or waits.
@@ -77,12 +71,15 @@ impl<P: Protocol> Worker<P> {
             // It may have been less than a command; then the connection is available to others meanwhile.
             return self.park_early(id, last_server);
         }
-        let Some(client) = self.clients.get_mut(id) else { return };
-        let ClientStage::Parked { request, .. } = &client.stage else { return };
-        client.channel.borrow(&mut self.spare);
-        let received = client.channel.receive_input();
-        let first_input = request.first_input(client.channel.input());
-        client.channel.give_back(&mut self.spare);
+        let Some(ClientConnection { channel, stage: ClientStage::Parked { request, .. }, .. }) =
+            self.clients.get_mut(id)
+        else {
+            return;
+        };
+        channel.borrow(&mut self.spare);
+        let received = channel.receive_input();
+        let first_input = request.first_input(channel.input());
+        channel.give_back(&mut self.spare);
         match (first_input, received) {
             (FirstInput::Terminate, _) | (FirstInput::Incomplete, Ok(Received::Closed) | Err(_)) => {
                 return self.close_client(id, "left");
@@ -95,17 +92,9 @@ impl<P: Protocol> Worker<P> {
         }
         let Some(client) = self.clients.get_mut(id) else { return };
         client.since = self.now;
-        let key = match std::mem::replace(&mut client.stage, ClientStage::Flushing) {
-            ClientStage::Parked { key, request } => {
-                client.stage = ClientStage::Queued { key: key.clone(), request };
-                key
-            }
-            other => {
-                client.stage = other;
-                return;
-            }
-        };
-        self.acquire(id, &key);
+        if let Some(key) = client.stage.queue() {
+            self.acquire(id, &key);
+        }
     }
 
     /// Why a parked client cannot acquire a connection.
@@ -120,32 +109,18 @@ impl<P: Protocol> Worker<P> {
 
     /// Assigns a client its last connection again, which has been taken from the pool's list of kept ones.
     fn resume_on_last(&mut self, id: Id, last_server: Id) {
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) =
-            self.servers.get_mut(last_server)
-        else {
-            return;
-        };
+        let Some(backend) = self.servers.open_mut(last_server) else { return };
         let Some(client) = self.clients.get_mut(id) else { return };
-        let request = match std::mem::replace(&mut client.stage, ClientStage::Flushing) {
-            ClientStage::Parked { request, .. } => request,
-            other => {
-                client.stage = other;
-                return;
-            }
-        };
-        match self.protocol.start_session(
-            request,
-            AcquiredState::SameClient,
-            &mut backend.state,
-            backend.channel.output(),
-        ) {
+        let Some(request) = client.stage.take_request() else { return };
+        let (state, to_server) = (&mut backend.state, backend.channel.output());
+        match self.protocol.start_session(request, AcquiredState::SameClient, state, to_server) {
             Ok(session) => {
                 client.stage = ClientStage::Active(last_server);
                 backend.activity = Activity::Session { client: id, session };
             }
             // Fails only if commands must be sent first, and this connection needs none.
-            Err((_, error)) => {
-                self.close_client(id, &error.to_string());
+            Err(failed) => {
+                self.close_client(id, &failed.error.to_string());
                 self.close_server(last_server, "its client could not resume it");
             }
         }
@@ -153,10 +128,8 @@ impl<P: Protocol> Worker<P> {
 
     /// Parks a client again that has not sent a command.
     pub(super) fn park_early(&mut self, client_id: Id, server_id: Id) {
-        let can_detach = self.backend(server_id).is_some_and(
-            |backend| matches!(&backend.activity, Activity::Session { session, .. } if session.can_detach()),
-        );
-        if can_detach {
+        let session = self.servers.open(server_id).and_then(Backend::session);
+        if session.is_some_and(ProtocolSession::can_detach) {
             self.park(client_id, server_id);
         }
     }
@@ -216,7 +189,7 @@ impl<P: Protocol> Worker<P> {
     /// Leaves a connection as it is; what the server sends meanwhile is read.
     fn mark_kept(&mut self, client: Id, id: Id, context: P::ResetContext) {
         let (since, command) = (self.now, self.protocol.idle_command());
-        let Some(backend) = self.backend(id) else { return };
+        let Some(backend) = self.servers.open_mut(id) else { return };
         backend.activity = Activity::Kept { client, since, context, command };
         if backend.flow.unread || backend.flow.ended {
             self.deferred.push(DeferredWork::Server(id));
@@ -235,11 +208,10 @@ impl<P: Protocol> Worker<P> {
     /// The client that has waited longest, if it can use this connection without waiting for the reset. Its
     /// login must be complete, so that the server is known to accept its settings.
     fn next_without_reset(&mut self, id: Id) -> Option<Id> {
-        let server = self.servers.get(id)?;
-        let ServerStage::Open(backend) = &server.stage else { return None };
+        let (server, backend) = (self.servers.get(id)?, self.servers.open(id)?);
         let Activity::Kept { context, .. } = backend.activity else { return None };
         let is_ready = server.cancels == 0 && !backend.flow.ended && self.discard_reason(id).is_none();
-        if !is_ready || self.protocol.reset_mode(context) == ResetMode::Awaited {
+        if !is_ready || !self.protocol.can_pipeline_reset(context) {
             return None;
         }
         let clients = &self.clients;
@@ -254,9 +226,7 @@ impl<P: Protocol> Worker<P> {
         if let Some(reason) = self.obsolete_reason(id) {
             return self.close_server(id, reason);
         }
-        if let Some(backend) = self.backend(id)
-            && let Activity::Kept { context, .. } = backend.activity
-        {
+        if let Some(context) = self.kept_context(id) {
             self.release_server(id, Release::Reset(context));
         }
     }
@@ -271,15 +241,18 @@ impl<P: Protocol> Worker<P> {
     /// Takes a kept connection. Returns false if another worker has reserved it: the message is on its way.
     pub(super) fn take_kept(&mut self, id: Id) -> bool {
         let Some(server) = self.servers.get(id) else { return false };
-        match &server.stage {
-            ServerStage::Open(backend) if self.is_for_client_only(backend) => true,
-            _ => self.pool.with(|pool| pool.take_kept(&server.key, id)),
-        }
+        // A connection that is available to its client only is not in the pool's list.
+        let is_for_client_only =
+            self.kept_context(id).is_some_and(|context| self.protocol.holds_diagnostics(&context));
+        is_for_client_only || self.pool.with(|pool| pool.take_kept(&server.key, id))
     }
 
-    /// Whether the connection is available to its client only, so that it is not in the pool's list.
-    fn is_for_client_only(&self, backend: &Backend<P>) -> bool {
-        matches!(&backend.activity, Activity::Kept { context, .. } if self.protocol.holds_diagnostics(context))
+    /// What a reset of a kept connection must know.
+    fn kept_context(&self, id: Id) -> Option<P::ResetContext> {
+        match self.servers.open(id)?.activity {
+            Activity::Kept { context, .. } => Some(context),
+            _ => None,
+        }
     }
 
     /// A client has disconnected for which a connection may be kept.
@@ -287,16 +260,16 @@ impl<P: Protocol> Worker<P> {
         if !self.is_kept_for(last_server, id) {
             return;
         }
-        let Some(backend) = self.backend(last_server) else { return };
-        let Activity::Kept { context, .. } = backend.activity else { return };
-        if self.take_kept(last_server) {
+        if let Some(context) = self.kept_context(last_server)
+            && self.take_kept(last_server)
+        {
             self.release_between_transactions(id, last_server, context);
         }
     }
 
     /// Releases an idle connection whose client has disconnected.
     pub(super) fn release_between_transactions(&mut self, client: Id, id: Id, context: P::ResetContext) {
-        if self.protocol.reset_mode(context) == ResetMode::Awaited || self.discard_reason(id).is_some() {
+        if !self.protocol.can_pipeline_reset(context) || self.discard_reason(id).is_some() {
             return self.release_server(id, Release::Reset(context));
         }
         // The reset is pipelined with the next client's first command. If no client comes, the next tick
@@ -311,15 +284,13 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn is_kept_for(&self, id: Id, client: Id) -> bool {
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get(id) else {
-            return false;
-        };
-        matches!(backend.activity, Activity::Kept { client: last, .. } if last == client)
+        let activity = self.servers.open(id).map(|backend| &backend.activity);
+        matches!(activity, Some(Activity::Kept { client: last, .. }) if *last == client)
     }
 
     /// Queries the settings that the client takes along when it is detached.
     pub(super) fn query_settings(&mut self, server_id: Id) {
-        let Some(backend) = self.backend(server_id) else { return };
+        let Some(backend) = self.servers.open_mut(server_id) else { return };
         let Activity::Session { session, .. } = &mut backend.activity else { return };
         let sent = session.query_settings(&backend.state, backend.channel.output());
         match (sent, backend.channel.send()) {
@@ -333,7 +304,7 @@ impl<P: Protocol> Worker<P> {
         let fields: [(&str, &dyn std::fmt::Display); 3] =
             [("client", &client_id.index), ("server_connection", &server_id.index), ("reason", &reason)];
         self.log.event(Level::Info, "pinned", &fields);
-        self.services.metrics.pinned(reason);
+        self.services.metrics.pins.increment(reason);
     }
 
     /// Cancels the command of a client that waits for a connection. Returns whether it could be cancelled.
@@ -352,11 +323,7 @@ impl<P: Protocol> Worker<P> {
         let sent = channel.send();
         self.pool.with(|pool| pool.leave_queue(key, id));
         let Some(client) = self.clients.get_mut(id) else { return false };
-        if let ClientStage::Queued { key, request } =
-            std::mem::replace(&mut client.stage, ClientStage::Flushing)
-        {
-            client.stage = ClientStage::Parked { key, request };
-        }
+        client.stage.park();
         if matches!(sent, Ok(Sent::All)) {
             self.deferred.push(DeferredWork::Client(id));
         } else {

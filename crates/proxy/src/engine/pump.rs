@@ -4,10 +4,7 @@ use ciphertoll_net::{Channel, Error, Received, SpareBuffer};
 use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session;
 
-use super::{
-    Activity, Backend, ClientConnection, ClientStage, DeferredWork, HeldBack, ServerConnection, ServerStage,
-    Worker,
-};
+use super::{Activity, Backend, ClientConnection, ClientStage, DeferredWork, HeldBack, Worker};
 use crate::metrics::Counter;
 use crate::protocol::{FromClient, Protocol, ProtocolSession, SessionPhase, SettingsResult, StartMode};
 use crate::refusal::Refusal;
@@ -48,8 +45,7 @@ impl<P: Protocol> Worker<P> {
     pub(super) fn pump_to_server(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let ClientStage::Active(server_id) = client.stage else { return };
-        let server = self.servers.get_mut(server_id);
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = server else { return };
+        let Some(backend) = self.servers.open_mut(server_id) else { return };
         let outcome =
             pass_to_server(client, backend, &mut self.spare, &self.services.metrics.bytes_to_server);
         self.watch_server(server_id);
@@ -68,8 +64,7 @@ impl<P: Protocol> Worker<P> {
     fn pass_exclusive(&mut self, client_id: Id, server_id: Id, processed: &FromClient) {
         self.close_unused_everywhere(&processed.exclusive);
         let Some(client) = self.clients.get_mut(client_id) else { return };
-        let server = self.servers.get_mut(server_id);
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = server else { return };
+        let Some(backend) = self.servers.open_mut(server_id) else { return };
         let sent = forward(&mut client.channel, &mut backend.channel, processed)
             .and_then(|()| backend.channel.send());
         self.watch_server(server_id);
@@ -82,17 +77,14 @@ impl<P: Protocol> Worker<P> {
     /// The server takes no more bytes, but it may have sent the reason.
     fn send_failed(&mut self, id: Id, error: &Error) {
         self.pump_to_client(id);
-        if self.backend(id).is_some() {
+        if self.servers.open(id).is_some() {
             self.server_lost(id, Some(error));
         }
     }
 
     /// Passes a server's bytes to the client, or reads them if there is none.
     pub(super) fn pump_to_client(&mut self, id: Id) {
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id)
-        else {
-            return;
-        };
+        let Some(backend) = self.servers.open_mut(id) else { return };
         let Activity::Session { client: client_id, .. } = backend.activity else {
             return self.read_unassigned(id);
         };
@@ -126,7 +118,7 @@ impl<P: Protocol> Worker<P> {
 }
 
 fn is_full<P: Protocol>(backend: &Backend<P>) -> bool {
-    matches!(&backend.activity, Activity::Session { session, .. } if session.is_full())
+    backend.session().is_some_and(ProtocolSession::is_full)
 }
 
 fn pass_to_server<P: Protocol>(

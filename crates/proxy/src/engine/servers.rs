@@ -1,13 +1,14 @@
 //! Server connections: connecting, sessions, resets, closing.
 
 use ciphertoll_net::{ConnectProgress, Connected, Connecting, Error, Readiness, Received, WatchedEvents};
-use ciphertoll_wire::{Response, postgres};
+use ciphertoll_wire::{Response, postgres, session};
 
 use super::{
-    Activity, Backend, DeferredWork, Discovery, EXCLUSIVE_ACCESS, Flow, Reuse, ServerConnection, ServerStage,
-    TokenKind, Worker, token_of,
+    Activity, Backend, DeferredWork, Discovery, Flow, ServerConnection, ServerStage, TokenKind, Worker,
+    token_of,
 };
 use crate::log::Level;
+use crate::metrics::EXCLUSIVE_ACCESS;
 use crate::pool::WorkerBound;
 use crate::protocol::{
     CommandOutcome, PoolKey, Pooling, Protocol, ProtocolCommand, ProtocolSession, Release,
@@ -30,7 +31,7 @@ impl<P: Protocol> Worker<P> {
             key: key.clone(),
             opened_at: self.now,
             cancels: 0,
-            reuse: Reuse::Allowed,
+            lost_cancel: false,
             upkeep,
             stage: ServerStage::Connecting { connecting: None, until: self.now + self.limits.connect },
         });
@@ -38,10 +39,14 @@ impl<P: Protocol> Worker<P> {
         {
             return self.connect_failed(key, Some(id), &error);
         }
-        if let Some(ServerConnection { stage: ServerStage::Connecting { connecting: slot, .. }, .. }) =
+        self.wait_for_connect(id, connecting);
+    }
+
+    fn wait_for_connect(&mut self, id: Id, pending: Connecting) {
+        if let Some(ServerConnection { stage: ServerStage::Connecting { connecting, .. }, .. }) =
             self.servers.get_mut(id)
         {
-            *slot = Some(Box::new(connecting));
+            *connecting = Some(Box::new(pending));
         }
     }
 
@@ -83,11 +88,7 @@ impl<P: Protocol> Worker<P> {
         match step(*pending) {
             Ok(ConnectProgress::Pending(mut pending)) => {
                 self.derive_keys(id, &mut pending);
-                if let Some(ServerConnection { stage: ServerStage::Connecting { connecting, .. }, .. }) =
-                    self.servers.get_mut(id)
-                {
-                    *connecting = Some(Box::new(pending));
-                }
+                self.wait_for_connect(id, pending);
             }
             Ok(ConnectProgress::Done(connected)) => self.connect_done(id, connected),
             Err(error) => self.connect_failed(&key, Some(id), &error),
@@ -96,7 +97,7 @@ impl<P: Protocol> Worker<P> {
 
     /// The server takes bytes again: its client may have more.
     fn unblock_client_of(&mut self, id: Id) {
-        if let Some(backend) = self.backend(id)
+        if let Some(backend) = self.servers.open(id)
             && let Activity::Session { client, .. } = backend.activity
             && !backend.channel.is_blocked()
             && self.clients.get(client).is_some_and(|client| client.flow.unread)
@@ -165,14 +166,8 @@ impl<P: Protocol> Worker<P> {
         self.upstream.failed();
         self.services.metrics.connect_failed(error);
         let now = self.now;
-        let discovery = self.shared.server_health.with(|server_health| {
-            server_health.connects.failed(now);
-            let discovery = server_health.discovery;
-            if discovery == Discovery::Running {
-                server_health.discovery = Discovery::NotStarted;
-            }
-            discovery
-        });
+        self.shared.server_health.with(|server_health| server_health.connects.failed(now));
+        let ended_discovery = self.shared.replace_discovery(Discovery::Running, Discovery::NotStarted);
         let has_open = self.pool.with(|pool| {
             pool.opened(key);
             pool.has_open(key)
@@ -196,36 +191,15 @@ impl<P: Protocol> Worker<P> {
             self.shared.server_health.with(|server_health| server_health.discovery = Discovery::NotStarted);
             self.share_learned(key);
         }
-        if discovery == Discovery::Running {
+        if ended_discovery {
             self.refuse_early_clients(&Refusal::connect_failed(error));
         }
     }
 
-    pub(super) fn backend(&mut self, id: Id) -> Option<&mut Backend<P>> {
-        match &mut self.servers.get_mut(id)?.stage {
-            ServerStage::Open(backend) => Some(backend),
-            ServerStage::Connecting { .. } => None,
-        }
-    }
-
-    pub(super) fn is_unread(&mut self, id: Id) -> bool {
-        self.backend(id).is_some_and(|backend| backend.flow.unread)
-    }
-
     /// Waits for room to send only while output is pending.
     pub(super) fn watch_server(&mut self, id: Id) {
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id)
-        else {
-            return;
-        };
-        let blocked = backend.channel.is_blocked();
-        if blocked == backend.flow.watched {
-            return;
-        }
-        backend.flow.watched = blocked;
-        let watch = if blocked { WatchedEvents::Both } else { WatchedEvents::Reading };
-        let watched = self.reactor.watch(&mut backend.channel, token_of(TokenKind::Server, id.index), watch);
-        if let Err(error) = watched {
+        let Some(Backend { channel, flow, .. }) = self.servers.open_mut(id) else { return };
+        if let Err(error) = flow.watch(channel, &self.reactor, token_of(TokenKind::Server, id.index)) {
             self.server_lost(id, Some(&error));
         }
     }
@@ -262,25 +236,31 @@ impl<P: Protocol> Worker<P> {
 
     /// Resets a connection, if necessary.
     pub(super) fn reset_server(&mut self, id: Id, release: Release<P::ResetContext>) {
-        let until = self.now + self.limits.reset;
-        if let Release::Reset(_) = release {
-            self.services.metrics.resets.increment();
-        }
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id)
-        else {
-            return;
-        };
-        let reset = match release {
+        match release {
             Release::Clean => {
-                backend.channel.output().clear();
-                return self.return_to_pool(id);
+                if let Some(backend) = self.servers.open_mut(id) {
+                    backend.channel.output().clear();
+                    self.return_to_pool(id);
+                }
             }
-            Release::Reset(transaction) => {
-                self.protocol.reset(transaction, &mut backend.state, backend.channel.output())
+            Release::Reset(context) => {
+                self.services.metrics.resets.increment();
+                self.send_command(id, |protocol, state, out| protocol.reset(context, state, out));
             }
-            Release::Close(reason) => return self.close_server(id, reason),
-        };
-        match (reset, backend.channel.send()) {
+            Release::Close(reason) => self.close_server(id, reason),
+        }
+    }
+
+    /// Sends a command of the proxy's own. The connection is available again when the server has answered.
+    pub(super) fn send_command(
+        &mut self,
+        id: Id,
+        encode: impl FnOnce(&P, &mut P::BackendState, &mut Vec<u8>) -> Result<P::Command, session::Error>,
+    ) {
+        let until = self.now + self.limits.reset;
+        let Some(backend) = self.servers.open_mut(id) else { return };
+        let command = encode(&self.protocol, &mut backend.state, backend.channel.output());
+        match (command, backend.channel.send()) {
             (Ok(command), Ok(_)) => {
                 backend.activity = Activity::Resetting { command, until };
                 if backend.flow.unread {
@@ -299,7 +279,7 @@ impl<P: Protocol> Worker<P> {
         let is_over = self.drain.is_some() && self.pooling == Pooling::Session;
         self.obsolete_reason(id)
             .or(is_over.then_some("the proxy is stopping"))
-            .or((server.reuse == Reuse::Never).then_some("a request to cancel may still be on its way"))
+            .or(server.lost_cancel.then_some("a request to cancel may still be on its way"))
             .or((self.now.duration_since(server.opened_at) > self.limits.age).then_some("it is old"))
     }
 
@@ -375,7 +355,7 @@ impl<P: Protocol> Worker<P> {
         let fields: [(&str, &dyn std::fmt::Display); 2] =
             [("server_connection", &id.index), ("reason", &reason)];
         self.log.event(Level::Warn, "server-lost", &fields);
-        self.services.metrics.lost();
+        self.services.metrics.closed.increment("lost");
         if let ServerStage::Open(backend) = server.stage
             && let Activity::Session { client, session } = backend.activity
         {

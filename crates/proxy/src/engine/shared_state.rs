@@ -117,17 +117,27 @@ impl SharedCounters {
 
 impl<P: Protocol> SharedState<P> {
     /// For each worker, in order.
-    pub(super) fn for_workers(mailboxes: Vec<Mailbox<P>>) -> Vec<Self> {
+    pub(super) fn for_workers(mailboxes: &Arc<[Mailbox<P>]>) -> Vec<Self> {
         let server_healths = WorkerShared::for_workers(ServerHealth::default(), mailboxes.len());
         let counters = Arc::new(SharedCounters::new(mailboxes.len()));
-        let mailboxes: Arc<[Mailbox<P>]> = mailboxes.into();
         let of_worker = |(thread, server_health)| Self {
             thread,
             server_health,
-            mailboxes: Arc::clone(&mailboxes),
+            mailboxes: Arc::clone(mailboxes),
             counters: Arc::clone(&counters),
         };
         server_healths.into_iter().enumerate().map(of_worker).collect()
+    }
+
+    /// Changes whether the server's greeting is known. Returns whether it was `from`.
+    pub(super) fn replace_discovery(&mut self, from: Discovery, to: Discovery) -> bool {
+        self.server_health.with(|server_health| {
+            let matches = server_health.discovery == from;
+            if matches {
+                server_health.discovery = to;
+            }
+            matches
+        })
     }
 
     pub(super) fn threads(&self) -> usize {
@@ -206,7 +216,7 @@ impl<P: Protocol> SharedState<P> {
 impl<P: Protocol> Worker<P> {
     /// Whether it is this worker's turn for the maintenance of shared resources.
     pub(super) fn is_maintenance_turn(&self) -> bool {
-        let ticks = self.now.duration_since(self.began).as_millis() / super::TICK.as_millis();
+        let ticks = self.now.duration_since(self.services.began).as_millis() / super::TICK.as_millis();
         ticks % self.shared.threads() as u128 == self.shared.thread as u128
     }
 }
@@ -222,7 +232,7 @@ mod tests {
     fn shared(threads: usize) -> (Vec<Reactor>, Vec<SharedState<Postgres>>) {
         let reactors: Vec<Reactor> = (0..threads).map(|_| Reactor::new().unwrap()).collect();
         let mailboxes = reactors.iter().map(|reactor| Mailbox::of(reactor).unwrap()).collect();
-        (reactors, SharedState::for_workers(mailboxes))
+        (reactors, SharedState::for_workers(&mailboxes))
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use ciphertoll_net::Error;
 
 use super::park::KEEP_TIME;
-use super::{Activity, ClientStage, ServerStage, Worker};
+use super::{Activity, Backend, ClientConnection, ClientStage, ServerStage, Worker};
 use crate::protocol::{PendingKill, Pooling, Protocol, ProtocolRequest, ProtocolSession};
 use crate::refusal::Refusal;
 use crate::slab::Id;
@@ -123,13 +123,13 @@ impl<P: Protocol> Worker<P> {
     /// Refuses the clients that have not completed their login.
     pub(super) fn refuse_new_clients(&mut self) {
         for id in self.clients.ids() {
-            let is_new = |client: &super::ClientConnection<P>| match client.stage {
+            let is_new = |client: &ClientConnection<P>| match client.stage {
                 ClientStage::Handshake(_) | ClientStage::TlsHandshake(_) => true,
                 ClientStage::Queued { .. } => client.cancel_token.is_none(),
                 _ => false,
             };
             if self.clients.get(id).is_some_and(is_new) {
-                self.refuse(id, &stopping());
+                self.refuse(id, &Refusal::stopping());
             }
         }
     }
@@ -151,11 +151,11 @@ impl<P: Protocol> Worker<P> {
                 // Its command has not run.
                 ClientStage::Queued { .. } => {
                     count += 1;
-                    self.refuse(id, &stopping());
+                    self.refuse(id, &Refusal::stopping());
                     self.close_client(id, "was cut off");
                 }
                 ClientStage::Parked { .. } => {
-                    self.refuse(id, &stopping());
+                    self.refuse(id, &Refusal::stopping());
                     self.close_client(id, "was between transactions");
                 }
                 _ => self.close_client(id, "was cut off"),
@@ -171,17 +171,11 @@ impl<P: Protocol> Worker<P> {
     fn end_session(&mut self, id: Id) {
         let Some(client) = self.clients.get(id) else { return };
         let ClientStage::Active(server) = client.stage else { return };
-        let may_speak = self.backend(server).is_some_and(
-            |backend| matches!(&backend.activity, Activity::Session { session, .. } if session.can_send_error()),
-        );
-        if may_speak {
-            self.refuse(id, &stopping());
+        let session = self.servers.open(server).and_then(Backend::session);
+        if session.is_some_and(ProtocolSession::can_send_error) {
+            self.refuse(id, &Refusal::stopping());
         }
         // Output that the client has not read by now is lost.
         self.close_client(id, "was cut off");
     }
-}
-
-pub(super) fn stopping() -> Refusal {
-    Refusal::new(Refusal::STOPPING, "the proxy is shutting down")
 }

@@ -6,12 +6,12 @@ use ciphertoll_net::{Channel, Peer};
 
 use super::mailbox::WorkerMessage;
 use super::{
-    Activity, ClientConnection, ClientStage, DeferredWork, Discovery, Drain, Flow, ServerConnection,
-    ServerStage, TokenKind, Worker, token_of,
+    Activity, ClientConnection, ClientStage, DeferredWork, Discovery, Drain, ServerConnection, ServerStage,
+    TokenKind, Worker, token_of,
 };
 use crate::log::Level;
 use crate::pool::{PoolAction, WorkerBound};
-use crate::protocol::{FirstSpeaker, Protocol};
+use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -21,7 +21,7 @@ impl<P: Protocol> Worker<P> {
         let Some(mailbox) = self.shared.mailboxes.get(self.shared.thread) else { return };
         for message in mailbox.take_all() {
             match message {
-                WorkerMessage::Control(request) => self.handle_control(request),
+                WorkerMessage::Control(request) => request(self),
                 WorkerMessage::NewClient(channel, peer) => self.accept_handed_over(channel, peer),
                 WorkerMessage::ReleaseReserved(server) => self.release_reserved(server),
                 WorkerMessage::Evict(server, key) => self.evict(server, &key),
@@ -78,9 +78,9 @@ impl<P: Protocol> Worker<P> {
     fn start_client(&mut self, channel: Channel, peer: Peer) {
         let Some(id) = self.add_client(channel, peer) else { return };
         if self.drain.is_some() {
-            return self.refuse(id, &super::timeouts::stopping());
+            return self.refuse(id, &Refusal::stopping());
         }
-        if P::FIRST_SPEAKER == FirstSpeaker::Proxy {
+        if P::SENDS_FIRST {
             self.send_greeting(id);
         }
     }
@@ -138,11 +138,10 @@ impl<P: Protocol> Worker<P> {
         if !self.pool.read(|pool| pool.is_reserved(&server.key, id)) {
             return;
         }
-        let ServerStage::Open(backend) = &server.stage else { return };
-        match backend.activity {
-            Activity::Idle { .. } => self.return_to_pool(id),
-            Activity::Kept { .. } => self.reassign_kept(id),
-            Activity::Session { .. } | Activity::AwaitingCancel { .. } | Activity::Resetting { .. } => {}
+        match self.servers.open(id).map(|backend| &backend.activity) {
+            Some(Activity::Idle { .. }) => self.return_to_pool(id),
+            Some(Activity::Kept { .. }) => self.reassign_kept(id),
+            _ => {}
         }
     }
 
@@ -180,9 +179,9 @@ impl<P: Protocol> Worker<P> {
         error: &ciphertoll_net::Error,
     ) {
         self.log.event(Level::Warn, "server-lost", &[("server_connection", &id.index), ("reason", error)]);
-        self.services.metrics.lost();
+        self.services.metrics.closed.increment("lost");
         self.pool.with(|pool| {
-            pool.requeue_first(&server.key, client, self.began);
+            pool.requeue_first(&server.key, client, self.services.began);
             pool.closed(&server.key, Some(id));
         });
         self.check_unserved = true;
@@ -191,10 +190,7 @@ impl<P: Protocol> Worker<P> {
     /// Takes a connection from another worker, for this client if it still waits.
     fn take_server(&mut self, server: ServerConnection<P>, client: Id) {
         let id = self.servers.insert(server);
-        let Some(ServerConnection { stage: ServerStage::Open(backend), .. }) = self.servers.get_mut(id)
-        else {
-            return;
-        };
+        let Some(backend) = self.servers.open_mut(id) else { return };
         let registered =
             self.reactor.register_reading(&mut backend.channel, token_of(TokenKind::Server, id.index));
         backend.flow.watched = false;
@@ -251,21 +247,9 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn accept_cancel(&mut self, channel: Channel, process_id: u32, key: &[u8]) {
-        let requester = self.clients.insert(ClientConnection {
-            channel,
-            stage: ClientStage::Cancelling,
-            since: self.now,
-            flow: Flow::default(),
-            cancel_token: None,
-            last_server: None,
-        });
-        let Some(client) = self.clients.get_mut(requester) else { return };
-        let watched =
-            self.reactor.register_reading(&mut client.channel, token_of(TokenKind::Client, requester.index));
-        if watched.is_err() {
-            return self.close_client(requester, "cannot be watched");
+        if let Some(requester) = self.insert_client(channel, ClientStage::Cancelling) {
+            self.handle_cancel(requester, process_id, key);
         }
-        self.handle_cancel(requester, process_id, key);
     }
 
     /// Tells all other workers what was learned for this key.
@@ -281,11 +265,7 @@ impl<P: Protocol> Worker<P> {
         self.protocol.learn(learned);
         if self.protocol.discovery_key().is_some() {
             // This worker has forgotten the greeting and will not be told it again: it must be learned anew.
-            self.shared.server_health.with(|server_health| {
-                if server_health.discovery == Discovery::Done {
-                    server_health.discovery = Discovery::NotStarted;
-                }
-            });
+            self.shared.replace_discovery(Discovery::Done, Discovery::NotStarted);
         }
         // Clients may be waiting for the greeting.
         self.deferred.push(DeferredWork::Accept);

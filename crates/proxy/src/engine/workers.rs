@@ -1,9 +1,12 @@
 //! The worker threads of a proxy: how they start, and how they end together.
 
 use std::collections::HashMap;
+use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::panic::resume_unwind;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -11,34 +14,28 @@ use std::time::Instant;
 use ciphertoll_net::{Channel, Error, Listener, Reactor, SpareBuffer};
 use jiff::Timestamp;
 
-use super::accept::Backoff;
-use super::control::Services;
+use super::accept::{self, UnloggedFailures};
+use super::control::{PreparedSettings, Services};
 use super::exclusive::ExclusiveDatabases;
 use super::key_deriver::KeyDeriver;
 use super::mailbox::Mailbox;
-use super::reload::PreparedSettings;
 use super::shared_state::{SharedPool, SharedState, WorkerShared};
-use super::{ControlHandle, SIGNALS, Shutdown, TokenKind, Worker, listeners, token_of};
+use super::{ControlHandle, SIGNALS, Shutdown, TokenKind, Worker, token_of};
 use crate::log::Log;
-use crate::metrics::Metrics;
 use crate::notify::Notifier;
 use crate::pool::ConnectionPool;
 use crate::protocol::Protocol;
-use crate::settings::{Settings, StartError};
+use crate::random::RandomBytes;
+use crate::settings::{AllowedUids, ListenAddress, Settings, StartError};
 use crate::slab::Slab;
+
+/// Number of the first listener, after the signals and the mailbox.
+const LISTENERS: usize = 2;
 
 /// A listening proxy with one or more workers.
 pub struct Workers<P: Protocol> {
     first: Worker<P>,
     others: Vec<Worker<P>>,
-}
-
-/// What a worker starts with.
-struct WorkerParts<P: Protocol> {
-    reactor: Reactor,
-    listeners: Vec<Listener>,
-    shared: SharedState<P>,
-    pool: SharedPool<P>,
 }
 
 fn host(what: &str) -> impl Fn(Error) -> StartError + '_ {
@@ -55,14 +52,34 @@ impl<P: Protocol> Workers<P> {
         notifier: &Notifier,
     ) -> Result<Self, StartError> {
         let prepared = PreparedSettings::<P>::new(settings, log)?;
-        let metrics = Arc::new(Metrics::default());
-        let (began, started) = (Instant::now(), Timestamp::now());
-        let mut workers = Vec::new();
-        let (worker_parts, key_deriver) = worker_parts(settings)?;
-        for parts in worker_parts {
-            let (metrics, notifier) = (Arc::clone(&metrics), notifier.clone());
-            let services = Services { metrics, notifier, key_deriver: key_deriver.clone(), started };
-            workers.push(Worker::new(parts, prepared.clone(), settings, services, began));
+        let threads = settings.threads.get();
+        let reactors = (0..threads).map(|_| Reactor::new()).collect::<Result<Vec<_>, _>>();
+        let reactors = reactors.map_err(host("readiness loop"))?;
+        let mailboxes = reactors.iter().map(Mailbox::of).collect::<Result<Vec<_>, _>>();
+        let mailboxes: Arc<[_]> = mailboxes.map_err(host("threads"))?.into();
+        let no_thread = |source| host("threads")(Error::Socket { doing: "cannot start a thread", source });
+        let services = Services {
+            metrics: Arc::default(),
+            notifier: notifier.clone(),
+            key_deriver: KeyDeriver::start(Arc::clone(&mailboxes)).map_err(no_thread)?,
+            began: Instant::now(),
+            started: Timestamp::now(),
+        };
+        let mut workers = Vec::<Worker<P>>::new();
+        let pool = ConnectionPool::new(settings.limits.server_connections);
+        let pools = WorkerShared::for_workers(pool, threads);
+        let shared = SharedState::for_workers(&mailboxes);
+        for ((reactor, shared), pool) in reactors.into_iter().zip(shared).zip(pools) {
+            let mut listeners = match workers.first() {
+                None => open_listeners(&settings.listen, &settings.allowed_uids)?,
+                Some(first) => {
+                    let clones = first.listeners.iter().map(Listener::try_clone).collect::<Result<_, _>>();
+                    clones.map_err(host("threads"))?
+                }
+            };
+            watch_listeners(&mut listeners, &reactor, threads).map_err(host("listeners"))?;
+            let (prepared, services) = (prepared.clone(), services.clone());
+            workers.push(Worker::new(reactor, listeners, shared, pool, prepared, settings, services));
         }
         let mut first = workers.remove(0);
         let mut signals = Channel::from_unix(signals).map_err(host("signals"))?;
@@ -101,30 +118,45 @@ impl<P: Protocol> Workers<P> {
     }
 }
 
-/// What each worker needs. All listen on the same addresses and share the thread that derives keys.
-fn worker_parts<P: Protocol>(settings: &Settings) -> Result<(Vec<WorkerParts<P>>, KeyDeriver), StartError> {
-    let threads = settings.threads.get();
-    let reactors = (0..threads).map(|_| Reactor::new()).collect::<Result<Vec<_>, _>>();
-    let reactors = reactors.map_err(host("readiness loop"))?;
-    let mailboxes =
-        reactors.iter().map(Mailbox::of).collect::<Result<Vec<_>, _>>().map_err(host("threads"))?;
-    let first = listeners::open(&settings.listen, &settings.allowed_uids)?;
-    let clones = (1..threads).map(|_| listeners::share(&first)).collect::<Result<Vec<_>, _>>();
-    let clones = clones.map_err(host("threads"))?;
-    let pools = WorkerShared::for_workers(ConnectionPool::new(settings.limits.server_connections), threads);
-    let listeners = std::iter::once(first).chain(clones);
-    let mut worker_parts = Vec::new();
-    let shared = SharedState::for_workers(mailboxes);
-    let mailboxes =
-        shared.first().map_or_else(|| Arc::new([]) as Arc<[_]>, |first| Arc::clone(&first.mailboxes));
-    let no_thread = |source| host("threads")(Error::Socket { doing: "cannot start a thread", source });
-    let key_deriver = KeyDeriver::start(mailboxes).map_err(no_thread)?;
-    let zipped = reactors.into_iter().zip(listeners).zip(shared).zip(pools);
-    for (((reactor, mut listeners), shared), pool) in zipped {
-        listeners::watch(&mut listeners, &reactor, threads).map_err(host("listeners"))?;
-        worker_parts.push(WorkerParts { reactor, listeners, shared, pool });
+/// Listens on all addresses, or none.
+fn open_listeners(addresses: &[ListenAddress], uids: &AllowedUids) -> Result<Vec<Listener>, StartError> {
+    let open = |address: &ListenAddress| {
+        match address {
+            ListenAddress::Unix(path) => {
+                make_directory(path, uids.mode())?;
+                Listener::unix(path, uids.mode())
+            }
+            ListenAddress::Tcp(address) => Listener::tcp(*address),
+        }
+        .map_err(host(&address.to_string()))
+    };
+    addresses.iter().map(open).collect()
+}
+
+/// Creates the directory of a socket if it is missing. Other users may pass through it if they may use the
+/// socket.
+fn make_directory(socket: &Path, mode_of_socket: u32) -> Result<(), StartError> {
+    let Some(directory) = socket.parent() else { return Ok(()) };
+    let mode = if mode_of_socket == 0o600 { 0o700 } else { 0o711 };
+    match DirBuilder::new().mode(mode).create(directory) {
+        Err(source) if fs::metadata(directory).is_err() => {
+            Err(StartError::Directory { path: directory.to_owned(), source })
+        }
+        // Created, or it existed.
+        _ => Ok(()),
     }
-    Ok((worker_parts, key_deriver))
+}
+
+/// With several workers, an edge wakes only one of them.
+fn watch_listeners(listeners: &mut [Listener], reactor: &Reactor, threads: usize) -> Result<(), Error> {
+    for (at, listener) in listeners.iter_mut().enumerate() {
+        let key = token_of(TokenKind::Fixed, LISTENERS + at);
+        match threads {
+            1 => reactor.register_listener(listener, key)?,
+            _ => reactor.register_shared_listener(listener, key)?,
+        }
+    }
+    Ok(())
 }
 
 fn spawn_worker<P: Protocol>(worker: Worker<P>) -> Result<JoinHandle<Result<Shutdown, Error>>, Error> {
@@ -169,13 +201,14 @@ impl<P: Protocol> Drop for StopAllOnPanic<P> {
 
 impl<P: Protocol> Worker<P> {
     fn new(
-        parts: WorkerParts<P>,
+        reactor: Reactor,
+        listeners: Vec<Listener>,
+        shared: SharedState<P>,
+        pool: SharedPool<P>,
         prepared: PreparedSettings<P>,
         settings: &Settings,
         services: Services,
-        began: Instant,
     ) -> Self {
-        let WorkerParts { reactor, listeners, shared, pool } = parts;
         let PreparedSettings { access, protocol, upstream, limits, log } = prepared;
         let (thread, threads) = (shared.thread, shared.threads());
         Self {
@@ -194,17 +227,17 @@ impl<P: Protocol> Worker<P> {
             servers: Slab::of_thread(thread, threads),
             cancels: Slab::default(),
             by_process: HashMap::new(),
-            random: Vec::new(),
+            random: RandomBytes::default(),
             spare: SpareBuffer::default(),
             deferred: Vec::new(),
             ready: Vec::new(),
             check_unserved: false,
             early_clients: Vec::new(),
             retry_accept: false,
-            backoff: Backoff::default(),
-            began,
-            now: began,
-            next_tick: began,
+            backoff: accept::backoff(),
+            accept_failures: UnloggedFailures::default(),
+            now: services.began,
+            next_tick: services.began,
             drain: None,
             services,
             exclusive: ExclusiveDatabases::default(),

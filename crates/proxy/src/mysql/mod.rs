@@ -9,8 +9,8 @@ mod session_state;
 mod startup_request;
 mod transaction_pooling;
 
-pub use client_handshake::{AuthRequirement, ClientHandshake, CredentialStore, GreetingContext, TlsState};
+pub use client_handshake::{ClientHandshake, CredentialStore, GreetingContext};
 pub use connection_ids::ConnectionIds;
 pub use protocol::MySql;
 pub use session::{BackendState, ClientSession};
-pub use startup_request::{HandshakeContext, StartupRequest};
+pub use startup_request::{LoginContext, StartupRequest};

@@ -1,10 +1,8 @@
 //! The protocol of MySQL and MariaDB for the engine.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::command::encode_quit;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
 use ciphertoll_wire::mysql::relay::{Diagnostics, InternalCommand, ResetOutcome};
@@ -15,25 +13,21 @@ use ciphertoll_wire::mysql::{
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
-use super::client_handshake::{self, ClientHandshake, CredentialStore, GreetingContext};
+use super::client_handshake::{ClientHandshake, CredentialStore, GreetingContext};
 use super::connection_ids::ConnectionIds;
-use super::refusal;
 use super::session::{BackendState, ClientSession, ReleasedState};
-use super::startup_request::{HandshakeContext, StartupRequest};
-use crate::fingerprint::{Fingerprint, FingerprintBuilder};
+use super::startup_request::StartupRequest;
+use crate::client_auth::ClientAuth;
+use crate::fingerprint::Fingerprint;
 use crate::protocol::{
-    self, AcquiredState, CancelToken, ClientAuth, CommandOutcome, ConnectPlan, Detached, EarlyGreeting,
-    FirstSpeaker, FromClient, FromServer, HandshakeStep, Pooling, Protocol, Release, ResetMode, StartMode,
-    TlsPolicy,
+    AcquiredState, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol, ProtocolCommand,
+    StartFailed, remember,
 };
+use crate::random::RandomBytes;
 use crate::refusal::Refusal;
-use crate::settings::{DatabaseUser, ListenAddress, Settings, StartError, UnixAuth};
-use crate::url;
+use crate::settings::{DatabaseUser, Settings, StartError, UnixAuth};
+use crate::url::{ServerAddress, UpstreamEncryption};
 
-/// Enough for 64 challenges per call.
-const RANDOM_BYTES: usize = 64 * NONCE_BYTES;
-/// Databases that are remembered. Clients of others log in with a server connection.
-const MAX_KNOWN: usize = 64;
 /// Capabilities that transaction pooling does not offer: with cached metadata the server relies on
 /// definitions that this client has, and query attributes stand where the text of a command is expected.
 const NOT_SHARED: Capabilities = Capabilities::CACHE_METADATA.with(Capabilities::QUERY_ATTRIBUTES);
@@ -60,8 +54,7 @@ pub struct MySql {
     /// The server's last greeting; `None` before the first one, and after it has turned out to be out of
     /// date.
     greeting: Option<Arc<GreetingTemplate>>,
-    /// Random bytes that are not used yet.
-    random: RandomPool,
+    random: RandomBytes,
     connection_ids: ConnectionIds,
     pooling: Pooling,
     /// Status flags of new connections.
@@ -74,16 +67,6 @@ pub struct LearnedParameters {
     greeting: Option<Arc<GreetingTemplate>>,
     /// Status flags of new connections.
     status: Option<(MySqlKey, u16)>,
-}
-
-#[derive(Default)]
-struct RandomPool(RefCell<Vec<u8>>);
-
-/// Random bytes are used once: a clone draws its own.
-impl Clone for RandomPool {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
 }
 
 /// User, database, and the capabilities of the login.
@@ -101,12 +84,6 @@ impl MySqlKey {
     }
 }
 
-/// A client's handshake; `None` if the server's greeting is not known.
-pub struct MySqlHandshake {
-    auth: ClientAuth,
-    handshake: Option<ClientHandshake>,
-}
-
 /// A user that the proxy logs in as.
 #[derive(Clone)]
 struct ServerAccount {
@@ -117,44 +94,6 @@ struct ServerAccount {
 }
 
 impl MySql {
-    fn greeting_context(&self) -> Option<GreetingContext> {
-        let template = Arc::clone(self.greeting.as_ref()?);
-        let mut random = self.random.0.borrow_mut();
-        if random.is_empty() {
-            // Each call of OpenSSL costs a system call.
-            random.resize(RANDOM_BYTES, 0);
-            if openssl::rand::rand_bytes(&mut random).is_err() {
-                random.clear();
-            }
-        }
-        let start = random.len().checked_sub(NONCE_BYTES)?;
-        let nonce = random.split_off(start);
-        Some(GreetingContext::new(template, self.connection_ids.next_id(), *nonce.first_chunk()?))
-    }
-
-    fn auth_requirement(&self, auth: ClientAuth) -> client_handshake::AuthRequirement {
-        match (auth, &self.credentials) {
-            (ClientAuth::Granted, _) => client_handshake::AuthRequirement::Granted,
-            (ClientAuth::Certificate, _) => client_handshake::AuthRequirement::Certificate,
-            (ClientAuth::PasswordByTcp(_) | ClientAuth::PasswordByUnix, Some(credentials)) => {
-                client_handshake::AuthRequirement::Password(Arc::clone(credentials))
-            }
-            (ClientAuth::Denied { uid }, _) => client_handshake::AuthRequirement::Denied { uid: Some(uid) },
-            // Without a credential to check, no client is accepted.
-            (ClientAuth::PasswordByTcp(_) | ClientAuth::PasswordByUnix, None) => {
-                client_handshake::AuthRequirement::Denied { uid: None }
-            }
-        }
-    }
-
-    fn unknown_user(&self, other: &str) -> Refusal {
-        let message = match self.default_keys.as_slice() {
-            [own] => format!("this proxy logs in as '{}' only, not as '{other}'", own.user),
-            _ => format!("this proxy does not log in as '{other}'"),
-        };
-        Refusal::new(Refusal::WHO, message)
-    }
-
     fn client_terms(&self) -> MutexGuard<'_, HashMap<Arc<str>, Terms>> {
         self.client_terms.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -172,37 +111,27 @@ impl MySql {
 
 impl ServerAccount {
     fn of(user: &DatabaseUser) -> Self {
-        let mut fingerprint = FingerprintBuilder::default();
-        fingerprint.add(user.name.as_bytes());
-        fingerprint.add(user.password.expose());
         let database = user.database.as_deref().map(Into::into);
         Self {
             default_key: MySqlKey { user: user.name.as_str().into(), database, terms: FIRST_TERMS },
             password: user.password.clone(),
-            fingerprint: fingerprint.finish(),
+            fingerprint: user.fingerprint(),
         }
     }
 }
 
 /// The passwords that clients must know; `None` if they all authenticate by other means.
 fn credentials(settings: &Settings) -> Result<Option<Arc<CredentialStore>>, StartError> {
-    let listens_on =
-        |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp);
-    let certificates = settings.tls.as_ref().is_some_and(|service| service.clients.is_some());
-    let needs_unix_password = listens_on(false) && settings.unix_auth != UnixAuth::Peer;
-    if !needs_unix_password && (certificates || !listens_on(true)) {
+    if !settings.needs_password(true) && !settings.needs_password(false) {
         return Ok(None);
     }
-    if let Some(user) = settings.users.iter().find(|user| user.password.expose().is_empty()) {
-        return Err(StartError::NoPassword(user.name.clone()));
-    }
-    let users = settings.users.iter().map(|user| (user.name.as_str(), &user.password));
-    CredentialStore::for_users(users).map(Arc::new).map(Some).ok_or(StartError::NoRandomBytes)
+    let credentials = CredentialStore::for_users(settings.passwords()?);
+    credentials.map(Arc::new).map(Some).ok_or(StartError::NoRandomBytes)
 }
 
 impl Protocol for MySql {
     type Key = MySqlKey;
-    type Handshake = MySqlHandshake;
+    type Handshake = Option<ClientHandshake>;
     type Request = StartupRequest;
     type BackendState = BackendState;
     type Session = ClientSession;
@@ -210,7 +139,7 @@ impl Protocol for MySql {
     type ResetContext = ReleasedState;
     type Learned = LearnedParameters;
 
-    const FIRST_SPEAKER: FirstSpeaker = FirstSpeaker::Proxy;
+    const SENDS_FIRST: bool = true;
 
     fn from_settings(settings: &Settings) -> Result<Self, StartError> {
         if settings.unix_auth == UnixAuth::Scram {
@@ -226,16 +155,16 @@ impl Protocol for MySql {
                 .collect(),
             client_terms: Arc::default(),
             encryption: match server.encryption {
-                url::UpstreamEncryption::None => MySqlTlsMode::Plain,
-                url::UpstreamEncryption::Tls { .. } => MySqlTlsMode::Tls,
+                UpstreamEncryption::None => MySqlTlsMode::Plain,
+                UpstreamEncryption::Tls { .. } => MySqlTlsMode::Tls,
             },
             transport: match server.address {
-                url::ServerAddress::Host { .. } => Transport::Tcp,
-                url::ServerAddress::Socket(_) => Transport::UnixSocket,
+                ServerAddress::Host { .. } => Transport::Tcp,
+                ServerAddress::Socket(_) => Transport::UnixSocket,
             },
             credentials: credentials(settings)?,
             greeting: None,
-            random: RandomPool::default(),
+            random: RandomBytes::default(),
             connection_ids: ConnectionIds::default(),
             pooling: settings.pooling,
             known_status: HashMap::new(),
@@ -294,38 +223,27 @@ impl Protocol for MySql {
             self.greeting = learned.greeting;
             self.known_status.clear();
         }
-        if let Some((key, status)) = learned.status
-            && (self.known_status.len() < MAX_KNOWN || self.known_status.contains_key(&key))
-        {
-            self.known_status.insert(key, status);
+        if let Some((key, status)) = learned.status {
+            remember(&mut self.known_status, key, status);
         }
     }
 
-    fn handshake(&self, auth: ClientAuth) -> MySqlHandshake {
-        let greeting_context = self.greeting_context();
-        let handshake = greeting_context.map(|greeting_context| match auth {
-            ClientAuth::Certificate | ClientAuth::PasswordByTcp(TlsPolicy::Required) => {
-                ClientHandshake::by_tls(self.auth_requirement(auth), greeting_context)
-            }
-            _ => ClientHandshake::new(self.auth_requirement(auth), greeting_context),
-        });
-        MySqlHandshake { auth, handshake }
+    fn handshake(&mut self, auth: ClientAuth) -> Self::Handshake {
+        let template = Arc::clone(self.greeting.as_ref()?);
+        let greeting = GreetingContext::new(template, self.connection_ids.next_id(), self.random.take()?);
+        Some(ClientHandshake::new(auth, self.credentials.clone(), greeting))
     }
 
-    fn change_user_handshake(&self, session: &ClientSession) -> Option<MySqlHandshake> {
-        let context = session.login_context()?;
-        let HandshakeContext { auth, tls, nonce } = context.handshake.clone()?;
-        let template = Arc::clone(self.greeting.as_ref()?);
-        let greeting_context = GreetingContext { template, connection_id: context.connection_id, nonce };
-        let handshake =
-            ClientHandshake::change_user(self.auth_requirement(auth), tls, greeting_context, context.terms);
-        Some(MySqlHandshake { auth, handshake: Some(handshake) })
+    fn change_user_handshake(&self, session: &ClientSession) -> Option<Self::Handshake> {
+        let (context, template) = (session.login_context()?.clone(), Arc::clone(self.greeting.as_ref()?));
+        Some(Some(ClientHandshake::change_user(context, self.credentials.clone(), template)))
     }
 
     fn pool_key(&self, request: &StartupRequest) -> Result<MySqlKey, Refusal> {
         let account = self.accounts.get(request.user.as_str());
-        let own =
-            account.map(|account| &account.default_key).ok_or_else(|| self.unknown_user(&request.user))?;
+        let own = account
+            .map(|account| &account.default_key)
+            .ok_or_else(|| self.unknown_user(&request.user, '\''))?;
         let (user, terms) = (Arc::clone(&own.user), request.terms);
         let database = match (&request.database, &own.database) {
             (Some(name), own) if own.as_deref() != Some(name) => Some(name.as_str().into()),
@@ -359,10 +277,6 @@ impl Protocol for MySql {
         Some(ConnectPlan { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) })
     }
 
-    fn cancel_plan(&self, _: &BackendState) -> Option<ConnectPlan> {
-        None
-    }
-
     fn backend_state(&mut self, key: &MySqlKey, info: ServerInfo) -> Option<BackendState> {
         let ServerInfo::MySql(info) = info else { return None };
         self.use_client_terms();
@@ -375,10 +289,8 @@ impl Protocol for MySql {
             self.known_status.clear();
         }
         let backend = BackendState::of(&info, key.database.as_deref().map(ToOwned::to_owned));
-        if self.pooling == Pooling::Transaction
-            && (self.known_status.len() < MAX_KNOWN || self.known_status.contains_key(&key.without_terms()))
-        {
-            self.known_status.insert(key.without_terms(), backend.status);
+        if self.pooling == Pooling::Transaction {
+            remember(&mut self.known_status, key.without_terms(), backend.status);
         }
         Some(backend)
     }
@@ -389,11 +301,9 @@ impl Protocol for MySql {
         request: &mut StartupRequest,
         _: CancelToken,
         out: &mut Vec<u8>,
-    ) -> EarlyGreeting {
-        match self.known_status.get(&key.without_terms()) {
-            Some(status) if request.greet(*status, &self.connection_ids, out).is_ok() => EarlyGreeting::Sent,
-            _ => EarlyGreeting::NeedsConnection,
-        }
+    ) -> bool {
+        let status = self.known_status.get(&key.without_terms());
+        status.is_some_and(|status| request.greet(*status, &self.connection_ids, out).is_ok())
     }
 
     fn start_session(
@@ -402,13 +312,12 @@ impl Protocol for MySql {
         acquired: AcquiredState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<ClientSession, (StartupRequest, session::Error)> {
+    ) -> Result<ClientSession, Box<StartFailed<StartupRequest>>> {
         match self.pooling {
             Pooling::Session => ClientSession::begin(&request, backend, &self.connection_ids, to_server)
-                .map_err(|error| (request, error.into())),
+                .map_err(|error| Box::new(StartFailed { request, error: error.into() })),
             Pooling::Transaction => {
                 ClientSession::begin_pooled(request, acquired, backend, &self.connection_ids, to_server)
-                    .map_err(|failed| (failed.request, failed.error.into()))
             }
         }
     }
@@ -425,9 +334,9 @@ impl Protocol for MySql {
         Ok(InternalCommand::reset(backend.capabilities, initial_state, released.open_state, to_server)?)
     }
 
-    fn reset_mode(&self, _: Self::ResetContext) -> ResetMode {
+    fn can_pipeline_reset(&self, _: Self::ResetContext) -> bool {
         // Commands are answered one by one: those behind a failed reset would be executed.
-        ResetMode::Awaited
+        false
     }
 
     fn ping(
@@ -451,7 +360,7 @@ impl Protocol for MySql {
     }
 }
 
-impl protocol::PoolKey for MySqlKey {
+impl PoolKey for MySqlKey {
     fn user(&self) -> &str {
         &self.user
     }
@@ -461,104 +370,7 @@ impl protocol::PoolKey for MySqlKey {
     }
 }
 
-impl protocol::ProtocolHandshake for MySqlHandshake {
-    type Request = StartupRequest;
-
-    fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<StartupRequest> {
-        let Some(handshake) = &mut self.handshake else {
-            return HandshakeStep::HangUp("the server's greeting is not known");
-        };
-        match handshake.step(input, out) {
-            HandshakeStep::Login(mut request) => {
-                request.handshake = Some(handshake.context(self.auth));
-                HandshakeStep::Login(request)
-            }
-            step => step,
-        }
-    }
-
-    fn tls_established(&mut self, name: Option<String>) {
-        if let Some(handshake) = &mut self.handshake {
-            handshake.tls_established(name);
-        }
-    }
-
-    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
-        match &self.handshake {
-            Some(handshake) => handshake.refuse(refusal, out),
-            None => refusal::write_unasked(refusal, out),
-        }
-    }
-}
-
-impl protocol::ProtocolSession for ClientSession {
-    type Request = StartupRequest;
-    type BackendState = BackendState;
-    type ResetContext = ReleasedState;
-
-    fn start_mode(&self) -> StartMode {
-        Self::start_mode(self)
-    }
-
-    fn greet(
-        &mut self,
-        backend: &BackendState,
-        _: CancelToken,
-        out: &mut Vec<u8>,
-    ) -> Result<(), session::Error> {
-        Ok(Self::greet(self, backend, out)?)
-    }
-
-    fn report_changed_settings(&self, _: &BackendState, _: &mut Vec<u8>) -> Result<(), session::Error> {
-        Ok(())
-    }
-
-    fn process_client(
-        &mut self,
-        input: &[u8],
-        backend: &mut BackendState,
-    ) -> Result<FromClient, session::Error> {
-        Ok(self.process_client(input, backend)?)
-    }
-
-    fn process_server(
-        &mut self,
-        input: &[u8],
-        backend: &mut BackendState,
-    ) -> Result<FromServer, session::Error> {
-        Ok(self.process_server(input, backend)?)
-    }
-
-    fn can_send_error(&self) -> bool {
-        Self::can_send_error(self)
-    }
-
-    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
-        Self::refuse(self, refusal, out);
-    }
-
-    fn query_settings(
-        &mut self,
-        backend: &BackendState,
-        to_server: &mut Vec<u8>,
-    ) -> Result<(), session::Error> {
-        Ok(Self::query_settings(self, backend, to_server)?)
-    }
-
-    fn can_detach(&self) -> bool {
-        Self::can_detach(self)
-    }
-
-    fn detach(self, _: &mut BackendState) -> Result<Detached<StartupRequest, ReleasedState>, session::Error> {
-        Ok(Self::detach(self))
-    }
-
-    fn release(self, _: &mut BackendState) -> Result<Release<ReleasedState>, session::Error> {
-        Ok(Self::release(&self))
-    }
-}
-
-impl protocol::ProtocolCommand for InternalCommand {
+impl ProtocolCommand for InternalCommand {
     type BackendState = BackendState;
 
     fn step(

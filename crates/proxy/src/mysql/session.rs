@@ -6,13 +6,16 @@ use ciphertoll_wire::mysql::relay::{
     KillReplacement, KillStatement, MySqlRelay, OpenState, ServerProduct, SessionRestore,
 };
 use ciphertoll_wire::mysql::server::write_ok;
-use ciphertoll_wire::mysql::{Capabilities, Error, MySqlServerInfo, Response, Terms};
+use ciphertoll_wire::mysql::{Capabilities, Error, MySqlServerInfo, Response};
+use ciphertoll_wire::session;
 
 use super::connection_ids::{ConnectionIds, FIRST_ID, KillTarget, RegisteredClient};
 use super::refusal;
-use super::startup_request::{HandshakeContext, StartupRequest};
+use super::startup_request::{LoginContext, StartupRequest};
 use super::transaction_pooling::{CommandPurpose, TransactionPooling};
-use crate::protocol::{FromClient, FromServer, Release, SettingsResult, StartMode};
+use crate::protocol::{
+    CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, SettingsResult, StartMode,
+};
 use crate::refusal::Refusal;
 
 /// What is known of a server connection.
@@ -49,11 +52,14 @@ pub struct ClientSession {
     pub(super) initial_state_query: Option<InitialStateQuery>,
     /// Commands that the proxy has sent for the client, in transaction pooling.
     pub(super) command: Option<(CommandPurpose, SessionRestore)>,
-    pub(super) login_state: LoginState,
+    /// Sequence number of the packet that ends the client's login.
+    pub(super) login_sequence: u8,
+    /// The client waits for that packet.
+    pub(super) is_logging_in: bool,
     /// The server has received something from the client.
     pub(super) needs_reset: bool,
     pub(super) mode: PoolingMode,
-    pub(super) login_context: LoginContext,
+    pub(super) login_context: Option<LoginContext>,
 }
 
 /// How long the session keeps its connection.
@@ -63,22 +69,6 @@ pub(super) enum PoolingMode {
     Session(RegisteredClient),
     /// Transaction pooling.
     Transaction(Box<TransactionPooling>),
-}
-
-/// What a change of the user needs.
-#[derive(Clone, Debug)]
-pub(super) struct LoginContext {
-    pub(super) handshake: Option<HandshakeContext>,
-    pub(super) terms: Terms,
-    pub(super) connection_id: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LoginState {
-    /// The client waits for this packet, which ends its login.
-    LoggingIn { sequence: u8 },
-    /// The login is complete: this packet ended it.
-    LoggedIn { sequence: u8 },
 }
 
 impl BackendState {
@@ -96,11 +86,15 @@ impl BackendState {
     }
 }
 
-impl LoginContext {
-    pub(super) fn of(request: &StartupRequest) -> Self {
-        let StartupRequest { handshake, terms, connection_id, .. } = request;
-        Self { handshake: handshake.clone(), terms: *terms, connection_id: *connection_id }
+/// Queries the initial state of sessions, if it is not known.
+pub(super) fn query_initial_state(
+    backend: &BackendState,
+    to_server: &mut Vec<u8>,
+) -> Result<Option<InitialStateQuery>, Error> {
+    if backend.initial_state.is_some() {
+        return Ok(None);
     }
+    InitialStateQuery::begin(backend.capabilities, backend.database.clone(), to_server).map(Some)
 }
 
 impl ClientSession {
@@ -112,69 +106,25 @@ impl ClientSession {
         connection_ids: &ConnectionIds,
         to_server: &mut Vec<u8>,
     ) -> Result<Self, Error> {
-        let initial_state_query = match backend.initial_state {
-            Some(_) => None,
-            None => {
-                Some(InitialStateQuery::begin(backend.capabilities, backend.database.clone(), to_server)?)
-            }
-        };
-        let sequence = request.sequence;
-        let login_state = match initial_state_query {
-            Some(_) => LoginState::LoggingIn { sequence },
-            None => LoginState::LoggedIn { sequence },
-        };
+        let initial_state_query = query_initial_state(backend, to_server)?;
+        let registration = connection_ids.register(request.connection_id, Some(backend.connection_id));
         Ok(Self {
             relay: MySqlRelay::new(backend.capabilities).with_own_numbers(FIRST_ID),
+            is_logging_in: initial_state_query.is_some(),
             initial_state_query,
             command: None,
-            login_state,
+            login_sequence: request.sequence,
             needs_reset: false,
-            mode: PoolingMode::Session(
-                connection_ids.register(request.connection_id, Some(backend.connection_id)),
-            ),
-            login_context: LoginContext::of(request),
+            mode: PoolingMode::Session(registration),
+            login_context: request.login_context.clone(),
         })
     }
 
     /// What a change of the user needs; `None` within a response, when no client changes its user.
     pub(super) fn login_context(&self) -> Option<&LoginContext> {
-        matches!(self.relay.connection_state(), ConnectionState::Clean(_)).then_some(&self.login_context)
-    }
-
-    pub fn start_mode(&self) -> StartMode {
-        let awaits_prepare = match &self.mode {
-            PoolingMode::Session(_) => false,
-            PoolingMode::Transaction(pooled) => {
-                pooled.awaits_prepare()
-                    || matches!(&self.command, Some((purpose, _)) if *purpose != CommandPurpose::Pipelined)
-            }
-        };
-        if self.initial_state_query.is_some() || awaits_prepare {
-            StartMode::AfterSettings
-        } else {
-            StartMode::Immediate
-        }
-    }
-
-    /// Appends the end of the login.
-    pub fn greet(&self, backend: &BackendState, out: &mut Vec<u8>) -> Result<(), Error> {
-        let (LoginState::LoggingIn { sequence } | LoginState::LoggedIn { sequence }) = self.login_state;
-        write_ok(out, sequence, &OkPacket { status: backend.status, ..OkPacket::default() })
-    }
-
-    /// Processes the client's next bytes: those that were not passed on before, and newer ones. An error is
-    /// the client's fault.
-    pub fn process_client(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromClient, Error> {
-        if let PoolingMode::Transaction(_) = self.mode {
-            return self.pooled_from_client(input, backend);
-        }
-        let ciphertoll_wire::relay::FromClient { pass_bytes, goodbye } = self.relay.process_client(input)?;
-        self.needs_reset |= pass_bytes > 0;
-        let mut processed = FromClient::passes(pass_bytes, goodbye);
-        if let Some((_, bytes)) = self.translate_kill(&input[pass_bytes..], backend, &mut processed.insert)? {
-            processed.drop_bytes = bytes;
-        }
-        Ok(processed)
+        self.login_context
+            .as_ref()
+            .filter(|_| matches!(self.relay.connection_state(), ConnectionState::Clean(_)))
     }
 
     /// Translates the proxy's connection IDs in a `KILL` that comes next to the server's. Returns the command
@@ -206,25 +156,6 @@ impl ClientSession {
         }
     }
 
-    /// Processes the server's next bytes: those that were neither skipped nor passed on before, and newer
-    /// ones. After an error the connection must be closed.
-    pub fn process_server(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromServer, Error> {
-        let mut rest = input;
-        let settings_result = self.read_initial_state(&mut rest, backend)?;
-        let skip_bytes = input.len() - rest.len();
-        if let PoolingMode::Transaction(_) = self.mode {
-            return self.pooled_from_server(input, skip_bytes, settings_result, backend);
-        }
-        if self.initial_state_query.is_some() {
-            return Ok(FromServer { skip_bytes, ..FromServer::default() });
-        }
-        let pass_bytes = self.relay.process_server(rest)?;
-        if let ConnectionState::Clean(_) = self.relay.connection_state() {
-            self.registration().kills_answered();
-        }
-        Ok(FromServer { skip_bytes, settings_result, pass_bytes, ..FromServer::default() })
-    }
-
     /// Reads the initial state of sessions while it is being queried.
     fn read_initial_state(
         &mut self,
@@ -238,7 +169,7 @@ impl ClientSession {
             Ok(Response::NeedInput) => return Ok(SettingsResult::None),
             Ok(Response::Done(initial_state)) => {
                 backend.initial_state = Some(initial_state);
-                self.complete_login();
+                self.is_logging_in = false;
                 SettingsResult::Applied
             }
             Err(error @ Error::Server { .. }) => SettingsResult::Refused(error.into()),
@@ -248,27 +179,8 @@ impl ClientSession {
         Ok(settings_result)
     }
 
-    /// Completes the client's login, if it is not complete.
-    pub(super) fn complete_login(&mut self) {
-        let (LoginState::LoggingIn { sequence } | LoginState::LoggedIn { sequence }) = self.login_state;
-        self.login_state = LoginState::LoggedIn { sequence };
-    }
-
-    /// Whether an error packet can be sent to the client now.
-    pub fn can_send_error(&self) -> bool {
-        self.relay.between_answers() && !self.relay.error_was_last()
-    }
-
-    pub fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
-        let sequence = match self.login_state {
-            LoginState::LoggingIn { sequence } => sequence,
-            LoginState::LoggedIn { .. } => self.relay.next_sequence(),
-        };
-        refusal::write(refusal, sequence, out);
-    }
-
     /// What to do with the connection after this session.
-    pub fn release(&self) -> Release<ReleasedState> {
+    fn release_action(&self) -> Release<ReleasedState> {
         if self.initial_state_query.is_some() {
             return Release::Close("the client left before its session started");
         }
@@ -287,6 +199,116 @@ impl ClientSession {
             }
             ConnectionState::Clean(open_state) => Release::Reset(ReleasedState { open_state, diagnostics }),
         }
+    }
+}
+
+impl ProtocolSession for ClientSession {
+    type Request = StartupRequest;
+    type BackendState = BackendState;
+    type ResetContext = ReleasedState;
+
+    fn start_mode(&self) -> StartMode {
+        let awaits_prepare = match &self.mode {
+            PoolingMode::Session(_) => false,
+            PoolingMode::Transaction(pooled) => {
+                pooled.pending.is_some()
+                    || matches!(&self.command, Some((purpose, _)) if *purpose != CommandPurpose::Pipelined)
+            }
+        };
+        if self.initial_state_query.is_some() || awaits_prepare {
+            StartMode::AfterSettings
+        } else {
+            StartMode::Immediate
+        }
+    }
+
+    fn greet(
+        &mut self,
+        backend: &BackendState,
+        _: CancelToken,
+        out: &mut Vec<u8>,
+    ) -> Result<(), session::Error> {
+        let ok = OkPacket { status: backend.status, ..OkPacket::default() };
+        Ok(write_ok(out, self.login_sequence, &ok)?)
+    }
+
+    fn process_client(
+        &mut self,
+        input: &[u8],
+        backend: &mut BackendState,
+    ) -> Result<FromClient, session::Error> {
+        if let PoolingMode::Transaction(_) = self.mode {
+            return Ok(self.pooled_from_client(input, backend)?);
+        }
+        let ciphertoll_wire::relay::FromClient { pass_bytes, goodbye } = self.relay.process_client(input)?;
+        self.needs_reset |= pass_bytes > 0;
+        let mut processed = FromClient::passes(pass_bytes, goodbye);
+        if let Some((_, bytes)) = self.translate_kill(&input[pass_bytes..], backend, &mut processed.insert)? {
+            processed.drop_bytes = bytes;
+        }
+        Ok(processed)
+    }
+
+    fn process_server(
+        &mut self,
+        input: &[u8],
+        backend: &mut BackendState,
+    ) -> Result<FromServer, session::Error> {
+        let mut rest = input;
+        let settings_result = self.read_initial_state(&mut rest, backend)?;
+        let skip_bytes = input.len() - rest.len();
+        if let PoolingMode::Transaction(_) = self.mode {
+            return Ok(self.pooled_from_server(input, skip_bytes, settings_result, backend)?);
+        }
+        if self.initial_state_query.is_some() {
+            return Ok(FromServer { skip_bytes, ..FromServer::default() });
+        }
+        let pass_bytes = self.relay.process_server(rest)?;
+        if let ConnectionState::Clean(_) = self.relay.connection_state() {
+            self.registration().kills_answered();
+        }
+        Ok(FromServer { skip_bytes, settings_result, pass_bytes, ..FromServer::default() })
+    }
+
+    fn can_send_error(&self) -> bool {
+        self.relay.between_answers() && !self.relay.error_was_last()
+    }
+
+    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
+        let sequence = if self.is_logging_in { self.login_sequence } else { self.relay.next_sequence() };
+        refusal::write(refusal, sequence, out);
+    }
+
+    fn query_settings(
+        &mut self,
+        backend: &BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<(), session::Error> {
+        Ok(self.query_pooled(backend, to_server)?)
+    }
+
+    fn can_detach(&self) -> bool {
+        matches!(&self.mode, PoolingMode::Transaction(pooled) if !pooled.has_input)
+            && self.start_mode() == StartMode::Immediate
+    }
+
+    fn detach(self, _: &mut BackendState) -> Result<Detached<StartupRequest, ReleasedState>, session::Error> {
+        let release = self.release_action();
+        let request = match self.mode {
+            PoolingMode::Session(_) => None,
+            PoolingMode::Transaction(pooled) => {
+                let TransactionPooling { mut request, mut session_state, .. } = *pooled;
+                session_state.registration.set_backend(None);
+                session_state.was_greeted = true;
+                request.session_state = Some(session_state);
+                Some(request)
+            }
+        };
+        Ok(Detached { request, release })
+    }
+
+    fn release(self, _: &mut BackendState) -> Result<Release<ReleasedState>, session::Error> {
+        Ok(self.release_action())
     }
 }
 

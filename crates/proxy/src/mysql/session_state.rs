@@ -1,5 +1,6 @@
 //! The state that moves with a client from one connection to the next.
 
+use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::{ClientStatements, SessionRestore, setting};
 use ciphertoll_wire::mysql::sql::Escapes;
 use ciphertoll_wire::mysql::{Capabilities, Error};
@@ -16,7 +17,8 @@ const OF_TEXTS: [&str; 3] = ["sql_mode", "character_set_client", "collation_conn
 pub(super) struct SessionState {
     /// The connection ID by which other clients kill it.
     pub(super) registration: RegisteredClient,
-    pub(super) login_progress: LoginProgress,
+    /// Whether the client has been told that its login is complete.
+    pub(super) was_greeted: bool,
     pub(super) statements: ClientStatements,
     /// The default database, if it is not the login's.
     pub(super) database: Option<String>,
@@ -28,13 +30,6 @@ pub(super) struct SessionState {
     pub(super) insert_id: Option<u64>,
     /// Whether backslashes are escapes in its strings.
     pub(super) escapes: Escapes,
-}
-
-/// Whether the client's login is complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LoginProgress {
-    Pending,
-    Complete,
 }
 
 /// Whether the server can refuse the recorded state.
@@ -51,14 +46,13 @@ pub(super) enum ReplayRisk {
 pub(super) struct Unportable(pub(super) &'static str);
 
 impl SessionState {
-    pub(super) fn new(
-        registration: RegisteredClient,
-        escapes: Escapes,
-        login_progress: LoginProgress,
-    ) -> Self {
+    /// The state of a new session with these status flags.
+    pub(super) fn new(registration: RegisteredClient, status: u16) -> Self {
+        let status = OkPacket { status, ..OkPacket::default() };
+        let escapes = if status.takes_backslashes_as_they_are() { Escapes::None } else { Escapes::Backslash };
         Self {
             registration,
-            login_progress,
+            was_greeted: false,
             statements: ClientStatements::default(),
             database: None,
             settings: Vec::new(),

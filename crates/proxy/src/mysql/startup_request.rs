@@ -2,18 +2,18 @@
 
 use ciphertoll_wire::mysql::auth::native_password::NONCE_BYTES;
 use ciphertoll_wire::mysql::change_user::ChangeUser;
+use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::handshake_response::HandshakeResponse;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::{RELAYED, begins_with_quit, first_command_bytes};
 use ciphertoll_wire::mysql::server::{write_err, write_ok};
 use ciphertoll_wire::mysql::{Capabilities, Error, Terms};
 
-use super::client_handshake::TlsState;
 use super::connection_ids::ConnectionIds;
 use super::refusal;
-use super::session_state::{LoginProgress, SessionState};
-use super::transaction_pooling::{INTERRUPTED, escapes};
-use crate::protocol::{ClientAuth, FirstInput, PendingKill, ProtocolRequest};
+use super::session_state::SessionState;
+use crate::client_auth::{ClientAuth, TlsState};
+use crate::protocol::{FirstInput, PendingKill, ProtocolRequest};
 use crate::refusal::Refusal;
 
 /// The proxy cannot read compressed commands.
@@ -22,6 +22,9 @@ const COMPRESSIONS: [Capabilities; 2] = [Capabilities::COMPRESS, Capabilities::Z
 const MAX_NAME_BYTES: usize = 1024;
 /// Sequence number of the first packet of a response.
 const FIRST_ANSWER: u8 = 1;
+/// `ER_QUERY_INTERRUPTED`.
+pub(super) const INTERRUPTED: ErrPacket<'static> =
+    ErrPacket { code: 1317, sql_state: *b"70100", message: b"Query execution was interrupted" };
 
 #[derive(Debug)]
 pub struct StartupRequest {
@@ -34,17 +37,19 @@ pub struct StartupRequest {
     pub sequence: u8,
     /// The state of its session, in transaction pooling.
     pub(super) session_state: Option<Box<SessionState>>,
-    /// What a later change of the user needs; `None` before the login is complete.
-    pub handshake: Option<HandshakeContext>,
+    /// `None` before the login is complete.
+    pub login_context: Option<LoginContext>,
 }
 
 /// How a client has logged in, for a change of its user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HandshakeContext {
-    pub(crate) auth: ClientAuth,
-    pub(super) tls: TlsState,
+#[derive(Clone, Debug)]
+pub struct LoginContext {
+    pub auth: ClientAuth,
+    pub tls: TlsState,
     /// The challenge of the greeting.
-    pub(super) nonce: [u8; NONCE_BYTES],
+    pub nonce: [u8; NONCE_BYTES],
+    pub terms: Terms,
+    pub connection_id: u32,
 }
 
 // Equality of what was asked for in the login.
@@ -69,44 +74,33 @@ impl StartupRequest {
             let message = "compression was not offered: this proxy does not support it";
             return Err(Refusal::new(Refusal::UNSUPPORTED, message));
         }
-        let database = login.database.map(|name| text(name, "database")).transpose()?;
-        Ok(Self {
-            user: text(login.user, "user")?,
-            database: database.filter(|name| !name.is_empty()),
-            terms: Terms {
-                capabilities: requested & offered & RELAYED,
-                character_set: login.head.character_set,
-            },
-            connection_id,
-            sequence: 0,
-            session_state: None,
-            handshake: None,
-        })
+        let capabilities = requested & offered & RELAYED;
+        let terms = Terms { capabilities, character_set: login.head.character_set };
+        Self::new(login.user, login.database.unwrap_or_default(), terms, connection_id)
     }
 
     /// Reads the change of the user of a client that has logged in on these terms.
     pub(super) fn change(change: &ChangeUser<'_>, terms: Terms, connection_id: u32) -> Result<Self, Refusal> {
-        let character_set = match change.character_set.map(u8::try_from) {
-            None => terms.character_set,
-            Some(Ok(number)) => number,
-            Some(Err(_)) => {
-                let message = "the number of the character set does not fit in one byte";
-                return Err(Refusal::new(Refusal::UNSUPPORTED, message));
-            }
-        };
+        let character_set = change.character_set.map_or(Ok(terms.character_set), u8::try_from);
+        let character_set = character_set.map_err(|_| {
+            let message = "the number of the character set does not fit in one byte";
+            Refusal::new(Refusal::UNSUPPORTED, message)
+        })?;
+        Self::new(change.user, change.database, Terms { character_set, ..terms }, connection_id)
+    }
+
+    fn new(user: &[u8], database: &[u8], terms: Terms, connection_id: u32) -> Result<Self, Refusal> {
         Ok(Self {
-            user: text(change.user, "user")?,
-            database: Some(text(change.database, "database")?).filter(|name| !name.is_empty()),
-            terms: Terms { character_set, ..terms },
+            user: text(user, "user")?,
+            database: Some(text(database, "database")?).filter(|name| !name.is_empty()),
+            terms,
             connection_id,
             sequence: 0,
             session_state: None,
-            handshake: None,
+            login_context: None,
         })
     }
-}
 
-impl StartupRequest {
     /// Completes the login, with the status flags of a new session on the server.
     pub(super) fn greet(
         &mut self,
@@ -116,25 +110,12 @@ impl StartupRequest {
     ) -> Result<(), Error> {
         write_ok(out, self.sequence, &OkPacket { status, ..OkPacket::default() })?;
         let registration = connection_ids.register(self.connection_id, None);
-        self.session_state =
-            Some(Box::new(SessionState::new(registration, escapes(status), LoginProgress::Complete)));
+        let session_state = self.session_state.insert(Box::new(SessionState::new(registration, status)));
+        session_state.was_greeted = true;
         Ok(())
     }
 
-    pub(super) fn was_greeted(&self) -> bool {
-        self.session_state
-            .as_ref()
-            .is_some_and(|session_state| session_state.login_progress == LoginProgress::Complete)
-    }
-
-    /// The kill that another client has requested while this one had no connection.
-    pub(super) fn pending_kill(&self) -> PendingKill {
-        self.session_state
-            .as_ref()
-            .map_or(PendingKill::None, |session_state| session_state.registration.pending_kill())
-    }
-
-    pub(super) fn clear_query_kill(&self) {
+    fn clear_query_kill(&self) {
         if let Some(session_state) = &self.session_state {
             session_state.registration.clear_query_kill();
         }
@@ -143,8 +124,8 @@ impl StartupRequest {
 
 impl ProtocolRequest for StartupRequest {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
-        let sequence = if self.was_greeted() { FIRST_ANSWER } else { self.sequence };
-        refusal::write(refusal, sequence, out);
+        let was_greeted = self.session_state.as_ref().is_some_and(|session_state| session_state.was_greeted);
+        refusal::write(refusal, if was_greeted { FIRST_ANSWER } else { self.sequence }, out);
     }
 
     fn first_input(&self, input: &[u8]) -> FirstInput {
@@ -159,7 +140,8 @@ impl ProtocolRequest for StartupRequest {
     }
 
     fn pending_kill(&self) -> PendingKill {
-        Self::pending_kill(self)
+        let session_state = self.session_state.as_ref();
+        session_state.map_or(PendingKill::None, |state| state.registration.pending_kill())
     }
 
     fn cancel_command(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {

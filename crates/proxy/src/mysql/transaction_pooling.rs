@@ -5,41 +5,30 @@ mod state;
 
 use ciphertoll_wire::mysql::command::encode_statement_close;
 use ciphertoll_wire::mysql::err::ErrPacket;
-use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::{
     ConnectionState, Diagnostics, InitialStateQuery, MultiStatements, MySqlRelay, Reply, SessionFollower,
     SessionRestore, StatusFlags, TextEncoding, Transaction, UNKNOWN_STATEMENT, encode_refusal,
     first_command_bytes,
 };
-use ciphertoll_wire::mysql::sql::Escapes;
 use ciphertoll_wire::mysql::{Error, Response};
 use ciphertoll_wire::relay::Goodbye;
 
-use self::state::{ClientInput, FirstCommand, KillWait, MIXED, PendingQuery, PinState};
 pub(super) use self::state::{CommandPurpose, TransactionPooling};
+use self::state::{MIXED, PendingQuery, PinState};
 use super::connection_ids::{ConnectionIds, FIRST_ID};
-use super::session::{BackendState, ClientSession, LoginContext, LoginState, PoolingMode, ReleasedState};
-use super::session_state::{LoginProgress, ReplayRisk, SessionState};
-use super::startup_request::StartupRequest;
+use super::session::{BackendState, ClientSession, PoolingMode, query_initial_state};
+use super::session_state::{ReplayRisk, SessionState};
+use super::startup_request::{INTERRUPTED, StartupRequest};
 use crate::protocol::{
-    AcquiredState, Detached, FromClient, FromServer, PendingKill, SessionPhase, SettingsResult, StartMode,
+    AcquiredState, FromClient, FromServer, PendingKill, ProtocolSession, SessionPhase, SettingsResult,
+    StartFailed, StartMode,
 };
 
 /// A command that will be refused is awaited up to this length.
 const MAX_REFUSED_BYTES: usize = 1 << 16;
-/// `ER_QUERY_INTERRUPTED`.
-pub(super) const INTERRUPTED: ErrPacket<'static> =
-    ErrPacket { code: 1317, sql_state: *b"70100", message: b"Query execution was interrupted" };
 /// `ER_NEED_REPREPARE`.
 const CHANGED: ErrPacket<'static> =
     ErrPacket { code: 1615, sql_state: *b"HY000", message: b"Prepared statement needs to be re-prepared" };
-
-/// A session that could not be started.
-#[derive(Debug)]
-pub struct StartFailed {
-    pub request: StartupRequest,
-    pub error: Error,
-}
 
 impl ClientSession {
     /// Starts a session of one transaction. What must be sent first is appended to `to_server`, which must be
@@ -50,11 +39,10 @@ impl ClientSession {
         backend: &BackendState,
         connection_ids: &ConnectionIds,
         to_server: &mut Vec<u8>,
-    ) -> Result<Self, Box<StartFailed>> {
-        let number = backend.connection_id;
+    ) -> Result<Self, Box<StartFailed<StartupRequest>>> {
         let session_state = request.session_state.take().unwrap_or_else(|| {
             let registration = connection_ids.register(request.connection_id, None);
-            Box::new(SessionState::new(registration, escapes(backend.status), LoginProgress::Pending))
+            Box::new(SessionState::new(registration, backend.status))
         });
         let begun = begin(&session_state, acquired, backend, to_server);
         let kill = session_state.registration.pending_kill();
@@ -62,31 +50,25 @@ impl ClientSession {
         let (initial_state_query, command) = match begun {
             Ok(begun) if kill != PendingKill::Connection => begun,
             ended => {
-                let error = ended.err().unwrap_or_else(|| INTERRUPTED.into());
+                let error = ended.err().unwrap_or_else(|| INTERRUPTED.into()).into();
                 request.session_state = Some(session_state);
                 return Err(Box::new(StartFailed { request, error }));
             }
         };
-        session_state.registration.set_backend(Some(number));
+        session_state.registration.set_backend(Some(backend.connection_id));
         let mut relay = MySqlRelay::new(backend.capabilities).with_own_numbers(FIRST_ID).watched();
         if session_state.option.is_some() {
             relay.set_statements(MultiStatements::Changed);
         }
-        let waits = initial_state_query.is_some() || matches!(command, Some((CommandPurpose::Settings, _)));
-        let sequence = request.sequence;
-        let is_refused = kill == PendingKill::Query && acquired == AcquiredState::Reset;
+        let has_settings = matches!(command, Some((CommandPurpose::Settings, _)));
         let mut session = Self {
             relay,
+            is_logging_in: (initial_state_query.is_some() || has_settings) && !session_state.was_greeted,
             initial_state_query,
-            needs_reset: acquired == AcquiredState::SameClient
-                || matches!(command, Some((CommandPurpose::Settings, _))),
+            needs_reset: acquired == AcquiredState::SameClient || has_settings,
             command,
-            login_state: if waits && session_state.login_progress == LoginProgress::Pending {
-                LoginState::LoggingIn { sequence }
-            } else {
-                LoginState::LoggedIn { sequence }
-            },
-            login_context: LoginContext::of(&request),
+            login_sequence: request.sequence,
+            login_context: request.login_context.clone(),
             mode: PoolingMode::Transaction(Box::new(TransactionPooling {
                 request,
                 follower: SessionFollower::new(session_state.escapes),
@@ -97,9 +79,9 @@ impl ClientSession {
                 diagnostics: Diagnostics::None,
                 pending: None,
                 failed: None,
-                first_command: if is_refused { FirstCommand::Refuse } else { FirstCommand::Pass },
-                kill: KillWait::None,
-                client_input: ClientInput::None,
+                refuses_first: kill == PendingKill::Query && acquired == AcquiredState::Reset,
+                awaited_kill: false,
+                has_input: false,
             })),
         };
         session.check_character_set(backend);
@@ -138,8 +120,8 @@ impl ClientSession {
         processed.insert = followed.insert;
         processed.goodbye = followed.goodbye.unwrap_or(Goodbye::None);
         if processed.pass_bytes + processed.drop_bytes > 0 {
-            pooled.client_input = ClientInput::Some;
-            pooled.kill = KillWait::None;
+            pooled.has_input = true;
+            pooled.awaited_kill = false;
             self.needs_reset = true;
         }
         let rest = &input[processed.pass_bytes + processed.drop_bytes..];
@@ -150,7 +132,7 @@ impl ClientSession {
                 && let PoolingMode::Transaction(pooled) = &mut self.mode
             {
                 pooled.follower.replaced(&kill, &pooled.session_state.statements);
-                pooled.client_input = ClientInput::Some;
+                pooled.has_input = true;
                 processed.drop_bytes = bytes;
             }
         } else if followed.reply == Reply::None && rest.is_empty() && self.is_clean() {
@@ -174,7 +156,7 @@ impl ClientSession {
         processed: &mut FromClient,
     ) -> Result<bool, Error> {
         let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(false) };
-        if pooled.first_command == FirstCommand::Pass {
+        if !pooled.refuses_first {
             return Ok(false);
         }
         let is_complete = first_command_bytes(input).is_some();
@@ -185,11 +167,11 @@ impl ClientSession {
                 return Ok(true);
             }
         }
-        pooled.first_command = FirstCommand::Pass;
+        pooled.refuses_first = false;
         let Some(bytes) = pooled.follower.replace(relay, input)? else { return Ok(false) };
         processed.drop_bytes = bytes;
         encode_refusal(backend.capabilities, &INTERRUPTED, &mut processed.insert)?;
-        pooled.client_input = ClientInput::Some;
+        pooled.has_input = true;
         self.needs_reset = true;
         Ok(true)
     }
@@ -206,7 +188,7 @@ impl ClientSession {
         let is_early = matches!(self.command, None | Some((CommandPurpose::Pipelined, _)));
         let is_clean = is_early && matches!(self.relay.connection_state(), ConnectionState::Clean(_));
         let Self { relay, mode: PoolingMode::Transaction(pooled), .. } = self else { return Ok(()) };
-        pooled.client_input = ClientInput::Some;
+        pooled.has_input = true;
         self.needs_reset = true;
         if let Some((_, error)) = pooled.failed.take_if(|(failed, _)| *failed == own) {
             if let Some(bytes) = pooled.follower.replace(relay, rest)? {
@@ -304,7 +286,7 @@ impl ClientSession {
         }
         if purpose != CommandPurpose::Pipelined {
             *settings_result = SettingsResult::Applied;
-            self.complete_login();
+            self.is_logging_in = false;
         }
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(Some(purpose)) };
         match purpose {
@@ -340,7 +322,7 @@ impl ClientSession {
         if pooled.pending.is_some() {
             return SessionPhase::NeedsQuery;
         }
-        if pooled.client_input == ClientInput::None || open_state.transaction == Transaction::Open {
+        if !pooled.has_input || open_state.transaction == Transaction::Open {
             return SessionPhase::Active;
         }
         let done = pooled.follower.settle();
@@ -365,18 +347,22 @@ impl ClientSession {
         }
         if pooled.session_state.registration.has_kill_in_flight() {
             // The kill has most likely arrived when the server answers another command.
-            return match std::mem::replace(&mut pooled.kill, KillWait::Done) {
-                KillWait::None if !matches!(settings_result, SettingsResult::Applied) => {
-                    SessionPhase::NeedsQuery
-                }
-                KillWait::None | KillWait::Done => SessionPhase::Active,
+            let has_waited = std::mem::replace(&mut pooled.awaited_kill, true);
+            return if has_waited || matches!(settings_result, SettingsResult::Applied) {
+                SessionPhase::Active
+            } else {
+                SessionPhase::NeedsQuery
             };
         }
         SessionPhase::CanDetach
     }
 
     /// Queries what must be known before the session can be detached, or prepares what the client needs.
-    pub fn query_settings(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), Error> {
+    pub(super) fn query_pooled(
+        &mut self,
+        backend: &BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(()) };
         if pooled.pending.is_some() {
             return self.prepare(backend, to_server);
@@ -393,27 +379,6 @@ impl ClientSession {
         self.command = Some((CommandPurpose::QueryValues, restore));
         Ok(())
     }
-
-    /// Whether the session can be detached before the client has sent a command.
-    pub fn can_detach(&self) -> bool {
-        matches!(&self.mode, PoolingMode::Transaction(pooled) if pooled.client_input == ClientInput::None)
-            && self.start_mode() == StartMode::Immediate
-    }
-
-    pub fn detach(self) -> Detached<StartupRequest, ReleasedState> {
-        let release = self.release();
-        let request = match self.mode {
-            PoolingMode::Session(_) => None,
-            PoolingMode::Transaction(pooled) => {
-                let TransactionPooling { mut request, mut session_state, .. } = *pooled;
-                session_state.registration.set_backend(None);
-                session_state.login_progress = LoginProgress::Complete;
-                request.session_state = Some(session_state);
-                Some(request)
-            }
-        };
-        Detached { request, release }
-    }
 }
 
 type FirstCommands = (Option<InitialStateQuery>, Option<(CommandPurpose, SessionRestore)>);
@@ -428,22 +393,13 @@ fn begin(
     if acquired == AcquiredState::SameClient {
         return Ok((None, None));
     }
-    let initial_state_query = match backend.initial_state {
-        Some(_) => None,
-        None => Some(InitialStateQuery::begin(backend.capabilities, backend.database.clone(), to_server)?),
-    };
+    let initial_state_query = query_initial_state(backend, to_server)?;
     let purpose = match session_state.replay_risk() {
         ReplayRisk::Nothing => return Ok((initial_state_query, None)),
         ReplayRisk::CannotFail if initial_state_query.is_none() => CommandPurpose::Pipelined,
         ReplayRisk::CannotFail | ReplayRisk::MayFail => CommandPurpose::Settings,
     };
     Ok((initial_state_query, Some((purpose, session_state.replay(backend.capabilities, to_server)?))))
-}
-
-/// How a session with these status flags treats backslashes.
-pub(super) fn escapes(status: u16) -> Escapes {
-    let status = OkPacket { status, ..OkPacket::default() };
-    if status.takes_backslashes_as_they_are() { Escapes::None } else { Escapes::Backslash }
 }
 
 /// Appends a statement that makes the server report the same error again.

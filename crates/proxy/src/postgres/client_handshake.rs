@@ -5,49 +5,21 @@ use std::sync::Arc;
 
 use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
 use ciphertoll_wire::postgres::server::{
-    Authentication, FrontendMessage, Startup, StartupMessage, TlsAnswer, read_frontend, read_startup,
-    write_authentication, write_negotiate_protocol_version, write_tls_answer,
+    AuthResponse, Authentication, FrontendMessage, Startup, StartupMessage, TlsAnswer, read_frontend,
+    read_startup, write_authentication, write_negotiate_protocol_version, write_tls_answer,
 };
 use ciphertoll_wire::postgres::startup::PROTOCOL_3_0;
 use ciphertoll_wire::scram::{self, Binding, Mechanism, ServerFirst, Verifier};
 use ciphertoll_wire::{Secret, postgres};
 
+use crate::client_auth::{ClientAuth, TlsState};
 use crate::postgres::startup_request::StartupRequest;
-use crate::protocol::HandshakeStep;
+use crate::protocol::{HandshakeStep, ProtocolHandshake};
 use crate::refusal::Refusal;
 
 const SALT_BYTES: usize = 16;
 /// One for TLS and one for GSSAPI encryption.
 const MAX_REQUESTS: u8 = 2;
-
-/// How a client must authenticate.
-#[derive(Clone)]
-pub enum AuthRequirement {
-    /// The peer UID was checked, and that is enough.
-    Granted,
-    /// The peer UID is not allowed, or there is no credential that could be checked.
-    Denied {
-        /// `None` if the peer UID is not known.
-        uid: Option<u32>,
-    },
-    Password(Arc<CredentialStore>),
-    /// With a certificate issued to its user name.
-    Certificate,
-}
-
-/// TLS on a client connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum TlsState {
-    /// Not offered.
-    #[default]
-    Off,
-    /// Required and not established yet.
-    Required,
-    Established {
-        /// The common name of the client's verified certificate, if it presented one.
-        name: Option<String>,
-    },
-}
 
 /// Verifies that clients know the password of their user.
 pub struct CredentialStore {
@@ -58,14 +30,15 @@ pub struct CredentialStore {
 
 /// A client's handshake, driven by the bytes it sends.
 pub struct ClientHandshake {
-    auth: AuthRequirement,
+    auth: ClientAuth,
+    credentials: Option<Arc<CredentialStore>>,
     tls: TlsState,
     state: HandshakeState,
 }
 
 enum HandshakeState {
     Startup { requests: u8 },
-    AwaitScram { request: StartupRequest },
+    AwaitScram { request: StartupRequest, credentials: Arc<CredentialStore> },
     AwaitProof { request: StartupRequest, first: ServerFirst },
     Over,
 }
@@ -73,11 +46,6 @@ enum HandshakeState {
 impl CredentialStore {
     /// The number that drivers expect over TCP, and the least that some of them accept.
     pub const DEFAULT_ITERATIONS: u32 = 4096;
-
-    /// Accepts the password of one user.
-    pub fn new(user: &str, password: &Secret) -> Result<Self, scram::Error> {
-        Self::for_users([(user, password)], Self::DEFAULT_ITERATIONS)
-    }
 
     /// Accepts the passwords of these users, hashed with so many iterations.
     pub fn for_users<'a>(
@@ -104,95 +72,64 @@ impl CredentialStore {
     }
 }
 
+/// The last step, or `None` if the next state can be entered without more input.
+type Outcome = Result<Option<HandshakeStep<StartupRequest>>, Refusal>;
+
 impl ClientHandshake {
-    pub fn new(auth: AuthRequirement) -> Self {
-        Self { auth, tls: TlsState::Off, state: HandshakeState::Startup { requests: 0 } }
+    pub fn new(auth: ClientAuth, credentials: Option<Arc<CredentialStore>>) -> Self {
+        Self { auth, credentials, tls: auth.initial_tls(), state: HandshakeState::Startup { requests: 0 } }
     }
 
-    /// Like [`Self::new`], with TLS required.
-    pub fn by_tls(auth: AuthRequirement) -> Self {
-        Self { tls: TlsState::Required, ..Self::new(auth) }
+    fn wait(&mut self, state: HandshakeState) -> HandshakeStep<StartupRequest> {
+        self.state = state;
+        HandshakeStep::NeedInput
     }
 
-    /// The client connection uses TLS now. `name` is the common name of the client's verified certificate, if
-    /// it presented one.
-    pub fn tls_established(&mut self, name: Option<String>) {
-        self.tls = TlsState::Established { name };
-        self.state = HandshakeState::Startup { requests: MAX_REQUESTS };
-    }
-
-    /// Takes whole messages from the front of `input` and appends to `out` what is to be sent. Any step
-    /// except [`HandshakeStep::NeedInput`] is the last one.
-    pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<StartupRequest> {
-        loop {
-            let step = match std::mem::replace(&mut self.state, HandshakeState::Over) {
-                HandshakeState::Startup { requests } => self.startup(requests, input, out),
-                HandshakeState::AwaitScram { request } => self.scram(request, input, out),
-                HandshakeState::AwaitProof { request, first } => Some(self.proof(request, first, input, out)),
-                HandshakeState::Over => Some(HandshakeStep::HangUp("the handshake is over")),
-            };
-            if let Some(step) = step {
-                return step;
+    fn advance(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Outcome {
+        match std::mem::replace(&mut self.state, HandshakeState::Over) {
+            HandshakeState::Startup { requests } => self.startup(requests, input, out),
+            HandshakeState::AwaitScram { request, credentials } => {
+                self.scram(request, credentials, input, out)
             }
+            HandshakeState::AwaitProof { request, first } => self.proof(request, first, input, out),
+            HandshakeState::Over => Ok(Some(HandshakeStep::HangUp("the handshake is over"))),
         }
     }
 
-    fn startup(
-        &mut self,
-        requests: u8,
-        input: &mut &[u8],
-        out: &mut Vec<u8>,
-    ) -> Option<HandshakeStep<StartupRequest>> {
-        match read_startup(input) {
-            Ok(None) => {
-                self.state = HandshakeState::Startup { requests };
-                Some(HandshakeStep::NeedInput)
-            }
-            Ok(Some(Startup::TlsRequest)) if self.tls == TlsState::Required => {
-                write_tls_answer(out, TlsAnswer::Yes);
-                Some(HandshakeStep::StartTls)
-            }
-            Ok(Some(Startup::DirectTls)) if self.tls == TlsState::Required => Some(HandshakeStep::StartTls),
-            Ok(Some(Startup::TlsRequest | Startup::GssEncRequest)) => {
-                if requests >= MAX_REQUESTS {
-                    return Some(HandshakeStep::HangUp("it requests encryption repeatedly"));
-                }
-                write_tls_answer(out, TlsAnswer::No);
-                self.state = HandshakeState::Startup { requests: requests + 1 };
-                None
-            }
-            Ok(Some(Startup::DirectTls)) => {
-                Some(HandshakeStep::HangUp("it starts TLS, which is not offered"))
-            }
-            Ok(Some(Startup::Cancel { process_id, key })) => {
-                Some(HandshakeStep::Cancel { process_id, key: key.to_vec() })
-            }
-            Ok(Some(Startup::Login(message))) => self.login(&message, out),
+    fn startup(&mut self, requests: u8, input: &mut &[u8], out: &mut Vec<u8>) -> Outcome {
+        let message = match read_startup(input) {
             // Like servers: this may not be a client of this protocol.
             Err(postgres::Error::StartupLength { .. }) => {
-                Some(HandshakeStep::HangUp("its first message has an impossible length"))
+                return Ok(Some(HandshakeStep::HangUp("its first message has an impossible length")));
             }
-            Err(error) => Some(HandshakeStep::Refuse(Refusal::new(Refusal::PROTOCOL, error.to_string()))),
-        }
+            message => message.map_err(|error| broken(&error))?,
+        };
+        let Some(message) = message else { return Ok(Some(self.wait(HandshakeState::Startup { requests }))) };
+        Ok(Some(match message {
+            Startup::TlsRequest if self.tls == TlsState::Required => {
+                write_tls_answer(out, TlsAnswer::Yes);
+                HandshakeStep::StartTls
+            }
+            Startup::DirectTls if self.tls == TlsState::Required => HandshakeStep::StartTls,
+            Startup::DirectTls => HandshakeStep::HangUp("it starts TLS, which is not offered"),
+            Startup::TlsRequest | Startup::GssEncRequest if requests >= MAX_REQUESTS => {
+                HandshakeStep::HangUp("it requests encryption repeatedly")
+            }
+            Startup::TlsRequest | Startup::GssEncRequest => {
+                write_tls_answer(out, TlsAnswer::No);
+                self.state = HandshakeState::Startup { requests: requests + 1 };
+                return Ok(None);
+            }
+            Startup::Cancel { process_id, key } => HandshakeStep::Cancel { process_id, key: key.to_vec() },
+            Startup::Login(message) => return self.login(&message, out),
+        }))
     }
 
-    fn login(
-        &mut self,
-        message: &StartupMessage<'_>,
-        out: &mut Vec<u8>,
-    ) -> Option<HandshakeStep<StartupRequest>> {
-        if let AuthRequirement::Denied { uid } = self.auth {
-            let peer = uid.map_or_else(|| "this client".to_owned(), |uid| format!("UID {uid}"));
-            let message = format!("{peer} may not use this proxy (--allow-uid)");
-            return Some(HandshakeStep::Refuse(Refusal::new(Refusal::WHO, message)));
-        }
-        let request = match StartupRequest::read(message) {
-            Ok(request) => request,
-            Err(refusal) => return Some(HandshakeStep::Refuse(refusal)),
-        };
+    fn login(&mut self, message: &StartupMessage<'_>, out: &mut Vec<u8>) -> Outcome {
+        self.auth.check(self.credentials.is_some())?;
+        let request = StartupRequest::read(message)?;
         if self.tls == TlsState::Required {
-            let message = "this proxy requires TLS";
-            return Some(HandshakeStep::Refuse(Refusal::new(Refusal::WHO, message)));
+            return Err(Refusal::new(Refusal::WHO, "this proxy requires TLS"));
         }
         let names = message.parameters().map(|(name, _)| name);
         let unknown: Vec<&[u8]> = names.filter(|name| name.starts_with(b"_pq_.")).collect();
@@ -200,58 +137,41 @@ impl ClientHandshake {
             // Fails only for more than a gigabyte of options.
             let _ = write_negotiate_protocol_version(out, PROTOCOL_3_0, &unknown);
         }
-        match &self.auth {
-            AuthRequirement::Granted => Some(HandshakeStep::Login(request)),
-            AuthRequirement::Denied { .. } => None,
-            AuthRequirement::Certificate => Some(match &self.tls {
-                TlsState::Established { name: Some(name) } if *name == request.user => {
-                    HandshakeStep::Login(request)
-                }
-                _ => wrong_certificate(&request.user),
-            }),
-            AuthRequirement::Password(_) => {
-                let mechanisms = vec![Mechanism::Sha256.name().as_bytes()];
-                let _ = write_authentication(out, &Authentication::Sasl { mechanisms });
-                self.state = HandshakeState::AwaitScram { request };
-                None
-            }
+        if let Some(credentials) = self.credentials.clone().filter(|_| self.auth.needs_password()) {
+            let mechanisms = vec![Mechanism::Sha256.name().as_bytes()];
+            let _ = write_authentication(out, &Authentication::Sasl { mechanisms });
+            self.state = HandshakeState::AwaitScram { request, credentials };
+            return Ok(None);
         }
+        if self.auth.is_met(&self.tls, &request.user) {
+            return Ok(Some(HandshakeStep::Login(request)));
+        }
+        // The server's wording, without the name in the certificate.
+        let message = format!("certificate authentication failed for user \"{}\"", request.user);
+        Err(Refusal::new(Refusal::WHO, message))
     }
 
     fn scram(
         &mut self,
         request: StartupRequest,
+        credentials: Arc<CredentialStore>,
         input: &mut &[u8],
         out: &mut Vec<u8>,
-    ) -> Option<HandshakeStep<StartupRequest>> {
-        let AuthRequirement::Password(credentials) = &self.auth else {
-            return Some(HandshakeStep::NeedInput);
+    ) -> Outcome {
+        let Some(answer) = read_answer(input)? else {
+            return Ok(Some(self.wait(HandshakeState::AwaitScram { request, credentials })));
         };
-        let answer = match read_frontend(input, MAX_LOGIN_PAYLOAD_BYTES) {
-            Ok(None) => {
-                self.state = HandshakeState::AwaitScram { request };
-                return Some(HandshakeStep::NeedInput);
-            }
-            Ok(Some(FrontendMessage::Auth(answer))) => answer,
-            Ok(Some(_)) => return Some(out_of_order()),
-            Err(error) => return Some(broken(&error)),
-        };
-        let verifier = credentials.verifier_of(&request.user);
-        let first = match answer.sasl_initial() {
-            Ok((name, Some(first))) if Mechanism::from_name(name) == Some(Mechanism::Sha256) => {
+        let first = match answer.sasl_initial().map_err(|error| broken(&error))? {
+            (name, Some(first)) if Mechanism::from_name(name) == Some(Mechanism::Sha256) => {
+                let verifier = credentials.verifier_of(&request.user);
                 ServerFirst::answer(verifier, Mechanism::Sha256, Binding::None, first)
             }
-            Ok(_) => return Some(out_of_order()),
-            Err(error) => return Some(broken(&error)),
+            _ => return Err(out_of_order()),
         };
-        match first {
-            Ok(first) => {
-                let _ = write_authentication(out, &Authentication::SaslContinue(first.message()));
-                self.state = HandshakeState::AwaitProof { request, first };
-                None
-            }
-            Err(_) => Some(wrong_password(&request.user)),
-        }
+        let first = first.map_err(|_| wrong_password(&request.user))?;
+        let _ = write_authentication(out, &Authentication::SaslContinue(first.message()));
+        self.state = HandshakeState::AwaitProof { request, first };
+        Ok(None)
     }
 
     fn proof(
@@ -260,43 +180,59 @@ impl ClientHandshake {
         first: ServerFirst,
         input: &mut &[u8],
         out: &mut Vec<u8>,
-    ) -> HandshakeStep<StartupRequest> {
-        match read_frontend(input, MAX_LOGIN_PAYLOAD_BYTES) {
-            Ok(None) => {
-                self.state = HandshakeState::AwaitProof { request, first };
-                HandshakeStep::NeedInput
+    ) -> Outcome {
+        let Some(answer) = read_answer(input)? else {
+            return Ok(Some(self.wait(HandshakeState::AwaitProof { request, first })));
+        };
+        let last = first.judge(answer.sasl()).map_err(|_| wrong_password(&request.user))?;
+        let _ = write_authentication(out, &Authentication::SaslFinal(&last));
+        Ok(Some(HandshakeStep::Login(request)))
+    }
+}
+
+impl ProtocolHandshake for ClientHandshake {
+    type Request = StartupRequest;
+
+    fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<StartupRequest> {
+        loop {
+            match self.advance(input, out) {
+                Ok(None) => {}
+                Ok(Some(step)) => return step,
+                Err(refusal) => return HandshakeStep::Refuse(refusal),
             }
-            Ok(Some(FrontendMessage::Auth(answer))) => match first.judge(answer.sasl()) {
-                Ok(last) => {
-                    let _ = write_authentication(out, &Authentication::SaslFinal(&last));
-                    HandshakeStep::Login(request)
-                }
-                Err(_) => wrong_password(&request.user),
-            },
-            Ok(Some(_)) => out_of_order(),
-            Err(error) => broken(&error),
         }
+    }
+
+    fn tls_established(&mut self, name: Option<String>) {
+        self.tls = TlsState::Established { name };
+        self.state = HandshakeState::Startup { requests: MAX_REQUESTS };
+    }
+
+    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
+        refusal.write(out);
+    }
+}
+
+/// The client's next response to a request for authentication; `None` if it is not complete yet.
+fn read_answer<'a>(input: &mut &'a [u8]) -> Result<Option<AuthResponse<'a>>, Refusal> {
+    match read_frontend(input, MAX_LOGIN_PAYLOAD_BYTES).map_err(|error| broken(&error))? {
+        None => Ok(None),
+        Some(FrontendMessage::Auth(answer)) => Ok(Some(answer)),
+        Some(_) => Err(out_of_order()),
     }
 }
 
 /// The server's wording, whatever the reason.
-fn wrong_password(user: &str) -> HandshakeStep<StartupRequest> {
-    let message = format!("password authentication failed for user \"{user}\"");
-    HandshakeStep::Refuse(Refusal::new(Refusal::PASSWORD, message))
+fn wrong_password(user: &str) -> Refusal {
+    Refusal::new(Refusal::PASSWORD, format!("password authentication failed for user \"{user}\""))
 }
 
-/// The server's wording, without the name in the certificate.
-fn wrong_certificate(user: &str) -> HandshakeStep<StartupRequest> {
-    let message = format!("certificate authentication failed for user \"{user}\"");
-    HandshakeStep::Refuse(Refusal::new(Refusal::WHO, message))
+fn out_of_order() -> Refusal {
+    Refusal::new(Refusal::PROTOCOL, "a response to the password request was expected")
 }
 
-fn out_of_order() -> HandshakeStep<StartupRequest> {
-    HandshakeStep::Refuse(Refusal::new(Refusal::PROTOCOL, "a response to the password request was expected"))
-}
-
-fn broken(error: &postgres::Error) -> HandshakeStep<StartupRequest> {
-    HandshakeStep::Refuse(Refusal::new(Refusal::PROTOCOL, error.to_string()))
+fn broken(error: &postgres::Error) -> Refusal {
+    Refusal::new(Refusal::PROTOCOL, error.to_string())
 }
 
 #[cfg(test)]

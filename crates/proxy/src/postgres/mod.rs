@@ -7,7 +7,7 @@ mod session;
 mod startup_request;
 
 pub use backend_state::BackendState;
-pub use client_handshake::{AuthRequirement, ClientHandshake, CredentialStore};
+pub use client_handshake::{ClientHandshake, CredentialStore};
 pub use protocol::Postgres;
 pub use session::ClientSession;
 pub use startup_request::StartupRequest;

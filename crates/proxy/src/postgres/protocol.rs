@@ -4,35 +4,27 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::command::encode_terminate;
-use ciphertoll_wire::postgres::relay::{InternalCommand, first_command_bytes};
-use ciphertoll_wire::postgres::server::{
-    Authentication, Report, write_authentication, write_backend_key_data, write_error,
-    write_parameter_status, write_ready_for_query,
-};
+use ciphertoll_wire::postgres::relay::InternalCommand;
 use ciphertoll_wire::postgres::{
-    CancelKey, ChannelBinding, Error, Parameters, PostgresConnect, PostgresLogin, PostgresTlsMode, Severity,
-    TransactionStatus,
+    ChannelBinding, Parameters, PostgresConnect, PostgresLogin, PostgresTlsMode, TransactionStatus,
 };
 use ciphertoll_wire::scram::KeyCache;
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
-use crate::fingerprint::{Fingerprint, FingerprintBuilder};
-use crate::postgres::backend_state::BackendState;
-use crate::postgres::client_handshake::{self, ClientHandshake, CredentialStore};
-use crate::postgres::session::{ClientSession, digest};
-use crate::postgres::startup_request::{StartupRequest, cannot_fail};
+use super::backend_state::BackendState;
+use super::client_handshake::{ClientHandshake, CredentialStore};
+use super::session::{ClientSession, digest, write_greeting};
+use super::startup_request::{StartupRequest, cannot_fail};
+use crate::client_auth::ClientAuth;
+use crate::fingerprint::Fingerprint;
 use crate::protocol::{
-    self, AcquiredState, CancelToken, ClientAuth, CommandOutcome, ConnectPlan, Detached, EarlyGreeting,
-    FirstInput, FirstSpeaker, FromClient, FromServer, HandshakeStep, Pooling, Protocol, Release, ResetMode,
-    StartMode, TlsPolicy,
+    AcquiredState, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol, ProtocolCommand,
+    StartFailed, remember,
 };
 use crate::refusal::Refusal;
-use crate::settings::{DatabaseUser, ListenAddress, Settings, StartError, UnixAuth};
-use crate::url;
-
-/// Databases whose settings are remembered. Clients of others log in with a server connection.
-const MAX_KNOWN: usize = 64;
+use crate::settings::{DatabaseUser, Settings, StartError};
+use crate::url::UpstreamEncryption;
 
 /// The protocol, with the users that it logs in as.
 #[derive(Clone)]
@@ -82,21 +74,10 @@ impl Postgres {
             channel_binding: binding,
         })
     }
-
-    fn unknown_user(&self, other: &str) -> Refusal {
-        let message = match self.default_keys.as_slice() {
-            [own] => format!("this proxy logs in as \"{}\" only, not as \"{other}\"", own.user),
-            _ => format!("this proxy does not log in as \"{other}\""),
-        };
-        Refusal::new(Refusal::WHO, message)
-    }
 }
 
 impl ServerAccount {
     fn of(user: &DatabaseUser, max_iterations: u32) -> Self {
-        let mut fingerprint = FingerprintBuilder::default();
-        fingerprint.add(user.name.as_bytes());
-        fingerprint.add(user.password.expose());
         Self {
             default_key: PostgresKey {
                 user: user.name.as_str().into(),
@@ -104,17 +85,18 @@ impl ServerAccount {
             },
             password: user.password.clone(),
             keys: Arc::new(KeyCache::with_max_iterations(max_iterations)),
-            fingerprint: fingerprint.finish(),
+            fingerprint: user.fingerprint(),
         }
     }
 }
 
-fn credentials(settings: &Settings, iterations: u32) -> Result<Arc<CredentialStore>, StartError> {
-    if let Some(user) = settings.users.iter().find(|user| user.password.expose().is_empty()) {
-        return Err(StartError::NoPassword(user.name.clone()));
+/// The passwords that clients must know; `None` if they all authenticate by other means.
+fn credentials(settings: &Settings, by_tcp: bool) -> Result<Option<Arc<CredentialStore>>, StartError> {
+    if !settings.needs_password(by_tcp) {
+        return Ok(None);
     }
-    let users = settings.users.iter().map(|user| (user.name.as_str(), &user.password));
-    Ok(Arc::new(CredentialStore::for_users(users, iterations)?))
+    let iterations = if by_tcp { settings.iterations.by_tcp } else { settings.iterations.by_unix };
+    Ok(Some(Arc::new(CredentialStore::for_users(settings.passwords()?, iterations)?)))
 }
 
 impl Protocol for Postgres {
@@ -127,16 +109,9 @@ impl Protocol for Postgres {
     type ResetContext = TransactionStatus;
     type Learned = (PostgresKey, Parameters);
 
-    const FIRST_SPEAKER: FirstSpeaker = FirstSpeaker::Client;
+    const SENDS_FIRST: bool = false;
 
     fn from_settings(settings: &Settings) -> Result<Self, StartError> {
-        let listens_on =
-            |by_tcp: bool| settings.listen.iter().any(|at| matches!(at, ListenAddress::Tcp(_)) == by_tcp);
-        let certificates = settings.tls.as_ref().is_some_and(|service| service.clients.is_some());
-        let needs_unix_password = listens_on(false) && settings.unix_auth != UnixAuth::Peer;
-        let needs_tcp_password = listens_on(true) && !certificates;
-        let credentials =
-            |is_needed: bool, iterations| is_needed.then(|| credentials(settings, iterations)).transpose();
         let accounts: Vec<ServerAccount> = settings
             .users
             .iter()
@@ -149,11 +124,11 @@ impl Protocol for Postgres {
                 .map(|account| (Arc::clone(&account.default_key.user), account))
                 .collect(),
             encryption: match settings.server.encryption {
-                url::UpstreamEncryption::None => PostgresTlsMode::Plain,
-                url::UpstreamEncryption::Tls { .. } => PostgresTlsMode::Tls,
+                UpstreamEncryption::None => PostgresTlsMode::Plain,
+                UpstreamEncryption::Tls { .. } => PostgresTlsMode::Tls,
             },
-            by_unix: credentials(needs_unix_password, settings.iterations.by_unix)?,
-            by_tcp: credentials(needs_tcp_password, settings.iterations.by_tcp)?,
+            by_unix: credentials(settings, false)?,
+            by_tcp: credentials(settings, true)?,
             pooling: settings.pooling,
             known_parameters: HashMap::new(),
         })
@@ -186,48 +161,24 @@ impl Protocol for Postgres {
         self.known_parameters.clear();
     }
 
-    fn discovery_key(&self) -> Option<PostgresKey> {
-        None
-    }
-
-    fn connect_failed(&mut self, _: &ciphertoll_net::Error) {}
-
     fn learned(&self, key: &PostgresKey) -> Option<Self::Learned> {
         self.known_parameters.get(key).map(|known| (key.clone(), known.clone()))
     }
 
     fn learn(&mut self, (key, known): Self::Learned) {
-        if self.known_parameters.len() < MAX_KNOWN || self.known_parameters.contains_key(&key) {
-            self.known_parameters.insert(key, known);
-        }
+        remember(&mut self.known_parameters, key, known);
     }
 
-    fn handshake(&self, auth: ClientAuth) -> ClientHandshake {
-        let password = |credentials: &Option<Arc<CredentialStore>>| {
-            // Without a credential to check, no client is accepted.
-            credentials.clone().map_or(
-                client_handshake::AuthRequirement::Denied { uid: None },
-                client_handshake::AuthRequirement::Password,
-            )
-        };
-        match auth {
-            ClientAuth::Granted => ClientHandshake::new(client_handshake::AuthRequirement::Granted),
-            ClientAuth::Denied { uid } => {
-                ClientHandshake::new(client_handshake::AuthRequirement::Denied { uid: Some(uid) })
-            }
-            ClientAuth::PasswordByUnix => ClientHandshake::new(password(&self.by_unix)),
-            ClientAuth::PasswordByTcp(TlsPolicy::Off) => ClientHandshake::new(password(&self.by_tcp)),
-            ClientAuth::PasswordByTcp(TlsPolicy::Required) => ClientHandshake::by_tls(password(&self.by_tcp)),
-            ClientAuth::Certificate => {
-                ClientHandshake::by_tls(client_handshake::AuthRequirement::Certificate)
-            }
-        }
+    fn handshake(&mut self, auth: ClientAuth) -> ClientHandshake {
+        let credentials = if auth == ClientAuth::PasswordByUnix { &self.by_unix } else { &self.by_tcp };
+        ClientHandshake::new(auth, credentials.clone())
     }
 
     fn pool_key(&self, request: &StartupRequest) -> Result<PostgresKey, Refusal> {
         let account = self.accounts.get(request.user.as_str());
-        let own =
-            account.map(|account| &account.default_key).ok_or_else(|| self.unknown_user(&request.user))?;
+        let own = account
+            .map(|account| &account.default_key)
+            .ok_or_else(|| self.unknown_user(&request.user, '"'))?;
         Ok(match &request.database {
             Some(name) if **name != *own.database => {
                 PostgresKey { user: Arc::clone(&own.user), database: name.as_str().into() }
@@ -269,10 +220,8 @@ impl Protocol for Postgres {
     fn backend_state(&mut self, key: &PostgresKey, info: ServerInfo) -> Option<BackendState> {
         let ServerInfo::Postgres(info) = info else { return None };
         let backend = BackendState::new(info);
-        if self.pooling == Pooling::Transaction
-            && (self.known_parameters.len() < MAX_KNOWN || self.known_parameters.contains_key(key))
-        {
-            self.known_parameters.insert(key.clone(), backend.base.clone());
+        if self.pooling == Pooling::Transaction {
+            remember(&mut self.known_parameters, key.clone(), backend.base.clone());
         }
         Some(backend)
     }
@@ -283,26 +232,21 @@ impl Protocol for Postgres {
         request: &mut StartupRequest,
         cancel_token: CancelToken,
         out: &mut Vec<u8>,
-    ) -> EarlyGreeting {
-        let Some(known) = self.known_parameters.get(key) else { return EarlyGreeting::NeedsConnection };
+    ) -> bool {
+        let Some(known) = self.known_parameters.get(key) else { return false };
         let settings = request.differing(known);
-        // Only the server can tell whether other settings are valid.
-        if !settings.iter().all(|(name, value)| cannot_fail(name, value, known)) {
-            return EarlyGreeting::NeedsConnection;
-        }
         let mut parameters = known.clone();
         for (name, value) in settings {
-            if parameters.set(name.as_bytes(), value.as_bytes()).is_err() {
-                return EarlyGreeting::NeedsConnection;
+            // Only the server can tell whether other settings are valid.
+            let is_set =
+                cannot_fail(name, value, known) && parameters.set(name.as_bytes(), value.as_bytes()).is_ok();
+            if !is_set {
+                return false;
             }
         }
         request.sent_digest = digest(&parameters);
         request.process_id = Some(cancel_token.process_id);
-        if write_greeting(&parameters, cancel_token, out).is_err() {
-            EarlyGreeting::NeedsConnection
-        } else {
-            EarlyGreeting::Sent
-        }
+        write_greeting(&parameters, cancel_token, out).is_ok()
     }
 
     fn start_session(
@@ -311,13 +255,11 @@ impl Protocol for Postgres {
         acquired: AcquiredState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<ClientSession, (StartupRequest, session::Error)> {
+    ) -> Result<ClientSession, Box<StartFailed<StartupRequest>>> {
         match self.pooling {
-            Pooling::Session => {
-                ClientSession::begin(&request, backend, to_server).map_err(|error| (request, error.into()))
-            }
-            Pooling::Transaction => ClientSession::begin_pooled(request, acquired, backend, to_server)
-                .map_err(|failed| (failed.request, failed.error.into())),
+            Pooling::Session => ClientSession::begin(&request, backend, to_server)
+                .map_err(|error| Box::new(StartFailed { request, error: error.into() })),
+            Pooling::Transaction => ClientSession::begin_pooled(request, acquired, backend, to_server),
         }
     }
 
@@ -331,11 +273,8 @@ impl Protocol for Postgres {
         Ok(InternalCommand::reset(context, to_server)?)
     }
 
-    fn reset_mode(&self, context: TransactionStatus) -> ResetMode {
-        match (self.pooling, context) {
-            (Pooling::Transaction, TransactionStatus::Idle) => ResetMode::Pipelined,
-            _ => ResetMode::Awaited,
-        }
+    fn can_pipeline_reset(&self, context: TransactionStatus) -> bool {
+        self.pooling == Pooling::Transaction && context == TransactionStatus::Idle
     }
 
     fn ping(&self, _: &mut BackendState, to_server: &mut Vec<u8>) -> Result<InternalCommand, session::Error> {
@@ -351,7 +290,7 @@ impl Protocol for Postgres {
     }
 }
 
-impl protocol::PoolKey for PostgresKey {
+impl PoolKey for PostgresKey {
     fn user(&self) -> &str {
         &self.user
     }
@@ -361,128 +300,7 @@ impl protocol::PoolKey for PostgresKey {
     }
 }
 
-impl protocol::ProtocolHandshake for ClientHandshake {
-    type Request = StartupRequest;
-
-    fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<StartupRequest> {
-        Self::step(self, input, out)
-    }
-
-    fn tls_established(&mut self, name: Option<String>) {
-        Self::tls_established(self, name);
-    }
-
-    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
-        refusal.write(out);
-    }
-}
-
-impl protocol::ProtocolRequest for StartupRequest {
-    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
-        refusal.write(out);
-    }
-
-    fn first_input(&self, input: &[u8]) -> FirstInput {
-        match input {
-            [b'X', ..] => FirstInput::Terminate,
-            // A message type and a length.
-            [_, _, _, _, _, ..] => FirstInput::Command,
-            _ => FirstInput::Incomplete,
-        }
-    }
-
-    fn cancel_command(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
-        let bytes = first_command_bytes(input)?;
-        let report = Report {
-            severity: Severity::Error,
-            sqlstate: *b"57014",
-            message: b"canceling statement due to user request, while it waited for a server connection",
-        };
-        write_error(out, &report).ok()?;
-        write_ready_for_query(out, TransactionStatus::Idle);
-        Some(bytes)
-    }
-}
-
-impl protocol::ProtocolSession for ClientSession {
-    type Request = StartupRequest;
-    type BackendState = BackendState;
-    type ResetContext = TransactionStatus;
-
-    fn start_mode(&self) -> StartMode {
-        Self::start_mode(self)
-    }
-
-    fn greet(
-        &mut self,
-        backend: &BackendState,
-        cancel_token: CancelToken,
-        out: &mut Vec<u8>,
-    ) -> Result<(), session::Error> {
-        self.record_process_id(backend, cancel_token.process_id);
-        Ok(write_greeting(&backend.parameters, cancel_token, out)?)
-    }
-
-    fn report_changed_settings(
-        &self,
-        backend: &BackendState,
-        out: &mut Vec<u8>,
-    ) -> Result<(), session::Error> {
-        for (name, value) in self.unsent_settings(backend).into_iter().flat_map(Parameters::iter) {
-            write_parameter_status(out, name, value)?;
-        }
-        Ok(())
-    }
-
-    fn process_client(
-        &mut self,
-        input: &[u8],
-        backend: &mut BackendState,
-    ) -> Result<FromClient, session::Error> {
-        Ok(self.process_client(input, backend)?)
-    }
-
-    fn process_server(
-        &mut self,
-        input: &[u8],
-        backend: &mut BackendState,
-    ) -> Result<FromServer, session::Error> {
-        Ok(self.process_server(input, backend)?)
-    }
-
-    fn is_full(&self) -> bool {
-        Self::is_full(self)
-    }
-
-    fn can_send_error(&self) -> bool {
-        Self::can_send_error(self)
-    }
-
-    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
-        refusal.write(out);
-    }
-
-    fn query_settings(&mut self, _: &BackendState, to_server: &mut Vec<u8>) -> Result<(), session::Error> {
-        Ok(Self::query_settings(self, to_server)?)
-    }
-
-    fn can_detach(&self) -> bool {
-        Self::can_detach(self)
-    }
-
-    fn detach(
-        self,
-        backend: &mut BackendState,
-    ) -> Result<Detached<StartupRequest, TransactionStatus>, session::Error> {
-        Ok(Self::detach(self, backend)?)
-    }
-
-    fn release(self, backend: &mut BackendState) -> Result<Release<TransactionStatus>, session::Error> {
-        Ok(Self::release(self, backend)?)
-    }
-}
-
-impl protocol::ProtocolCommand for InternalCommand {
+impl ProtocolCommand for InternalCommand {
     type BackendState = BackendState;
 
     fn step(
@@ -498,22 +316,6 @@ impl protocol::ProtocolCommand for InternalCommand {
             }
         })
     }
-}
-
-fn write_greeting(
-    parameters: &Parameters,
-    cancel_token: CancelToken,
-    out: &mut Vec<u8>,
-) -> Result<(), Error> {
-    write_authentication(out, &Authentication::Ok)?;
-    for (name, value) in parameters.iter() {
-        write_parameter_status(out, name, value)?;
-    }
-    if let Some(key) = CancelKey::new(cancel_token.secret.to_vec()) {
-        write_backend_key_data(out, cancel_token.process_id, &key)?;
-    }
-    write_ready_for_query(out, TransactionStatus::Idle);
-    Ok(())
 }
 
 #[cfg(test)]

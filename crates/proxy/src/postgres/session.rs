@@ -2,18 +2,24 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::{
     ConnectionState, DatabaseCommandScanner, InternalCommand, PostgresRelay, SessionFollower,
 };
-use ciphertoll_wire::postgres::sql::{Discard, Effects};
-use ciphertoll_wire::postgres::{Error, Parameters, Severity, TransactionStatus};
-
-use crate::postgres::backend_state::BackendState;
-use crate::postgres::startup_request::{StartupRequest, cannot_fail};
-use crate::protocol::{
-    AcquiredState, Detached, FromClient, FromServer, Release, SessionPhase, SettingsResult, StartMode,
+use ciphertoll_wire::postgres::server::{
+    Authentication, write_authentication, write_backend_key_data, write_parameter_status,
+    write_ready_for_query,
 };
+use ciphertoll_wire::postgres::sql::{Discard, Effects};
+use ciphertoll_wire::postgres::{CancelKey, Error, Parameters, Severity, TransactionStatus};
+use ciphertoll_wire::{Response, session};
+
+use super::backend_state::BackendState;
+use super::startup_request::{StartupRequest, cannot_fail};
+use crate::protocol::{
+    AcquiredState, CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, SessionPhase,
+    SettingsResult, StartFailed, StartMode,
+};
+use crate::refusal::Refusal;
 
 /// A client's session on a server connection, in transaction pooling of one transaction.
 #[derive(Debug)]
@@ -63,10 +69,10 @@ struct TransactionPooling {
     unreported: Vec<Vec<u8>>,
     /// The version of the reported settings that was recorded, see [`Parameters::changes`].
     changes: u64,
-    /// Whether the server has reported a setting in this session.
-    reported: SettingsReported,
-    /// Whether the client has sent anything on this connection.
-    client_input: ClientInput,
+    /// The server has reported a setting in this session.
+    was_reported: bool,
+    /// The client has sent something on this connection.
+    has_input: bool,
 }
 
 /// Whether a session is pinned to its connection.
@@ -75,18 +81,6 @@ enum PinState {
     None,
     Found(&'static str),
     Reported,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SettingsReported {
-    No,
-    Yes,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ClientInput {
-    None,
-    Some,
 }
 
 const ENCODING: &[u8] = b"client_encoding";
@@ -165,7 +159,7 @@ impl ClientSession {
         acquired: AcquiredState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Self, Box<StartFailed>> {
+    ) -> Result<Self, Box<StartFailed<StartupRequest>>> {
         let begun = match acquired {
             AcquiredState::Reset => Self::begin(&request, backend, to_server),
             AcquiredState::ResetPending => Self::begin_with_reset(&request, backend, to_server),
@@ -173,7 +167,7 @@ impl ClientSession {
         };
         let mut session = match begun {
             Ok(session) => session,
-            Err(error) => return Err(Box::new(StartFailed { request, error })),
+            Err(error) => return Err(Box::new(StartFailed { request, error: error.into() })),
         };
         if let Some(process_id) = request.process_id {
             session.record_process_id(backend, process_id);
@@ -185,101 +179,20 @@ impl ClientSession {
             pin: PinState::None,
             unreported: Vec::new(),
             changes: backend.parameters.changes(),
-            reported: SettingsReported::No,
-            client_input: ClientInput::None,
+            was_reported: false,
+            has_input: false,
         }));
         Ok(session)
     }
 
     /// Records the process ID that the proxy sends to the client, or has sent before.
-    pub fn record_process_id(&mut self, backend: &BackendState, process_id: u32) {
+    fn record_process_id(&mut self, backend: &BackendState, process_id: u32) {
         if let Some((known, _)) = &backend.cancel {
             self.relay.names_process(*known, process_id);
         }
         if let Some(pooled) = &mut self.pooled {
             pooled.request.process_id = Some(process_id);
         }
-    }
-
-    /// Whether too many responses are owed to read more from the client now.
-    pub fn is_full(&self) -> bool {
-        self.pooled.as_ref().is_some_and(|pooled| pooled.follower.is_full())
-    }
-
-    pub fn start_mode(&self) -> StartMode {
-        match self.command {
-            None
-            | Some((CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. }), _)) => {
-                StartMode::Immediate
-            }
-            Some(_) => StartMode::AfterSettings,
-        }
-    }
-
-    /// Processes the client's next bytes: those that were not passed on before, and newer ones. An error is
-    /// the client's fault.
-    pub fn process_client(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromClient, Error> {
-        let input = match &self.command {
-            Some((CommandPurpose::ResetFirst(sync), _)) => &input[..sync.limit(input)],
-            _ => input,
-        };
-        let (mut window, mut insert) = (input, Vec::new());
-        if let Some(pooled) = &mut self.pooled {
-            let statements = &mut pooled.request.statements;
-            let until = pooled.follower.process_client(
-                input,
-                &backend.parameters,
-                statements,
-                &mut backend.prepared,
-            )?;
-            (window, insert) = (&input[..until.bytes], until.insert);
-        }
-        let processed = self.relay.process_client(window)?;
-        if let Some((CommandPurpose::ResetFirst(sync), _)) = &mut self.command {
-            sync.passes(&input[..processed.pass_bytes]);
-        }
-        let has_input = processed.pass_bytes > 0 || !insert.is_empty();
-        self.needs_reset |= has_input;
-        if let Some(pooled) = self.pooled.as_mut().filter(|_| has_input) {
-            pooled.client_input = ClientInput::Some;
-        }
-        let mut exclusive = Vec::new();
-        self.databases.read(&input[..processed.pass_bytes], &mut exclusive)?;
-        Ok(FromClient {
-            pass_bytes: processed.pass_bytes,
-            drop_bytes: 0,
-            insert,
-            exclusive,
-            goodbye: processed.goodbye,
-        })
-    }
-
-    /// Processes the server's next bytes: those that were neither skipped nor passed on before, and newer
-    /// ones. Records reported settings in `state`. After an error the connection must be closed.
-    pub fn process_server(&mut self, input: &[u8], backend: &mut BackendState) -> Result<FromServer, Error> {
-        let mut rest = input;
-        let settings_result = self.read_command_responses(&mut rest, backend)?;
-        let skip_bytes = input.len() - rest.len();
-        let mut processed = FromServer { skip_bytes, settings_result, ..FromServer::default() };
-        if self.command.is_some() || matches!(processed.settings_result, SettingsResult::Refused(_)) {
-            return Ok(processed);
-        }
-        let mut window = rest;
-        if let Some(pooled) = &mut self.pooled {
-            let answers = pooled.follower.process_server(
-                rest,
-                &mut pooled.request.statements,
-                &mut backend.prepared,
-            )?;
-            window = &rest[..answers.bytes];
-            processed.drop_bytes = answers.skip_bytes;
-        }
-        processed.pass_bytes = self.relay.process_server(window, &mut backend.parameters)?;
-        processed.patches = self.relay.patches();
-        if processed.drop_bytes == 0 {
-            processed.phase = self.phase(&processed.settings_result, backend);
-        }
-        Ok(processed)
     }
 
     /// Reads the responses to the proxy's own commands.
@@ -320,7 +233,7 @@ impl ClientSession {
     fn phase(&mut self, settings_result: &SettingsResult, backend: &BackendState) -> SessionPhase {
         let Some(pooled) = &mut self.pooled else { return SessionPhase::Active };
         let is_clean = self.relay.connection_state() == ConnectionState::Clean(TransactionStatus::Idle);
-        if !is_clean || self.command.is_some() || pooled.client_input == ClientInput::None {
+        if !is_clean || self.command.is_some() || !pooled.has_input {
             return SessionPhase::Active;
         }
         let effects = pooled.follower.settle();
@@ -346,27 +259,152 @@ impl ClientSession {
         }
     }
 
-    /// Queries the settings that the server does not report.
-    pub fn query_settings(&mut self, to_server: &mut Vec<u8>) -> Result<(), Error> {
+    /// Settings whose values have changed since the client was told them on another connection. After the
+    /// client has sent something they would come within a response, and the server reports new values itself.
+    fn unsent_settings<'a>(&self, backend: &'a BackendState) -> Option<&'a Parameters> {
+        let is_due =
+            |pooled: &&TransactionPooling| pooled.acquired != AcquiredState::SameClient && !pooled.has_input;
+        let pooled = self.pooled.as_deref().filter(is_due)?;
+        let sent = pooled.request.sent_digest;
+        (sent != digest(&backend.parameters)).then_some(&backend.parameters)
+    }
+}
+
+impl ProtocolSession for ClientSession {
+    type Request = StartupRequest;
+    type BackendState = BackendState;
+    type ResetContext = TransactionStatus;
+
+    fn start_mode(&self) -> StartMode {
+        match self.command {
+            None
+            | Some((CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. }), _)) => {
+                StartMode::Immediate
+            }
+            Some(_) => StartMode::AfterSettings,
+        }
+    }
+
+    fn greet(
+        &mut self,
+        backend: &BackendState,
+        cancel_token: CancelToken,
+        out: &mut Vec<u8>,
+    ) -> Result<(), session::Error> {
+        self.record_process_id(backend, cancel_token.process_id);
+        Ok(write_greeting(&backend.parameters, cancel_token, out)?)
+    }
+
+    fn report_changed_settings(
+        &self,
+        backend: &BackendState,
+        out: &mut Vec<u8>,
+    ) -> Result<(), session::Error> {
+        for (name, value) in self.unsent_settings(backend).into_iter().flat_map(Parameters::iter) {
+            write_parameter_status(out, name, value)?;
+        }
+        Ok(())
+    }
+
+    fn process_client(
+        &mut self,
+        input: &[u8],
+        backend: &mut BackendState,
+    ) -> Result<FromClient, session::Error> {
+        let input = match &self.command {
+            Some((CommandPurpose::ResetFirst(sync), _)) => {
+                let mut ahead = *sync;
+                &input[..ahead.advance(input)]
+            }
+            _ => input,
+        };
+        let (mut window, mut insert) = (input, Vec::new());
+        if let Some(pooled) = &mut self.pooled {
+            let statements = &mut pooled.request.statements;
+            let until = pooled.follower.process_client(
+                input,
+                &backend.parameters,
+                statements,
+                &mut backend.prepared,
+            )?;
+            (window, insert) = (&input[..until.bytes], until.insert);
+        }
+        let ciphertoll_wire::relay::FromClient { pass_bytes, goodbye } = self.relay.process_client(window)?;
+        let passed = &input[..pass_bytes];
+        if let Some((CommandPurpose::ResetFirst(sync), _)) = &mut self.command {
+            sync.advance(passed);
+        }
+        let has_input = pass_bytes > 0 || !insert.is_empty();
+        self.needs_reset |= has_input;
+        if let Some(pooled) = &mut self.pooled {
+            pooled.has_input |= has_input;
+        }
+        let mut exclusive = Vec::new();
+        self.databases.read(passed, &mut exclusive)?;
+        Ok(FromClient { insert, exclusive, ..FromClient::passes(pass_bytes, goodbye) })
+    }
+
+    fn process_server(
+        &mut self,
+        input: &[u8],
+        backend: &mut BackendState,
+    ) -> Result<FromServer, session::Error> {
+        let mut rest = input;
+        let settings_result = self.read_command_responses(&mut rest, backend)?;
+        let skip_bytes = input.len() - rest.len();
+        let mut processed = FromServer { skip_bytes, settings_result, ..FromServer::default() };
+        if self.command.is_some() || matches!(processed.settings_result, SettingsResult::Refused(_)) {
+            return Ok(processed);
+        }
+        let mut window = rest;
+        if let Some(pooled) = &mut self.pooled {
+            let answers = pooled.follower.process_server(
+                rest,
+                &mut pooled.request.statements,
+                &mut backend.prepared,
+            )?;
+            window = &rest[..answers.bytes];
+            processed.drop_bytes = answers.skip_bytes;
+        }
+        processed.pass_bytes = self.relay.process_server(window, &mut backend.parameters)?;
+        processed.patches = self.relay.patches();
+        if processed.drop_bytes == 0 {
+            processed.phase = self.phase(&processed.settings_result, backend);
+        }
+        Ok(processed)
+    }
+
+    fn is_full(&self) -> bool {
+        self.pooled.as_ref().is_some_and(|pooled| pooled.follower.is_full())
+    }
+
+    fn can_send_error(&self) -> bool {
+        self.relay.between_answers() && !self.relay.error_was_last()
+    }
+
+    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
+        refusal.write(out);
+    }
+
+    fn query_settings(&mut self, _: &BackendState, to_server: &mut Vec<u8>) -> Result<(), session::Error> {
         let Some(pooled) = &self.pooled else { return Ok(()) };
         let command = InternalCommand::values(pooled.unreported.iter().map(Vec::as_slice), to_server)?;
         self.command = Some((CommandPurpose::QueryValues, command));
         Ok(())
     }
 
-    /// Whether the session can be detached before the client has sent a command.
-    pub fn can_detach(&self) -> bool {
-        self.pooled.as_ref().is_some_and(|pooled| pooled.client_input == ClientInput::None)
+    fn can_detach(&self) -> bool {
+        self.pooled.as_ref().is_some_and(|pooled| !pooled.has_input)
             && self.start_mode() == StartMode::Immediate
     }
 
-    pub fn detach(
+    fn detach(
         mut self,
         backend: &mut BackendState,
-    ) -> Result<Detached<StartupRequest, TransactionStatus>, Error> {
+    ) -> Result<Detached<StartupRequest, TransactionStatus>, session::Error> {
         let request = self.pooled.take().map(|pooled| {
             let mut request = pooled.request;
-            if pooled.acquired != AcquiredState::SameClient || pooled.reported == SettingsReported::Yes {
+            if pooled.acquired != AcquiredState::SameClient || pooled.was_reported {
                 request.sent_digest = digest(&backend.parameters);
             }
             request
@@ -374,14 +412,8 @@ impl ClientSession {
         Ok(Detached { request, release: self.release(backend)? })
     }
 
-    /// Whether an error message can be sent to the client now.
-    pub fn can_send_error(&self) -> bool {
-        self.relay.between_answers() && !self.relay.error_was_last()
-    }
-
-    /// What to do with the connection after this session. Undoes the changes of `state` that the server has
-    /// not received.
-    pub fn release(self, backend: &mut BackendState) -> Result<Release<TransactionStatus>, Error> {
+    /// Undoes the changes of `backend` that the server has not received.
+    fn release(self, backend: &mut BackendState) -> Result<Release<TransactionStatus>, session::Error> {
         if !self.needs_reset {
             if let Some((name, value)) = &self.before {
                 backend.parameters.set(name.as_bytes(), value)?;
@@ -400,31 +432,28 @@ impl ClientSession {
             ConnectionState::Unknown(reason) => Release::Close(reason),
         })
     }
+}
 
-    /// Settings whose values have changed since the client was told them on another connection. After the
-    /// client has sent something they would come within a response, and the server reports new values itself.
-    pub fn unsent_settings<'a>(&self, backend: &'a BackendState) -> Option<&'a Parameters> {
-        let is_due = |pooled: &&TransactionPooling| {
-            pooled.acquired != AcquiredState::SameClient && pooled.client_input == ClientInput::None
-        };
-        let pooled = self.pooled.as_deref().filter(is_due)?;
-        let sent = pooled.request.sent_digest;
-        (sent != digest(&backend.parameters)).then_some(&backend.parameters)
+/// Appends the end of the login.
+pub(super) fn write_greeting(
+    parameters: &Parameters,
+    cancel_token: CancelToken,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
+    write_authentication(out, &Authentication::Ok)?;
+    for (name, value) in parameters.iter() {
+        write_parameter_status(out, name, value)?;
     }
+    if let Some(key) = CancelKey::new(cancel_token.secret.to_vec()) {
+        write_backend_key_data(out, cancel_token.process_id, &key)?;
+    }
+    write_ready_for_query(out, TransactionStatus::Idle);
+    Ok(())
 }
 
 impl FirstSync {
     /// A message's type and length.
     const HEADER_BYTES: usize = 5;
-
-    /// How many of these bytes may be passed on.
-    fn limit(mut self, input: &[u8]) -> usize {
-        self.advance(input)
-    }
-
-    fn passes(&mut self, bytes: &[u8]) {
-        self.advance(bytes);
-    }
 
     /// Advances to the end of these bytes, or of the first `Sync` if that is earlier. Returns the position.
     fn advance(&mut self, bytes: &[u8]) -> usize {
@@ -472,7 +501,7 @@ impl TransactionPooling {
     /// Records the settings that the server has reported.
     fn record_reported(&mut self, backend: &BackendState) {
         self.changes = backend.parameters.changes();
-        self.reported = SettingsReported::Yes;
+        self.was_reported = true;
         for (name, value) in backend.parameters.iter() {
             let is_fixed = FIXED.iter().any(|fixed| name.eq_ignore_ascii_case(fixed.as_bytes()));
             let desired = std::str::from_utf8(name).ok().and_then(|name| self.request.value(name));
@@ -498,13 +527,6 @@ impl TransactionPooling {
 fn has_ascii_within(encoding: Option<&[u8]>) -> bool {
     const ENCODINGS: [&[u8]; 7] = [b"SJIS", b"SHIFT_JIS_2004", b"BIG5", b"GBK", b"GB18030", b"UHC", b"JOHAB"];
     encoding.is_some_and(|encoding| ENCODINGS.iter().any(|name| encoding.eq_ignore_ascii_case(name)))
-}
-
-/// A session that could not be started.
-#[derive(Debug)]
-pub struct StartFailed {
-    pub request: StartupRequest,
-    pub error: Error,
 }
 
 /// Differs between different settings.

@@ -1,9 +1,10 @@
 //! What a PostgreSQL client asks for in its startup message.
 
-use ciphertoll_wire::postgres::Parameters;
-use ciphertoll_wire::postgres::relay::ClientStatements;
-use ciphertoll_wire::postgres::server::StartupMessage;
+use ciphertoll_wire::postgres::relay::{ClientStatements, first_command_bytes};
+use ciphertoll_wire::postgres::server::{Report, StartupMessage, write_error, write_ready_for_query};
+use ciphertoll_wire::postgres::{Parameters, Severity, TransactionStatus};
 
+use crate::protocol::{FirstInput, ProtocolRequest};
 use crate::refusal::Refusal;
 
 /// The setting for which every value is valid.
@@ -91,6 +92,33 @@ impl StartupRequest {
 
     pub(crate) fn clear_settings(&mut self) {
         self.changed.clear();
+    }
+}
+
+impl ProtocolRequest for StartupRequest {
+    fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
+        refusal.write(out);
+    }
+
+    fn first_input(&self, input: &[u8]) -> FirstInput {
+        match input {
+            [b'X', ..] => FirstInput::Terminate,
+            // A message type and a length.
+            [_, _, _, _, _, ..] => FirstInput::Command,
+            _ => FirstInput::Incomplete,
+        }
+    }
+
+    fn cancel_command(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+        let bytes = first_command_bytes(input)?;
+        let report = Report {
+            severity: Severity::Error,
+            sqlstate: *b"57014",
+            message: b"canceling statement due to user request, while it waited for a server connection",
+        };
+        write_error(out, &report).ok()?;
+        write_ready_for_query(out, TransactionStatus::Idle);
+        Some(bytes)
     }
 }
 

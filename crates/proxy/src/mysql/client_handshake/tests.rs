@@ -29,17 +29,22 @@ fn greeting_context(plugin: Plugin) -> GreetingContext {
 }
 
 fn credentials() -> Arc<CredentialStore> {
-    Arc::new(CredentialStore::new("app", &Secret::new(b"secret".to_vec())).unwrap())
+    Arc::new(CredentialStore::for_users([("app", &Secret::new(b"secret".to_vec()))]).unwrap())
 }
 
 /// The result on both sides: the handshake's last step, and the client's result.
 fn log_in(
-    auth: AuthRequirement,
+    auth: ClientAuth,
     greeting_plugin: Plugin,
     login: MySqlLogin,
     piece: usize,
 ) -> (HandshakeStep<StartupRequest>, Result<(), Error>) {
-    log_in_to(ClientHandshake::new(auth, greeting_context(greeting_plugin)), None, login, piece)
+    log_in_to(handshake(auth, greeting_plugin), None, login, piece)
+}
+
+/// A handshake that checks the password of one user, if the client needs one.
+fn handshake(auth: ClientAuth, greeting_plugin: Plugin) -> ClientHandshake {
+    ClientHandshake::new(auth, Some(credentials()), greeting_context(greeting_plugin))
 }
 
 /// The same over a connection that starts TLS when asked to, with a certificate of this name.
@@ -106,7 +111,7 @@ fn the_right_password_is_accepted_by_every_plugin_in_any_pieces() {
     for greeting_plugin in [Plugin::NativePassword, Plugin::CachingSha2Password] {
         for plugin in Plugin::ALL {
             for piece in [1, 7, usize::MAX] {
-                let auth = AuthRequirement::Password(credentials());
+                let auth = ClientAuth::PasswordByTcp;
                 let (step, answer) = log_in(auth, greeting_plugin, login("app", b"secret", plugin), piece);
                 let HandshakeStep::Login(request) = step else {
                     panic!("{greeting_plugin:?} {plugin:?}: {step:?}")
@@ -127,7 +132,7 @@ fn a_login_reveals_neither_known_users_nor_passwords() {
             for (user, password, using) in
                 [("app", &b"wrong"[..], "YES"), ("app", b"", "NO"), ("nobody", b"secret", "YES")]
             {
-                let auth = AuthRequirement::Password(credentials());
+                let auth = ClientAuth::PasswordByTcp;
                 let (step, answer) = log_in(auth, greeting_plugin, login(user, password, plugin), usize::MAX);
                 let HandshakeStep::Refuse(refusal) = step else { panic!("{step:?}") };
                 assert_eq!(refusal.sqlstate, Refusal::PASSWORD);
@@ -147,7 +152,7 @@ fn a_peer_authenticated_client_may_send_any_password() {
         for plugin in Plugin::ALL {
             for password in [&b""[..], b"whatever"] {
                 let login = login("app", password, plugin);
-                let (step, answer) = log_in(AuthRequirement::Granted, greeting_plugin, login, usize::MAX);
+                let (step, answer) = log_in(ClientAuth::Granted, greeting_plugin, login, usize::MAX);
                 assert!(matches!(step, HandshakeStep::Login(_)), "{step:?}");
                 assert_eq!(answer, Ok(()), "{greeting_plugin:?} {plugin:?}");
             }
@@ -157,16 +162,20 @@ fn a_peer_authenticated_client_may_send_any_password() {
 
 #[test]
 fn a_denied_client_is_told_after_its_login() {
-    let auth = AuthRequirement::Denied { uid: Some(4242) };
+    let auth = ClientAuth::Denied { uid: 4242 };
     let login = login("app", b"secret", Plugin::NativePassword);
-    let (step, answer) = log_in(auth, Plugin::NativePassword, login, usize::MAX);
+    let (step, answer) = log_in(auth, Plugin::NativePassword, login.clone(), usize::MAX);
     assert!(matches!(step, HandshakeStep::Refuse(_)), "{step:?}");
     assert!(matches!(answer, Err(Error::Server { code: 1045, message, .. }) if message.contains("4242")));
+    // Without a password to check, no client is accepted.
+    let greeting = greeting_context(Plugin::NativePassword);
+    let handshake = ClientHandshake::new(ClientAuth::PasswordByUnix, None, greeting);
+    let (step, _) = log_in_to(handshake, None, login, usize::MAX);
+    assert!(matches!(step, HandshakeStep::Refuse(_)), "{step:?}");
 }
 
 fn answer_to(payload: &[u8]) -> (HandshakeStep<StartupRequest>, Vec<u8>) {
-    let mut handshake =
-        ClientHandshake::new(AuthRequirement::Granted, greeting_context(Plugin::NativePassword));
+    let mut handshake = handshake(ClientAuth::Granted, Plugin::NativePassword);
     let mut out = Vec::new();
     assert_eq!(handshake.step(&mut &b""[..], &mut out), HandshakeStep::NeedInput);
     let mut bytes = Vec::new();
@@ -218,10 +227,7 @@ fn a_clear_text_password_is_neither_requested_nor_checked_without_need() {
     assert!(matches!(step, HandshakeStep::Login(StartupRequest { sequence: 2, .. })), "{step:?}");
     assert!(out.is_empty());
     // A client that must authenticate is asked to do so by another plugin.
-    let mut handshake = ClientHandshake::new(
-        AuthRequirement::Password(credentials()),
-        greeting_context(Plugin::NativePassword),
-    );
+    let mut handshake = handshake(ClientAuth::PasswordByUnix, Plugin::NativePassword);
     let mut out = Vec::new();
     handshake.step(&mut &b""[..], &mut out);
     let mut bytes = Vec::new();
@@ -234,8 +240,7 @@ fn a_clear_text_password_is_neither_requested_nor_checked_without_need() {
 #[test]
 fn malformed_packets_end_the_handshake() {
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\xff\xff\xff\x01", b"\0\0\0\x01", b"\x01\0\0\x05x"] {
-        let mut handshake =
-            ClientHandshake::new(AuthRequirement::Granted, greeting_context(Plugin::NativePassword));
+        let mut handshake = handshake(ClientAuth::Granted, Plugin::NativePassword);
         let mut out = Vec::new();
         handshake.step(&mut &b""[..], &mut out);
         let HandshakeStep::Refuse(refusal) = handshake.step(&mut &bytes[..], &mut out) else {
@@ -257,10 +262,6 @@ fn a_challenge_contains_no_nul_and_no_dollar() {
     }
 }
 
-fn by_tls(auth: AuthRequirement, greeting_plugin: Plugin) -> ClientHandshake {
-    ClientHandshake::by_tls(auth, greeting_context(greeting_plugin))
-}
-
 fn tls_login(user: &str, password: &[u8], plugin: Plugin) -> MySqlLogin {
     MySqlLogin { encryption: MySqlTlsMode::Tls, ..login(user, password, plugin) }
 }
@@ -276,7 +277,7 @@ fn over_tls_only_the_right_password_is_accepted() {
                 ("app", b"", false),
                 ("x", b"secret", false),
             ] {
-                let handshake = by_tls(AuthRequirement::Password(credentials()), greeting_plugin);
+                let handshake = handshake(ClientAuth::PasswordByTls, greeting_plugin);
                 let (step, answer) = log_in_to(handshake, None, tls_login(user, password, plugin), piece);
                 assert_eq!(
                     matches!(step, HandshakeStep::Login(_)),
@@ -295,7 +296,7 @@ fn over_tls_only_the_right_password_is_accepted() {
 
 #[test]
 fn a_client_without_tls_is_refused_where_tls_is_required() {
-    let handshake = by_tls(AuthRequirement::Password(credentials()), Plugin::NativePassword);
+    let handshake = handshake(ClientAuth::PasswordByTls, Plugin::NativePassword);
     let (step, answer) = log_in_to(handshake, None, login("app", b"secret", Plugin::NativePassword), 3);
     assert!(matches!(step, HandshakeStep::Refuse(_)), "{step:?}");
     assert!(matches!(answer, Err(Error::Server { code: 3159, .. })), "{answer:?}");
@@ -312,7 +313,7 @@ fn a_certificate_authenticates_the_user_it_names() {
         for (greeting_plugin, plugin) in
             Plugin::ALL.into_iter().map(|plugin| (Plugin::CachingSha2Password, plugin))
         {
-            let handshake = by_tls(AuthRequirement::Certificate, greeting_plugin);
+            let handshake = handshake(ClientAuth::Certificate, greeting_plugin);
             let (step, answer) = log_in_to(handshake, name, tls_login("app", password, plugin), usize::MAX);
             assert_eq!(
                 (matches!(step, HandshakeStep::Login(_)), answer.is_ok()),
@@ -328,7 +329,7 @@ fn a_clear_text_password_is_accepted_over_tls() {
     for (said, is_right) in
         [(&b"secret\0"[..], true), (b"secret", false), (b"wrong\0", false), (b"\0", false), (b"", false)]
     {
-        let mut handshake = by_tls(AuthRequirement::Password(credentials()), Plugin::NativePassword);
+        let mut handshake = handshake(ClientAuth::PasswordByTls, Plugin::NativePassword);
         let mut out = Vec::new();
         handshake.step(&mut &b""[..], &mut out);
         handshake.tls_established(None);
@@ -359,23 +360,26 @@ fn each_user_has_a_password() {
         ("", b"other", false),
     ] {
         for plugin in [Plugin::NativePassword, Plugin::CachingSha2Password] {
-            let auth = AuthRequirement::Password(Arc::clone(&credentials));
-            let (step, _) = log_in(auth, Plugin::CachingSha2Password, login(user, password, plugin), 9);
+            let greeting = greeting_context(Plugin::CachingSha2Password);
+            let auth = ClientAuth::PasswordByTcp;
+            let handshake = ClientHandshake::new(auth, Some(Arc::clone(&credentials)), greeting);
+            let (step, _) = log_in_to(handshake, None, login(user, password, plugin), 9);
             assert_eq!(matches!(step, HandshakeStep::Login(_)), is_right, "{user}");
         }
     }
 }
 
 /// The last step and the output for a client that changes its user.
-fn change(auth: &AuthRequirement, change: &ChangeUser<'_>) -> (HandshakeStep<StartupRequest>, Vec<u8>) {
+fn change(auth: ClientAuth, change: &ChangeUser<'_>) -> (HandshakeStep<StartupRequest>, Vec<u8>) {
     let terms = Terms { capabilities: Capabilities::DEPRECATE_EOF, character_set: 33 };
-    let greeting_context =
-        GreetingContext { nonce: *b"abcdefghijklmnopqrst", ..greeting_context(Plugin::NativePassword) };
+    let template = greeting_context(Plugin::NativePassword).template;
+    let (nonce, connection_id) = (*b"abcdefghijklmnopqrst", 4711);
+    let context = LoginContext { auth, tls: TlsState::Off, nonce, terms, connection_id };
     let mut bytes = Vec::new();
     change.encode(&mut bytes).unwrap();
     let run = |piece: usize| {
         let mut handshake =
-            ClientHandshake::change_user(auth.clone(), TlsState::Off, greeting_context.clone(), terms);
+            ClientHandshake::change_user(context.clone(), Some(credentials()), Arc::clone(&template));
         let (mut held, mut out, mut step) = (Vec::new(), Vec::new(), HandshakeStep::NeedInput);
         for part in bytes.chunks(piece) {
             assert_eq!(step, HandshakeStep::NeedInput);
@@ -409,7 +413,7 @@ fn a_change_of_the_user_is_authenticated_by_the_challenge_of_the_greeting() {
         character_set: Some(8),
         plugin: Some(native_password::NAME),
     };
-    let (step, out) = change(&AuthRequirement::Password(credentials()), &requested);
+    let (step, out) = change(ClientAuth::PasswordByUnix, &requested);
     let HandshakeStep::Login(request) = step else { panic!("{step:?}") };
     assert_eq!(
         (request.user.as_str(), request.database.as_deref(), request.sequence),
@@ -419,25 +423,21 @@ fn a_change_of_the_user_is_authenticated_by_the_challenge_of_the_greeting() {
     assert_eq!((request.terms, request.connection_id, out.len()), (terms, 4711, 0));
     let wrong = proof(b"wrong");
     for (user, auth_response) in [(&b"app"[..], &wrong[..]), (b"app", b""), (b"nobody", &right)] {
-        let (step, out) = change(
-            &AuthRequirement::Password(credentials()),
-            &ChangeUser { user, auth_response, ..requested },
-        );
+        let (step, out) =
+            change(ClientAuth::PasswordByUnix, &ChangeUser { user, auth_response, ..requested });
         assert!(matches!(step, HandshakeStep::Refuse(refusal) if refusal.sqlstate == Refusal::PASSWORD));
         assert_eq!((out[3], out[4]), (1, 0xff));
     }
     // A plugin that needs another challenge is replaced.
-    let (step, out) = change(
-        &AuthRequirement::Password(credentials()),
-        &ChangeUser { plugin: Some(b"parsec"), ..requested },
-    );
+    let (step, out) =
+        change(ClientAuth::PasswordByUnix, &ChangeUser { plugin: Some(b"parsec"), ..requested });
     assert_eq!((step, out[3], out[4]), (HandshakeStep::NeedInput, 1, 0xfe));
     // A peer-authenticated client proves nothing.
     for plugin in [None, Some(&b"parsec"[..]), Some(native_password::NAME)] {
         let (step, _) =
-            change(&AuthRequirement::Granted, &ChangeUser { auth_response: &wrong, plugin, ..requested });
+            change(ClientAuth::Granted, &ChangeUser { auth_response: &wrong, plugin, ..requested });
         assert!(matches!(step, HandshakeStep::Login(StartupRequest { sequence: 1, .. })), "{step:?}");
     }
-    let (step, _) = change(&AuthRequirement::Granted, &ChangeUser { character_set: Some(256), ..requested });
+    let (step, _) = change(ClientAuth::Granted, &ChangeUser { character_set: Some(256), ..requested });
     assert!(matches!(step, HandshakeStep::Refuse(refusal) if refusal.sqlstate == Refusal::UNSUPPORTED));
 }

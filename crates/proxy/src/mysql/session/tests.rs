@@ -9,6 +9,7 @@ use ciphertoll_wire::relay::Goodbye;
 use super::*;
 
 const CAPABILITIES: Capabilities = Capabilities::DEPRECATE_EOF;
+const TOKEN: CancelToken = CancelToken { process_id: 1, secret: [0; 4] };
 
 fn request() -> StartupRequest {
     let terms = Terms { capabilities: CAPABILITIES, character_set: 45 };
@@ -19,7 +20,7 @@ fn request() -> StartupRequest {
         connection_id: FIRST_ID + 1,
         sequence: 3,
         session_state: None,
-        handshake: None,
+        login_context: None,
     }
 }
 
@@ -74,24 +75,24 @@ fn started_session() -> (ClientSession, BackendState) {
 
 #[test]
 fn the_first_session_of_a_connection_queries_the_initial_state() {
-    let (session, backend) = started_session();
+    let (mut session, backend) = started_session();
     assert!(backend.initial_state.is_some());
-    assert_eq!(written(|out| session.greet(&backend, out).unwrap()), b"\x07\0\0\x03\0\0\0\x02\0\0\0");
+    assert_eq!(written(|out| session.greet(&backend, TOKEN, out).unwrap()), b"\x07\0\0\x03\0\0\0\x02\0\0\0");
     // The query was not the client's, and needs no reset.
-    assert_eq!(session.release(), Release::Clean);
+    assert_eq!(session.release_action(), Release::Clean);
     // The next session starts at once.
     let mut to_server = Vec::new();
     let session =
         ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut to_server).unwrap();
     assert_eq!((session.start_mode(), to_server), (StartMode::Immediate, Vec::new()));
-    assert_eq!(session.release(), Release::Clean);
+    assert_eq!(session.release_action(), Release::Clean);
 }
 
 #[test]
 fn a_connection_whose_client_left_during_the_query_is_closed() {
     let session =
         ClientSession::begin(&request(), &backend(), &ConnectionIds::default(), &mut Vec::new()).unwrap();
-    assert!(matches!(session.release(), Release::Close(_)));
+    assert!(matches!(session.release_action(), Release::Close(_)));
 }
 
 #[test]
@@ -125,7 +126,7 @@ fn a_connection_is_reset_only_if_its_state_is_known() {
         let (mut session, mut backend) = started_session();
         session.process_client(up, &mut backend).unwrap();
         session.process_server(down, &mut backend).unwrap();
-        session.release()
+        session.release_action()
     };
     assert_eq!(release(&ping, &ok(2)), Release::Reset(ReleasedState::default()));
     assert_eq!(
@@ -183,9 +184,9 @@ fn a_kill_is_translated_to_the_servers_connection_id() {
     }
     // Until the kill is answered it may take effect, and the connection cannot be reused.
     killer.process_server(&[ok(2), ok(2), ok(2)].concat(), &mut backend).unwrap();
-    assert!(matches!(target.release(), Release::Close(_)));
+    assert!(matches!(target.release_action(), Release::Close(_)));
     killer.process_server(&ok(2), &mut backend).unwrap();
-    assert_eq!(target.release(), Release::Clean);
+    assert_eq!(target.release_action(), Release::Clean);
     // The server's own IDs are passed on.
     let processed = killer.process_client(&kill(11), &mut backend).unwrap();
     assert_eq!((processed.pass_bytes, processed.insert.len()), (kill(11).len(), 0));

@@ -17,7 +17,7 @@ pub(super) const MIXED: &str = "a character set whose texts cannot be read byte 
 
 #[derive(Debug)]
 pub(in crate::mysql) struct TransactionPooling {
-    pub(super) request: StartupRequest,
+    pub(in crate::mysql) request: StartupRequest,
     pub(in crate::mysql) session_state: Box<SessionState>,
     pub(super) follower: SessionFollower,
     pub(super) pin: PinState,
@@ -27,13 +27,15 @@ pub(in crate::mysql) struct TransactionPooling {
     /// Diagnostics that the client may still ask for.
     pub(in crate::mysql) diagnostics: Diagnostics,
     /// A statement to prepare as soon as all responses are read.
-    pub(super) pending: Option<u32>,
+    pub(in crate::mysql) pending: Option<u32>,
     /// A statement that could not be prepared again here.
     pub(super) failed: Option<(u32, Error)>,
-    pub(super) first_command: FirstCommand,
-    pub(super) kill: KillWait,
-    /// Whether the client has sent anything on this connection.
-    pub(super) client_input: ClientInput,
+    /// The client's first command was cancelled while it waited.
+    pub(super) refuses_first: bool,
+    /// The session has stayed once to wait for a `KILL`.
+    pub(super) awaited_kill: bool,
+    /// The client has sent something on this connection.
+    pub(in crate::mysql) has_input: bool,
 }
 
 /// The purpose of commands that the proxy sends for a client.
@@ -64,33 +66,7 @@ pub(super) enum PinState {
     Reported,
 }
 
-/// What to do with the client's first command on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FirstCommand {
-    Pass,
-    /// It was cancelled while the client waited.
-    Refuse,
-}
-
-/// Whether the session has stayed to wait for a `KILL`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KillWait {
-    None,
-    Done,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClientInput {
-    None,
-    Some,
-}
-
 impl TransactionPooling {
-    /// Whether the client must wait for a statement to be prepared.
-    pub(in crate::mysql) fn awaits_prepare(&self) -> bool {
-        self.pending.is_some()
-    }
-
     pub(super) fn set_pin(&mut self, reason: &'static str) {
         if self.pin == PinState::None {
             self.pin = PinState::Found(reason);

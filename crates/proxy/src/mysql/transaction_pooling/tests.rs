@@ -3,7 +3,11 @@ use ciphertoll_wire::mysql::relay::{ConnectionStatements, KillTarget, ServerProd
 use ciphertoll_wire::mysql::server::{write_err, write_ok, write_payload};
 use ciphertoll_wire::mysql::{Capabilities, PrepareOk, Terms};
 
-use crate::protocol::Release;
+use ciphertoll_wire::mysql::ok::OkPacket;
+use ciphertoll_wire::session;
+
+use super::super::session::ReleasedState;
+use crate::protocol::{Detached, ProtocolRequest, Release};
 
 use super::*;
 
@@ -19,7 +23,7 @@ fn request() -> StartupRequest {
         connection_id: FIRST_ID + 1,
         sequence: 2,
         session_state: None,
-        handshake: None,
+        login_context: None,
     }
 }
 
@@ -131,12 +135,12 @@ fn a_client_continues_on_another_connection_with_its_settings() {
     assert_eq!(phase, SessionPhase::NeedsQuery);
     session.query_settings(&backend, &mut Vec::new()).unwrap();
     session.process_server(&[row(&["other"]), ok(&OK)].concat(), &mut backend).unwrap();
-    let Detached { request, release } = session.detach();
+    let Detached { request, release } = session.detach(&mut backend).unwrap();
     assert_eq!(release, Release::Reset(ReleasedState::default()));
     // On its last connection nothing is replayed.
     let (session, to_server) = begin(request.unwrap(), AcquiredState::SameClient, &backend, &connection_ids);
     assert_eq!((session.start_mode(), to_server), (StartMode::Immediate, Vec::new()));
-    let request = session.detach().request.unwrap();
+    let request = session.detach(&mut backend).unwrap().request.unwrap();
     let (mut session, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
     let set = query("SET wait_timeout=5,a='b',last_insert_id=9");
     assert_eq!(to_server, [b"\x06\0\0\0\x02other", &set[..]].concat());
@@ -162,7 +166,7 @@ fn pipelined_settings_are_sent_with_a_statement_that_is_prepared_again() {
     assert_eq!(session.process_server(b"", &mut backend).unwrap().phase, SessionPhase::CanDetach);
     let insert = OkPacket { last_insert_id: 9, ..OK };
     exchange(&mut session, &mut backend, &query("INSERT INTO t VALUES (1)"), &ok(&insert));
-    let request = session.detach().request.unwrap();
+    let request = session.detach(&mut backend).unwrap().request.unwrap();
     backend.prepared.clear();
     let (mut session, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
     assert_eq!((session.start_mode(), to_server), (StartMode::Immediate, query("SET last_insert_id=9")));
@@ -202,7 +206,7 @@ fn after_an_error_the_status_of_the_session_is_queried() {
         exchange(&mut session, &mut backend, &query("SELECT 1"), &ok(&warned)),
         SessionPhase::CanDetach
     );
-    let Release::Reset(left) = session.detach().release else { panic!("it is reset") };
+    let Release::Reset(left) = session.detach(&mut backend).unwrap().release else { panic!("it is reset") };
     assert_eq!(left.diagnostics, Diagnostics::Some);
 }
 
@@ -223,7 +227,7 @@ fn a_command_that_was_cancelled_while_it_waited_is_refused() {
     let connection_ids = ConnectionIds::default();
     let mut backend = backend(&connection_ids);
     let (session, _) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
-    let waiting = session.detach().request.unwrap();
+    let waiting = session.detach(&mut backend).unwrap().request.unwrap();
     let mut killer = connection_ids.register(FIRST_ID + 2, Some(8));
     killer.resolve_kill(FIRST_ID + 1, KillTarget::Query);
     assert_eq!(waiting.pending_kill(), PendingKill::Query);
@@ -246,7 +250,7 @@ fn a_command_that_was_cancelled_while_it_waited_is_refused() {
             &backend,
             &connection_ids,
         );
-        session.detach().request.unwrap()
+        session.detach(&mut backend).unwrap().request.unwrap()
     };
     killer.resolve_kill(FIRST_ID + 3, KillTarget::Connection);
     let failed = ClientSession::begin_pooled(
@@ -256,5 +260,7 @@ fn a_command_that_was_cancelled_while_it_waited_is_refused() {
         &connection_ids,
         &mut Vec::new(),
     );
-    assert!(matches!(failed, Err(failed) if matches!(failed.error, Error::Server { code: 1317, .. })));
+    assert!(
+        matches!(failed, Err(failed) if matches!(failed.error, session::Error::MySql(Error::Server { code: 1317, .. })))
+    );
 }

@@ -28,7 +28,7 @@ fn a_login_is_the_same_whole_and_byte_by_byte() {
     encode_tls_request(&mut bytes);
     let login = startup(&[("user", "app"), ("database", "shop")]);
     for cut in 0..=login.len() {
-        let mut handshake = ClientHandshake::new(AuthRequirement::Granted);
+        let mut handshake = ClientHandshake::new(ClientAuth::Granted, None);
         let mut out = Vec::new();
         assert_eq!(step(&mut handshake, &bytes, &mut out), HandshakeStep::NeedInput);
         assert_eq!(out, b"N");
@@ -46,7 +46,7 @@ fn a_login_is_the_same_whole_and_byte_by_byte() {
 
 #[test]
 fn a_denied_client_is_told_after_its_first_message() {
-    let mut handshake = ClientHandshake::new(AuthRequirement::Denied { uid: Some(4242) });
+    let mut handshake = ClientHandshake::new(ClientAuth::Denied { uid: 4242 }, None);
     let mut out = Vec::new();
     assert_eq!(step(&mut handshake, b"", &mut out), HandshakeStep::NeedInput);
     let HandshakeStep::Refuse(refusal) = step(&mut handshake, &startup(&[("user", "app")]), &mut out) else {
@@ -60,7 +60,7 @@ fn a_denied_client_is_told_after_its_first_message() {
 fn a_cancel_request_needs_no_authentication() {
     let mut bytes = Vec::new();
     encode_cancel_request(&mut bytes, 7, &CancelKey::new(vec![1, 2, 3, 4]).unwrap());
-    let cancel = step(&mut ClientHandshake::new(AuthRequirement::Granted), &bytes, &mut Vec::new());
+    let cancel = step(&mut ClientHandshake::new(ClientAuth::Granted, None), &bytes, &mut Vec::new());
     assert_eq!(cancel, HandshakeStep::Cancel { process_id: 7, key: vec![1, 2, 3, 4] });
 }
 
@@ -69,14 +69,14 @@ fn malformed_messages_end_the_handshake() {
     let mut tls = Vec::new();
     encode_tls_request(&mut tls);
     let no_end = b"\0\0\0\x08\0\x03\0\0";
-    let step_of = step(&mut ClientHandshake::new(AuthRequirement::Granted), no_end, &mut Vec::new());
+    let step_of = step(&mut ClientHandshake::new(ClientAuth::Granted, None), no_end, &mut Vec::new());
     assert!(matches!(step_of, HandshakeStep::Refuse(_)), "{step_of:?}");
     // These lengths are impossible in this protocol, so the client would not understand an error message.
     let lengths =
         [&b"\0\0\0\x03\0\0\0\0"[..], b"X\0\0\0\x04", b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff"];
     let again = tls.repeat(3);
     for bytes in lengths.into_iter().chain([&b"\x16\x03\x01"[..], &again]) {
-        let step = step(&mut ClientHandshake::new(AuthRequirement::Granted), bytes, &mut Vec::new());
+        let step = step(&mut ClientHandshake::new(ClientAuth::Granted, None), bytes, &mut Vec::new());
         assert!(matches!(step, HandshakeStep::HangUp(_)), "{step:?}");
     }
 }
@@ -86,7 +86,7 @@ fn newer_protocol_versions_are_negotiated_down() {
     let mut bytes = startup(&[("user", "app"), ("_pq_.x", "1")]);
     bytes[7] = 2;
     let mut out = Vec::new();
-    let step = step(&mut ClientHandshake::new(AuthRequirement::Granted), &bytes, &mut out);
+    let step = step(&mut ClientHandshake::new(ClientAuth::Granted, None), &bytes, &mut out);
     assert!(matches!(step, HandshakeStep::Login(_)), "{step:?}");
     assert_eq!(out, b"v\0\0\0\x13\0\x03\0\0\0\0\0\x01_pq_.x\0");
 }
@@ -105,7 +105,7 @@ fn log_in(
         channel_binding: ChannelBinding::Disabled,
     };
     let mut client = PostgresConnect::new(Arc::new(login));
-    let mut handshake = ClientHandshake::new(AuthRequirement::Password(Arc::clone(credentials)));
+    let mut handshake = ClientHandshake::new(ClientAuth::PasswordByTcp, Some(Arc::clone(credentials)));
     let (mut up, mut down) = (Vec::new(), Vec::new());
     let outcome = loop {
         if let Err(error) = client.step(&mut &down[..], &mut up) {
@@ -129,7 +129,8 @@ fn log_in(
 
 #[test]
 fn a_login_reveals_neither_known_users_nor_passwords() {
-    let credentials = Arc::new(CredentialStore::new("app", &Secret::new(b"secret".to_vec())).unwrap());
+    let credentials =
+        Arc::new(CredentialStore::for_users([("app", &Secret::new(b"secret".to_vec()))], 4096).unwrap());
     let (step, answer) = log_in(&credentials, "app", b"secret");
     assert!(matches!(step, HandshakeStep::Login(request) if request.user == "app"));
     assert_eq!(answer, Ok(()));
@@ -168,21 +169,21 @@ fn a_client_without_tls_is_refused_where_tls_is_required() {
     encode_tls_request(&mut tls);
     let mut out = Vec::new();
     let HandshakeStep::Refuse(refusal) =
-        step(&mut ClientHandshake::by_tls(AuthRequirement::Granted), &login, &mut out)
+        step(&mut ClientHandshake::new(ClientAuth::Certificate, None), &login, &mut out)
     else {
         panic!("the login succeeded")
     };
     assert_eq!((refusal.sqlstate, out.is_empty()), (Refusal::WHO, true));
     // TLS after a request or at once. What follows the request belongs to TLS and is not consumed.
     for (bytes, left) in [([&tls[..], &login].concat(), login.len()), (b"\x16\x03\x01".to_vec(), 3)] {
-        let mut handshake = ClientHandshake::by_tls(AuthRequirement::Granted);
+        let mut handshake = ClientHandshake::new(ClientAuth::Certificate, None);
         let (mut input, mut out) = (&bytes[..], Vec::new());
         assert_eq!(handshake.step(&mut input, &mut out), HandshakeStep::StartTls);
         assert_eq!(input.len(), left);
         handshake.tls_established(None);
         // No TLS within TLS.
         assert!(matches!(step(&mut handshake, &tls, &mut Vec::new()), HandshakeStep::HangUp(_)));
-        handshake.tls_established(None);
+        handshake.tls_established(Some("app".to_owned()));
         assert!(matches!(step(&mut handshake, &login, &mut out), HandshakeStep::Login(_)));
     }
 }
@@ -192,11 +193,14 @@ fn a_certificate_authenticates_the_user_it_names() {
     let login = startup(&[("user", "app")]);
     for (name, is_accepted) in [(Some("app"), true), (Some("other"), false), (Some(""), false), (None, false)]
     {
-        let mut handshake = ClientHandshake::by_tls(AuthRequirement::Certificate);
+        let mut handshake = ClientHandshake::new(ClientAuth::Certificate, None);
         handshake.tls_established(name.map(ToOwned::to_owned));
         let step = step(&mut handshake, &login, &mut Vec::new());
         assert_eq!(matches!(step, HandshakeStep::Login(_)), is_accepted, "{name:?}: {step:?}");
     }
-    let mut handshake = ClientHandshake::new(AuthRequirement::Certificate);
-    assert!(matches!(step(&mut handshake, &login, &mut Vec::new()), HandshakeStep::Refuse(_)));
+    // Before TLS, and without a password to check.
+    for auth in [ClientAuth::Certificate, ClientAuth::PasswordByTls, ClientAuth::PasswordByUnix] {
+        let mut handshake = ClientHandshake::new(auth, None);
+        assert!(matches!(step(&mut handshake, &login, &mut Vec::new()), HandshakeStep::Refuse(_)));
+    }
 }
