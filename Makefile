@@ -29,25 +29,24 @@ run: ## build the release and run `ciphertoll run` with ARGS='…'
 setup: ## install everything needed to build, run and test
 	@scripts/setup test
 
-test: ## check format and lints, run all tests and a short fuzz run; prints the seconds of each stage
+test: ## check format and lints, run all tests; prints the seconds of each stage (ARGS='cli::faults' runs only tests with this in their name)
 	@$(STAGE) setup scripts/setup test
 	@$(STAGE) fmt $(CARGO) fmt --all --check
 	@$(STAGE) clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@$(STAGE) peers scripts/build-peers $(TARGET)/peers
 	@$(STAGE) servers scripts/fetch-servers 'postgres-18 ferretdb' $(CARGO)
 	@$(STAGE) drivers scripts/fetch-drivers $(TARGET)/drivers
-	@$(STAGE) test $(CARGO) test --workspace --locked --no-fail-fast
-	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 4
+	@$(STAGE) test $(CARGO) run --quiet --locked -p ciphertoll-test-runner -- $(ARGS)
+	@$(STAGE) doctest $(CARGO) test --quiet --workspace --locked --doc
 
-test-full: test ## make test, the documentation, long tests, Oracle's MySQL (fetches 554 MB), PostgreSQL's suite under page encryption, pgx's suite through the sidecar, a longer fuzz run, make deny
+test-full: test ## make test, the documentation, Oracle's MySQL (fetches 554 MB), PostgreSQL's suite under page encryption, pgx's suite through the sidecar, libFuzzer, make deny
 	@$(STAGE) setup-full scripts/setup full
 	@RUSTDOCFLAGS="-D warnings" $(STAGE) doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@$(STAGE) test-mysql scripts/test-mysql $(CARGO)
 	@$(STAGE) test-tde scripts/test-tde $(TARGET) $(CARGO)
 	@$(CARGO) build --release --locked -p ciphertoll-proxy
 	@$(STAGE) test-pgx scripts/test-drivers-pgx $(TARGET)/pgx $(TARGET)/release/ciphertoll-proxy
-	@$(STAGE) test-long $(CARGO) test --workspace --locked -- --ignored
-	@$(STAGE) fuzz-long $(WITH) scripts/fuzz-smoke 60
+	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 60
 	@$(STAGE) deny scripts/deny
 
 bench: ## compare ciphertoll with sysbench, libmariadb and a bare loop; then bench-pools, bench-documents, bench-tde

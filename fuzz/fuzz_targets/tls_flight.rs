@@ -1,19 +1,3 @@
-//! Arbitrary bytes through the passive TLS observer, at once and in portions, with the same result.
-//!
-//! Input: one byte for the portion size, then the bytes.
 #![no_main]
 
-use ciphertoll_wire::tls::FlightObserver;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|data: &[u8]| {
-    let Some((&size, bytes)) = data.split_first() else { return };
-    let mut whole = FlightObserver::new();
-    whole.feed(bytes);
-    let mut portions = FlightObserver::new();
-    for portion in bytes.chunks(usize::from(size).max(1)) {
-        portions.feed(portion);
-    }
-    assert_eq!(whole.flight(), portions.flight());
-    assert_eq!(whole.finished(), portions.finished());
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ciphertoll_fuzz_targets::tls_flight::run(data));

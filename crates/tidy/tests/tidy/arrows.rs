@@ -9,7 +9,7 @@ use crate::tree::{expect_none, workspace_root};
 const PREFIX: &str = "ciphertoll-";
 
 /// Each crate and the crates that it may use. A new crate needs a row here, and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 23] = [
     ("vocabulary", &[]),
     ("model", &["vocabulary"]),
     ("presets", &["model"]),
@@ -30,6 +30,8 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("bench", &["model", "record", "stats", "link", "lab", "load", "experiment"]),
     ("oracles", &["model", "wire", "net", "lab", "load"]),
     ("skip", &["model"]),
+    ("fuzz-targets", &["wire", "proxy", "tde"]),
+    ("test-runner", &[]),
     ("tidy", &[]),
 ];
 
