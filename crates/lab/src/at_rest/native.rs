@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{AtRest, Engine};
 use ciphertoll_net::blocking::Client;
 
 use crate::datasets::sysbench;
@@ -74,25 +73,10 @@ pub(crate) trait NativeEncryption: Sync {
     fn unencrypted_tablespaces(&self, condition: &str) -> String;
 }
 
-/// The engine's encryption; an error if it has none.
-pub(crate) fn require(
-    encryption: Option<&'static dyn NativeEncryption>,
-    engine: Engine,
-) -> Result<&'static dyn NativeEncryption, Error> {
-    encryption.ok_or_else(|| {
-        let reason = AtRest::Native.impossible(engine);
-        Error::AtRestUnavailable(reason.unwrap_or_else(|| format!("{engine} cannot encrypt its own files")))
-    })
-}
-
-/// The plugin directory of `build`. Fails if the engine or the build cannot encrypt its own files.
-pub(crate) fn find_plugins(
-    encryption: Option<&'static dyn NativeEncryption>,
-    build: &Build,
-) -> Result<PathBuf, Error> {
+/// The plugin directory of `build`. Fails if the build cannot encrypt its own files.
+pub(crate) fn find_plugins(encryption: &dyn NativeEncryption, build: &Build) -> Result<PathBuf, Error> {
     const DIRECTORIES: [&str; 4] =
         ["lib/mysql/plugin", "lib/plugin", "lib64/mysql/plugin", "lib/mariadb/plugin"];
-    let encryption = require(encryption, build.engine)?;
     let files = encryption.plugin_files();
     let has_plugin = |directory: &&PathBuf| files.iter().any(|file| directory.join(file).is_file());
     let candidates: Vec<PathBuf> =

@@ -32,8 +32,8 @@ pub(super) fn plugins() -> Vec<Finding> {
         .filter_map(|(engine, name)| {
             // Another check reports a missing server.
             let build = find(&ServerLevel::of(engine)).ok()?;
-            let encryption = engines::of(engine).native_encryption()?;
-            Some(match native::find_plugins(Some(encryption), &build) {
+            let encryption = engines::native_encryption(engine).ok()?;
+            Some(match native::find_plugins(encryption, &build) {
                 Ok(directory) => {
                     let seen = format!("{} has its plugin in {}", build.version, directory.display());
                     Finding::ok(CheckPurpose::AtRest, name, seen)

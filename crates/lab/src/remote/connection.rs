@@ -42,7 +42,7 @@ pub(super) fn is_unverified(error: &ciphertoll_net::Error) -> bool {
 }
 
 pub(super) fn unverified(name: &str, url: &ServerUrl, reason: String) -> Error {
-    let syntax = engines::of(url.engine()).url_syntax();
+    let syntax = &engines::of(url.engine()).properties().url_syntax;
     let (authority, mode) = (syntax.ca_option, syntax.weaker_options);
     Error::Unverified { name: name.to_owned(), reason, authority, mode }
 }

@@ -153,7 +153,7 @@ impl Remote {
             return Err(Error::NotPrimary { name: self.name.clone(), is: server.role.described() });
         }
         control::close(client)?;
-        let connections = engines::of(self.url.engine()).loading_connections();
+        let connections = engines::of(self.url.engine()).properties().loading_connections;
         let records = records.rows();
         let load = DocumentLoad { control: &control, name: &self.name, records, connections };
         loading::load(load, progress).map(drop)

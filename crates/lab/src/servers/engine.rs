@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{Auth, TlsPath};
+use ciphertoll_model::{Auth, Engine, TlsPath};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::Login;
@@ -18,7 +18,6 @@ use crate::error::Error;
 use crate::host::exec::Provisions;
 use crate::host::user::RunAs;
 use crate::servers::account::ClientAccount;
-use crate::servers::binary;
 use crate::servers::build::Build;
 use crate::servers::config::{ClientRequirements, Config, ListenAddress};
 use crate::servers::control::ControlLogin;
@@ -28,8 +27,9 @@ use crate::servers::encryption::ConnectionEncryption;
 use crate::tls::credentials::Credentials;
 use crate::tls::support::TlsServer;
 
-/// How builds of an engine are recognised.
-pub(crate) struct ServerPrograms {
+/// Constant properties of an engine.
+pub(crate) struct EngineProperties {
+    pub(crate) engine: Engine,
     pub(crate) server_names: &'static [&'static str],
     /// Empty if the server creates its data directory itself.
     pub(crate) install_names: &'static [&'static str],
@@ -41,6 +41,32 @@ pub(crate) struct ServerPrograms {
     /// Number of parts of a version that name a series: 2 for `10.11`, 1 for `18`.
     pub(crate) series_parts: usize,
     pub(crate) how_to_get: &'static str,
+    /// The TLS library of a server program, as far as the file tells.
+    pub(crate) tls_library_of: fn(&Path) -> Option<String>,
+    /// Encryption at rest by the server itself, if the engine has it.
+    pub(crate) native_encryption: Option<&'static dyn NativeEncryption>,
+    /// Name of the server's Unix socket; `PORT` stands for its port.
+    pub(crate) socket_name: &'static str,
+    /// Name of a proxy's Unix socket in the directory that clients are given.
+    pub(crate) proxy_socket_name: &'static str,
+    /// Whether the server listens for TLS on a second port.
+    pub(crate) has_tls_port: bool,
+    /// Texts in the log of a server whose port is in use.
+    pub(crate) port_taken_messages: &'static [&'static str],
+    /// Whether the file that [`Config::access`] names must be removed once the server has started.
+    pub(crate) reads_access_once: bool,
+    /// Signals of a server of several processes; `None` for a single process.
+    pub(crate) shutdown_signals: Option<ShutdownSignals>,
+    /// Account of the engine's default authentication.
+    pub(crate) default_user: &'static str,
+    /// The query by which a connection reports its own encryption.
+    pub(crate) encryption_query: &'static str,
+    /// Whether the server lists the encryption of other connections.
+    pub(crate) lists_connections: bool,
+    /// Number of connections that load documents in parallel.
+    pub(crate) loading_connections: usize,
+    pub(crate) url_syntax: UrlSyntax,
+    pub(crate) sidecar_password: SidecarPassword,
 }
 
 /// Signals for a server of several processes, whose SIGTERM and SIGKILL do not do the right thing.
@@ -117,24 +143,14 @@ pub(crate) struct UrlSyntax {
     pub(crate) weaker_options: &'static str,
 }
 
-/// A database engine.
+/// A database engine. Methods that most engines do not need have a default.
 pub(crate) trait ServerEngine: Sync {
-    // Builds
-
-    fn programs(&self) -> &'static ServerPrograms;
-
-    /// The TLS library of a server program, as far as the file tells.
-    fn tls_library_of(&self, program: &Path) -> Option<String> {
-        binary::linked_tls_library(program)
-    }
-
-    /// Encryption at rest by the server itself, if the engine has it.
-    fn native_encryption(&self) -> Option<&'static dyn NativeEncryption> {
-        None
-    }
+    fn properties(&self) -> &'static EngineProperties;
 
     /// Fails if no server of this release supports `auth`.
-    fn check_auth(&self, auth: Auth, release: &str) -> Result<(), Error>;
+    fn check_auth(&self, _auth: Auth, _release: &str) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Fails if the server does not support the TLS settings of `path`.
     fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error>;
@@ -142,7 +158,9 @@ pub(crate) trait ServerEngine: Sync {
     // Data directory
 
     /// Arguments of the install program; `None` if the server creates its data directory when it starts.
-    fn install_arguments(&self, build: &Build, data: &Path, run: &Path) -> Option<Vec<String>>;
+    fn install_arguments(&self, _build: &Build, _data: &Path, _run: &Path) -> Option<Vec<String>> {
+        None
+    }
 
     /// Login to a server on a new data directory.
     fn template_control(&self, socket: &Path) -> ControlLogin;
@@ -159,10 +177,14 @@ pub(crate) trait ServerEngine: Sync {
 
     // Start
 
-    fn socket_path(&self, run: &Path, port: u16) -> PathBuf;
+    fn socket_path(&self, run: &Path, port: u16) -> PathBuf {
+        run.join(self.properties().socket_name.replace("PORT", &port.to_string()))
+    }
 
     /// Contents of the configuration file; `None` if the server reads no file.
-    fn config_text(&self, config: &Config<'_>) -> Option<String>;
+    fn config_text(&self, _config: &Config<'_>) -> Option<String> {
+        None
+    }
 
     /// Arguments of the server program; `file` has the configuration.
     fn arguments(&self, config: &Config<'_>, file: &Path) -> Vec<String>;
@@ -171,25 +193,14 @@ pub(crate) trait ServerEngine: Sync {
         Provisions::default()
     }
 
-    /// Whether the server listens for TLS on a second port.
-    fn has_tls_port(&self) -> bool {
-        false
-    }
-
-    /// Texts in the log of a server whose port is in use.
-    fn port_taken_messages(&self) -> &'static [&'static str];
-
-    /// Writes the file that [`Config::access`] names.
+    /// Writes the file that [`Config::access`] names. A document database needs the password only.
     fn write_access(
         &self,
         directory: &ServerDirectory,
-        password: &Secret,
-        owner: RunAs,
-    ) -> Result<PathBuf, Error>;
-
-    /// Whether that file must be removed once the server has started.
-    fn reads_access_once(&self) -> bool {
-        false
+        _password: &Secret,
+        _owner: RunAs,
+    ) -> Result<PathBuf, Error> {
+        Ok(directory.password.clone())
     }
 
     /// Login of the lab's own connections.
@@ -204,17 +215,18 @@ pub(crate) trait ServerEngine: Sync {
         Ok(control)
     }
 
-    /// Signals of a server of several processes; `None` for a single process.
-    fn shutdown_signals(&self) -> Option<ShutdownSignals> {
-        None
-    }
-
     // Accounts
 
-    /// Account of the engine's default authentication.
-    fn default_user(&self) -> &'static str;
-
-    fn account_name(&self, credentials: Credentials) -> String;
+    /// Account name, which is also the common name of its client certificate.
+    fn account_name(&self, credentials: Credentials) -> String {
+        let EngineProperties { engine, default_user: user, .. } = *self.properties();
+        let name = match credentials.auth {
+            auth if auth == Auth::default_of(engine) => user.to_owned(),
+            Auth::Scram { iterations, .. } => format!("{user}_{}", iterations.number()),
+            auth => format!("{user}_{auth}").replace('-', "_"),
+        };
+        format!("{name}{}", credentials.account_suffix())
+    }
 
     /// Creates the account for `credentials` if it does not exist yet.
     fn create_account(
@@ -233,22 +245,16 @@ pub(crate) trait ServerEngine: Sync {
     /// Makes the server require, or no longer require, what `requirements` says.
     fn apply_requirements(
         &self,
-        control: &ControlLogin,
-        directory: &ServerDirectory,
-        requirements: ClientRequirements,
-    ) -> Result<Change, Error>;
-
-    /// Login of the lab's own connections to a server with these requirements.
-    fn control_under(
-        &self,
-        control: &ControlLogin,
+        _control: &ControlLogin,
+        _directory: &ServerDirectory,
         _requirements: ClientRequirements,
-        _password: Secret,
-    ) -> ControlLogin {
-        control.clone()
+    ) -> Result<Change, Error> {
+        Ok(Change::NeedsRestart)
     }
 
-    fn reload_certificate(&self, control: &ControlLogin, release: &str) -> Result<Change, Error>;
+    fn reload_certificate(&self, _control: &ControlLogin, _release: &str) -> Result<Change, Error> {
+        Ok(Change::NeedsRestart)
+    }
 
     // Observation
 
@@ -272,22 +278,21 @@ pub(crate) trait ServerEngine: Sync {
     fn prewarm(&self, control: &ControlLogin, tables: &Tables, data: &Path) -> Result<(), Error>;
 
     /// Pages read from disk because the server's buffers did not contain them; `None` if the server does not report it.
-    fn buffer_misses(&self, control: &ControlLogin) -> Result<Option<u64>, Error>;
+    fn buffer_misses(&self, _control: &ControlLogin) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
 
-    fn counters(&self, control: &ControlLogin) -> Result<Counters, Error>;
+    fn counters(&self, control: &ControlLogin) -> Result<Counters, Error> {
+        let pages_read = self.buffer_misses(control)?;
+        Ok(Counters { buffer_misses: pages_read, pages_read, ..Counters::default() })
+    }
 
     /// Connection counters; `own` is left at 0.
     fn connection_counts(&self, control: &ControlLogin) -> Result<ConnectionCounts, Error>;
 
-    /// The query by which a connection reports its own encryption.
-    fn encryption_query(&self) -> &'static str;
-
-    /// The encryption in the answer to [`Self::encryption_query`].
-    fn parse_encryption(&self, rows: Vec<Vec<String>>) -> ConnectionEncryption;
-
-    /// Whether the server lists the encryption of other connections.
-    fn lists_connections(&self) -> bool {
-        false
+    /// The encryption in the answer to [`EngineProperties::encryption_query`]. Document databases do not report it.
+    fn parse_encryption(&self, _rows: Vec<Vec<String>>) -> ConnectionEncryption {
+        ConnectionEncryption::None
     }
 
     /// Open connections of `user`, by encryption.
@@ -316,36 +321,33 @@ pub(crate) trait ServerEngine: Sync {
 
     fn remove_marker(&self, control: &ControlLogin, table: &str) -> Result<(), Error>;
 
-    // Loading
-
-    /// Number of connections that load documents in parallel.
-    fn loading_connections(&self) -> usize {
-        3
-    }
+    // Proxies and servers at URLs. In document databases, the first write creates a database.
 
     /// Creates `database` unless it exists.
-    fn create_database(&self, client: &mut Client, doing: &'static str, database: &str) -> Result<(), Error>;
+    fn create_database(
+        &self,
+        _client: &mut Client,
+        _doing: &'static str,
+        _database: &str,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Names of the tables in the connection's database.
-    fn table_names(&self, client: &mut Client, database: &str) -> Result<Vec<String>, Error>;
+    fn table_names(&self, _client: &mut Client, _database: &str) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
+    }
 
     /// Creates and fills SQL tables in the connection's database.
     fn load_tables(
         &self,
-        client: &mut Client,
-        name: &str,
-        tables: &Tables,
-        progress: &mut LoadProgress<'_>,
-    ) -> Result<(), Error>;
-
-    // Proxies and servers at URLs
+        _client: &mut Client,
+        _name: &str,
+        _tables: &Tables,
+        _progress: &mut LoadProgress<'_>,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
 
     fn login(&self, request: &LoginRequest<'_>) -> Login;
-
-    fn url_syntax(&self) -> UrlSyntax;
-
-    /// Name of a proxy's Unix socket in the directory that clients are given.
-    fn proxy_socket_name(&self) -> &'static str;
-
-    fn sidecar_password(&self) -> SidecarPassword;
 }

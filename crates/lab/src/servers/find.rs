@@ -12,7 +12,7 @@ use crate::fetch::fetchable::{self, Fetchable};
 use crate::fetch::table::FETCHABLE;
 use crate::host::cache::cache_directory;
 use crate::servers::build::{Build, version_numbers};
-use crate::servers::engine::ServerPrograms;
+use crate::servers::engine::EngineProperties;
 use crate::servers::engines;
 
 /// Directories of distributions and tarballs, most of which are not on an ordinary user's PATH.
@@ -46,7 +46,7 @@ impl Build {
 
     /// The shortest level with a version that selects this build and no other: `postgres-18`.
     pub fn level(&self) -> ServerLevel {
-        let series_parts = engines::of(self.engine).programs().series_parts;
+        let series_parts = engines::of(self.engine).properties().series_parts;
         let series: Vec<&str> = self.version.split('.').take(series_parts).collect();
         let of =
             |version: &str| ServerLevel { version: Some(version.to_owned()), ..ServerLevel::of(self.engine) };
@@ -61,7 +61,7 @@ impl Build {
     /// The TLS library of the program: `OpenSSL 3`. `None` if the program file does not name a known one; then only the
     /// running server reports it.
     pub fn tls_library(&self) -> Option<String> {
-        engines::of(self.engine).tls_library_of(&self.server_program)
+        (engines::of(self.engine).properties().tls_library_of)(&self.server_program)
     }
 }
 
@@ -83,7 +83,7 @@ impl Fetchable {
 /// because fetching a server must not change the meaning of `postgres`; of an engine that can be fetched without a
 /// version, any fetched build matches.
 pub fn find(level: &ServerLevel) -> Result<Build, Error> {
-    let programs = engines::of(level.engine).programs();
+    let programs = engines::of(level.engine).properties();
     let installed = candidates(programs, &directories(level.directory.as_deref()));
     let fetched = match level.directory {
         None => candidates(programs, &fetched_directories()),
@@ -103,7 +103,7 @@ pub fn find(level: &ServerLevel) -> Result<Build, Error> {
 /// All builds of `engine` that a level without a directory can select, newest first.
 pub fn installed(engine: Engine) -> Vec<Build> {
     let directories: Vec<PathBuf> = directories(None).into_iter().chain(fetched_directories()).collect();
-    let candidates = candidates(engines::of(engine).programs(), &directories).into_iter();
+    let candidates = candidates(engines::of(engine).properties(), &directories).into_iter();
     // A build without its installer cannot be started.
     let mut builds: Vec<Build> = candidates.filter_map(|candidate| build(engine, candidate).ok()).collect();
     builds.sort_by_cached_key(|build| Reverse(version_numbers(&build.version)));
@@ -112,13 +112,13 @@ pub fn installed(engine: Engine) -> Vec<Build> {
 
 /// How to install a server of `engine`.
 pub fn how_to_install(engine: Engine) -> &'static str {
-    engines::of(engine).programs().how_to_get
+    engines::of(engine).properties().how_to_get
 }
 
 /// A server program and the version that it reports.
 type Candidate = (PathBuf, String);
 
-fn candidates(programs: &ServerPrograms, directories: &[PathBuf]) -> Vec<Candidate> {
+fn candidates(programs: &EngineProperties, directories: &[PathBuf]) -> Vec<Candidate> {
     find_programs(directories, programs.server_names)
         .into_iter()
         .filter_map(|program| {
@@ -136,7 +136,8 @@ fn newest<'found>(level: &ServerLevel, candidates: &'found [Candidate]) -> Optio
 
 fn build(engine: Engine, (server_program, version): Candidate) -> Result<Build, Error> {
     let base_directory = base_of(&server_program);
-    let install_program = install_program(engines::of(engine).programs(), &server_program, &base_directory)?;
+    let install_program =
+        install_program(engines::of(engine).properties(), &server_program, &base_directory)?;
     Ok(Build { engine, version, server_program, install_program, base_directory })
 }
 
@@ -218,7 +219,7 @@ fn base_of(program: &Path) -> PathBuf {
     base.to_owned()
 }
 
-fn install_program(programs: &ServerPrograms, server: &Path, base: &Path) -> Result<PathBuf, Error> {
+fn install_program(programs: &EngineProperties, server: &Path, base: &Path) -> Result<PathBuf, Error> {
     if programs.install_names.is_empty() {
         return Ok(server.to_owned());
     }

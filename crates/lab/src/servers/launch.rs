@@ -52,7 +52,10 @@ impl LaunchPlan {
         let (mut plugins, mut preload) = (None, None);
         match start.template.at_rest {
             AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => {}
-            AtRest::Native => plugins = Some(native::find_plugins(engine.native_encryption(), start.build)?),
+            AtRest::Native => {
+                plugins =
+                    Some(native::find_plugins(engines::native_encryption(start.build.engine)?, start.build)?)
+            }
             AtRest::Tde(tde) => {
                 let library = preload::find_library(&workspace.helper, tde)?;
                 let ServerDirectory { root, keys, data, .. } = directory;
@@ -139,7 +142,7 @@ impl LaunchPlan {
     }
 
     fn ports(&self, plain: u16, tried: &mut Vec<u16>) -> Option<ListenPorts> {
-        if !self.engine.has_tls_port() {
+        if !self.engine.properties().has_tls_port {
             return Some(ListenPorts { plain, tls: plain });
         }
         let tls = free_port(tried)?;

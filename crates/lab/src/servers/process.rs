@@ -6,7 +6,6 @@ use std::time::Duration;
 use ciphertoll_model::Namespace;
 use ciphertoll_record::ProcessEnd;
 
-use crate::at_rest::native;
 use crate::error::Error;
 use crate::host::accounting::CpuMeter;
 use crate::host::cgroup::Cgroup;
@@ -59,7 +58,7 @@ impl ServerProcess {
         }
         let program = match config.native {
             Some(keys) => {
-                let encryption = native::require(engine.native_encryption(), config.build.engine)?;
+                let encryption = engines::native_encryption(config.build.engine)?;
                 encryption.program(config.build, keys)?
             }
             None => config.build.server_program.clone(),
@@ -77,7 +76,7 @@ impl ServerProcess {
             log,
         };
         let child = workspace.spawn(&launch)?;
-        let cgroup = match engine.shutdown_signals() {
+        let cgroup = match engine.properties().shutdown_signals {
             None => None,
             // Before the server forks: children stay in the group that they are created in.
             Some(_) => Cgroup::around(child.pid(), &workspace.scratch)?,
@@ -89,7 +88,7 @@ impl ServerProcess {
 
     /// Shuts the server down, and kills it if that takes too long.
     pub(crate) fn stop(&mut self) -> Result<ProcessEnd, Error> {
-        match self.engine.shutdown_signals() {
+        match &self.engine.properties().shutdown_signals {
             None => self.child.stop(STOP_GRACE),
             Some(signals) => self.child.stop_by(signals.fast, STOP_GRACE),
         }
@@ -97,7 +96,7 @@ impl ServerProcess {
 
     /// Whether the server consists of one process.
     pub(crate) fn is_single(&self) -> bool {
-        self.engine.shutdown_signals().is_none()
+        self.engine.properties().shutdown_signals.is_none()
     }
 
     pub(crate) fn cpu_meter(&self) -> CpuMeter {
@@ -111,7 +110,7 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        if let Some(signals) = self.engine.shutdown_signals()
+        if let Some(signals) = &self.engine.properties().shutdown_signals
             && self.child.ended().is_none()
         {
             let _ = self.child.stop_by(signals.immediate, ABORT_GRACE);

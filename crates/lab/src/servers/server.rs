@@ -23,7 +23,7 @@ use ciphertoll_wire::Secret;
 use crate::at_rest::mount::EncryptedMount;
 use crate::datasets::sysbench;
 use crate::datasets::tables::Tables;
-use crate::documents::commands::DATABASE;
+use crate::documents::commands::{CONTROL_USER, DATABASE};
 use crate::error::{Context, Error};
 use crate::host::accounting::CpuMeter;
 use crate::host::hex::hex;
@@ -92,7 +92,7 @@ impl Server {
         let settings = settings.of(start.build.engine);
         let plan = LaunchPlan::prepare(workspace, start, &directory, &settings)?;
         let (process, control, ports) = plan.start_on_a_free_port(start, &directory, &access, &password)?;
-        if engine.reads_access_once() {
+        if engine.properties().reads_access_once {
             fs::remove_file(&access).context("remove", &access)?;
         }
         let description = engine.describe(&control, &directory.root, start.build)?;
@@ -212,8 +212,12 @@ impl Server {
             Change::Applied => {}
             Change::NeedsRestart => {
                 self.plan.requirements = required;
-                let password = self.directory.read_password()?;
-                self.control = self.engine.control_under(&self.control, required, password);
+                self.control = match access {
+                    AccessControl::Accounts => {
+                        self.control.as_account(CONTROL_USER, self.directory.read_password()?)
+                    }
+                    AccessControl::Disabled => self.control.without_account(),
+                };
                 self.restart()?;
             }
         }
@@ -380,7 +384,7 @@ impl Server {
 
     /// The account of the engine's default authentication.
     pub fn user(&self) -> &'static str {
-        self.engine.default_user()
+        self.engine.properties().default_user
     }
 
     /// A private file (0600) whose whole content is that account's password.

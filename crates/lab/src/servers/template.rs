@@ -105,7 +105,7 @@ fn find_encryption(helper: &Path, build: &Build, at_rest: AtRest) -> Result<Opti
     match at_rest {
         AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => Ok(None),
         AtRest::Native => {
-            let encryption = engines::of(build.engine).native_encryption();
+            let encryption = engines::native_encryption(build.engine)?;
             native::find_plugins(encryption, build).map(|plugins| Some(PageEncryption::Plugins(plugins)))
         }
         AtRest::Tde(tde) => {
@@ -119,9 +119,7 @@ fn key(build: &Build, content: TemplateContent) -> Result<String, Error> {
     let at_rest = match content.at_rest {
         // An encrypting file system does not change the files.
         AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => "",
-        AtRest::Native => {
-            native::require(engines::of(build.engine).native_encryption(), build.engine)?.template_suffix()
-        }
+        AtRest::Native => engines::native_encryption(build.engine)?.template_suffix(),
         // The instructions that were used make no difference.
         AtRest::Tde(tde) => match tde.cipher {
             TdeCipher::Aes256 => "-tde-aes256",
@@ -191,7 +189,7 @@ fn build_template(
     let context = LaunchContext { workspace, processors: None, namespace: None };
     let mut server = ServerProcess::start(&context, what, &config, &config_file, log, &control)?;
     let encryption = match native {
-        Some(_) => Some(native::require(engine.native_encryption(), build.engine)?),
+        Some(_) => Some(engines::native_encryption(build.engine)?),
         None => None,
     };
     engine.load_template(&control, &name, tables, encryption, progress)?;
@@ -218,7 +216,7 @@ impl<'a> NewKeys<'a> {
         Ok(match encryption {
             None => Self::default(),
             Some((PageEncryption::Plugins(plugins), keys)) => {
-                let native = native::require(engines::of(build.engine).native_encryption(), build.engine)?;
+                let native = engines::native_encryption(build.engine)?;
                 native::create_keys(native, keys, workspace.run_as)?;
                 Self { native: Some(NativeKeys { keys, plugins, component, fresh: true }), preload: None }
             }

@@ -70,7 +70,7 @@ impl ProxyProbe {
     /// a proxy may accept a connection and then hang.
     pub(super) fn connect(&self, child: &mut Child) -> Result<ConnectionEncryption, Error> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        let (control, query) = (self.control.clone(), self.engine.encryption_query());
+        let (control, query) = (self.control.clone(), self.engine.properties().encryption_query);
         thread::spawn(move || {
             // The receiver is gone after a failure.
             let _ = sender.send(ask(&control, query));

@@ -11,13 +11,12 @@ use crate::error::Error;
 use crate::host::exec::Provisions;
 use crate::host::spawn::{Child, Launch};
 use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener};
-use crate::servers::engines;
 
 /// Starts a proxy and waits until it listens; returns its address for clients.
 pub(super) fn start(context: &ProxyContext<'_>, start: &ProxyStart<'_>) -> Result<(Child, Endpoint), Error> {
     match start.proxy.front {
         ProxyFront::Unix => {
-            let name = engines::of(start.server.engine()).proxy_socket_name();
+            let name = start.server.server_engine().properties().proxy_socket_name;
             let socket: PathBuf = context.run.join(name);
             let endpoint = Endpoint::Unix(socket.clone());
             let mut child = spawn(context, start, &endpoint)?;

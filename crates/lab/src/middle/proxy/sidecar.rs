@@ -38,7 +38,7 @@ pub(super) fn command(
     }
     let (mut environment, mut secrets) = (BTreeMap::new(), BTreeMap::new());
     if !context.password.expose().is_empty() {
-        match start.server.server_engine().sidecar_password() {
+        match start.server.server_engine().properties().sidecar_password {
             SidecarPassword::Variable(name) => {
                 secrets.insert(name.to_owned(), start.account.password_file.clone());
             }
@@ -54,7 +54,7 @@ pub(super) fn command(
 
 /// The server URL with the lab's own CA; full verification is the default.
 fn url(start: &ProxyStart<'_>) -> String {
-    let UrlSyntax { scheme, ca_option, .. } = start.server.server_engine().url_syntax();
+    let UrlSyntax { scheme, ca_option, .. } = start.server.server_engine().properties().url_syntax;
     let (user, behind, database) = (&start.account.user, start.behind, start.server.database());
     format!("{scheme}://{user}@{behind}/{database}?{ca_option}={}", start.server.ca_file().display())
 }

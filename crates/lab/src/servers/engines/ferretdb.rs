@@ -22,13 +22,16 @@
 //! - With `--log-level=INFO` it writes two lines per connection.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ciphertoll_model::{Auth, Engine, Resumption, TlsPath, TlsVersion};
 use ciphertoll_wire::Secret;
+use ciphertoll_wire::session::Login;
 use serde_json::json;
 
-use super::document_family::{self, DocumentVariant};
+use super::document_family;
+use crate::at_rest::native::NativeEncryption;
+use crate::datasets::progress::LoadProgress;
 use crate::datasets::tables::Tables;
 use crate::documents::commands::{self, CONTROL_USER, command};
 use crate::error::Error;
@@ -40,11 +43,15 @@ use crate::servers::config::{
     AccessControl, CERTIFICATE_FILE, CertificateRequest, Config, KEY_FILE, Network,
 };
 use crate::servers::control::{ADMIN, ControlLogin};
-use crate::servers::engine::{Change, ServerDescription, ServerPrograms};
+use crate::servers::counters::ConnectionCounts;
+use crate::servers::engine::{
+    EngineProperties, LoginRequest, ServerDescription, ServerEngine, SidecarPassword,
+};
 use crate::tls::credentials::Credentials;
 use crate::tls::support::{TlsServer, check_ml_kem, unavailable};
 
-const PROGRAMS: ServerPrograms = ServerPrograms {
+const PROPERTIES: EngineProperties = EngineProperties {
+    engine: Engine::FerretDb,
     server_names: &["ferretdb"],
     install_names: &[],
     install_directories: &[],
@@ -52,6 +59,21 @@ const PROGRAMS: ServerPrograms = ServerPrograms {
     parse_version,
     series_parts: 2,
     how_to_get: "name the directory of a built server: ferretdb=/opt/ferretdb",
+    tls_library_of: binary::go_tls_library,
+    native_encryption: None,
+    socket_name: SOCKET,
+    proxy_socket_name: document_family::PROXY_SOCKET,
+    has_tls_port: true,
+    port_taken_messages: &["bind: address already in use"],
+    reads_access_once: false,
+    shutdown_signals: None,
+    default_user: document_family::USER,
+    encryption_query: commands::PING,
+    lists_connections: false,
+    // FerretDB executes one write at a time.
+    loading_connections: 1,
+    url_syntax: document_family::URL_SYNTAX,
+    sidecar_password: SidecarPassword::Unsupported,
 };
 /// Options that every server gets and that the record lists.
 const OPTIONS: [(&str, &str); 4] =
@@ -66,13 +88,9 @@ const GO_WITH_ML_KEM: [u32; 2] = [1, 24];
 
 pub(super) struct FerretDb;
 
-impl DocumentVariant for FerretDb {
-    fn programs(&self) -> &'static ServerPrograms {
-        &PROGRAMS
-    }
-
-    fn tls_library_of(&self, program: &Path) -> Option<String> {
-        binary::go_tls_library(program)
+impl ServerEngine for FerretDb {
+    fn properties(&self) -> &'static EngineProperties {
+        &PROPERTIES
     }
 
     fn check_auth(&self, auth: Auth, release: &str) -> Result<(), Error> {
@@ -91,6 +109,7 @@ impl DocumentVariant for FerretDb {
     }
 
     fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
+        document_family::check_tls(path, server)?;
         // Paths can name suites of TLS 1.3, with ECDHE, and with RSA key transport, which Go disables.
         if let Some(suite) = path.suite
             && path.version != TlsVersion::Tls13
@@ -107,16 +126,64 @@ impl DocumentVariant for FerretDb {
         check_ml_kem(path.group, server, "Go", GO_WITH_ML_KEM)
     }
 
-    fn socket_path(&self, run: &Path, _port: u16) -> PathBuf {
-        run.join(SOCKET)
+    fn template_control(&self, socket: &Path) -> ControlLogin {
+        ControlLogin::documents(socket, None)
     }
 
-    fn config_text(&self, _config: &Config<'_>) -> Option<String> {
-        None
+    fn load_template(
+        &self,
+        control: &ControlLogin,
+        name: &str,
+        tables: &Tables,
+        _encryption: Option<&dyn NativeEncryption>,
+        progress: &mut LoadProgress<'_>,
+    ) -> Result<(), Error> {
+        document_family::load_template(control, name, tables, PROPERTIES.loading_connections, progress)
     }
 
+    /// Secrets are in its environment.
     fn arguments(&self, config: &Config<'_>, _file: &Path) -> Vec<String> {
-        arguments(config)
+        let mut arguments: Vec<String> =
+            OPTIONS.iter().map(|(name, value)| format!("--{name}={value}")).collect();
+        let (data, pragma) = (
+            config.data.display(),
+            match config.network {
+                // An incomplete template is discarded, so it needs no syncs.
+                Network::SocketOnly => "?_pragma=synchronous(off)",
+                Network::Tcp { .. } => "",
+            },
+        );
+        arguments.extend([
+            format!("--sqlite-url=file:{data}/{pragma}"),
+            // The state need not outlive the server.
+            format!("--state-dir={}", config.run.display()),
+            format!("--listen-unix={}", config.run.join(SOCKET).display()),
+        ]);
+        match &config.network {
+            Network::SocketOnly => {
+                arguments.extend(["--listen-addr=".to_owned(), format!("--test-batch-size={LOAD_BATCH}")]);
+            }
+            Network::Tcp { listen, ports, tls, client_ca, requirements, .. } => {
+                let address = listen.address();
+                arguments.extend([
+                    format!("--listen-addr={address}:{}", ports.plain),
+                    format!("--listen-tls={address}:{}", ports.tls),
+                    format!("--listen-tls-cert-file={}", tls.join(CERTIFICATE_FILE).display()),
+                    format!("--listen-tls-key-file={}", tls.join(KEY_FILE).display()),
+                ]);
+                if requirements.access == AccessControl::Accounts {
+                    arguments.push("--test-enable-new-auth".to_owned());
+                }
+                if requirements.certificate == CertificateRequest::Sent {
+                    arguments.push(format!("--listen-tls-ca-file={}", client_ca.display()));
+                }
+            }
+        }
+        if config.access.is_some() {
+            arguments
+                .extend([format!("--setup-username={CONTROL_USER}"), format!("--setup-database={ADMIN}")]);
+        }
+        arguments
     }
 
     /// The password of the first account, if the server creates it.
@@ -125,25 +192,8 @@ impl DocumentVariant for FerretDb {
         Provisions { secrets: secrets.into_iter().collect(), ..Provisions::default() }
     }
 
-    fn has_tls_port(&self) -> bool {
-        true
-    }
-
-    fn port_taken_messages(&self) -> &'static [&'static str] {
-        &["bind: address already in use"]
-    }
-
-    fn first_control(&self, socket: &Path, password: &Secret) -> ControlLogin {
+    fn control(&self, socket: &Path, password: &Secret) -> ControlLogin {
         ControlLogin::documents(socket, Some((CONTROL_USER, password.clone())))
-    }
-
-    /// The server has created it.
-    fn create_control_account(
-        &self,
-        control: ControlLogin,
-        _password: &Secret,
-    ) -> Result<ControlLogin, Error> {
-        Ok(control)
     }
 
     fn create_account(
@@ -151,16 +201,19 @@ impl DocumentVariant for FerretDb {
         control: &ControlLogin,
         credentials: Credentials,
         password: &Secret,
+        _server_name: &str,
     ) -> Result<(), Error> {
         // FerretDB has no roles and refuses any.
-        document_family::create_account(control, credentials, password, &json!([]))
+        let (user, roles) = (self.account_name(credentials), json!([]));
+        document_family::create_account(control, credentials.auth, &user, password, &roles)
     }
 
-    fn reload_certificate(&self, _control: &ControlLogin, _release: &str) -> Result<Change, Error> {
-        Ok(Change::NeedsRestart)
-    }
-
-    fn describe(&self, control: &ControlLogin, build: &Build) -> Result<ServerDescription, Error> {
+    fn describe(
+        &self,
+        control: &ControlLogin,
+        _scratch: &Path,
+        build: &Build,
+    ) -> Result<ServerDescription, Error> {
         let command = command("buildInfo", &json!(1), &[]);
         let info = commands::ask(&mut control.connect()?, "read the server's version", &command)?;
         let text = |name: &str| info.get(name).and_then(|value| value.as_str());
@@ -183,13 +236,20 @@ impl DocumentVariant for FerretDb {
         files::read_directory(data)
     }
 
-    fn buffer_misses(&self, _control: &ControlLogin) -> Result<Option<u64>, Error> {
-        Ok(None)
+    fn connection_counts(&self, control: &ControlLogin) -> Result<ConnectionCounts, Error> {
+        document_family::connection_counts(control)
     }
 
-    /// FerretDB executes one write at a time.
-    fn loading_connections(&self) -> usize {
-        1
+    fn write_marker(&self, control: &ControlLogin, table: &str, texts: &[String]) -> Result<(), Error> {
+        document_family::write_marker(control, table, texts)
+    }
+
+    fn remove_marker(&self, control: &ControlLogin, table: &str) -> Result<(), Error> {
+        document_family::remove_marker(control, table)
+    }
+
+    fn login(&self, request: &LoginRequest<'_>) -> Login {
+        document_family::login(request)
     }
 }
 
@@ -198,50 +258,6 @@ fn parse_version(text: &str) -> Option<String> {
     const SUPPORTED: &str = "1.";
     let version = text.lines().find_map(|line| line.strip_prefix("version: v"))?.trim();
     version.starts_with(SUPPORTED).then(|| version.to_owned())
-}
-
-/// All arguments of a server; secrets are in its environment.
-fn arguments(config: &Config<'_>) -> Vec<String> {
-    let mut arguments: Vec<String> =
-        OPTIONS.iter().map(|(name, value)| format!("--{name}={value}")).collect();
-    let (data, pragma) = (
-        config.data.display(),
-        match config.network {
-            // An incomplete template is discarded, so it needs no syncs.
-            Network::SocketOnly => "?_pragma=synchronous(off)",
-            Network::Tcp { .. } => "",
-        },
-    );
-    arguments.extend([
-        format!("--sqlite-url=file:{data}/{pragma}"),
-        // The state need not outlive the server.
-        format!("--state-dir={}", config.run.display()),
-        format!("--listen-unix={}", config.run.join(SOCKET).display()),
-    ]);
-    match &config.network {
-        Network::SocketOnly => {
-            arguments.extend(["--listen-addr=".to_owned(), format!("--test-batch-size={LOAD_BATCH}")]);
-        }
-        Network::Tcp { listen, ports, tls, client_ca, requirements, .. } => {
-            let address = listen.address();
-            arguments.extend([
-                format!("--listen-addr={address}:{}", ports.plain),
-                format!("--listen-tls={address}:{}", ports.tls),
-                format!("--listen-tls-cert-file={}", tls.join(CERTIFICATE_FILE).display()),
-                format!("--listen-tls-key-file={}", tls.join(KEY_FILE).display()),
-            ]);
-            if requirements.access == AccessControl::Accounts {
-                arguments.push("--test-enable-new-auth".to_owned());
-            }
-            if requirements.certificate == CertificateRequest::Sent {
-                arguments.push(format!("--listen-tls-ca-file={}", client_ca.display()));
-            }
-        }
-    }
-    if config.access.is_some() {
-        arguments.extend([format!("--setup-username={CONTROL_USER}"), format!("--setup-database={ADMIN}")]);
-    }
-    arguments
 }
 
 #[cfg(test)]

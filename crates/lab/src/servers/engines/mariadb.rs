@@ -6,44 +6,36 @@ use ciphertoll_model::{Auth, Engine, SecurityLevel, TlsPath};
 use ciphertoll_wire::{Secret, mysql};
 
 use super::mysql_family::queries::{self, first_accounts, native_hash};
-use super::mysql_family::{CERT_USER, CONTROL_USER, MySqlVariant, TRUST_USER, USER};
-use crate::at_rest::native::NativeEncryption;
+use super::mysql_family::{CONTROL_USER, MySqlVariant, SHARED_PROPERTIES};
 use crate::at_rest::native::mariadb::FileKeyManagement;
 use crate::error::Error;
 use crate::servers::build::{Build, version_numbers};
 use crate::servers::control::{self, ControlLogin};
-use crate::servers::engine::{ServerDescription, ServerPrograms};
-use crate::tls::credentials::Credentials;
+use crate::servers::engine::{EngineProperties, ServerDescription};
 use crate::tls::support::{TlsServer, check_openssl_group, check_requested_start};
 
-const PROGRAMS: ServerPrograms = ServerPrograms {
-    server_names: &["mariadbd", "mysqld"],
-    install_names: &["mariadb-install-db", "mysql_install_db"],
-    install_directories: &["bin", "scripts", "sbin"],
-    version_arguments: &["--no-defaults", "--version"],
-    parse_version,
-    series_parts: 2,
-    how_to_get: "install it (Debian and Ubuntu: the package mariadb-server-core) \
-         or name its directory: mariadb=/opt/mariadb",
-};
-const ED25519_USER: &str = "ciphertoll_ed25519";
-const PARSEC_USER: &str = "ciphertoll_parsec";
 /// The first version with parsec.
 const PARSEC_SINCE: [u32; 2] = [11, 6];
-const EMPTY_PASSWORD: &str = "IDENTIFIED VIA mysql_native_password USING ''";
 
 pub(super) struct MariaDb;
 
 impl MySqlVariant for MariaDb {
-    const ENGINE: Engine = Engine::MariaDb;
-
-    fn programs(&self) -> &'static ServerPrograms {
-        &PROGRAMS
-    }
-
-    fn native_encryption(&self) -> &'static dyn NativeEncryption {
-        &FileKeyManagement
-    }
+    const PROPERTIES: EngineProperties = EngineProperties {
+        engine: Engine::MariaDb,
+        server_names: &["mariadbd", "mysqld"],
+        install_names: &["mariadb-install-db", "mysql_install_db"],
+        install_directories: &["bin", "scripts", "sbin"],
+        parse_version,
+        how_to_get: "install it (Debian and Ubuntu: the package mariadb-server-core) \
+             or name its directory: mariadb=/opt/mariadb",
+        native_encryption: Some(&FileKeyManagement),
+        ..SHARED_PROPERTIES
+    };
+    const SECTION: &'static str = "mariadbd";
+    const SETTINGS_QUERY: &'static str =
+        "SELECT LOWER(variable_name), global_value FROM information_schema.system_variables";
+    const RELOAD_CERTIFICATE: &'static str = "FLUSH SSL";
+    const LOGIN_PLUGIN: mysql::Plugin = mysql::Plugin::NativePassword;
 
     fn check_auth(&self, auth: Auth, release: &str) -> Result<(), Error> {
         if auth != Auth::Parsec || version_numbers(release).as_slice() >= &PARSEC_SINCE[..] {
@@ -78,10 +70,6 @@ impl MySqlVariant for MariaDb {
         arguments
     }
 
-    fn section(&self) -> &'static str {
-        "mariadbd"
-    }
-
     fn options(&self, build: &Build) -> Vec<(&'static str, Option<String>)> {
         let base_directory = build.base_directory.display().to_string();
         // The feedback plugin must not report usage to anybody.
@@ -96,56 +84,31 @@ impl MySqlVariant for MariaDb {
     }
 
     fn account_statements(&self, password: &Secret) -> Result<String, Error> {
-        let identified = format!("IDENTIFIED VIA mysql_native_password USING '{}'", native_hash(password));
         let plugins = format!("GRANT INSERT ON mysql.plugin TO '{CONTROL_USER}'@'localhost';\n");
-        Ok(first_accounts(&identified, "RELOAD, PROCESS, CREATE USER") + &plugins)
+        Ok(first_accounts(&identified_by_native(password), "RELOAD, PROCESS, CREATE USER") + &plugins)
     }
 
-    fn account_name(&self, credentials: Credentials) -> String {
-        let name = match credentials.auth {
-            Auth::Trust => TRUST_USER,
-            Auth::Ed25519 => ED25519_USER,
-            Auth::Parsec => PARSEC_USER,
-            Auth::Cert => CERT_USER,
-            Auth::Native
-            | Auth::CachingSha2
-            | Auth::Scram { .. }
-            | Auth::ScramSha1
-            | Auth::Md5
-            | Auth::AsAsked => USER,
-        };
-        format!("{name}{}", credentials.account_suffix())
-    }
-
-    fn create_account(
+    fn identification(
         &self,
         control: &ControlLogin,
-        credentials: Credentials,
+        auth: Auth,
         password: &Secret,
         server_name: &str,
-    ) -> Result<(), Error> {
-        let auth = credentials.auth;
-        let user = self.account_name(credentials);
-        let identified = match auth {
-            Auth::Native if user == USER => return Ok(()),
-            Auth::Native => format!("IDENTIFIED VIA mysql_native_password USING '{}'", native_hash(password)),
-            Auth::Trust | Auth::Cert => EMPTY_PASSWORD.to_owned(),
+    ) -> Result<String, Error> {
+        match auth {
+            Auth::Native => Ok(identified_by_native(password)),
+            Auth::Trust | Auth::Cert => Ok("IDENTIFIED VIA mysql_native_password USING ''".to_owned()),
             Auth::Ed25519 | Auth::Parsec => {
                 install_plugin(control, auth, server_name)?;
                 // Only the server can compute the hash. The Unix socket is private, and statements are not logged.
                 let password = String::from_utf8_lossy(password.expose());
-                format!("IDENTIFIED VIA {auth} USING PASSWORD('{password}')")
+                Ok(format!("IDENTIFIED VIA {auth} USING PASSWORD('{password}')"))
             }
             Auth::CachingSha2 | Auth::Scram { .. } | Auth::ScramSha1 | Auth::Md5 | Auth::AsAsked => {
                 let reason = format!("{server_name} has no {auth}");
-                return Err(Error::AuthUnavailable { auth: auth.to_string(), reason });
+                Err(Error::AuthUnavailable { auth: auth.to_string(), reason })
             }
-        };
-        queries::create_account(control, credentials, &user, &identified)
-    }
-
-    fn reload_certificate_statement(&self) -> &'static str {
-        "FLUSH SSL"
+        }
     }
 
     fn describe(
@@ -169,14 +132,11 @@ impl MySqlVariant for MariaDb {
         settings.retain(|_, value| !value.contains(&scratch));
         Ok(ServerDescription { version, tls_library, settings })
     }
+}
 
-    fn settings_query(&self) -> &'static str {
-        "SELECT LOWER(variable_name), global_value FROM information_schema.system_variables"
-    }
-
-    fn login_plugin(&self) -> mysql::Plugin {
-        mysql::Plugin::default()
-    }
+/// Contains a password hash only.
+fn identified_by_native(password: &Secret) -> String {
+    format!("IDENTIFIED VIA mysql_native_password USING '{}'", native_hash(password))
 }
 
 /// `10.11.19`, if the output is MariaDB's.

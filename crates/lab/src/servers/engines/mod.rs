@@ -12,15 +12,16 @@ mod sha_crypt;
 #[cfg(test)]
 mod tests;
 
-use ciphertoll_model::Engine;
+use ciphertoll_model::{AtRest, Engine};
 
-use self::document_family::DocumentFamily;
 use self::ferretdb::FerretDb;
 use self::mariadb::MariaDb;
 use self::mongodb::MongoDb;
 use self::mysql::MySql;
 use self::mysql_family::MySqlFamily;
 use self::postgres::Postgres;
+use crate::at_rest::native::NativeEncryption;
+use crate::error::Error;
 use crate::servers::engine::ServerEngine;
 
 pub(crate) fn of(engine: Engine) -> &'static dyn ServerEngine {
@@ -28,13 +29,21 @@ pub(crate) fn of(engine: Engine) -> &'static dyn ServerEngine {
         Engine::MariaDb => &MySqlFamily(MariaDb),
         Engine::MySql => &MySqlFamily(MySql),
         Engine::Postgres => &Postgres,
-        Engine::MongoDb => &DocumentFamily(MongoDb),
-        Engine::FerretDb => &DocumentFamily(FerretDb),
+        Engine::MongoDb => &MongoDb,
+        Engine::FerretDb => &FerretDb,
     }
+}
+
+/// The engine's own encryption at rest; an error if it has none.
+pub(crate) fn native_encryption(engine: Engine) -> Result<&'static dyn NativeEncryption, Error> {
+    of(engine).properties().native_encryption.ok_or_else(|| {
+        let reason = AtRest::Native.impossible(engine);
+        Error::AtRestUnavailable(reason.unwrap_or_else(|| format!("{engine} cannot encrypt its own files")))
+    })
 }
 
 /// Whether the log of a server of any engine reports that its port is in use.
 pub(crate) fn is_port_taken(log_end: &str) -> bool {
-    let mut messages = Engine::ALL.into_iter().flat_map(|engine| of(engine).port_taken_messages());
+    let mut messages = Engine::ALL.into_iter().flat_map(|engine| of(engine).properties().port_taken_messages);
     messages.any(|message| log_end.contains(message))
 }

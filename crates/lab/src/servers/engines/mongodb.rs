@@ -4,26 +4,32 @@
 //! enabled; as long as there is no account, a connection over the Unix socket may create the first one and do nothing else.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ciphertoll_model::{Auth, Engine, TlsPath, ycsb};
 use ciphertoll_wire::Secret;
+use ciphertoll_wire::session::Login;
 use serde_json::{Value, json};
 
-use super::document_family::{self, DocumentVariant, server_status};
+use super::document_family::{self, server_status};
+use crate::at_rest::native::NativeEncryption;
+use crate::datasets::progress::LoadProgress;
 use crate::datasets::tables::Tables;
 use crate::documents::commands::{self, CONTROL_USER, DATABASE, command, number};
 use crate::error::Error;
-use crate::host::exec::Provisions;
 use crate::servers::binary;
 use crate::servers::build::{Build, version_numbers};
 use crate::servers::config::{AccessControl, COMBINED_FILE, CertificateRequest, Config, Network};
 use crate::servers::control::{self, ADMIN, ControlLogin};
-use crate::servers::engine::{Change, ServerDescription, ServerPrograms};
+use crate::servers::counters::ConnectionCounts;
+use crate::servers::engine::{
+    Change, EngineProperties, LoginRequest, ServerDescription, ServerEngine, SidecarPassword,
+};
 use crate::tls::credentials::Credentials;
 use crate::tls::support::{TlsServer, check_openssl_group};
 
-const PROGRAMS: ServerPrograms = ServerPrograms {
+const PROPERTIES: EngineProperties = EngineProperties {
+    engine: Engine::MongoDb,
     server_names: &["mongod"],
     install_names: &[],
     install_directories: &[],
@@ -32,6 +38,20 @@ const PROGRAMS: ServerPrograms = ServerPrograms {
     series_parts: 2,
     how_to_get: "install it from MongoDB's own repository, or name the directory of an unpacked server: \
          mongodb=/opt/mongodb",
+    tls_library_of: binary::linked_tls_library,
+    native_encryption: None,
+    socket_name: "mongodb-PORT.sock",
+    proxy_socket_name: document_family::PROXY_SOCKET,
+    has_tls_port: false,
+    port_taken_messages: &["Address already in use"],
+    reads_access_once: false,
+    shutdown_signals: None,
+    default_user: document_family::USER,
+    encryption_query: commands::PING,
+    lists_connections: false,
+    loading_connections: 3,
+    url_syntax: document_family::URL_SYNTAX,
+    sidecar_password: SidecarPassword::Unsupported,
 };
 /// The size of the other engines' buffers; MongoDB's own minimum is larger.
 const CACHE_GB: f64 = 0.25;
@@ -41,13 +61,9 @@ const MIN_ITERATIONS: u32 = 5_000;
 
 pub(super) struct MongoDb;
 
-impl DocumentVariant for MongoDb {
-    fn programs(&self) -> &'static ServerPrograms {
-        &PROGRAMS
-    }
-
-    fn tls_library_of(&self, program: &Path) -> Option<String> {
-        binary::linked_tls_library(program)
+impl ServerEngine for MongoDb {
+    fn properties(&self) -> &'static EngineProperties {
+        &PROPERTIES
     }
 
     fn check_auth(&self, auth: Auth, release: &str) -> Result<(), Error> {
@@ -67,11 +83,23 @@ impl DocumentVariant for MongoDb {
     }
 
     fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
+        document_family::check_tls(path, server)?;
         check_openssl_group(path.group, server)
     }
 
-    fn socket_path(&self, run: &Path, port: u16) -> PathBuf {
-        run.join(format!("mongodb-{port}.sock"))
+    fn template_control(&self, socket: &Path) -> ControlLogin {
+        ControlLogin::documents(socket, None)
+    }
+
+    fn load_template(
+        &self,
+        control: &ControlLogin,
+        name: &str,
+        tables: &Tables,
+        _encryption: Option<&dyn NativeEncryption>,
+        progress: &mut LoadProgress<'_>,
+    ) -> Result<(), Error> {
+        document_family::load_template(control, name, tables, PROPERTIES.loading_connections, progress)
     }
 
     fn config_text(&self, config: &Config<'_>) -> Option<String> {
@@ -82,20 +110,8 @@ impl DocumentVariant for MongoDb {
         vec![format!("--config={}", file.display())]
     }
 
-    fn provisions(&self, _config: &Config<'_>) -> Provisions {
-        Provisions::default()
-    }
-
-    fn has_tls_port(&self) -> bool {
-        false
-    }
-
-    fn port_taken_messages(&self) -> &'static [&'static str] {
-        &["Address already in use"]
-    }
-
     /// There is no account yet.
-    fn first_control(&self, socket: &Path, _password: &Secret) -> ControlLogin {
+    fn control(&self, socket: &Path, _password: &Secret) -> ControlLogin {
         ControlLogin::documents(socket, None)
     }
 
@@ -116,14 +132,16 @@ impl DocumentVariant for MongoDb {
         control: &ControlLogin,
         credentials: Credentials,
         password: &Secret,
+        _server_name: &str,
     ) -> Result<(), Error> {
         if let Auth::Scram { iterations, .. } = credentials.auth {
             let iterations = json!(iterations.number());
             let command = command("setParameter", &json!(1), &[("scramSHA256IterationCount", iterations)]);
             control::execute(&mut control.connect()?, "set the SCRAM iterations", &command)?;
         }
-        let roles = json!([{ "role": "readWrite", "db": DATABASE }]);
-        document_family::create_account(control, credentials, password, &roles)
+        let (user, roles) =
+            (self.account_name(credentials), json!([{ "role": "readWrite", "db": DATABASE }]));
+        document_family::create_account(control, credentials.auth, &user, password, &roles)
     }
 
     fn reload_certificate(&self, control: &ControlLogin, release: &str) -> Result<Change, Error> {
@@ -136,7 +154,12 @@ impl DocumentVariant for MongoDb {
         Ok(Change::Applied)
     }
 
-    fn describe(&self, control: &ControlLogin, _build: &Build) -> Result<ServerDescription, Error> {
+    fn describe(
+        &self,
+        control: &ControlLogin,
+        _scratch: &Path,
+        _build: &Build,
+    ) -> Result<ServerDescription, Error> {
         let doing = "read the server's version and settings";
         let mut client = control.connect()?;
         let build = commands::ask(&mut client, doing, &command("buildInfo", &json!(1), &[]))?;
@@ -167,8 +190,20 @@ impl DocumentVariant for MongoDb {
         Ok(cache.and_then(|cache| cache.get("pages read into cache")).and_then(number))
     }
 
-    fn loading_connections(&self) -> usize {
-        3
+    fn connection_counts(&self, control: &ControlLogin) -> Result<ConnectionCounts, Error> {
+        document_family::connection_counts(control)
+    }
+
+    fn write_marker(&self, control: &ControlLogin, table: &str, texts: &[String]) -> Result<(), Error> {
+        document_family::write_marker(control, table, texts)
+    }
+
+    fn remove_marker(&self, control: &ControlLogin, table: &str) -> Result<(), Error> {
+        document_family::remove_marker(control, table)
+    }
+
+    fn login(&self, request: &LoginRequest<'_>) -> Login {
+        document_family::login(request)
     }
 }
 

@@ -6,29 +6,17 @@ use ciphertoll_model::{Auth, Engine, SecurityLevel, TlsPath, TlsVersion};
 use ciphertoll_wire::{Secret, mysql};
 
 use super::mysql_family::queries::{self, first_accounts, native_hash};
-use super::mysql_family::{CERT_USER, MySqlVariant, TRUST_USER, USER};
+use super::mysql_family::{MySqlVariant, SHARED_PROPERTIES};
 use super::sha_crypt;
-use crate::at_rest::native::NativeEncryption;
 use crate::at_rest::native::mysql::KeyringFile;
 use crate::error::Error;
 use crate::servers::binary;
 use crate::servers::build::{Build, version_numbers};
 use crate::servers::config::ListenAddress;
 use crate::servers::control::{self, ControlLogin};
-use crate::servers::engine::{PreparedLogin, ServerDescription, ServerPrograms};
-use crate::tls::credentials::Credentials;
+use crate::servers::engine::{EngineProperties, PreparedLogin, ServerDescription};
 use crate::tls::support::{TlsServer, check_openssl_group, check_requested_start, unavailable};
 
-const PROGRAMS: ServerPrograms = ServerPrograms {
-    server_names: &["mysqld"],
-    install_names: &[],
-    install_directories: &[],
-    version_arguments: &["--no-defaults", "--version"],
-    parse_version,
-    series_parts: 2,
-    how_to_get: "name the directory of an unpacked server: mysql=/opt/mysql",
-};
-const NATIVE_USER: &str = "ciphertoll_native";
 /// The version that has `mysql_native_password` only if it is enabled.
 const NATIVE_OPTIONAL: [u32; 2] = [8, 4];
 /// The first version without it.
@@ -37,21 +25,22 @@ const NATIVE_REMOVED: [u32; 1] = [9];
 const WITHOUT_CHACHA20: [u32; 3] = [8, 0, 33];
 /// The first MySQL without TLS 1.0 and 1.1.
 const WITHOUT_OLD_TLS: [u32; 3] = [8, 0, 28];
-/// With an empty password, a login by this plugin takes no further steps.
-const EMPTY_PASSWORD: &str = "IDENTIFIED WITH caching_sha2_password BY ''";
 
 pub(super) struct MySql;
 
 impl MySqlVariant for MySql {
-    const ENGINE: Engine = Engine::MySql;
-
-    fn programs(&self) -> &'static ServerPrograms {
-        &PROGRAMS
-    }
-
-    fn native_encryption(&self) -> &'static dyn NativeEncryption {
-        &KeyringFile
-    }
+    const PROPERTIES: EngineProperties = EngineProperties {
+        engine: Engine::MySql,
+        parse_version,
+        how_to_get: "name the directory of an unpacked server: mysql=/opt/mysql",
+        native_encryption: Some(&KeyringFile),
+        ..SHARED_PROPERTIES
+    };
+    const SECTION: &'static str = "mysqld";
+    const SETTINGS_QUERY: &'static str =
+        "SELECT LOWER(variable_name), variable_value FROM performance_schema.global_variables";
+    const RELOAD_CERTIFICATE: &'static str = "ALTER INSTANCE RELOAD TLS";
+    const LOGIN_PLUGIN: mysql::Plugin = mysql::Plugin::CachingSha2Password;
 
     fn check_auth(&self, auth: Auth, release: &str) -> Result<(), Error> {
         if auth != Auth::Native || version_numbers(release).as_slice() < &NATIVE_REMOVED[..] {
@@ -92,10 +81,6 @@ impl MySqlVariant for MySql {
         arguments
     }
 
-    fn section(&self) -> &'static str {
-        "mysqld"
-    }
-
     fn options(&self, build: &Build) -> Vec<(&'static str, Option<String>)> {
         let text = |path: PathBuf| Some(path.display().to_string());
         let mut options: Vec<_> =
@@ -127,48 +112,30 @@ impl MySqlVariant for MySql {
         Ok(first_accounts(&identified_by_caching_sha2(password)?, rights))
     }
 
-    fn account_name(&self, credentials: Credentials) -> String {
-        let name = match credentials.auth {
-            Auth::Trust => TRUST_USER,
-            Auth::Native => NATIVE_USER,
-            Auth::Cert => CERT_USER,
-            Auth::CachingSha2
-            | Auth::Ed25519
-            | Auth::Parsec
-            | Auth::Scram { .. }
-            | Auth::ScramSha1
-            | Auth::Md5
-            | Auth::AsAsked => USER,
-        };
-        format!("{name}{}", credentials.account_suffix())
-    }
-
-    fn create_account(
+    fn identification(
         &self,
-        control: &ControlLogin,
-        credentials: Credentials,
+        _control: &ControlLogin,
+        auth: Auth,
         password: &Secret,
         server_name: &str,
-    ) -> Result<(), Error> {
-        let user = self.account_name(credentials);
-        let identified = match credentials.auth {
-            Auth::CachingSha2 if user == USER => return Ok(()),
-            Auth::CachingSha2 => identified_by_caching_sha2(password)?,
+    ) -> Result<String, Error> {
+        match auth {
+            Auth::CachingSha2 => identified_by_caching_sha2(password),
             Auth::Native => {
-                format!("IDENTIFIED WITH mysql_native_password AS '{}'", native_hash(password))
+                Ok(format!("IDENTIFIED WITH mysql_native_password AS '{}'", native_hash(password)))
             }
-            Auth::Trust | Auth::Cert => EMPTY_PASSWORD.to_owned(),
-            auth @ (Auth::Ed25519
+            // With an empty password, a login by this plugin takes no further steps.
+            Auth::Trust | Auth::Cert => Ok("IDENTIFIED WITH caching_sha2_password BY ''".to_owned()),
+            Auth::Ed25519
             | Auth::Parsec
             | Auth::Scram { .. }
             | Auth::ScramSha1
             | Auth::Md5
-            | Auth::AsAsked) => {
+            | Auth::AsAsked => {
                 let reason = format!("{server_name} has no {auth}");
-                return Err(Error::AuthUnavailable { auth: auth.to_string(), reason });
+                Err(Error::AuthUnavailable { auth: auth.to_string(), reason })
             }
-        };
-        queries::create_account(control, credentials, &user, &identified)
+        }
     }
 
     /// Logs in once by [`Auth::CachingSha2`], so that the server caches the password: the next logins are short. The cache is
@@ -192,10 +159,6 @@ impl MySqlVariant for MySql {
             }
         };
         control.connect().and_then(control::close)
-    }
-
-    fn reload_certificate_statement(&self) -> &'static str {
-        "ALTER INSTANCE RELOAD TLS"
     }
 
     /// The settings include all that the server was started with: MySQL does not report which differ from the defaults.
@@ -224,14 +187,6 @@ impl MySqlVariant for MySql {
             !value.starts_with(scratch) && !value.starts_with(&build.base_directory)
         });
         Ok(ServerDescription { version, tls_library, settings })
-    }
-
-    fn settings_query(&self) -> &'static str {
-        "SELECT LOWER(variable_name), variable_value FROM performance_schema.global_variables"
-    }
-
-    fn login_plugin(&self) -> mysql::Plugin {
-        mysql::Plugin::CachingSha2Password
     }
 }
 

@@ -21,6 +21,7 @@ use crate::datasets::tables::Tables;
 use crate::error::Error;
 use crate::host::files::{self, PRIVATE_FILE};
 use crate::host::user::RunAs;
+use crate::servers::binary;
 use crate::servers::build::Build;
 use crate::servers::config::{ClientRequirements, Config};
 use crate::servers::control::{self, ControlLogin};
@@ -28,7 +29,7 @@ use crate::servers::counters::{ConnectionCounts, Counters};
 use crate::servers::directory::ServerDirectory;
 use crate::servers::encryption::ConnectionEncryption;
 use crate::servers::engine::{
-    Change, LoginRequest, PreparedLogin, ServerDescription, ServerEngine, ServerPrograms, SidecarPassword,
+    Change, EngineProperties, LoginRequest, PreparedLogin, ServerDescription, ServerEngine, SidecarPassword,
     UnmetSetting, UrlSyntax,
 };
 use crate::tls::credentials::Credentials;
@@ -38,25 +39,53 @@ use crate::tls::support::TlsServer;
 pub(super) const USER: &str = "ciphertoll";
 /// The account of control connections, over the Unix socket only. It may create accounts.
 pub(super) const CONTROL_USER: &str = "ciphertoll_control";
-pub(super) const TRUST_USER: &str = "ciphertoll_trust";
-pub(super) const CERT_USER: &str = "ciphertoll_cert";
+
+/// What both have in common; each engine replaces the rest.
+pub(super) const SHARED_PROPERTIES: EngineProperties = EngineProperties {
+    engine: Engine::MySql,
+    server_names: &["mysqld"],
+    install_names: &[],
+    install_directories: &[],
+    version_arguments: &["--no-defaults", "--version"],
+    parse_version: |_| None,
+    series_parts: 2,
+    how_to_get: "",
+    tls_library_of: binary::linked_tls_library,
+    native_encryption: None,
+    socket_name: "socket",
+    proxy_socket_name: "mysqld.sock",
+    has_tls_port: false,
+    port_taken_messages: &["Bind on TCP/IP port", "another mysqld server running on port"],
+    reads_access_once: true,
+    shutdown_signals: None,
+    default_user: USER,
+    encryption_query: "SHOW SESSION STATUS WHERE Variable_name IN ('Ssl_version', 'Ssl_cipher')",
+    lists_connections: false,
+    loading_connections: 0,
+    url_syntax: UrlSyntax {
+        scheme: "mysql",
+        ca_option: "ssl-ca",
+        weaker_options: "ssl-mode=VERIFY_CA (no name) or ssl-mode=REQUIRED (nothing)",
+    },
+    sidecar_password: SidecarPassword::Variable("MYSQL_PWD"),
+};
 
 /// What distinguishes MariaDB and MySQL.
 pub(super) trait MySqlVariant: Sync {
-    const ENGINE: Engine;
-
-    fn programs(&self) -> &'static ServerPrograms;
-
-    fn native_encryption(&self) -> &'static dyn NativeEncryption;
+    const PROPERTIES: EngineProperties;
+    /// The section of the configuration file.
+    const SECTION: &'static str;
+    /// Query for names and values of all settings.
+    const SETTINGS_QUERY: &'static str;
+    const RELOAD_CERTIFICATE: &'static str;
+    /// The authentication plugin that clients name first.
+    const LOGIN_PLUGIN: mysql::Plugin;
 
     fn check_auth(&self, auth: Auth, release: &str) -> Result<(), Error>;
 
     fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error>;
 
     fn install_arguments(&self, build: &Build, data: &Path, run: &Path) -> Vec<String>;
-
-    /// The section of the configuration file.
-    fn section(&self) -> &'static str;
 
     /// Options in addition to those of the family.
     fn options(&self, build: &Build) -> Vec<(&'static str, Option<String>)>;
@@ -67,22 +96,18 @@ pub(super) trait MySqlVariant: Sync {
     /// Statements that create the first accounts. They contain password hashes only.
     fn account_statements(&self, password: &Secret) -> Result<String, Error>;
 
-    /// Account name, which is also the common name of its client certificate.
-    fn account_name(&self, credentials: Credentials) -> String;
-
-    fn create_account(
+    /// The clause by which an account for `auth` is identified.
+    fn identification(
         &self,
         control: &ControlLogin,
-        credentials: Credentials,
+        auth: Auth,
         password: &Secret,
         server_name: &str,
-    ) -> Result<(), Error>;
+    ) -> Result<String, Error>;
 
     fn prepare_login(&self, _login: PreparedLogin<'_>) -> Result<(), Error> {
         Ok(())
     }
-
-    fn reload_certificate_statement(&self) -> &'static str;
 
     fn describe(
         &self,
@@ -90,23 +115,13 @@ pub(super) trait MySqlVariant: Sync {
         scratch: &Path,
         build: &Build,
     ) -> Result<ServerDescription, Error>;
-
-    /// Query for names and values of all settings.
-    fn settings_query(&self) -> &'static str;
-
-    /// The authentication plugin that clients name first.
-    fn login_plugin(&self) -> mysql::Plugin;
 }
 
 pub(super) struct MySqlFamily<V>(pub(super) V);
 
 impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
-    fn programs(&self) -> &'static ServerPrograms {
-        self.0.programs()
-    }
-
-    fn native_encryption(&self) -> Option<&'static dyn NativeEncryption> {
-        Some(self.0.native_encryption())
+    fn properties(&self) -> &'static EngineProperties {
+        &V::PROPERTIES
     }
 
     fn check_auth(&self, auth: Auth, release: &str) -> Result<(), Error> {
@@ -144,10 +159,6 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
         queries::drop_accounts(&mut client)
     }
 
-    fn socket_path(&self, run: &Path, _port: u16) -> PathBuf {
-        run.join("socket")
-    }
-
     fn config_text(&self, config: &Config<'_>) -> Option<String> {
         Some(config::text(&self.0, config))
     }
@@ -155,10 +166,6 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
     fn arguments(&self, _config: &Config<'_>, file: &Path) -> Vec<String> {
         // Must be the first argument, or the server also reads the system's configuration.
         vec![format!("--defaults-file={}", file.display())]
-    }
-
-    fn port_taken_messages(&self) -> &'static [&'static str] {
-        &["Bind on TCP/IP port", "another mysqld server running on port"]
     }
 
     fn write_access(
@@ -173,20 +180,8 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
         Ok(path)
     }
 
-    fn reads_access_once(&self) -> bool {
-        true
-    }
-
     fn control(&self, socket: &Path, password: &Secret) -> ControlLogin {
         ControlLogin::mysql(socket, CONTROL_USER, password.clone())
-    }
-
-    fn default_user(&self) -> &'static str {
-        USER
-    }
-
-    fn account_name(&self, credentials: Credentials) -> String {
-        self.0.account_name(credentials)
     }
 
     fn create_account(
@@ -196,7 +191,13 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
         password: &Secret,
         server_name: &str,
     ) -> Result<(), Error> {
-        self.0.create_account(control, credentials, password, server_name)
+        let user = self.account_name(credentials);
+        if user == USER {
+            // It is one of the first accounts.
+            return Ok(());
+        }
+        let identified = self.0.identification(control, credentials.auth, password, server_name)?;
+        queries::create_account(control, credentials, &user, &identified)
     }
 
     fn prepare_login(&self, login: PreparedLogin<'_>) -> Result<(), Error> {
@@ -214,8 +215,7 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
     }
 
     fn reload_certificate(&self, control: &ControlLogin, _release: &str) -> Result<Change, Error> {
-        let statement = self.0.reload_certificate_statement();
-        control::execute(&mut control.connect()?, "reload the server's certificate", statement)?;
+        control::execute(&mut control.connect()?, "reload the server's certificate", V::RELOAD_CERTIFICATE)?;
         Ok(Change::Applied)
     }
 
@@ -233,7 +233,7 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
         control: &ControlLogin,
         requested: &BTreeMap<String, String>,
     ) -> Result<Vec<UnmetSetting>, Error> {
-        queries::unmet_settings(control, self.0.settings_query(), requested)
+        queries::unmet_settings(control, V::SETTINGS_QUERY, requested)
     }
 
     fn prewarm(&self, control: &ControlLogin, tables: &Tables, _data: &Path) -> Result<(), Error> {
@@ -250,10 +250,6 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
 
     fn connection_counts(&self, control: &ControlLogin) -> Result<ConnectionCounts, Error> {
         queries::connection_counts(control)
-    }
-
-    fn encryption_query(&self) -> &'static str {
-        "SHOW SESSION STATUS WHERE Variable_name IN ('Ssl_version', 'Ssl_cipher')"
     }
 
     fn parse_encryption(&self, rows: Vec<Vec<String>>) -> ConnectionEncryption {
@@ -311,7 +307,7 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
     fn login(&self, request: &LoginRequest<'_>) -> Login {
         Login::MySql(Arc::new(mysql::MySqlLogin {
             database: request.database.map(ToOwned::to_owned),
-            plugin: self.0.login_plugin(),
+            plugin: V::LOGIN_PLUGIN,
             encryption: if request.with_tls { mysql::MySqlTlsMode::Tls } else { mysql::MySqlTlsMode::Plain },
             transport: if request.over_unix_socket {
                 mysql::Transport::UnixSocket
@@ -320,21 +316,5 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
             },
             ..mysql::MySqlLogin::new(request.user, request.password.clone())
         }))
-    }
-
-    fn url_syntax(&self) -> UrlSyntax {
-        UrlSyntax {
-            scheme: "mysql",
-            ca_option: "ssl-ca",
-            weaker_options: "ssl-mode=VERIFY_CA (no name) or ssl-mode=REQUIRED (nothing)",
-        }
-    }
-
-    fn proxy_socket_name(&self) -> &'static str {
-        "mysqld.sock"
-    }
-
-    fn sidecar_password(&self) -> SidecarPassword {
-        SidecarPassword::Variable("MYSQL_PWD")
     }
 }

@@ -15,6 +15,7 @@ use crate::host::files::{self, PRIVATE_DIRECTORY};
 use crate::host::storage;
 use crate::host::workspace::Workspace;
 use crate::servers::directory::ServerDirectory;
+use crate::servers::engines;
 use crate::servers::start::ServerStart;
 
 /// The size of the server's tmpfs; larger than its files, because an encrypting file system needs additional space. 0 on a
@@ -78,7 +79,7 @@ impl Server {
         self.check_mount()?;
         let problem = match (self.at_rest, self.plan.preload()) {
             (AtRest::Native, _) => {
-                let encryption = native::require(self.engine.native_encryption(), self.engine())?;
+                let encryption = engines::native_encryption(self.engine())?;
                 native::find_unencrypted(&mut self.control.connect()?, encryption)?
             }
             (AtRest::Tde(_), Some(preload)) => preload.find_unencrypted(self.process.child.pid())?,

@@ -28,7 +28,7 @@ impl Server {
 
     /// `None` if the server does not list other connections.
     pub fn connection_monitor(&self, account: &str) -> Result<Option<ConnectionMonitor>, Error> {
-        if !self.engine.lists_connections() {
+        if !self.engine.properties().lists_connections {
             return Ok(None);
         }
         let (client, account) = (self.control.connect()?, account.to_owned());

@@ -14,7 +14,7 @@ use crate::servers::control;
 impl Server {
     /// Number of connections that load records in parallel.
     pub fn loading_connections(&self) -> usize {
-        self.engine.loading_connections()
+        self.engine.properties().loading_connections
     }
 
     /// Records per command.

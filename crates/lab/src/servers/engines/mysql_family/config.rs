@@ -18,13 +18,14 @@ const CACHED_THREADS: u16 = Clients::MAX + 50;
 const BACKLOG: u16 = 1024;
 
 pub(super) fn text<V: MySqlVariant>(variant: &V, config: &Config<'_>) -> String {
-    let mut text = format!("[{}]\n", variant.section());
+    let mut text = format!("[{}]\n", V::SECTION);
     for (name, value) in config.settings() {
         // In quotes, a # begins no comment. Values have no quotes and no backslashes.
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{name}=\"{value}\"");
     }
-    let encryption = config.native.map(|keys| native::options(variant.native_encryption(), keys));
+    let encryption = V::PROPERTIES.native_encryption.zip(config.native);
+    let encryption = encryption.map(|(encryption, keys)| native::options(encryption, keys));
     let own = variant.options(config.build);
     for (name, value) in own.into_iter().chain(encryption.unwrap_or_default()).chain(options(variant, config))
     {
@@ -62,7 +63,7 @@ fn options<V: MySqlVariant>(variant: &V, config: &Config<'_>) -> Vec<(&'static s
         ("innodb_buffer_pool_load_at_startup", Some("OFF".to_owned())),
     ];
     // Scales are relative to these buffers.
-    options.extend(default_buffers(V::ENGINE).map(|(name, value)| (name, Some(value.to_owned()))));
+    options.extend(default_buffers(V::PROPERTIES.engine).map(|(name, value)| (name, Some(value.to_owned()))));
     if let Some(access) = config.access {
         options.push(("init-file", path(access)));
     }

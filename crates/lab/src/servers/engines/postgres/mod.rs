@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ciphertoll_model::{Auth, Group, Resumption, TlsPath, TlsStart};
+use ciphertoll_model::{Engine, Group, Resumption, TlsPath, TlsStart};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
@@ -24,6 +24,7 @@ use crate::datasets::tables::Tables;
 use crate::error::Error;
 use crate::host::exec::{Provisions, SharedMemory};
 use crate::host::user::RunAs;
+use crate::servers::binary;
 use crate::servers::build::{Build, version_numbers};
 use crate::servers::config::{ClientRequirements, Config};
 use crate::servers::control::{self, ControlLogin};
@@ -31,13 +32,14 @@ use crate::servers::counters::{ConnectionCounts, Counters};
 use crate::servers::directory::ServerDirectory;
 use crate::servers::encryption::ConnectionEncryption;
 use crate::servers::engine::{
-    Change, LoginRequest, ServerDescription, ServerEngine, ServerPrograms, ShutdownSignals, SidecarPassword,
-    UnmetSetting, UrlSyntax,
+    Change, EngineProperties, LoginRequest, ServerDescription, ServerEngine, ShutdownSignals,
+    SidecarPassword, UnmetSetting, UrlSyntax,
 };
 use crate::tls::credentials::Credentials;
 use crate::tls::support::{TlsServer, check_openssl_group, has_direct_tls, no_direct_tls, unavailable};
 
-const PROGRAMS: ServerPrograms = ServerPrograms {
+const PROPERTIES: EngineProperties = EngineProperties {
+    engine: Engine::Postgres,
     server_names: &["postgres"],
     install_names: &["initdb"],
     install_directories: &["bin"],
@@ -46,6 +48,26 @@ const PROGRAMS: ServerPrograms = ServerPrograms {
     series_parts: 1,
     how_to_get: "install it (Debian and Ubuntu: the package postgresql) \
          or name its directory: postgres=/opt/pgsql",
+    tls_library_of: binary::linked_tls_library,
+    native_encryption: None,
+    socket_name: ".s.PGSQL.PORT",
+    proxy_socket_name: ".s.PGSQL.5432",
+    has_tls_port: false,
+    port_taken_messages: &["could not create any TCP/IP sockets", "could not bind"],
+    reads_access_once: false,
+    // SIGTERM would wait for clients; SIGKILL would leave children and shared memory behind.
+    shutdown_signals: Some(ShutdownSignals { fast: Signal::SIGINT, immediate: Signal::SIGQUIT }),
+    default_user: DEFAULT_ROLE,
+    encryption_query: "SELECT coalesce(version, ''), coalesce(cipher, '') FROM pg_stat_ssl \
+         WHERE pid = pg_backend_pid()",
+    lists_connections: true,
+    loading_connections: 0,
+    url_syntax: UrlSyntax {
+        scheme: "postgres",
+        ca_option: "sslrootcert",
+        weaker_options: "sslmode=verify-ca (no name) or sslmode=require (nothing)",
+    },
+    sidecar_password: SidecarPassword::PgPass,
 };
 /// The first version that supports several groups (`ssl_groups`).
 const SEVERAL_GROUPS: u32 = 18;
@@ -53,12 +75,8 @@ const SEVERAL_GROUPS: u32 = 18;
 pub(super) struct Postgres;
 
 impl ServerEngine for Postgres {
-    fn programs(&self) -> &'static ServerPrograms {
-        &PROGRAMS
-    }
-
-    fn check_auth(&self, _auth: Auth, _release: &str) -> Result<(), Error> {
-        Ok(())
+    fn properties(&self) -> &'static EngineProperties {
+        &PROPERTIES
     }
 
     fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
@@ -116,10 +134,6 @@ impl ServerEngine for Postgres {
         control::execute(&mut client, "write out the tables", "CHECKPOINT")
     }
 
-    fn socket_path(&self, run: &Path, port: u16) -> PathBuf {
-        run.join(format!(".s.PGSQL.{port}"))
-    }
-
     fn config_text(&self, config: &Config<'_>) -> Option<String> {
         Some(config::text(config))
     }
@@ -130,10 +144,6 @@ impl ServerEngine for Postgres {
 
     fn provisions(&self, _config: &Config<'_>) -> Provisions {
         Provisions { shared_memory: SharedMemory::Own, ..Provisions::default() }
-    }
-
-    fn port_taken_messages(&self) -> &'static [&'static str] {
-        &["could not create any TCP/IP sockets", "could not bind"]
     }
 
     fn write_access(
@@ -147,15 +157,6 @@ impl ServerEngine for Postgres {
 
     fn control(&self, socket: &Path, _password: &Secret) -> ControlLogin {
         ControlLogin::postgres(socket, CONTROL_ROLE, sysbench::SCHEMA)
-    }
-
-    /// SIGTERM would wait for clients; SIGKILL would leave children and shared memory behind.
-    fn shutdown_signals(&self) -> Option<ShutdownSignals> {
-        Some(ShutdownSignals { fast: Signal::SIGINT, immediate: Signal::SIGQUIT })
-    }
-
-    fn default_user(&self) -> &'static str {
-        DEFAULT_ROLE
     }
 
     fn account_name(&self, credentials: Credentials) -> String {
@@ -233,18 +234,10 @@ impl ServerEngine for Postgres {
         counters::connection_counts(control)
     }
 
-    fn encryption_query(&self) -> &'static str {
-        "SELECT coalesce(version, ''), coalesce(cipher, '') FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
-    }
-
     fn parse_encryption(&self, rows: Vec<Vec<String>>) -> ConnectionEncryption {
         let mut values = rows.into_iter().flatten();
         let (version, suite) = (values.next().unwrap_or_default(), values.next().unwrap_or_default());
         ConnectionEncryption::from_names(&version, &suite)
-    }
-
-    fn lists_connections(&self) -> bool {
-        true
     }
 
     fn open_connections(
@@ -320,22 +313,6 @@ impl ServerEngine for Postgres {
             encryption,
             channel_binding,
         }))
-    }
-
-    fn url_syntax(&self) -> UrlSyntax {
-        UrlSyntax {
-            scheme: "postgres",
-            ca_option: "sslrootcert",
-            weaker_options: "sslmode=verify-ca (no name) or sslmode=require (nothing)",
-        }
-    }
-
-    fn proxy_socket_name(&self) -> &'static str {
-        ".s.PGSQL.5432"
-    }
-
-    fn sidecar_password(&self) -> SidecarPassword {
-        SidecarPassword::PgPass
     }
 }
 
