@@ -1,6 +1,5 @@
 //! Errors of this crate, and the exit code of each.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,7 +37,8 @@ pub enum Error {
     },
     #[error("cannot {step} {name}: {client} failed ({status}): {said} (log: {})", log.display())]
     Download {
-        step: FetchStep,
+        /// What failed: `fetch` or `build`.
+        step: &'static str,
         name: String,
         client: &'static str,
         status: String,
@@ -160,22 +160,6 @@ pub enum Error {
     /// Files, locks and the ledger.
     #[error(transparent)]
     Record(#[from] ciphertoll_record::Error),
-}
-
-/// What a program that fetches servers was doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FetchStep {
-    Fetch,
-    Build,
-}
-
-impl fmt::Display for FetchStep {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Fetch => "fetch",
-            Self::Build => "build",
-        })
-    }
 }
 
 impl Error {

@@ -1,7 +1,6 @@
 //! fscrypt: ext4 encrypts a directory in the kernel. The ext4 file system is in an image file in the scratch directory,
 //! because that may be on a file system of another kind.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,15 +12,13 @@ use nix::unistd::{geteuid, syncfs};
 use openssl::rand::rand_bytes;
 
 use crate::error::{Context, Error};
-use crate::host::exec::Provisions;
 use crate::host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
 use crate::host::programs;
-use crate::host::spawn::Launch;
 use crate::host::storage;
 use crate::host::user::RunAs;
 use crate::host::workspace::Workspace;
 
-use super::mount_paths::{ENCRYPTED_DIRECTORY, MountPaths};
+use super::mount::{ENCRYPTED_DIRECTORY, EncryptedMount, MountPaths};
 
 /// The packages of the programs.
 const PACKAGES: &str = "e2fsprogs mount xfsprogs";
@@ -37,8 +34,7 @@ const PADDED_TO_32: &str = "3";
 /// The maximum; the kernel derives a key per file from it.
 const KEY_BYTES: usize = 64;
 const IDENTIFIER_DIGITS: usize = 32;
-const MAKE_LIMIT: Duration = Duration::from_mins(1);
-const MOUNT_LIMIT: Duration = Duration::from_mins(1);
+const PROGRAM_LIMIT: Duration = Duration::from_mins(1);
 /// Exists if ext4 supports encryption.
 const FEATURE: &str = "/sys/fs/ext4/features/encryption";
 const LOOP_CONTROL: &str = "/dev/loop-control";
@@ -67,10 +63,11 @@ impl Fscrypt {
         let [make, mount, program] = [(MAKE, "e2fsprogs"), (MOUNT, "mount"), (POLICY, "xfsprogs")]
             .map(|(program, package)| programs::find(&[program], package));
         let program = program?;
-        files::make_directory(paths.gate, PRIVATE_DIRECTORY, workspace.run_as)?;
-        for directory in [paths.cipher, paths.clear] {
-            files::make_directory(directory, PRIVATE_DIRECTORY, RunAs::Ourselves)?;
-        }
+        let run = |program, arguments: &[&str]| {
+            let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+            paths.spawn(workspace, "fscrypt", program, arguments, None)?.finish(PROGRAM_LIMIT)
+        };
+        paths.make_directories(workspace.run_as)?;
         storage::check_free_space(paths.cipher, bytes)?;
         let image = paths.cipher.join("image");
         files::write(&image, &[], PRIVATE_FILE, RunAs::Ourselves)?;
@@ -80,13 +77,13 @@ impl Fscrypt {
         // Marks the tables as initialized: a new image file is zero, and a lazy initialization would write during a trial.
         let lazy = "lazy_itable_init=1,lazy_journal_init=1,nodiscard";
         let own = ["-q", "-F", "-O", "encrypt", "-b", "4096", "-i", "65536", "-m", "0", "-E", lazy, &image];
-        run(workspace, paths, make?, &own, MAKE_LIMIT)?;
+        run(make?, &own)?;
         workspace.scratch.ledger().note(&Effect::Mount { path: paths.clear.to_owned() })?;
         // From here on, an error unmounts it.
         let mut mounted = Self { clear: paths.clear.to_owned(), identifier: String::new(), program };
         let clear = mounted.clear.display().to_string();
         let own = ["-t", "ext4", "-o", "loop,nosuid,nodev,noinit_itable", &image, &clear];
-        run(workspace, paths, mount?, &own, MOUNT_LIMIT)?;
+        run(mount?, &own)?;
         mounted.encrypt(workspace.run_as)?;
         Ok(mounted)
     }
@@ -125,8 +122,27 @@ impl Fscrypt {
         files::set_owner(&files, owner)
     }
 
+    /// Runs commands of the policy tool; returns its stdout and stderr.
+    fn run_policy_tool(&self, commands: &[&str], path: &Path, stdin: &[u8]) -> Result<String, Error> {
+        let mut command = Command::new(&self.program);
+        for text in commands {
+            command.args(["-c", text]);
+        }
+        command.arg(path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().context("start", &self.program)?;
+        if let Some(mut pipe) = process.stdin.take() {
+            // A process that does not read reports the reason.
+            let _ = pipe.write_all(stdin);
+        }
+        let output = process.wait_with_output().context("run", &self.program)?;
+        let texts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        Ok(texts.concat())
+    }
+}
+
+impl EncryptedMount for Fscrypt {
     /// Fails if it is no longer mounted, or if its key or its policy is missing.
-    pub(crate) fn check(&mut self) -> Result<(), Error> {
+    fn check(&mut self) -> Result<(), Error> {
         if !is_mounted(&self.clear)? {
             return Err(Error::NotEncrypted("fscrypt: the file system is no longer mounted".to_owned()));
         }
@@ -150,31 +166,17 @@ impl Fscrypt {
         }
     }
 
-    /// Writes everything to the image file.
-    pub(crate) fn sync(&self) -> Result<(), Error> {
+    fn sync(&self) -> Result<(), Error> {
         let directory = File::open(&self.clear).context("open", &self.clear)?;
         syncfs(&directory).map_err(std::io::Error::from).context("write out", &self.clear)
     }
 
-    pub(crate) fn unmount(&mut self) -> Result<(), Error> {
+    fn unmount(&mut self) -> Result<(), Error> {
         Ok(unmount(&self.clear)?)
     }
 
-    /// Runs commands of the policy tool; returns its stdout and stderr.
-    fn run_policy_tool(&self, commands: &[&str], path: &Path, stdin: &[u8]) -> Result<String, Error> {
-        let mut command = Command::new(&self.program);
-        for text in commands {
-            command.args(["-c", text]);
-        }
-        command.arg(path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = command.spawn().context("start", &self.program)?;
-        if let Some(mut pipe) = process.stdin.take() {
-            // A process that does not read reports the reason.
-            let _ = pipe.write_all(stdin);
-        }
-        let output = process.wait_with_output().context("run", &self.program)?;
-        let texts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        Ok(texts.concat())
+    fn kernel_cipher(&self) -> Option<String> {
+        kernel_cipher()
     }
 }
 
@@ -222,34 +224,6 @@ fn preferred_driver(ciphers: &str, name: &str) -> Option<String> {
 
 fn join_lines(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Runs a program to its end, with a ledger entry.
-fn run(
-    workspace: &Workspace,
-    paths: MountPaths<'_>,
-    program: PathBuf,
-    arguments: &[&str],
-    limit: Duration,
-) -> Result<(), Error> {
-    let launch = Launch {
-        what: program.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        program,
-        arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
-        environment: BTreeMap::new(),
-        directory: paths.auxiliary.to_owned(),
-        run_as: RunAs::Ourselves,
-        processors: None,
-        namespace: None,
-        provisions: Provisions::default(),
-        log: paths.auxiliary.join("fscrypt.log"),
-    };
-    let mut child = workspace.spawn(&launch)?;
-    match child.wait(limit)? {
-        Some(status) if status.success() => Ok(()),
-        Some(status) => Err(child.died(status)),
-        None => Err(child.too_slow(limit, "still running".to_owned())),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! gocryptfs: an encrypting file system in user space, mounted in the scratch directory while the server exists.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -14,15 +13,14 @@ use openssl::rand::rand_bytes;
 
 use crate::error::Error;
 use crate::host::accounting::CpuMeter;
-use crate::host::exec::Provisions;
-use crate::host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE};
+use crate::host::files::{self, PRIVATE_FILE};
 use crate::host::hex::hex;
 use crate::host::programs;
-use crate::host::spawn::{Child, Launch};
+use crate::host::spawn::Child;
 use crate::host::user::RunAs;
 use crate::host::workspace::Workspace;
 
-use super::mount_paths::MountPaths;
+use super::mount::{EncryptedMount, MountPaths};
 
 const PROGRAM: &str = "gocryptfs";
 /// Mounts and unmounts for users other than root; gocryptfs calls it.
@@ -60,19 +58,24 @@ impl Gocryptfs {
         if let Some((problem, advice)) = find_obstacle() {
             return Err(Error::AtRestUnavailable(format!("{PROGRAM}: {problem}: {advice}")));
         }
-        files::make_directory(paths.gate, PRIVATE_DIRECTORY, workspace.run_as)?;
-        for directory in [paths.cipher, paths.clear] {
-            files::make_directory(directory, PRIVATE_DIRECTORY, RunAs::Ourselves)?;
-        }
-        let command = GocryptfsCommand { workspace, paths, program, processors };
+        paths.make_directories(workspace.run_as)?;
+        let password = paths.auxiliary.join("gocryptfs-password");
         let mut random = [0; PASSWORD_BYTES];
         rand_bytes(&mut random)?;
-        files::write(&command.password(), hex(&random).as_bytes(), PRIVATE_FILE, RunAs::Ourselves)?;
-        command.init()?;
+        files::write(&password, hex(&random).as_bytes(), PRIVATE_FILE, RunAs::Ourselves)?;
+        let spawn = |own: &[&str], directories: &[&Path]| {
+            let mut arguments = vec!["-nosyslog".to_owned(), "-passfile".to_owned()];
+            arguments.push(password.display().to_string());
+            arguments.extend(own.iter().map(|&argument| argument.to_owned()));
+            arguments.extend(directories.iter().map(|path| path.display().to_string()));
+            paths.spawn(workspace, PROGRAM, program.clone(), arguments, processors)
+        };
+        // A random password needs no slow key derivation.
+        spawn(&["-init", "-q", "-scryptn", "10"], &[paths.cipher])?.finish(INIT_LIMIT)?;
         workspace.scratch.ledger().note(&Effect::Mount { path: paths.clear.to_owned() })?;
         let own: &[&str] =
             if workspace.run_as.other().is_some() { &["-fg", "-ko", "allow_other"] } else { &["-fg"] };
-        let process = command.spawn(own, &[paths.cipher, paths.clear])?;
+        let process = spawn(own, &[paths.cipher, paths.clear])?;
         let mut mounted = Self { process, clear: paths.clear.to_owned() };
         mounted.wait_until_mounted()?;
         // For servers that check the owner of their data directory.
@@ -92,34 +95,6 @@ impl Gocryptfs {
         }
         Ok(())
     }
-
-    /// Fails if its process has ended or is stopped, or if it is no longer mounted.
-    pub(crate) fn check(&mut self) -> Result<(), Error> {
-        self.process.check()?;
-        if is_mounted(&self.clear)? {
-            return Ok(());
-        }
-        Err(Error::NotEncrypted(format!("{PROGRAM} is no longer mounted")))
-    }
-
-    pub(crate) fn cpu_meter(&self) -> CpuMeter {
-        CpuMeter::of_process(self.process.pid())
-    }
-
-    pub(crate) fn pid(&self) -> i32 {
-        self.process.pid()
-    }
-
-    pub(crate) fn unmount(&mut self) -> Result<(), Error> {
-        // On SIGTERM it unmounts itself, unless files are open.
-        if self.process.ended().is_none() {
-            let _ = kill(Pid::from_raw(self.process.pid()), Signal::SIGTERM);
-            self.process.wait(UNMOUNT_GRACE)?;
-        }
-        // Before killing the process: a process that waits for its own mount cannot be killed.
-        unmount(&self.clear)?;
-        self.process.stop(Duration::ZERO).map(|_| ())
-    }
 }
 
 /// A reason why FUSE does not work on this machine, and advice; `None` if it works.
@@ -137,48 +112,29 @@ pub(crate) fn find_obstacle() -> Option<(String, String)> {
     Some((format!("cannot open {FUSE}: {error}"), advice))
 }
 
-struct GocryptfsCommand<'a> {
-    workspace: &'a Workspace,
-    paths: MountPaths<'a>,
-    program: PathBuf,
-    processors: Option<&'a [u16]>,
-}
-
-impl GocryptfsCommand<'_> {
-    fn password(&self) -> PathBuf {
-        self.paths.auxiliary.join("gocryptfs-password")
-    }
-
-    fn spawn(&self, own: &[&str], paths: &[&Path]) -> Result<Child, Error> {
-        let password = self.password();
-        let all = ["-nosyslog", "-passfile"].into_iter().chain(own.iter().copied()).map(ToOwned::to_owned);
-        let mut arguments: Vec<String> = all.collect();
-        arguments.insert(2, password.display().to_string());
-        arguments.extend(paths.iter().map(|path| path.display().to_string()));
-        let launch = Launch {
-            what: PROGRAM.to_owned(),
-            program: self.program.clone(),
-            arguments,
-            environment: BTreeMap::new(),
-            directory: self.paths.auxiliary.to_owned(),
-            run_as: RunAs::Ourselves,
-            processors: self.processors.map(<[u16]>::to_vec),
-            namespace: None,
-            provisions: Provisions::default(),
-            log: self.paths.auxiliary.join("gocryptfs.log"),
-        };
-        self.workspace.spawn(&launch)
-    }
-
-    fn init(&self) -> Result<(), Error> {
-        // A random password needs no slow key derivation.
-        let own = ["-init", "-q", "-scryptn", "10"];
-        let mut init = self.spawn(&own, &[self.paths.cipher])?;
-        match init.wait(INIT_LIMIT)? {
-            Some(status) if status.success() => Ok(()),
-            Some(status) => Err(init.died(status)),
-            None => Err(init.too_slow(INIT_LIMIT, "still running".to_owned())),
+impl EncryptedMount for Gocryptfs {
+    /// Fails if its process has ended or is stopped, or if it is no longer mounted.
+    fn check(&mut self) -> Result<(), Error> {
+        self.process.check()?;
+        if is_mounted(&self.clear)? {
+            return Ok(());
         }
+        Err(Error::NotEncrypted(format!("{PROGRAM} is no longer mounted")))
+    }
+
+    fn cpu_meter(&self) -> Option<CpuMeter> {
+        Some(CpuMeter::Process { pid: self.process.pid() })
+    }
+
+    fn unmount(&mut self) -> Result<(), Error> {
+        // On SIGTERM it unmounts itself, unless files are open.
+        if self.process.ended().is_none() {
+            let _ = kill(Pid::from_raw(self.process.pid()), Signal::SIGTERM);
+            self.process.wait(UNMOUNT_GRACE)?;
+        }
+        // Before killing the process: a process that waits for its own mount cannot be killed.
+        unmount(&self.clear)?;
+        self.process.stop(Duration::ZERO).map(|_| ())
     }
 }
 

@@ -4,7 +4,6 @@
 pub(crate) mod fscrypt;
 pub(crate) mod gocryptfs;
 pub(crate) mod mount;
-pub(crate) mod mount_paths;
 pub(crate) mod native;
 pub(crate) mod preload;
 pub(crate) mod proof;

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::client::{self, ClientProgram, FetchClient};
 use super::job::{FetchJob, PARTIAL, remove_directory};
 use super::unpack::{PROGRAM_MODE, ZIP_TIME_S};
-use crate::error::{Context, Error, FetchStep};
+use crate::error::{Context, Error};
 use crate::host::files::{self, PRIVATE_DIRECTORY};
 use crate::host::user::RunAs;
 use crate::servers::build::version_numbers;
@@ -118,7 +118,7 @@ impl GoModule {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&fs::read(&log).context("read", &log)?).into_owned();
-        Err(failed(FetchStep::Build, job, &status.to_string(), client::last_line(&said)))
+        Err(failed("build", job, &status.to_string(), client::last_line(&said)))
     }
 
     /// The installed Go, or a fetched one if it is too old.
@@ -190,20 +190,20 @@ fn download(
     let output = command.output().context("start", &client.program)?;
     let said = fs::read_to_string(&log).context("read", &log)?;
     let Ok(module) = serde_json::from_slice::<Downloaded>(&output.stdout) else {
-        return Err(failed(FetchStep::Fetch, job, &output.status.to_string(), client::last_line(&said)));
+        return Err(failed("fetch", job, &output.status.to_string(), client::last_line(&said)));
     };
     if let Some(error) = module.error {
-        return Err(failed(FetchStep::Fetch, job, &output.status.to_string(), &error));
+        return Err(failed("fetch", job, &output.status.to_string(), &error));
     }
     let found = module.sum.unwrap_or_default();
     if found != sum {
         let module = format!("{path} {version}");
         return Err(Error::ModuleChecksum { module, expected: sum, found: client::printable(&found) });
     }
-    module.dir.ok_or_else(|| failed(FetchStep::Fetch, job, "without a directory", client::last_line(&said)))
+    module.dir.ok_or_else(|| failed("fetch", job, "without a directory", client::last_line(&said)))
 }
 
-fn failed(step: FetchStep, job: &FetchJob<'_, '_>, status: &str, said: &str) -> Error {
+fn failed(step: &'static str, job: &FetchJob<'_, '_>, status: &str, said: &str) -> Error {
     Error::Download {
         step,
         name: job.name.to_owned(),

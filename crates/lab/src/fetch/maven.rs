@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use super::client::{self, ClientProgram, FetchClient};
-use crate::error::{Context, Error, FetchStep};
+use crate::error::{Context, Error};
 
 pub(super) const MAVEN: ClientProgram = ClientProgram { name: "mvn", version: "", package: "maven" };
 
@@ -29,7 +29,7 @@ pub(super) fn copy(
         return Ok(());
     }
     Err(Error::Download {
-        step: FetchStep::Fetch,
+        step: "fetch",
         name: name.to_owned(),
         client: MAVEN.name,
         status: status.to_string(),

@@ -12,7 +12,7 @@ use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use crate::error::{Context, Error};
-use crate::host::cgroup::{self, Cgroup};
+use crate::host::cgroup;
 
 /// The source of CPU times, for [`ciphertoll_model::Environment::cpu_accounting`].
 pub const CPU_ACCOUNTING: &str = "process CPU-time clocks";
@@ -96,18 +96,6 @@ impl CpuClock {
 }
 
 impl CpuMeter {
-    pub fn of_process(pid: i32) -> Self {
-        Self::Process { pid }
-    }
-
-    pub(crate) fn of_cgroup(cgroup: &Cgroup) -> Self {
-        Self::Cgroup { path: cgroup.path().to_owned() }
-    }
-
-    pub(crate) fn of_tree(pid: i32) -> Self {
-        Self::Tree { pid }
-    }
-
     /// Name of the source, for the record.
     pub fn label(&self) -> &'static str {
         match self {
@@ -283,14 +271,15 @@ mod tests {
         assert_eq!(ended_children_ticks(stat), Some(42));
         assert_eq!(ended_children_ticks("7 (a) S 1"), None);
         let own_ns = CpuClock::of(own_pid()).unwrap().read_ns().unwrap();
-        assert!(CpuMeter::of_tree(own_pid()).read_ns().unwrap() >= own_ns);
+        assert!(CpuMeter::Tree { pid: own_pid() }.read_ns().unwrap() >= own_ns);
     }
 
     #[test]
     fn samples_increase() {
-        let before = Sample::take(Some(&CpuMeter::of_process(own_pid())), &[]).unwrap();
+        let before = Sample::take(Some(&CpuMeter::Process { pid: own_pid() }), &[]).unwrap();
         burn(Duration::from_millis(50));
-        let difference = Sample::take(Some(&CpuMeter::of_process(own_pid())), &[]).unwrap().since(&before);
+        let difference =
+            Sample::take(Some(&CpuMeter::Process { pid: own_pid() }), &[]).unwrap().since(&before);
         assert!(difference.elapsed >= Duration::from_millis(50));
         assert!(difference.server_cpu_ns > 0);
     }
@@ -315,7 +304,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let pid = child.id().cast_signed();
-        assert!(Sample::take(Some(&CpuMeter::of_process(pid)), &[]).is_err());
+        assert!(Sample::take(Some(&CpuMeter::Process { pid }), &[]).is_err());
         assert!(MemoryPeak::read_bytes(pid).is_err());
     }
 }

@@ -111,65 +111,58 @@ pub fn run_exec_helper(argument: &str) -> Error {
             return Error::Exec { program: EXEC_COMMAND.into(), reason: format!("not a request: {error}") };
         }
     };
-    let failed = |step: &str, error: io::Error| Error::Exec {
-        program: request.program.clone(),
-        reason: format!("{step}: {error}"),
+    let (step, error) = match prepare(&request) {
+        Ok(mut command) => ("exec".to_owned(), command.exec()),
+        Err(failed) => failed,
     };
+    Error::Exec { program: request.program, reason: format!("{step}: {error}") }
+}
+
+/// Changes this process into the requested environment. An error names the step that failed.
+fn prepare(request: &ExecRequest) -> Result<Command, (String, io::Error)> {
+    fn at<E: Into<io::Error>>(step: &str) -> impl FnOnce(E) -> (String, io::Error) {
+        move |error| (step.to_owned(), error.into())
+    }
+    let Provisions { stdin, rights, run, shared_memory, secrets } = &request.provisions;
     // First: joining a namespace needs the privileges that are given up later.
-    if let Some(namespace) = &request.namespace
-        && let Err(error) = ciphertoll_link::join(namespace)
-    {
-        return failed("join the link's network", error);
+    if let Some(namespace) = &request.namespace {
+        ciphertoll_link::join(namespace).map_err(at("join the link's network"))?;
     }
-    if let Some(directories) = &request.provisions.run
-        && let Err(error) = mount_private_run(directories)
-    {
-        return failed("mount a private /run", error);
+    if let Some(directories) = run {
+        mount_private_run(directories).map_err(at("mount a private /run"))?;
     }
-    if request.provisions.shared_memory == SharedMemory::Own
+    if *shared_memory == SharedMemory::Own
         && let Err(error) = unshare_shared_memory()
         && error.kind() != io::ErrorKind::PermissionDenied
     {
-        return failed("create a namespace for shared memory", error);
+        return Err(at("create a namespace for shared memory")(error));
     }
-    if let Some(processors) = &request.processors
-        && let Err(errno) = set_affinity(processors)
-    {
-        return failed(&format!("set the CPU affinity to {processors:?}"), errno.into());
+    if let Some(processors) = &request.processors {
+        set_affinity(processors).map_err(at(&format!("set the CPU affinity to {processors:?}")))?;
     }
-    let secrets = match read_secrets(&request.provisions.secrets) {
-        Ok(secrets) => secrets,
-        Err(error) => return failed("read a secret", error),
-    };
-    if let Some(user) = request.user
-        && let Err(errno) = become_user(user)
-    {
-        return failed("give up root", errno.into());
+    let secrets = read_secrets(secrets).map_err(at("read a secret"))?;
+    if let Some(user) = request.user {
+        become_user(user).map_err(at("give up root"))?;
     }
-    if request.provisions.rights == Rights::Network
-        && let Err(error) = keep_rights(CapabilitySet::NET_ADMIN)
-    {
-        return failed("keep its capabilities", error);
+    if *rights == Rights::Network {
+        keep_rights(CapabilitySet::NET_ADMIN).map_err(at("keep its capabilities"))?;
     }
     umask(Mode::from_bits_truncate(CHILD_UMASK));
     // After the change of user, which clears the signal.
-    if let Err(errno) = prctl::set_pdeathsig(Signal::SIGKILL) {
-        return failed("arm the parent-death signal", errno.into());
-    }
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(at("arm the parent-death signal"))?;
     // After arming: a parent that died earlier sends no signal.
     if getppid() != Pid::from_raw(request.expected_parent) {
-        return failed("check the parent process", io::Error::other("it has ended"));
+        return Err(at("check the parent process")(io::Error::other("it has ended")));
     }
     let mut command = Command::new(&request.program);
     command.args(&request.arguments).env_clear().envs(&request.environment).envs(secrets);
     command.current_dir(&request.directory);
-    if let Stdin::Connection(address) = request.provisions.stdin {
-        match connection(address) {
-            Ok([reads, writes]) => command.stdin(reads).stdout(writes),
-            Err(error) => return failed(&format!("accept a connection on {address}"), error),
-        };
+    if let Stdin::Connection(address) = *stdin {
+        let accepted = connection(address).map_err(at(&format!("accept a connection on {address}")));
+        let [reads, writes] = accepted?;
+        command.stdin(reads).stdout(writes);
     }
-    failed("exec", command.exec())
+    Ok(command)
 }
 
 fn read_secrets(files: &BTreeMap<String, PathBuf>) -> io::Result<Vec<(&String, OsString)>> {

@@ -135,6 +135,15 @@ impl Child {
         Ok(None)
     }
 
+    /// Waits for the end. Fails unless the child succeeds within `limit`.
+    pub(crate) fn finish(&mut self, limit: Duration) -> Result<(), Error> {
+        match self.wait(limit)? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(self.died(status)),
+            None => Err(self.too_slow(limit, "still running".to_owned())),
+        }
+    }
+
     /// Ends the child: SIGTERM, and SIGKILL after `grace`. Remaining members of its process group get SIGKILL.
     pub fn stop(&mut self, grace: Duration) -> Result<ProcessEnd, Error> {
         let ended = self.identity.end(grace).context("end", &self.proc_path())?;

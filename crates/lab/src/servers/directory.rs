@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ciphertoll_model::{AtRest, Identity, SecurityLevel, Storage};
 use ciphertoll_wire::Secret;
 
-use crate::at_rest::mount_paths::ENCRYPTED_DIRECTORY;
+use crate::at_rest::mount::ENCRYPTED_DIRECTORY;
 use crate::error::{Context, Error};
 use crate::host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
 use crate::host::storage;

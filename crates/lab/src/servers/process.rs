@@ -101,9 +101,9 @@ impl ServerProcess {
 
     pub(crate) fn cpu_meter(&self) -> CpuMeter {
         match &self.cgroup {
-            _ if self.is_single() => CpuMeter::of_process(self.child.pid()),
-            Some(cgroup) => CpuMeter::of_cgroup(cgroup),
-            None => CpuMeter::of_tree(self.child.pid()),
+            _ if self.is_single() => CpuMeter::Process { pid: self.child.pid() },
+            Some(cgroup) => CpuMeter::Cgroup { path: cgroup.path().to_owned() },
+            None => CpuMeter::Tree { pid: self.child.pid() },
         }
     }
 }

@@ -49,7 +49,7 @@ const PASSWORD_BYTES: usize = 24;
 pub struct Server {
     process: ServerProcess,
     /// The file system that encrypts its files, if there is one.
-    mount: Option<EncryptedMount>,
+    mount: Option<Box<dyn EncryptedMount>>,
     at_rest: AtRest,
     engine: &'static dyn ServerEngine,
     build: Build,

@@ -252,12 +252,7 @@ fn install(
         provisions: Provisions { shared_memory: SharedMemory::Own, ..Provisions::default() },
         log,
     };
-    let mut child = workspace.spawn(&launch)?;
-    match child.wait(INSTALL_LIMIT)? {
-        Some(status) if status.success() => Ok(()),
-        Some(status) => Err(child.died(status)),
-        None => Err(child.too_slow(INSTALL_LIMIT, "still running".to_owned())),
-    }
+    workspace.spawn(&launch)?.finish(INSTALL_LIMIT)
 }
 
 /// Moves a data directory into the cache by a rename; to another file system, by a copy and a rename.

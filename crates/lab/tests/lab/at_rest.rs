@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ciphertoll_lab::{Error, Server, Tables};
+use ciphertoll_lab::{CpuMeter, Error, Server, Tables};
 use ciphertoll_model::{AtRest, Auth, Engine, Storage};
 use ciphertoll_record::is_mounted;
 use nix::sys::signal::{Signal, kill};
@@ -104,7 +104,8 @@ fn a_killed_gocryptfs_is_reported_and_leaves_no_mount() {
         let tables = Tables { sysbench: Some(scale(500)), ..Tables::default() };
         let Some(mut server) = stand.start_at_rest(&tables, AtRest::Gocryptfs, &[]) else { continue };
         let mount = mount_point(&stand);
-        kill(Pid::from_raw(server.mount_pid().unwrap()), Signal::SIGKILL).unwrap();
+        let Some(CpuMeter::Process { pid }) = server.mount_cpu_meter() else { panic!("no process") };
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
         let deadline = Instant::now() + Duration::from_mins(1);
         let error = loop {
             match server.check_at_rest() {
@@ -145,7 +146,7 @@ fn fscrypt_leaves_no_plaintext_and_no_mount() {
         assert!(proof.is_encrypted() && proof.bytes > 1_000_000, "{:?}: {proof:?}", stand.build);
         server.check_at_rest().unwrap();
         let cipher = server.kernel_cipher().unwrap();
-        assert!(cipher.contains("xts") && server.mount_pid().is_none(), "{cipher}");
+        assert!(cipher.contains("xts") && server.mount_cpu_meter().is_none(), "{cipher}");
         server.stop().unwrap();
         assert!(!is_mounted(&mount).unwrap() && !mount.exists());
     }

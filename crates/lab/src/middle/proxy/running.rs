@@ -89,7 +89,7 @@ impl RunningProxy {
 
     /// Every proxy is a single process.
     pub fn cpu_meter(&self) -> CpuMeter {
-        CpuMeter::of_process(self.child.pid())
+        CpuMeter::Process { pid: self.child.pid() }
     }
 
     pub fn pid(&self) -> i32 {

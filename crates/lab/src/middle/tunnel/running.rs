@@ -85,7 +85,7 @@ impl RunningTunnel {
 
     /// The CPU times of its ends; `None` if the kernel does their work.
     pub fn cpu_meters(&self) -> Option<Vec<CpuMeter>> {
-        let meters = || self.ends.iter().map(|end| CpuMeter::of_tree(end.pid())).collect();
+        let meters = || self.ends.iter().map(|end| CpuMeter::Tree { pid: end.pid() }).collect();
         (self.cpu == CpuOwner::Ends).then(meters)
     }
 

@@ -5,8 +5,7 @@ use ciphertoll_model::{AtRest, Storage};
 use super::Server;
 use crate::at_rest::fscrypt::Fscrypt;
 use crate::at_rest::gocryptfs::Gocryptfs;
-use crate::at_rest::mount::EncryptedMount;
-use crate::at_rest::mount_paths::MountPaths;
+use crate::at_rest::mount::{EncryptedMount, MountPaths};
 use crate::at_rest::native;
 use crate::at_rest::proof::{self, Proof};
 use crate::error::Error;
@@ -32,18 +31,15 @@ pub(super) fn copy_template(
     workspace: &Workspace,
     start: &ServerStart<'_>,
     directory: &ServerDirectory,
-) -> Result<Option<EncryptedMount>, Error> {
+) -> Result<Option<Box<dyn EncryptedMount>>, Error> {
     let ServerDirectory { stored, clear, gate, root, .. } = directory;
     let paths = MountPaths { cipher: stored, clear, gate, auxiliary: root };
-    let mount = match start.template.at_rest {
+    let mount: Option<Box<dyn EncryptedMount>> = match start.template.at_rest {
         AtRest::None | AtRest::AsIs | AtRest::Native | AtRest::Tde(_) => None,
-        AtRest::Gocryptfs => {
-            let mount = Gocryptfs::mount(workspace, paths, start.processors.as_deref())?;
-            Some(EncryptedMount::Gocryptfs(mount))
-        }
+        AtRest::Gocryptfs => Some(Box::new(Gocryptfs::mount(workspace, paths, start.processors.as_deref())?)),
         AtRest::Fscrypt => {
             let bytes = storage::space_for(&start.template.path)?;
-            Some(EncryptedMount::Fscrypt(Fscrypt::mount(workspace, paths, bytes)?))
+            Some(Box::new(Fscrypt::mount(workspace, paths, bytes)?))
         }
     };
     if mount.is_some() {
@@ -63,14 +59,14 @@ impl Server {
 
     /// Writes a marker and searches for it in all files of the server: data, logs and temporary files.
     pub fn prove_at_rest(&self) -> Result<Proof, Error> {
-        let sync = || self.mount.as_ref().map_or(Ok(()), EncryptedMount::sync);
+        let sync = || self.mount.as_ref().map_or(Ok(()), |mount| mount.sync());
         let directories = [self.directory.stored.as_path(), self.directory.run.as_path()];
         proof::search_for_marker(&self.control, self.engine, &directories, &sync)
     }
 
     /// The kernel's name of its cipher driver, if the kernel encrypts the files.
     pub fn kernel_cipher(&self) -> Option<String> {
-        self.mount.as_ref().and_then(EncryptedMount::kernel_cipher)
+        self.mount.as_ref()?.kernel_cipher()
     }
 
     /// Fails if the server's files are not encrypted as its level requires. This is a quick check: of the server's own
@@ -94,12 +90,7 @@ impl Server {
 
     /// The CPU time of the process that encrypts the files, if there is one.
     pub fn mount_cpu_meter(&self) -> Option<CpuMeter> {
-        self.mount.as_ref().and_then(EncryptedMount::cpu_meter)
-    }
-
-    /// The process that encrypts the files, if there is one.
-    pub fn mount_pid(&self) -> Option<i32> {
-        self.mount.as_ref().and_then(EncryptedMount::pid)
+        self.mount.as_ref()?.cpu_meter()
     }
 
     /// Whether the encrypting file system has failed.
@@ -108,6 +99,6 @@ impl Server {
     }
 
     pub(super) fn check_mount(&mut self) -> Result<(), Error> {
-        self.mount.as_mut().map_or(Ok(()), EncryptedMount::check)
+        self.mount.as_mut().map_or(Ok(()), |mount| mount.check())
     }
 }
