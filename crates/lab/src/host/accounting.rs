@@ -228,11 +228,11 @@ fn number_after(text: &str, label: &str) -> Option<u64> {
     after.split_ascii_whitespace().next()?.parse().ok()
 }
 
-fn proc(pid: i32, file: &str) -> PathBuf {
+pub(crate) fn proc(pid: i32, file: &str) -> PathBuf {
     Path::new("/proc").join(pid.to_string()).join(file)
 }
 
-fn unexpected(path: &Path) -> Error {
+pub(crate) fn unexpected(path: &Path) -> Error {
     let reason = std::io::Error::other("unexpected contents");
     Error::Record(ciphertoll_record::Error::from_io("understand", path, reason))
 }

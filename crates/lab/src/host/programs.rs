@@ -51,13 +51,17 @@ pub(crate) fn find_sidecar(program: &Path) -> Result<PathBuf, Error> {
     if beside.is_file() {
         return Ok(beside);
     }
-    search(SIDECAR).ok_or_else(|| Error::ProgramMissing {
-        program: SIDECAR,
-        how_to_get: format!(
+    find_or(SIDECAR, || {
+        format!(
             "it is part of ciphertoll and belongs in the same directory: run `cargo build -p {SIDECAR}`, with --release \
              if ciphertoll was built with it"
-        ),
+        )
     })
+}
+
+/// Searches a program that no package of Debian provides.
+pub(crate) fn find_or(program: &'static str, how_to_get: impl FnOnce() -> String) -> Result<PathBuf, Error> {
+    search(program).ok_or_else(|| Error::ProgramMissing { program, how_to_get: how_to_get() })
 }
 
 /// The first of `programs` that is installed; the error names the package.

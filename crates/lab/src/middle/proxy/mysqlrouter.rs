@@ -1,8 +1,6 @@
 //! MySQL Router with one route and a pool. Clients log in to the server through it, so its configuration contains no
 //! password.
 
-use std::collections::BTreeMap;
-
 use ciphertoll_model::Endpoint;
 
 use super::setup::{ProxyCommand, ProxyContext, ProxyStart};
@@ -15,10 +13,7 @@ pub(super) fn command(
     endpoint: &Endpoint,
 ) -> Result<ProxyCommand, Error> {
     // Connection pools are available from version 8.0.30.
-    let file = programs::search("mysqlrouter").ok_or_else(|| Error::ProgramMissing {
-        program: "mysqlrouter",
-        how_to_get: programs::HOW_TO_GET_MYSQL_ROUTER.to_owned(),
-    })?;
+    let file = programs::find_or("mysqlrouter", || programs::HOW_TO_GET_MYSQL_ROUTER.to_owned())?;
     let listen = match endpoint {
         Endpoint::Unix(path) => format!("socket={}", path.display()),
         Endpoint::Tcp(address) => format!("bind_address={}\nbind_port={}", address.ip(), address.port()),
@@ -38,5 +33,5 @@ pub(super) fn command(
     );
     let config = context.write("mysqlrouter.conf", &text)?;
     let arguments = vec!["-c".to_owned(), config.display().to_string()];
-    Ok(ProxyCommand { file, arguments, environment: BTreeMap::new(), secrets: BTreeMap::new() })
+    Ok(ProxyCommand::new(file, arguments))
 }

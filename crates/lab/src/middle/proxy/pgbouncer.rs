@@ -1,12 +1,12 @@
 //! PgBouncer, with the account in a file. Clients need no password on its Unix socket, which is in a directory that only we
 //! and it can enter, unless the start requires one; over TCP they use SCRAM-SHA-256.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::Path;
 
 use ciphertoll_model::{Endpoint, TlsVersion};
 
-use super::setup::{ProxyCommand, ProxyContext, ProxyStart, SocketAuth, directory_of};
+use super::setup::{ProxyCommand, ProxyContext, ProxyStart, SocketAuth};
 use crate::error::Error;
 use crate::host::programs;
 
@@ -20,12 +20,7 @@ pub(super) fn command(
     let users = context.write("users.txt", &format!("\"{user}\" \"{password}\"\n"))?;
     let text = text(start, endpoint, &users.display().to_string(), !password.is_empty());
     let config = context.write("pgbouncer.ini", &text)?;
-    Ok(ProxyCommand {
-        file,
-        arguments: vec![config.display().to_string()],
-        environment: BTreeMap::new(),
-        secrets: BTreeMap::new(),
-    })
+    Ok(ProxyCommand::new(file, vec![config.display().to_string()]))
 }
 
 fn text(start: &ProxyStart<'_>, endpoint: &Endpoint, users: &str, has_password: bool) -> String {
@@ -42,7 +37,8 @@ fn text(start: &ProxyStart<'_>, endpoint: &Endpoint, users: &str, has_password: 
                 SocketAuth::Trusted => "trust",
                 SocketAuth::Password => "scram-sha-256",
             };
-            [String::new(), port, directory_of(socket), auth.to_owned()]
+            let directory = socket.parent().unwrap_or(Path::new("/")).display().to_string();
+            [String::new(), port, directory, auth.to_owned()]
         }
         Endpoint::Tcp(address) => {
             let auth = if has_password { "scram-sha-256" } else { "trust" };

@@ -1,8 +1,6 @@
 //! ProxySQL. Its configuration contains the account; its admin interface is a Unix socket that only we and it can reach. It
 //! verifies the CA of the server's certificate, but not the name.
 
-use std::collections::BTreeMap;
-
 use ciphertoll_model::Endpoint;
 
 use super::setup::{ProxyCommand, ProxyContext, ProxyStart};
@@ -17,15 +15,12 @@ pub(super) fn command(
     start: &ProxyStart<'_>,
     endpoint: &Endpoint,
 ) -> Result<ProxyCommand, Error> {
-    let file = programs::search("proxysql").ok_or_else(|| Error::ProgramMissing {
-        program: "proxysql",
-        how_to_get: programs::HOW_TO_GET_PROXYSQL.to_owned(),
-    })?;
+    let file = programs::find_or("proxysql", || programs::HOW_TO_GET_PROXYSQL.to_owned())?;
     let config = context.write("proxysql.cnf", &text(context, start, endpoint)?)?;
     // A single foreground process without a watchdog; its own tables are in the directory that is removed with it.
     let mut arguments = ["-f", "-e", "-M", "--initial", "-c"].map(ToOwned::to_owned).to_vec();
     arguments.extend([config.display().to_string(), "-D".to_owned(), context.run.display().to_string()]);
-    Ok(ProxyCommand { file, arguments, environment: BTreeMap::new(), secrets: BTreeMap::new() })
+    Ok(ProxyCommand::new(file, arguments))
 }
 
 fn text(context: &ProxyContext<'_>, start: &ProxyStart<'_>, endpoint: &Endpoint) -> Result<String, Error> {

@@ -63,6 +63,12 @@ pub(crate) struct ProxyCommand {
     pub(crate) secrets: BTreeMap<String, PathBuf>,
 }
 
+impl ProxyCommand {
+    pub(crate) fn new(file: PathBuf, arguments: Vec<String>) -> Self {
+        Self { file, arguments, environment: BTreeMap::new(), secrets: BTreeMap::new() }
+    }
+}
+
 impl ProxyContext<'_> {
     /// Writes a file that only the proxy can read. Replaces the file of an attempt on another port.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, Error> {
@@ -91,9 +97,4 @@ impl ProxyStart<'_> {
         const CLOSING: u32 = 200;
         self.pool_size() + CLOSING
     }
-}
-
-/// The directory of a Unix socket.
-pub(crate) fn directory_of(socket: &Path) -> String {
-    socket.parent().unwrap_or(Path::new("/")).display().to_string()
 }

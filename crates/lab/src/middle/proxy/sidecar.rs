@@ -1,8 +1,6 @@
 //! ciphertoll-proxy. Clients need no password on its Unix socket, where it checks the kernel-verified peer UID; over TCP they
 //! must know the password of the proxy's own server login.
 
-use std::collections::BTreeMap;
-
 use ciphertoll_model::{Endpoint, PoolMode};
 use nix::unistd::geteuid;
 
@@ -36,20 +34,20 @@ pub(super) fn command(
     if matches!((context.workspace.run_as, endpoint), (RunAs::Other(_), Endpoint::Unix(_))) {
         arguments.extend(["--allow-uid".to_owned(), geteuid().to_string()]);
     }
-    let (mut environment, mut secrets) = (BTreeMap::new(), BTreeMap::new());
+    let mut command = ProxyCommand::new(file, arguments);
     if !context.password.expose().is_empty() {
         match start.server.server_engine().properties().sidecar_password {
             SidecarPassword::Variable(name) => {
-                secrets.insert(name.to_owned(), start.account.password_file.clone());
+                command.secrets.insert(name.to_owned(), start.account.password_file.clone());
             }
             SidecarPassword::Unsupported => {}
             SidecarPassword::PgPass => {
                 let passwords = context.write("pgpass", &format!("*:*:*:*:{}\n", context.password_text()))?;
-                environment.insert("PGPASSFILE".to_owned(), passwords.display().to_string());
+                command.environment.insert("PGPASSFILE".to_owned(), passwords.display().to_string());
             }
         }
     }
-    Ok(ProxyCommand { file, arguments, environment, secrets })
+    Ok(command)
 }
 
 /// The server URL with the lab's own CA; full verification is the default.

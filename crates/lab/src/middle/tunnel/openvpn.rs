@@ -1,5 +1,6 @@
 //! OpenVPN: point to point, with a process and a network interface at each end, and certificates on both sides.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -71,77 +72,38 @@ fn write_credentials(context: &TunnelContext<'_>) -> Result<[PathBuf; 2], Error>
 }
 
 fn end(side: Side, program: &Path, arguments: Vec<String>, cipher: OpenVpnCipher) -> TunnelEnd<'_> {
-    let what = match side {
-        Side::Client => "openvpn-client",
-        Side::Server => "openvpn-server",
-    };
     // The kernel's data channel (DCO) supports AEAD ciphers only and has no process to measure.
     let cipher = cipher.openvpn_name();
-    let common = [
-        "--dev",
-        INTERFACE,
-        "--dev-type",
-        "tun",
-        "--disable-dco",
-        "--data-ciphers",
-        cipher,
-        "--cipher",
-        cipher,
-        "--auth",
-        "SHA256",
-        "--verb",
-        "3",
-        "--script-security",
-        "1",
-    ];
-    let arguments = common.map(ToOwned::to_owned).into_iter().chain(arguments).collect();
+    let common = format!(
+        "--dev {INTERFACE} --dev-type tun --disable-dco --data-ciphers {cipher} --cipher {cipher} --auth SHA256 \
+         --verb 3 --script-security 1"
+    );
+    let arguments = words(&common).chain(arguments).collect();
     let provisions = Provisions { rights: Rights::Network, ..Provisions::default() };
-    TunnelEnd { side, what, program, arguments, environment: &[], provisions, run_as: RunAs::Ourselves }
+    let (what, environment) = (side.process("openvpn"), BTreeMap::new());
+    TunnelEnd { side, what, program, arguments, environment, provisions }
 }
 
 fn server_arguments(keys: &Path, far: SocketAddr) -> Vec<String> {
-    let [client, server] = VPN.map(|address| address.to_string());
-    let (address, port) = (far.ip().to_string(), far.port().to_string());
-    let words = [
-        "--tls-server",
-        "--dh",
-        "none",
-        "--proto",
-        "udp4",
-        "--local",
-        &address,
-        "--lport",
-        &port,
-        "--ifconfig",
-        &server,
-        &client,
-        "--verify-x509-name",
-        CLIENT,
-        "name",
-        "--remote-cert-tls",
-        "client",
-    ];
-    words.map(ToOwned::to_owned).into_iter().chain(key_arguments(keys, CLIENT_CA_FILE)).collect()
+    let ([client, server], address, port) = (VPN, far.ip(), far.port());
+    let own = format!(
+        "--tls-server --dh none --proto udp4 --local {address} --lport {port} --ifconfig {server} {client} \
+         --verify-x509-name {CLIENT} name --remote-cert-tls client"
+    );
+    words(&own).chain(key_arguments(keys, CLIENT_CA_FILE)).collect()
 }
 
 fn client_arguments(keys: &Path, far: SocketAddr) -> Vec<String> {
-    let [client, server] = VPN.map(|address| address.to_string());
-    let (address, port) = (far.ip().to_string(), far.port().to_string());
-    let words = [
-        "--tls-client",
-        "--nobind",
-        "--proto",
-        "udp4",
-        "--remote",
-        &address,
-        &port,
-        "--ifconfig",
-        &client,
-        &server,
-        "--remote-cert-tls",
-        "server",
-    ];
-    words.map(ToOwned::to_owned).into_iter().chain(key_arguments(keys, CA_FILE)).collect()
+    let ([client, server], address, port) = (VPN, far.ip(), far.port());
+    let own = format!(
+        "--tls-client --nobind --proto udp4 --remote {address} {port} --ifconfig {client} {server} \
+         --remote-cert-tls server"
+    );
+    words(&own).chain(key_arguments(keys, CA_FILE)).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = String> {
+    text.split(' ').map(ToOwned::to_owned)
 }
 
 fn key_arguments(keys: &Path, authority: &str) -> Vec<String> {

@@ -1,13 +1,12 @@
 //! A running tunnel.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ciphertoll_model::{Endpoint, Leg, Tunnel};
 
-use super::setup::{CpuOwner, StartedTunnel, Traffic, TunnelContext, TunnelStart};
+use super::setup::{CpuOwner, StartedTunnel, TunnelContext, TunnelStart};
 use super::{openvpn, ssh, stunnel, wireguard};
 use crate::error::Error;
 use crate::host::accounting::CpuMeter;
@@ -18,12 +17,7 @@ use crate::host::workspace::Workspace;
 
 /// On drop, its processes are ended and its files are removed.
 pub struct RunningTunnel {
-    /// The client's end, then the server's.
-    ends: Vec<Child>,
-    endpoint: SocketAddr,
-    leg: Leg,
-    traffic: Traffic,
-    cpu: CpuOwner,
+    started: StartedTunnel,
     setup_time: Duration,
     directory: PathBuf,
 }
@@ -31,10 +25,9 @@ pub struct RunningTunnel {
 impl RunningTunnel {
     pub(crate) fn start(workspace: &Workspace, start: TunnelStart<'_>) -> Result<Self, Error> {
         let directory = workspace.scratch.make_directory(start.name, PRIVATE_DIRECTORY)?;
-        let started = Self::start_ends(&TunnelContext { workspace, directory: &directory }, start);
-        let StartedTunnel { ends, endpoint, leg, traffic, cpu, began } =
-            started.inspect_err(|_| drop(fs::remove_dir_all(&directory)))?;
-        Ok(Self { ends, endpoint, leg, traffic, cpu, setup_time: began.elapsed(), directory })
+        let started = Self::start_ends(&TunnelContext { workspace, directory: &directory }, start)
+            .inspect_err(|_| drop(fs::remove_dir_all(&directory)))?;
+        Ok(Self { setup_time: started.began.elapsed(), started, directory })
     }
 
     fn start_ends(context: &TunnelContext<'_>, mut start: TunnelStart<'_>) -> Result<StartedTunnel, Error> {
@@ -53,13 +46,13 @@ impl RunningTunnel {
 
     /// The address for clients.
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint::Tcp(self.endpoint)
+        Endpoint::Tcp(self.started.endpoint)
     }
 
     /// The version that the program of the client's end reports; empty if it does not. Files that the program writes go to
     /// `directory`.
     pub fn version(&self, tunnel: Tunnel, directory: &Path) -> String {
-        if self.cpu == CpuOwner::Kernel {
+        if self.started.cpu == CpuOwner::Kernel {
             return "the kernel's own".to_owned();
         }
         let (program, argument) = match tunnel {
@@ -75,7 +68,7 @@ impl RunningTunnel {
 
     /// What the ends agreed on, as observed.
     pub fn leg(&self) -> &Leg {
-        &self.leg
+        &self.started.leg
     }
 
     /// Time from the start of its processes until it was ready.
@@ -85,19 +78,20 @@ impl RunningTunnel {
 
     /// The CPU times of its ends; `None` if the kernel does their work.
     pub fn cpu_meters(&self) -> Option<Vec<CpuMeter>> {
-        let meters = || self.ends.iter().map(|end| CpuMeter::Tree { pid: end.pid() }).collect();
-        (self.cpu == CpuOwner::Ends).then(meters)
+        let meters = || self.started.ends.iter().map(|end| CpuMeter::Tree { pid: end.pid() }).collect();
+        (self.started.cpu == CpuOwner::Ends).then(meters)
     }
 
     /// Bytes that the client's end has sent over the encrypted leg.
     pub fn sent_bytes(&self) -> Result<u64, Error> {
-        self.traffic.sent_bytes(self.ends[0].pid())
+        self.started.traffic.sent_bytes(self.started.ends[0].pid())
     }
 
     /// Fails if an end has ended or is stopped. If both have ended, because one does not run without the other, the error is
     /// about the one that was killed.
     pub fn check(&mut self) -> Result<(), Error> {
-        let mut failures: Vec<Error> = self.ends.iter_mut().filter_map(|end| end.check().err()).collect();
+        let mut failures: Vec<Error> =
+            self.started.ends.iter_mut().filter_map(|end| end.check().err()).collect();
         let was_killed =
             |failure: &Error| matches!(failure, Error::Died { status, .. } if status.contains("signal"));
         let first = failures.iter().position(was_killed).unwrap_or(0);
@@ -106,7 +100,7 @@ impl RunningTunnel {
 
     /// Process ids of the ends: the client's, the server's.
     pub fn pids(&self) -> Vec<i32> {
-        self.ends.iter().map(Child::pid).collect()
+        self.started.ends.iter().map(Child::pid).collect()
     }
 }
 
@@ -114,7 +108,7 @@ impl Drop for RunningTunnel {
     fn drop(&mut self) {
         const GRACE: Duration = Duration::from_millis(500);
         // A process that does not end is killed when it is dropped; remaining files are removed with the scratch directory.
-        for end in &mut self.ends {
+        for end in &mut self.started.ends {
             let _ = end.stop(GRACE);
         }
         let _ = fs::remove_dir_all(&self.directory);

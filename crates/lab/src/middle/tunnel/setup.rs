@@ -1,5 +1,6 @@
 //! The start of a tunnel: its arguments, its ends, and the result.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -9,6 +10,7 @@ use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{Endpoint, Leg, Link, LinkShape, Tunnel};
 
 use crate::error::{Context, Error};
+use crate::host::accounting::{proc, unexpected};
 use crate::host::exec::Provisions;
 use crate::host::processors::ProcessorSplit;
 use crate::host::spawn::{Child, Launch};
@@ -67,16 +69,25 @@ pub(crate) enum Side {
     Server,
 }
 
-/// The program of an end.
+impl Side {
+    /// Name of a process of this side in errors.
+    pub(crate) fn process(self, program: &str) -> String {
+        match self {
+            Self::Client => format!("{program}-client"),
+            Self::Server => format!("{program}-server"),
+        }
+    }
+}
+
+/// The program of an end. It runs as ourselves.
 pub(crate) struct TunnelEnd<'a> {
     pub(crate) side: Side,
     /// Name of the process in errors: `ssh`.
-    pub(crate) what: &'static str,
+    pub(crate) what: String,
     pub(crate) program: &'a Path,
     pub(crate) arguments: Vec<String>,
-    pub(crate) environment: &'a [(&'static str, &'static str)],
+    pub(crate) environment: BTreeMap<String, String>,
     pub(crate) provisions: Provisions,
-    pub(crate) run_as: RunAs,
 }
 
 /// How the bytes of the encrypted leg are counted.
@@ -103,20 +114,16 @@ impl TunnelContext<'_> {
             Side::Server => (networks.map(LinkProcess::servers), start.apart.map(|apart| &apart.server)),
         };
         let launch = Launch {
-            what: end.what.to_owned(),
+            log: start.logs.join(format!("{}-{}.log", start.tunnel.to_string().replace('+', "-"), end.what)),
+            what: end.what,
             program: end.program.to_owned(),
             arguments: end.arguments,
-            environment: end
-                .environment
-                .iter()
-                .map(|&(name, value)| (name.to_owned(), value.to_owned()))
-                .collect(),
+            environment: end.environment,
             directory: "/".into(),
-            run_as: end.run_as,
+            run_as: RunAs::Ourselves,
             processors: processors.cloned(),
             namespace: namespace.flatten().cloned(),
             provisions: end.provisions,
-            log: start.logs.join(format!("{}-{}.log", start.tunnel.to_string().replace('+', "-"), end.what)),
         };
         self.workspace.spawn(&launch)
     }
@@ -125,15 +132,15 @@ impl TunnelContext<'_> {
 impl Traffic {
     pub(super) fn sent_bytes(&self, pid: i32) -> Result<u64, Error> {
         let path = match self {
-            Self::Written => Path::new("/proc").join(pid.to_string()).join("io"),
-            Self::Interface(_) => Path::new("/proc").join(pid.to_string()).join("net/dev"),
+            Self::Written => proc(pid, "io"),
+            Self::Interface(_) => proc(pid, "net/dev"),
         };
         let text = fs::read_to_string(&path).context("read", &path)?;
         let sent = match self {
             Self::Written => written(&text),
             Self::Interface(name) => sent_through(&text, name),
         };
-        sent.ok_or_else(|| std::io::Error::other("unexpected contents")).context("understand", &path)
+        sent.ok_or_else(|| unexpected(&path))
     }
 }
 

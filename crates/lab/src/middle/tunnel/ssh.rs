@@ -1,6 +1,7 @@
 //! OpenSSH: an sshd that accepts one connection, and an ssh that forwards a port through it. Both use new keys and read no
 //! other configuration.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -73,20 +74,19 @@ struct Forward<'a> {
     session: SshSession,
 }
 
-/// Runs as ourselves: an unprivileged sshd can log in its own user only.
+/// It runs as ourselves: an unprivileged sshd can log in its own user only.
 fn server_end<'a>(place: &Path, program: &'a Path, address: SocketAddr) -> TunnelEnd<'a> {
     let config = place.join(SERVER_CONFIG).display().to_string();
     // As root, sshd requires `/run/sshd`, which its system service creates.
     let run = geteuid().is_root().then(|| vec!["sshd".to_owned()]);
     TunnelEnd {
         side: Side::Server,
-        what: "sshd",
+        what: "sshd".to_owned(),
         program,
         // -i: one connection on stdin; -e: errors to stderr.
         arguments: ["-i", "-e", "-f", &config].map(ToOwned::to_owned).to_vec(),
-        environment: &[],
+        environment: BTreeMap::new(),
         provisions: Provisions { stdin: Stdin::Connection(address), run, ..Provisions::default() },
-        run_as: RunAs::Ourselves,
     }
 }
 
@@ -104,12 +104,11 @@ fn client_end<'a>(place: &Path, program: &'a Path, forward: &Forward<'_>) -> Tun
     arguments.extend(rest);
     TunnelEnd {
         side: Side::Client,
-        what: "ssh",
+        what: "ssh".to_owned(),
         program,
         arguments,
-        environment: &[],
+        environment: BTreeMap::new(),
         provisions: Provisions { stdin: Stdin::Held, ..Provisions::default() },
-        run_as: RunAs::Ourselves,
     }
 }
 

@@ -1,6 +1,6 @@
 //! stunnel: a process that forwards a local port over TLS, and one next to the server that terminates TLS.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Instant;
@@ -76,10 +76,7 @@ fn start_end(
     text: &str,
     port: u16,
 ) -> Result<Child, Error> {
-    let what = match side {
-        Side::Client => "stunnel-client",
-        Side::Server => "stunnel-server",
-    };
+    let what = side.process("stunnel");
     let config = context.directory.join(format!("{what}-{port}.conf"));
     files::write(&config, text.as_bytes(), PRIVATE_FILE, RunAs::Ourselves)?;
     let end = TunnelEnd {
@@ -87,9 +84,8 @@ fn start_end(
         what,
         program,
         arguments: vec![config.display().to_string()],
-        environment: &[],
+        environment: BTreeMap::new(),
         provisions: Provisions::default(),
-        run_as: RunAs::Ourselves,
     };
     let mut child = context.spawn(start, end)?;
     wait_for_listener(&mut child, SocketProtocol::Tcp, port)?;
@@ -100,27 +96,19 @@ fn start_end(
 const COMMON: &str = "foreground = yes\npid =\nsyslog = no\ndebug = warning\n[database]\n";
 
 fn server_text(place: &Path, accept: SocketAddr, connect: SocketAddr) -> String {
-    let mut text = COMMON.to_owned();
     let path = |name: &str| place.join(name).display().to_string();
-    // Writing to a string cannot fail.
-    let _ = write!(
-        text,
-        "accept = {accept}\nconnect = {connect}\ncert = {}\nkey = {}\nsslVersion = {VERSION}\nciphersuites = {SUITE}\n",
+    format!(
+        "{COMMON}accept = {accept}\nconnect = {connect}\ncert = {}\nkey = {}\nsslVersion = {VERSION}\nciphersuites = {SUITE}\n",
         path(CERTIFICATE_FILE),
         path(KEY_FILE),
-    );
-    text
+    )
 }
 
 fn client_text(place: &Path, accept: SocketAddr, connect: SocketAddr) -> String {
-    let mut text = COMMON.to_owned();
-    // Writing to a string cannot fail.
-    let _ = write!(
-        text,
-        "client = yes\naccept = {accept}\nconnect = {connect}\nCAfile = {}\nverifyChain = yes\ncheckIP = {}\n\
+    format!(
+        "{COMMON}client = yes\naccept = {accept}\nconnect = {connect}\nCAfile = {}\nverifyChain = yes\ncheckIP = {}\n\
          sslVersion = {VERSION}\nciphersuites = {SUITE}\n",
         place.join(CA_FILE).display(),
         connect.ip(),
-    );
-    text
+    )
 }

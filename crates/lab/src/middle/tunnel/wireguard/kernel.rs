@@ -1,6 +1,7 @@
 //! The kernel's WireGuard: interfaces that `__link` creates and `wg` configures. No process belongs to the ends; a
 //! sleeping process in each network stands for them.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,12 +11,11 @@ use ciphertoll_link::{LinkEnd, LinkProcess};
 use super::super::setup::{
     CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart, VPN,
 };
-use super::common::{INTERFACE, KEEPALIVE_S, X25519Key, clear, configure, leg_of, unavailable};
+use super::{INTERFACE, KEEPALIVE_S, X25519Key, clear, configure, leg_of, unavailable};
 use crate::error::Error;
 use crate::host::exec::{Provisions, Rights};
 use crate::host::files::{self, PRIVATE_FILE};
 use crate::host::programs;
-use crate::host::spawn::Child;
 use crate::host::user::RunAs;
 use crate::middle::listener::{on_a_free_port, wait_until};
 
@@ -46,27 +46,24 @@ pub(super) fn start(
     }
     let [client_file, server_file] = files.map(|file| file.display().to_string());
     let began = Instant::now();
-    let client_end = context.spawn(start, holder(Side::Client, &sleep))?;
-    let server_end = context.spawn(start, holder(Side::Server, &sleep))?;
+    // A process that keeps the network namespace in use and ends with us.
+    let holder = |side: Side| {
+        let (what, arguments) = (side.process("wireguard"), vec!["infinity".to_owned()]);
+        let (environment, provisions) = (BTreeMap::new(), Provisions::default());
+        context.spawn(start, TunnelEnd { side, what, program: &sleep, arguments, environment, provisions })
+    };
+    let (client_end, server_end) = (holder(Side::Client)?, holder(Side::Server)?);
     let (client_public, server_public) = (client_key.public_base64()?, server_key.public_base64()?);
     let far = on_a_free_port("wireguard", IpAddr::from(start.server_address()), |far| {
         let (port, allowed) = (far.port().to_string(), format!("{}/32", VPN[0]));
-        let own = [
-            "private-key",
-            &server_file,
-            "listen-port",
-            &port,
-            "peer",
-            &client_public,
-            "allowed-ips",
-            &allowed,
-        ];
-        run(context, start, Side::Server, wg, &[&["set", INTERFACE][..], &own].concat()).map(|_| far)
+        let own = ["set", INTERFACE, "private-key", &server_file, "listen-port", &port];
+        let peer = ["peer", &client_public, "allowed-ips", &allowed];
+        run(context, start, Side::Server, wg, &[&own[..], &peer].concat()).map(|_| far)
     })?;
     let (allowed, endpoint, keepalive) = (format!("{}/32", VPN[1]), far.to_string(), KEEPALIVE_S.to_string());
-    let own =
-        ["private-key", &client_file, "peer", &server_public, "allowed-ips", &allowed, "endpoint", &endpoint];
-    let words = [&["set", INTERFACE][..], &own, &["persistent-keepalive", &keepalive]].concat();
+    let own = ["set", INTERFACE, "private-key", &client_file];
+    let peer = ["peer", &server_public, "allowed-ips", &allowed, "endpoint", &endpoint];
+    let words = [&own[..], &peer, &["persistent-keepalive", &keepalive]].concat();
     run(context, start, Side::Client, wg, &words)?;
     configure(start.networks.as_deref_mut())?;
     let mut ends = vec![client_end, server_end];
@@ -79,23 +76,6 @@ pub(super) fn start(
     Ok(StartedTunnel { ends, endpoint, leg, traffic, cpu: CpuOwner::Kernel, began })
 }
 
-/// A process that keeps the network namespace in use and ends with us.
-fn holder(side: Side, program: &Path) -> TunnelEnd<'_> {
-    let what = match side {
-        Side::Client => "wireguard-client",
-        Side::Server => "wireguard-server",
-    };
-    TunnelEnd {
-        side,
-        what,
-        program,
-        arguments: vec!["infinity".to_owned()],
-        environment: &[],
-        provisions: Provisions::default(),
-        run_as: RunAs::Ourselves,
-    }
-}
-
 /// Runs `wg` in the network of a side, and returns its output.
 fn run(
     context: &TunnelContext<'_>,
@@ -106,14 +86,13 @@ fn run(
 ) -> Result<String, Error> {
     let end = TunnelEnd {
         side,
-        what: "wg",
+        what: "wg".to_owned(),
         program: wg,
         arguments: words.iter().map(|word| (*word).to_owned()).collect(),
-        environment: &[],
+        environment: BTreeMap::new(),
         provisions: Provisions { rights: Rights::Network, ..Provisions::default() },
-        run_as: RunAs::Ourselves,
     };
-    let mut child: Child = context.spawn(start, end)?;
+    let mut child = context.spawn(start, end)?;
     match child.wait(WG_LIMIT)? {
         Some(status) if status.success() => Ok(child.output()),
         Some(_) => Err(unavailable(format!("wg fails: {}", child.output().trim()))),

@@ -1,6 +1,7 @@
 //! `wireguard-go` at each end, configured over its socket (the cross-platform userspace interface,
 //! `wireguard.com/xplatform`).
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -14,12 +15,11 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use super::super::setup::{
     CpuOwner, Side, StartedTunnel, Traffic, TunnelContext, TunnelEnd, TunnelStart, VPN,
 };
-use super::common::{INTERFACE, KEEPALIVE_S, X25519Key, configure, leg_of, unavailable};
+use super::{INTERFACE, KEEPALIVE_S, X25519Key, configure, leg_of, unavailable};
 use crate::error::{Context, Error};
 use crate::host::exec::{Provisions, Rights};
 use crate::host::programs;
 use crate::host::spawn::Child;
-use crate::host::user::RunAs;
 use crate::middle::listener::{on_a_free_port, wait_until};
 
 /// Single addresses: the tunnel has two.
@@ -33,8 +33,8 @@ pub(super) fn start(
     let program = programs::find(&["wireguard-go"], "wireguard-go")?;
     let keys = [X25519Key::generate()?, X25519Key::generate()?];
     let began = Instant::now();
-    let mut client_end = context.spawn(start, end(Side::Client, "wireguard-client", &program))?;
-    let mut server_end = context.spawn(start, end(Side::Server, "wireguard-server", &program))?;
+    let mut client_end = context.spawn(start, end(Side::Client, &program))?;
+    let mut server_end = context.spawn(start, end(Side::Server, &program))?;
     for end in [&mut client_end, &mut server_end] {
         wait_until(end, "its control socket does not accept connections", |end| Ok(connect(end)?.is_some()))?;
     }
@@ -61,16 +61,15 @@ pub(super) fn start(
     })
 }
 
-fn end<'a>(side: Side, what: &'static str, program: &'a Path) -> TunnelEnd<'a> {
+fn end(side: Side, program: &Path) -> TunnelEnd<'_> {
     TunnelEnd {
         side,
-        what,
+        what: side.process("wireguard"),
         program,
         arguments: vec!["--foreground".to_owned(), INTERFACE.to_owned()],
-        environment: &[("LOG_LEVEL", "error")],
+        environment: BTreeMap::from([("LOG_LEVEL".to_owned(), "error".to_owned())]),
         // The path of its control socket is fixed and the same for both ends, so each gets a private `/run`.
         provisions: Provisions { rights: Rights::Network, run: Some(Vec::new()), ..Provisions::default() },
-        run_as: RunAs::Ourselves,
     }
 }
 
