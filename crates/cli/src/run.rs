@@ -7,10 +7,11 @@ use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
 use ciphertoll_lab::Passwords;
 use ciphertoll_load::driver;
 use ciphertoll_model::{
-    Arm, Baseline, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Plan, Prepare, Refusal,
-    ServerLevel, Spec, TimestampedEvent, Workload,
+    Arm, Baseline, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Limitations, Plan, Prepare,
+    Refusal, ServerLevel, Spec, TimestampedEvent, Workload,
 };
 use ciphertoll_record::{Record, RunDirectory};
+use ciphertoll_stats::RunFacts;
 use jiff::Timestamp;
 
 use crate::arguments::{
@@ -62,7 +63,8 @@ fn plan(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Plan, Failure> {
         Driver::Named(name) => drivers.get(name)?.impossible(&driver::DriverRequirements::of(cell)),
         Driver::Native => None,
     };
-    Ok(Plan::knowing_obstacles(spec, seed, refusals, &driver::unlike(spec), &obstacle)?)
+    let unlike = driver::unlike(spec);
+    Ok(Plan::knowing(spec, seed, &Limitations { refusals, unlike: &unlike, obstacle: Some(&obstacle) })?)
 }
 
 /// Fails if no server is installed, because an empty record would become `latest`.
@@ -165,20 +167,22 @@ pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
     let path = ciphertoll_record::resolve(&arguments.run_dir, &arguments.run)?;
     let (directory, record) = RunDirectory::resume(&path)?;
     let Record { plan, events, .. } = record;
+    let facts = RunFacts::of(&plan, &events);
+    let is_complete = facts.ending == Some(Ending::Complete);
     if arguments.output.is_verbose() {
-        let blocks = ciphertoll_stats::analyse(&plan, &events).blocks_completed;
-        let what = if ending(&events) == Some(Ending::Complete) { "is complete" } else { "continues" };
+        let blocks = facts.trials.blocks_completed();
+        let what = if is_complete { "is complete" } else { "continues" };
         tell(&format!(
             "{} {what}: {blocks} of {} blocks are recorded",
             path.display(),
             plan.counted_blocks()
         ));
     }
-    if ending(&events) == Some(Ending::Complete) {
+    if is_complete {
         // A run that was killed after its last event has left files. The next run reports what cannot be removed.
         let _ = ciphertoll_record::sweep(&ciphertoll_record::scratch_root());
         show(&path, &arguments.output)?;
-        return Ok(exit_code(&plan, &events));
+        return Ok(exit_code(&plan, &facts));
     }
     request::check_files(plan.servers())?;
     let passwords = passwords::gather(plan.servers(), Passwords::new())?;
@@ -204,10 +208,11 @@ fn measure(
     let events = outcome.map_err(|error| failed(&error, &path))?;
     drop(sink);
     show(&path, output)?;
-    if output.is_verbose() && matches!(ending(&events), Some(Ending::Interrupted | Ending::Terminated)) {
+    let facts = RunFacts::of(plan, &events);
+    if output.is_verbose() && matches!(facts.ending, Some(Ending::Interrupted | Ending::Terminated)) {
         tell(&format!("to continue: ciphertoll resume {}", path.display()));
     }
-    Ok(exit_code(plan, &events))
+    Ok(exit_code(plan, &facts))
 }
 
 /// Reads the record from disk, so that the output is identical to that of any later `report`.
@@ -269,22 +274,14 @@ pub(crate) fn watch_signals() -> Result<Interrupt, Failure> {
     Ok(interrupt)
 }
 
-/// How the run last ended; `None` if it was killed.
-fn ending(events: &[TimestampedEvent]) -> Option<Ending> {
-    events.iter().rev().find_map(|stamped| match stamped.event {
-        Event::Finished { ending } => Some(ending),
-        _ => None,
-    })
-}
-
-fn exit_code(plan: &Plan, events: &[TimestampedEvent]) -> ExitCode {
-    match ending(events) {
+fn exit_code(plan: &Plan, facts: &RunFacts<'_>) -> ExitCode {
+    match facts.ending {
         Some(Ending::Interrupted) => return ExitCode::Interrupted,
         Some(Ending::Terminated) => return ExitCode::Terminated,
         Some(Ending::Complete) => {}
         Some(Ending::Failed) | None => return ExitCode::Internal,
     }
-    let analysis = ciphertoll_stats::analyse(plan, events);
+    let analysis = ciphertoll_stats::analyse_trials(plan, &facts.trials);
     let used = analysis.cells().iter().filter(|cell| cell.blocks_used > 0).count();
     match used {
         0 => ExitCode::NothingRan,

@@ -3,7 +3,6 @@
 
 mod absent;
 pub mod bench;
-mod elapsed;
 mod gates;
 mod interrupt;
 mod lab_bench;

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{
-    Arm, Block, Cell, Ending, Event, LookDecision, Metric, Pace, Plan, Skipped, TimestampedEvent, Timing,
-    TrialPace, Visit, VoidReason,
+    Arm, Block, Cell, Ending, Event, ExitCode, LookDecision, Metric, Observation, Pace, Plan, Skipped,
+    TimestampedEvent, Timing, TrialPace, Visit, VoidReason,
 };
+use ciphertoll_stats::RunFacts;
 
 use crate::bench::{Bench, BenchError, Emit, TrialError, TrialRequest};
-use crate::elapsed;
 use crate::gates::judge;
 use crate::interrupt::Interrupt;
 
@@ -50,24 +50,18 @@ enum Stop {
     Error(BenchError),
 }
 
-enum VisitOutcome {
-    Observed,
-    Voided(VoidReason),
+impl From<BenchError> for Stop {
+    fn from(error: BenchError) -> Self {
+        Self::Error(error)
+    }
 }
+
+/// The observation of a trial and its latency histogram in base64, or why it is void.
+type TrialOutcome = Result<(Observation, String), VoidReason>;
 
 impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
     pub fn new(plan: &'a Plan, bench: &'a mut B, sink: &'a mut S, interrupt: &'a Interrupt) -> Self {
-        Self {
-            plan,
-            bench,
-            sink,
-            interrupt,
-            events: Vec::new(),
-            dropped: BTreeSet::new(),
-            capacities: BTreeMap::new(),
-            began: Instant::now(),
-            used_before: Duration::ZERO,
-        }
+        Self::resuming(plan, bench, sink, interrupt, Vec::new())
     }
 
     /// Resumes a run from its record. Recorded decisions and capacities stay, and an interrupted block starts again.
@@ -78,16 +72,13 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         interrupt: &'a Interrupt,
         events: Vec<TimestampedEvent>,
     ) -> Self {
-        let used_before = elapsed::measuring(&events);
-        let mut run = Self { events, used_before, ..Self::new(plan, bench, sink, interrupt) };
+        let facts = RunFacts::of(plan, &events);
+        let capacity = |(index, cell): (usize, &Cell)| Some((index, *facts.capacities.get(&cell.id())?));
+        let capacities = plan.cells.iter().enumerate().filter_map(capacity).collect();
+        let (used_before, began) = (facts.elapsed.measuring(), Instant::now());
+        let dropped = BTreeSet::new();
+        let mut run = Self { plan, bench, sink, interrupt, events, dropped, capacities, began, used_before };
         run.note_dropped();
-        for stamped in &run.events {
-            if let Event::CapacityFound { cell, per_s } = &stamped.event
-                && let Some(index) = plan.cells.iter().position(|known| known.id() == *cell)
-            {
-                run.capacities.insert(index, *per_s);
-            }
-        }
         run
     }
 
@@ -109,9 +100,14 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         Ok(self.events)
     }
 
+    /// What has been recorded so far.
+    fn facts(&self) -> RunFacts<'_> {
+        RunFacts::of(self.plan, &self.events)
+    }
+
     fn measure(&mut self, tool_version: &str) -> Result<(), Stop> {
         let tool_version = tool_version.to_owned();
-        let done = self.blocks_done();
+        let done = self.facts().blocks_done;
         if self.events.is_empty() {
             let schema_version = ciphertoll_model::SCHEMA_VERSION;
             self.record(&Event::RunStarted { schema_version, tool_version })?;
@@ -139,21 +135,9 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         Ok(())
     }
 
-    /// Blocks that are complete in the record.
-    fn blocks_done(&self) -> BTreeSet<u32> {
-        let finished = self.events.iter().filter_map(|stamped| match stamped.event {
-            Event::BlockFinished { block } => Some(block),
-            _ => None,
-        });
-        finished.collect()
-    }
-
     /// The recorded decision after `block`; if there is none, decides now.
     fn decided(&mut self, block: u32) -> Result<LookDecision, Stop> {
-        let recorded = self.events.iter().rev().find_map(|stamped| match stamped.event {
-            Event::Looked { blocks, decision } if blocks == block => Some(decision),
-            _ => None,
-        });
+        let recorded = self.facts().looks.get(&block).copied();
         match recorded {
             Some(decision) => Ok(decision),
             None if block == 0 => Ok(LookDecision::GoOn),
@@ -178,7 +162,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
 
     /// Times the primitives unless the record has them: they do not change during a run.
     fn time_primitives(&mut self) -> Result<(), Stop> {
-        if self.events.iter().any(|stamped| matches!(stamped.event, Event::PrimitivesMeasured { .. })) {
+        if self.facts().primitives.is_some() {
             return Ok(());
         }
         let cells = self.plan.cells.iter().enumerate();
@@ -196,9 +180,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         for attempt in 1.. {
             let mut again = Vec::new();
             for visit in due {
-                let VisitOutcome::Voided(reason) = self.visit(block.number, visit, attempt)? else {
-                    continue;
-                };
+                let Err(reason) = self.visit(block.number, visit, attempt)? else { continue };
                 if attempt < attempts(&reason) {
                     again.push(visit);
                 } else if block.number == 0 {
@@ -216,26 +198,37 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         self.record(&Event::BlockFinished { block: block.number })
     }
 
-    fn visit(&mut self, block: u32, visit: Visit, attempt: u32) -> Result<VisitOutcome, Stop> {
-        self.check_interrupt()?;
+    fn visit(&mut self, block: u32, visit: Visit, attempt: u32) -> Result<Result<(), VoidReason>, Stop> {
         let Visit { cell: index, arm } = visit;
         let cell = &self.plan.cells[index];
-        self.record(&Event::TrialStarted { block, cell: cell.id(), arm, attempt })?;
         let seed = trial_seed(self.plan.seed, block, index, arm);
         let timing = self.plan.timing_of(block, cell);
         let request = self.request(index, arm, self.trial_pace(index), timing, seed);
-        match self.up_and_measure(&request) {
-            Ok((observation, histogram)) => {
-                self.sink.histogram(block, index, arm, &histogram).map_err(Stop::Error)?;
-                let observation = Box::new(observation);
-                self.record(&Event::TrialFinished { block, cell: cell.id(), arm, observation })?;
-                Ok(VisitOutcome::Observed)
-            }
+        let (observation, histogram) = match self.attempt(block, &request, attempt)? {
+            Ok(measured) => measured,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        self.sink.histogram(block, index, arm, &histogram)?;
+        let observation = Box::new(observation);
+        self.record(&Event::TrialFinished { block, cell: cell.id(), arm, observation })?;
+        Ok(Ok(()))
+    }
+
+    /// Attempts a trial. Records its beginning and, if it is void, the reason.
+    fn attempt(
+        &mut self,
+        block: u32,
+        request: &TrialRequest<'_>,
+        attempt: u32,
+    ) -> Result<TrialOutcome, Stop> {
+        self.check_interrupt()?;
+        let (cell, arm) = (request.cell.id(), request.arm);
+        self.record(&Event::TrialStarted { block, cell: cell.clone(), arm, attempt })?;
+        match self.up_and_measure(request) {
+            Ok(measured) => Ok(Ok(measured)),
             Err(TrialError::Void(reason)) => {
-                let voided =
-                    Event::TrialVoided { block, cell: cell.id(), arm, attempt, reason: reason.clone() };
-                self.record(&voided)?;
-                Ok(VisitOutcome::Voided(reason))
+                self.record(&Event::TrialVoided { block, cell, arm, attempt, reason: reason.clone() })?;
+                Ok(Err(reason))
             }
             Err(TrialError::Interrupted) => {
                 self.check_interrupt()?;
@@ -265,19 +258,16 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
     /// Fails if a server has another version than in the first `before` events: its blocks would not be comparable.
     fn check_versions(&self, before: usize) -> Result<(), Stop> {
         let (recorded, happened) = self.events.split_at(before);
-        let recorded: BTreeMap<_, _> = recorded.iter().filter_map(ready_server).collect();
-        let changed = happened
-            .iter()
-            .filter_map(ready_server)
-            .filter_map(|(server, now)| Some((server, now, *recorded.get(server)?)))
-            .find(|(_, now, then)| now != then);
-        match changed {
-            None => Ok(()),
-            Some((server, now, then)) => Err(Stop::Error(BenchError {
-                message: format!("{server} was {then} in the record and is {now} now: begin a new run"),
-                exit_code: ciphertoll_model::ExitCode::NothingRan,
-            })),
+        let (recorded, happened) = (RunFacts::of(self.plan, recorded), RunFacts::of(self.plan, happened));
+        for now in &happened.servers {
+            let then = recorded.server_version(now.name).unwrap_or(now.version);
+            if now.version != then {
+                let (server, now) = (now.name, now.version);
+                let message = format!("{server} was {then} in the record and is {now} now: begin a new run");
+                return Err(Stop::Error(BenchError { message, exit_code: ExitCode::NothingRan }));
+            }
         }
+        Ok(())
     }
 
     /// Measures in a closed loop the capacity of every baseline whose pace is a share of it. If all attempts are voided, the
@@ -312,28 +302,14 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
     }
 
     fn capacity(&mut self, index: usize, attempt: u32) -> Result<Result<f64, VoidReason>, Stop> {
-        self.check_interrupt()?;
-        let (arm, cell) = (Arm::Main, &self.plan.cells[index]);
-        self.record(&Event::TrialStarted { block: 0, cell: cell.id(), arm, attempt })?;
         // As long as a counted trial.
-        let (pace, timing) = (TrialPace::Closed, self.plan.timing_of(1, cell));
+        let timing = self.plan.timing_of(1, &self.plan.cells[index]);
         let seed = trial_seed(self.plan.seed, 0, index, Arm::Repeat);
-        match self.up_and_measure(&self.request(index, arm, pace, timing, seed)) {
-            Ok((observation, _)) => match observation.metrics.get(&Metric::RatePerS) {
-                Some(per_s) => Ok(Ok(*per_s)),
-                None => Ok(Err(VoidReason::NoOperations)),
-            },
-            Err(TrialError::Void(reason)) => {
-                let cell = cell.id();
-                self.record(&Event::TrialVoided { block: 0, cell, arm, attempt, reason: reason.clone() })?;
-                Ok(Err(reason))
-            }
-            Err(TrialError::Interrupted) => {
-                self.check_interrupt()?;
-                Err(Stop::Ending(Ending::Interrupted))
-            }
-            Err(TrialError::Fatal(error)) => Err(Stop::Error(error)),
-        }
+        let request = self.request(index, Arm::Main, TrialPace::Closed, timing, seed);
+        let measured = self.attempt(0, &request, attempt)?;
+        Ok(measured.and_then(|(observation, _)| {
+            observation.metrics.get(&Metric::RatePerS).copied().ok_or(VoidReason::NoOperations)
+        }))
     }
 
     fn request(
@@ -362,10 +338,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
         }
     }
 
-    fn up_and_measure(
-        &mut self,
-        request: &TrialRequest<'_>,
-    ) -> Result<(ciphertoll_model::Observation, String), TrialError> {
+    fn up_and_measure(&mut self, request: &TrialRequest<'_>) -> Result<(Observation, String), TrialError> {
         let mut happened = Vec::new();
         let up = self.bench.up(request.cell, &mut |event| happened.push(event));
         for event in happened {
@@ -401,7 +374,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
 
     /// The expected end of the next block, from the mean of those so far.
     fn projected_end(&self) -> Duration {
-        self.used_before + self.began.elapsed() + elapsed::mean_block(&self.events).unwrap_or_default()
+        self.used_before + self.began.elapsed() + self.facts().elapsed.mean_block().unwrap_or_default()
     }
 
     fn drop_cell(&mut self, index: usize, attempts: u32, reason: &VoidReason) -> Result<(), Stop> {
@@ -414,23 +387,20 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
 
     /// Drops the cells that the bench has skipped.
     fn note_dropped(&mut self) {
-        for stamped in &self.events {
-            if let Event::CellSkipped { skipped } = &stamped.event {
-                let found = self.plan.cells.iter().position(|cell| cell.to_string() == skipped.id);
-                self.dropped.extend(found);
-            }
-        }
+        let skipped = |cell: &Cell, facts: &RunFacts<'_>| {
+            let id = cell.to_string();
+            facts.skipped.iter().any(|skipped| skipped.id == id)
+        };
+        let facts = RunFacts::of(self.plan, &self.events);
+        let cells = self.plan.cells.iter().enumerate();
+        self.dropped.extend(cells.filter(|(_, cell)| skipped(cell, &facts)).map(|(index, _)| index));
     }
 
     fn nothing_left(&self) -> BenchError {
-        let last_reason = self.events.iter().rev().find_map(|stamped| match &stamped.event {
-            Event::CellSkipped { skipped } => Some(skipped.reason.clone()),
-            _ => None,
-        });
-        BenchError {
-            message: format!("nothing could run: {}", last_reason.unwrap_or_else(|| "no cell".to_owned())),
-            exit_code: ciphertoll_model::ExitCode::NothingRan,
-        }
+        let facts = self.facts();
+        let last_reason = facts.skipped.last().map_or("no cell", |skipped| &skipped.reason);
+        let message = format!("nothing could run: {last_reason}");
+        BenchError { message, exit_code: ExitCode::NothingRan }
     }
 
     fn check_interrupt(&self) -> Result<(), Stop> {
@@ -438,8 +408,7 @@ impl<'a, B: Bench, S: Sink> Run<'a, B, S> {
     }
 
     fn record(&mut self, event: &Event) -> Result<(), Stop> {
-        let stamped = self.sink.event(event).map_err(Stop::Error)?;
-        self.events.push(stamped);
+        self.events.push(self.sink.event(event)?);
         Ok(())
     }
 }
@@ -450,7 +419,7 @@ impl Stop {
             Self::Error(error) => error,
             Self::Ending(ending) => BenchError {
                 message: format!("the run ended early: {ending:?}"),
-                exit_code: ciphertoll_model::ExitCode::Interrupted,
+                exit_code: ExitCode::Interrupted,
             },
         }
     }
@@ -459,14 +428,6 @@ impl Stop {
 /// The number of attempts at a trial that is voided for `reason`.
 fn attempts(reason: &VoidReason) -> u32 {
     if reason.is_noise() { ATTEMPTS_IN_NOISE } else { ATTEMPTS }
-}
-
-/// A server's name and version.
-fn ready_server(stamped: &TimestampedEvent) -> Option<(&str, &str)> {
-    match &stamped.event {
-        Event::ServerReady { server, version, .. } => Some((server, version)),
-        _ => None,
-    }
 }
 
 /// A different seed for every trial, the same for the same plan.

@@ -6,10 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::factor::{
-    AtRest, Auth, ClientCertificate, Clients, Compressor, ConnectionUse, Ctx, Dataset, Driver, Engine, Link,
-    Pace, Path, Proxy, ProxyFront, ProxyProgram, RelativeScale, Resumption, Scale, ScaleLevel, ServerKey,
-    ServerLevel, ServerUrl, TlsDemand, TlsLibrary, TlsPath, TlsStart, Tunnel, UrlPlace, Verification,
-    Workload,
+    AtRest, Auth, ClientCertificate, Clients, Compressor, ConnectionUse, Ctx, Dataset, Driver, Engine,
+    Factor, Link, Pace, Path, Proxy, ProxyFront, ProxyProgram, RelativeScale, Resumption, Scale, ScaleLevel,
+    ServerKey, ServerLevel, ServerUrl, TlsDemand, TlsLibrary, TlsPath, TlsStart, Tunnel, UrlPlace,
+    Verification, Workload,
 };
 
 /// What is compared: one level of each factor that is not part of the load.
@@ -37,7 +37,7 @@ pub struct Cell {
     /// The configured relative scale, if any; `scale` is then the number of rows on this server.
     #[serde(rename = "relative_scale", default, skip_serializing_if = "Option::is_none")]
     pub relative: Option<RelativeScale>,
-    #[serde(default, skip_serializing_if = "Pace::is_closed")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub pace: Pace,
 }
 
@@ -98,6 +98,24 @@ impl Cell {
         CellId(self.to_string())
     }
 
+    /// A level as the command line writes it, a server by its short name; `None` if the factor does not apply.
+    pub fn level(&self, factor: Factor) -> Option<String> {
+        let treatment = &self.treatment;
+        Some(match factor {
+            Factor::Server => treatment.server.short_name(),
+            Factor::Path => treatment.path.to_string(),
+            Factor::Auth => treatment.auth.to_string(),
+            Factor::Ctx => treatment.ctx?.to_string(),
+            Factor::Driver => treatment.driver.to_string(),
+            Factor::Link => treatment.link.to_string(),
+            Factor::AtRest => treatment.at_rest.to_string(),
+            Factor::Workload => self.workload.to_string(),
+            Factor::Clients => self.clients.to_string(),
+            Factor::Scale => self.scale_level().to_string(),
+            Factor::Pace => self.pace.to_string(),
+        })
+    }
+
     /// Why no server can run this cell, if so. Servers themselves may refuse more.
     pub fn impossibility(&self) -> Option<String> {
         match &self.treatment.server.url {
@@ -132,10 +150,9 @@ impl Cell {
         let Treatment { server, path, auth, driver, link, at_rest, .. } = &self.treatment;
         let name = server.short_name();
         let tls = path.as_tls();
-        let reason = if path.as_tunnel().is_some() {
-            format!("a tunnel needs a server that is started here, and {name} is at a URL")
-        } else if path.as_proxy().is_some() {
-            format!("a proxy needs a server that is started here, and {name} is at a URL")
+        let between = path.as_tunnel().map(|_| "tunnel").or(path.as_proxy().map(|_| "proxy"));
+        let reason = if let Some(process) = between {
+            format!("a {process} needs a server that is started here, and {name} is at a URL")
         } else if tls.is_some_and(|tls| tls.key.is_some()) {
             format!(
                 "the certificate of {name} cannot be chosen: write {}",
@@ -184,8 +201,9 @@ impl Cell {
     /// Constraints of message compression.
     fn impossible_compressed(&self, compressor: Compressor) -> Option<String> {
         let Treatment { server, driver, .. } = &self.treatment;
-        let told = || "external drivers do not support compressed messages yet".to_owned();
-        compressor.impossible(server.engine).or_else(|| (*driver != Driver::Native).then(told))
+        let external = "external drivers do not support compressed messages yet";
+        let unsupported = (*driver != Driver::Native).then(|| external.to_owned());
+        compressor.impossible(server.engine).or(unsupported)
     }
 
     /// Constraints of proxies, which log in to the server in the client's place.
@@ -272,21 +290,13 @@ fn impossible_start(engine: Engine, start: TlsStart) -> Option<String> {
 
 impl fmt::Display for Cell {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Treatment { server, path, auth, ctx, driver, link, at_rest } = &self.treatment;
-        let ctx = ctx.map_or("-", Ctx::label);
-        write!(
-            formatter,
-            "{}/{path}/{auth}/{ctx}/{driver}/{link}/{at_rest}/{}/{}/{}",
-            server.short_name(),
-            self.workload,
-            self.clients,
-            self.scale_level()
-        )?;
-        // A closed loop is not printed, so that older ids stay the same.
-        match self.pace {
-            Pace::Closed => Ok(()),
-            pace => write!(formatter, "/{pace}"),
-        }
+        let levels = Factor::ALL.into_iter().filter(|factor| match factor {
+            // A closed loop is not printed, so that older ids stay the same.
+            Factor::Pace => !self.pace.is_closed(),
+            _ => true,
+        });
+        let levels = levels.map(|factor| self.level(factor).unwrap_or_else(|| "-".to_owned()));
+        formatter.write_str(&levels.collect::<Vec<_>>().join("/"))
     }
 }
 

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::labelled;
+
 /// The machine of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
@@ -24,41 +26,29 @@ pub struct Environment {
     pub cpu_accounting: String,
 }
 
-/// An instruction set relevant to encryption.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CryptoInstruction {
-    /// AES rounds.
-    Aes,
-    /// AES rounds on 256- and 512-bit vectors.
-    Vaes,
-    /// Carry-less multiplication (GCM's GHASH).
-    Pclmulqdq,
-    /// Carry-less multiplication on wide vectors.
-    Vpclmulqdq,
-    /// `SHA-1` and `SHA-256` rounds.
-    ShaNi,
-    /// 256-bit vectors (`ChaCha20`).
-    Avx2,
-    /// 512-bit vectors.
-    Avx512f,
-    /// Multiply with carry chains (RSA, elliptic curves).
-    Adx,
-    /// 52-bit fused multiply (RSA on AVX-512).
-    Avx512ifma,
-}
-
-impl CryptoInstruction {
-    /// Every known instruction set, with the kernel's name for it.
-    pub const ALL: [(Self, &'static str); 9] = [
-        (Self::Aes, "aes"),
-        (Self::Vaes, "vaes"),
-        (Self::Pclmulqdq, "pclmulqdq"),
-        (Self::Vpclmulqdq, "vpclmulqdq"),
-        (Self::ShaNi, "sha_ni"),
-        (Self::Avx2, "avx2"),
-        (Self::Avx512f, "avx512f"),
-        (Self::Adx, "adx"),
-        (Self::Avx512ifma, "avx512ifma"),
-    ];
+labelled! {
+    // The labels are the kernel's names.
+    /// An instruction set relevant to encryption.
+    #[derive(Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum CryptoInstruction {
+        /// AES rounds.
+        Aes = "aes",
+        /// AES rounds on 256- and 512-bit vectors.
+        Vaes = "vaes",
+        /// Carry-less multiplication (GCM's GHASH).
+        Pclmulqdq = "pclmulqdq",
+        /// Carry-less multiplication on wide vectors.
+        Vpclmulqdq = "vpclmulqdq",
+        /// `SHA-1` and `SHA-256` rounds.
+        ShaNi = "sha_ni",
+        /// 256-bit vectors (`ChaCha20`).
+        Avx2 = "avx2",
+        /// 512-bit vectors.
+        Avx512f = "avx512f",
+        /// Multiply with carry chains (RSA, elliptic curves).
+        Adx = "adx",
+        /// 52-bit fused multiply (RSA on AVX-512).
+        Avx512ifma = "avx512ifma",
+    }
 }

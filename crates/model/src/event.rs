@@ -9,6 +9,7 @@ use crate::absence::Absence;
 use crate::cell::{Arm, CellId, Skipped};
 use crate::environment::Environment;
 use crate::factor::{AtRest, LinkShape, Path};
+use crate::labelled;
 use crate::metric::Metric;
 use crate::primitive::{KeyExchangeTime, SignatureTime};
 use crate::trial::{Leg, LegCount};
@@ -17,12 +18,10 @@ use crate::trial::{Leg, LegCount};
 pub struct TimestampedEvent {
     /// Milliseconds since 1970-01-01 UTC.
     pub at_unix_ms: u64,
-    /// What happened.
     #[serde(flatten)]
     pub event: Event,
 }
 
-/// What happened in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum Event {
@@ -44,13 +43,11 @@ pub enum Event {
         /// In a few words.
         what: String,
     },
-    /// A server is ready.
+    /// A server is ready. Version and TLS library are as it reports them.
     ServerReady {
         /// Its name in cell ids.
         server: String,
-        /// As the server reports it.
         version: String,
-        /// As the server reports it.
         tls_library: Option<String>,
         /// Settings that differ from the server's defaults.
         settings: BTreeMap<String, String>,
@@ -73,7 +70,6 @@ pub enum Event {
     },
     /// A link was made and calibrated.
     LinkMade {
-        /// The configured link.
         link: LinkShape,
         /// What the link itself adds to a round trip, which was subtracted.
         overhead_ns: u64,
@@ -88,7 +84,6 @@ pub enum Event {
     },
     /// A tunnel was tested before the first block. From then on, it is set up for each trial.
     TunnelTried {
-        /// The path through the tunnel.
         path: Path,
         /// Version of its program; empty if unknown.
         version: String,
@@ -99,7 +94,6 @@ pub enum Event {
     },
     /// A proxy was tested before the first block. From then on, it is started for each trial.
     ProxyTried {
-        /// The path through the proxy.
         path: Path,
         /// Version of its program; empty if unknown.
         version: String,
@@ -117,7 +111,6 @@ pub enum Event {
         at_rest: AtRest,
         /// Files that were read completely.
         files: u64,
-        /// Their total size.
         bytes: u64,
         /// Files that contain the data as plaintext.
         files_with_marker: u64,
@@ -127,7 +120,6 @@ pub enum Event {
     },
     /// The capacity of a baseline in a closed loop, which relative paces refer to.
     CapacityFound {
-        /// The baseline's cell.
         cell: CellId,
         per_s: f64,
     },
@@ -142,7 +134,6 @@ pub enum Event {
         /// 1, or 2 if the first attempt was voided.
         attempt: u32,
     },
-    /// A trial succeeded.
     TrialFinished {
         block: u32,
         cell: CellId,
@@ -220,19 +211,10 @@ pub enum Flag {
 pub enum VoidReason {
     /// Another TLS version, key or resumption than the level's.
     #[error("negotiated {observed} instead of {planned}")]
-    Negotiated {
-        /// According to the level.
-        planned: String,
-        observed: String,
-    },
-    /// Another authentication than the level's.
+    Negotiated { planned: String, observed: String },
+    /// The server requested another authentication than the level's.
     #[error("authenticated by {observed} instead of {planned}")]
-    Authenticated {
-        /// According to the level.
-        planned: String,
-        /// As the server requested it.
-        observed: String,
-    },
+    Authenticated { planned: String, observed: String },
     #[error("{count} operations failed: {message}")]
     OperationErrors {
         count: u64,
@@ -240,34 +222,25 @@ pub enum VoidReason {
         message: String,
     },
     #[error("the load process failed: {message}")]
-    LoadFailed {
-        /// Its message, or how it ended.
-        message: String,
-    },
+    LoadFailed { message: String },
     #[error("the server went away: {message}")]
     ServerDied { message: String },
     /// Pages were read from disk that should have been cached.
     #[error("{count} pages were read from disk, although the rows should be cached")]
     BufferMisses { count: u64 },
-    /// The hypervisor took CPU time.
     #[error("the hypervisor took {percent:.1} % of the trial's CPU time")]
     Steal {
         /// Steal ÷ CPU time of the trial, percent.
         percent: f64,
     },
-    /// The link did not behave as configured.
     #[error("the link: {message}")]
     Link { message: String },
-    /// The tunnel did not behave as configured.
     #[error("the tunnel: {message}")]
     Tunnel { message: String },
-    /// The proxy did not behave as configured.
     #[error("the proxy: {message}")]
     Proxy { message: String },
-    /// Files were not encrypted according to the level.
     #[error("at rest: {message}")]
     AtRest { message: String },
-    /// Local ports ran short.
     #[error("{percent:.0} % of the local ports were in TIME_WAIT")]
     PortsExhausted {
         /// `TIME_WAIT` ÷ usable ports, percent.
@@ -281,12 +254,7 @@ pub enum VoidReason {
         "the load process did not keep its schedule: it was {:.2} ms late (p99), while a median operation takes \
          {:.2} ms", ms(*.lag_ns_p99), ms(*.service_ns_p50)
     )]
-    ScheduleLag {
-        /// 99th percentile of the lag.
-        lag_ns_p99: u64,
-        /// Median service time.
-        service_ns_p50: u64,
-    },
+    ScheduleLag { lag_ns_p99: u64, service_ns_p50: u64 },
     /// The limit was the clients' processors instead of the server's.
     #[error(
         "the clients' processors were {client_percent:.0} % busy, the server's only {server_percent:.0} %"
@@ -313,35 +281,24 @@ fn ms(nanos: u64) -> f64 {
     nanos as f64 * 1e-6
 }
 
-/// How a link is emulated, the best kind first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LinkKind {
-    /// Our delay line between two veth pairs, read by packet rings.
-    #[default]
-    Ring,
-    /// Our delay line between two tun devices.
-    Tun,
-    /// The kernel's netem queues.
-    Netem,
-    /// A TCP relay between client and server, which delays bytes instead of packets.
-    Relay,
+labelled! {
+    /// How a link is emulated, the best kind first, with its name on the command line.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum LinkKind {
+        /// Our delay line between two veth pairs, read by packet rings.
+        #[default]
+        Ring = "ring",
+        /// Our delay line between two tun devices.
+        Tun = "tun",
+        /// The kernel's netem queues.
+        Netem = "netem",
+        /// A TCP relay between client and server, which delays bytes instead of packets.
+        Relay = "relay",
+    }
 }
 
 impl LinkKind {
-    pub const ALL: [Self; 4] = [Self::Ring, Self::Tun, Self::Netem, Self::Relay];
-
-    /// Its name on the command line.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Ring => "ring",
-            Self::Tun => "tun",
-            Self::Netem => "netem",
-            Self::Relay => "relay",
-        }
-    }
-
-    /// The kind with this name.
     pub fn named(label: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.label() == label)
     }

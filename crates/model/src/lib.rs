@@ -9,6 +9,7 @@ pub mod environment;
 pub mod event;
 pub mod exit;
 pub mod factor;
+mod labelled;
 pub mod metric;
 pub mod noise;
 pub mod plan;
@@ -41,7 +42,7 @@ pub use factor::{
 pub use metric::{Metric, MetricDirection, Unit};
 pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
 pub use plan::{
-    Baseline, BaselineError, Block, LongerTrials, Margins, Plan, Refusal, Refused, SAFE_CLIENTS,
+    Baseline, BaselineError, Block, Limitations, LongerTrials, Margins, Plan, Refusal, Refused, SAFE_CLIENTS,
     SAFE_CONNECTS_PER_S, Stratum, Timing, Unlike, Verdicts, Visit,
 };
 pub use primitive::{KeyExchangeTime, SignatureTime};
@@ -57,3 +58,8 @@ pub use trial::{
 
 /// Version of the files that ciphertoll writes: events, plans and JSON reports.
 pub const SCHEMA_VERSION: u32 = 1;
+
+/// For `skip_serializing_if`.
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

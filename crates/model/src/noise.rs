@@ -35,10 +35,6 @@ impl<const DEFAULT_PERCENT: u8> PercentLimit<DEFAULT_PERCENT> {
     pub fn fraction(self) -> f64 {
         f64::from(self.0) / 100.0
     }
-
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 impl<const DEFAULT_PERCENT: u8> Default for PercentLimit<DEFAULT_PERCENT> {

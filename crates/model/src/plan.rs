@@ -17,6 +17,7 @@ use crate::duration::Span;
 use crate::factor::{
     AtRest, Auth, ConnectionUse, Factor, Pace, Path, QueryLanguage, ServerLevel, TlsVersion,
 };
+use crate::is_default;
 use crate::noise::{LatenessLimit, NoiseLimits, StealLimit};
 use crate::settings::Settings;
 use crate::spec::{CpuPinning, Grid, Prepare, Size, Spec, SpecError};
@@ -75,17 +76,13 @@ pub struct Plan {
     pub verdicts: Verdicts,
     /// Half-widths of "the same".
     pub margins: Margins,
-    /// The share of its CPU time that a trial may lose to the hypervisor.
-    #[serde(default, skip_serializing_if = "StealLimit::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub max_steal: StealLimit,
-    /// The mean lateness of a link's packets, as a share of its round trip.
-    #[serde(default, skip_serializing_if = "LatenessLimit::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub max_lateness: LatenessLimit,
-    /// Whether clients and servers use separate processors.
     #[serde(default)]
     pub pin: CpuPinning,
-    /// Storage of private servers' files.
-    #[serde(default, skip_serializing_if = "Storage::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub storage: Storage,
     /// Additional settings of private servers, by engine.
     #[serde(default, skip_serializing_if = "Settings::is_empty")]
@@ -104,14 +101,20 @@ pub struct Plan {
 /// A limitation of a server, found before the plan was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The server's name.
     pub server: String,
     pub what: Refused,
-    /// In one line.
     pub reason: String,
 }
 
-type CellConstraint<'a> = &'a dyn Fn(&Cell) -> Option<String>;
+/// What is known of servers and drivers before the plan is made.
+#[derive(Clone, Copy, Default)]
+pub struct Limitations<'a> {
+    pub refusals: &'a [Refusal],
+    /// Workloads that drivers do differently.
+    pub unlike: &'a [Unlike],
+    /// Why a cell's driver does not support it.
+    pub obstacle: Option<&'a dyn Fn(&Cell) -> Option<String>>,
+}
 
 /// What a server does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +164,6 @@ pub struct Visit {
 /// Duration of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timing {
-    /// Not measured.
     pub warm_up: Span,
     /// Measured.
     pub window: Span,
@@ -189,34 +191,14 @@ pub struct Margins {
 impl Plan {
     /// Makes the plan of a specification. The same specification and seed give the same plan.
     pub fn new(spec: &Spec, seed: u64) -> Result<Self, SpecError> {
-        Self::knowing(spec, seed, &[])
+        Self::knowing(spec, seed, &Limitations::default())
     }
 
-    /// Like [`Plan::new`], with known limitations of servers.
-    pub fn knowing(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Self, SpecError> {
-        Self::knowing_drivers(spec, seed, refusals, &[])
-    }
-
-    /// Like [`Plan::knowing`], with workloads that drivers do differently.
-    pub fn knowing_drivers(
-        spec: &Spec,
-        seed: u64,
-        refusals: &[Refusal],
-        unlike: &[Unlike],
-    ) -> Result<Self, SpecError> {
-        Self::knowing_obstacles(spec, seed, refusals, unlike, &|_| None)
-    }
-
-    /// Like [`Plan::knowing_drivers`]; `obstacle` says why a cell's driver does not support it.
-    pub fn knowing_obstacles(
-        spec: &Spec,
-        seed: u64,
-        refusals: &[Refusal],
-        unlike: &[Unlike],
-        obstacle: CellConstraint<'_>,
-    ) -> Result<Self, SpecError> {
+    /// Like [`Plan::new`], with known limitations of servers and drivers.
+    pub fn knowing(spec: &Spec, seed: u64, limitations: &Limitations<'_>) -> Result<Self, SpecError> {
+        let unlike = limitations.unlike;
         spec.validate()?;
-        let (cells, skipped) = cells_of(spec, refusals, obstacle);
+        let (cells, skipped) = cells_of(spec, limitations);
         if let (true, Some(Skipped { id, reason, .. })) = (cells.is_empty(), skipped.first()) {
             return Err(SpecError::NothingPossible { id: id.clone(), reason: reason.clone() });
         }
@@ -226,7 +208,8 @@ impl Plan {
         let unlike = unlike.iter().filter(|unlike| unlike.concerns(&cells)).cloned().collect();
         let count = spec.blocks.unwrap_or_else(|| spec.size.blocks());
         let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let mut blocks = vec![calibration(cells.len())];
+        let calibration = (0..cells.len()).map(|cell| Visit { cell, arm: Arm::Main });
+        let mut blocks = vec![Block { number: 0, visits: calibration.collect() }];
         blocks.extend((1..=count).map(|number| shuffled_block(number, &strata, &mut random)));
         let timing = Timing::of(spec);
         Ok(Self {
@@ -245,7 +228,10 @@ impl Plan {
             timing,
             budget: spec.budget,
             verdicts: if count < MIN_BLOCKS_FOR_VERDICTS { Verdicts::Withheld } else { Verdicts::Rendered },
-            margins: Margins::of(spec.size),
+            margins: Margins {
+                rate_and_cpu: 0.03,
+                latency: if spec.size == Size::Quick { 0.10 } else { 0.05 },
+            },
             max_steal: spec.max_steal,
             max_lateness: spec.max_lateness,
             pin: spec.pin,
@@ -301,13 +287,7 @@ impl Plan {
     }
 }
 
-impl Margins {
-    fn of(size: Size) -> Self {
-        Self { rate_and_cpu: 0.03, latency: if size == Size::Quick { 0.10 } else { 0.05 } }
-    }
-}
-
-fn cells_of(spec: &Spec, refusals: &[Refusal], obstacle: CellConstraint<'_>) -> (Vec<Cell>, Vec<Skipped>) {
+fn cells_of(spec: &Spec, limitations: &Limitations<'_>) -> (Vec<Cell>, Vec<Skipped>) {
     let mut cells: Vec<Cell> = Vec::new();
     let mut skipped: Vec<Skipped> = Vec::new();
     for grid in &spec.grids {
@@ -316,9 +296,9 @@ fn cells_of(spec: &Spec, refusals: &[Refusal], obstacle: CellConstraint<'_>) -> 
             let reason = cell
                 .impossibility()
                 .or_else(|| unprepared(&cell, spec.prepare))
-                .or_else(|| refused(&cell, refusals))
+                .or_else(|| refused(&cell, limitations.refusals))
                 .or_else(redundancy)
-                .or_else(|| obstacle(&cell.clone().normalised()));
+                .or_else(|| limitations.obstacle?(&cell.clone().normalised()));
             let unmeasured = Skipped::cell(&cell, String::new());
             let scaled = reason.map_or_else(|| cell.scaled(&spec.settings, spec.memory_bytes), Err);
             match scaled.map(Cell::normalised) {
@@ -446,10 +426,6 @@ fn strata_of(
     strata.retain(|stratum| !stratum.treatments.is_empty() || !compared(stratum.baseline));
     strata.append(&mut others);
     strata
-}
-
-fn calibration(cells: usize) -> Block {
-    Block { number: 0, visits: (0..cells).map(|cell| Visit { cell, arm: Arm::Main }).collect() }
 }
 
 /// Strata in random order and, within each, its cells and the baseline's second copy in random order, so that

@@ -154,19 +154,13 @@ fn of_greeting(engine: Engine) -> u32 {
 /// Until TLS starts. In MySQL's protocol the client waits for the greeting and the request has no reply; in
 /// `PostgreSQL`'s protocol there is no greeting and the request has a reply.
 fn of_start(peer: &ServerProperties<'_>, start: TlsStart) -> Option<u32> {
-    let takes_tls_at_once = || peer.major().is_some_and(|major| major >= 17);
-    match peer.engine {
-        Engine::MariaDb | Engine::MySql => match start {
-            TlsStart::Requested => Some(1),
-            TlsStart::Eager => Some(0),
-            TlsStart::Direct => None,
-        },
-        Engine::Postgres => match start {
-            TlsStart::Requested => Some(1),
-            TlsStart::Eager | TlsStart::Direct => takes_tls_at_once().then_some(0),
-        },
-        // TLS from the first byte.
-        Engine::MongoDb | Engine::FerretDb => (start == TlsStart::Requested).then_some(0),
+    match (peer.engine, start) {
+        (Engine::MariaDb | Engine::MySql | Engine::Postgres, TlsStart::Requested) => Some(1),
+        // Document databases: TLS from the first byte.
+        (Engine::MariaDb | Engine::MySql, TlsStart::Eager)
+        | (Engine::MongoDb | Engine::FerretDb, TlsStart::Requested) => Some(0),
+        (Engine::Postgres, TlsStart::Eager | TlsStart::Direct) => (peer.major()? >= 17).then_some(0),
+        _ => None,
     }
 }
 
@@ -206,53 +200,22 @@ fn asks_again(peer: &ServerProperties<'_>, tls: TlsPath) -> Option<bool> {
 
 /// Round trips of a login; `None` if the engine does not support it or it was not counted.
 fn of_login(peer: &ServerProperties<'_>, auth: Auth) -> Option<u32> {
-    match peer.engine {
-        Engine::MariaDb => match auth {
-            Auth::Trust | Auth::Cert | Auth::Native => Some(1),
-            // The client begins with another method and must switch.
-            Auth::Ed25519 => Some(2),
-            // And then receives the salt.
-            Auth::Parsec => Some(3),
-            Auth::Scram { .. } | Auth::ScramSha1 | Auth::Md5 | Auth::CachingSha2 | Auth::AsAsked => None,
-        },
-        Engine::MySql => match auth {
-            Auth::Trust | Auth::Cert | Auth::CachingSha2 => Some(1),
-            // A switch, too.
-            Auth::Native => Some(2),
-            Auth::Scram { .. }
-            | Auth::ScramSha1
-            | Auth::Md5
-            | Auth::Ed25519
-            | Auth::Parsec
-            | Auth::AsAsked => None,
-        },
-        Engine::Postgres => match auth {
-            Auth::Trust | Auth::Cert => Some(1),
-            Auth::Md5 => Some(2),
-            // With or without channel binding.
-            Auth::Scram { .. } => Some(3),
-            Auth::ScramSha1
-            | Auth::Native
-            | Auth::CachingSha2
-            | Auth::Ed25519
-            | Auth::Parsec
-            | Auth::AsAsked => None,
-        },
-        Engine::FerretDb if peer.is_of("1.24") => match auth {
-            // `hello` only.
-            Auth::Trust => Some(1),
-            // The client does not use SCRAM within `hello`, and ends with an empty exchange although none is required.
-            Auth::Scram { .. } | Auth::ScramSha1 => Some(4),
-            Auth::Md5
-            | Auth::Native
-            | Auth::CachingSha2
-            | Auth::Ed25519
-            | Auth::Parsec
-            | Auth::Cert
-            | Auth::AsAsked => None,
-        },
-        // Not counted.
-        Engine::MongoDb | Engine::FerretDb => None,
+    match (peer.engine, auth) {
+        (Engine::FerretDb, _) if !peer.is_of("1.24") => None,
+        // `FerretDB`: `hello` only.
+        (Engine::MariaDb | Engine::MySql | Engine::Postgres, Auth::Trust | Auth::Cert)
+        | (Engine::MariaDb, Auth::Native)
+        | (Engine::MySql, Auth::CachingSha2)
+        | (Engine::FerretDb, Auth::Trust) => Some(1),
+        // MySQL's protocol: the client begins with another method and must switch.
+        (Engine::MariaDb, Auth::Ed25519) | (Engine::MySql, Auth::Native) | (Engine::Postgres, Auth::Md5) => {
+            Some(2)
+        }
+        // MariaDB: a switch, and then the salt. SCRAM: with or without channel binding.
+        (Engine::MariaDb, Auth::Parsec) | (Engine::Postgres, Auth::Scram { .. }) => Some(3),
+        // The client does not use SCRAM within `hello`, and ends with an empty exchange although none is required.
+        (Engine::FerretDb, Auth::Scram { .. } | Auth::ScramSha1) => Some(4),
+        _ => None,
     }
 }
 

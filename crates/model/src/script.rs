@@ -32,13 +32,8 @@ pub struct Branch {
     /// Only the variables that these steps use, and those they depend on, are drawn.
     pub steps: Vec<ScriptStep>,
     /// Replaces [`Script::min_row_bytes`] for this branch.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub min_row_bytes: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// A statement: SQL with the engine's placeholders, `?` or `$1`; or the JSON text of a MongoDB command, whose keys

@@ -10,6 +10,7 @@ use crate::factor::{
     AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, Link, Pace, Path, Proxy, ProxyProgram,
     QueryLanguage, Scale, ScaleBase, ScaleLevel, ServerKey, ServerLevel, TlsVersion, Workload,
 };
+use crate::is_default;
 use crate::noise::{LatenessLimit, StealLimit};
 use crate::plan::baseline::as_text;
 use crate::plan::{Baseline, BaselineError, Plan};
@@ -20,7 +21,7 @@ use crate::storage::Storage;
 const QUICK_LIMIT: Duration = Duration::from_secs(165);
 
 /// The specification of a run. Prints as equivalent TOML.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Spec {
     /// Name of the run.
@@ -45,16 +46,16 @@ pub struct Spec {
     #[serde(default, with = "as_text", skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
     /// The share of its CPU time that a trial may lose to the hypervisor; 3 % if absent.
-    #[serde(default, skip_serializing_if = "StealLimit::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub max_steal: StealLimit,
     /// The mean lateness of a link's packets, as a share of its round trip; 1 % if absent.
-    #[serde(default, skip_serializing_if = "LatenessLimit::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub max_lateness: LatenessLimit,
     /// Whether clients and servers use separate processors.
-    #[serde(default, skip_serializing_if = "CpuPinning::is_off")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub pin: CpuPinning,
     /// Storage of private servers' files.
-    #[serde(default, skip_serializing_if = "Storage::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub storage: Storage,
     /// Additional settings of private servers, by engine.
     #[serde(default, rename = "set", skip_serializing_if = "Settings::is_empty")]
@@ -69,7 +70,7 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// Whether tables are created on servers at URLs.
-    #[serde(default, skip_serializing_if = "Prepare::is_no")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub prepare: Prepare,
     /// Rate limit of operations on servers at URLs; 20 connects per second if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,13 +112,6 @@ pub enum CpuPinning {
     Auto,
 }
 
-impl CpuPinning {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-    fn is_off(&self) -> bool {
-        *self == Self::Off
-    }
-}
-
 /// Whether tables are created on servers at URLs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -127,13 +121,6 @@ pub enum Prepare {
     No,
     /// In a database called `ciphertoll`.
     Yes,
-}
-
-impl Prepare {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-    fn is_no(&self) -> bool {
-        *self == Self::No
-    }
 }
 
 /// How long to measure.
@@ -215,56 +202,37 @@ impl Grid {
 /// A specification that cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// The TOML, or a level in it, does not parse.
     #[error("{0}")]
     Toml(String),
-    /// A grid lists no level for a factor.
     #[error("no level given for {}", .0.label())]
     NoLevel(Factor),
-    /// There is no grid.
     #[error("nothing to measure: no [[grid]]")]
     NoGrid,
-    /// Every requested cell is impossible.
     #[error("nothing to measure: {id}: {reason}")]
-    NothingPossible {
-        /// The first cell.
-        id: String,
-        /// Its reason.
-        reason: String,
-    },
-    /// The baseline does not parse.
+    NothingPossible { id: String, reason: String },
     #[error(transparent)]
     Baseline(#[from] BaselineError),
-    /// No cell has the baseline's level.
     #[error("baseline {0} is not among the levels to be measured")]
     BaselineNotMeasured(Baseline),
-    /// Two servers would have the same name in cell ids.
     #[error(
         "servers \"{first}\" and \"{second}\" would both be called \"{name}\"; give them labels, such as {example}"
     )]
     SameName {
         /// Their name in a cell's id.
         name: String,
-        /// The first server.
         first: String,
-        /// The second server.
         second: String,
         /// The second server with a label.
         example: String,
     },
-    /// A setting of an engine that no grid measures.
     #[error("{setting} applies to no server: no {engine} is measured")]
     SettingOfNobody { setting: String, engine: Engine },
-    /// The workload `query` needs a statement.
     #[error("the workload query needs a statement: add --query")]
     NoQuery,
-    /// A statement is given, but no workload runs it.
     #[error("--query gives a statement, but no workload runs it: add query to the workloads")]
     UnusedQuery,
-    /// The rate limit is zero.
     #[error("max-rate must be 1 or more")]
     NoRate,
-    /// More blocks than supported.
     #[error("blocks must be 1 to {max}, not {asked}")]
     Blocks { asked: u32, max: u32 },
 }
@@ -301,21 +269,6 @@ impl Spec {
         Self {
             name: "quick".to_owned(),
             size: Size::Quick,
-            blocks: None,
-            trial_time: None,
-            budget: None,
-            seed: None,
-            baseline: None,
-            max_steal: StealLimit::default(),
-            max_lateness: LatenessLimit::default(),
-            pin: CpuPinning::Off,
-            storage: Storage::default(),
-            settings: Settings::default(),
-            config: None,
-            query: None,
-            memory_bytes: None,
-            prepare: Prepare::No,
-            max_rate: None,
             grids: vec![
                 grid(Workload::Connect, 1),
                 // The cost of authentication, in addition to that of TLS.
@@ -324,6 +277,7 @@ impl Spec {
             .into_iter()
             .chain(reads.into_iter().filter(|grid| !grid.server.is_empty()))
             .collect(),
+            ..Self::default()
         }
     }
 
@@ -437,6 +391,7 @@ impl Spec {
 
     /// A setting of an engine that is not measured is an error.
     fn check_settings(&self) -> Result<(), SpecError> {
+        let is_private = |server: &ServerLevel, engine| server.engine == engine && server.url.is_none();
         let measured =
             |engine| self.grids.iter().flat_map(|grid| &grid.server).any(|server| is_private(server, engine));
         match self.settings.iter().find(|setting| !measured(setting.engine())) {
@@ -446,11 +401,6 @@ impl Spec {
             None => Ok(()),
         }
     }
-}
-
-/// Whether it is a private server of `engine`.
-fn is_private(server: &ServerLevel, engine: Engine) -> bool {
-    server.engine == engine && server.url.is_none()
 }
 
 /// Two servers of the same name would share cell ids, so that `compare` could not distinguish them.
@@ -470,10 +420,13 @@ fn check_names<'a>(servers: impl Iterator<Item = &'a ServerLevel>) -> Result<(),
 }
 
 fn one_line(error: &toml::de::Error, text: &str) -> String {
-    let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-    match line {
-        Some(line) => format!("line {line}: {}", error.message().replace('\n', " ")),
-        None => error.message().replace('\n', " "),
+    let message = error.message().replace('\n', " ");
+    match error.span() {
+        Some(span) => {
+            let lines_before = text[..span.start.min(text.len())].matches('\n').count();
+            format!("line {}: {message}", lines_before + 1)
+        }
+        None => message,
     }
 }
 

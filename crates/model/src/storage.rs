@@ -4,15 +4,18 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::factor::as_text;
+use crate::labelled;
 
-/// The storage of private servers' files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Storage {
-    /// The disk of the scratch directory.
-    #[default]
-    Disk,
-    /// tmpfs: I/O without a disk.
-    Tmpfs,
+labelled! {
+    /// The storage of private servers' files.
+    #[derive(Default)]
+    pub enum Storage {
+        /// The disk of the scratch directory.
+        #[default]
+        Disk = "disk",
+        /// tmpfs: I/O without a disk.
+        Tmpfs = "tmpfs",
+    }
 }
 
 /// The text is not a storage.
@@ -20,18 +23,9 @@ pub enum Storage {
 #[error("expected disk or tmpfs")]
 pub struct StorageError;
 
-impl Storage {
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 impl fmt::Display for Storage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Disk => "disk",
-            Self::Tmpfs => "tmpfs",
-        })
+        formatter.write_str(self.label())
     }
 }
 
@@ -39,7 +33,7 @@ impl FromStr for Storage {
     type Err = StorageError;
 
     fn from_str(text: &str) -> Result<Self, StorageError> {
-        [Self::Disk, Self::Tmpfs].into_iter().find(|storage| storage.to_string() == text).ok_or(StorageError)
+        Self::ALL.into_iter().find(|storage| storage.label() == text).ok_or(StorageError)
     }
 }
 
@@ -57,6 +51,5 @@ mod tests {
         for text in ["", "ramfs", "Disk"] {
             assert_eq!(text.parse::<Storage>(), Err(StorageError));
         }
-        assert!(Storage::Disk.is_default() && !Storage::Tmpfs.is_default());
     }
 }

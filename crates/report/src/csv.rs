@@ -8,7 +8,7 @@ use crate::number::is_certain;
 use crate::view::StratumView;
 use crate::view::connect_cost::{self, Bar, CostPart};
 use crate::view::round_trips;
-use crate::{RunReport, chart, names, view};
+use crate::{RunReport, chart, view};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Plot {
@@ -132,7 +132,7 @@ fn cell_header() -> CsvRow {
 }
 
 fn cell_fields(cell: &CellAnalysis) -> CsvRow {
-    let factors = Factor::ALL.into_iter().map(|factor| names::level(&cell.cell, factor).unwrap_or_default());
+    let factors = Factor::ALL.into_iter().map(|factor| cell.cell.level(factor).unwrap_or_default());
     std::iter::once(cell.id.0.clone()).chain(factors).collect()
 }
 

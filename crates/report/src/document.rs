@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ciphertoll_model::{
     AtRest, Auth, CellId, Ctx, Driver, Ending, Environment, Flag, KeyExchangeTime, Leg, Link, Margins,
-    Metric, Pace, Path, RelativeScale, SCHEMA_VERSION, SignatureTime, Skipped, Storage, Workload,
+    Metric, Pace, Path, RelativeScale, SCHEMA_VERSION, SignatureTime, Skipped, Storage, Workload, is_default,
 };
 use ciphertoll_presets::Published;
 use ciphertoll_stats::{
@@ -62,7 +62,7 @@ pub struct Document {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub at_rest_proofs: Vec<AtRestProofDocument>,
     /// Storage of private servers: `tmpfs`; absent for the disk.
-    #[serde(skip_serializing_if = "Storage::is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub storage: Storage,
 }
 

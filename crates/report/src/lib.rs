@@ -9,6 +9,7 @@ mod comparison;
 mod csv;
 mod document;
 mod html;
+mod lists;
 mod markdown;
 mod markup;
 mod names;
@@ -53,7 +54,7 @@ pub enum Style {
 
 /// The report for a terminal of `width` columns; ends in a newline.
 pub fn terminal(report: &RunReport<'_>, style: Style, width: u16) -> String {
-    terminal::render(&view::View::of(report), style, width)
+    terminal::render(report, style, width)
 }
 
 impl<'a> RunReport<'a> {

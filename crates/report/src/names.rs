@@ -1,14 +1,8 @@
 //! Names of cells and strata, made of the factors that vary.
 
-use ciphertoll_model::{Auth, Cell, Engine, Factor, Metric, Pace, Plan, ServerLevel, Stratum, Treatment};
-use ciphertoll_stats::headline_metrics;
-
 use crate::RunReport;
-
-/// The metrics with verdicts, the most important first.
-pub(crate) fn headline(cell: &Cell) -> &'static [Metric] {
-    headline_metrics(cell)
-}
+use crate::number::plural;
+use ciphertoll_model::{Auth, Cell, Engine, Factor, Pace, Plan, ServerLevel, Stratum, Treatment};
 
 /// The factors that vary in a stratum, including the compared one.
 pub(crate) fn row_factors(plan: &Plan, stratum: &Stratum) -> Vec<Factor> {
@@ -19,13 +13,23 @@ pub(crate) fn row_factors(plan: &Plan, stratum: &Stratum) -> Vec<Factor> {
         .filter_map(|&index| plan.cells.get(index))
         .collect();
     let compared = stratum.factor.unwrap_or_else(|| plan.baseline.factor());
-    let varies = |factor: &Factor| *factor == compared || differ(&cells, *factor);
+    varying(&cells, compared)
+}
+
+/// The factors that vary among `cells`, and `compared`.
+pub(crate) fn varying(cells: &[&Cell], compared: Factor) -> Vec<Factor> {
+    let varies = |factor: &Factor| *factor == compared || differ(cells, *factor);
     Factor::ALL.into_iter().filter(varies).collect()
+}
+
+/// The heading of a column of row names.
+pub(crate) fn factors(rows: &[Factor]) -> String {
+    rows.iter().map(|factor| factor.label()).collect::<Vec<_>>().join(", ")
 }
 
 /// The name of a row: `tls1.3-p256`, or `tls1.3-p256 shared` if the TLS context varies as well.
 pub(crate) fn row_label(cell: &Cell, factors: &[Factor]) -> String {
-    let levels: Vec<String> = factors.iter().filter_map(|factor| level(cell, *factor)).collect();
+    let levels: Vec<String> = factors.iter().filter_map(|factor| cell.level(*factor)).collect();
     levels.join(" ")
 }
 
@@ -36,8 +40,7 @@ pub(crate) fn load(cell: &Cell) -> String {
 
 /// `1 client`, or `8 clients and 500/s`.
 pub(crate) fn concurrency(cell: &Cell) -> String {
-    let plural = if cell.clients.count() == 1 { "" } else { "s" };
-    format!("{} client{plural}{}", cell.clients, pace(cell))
+    format!("{}{}", plural(u64::from(cell.clients.count()), "client"), pace(cell))
 }
 
 /// ` and 500/s`; empty in a closed loop.
@@ -91,19 +94,13 @@ pub(crate) fn server(report: &RunReport<'_>, server: &ServerLevel) -> String {
         Some(version) => format!("{engine} {}", number_of(version)),
         None => engine.to_owned(),
     };
-    match (&server.label, is_not(server.engine)) {
+    // The server whose protocol this one imitates.
+    let imitated = (server.engine == Engine::FerretDb).then(|| Engine::MongoDb.display_name());
+    match (&server.label, imitated) {
         (Some(label), Some(other)) => format!("{label} ({full}, not {other})"),
         (Some(label), None) => format!("{label} ({full})"),
         (None, Some(other)) => format!("{full} (not {other})"),
         (None, None) => full,
-    }
-}
-
-/// The server whose protocol this one imitates.
-pub(crate) fn is_not(engine: Engine) -> Option<&'static str> {
-    match engine {
-        Engine::FerretDb => Some(Engine::MongoDb.display_name()),
-        Engine::MariaDb | Engine::MySql | Engine::Postgres | Engine::MongoDb => None,
     }
 }
 
@@ -118,34 +115,16 @@ pub(crate) fn divisor(baseline: &str) -> String {
     if baseline.chars().count() <= LONGEST { baseline.to_owned() } else { "baseline".to_owned() }
 }
 
-/// A level as the command line writes it; `None` if the factor does not apply.
-pub(crate) fn level(cell: &Cell, factor: Factor) -> Option<String> {
-    let treatment = &cell.treatment;
-    Some(match factor {
-        Factor::Server => treatment.server.short_name(),
-        Factor::Path => treatment.path.to_string(),
-        Factor::Auth => treatment.auth.to_string(),
-        Factor::Ctx => return treatment.ctx.map(|ctx| ctx.to_string()),
-        Factor::Driver => treatment.driver.to_string(),
-        Factor::Link => treatment.link.to_string(),
-        Factor::AtRest => treatment.at_rest.to_string(),
-        Factor::Workload => cell.workload.to_string(),
-        Factor::Clients => cell.clients.to_string(),
-        Factor::Scale => cell.scale_level().to_string(),
-        Factor::Pace => cell.pace.to_string(),
-    })
-}
-
-/// [`level`] with the number of rows of a relative scale: `0.5cache (277883 rows)`.
+/// [`Cell::level`] with the number of rows of a relative scale: `0.5cache (277883 rows)`.
 pub(crate) fn level_in_full(cell: &Cell, factor: Factor) -> Option<String> {
-    let level = level(cell, factor)?;
+    let level = cell.level(factor)?;
     let has_rows = factor == Factor::Scale && cell.relative.is_some();
     Some(if has_rows { format!("{level} ({} rows)", cell.scale) } else { level })
 }
 
 /// Whether `cells` have more than one level of `factor`. Cells that it does not apply to are ignored.
 pub(crate) fn differ(cells: &[&Cell], factor: Factor) -> bool {
-    let mut levels = cells.iter().filter_map(|cell| level(cell, factor));
+    let mut levels = cells.iter().filter_map(|cell| cell.level(factor));
     let first = levels.next();
     levels.any(|other| Some(other) != first)
 }

@@ -9,8 +9,9 @@ use ciphertoll_model::{
     Arm, Cell, Factor, LongerTrials, Metric, Plan, ServerLevel, Storage, Stratum, Verdicts, Visit,
 };
 
+use crate::lists::{distinct, listed};
 use crate::number::{duration, plural, quantity};
-use crate::view::{Column, ColumnKind, Overflow, Table, TableEntry, by_reason, unlike};
+use crate::view::{Column, ColumnKind, Table, TableEntry, by_reason, unlike};
 use crate::{Style, names, terminal};
 
 /// The width of a dry run: it depends on the plan alone.
@@ -19,7 +20,7 @@ const WIDTH: u16 = 100;
 /// What will be measured and for how long, and what it does to servers; if scales are relative, their rows in between.
 pub fn plan_summary(plan: &Plan) -> String {
     let levels =
-        |factor: Factor| distinct(plan.cells.iter().filter_map(|cell| names::level(cell, factor))).join(", ");
+        |factor: Factor| distinct(plan.cells.iter().filter_map(|cell| cell.level(factor))).join(", ");
     let verdicts = match plan.verdicts {
         Verdicts::Rendered => "",
         Verdicts::Withheld => " (too few blocks for verdicts)",
@@ -130,13 +131,17 @@ pub fn dry_run(plan: &Plan) -> String {
 }
 
 fn totals(plan: &Plan) -> String {
-    let counted: usize =
-        plan.blocks.iter().filter(|block| block.number > 0).map(|block| block.visits.len()).sum();
-    let calibration: usize =
-        plan.blocks.iter().filter(|block| block.number == 0).map(|block| block.visits.len()).sum();
+    let trials = |is: fn(u32) -> bool| -> usize {
+        plan.blocks.iter().filter(|block| is(block.number)).map(|block| block.visits.len()).sum()
+    };
+    let (counted, calibration) = (trials(|number| number > 0), trials(|number| number == 0));
     let servers: Vec<String> = plan.servers().iter().map(ToString::to_string).collect();
     let looks: Vec<String> = plan.looks.iter().map(u32::to_string).collect();
     let budget = plan.budget.map(|budget| format!(", at most {budget}")).unwrap_or_default();
+    let storage = match plan.storage {
+        Storage::Disk => "",
+        Storage::Tmpfs => "tmpfs: in memory",
+    };
     let rows = [
         ("experiment", plan.name.clone()),
         ("seed", plan.seed.to_string()),
@@ -147,7 +152,7 @@ fn totals(plan: &Plan) -> String {
             format!("{} of warm-up, window of {}{}", plan.timing.warm_up, plan.timing.window, longer(plan)),
         ),
         ("settings", settings(plan)),
-        ("storage", storage(plan)),
+        ("storage", storage.to_owned()),
         ("looks", format!("after block {}", listed(&looks))),
         ("server starts", format!("{} ({})", servers.len(), servers.join(", "))),
         ("expected time", format!("{}{budget}, plus server preparation", duration(plan.expected_duration()))),
@@ -166,14 +171,6 @@ pub(crate) fn longer(plan: &Plan) -> String {
     others.map(of).collect()
 }
 
-/// The storage of private servers, if not the disk.
-fn storage(plan: &Plan) -> String {
-    match plan.storage {
-        Storage::Disk => String::new(),
-        Storage::Tmpfs => "tmpfs: in memory".to_owned(),
-    }
-}
-
 /// The additional settings of private servers, with the name of the configuration.
 pub(crate) fn settings(plan: &Plan) -> String {
     match &plan.config {
@@ -189,18 +186,13 @@ fn cells(plan: &Plan) -> Option<String> {
     let always = [Factor::Path, Factor::Workload, Factor::Clients];
     let (shown, same): (Vec<Factor>, Vec<Factor>) =
         Factor::ALL.into_iter().partition(|factor| always.contains(factor) || names::differ(&cells, *factor));
-    let columns = std::iter::once(Column::new(ColumnKind::Label, "number"))
-        .chain(shown.iter().map(|factor| Column::new(ColumnKind::Text, factor.label())));
+    let columns = shown.iter().map(|factor| Column::new(ColumnKind::Text, factor.label()));
     let row = |(number, cell): (usize, &&Cell)| {
         let level = |factor: &Factor| names::level_in_full(cell, *factor);
-        let levels = shown.iter().map(|factor| level(factor).unwrap_or_else(|| "–".to_owned()));
-        std::iter::once((number + 1).to_string()).chain(levels).map(|text| TableEntry::new([text])).collect()
+        let entry = |factor| level(factor).map_or_else(TableEntry::absent, TableEntry::text);
+        ((number + 1).to_string(), shown.iter().map(entry).collect())
     };
-    let table = Table {
-        columns: columns.collect(),
-        rows: cells.iter().enumerate().map(row).collect(),
-        overflow: Overflow::SplitKinds,
-    };
+    let table = Table::new("number", columns, cells.iter().enumerate().map(row));
     let same: Vec<String> = same
         .iter()
         .filter_map(|factor| Some(format!("{} {}", factor.label(), names::level_in_full(first, *factor)?)))
@@ -248,23 +240,4 @@ fn first_block(plan: &Plan) -> Option<String> {
         "Order of the first block (* is the second copy of a baseline):\n  {}\n",
         wrapped.join("\n  ")
     ))
-}
-
-fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    for item in items {
-        if !all.contains(&item) {
-            all.push(item);
-        }
-    }
-    all
-}
-
-/// `a`, `a and b`, `a, b and c`.
-fn listed(items: &[String]) -> String {
-    match items {
-        [] => String::new(),
-        [only] => only.clone(),
-        [init @ .., last] => format!("{} and {last}", init.join(", ")),
-    }
 }

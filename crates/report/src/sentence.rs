@@ -2,9 +2,9 @@
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Metric, MetricDirection};
-use ciphertoll_stats::{CellAnalysis, Comparison, Doubt, PairedRatio, Verdict};
+use ciphertoll_stats::{CellAnalysis, Comparison, Doubt, PairedRatio, Verdict, headline_metrics};
 
-use crate::names;
+use crate::lists::listed;
 use crate::number::{
     effect, is_certain, no_interval, percent, plural, quantity, ratio, ratio_interval, uncertainty,
 };
@@ -240,21 +240,12 @@ fn undecided(clauses: &[Clause<'_>], previous: Option<ClauseKind>) -> String {
         (None, [first, ..]) => (": ", format!(" compared with {}", first.baseline())),
         _ => ("; ", String::new()),
     };
-    let metrics = listed(clauses.iter().map(metric).collect());
+    let metrics = listed(&clauses.iter().map(metric).collect::<Vec<_>>());
     let prospects: Vec<(f64, Option<u32>)> = clauses.iter().filter_map(Clause::prospect).collect();
     let effects: Vec<f64> = prospects.iter().map(|(effect, _)| *effect).collect();
     let blocks = prospects.iter().map(|(_, blocks)| *blocks).collect::<Option<Vec<u32>>>();
     let remedy = remedy(blocks.and_then(|blocks| blocks.into_iter().max()));
     format!("{joiner}inconclusive for {metrics}{compared}: {}; {remedy}", detectable(&effects))
-}
-
-/// `a, b and c`.
-fn listed(mut items: Vec<String>) -> String {
-    match items.pop() {
-        Some(last) if items.is_empty() => last,
-        Some(last) => format!("{} and {last}", items.join(", ")),
-        None => String::new(),
-    }
 }
 
 /// The smallest detectable difference of each metric: as a percentage below a doubling, as a factor from there on.
@@ -264,7 +255,7 @@ fn detectable(differences: &[f64]) -> String {
         return format!("no difference is detectable{which}");
     }
     let plural = if differences.len() > 1 { "s" } else { "" };
-    let all = listed(differences.iter().map(|share| effect(*share)).collect());
+    let all = listed(&differences.iter().map(|share| effect(*share)).collect::<Vec<_>>());
     format!("smallest detectable difference{plural} {all}")
 }
 
@@ -285,7 +276,7 @@ fn no_verdict(stratum: &StratumView<'_>, comparison: &Comparison) -> &'static st
     let run_gives_them = stratum.report.analysis.blocks_completed >= MIN_BLOCKS_FOR_VERDICTS;
     let is_missing =
         |metric: &Metric| certain_ratio(comparison, *metric).is_some_and(|ratio| ratio.verdict.is_none());
-    if run_gives_them && names::headline(&comparison.cell.cell).iter().any(is_missing) {
+    if run_gives_them && headline_metrics(&comparison.cell.cell).iter().any(is_missing) {
         " (numbers only: too few of its blocks count for a verdict)"
     } else {
         ""

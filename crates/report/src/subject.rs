@@ -12,7 +12,7 @@ use crate::names;
 pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> String {
     let path = (!heading.contains(&Factor::Path)).then_some(cell.treatment.path);
     let naming = if path.is_some() { Naming::Full } else { Naming::UnderItsPath };
-    let (server, details) = (server(cell, rows), details(cell, rows, naming));
+    let details = details(cell, rows, naming);
     match cell.workload.connection_use() {
         ConnectionUse::PerOperation => {
             let what = match cell.workload {
@@ -21,7 +21,7 @@ pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> Strin
                 _ => "connect",
             };
             let (adjective, through) = path.map_or_else(Default::default, words_of);
-            let operation = format!("{adjective}{what}{through}{}{details}", server.to);
+            let operation = format!("{adjective}{what}{through}{}{details}", server("to", cell, rows));
             if cell.clients.count() == 1 && names::pace(cell).is_empty() {
                 format!("A{}{operation}", n_before(&operation))
             } else {
@@ -30,7 +30,8 @@ pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> Strin
         }
         ConnectionUse::Pooled => {
             let over = path.map_or_else(String::new, |path| format!(" {}", by(path)));
-            format!("At {}, {}{over}{}{details}", names::concurrency(cell), doing(cell.workload), server.on)
+            let (doing, server) = (doing(cell.workload), server("on", cell, rows));
+            format!("At {}, {doing}{over}{server}{details}", names::concurrency(cell))
         }
     }
 }
@@ -51,20 +52,21 @@ fn n_before(words: &str) -> &'static str {
 
 /// The baseline, named by the factors that vary.
 pub(crate) fn object(baseline: &Cell, rows: &[Factor]) -> String {
-    let (server, details) = (server(baseline, rows), details(baseline, rows, Naming::Differences));
+    let details = details(baseline, rows, Naming::Differences);
+    let [to, on] = ["to", "on"].map(|preposition| server(preposition, baseline, rows));
     let path = rows.contains(&Factor::Path).then_some(baseline.treatment.path);
     match (baseline.workload.connection_use(), path) {
         (ConnectionUse::PerOperation, Some(Path::Proxy(proxy))) => {
-            format!("one {}{}{details}", by(Path::Proxy(proxy)), server.to)
+            format!("one {}{to}{details}", by(Path::Proxy(proxy)))
         }
         (ConnectionUse::PerOperation, Some(path)) => {
             let adjective = adjective(path);
-            format!("a{}{adjective} one{}{details}", n_before(adjective), server.to)
+            format!("a{}{adjective} one{to}{details}", n_before(adjective))
         }
-        (ConnectionUse::PerOperation, None) => format!("one{}{details}", server.to),
-        (ConnectionUse::Pooled, Some(Path::Plain)) => format!("plain{}{details}", server.on),
-        (ConnectionUse::Pooled, Some(path)) => format!("{}{}{details}", noun(path), server.on),
-        (ConnectionUse::Pooled, None) => format!("the same{}{details}", server.on),
+        (ConnectionUse::PerOperation, None) => format!("one{to}{details}"),
+        (ConnectionUse::Pooled, Some(Path::Plain)) => format!("plain{on}{details}"),
+        (ConnectionUse::Pooled, Some(path)) => format!("{}{on}{details}", noun(path)),
+        (ConnectionUse::Pooled, None) => format!("the same{on}{details}"),
     }
 }
 
@@ -76,7 +78,7 @@ pub(crate) fn choice(cell: &Cell, rows: &[Factor]) -> String {
         let article = if key.rsa_bits().is_some() || key == ServerKey::Ed25519 { "an" } else { "a" };
         *certificate = format!("{article} {certificate}");
     }
-    let server = server(cell, rows).on;
+    let server = server("on", cell, rows);
     if details.is_empty() {
         return format!("{}{server}", noun(path));
     }
@@ -91,18 +93,12 @@ enum Naming {
     Differences,
 }
 
-/// The server after a connect and after a statement; empty if there is only one.
-struct ServerPhrases {
-    to: String,
-    on: String,
-}
-
-fn server(cell: &Cell, rows: &[Factor]) -> ServerPhrases {
+/// ` to NAME`; empty if there is only one server.
+fn server(preposition: &str, cell: &Cell, rows: &[Factor]) -> String {
     if rows.contains(&Factor::Server) {
-        let name = cell.treatment.server.short_name();
-        ServerPhrases { to: format!(" to {name}"), on: format!(" on {name}") }
+        format!(" {preposition} {}", cell.treatment.server.short_name())
     } else {
-        ServerPhrases { to: String::new(), on: String::new() }
+        String::new()
     }
 }
 
@@ -131,10 +127,7 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
             Resumption::Always => Some("resumed".to_owned()),
             Resumption::BySessionId => Some("resumed by session id".to_owned()),
         });
-        details.extend(match tls.client_certificate {
-            ClientCertificate::None => None,
-            ClientCertificate::Demanded => Some("mutual".to_owned()),
-        });
+        details.extend((tls.client_certificate == ClientCertificate::Demanded).then(|| "mutual".to_owned()));
         details.extend(match tls.start {
             TlsStart::Requested => None,
             TlsStart::Direct => Some("direct".to_owned()),
@@ -160,7 +153,7 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
             Factor::Ctx => details.extend(cell.treatment.ctx.map(|ctx| context(ctx).to_owned())),
             Factor::AtRest => details.push(at_rest(cell.treatment.at_rest)),
             other => {
-                details.extend(names::level(cell, *other).map(|level| format!("{} {level}", other.label())));
+                details.extend(cell.level(*other).map(|level| format!("{} {level}", other.label())));
             }
         }
     }
@@ -213,9 +206,7 @@ fn adjective(path: Path) -> &'static str {
         Path::Plain => "plain",
         Path::Compressed(_) => "compressed",
         Path::Unix => "unix-socket",
-        Path::Tunnel(tunnel) => tunnel.display_name(),
-        Path::Proxy(proxy) => proxy.program.display_name(),
-        Path::Tls(TlsPath { version, .. }) => protocol(version),
+        Path::Tunnel(_) | Path::Proxy(_) | Path::Tls(_) => noun(path),
     }
 }
 

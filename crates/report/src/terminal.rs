@@ -2,29 +2,33 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table as Grid, presets};
 
-use crate::Style;
 use crate::view::{
-    Column, ColumnKind, Overflow, Section, Sentence, SentenceGroup, Table, TableEntry, Tone, View,
+    self, Column, ColumnKind, Overflow, Section, Sentence, SentenceGroup, Table, TableEntry, Tone, caveats,
+    verdicts,
 };
+use crate::{RunReport, Style};
 
 /// On narrower terminals lines are too long rather than unreadable.
 const NARROWEST: usize = 40;
 /// Longer lines are hard to read.
 const WIDEST: usize = 110;
 
-pub(crate) fn render(view: &View, style: Style, width: u16) -> String {
+pub(crate) fn render(report: &RunReport<'_>, style: Style, width: u16) -> String {
     let canvas = Canvas { style, width: usize::from(width).clamp(NARROWEST, WIDEST) };
-    let mut lines = canvas.heading(&view.title);
-    lines.extend(view.banner.iter().flat_map(|sentence| canvas.sentence(sentence, Indent::None)));
-    for group in &view.verdicts {
+    let strata = view::strata(report);
+    let mut lines = canvas.heading(&verdicts::title(report));
+    let banner = verdicts::banner(report, &strata);
+    lines.extend(banner.iter().flat_map(|sentence| canvas.sentence(sentence, Indent::None)));
+    for group in &verdicts::groups(report, &strata) {
         lines.extend(canvas.group(group));
     }
-    for section in &view.sections {
+    for section in &view::sections(report, &strata) {
         lines.push(String::new());
         lines.extend(canvas.section(section));
     }
     lines.push(String::new());
-    lines.extend(wrap(&view.footer, canvas.width).iter().map(|line| canvas.paint(Ink::Faint, line)));
+    let footer = wrap(&caveats::footer(report), canvas.width);
+    lines.extend(footer.iter().map(|line| canvas.paint(Ink::Faint, line)));
     let mut text = lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n");
     text.push('\n');
     text

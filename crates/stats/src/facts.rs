@@ -1,13 +1,14 @@
-//! The events of a run, folded once: everything that reports read besides the analysis.
+//! The events of a run, folded once: everything that reports, exit codes and a resumed run read besides the analysis.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_model::{
-    AtRest, Ending, Environment, Event, KeyExchangeTime, LinkShape, LookDecision, Path, Plan, SignatureTime,
-    Skipped, TimestampedEvent,
+    AtRest, CellId, Ending, Environment, Event, KeyExchangeTime, LinkShape, LookDecision, Path, Plan,
+    SignatureTime, Skipped, TimestampedEvent,
 };
 
 use crate::assemble::Trials;
+use crate::elapsed::Elapsed;
 
 /// A resumed run can repeat an event; unless said otherwise, the last one counts.
 #[derive(Debug)]
@@ -24,6 +25,13 @@ pub struct RunFacts<'a> {
     /// Each message once.
     pub warnings: Vec<&'a str>,
     pub last_look: Option<LookDecision>,
+    /// By the number of blocks.
+    pub looks: BTreeMap<u32, LookDecision>,
+    /// Completed blocks, calibration (0) included.
+    pub blocks_done: BTreeSet<u32>,
+    /// Capacities of baselines in a closed loop, per second.
+    pub capacities: BTreeMap<&'a CellId, f64>,
+    pub elapsed: Elapsed,
     /// Measured median round trip by link, ns.
     pub round_trip_ns_p50: BTreeMap<LinkShape, u64>,
     /// Primitives timed on this machine; absent in old records and for runs that time none.
@@ -76,6 +84,10 @@ impl<'a> RunFacts<'a> {
             skipped: Vec::new(),
             warnings: Vec::new(),
             last_look: None,
+            looks: BTreeMap::new(),
+            blocks_done: BTreeSet::new(),
+            capacities: BTreeMap::new(),
+            elapsed: Elapsed::default(),
             round_trip_ns_p50: BTreeMap::new(),
             primitives: None,
             searched_files: BTreeMap::new(),
@@ -83,9 +95,10 @@ impl<'a> RunFacts<'a> {
             programs: Vec::new(),
         };
         plan.skipped.iter().for_each(|skipped| facts.skip(skipped));
-        for TimestampedEvent { event, .. } in events {
-            facts.trials.add(event);
-            facts.add(event);
+        for stamped in events {
+            facts.elapsed.add(stamped);
+            facts.trials.add(&stamped.event);
+            facts.add(&stamped.event);
         }
         facts
     }
@@ -131,7 +144,16 @@ impl<'a> RunFacts<'a> {
                 };
                 self.searched_files.insert((server.as_str(), *at_rest), found);
             }
-            Event::Looked { decision, .. } => self.last_look = Some(*decision),
+            Event::Looked { blocks, decision } => {
+                self.last_look = Some(*decision);
+                self.looks.insert(*blocks, *decision);
+            }
+            Event::BlockFinished { block } => {
+                self.blocks_done.insert(*block);
+            }
+            Event::CapacityFound { cell, per_s } => {
+                self.capacities.insert(cell, *per_s);
+            }
             Event::Warned { message } if !self.warnings.contains(&message.as_str()) => {
                 self.warnings.push(message);
             }

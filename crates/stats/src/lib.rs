@@ -9,6 +9,7 @@ pub mod assemble;
 pub mod compare;
 mod conclude;
 mod contrast;
+mod elapsed;
 mod facts;
 pub mod holm;
 pub mod interval;
@@ -22,6 +23,7 @@ pub use analysis::{
 };
 pub use compare::{Change, ChangeVerdict, ComparedRun, RunComparison, compare};
 pub use conclude::{analyse, analyse_trials, precise_enough};
+pub use elapsed::Elapsed;
 pub use facts::{PrimitiveTimes, RunFacts, SearchedFiles, StartedServer};
 pub use holm::holm;
 pub use interval::{CONFIDENCE, Interval, LogSummary, PRECISE_HALF_WIDTH, hodges_lehmann};

@@ -138,9 +138,9 @@ fn clock_read_ns() -> f64 {
 
 fn instructions(environment: &Environment) -> Finding {
     let names: Vec<&str> = CryptoInstruction::ALL
-        .iter()
-        .filter(|(instruction, _)| environment.crypto_instructions.contains(instruction))
-        .map(|(_, name)| *name)
+        .into_iter()
+        .filter(|instruction| environment.crypto_instructions.contains(instruction))
+        .map(CryptoInstruction::label)
         .collect();
     let (purpose, name) = (CheckPurpose::Measure, "instructions");
     let seen = format!("{}: {}", environment.cpu_model, names.join(" "));

@@ -44,11 +44,7 @@ fn cpu_model(cpuinfo: &str) -> String {
 fn crypto_instructions(cpuinfo: &str) -> Vec<CryptoInstruction> {
     let flags = field(cpuinfo, "flags").or_else(|| field(cpuinfo, "Features")).unwrap_or_default();
     let has = |name: &str| flags.split_ascii_whitespace().any(|flag| flag == name);
-    CryptoInstruction::ALL
-        .into_iter()
-        .filter(|(_, name)| has(name))
-        .map(|(instruction, _)| instruction)
-        .collect()
+    CryptoInstruction::ALL.into_iter().filter(|instruction| has(instruction.label())).collect()
 }
 
 fn memory_bytes(meminfo: &str) -> u64 {

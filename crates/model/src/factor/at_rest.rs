@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Engine, Factor, LevelError, as_text, match_name, split_modifiers, unknown_modifier};
+use super::{Engine, Factor, LevelError, as_text, match_name, parse_modified};
+use crate::labelled;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AtRest {
@@ -27,30 +28,34 @@ pub struct Tde {
     pub target: TdeTarget,
 }
 
-/// The cipher for pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TdeCipher {
-    /// AES-256-XTS.
-    #[default]
-    Aes256,
-    /// AES-128-XTS.
-    Aes128,
-    /// No encryption: the library is loaded, and files are plaintext.
-    Null,
+labelled! {
+    /// The cipher for pages.
+    #[derive(Default)]
+    pub enum TdeCipher {
+        /// AES-256-XTS.
+        #[default]
+        Aes256 = "aes256",
+        /// AES-128-XTS.
+        Aes128 = "aes128",
+        /// No encryption: the library is loaded, and files are plaintext.
+        Null = "null",
+    }
 }
 
-/// The processor instructions that the cipher uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TdeTarget {
-    /// The best available.
-    #[default]
-    Best,
-    /// None specific to AES.
-    Portable,
-    /// AES-NI: one block at a time.
-    AesNi,
-    /// VAES: several blocks at a time.
-    Vaes,
+labelled! {
+    /// The processor instructions that the cipher uses.
+    #[derive(Default)]
+    pub enum TdeTarget {
+        /// The best available.
+        #[default]
+        Best = "best",
+        /// None specific to AES.
+        Portable = "portable",
+        /// AES-NI: one block at a time.
+        AesNi = "aesni",
+        /// VAES: several blocks at a time.
+        Vaes = "vaes",
+    }
 }
 
 impl AtRest {
@@ -120,29 +125,21 @@ impl AtRest {
 
 impl Tde {
     /// Applies a modifier, each at most once. Without encryption there are no instructions to choose.
-    fn with(mut self, modifier: &str) -> Option<Self> {
-        match (modifier.split_once('=')?, self) {
-            (("cipher", value), Self { cipher: TdeCipher::Aes256, target }) => {
-                self.cipher = match value {
-                    "aes128" => TdeCipher::Aes128,
-                    "null" if target == TdeTarget::Best => TdeCipher::Null,
-                    _ => return None,
-                };
+    fn with(self, modifier: &str) -> Option<Self> {
+        let usual = Self::default();
+        let changed = match modifier.split_once('=')? {
+            ("cipher", value) if self.cipher == usual.cipher => {
+                let cipher = TdeCipher::ALL.into_iter().find(|cipher| cipher.label() == value)?;
+                Self { cipher, ..self }
             }
-            (
-                ("target", value),
-                Self { cipher: TdeCipher::Aes256 | TdeCipher::Aes128, target: TdeTarget::Best },
-            ) => {
-                self.target = match value {
-                    "portable" => TdeTarget::Portable,
-                    "aesni" => TdeTarget::AesNi,
-                    "vaes" => TdeTarget::Vaes,
-                    _ => return None,
-                };
+            ("target", value) if self.target == usual.target => {
+                let target = TdeTarget::ALL.into_iter().find(|target| target.label() == value)?;
+                Self { target, ..self }
             }
             _ => return None,
-        }
-        Some(self)
+        };
+        let chooses_for_nothing = changed.cipher == TdeCipher::Null && changed.target != usual.target;
+        (changed != self && !chooses_for_nothing).then_some(changed)
     }
 }
 
@@ -150,17 +147,14 @@ impl fmt::Display for AtRest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())?;
         let Self::Tde(Tde { cipher, target }) = self else { return Ok(()) };
-        formatter.write_str(match cipher {
-            TdeCipher::Aes256 => "",
-            TdeCipher::Aes128 => "+cipher=aes128",
-            TdeCipher::Null => "+cipher=null",
-        })?;
-        formatter.write_str(match target {
-            TdeTarget::Best => "",
-            TdeTarget::Portable => "+target=portable",
-            TdeTarget::AesNi => "+target=aesni",
-            TdeTarget::Vaes => "+target=vaes",
-        })
+        let usual = Tde::default();
+        if *cipher != usual.cipher {
+            write!(formatter, "+cipher={}", cipher.label())?;
+        }
+        if *target != usual.target {
+            write!(formatter, "+target={}", target.label())?;
+        }
+        Ok(())
     }
 }
 
@@ -168,14 +162,12 @@ impl FromStr for AtRest {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
-        let (name, mut modifiers) = split_modifiers(text);
-        let level = match_name(Factor::AtRest.label(), name, Self::ALL, |level| level.name().to_owned())?;
-        modifiers.try_fold(level, |level, modifier| {
-            let changed = match level {
+        let level = |name: &str| match_name(Factor::AtRest.label(), name, Self::ALL, Self::name);
+        parse_modified(Factor::AtRest, text, level, |level, modifier| {
+            Ok(match level {
                 Self::Tde(tde) => tde.with(modifier).map(Self::Tde),
                 Self::None | Self::Native | Self::Gocryptfs | Self::Fscrypt | Self::AsIs => None,
-            };
-            changed.ok_or_else(|| unknown_modifier(Factor::AtRest.label(), name, modifier))
+            })
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Engine, Factor, LevelError, Path, as_text, match_name, split_modifiers, unknown_modifier};
+use super::{Engine, Factor, LevelError, Path, as_text, bounded, match_name, parse_modified};
 
 /// The authentication method; the same in all arms of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,9 +34,10 @@ pub enum Auth {
     AsAsked,
 }
 
-/// Iterations of a SCRAM verifier: 1–10,000,000.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Iterations(u32);
+bounded! {
+    /// Iterations of a SCRAM verifier. More would be impractically slow.
+    Iterations(u32) up to 10_000_000, read by number
+}
 
 /// Whether the SCRAM proof is bound to the TLS channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,16 +55,6 @@ impl Iterations {
     pub const MONGODB_DEFAULT: Self = Self(15_000);
     /// The minimum of `MongoDB`.
     const MONGODB_LEAST: Self = Self(5_000);
-    /// More would be impractically slow.
-    const MAX: u32 = 10_000_000;
-
-    pub fn new(number: u32) -> Option<Self> {
-        (1..=Self::MAX).contains(&number).then_some(Self(number))
-    }
-
-    pub fn number(self) -> u32 {
-        self.0
-    }
 }
 
 impl Auth {
@@ -101,20 +92,19 @@ impl Auth {
     pub fn impossible(self, engine: Engine, path: Path) -> Option<String> {
         let engine_name = engine.display_name();
         match (self, engine) {
-            (Self::CachingSha2, Engine::MariaDb | Engine::Postgres | Engine::MongoDb | Engine::FerretDb) => {
+            (Self::CachingSha2, engine) if engine != Engine::MySql => {
                 Some(format!("{engine_name} has no caching_sha2_password: it is MySQL's"))
             }
             (Self::Native, Engine::Postgres | Engine::MongoDb | Engine::FerretDb) => {
                 Some(format!("{engine_name} has no {self}: it is MySQL's and MariaDB's"))
             }
-            (
-                Self::Ed25519 | Self::Parsec,
-                Engine::MySql | Engine::Postgres | Engine::MongoDb | Engine::FerretDb,
-            ) => Some(format!("{engine_name} has no {self}: it is MariaDB's")),
+            (Self::Ed25519 | Self::Parsec, engine) if engine != Engine::MariaDb => {
+                Some(format!("{engine_name} has no {self}: it is MariaDB's"))
+            }
             (Self::Scram { .. }, Engine::MariaDb | Engine::MySql) => {
                 Some(format!("{engine_name} has no {self}: it is PostgreSQL's and MongoDB's"))
             }
-            (Self::Md5, Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb) => {
+            (Self::Md5, engine) if engine != Engine::Postgres => {
                 Some(format!("{engine_name} has no {self}: it is PostgreSQL's"))
             }
             (Self::ScramSha1, Engine::MariaDb | Engine::MySql | Engine::Postgres) => {
@@ -181,27 +171,25 @@ impl FromStr for Auth {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
-        let (name, mut modifiers) = split_modifiers(text);
-        let number = name.strip_prefix("scram-").filter(|number| *number != "sha1");
-        let auth = match number {
-            Some(number) => Self::scram(parse_iterations(number, text)?),
-            None => match_name(Factor::Auth.label(), name, &Self::ALL, |auth| auth.to_string())?,
+        let level = |name: &str| {
+            let Some(number) = name.strip_prefix("scram-").filter(|number| *number != "sha1") else {
+                return match_name(Factor::Auth.label(), name, &Self::ALL, |auth| auth.to_string());
+            };
+            let iterations = number.parse().ok().and_then(Iterations::new);
+            iterations.map(Self::scram).ok_or_else(|| {
+                let expected = "1 to 10000000 iterations after scram-";
+                LevelError::out_of_range(Factor::Auth.label(), text, expected)
+            })
         };
-        modifiers.try_fold(auth, |auth, modifier| match (auth, modifier) {
-            (Self::Scram { iterations, .. }, "plus") => {
-                Ok(Self::Scram { iterations, binding: ChannelBinding::ServerEndPoint })
-            }
-            _ => Err(unknown_modifier(Factor::Auth.label(), name, modifier)),
+        parse_modified(Factor::Auth, text, level, |auth, modifier| {
+            Ok(match (auth, modifier) {
+                (Self::Scram { iterations, .. }, "plus") => {
+                    Some(Self::Scram { iterations, binding: ChannelBinding::ServerEndPoint })
+                }
+                _ => None,
+            })
         })
     }
-}
-
-fn parse_iterations(number: &str, text: &str) -> Result<Iterations, LevelError> {
-    number.parse().ok().and_then(Iterations::new).ok_or_else(|| LevelError::OutOfRange {
-        factor: Factor::Auth.label(),
-        text: text.to_owned(),
-        expected: "1 to 10000000 iterations after scram-",
-    })
 }
 
 as_text!(Auth);

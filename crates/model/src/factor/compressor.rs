@@ -1,27 +1,19 @@
 //! Message compression: a modifier of paths, `+compress=zlib`.
 
-use std::fmt;
-use std::str::FromStr;
+use super::{Engine, as_label};
+use crate::labelled;
 
-use super::{Engine, LevelError, as_text, match_name};
-
-/// The compressor of MongoDB protocol messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Compressor {
-    /// zlib at its default level.
-    Zlib,
+labelled! {
+    /// The compressor of MongoDB protocol messages.
+    pub enum Compressor {
+        /// zlib at its default level.
+        Zlib = "zlib",
+    }
 }
 
+as_label!(Compressor of "compressor");
+
 impl Compressor {
-    pub const ALL: [Self; 1] = [Self::Zlib];
-
-    /// As in a path's modifier and in a leg.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Zlib => "zlib",
-        }
-    }
-
     /// Why `engine` does not negotiate it with our client, if so.
     pub fn impossible(self, engine: Engine) -> Option<String> {
         let name = engine.display_name();
@@ -34,22 +26,6 @@ impl Compressor {
         }
     }
 }
-
-impl fmt::Display for Compressor {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.label())
-    }
-}
-
-impl FromStr for Compressor {
-    type Err = LevelError;
-
-    fn from_str(text: &str) -> Result<Self, LevelError> {
-        match_name("compressor", text, &Self::ALL, Self::label)
-    }
-}
-
-as_text!(Compressor);
 
 #[cfg(test)]
 mod tests {

@@ -54,11 +54,8 @@ impl FromStr for Driver {
         if text.bytes().next().is_some_and(|first| first.is_ascii_lowercase()) && text.bytes().all(is_name) {
             return Ok(Self::Named(DriverName(text.to_owned())));
         }
-        Err(LevelError::OutOfRange {
-            factor: Factor::Driver.label(),
-            text: text.to_owned(),
-            expected: "native, or a driver's name of lower-case letters, digits and '-'",
-        })
+        let expected = "native, or a driver's name of lower-case letters, digits and '-'";
+        Err(LevelError::out_of_range(Factor::Driver.label(), text, expected))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Factor, LevelError, as_text, match_name, split_modifiers, unknown_modifier};
+use super::{Factor, LevelError, as_text, match_name, parse_modified};
 
 /// The network between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,22 +74,22 @@ impl LinkShape {
         self.loss_ppm > 0 || self.rate_kbit > 0
     }
 
-    fn modified(mut self, modifier: &str) -> Option<Result<Self, LevelError>> {
+    fn modified(mut self, modifier: &str) -> Result<Option<Self>, LevelError> {
         let (key, value) = modifier.split_once('=').unwrap_or((modifier, ""));
-        let set = match key {
-            "jitter" => micros(value).map(|jitter_us| self.jitter_us = jitter_us),
-            "loss" => value
-                .strip_suffix('%')
-                .and_then(|percent| within(percent, 1e4, 500_000.0))
-                .map(|loss_ppm| self.loss_ppm = loss_ppm),
-            "rate" => rate(value).map(|rate_kbit| self.rate_kbit = rate_kbit),
-            _ => return None,
+        let (part, number) = match key {
+            "jitter" => (&mut self.jitter_us, micros(value)),
+            "loss" => (
+                &mut self.loss_ppm,
+                value.strip_suffix('%').and_then(|percent| within(percent, 1e4, 500_000.0)),
+            ),
+            "rate" => (&mut self.rate_kbit, rate(value)),
+            _ => return Ok(None),
         };
-        Some(set.map(|()| self).ok_or_else(|| LevelError::OutOfRange {
-            factor: Factor::Link.label(),
-            text: format!("+{modifier}"),
-            expected: "+jitter=2ms, +loss=1% up to 50%, +rate=100mbit",
-        }))
+        let expected = "+jitter=2ms, +loss=1% up to 50%, +rate=100mbit";
+        *part = number.ok_or_else(|| {
+            LevelError::out_of_range(Factor::Link.label(), &format!("+{modifier}"), expected)
+        })?;
+        Ok(Some(self))
     }
 }
 
@@ -100,57 +100,37 @@ fn within(number: &str, per_unit: f64, most: f64) -> Option<u32> {
 }
 
 fn micros(text: &str) -> Option<u32> {
-    let at = text.find(|letter: char| letter.is_ascii_alphabetic())?;
-    let per_unit = match &text[at..] {
-        "us" => 1.0,
-        "ms" => 1e3,
-        "s" => 1e6,
-        _ => return None,
-    };
-    within(&text[..at], per_unit, LinkShape::MOST_US)
+    with_unit(text, &[("us", 1.0), ("ms", 1e3), ("s", 1e6)], LinkShape::MOST_US)
 }
 
 fn rate(text: &str) -> Option<u32> {
-    let at = text.find(|letter: char| letter.is_ascii_alphabetic())?;
-    let per_unit = match &text[at..] {
-        "kbit" => 1.0,
-        "mbit" => 1e3,
-        "gbit" => 1e6,
-        _ => return None,
-    };
-    within(&text[..at], per_unit, LinkShape::MOST_KBIT)
+    with_unit(text, &[("kbit", 1.0), ("mbit", 1e3), ("gbit", 1e6)], LinkShape::MOST_KBIT)
 }
 
-/// Writes a number with a unit, without trailing zeros.
-fn write_scaled(
-    formatter: &mut fmt::Formatter<'_>,
-    value: u32,
-    per_unit: u32,
-    decimals: usize,
-) -> fmt::Result {
+fn with_unit(text: &str, units: &[(&str, f64)], most: f64) -> Option<u32> {
+    let (number, unit) = text.split_at(text.find(|letter: char| letter.is_ascii_alphabetic())?);
+    let (_, per_unit) = units.iter().find(|(name, _)| *name == unit)?;
+    within(number, *per_unit, most)
+}
+
+/// A quotient without trailing zeros.
+fn scaled(value: u32, per_unit: u32, decimals: usize) -> String {
     let text = format!("{:.*}", decimals, f64::from(value) / f64::from(per_unit));
-    let text = if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    formatter.write_str(text)
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 impl fmt::Display for LinkShape {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_scaled(formatter, self.rtt_us, 1_000, 3)?;
-        formatter.write_str("ms")?;
-        if self.jitter_us > 0 {
-            formatter.write_str("+jitter=")?;
-            write_scaled(formatter, self.jitter_us, 1_000, 3)?;
-            formatter.write_str("ms")?;
+        let Self { rtt_us, jitter_us, loss_ppm, rate_kbit } = *self;
+        write!(formatter, "{}ms", scaled(rtt_us, 1_000, 3))?;
+        if jitter_us > 0 {
+            write!(formatter, "+jitter={}ms", scaled(jitter_us, 1_000, 3))?;
         }
-        if self.loss_ppm > 0 {
-            formatter.write_str("+loss=")?;
-            write_scaled(formatter, self.loss_ppm, 10_000, 4)?;
-            formatter.write_str("%")?;
+        if loss_ppm > 0 {
+            write!(formatter, "+loss={}%", scaled(loss_ppm, 10_000, 4))?;
         }
-        if self.rate_kbit > 0 {
-            formatter.write_str("+rate=")?;
-            write_scaled(formatter, self.rate_kbit, 1_000, 3)?;
-            formatter.write_str("mbit")?;
+        if rate_kbit > 0 {
+            write!(formatter, "+rate={}mbit", scaled(rate_kbit, 1_000, 3))?;
         }
         Ok(())
     }
@@ -160,20 +140,14 @@ impl FromStr for LinkShape {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
-        let (name, mut modifiers) = split_modifiers(text);
-        let out_of_range = || LevelError::OutOfRange {
-            factor: Factor::Link.label(),
-            text: text.to_owned(),
-            expected: "a round-trip time up to 10s, such as 45ms or 0.2ms, and +jitter, +loss, +rate",
+        let expected = "a round-trip time up to 10s, such as 45ms or 0.2ms, and +jitter, +loss, +rate";
+        let shape = |name: &str| {
+            let rtt_us = if ["0ms", "0us", "0s"].contains(&name) { Some(0) } else { micros(name) };
+            rtt_us
+                .map(Self::of_rtt_us)
+                .ok_or_else(|| LevelError::out_of_range(Factor::Link.label(), text, expected))
         };
-        let is_nothing = ["0ms", "0us", "0s"].contains(&name);
-        let rtt_us = if is_nothing { Some(0) } else { micros(name) };
-        let shape = Self::of_rtt_us(rtt_us.ok_or_else(out_of_range)?);
-        modifiers.try_fold(shape, |shape, modifier| {
-            shape
-                .modified(modifier)
-                .unwrap_or_else(|| Err(unknown_modifier(Factor::Link.label(), name, modifier)))
-        })
+        parse_modified(Factor::Link, text, shape, Self::modified)
     }
 }
 

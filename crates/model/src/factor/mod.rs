@@ -3,7 +3,7 @@
 
 mod at_rest;
 mod auth;
-mod chain_length;
+mod bounded;
 mod compressor;
 mod driver;
 mod link;
@@ -19,7 +19,6 @@ mod workload;
 
 pub use at_rest::{AtRest, Tde, TdeCipher, TdeTarget};
 pub use auth::{Auth, ChannelBinding, Iterations};
-pub use chain_length::ChainLength;
 pub use ciphertoll_vocabulary::{
     Engine, Group, QueryLanguage, ReadPreference, ServerKey, Suite, TlsLibrary, TlsVersion, Verification,
 };
@@ -27,7 +26,7 @@ pub use compressor::Compressor;
 pub use driver::{Driver, DriverName};
 pub use link::{Link, LinkShape};
 pub use pace::{Pace, Percent};
-pub use path::{ClientCertificate, Path, Resumption, TlsPath, TlsStart};
+pub use path::{ChainLength, ClientCertificate, Path, Resumption, TlsPath, TlsStart};
 pub use plain::{Clients, Ctx};
 pub use proxy::{PoolMode, Proxy, ProxyFront, ProxyProgram};
 pub use scale::{RelativeScale, Scale, ScaleBase, ScaleLevel};
@@ -46,65 +45,25 @@ use std::str::FromStr;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A factor. Its label is the command-line flag, the TOML key and the JSON field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Factor {
-    /// The database server and build.
-    Server,
-    /// How bytes get from client to server.
-    Path,
-    /// The authentication method.
-    Auth,
-    /// Who builds the client's TLS context, and when.
-    Ctx,
-    /// The client code.
-    Driver,
-    /// The network between client and server.
-    Link,
-    /// What encrypts the server's files.
-    AtRest,
-    /// What the clients do.
-    Workload,
-    /// The number of clients.
-    Clients,
-    /// The amount of data.
-    Scale,
-    /// Closed or open loop.
-    Pace,
-}
+use self::bounded::{as_number, bounded};
+use crate::labelled;
 
-impl Factor {
-    /// Every factor, in the order of a cell's id.
-    pub const ALL: [Self; 11] = [
-        Self::Server,
-        Self::Path,
-        Self::Auth,
-        Self::Ctx,
-        Self::Driver,
-        Self::Link,
-        Self::AtRest,
-        Self::Workload,
-        Self::Clients,
-        Self::Scale,
-        Self::Pace,
-    ];
-
-    /// The flag's name without its dashes.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Path => "path",
-            Self::Auth => "auth",
-            Self::Ctx => "ctx",
-            Self::Driver => "driver",
-            Self::Link => "link",
-            Self::AtRest => "at-rest",
-            Self::Workload => "workload",
-            Self::Clients => "clients",
-            Self::Scale => "scale",
-            Self::Pace => "pace",
-        }
+labelled! {
+    /// A factor. Its label is the command-line flag, the TOML key and the JSON field. The order is that of a cell's id.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Factor {
+        Server = "server",
+        Path = "path",
+        Auth = "auth",
+        Ctx = "ctx",
+        Driver = "driver",
+        Link = "link",
+        AtRest = "at-rest",
+        Workload = "workload",
+        Clients = "clients",
+        Scale = "scale",
+        Pace = "pace",
     }
 }
 
@@ -122,29 +81,21 @@ pub enum LevelError {
     },
     /// The name is known, a modifier is not.
     #[error("{factor} \"{name}\" takes no modifier \"+{modifier}\"")]
-    UnknownModifier {
-        /// The factor's label.
-        factor: &'static str,
-        /// The level's name.
-        name: String,
-        modifier: String,
-    },
-    /// A server's URL does not parse.
+    UnknownModifier { factor: &'static str, name: String, modifier: String },
     #[error("the URL of {name} cannot be used: {error}")]
     Url {
         /// The server's name.
         name: String,
         error: UrlError,
     },
-    /// The value is out of range.
     #[error("{factor} \"{text}\" is out of range: {expected}")]
-    OutOfRange {
-        /// The factor's label.
-        factor: &'static str,
-        text: String,
-        /// The accepted range.
-        expected: &'static str,
-    },
+    OutOfRange { factor: &'static str, text: String, expected: &'static str },
+}
+
+impl LevelError {
+    pub(crate) fn out_of_range(factor: &'static str, text: &str, expected: &'static str) -> Self {
+        Self::OutOfRange { factor, text: text.to_owned(), expected }
+    }
 }
 
 fn hint(nearest: Option<&str>, known: &[String]) -> String {
@@ -179,14 +130,22 @@ pub(crate) fn match_name<T: Copy, L: Into<String>>(
     })
 }
 
-/// Splits a level into its name and its modifiers.
-pub(crate) fn split_modifiers(text: &str) -> (&str, std::str::Split<'_, char>) {
+/// Parses `NAME+MODIFIER+…`: `level` parses the name, `modified` applies a modifier if it exists.
+pub(crate) fn parse_modified<T>(
+    factor: Factor,
+    text: &str,
+    level: impl FnOnce(&str) -> Result<T, LevelError>,
+    modified: impl Fn(T, &str) -> Result<Option<T>, LevelError>,
+) -> Result<T, LevelError> {
     let mut parts = text.split('+');
-    (parts.next().unwrap_or_default(), parts)
+    let name = parts.next().unwrap_or_default();
+    parts.try_fold(level(name)?, |level, modifier| {
+        modified(level, modifier)?.ok_or_else(|| unknown_modifier(factor.label(), name, modifier))
+    })
 }
 
-pub(crate) fn unknown_modifier(what: &'static str, name: &str, modifier: &str) -> LevelError {
-    LevelError::UnknownModifier { factor: what, name: name.to_owned(), modifier: modifier.to_owned() }
+fn unknown_modifier(factor: &'static str, name: &str, modifier: &str) -> LevelError {
+    LevelError::UnknownModifier { factor, name: name.to_owned(), modifier: modifier.to_owned() }
 }
 
 /// The one of `names` that `text` most likely stands for, if any is close: a name that begins with `text`, else the
@@ -272,30 +231,24 @@ macro_rules! as_text {
 }
 pub(crate) use as_text;
 
-/// Implements `Serialize`, `Deserialize` and `JsonSchema` as an integer; quoted integers are accepted, too.
-macro_rules! as_number {
-    ($($level:ident : $number:path),+) => {$(
-        impl serde::Serialize for $level {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_u64(u64::from($number(*self)))
+/// Prints and parses a type of [`labelled`] as its label.
+macro_rules! as_label {
+    ($level:ident of $factor:expr) => {
+        impl std::fmt::Display for $level {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str(self.label())
             }
         }
 
-        impl<'de> serde::Deserialize<'de> for $level {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $crate::factor::deserialize_text(deserializer)
+        impl std::str::FromStr for $level {
+            type Err = $crate::LevelError;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                $crate::factor::match_name($factor, text, &Self::ALL, Self::label)
             }
         }
 
-        impl schemars::JsonSchema for $level {
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($level).into()
-            }
-
-            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!({ "type": "integer", "minimum": 1 })
-            }
-        }
-    )+};
+        $crate::factor::as_text!($level);
+    };
 }
-pub(crate) use as_number;
+pub(crate) use as_label;

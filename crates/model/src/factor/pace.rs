@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Factor, LevelError, as_text};
+use super::{Factor, LevelError, as_text, bounded};
 
 /// When clients begin operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,17 +17,12 @@ pub enum Pace {
     OfBaselineCapacity(Percent),
 }
 
-/// A share of a capacity: 1–200 %.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Percent(u8);
+bounded! {
+    /// A share of a capacity, in percent.
+    Percent(u8) up to 200, read by percent
+}
 
 impl Percent {
-    const MAX: u8 = 200;
-
-    pub fn new(percent: u8) -> Option<Self> {
-        (1..=Self::MAX).contains(&percent).then_some(Self(percent))
-    }
-
     /// As a fraction: 0.5 for 50 %.
     pub fn fraction(self) -> f64 {
         f64::from(self.0) / 100.0
@@ -58,7 +53,7 @@ impl fmt::Display for Pace {
         match self {
             Self::Closed => formatter.write_str("closed"),
             Self::PerSecond(rate) => write!(formatter, "{rate}/s"),
-            Self::OfBaselineCapacity(Percent(percent)) => write!(formatter, "{percent}%"),
+            Self::OfBaselineCapacity(share) => write!(formatter, "{}%", share.percent()),
         }
     }
 }
@@ -67,11 +62,8 @@ impl FromStr for Pace {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
-        Self::parse(text).ok_or_else(|| LevelError::OutOfRange {
-            factor: Factor::Pace.label(),
-            text: text.to_owned(),
-            expected: "closed, 1/s to 10000000/s, or 1% to 200% of the baseline's capacity",
-        })
+        let expected = "closed, 1/s to 10000000/s, or 1% to 200% of the baseline's capacity";
+        Self::parse(text).ok_or_else(|| LevelError::out_of_range(Factor::Pace.label(), text, expected))
     }
 }
 

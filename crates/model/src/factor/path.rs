@@ -7,8 +7,8 @@ use ciphertoll_vocabulary::SecurityLevel;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ChainLength, Compressor, Factor, Group, LevelError, Proxy, ProxyProgram, ServerKey, Suite, TlsLibrary,
-    TlsVersion, Tunnel, as_text, match_name, split_modifiers, unknown_modifier,
+    Compressor, Factor, Group, LevelError, Proxy, ProxyProgram, ServerKey, Suite, TlsLibrary, TlsVersion,
+    Tunnel, as_number, as_text, bounded, match_name, parse_modified,
 };
 
 /// How bytes get from client to server.
@@ -73,6 +73,13 @@ pub enum ClientCertificate {
     Demanded,
 }
 
+bounded! {
+    /// How many certificates a server sends, its own included.
+    ChainLength(u8) up to 10, read by count
+}
+
+as_number!(ChainLength of "chain", "1 to 10 certificates after chain=");
+
 /// How TLS begins on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -88,35 +95,16 @@ pub enum TlsStart {
 }
 
 impl Path {
-    const TLS: usize = TlsVersion::ALL.len() * (1 + ServerKey::ALL.len());
-    const COUNT: usize = 2 + Self::TLS + Tunnel::ALL.len() + ProxyProgram::ALL.len();
-
     /// Every path, without modifiers.
-    pub const ALL: [Self; Self::COUNT] = {
-        let mut all = [Self::Plain; Self::COUNT];
-        all[1] = Self::Unix;
-        let (mut next, mut version) = (2, 0);
-        while version < TlsVersion::ALL.len() {
-            let mut key = 0;
-            while key < ServerKey::ALL.len() {
-                all[next] = Self::tls(TlsVersion::ALL[version], ServerKey::ALL[key]);
-                (next, key) = (next + 1, key + 1);
-            }
-            all[next] = Self::tls_as_served(TlsVersion::ALL[version]);
-            (next, version) = (next + 1, version + 1);
-        }
-        let mut tunnel = 0;
-        while tunnel < Tunnel::ALL.len() {
-            all[next] = Self::Tunnel(Tunnel::ALL[tunnel]);
-            (next, tunnel) = (next + 1, tunnel + 1);
-        }
-        let mut program = 0;
-        while program < ProxyProgram::ALL.len() {
-            all[next] = Self::Proxy(Proxy::of(ProxyProgram::ALL[program]));
-            (next, program) = (next + 1, program + 1);
-        }
-        all
-    };
+    pub fn all() -> Vec<Self> {
+        let keys = || ServerKey::ALL.map(Some).into_iter().chain([None]);
+        let tls = TlsVersion::ALL.into_iter().flat_map(|version| {
+            keys().map(move |key| Self::Tls(TlsPath { key, ..TlsPath::as_served(version) }))
+        });
+        let tunnels = Tunnel::all().into_iter().map(Self::Tunnel);
+        let proxies = ProxyProgram::ALL.map(|program| Self::Proxy(Proxy::of(program)));
+        [Self::Plain, Self::Unix].into_iter().chain(tls).chain(tunnels).chain(proxies).collect()
+    }
 
     pub const fn tls(version: TlsVersion, key: ServerKey) -> Self {
         Self::Tls(TlsPath { key: Some(key), ..TlsPath::as_served(version) })
@@ -163,17 +151,17 @@ impl Path {
     }
 
     /// Applies a modifier; `None` if it does not exist.
-    fn modified(self, modifier: &str) -> Option<Result<Self, LevelError>> {
-        match self {
-            Self::Plain | Self::Compressed(_) => {
-                let name = modifier.strip_prefix("compress=")?;
-                Some(name.parse().map(Self::Compressed))
-            }
+    fn modified(self, modifier: &str) -> Result<Option<Self>, LevelError> {
+        Ok(match self {
+            Self::Plain | Self::Compressed(_) => match modifier.strip_prefix("compress=") {
+                Some(name) => Some(Self::Compressed(name.parse()?)),
+                None => None,
+            },
             Self::Unix => None,
-            Self::Tls(tls) => tls.modified(modifier).map(|modified| modified.map(Self::Tls)),
-            Self::Tunnel(tunnel) => tunnel.modified(modifier).map(|tunnel| Ok(Self::Tunnel(tunnel))),
-            Self::Proxy(proxy) => proxy.modified(modifier).map(|modified| modified.map(Self::Proxy)),
-        }
+            Self::Tls(tls) => tls.modified(modifier)?.map(Self::Tls),
+            Self::Tunnel(tunnel) => tunnel.modified(modifier).map(Self::Tunnel),
+            Self::Proxy(proxy) => proxy.modified(modifier)?.map(Self::Proxy),
+        })
     }
 }
 
@@ -193,28 +181,23 @@ impl TlsPath {
         }
     }
 
-    /// Applies a modifier; `None` if it does not exist.
-    fn modified(mut self, modifier: &str) -> Option<Result<Self, LevelError>> {
-        let set = match modifier.split_once('=').unwrap_or((modifier, "")) {
-            ("resume", "") => set(&mut self.resumption, Ok(Resumption::Always)),
-            ("resume", "id") => set(&mut self.resumption, Ok(Resumption::BySessionId)),
-            ("mtls", "") => set(&mut self.client_certificate, Ok(ClientCertificate::Demanded)),
-            ("direct", "") => set(&mut self.start, Ok(TlsStart::Direct)),
-            ("eager", "") => set(&mut self.start, Ok(TlsStart::Eager)),
-            ("suite", name) => {
-                set(&mut self.suite, match_name("suite", name, &Suite::ALL, Suite::label).map(Some))
-            }
-            ("group", name) => {
-                set(&mut self.group, match_name("group", name, &Group::ALL, Group::label).map(Some))
-            }
-            ("chain", length) => set(&mut self.chain, length.parse().map(Some)),
+    fn modified(mut self, modifier: &str) -> Result<Option<Self>, LevelError> {
+        match modifier.split_once('=').unwrap_or((modifier, "")) {
+            ("resume", "") => self.resumption = Resumption::Always,
+            ("resume", "id") => self.resumption = Resumption::BySessionId,
+            ("mtls", "") => self.client_certificate = ClientCertificate::Demanded,
+            ("direct", "") => self.start = TlsStart::Direct,
+            ("eager", "") => self.start = TlsStart::Eager,
+            ("suite", name) => self.suite = Some(match_name("suite", name, &Suite::ALL, Suite::label)?),
+            ("group", name) => self.group = Some(match_name("group", name, &Group::ALL, Group::label)?),
+            ("chain", length) => self.chain = Some(length.parse()?),
             ("client", name) => {
-                set(&mut self.library, match_name("TLS library", name, &TlsLibrary::ALL, TlsLibrary::label))
+                self.library = match_name("TLS library", name, &TlsLibrary::ALL, TlsLibrary::label)?;
             }
-            ("compress", name) => set(&mut self.compressor, name.parse().map(Some)),
-            _ => return None,
-        };
-        Some(set.map(|()| self))
+            ("compress", name) => self.compressor = Some(name.parse()?),
+            _ => return Ok(None),
+        }
+        Ok(Some(self))
     }
 
     /// Why this cannot be negotiated, if so.
@@ -224,16 +207,14 @@ impl TlsPath {
     }
 
     fn impossible_for_rustls(self) -> Option<String> {
-        let reason = if self.library != TlsLibrary::Rustls {
-            return None;
+        if self.library != TlsLibrary::Rustls {
+            None
         } else if self.version.is_forbidden() {
-            format!("rustls has no {}", self.version)
-        } else if self.key.is_some_and(ServerKey::is_weak) {
-            "rustls accepts no RSA key of less than 2048 bits".to_owned()
+            Some(format!("rustls has no {}", self.version))
         } else {
-            return None;
-        };
-        Some(reason)
+            let is_weak = self.key.is_some_and(ServerKey::is_weak);
+            is_weak.then(|| "rustls accepts no RSA key of less than 2048 bits".to_owned())
+        }
     }
 
     fn impossible_for_version(self) -> Option<String> {
@@ -259,11 +240,6 @@ impl TlsPath {
             SecurityLevel::Default
         }
     }
-}
-
-fn set<T>(part: &mut T, level: Result<T, LevelError>) -> Result<(), LevelError> {
-    *part = level?;
-    Ok(())
 }
 
 impl fmt::Display for Path {
@@ -322,11 +298,8 @@ impl fmt::Display for TlsPath {
 fn in_short(error: LevelError) -> LevelError {
     match error {
         LevelError::UnknownName { factor, text, nearest, .. } => {
-            let keys: Vec<&str> = ServerKey::ALL
-                .into_iter()
-                .filter(|key| key.rsa_bits().is_none())
-                .map(ServerKey::label)
-                .collect();
+            let keys = ServerKey::ALL.into_iter().filter(|key| key.rsa_bits().is_none());
+            let keys: Vec<&str> = keys.map(ServerKey::label).collect();
             let known = ["plain", "unix"].into_iter().map(ToOwned::to_owned);
             let tls = format!("tls1.x[-KEY] (KEY {}, rsa1024 to 4096)", keys.join(", "));
             let tunnels = ["ssh-CIPHER", "openvpn-CIPHER", "wireguard", "stunnel"].map(ToOwned::to_owned);
@@ -342,13 +315,10 @@ impl FromStr for Path {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
-        let (name, mut modifiers) = split_modifiers(text);
-        let path =
-            match_name(Factor::Path.label(), name, &Self::ALL, |path| path.to_string()).map_err(in_short)?;
-        modifiers.try_fold(path, |path, modifier| {
-            path.modified(modifier)
-                .unwrap_or_else(|| Err(unknown_modifier(Factor::Path.label(), name, modifier)))
-        })
+        let level = |name: &str| {
+            match_name(Factor::Path.label(), name, &Self::all(), |path| path.to_string()).map_err(in_short)
+        };
+        parse_modified(Factor::Path, text, level, Self::modified)
     }
 }
 

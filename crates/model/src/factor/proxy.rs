@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{Engine, Factor, LevelError, Path, QueryLanguage, ServerKey, TlsPath, TlsVersion, match_name};
+use crate::labelled;
 
 /// A connection pooler: clients connect from the same machine without encryption; connections to the server use TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,50 +20,37 @@ pub struct Proxy {
     pub mode: PoolMode,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ProxyProgram {
-    /// `ciphertoll-proxy`.
-    Sidecar,
-    /// `PgBouncer`.
-    PgBouncer,
-    /// `ProxySQL`.
-    ProxySql,
-    /// `MySQL Router` with connection pooling.
-    MySqlRouter,
+labelled! {
+    pub enum ProxyProgram {
+        /// `ciphertoll-proxy`.
+        Sidecar = "proxy",
+        PgBouncer = "pgbouncer",
+        ProxySql = "proxysql",
+        /// With connection pooling.
+        MySqlRouter = "mysqlrouter",
+    }
 }
 
-/// Where clients connect to a proxy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ProxyFront {
-    #[default]
-    Unix,
-    /// TCP on loopback.
-    Tcp,
+labelled! {
+    /// Where clients connect to a proxy.
+    pub enum ProxyFront {
+        Unix = "unix",
+        /// TCP on loopback.
+        Tcp = "tcp",
+    }
 }
 
-/// How long a client keeps a server connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PoolMode {
-    /// Until it disconnects; the session is then reset.
-    #[default]
-    Session,
-    /// Until its transaction ends.
-    Transaction,
+labelled! {
+    /// How long a client keeps a server connection.
+    pub enum PoolMode {
+        /// Until it disconnects; the session is then reset.
+        Session = "session",
+        /// Until its transaction ends.
+        Transaction = "transaction",
+    }
 }
 
 impl ProxyProgram {
-    pub const ALL: [Self; 4] = [Self::Sidecar, Self::PgBouncer, Self::ProxySql, Self::MySqlRouter];
-
-    /// As in a path: `pgbouncer`.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Sidecar => "proxy",
-            Self::PgBouncer => "pgbouncer",
-            Self::ProxySql => "proxysql",
-            Self::MySqlRouter => "mysqlrouter",
-        }
-    }
-
     /// As in a sentence: `PgBouncer`.
     pub const fn display_name(self) -> &'static str {
         match self {
@@ -108,30 +96,6 @@ impl ProxyProgram {
     }
 }
 
-impl ProxyFront {
-    pub const ALL: [Self; 2] = [Self::Unix, Self::Tcp];
-
-    /// As in a path's modifier: `tcp`.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Unix => "unix",
-            Self::Tcp => "tcp",
-        }
-    }
-}
-
-impl PoolMode {
-    pub const ALL: [Self; 2] = [Self::Session, Self::Transaction];
-
-    /// As in a path's modifier: `transaction`.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Session => "session",
-            Self::Transaction => "transaction",
-        }
-    }
-}
-
 impl Proxy {
     /// A proxy without modifiers: clients connect by unix socket; TLS 1.3 with a P-256 key to the server.
     pub const fn of(program: ProxyProgram) -> Self {
@@ -145,17 +109,18 @@ impl Proxy {
     }
 
     /// Applies a modifier; `None` if it does not exist.
-    pub(super) fn modified(self, modifier: &str) -> Option<Result<Self, LevelError>> {
-        let same = match modifier.split_once('=')? {
-            ("front", front) => match_name("front", front, &ProxyFront::ALL, ProxyFront::label)
-                .map(|front| Self { front, ..self }),
-            ("tls", tls) => version_and_key(tls).map(|(version, key)| Self { version, key, ..self }),
-            ("mode", mode) if self.program.has_modes() => {
-                match_name("mode", mode, &PoolMode::ALL, PoolMode::label).map(|mode| Self { mode, ..self })
+    pub(super) fn modified(mut self, modifier: &str) -> Result<Option<Self>, LevelError> {
+        match modifier.split_once('=') {
+            Some(("front", front)) => {
+                self.front = match_name("front", front, &ProxyFront::ALL, ProxyFront::label)?;
             }
-            _ => return None,
-        };
-        Some(same)
+            Some(("tls", tls)) => (self.version, self.key) = version_and_key(tls)?,
+            Some(("mode", mode)) if self.program.has_modes() => {
+                self.mode = match_name("mode", mode, &PoolMode::ALL, PoolMode::label)?;
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(self))
     }
 
     /// Why it does not support servers of `engine`, if so.
@@ -181,11 +146,8 @@ fn version_and_key(text: &str) -> Result<(TlsVersion, ServerKey), LevelError> {
     let named = path.and_then(|tls| tls.key.map(|key| (tls.version, key)));
     // Modifiers are not accepted here.
     named.filter(|(version, key)| format!("{version}-{key}") == format!("tls{text}")).ok_or_else(|| {
-        LevelError::OutOfRange {
-            factor: Factor::Path.label(),
-            text: format!("+tls={text}"),
-            expected: "a version and a key as in a path's name, such as +tls=1.3-rsa2048",
-        }
+        let expected = "a version and a key as in a path's name, such as +tls=1.3-rsa2048";
+        LevelError::out_of_range(Factor::Path.label(), &format!("+tls={text}"), expected)
     })
 }
 

@@ -3,11 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Factor, LevelError, as_number, as_text, deserialize_text};
+use super::{Factor, LevelError, as_number, as_text, bounded, deserialize_text};
+use crate::labelled;
 
-/// Rows in a workload's largest table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Scale(u32);
+bounded! {
+    /// Rows in a workload's largest table. More would be too many for a template.
+    Scale(u32) up to 1_000_000_000, read by rows
+}
+
+as_number!(Scale of Factor::Scale.label(), "a number of rows from 1 to 1000000000");
 
 /// A level of *scale*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,13 +30,14 @@ pub struct RelativeScale {
     ten_thousandths: u32,
 }
 
-/// What a relative scale refers to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ScaleBase {
-    /// The server's buffers.
-    Cache,
-    /// The memory of the machine, or the limit of its control group.
-    Memory,
+labelled! {
+    /// What a relative scale refers to. The label is the suffix of a level.
+    pub enum ScaleBase {
+        /// The server's buffers.
+        Cache = "cache",
+        /// The memory of the machine, or the limit of its control group.
+        Memory = "mem",
+    }
 }
 
 impl Scale {
@@ -40,18 +45,8 @@ impl Scale {
     pub const DEFAULT: Self = Self(10_000);
     /// Few enough for a quick full scan.
     pub const FEW: Self = Self(100);
-    /// The maximum of a template.
-    pub const MAX: u32 = 1_000_000_000;
     /// Accounts per pgbench branch.
     pub const ROWS_PER_BRANCH: u32 = 100_000;
-
-    pub fn new(rows: u32) -> Option<Self> {
-        (1..=Self::MAX).contains(&rows).then_some(Self(rows))
-    }
-
-    pub fn rows(self) -> u32 {
-        self.0
-    }
 
     /// Rounded up to whole pgbench branches.
     #[must_use]
@@ -93,18 +88,6 @@ impl RelativeScale {
     }
 }
 
-impl ScaleBase {
-    const ALL: [Self; 2] = [Self::Cache, Self::Memory];
-
-    /// The suffix of a level.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Cache => "cache",
-            Self::Memory => "mem",
-        }
-    }
-}
-
 impl ScaleLevel {
     /// The number of rows; for a relative level the minimum, until its server is known.
     pub(crate) fn rows(self) -> Scale {
@@ -128,12 +111,6 @@ impl From<Scale> for ScaleLevel {
     }
 }
 
-impl fmt::Display for Scale {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
-
 impl fmt::Display for RelativeScale {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (units, rest) = (self.ten_thousandths / Self::ONE, self.ten_thousandths % Self::ONE);
@@ -151,27 +128,12 @@ impl fmt::Display for ScaleLevel {
     }
 }
 
-impl FromStr for Scale {
-    type Err = LevelError;
-
-    fn from_str(text: &str) -> Result<Self, LevelError> {
-        text.parse().ok().and_then(Self::new).ok_or_else(|| LevelError::OutOfRange {
-            factor: Factor::Scale.label(),
-            text: text.to_owned(),
-            expected: "a number of rows from 1 to 1000000000",
-        })
-    }
-}
-
 impl FromStr for RelativeScale {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
-        Self::parse(text).ok_or_else(|| LevelError::OutOfRange {
-            factor: Factor::Scale.label(),
-            text: text.to_owned(),
-            expected: "0.0001 to 1000 times the server's buffers or the memory, such as 0.5cache or 1.2mem",
-        })
+        let expected = "0.0001 to 1000 times the server's buffers or the memory, such as 0.5cache or 1.2mem";
+        Self::parse(text).ok_or_else(|| LevelError::out_of_range(Factor::Scale.label(), text, expected))
     }
 }
 
@@ -182,15 +144,13 @@ impl FromStr for ScaleLevel {
         if ScaleBase::ALL.into_iter().any(|whole| text.ends_with(whole.label())) {
             return text.parse().map(Self::Relative);
         }
-        text.parse().map(Self::Rows).map_err(|_| LevelError::OutOfRange {
-            factor: Factor::Scale.label(),
-            text: text.to_owned(),
-            expected: "a number of rows from 1 to 1000000000, or a size such as 0.5cache or 1.2mem",
-        })
+        let expected = "a number of rows from 1 to 1000000000, or a size such as 0.5cache or 1.2mem";
+        text.parse()
+            .map(Self::Rows)
+            .map_err(|_| LevelError::out_of_range(Factor::Scale.label(), text, expected))
     }
 }
 
-as_number!(Scale: Scale::rows);
 as_text!(RelativeScale);
 
 impl serde::Serialize for ScaleLevel {

@@ -87,9 +87,8 @@ impl FromStr for ServerLevel {
             return Self::at(name, url.parse().map_err(unusable)?);
         }
         let (rest, directory) = match text.split_once('=') {
-            Some((rest, directory)) => {
-                (rest, Some(PathBuf::from(non_empty(directory, text, "a directory after =")?)))
-            }
+            Some((_, "")) => return Err(out_of_range(text, "a directory after =")),
+            Some((rest, directory)) => (rest, Some(PathBuf::from(directory))),
             None => (text, None),
         };
         let (label, rest) = match rest.split_once(':') {
@@ -103,10 +102,6 @@ impl FromStr for ServerLevel {
         let engine = parse_engine(engine)?;
         Ok(Self { label, engine, version, directory, url: None })
     }
-}
-
-fn non_empty<'text>(part: &'text str, text: &str, expected: &'static str) -> Result<&'text str, LevelError> {
-    if part.is_empty() { Err(out_of_range(text, expected)) } else { Ok(part) }
 }
 
 fn identifier(label: &str, text: &str) -> Result<String, LevelError> {
@@ -126,7 +121,7 @@ fn version_number(version: &str, text: &str) -> Result<String, LevelError> {
 }
 
 fn out_of_range(text: &str, expected: &'static str) -> LevelError {
-    LevelError::OutOfRange { factor: Factor::Server.label(), text: text.to_owned(), expected }
+    LevelError::out_of_range(Factor::Server.label(), text, expected)
 }
 
 as_text!(ServerLevel);

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::labelled;
+
 /// A tunnel between client and server, both without encryption of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tunnel {
@@ -33,47 +35,34 @@ pub enum SshSession {
     None,
 }
 
-/// A cipher of SSH.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SshCipher {
-    /// `aes128-gcm@openssh.com` (RFC 5647).
-    Aes128Gcm,
-    /// `aes256-gcm@openssh.com`.
-    Aes256Gcm,
-    /// `chacha20-poly1305@openssh.com`, OpenSSH's first choice.
-    ChaCha20Poly1305,
-    /// `aes256-ctr` (RFC 4344).
-    Aes256Ctr,
-    /// `aes256-cbc` (RFC 4253), no longer offered by default.
-    Aes256Cbc,
+labelled! {
+    /// A cipher of SSH.
+    pub enum SshCipher {
+        /// RFC 5647.
+        Aes128Gcm = "aes128-gcm",
+        Aes256Gcm = "aes256-gcm",
+        /// OpenSSH's first choice.
+        ChaCha20Poly1305 = "chacha20-poly1305",
+        /// RFC 4344.
+        Aes256Ctr = "aes256-ctr",
+        /// RFC 4253, no longer offered by default.
+        Aes256Cbc = "aes256-cbc",
+    }
 }
 
-/// A cipher of `OpenVPN`'s data channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OpenVpnCipher {
-    /// `AES-256-GCM`, the first choice since 2.4.
-    Aes256Gcm,
-    /// `AES-256-CBC` with HMAC-SHA256.
-    Aes256Cbc,
-    /// No encryption: the cost of the tunnel alone.
-    None,
+labelled! {
+    /// A cipher of `OpenVPN`'s data channel.
+    pub enum OpenVpnCipher {
+        /// The first choice since 2.4.
+        Aes256Gcm = "aes256-gcm",
+        /// With HMAC-SHA256.
+        Aes256Cbc = "aes256-cbc",
+        /// No encryption: the cost of the tunnel alone.
+        None = "none",
+    }
 }
 
 impl SshCipher {
-    pub const ALL: [Self; 5] =
-        [Self::Aes128Gcm, Self::Aes256Gcm, Self::ChaCha20Poly1305, Self::Aes256Ctr, Self::Aes256Cbc];
-
-    /// As in a path: `aes256-gcm`.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Aes128Gcm => "aes128-gcm",
-            Self::Aes256Gcm => "aes256-gcm",
-            Self::ChaCha20Poly1305 => "chacha20-poly1305",
-            Self::Aes256Ctr => "aes256-ctr",
-            Self::Aes256Cbc => "aes256-cbc",
-        }
-    }
-
     /// SSH's name: `aes256-gcm@openssh.com`.
     pub const fn ssh_name(self) -> &'static str {
         match self {
@@ -87,17 +76,6 @@ impl SshCipher {
 }
 
 impl OpenVpnCipher {
-    pub const ALL: [Self; 3] = [Self::Aes256Gcm, Self::Aes256Cbc, Self::None];
-
-    /// As in a path: `aes256-gcm`.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Aes256Gcm => "aes256-gcm",
-            Self::Aes256Cbc => "aes256-cbc",
-            Self::None => "none",
-        }
-    }
-
     /// `OpenVPN`'s name: `AES-256-GCM`.
     pub const fn openvpn_name(self) -> &'static str {
         match self {
@@ -110,21 +88,11 @@ impl OpenVpnCipher {
 
 impl Tunnel {
     /// Every tunnel, without modifiers.
-    pub const ALL: [Self; SshCipher::ALL.len() + OpenVpnCipher::ALL.len() + 2] = {
-        let mut all = [Self::WireGuard; SshCipher::ALL.len() + OpenVpnCipher::ALL.len() + 2];
-        let (mut next, mut cipher) = (0, 0);
-        while cipher < SshCipher::ALL.len() {
-            all[next] = Self::Ssh(SshTunnel { cipher: SshCipher::ALL[cipher], session: SshSession::Open });
-            (next, cipher) = (next + 1, cipher + 1);
-        }
-        cipher = 0;
-        while cipher < OpenVpnCipher::ALL.len() {
-            all[next] = Self::OpenVpn(OpenVpnCipher::ALL[cipher]);
-            (next, cipher) = (next + 1, cipher + 1);
-        }
-        all[next + 1] = Self::Stunnel;
-        all
-    };
+    pub(super) fn all() -> Vec<Self> {
+        let ssh = SshCipher::ALL.map(|cipher| Self::Ssh(SshTunnel { cipher, session: SshSession::Open }));
+        let vpns = OpenVpnCipher::ALL.map(Self::OpenVpn);
+        ssh.into_iter().chain(vpns).chain([Self::WireGuard, Self::Stunnel]).collect()
+    }
 
     /// Whether it joins two networks instead of forwarding single ports, and so needs two networks.
     pub fn joins_networks(self) -> bool {

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{
-    Engine, Factor, LevelError, QueryLanguage, as_text, match_name, split_modifiers, unknown_modifier,
-};
+use super::{Engine, Factor, LevelError, QueryLanguage, as_text, bounded, match_name, parse_modified};
+use crate::labelled;
 
 /// What one operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,26 +35,28 @@ pub enum Workload {
     Query,
 }
 
-/// YCSB's core workloads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum YcsbMix {
-    /// Half reads, half updates of a field.
-    A,
-    /// 95 % reads, 5 % updates.
-    B,
-    /// Reads only.
-    C,
-    /// 95 % reads of recently inserted documents, 5 % inserts.
-    D,
-    /// 95 % scans of up to 100 documents, 5 % inserts.
-    E,
-    /// Half reads, half read-modify-write.
-    F,
+labelled! {
+    /// YCSB's core workloads.
+    pub enum YcsbMix {
+        /// Half reads, half updates of a field.
+        A = "ycsb-a",
+        /// 95 % reads, 5 % updates.
+        B = "ycsb-b",
+        /// Reads only.
+        C = "ycsb-c",
+        /// 95 % reads of recently inserted documents, 5 % inserts.
+        D = "ycsb-d",
+        /// 95 % scans of up to 100 documents, 5 % inserts.
+        E = "ycsb-e",
+        /// Half reads, half read-modify-write.
+        F = "ycsb-f",
+    }
 }
 
-/// A number of bytes, 1 to 1 GiB, printed in the largest unit that divides it: `300`, `16k`, `1m`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bytes(u32);
+bounded! {
+    /// A number of bytes up to 1 GiB, printed in the largest unit that divides it: `300`, `16k`, `1m`.
+    Bytes(u32) up to 0x4000_0000, read by number
+}
 
 /// How operations use connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,45 +79,16 @@ pub enum Dataset {
 }
 
 impl YcsbMix {
-    pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
-
     /// YCSB's name for it.
     pub fn letter(self) -> char {
-        match self {
-            Self::A => 'A',
-            Self::B => 'B',
-            Self::C => 'C',
-            Self::D => 'D',
-            Self::E => 'E',
-            Self::F => 'F',
-        }
-    }
-
-    fn workload_name(self) -> &'static str {
-        match self {
-            Self::A => "ycsb-a",
-            Self::B => "ycsb-b",
-            Self::C => "ycsb-c",
-            Self::D => "ycsb-d",
-            Self::E => "ycsb-e",
-            Self::F => "ycsb-f",
-        }
+        char::from(b'A' + self as u8)
     }
 }
 
 impl Bytes {
     /// The default of a bulk read.
     pub const DEFAULT: Self = Self(16 << 10);
-    const MAX: u32 = 1 << 30;
     const UNITS: [(&'static str, u32); 2] = [("m", 1 << 20), ("k", 1 << 10)];
-
-    pub fn new(number: u32) -> Option<Self> {
-        (1..=Self::MAX).contains(&number).then_some(Self(number))
-    }
-
-    pub fn number(self) -> u32 {
-        self.0
-    }
 
     fn parse(text: &str) -> Option<Self> {
         let unit = Self::UNITS.iter().find_map(|(name, size)| Some((text.strip_suffix(name)?, *size)));
@@ -160,7 +132,7 @@ impl Workload {
             Self::OltpReadWrite => "oltp-read-write",
             Self::BulkRead { .. } => "bulk-read",
             Self::FindOne => "find-one",
-            Self::Ycsb(mix) => mix.workload_name(),
+            Self::Ycsb(mix) => mix.label(),
             Self::Query => "query",
         }
     }
@@ -249,19 +221,16 @@ impl FromStr for Workload {
     type Err = LevelError;
 
     fn from_str(text: &str) -> Result<Self, LevelError> {
-        let (name, mut modifiers) = split_modifiers(text);
-        let workload =
-            match_name(Factor::Workload.label(), name, &Self::ALL, |workload| workload.name().to_owned())?;
-        modifiers.try_fold(workload, |workload, modifier| match (workload, modifier.strip_prefix("bytes=")) {
-            (Self::BulkRead { .. }, Some(size)) => match Bytes::parse(size) {
-                Some(bytes) => Ok(Self::BulkRead { bytes }),
-                None => Err(LevelError::OutOfRange {
-                    factor: Factor::Workload.label(),
-                    text: text.to_owned(),
-                    expected: "bytes from 1 to 1024m, such as 300, 16k or 1m",
-                }),
-            },
-            _ => Err(unknown_modifier(Factor::Workload.label(), name, modifier)),
+        let level = |name: &str| match_name(Factor::Workload.label(), name, &Self::ALL, Self::name);
+        parse_modified(Factor::Workload, text, level, |workload, modifier| {
+            let (Self::BulkRead { .. }, Some(size)) = (workload, modifier.strip_prefix("bytes=")) else {
+                return Ok(None);
+            };
+            let bytes = Bytes::parse(size).ok_or_else(|| {
+                let expected = "bytes from 1 to 1024m, such as 300, 16k or 1m";
+                LevelError::out_of_range(Factor::Workload.label(), text, expected)
+            })?;
+            Ok(Some(Self::BulkRead { bytes }))
         })
     }
 }

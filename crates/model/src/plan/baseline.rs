@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Cell, Treatment};
+use crate::cell::Cell;
 use crate::factor::{AtRest, Auth, Ctx, Driver, Factor, LevelError, Path, ServerLevel};
 
 /// The level of one factor that everything is compared with. Printed as `FACTOR=LEVEL`.
@@ -23,12 +23,10 @@ pub enum Baseline {
 /// The text is not a baseline.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BaselineError {
-    /// It is not `FACTOR=LEVEL`, or the factor cannot be a baseline's.
     #[error(
         "baseline \"{0}\" is not FACTOR=LEVEL, with FACTOR one of server, path, auth, ctx, driver, at-rest"
     )]
     Shape(String),
-    /// The level does not parse.
     #[error("baseline: {0}")]
     Level(#[from] LevelError),
 }
@@ -46,18 +44,10 @@ impl Baseline {
         }
     }
 
+    /// Whether `cell` is its own counterpart. A cell without a TLS context has no level of that factor.
     pub(crate) fn is_level_of(&self, cell: &Cell) -> bool {
-        match self {
-            Self::Path(path) => {
-                let like = Treatment { path: *path, ..cell.treatment.clone() };
-                like.normalised().path == cell.treatment.path
-            }
-            Self::Server(server) => cell.treatment.server == *server,
-            Self::Auth(auth) => cell.treatment.auth == *auth,
-            Self::Ctx(ctx) => cell.treatment.ctx == Some(*ctx),
-            Self::Driver(driver) => cell.treatment.driver == *driver,
-            Self::AtRest(at_rest) => cell.treatment.at_rest == *at_rest,
-        }
+        let applies = self.factor() != Factor::Ctx || cell.treatment.ctx.is_some();
+        applies && self.counterpart(cell) == *cell
     }
 
     /// The cell that `cell` is compared with; itself if it has the baseline's level.
@@ -77,14 +67,15 @@ impl Baseline {
 
 impl fmt::Display for Baseline {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Path(path) => write!(formatter, "path={path}"),
-            Self::Server(server) => write!(formatter, "server={server}"),
-            Self::Auth(auth) => write!(formatter, "auth={auth}"),
-            Self::Ctx(ctx) => write!(formatter, "ctx={ctx}"),
-            Self::Driver(driver) => write!(formatter, "driver={driver}"),
-            Self::AtRest(at_rest) => write!(formatter, "at-rest={at_rest}"),
-        }
+        let level: &dyn fmt::Display = match self {
+            Self::Path(path) => path,
+            Self::Server(server) => server,
+            Self::Auth(auth) => auth,
+            Self::Ctx(ctx) => ctx,
+            Self::Driver(driver) => driver,
+            Self::AtRest(at_rest) => at_rest,
+        };
+        write!(formatter, "{}={level}", self.factor().label())
     }
 }
 

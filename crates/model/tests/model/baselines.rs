@@ -1,7 +1,8 @@
 //! What everything is compared with.
 
 use ciphertoll_model::{
-    Cell, Ctx, Engine, Grid, Path, Plan, ServerKey, Spec, SpecError, TlsVersion, Unlike, Workload,
+    Cell, Ctx, Engine, Grid, Limitations, Path, Plan, ServerKey, Spec, SpecError, TlsVersion, Unlike,
+    Workload,
 };
 
 const TLS12: Path = Path::tls(TlsVersion::Tls12, ServerKey::P256);
@@ -141,7 +142,8 @@ fn what_only_goes_by_the_same_name_is_not_compared() {
     for baseline in [None, Some("driver=native"), Some("driver=mine")] {
         let parsed = baseline.map(|text| text.parse().unwrap());
         let spec = Spec { baseline: parsed, grids: vec![grid.clone()], ..Spec::quick(&[]) };
-        let plan = Plan::knowing_drivers(&spec, 1, &[], &known).unwrap();
+        let plan =
+            Plan::knowing(&spec, 1, &Limitations { unlike: &known, ..Limitations::default() }).unwrap();
         let contrasts = plan.strata.iter().flat_map(|stratum| {
             stratum.treatments.iter().map(|&cell| (&plan.cells[cell], &plan.cells[stratum.baseline]))
         });
@@ -166,10 +168,11 @@ fn what_a_driver_cannot_do_is_not_planned() {
     };
     let spec = Spec { grids: vec![grid], ..Spec::quick(&[]) };
     let no_shared = |cell: &Cell| cell.treatment.ctx.map(|ctx| format!("mine has no {ctx} context"));
-    let plan = Plan::knowing_obstacles(&spec, 1, &[], &[], &no_shared).unwrap();
+    let planning = |obstacle| Plan::knowing(&spec, 1, &Limitations { obstacle, ..Limitations::default() });
+    let plan = planning(Some(&no_shared)).unwrap();
     let planned: Vec<Path> = plan.cells.iter().map(|cell| cell.treatment.path).collect();
     assert_eq!(planned, [Path::Plain], "plaintext builds no context");
     assert_eq!(plan.skipped[0].reason, "mine has no shared context");
-    let nothing = Plan::knowing_obstacles(&spec, 1, &[], &[], &|_| Some("it does nothing".to_owned()));
+    let nothing = planning(Some(&|_| Some("it does nothing".to_owned())));
     assert!(matches!(nothing, Err(SpecError::NothingPossible { reason, .. }) if reason == "it does nothing"));
 }

@@ -109,9 +109,7 @@ fn environment() -> impl Strategy<Value = Environment> {
     (any::<String>(), any::<u16>(), any::<u64>()).prop_map(|(text, cpus, memory_bytes)| Environment {
         cpu_model: text.clone(),
         cpus,
-        crypto_instructions: ciphertoll_model::CryptoInstruction::ALL
-            .map(|(instruction, _)| instruction)
-            .to_vec(),
+        crypto_instructions: ciphertoll_model::CryptoInstruction::ALL.to_vec(),
         memory_bytes,
         kernel: text.clone(),
         os: text.clone(),

@@ -20,7 +20,7 @@ fn environment() -> Environment {
     Environment {
         cpu_model: "AMD EPYC".to_owned(),
         cpus: 2,
-        crypto_instructions: CryptoInstruction::ALL.map(|(instruction, _)| instruction).to_vec(),
+        crypto_instructions: CryptoInstruction::ALL.to_vec(),
         memory_bytes: 25_276_510_208,
         kernel: "6.18.44".to_owned(),
         os: "Debian GNU/Linux 12 (bookworm)".to_owned(),

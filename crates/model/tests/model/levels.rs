@@ -53,7 +53,7 @@ pub(crate) fn path() -> impl Strategy<Value = Path> {
             && !path.as_tunnel().is_some_and(Tunnel::joins_networks)
             && path.as_proxy().is_none_or(|proxy| proxy.impossible(Engine::MariaDb).is_none())
     };
-    select(Path::ALL.into_iter().filter(possible).collect::<Vec<_>>())
+    select(Path::all().into_iter().filter(possible).collect::<Vec<_>>())
 }
 
 /// Any proxy that can be written.

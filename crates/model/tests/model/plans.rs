@@ -225,7 +225,7 @@ proptest! {
 /// Not by chance: with 24 visits the chance that two of ten blocks agree is nil.
 #[test]
 fn blocks_differ_in_their_order() {
-    let grid = Grid { path: Path::ALL.to_vec(), ..Grid::default() };
+    let grid = Grid { path: Path::all(), ..Grid::default() };
     let spec = Spec { blocks: Some(10), grids: vec![grid], ..Spec::quick(&[]) };
     let plan = Plan::new(&spec, 3).unwrap();
     for (index, block) in plan.blocks.iter().enumerate() {

@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use ciphertoll_model::{
-    Auth, DocumentsLogin, LoginMechanism, Plan, Prepare, ReadPreference, Refusal, Refused,
+    Auth, DocumentsLogin, Limitations, LoginMechanism, Plan, Prepare, ReadPreference, Refusal, Refused,
     SAFE_CONNECTS_PER_S, ServerLevel, ServerUrl, SetConnection, Spec, SpecError, TlsVersion, UrlError,
     UrlHost, Workload,
 };
@@ -58,6 +58,10 @@ fn a_url_that_asks_for_tls_gets_nothing_else() {
     assert!(plan.cells.iter().all(|cell| cell.treatment.path.as_tls().is_none()));
 }
 
+fn knowing(spec: &Spec, refusal: Refusal) -> Plan {
+    Plan::knowing(spec, 1, &Limitations { refusals: &[refusal], ..Limitations::default() }).unwrap()
+}
+
 #[test]
 fn where_plaintext_is_refused_the_first_tls_path_is_the_baseline() {
     let other = ServerLevel::at("other", "postgres://app@other.example".parse().unwrap()).unwrap();
@@ -67,7 +71,7 @@ fn where_plaintext_is_refused_the_first_tls_path_is_the_baseline() {
         what: Refused::Transport(None),
         reason: "it wants TLS".to_owned(),
     };
-    let plan = Plan::knowing(&spec, 1, &[refusal]).unwrap();
+    let plan = knowing(&spec, refusal);
     assert_eq!(reasons(&plan), ["it wants TLS", "it wants TLS"]);
     let baselines: Vec<String> =
         plan.strata.iter().map(|stratum| plan.cells[stratum.baseline].treatment.path.to_string()).collect();
@@ -82,7 +86,7 @@ fn a_version_that_is_not_spoken_is_left_out() {
         what: Refused::Transport(Some(TlsVersion::Tls12)),
         reason: "too old".to_owned(),
     };
-    let plan = Plan::knowing(&quick("mysql://app@db.example"), 1, &[refusal]).unwrap();
+    let plan = knowing(&quick("mysql://app@db.example"), refusal);
     assert_eq!((plan.cells.len(), reasons(&plan)), (4, vec!["too old", "too old"]));
 }
 
@@ -91,7 +95,7 @@ fn a_server_that_is_not_here_is_left_out_where_another_one_is() {
     let spec = Spec::quick(&["mysql-8.0", "mariadb"].map(|level| level.parse().unwrap()));
     let reason = "no mysql-8.0 found; fetch it".to_owned();
     let absent = Refusal { server: "mysql-8.0".to_owned(), what: Refused::Everything, reason };
-    let plan = Plan::knowing(&spec, 1, &[absent]).unwrap();
+    let plan = knowing(&spec, absent);
     assert_eq!(plan.servers(), [&"mariadb".parse::<ServerLevel>().unwrap()]);
     assert_eq!(plan.skipped.len(), plan.cells.len());
     assert!(reasons(&plan).iter().all(|reason| reason.contains("fetch it")), "{:?}", reasons(&plan));

@@ -2,15 +2,15 @@
 
 use ciphertoll_model::{Arm, Metric};
 use ciphertoll_stats::assemble::PlannedComparison;
-use ciphertoll_stats::{Comparison, Interval, PairedRatio};
+use ciphertoll_stats::{Comparison, Interval, PairedRatio, headline_metrics};
 
 use super::{Figure, comparison_label};
 use crate::number::{is_certain, ratio_with_interval, significant};
 use crate::svg::{
     Anchor, Drawing, Scale, Shape, WIDTH, dot, group, line, polyline, rect, text, tooltip, upright,
 };
-use crate::view::{Column, ColumnKind, Overflow, StratumView, Table, TableEntry};
-use crate::{RunReport, names, sentence};
+use crate::view::{Column, ColumnKind, StratumView, Table, TableEntry};
+use crate::{RunReport, sentence};
 
 const HEIGHT: f64 = 64.0;
 /// Names of ratios end here.
@@ -37,7 +37,7 @@ pub(crate) fn ratios_by_block(
 }
 
 pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
-    let metric = *names::headline(stratum.cell()).first()?;
+    let metric = *headline_metrics(stratum.cell()).first()?;
     let panels = panels(stratum, metric);
     let last = panels.iter().flat_map(|panel| &panel.ratios).map(|(block, _)| *block).max()?;
     // Every panel spans the same ratio, so that a drift here and noise there can be compared.
@@ -147,16 +147,9 @@ fn table(panels: &[Panel<'_>], last: u32) -> Table {
     let entry = |panel: &Panel<'_>, block: u32| {
         let ratio = panel.ratios.iter().find(|(of, _)| *of == block);
         ratio.map_or_else(TableEntry::absent, |(_, ratio)| {
-            TableEntry::new([format!("{} ×", significant(*ratio))])
+            TableEntry::text(format!("{} ×", significant(*ratio)))
         })
     };
-    let row = |block: u32| {
-        let entries = panels.iter().map(|panel| entry(panel, block));
-        std::iter::once(TableEntry::new([block.to_string()])).chain(entries).collect()
-    };
-    Table {
-        columns: std::iter::once(Column::new(ColumnKind::Label, "block")).chain(columns).collect(),
-        rows: (1..=last).map(row).collect(),
-        overflow: Overflow::SplitKinds,
-    }
+    let row = |block: u32| (block.to_string(), panels.iter().map(|panel| entry(panel, block)).collect());
+    Table::new("block", columns, (1..=last).map(row))
 }

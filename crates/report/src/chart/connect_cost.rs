@@ -2,16 +2,13 @@
 
 use ciphertoll_model::Metric;
 
+use super::bars::{self, BarNames, BarPart, StackedBar};
 use super::{Figure, TOTAL_WHISKER, whiskers};
-use crate::number::{measured, measured_in, percent, quantity, scale, uncertainty};
-use crate::svg::{
-    Anchor, Drawing, Scale, Swatch, WIDTH, across, group, hatch, rect, text, tooltip, whisker, width_of,
-};
+use crate::number::{measured, percent, quantity, scale, uncertainty};
 use crate::view::connect_cost::{self, Bar, CostPart, ServerCosts};
-use crate::view::{Column, ColumnKind, Overflow, Sentence, Table, TableEntry};
+use crate::view::{Column, ColumnKind, Sentence, Table, TableEntry};
 use crate::{RunReport, names};
 
-const HEIGHT: f64 = 19.0;
 const TIME: Metric = Metric::LatencyNsMean;
 
 /// A chart for each server, each with its own axis, because shares are compared.
@@ -20,21 +17,17 @@ pub(crate) fn of_servers(report: &RunReport<'_>, costs: &[ServerCosts<'_>]) -> V
     costs.iter().enumerate().map(|(index, costs)| figure(report, costs, &id(index))).collect()
 }
 
-fn figure(report: &RunReport<'_>, costs: &ServerCosts<'_>, id: &str) -> Figure {
+fn figure<'a>(report: &RunReport<'_>, costs: &ServerCosts<'a>, id: &str) -> Figure {
     let highest = costs.bars.iter().map(|bar| bar.total.high()).fold(0.0, f64::max);
     let unit = scale(TIME, highest);
-    let axis = Scale::linear((0.0, highest / unit.0), (0.0, WIDTH - 8.0));
-    let mut drawing = Drawing::default();
-    for bar in &costs.bars {
-        drawing.caption(&bar.label, &measured_in(unit, bar.total), "");
-        let top = drawing.advance(HEIGHT + 13.0);
-        drawn(&mut drawing, bar, top, &axis, unit);
-        let (low, high) = (axis.at(bar.total.low() / unit.0), axis.at(bar.total.high() / unit.0));
-        drawing.mark(whisker(low, high, top + HEIGHT + 5.0, "total"));
-    }
-    drawing.behind(across(&axis, 0.0, drawing.bottom(), unit.1.trim()));
-    drawing.advance(16.0);
-    drawing.key(costs.parts().map(swatch));
+    let bar = |bar: &Bar<'a>| StackedBar {
+        label: bar.label.clone(),
+        total: bar.total,
+        parts: bar.parts.iter().map(|(part, spent)| bar_part(bar, *part, *spent)).collect(),
+    };
+    let bars: Vec<StackedBar<'_>> = costs.bars.iter().map(bar).collect();
+    let mut drawing = bars::drawn(&bars, unit, BarNames::Centred);
+    drawing.key(costs.parts().map(|part| bars::swatch(look(part).0, part.title(), is_hatched(part))));
     let heading = names::server(report, costs.server);
     let concurrency = costs.bars.first().map_or_else(String::new, |bar| names::concurrency(&bar.cell.cell));
     let title = format!("Breakdown of connect time, {heading}, at {concurrency}");
@@ -55,37 +48,16 @@ fn figure(report: &RunReport<'_>, costs: &ServerCosts<'_>, id: &str) -> Figure {
     }
 }
 
-fn drawn(drawing: &mut Drawing, bar: &Bar<'_>, top: f64, axis: &Scale, unit: (f64, &str)) {
-    const GAP: f64 = 1.5;
-    /// Bold letters are wider.
-    const BOLD: f64 = 1.08;
-    let mut spent = 0.0;
-    for (part, of_part) in &bar.parts {
-        let left = axis.at(spent / unit.0);
-        spent += of_part;
-        // Even the shortest part is visible.
-        let width = (axis.at(spent / unit.0) - left - GAP).max(0.8);
-        let share = percent(of_part / bar.total.value);
-        let (class, name) = look(*part);
-        let mut mark = group("mark")
-            .child(tooltip(format!("{}: {}, {share}", part.title(), quantity(TIME, *of_part))))
-            .child(rect(left, top, width, HEIGHT, class));
-        let names = [format!("{name} {share}"), name.to_owned(), share];
-        if is_hatched(*part) {
-            mark = mark.child(hatch(left, top, width, HEIGHT, "hatch"));
-        } else if let Some(name) = names.into_iter().find(|name| width_of(name) * BOLD < width) {
-            mark = mark.child(text(left + width / 2.0, top + 13.5, Anchor::Middle, "inside", name));
-        }
-        drawing.mark(mark);
+fn bar_part(bar: &Bar<'_>, part: CostPart, spent: f64) -> BarPart {
+    let share = percent(spent / bar.total.value);
+    let (class, name) = look(part);
+    BarPart {
+        size: spent,
+        class,
+        names: vec![format!("{name} {share}"), name.to_owned(), share.clone()],
+        tooltip: format!("{}: {}, {share}", part.title(), quantity(TIME, spent)),
+        is_hatched: is_hatched(part),
     }
-}
-
-fn swatch(part: CostPart) -> Swatch {
-    let mut swatch = Swatch::filled(look(part).0, part.title());
-    if is_hatched(part) {
-        swatch.marks.push(hatch(0.0, 0.0, 13.0, 12.0, "hatch"));
-    }
-    swatch
 }
 
 /// The class of a part and its short name. Parts of a phase have its colour.
@@ -128,16 +100,9 @@ fn table(costs: &ServerCosts<'_>) -> Table {
     let row = |bar: &Bar<'_>| {
         let total = TableEntry::new([quantity(TIME, bar.total.value), uncertainty(TIME, bar.total)]);
         let parts = parts.iter().map(|part| entry(bar, part));
-        std::iter::once(TableEntry::new([bar.label.clone()])).chain(parts).chain([total]).collect()
+        (bar.label.clone(), parts.chain([total]).collect())
     };
-    let factors: Vec<&str> = costs.rows.iter().map(|factor| factor.label()).collect();
-    let columns = parts.iter().map(|part| Column::new(ColumnKind::Level, part.title()));
-    Table {
-        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
-            .chain(columns)
-            .chain([Column::new(ColumnKind::Level, TIME.title())])
-            .collect(),
-        rows: costs.bars.iter().map(row).collect(),
-        overflow: Overflow::SplitKinds,
-    }
+    let titles = parts.iter().map(|part| part.title()).chain([TIME.title()]);
+    let columns = titles.map(|title| Column::new(ColumnKind::Level, title));
+    Table::new(&names::factors(&costs.rows), columns, costs.bars.iter().map(row))
 }

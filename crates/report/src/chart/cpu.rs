@@ -3,19 +3,17 @@
 use ciphertoll_model::Metric;
 use ciphertoll_stats::CellAnalysis;
 
-use super::{Figure, TOTAL_WHISKER, highest, in_words, level, table_of, whiskers};
+use super::bars::{self, BarNames, BarPart, StackedBar};
+use super::{Figure, TOTAL_WHISKER, highest, in_words, table_of, whiskers};
 use crate::number::{measured_in, scale};
-use crate::svg::{
-    Anchor, Drawing, Scale, Swatch, WIDTH, across, group, rect, text, tooltip, whisker, width_of,
-};
-use crate::view::StratumView;
+use crate::svg::Swatch;
+use crate::view::{StratumView, level};
 
 const ROLES: [(Metric, &str, &str); 3] = [
     (Metric::CpuUsPerOpClient, "role-client", "client"),
     (Metric::CpuUsPerOpMiddle, "role-middle", "middle"),
     (Metric::CpuUsPerOpServer, "role-server", "server"),
 ];
-const HEIGHT: f64 = 19.0;
 const REST: &str = "too little of each role to measure";
 const REST_CLASS: &str = "role-rest";
 /// If the total is more than this multiple of its parts, the chart shows a rest.
@@ -23,42 +21,23 @@ const REST_FROM: f64 = 1.02;
 
 pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     let total = Metric::CpuUsPerOpTotal;
-    stratum.cells().find_map(|cell| level(cell, total))?;
     let unit = scale(total, highest(stratum, &[total]));
-    let axis = Scale::linear((0.0, highest(stratum, &[total]) / unit.0), (0.0, WIDTH - 8.0));
-    let mut drawing = Drawing::default();
-    for cell in stratum.cells() {
-        let Some(sum) = level(cell, total) else { continue };
-        drawing.caption(&stratum.row_label(cell), &measured_in(unit, sum), "");
-        let top = drawing.advance(HEIGHT + 13.0);
-        bar(&mut drawing, cell, top, &axis, unit);
-        let (low, high) = (axis.at(sum.low() / unit.0), axis.at(sum.high() / unit.0));
-        drawing.mark(
-            group("mark").child(tooltip(format!("total: {}", measured_in(unit, sum)))).child(whisker(
-                low,
-                high,
-                top + HEIGHT + 5.0,
-                "total",
-            )),
-        );
+    let bars: Vec<StackedBar<'_>> = stratum.cells().filter_map(|cell| bar(stratum, cell, unit)).collect();
+    if bars.is_empty() {
+        return None;
     }
-    drawing.behind(across(&axis, 0.0, drawing.bottom(), unit.1.trim()));
-    drawing.advance(16.0);
-    let seen = ROLES.iter().filter(|(metric, ..)| stratum.cells().any(|cell| level(cell, *metric).is_some()));
-    let has_rest = |cell: &CellAnalysis| {
-        let parts = ROLES.iter().filter_map(|role| level(cell, role.0)).map(|part| part.value);
-        let spent: f64 = parts.sum();
-        level(cell, total).is_some_and(|total| total.value > spent * REST_FROM)
-    };
-    let rest = stratum.cells().any(has_rest).then(|| Swatch::filled(REST_CLASS, REST));
-    drawing.key(seen.map(|&(_, class, name)| Swatch::filled(class, name)).chain(rest));
+    let mut drawing = bars::drawn(&bars, unit, BarNames::Left);
+    let shown = ROLES.map(|(_, class, name)| (class, name)).into_iter().chain([(REST_CLASS, REST)]);
+    let seen =
+        shown.filter(|(class, _)| bars.iter().any(|bar| bar.parts.iter().any(|part| part.class == *class)));
+    drawing.key(seen.map(|(class, name)| Swatch::filled(class, name)));
     let heading = "CPU per operation".to_owned();
     let description = format!(
         "Stacked bars, one for each path, of the CPU time of client, middle and server. Totals: {}.",
         in_words(stratum, total)
     );
     let id = format!("{id}-cpu");
-    let totals = stratum.cells().filter_map(|cell| level(cell, total));
+    let totals = bars.iter().map(|bar| bar.total);
     Some(Figure {
         picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
         id,
@@ -69,31 +48,23 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     })
 }
 
-fn bar(drawing: &mut Drawing, cell: &CellAnalysis, top: f64, axis: &Scale, unit: (f64, &str)) {
-    let mut spent = 0.0;
-    for (metric, class, name) in ROLES {
-        let Some(estimate) = level(cell, metric) else { continue };
-        let left = axis.at(spent / unit.0);
-        spent += estimate.value;
-        let width = (axis.at(spent / unit.0) - left - 1.5).max(0.8);
-        let mut part = group("mark")
-            .child(tooltip(format!("{name}: {}", measured_in(unit, estimate))))
-            .child(rect(left, top, width, HEIGHT, class));
-        if width_of(name) < width {
-            part = part.child(text(left + 6.0, top + 13.5, Anchor::Start, "inside", name));
-        }
-        drawing.mark(part);
-    }
+fn bar<'a>(stratum: &StratumView<'a>, cell: &'a CellAnalysis, unit: (f64, &str)) -> Option<StackedBar<'a>> {
+    let total = level(cell, Metric::CpuUsPerOpTotal)?;
+    let part = |(metric, class, name): (Metric, &'static str, &str)| {
+        let estimate = level(cell, metric)?;
+        let tooltip = format!("{name}: {}", measured_in(unit, estimate));
+        let (size, names) = (estimate.value, vec![name.to_owned()]);
+        Some(BarPart { size, class, names, tooltip, is_hatched: false })
+    };
+    let mut parts: Vec<BarPart> = ROLES.into_iter().filter_map(part).collect();
     // The total includes roles whose time is too short to measure alone.
-    if let Some(total) = level(cell, Metric::CpuUsPerOpTotal).filter(|total| total.value > spent * REST_FROM)
-    {
-        let (left, right) = (axis.at(spent / unit.0), axis.at(total.value / unit.0));
-        drawing.mark(group("mark").child(tooltip(REST.to_owned())).child(rect(
-            left,
-            top,
-            (right - left - 1.5).max(0.8),
-            HEIGHT,
-            REST_CLASS,
-        )));
-    }
+    let spent: f64 = parts.iter().map(|part| part.size).sum();
+    parts.extend((total.value > spent * REST_FROM).then(|| BarPart {
+        size: total.value - spent,
+        class: REST_CLASS,
+        names: Vec::new(),
+        tooltip: REST.to_owned(),
+        is_hatched: false,
+    }));
+    Some(StackedBar { label: stratum.row_label(cell), total, parts })
 }

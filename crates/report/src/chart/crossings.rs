@@ -4,14 +4,15 @@
 use ciphertoll_model::{Metric, MetricDirection};
 use ciphertoll_stats::{Comparison, Estimate};
 
-use super::{Figure, level, whiskers};
+use super::{Figure, series_look, whiskers};
+use crate::lists::distinct;
 use crate::number::{measured, ratio, ratio_interval, ratio_with_interval};
 use crate::sentence;
 use crate::svg::{
     Anchor, Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, line, text, tooltip, upright,
     upright_whisker, width_of,
 };
-use crate::view::{Column, ColumnKind, Overflow, StratumView, Table, TableEntry, certain_ratio, crossings};
+use crate::view::{Column, ColumnKind, StratumView, Table, TableEntry, certain_ratio, crossings, level};
 
 const HEIGHT: f64 = 240.0;
 const TOP: f64 = 8.0;
@@ -71,12 +72,7 @@ fn figure(metric: Metric, points: &[Point<'_>]) -> Figure {
     let mut drawing = Drawing::default();
     drawing.advance(HEIGHT);
     axes(&mut drawing, &place);
-    let mut series: Vec<&str> = Vec::new();
-    for point in points {
-        if !series.contains(&point.series.as_str()) {
-            series.push(&point.series);
-        }
-    }
+    let series = distinct(points.iter().map(|point| point.series.as_str()));
     for point in points {
         let index = series.iter().position(|name| *name == point.series).unwrap_or_default();
         drawn(&mut drawing, point, &place, look(index));
@@ -169,10 +165,9 @@ fn axes(drawing: &mut Drawing, place: &PlotArea) {
     }
 }
 
-/// Shape and colour, unique for 36 series; the first colour is the baseline's in other charts.
+/// The first colour is the baseline's in other charts.
 fn look(index: usize) -> (Shape, String) {
-    let all = Shape::ALL.len();
-    (Shape::ALL[index % all], format!("series-{}", (index + 1 + index / all) % all + 1))
+    series_look(index, 1)
 }
 
 fn drawn(drawing: &mut Drawing, point: &Point<'_>, place: &PlotArea, (shape, colour): (Shape, String)) {
@@ -232,19 +227,11 @@ fn in_words(points: &[Point<'_>]) -> String {
 
 fn numbers(points: &[Point<'_>]) -> Table {
     let row = |point: &Point<'_>| {
-        vec![
-            TableEntry::new([point.name.clone()]),
-            TableEntry::new([measured(CROSSINGS, point.pages)]),
-            TableEntry::new([format!("{} ×", ratio(point.ratio)), ratio_interval(point.ratio)]),
-        ]
+        let pages = TableEntry::text(measured(CROSSINGS, point.pages));
+        let ratio = TableEntry::new([format!("{} ×", ratio(point.ratio)), ratio_interval(point.ratio)]);
+        (point.name.clone(), vec![pages, ratio])
     };
-    Table {
-        columns: vec![
-            Column::new(ColumnKind::Label, "configuration"),
-            Column::new(ColumnKind::Level, "page crossings/op"),
-            Column::new(ColumnKind::Ratio, "ratio"),
-        ],
-        rows: points.iter().map(row).collect(),
-        overflow: Overflow::SplitKinds,
-    }
+    let columns =
+        [Column::new(ColumnKind::Level, "page crossings/op"), Column::new(ColumnKind::Ratio, "ratio")];
+    Table::new("configuration", columns, points.iter().map(row))
 }

@@ -1,16 +1,14 @@
 //! The cost of each configuration: ratios to the baseline with their intervals around 1.
 
 use ciphertoll_model::{Arm, Metric, MetricDirection, Unit};
-use ciphertoll_stats::{PairedRatio, margin};
+use ciphertoll_stats::{PairedRatio, headline_metrics, margin};
 
 use super::{Figure, comparison_label};
 use crate::number::{percent, ratio, ratio_interval, ratio_with_interval};
 use crate::svg::{
     Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, hatch, line, rect, tooltip, whisker,
 };
-use crate::view::{
-    Column, ColumnKind, Overflow, StratumView, Table, TableEntry, Tone, certain_ratio, levels,
-};
+use crate::view::{Column, ColumnKind, StratumView, Table, TableEntry, Tone, certain_ratio, levels};
 use crate::{names, sentence};
 
 const HEIGHT: f64 = 14.0;
@@ -33,7 +31,7 @@ struct MetricRatios<'a> {
 
 pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     let families: Vec<MetricRatios<'_>> =
-        names::headline(stratum.cell()).iter().filter_map(|metric| family(stratum, *metric)).collect();
+        headline_metrics(stratum.cell()).iter().filter_map(|metric| family(stratum, *metric)).collect();
     let (low, high) = reach(&families)?;
     let axis = Scale::log((low, high), (4.0, WIDTH - 8.0));
     let mut drawing = Drawing::default();
@@ -79,9 +77,7 @@ fn key(families: &[MetricRatios<'_>]) -> Vec<Swatch> {
     }
     key.push(Swatch::filled("margin", "negligible"));
     if families.iter().any(|family| family.floor.is_some()) {
-        let mut floor = Swatch::filled("floor", "noise floor");
-        floor.marks.push(hatch(0.0, 0.0, 13.0, 12.0, "floor-hatch"));
-        key.push(floor);
+        key.push(Swatch::hatched("floor", "noise floor", "floor-hatch"));
     }
     key
 }
@@ -198,33 +194,27 @@ fn in_words(all: &[MetricRatios<'_>]) -> String {
 }
 
 fn table(stratum: &StratumView<'_>, families: &[MetricRatios<'_>]) -> Table {
-    let headings = ["", "of", "ratio", "same within", "noise floor", "verdict"];
-    let parts = [
-        ColumnKind::Label,
-        ColumnKind::Text,
-        ColumnKind::Ratio,
-        ColumnKind::Level,
-        ColumnKind::Level,
-        ColumnKind::Text,
+    let columns = [
+        (ColumnKind::Text, "of"),
+        (ColumnKind::Ratio, "ratio"),
+        (ColumnKind::Level, "same within"),
+        (ColumnKind::Level, "noise floor"),
+        (ColumnKind::Text, "verdict"),
     ];
-    let mut columns: Vec<Column> =
-        headings.iter().zip(parts).map(|(heading, part)| Column::new(part, heading)).collect();
-    let factors: Vec<&str> = stratum.rows.iter().map(|factor| factor.label()).collect();
-    columns[0] = Column::new(ColumnKind::Label, &factors.join(", "));
+    let columns = columns.map(|(kind, heading)| Column::new(kind, heading));
     let rows = families.iter().flat_map(|family| {
         family.rows.iter().map(|row| {
-            let floor =
-                family.floor.map_or_else(TableEntry::absent, |floor| TableEntry::new([percent(floor - 1.0)]));
+            let floor = family.floor.map(|floor| percent(floor - 1.0));
             let verdict = verdict(family.metric, row.ratio, row.arm);
-            vec![
-                TableEntry::new([row.label.clone()]),
-                TableEntry::new([sentence::noun(family.metric).to_owned()]),
+            let entries = vec![
+                TableEntry::text(sentence::noun(family.metric)),
                 TableEntry::new([format!("{} ×", ratio(&row.ratio.ratio)), ratio_interval(&row.ratio.ratio)]),
-                TableEntry::new([format!("±{}", percent(family.margin - 1.0))]),
-                floor,
-                verdict.map_or_else(TableEntry::absent, |word| TableEntry::new([word])),
-            ]
+                TableEntry::text(format!("±{}", percent(family.margin - 1.0))),
+                floor.map_or_else(TableEntry::absent, TableEntry::text),
+                verdict.map_or_else(TableEntry::absent, TableEntry::text),
+            ];
+            (row.label.clone(), entries)
         })
     });
-    Table { rows: rows.collect(), columns, overflow: Overflow::SplitKinds }
+    Table::new(&names::factors(&stratum.rows), columns, rows)
 }

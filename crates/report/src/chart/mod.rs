@@ -1,6 +1,7 @@
 //! The charts of a report, drawn from the same numbers as its tables. Each comes with a table of its numbers, for readers
 //! who cannot see it or want exact values.
 
+mod bars;
 mod blocks;
 mod connect_cost;
 mod cpu;
@@ -15,8 +16,10 @@ use ciphertoll_model::{Arm, Metric};
 use ciphertoll_stats::{CellAnalysis, Comparison, Estimate};
 
 use crate::markup::Element;
-use crate::number::{is_certain, measured, quantity, uncertainty};
-use crate::view::{Column, ColumnKind, Overflow, Sentence, StratumView, Table, TableEntry};
+use crate::names;
+use crate::number::measured;
+use crate::svg::{Shape, dot, group, tooltip, upright_whisker};
+use crate::view::{Column, ColumnKind, Sentence, StratumView, Table, level};
 
 pub(crate) use blocks::ratios_by_block;
 pub(crate) use connect_cost::of_servers as connect_costs;
@@ -67,10 +70,6 @@ fn comparison_label(stratum: &StratumView<'_>, comparison: &Comparison) -> Strin
     }
 }
 
-fn level(cell: &CellAnalysis, metric: Metric) -> Option<&Estimate> {
-    cell.metrics.get(&metric).filter(|estimate| is_certain(estimate))
-}
-
 /// `plain 197 µs ±1.8 %; tls1.3-p256 612 µs ±1.8 %`: the text alternative of a chart.
 fn in_words(stratum: &StratumView<'_>, metric: Metric) -> String {
     let words = |cell: &CellAnalysis| {
@@ -81,30 +80,14 @@ fn in_words(stratum: &StratumView<'_>, metric: Metric) -> String {
 
 /// The table under a chart: a row for each cell that has any of `metrics`.
 fn table_of(stratum: &StratumView<'_>, metrics: &[Metric]) -> Table {
-    let entry = |cell: &CellAnalysis, metric: Metric| match level(cell, metric) {
-        Some(estimate) => {
-            let value = std::iter::once(quantity(metric, estimate.value));
-            let has_interval = stratum.shows_interval(estimate);
-            TableEntry::new(value.chain(has_interval.then(|| uncertainty(metric, estimate))))
-        }
-        None => TableEntry::absent(),
-    };
     let seen = |metric: &&Metric| stratum.cells().any(|cell| level(cell, **metric).is_some());
     let metrics: Vec<Metric> = metrics.iter().filter(seen).copied().collect();
     let row = |cell: &CellAnalysis| {
-        let entries = metrics.iter().map(|metric| entry(cell, *metric));
-        std::iter::once(TableEntry::new([stratum.row_label(cell)])).chain(entries).collect()
+        (stratum.row_label(cell), metrics.iter().map(|metric| stratum.level_entry(cell, *metric)).collect())
     };
-    let factors: Vec<&str> = stratum.rows.iter().map(|factor| factor.label()).collect();
     let columns = metrics.iter().map(|metric| Column::new(ColumnKind::Level, metric.title()));
     let has_any = |cell: &&CellAnalysis| metrics.iter().any(|metric| level(cell, *metric).is_some());
-    Table {
-        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
-            .chain(columns)
-            .collect(),
-        rows: stratum.cells().filter(has_any).map(row).collect(),
-        overflow: Overflow::SplitKinds,
-    }
+    Table::new(&names::factors(&stratum.rows), columns, stratum.cells().filter(has_any).map(row))
 }
 
 /// The largest upper limit of `metrics` among the cells: the end of an axis.
@@ -117,4 +100,49 @@ fn highest(stratum: &StratumView<'_>, metrics: &[Metric]) -> f64 {
 fn lowest(stratum: &StratumView<'_>, metrics: &[Metric]) -> f64 {
     let cells = stratum.cells().flat_map(|cell| metrics.iter().filter_map(|metric| level(cell, *metric)));
     cells.map(Estimate::low).fold(f64::INFINITY, f64::min)
+}
+
+/// Shape and colour, unique for 36 series. `first` is the number of the first colour.
+fn series_look(index: usize, first: usize) -> (Shape, String) {
+    let all = Shape::ALL.len();
+    (Shape::ALL[index % all], format!("series-{}", (index + first + index / all) % all + 1))
+}
+
+/// A point of a line with its vertical interval and its tooltip.
+fn point_of_line((x, y): (f64, f64), interval: (f64, f64), look: &(Shape, String), said: String) -> Element {
+    let (shape, colour) = look;
+    let whisker = upright_whisker(x, interval.0, interval.1, colour);
+    group("point").child(tooltip(said)).child(whisker).child(dot(*shape, (x, y), colour))
+}
+
+/// Moves blocks of these heights so that they neither overlap nor end below `bottom`. `places` ascend.
+fn apart(places: &[f64], heights: &[f64], bottom: f64) -> Vec<f64> {
+    let mut moved = places.to_vec();
+    for index in 1..moved.len() {
+        moved[index] = moved[index].max(moved[index - 1] + heights[index - 1]);
+    }
+    // Push back from the bottom.
+    let mut limit = bottom;
+    for (place, height) in moved.iter_mut().zip(heights).rev() {
+        *place = place.min(limit - height);
+        limit = *place;
+    }
+    moved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_names_do_not_meet_and_stay_inside() {
+        assert_eq!(apart(&[20.0, 28.0, 90.0], &[30.0, 45.0, 30.0], 335.0), [20.0, 50.0, 95.0]);
+        assert_eq!(apart(&[315.0, 320.0], &[30.0, 30.0], 335.0), [275.0, 305.0]);
+    }
+
+    #[test]
+    fn no_two_of_many_series_look_alike() {
+        let looks: Vec<(Shape, String)> = (0..36).map(|index| series_look(index, 0)).collect();
+        assert!(looks.iter().enumerate().all(|(index, look)| !looks[..index].contains(look)));
+    }
 }

@@ -2,10 +2,10 @@
 
 use ciphertoll_model::Metric;
 
-use super::{Figure, highest, in_words, level, lowest, table_of, whiskers};
+use super::{Figure, highest, in_words, lowest, table_of, whiskers};
 use crate::number::{measured_in, scale};
 use crate::svg::{Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, line, tooltip, whisker};
-use crate::view::StratumView;
+use crate::view::{StratumView, level};
 
 const PERCENTILES: [(Metric, Shape, &str); 3] = [
     (Metric::LatencyNsP50, Shape::Circle, "p50"),

@@ -1,19 +1,21 @@
 //! Rate by number of clients, for loads that were measured with several.
 
 use ciphertoll_model::{Cell, Clients, Metric};
-use ciphertoll_stats::{CellAnalysis, Estimate};
+use ciphertoll_stats::Estimate;
 
-use super::{Figure, level, whiskers};
+use super::{Figure, apart, point_of_line, whiskers};
+use crate::lists::grouped;
 use crate::names;
-use crate::number::{measured, measured_in, scale};
+use crate::number::{measured, measured_in, plural, scale};
 use crate::svg::{
-    Anchor, Drawing, Scale, Shape, WIDTH, dot, group, line, polyline, text, tooltip, upright,
-    upright_whisker, width_of,
+    Anchor, Drawing, Scale, Shape, WIDTH, group, line, polyline, text, tooltip, upright, width_of,
 };
-use crate::view::{Column, ColumnKind, Overflow, StratumView, Table, TableEntry};
+use crate::view::{Column, ColumnKind, StratumView, Table, TableEntry, level};
 
 const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 56.0;
+/// From one name to the next.
+const ROW: f64 = 15.0;
 /// The most width for names of lines.
 const LONGEST_NAME: f64 = 150.0;
 
@@ -105,26 +107,17 @@ fn load(stratum: &StratumView<'_>, counts: &[u16]) -> String {
 }
 
 fn series<'a>(sweep: &ClientSweep<'a>) -> Vec<Series<'a>> {
-    let mut all: Vec<Series<'a>> = Vec::new();
-    for stratum in &sweep.strata {
-        for cell in stratum.cells() {
-            let Some(rate) = level(cell, Metric::RatePerS) else { continue };
-            let point = (clients(cell), rate);
-            let label = stratum.row_label(cell);
-            match all.iter_mut().find(|series| series.label == label) {
-                Some(series) => series.points.push(point),
-                None => all.push(Series { label, points: vec![point] }),
-            }
-        }
-    }
-    for series in &mut all {
-        series.points.sort_by_key(|(clients, _)| *clients);
-    }
-    all
-}
-
-fn clients(cell: &CellAnalysis) -> u16 {
-    cell.cell.clients.count()
+    let of_stratum = |stratum: &&'a StratumView<'a>| {
+        stratum.cells().filter_map(|cell| {
+            let point = (cell.cell.clients.count(), level(cell, Metric::RatePerS)?);
+            Some((stratum.row_label(cell), point))
+        })
+    };
+    let one = |(label, mut points): (String, Vec<(u16, &'a Estimate)>)| {
+        points.sort_by_key(|(clients, _)| *clients);
+        Series { label, points }
+    };
+    grouped(sweep.strata.iter().flat_map(of_stratum)).into_iter().map(one).collect()
 }
 
 fn counts(series: &[Series<'_>]) -> Vec<u16> {
@@ -144,12 +137,19 @@ struct RatePlotArea<'a> {
 }
 
 fn drawn(drawing: &mut Drawing, series: &[Series<'_>], place: &RatePlotArea<'_>) {
-    let names = apart(series.iter().map(|series| {
+    let end = |series: &Series<'_>| {
         series.points.last().map_or(HEIGHT, |(_, rate)| place.along.at(rate.value / place.unit.0))
-    }));
+    };
+    let mut ends: Vec<(usize, f64)> = series.iter().map(end).enumerate().collect();
+    ends.sort_by(|left, right| left.1.total_cmp(&right.1));
+    let (order, ends): (Vec<usize>, Vec<f64>) = ends.into_iter().unzip();
+    let mut names = vec![0.0; ends.len()];
+    for (index, y) in order.into_iter().zip(apart(&ends, &vec![ROW; ends.len()], HEIGHT + ROW)) {
+        names[index] = y;
+    }
     for (index, (series, name_y)) in series.iter().zip(names).enumerate() {
-        let shape = Shape::ALL[index % Shape::ALL.len()];
-        let colour = format!("series-{}", index % Shape::ALL.len() + 1);
+        let look = (Shape::ALL[index % Shape::ALL.len()], format!("series-{}", index % Shape::ALL.len() + 1));
+        let colour = &look.1;
         // Whiskers side by side.
         let aside = (index as f64 - 1.0) * 5.0;
         let at = |clients: u16, rate: f64| {
@@ -161,16 +161,9 @@ fn drawn(drawing: &mut Drawing, series: &[Series<'_>], place: &RatePlotArea<'_>)
             .child(tooltip(series.label.clone()))
             .child(polyline(&course, &format!("series {colour}")));
         for (clients, rate) in &series.points {
-            let (x, y) = at(*clients, rate.value);
             let of = format!("{} at {clients} clients: {}", series.label, measured_in(place.unit, rate));
-            let (low, high) = (at(*clients, rate.low()).1, at(*clients, rate.high()).1);
-            line = line.child(
-                group("point").child(tooltip(of)).child(upright_whisker(x, low, high, &colour)).child(dot(
-                    shape,
-                    (x, y),
-                    &colour,
-                )),
-            );
+            let interval = (at(*clients, rate.low()).1, at(*clients, rate.high()).1);
+            line = line.child(point_of_line(at(*clients, rate.value), interval, &look, of));
         }
         drawing.mark(line.child(text(
             place.right + 14.0,
@@ -180,24 +173,6 @@ fn drawn(drawing: &mut Drawing, series: &[Series<'_>], place: &RatePlotArea<'_>)
             &series.label,
         )));
     }
-}
-
-/// Moves overlapping names down in their order.
-fn apart(places: impl Iterator<Item = f64>) -> Vec<f64> {
-    const NEAREST: f64 = 15.0;
-    let mut places: Vec<(usize, f64)> = places.enumerate().collect();
-    places.sort_by(|left, right| left.1.total_cmp(&right.1));
-    for index in 1..places.len() {
-        places[index].1 = places[index].1.max(places[index - 1].1 + NEAREST);
-    }
-    // Push back from the bottom.
-    let mut limit = HEIGHT;
-    for place in places.iter_mut().rev() {
-        place.1 = place.1.min(limit);
-        limit = place.1 - NEAREST;
-    }
-    places.sort_by_key(|(index, _)| *index);
-    places.into_iter().map(|(_, place)| place).collect()
 }
 
 fn in_words(series: &[Series<'_>]) -> String {
@@ -214,34 +189,14 @@ fn in_words(series: &[Series<'_>]) -> String {
 }
 
 fn table(sweep: &ClientSweep<'_>, series: &[Series<'_>], counts: &[u16]) -> Table {
-    let factors: Vec<&str> = sweep.strata[0].rows.iter().map(|factor| factor.label()).collect();
-    let heading = |count: &u16| {
-        Column::new(ColumnKind::Level, &format!("{count} client{}", if *count == 1 { "" } else { "s" }))
-    };
+    let heading = |count: &u16| Column::new(ColumnKind::Level, &plural(u64::from(*count), "client"));
     let entry = |series: &Series<'_>, count: u16| {
         let point = series.points.iter().find(|(clients, _)| *clients == count);
-        point.map_or_else(TableEntry::absent, |(_, rate)| TableEntry::new([measured(Metric::RatePerS, rate)]))
+        point.map_or_else(TableEntry::absent, |(_, rate)| TableEntry::text(measured(Metric::RatePerS, rate)))
     };
     let row = |series: &Series<'_>| {
-        let entries = counts.iter().map(|count| entry(series, *count));
-        std::iter::once(TableEntry::new([series.label.clone()])).chain(entries).collect()
+        (series.label.clone(), counts.iter().map(|count| entry(series, *count)).collect())
     };
-    Table {
-        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
-            .chain(counts.iter().map(heading))
-            .collect(),
-        rows: series.iter().map(row).collect(),
-        overflow: Overflow::SplitKinds,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_would_meet_are_moved_apart_and_keep_their_order() {
-        assert_eq!(apart([100.0, 20.0, 102.0].into_iter()), [100.0, 20.0, 115.0]);
-        assert_eq!(apart([HEIGHT, HEIGHT - 1.0].into_iter()), [HEIGHT, HEIGHT - 15.0]);
-    }
+    let label = names::factors(&sweep.strata[0].rows);
+    Table::new(&label, counts.iter().map(heading), series.iter().map(row))
 }

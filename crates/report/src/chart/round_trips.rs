@@ -4,11 +4,11 @@
 use ciphertoll_model::{Link, Metric};
 use ciphertoll_stats::Estimate;
 
-use super::{Figure, whiskers};
+use super::{Figure, apart, point_of_line, series_look, whiskers};
+use crate::lists::grouped;
 use crate::number::{measured, plural};
 use crate::svg::{
-    Anchor, Drawing, Scale, Shape, Swatch, WIDTH, dot, group, line, polyline, text, tooltip, upright,
-    upright_whisker, width_of,
+    Anchor, Drawing, Scale, Swatch, WIDTH, dot, group, line, polyline, text, tooltip, upright, width_of,
 };
 use crate::view::round_trips::{self, OverLinks, Point, Series, rtt_ns};
 use crate::{RunReport, names};
@@ -212,18 +212,13 @@ struct LineGroup {
 
 /// The highest line first.
 fn groups(over: &OverLinks<'_>, place: &LinkPlotArea) -> Vec<(Option<u32>, LineGroup)> {
-    let mut groups: Vec<(Option<u32>, LineGroup)> = Vec::new();
-    for (index, series) in over.series.iter().enumerate() {
-        let total = series.total();
-        if let Some((_, group)) = groups.iter_mut().find(|(other, _)| *other == total) {
-            group.members.push(index);
-            continue;
-        }
-        let last = series.points.last().map_or(0.0, |point| point.time.value);
-        let end_ns = total.map_or(last, |total| f64::from(total) * place.reach_ns.1);
-        let end_y = place.y(end_ns);
-        groups.push((total, LineGroup { members: vec![index], end_y, label_y: end_y }));
-    }
+    let totals = over.series.iter().enumerate().map(|(index, series)| (series.total(), index));
+    let group = |(total, members): (Option<u32>, Vec<usize>)| {
+        let last = over.series[members[0]].points.last().map_or(0.0, |point| point.time.value);
+        let end_y = place.y(total.map_or(last, |total| f64::from(total) * place.reach_ns.1));
+        (total, LineGroup { members, end_y, label_y: end_y })
+    };
+    let mut groups: Vec<(Option<u32>, LineGroup)> = grouped(totals).into_iter().map(group).collect();
     groups.sort_by(|(_, left), (_, right)| left.end_y.total_cmp(&right.end_y));
     let rows = |group: &LineGroup| match place.names {
         Names::Beside => 1 + group.members.len(),
@@ -231,25 +226,10 @@ fn groups(over: &OverLinks<'_>, place: &LinkPlotArea) -> Vec<(Option<u32>, LineG
     };
     let heights: Vec<f64> = groups.iter().map(|(_, group)| rows(group) as f64 * ROW).collect();
     let ends: Vec<f64> = groups.iter().map(|(_, group)| group.end_y).collect();
-    for ((_, group), label_y) in groups.iter_mut().zip(apart(&ends, &heights)) {
+    for ((_, group), label_y) in groups.iter_mut().zip(apart(&ends, &heights, HEIGHT + ROW)) {
         group.label_y = label_y;
     }
     groups
-}
-
-/// Moves blocks of these heights so that they do not overlap. `places` ascend.
-fn apart(places: &[f64], heights: &[f64]) -> Vec<f64> {
-    let mut moved = places.to_vec();
-    for index in 1..moved.len() {
-        moved[index] = moved[index].max(moved[index - 1] + heights[index - 1]);
-    }
-    // Push back from the bottom.
-    let mut limit = HEIGHT + ROW;
-    for (place, height) in moved.iter_mut().zip(heights).rev() {
-        *place = place.min(limit - height);
-        limit = *place;
-    }
-    moved
 }
 
 /// From the end of a line to its name.
@@ -261,7 +241,7 @@ fn leader(drawing: &mut Drawing, place: &LinkPlotArea, group: &LineGroup) {
 fn named(drawing: &mut Drawing, over: &OverLinks<'_>, place: &LinkPlotArea, group: &LineGroup) {
     for (row, index) in group.members.iter().enumerate() {
         let y = group.label_y + ROW * (row + 1) as f64;
-        let (shape, colour) = look(*index);
+        let (shape, colour) = series_look(*index, 0);
         drawing.mark(dot(shape, (place.right + MARGIN + 4.0, y), &colour));
         let label = &over.series[*index].label;
         let x = place.right + MARGIN + 4.0 + DOT;
@@ -269,19 +249,13 @@ fn named(drawing: &mut Drawing, over: &OverLinks<'_>, place: &LinkPlotArea, grou
     }
 }
 
-/// Shape and colour, unique for 36 series.
-fn look(index: usize) -> (Shape, String) {
-    let all = Shape::ALL.len();
-    (Shape::ALL[index % all], format!("series-{}", (index + index / all) % all + 1))
-}
-
 fn swatch(index: usize, series: &Series<'_>) -> Swatch {
-    let (shape, colour) = look(index);
+    let (shape, colour) = series_look(index, 0);
     Swatch::drawn(dot(shape, (7.0, 6.0), &colour), &series.label)
 }
 
 fn drawn(drawing: &mut Drawing, over: &OverLinks<'_>, index: usize, place: &LinkPlotArea, aside: f64) {
-    let (shape, colour) = look(index);
+    let look = series_look(index, 0);
     let (series, count) = (&over.series[index], over.series.len() as f64);
     // Without a round trip the dots often overlap.
     let in_the_strip = (index as f64 - (count - 1.0) / 2.0) * ASIDE.min(STRIP * 0.8 / count);
@@ -290,37 +264,13 @@ fn drawn(drawing: &mut Drawing, over: &OverLinks<'_>, index: usize, place: &Link
         series.points.iter().filter(|point| rtt_ns(point.link).is_some()).map(at).collect();
     let mut mark = group("mark")
         .child(tooltip(series.label.clone()))
-        .child(polyline(&course, &format!("series {colour}")));
+        .child(polyline(&course, &format!("series {}", look.1)));
     for point in &series.points {
         let (x, y) = at(point);
         let x = x + if rtt_ns(point.link).is_some() { aside } else { in_the_strip };
         let of = format!("{} over {}: {}", series.label, point.link, measured(TIME, point.time));
-        let (low, high) = (place.y(point.time.low()), place.y(point.time.high()));
-        mark = mark.child(
-            group("point").child(tooltip(of)).child(upright_whisker(x, low, high, &colour)).child(dot(
-                shape,
-                (x, y),
-                &colour,
-            )),
-        );
+        let interval = (place.y(point.time.low()), place.y(point.time.high()));
+        mark = mark.child(point_of_line((x, y), interval, &look, of));
     }
     drawing.mark(mark);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_of_names_do_not_meet_and_stay_inside() {
-        assert_eq!(apart(&[20.0, 28.0, 90.0], &[30.0, 45.0, 30.0]), [20.0, 50.0, 95.0]);
-        let below = apart(&[HEIGHT - 5.0, HEIGHT], &[30.0, 30.0]);
-        assert_eq!(below, [HEIGHT + ROW - 60.0, HEIGHT + ROW - 30.0]);
-    }
-
-    #[test]
-    fn no_two_of_many_series_look_alike() {
-        let looks: Vec<(Shape, String)> = (0..36).map(look).collect();
-        assert!(looks.iter().enumerate().all(|(index, look)| !looks[..index].contains(look)));
-    }
 }

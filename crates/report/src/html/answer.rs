@@ -14,7 +14,7 @@ pub(super) fn section(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ele
         Element::new("section").class(class).with("id", "answer").with("aria-labelledby", "answer-heading")
     };
     let Some(advice) = advice::advice(strata) else {
-        let groups = merged(verdicts::groups(report, strata));
+        let groups = verdicts::groups(report, strata);
         // The banner above says why.
         let words = if groups.is_empty() { "No answer yet" } else { "What this run says" };
         return section("answer")
@@ -56,21 +56,9 @@ fn split(
 ) -> (Vec<SentenceGroup>, Vec<SentenceGroup>) {
     let is_about = |stratum: &StratumView<'_>, cell: &CellAnalysis| advice::is_about(advice, stratum, cell);
     (
-        merged(verdicts::groups_of(report, strata, is_about)),
-        merged(verdicts::groups_of(report, strata, |stratum, cell| !is_about(stratum, cell))),
+        verdicts::groups_of(report, strata, is_about),
+        verdicts::groups_of(report, strata, |stratum, cell| !is_about(stratum, cell)),
     )
-}
-
-/// Merges groups of the same context.
-fn merged(groups: Vec<SentenceGroup>) -> Vec<SentenceGroup> {
-    let mut merged: Vec<SentenceGroup> = Vec::new();
-    for group in groups {
-        match merged.iter_mut().find(|other| other.heading == group.heading) {
-            Some(other) => other.sentences.extend(group.sentences),
-            None => merged.push(group),
-        }
-    }
-    merged
 }
 
 /// The sentences under their context, a heading of the level `heading`.

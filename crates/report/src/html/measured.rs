@@ -21,48 +21,35 @@ pub(super) fn parts(strata: &[StratumView<'_>]) -> Vec<PagePart> {
 
 /// The breakdown of connect time for each server.
 pub(super) fn connect_costs(report: &RunReport<'_>) -> Option<PagePart> {
-    const ID: &str = "connect-cost";
     let times = report.facts.primitives?;
     let pictures = chart::connect_costs(report, &connect_cost::of(report));
-    if pictures.is_empty() {
-        return None;
-    }
-    let name = "Breakdown of connect time".to_owned();
+    let name = "Breakdown of connect time";
+    let mut part = charts("connect-cost", name, &format!("{name} by key and version"), pictures)?;
     let notes = [connect_cost::how_found(report), connect_cost::timed(&times)];
-    let body = section(ID, &format!("{name} by key and version"))
-        .child(side_by_side(pictures))
-        .child(said(&notes, "notes"));
-    Some(PagePart { id: ID.to_owned(), name, body })
+    part.body = part.body.child(said(&notes, "notes"));
+    Some(part)
 }
 
 /// Connect time by round trip for each server.
 pub(super) fn round_trips(report: &RunReport<'_>) -> Option<PagePart> {
-    const ID: &str = "round-trips";
-    let pictures = chart::round_trips(report, &round_trips::of(report));
-    let name = "Connect time by round trip".to_owned();
-    (!pictures.is_empty()).then(|| PagePart {
-        id: ID.to_owned(),
-        body: section(ID, &name).child(side_by_side(pictures)),
-        name,
-    })
+    let name = "Connect time by round trip";
+    charts("round-trips", name, name, chart::round_trips(report, &round_trips::of(report)))
 }
 
 /// The cost of encryption at rest by page crossings.
 pub(super) fn crossed(strata: &[StratumView<'_>]) -> Option<PagePart> {
-    const ID: &str = "crossings";
-    let pictures = chart::crossings(strata);
-    let name = "Cost by page crossings".to_owned();
-    (!pictures.is_empty()).then(|| PagePart {
-        id: ID.to_owned(),
-        body: section(ID, &name).child(side_by_side(pictures)),
-        name,
-    })
+    let name = "Cost by page crossings";
+    charts("crossings", name, name, chart::crossings(strata))
 }
 
-/// One chart per column.
-fn side_by_side(pictures: Vec<Figure>) -> Element {
+/// One chart per column; `None` without charts.
+fn charts(id: &str, name: &str, heading: &str, pictures: Vec<Figure>) -> Option<PagePart> {
     let column = |picture: Figure| Element::new("div").class("column").child(figure(picture));
-    Element::new("div").class("figures").children(pictures.into_iter().map(column))
+    (!pictures.is_empty()).then(|| {
+        let columns = Element::new("div").class("figures").children(pictures.into_iter().map(column));
+        let body = section(id, heading).child(columns);
+        PagePart { id: id.to_owned(), name: name.to_owned(), body }
+    })
 }
 
 fn of_stratum(stratum: &StratumView<'_>, id: &str) -> Option<PagePart> {

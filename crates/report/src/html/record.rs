@@ -55,20 +55,12 @@ fn environment(report: &RunReport<'_>) -> PagePart {
 }
 
 fn of_server(server: &ServerFacts) -> Vec<Element> {
-    let mut about = vec![Fact { name: "Version".to_owned(), value: server.version.clone() }];
-    about.extend(
-        server
-            .tls_library
-            .iter()
-            .map(|library| Fact { name: "TLS library".to_owned(), value: library.clone() }),
-    );
+    let fact = |name: &str, value: &String| Fact { name: name.to_owned(), value: value.clone() };
+    let library = server.tls_library.iter().map(|library| fact("TLS library", library));
+    let about: Vec<Fact> = [fact("Version", &server.version)].into_iter().chain(library).collect();
     let mut elements = vec![Element::new("h3").text(format!("The server {}", server.name)), facts(&about)];
     if !server.settings.is_empty() {
-        let settings: Vec<Fact> = server
-            .settings
-            .iter()
-            .map(|(name, value)| Fact { name: name.clone(), value: value.clone() })
-            .collect();
+        let settings: Vec<Fact> = server.settings.iter().map(|(name, value)| fact(name, value)).collect();
         let summary = format!("Settings that differ from the server's defaults ({})", settings.len());
         elements.push(
             Element::new("details").child(Element::new("summary").text(summary)).child(facts(&settings)),

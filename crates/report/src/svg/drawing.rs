@@ -1,6 +1,6 @@
 //! A chart under construction, row by row.
 
-use super::{Anchor, LINE, WIDTH, coordinate, rect, text, width_of};
+use super::{Anchor, LINE, WIDTH, coordinate, hatch, rect, text, width_of};
 use crate::markup::Element;
 
 /// Grows downwards. The background may be added last.
@@ -102,6 +102,13 @@ impl Swatch {
     /// A filled box.
     pub(crate) fn filled(class: &str, label: impl Into<String>) -> Self {
         Self { marks: vec![rect(0.0, 0.0, 13.0, 12.0, class)], label: label.into() }
+    }
+
+    /// A filled box with slanted lines.
+    pub(crate) fn hatched(class: &str, label: impl Into<String>, lines: &str) -> Self {
+        let mut swatch = Self::filled(class, label);
+        swatch.marks.push(hatch(0.0, 0.0, 13.0, 12.0, lines));
+        swatch
     }
 
     pub(crate) fn drawn(mark: Element, label: impl Into<String>) -> Self {

@@ -1,10 +1,10 @@
 //! The advice: which encrypted path of a run to switch on.
 
 use ciphertoll_model::{ConnectionUse, Factor, MetricDirection, Path, TlsVersion};
-use ciphertoll_stats::{CellAnalysis, Comparison, Doubt, Estimate, PairedRatio, Verdict};
+use ciphertoll_stats::{CellAnalysis, Comparison, Doubt, Estimate, PairedRatio, Verdict, headline_metrics};
 
 use super::{StratumView, Tone, capital, certain_ratio};
-use crate::{names, sentence, subject};
+use crate::{sentence, subject};
 
 #[derive(Debug)]
 pub(crate) struct Advice {
@@ -73,7 +73,7 @@ fn compares_encryption(stratum: &StratumView<'_>) -> bool {
 /// load is measured only once.
 fn is_at(levels: &Levels, stratum: &StratumView<'_>, cell: &CellAnalysis) -> bool {
     let mut varying = levels.iter().filter(|(factor, _)| stratum.rows.contains(factor));
-    varying.all(|(factor, level)| names::level(&cell.cell, *factor) == *level)
+    varying.all(|(factor, level)| cell.cell.level(*factor) == *level)
 }
 
 /// The strata with the most varying factors come first: a cell of another stratum then matches several candidates.
@@ -96,7 +96,7 @@ fn candidates(strata: &[StratumView<'_>]) -> Vec<Candidate> {
             if !is_known {
                 candidates.push(Candidate {
                     choice: subject::choice(&cell.cell, &stratum.rows),
-                    levels: stratum.rows.iter().map(|row| (*row, names::level(&cell.cell, *row))).collect(),
+                    levels: stratum.rows.iter().map(|row| (*row, cell.cell.level(*row))).collect(),
                     version: tls.version,
                     costs: vec![cost],
                 });
@@ -108,7 +108,7 @@ fn candidates(strata: &[StratumView<'_>]) -> Vec<Candidate> {
 
 fn cost(stratum: usize, comparison: &Comparison) -> Option<Cost> {
     let cell = &comparison.cell.cell;
-    let metric = *names::headline(cell).first()?;
+    let metric = *headline_metrics(cell).first()?;
     let found = certain_ratio(comparison, metric).filter(|ratio| is_judged(ratio))?;
     let ratio = match metric.direction() {
         MetricDirection::LowerIsBetter => found.ratio,

@@ -3,20 +3,22 @@
 use ciphertoll_model::{AtRest, CryptoInstruction, Storage};
 use ciphertoll_stats::SearchedFiles;
 
-use super::{Sentence, Tone, clean};
+use super::{Sentence, clean};
 use crate::RunReport;
 use crate::number::plural;
 
 pub(crate) fn sentences(report: &RunReport<'_>) -> Vec<Sentence> {
     let mut sentences: Vec<Sentence> =
         report.facts.searched_files.values().map(|files| Sentence::neutral(search_result(files))).collect();
-    sentences.extend(storage(report));
+    if report.plan.storage == Storage::Tmpfs {
+        let said = "The private servers' files were in memory (tmpfs): no rate or latency includes a disk.";
+        sentences.push(Sentence::neutral(said));
+    }
     let has = |level: fn(&AtRest) -> bool| {
         report.plan.cells.iter().map(|cell| cell.treatment.at_rest).any(|found| level(&found))
     };
     if has(|level| matches!(level, AtRest::Tde(_)) && !level.encrypts()) {
-        sentences.push(Sentence::new(
-            Tone::Caution,
+        sentences.push(Sentence::caution(
             "tde+cipher=null is not encrypted: it shows only the cost of the library without its cipher.",
         ));
     }
@@ -50,8 +52,7 @@ pub(crate) fn sentences(report: &RunReport<'_>) -> Vec<Sentence> {
 fn without_instructions(report: &RunReport<'_>) -> Option<Sentence> {
     let environment = report.facts.environment?;
     (!environment.crypto_instructions.contains(&CryptoInstruction::Aes)).then(|| {
-        Sentence::new(
-            Tone::Caution,
+        Sentence::caution(
             "The kernel reports no AES instructions on this processor: encryption at rest costs several times as much as with \
              them.",
         )
@@ -67,16 +68,8 @@ fn slow_kernel(report: &RunReport<'_>) -> Option<Sentence> {
              them.",
             clean(cipher)
         );
-        Sentence::new(Tone::Caution, said)
+        Sentence::caution(said)
     })
-}
-
-fn storage(report: &RunReport<'_>) -> Option<Sentence> {
-    let said = "The private servers' files were in memory (tmpfs): no rate or latency includes a disk.";
-    match report.plan.storage {
-        Storage::Disk => None,
-        Storage::Tmpfs => Some(Sentence::neutral(said)),
-    }
 }
 
 fn search_result(searched: &SearchedFiles<'_>) -> String {

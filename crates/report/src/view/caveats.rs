@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use ciphertoll_model::{
     Cell, CpuPinning, Environment, Factor, Flag, LookDecision, Metric, NoiseLimits, SecurityLevel, TlsPath,
 };
-use ciphertoll_stats::{CellAnalysis, Comparison};
+use ciphertoll_stats::{CellAnalysis, Comparison, headline_metrics};
 
-use super::{
-    Section, Sentence, StratumView, Tone, at_rest, capital, certain_ratio, clean, crossings, documents,
-};
+use super::{Section, Sentence, StratumView, at_rest, capital, certain_ratio, clean, crossings, documents};
+use crate::lists::distinct;
 use crate::number::{effect, percent, plural, significant};
 use crate::{RunReport, names, sentence};
 
@@ -74,17 +73,16 @@ pub(crate) fn footer(report: &RunReport<'_>) -> String {
 fn allowed_noise(report: &RunReport<'_>) -> Vec<Sentence> {
     let NoiseLimits { steal, lateness } = report.plan.noise_limits();
     let usual = NoiseLimits::default();
-    let caution = |text: String| Sentence::new(Tone::Caution, text);
     let stolen = (steal != usual.steal).then(|| {
         let [limit, usual] = [steal, usual.steal].map(|limit| percent(limit.fraction()));
-        caution(format!(
+        Sentence::caution(format!(
             "Trials that lost up to {limit} of their CPU time to the hypervisor count (default: {usual})."
         ))
     });
     let has_links = report.plan.cells.iter().any(|cell| cell.treatment.link.shape().is_some());
     let late = (has_links && lateness != usual.lateness).then(|| {
         let [limit, usual] = [lateness, usual.lateness].map(|limit| percent(limit.fraction()));
-        caution(format!(
+        Sentence::caution(format!(
             "Trials whose packets were late by up to {limit} of the round trip count (default: {usual})."
         ))
     });
@@ -127,15 +125,12 @@ fn lowered(report: &RunReport<'_>) -> Option<Sentence> {
         i32::from(!obsolete.map(TlsPath::security_level).any(|strength| strength == SecurityLevel::Obsolete));
     let join = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
     (!cells.is_empty()).then(|| {
-        Sentence::new(
-            Tone::Caution,
-            clean(&format!(
-                "Weaker than OpenSSL allows by default: {}. The server process ({}) ran at OpenSSL's security level \
-                 {level} throughout the run, and so did the clients of these paths. No system setting was changed.",
-                join(paths),
-                join(servers)
-            )),
-        )
+        Sentence::caution(clean(&format!(
+            "Weaker than OpenSSL allows by default: {}. The server process ({}) ran at OpenSSL's security level \
+             {level} throughout the run, and so did the clients of these paths. No system setting was changed.",
+            join(paths),
+            join(servers)
+        )))
     })
 }
 
@@ -144,7 +139,7 @@ fn noise(stratum: &StratumView<'_>) -> Option<Sentence> {
         let floor = stratum.noise_floor_of(*metric)?;
         Some(format!("{} in {}", effect(floor), sentence::noun(*metric)))
     };
-    let floors: Vec<String> = names::headline(stratum.cell()).iter().filter_map(floor).collect();
+    let floors: Vec<String> = headline_metrics(stratum.cell()).iter().filter_map(floor).collect();
     if floors.is_empty() {
         return None;
     }
@@ -188,10 +183,10 @@ fn judged(stratum: &StratumView<'_>, comparison: &Comparison) -> Vec<Option<Sent
                 sentence::noun(*metric),
                 significant(ratio.hodges_lehmann),
             );
-            Sentence::new(Tone::Caution, text)
+            Sentence::caution(text)
         }))
     };
-    names::headline(&comparison.cell.cell).iter().filter_map(entry).collect()
+    headline_metrics(&comparison.cell.cell).iter().filter_map(entry).collect()
 }
 
 fn voided(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Option<Sentence> {
@@ -213,7 +208,7 @@ fn voided(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Option<Sentence> {
         plural(cell.voided.len() as u64, "trial"),
         reasons.join("; "),
     );
-    Some(Sentence::new(Tone::Caution, text))
+    Some(Sentence::caution(text))
 }
 
 fn flags(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Sentence> {
@@ -231,7 +226,7 @@ fn flags(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Sentence> {
             }
             Flag::DelayedAck => "with a median of 40 ms: Nagle's algorithm and delayed ACK".to_owned(),
         };
-        Sentence::new(Tone::Caution, format!("{}: {trials} {what}.", stratum.cell_name(cell)))
+        Sentence::caution(format!("{}: {trials} {what}.", stratum.cell_name(cell)))
     };
     cell.flags.iter().map(line).collect()
 }
@@ -245,10 +240,8 @@ fn overlap(share: f64) -> String {
 }
 
 fn warnings(report: &RunReport<'_>) -> Vec<Sentence> {
-    let mut messages: Vec<String> = report.facts.warnings.iter().map(|message| clean(message)).collect();
-    let mut seen = BTreeSet::new();
-    messages.retain(|message| seen.insert(message.clone()));
-    messages.into_iter().map(|message| Sentence::new(Tone::Caution, capital(&message))).collect()
+    let messages = distinct(report.facts.warnings.iter().map(|message| clean(message)));
+    messages.iter().map(|message| Sentence::caution(capital(message))).collect()
 }
 
 fn skipped(report: &RunReport<'_>) -> Vec<Sentence> {

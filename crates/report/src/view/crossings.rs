@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use ciphertoll_model::{Arm, Factor, Metric};
 use ciphertoll_stats::{CellAnalysis, Comparison, UnevenCheckpoints, UnevenPairs};
 
-use super::{Column, ColumnKind, Overflow, Section, Sentence, StratumView, Table, TableEntry, Tone};
-use crate::number::{is_certain, plural, quantity, uncertainty};
+use super::{Column, ColumnKind, Section, Sentence, StratumView, Table, TableEntry, level};
+use crate::names;
+use crate::number::{plural, quantity, uncertainty};
 
 /// In the order of the columns, with their headings.
 const SHOWN: [(Metric, &str); 7] = [
@@ -29,7 +30,6 @@ pub(crate) fn are_shown(stratum: &StratumView<'_>) -> bool {
 
 /// A row for each cell.
 pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
-    let level = |cell: &CellAnalysis, metric| cell.metrics.get(&metric).copied().filter(is_certain);
     let is_seen = |metric: Metric| stratum.cells().any(|cell| level(cell, metric).is_some());
     let seen: Vec<(Metric, &str)> = SHOWN.into_iter().filter(|(metric, _)| is_seen(*metric)).collect();
     if !are_shown(stratum) || seen.is_empty() {
@@ -42,25 +42,18 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     let has_syncs = SYNCS.into_iter().any(is_seen);
     let entry = |cell: &CellAnalysis, metric| match level(cell, metric) {
         None => TableEntry::absent(),
-        Some(none) if none.value == 0.0 => TableEntry::new(["0".to_owned()]),
-        Some(level) => TableEntry::new([quantity(metric, level.value), uncertainty(metric, &level)]),
+        Some(none) if none.value == 0.0 => TableEntry::text("0"),
+        Some(level) => TableEntry::new([quantity(metric, level.value), uncertainty(metric, level)]),
     };
     let row = |cell: &CellAnalysis| {
         let levels = seen.iter().map(|(metric, _)| entry(cell, *metric));
-        let label = TableEntry::new([stratum.row_label(cell)]);
-        std::iter::once(label).chain(levels).chain(has_syncs.then(|| syncs(cell))).collect()
+        (stratum.row_label(cell), levels.chain(has_syncs.then(|| syncs(cell))).collect())
     };
-    let factors: Vec<&str> = stratum.rows.iter().map(|factor| factor.label()).collect();
     let headings =
         seen.iter().map(|(_, heading)| *heading).chain(has_syncs.then_some("8 KiB sync\np50, p99"));
     let columns = headings.map(|heading| Column::new(ColumnKind::Level, heading));
-    let table = Table {
-        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
-            .chain(columns)
-            .collect(),
-        rows: stratum.cells().filter(|cell| !cell.metrics.is_empty()).map(row).collect(),
-        overflow: Overflow::SplitKinds,
-    };
+    let rows = stratum.cells().filter(|cell| !cell.metrics.is_empty()).map(row);
+    let table = Table::new(&names::factors(&stratum.rows), columns, rows);
     let heading = format!("Page and log I/O · {}", stratum.name());
     Some(Section { heading, table: Some(table), notes: Vec::new() })
 }
@@ -85,7 +78,7 @@ pub(crate) fn sentences(strata: &[StratumView<'_>]) -> Vec<Sentence> {
                 .comparisons()
                 .filter_map(|comparison| said(&name(comparison), &comparison.cell.checkpoints))
                 .filter(|text| listed.insert(text.clone()))
-                .map(|text| Sentence::new(Tone::Caution, text)),
+                .map(Sentence::caution),
         );
     }
     sentences
@@ -113,7 +106,6 @@ fn said(name: &str, uneven: &UnevenCheckpoints) -> Option<String> {
 
 /// The comparisons whose cells have page crossings.
 pub(crate) fn treatments<'a>(stratum: &StratumView<'a>) -> impl Iterator<Item = &'a Comparison> {
-    let crossings = |cell: &CellAnalysis| cell.metrics.get(&Metric::PageCrossingsPerOperation).copied();
-    let has_any = move |found: &&Comparison| crossings(&found.cell).is_some_and(|level| is_certain(&level));
+    let has_any = |found: &&Comparison| level(&found.cell, Metric::PageCrossingsPerOperation).is_some();
     stratum.treatments.iter().copied().filter(has_any)
 }

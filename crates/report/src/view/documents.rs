@@ -2,7 +2,7 @@
 
 use ciphertoll_model::{Cell, Dataset, Engine};
 
-use super::{Sentence, Tone};
+use super::Sentence;
 use crate::RunReport;
 
 /// The series of `FerretDB` whose finds by key scan the collection.
@@ -26,5 +26,5 @@ pub(crate) fn sentences(report: &RunReport<'_>) -> Vec<Sentence> {
     let scan = "Finds by key take longer in larger collections: FerretDB 1 on SQLite scans the collection, because its queries \
                 do not use its index of _id. Encryption is a small part of such a find.";
     let scan = reads_by_key.then_some(scan);
-    [Some(identity), scan].into_iter().flatten().map(|text| Sentence::new(Tone::Caution, text)).collect()
+    [Some(identity), scan].into_iter().flatten().map(Sentence::caution).collect()
 }

@@ -1,22 +1,22 @@
 //! The table of a stratum: the level of each cell and its ratio to the baseline.
 
 use ciphertoll_model::{Metric, Pace, Unit};
-use ciphertoll_stats::{CellAnalysis, Comparison, PairedRatio, Verdict};
+use ciphertoll_stats::{CellAnalysis, Comparison, PairedRatio, Verdict, headline_metrics};
 
 use super::{
-    Column, ColumnKind, Overflow, Section, Sentence, StratumView, Table, TableEntry, Tone, certain_ratio,
+    Column, ColumnKind, Section, Sentence, StratumView, Table, TableEntry, Tone, certain_ratio, level,
 };
-use crate::number::{is_certain, percent, quantity, ratio, ratio_interval, uncertainty};
+use crate::number::{percent, plural, quantity, ratio, ratio_interval, uncertainty};
 use crate::{names, sentence};
 
 pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
-    let headline = names::headline(stratum.cell());
+    let headline = headline_metrics(stratum.cell());
     let measured: Vec<&CellAnalysis> = stratum.cells().filter(|cell| !cell.metrics.is_empty()).collect();
     if measured.is_empty() {
         return None;
     }
     let levels: Vec<Metric> = shown(headline[0], stratum.cell().pace)
-        .filter(|metric| measured.iter().any(|cell| cell.metrics.get(metric).is_some_and(is_certain)))
+        .filter(|metric| measured.iter().any(|cell| level(cell, *metric).is_some()))
         .collect();
     if levels.is_empty() {
         return None;
@@ -26,17 +26,16 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
     };
     let ratios: Vec<Metric> = headline.iter().filter(has_ratio).copied().collect();
     let row = |(cell, comparison): (&CellAnalysis, Option<&Comparison>)| {
-        let role = comparison.is_none().then(|| "baseline".to_owned());
-        let label = TableEntry::new(std::iter::once(stratum.row_label(cell)).chain(role));
-        let levels = levels.iter().map(|metric| level_entry(*metric, stratum, cell));
+        let levels = levels.iter().map(|metric| stratum.level_entry(cell, *metric));
         let ratios = ratios.iter().map(|metric| ratio_entry(*metric, stratum, comparison));
-        std::iter::once(label).chain(levels).chain(ratios).collect()
+        (stratum.row_label(cell), levels.chain(ratios).collect())
     };
-    let table = Table {
-        columns: columns(stratum, &levels, &ratios),
-        rows: stratum.table_rows().filter(|(cell, _)| !cell.metrics.is_empty()).map(row).collect(),
-        overflow: Overflow::SplitKinds,
-    };
+    let rows = stratum.table_rows().filter(|(cell, _)| !cell.metrics.is_empty()).map(row);
+    let columns = columns(stratum, &levels, &ratios);
+    let mut table = Table::new(&names::factors(&stratum.rows), columns, rows);
+    if !stratum.baseline.metrics.is_empty() {
+        table.rows[0][0].lines.push("baseline".to_owned());
+    }
     let notes = memory(&measured, stratum).into_iter().collect();
     Some(Section { heading: heading(stratum), table: Some(table), notes })
 }
@@ -44,7 +43,7 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
 /// `Peak memory, client and server: plain 7.91 MB (±1 %) and 112 MB (±2 %); …`
 fn memory(measured: &[&CellAnalysis], stratum: &StratumView<'_>) -> Option<Sentence> {
     let of_role = |cell: &CellAnalysis, metric| {
-        let estimate = cell.metrics.get(&metric).filter(|estimate| is_certain(estimate))?;
+        let estimate = level(cell, metric)?;
         let interval = estimate.interval().map(|_| format!(" ({})", uncertainty(metric, estimate)));
         Some(format!("{}{}", quantity(metric, estimate.value), interval.unwrap_or_default()))
     };
@@ -62,7 +61,7 @@ fn heading(stratum: &StratumView<'_>) -> String {
     let server = names::server(stratum.report, &stratum.cell().treatment.server);
     let blocks = stratum.cells().map(|cell| cell.blocks_used).max().unwrap_or(0);
     let few = if stratum.has_intervals() { "" } else { ": no intervals" };
-    format!("{} · {server} · {}{few}", stratum.name(), crate::number::plural(u64::from(blocks), "block"))
+    format!("{} · {server} · {}{few}", stratum.name(), plural(u64::from(blocks), "block"))
 }
 
 /// The headline metric first, then the tail, then the CPU by role.
@@ -83,7 +82,6 @@ fn shown(first: Metric, pace: Pace) -> impl Iterator<Item = Metric> {
 }
 
 fn columns(stratum: &StratumView<'_>, levels: &[Metric], ratios: &[Metric]) -> Vec<Column> {
-    let factors: Vec<&str> = stratum.rows.iter().map(|factor| factor.label()).collect();
     let divisor = names::divisor(&stratum.row_label(stratum.baseline));
     let level = |metric: &Metric| {
         let heading = match metric {
@@ -102,26 +100,12 @@ fn columns(stratum: &StratumView<'_>, levels: &[Metric], ratios: &[Metric]) -> V
     let ratio = |metric: &Metric| {
         Column::new(ColumnKind::Ratio, &format!("{}\n÷ {divisor}", sentence::noun(*metric)))
     };
-    std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
-        .chain(levels.iter().map(level))
-        .chain(ratios.iter().map(ratio))
-        .collect()
-}
-
-fn level_entry(metric: Metric, stratum: &StratumView<'_>, cell: &CellAnalysis) -> TableEntry {
-    match cell.metrics.get(&metric).filter(|estimate| is_certain(estimate)) {
-        Some(estimate) => {
-            let uncertainty = uncertainty(metric, estimate);
-            let value = std::iter::once(quantity(metric, estimate.value));
-            TableEntry::new(value.chain(stratum.shows_interval(estimate).then_some(uncertainty)))
-        }
-        None => TableEntry::absent(),
-    }
+    levels.iter().map(level).chain(ratios.iter().map(ratio)).collect()
 }
 
 /// Blank in the row of the baseline.
 fn ratio_entry(metric: Metric, stratum: &StratumView<'_>, comparison: Option<&Comparison>) -> TableEntry {
-    let Some(comparison) = comparison else { return TableEntry::new([String::new()]) };
+    let Some(comparison) = comparison else { return TableEntry::blank() };
     let Some(found) = certain_ratio(comparison, metric) else { return TableEntry::absent() };
     let interval = stratum.shows_interval(&found.ratio).then(|| ratio_interval(&found.ratio));
     let numbers = std::iter::once(format!("{} ×", ratio(&found.ratio))).chain(interval);

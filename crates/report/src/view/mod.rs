@@ -16,26 +16,14 @@ pub(crate) mod verdicts;
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Cell, Factor, Metric, Plan, ServerLevel, Skipped, Stratum, Unlike};
+use ciphertoll_model::{
+    Cell, Driver, Factor, Metric, Pace, Plan, ServerLevel, Skipped, Stratum, Unlike, Workload,
+};
 use ciphertoll_stats::{CellAnalysis, Comparison, Estimate, PairedRatio, StratumAnalysis};
 
-use crate::number::{is_certain, plural};
+use crate::lists::grouped;
+use crate::number::{is_certain, plural, quantity, uncertainty};
 use crate::{RunReport, names};
-
-/// A whole report.
-#[derive(Debug)]
-pub(crate) struct View {
-    /// The question.
-    pub(crate) title: String,
-    /// Warnings that come before the answer: interrupted, no verdicts.
-    pub(crate) banner: Vec<Sentence>,
-    /// The answer.
-    pub(crate) verdicts: Vec<SentenceGroup>,
-    /// The evidence.
-    pub(crate) sections: Vec<Section>,
-    /// How to repeat the run.
-    pub(crate) footer: String,
-}
 
 /// Statements that share a context.
 #[derive(Debug)]
@@ -140,28 +128,20 @@ pub(crate) struct StratumView<'a> {
     pub(crate) rows: Vec<Factor>,
 }
 
-impl View {
-    pub(crate) fn of(report: &RunReport<'_>) -> Self {
-        let strata = strata(report);
-        let mut sections: Vec<Section> = Vec::new();
-        for stratum in &strata {
-            sections.extend(levels::section(stratum));
-            sections.extend(phases::section(stratum));
-            sections.extend(crossings::section(stratum));
-        }
-        sections.extend(connect_cost::sections(report));
-        sections.extend(round_trips::sections(report));
-        sections.extend(published::section(report));
-        sections.extend(negotiated::section(&strata));
-        sections.extend(caveats::sections(report, &strata));
-        Self {
-            title: verdicts::title(report),
-            banner: verdicts::banner(report, &strata),
-            verdicts: verdicts::groups(report, &strata),
-            sections,
-            footer: caveats::footer(report),
-        }
+/// The evidence for the answer.
+pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Section> {
+    let mut sections: Vec<Section> = Vec::new();
+    for stratum in strata {
+        sections.extend(levels::section(stratum));
+        sections.extend(phases::section(stratum));
+        sections.extend(crossings::section(stratum));
     }
+    sections.extend(connect_cost::sections(report));
+    sections.extend(round_trips::sections(report));
+    sections.extend(published::section(report));
+    sections.extend(negotiated::section(strata));
+    sections.extend(caveats::sections(report, strata));
+    sections
 }
 
 impl Sentence {
@@ -171,6 +151,26 @@ impl Sentence {
 
     pub(crate) fn neutral(text: impl Into<String>) -> Self {
         Self::new(Tone::Neutral, text)
+    }
+
+    pub(crate) fn caution(text: impl Into<String>) -> Self {
+        Self::new(Tone::Caution, text)
+    }
+}
+
+impl Table {
+    /// `label` heads the first column, which names the rows.
+    pub(crate) fn new(
+        label: &str,
+        columns: impl IntoIterator<Item = Column>,
+        rows: impl IntoIterator<Item = (String, Vec<TableEntry>)>,
+    ) -> Self {
+        let row = |(label, entries)| [vec![TableEntry::text(label)], entries].concat();
+        Self {
+            columns: [Column::new(ColumnKind::Label, label)].into_iter().chain(columns).collect(),
+            rows: rows.into_iter().map(row).collect(),
+            overflow: Overflow::SplitKinds,
+        }
     }
 }
 
@@ -200,9 +200,17 @@ impl TableEntry {
         Self { lines: lines.into_iter().collect(), tone: Tone::Neutral }
     }
 
+    pub(crate) fn text(line: impl Into<String>) -> Self {
+        Self::new([line.into()])
+    }
+
     /// A value that does not apply or could not be measured.
     pub(crate) fn absent() -> Self {
-        Self::new(["–".to_owned()])
+        Self::text("–")
+    }
+
+    pub(crate) fn blank() -> Self {
+        Self::text("")
     }
 }
 
@@ -242,6 +250,14 @@ impl<'a> StratumView<'a> {
         estimate.interval().is_some() || self.has_intervals()
     }
 
+    /// The measured value and, if the table shows it, its uncertainty.
+    pub(crate) fn level_entry(&self, cell: &CellAnalysis, metric: Metric) -> TableEntry {
+        level(cell, metric).map_or_else(TableEntry::absent, |estimate| {
+            let uncertainty = self.shows_interval(estimate).then(|| uncertainty(metric, estimate));
+            TableEntry::new([quantity(metric, estimate.value)].into_iter().chain(uncertainty))
+        })
+    }
+
     pub(crate) fn row_label(&self, cell: &CellAnalysis) -> String {
         names::row_label(&cell.cell, &self.rows)
     }
@@ -270,32 +286,21 @@ pub(crate) fn by_reason<'a>(
     plan: &Plan,
     skipped: impl IntoIterator<Item = &'a Skipped>,
 ) -> Vec<(String, Vec<String>)> {
-    let mut all: Vec<(String, Vec<&Skipped>)> = Vec::new();
-    for one in skipped {
-        let reason = clean(&one.reason);
-        match all.iter_mut().find(|(other, _)| *other == reason) {
-            Some((_, alike)) => alike.push(one),
-            None => all.push((reason, vec![one])),
-        }
-    }
+    let all = grouped(skipped.into_iter().map(|skipped| (clean(&skipped.reason), skipped)));
     let servers: Vec<String> = plan.servers().into_iter().map(ServerLevel::short_name).collect();
     all.into_iter().map(|(reason, alike)| (reason, without_absent(&servers, &alike))).collect()
 }
 
 /// Cells of a server that the plan does not contain are counted, not listed.
 fn without_absent(present: &[String], skipped: &[&Skipped]) -> Vec<String> {
-    let mut names: Vec<(String, u64)> = Vec::new();
-    for Skipped { id, server, .. } in skipped {
+    let name = |Skipped { id, server, .. }: &Skipped| {
         let absent = server.as_ref().filter(|server| !present.contains(server));
-        let name = absent.map_or_else(|| clean(id), |server| format!("all of {}", clean(server)));
-        match names.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, count)) => *count += 1,
-            None => names.push((name, 1)),
-        }
-    }
-    let line = |(name, count)| match count {
+        absent.map_or_else(|| clean(id), |server| format!("all of {}", clean(server)))
+    };
+    let names = grouped(skipped.iter().map(|skipped| (name(skipped), ())));
+    let line = |(name, all): (String, Vec<()>)| match all.len() {
         1 => name,
-        count => format!("{name} ({})", plural(count, "configuration")),
+        count => format!("{name} ({})", plural(count as u64, "configuration")),
     };
     names.into_iter().map(line).collect()
 }
@@ -322,6 +327,20 @@ pub(crate) fn strata<'a>(report: &'a RunReport<'a>) -> Vec<StratumView<'a>> {
         rows: names::row_factors(plan, stratum),
     };
     plan.strata.iter().zip(&analysis.strata).enumerate().map(view).collect()
+}
+
+/// The measured value of `metric`, if it can be printed.
+pub(crate) fn level(cell: &CellAnalysis, metric: Metric) -> Option<&Estimate> {
+    cell.metrics.get(&metric).filter(|estimate| is_certain(estimate))
+}
+
+/// Whether `cell` runs `workload` on `server` by our own client in a closed loop. In an open loop, latencies include
+/// waiting, and phases do not add up to them.
+pub(crate) fn is_plain_load(cell: &Cell, server: &ServerLevel, workload: Workload) -> bool {
+    cell.treatment.server == *server
+        && cell.workload == workload
+        && cell.pace == Pace::Closed
+        && cell.treatment.driver == Driver::Native
 }
 
 /// The ratio in `metric`, if it can be printed.

@@ -1,10 +1,10 @@
 //! The breakdown of connect time by phase: means, so that the phases add up.
 
 use ciphertoll_model::{ConnectionUse, Engine, Metric, Phase, QueryLanguage};
-use ciphertoll_stats::{CellAnalysis, Estimate};
+use ciphertoll_stats::CellAnalysis;
 
-use super::{Column, ColumnKind, Overflow, Section, Sentence, StratumView, Table, TableEntry};
-use crate::number::{is_certain, percent, quantity, significant, uncertainty_in};
+use super::{Column, ColumnKind, Overflow, Section, Sentence, StratumView, Table, TableEntry, level};
+use crate::number::{percent, quantity, significant, uncertainty_in};
 
 const NS_PER_US: f64 = 1e3;
 const HELLO: &str = "hello";
@@ -26,23 +26,19 @@ pub(crate) fn section(stratum: &StratumView<'_>) -> Option<Section> {
         return None;
     }
     let biggest: Vec<String> = cells.iter().filter_map(|cell| biggest_part(stratum, cell)).collect();
-    let label = Column::new(ColumnKind::Label, "µs");
-    let columns = phases.iter().map(|phase| Column::new(ColumnKind::Level, heading(*phase, engine)));
+    let columns = phases.iter().map(|phase| heading(*phase, engine)).chain(["= total"]);
+    let columns = columns.map(|heading| Column::new(ColumnKind::Level, heading));
     let row = |cell: &&CellAnalysis| {
         let metrics = phases.iter().map(|phase| Metric::of_phase(*phase)).chain([Metric::LatencyNsMean]);
         let entries = metrics.map(|metric| entry(stratum, cell, metric));
-        std::iter::once(TableEntry::new([stratum.row_label(cell)])).chain(entries).collect()
+        (stratum.row_label(cell), entries.collect())
     };
     let few = if stratum.has_intervals() { "" } else { "; no intervals" };
     Some(Section {
         heading: format!("Breakdown of connect time · {} · means, which add up{few}", stratum.name()),
         table: Some(Table {
-            columns: std::iter::once(label)
-                .chain(columns)
-                .chain([Column::new(ColumnKind::Level, "= total")])
-                .collect(),
-            rows: cells.iter().map(row).collect(),
             overflow: Overflow::Transpose,
+            ..Table::new("µs", columns, cells.iter().map(row))
         }),
         notes: vec![Sentence::neutral(format!("Largest part: {}.", biggest.join("; ")))],
     })
@@ -76,14 +72,10 @@ fn heading(phase: Phase, engine: Engine) -> &'static str {
 
 /// Blank for a phase that this path does not have, which is not the same as 0.
 fn entry(stratum: &StratumView<'_>, cell: &CellAnalysis, metric: Metric) -> TableEntry {
-    match level(cell, metric) {
-        Some(estimate) => {
-            let value = std::iter::once(significant(estimate.value / NS_PER_US));
-            let has_interval = stratum.shows_interval(estimate);
-            TableEntry::new(value.chain(has_interval.then(|| uncertainty_in(NS_PER_US, estimate))))
-        }
-        None => TableEntry::new([String::new()]),
-    }
+    level(cell, metric).map_or_else(TableEntry::blank, |estimate| {
+        let uncertainty = stratum.shows_interval(estimate).then(|| uncertainty_in(NS_PER_US, estimate));
+        TableEntry::new([significant(estimate.value / NS_PER_US)].into_iter().chain(uncertainty))
+    })
 }
 
 /// `tls1.3-p256, TLS handshake (224 µs of 612 µs, 37 %)`.
@@ -103,8 +95,4 @@ fn biggest_part(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Option<String
 fn biggest(cell: &CellAnalysis) -> Option<(Phase, f64)> {
     let spent = |phase: Phase| Some((phase, level(cell, Metric::of_phase(phase))?.value));
     Phase::ALL.into_iter().filter_map(spent).max_by(|left, right| left.1.total_cmp(&right.1))
-}
-
-pub(crate) fn level(cell: &CellAnalysis, metric: Metric) -> Option<&Estimate> {
-    cell.metrics.get(&metric).filter(|estimate| is_certain(estimate))
 }

@@ -4,7 +4,7 @@ use ciphertoll_model::{AtRest, Link, Metric};
 use ciphertoll_presets::{Preset, Published};
 use ciphertoll_stats::{CellAnalysis, Estimate, Interval};
 
-use super::{Column, ColumnKind, Overflow, Section, Sentence, Table, TableEntry, certain_ratio};
+use super::{Column, ColumnKind, Section, Sentence, Table, TableEntry, certain_ratio};
 use crate::number::{no_interval, ratio, ratio_interval, significant};
 use crate::{RunReport, names};
 
@@ -56,11 +56,7 @@ pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
     let clear = pairs.first().map_or("plain", Pair::clear);
     Some(Section {
         heading: format!("Compared with the published study: {} · encrypted ÷ {clear}", preset.name),
-        table: Some(Table {
-            columns: std::iter::once(Column::new(ColumnKind::Label, "")).chain(columns).collect(),
-            rows: rows(report, &pairs, &metrics),
-            overflow: Overflow::SplitKinds,
-        }),
+        table: Some(Table::new("", columns, rows(report, &pairs, &metrics))),
         notes: notes(preset, &pairs, report),
     })
 }
@@ -96,7 +92,7 @@ fn metrics(pairs: &[Pair<'_>]) -> Vec<Metric> {
 }
 
 /// One for each cell and published build, in the plan's order.
-fn rows(report: &RunReport<'_>, pairs: &[Pair<'_>], metrics: &[Metric]) -> Vec<Vec<TableEntry>> {
+fn rows(report: &RunReport<'_>, pairs: &[Pair<'_>], metrics: &[Metric]) -> Vec<(String, Vec<TableEntry>)> {
     let mut kinds: Vec<&Pair<'_>> = Vec::new();
     for pair in pairs {
         if !kinds.iter().any(|known| known.is_beside(pair)) {
@@ -107,17 +103,14 @@ fn rows(report: &RunReport<'_>, pairs: &[Pair<'_>], metrics: &[Metric]) -> Vec<V
         let found = pairs.iter().find(|pair| pair.is_beside(kind) && pair.published.metric == metric);
         match found {
             Some(pair) => [published_entry(&pair.published), here(pair.here)],
-            None => [TableEntry::new([String::new()]), TableEntry::new([String::new()])],
+            None => [TableEntry::blank(), TableEntry::blank()],
         }
     };
     let row = |kind: &&Pair<'_>| {
-        let label = TableEntry::new([name(report, kind)]);
         let data = kind.data_to_cache(report).into_iter().flatten();
-        let data = data.map(|data| TableEntry::new([format!("{} ×", significant(data))]));
-        std::iter::once(label)
-            .chain(data)
-            .chain(metrics.iter().flat_map(|&metric| entries(kind, metric)))
-            .collect()
+        let data = data.map(|data| TableEntry::text(format!("{} ×", significant(data))));
+        let figures = metrics.iter().flat_map(|&metric| entries(kind, metric));
+        (name(report, kind), data.chain(figures).collect())
     };
     kinds.iter().map(row).collect()
 }
@@ -134,14 +127,8 @@ fn name(report: &RunReport<'_>, pair: &Pair<'_>) -> String {
     let own = names::load(&pair.cell.cell);
     let has_others = report.plan.cells.iter().any(|cell| names::load(cell) != own);
     let load = has_others.then_some(own);
-    let name = load
-        .into_iter()
-        .chain([encrypted])
-        .chain(driver)
-        .chain(link)
-        .chain(build)
-        .collect::<Vec<_>>()
-        .join(", ");
+    let parts = [load, Some(encrypted), driver, link, build];
+    let name = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
     if report.plan.servers().len() > 1 { format!("{}: {name}", treatment.server.short_name()) } else { name }
 }
 
@@ -202,9 +189,7 @@ fn disagreement(pairs: &[Pair<'_>], report: &RunReport<'_>) -> Option<Sentence> 
         let is_wide = |(_, here): &&(&Pair<'_>, &Estimate)| here.high() > here.low() * WIDE;
         let reserve = match known.iter().filter(is_wide).count() {
             0 => String::new(),
-            wide => {
-                format!(", but {wide} of their intervals span more than a factor of {WIDE}")
-            }
+            wide => format!(", but {wide} of their intervals span more than a factor of {WIDE}"),
         };
         return Some(Sentence::neutral(format!(
             "All {} ratios agree with the published ones{reserve}.",

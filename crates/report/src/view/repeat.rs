@@ -96,8 +96,8 @@ pub(crate) fn servers(report: &RunReport<'_>) -> Vec<ServerFacts> {
 pub(crate) fn crypto(environment: &Environment) -> String {
     let names: Vec<&str> = CryptoInstruction::ALL
         .into_iter()
-        .filter(|(instruction, _)| environment.crypto_instructions.contains(instruction))
-        .map(|(_, name)| name)
+        .filter(|instruction| environment.crypto_instructions.contains(instruction))
+        .map(CryptoInstruction::label)
         .collect();
     if names.is_empty() { "no AES instructions".to_owned() } else { names.join(" ") }
 }

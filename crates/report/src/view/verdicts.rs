@@ -2,30 +2,24 @@
 
 use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Baseline, Ending, Metric, Unlike, Verdicts};
-use ciphertoll_stats::{CellAnalysis, Comparison, Verdict};
+use ciphertoll_stats::{CellAnalysis, Comparison, Verdict, headline_metrics};
 
 use super::{Sentence, SentenceGroup, StratumView, Tone};
 use crate::number::{plural, ratio, ratio_interval};
 use crate::{RunReport, names, sentence, subject};
 
 pub(crate) fn title(report: &RunReport<'_>) -> String {
+    let (effect, baseline) = match &report.plan.baseline {
+        Baseline::Path(path) => ("encryption costs", path.to_string()),
+        Baseline::Server(server) => ("the server changes", server.short_name()),
+        Baseline::Auth(auth) => ("authentication costs", auth.to_string()),
+        Baseline::Ctx(ctx) => ("the TLS context costs", ctx.to_string()),
+        Baseline::Driver(driver) => ("the driver changes", driver.to_string()),
+        Baseline::AtRest(at_rest) => ("encryption at rest costs", format!("at-rest {at_rest}")),
+    };
     let servers: Vec<String> =
         report.plan.servers().into_iter().map(|server| names::server(report, server)).collect();
-    let servers = servers.join(" and ");
-    match &report.plan.baseline {
-        Baseline::Path(path) => format!("What encryption costs here: {servers}, compared with {path}"),
-        Baseline::Server(server) => {
-            format!("What the server changes here: {servers}, compared with {}", server.short_name())
-        }
-        Baseline::Auth(auth) => format!("What authentication costs here: {servers}, compared with {auth}"),
-        Baseline::Ctx(ctx) => format!("What the TLS context costs here: {servers}, compared with {ctx}"),
-        Baseline::Driver(driver) => {
-            format!("What the driver changes here: {servers}, compared with {driver}")
-        }
-        Baseline::AtRest(at_rest) => {
-            format!("What encryption at rest costs here: {servers}, compared with at-rest {at_rest}")
-        }
-    }
+    format!("What {effect} here: {}, compared with {baseline}", servers.join(" and "))
 }
 
 pub(crate) fn banner(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<Sentence> {
@@ -106,7 +100,7 @@ fn ending(report: &RunReport<'_>) -> Option<Sentence> {
         "{how} after {done} of {}. The results so far are kept and shown here.",
         plural(u64::from(planned), "block"),
     );
-    Some(Sentence::new(Tone::Caution, text))
+    Some(Sentence::caution(text))
 }
 
 /// Why there are no verdicts.
@@ -127,7 +121,7 @@ fn withheld(report: &RunReport<'_>) -> Option<Sentence> {
         ),
         Verdicts::Rendered => return None,
     };
-    Some(Sentence::new(Tone::Caution, text))
+    Some(Sentence::caution(text))
 }
 
 /// A baseline that differs from itself: the cause may affect every other number too.
@@ -144,8 +138,8 @@ fn unlike_itself(stratum: &StratumView<'_>) -> Vec<Sentence> {
                 sentence::noun(*metric),
                 ratio_interval(&repeat.ratio),
             );
-            Sentence::new(Tone::Caution, text)
+            Sentence::caution(text)
         })
     };
-    names::headline(stratum.cell()).iter().filter_map(line).collect()
+    headline_metrics(stratum.cell()).iter().filter_map(line).collect()
 }

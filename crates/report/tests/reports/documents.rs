@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Ending, Event, Factor, Flag, Metric, Phase, Plan, Refusal, Refused, Spec, Unlike, Workload, YcsbMix,
+    Ending, Event, Factor, Flag, Limitations, Metric, Phase, Plan, Refusal, Refused, Spec, Unlike, Workload,
+    YcsbMix,
 };
 use ciphertoll_report::{Style, dry_run, html, json, markdown, terminal};
 use ciphertoll_stats::Verdict;
@@ -83,7 +84,8 @@ fn by_two_drivers() -> Run {
         workload: Workload::Connect,
         reason: "it builds the client without connecting".to_owned(),
     };
-    let plan = Plan::knowing_drivers(&spec, 42, &[absent], &[unlike]).unwrap();
+    let limitations = Limitations { refusals: &[absent], unlike: &[unlike], obstacle: None };
+    let plan = Plan::knowing(&spec, 42, &limitations).unwrap();
     let mut run = measured_as(plan, 10);
     for comparison in run.own_comparisons() {
         if comparison.cell.cell.treatment.path == TLS13 {

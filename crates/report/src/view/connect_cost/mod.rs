@@ -6,65 +6,42 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use ciphertoll_model::{Cell, Clients, Driver, Factor, Metric, Pace, Phase, ServerLevel, Workload};
+use ciphertoll_model::{Cell, Clients, Factor, Metric, Phase, ServerLevel, Workload, labelled};
 use ciphertoll_stats::{CellAnalysis, Estimate, PrimitiveTimes};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use self::primitives::{Primitives, Remark};
 pub(crate) use self::words::{how_found, remarks, sections, sentence, timed};
-use super::phases::level;
+use super::{is_plain_load, level};
 use crate::{RunReport, names};
 
-/// A part of the connect time. Parts add up to the whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CostPart {
-    /// Name look-up, TCP connect and `MySQL`'s greeting.
-    Network,
-    /// Building the client's TLS context.
-    TlsContext,
-    /// The server's signature and the client's verification of it.
-    Signature,
-    /// The client's verification of the certificates below the root.
-    Chain,
-    /// Both sides' keys, and the secret from them.
-    KeyExchange,
-    /// The rest of the handshake: messages, wake-ups, waiting for a processor, the protection of records, a client's
-    /// certificate.
-    OtherHandshake,
-    /// Login until the server is ready.
-    Authentication,
-    /// The orderly close.
-    Close,
+labelled! {
+    /// A part of the connect time. Parts add up to the whole.
+    #[derive(Serialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum CostPart {
+        /// Name look-up, TCP connect and `MySQL`'s greeting.
+        Network = "network",
+        /// Building the client's TLS context.
+        TlsContext = "tls_context",
+        /// The server's signature and the client's verification of it.
+        Signature = "signature",
+        /// The client's verification of the certificates below the root.
+        Chain = "chain",
+        /// Both sides' keys, and the secret from them.
+        KeyExchange = "key_exchange",
+        /// The rest of the handshake: messages, wake-ups, waiting for a processor, the protection of records, a client's
+        /// certificate.
+        OtherHandshake = "other_handshake",
+        /// Login until the server is ready.
+        Authentication = "authentication",
+        /// The orderly close.
+        Close = "close",
+    }
 }
 
 impl CostPart {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Network,
-        Self::TlsContext,
-        Self::Signature,
-        Self::Chain,
-        Self::KeyExchange,
-        Self::OtherHandshake,
-        Self::Authentication,
-        Self::Close,
-    ];
-
-    /// The name in JSON. CSV appends the unit.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Network => "network",
-            Self::TlsContext => "tls_context",
-            Self::Signature => "signature",
-            Self::Chain => "chain",
-            Self::KeyExchange => "key_exchange",
-            Self::OtherHandshake => "other_handshake",
-            Self::Authentication => "authentication",
-            Self::Close => "close",
-        }
-    }
-
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Network => "TCP connect and greeting",
@@ -129,12 +106,16 @@ fn of_server<'a>(
         .analysis
         .cells()
         .into_iter()
-        .filter(|cell| is_connect(&cell.cell, server) && level(cell, Metric::LatencyNsMean).is_some())
+        .filter(|cell| {
+            is_plain_load(&cell.cell, server, Workload::Connect)
+                && level(cell, Metric::LatencyNsMean).is_some()
+        })
         .collect();
     let clients = connects.iter().map(|cell| cell.cell.clients).min()?;
     let connects: Vec<&'a CellAnalysis> =
         connects.into_iter().filter(|cell| cell.cell.clients == clients).collect();
-    let rows = rows(&connects);
+    let cells: Vec<&Cell> = connects.iter().map(|cell| &cell.cell).collect();
+    let rows = names::varying(&cells, Factor::Path);
     let (mut bars, mut left_out) = (Vec::new(), Vec::new());
     for cell in connects {
         let label = names::row_label(&cell.cell, &rows);
@@ -145,20 +126,6 @@ fn of_server<'a>(
     }
     let costs = ServerCosts { server, clients, bars, rows, left_out };
     (costs.encrypted().count() > 0).then_some(costs)
-}
-
-/// Whether the phases of this cell add up to its latency: not in an open loop, whose latency includes waiting.
-fn is_connect(cell: &Cell, server: &ServerLevel) -> bool {
-    cell.treatment.server == *server
-        && cell.workload == Workload::Connect
-        && cell.pace == Pace::Closed
-        && cell.treatment.driver == Driver::Native
-}
-
-fn rows(connects: &[&CellAnalysis]) -> Vec<Factor> {
-    let cells: Vec<&Cell> = connects.iter().map(|cell| &cell.cell).collect();
-    let varies = |factor: &Factor| *factor == Factor::Path || names::differ(&cells, *factor);
-    Factor::ALL.into_iter().filter(varies).collect()
 }
 
 /// `None` if its handshake has no breakdown.

@@ -1,6 +1,6 @@
 //! The breakdown of connect time as sentences and as a table of shares.
 
-use ciphertoll_model::{Clients, Factor, Metric, ServerKey, TlsPath};
+use ciphertoll_model::{Clients, Metric, ServerKey, TlsPath};
 use ciphertoll_stats::PrimitiveTimes;
 
 use super::{Bar, CostPart, Remark, ServerCosts};
@@ -53,28 +53,18 @@ fn section(report: &RunReport<'_>, costs: &ServerCosts<'_>) -> Section {
 fn table(costs: &ServerCosts<'_>) -> Table {
     let happens = |part: &CostPart| costs.encrypted().any(|bar| bar.parts.contains_key(part));
     let parts: Vec<CostPart> = IN_A_TABLE.into_iter().filter(happens).collect();
-    let heading = |part: &CostPart| Column::new(ColumnKind::Level, heading(*part));
     let share = |bar: &Bar<'_>, part: &CostPart| match (bar.share(*part), bar.parts.get(part)) {
         (Some(share), Some(spent)) => TableEntry::new([percent(share), quantity(TIME, *spent)]),
-        _ => TableEntry::new([String::new()]),
+        _ => TableEntry::blank(),
     };
     let row = |bar: &Bar<'_>| {
-        let total = [quantity(TIME, bar.total.value), uncertainty(TIME, bar.total)];
-        let about = [TableEntry::new([bar.label.clone()]), TableEntry::new(total)];
-        about.into_iter().chain(parts.iter().map(|part| share(bar, part))).collect()
+        let total = TableEntry::new([quantity(TIME, bar.total.value), uncertainty(TIME, bar.total)]);
+        (bar.label.clone(), [total].into_iter().chain(parts.iter().map(|part| share(bar, part))).collect())
     };
-    let factors: Vec<&str> = costs.rows.iter().map(|factor| Factor::label(*factor)).collect();
-    Table {
-        columns: [
-            Column::new(ColumnKind::Label, &factors.join(", ")),
-            Column::new(ColumnKind::Level, "latency\n(mean)"),
-        ]
-        .into_iter()
-        .chain(parts.iter().map(heading))
-        .collect(),
-        rows: costs.encrypted().map(row).collect(),
-        overflow: Overflow::Transpose,
-    }
+    let headings = ["latency\n(mean)"].into_iter().chain(parts.iter().map(|part| heading(*part)));
+    let columns = headings.map(|heading| Column::new(ColumnKind::Level, heading));
+    let rows = costs.encrypted().map(row);
+    Table { overflow: Overflow::Transpose, ..Table::new(&names::factors(&costs.rows), columns, rows) }
 }
 
 fn heading(part: CostPart) -> &'static str {

@@ -3,13 +3,13 @@
 mod words;
 
 use ciphertoll_model::{
-    Cell, ConnectionUse, Driver, Factor, Link, LinkShape, Metric, Pace, RoundTrips, ServerLevel, Workload,
-    round_trips,
+    Cell, ConnectionUse, Factor, Link, LinkShape, Metric, RoundTrips, ServerLevel, Workload, round_trips,
 };
 use ciphertoll_stats::{CellAnalysis, Estimate};
 
 pub(crate) use self::words::{in_words, notes, sections, table};
-use super::phases::level;
+use super::{is_plain_load, level};
+use crate::lists::grouped;
 use crate::{RunReport, names};
 
 /// One load on one server over several links, with the fewest clients.
@@ -56,30 +56,24 @@ pub(crate) fn of<'a>(report: &RunReport<'a>) -> Vec<OverLinks<'a>> {
 
 fn of_load<'a>(report: &RunReport<'a>, server: &'a ServerLevel, workload: Workload) -> Option<OverLinks<'a>> {
     let cells = report.analysis.cells();
-    let is_one = |cell: &Cell| {
-        cell.treatment.server == *server
-            && cell.workload == workload
-            && cell.pace == Pace::Closed
-            && cell.treatment.driver == Driver::Native
-    };
-    let all = || cells.iter().copied().filter(|cell| is_one(&cell.cell));
+    let all = || cells.iter().copied().filter(|cell| is_plain_load(&cell.cell, server, workload));
     let clients = all().map(|cell| cell.cell.clients).min()?;
     let all = || all().filter(|cell| cell.cell.clients == clients);
     let points: Vec<Point<'a>> = all().filter_map(point).collect();
-    let rows = rows(&points);
-    let mut series: Vec<Series<'a>> = Vec::new();
-    for point in points {
-        let label = names::row_label(&point.cell.cell, &rows);
-        match series.iter_mut().find(|series| series.label == label) {
-            Some(series) => series.points.push(point),
-            None => series.push(Series { label, round_trips: None, points: vec![point] }),
-        }
-    }
-    series.retain(|series| series.points.iter().any(|point| rtt_ns(point.link).is_some()));
-    for series in &mut series {
-        series.points.sort_by_key(|point| point.link);
-        series.round_trips = of_series(report, &series.points);
-    }
+    let varying: Vec<&Cell> = points.iter().map(|point| &point.cell.cell).collect();
+    let mut rows = names::varying(&varying, Factor::Path);
+    rows.retain(|factor| *factor != Factor::Link);
+    let points = points.into_iter().map(|point| (names::row_label(&point.cell.cell, &rows), point));
+    let one = |(label, mut points): (String, Vec<Point<'a>>)| {
+        points.sort_by_key(|point| point.link);
+        let round_trips = of_series(report, &points);
+        points.iter().any(|point| rtt_ns(point.link).is_some()).then_some(Series {
+            label,
+            round_trips,
+            points,
+        })
+    };
+    let series: Vec<Series<'a>> = grouped(points).into_iter().filter_map(one).collect();
     let links = sorted(series.iter().flat_map(|series| series.points.iter().map(|point| point.link)));
     let left_out = all().map(|cell| cell.cell.treatment.link).filter(|link| !is_plain(*link));
     let over = OverLinks { server, workload, links, series, rows, left_out: sorted(left_out) };
@@ -115,16 +109,6 @@ fn sorted(links: impl Iterator<Item = Link>) -> Vec<Link> {
     links.sort_unstable();
     links.dedup();
     links
-}
-
-fn rows(points: &[Point<'_>]) -> Vec<Factor> {
-    let cells: Vec<&Cell> = points.iter().map(|point| &point.cell.cell).collect();
-    let varies = |factor: &Factor| match factor {
-        Factor::Path => true,
-        Factor::Link => false,
-        factor => names::differ(&cells, *factor),
-    };
-    Factor::ALL.into_iter().filter(varies).collect()
 }
 
 /// Known if they are known and equal for every link.

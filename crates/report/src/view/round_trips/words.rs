@@ -1,11 +1,12 @@
 //! Latencies and round trips as a table and as sentences.
 
-use ciphertoll_model::{Factor, Link, Metric, RoundTrips};
+use ciphertoll_model::{Link, Metric, RoundTrips};
 use ciphertoll_stats::{Estimate, Interval};
 
 use super::{OverLinks, Point, Series, rtt_ns, title};
+use crate::lists::{grouped, listed};
 use crate::number::{measured, plural, quantity, significant};
-use crate::view::{Column, ColumnKind, Overflow, Section, Sentence, Table, TableEntry, Tone};
+use crate::view::{Column, ColumnKind, Section, Sentence, Table, TableEntry};
 use crate::{RunReport, names};
 
 const TIME: Metric = Metric::LatencyNsMean;
@@ -28,22 +29,15 @@ pub(crate) fn sections(report: &RunReport<'_>) -> Vec<Section> {
 
 /// A row for each path, a column for each link.
 pub(crate) fn table(over: &OverLinks<'_>) -> Table {
-    let factors: Vec<&str> = over.rows.iter().map(|factor| Factor::label(*factor)).collect();
     let columns = over.links.iter().map(|link| Column::new(ColumnKind::Level, &link.to_string()));
     let row = |series: &Series<'_>| {
         let entries = over.links.iter().map(|link| {
             let point = series.points.iter().find(|point| point.link == *link);
             point.map_or_else(TableEntry::absent, |point| entry(series, point))
         });
-        std::iter::once(TableEntry::new([series.label.clone()])).chain(entries).collect()
+        (series.label.clone(), entries.collect())
     };
-    Table {
-        columns: std::iter::once(Column::new(ColumnKind::Label, &factors.join(", ")))
-            .chain(columns)
-            .collect(),
-        rows: over.series.iter().map(row).collect(),
-        overflow: Overflow::SplitKinds,
-    }
+    Table::new(&names::factors(&over.rows), columns, over.series.iter().map(row))
 }
 
 fn entry(series: &Series<'_>, point: &Point<'_>) -> TableEntry {
@@ -54,7 +48,7 @@ fn entry(series: &Series<'_>, point: &Point<'_>) -> TableEntry {
             format!("= {}", plural(u64::from(total), "round trip")),
             signed_ms(&beyond),
         ]),
-        _ => TableEntry::new([time]),
+        _ => TableEntry::text(time),
     }
 }
 
@@ -77,12 +71,8 @@ fn signed_ms(estimate: &Estimate) -> String {
 pub(crate) fn notes(report: &RunReport<'_>, over: &OverLinks<'_>) -> Vec<Sentence> {
     let mut notes: Vec<Sentence> = paid(over).map(Sentence::neutral).into_iter().collect();
     notes.extend(surprises(over));
-    let unknown: Vec<String> = over
-        .series
-        .iter()
-        .filter(|series| series.round_trips.is_none())
-        .map(|series| series.label.clone())
-        .collect();
+    let unknown = over.series.iter().filter(|series| series.round_trips.is_none());
+    let unknown: Vec<&str> = unknown.map(|series| series.label.as_str()).collect();
     if !unknown.is_empty() {
         let text = format!("Unknown number of round trips: {}.", unknown.join(", "));
         notes.push(Sentence::neutral(text));
@@ -110,14 +100,8 @@ fn paid(over: &OverLinks<'_>) -> Option<String> {
             "1 round trip is TCP's, except for tunnels that begin on this machine, and 1 the query's"
         }
     };
-    let mut totals: Vec<(u32, Vec<String>)> = Vec::new();
-    for series in &over.series {
-        let Some(total) = series.total() else { continue };
-        match totals.iter_mut().find(|(other, _)| *other == total) {
-            Some((_, labels)) => labels.push(series.label.clone()),
-            None => totals.push((total, vec![series.label.clone()])),
-        }
-    }
+    let known = over.series.iter().filter_map(|series| Some((series.total()?, series.label.clone())));
+    let mut totals = grouped(known);
     totals.sort_by_key(|(total, _)| *total);
     let said = totals.iter().enumerate().map(|(index, (total, labels))| {
         let verb = match (index, labels.len()) {
@@ -130,14 +114,6 @@ fn paid(over: &OverLinks<'_>) -> Option<String> {
     });
     let said: Vec<String> = said.collect();
     Some(format!("{shared}: {}.", said.join(", ")))
-}
-
-/// `a`, `a and b`, `a, b and c`.
-fn listed(labels: &[String]) -> String {
-    match labels {
-        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
-        all => all.concat(),
-    }
 }
 
 /// Latencies that differ from the known number of round trips by a whole one.
@@ -170,7 +146,7 @@ fn surprise(series: &Series<'_>, point: &Point<'_>) -> Option<Sentence> {
             point.link,
             series.total().unwrap_or_default(),
         );
-        Sentence::new(Tone::Caution, text)
+        Sentence::caution(text)
     })
 }
 
@@ -231,12 +207,5 @@ mod tests {
         assert_eq!(ms(12.0, 14.6), "+ 12 ±15 ms");
         assert_eq!(ms(0.31, 0.15), "+ 0.31 ±0.15 ms");
         assert_eq!(ms(0.2, 0.000_01), "+ 0.200 ±0.001 ms");
-    }
-
-    #[test]
-    fn labels_are_listed_as_in_a_sentence() {
-        let of =
-            |labels: &[&str]| listed(&labels.iter().map(|label| (*label).to_owned()).collect::<Vec<_>>());
-        assert_eq!([of(&["a"]), of(&["a", "b"]), of(&["a", "b", "c"])], ["a", "a and b", "a, b and c"]);
     }
 }

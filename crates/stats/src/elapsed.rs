@@ -4,48 +4,77 @@ use std::time::Duration;
 
 use ciphertoll_model::{Event, TimestampedEvent};
 
-/// Measuring time without the preparation of servers, added up over the start and every resumption.
-pub(crate) fn measuring(events: &[TimestampedEvent]) -> Duration {
-    let (mut total_ms, mut last_ms) = (0, 0_u64);
-    let mut began_ms: Option<u64> = None;
-    for TimestampedEvent { at_unix_ms, event } in events {
-        match event {
-            // Nothing was measured since the last event.
-            Event::RunResumed { .. } => {
-                total_ms += began_ms.take().map_or(0, |began_ms| last_ms.saturating_sub(began_ms));
-            }
-            Event::BlockStarted { .. } | Event::TrialStarted { .. } => {
-                began_ms.get_or_insert(*at_unix_ms);
-            }
-            _ => {}
-        }
-        last_ms = *at_unix_ms;
-    }
-    total_ms += began_ms.map_or(0, |began_ms| last_ms.saturating_sub(began_ms));
-    Duration::from_millis(total_ms)
+/// The clock of a run, folded from its events.
+#[derive(Debug, Default)]
+pub struct Elapsed {
+    /// Up to the last resumption.
+    before_ms: u64,
+    /// When measuring began after it.
+    began_ms: Option<u64>,
+    last_ms: u64,
+    block_began_ms: Option<u64>,
+    blocks_ms: u64,
+    blocks: u64,
 }
 
-/// Mean duration of a counted block; absent before the first is complete. An interrupted block counts with its last attempt.
-pub(crate) fn mean_block(events: &[TimestampedEvent]) -> Option<Duration> {
-    let mut began = None;
-    let (mut total_ms, mut blocks) = (0, 0);
-    for TimestampedEvent { at_unix_ms, event } in events {
-        match event {
-            Event::BlockStarted { block } if *block > 0 => began = Some(*at_unix_ms),
-            Event::BlockFinished { block } if *block > 0 => {
-                let took_ms = began.take().map(|began: u64| at_unix_ms.saturating_sub(began));
-                total_ms += took_ms.unwrap_or_default();
-                blocks += 1;
+impl Elapsed {
+    pub(crate) fn add(&mut self, stamped: &TimestampedEvent) {
+        let now_ms = stamped.at_unix_ms;
+        match stamped.event {
+            // Nothing was measured since the last event.
+            Event::RunResumed { .. } => {
+                self.before_ms = self.measuring_ms();
+                self.began_ms = None;
+            }
+            Event::BlockStarted { block } => {
+                self.began_ms.get_or_insert(now_ms);
+                // An interrupted block counts with its last attempt.
+                self.block_began_ms = (block > 0).then_some(now_ms);
+            }
+            Event::TrialStarted { .. } => {
+                self.began_ms.get_or_insert(now_ms);
+            }
+            Event::BlockFinished { block } if block > 0 => {
+                self.blocks_ms += self.block_began_ms.take().map_or(0, |began| now_ms.saturating_sub(began));
+                self.blocks += 1;
             }
             _ => {}
         }
+        self.last_ms = now_ms;
     }
-    (blocks > 0).then(|| Duration::from_millis(total_ms / blocks))
+
+    fn measuring_ms(&self) -> u64 {
+        self.before_ms + self.began_ms.map_or(0, |began_ms| self.last_ms.saturating_sub(began_ms))
+    }
+
+    /// Measuring time without the preparation of servers, added up over the start and every resumption.
+    pub fn measuring(&self) -> Duration {
+        Duration::from_millis(self.measuring_ms())
+    }
+
+    /// Mean duration of a counted block; absent before the first is complete.
+    pub fn mean_block(&self) -> Option<Duration> {
+        (self.blocks > 0).then(|| Duration::from_millis(self.blocks_ms / self.blocks))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn measuring(events: &[TimestampedEvent]) -> Duration {
+        elapsed(events).measuring()
+    }
+
+    fn mean_block(events: &[TimestampedEvent]) -> Option<Duration> {
+        elapsed(events).mean_block()
+    }
+
+    fn elapsed(events: &[TimestampedEvent]) -> Elapsed {
+        let mut elapsed = Elapsed::default();
+        events.iter().for_each(|event| elapsed.add(event));
+        elapsed
+    }
 
     fn at(seconds: u64, event: Event) -> TimestampedEvent {
         TimestampedEvent { at_unix_ms: 1_000_000 + seconds * 1_000, event }
