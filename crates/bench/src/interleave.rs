@@ -1,12 +1,14 @@
 //! Alternates arms: every round runs each arm once, in random order. Results are ratios within rounds.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ciphertoll_stats::{CONFIDENCE, LogSummary};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 
-use crate::arm::{ArmSetup, BenchArm, Sample};
+use crate::RoundArguments;
+use crate::arm::{BenchArm, Sample};
+use crate::setup::BenchSetup;
 
 /// Samples by arm and round.
 pub struct Rounds<S = Sample> {
@@ -23,15 +25,22 @@ pub struct Ratio {
 }
 
 impl Rounds {
-    /// Runs every arm `rounds` times, after a warm-up round.
-    pub fn run(
-        arms: &[BenchArm],
-        rounds: u32,
-        seed: u64,
-        setup: &ArmSetup<'_>,
-        progress: impl FnMut(u32),
-    ) -> Result<Self> {
-        Self::take(arms.len(), rounds, seed, |arm| arms[arm].run(setup), progress)
+    /// Runs every arm once per round.
+    pub fn run(arms: &[BenchArm], rounds: &RoundArguments, setup: &BenchSetup<'_>) -> Result<Self> {
+        Self::take(arms.len(), rounds, |arm| arms[arm].run(setup))
+    }
+
+    /// Throughput and CPU time of an arm; for all but the first, also its ratios to the first.
+    pub fn line(&self, arm: usize, label: &str) -> Result<String> {
+        let (rate, cpu) = (|sample: &Sample| sample.rate_per_s, |sample: &Sample| sample.cpu_us_per_op);
+        let levels =
+            format!("  {label:<16} {:>9.0} /s   {:>8.2} µs", self.level(arm, rate), self.level(arm, cpu));
+        if arm == 0 {
+            return Ok(levels);
+        }
+        let rate = self.ratio(0, arm, rate).context("too few rounds")?;
+        let cpu = self.ratio(0, arm, cpu).context("too few rounds")?;
+        Ok(format!("{levels}   rate × {rate}   CPU × {cpu}"))
     }
 }
 
@@ -43,14 +52,12 @@ impl<S> Rounds<S> {
     /// Samples `count` arms in random order in every round, after a warm-up round.
     pub fn take(
         count: usize,
-        rounds: u32,
-        seed: u64,
+        rounds: &RoundArguments,
         mut sample: impl FnMut(usize) -> Result<S>,
-        mut progress: impl FnMut(u32),
     ) -> Result<Self> {
-        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let mut random = Pcg64Mcg::seed_from_u64(rounds.seed);
         let mut samples: Vec<Vec<S>> = std::iter::repeat_with(Vec::new).take(count).collect();
-        for round in 0..=rounds {
+        for round in 0..=rounds.rounds {
             let mut order: Vec<usize> = (0..count).collect();
             order.shuffle(&mut random);
             for arm in order {
@@ -59,7 +66,6 @@ impl<S> Rounds<S> {
                     samples[arm].push(taken);
                 }
             }
-            progress(round);
         }
         Ok(Self { samples })
     }

@@ -18,6 +18,7 @@ pub mod links;
 pub mod pairs;
 pub mod pools;
 pub mod real;
+pub mod setup;
 pub mod stall;
 pub mod truth;
 
@@ -25,8 +26,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use ciphertoll_lab::{Lab, Server, ServerStart, Tables};
-use ciphertoll_model::{Engine, SecurityLevel, ServerKey, ServerLevel};
 
 /// The `ciphertoll` program, which cargo builds into the directory of this program.
 pub fn ciphertoll_program() -> Result<PathBuf> {
@@ -50,22 +49,15 @@ fn own_directory() -> Result<PathBuf> {
     Ok(own.parent().unwrap_or(Path::new(".")).to_owned())
 }
 
-/// Starts a private server with these tables and a P-256 key.
-pub fn start_server(lab: &Lab, engine: Engine, tables: &Tables) -> Result<Server> {
-    let build = ciphertoll_lab::find(&ServerLevel::of(engine))?;
-    let template = lab.template(&build, tables, &mut |_| (), &|| false)?;
-    let log = lab.scratch().path().join("server.log");
-    let start = ServerStart {
-        build: &build,
-        template: &template,
-        name: "s1",
-        key: ServerKey::P256,
-        log,
-        preferred_port: None,
-        processors: None,
-        strength: SecurityLevel::Default,
-    };
-    Ok(lab.start(&start)?)
+/// How often to sample, and in which order.
+#[derive(clap::Args)]
+pub struct RoundArguments {
+    /// Number of rounds, after a warm-up round
+    #[arg(long, default_value_t = 7)]
+    pub rounds: u32,
+    /// Seed of the random order
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
 }
 
 pub fn print_line(line: &str) -> Result<()> {

@@ -4,23 +4,25 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use ciphertoll_experiment::{BenchError, Injection, Interrupt, LabBench, Run, Sink};
-use ciphertoll_model::{Arm, Event, Plan, TimestampedEvent};
+use ciphertoll_model::{Arm, Event, LinkKind, Plan, TimestampedEvent};
 
 use crate::ciphertoll_program;
 
 pub struct RealRuns {
     program: PathBuf,
     logs: PathBuf,
+    link_kind: Option<LinkKind>,
 }
 
 impl RealRuns {
-    /// Removes the remains of killed runs and creates a directory for server logs, named after `purpose`.
-    pub fn begin(purpose: &str) -> Result<Self> {
+    /// Removes the remains of killed runs and creates a directory for server logs, named after `purpose`. Links are of
+    /// `link_kind`; default: the best kind that this machine supports.
+    pub fn begin(purpose: &str, link_kind: Option<LinkKind>) -> Result<Self> {
         let program = ciphertoll_program()?;
         ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
         let logs = std::env::temp_dir().join(format!("ciphertoll-{purpose}-{}", std::process::id()));
         std::fs::create_dir_all(&logs).context("cannot create a directory for logs")?;
-        Ok(Self { program, logs })
+        Ok(Self { program, logs, link_kind })
     }
 
     /// Runs `plan` on private servers, with an optional known effect.
@@ -29,6 +31,9 @@ impl RealRuns {
         let mut bench = LabBench::new(self.program.clone(), interrupt.clone()).with_logs(self.logs.clone());
         if let Some(injection) = injection {
             bench = bench.with_injection(injection);
+        }
+        if let Some(kind) = self.link_kind {
+            bench = bench.with_links_by(kind);
         }
         Run::new(plan, &mut bench, &mut DiscardingSink, &interrupt)
             .carry_out(env!("CARGO_PKG_VERSION"))
@@ -42,7 +47,7 @@ impl RealRuns {
 }
 
 /// Discards everything, because `carry_out` returns the events.
-pub(crate) struct DiscardingSink;
+struct DiscardingSink;
 
 impl Sink for DiscardingSink {
     fn event(&mut self, event: &Event) -> Result<TimestampedEvent, BenchError> {

@@ -11,7 +11,8 @@ use ciphertoll_model::{Auth, Engine, LatencySummary, StatementProtocol, TrialPac
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::arm::{ArmSetup, BenchArm, Generator, OperationKind, Route, WindowEvent, trial};
+use crate::arm::{BenchArm, Generator, OperationKind, Route, WindowEvent, trial};
+use crate::setup::BenchSetup;
 
 /// How long the server is stopped.
 pub const STALL: Duration = Duration::from_millis(200);
@@ -36,7 +37,7 @@ pub struct StallResult {
 
 impl StallResult {
     /// Stalls the server once per pacing.
-    pub fn measure(setup: &ArmSetup<'_>) -> Result<Self> {
+    pub fn measure(setup: &BenchSetup<'_>) -> Result<Self> {
         let engine = setup.server.engine();
         let work = match engine {
             Engine::MariaDb | Engine::MySql => OperationKind::PointSelect,

@@ -14,11 +14,7 @@ use crate::real::RealRuns;
 const WINDOW: Span = Span::from_millis(300);
 const BLOCKS: u32 = 6;
 
-/// Small runs of a baseline and its A/A copy.
-pub struct NullRun<'a> {
-    runs: &'a RealRuns,
-}
-
+/// A small run of a baseline and its A/A copy.
 #[derive(Clone, Debug)]
 pub struct NullResult {
     /// The costs of the copy that have a verdict.
@@ -27,21 +23,15 @@ pub struct NullResult {
     pub baseline_mean_ns: f64,
 }
 
-impl<'a> NullRun<'a> {
-    pub fn new(runs: &'a RealRuns) -> Self {
-        Self { runs }
-    }
-
+impl NullResult {
     /// Compares plain connects with plain connects; `delay` is injected into the copy.
-    pub fn carry_out(&self, seed: u64, delay: Option<Duration>) -> Result<NullResult> {
+    pub fn measure(runs: &RealRuns, seed: u64, delay: Option<Duration>) -> Result<Self> {
         let plan = Plan::new(&spec(), seed)?;
         let injection = delay.map(|delay| Injection::into_arm(Arm::Repeat, delay));
-        let events = self.runs.carry_out(&plan, injection)?;
-        NullResult::of(&analyse(&plan, &events)).context("the run has no results")
+        let events = runs.carry_out(&plan, injection)?;
+        Self::of(&analyse(&plan, &events)).context("the run has no results")
     }
-}
 
-impl NullResult {
     fn of(analysis: &Analysis) -> Option<Self> {
         let ratios = analysis.repeat(0)?.ratios.iter().filter(|(_, ratio)| ratio.verdict.is_some());
         Some(Self {

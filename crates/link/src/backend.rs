@@ -10,13 +10,11 @@ use ciphertoll_model::{LinkKind, LinkShape, Namespace};
 use nix::unistd::geteuid;
 
 use crate::Error;
-use crate::calibrate::{self, Calibration};
+use crate::calibrate;
 use crate::line::{DelayLine, TrafficCounters};
-use crate::namespace::{
-    InterfaceCounters, LinkDevices, MTU_BYTES, Network, Networks, SERVER, SegmentOffload, get_rights,
-};
+use crate::messages::LinkCalibration;
+use crate::namespace::{InterfaceCounters, LinkDevices, MTU_BYTES, Network, Networks, SERVER, get_rights};
 use crate::netlink::NetemSettings;
-use crate::process::{Interface, LinkEnd};
 use crate::relay::LinkRelay;
 
 /// The test link of a netem queue, and the error that is accepted.
@@ -103,10 +101,10 @@ impl LinkBackend {
         }
     }
 
-    fn networks(&self) -> Option<&Networks> {
+    pub(crate) fn networks(&self) -> Result<&Networks, Error> {
         match self {
-            Self::Line { networks, .. } | Self::Netem { networks, .. } => Some(networks),
-            Self::Relay(_) => None,
+            Self::Line { networks, .. } | Self::Netem { networks, .. } => Ok(networks),
+            Self::Relay(_) => Err(Error::Down("it has no networks")),
         }
     }
 
@@ -119,26 +117,7 @@ impl LinkBackend {
             user: user.clone(),
             network: format!("/proc/{pid}/fd/{}", network.handle.as_raw_fd()).into(),
         };
-        self.networks().map(|networks| [of(&networks.clients), of(&networks.servers)])
-    }
-
-    /// Brings up an interface that another process has made, and gives it an address.
-    pub(crate) fn configure(&self, interface: &Interface) -> Result<(), Error> {
-        let networks = self.networks().ok_or(Error::Down("it has no networks"))?;
-        networks.configure(interface)
-    }
-
-    /// Makes an interface of a kind that takes no parameters.
-    pub(crate) fn make_interface(&self, end: LinkEnd, name: &str, kind: &str) -> Result<(), Error> {
-        let networks = self.networks().ok_or(Error::Down("it has no networks"))?;
-        networks
-            .with_netlink(end, |netlink| netlink.add_plain(name, kind))
-            .map_err(Error::at("make an interface"))
-    }
-
-    pub(crate) fn remove_interface(&self, end: LinkEnd, name: &str) -> Result<(), Error> {
-        let networks = self.networks().ok_or(Error::Down("it has no networks"))?;
-        networks.with_netlink(end, |netlink| netlink.remove(name)).map_err(Error::at("remove an interface"))
+        self.networks().ok().map(|networks| [of(&networks.clients), of(&networks.servers)])
     }
 
     /// The address at which clients reach this port of the servers' network.
@@ -150,7 +129,7 @@ impl LinkBackend {
     }
 
     /// Calibrates the link for `shape` and sets it.
-    pub(crate) fn calibrate(&self, shape: LinkShape) -> Result<Calibration, Error> {
+    pub(crate) fn calibrate(&self, shape: LinkShape) -> Result<LinkCalibration, Error> {
         if let Some(missing) = missing_feature(self.kind(), shape) {
             return Err(Error::Unsupported { kind: self.kind(), missing });
         }
@@ -165,10 +144,8 @@ impl LinkBackend {
 
     /// Sets the link to `shape`, with a known overhead.
     pub(crate) fn set(&self, shape: LinkShape, overhead_ns: u64) -> Result<(), Error> {
-        if let Some(networks) = self.networks() {
-            let segments =
-                if shape.needs_single_packets() { SegmentOffload::Off } else { SegmentOffload::On };
-            networks.set_segments(segments)?;
+        if let Ok(networks) = self.networks() {
+            networks.set_segments(shape)?;
         }
         match self {
             Self::Line { line, .. } => line.set(shape, overhead_ns),
@@ -267,8 +244,8 @@ pub(crate) fn missing_feature(kind: LinkKind, shape: LinkShape) -> Option<&'stat
 fn mtu_of_loopback() -> u32 {
     /// The kernel's default.
     const USUAL: u32 = 65_536;
-    let summarize = fs::read_to_string("/sys/class/net/lo/mtu").ok();
-    summarize.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL)
+    let mtu = fs::read_to_string("/sys/class/net/lo/mtu").ok();
+    mtu.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ciphertoll_model::LinkShape;
 
 use crate::Error;
+use crate::messages::LinkCalibration;
 use crate::namespace::{Networks, SERVER};
 use crate::realtime;
 
@@ -24,15 +25,6 @@ const FEWEST: usize = 5;
 /// Time limit of one exchange.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The result of calibrating a link.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Calibration {
-    /// What the link itself adds to a round trip.
-    pub(crate) overhead_ns: u64,
-    /// The median round trip after `overhead_ns` was subtracted.
-    pub(crate) round_trip_ns_p50: u64,
-}
-
 /// Sets a link to `shape` by `set`, less what `round_trip` (a median in ns) finds the link to add.
 ///
 /// The overhead is measured without loss, jitter and rate: losses would add TCP's retransmission timeouts, and to
@@ -41,35 +33,33 @@ pub(crate) fn calibrate(
     shape: LinkShape,
     set: impl Fn(LinkShape, u64) -> Result<(), Error>,
     round_trip: impl Fn() -> Result<u64, Error>,
-) -> Result<Calibration, Error> {
+) -> Result<LinkCalibration, Error> {
     let target_ns = shape.rtt_ns();
     let plain = LinkShape::of_rtt_us((target_ns / 1_000) as u32);
     let measure = |overhead_ns| {
         set(plain, overhead_ns)?;
-        Ok::<_, Error>(Calibration { overhead_ns, round_trip_ns_p50: round_trip()? })
+        Ok::<_, Error>(LinkCalibration { overhead_ns, round_trip_ns_p50: round_trip()? })
     };
-    let mut tried = vec![measure(0)?];
-    while tried.len() <= MOST_CORRECTIONS {
-        let Some(last) = tried.last().filter(|last| !last.is_exact(target_ns)) else { break };
+    let error_ns = |found: &LinkCalibration| found.round_trip_ns_p50.abs_diff(target_ns);
+    let mut last = measure(0)?;
+    let mut best = last;
+    for _ in 0..MOST_CORRECTIONS {
+        // Further refinement would only follow noise.
+        if error_ns(&last) <= EXACT_NS.max(target_ns / EXACT_PART) {
+            break;
+        }
         let overhead_ns =
             (last.overhead_ns + last.round_trip_ns_p50).saturating_sub(target_ns).min(target_ns);
-        tried.push(measure(overhead_ns)?);
+        last = measure(overhead_ns)?;
+        if error_ns(&last) < error_ns(&best) {
+            best = last;
+        }
     }
-    let best = tried.into_iter().min_by_key(|found| found.round_trip_ns_p50.abs_diff(target_ns));
-    let best = best.ok_or(Error::Down("its calibration measured nothing"))?;
     set(shape, best.overhead_ns)?;
     if shape == plain {
         return Ok(best);
     }
-    Ok(Calibration { round_trip_ns_p50: round_trip()?, ..best })
-}
-
-impl Calibration {
-    /// Further refinement would only follow noise.
-    fn is_exact(&self, target_ns: u64) -> bool {
-        let error_ns = self.round_trip_ns_p50.abs_diff(target_ns);
-        error_ns <= EXACT_NS.max(target_ns / EXACT_PART)
-    }
+    Ok(LinkCalibration { round_trip_ns_p50: round_trip()?, ..best })
 }
 
 /// The median round trip of connects between two networks, ns.
@@ -188,7 +178,7 @@ mod tests {
     use super::*;
 
     /// A simulated link that adds `own_ns` to a round trip, and `else_ns` if `shape` has more than a round trip.
-    fn found(level: &str, own_ns: u64, else_ns: u64) -> (Calibration, LinkShape, u64) {
+    fn found(level: &str, own_ns: u64, else_ns: u64) -> (LinkCalibration, LinkShape, u64) {
         let shape: LinkShape = level.parse().unwrap();
         let is = Cell::new((shape, 0));
         let set = |shape, overhead_ns| {

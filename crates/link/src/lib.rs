@@ -10,6 +10,7 @@ mod clock;
 mod error;
 mod line;
 mod line_end;
+mod messages;
 mod namespace;
 pub mod netlink;
 mod packet;
@@ -21,9 +22,10 @@ mod schedule;
 mod tunnel;
 
 pub use error::Error;
+pub use messages::{Interface, LinkCalibration, LinkCounters, LinkEnd};
 pub use namespace::{SERVER, join};
-pub use parent::{LinkCalibration, LinkCounters, LinkProcess};
-pub use process::{Interface, LinkEnd, run_link_process};
+pub use parent::LinkProcess;
+pub use process::run_link_process;
 pub use realtime::ask_for as ask_for_real_time;
 
 /// The hidden command, which must call [`run_link_process`].

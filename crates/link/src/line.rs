@@ -14,7 +14,7 @@ use nix::sys::prctl::set_timerslack;
 use nix::sys::time::TimeSpec;
 
 use crate::clock::monotonic_ns;
-use crate::line_end::{FrameSink, FrameSource, LineEnd};
+use crate::line_end::{FrameSource, LineEnd};
 use crate::realtime;
 use crate::schedule::{Fate, PacketSchedule};
 
@@ -75,10 +75,9 @@ impl DelayLine {
         });
         let [one, other] = ends;
         let directions = [(one.try_clone()?, other.try_clone()?), (other, one)];
-        let directions =
-            directions.map(|(from, to)| Ok::<_, io::Error>((FrameSource::open(from)?, FrameSink::of(to))));
         // Opens both before starting a thread, so that a failure leaves nothing behind.
-        let directions = directions.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let open = |(from, to)| Ok((FrameSource::open(from)?, to));
+        let directions = directions.into_iter().map(open).collect::<io::Result<Vec<_>>>()?;
         let mut threads = Vec::new();
         for (number, (from, to)) in directions.into_iter().enumerate() {
             let control = Arc::clone(&control);
@@ -119,7 +118,7 @@ struct DelayedFrame {
 /// The thread of one direction.
 struct Forwarder<'a> {
     from: FrameSource,
-    to: FrameSink,
+    to: LineEnd,
     control: &'a LineControl,
     seed: u64,
     generation: u64,
@@ -131,7 +130,7 @@ struct Forwarder<'a> {
 }
 
 impl<'a> Forwarder<'a> {
-    fn new(from: FrameSource, to: FrameSink, control: &'a LineControl, seed: u64) -> Self {
+    fn new(from: FrameSource, to: LineEnd, control: &'a LineControl, seed: u64) -> Self {
         let schedule = PacketSchedule::new(LinkShape::of_rtt_us(0), 0, seed);
         let (in_flight, spare) = (VecDeque::new(), Vec::new());
         Self { from, to, control, seed, generation: 0, schedule, in_flight, bytes_in_flight: 0, spare }

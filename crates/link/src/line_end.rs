@@ -20,15 +20,20 @@ pub(crate) enum FrameSource {
     Tun(TunReader),
 }
 
-/// The sending side of an end.
-pub(crate) struct FrameSink(LineEnd);
-
 impl LineEnd {
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Packets(socket) => Self::Packets(socket.try_clone()?),
             Self::Tun(device) => Self::Tun(device.try_clone()?),
         })
+    }
+
+    /// Sends a frame that a source of the same kind returned.
+    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Packets(socket) => socket.send(frame),
+            Self::Tun(device) => device.send(frame),
+        }
     }
 }
 
@@ -62,20 +67,6 @@ impl AsFd for FrameSource {
         match self {
             Self::Ring(ring) => ring.as_fd(),
             Self::Tun(reader) => reader.as_fd(),
-        }
-    }
-}
-
-impl FrameSink {
-    pub(crate) fn of(end: LineEnd) -> Self {
-        Self(end)
-    }
-
-    /// Sends a frame that a source of the same kind returned.
-    pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        match &self.0 {
-            LineEnd::Packets(socket) => socket.send(bytes),
-            LineEnd::Tun(device) => device.send(bytes),
         }
     }
 }

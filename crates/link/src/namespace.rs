@@ -6,15 +6,15 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 
-use ciphertoll_model::Namespace;
+use ciphertoll_model::{LinkShape, Namespace};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getegid, geteuid};
 
 use crate::Error;
 use crate::line_end::LineEnd;
+use crate::messages::{Interface, LinkEnd};
 use crate::netlink::{ArpMode, NetemSettings, Netlink, VethPeer};
 use crate::packet::PacketSocket;
-use crate::process::{Interface, LinkEnd};
 use crate::tunnel::TunDevice;
 
 /// The interface of the long link, in both networks.
@@ -87,68 +87,74 @@ impl Networks {
         Ok(Self { clients, servers, middle, ends })
     }
 
-    pub(crate) fn set_segments(&self, segments: SegmentOffload) -> Result<(), Error> {
-        let most = match segments {
-            SegmentOffload::On => Netlink::MOST_SEGMENTS,
-            SegmentOffload::Off => 1,
-        };
-        for network in [&self.clients, &self.servers] {
-            // Interface names are looked up in the current network.
-            network.enter()?;
-            network.netlink.set_most_segments(LONG, most).map_err(Error::at("limit segments"))?;
-        }
-        self.middle.enter()
-    }
-
     /// Runs `act` in the network of `end`, where interface names are looked up.
-    pub(crate) fn with_netlink(
+    fn with_netlink(
         &self,
         end: LinkEnd,
+        doing: &'static str,
         act: impl FnOnce(&Netlink) -> io::Result<()>,
-    ) -> io::Result<()> {
+    ) -> Result<(), Error> {
         let network = match end {
             LinkEnd::Clients => &self.clients,
             LinkEnd::Servers => &self.servers,
         };
-        network.enter().map_err(io::Error::other)?;
+        network.enter()?;
         let acted = act(&network.netlink);
-        self.middle.enter().map_err(io::Error::other)?;
-        acted
+        self.middle.enter()?;
+        acted.map_err(Error::at(doing))
     }
 
-    /// Brings up an interface that another process has made, and gives it an address.
-    pub(crate) fn configure(&self, interface: &Interface) -> Result<(), Error> {
-        let Interface { end, name, address, mtu_bytes } = interface;
-        let configured = self.with_netlink(*end, |netlink| {
-            netlink.add_address(name, *address, PREFIX_BITS)?;
-            netlink.set_up(name, *mtu_bytes, QUEUE, ArpMode::Off)
-        });
-        configured.map_err(Error::at("configure an interface"))
+    /// Runs `act` for the long link's interface at both ends.
+    fn at_both_ends(
+        &self,
+        doing: &'static str,
+        mut act: impl FnMut(&Netlink) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        self.with_netlink(LinkEnd::Clients, doing, &mut act)?;
+        self.with_netlink(LinkEnd::Servers, doing, act)
+    }
+
+    /// Has TCP hand over single packets if the link loses, queues or delays each separately; several at once are
+    /// faster.
+    pub(crate) fn set_segments(&self, shape: LinkShape) -> Result<(), Error> {
+        let most = if shape.needs_single_packets() { 1 } else { Netlink::MOST_SEGMENTS };
+        self.at_both_ends("limit segments", |netlink| netlink.set_most_segments(LONG, most))
     }
 
     /// Configures the netem queues of both ends.
     pub(crate) fn set_queues(&self, delay: NetemSettings) -> Result<(), Error> {
-        for network in [&self.clients, &self.servers] {
-            network.enter()?;
-            network.netlink.delay(LONG, delay).map_err(Error::at("configure netem"))?;
-        }
-        self.middle.enter()
+        self.at_both_ends("configure netem", |netlink| netlink.delay(LONG, delay))
     }
 
     /// Packets sent into the long link and dropped there, both directions.
     pub(crate) fn count_sent(&self) -> Result<InterfaceCounters, Error> {
         let mut all = InterfaceCounters::default();
-        for network in [&self.clients, &self.servers] {
-            network.enter()?;
-            let table = fs::read_to_string("/proc/thread-self/net/dev");
-            let sent = InterfaceCounters::of(&table.map_err(Error::at("read /proc/net/dev"))?, LONG)
-                .unwrap_or_default();
-            all = InterfaceCounters {
-                packets: all.packets + sent.packets,
-                dropped: all.dropped + sent.dropped,
-            };
-        }
-        self.middle.enter().map(|()| all)
+        self.at_both_ends("read /proc/net/dev", |_| {
+            let table = fs::read_to_string("/proc/thread-self/net/dev")?;
+            let sent = InterfaceCounters::of(&table, LONG).unwrap_or_default();
+            all.packets += sent.packets;
+            all.dropped += sent.dropped;
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Brings up an interface that another process has made, and gives it an address.
+    pub(crate) fn configure(&self, interface: &Interface) -> Result<(), Error> {
+        let Interface { end, name, address, mtu_bytes } = interface;
+        self.with_netlink(*end, "configure an interface", |netlink| {
+            netlink.add_address(name, *address, PREFIX_BITS)?;
+            netlink.set_up(name, *mtu_bytes, QUEUE, ArpMode::Off)
+        })
+    }
+
+    /// Makes an interface of a kind that takes no parameters.
+    pub(crate) fn make_interface(&self, end: LinkEnd, name: &str, kind: &str) -> Result<(), Error> {
+        self.with_netlink(end, "make an interface", |netlink| netlink.add_plain(name, kind))
+    }
+
+    pub(crate) fn remove_interface(&self, end: LinkEnd, name: &str) -> Result<(), Error> {
+        self.with_netlink(end, "remove an interface", |netlink| netlink.remove(name))
     }
 
     /// The delay line's ends; available once.
@@ -242,15 +248,6 @@ impl InterfaceCounters {
         let column = |at| row.split_whitespace().nth(at)?.parse().ok();
         Some(Self { packets: column(PACKETS)?, dropped: column(DROPPED)? })
     }
-}
-
-/// Whether TCP may hand several segments to an interface at once.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SegmentOffload {
-    /// Yes: faster.
-    On,
-    /// No: each packet is lost, queued and delayed separately.
-    Off,
 }
 
 /// Gains the right to make networks: root has it, other users make a user namespace. Every user is mapped to itself, as

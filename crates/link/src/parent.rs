@@ -14,7 +14,9 @@ use nix::unistd::Pid;
 
 use crate::backend::missing_feature;
 use crate::clock::now_ns;
-use crate::process::{CountersReply, Interface, LinkCommand, LinkEnd, LinkReply, ReadyReply, SetReply};
+use crate::messages::{
+    Interface, LinkCalibration, LinkCommand, LinkCounters, LinkEnd, LinkReply, ReadyReply,
+};
 use crate::{BY_ARGUMENT, Error, LINK_COMMAND};
 
 /// For making networks.
@@ -43,50 +45,10 @@ struct ControlPipe {
     is_lost: bool,
 }
 
-/// The result of calibrating a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkCalibration {
-    /// What the link itself adds to a round trip, which was subtracted from its delay: ns.
-    pub overhead_ns: u64,
-    /// The median round trip of connects over the link: ns.
-    pub round_trip_ns_p50: u64,
-}
-
-/// Traffic of a link, both directions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkCounters {
-    /// Packets; several that the kernel handed over in one piece count as one.
-    pub packets: u64,
-    pub bytes: u64,
-    /// Lost because the link is configured to lose packets.
-    pub lost: u64,
-    /// Dropped because a queue was full or the other end did not accept them.
-    pub dropped: u64,
-    /// How late packets were forwarded: mean, ns.
-    pub late_ns_mean: u64,
-    /// Median, ns.
-    pub late_ns_p50: u64,
-    /// 99th percentile, ns.
-    pub late_ns_p99: u64,
-    /// Maximum, ns.
-    pub late_ns_max: u64,
-    /// CPU time of the link process, ns.
-    pub cpu_ns: u64,
-}
-
 impl LinkProcess {
-    /// Starts `program`'s hidden command and waits for the best kind of link that this machine permits. Call this on
-    /// the coordinator's main thread.
-    pub fn start(program: &Path) -> Result<Self, Error> {
-        Self::start_with(program, None)
-    }
-
-    /// Like [`LinkProcess::start`], for one kind of link.
-    pub fn start_by(program: &Path, kind: LinkKind) -> Result<Self, Error> {
-        Self::start_with(program, Some(kind))
-    }
-
-    fn start_with(program: &Path, kind: Option<LinkKind>) -> Result<Self, Error> {
+    /// Starts `program`'s hidden command and waits for a link of this kind, or else of the best kind that this machine
+    /// permits. Call this on the coordinator's main thread.
+    pub fn start(program: &Path, kind: Option<LinkKind>) -> Result<Self, Error> {
         let mut command = Command::new(program);
         command.arg(LINK_COMMAND).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         if let Some(kind) = kind {
@@ -156,9 +118,7 @@ impl LinkProcess {
     /// Emulates `shape` from now on.
     pub fn set(&mut self, shape: LinkShape) -> Result<LinkCalibration, Error> {
         match self.pipe.command(&LinkCommand::Set(shape), limit_of_setting(shape))? {
-            LinkReply::Set(SetReply { overhead_ns, round_trip_ns_p50 }) => {
-                Ok(LinkCalibration { overhead_ns, round_trip_ns_p50 })
-            }
+            LinkReply::Set(calibration) => Ok(calibration),
             _ => Err(Error::Down("it did not report its calibration")),
         }
     }
@@ -166,7 +126,7 @@ impl LinkProcess {
     /// The traffic since the last call, or since the link was set.
     pub fn read_counters(&mut self) -> Result<LinkCounters, Error> {
         match self.pipe.command(&LinkCommand::Counters, ANSWER_LIMIT)? {
-            LinkReply::Counters(carried) => Ok(carried.into()),
+            LinkReply::Counters(counters) => Ok(counters),
             _ => Err(Error::Down("it did not report its traffic")),
         }
     }
@@ -284,23 +244,6 @@ fn read(stdout: ChildStdout) -> Receiver<Result<LinkReply, Error>> {
         }
     });
     answers
-}
-
-impl From<CountersReply> for LinkCounters {
-    fn from(answer: CountersReply) -> Self {
-        let CountersReply {
-            packets,
-            bytes,
-            lost,
-            dropped,
-            late_ns_mean,
-            late_ns_p50,
-            late_ns_p99,
-            late_ns_max,
-            cpu_ns,
-        } = answer;
-        Self { packets, bytes, lost, dropped, late_ns_mean, late_ns_p50, late_ns_p99, late_ns_max, cpu_ns }
-    }
 }
 
 impl Drop for ControlPipe {

@@ -3,98 +3,15 @@
 
 use std::fs;
 use std::io::{self, BufRead, Write};
-use std::net::{Ipv4Addr, SocketAddr};
 
-use ciphertoll_model::{LinkKind, LinkShape, Namespace};
+use ciphertoll_model::{LinkKind, LinkShape};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use serde::{Deserialize, Serialize};
 
 use crate::backend::{LinkBackend, SelectedBackend};
 use crate::clock::process_cpu_ns;
+use crate::messages::{LinkCalibration, LinkCommand, LinkCounters, LinkReply, ReadyReply};
 use crate::{BY_ARGUMENT, Error, LINK_COMMAND};
-
-/// A command to the process.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum LinkCommand {
-    /// Emulate this link from now on.
-    Set(LinkShape),
-    /// Report the traffic since the last report.
-    Counters,
-    /// Report the address that leads clients to this port.
-    Address(u16),
-    /// Bring up an interface that another process has made, and give it an address.
-    Configure(Interface),
-    /// Make an interface.
-    Make { end: LinkEnd, name: String, kind: String },
-    /// Remove an interface.
-    Remove { end: LinkEnd, name: String },
-}
-
-/// An interface made by another process at an end of the link.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Interface {
-    /// The network that it is in.
-    pub end: LinkEnd,
-    pub name: String,
-    pub address: Ipv4Addr,
-    /// Its MTU.
-    pub mtu_bytes: u32,
-}
-
-/// An end of the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LinkEnd {
-    /// Where clients are.
-    Clients,
-    /// Where servers are.
-    Servers,
-}
-
-/// A reply of the process.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum LinkReply {
-    /// Sent first: the link exists.
-    Ready(Box<ReadyReply>),
-    Set(SetReply),
-    Counters(CountersReply),
-    Configured,
-    Address(SocketAddr),
-    Failed(String),
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ReadyReply {
-    pub(crate) kind: LinkKind,
-    /// Why a better kind could not be made.
-    pub(crate) fallback_reason: Option<String>,
-    /// The clients' and the servers' network, if the link has networks.
-    pub(crate) namespaces: Option<[Namespace; 2]>,
-    pub(crate) mtu_bytes: u32,
-    pub(crate) congestion_control: String,
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct SetReply {
-    pub(crate) overhead_ns: u64,
-    pub(crate) round_trip_ns_p50: u64,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct CountersReply {
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
-    pub(crate) lost: u64,
-    pub(crate) dropped: u64,
-    pub(crate) late_ns_mean: u64,
-    pub(crate) late_ns_p50: u64,
-    pub(crate) late_ns_p99: u64,
-    pub(crate) late_ns_max: u64,
-    pub(crate) cpu_ns: u64,
-}
 
 /// Runs the process; `--by KIND` on its command line permits only this kind of link. An error is also reported on
 /// stdout, so that the coordinator can show it.
@@ -144,9 +61,15 @@ fn serve(allowed: &[LinkKind], stdout: &mut impl Write) -> Result<(), Error> {
                 LinkReply::Address(backend.find_address(port).map_err(Error::process("listen for a port"))?)
             }
             // A failure is the fault of the process that made the interface; the link itself still works.
-            LinkCommand::Configure(interface) => done(backend.configure(&interface)),
-            LinkCommand::Make { end, name, kind } => done(backend.make_interface(end, &name, &kind)),
-            LinkCommand::Remove { end, name } => done(backend.remove_interface(end, &name)),
+            LinkCommand::Configure(interface) => {
+                done(backend.networks().and_then(|networks| networks.configure(&interface)))
+            }
+            LinkCommand::Make { end, name, kind } => {
+                done(backend.networks().and_then(|networks| networks.make_interface(end, &name, &kind)))
+            }
+            LinkCommand::Remove { end, name } => {
+                done(backend.networks().and_then(|networks| networks.remove_interface(end, &name)))
+            }
         };
         say(stdout, &answer)?;
     }
@@ -157,14 +80,13 @@ fn serve(allowed: &[LinkKind], stdout: &mut impl Write) -> Result<(), Error> {
 fn set(
     backend: &LinkBackend,
     shape: LinkShape,
-    known: &mut Vec<(LinkShape, SetReply)>,
+    known: &mut Vec<(LinkShape, LinkCalibration)>,
 ) -> Result<LinkReply, Error> {
     if let Some((_, found)) = known.iter().find(|(before, _)| *before == shape) {
         backend.set(shape, found.overhead_ns)?;
         return Ok(LinkReply::Set(*found));
     }
     let found = backend.calibrate(shape)?;
-    let found = SetReply { overhead_ns: found.overhead_ns, round_trip_ns_p50: found.round_trip_ns_p50 };
     known.push((shape, found));
     Ok(LinkReply::Set(found))
 }
@@ -175,7 +97,7 @@ fn carried(backend: &LinkBackend, cpu_ns: &mut u64) -> LinkReply {
     let late = |share| tally.late_ns.value_at_quantile(share);
     let used_ns = process_cpu_ns();
     let before_ns = std::mem::replace(cpu_ns, used_ns);
-    LinkReply::Counters(CountersReply {
+    LinkReply::Counters(LinkCounters {
         packets: tally.packets,
         bytes: tally.bytes,
         lost: tally.lost,

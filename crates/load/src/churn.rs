@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::{
     ConnectProgress, Connected, Connecting, Dialer, Phase, Reactor, Readiness, SourceAddresses, Stopwatch,
+    WatchedEvents,
 };
 use ciphertoll_wire::session::{ResponseKind, ResponseReader};
 use rand_pcg::Pcg64Mcg;
@@ -11,11 +12,10 @@ use rand_pcg::Pcg64Mcg;
 use crate::Error;
 use crate::draw::Values;
 use crate::drive::{LoadClient, Turn};
-use crate::injection::spin;
 use crate::legs::Legs;
 use crate::recorder::{Operation, Recorder};
 use crate::script::{CompiledScript, StepIndex};
-use crate::usage::thread_cpu;
+use crate::usage::{spin, thread_cpu};
 
 /// A client that opens a connection for each operation.
 pub(crate) struct ChurnClient {
@@ -87,7 +87,7 @@ impl ChurnClient {
 
     fn connect(&mut self, churn: &mut ChurnShared<'_>, reactor: &Reactor) -> Result<(), Error> {
         let mut connecting = churn.dialer.dial(Some(&mut churn.sources))?;
-        reactor.register(connecting.channel(), self.key)?;
+        reactor.register(connecting.channel(), self.key, WatchedEvents::Both)?;
         self.state = State::Connecting(connecting);
         Ok(())
     }

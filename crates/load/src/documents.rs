@@ -6,6 +6,8 @@ use ciphertoll_model::{
     YcsbMix,
 };
 
+use crate::workload::{add_step, add_variable};
+
 /// Minimum size of a record: the values of its fields, without names, key and BSON overhead.
 const RECORD_BYTES: u64 = FIELDS as u64 * FIELD_BYTES as u64;
 /// `WriteConflict`, after which a client must retry.
@@ -148,8 +150,7 @@ impl DocumentScriptBuilder {
     }
 
     fn variable(&mut self, draw: Draw) -> usize {
-        self.script.variables.push(draw);
-        self.script.variables.len() - 1
+        add_variable(&mut self.script, draw)
     }
 
     fn branch(&mut self, weight: u32, steps: Vec<ScriptStep>, min_row_bytes: u64) {
@@ -161,14 +162,8 @@ impl DocumentScriptBuilder {
         self.step(&command.replace("COLLECTION", COLLECTION), parameters)
     }
 
-    /// A step; its statement is added unless an earlier step has it.
     fn step(&mut self, command: &str, parameters: &[usize]) -> ScriptStep {
         let statement = ScriptStatement { sql: command.to_owned(), protocol: StatementProtocol::Text };
-        let statements = &mut self.script.statements;
-        let statement = statements.iter().position(|known| *known == statement).unwrap_or_else(|| {
-            statements.push(statement);
-            statements.len() - 1
-        });
-        ScriptStep { statement, parameters: parameters.to_vec() }
+        add_step(&mut self.script, statement, parameters)
     }
 }

@@ -85,6 +85,10 @@ impl Draws {
             first..text_bytes
         };
         for (number, draw) in draws.iter().enumerate() {
+            let check_origin = |what, of: usize| match kinds.get(of) {
+                Some(kind) if kind.text().is_none() => Ok(()),
+                _ => Err(format!("variable {number} is {what}, but of no earlier number")),
+            };
             let kind = match *draw {
                 Draw::Uniform { first, last } if first <= last => Kind::Uniform { first, last },
                 Draw::Special { first, last } if first <= last => Kind::Special { first, last },
@@ -94,22 +98,20 @@ impl Draws {
                 Draw::Uniform { .. } | Draw::Special { .. } | Draw::ScrambledZipfian { .. } => {
                     return Err(format!("the range of variable {number} is empty"));
                 }
-                Draw::Offset { of, by } => match kinds.get(of) {
-                    Some(kind) if kind.text().is_none() => Kind::Offset { of, by },
-                    _ => return Err(format!("variable {number} is an offset, but of no earlier number")),
-                },
+                Draw::Offset { of, by } => {
+                    check_origin("an offset", of)?;
+                    Kind::Offset { of, by }
+                }
                 Draw::DigitGroups { groups } => {
                     Kind::DigitGroups(room((usize::from(groups) * (GROUP_DIGITS + 1)).saturating_sub(1)))
                 }
                 Draw::Insert => Kind::Insert,
                 Draw::Latest { loaded: loaded @ 1.. } => Kind::Latest { loaded: loaded.unsigned_abs() },
                 Draw::Latest { .. } => return Err(format!("variable {number} chooses among no records")),
-                Draw::YcsbKey { of } => match kinds.get(of) {
-                    Some(kind) if kind.text().is_none() => {
-                        Kind::YcsbKey { of, room: room(KEY_PREFIX.len() + MAX_DIGITS) }
-                    }
-                    _ => return Err(format!("variable {number} is a key, but of no earlier number")),
-                },
+                Draw::YcsbKey { of } => {
+                    check_origin("a key", of)?;
+                    Kind::YcsbKey { of, room: room(KEY_PREFIX.len() + MAX_DIGITS) }
+                }
                 Draw::Printable { bytes } => Kind::Printable(room(usize::from(bytes))),
             };
             kinds.push(kind);
@@ -448,20 +450,22 @@ mod tests {
 
     #[test]
     fn impossible_draws_are_refused() {
-        let refused = |draws: &[Draw]| possible(draws).unwrap_err();
-        assert_eq!(refused(&[Draw::Uniform { first: 2, last: 1 }]), "the range of variable 0 is empty");
+        const ONE: Draw = Draw::Uniform { first: 1, last: 1 };
+        let empty = "the range of variable 0 is empty";
         let offset = "variable 1 is an offset, but of no earlier number";
-        for of in [1, 2, usize::MAX] {
-            assert_eq!(refused(&[Draw::Uniform { first: 1, last: 1 }, Draw::Offset { of, by: 1 }]), offset);
-        }
-        assert_eq!(refused(&[Draw::DigitGroups { groups: 1 }, Draw::Offset { of: 0, by: 1 }]), offset);
         let key = "variable 1 is a key, but of no earlier number";
-        assert_eq!(refused(&[Draw::Printable { bytes: 1 }, Draw::YcsbKey { of: 0 }]), key);
-        assert_eq!(refused(&[Draw::Insert, Draw::YcsbKey { of: 1 }]), key);
-        assert_eq!(refused(&[Draw::Latest { loaded: 0 }]), "variable 0 chooses among no records");
-        assert_eq!(
-            refused(&[Draw::ScrambledZipfian { first: 2, last: 1 }]),
-            "the range of variable 0 is empty"
-        );
+        for (draws, expected) in [
+            (&[Draw::Uniform { first: 2, last: 1 }][..], empty),
+            (&[Draw::ScrambledZipfian { first: 2, last: 1 }], empty),
+            (&[ONE, Draw::Offset { of: 1, by: 1 }], offset),
+            (&[ONE, Draw::Offset { of: 2, by: 1 }], offset),
+            (&[ONE, Draw::Offset { of: usize::MAX, by: 1 }], offset),
+            (&[Draw::DigitGroups { groups: 1 }, Draw::Offset { of: 0, by: 1 }], offset),
+            (&[Draw::Printable { bytes: 1 }, Draw::YcsbKey { of: 0 }], key),
+            (&[Draw::Insert, Draw::YcsbKey { of: 1 }], key),
+            (&[Draw::Latest { loaded: 0 }], "variable 0 chooses among no records"),
+        ] {
+            assert_eq!(possible(draws).unwrap_err(), expected);
+        }
     }
 }

@@ -1,6 +1,7 @@
-//! The two loops that drive a thread's clients. In the closed loop, a client's next operation begins when its last
-//! one has ended, or when the rate limit permits; in the open loop, a schedule decides.
+//! The loop that drives a thread's clients. In a closed loop, a client's next operation begins when its last one has
+//! ended, or when the rate limit permits; in an open loop, a schedule decides.
 
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use ciphertoll_model::ErrorKind;
@@ -10,7 +11,6 @@ use crate::Error;
 use crate::limit::RateLimit;
 use crate::recorder::{Operation, Recorder};
 use crate::schedule::Schedule;
-use crate::window::MeasurementWindow;
 
 /// A state machine that runs operations, one at a time.
 pub(crate) trait LoadClient {
@@ -42,255 +42,184 @@ pub(crate) enum Turn {
     Ended(Operation),
 }
 
-/// Whether a thread continues after a call.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[must_use]
-enum Continuation {
-    GoOn,
-    /// The server has reached its connection limit: no client of the thread may begin again.
-    Stop,
+/// Decides which free client begins an operation, and when.
+pub(crate) trait Pacer {
+    /// A client is free from `at` on.
+    fn free(&mut self, client: usize, at: Instant);
+
+    /// A client that begins an operation now, and the operation's start.
+    fn begin(&mut self) -> Option<(usize, Instant)>;
+
+    /// Records an operation of the client that has ended.
+    fn ended(&mut self, client: usize, operation: &Operation, recorder: &mut Recorder);
+
+    /// The client's operation, if it has begun one, has failed.
+    fn failed(&mut self, client: usize);
+
+    /// When to try [`Self::begin`] again, unless a client becomes free before.
+    fn wake_at(&self) -> Option<Instant>;
+
+    /// How long to wait for events at most; `None` once the loop is over.
+    fn wait_until(&self, now: Instant) -> Option<Instant>;
+}
+
+/// A closed loop, which is over when the window closes.
+pub(crate) struct ClosedLoop {
+    pub(crate) closes: Instant,
+    /// An operation is timed from when it began, with a limit as without.
+    pub(crate) limit: Option<RateLimit>,
+    /// Without a limit, a free client begins at once, where its last operation ended.
+    pub(crate) next: Option<(usize, Instant)>,
+}
+
+impl Pacer for ClosedLoop {
+    #[inline]
+    fn free(&mut self, client: usize, at: Instant) {
+        match &mut self.limit {
+            None => self.next = Some((client, at)),
+            Some(limit) => limit.park(client),
+        }
+    }
+
+    #[inline]
+    fn begin(&mut self) -> Option<(usize, Instant)> {
+        match &mut self.limit {
+            None => self.next.take(),
+            Some(limit) if limit.is_awaited() => {
+                let now = Instant::now();
+                Some((limit.begin(now)?, now))
+            }
+            Some(_) => None,
+        }
+    }
+
+    #[inline]
+    fn ended(&mut self, _: usize, operation: &Operation, recorder: &mut Recorder) {
+        recorder.closed(operation);
+    }
+
+    fn failed(&mut self, _: usize) {}
+
+    fn wake_at(&self) -> Option<Instant> {
+        self.limit.as_ref()?.wake_at()
+    }
+
+    fn wait_until(&self, now: Instant) -> Option<Instant> {
+        (now < self.closes).then_some(self.closes)
+    }
+}
+
+/// An open loop, which is over when all operations due in the window have ended or their overtime is over.
+impl Pacer for Schedule {
+    fn free(&mut self, client: usize, at: Instant) {
+        self.free(client, at);
+    }
+
+    fn begin(&mut self) -> Option<(usize, Instant)> {
+        let now = Instant::now();
+        Some((self.begin(now)?.client, now))
+    }
+
+    fn ended(&mut self, client: usize, operation: &Operation, recorder: &mut Recorder) {
+        if let Some(due) = self.end(client) {
+            recorder.open(operation, &due);
+        }
+    }
+
+    fn failed(&mut self, client: usize) {
+        self.end(client);
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        self.wake_at()
+    }
+
+    fn wait_until(&self, now: Instant) -> Option<Instant> {
+        self.wait_until(now)
+    }
 }
 
 /// A thread's clients and their event loop.
 pub(crate) struct EventLoop<'a, 's, C: LoadClient> {
     pub(crate) clients: Vec<C>,
     pub(crate) shared: &'a mut C::Shared<'s>,
-    pub(crate) reactor: &'a mut Reactor,
-    pub(crate) recorder: &'a mut Recorder,
+    pub(crate) reactor: Reactor,
+    pub(crate) recorder: Recorder,
 }
 
 impl<C: LoadClient> EventLoop<'_, '_, C> {
-    /// Runs the closed loop until the window has closed. A client that fails stops; the loop ends once all have. If
-    /// the server has reached its connection limit, no client begins again.
-    pub(crate) fn closed(
-        &mut self,
-        window: MeasurementWindow,
-        limit: Option<RateLimit>,
-    ) -> Result<(), Error> {
-        match limit {
-            None => self.unlimited(window),
-            Some(limit) => self.limited(window, limit),
-        }
-    }
-
-    fn unlimited(&mut self, window: MeasurementWindow) -> Result<(), Error> {
+    /// Runs until the pacer ends the loop. A client that fails stops; the loop ends once all have. If the server has
+    /// reached its connection limit, no client begins again.
+    pub(crate) fn run(&mut self, pacer: &mut impl Pacer) -> Result<(), Error> {
         for key in 0..self.clients.len() {
-            if let Err(error) = self.prepare_and_begin(key, Instant::now())
-                && self.failed(&error) == Continuation::Stop
-            {
+            let prepared = self.prepare(pacer, key, Instant::now());
+            if prepared.is_break() || self.begin_due(pacer).is_break() {
                 return Ok(());
             }
         }
         let mut batch = Vec::new();
         loop {
-            let left = window.closes.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.all_failed() {
-                return Ok(());
-            }
-            batch.extend(self.reactor.wait(left)?);
-            for event in batch.drain(..) {
-                if let Err(error) = self.go_on(event)
-                    && self.failed(&error) == Continuation::Stop
-                {
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    fn go_on(&mut self, event: Ready) -> Result<(), Error> {
-        match self.ready(event)? {
-            Turn::Pending => Ok(()),
-            Turn::Free => self.begin(event.key, Instant::now()),
-            Turn::Ended(operation) => {
-                self.recorder.closed(&operation);
-                // Closed loop: the next operation begins where this one ended.
-                self.prepare_and_begin(event.key, operation.ended)
-            }
-        }
-    }
-
-    fn prepare_and_begin(&mut self, key: usize, at: Instant) -> Result<(), Error> {
-        match self.prepare(key)? {
-            Turn::Free => self.begin(key, at),
-            Turn::Pending | Turn::Ended(_) => Ok(()),
-        }
-    }
-
-    /// The closed loop with a rate limit. An operation is timed from when it began, as in any closed loop.
-    fn limited(&mut self, window: MeasurementWindow, mut limit: RateLimit) -> Result<(), Error> {
-        for key in 0..self.clients.len() {
-            if self.park(&mut limit, key) == Continuation::Stop {
-                return Ok(());
-            }
-        }
-        let mut batch = Vec::new();
-        loop {
-            if self.begin_allowed(&mut limit) == Continuation::Stop {
-                return Ok(());
-            }
-            let left = window.closes.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.all_failed() {
-                return Ok(());
-            }
-            if let Some(at) = limit.wake_at() {
-                self.reactor.wake_at(at)?;
-            }
-            batch.extend(self.reactor.wait(left)?);
-            for event in batch.drain(..) {
-                if self.go_on_within(&mut limit, event) == Continuation::Stop
-                    || self.begin_allowed(&mut limit) == Continuation::Stop
-                {
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    fn begin_allowed(&mut self, limit: &mut RateLimit) -> Continuation {
-        while limit.is_awaited() {
-            let now = Instant::now();
-            let Some(key) = limit.begin(now) else { break };
-            if let Err(error) = self.begin(key, now)
-                && self.failed(&error) == Continuation::Stop
-            {
-                return Continuation::Stop;
-            }
-        }
-        Continuation::GoOn
-    }
-
-    fn go_on_within(&mut self, limit: &mut RateLimit, event: Ready) -> Continuation {
-        match self.ready(event) {
-            Ok(Turn::Pending) => Continuation::GoOn,
-            Ok(Turn::Free) => {
-                limit.park(event.key);
-                Continuation::GoOn
-            }
-            Ok(Turn::Ended(operation)) => {
-                self.recorder.closed(&operation);
-                self.park(limit, event.key)
-            }
-            Err(error) => self.failed(&error),
-        }
-    }
-
-    fn park(&mut self, limit: &mut RateLimit, key: usize) -> Continuation {
-        match self.prepare(key) {
-            Ok(Turn::Free) => {
-                limit.park(key);
-                Continuation::GoOn
-            }
-            Ok(Turn::Pending | Turn::Ended(_)) => Continuation::GoOn,
-            Err(error) => self.failed(&error),
-        }
-    }
-
-    /// Counts a failure; returns whether the thread continues.
-    #[cold]
-    fn failed(&mut self, error: &Error) -> Continuation {
-        self.recorder.error(error);
-        match error.kind() {
-            ErrorKind::Other => Continuation::GoOn,
-            ErrorKind::TooManyConnections => Continuation::Stop,
-        }
-    }
-
-    /// Runs the open loop until all operations due in the window have ended or their overtime is over.
-    pub(crate) fn open(&mut self, window: MeasurementWindow, mut schedule: Schedule) -> Result<(), Error> {
-        self.run(window, &mut schedule)?;
-        self.recorder.unfinished(schedule.unfinished());
-        Ok(())
-    }
-
-    fn run(&mut self, window: MeasurementWindow, schedule: &mut Schedule) -> Result<(), Error> {
-        for key in 0..self.clients.len() {
-            if self.prepare_for(schedule, key, window.starts) == Continuation::Stop {
-                return Ok(());
-            }
-        }
-        let mut batch = Vec::new();
-        loop {
-            if self.begin_due(schedule) == Continuation::Stop {
+            if self.begin_due(pacer).is_break() {
                 return Ok(());
             }
             let now = Instant::now();
-            if schedule.is_over(now) || self.all_failed() {
-                return Ok(());
-            }
-            if let Some(at) = schedule.wake_at() {
+            let Some(until) = pacer.wait_until(now).filter(|_| !self.all_failed()) else { return Ok(()) };
+            if let Some(at) = pacer.wake_at() {
                 self.reactor.wake_at(at)?;
             }
-            let end = if now < window.closes { window.closes } else { schedule.ends() };
-            batch.extend(self.reactor.wait(end.saturating_duration_since(now))?);
+            batch.extend(self.reactor.wait(until - now)?);
             for event in batch.drain(..) {
                 // Begin operations after each event: otherwise due operations would wait for the rest of the batch.
-                if self.go_on_with(schedule, event) == Continuation::Stop
-                    || self.begin_due(schedule) == Continuation::Stop
-                {
+                if self.go_on(pacer, event).is_break() || self.begin_due(pacer).is_break() {
                     return Ok(());
                 }
             }
         }
     }
 
-    fn begin_due(&mut self, schedule: &mut Schedule) -> Continuation {
-        loop {
-            let now = Instant::now();
-            let Some(due) = schedule.begin(now) else { return Continuation::GoOn };
-            if let Err(error) = self.begin(due.client, now) {
-                schedule.end(due.client);
-                if self.failed(&error) == Continuation::Stop {
-                    return Continuation::Stop;
-                }
+    #[inline]
+    fn begin_due(&mut self, pacer: &mut impl Pacer) -> ControlFlow<()> {
+        while let Some((key, at)) = pacer.begin() {
+            if let Err(error) = self.clients[key].begin(at, self.shared, &self.reactor) {
+                self.failed(pacer, key, &error)?;
             }
         }
+        ControlFlow::Continue(())
     }
 
-    fn go_on_with(&mut self, schedule: &mut Schedule, event: Ready) -> Continuation {
-        match self.ready(event) {
-            Ok(Turn::Pending) => Continuation::GoOn,
-            Ok(Turn::Free) => {
-                schedule.free(event.key, Instant::now());
-                Continuation::GoOn
-            }
+    #[inline]
+    fn go_on(&mut self, pacer: &mut impl Pacer, event: Ready) -> ControlFlow<()> {
+        match self.clients[event.key].ready(event.readiness, self.shared, &mut self.recorder) {
+            Ok(Turn::Pending) => {}
+            Ok(Turn::Free) => pacer.free(event.key, Instant::now()),
             Ok(Turn::Ended(operation)) => {
-                if let Some(due) = schedule.end(event.key) {
-                    self.recorder.open(&operation, &due);
-                }
-                self.prepare_for(schedule, event.key, operation.ended)
+                pacer.ended(event.key, &operation, &mut self.recorder);
+                return self.prepare(pacer, event.key, operation.ended);
             }
-            Err(error) => {
-                schedule.end(event.key);
-                self.failed(&error)
-            }
+            Err(error) => return self.failed(pacer, event.key, &error),
         }
+        ControlFlow::Continue(())
     }
 
-    fn prepare_for(&mut self, schedule: &mut Schedule, key: usize, at: Instant) -> Continuation {
-        match self.prepare(key) {
-            Ok(Turn::Free) => {
-                schedule.free(key, at);
-                Continuation::GoOn
-            }
-            Ok(Turn::Pending | Turn::Ended(_)) => Continuation::GoOn,
-            Err(error) => self.failed(&error),
+    #[inline]
+    fn prepare(&mut self, pacer: &mut impl Pacer, key: usize, at: Instant) -> ControlFlow<()> {
+        match self.clients[key].prepare(self.shared, &self.reactor) {
+            Ok(Turn::Free) => pacer.free(key, at),
+            Ok(Turn::Pending | Turn::Ended(_)) => {}
+            Err(error) => return self.failed(pacer, key, &error),
         }
+        ControlFlow::Continue(())
     }
 
-    #[inline]
-    fn prepare(&mut self, key: usize) -> Result<Turn, Error> {
-        self.clients[key].prepare(self.shared, self.reactor)
-    }
-
-    #[inline]
-    fn begin(&mut self, key: usize, at: Instant) -> Result<(), Error> {
-        self.clients[key].begin(at, self.shared, self.reactor)
-    }
-
-    #[inline]
-    fn ready(&mut self, event: Ready) -> Result<Turn, Error> {
-        self.clients[event.key].ready(event.readiness, self.shared, self.recorder)
+    /// Counts a failure. Breaks if no client of the thread may begin again.
+    #[cold]
+    fn failed(&mut self, pacer: &mut impl Pacer, key: usize, error: &Error) -> ControlFlow<()> {
+        pacer.failed(key);
+        self.recorder.error(error);
+        match error.kind() {
+            ErrorKind::Other => ControlFlow::Continue(()),
+            ErrorKind::TooManyConnections => ControlFlow::Break(()),
+        }
     }
 
     fn all_failed(&self) -> bool {

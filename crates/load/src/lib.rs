@@ -13,7 +13,6 @@ mod draw;
 mod drive;
 pub mod driver;
 mod error;
-mod injection;
 mod legs;
 mod limit;
 mod parent;

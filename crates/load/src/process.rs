@@ -1,6 +1,6 @@
 //! The load process: reads a specification, runs one trial, writes messages.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -13,12 +13,13 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use crate::recorder::Recorder;
-use crate::usage::{process_cpu, rss_peak_bytes};
+use crate::usage::{process_cpu, resident_peak_bytes};
 use crate::window::MeasurementWindow;
 use crate::worker::{StartBarrier, ThreadAssignment, run};
 use crate::ycsb::Inserts;
 use crate::{Error, setup};
 
+const MAX_SPEC_BYTES: u64 = 1 << 20;
 /// Time for the threads to enter their loops before the warm-up begins.
 const START_DELAY: Duration = Duration::from_millis(1);
 
@@ -40,7 +41,7 @@ pub fn run_load_process() -> Result<(), Error> {
 }
 
 fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
-    let spec = read_spec(io::stdin().lock())?;
+    let spec = read_spec()?;
     if let Some(namespace) = &spec.namespace {
         ciphertoll_link::join(namespace).map_err(Error::io("cannot join the link's network"))?;
     }
@@ -84,7 +85,7 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
         Ok(TrialResult {
             statements: result.statements.filter(|_| has_many_statements(&spec.work)),
             client_cpu_ns: used.cpu.saturating_sub(recorder.inspection()).as_nanos() as u64,
-            client_rss_peak_bytes: rss_peak_bytes(),
+            client_rss_peak_bytes: resident_peak_bytes(std::process::id()),
             usable_ports: setup::usable_ports(&spec),
             ..result
         })
@@ -92,7 +93,7 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
 }
 
 /// Pins this thread, and all threads that it starts, to these processors.
-fn keep_to(processors: Option<&[u16]>) -> Result<(), Error> {
+pub(crate) fn keep_to(processors: Option<&[u16]>) -> Result<(), Error> {
     let Some(processors) = processors else { return Ok(()) };
     let pinned = || {
         let mut set = CpuSet::new();
@@ -152,13 +153,14 @@ fn wait_until(moment: Instant, readiness: &Receiver<Result<(), Error>>) -> Resul
     }
 }
 
-fn read_spec(mut stdin: impl BufRead) -> Result<TrialSpec, Error> {
+pub(crate) fn read_spec() -> Result<TrialSpec, Error> {
     let mut line = String::new();
+    let mut stdin = io::stdin().lock().take(MAX_SPEC_BYTES);
     stdin.read_line(&mut line).map_err(Error::io("cannot read the trial's specification"))?;
     Ok(serde_json::from_str(&line)?)
 }
 
-fn send(messages: &mut impl Write, message: &LoadMessage) -> Result<(), Error> {
+pub(crate) fn send(messages: &mut impl Write, message: &LoadMessage) -> Result<(), Error> {
     let mut line = serde_json::to_string(message)?;
     line.push('\n');
     messages.write_all(line.as_bytes()).map_err(Error::io("cannot report to the coordinator"))?;

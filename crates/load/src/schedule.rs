@@ -103,15 +103,16 @@ impl Schedule {
         (!self.free.is_empty() && next < self.window.closes).then_some(next)
     }
 
-    /// When the thread must stop at the latest.
-    pub(crate) fn ends(&self) -> Instant {
-        self.window.closes + overtime(self.window.length())
-    }
-
-    /// Whether the thread may stop: the window has closed, and its operations have ended or never will.
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
-        let is_done = || self.next() >= self.window.closes && self.running_in_window() == 0;
-        now >= self.window.closes && (now >= self.ends() || is_done())
+    /// How long to wait for events at most; `None` once the window has closed and its operations have ended, or are
+    /// given up.
+    pub(crate) fn wait_until(&self, now: Instant) -> Option<Instant> {
+        let closes = self.window.closes;
+        if now < closes {
+            return Some(closes);
+        }
+        let is_done = self.next() >= closes && self.running_in_window() == 0;
+        let ends = closes + overtime(self.window.length());
+        (now < ends && !is_done).then_some(ends)
     }
 
     /// Operations that were due in the window and have not ended.
@@ -298,9 +299,9 @@ mod tests {
         let mut schedule = schedule(window, 100.0, 1);
         let due = schedule.begin(window.opens + LENGTH / 2).unwrap();
         assert!(window.contains(due.intended));
-        assert!(!schedule.is_over(window.closes));
-        assert!(!schedule.is_over(window.middle + LENGTH));
-        assert!(schedule.is_over(window.closes + LENGTH));
+        assert!(schedule.wait_until(window.closes).is_some());
+        assert!(schedule.wait_until(window.middle + LENGTH).is_some());
+        assert_eq!(schedule.wait_until(window.closes + LENGTH), None);
         // The running operation and the queue behind it, which is a window's worth.
         let unfinished = schedule.unfinished();
         assert!((300..500).contains(&unfinished), "{unfinished}");
@@ -311,13 +312,13 @@ mod tests {
         let window = MeasurementWindow::starting_at(Instant::now(), WARM_UP, MILLI);
         let mut schedule = schedule(window, 1_000_000.0, 1);
         while let Some(due) = schedule.begin(window.closes) {
-            assert!(window.contains(due.intended) && !schedule.is_over(window.closes));
+            assert!(window.contains(due.intended));
+            assert_eq!(schedule.wait_until(window.closes), Some(window.closes + MIN_OVERTIME));
             schedule.end(due.client);
             schedule.free(due.client, window.closes);
         }
-        assert!(schedule.is_over(window.closes));
-        assert!(!schedule.is_over(window.opens));
-        assert_eq!(schedule.ends(), window.closes + MIN_OVERTIME);
+        assert_eq!(schedule.wait_until(window.closes), None);
+        assert_eq!(schedule.wait_until(window.opens), Some(window.closes));
         assert_eq!(schedule.unfinished(), 0);
     }
 }

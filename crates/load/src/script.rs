@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ciphertoll_model::{Engine, QueryLanguage, Script, StatementProtocol};
+use ciphertoll_model::{Engine, QueryLanguage, Script, ScriptStep, StatementProtocol};
 use ciphertoll_wire::mongodb::{self, CommandTemplate};
 use ciphertoll_wire::session::{PreparedStatement, ServerInfo, Value};
 use rand::RngExt;
@@ -72,7 +72,7 @@ type Placeholder = (Range<usize>, usize);
 impl CompiledScript {
     /// Compiles a script. All threads of a trial share the same inserts.
     pub(crate) fn of(engine: Engine, script: &Script, inserts: Arc<Inserts>) -> Result<Self, Error> {
-        Compiler::of(engine, script, inserts, None).and_then(Compiler::program).map_err(Error::Script)
+        compile(engine, script, inserts, None).map_err(Error::Script)
     }
 
     /// Compiles the first step alone, as text: the query of a connect.
@@ -83,8 +83,7 @@ impl CompiledScript {
     ) -> Result<Self, Error> {
         let first = script.steps.first().cloned().into_iter().collect();
         let script = Script { steps: first, branches: Vec::new(), ..script.clone() };
-        let compiler = Compiler::of(engine, &script, inserts, Some(StatementProtocol::Text));
-        compiler.and_then(Compiler::program).map_err(Error::Script)
+        compile(engine, &script, inserts, Some(StatementProtocol::Text)).map_err(Error::Script)
     }
 
     /// Storage for a transaction's values.
@@ -168,7 +167,13 @@ impl CompiledScript {
                     Ok(server.encode_execute(out, &prepared[*place], parameters)?)
                 })
             }
-            CompiledStep::Text(pieces) => encode_text(pieces, values, server, (out, sql)),
+            CompiledStep::Text(pieces) => {
+                if let [TextPiece::Literal(text)] = pieces.as_slice() {
+                    return Ok(server.encode_query(out, text)?);
+                }
+                write_text(pieces, values, sql);
+                Ok(server.encode_query(out, sql)?)
+            }
             CompiledStep::Document { template, variables } => match server {
                 ServerInfo::MongoDb(server) => self.with_values(variables, values, |parameters| {
                     Ok(server.encode(out, template, parameters)?)
@@ -205,34 +210,30 @@ impl CompiledScript {
     }
 }
 
-/// Compiles a script.
+/// Compiles a script; `protocol` overrides how its statements are sent.
+fn compile(
+    engine: Engine,
+    script: &Script,
+    inserts: Arc<Inserts>,
+    protocol: Option<StatementProtocol>,
+) -> Result<CompiledScript, String> {
+    let draws = Draws::of(&script.variables, inserts)?;
+    let mut compiler = Compiler { engine, script, protocol, draws, to_prepare: Vec::new() };
+    let branches = compiler.branches()?;
+    let Compiler { draws, to_prepare, .. } = compiler;
+    let (retry_on, language) = (script.retry_on.clone(), engine.query_language());
+    Ok(CompiledScript { draws, branches, to_prepare, retry_on, language })
+}
+
 struct Compiler<'a> {
     engine: Engine,
     script: &'a Script,
-    /// Overrides how statements are sent.
     protocol: Option<StatementProtocol>,
     draws: Draws,
     to_prepare: Vec<String>,
 }
 
-impl<'a> Compiler<'a> {
-    fn of(
-        engine: Engine,
-        script: &'a Script,
-        inserts: Arc<Inserts>,
-        protocol: Option<StatementProtocol>,
-    ) -> Result<Self, String> {
-        let draws = Draws::of(&script.variables, inserts)?;
-        Ok(Self { engine, script, protocol, draws, to_prepare: Vec::new() })
-    }
-
-    fn program(mut self) -> Result<CompiledScript, String> {
-        let branches = self.branches()?;
-        let Self { engine, script, draws, to_prepare, .. } = self;
-        let (retry_on, language) = (script.retry_on.clone(), engine.query_language());
-        Ok(CompiledScript { draws, branches, to_prepare, retry_on, language })
-    }
-
+impl Compiler<'_> {
     fn branches(&mut self) -> Result<Vec<CompiledBranch>, String> {
         let script = self.script;
         if script.branches.is_empty() {
@@ -258,11 +259,7 @@ impl<'a> Compiler<'a> {
         Ok(branches)
     }
 
-    fn steps(
-        &mut self,
-        steps: &[ciphertoll_model::ScriptStep],
-        of: &str,
-    ) -> Result<Vec<CompiledStep>, String> {
+    fn steps(&mut self, steps: &[ScriptStep], of: &str) -> Result<Vec<CompiledStep>, String> {
         if steps.is_empty() {
             return Err(format!("{of}it has no step"));
         }
@@ -270,7 +267,7 @@ impl<'a> Compiler<'a> {
         steps.iter().enumerate().map(compiled).collect()
     }
 
-    fn step(&mut self, step: &ciphertoll_model::ScriptStep) -> Result<CompiledStep, String> {
+    fn step(&mut self, step: &ScriptStep) -> Result<CompiledStep, String> {
         let statement = self.script.statements.get(step.statement).ok_or("refers to no statement")?;
         let protocol = self.protocol.unwrap_or(statement.protocol);
         let is_sql = self.engine.query_language() == QueryLanguage::Sql;
@@ -311,19 +308,6 @@ fn same_count(expected: usize, given: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("has {given} parameters where its statement takes {expected}"))
-}
-
-fn encode_text(
-    pieces: &[TextPiece],
-    values: &Values,
-    server: &ServerInfo,
-    (out, sql): (&mut Vec<u8>, &mut String),
-) -> Result<(), ciphertoll_net::Error> {
-    if let [TextPiece::Literal(text)] = pieces {
-        return Ok(server.encode_query(out, text)?);
-    }
-    write_text(pieces, values, sql);
-    Ok(server.encode_query(out, sql)?)
 }
 
 /// Replaces the content of `sql` by the text with its numbers.
@@ -386,7 +370,7 @@ fn placeholders(engine: Engine, sql: &str) -> Vec<Placeholder> {
 
 #[cfg(test)]
 mod tests {
-    use ciphertoll_model::{Branch as ModelBranch, Draw, ScriptStatement, ScriptStep as ModelStep};
+    use ciphertoll_model::{Branch, Draw, ScriptStatement};
     use proptest::prelude::*;
     use rand::SeedableRng;
 
@@ -400,7 +384,7 @@ mod tests {
                 Draw::Uniform { first: -5, last: -5 },
                 Draw::DigitGroups { groups: 1 },
             ],
-            steps: vec![ModelStep { statement: 0, parameters: parameters.to_vec() }],
+            steps: vec![ScriptStep { statement: 0, parameters: parameters.to_vec() }],
             ..Script::default()
         }
     }
@@ -438,7 +422,7 @@ mod tests {
     #[test]
     fn a_statement_is_prepared_once() {
         let prepared = script("SELECT ?", StatementProtocol::Prepared, &[0]);
-        let again = ModelStep { statement: 0, parameters: vec![1] };
+        let again = ScriptStep { statement: 0, parameters: vec![1] };
         let script = Script { steps: vec![prepared.steps[0].clone(), again], ..prepared };
         let program = compiled(Engine::MariaDb, &script).unwrap();
         assert_eq!(program.to_prepare, ["SELECT ?"]);
@@ -449,36 +433,27 @@ mod tests {
 
     #[test]
     fn invalid_scripts_are_refused() {
-        let refused = |script: &Script| compiled(Engine::MariaDb, script).unwrap_err().to_string();
-        let text = |sql, parameters| script(sql, StatementProtocol::Text, parameters);
-        let said = |what: &str| format!("the trial's script cannot be run: {what}");
-        assert_eq!(
-            refused(&text("SELECT ?", &[])),
-            said("step 0 has 0 parameters where its statement takes 1")
-        );
-        assert_eq!(refused(&text("SELECT ?", &[9])), said("step 0 refers to no variable"));
-        assert_eq!(
-            refused(&text("SELECT ?", &[2])),
-            said("step 0 writes a variable into its text that is not a number")
-        );
-        assert_eq!(
-            refused(&Script { statements: vec![], ..text("", &[]) }),
-            said("step 0 refers to no statement")
-        );
-        assert_eq!(refused(&Script { steps: vec![], ..text("", &[]) }), said("it has no step"));
-        let step = ModelStep { statement: 0, parameters: vec![0] };
-        let branches = |weight, steps| vec![ModelBranch { weight, steps, min_row_bytes: 0 }];
-        let mix = Script { branches: branches(1, vec![step.clone()]), ..text("SELECT ?", &[0]) };
-        assert_eq!(refused(&mix), said("it has both steps and branches"));
-        let mix = Script { steps: vec![], ..mix };
-        assert_eq!(
-            refused(&Script { branches: branches(1, vec![]), ..mix.clone() }),
-            said("branch 0, it has no step")
-        );
-        assert_eq!(
-            refused(&Script { branches: branches(0, vec![step]), ..mix }),
-            said("its branches have no weight")
-        );
+        let text = |sql, parameters: &[usize]| script(sql, StatementProtocol::Text, parameters);
+        let step = ScriptStep { statement: 0, parameters: vec![0] };
+        let mix = |weight, steps| Script {
+            branches: vec![Branch { weight, steps, min_row_bytes: 0 }],
+            steps: vec![],
+            ..text("SELECT ?", &[])
+        };
+        let both = Script { steps: vec![step.clone()], ..mix(1, vec![step.clone()]) };
+        for (script, what) in [
+            (text("SELECT ?", &[]), "step 0 has 0 parameters where its statement takes 1"),
+            (text("SELECT ?", &[9]), "step 0 refers to no variable"),
+            (text("SELECT ?", &[2]), "step 0 writes a variable into its text that is not a number"),
+            (Script { statements: vec![], ..text("", &[]) }, "step 0 refers to no statement"),
+            (Script { steps: vec![], ..text("", &[]) }, "it has no step"),
+            (both, "it has both steps and branches"),
+            (mix(1, vec![]), "branch 0, it has no step"),
+            (mix(0, vec![step]), "its branches have no weight"),
+        ] {
+            let refused = compiled(Engine::MariaDb, &script).unwrap_err().to_string();
+            assert_eq!(refused, format!("the trial's script cannot be run: {what}"));
+        }
     }
 
     #[test]
@@ -501,9 +476,9 @@ mod tests {
     /// Branches are chosen by weight, and only their variables are drawn.
     #[test]
     fn branches_are_weighted() {
-        let branch = |weight, parameters: &[usize], min_row_bytes| ModelBranch {
+        let branch = |weight, parameters: &[usize], min_row_bytes| Branch {
             weight,
-            steps: vec![ModelStep { statement: parameters.len(), parameters: parameters.to_vec() }; 2],
+            steps: vec![ScriptStep { statement: parameters.len(), parameters: parameters.to_vec() }; 2],
             min_row_bytes,
         };
         let statement =

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Channel, ConnectProgress, Connected, Connecting, Dialer, Reactor, Readiness};
+use ciphertoll_net::{
+    Channel, ConnectProgress, Connected, Connecting, Dialer, Reactor, Readiness, WatchedEvents,
+};
 use ciphertoll_wire::session::{
     PrepareReader, PreparedStatement, ResponseKind, ResponseReader, ResponseSummary, ServerInfo,
 };
@@ -11,10 +13,10 @@ use rand_pcg::Pcg64Mcg;
 use crate::Error;
 use crate::draw::Values;
 use crate::drive::{LoadClient, Turn};
-use crate::injection::spin;
 use crate::legs::Legs;
 use crate::recorder::{Operation, Recorder};
 use crate::script::{CompiledScript, CompiledStep, StepIndex};
+use crate::usage::spin;
 
 /// Retries before a conflict counts as an error.
 const MAX_RETRIES: u64 = 1_000;
@@ -82,7 +84,7 @@ impl TransactionClient {
 
     pub(crate) fn connect(&mut self, pool: &TransactionShared<'_>, reactor: &Reactor) -> Result<(), Error> {
         let mut connecting = pool.dialer.dial(None)?;
-        reactor.register(connecting.channel(), self.key)?;
+        reactor.register(connecting.channel(), self.key, WatchedEvents::Both)?;
         self.state = State::Connecting(Box::new(connecting));
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! CPU time and peak memory of this process.
+//! CPU time and peak memory.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -14,13 +14,22 @@ pub(crate) fn thread_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Peak resident memory in bytes. Not from `getrusage`, whose maximum includes the process that forked this one.
-pub(crate) fn rss_peak_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kibibytes = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .and_then(|rest| rest.split_whitespace().next())
-        .and_then(|number| number.parse::<u64>().ok());
+/// Peak resident memory of a running process; 0 if it has ended. Not from `getrusage`, whose maximum includes the process
+/// that forked this one.
+pub(crate) fn resident_peak_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kibibytes.unwrap_or(0) * 1024
+}
+
+/// Burns `delay` of CPU time: the known effect that the truth experiment injects and must find again.
+pub(crate) fn spin(delay: Duration) {
+    if delay.is_zero() {
+        return;
+    }
+    let until = Instant::now() + delay;
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
 }

@@ -28,7 +28,7 @@ pub fn work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str
 }
 
 fn sql_work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str>) -> TrialOperation {
-    let mut builder = SqlScriptBuilder::new(engine);
+    let mut builder = SqlScriptBuilder { engine, script: Script::default() };
     let rows = i64::from(scale.rows());
     match workload {
         Workload::Connect => return TrialOperation::Connect,
@@ -65,7 +65,13 @@ fn sql_work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str
             builder.prepared(&format!("SELECT REPEAT('x', {})", bytes.number()), &[]);
             builder.script.min_row_bytes = u64::from(bytes.number());
         }
-        Workload::Query => builder.verbatim(query.unwrap_or("SELECT 1")),
+        Workload::Query => {
+            // A question mark in it is not a placeholder.
+            let sql = query.unwrap_or("SELECT 1").to_owned();
+            let statement = ScriptStatement { sql, protocol: StatementProtocol::Text };
+            let step = add_step(&mut builder.script, statement, &[]);
+            builder.script.steps.push(step);
+        }
         Workload::FindOne | Workload::Ycsb(_) => {}
     }
     TrialOperation::Transactions(builder.script)
@@ -78,10 +84,6 @@ struct SqlScriptBuilder {
 }
 
 impl SqlScriptBuilder {
-    fn new(engine: Engine) -> Self {
-        Self { engine, script: Script::default() }
-    }
-
     /// pgbench's default transaction.
     fn tpcb_like(&mut self, scale: Scale) {
         let branches = i64::from(scale.branches());
@@ -168,15 +170,7 @@ impl SqlScriptBuilder {
     }
 
     fn variable(&mut self, draw: Draw) -> usize {
-        self.script.variables.push(draw);
-        self.script.variables.len() - 1
-    }
-
-    /// A statement as given; a question mark in it is not a placeholder.
-    fn verbatim(&mut self, sql: &str) {
-        let (sql, protocol) = (sql.to_owned(), StatementProtocol::Text);
-        self.script.statements.push(ScriptStatement { sql, protocol });
-        self.script.steps.push(ScriptStep { statement: 0, parameters: Vec::new() });
+        add_variable(&mut self.script, draw)
     }
 
     fn text(&mut self, sql: &str, parameters: &[usize]) {
@@ -193,14 +187,24 @@ impl SqlScriptBuilder {
             Engine::Postgres => with_numbered_parameters(sql),
             _ => sql.to_owned(),
         };
-        let statement = ScriptStatement { sql, protocol };
-        let statements = &mut self.script.statements;
-        let statement = statements.iter().position(|known| *known == statement).unwrap_or_else(|| {
-            statements.push(statement);
-            statements.len() - 1
-        });
-        self.script.steps.push(ScriptStep { statement, parameters: parameters.to_vec() });
+        let step = add_step(&mut self.script, ScriptStatement { sql, protocol }, parameters);
+        self.script.steps.push(step);
     }
+}
+
+/// A step of the script; its statement is added unless an earlier step has it.
+pub(crate) fn add_step(script: &mut Script, statement: ScriptStatement, parameters: &[usize]) -> ScriptStep {
+    let statements = &mut script.statements;
+    let statement = statements.iter().position(|known| *known == statement).unwrap_or_else(|| {
+        statements.push(statement);
+        statements.len() - 1
+    });
+    ScriptStep { statement, parameters: parameters.to_vec() }
+}
+
+pub(crate) fn add_variable(script: &mut Script, draw: Draw) -> usize {
+    script.variables.push(draw);
+    script.variables.len() - 1
 }
 
 /// Replaces each `?` by `$1`, `$2` and so on. Only for the statements above, which quote none.
@@ -208,10 +212,9 @@ fn with_numbered_parameters(sql: &str) -> String {
     let mut numbered = String::new();
     for (number, part) in sql.split('?').enumerate() {
         if number > 0 {
-            numbered.push('$');
-            numbered.push_str(&number.to_string());
+            numbered += &format!("${number}");
         }
-        numbered.push_str(part);
+        numbered += part;
     }
     numbered
 }

@@ -44,7 +44,7 @@ pub struct ScriptStatement {
     pub protocol: StatementProtocol,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StatementProtocol {
     /// As text; parameters, which must be numbers, replace the placeholders.

@@ -185,7 +185,7 @@ pub enum FailureOrigin {
 }
 
 /// The measurements of a load process.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
     pub operations: u64,
     /// Operations completed in the whole trial, which the server's counters, read before and after it, are divided

@@ -103,13 +103,6 @@ impl Client {
         self.query(sql).map(|_| ())
     }
 
-    /// The first column of the first row as text; `None` if there is no row or the value is NULL.
-    pub fn query_text(&mut self, sql: &str) -> Result<Option<String>, Error> {
-        let rows = self.query(sql)?;
-        let first = rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten();
-        Ok(first.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
-    }
-
     /// Closes the connection by the protocol.
     pub fn close(mut self) -> Result<(), Error> {
         self.server.encode_goodbye(self.channel.output());

@@ -14,7 +14,8 @@ use crate::{Error, Readiness, tls};
 /// A connection: plaintext on this side, plaintext or TLS on the network.
 pub struct Channel {
     pub(crate) socket: Socket,
-    pub(crate) session: Option<TlsSession>,
+    /// Boxed because it is large and a channel is moved with every event.
+    pub(crate) session: Option<Box<dyn TlsSession>>,
     incoming: Buffer,
     outgoing: Vec<u8>,
     /// Bytes of the outgoing buffer (the TLS session's, if there is one) that are sent already.
@@ -48,10 +49,6 @@ pub enum Sent {
 }
 
 impl Channel {
-    pub(crate) fn new(socket: Socket) -> Self {
-        Self::over(socket)
-    }
-
     /// A channel over a connected socket, without TLS.
     pub fn over(socket: Socket) -> Self {
         Self {

@@ -14,7 +14,7 @@ use crate::phase::{PhaseTimes, Stopwatch};
 use crate::resolve::{Lookup, resolve};
 use crate::socket::{Address, Connection, Socket, SourceAddresses, Transport, connect_tcp, connect_unix};
 use crate::tls::{Context, Handshake, Settings, TlsSession};
-use crate::{Error, Phase, Readiness, Sent};
+use crate::{Error, Phase, Readiness};
 
 /// What all connects of a load have in common.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ pub struct Connecting {
     tls: Option<ContextSource>,
     context: Option<Context>,
     /// A TLS session whose ClientHello was sent before the server has agreed to TLS.
-    offered: Option<TlsSession>,
+    offered: Option<Box<dyn TlsSession>>,
     stage: ConnectStage,
     stopwatch: Stopwatch,
 }
@@ -134,7 +134,7 @@ impl Dialer {
             Connection::InProgress => ConnectStage::TcpConnect,
         };
         Connecting {
-            channel: Channel::new(socket),
+            channel: Channel::over(socket),
             login: self.login.clone(),
             machine: Box::new(machine),
             tls: self.tls.clone(),
@@ -218,9 +218,8 @@ impl Connecting {
                     self.step_protocol()?
                 }
             };
-            match advance {
-                Advance::Continue => {}
-                Advance::AwaitPeer | Advance::Finished => return Ok(advance),
+            if !matches!(advance, Advance::Continue) {
+                return Ok(advance);
             }
         }
     }
@@ -234,7 +233,7 @@ impl Connecting {
         self.channel.consume(consumed);
         match step {
             Step::NeedInput => {
-                self.send()?;
+                self.channel.send()?;
                 Ok(Advance::AwaitPeer)
             }
             Step::OfferTls => self.offer_tls(),
@@ -246,7 +245,7 @@ impl Connecting {
 
     fn end_phase(&mut self, phase: Phase) -> Result<Advance, Error> {
         if phase == Phase::TlsRequest {
-            self.send()?;
+            self.channel.send()?;
         }
         self.stopwatch.lap(phase);
         // A server that greets within TLS has the context already.
@@ -275,7 +274,7 @@ impl Connecting {
         session.handshake()?;
         self.channel.output().append(session.outgoing());
         self.offered = Some(session);
-        self.send()?;
+        self.channel.send()?;
         Ok(Advance::Continue)
     }
 
@@ -296,7 +295,7 @@ impl Connecting {
         Ok(Advance::Continue)
     }
 
-    fn new_session(&mut self) -> Result<TlsSession, Error> {
+    fn new_session(&mut self) -> Result<Box<dyn TlsSession>, Error> {
         // A server that did not greet first leaves the context to be built here.
         if self.context.is_none() {
             self.build_context()?;
@@ -317,8 +316,10 @@ impl Connecting {
             Handshake::Done => {
                 sent?;
                 let Some(session) = &self.channel.session else { return Ok(Advance::Continue) };
-                if let Some(protocol) = self.login.alpn() {
-                    session.expect_alpn(protocol)?;
+                // A server without ALPN may speak another protocol (RFC 7301).
+                if self.login.alpn().is_some_and(|protocol| session.alpn() != Some(protocol)) {
+                    let reason = "the server did not choose the protocol offered in ALPN";
+                    return Err(Error::Tls(reason.to_owned()));
                 }
                 match self.login.channel_binding() {
                     ChannelBinding::Disabled => {}
@@ -335,10 +336,6 @@ impl Connecting {
                 Ok(Advance::Continue)
             }
         }
-    }
-
-    fn send(&mut self) -> Result<Sent, Error> {
-        self.channel.send()
     }
 
     fn finish(self) -> Result<ConnectProgress, Error> {

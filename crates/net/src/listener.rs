@@ -8,7 +8,6 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 
-use mio::event::Source;
 use mio::net::{TcpListener, UnixListener};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::stat::{Mode, fchmod};
@@ -90,11 +89,8 @@ impl Listener {
                 Inner::Unix(listener) => listener.accept().map(|(stream, _)| (Socket::Unix(stream), None)),
             };
             match accepted {
-                Ok((socket, Some(address))) => {
-                    return Ok(Some((Channel::over(socket), Peer::Address(address))));
-                }
-                Ok((socket, None)) => {
-                    let peer = peer_process(&socket)?;
+                Ok((socket, address)) => {
+                    let peer = address.map_or_else(|| peer_process(&socket), |at| Ok(Peer::Address(at)))?;
                     return Ok(Some((Channel::over(socket), peer)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -113,13 +109,6 @@ impl Listener {
         match &self.inner {
             Inner::Tcp(listener) => listener.as_fd(),
             Inner::Unix(listener) => listener.as_fd(),
-        }
-    }
-
-    pub(crate) fn source(&mut self) -> &mut dyn Source {
-        match &mut self.inner {
-            Inner::Tcp(listener) => listener,
-            Inner::Unix(listener) => listener,
         }
     }
 }

@@ -61,38 +61,35 @@ pub enum WatchedEvents {
     Both,
 }
 
+impl WatchedEvents {
+    fn interest(self) -> Interest {
+        match self {
+            Self::Reading => Interest::READABLE,
+            Self::Both => Interest::READABLE | Interest::WRITABLE,
+        }
+    }
+}
+
 impl Reactor {
     pub fn new() -> Result<Self, Error> {
         let poll = Poll::new().map_err(Error::socket("cannot open an epoll instance"))?;
         Ok(Self { poll, events: Events::with_capacity(EVENTS), timer: None })
     }
 
-    /// Watches `channel` until its socket is closed.
-    pub fn register(&self, channel: &mut Channel, key: usize) -> Result<(), Error> {
+    /// Watches `channel` until its socket is closed. On unix sockets, room to send is announced after each read of the
+    /// peer: [`Self::watch`] can add it when it is needed.
+    pub fn register(&self, channel: &mut Channel, key: usize, events: WatchedEvents) -> Result<(), Error> {
         self.poll
             .registry()
-            .register(channel.socket.source(), Token(key), Interest::READABLE | Interest::WRITABLE)
-            .map_err(Error::socket("cannot watch a socket"))
-    }
-
-    /// Watches `channel` for input only. On unix sockets, room to send would be announced after each read of the peer;
-    /// [`Self::watch`] adds it when it is needed.
-    pub fn register_reading(&self, channel: &mut Channel, key: usize) -> Result<(), Error> {
-        self.poll
-            .registry()
-            .register(channel.socket.source(), Token(key), Interest::READABLE)
+            .register(channel.socket.source(), Token(key), events.interest())
             .map_err(Error::socket("cannot watch a socket"))
     }
 
     /// Changes what a registered channel waits for. Conditions that already hold are reported again.
     pub fn watch(&self, channel: &mut Channel, key: usize, events: WatchedEvents) -> Result<(), Error> {
-        let interest = match events {
-            WatchedEvents::Reading => Interest::READABLE,
-            WatchedEvents::Both => Interest::READABLE | Interest::WRITABLE,
-        };
         self.poll
             .registry()
-            .reregister(channel.socket.source(), Token(key), interest)
+            .reregister(channel.socket.source(), Token(key), events.interest())
             .map_err(Error::socket("cannot watch a socket"))
     }
 
@@ -111,8 +108,9 @@ impl Reactor {
             .map_err(Error::socket("cannot make a waker"))
     }
 
-    /// Watches a listener that other reactors watch, too; each connection wakes one of them.
-    pub fn register_shared_listener(&self, listener: &Listener, key: usize) -> Result<(), Error> {
+    /// Watches a listener for connections; several that arrive together are reported once. If other reactors watch it,
+    /// too, each connection wakes one of them.
+    pub fn register_listener(&self, listener: &Listener, key: usize) -> Result<(), Error> {
         let error = Error::socket("cannot watch a listener");
         // mio does not support EPOLLEXCLUSIVE. This descriptor refers to the same epoll instance.
         let epoll = match self.poll.registry().as_fd().try_clone_to_owned() {
@@ -122,14 +120,6 @@ impl Reactor {
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET | EpollFlags::EPOLLEXCLUSIVE;
         let added = epoll.add(listener.descriptor(), EpollEvent::new(flags, key as u64));
         added.map_err(|errno| error(errno.into()))
-    }
-
-    /// Watches a listener for connections; several that arrive together are reported once.
-    pub fn register_listener(&self, listener: &mut Listener, key: usize) -> Result<(), Error> {
-        self.poll
-            .registry()
-            .register(listener.source(), Token(key), Interest::READABLE)
-            .map_err(Error::socket("cannot watch a listener"))
     }
 
     /// Ends a wait at `at`, to the microsecond, if no channel ends it earlier. Replaces the time set before, which
@@ -245,7 +235,7 @@ mod tests {
         let first = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
         let mut listeners = [first.try_clone().unwrap(), first];
         for (reactor, listener) in reactors.iter().zip(&listeners) {
-            reactor.register_shared_listener(listener, 3).unwrap();
+            reactor.register_listener(listener, 3).unwrap();
         }
         let address = listeners[0].address().unwrap();
         let _client = std::net::TcpStream::connect(address).unwrap();
@@ -263,12 +253,12 @@ mod tests {
         let (mut first, mut second) = (Reactor::new().unwrap(), Reactor::new().unwrap());
         let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut channel = Channel::from_unix(ours).unwrap();
-        first.register_reading(&mut channel, 1).unwrap();
+        first.register(&mut channel, 1, WatchedEvents::Reading).unwrap();
         first.deregister(&mut channel).unwrap();
         io::Write::write_all(&mut theirs, b"x").unwrap();
         assert_eq!(first.wait(Duration::ZERO).unwrap().count(), 0);
         // Bytes that arrived in between are reported.
-        second.register_reading(&mut channel, 2).unwrap();
+        second.register(&mut channel, 2, WatchedEvents::Reading).unwrap();
         let keys: Vec<usize> = second.wait(LONG).unwrap().map(|ready| ready.key).collect();
         assert_eq!(keys, [2]);
     }

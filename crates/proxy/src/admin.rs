@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Channel, Error, Listener, Reactor, Readiness, Received, Sent};
+use ciphertoll_net::{Channel, Error, Listener, Reactor, Readiness, Received, Sent, WatchedEvents};
 
 use crate::engine::{ControlHandle, Health, NoAnswer};
 use crate::metrics::render;
@@ -66,12 +66,12 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl<P: Protocol> AdminServer<P> {
     pub fn listen(address: &ListenAddress, control: ControlHandle<P>) -> Result<Self, Error> {
-        let (mut listener, file) = match address {
+        let (listener, file) = match address {
             ListenAddress::Unix(path) => (Listener::unix(path, MODE)?, Some(path.clone())),
             ListenAddress::Tcp(address) => (Listener::tcp(*address)?, None),
         };
         let reactor = Reactor::new()?;
-        reactor.register_listener(&mut listener, LISTENER)?;
+        reactor.register_listener(&listener, LISTENER)?;
         Ok(Self { listener, file, reactor, control, connections: Slab::default() })
     }
 
@@ -120,7 +120,8 @@ impl<P: Protocol> AdminServer<P> {
             let until = Instant::now() + REQUEST_TIMEOUT;
             let id = self.connections.insert(HttpConnection { channel, until, state: RequestState::Reading });
             let Some(connection) = self.connections.get_mut(id) else { return };
-            if self.reactor.register(&mut connection.channel, id.index + 1).is_err() {
+            let key = id.index + 1;
+            if self.reactor.register(&mut connection.channel, key, WatchedEvents::Both).is_err() {
                 self.connections.remove(id);
             }
         }

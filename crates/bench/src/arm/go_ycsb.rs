@@ -6,8 +6,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use ciphertoll_model::{Auth, ycsb};
 
-use super::tool::{ToolRun, write_private};
-use super::{ArmSetup, BenchArm, OperationKind, Route, Sample};
+use super::tool::{GeneratorResult, ToolRun, write_private};
+use super::{BenchArm, OperationKind, Route, Sample};
+use crate::setup::BenchSetup;
 
 /// go-ycsb hashes the bytes of a number in reverse order, so its keys differ from ciphertoll's.
 const OWN_COLLECTION: &str = "usertable_go_ycsb";
@@ -30,7 +31,7 @@ enum YcsbPhase {
     Run,
 }
 
-pub(super) fn run(arm: &BenchArm, setup: &ArmSetup<'_>) -> Result<Sample> {
+pub(super) fn run(arm: &BenchArm, setup: &BenchSetup<'_>) -> Result<Sample> {
     if (arm.route, arm.work) != (Route::Plain, OperationKind::FindOne) {
         bail!("go-ycsb is only compared for finding documents over TCP without TLS");
     }
@@ -47,28 +48,21 @@ pub(super) fn run(arm: &BenchArm, setup: &ArmSetup<'_>) -> Result<Sample> {
     let operations = (told_short.rate_per_s * setup.seconds) as u64;
     let command = GoYcsbCommand { operations: operations.max(2 * SHORT_OPERATIONS), ..command };
     let (run, result) = command.run(setup)?;
-    let cpu = run.cpu_beyond(result.operations, &short, told_short.operations)?;
-    Ok(Sample {
-        rate_per_s: result.rate_per_s,
-        cpu_us_per_op: cpu.client_us,
-        server_cpu_us_per_op: Some(cpu.server_us),
-        mean_us: result.mean_us,
-        p95_us: Some(result.p95_us),
-    })
+    run.sample(result, &short, told_short.operations)
 }
 
 /// Loads the collection that [`run`] reads.
-pub(crate) fn load_own(setup: &ArmSetup<'_>) -> Result<()> {
+pub(crate) fn load_own(setup: &BenchSetup<'_>) -> Result<()> {
     let (host, port) = setup.address()?;
     load(setup, &format!("mongodb://{host}:{port}/"), OWN_COLLECTION, 1).map(drop)
 }
 
 /// Loads records into the YCSB collection. Returns records per second, as go-ycsb reports.
-pub(crate) fn load_records(setup: &ArmSetup<'_>, url: &str, threads: usize) -> Result<f64> {
+pub(crate) fn load_records(setup: &BenchSetup<'_>, url: &str, threads: usize) -> Result<f64> {
     load(setup, url, ycsb::COLLECTION, threads)
 }
 
-fn load(setup: &ArmSetup<'_>, url: &str, collection: &str, threads: usize) -> Result<f64> {
+fn load(setup: &BenchSetup<'_>, url: &str, collection: &str, threads: usize) -> Result<f64> {
     let records = setup.rows.rows();
     let command = GoYcsbCommand { phase: YcsbPhase::Load, url, collection, records, operations: 0, threads };
     let (_, result) = command.run(setup)?;
@@ -79,17 +73,18 @@ fn load(setup: &ArmSetup<'_>, url: &str, collection: &str, threads: usize) -> Re
 }
 
 impl GoYcsbCommand<'_> {
-    fn run(&self, setup: &ArmSetup<'_>) -> Result<(ToolRun, GoYcsbResult)> {
+    fn run(&self, setup: &BenchSetup<'_>) -> Result<(ToolRun, GeneratorResult)> {
         let program = setup.tools.go_ycsb.as_ref().context("go-ycsb is not installed")?;
-        let account = setup.server.account(Auth::default_of(setup.engine()));
-        let password = std::fs::read_to_string(&account.password_file).context("cannot read the password")?;
+        let auth = Auth::default_of(setup.engine());
         let file = setup.private.join("go-ycsb.properties");
-        write_private(&file, &self.properties(&account.user, &password))?;
+        let user = setup.server.account(auth).user;
+        write_private(&file, &self.properties(&user, &setup.password(auth)?))?;
+        let (phase, operation) = self.phase.names();
         let mut command = Command::new(program);
-        command.args([self.phase.command(), "mongodb", "-P"]).arg(file);
+        command.args([phase, "mongodb", "-P"]).arg(file);
         let run = ToolRun::of(&mut command, setup)?;
         // Its output contains the password: only the parsed figures may be shown.
-        let result = GoYcsbResult::of(&run.printed, self.phase.operation())?;
+        let result = parse(&run.printed, operation)?;
         Ok((run, result))
     }
 
@@ -109,47 +104,29 @@ impl GoYcsbCommand<'_> {
 }
 
 impl YcsbPhase {
-    fn command(self) -> &'static str {
+    /// go-ycsb's command, and the name of the operation in its summary.
+    fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::Load => "load",
-            Self::Run => "run",
-        }
-    }
-
-    /// The name of the operation in go-ycsb's summary.
-    fn operation(self) -> &'static str {
-        match self {
-            Self::Load => "INSERT",
-            Self::Run => "READ",
+            Self::Load => ("load", "INSERT"),
+            Self::Run => ("run", "READ"),
         }
     }
 }
 
-/// go-ycsb's figures for one kind of operation.
-#[derive(Debug, PartialEq)]
-struct GoYcsbResult {
-    operations: f64,
-    /// Measured from the end of the first operation to the end of the last.
-    rate_per_s: f64,
-    mean_us: f64,
-    p95_us: f64,
-}
-
-impl GoYcsbResult {
-    /// Parses the last summary: go-ycsb prints one every ten seconds.
-    fn of(printed: &str, operation: &str) -> Result<Self> {
-        if let Some(failed) = figures(printed, &format!("{operation}_ERROR")) {
-            bail!("operations of go-ycsb failed: {}", number(failed, "Count").unwrap_or_default());
-        }
-        let figures = figures(printed, operation).context("go-ycsb printed no result")?;
-        let number = |name: &str| number(figures, name).with_context(|| format!("go-ycsb printed no {name}"));
-        Ok(Self {
-            operations: number("Count")?,
-            rate_per_s: number("OPS")?,
-            mean_us: number("Avg(us)")?,
-            p95_us: number("95th(us)")?,
-        })
+/// Parses the last summary of one kind of operation: go-ycsb prints one every ten seconds.
+fn parse(printed: &str, operation: &str) -> Result<GeneratorResult> {
+    if let Some(failed) = figures(printed, &format!("{operation}_ERROR")) {
+        bail!("operations of go-ycsb failed: {}", number(failed, "Count").unwrap_or_default());
     }
+    let figures = figures(printed, operation).context("go-ycsb printed no result")?;
+    let number = |name: &str| number(figures, name).with_context(|| format!("go-ycsb printed no {name}"));
+    Ok(GeneratorResult {
+        operations: number("Count")?,
+        // Measured from the end of the first operation to the end of the last.
+        rate_per_s: number("OPS")?,
+        mean_us: number("Avg(us)")?,
+        p95_us: Some(number("95th(us)")?),
+    })
 }
 
 /// The part `Takes(s): 100.0, Count: 4270, …` of the operation's line.
@@ -178,20 +155,17 @@ mod tests {
 
     #[test]
     fn the_last_summary_of_go_ycsb_is_read() {
-        let result =
-            GoYcsbResult { operations: 4_270.0, rate_per_s: 42.7, mean_us: 23_398.0, p95_us: 31_007.0 };
-        assert_eq!(GoYcsbResult::of(PRINTED, "READ").unwrap(), result);
-        assert_eq!(GoYcsbResult::of(PRINTED, "INSERT").unwrap_err().to_string(), "go-ycsb printed no result");
-        assert!(GoYcsbResult::of("READ   - Takes(s): 1", "READ").is_err());
+        let (operations, rate_per_s, mean_us) = (4_270.0, 42.7, 23_398.0);
+        let result = GeneratorResult { operations, rate_per_s, mean_us, p95_us: Some(31_007.0) };
+        assert_eq!(parse(PRINTED, "READ").unwrap(), result);
+        assert_eq!(parse(PRINTED, "INSERT").unwrap_err().to_string(), "go-ycsb printed no result");
+        assert!(parse("READ   - Takes(s): 1", "READ").is_err());
     }
 
     #[test]
     fn failed_operations_are_an_error() {
         let failed = format!("{PRINTED}READ_ERROR - Takes(s): 0.1, Count: 3, OPS: 9.9\n");
-        assert_eq!(
-            GoYcsbResult::of(&failed, "READ").unwrap_err().to_string(),
-            "operations of go-ycsb failed: 3"
-        );
+        assert_eq!(parse(&failed, "READ").unwrap_err().to_string(), "operations of go-ycsb failed: 3");
     }
 
     #[test]

@@ -3,21 +3,18 @@
 
 pub(crate) mod go_ycsb;
 mod native;
-mod peer;
-mod pgbench;
-mod sysbench;
-mod tool;
+pub(crate) mod peer;
+pub(crate) mod pgbench;
+pub(crate) mod sysbench;
+pub(crate) mod tool;
 
-use std::path::PathBuf;
-
-use anyhow::{Result, bail};
-use ciphertoll_lab::Server;
-use ciphertoll_model::{Auth, Endpoint, Engine, Scale, StatementProtocol, TlsVersion, Workload};
+use anyhow::Result;
+use ciphertoll_model::{Auth, Scale, StatementProtocol, TlsVersion, Workload};
 
 pub use native::{WindowEvent, trial};
-pub(crate) use sysbench::SysbenchResult;
-pub(crate) use tool::write_private;
-pub use tool::{Tools, number_after};
+pub use tool::Tools;
+
+use crate::setup::BenchSetup;
 
 /// Warm-up before a measurement window.
 const WARM_UP_S: f64 = 0.25;
@@ -66,7 +63,7 @@ pub enum OperationKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generator {
-    /// ciphertoll's own driver.
+    /// ciphertoll's own driver, or its loader.
     Native,
     /// A C loop on libmariadb.
     Libmariadb,
@@ -76,7 +73,7 @@ pub enum Generator {
     Sysbench,
     /// ciphertoll's driver on pymongo.
     Pymongo,
-    /// `go-ycsb run`, on its own collection, because its keys differ.
+    /// `go-ycsb`; it runs on its own collection, because its keys differ.
     GoYcsb,
 }
 
@@ -96,25 +93,6 @@ pub struct BenchArm {
     pub work: OperationKind,
     pub route: Route,
     pub auth: Auth,
-}
-
-/// Server, programs and files that arms use.
-pub struct ArmSetup<'a> {
-    /// Has an account for each arm's authentication method.
-    pub server: &'a Server,
-    /// The `ciphertoll` program.
-    pub program: PathBuf,
-    /// The compiled C peers.
-    pub peers: PathBuf,
-    pub tools: Tools,
-    /// A private directory for files with passwords.
-    pub private: PathBuf,
-    /// Rows of the sysbench table, or records of the YCSB collection.
-    pub rows: Scale,
-    /// Rows of `pgbench_accounts`.
-    pub accounts: Scale,
-    /// Length of the measurement window. Tools round it up to whole seconds.
-    pub seconds: f64,
 }
 
 impl Generator {
@@ -166,16 +144,16 @@ impl OperationKind {
     }
 
     /// The number of rows or documents.
-    fn scale(self, setup: &ArmSetup<'_>) -> Scale {
+    fn scale(self, setup: &BenchSetup<'_>) -> Scale {
         match self {
-            Self::ConnectSelect | Self::SelectOnly(_) => setup.accounts,
+            Self::ConnectSelect | Self::SelectOnly(_) => setup.accounts(),
             Self::Connect | Self::PointSelect | Self::OltpReadOnly | Self::FindOne => setup.rows,
         }
     }
 }
 
 impl BenchArm {
-    pub fn run(&self, setup: &ArmSetup<'_>) -> Result<Sample> {
+    pub fn run(&self, setup: &BenchSetup<'_>) -> Result<Sample> {
         match self.generator {
             Generator::Native | Generator::Pymongo => native::run(self, setup),
             Generator::Libmariadb => peer::connect_loop(self, setup),
@@ -183,20 +161,6 @@ impl BenchArm {
             Generator::Pgbench => pgbench::run(self, setup),
             Generator::Sysbench => sysbench::run(self, setup),
             Generator::GoYcsb => go_ycsb::run(self, setup),
-        }
-    }
-}
-
-impl ArmSetup<'_> {
-    fn engine(&self) -> Engine {
-        self.server.engine()
-    }
-
-    /// Host and port.
-    fn address(&self) -> Result<(String, String)> {
-        match self.server.tcp_endpoint() {
-            Endpoint::Tcp(address) => Ok((address.ip().to_string(), address.port().to_string())),
-            Endpoint::Host { .. } | Endpoint::Unix(_) => bail!("the server does not listen on TCP"),
         }
     }
 }

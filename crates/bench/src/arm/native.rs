@@ -11,7 +11,8 @@ use ciphertoll_model::{
     TrialOperation as TrialWork, TrialPace, TrialResult, TrialSpec, Verification,
 };
 
-use super::{ArmSetup, BenchArm, Generator, OperationKind, Route, Sample, WARM_UP_S};
+use super::{BenchArm, Generator, OperationKind, Route, Sample, WARM_UP_S};
+use crate::setup::BenchSetup;
 
 const PATIENCE: Duration = Duration::from_secs(1);
 const US_PER_NS: f64 = 1e-3;
@@ -23,7 +24,7 @@ pub enum WindowEvent {
     Closed,
 }
 
-pub(super) fn run(arm: &BenchArm, setup: &ArmSetup<'_>) -> Result<Sample> {
+pub(super) fn run(arm: &BenchArm, setup: &BenchSetup<'_>) -> Result<Sample> {
     let meter = setup.server.cpu_meter();
     let mut readings_ns = Vec::new();
     let result = trial(arm, setup, TrialPace::Closed, setup.seconds, |_| {
@@ -49,7 +50,7 @@ pub(super) fn run(arm: &BenchArm, setup: &ArmSetup<'_>) -> Result<Sample> {
 /// stop at an error.
 pub fn trial(
     arm: &BenchArm,
-    setup: &ArmSetup<'_>,
+    setup: &BenchSetup<'_>,
     trial_pace: TrialPace,
     seconds: f64,
     mut at: impl FnMut(WindowEvent) -> Result<()>,
@@ -72,7 +73,7 @@ pub fn trial(
     Ok(result)
 }
 
-fn start(arm: &BenchArm, setup: &ArmSetup<'_>, spec: &TrialSpec) -> Result<LoadProcess> {
+fn start(arm: &BenchArm, setup: &BenchSetup<'_>, spec: &TrialSpec) -> Result<LoadProcess> {
     if arm.generator != Generator::Pymongo {
         return Ok(LoadProcess::start(&setup.program, spec)?);
     }
@@ -82,7 +83,7 @@ fn start(arm: &BenchArm, setup: &ArmSetup<'_>, spec: &TrialSpec) -> Result<LoadP
     Ok(LoadProcess::start_command(command, spec, driver.grace(spec))?)
 }
 
-fn spec(arm: &BenchArm, setup: &ArmSetup<'_>, trial_pace: TrialPace, seconds: f64) -> Result<TrialSpec> {
+fn spec(arm: &BenchArm, setup: &BenchSetup<'_>, trial_pace: TrialPace, seconds: f64) -> Result<TrialSpec> {
     let server = setup.server;
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u16);
     let nanos = |seconds: f64| Duration::from_secs_f64(seconds).as_nanos() as u64;
@@ -90,7 +91,7 @@ fn spec(arm: &BenchArm, setup: &ArmSetup<'_>, trial_pace: TrialPace, seconds: f6
     Ok(TrialSpec {
         engine: server.engine(),
         auth: arm.auth,
-        endpoint: if arm.route == Route::Unix { server.unix_endpoint() } else { server.tcp_endpoint() },
+        endpoint: setup.endpoint(arm.route),
         user: account.user,
         password_file: account.password_file,
         database: Some(server.database().to_owned()),
@@ -131,7 +132,7 @@ fn tls(route: Route, server: &Server) -> Option<TlsSpec> {
 }
 
 /// The workload's script, adapted to the peer: as text, or with a new connection per operation.
-fn trial_work(work: OperationKind, setup: &ArmSetup<'_>) -> TrialWork {
+fn trial_work(work: OperationKind, setup: &BenchSetup<'_>) -> TrialWork {
     let operation = ciphertoll_load::work(setup.engine(), work.workload(), work.scale(setup), None);
     match (work, operation) {
         (OperationKind::ConnectSelect, TrialWork::Transactions(script)) => TrialWork::ConnectQuery(script),

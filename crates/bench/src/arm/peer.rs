@@ -1,27 +1,30 @@
 //! The C loops of `bench/`.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use ciphertoll_model::{Endpoint, Engine, TlsVersion};
+use ciphertoll_model::{Auth, Endpoint, Engine, TlsVersion};
 use serde::Deserialize;
 
-use super::{ArmSetup, BenchArm, FloorMode, OperationKind, Route, Sample, WARM_UP_S};
+use super::tool::output;
+use super::{BenchArm, FloorMode, OperationKind, Route, Sample, WARM_UP_S};
+use crate::setup::BenchSetup;
 
 #[derive(Deserialize)]
-struct PeerResult {
-    rate_per_s: f64,
+pub(crate) struct PeerResult {
+    pub(crate) operations: f64,
+    pub(crate) rate_per_s: f64,
     cpu_us_per_op: f64,
-    mean_ns: f64,
+    pub(crate) mean_ns: f64,
 }
 
 /// Connects and closes through libmariadb.
-pub(super) fn connect_loop(arm: &BenchArm, setup: &ArmSetup<'_>) -> Result<Sample> {
+pub(super) fn connect_loop(arm: &BenchArm, setup: &BenchSetup<'_>) -> Result<Sample> {
     run(arm, setup, "connect_libmariadb", &[])
 }
 
 /// Exchanges pre-encoded messages.
-pub(super) fn floor(arm: &BenchArm, setup: &ArmSetup<'_>, mode: FloorMode) -> Result<Sample> {
+pub(super) fn floor(arm: &BenchArm, setup: &BenchSetup<'_>, mode: FloorMode) -> Result<Sample> {
     let mode = match mode {
         FloorMode::Epoll => "epoll",
         FloorMode::Threads => "threads",
@@ -42,16 +45,39 @@ pub(super) fn floor(arm: &BenchArm, setup: &ArmSetup<'_>, mode: FloorMode) -> Re
     }
 }
 
-fn run(arm: &BenchArm, setup: &ArmSetup<'_>, name: &str, extra: &[&str]) -> Result<Sample> {
-    let mut command = Command::new(setup.peers.join(name));
-    match (arm.route, setup.address()?) {
-        (Route::Unix, _) => {
-            let Endpoint::Unix(socket) = setup.server.unix_endpoint() else { bail!("no unix socket") };
-            command.arg("--socket").arg(socket)
-        }
-        (_, (host, port)) => command.args(["--host", &host, "--port", &port]),
+fn run(arm: &BenchArm, setup: &BenchSetup<'_>, name: &str, extra: &[&str]) -> Result<Sample> {
+    let tls = match arm.route {
+        Route::Plain | Route::Unix => None,
+        Route::Tls(version) => Some(version),
     };
-    if let Route::Tls(version) = arm.route {
+    let mut command = command(name, setup, &setup.endpoint(arm.route), tls, arm.auth)?;
+    command
+        .args(["--clients", &arm.work.clients().to_string()])
+        .args(["--seconds", &setup.seconds.to_string(), "--warm-up", &WARM_UP_S.to_string()])
+        .args(extra);
+    let PeerResult { rate_per_s, cpu_us_per_op, mean_ns, .. } = result(&mut command)?;
+    let mean_us = mean_ns * 1e-3;
+    Ok(Sample { rate_per_s, cpu_us_per_op, server_cpu_us_per_op: None, mean_us, p95_us: None })
+}
+
+/// The command of a loop, with its connection and account.
+pub(crate) fn command(
+    name: &str,
+    setup: &BenchSetup<'_>,
+    endpoint: &Endpoint,
+    tls: Option<TlsVersion>,
+    auth: Auth,
+) -> Result<Command> {
+    let mut command = Command::new(setup.peers.join(name));
+    match endpoint {
+        Endpoint::Unix(socket) => _ = command.arg("--socket").arg(socket),
+        Endpoint::Tcp(address) => {
+            let (host, port) = (address.ip().to_string(), address.port().to_string());
+            command.args(["--host", &host, "--port", &port]);
+        }
+        Endpoint::Host { .. } => bail!("the server is on another host"),
+    }
+    if let Some(version) = tls {
         let version = match version {
             TlsVersion::Tls10 => "1.0",
             TlsVersion::Tls11 => "1.1",
@@ -60,20 +86,12 @@ fn run(arm: &BenchArm, setup: &ArmSetup<'_>, name: &str, extra: &[&str]) -> Resu
         };
         command.args(["--tls", version]).arg("--ca").arg(setup.server.ca_file());
     }
-    let account = setup.server.account(arm.auth);
-    command
-        .args(["--user", &account.user, "--database", setup.server.database()])
-        .args(["--clients", &arm.work.clients().to_string()])
-        .arg("--password-file")
-        .arg(account.password_file)
-        .args(["--seconds", &setup.seconds.to_string(), "--warm-up", &WARM_UP_S.to_string()])
-        .args(extra);
-    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot run {name}"))?;
-    if !output.status.success() {
-        bail!("{name} failed: {}", output.status);
-    }
-    let PeerResult { rate_per_s, cpu_us_per_op, mean_ns } =
-        serde_json::from_slice(&output.stdout).with_context(|| format!("{name} printed no result"))?;
-    let mean_us = mean_ns * 1e-3;
-    Ok(Sample { rate_per_s, cpu_us_per_op, server_cpu_us_per_op: None, mean_us, p95_us: None })
+    let account = setup.server.account(auth);
+    command.args(["--user", &account.user, "--database", setup.server.database()]);
+    command.arg("--password-file").arg(account.password_file);
+    Ok(command)
+}
+
+pub(crate) fn result(command: &mut Command) -> Result<PeerResult> {
+    serde_json::from_str(&output(command)?).context("the loop printed no result")
 }

@@ -1,33 +1,26 @@
 //! `pgbench -S`, on the lab's tables.
 
-use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_model::{StatementProtocol, TlsVersion};
 
-use super::tool::{ToolRun, number_after, write_private};
-use super::{ArmSetup, BenchArm, OperationKind, Route, Sample, TOOL_THREADS};
+use super::tool::{GeneratorResult, ToolRun, number_after, write_private};
+use super::{BenchArm, OperationKind, Route, Sample, TOOL_THREADS};
+use crate::setup::BenchSetup;
 
 /// Longer than any run. With --progress, pgbench measures each transaction; otherwise its latency is clients ÷ rate.
 const NEVER_S: &str = "3600";
 
-pub(super) fn run(arm: &BenchArm, setup: &ArmSetup<'_>) -> Result<Sample> {
+pub(super) fn run(arm: &BenchArm, setup: &BenchSetup<'_>) -> Result<Sample> {
     let short = ToolRun::of(command(arm, setup)?.args(["--transactions", "1"]), setup)?;
     let seconds = setup.seconds.ceil().to_string();
     let run = ToolRun::of(command(arm, setup)?.args(["--time", &seconds]), setup)?;
-    let result = PgbenchResult::of(&run.printed).context("pgbench printed no result")?;
-    let cpu = run.cpu_beyond(result.transactions, &short, f64::from(arm.work.clients()))?;
-    Ok(Sample {
-        rate_per_s: result.rate_per_s,
-        cpu_us_per_op: cpu.client_us,
-        server_cpu_us_per_op: Some(cpu.server_us),
-        mean_us: result.mean_us,
-        p95_us: None,
-    })
+    let result = parse(&run.printed)?;
+    run.sample(result, &short, f64::from(arm.work.clients()))
 }
 
-fn command(arm: &BenchArm, setup: &ArmSetup<'_>) -> Result<Command> {
+fn command(arm: &BenchArm, setup: &BenchSetup<'_>) -> Result<Command> {
     let program = setup.tools.pgbench.as_ref().context("pgbench is not installed")?;
     let (host, port) = setup.address()?;
     let account = setup.server.account(arm.auth);
@@ -44,16 +37,15 @@ fn command(arm: &BenchArm, setup: &ArmSetup<'_>) -> Result<Command> {
         work => bail!("pgbench has no {work:?}"),
     };
     command.arg(setup.server.database());
-    let password = fs::read_to_string(&account.password_file).context("cannot read the password")?;
     let password_file = setup.private.join("pgpass");
-    write_private(&password_file, &format!("*:*:*:*:{password}\n"))?;
+    write_private(&password_file, &format!("*:*:*:*:{}\n", setup.password(arm.auth)?))?;
     command.env("PGPASSFILE", password_file).env("PGGSSENCMODE", "disable");
     set_tls(&mut command, arm.route, setup)?;
     Ok(command)
 }
 
 /// Unless told otherwise, libpq takes TLS where the server has it.
-pub(super) fn set_tls(command: &mut Command, route: Route, setup: &ArmSetup<'_>) -> Result<()> {
+pub(super) fn set_tls(command: &mut Command, route: Route, setup: &BenchSetup<'_>) -> Result<()> {
     let version = match route {
         Route::Plain => {
             command.env("PGSSLMODE", "disable");
@@ -73,24 +65,20 @@ pub(super) fn set_tls(command: &mut Command, route: Route, setup: &ArmSetup<'_>)
     Ok(())
 }
 
-#[derive(Debug, PartialEq)]
-struct PgbenchResult {
-    transactions: f64,
-    rate_per_s: f64,
-    mean_us: f64,
-}
-
-impl PgbenchResult {
-    fn of(printed: &str) -> Option<Self> {
-        const US_PER_MS: f64 = 1e3;
-        // The latency of a transaction excludes its connect.
-        let connect_ms = number_after(printed, "average connection time =").unwrap_or(0.0);
-        Some(Self {
-            transactions: number_after(printed, "number of transactions actually processed:")?,
-            rate_per_s: number_after(printed, "tps =")?,
-            mean_us: (number_after(printed, "latency average =")? + connect_ms) * US_PER_MS,
-        })
-    }
+pub(crate) fn parse(printed: &str) -> Result<GeneratorResult> {
+    const US_PER_MS: f64 = 1e3;
+    let number = |label| {
+        let found = number_after(printed, label);
+        found.with_context(|| format!("pgbench printed no {label:?}: {printed}"))
+    };
+    // The latency of a transaction excludes its connect.
+    let connect_ms = number_after(printed, "average connection time =").unwrap_or(0.0);
+    Ok(GeneratorResult {
+        operations: number("number of transactions actually processed:")?,
+        rate_per_s: number("tps =")?,
+        mean_us: (number("latency average =")? + connect_ms) * US_PER_MS,
+        p95_us: None,
+    })
 }
 
 #[cfg(test)]
@@ -105,9 +93,10 @@ mod tests {
             latency stddev = 0.080 ms\n\
             initial connection time = 12.502 ms\n\
             tps = 41345.678901 (without initial connection time)\n";
-        let result = PgbenchResult { transactions: 41_234.0, rate_per_s: 41_345.678_901, mean_us: 193.0 };
-        assert_eq!(PgbenchResult::of(printed), Some(result));
-        assert_eq!(PgbenchResult::of("pgbench: error: no"), None);
+        let (operations, rate_per_s, mean_us) = (41_234.0, 41_345.678_901, 193.0);
+        let result = GeneratorResult { operations, rate_per_s, mean_us, p95_us: None };
+        assert_eq!(parse(printed).unwrap(), result);
+        assert!(parse("pgbench: error: no").is_err());
     }
 
     #[test]
@@ -116,6 +105,6 @@ mod tests {
             latency average = 0.193 ms\n\
             average connection time = 1.807 ms\n\
             tps = 500.000000 (including reconnection times)\n";
-        assert_eq!(PgbenchResult::of(printed).map(|result| result.mean_us), Some(2_000.0));
+        assert_eq!(parse(printed).unwrap().mean_us, 2_000.0);
     }
 }

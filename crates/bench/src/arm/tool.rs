@@ -15,7 +15,8 @@ use ciphertoll_model::Engine;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-use super::ArmSetup;
+use super::Sample;
+use crate::setup::BenchSetup;
 
 /// The installed tools.
 #[derive(Clone, Debug, Default)]
@@ -34,9 +35,14 @@ pub(super) struct ToolRun {
     pub(super) server_cpu_us: f64,
 }
 
-pub(super) struct CpuPerOperation {
-    pub(super) client_us: f64,
-    pub(super) server_us: f64,
+/// Figures that a generator reports.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct GeneratorResult {
+    pub(crate) operations: f64,
+    pub(crate) rate_per_s: f64,
+    pub(crate) mean_us: f64,
+    /// 95th percentile of latency, if the generator reports it.
+    pub(crate) p95_us: Option<f64>,
 }
 
 impl Tools {
@@ -60,38 +66,45 @@ fn on_path(name: &str) -> Option<PathBuf> {
 }
 
 impl ToolRun {
-    pub(super) fn of(command: &mut Command, setup: &ArmSetup<'_>) -> Result<Self> {
-        let name = command.get_program().to_owned();
-        let name = Path::new(&name).file_name().unwrap_or(OsStr::new("tool")).display().to_string();
+    pub(super) fn of(command: &mut Command, setup: &BenchSetup<'_>) -> Result<Self> {
         let meter = setup.server.cpu_meter();
         let (client_before_us, server_before_ns) = (children_cpu_us()?, meter.read_ns()?);
-        let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {name}"))?;
+        let printed = output(command)?;
         let server_cpu_us = meter.read_ns()?.saturating_sub(server_before_ns) as f64 * 1e-3;
-        let client_cpu_us = children_cpu_us()? - client_before_us;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("{name} failed: {}: {}", output.status, said.lines().last().unwrap_or_default());
-        }
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        Ok(Self { printed, client_cpu_us, server_cpu_us })
+        Ok(Self { printed, client_cpu_us: children_cpu_us()? - client_before_us, server_cpu_us })
     }
 
-    /// CPU time per operation of this run of `operations`, without the cost of a minimal run of `short_operations`.
-    pub(super) fn cpu_beyond(
+    /// The reported figures, and the CPU time per operation beyond a minimal run of `short_operations`.
+    pub(super) fn sample(
         &self,
-        operations: f64,
+        result: GeneratorResult,
         short: &Self,
         short_operations: f64,
-    ) -> Result<CpuPerOperation> {
-        let more = operations - short_operations;
+    ) -> Result<Sample> {
+        let more = result.operations - short_operations;
         if more < 1.0 {
             bail!("the tool did no more operations than in its minimal run");
         }
-        Ok(CpuPerOperation {
-            client_us: (self.client_cpu_us - short.client_cpu_us) / more,
-            server_us: (self.server_cpu_us - short.server_cpu_us) / more,
+        Ok(Sample {
+            rate_per_s: result.rate_per_s,
+            cpu_us_per_op: (self.client_cpu_us - short.client_cpu_us) / more,
+            server_cpu_us_per_op: Some((self.server_cpu_us - short.server_cpu_us) / more),
+            mean_us: result.mean_us,
+            p95_us: result.p95_us,
         })
     }
+}
+
+/// Runs a program and returns what it printed. An error contains the last line of its complaints.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let name = Path::new(command.get_program()).file_name().unwrap_or(OsStr::new("tool"));
+    let name = name.display().to_string();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {name}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{name} failed: {}: {}", output.status, said.lines().last().unwrap_or_default());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// User and system CPU time of all children that have exited.
@@ -113,7 +126,7 @@ pub(crate) fn write_private(path: &Path, contents: &str) -> Result<()> {
 }
 
 /// The first number after `label` at the start of a line.
-pub fn number_after(printed: &str, label: &str) -> Option<f64> {
+pub(crate) fn number_after(printed: &str, label: &str) -> Option<f64> {
     let rest = printed.lines().find_map(|line| line.trim_start().strip_prefix(label))?;
     rest.split_whitespace().find_map(|word| word.trim_start_matches('(').parse().ok())
 }

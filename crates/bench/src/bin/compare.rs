@@ -23,7 +23,7 @@ struct Arguments {
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
-    let runs = RealRuns::begin("compare-truth")?;
+    let runs = RealRuns::begin("compare-truth", None)?;
     print_line("MariaDB, connects over a 5 ms link: latency cost of TLS 1.3, new ÷ base (95 % interval)\n")?;
     let mut counts = DetectionCounts::default();
     let mut base = FinishedRun::carry_out(&runs, arguments.seed, None)?;

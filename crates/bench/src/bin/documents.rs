@@ -4,20 +4,21 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-use ciphertoll_bench::arm::{ArmSetup, BenchArm, Generator, OperationKind, Route, Sample, Tools};
-use ciphertoll_bench::documents::{Loaded, Loader, engine_here, prepare_go_ycsb, prepare_pymongo};
+use ciphertoll_bench::arm::{BenchArm, Generator, OperationKind, Route, Tools};
+use ciphertoll_bench::documents::{engine_here, load, prepare_go_ycsb};
 use ciphertoll_bench::interleave::Rounds;
-use ciphertoll_bench::{ciphertoll_program, peers_directory, print_line, start_server};
+use ciphertoll_bench::setup::{BenchSetup, on_server};
+use ciphertoll_bench::{RoundArguments, ciphertoll_program, print_line};
 use ciphertoll_lab::{Lab, Server, Tables};
+use ciphertoll_load::driver;
 use ciphertoll_model::{Auth, Engine, Scale};
 use clap::Parser;
 
 /// Compare ciphertoll with pymongo and go-ycsb, in shuffled rounds on a private document database
 #[derive(Parser)]
 struct Arguments {
-    /// Number of rounds, after a warm-up round
-    #[arg(long, default_value_t = 7)]
-    rounds: u32,
+    #[command(flatten)]
+    rounds: RoundArguments,
     /// Length of each measurement window of find-one; that of go-ycsb is approximate
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
@@ -30,9 +31,6 @@ struct Arguments {
     /// Run only comparisons with this text in their title: find-one, load
     #[arg(long, default_value = "")]
     only: String,
-    /// Seed of the random order
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 fn main() -> Result<()> {
@@ -44,22 +42,27 @@ fn main() -> Result<()> {
     let name = engine.display_name();
     let loading = format!("{name}: load {} documents into an empty server", arguments.load);
     let finding = format!("{name}: find-one, 1 client, plain, {} documents", arguments.scale);
-    let [load, find] = [&loading, &finding].map(|title| title.contains(&arguments.only));
-    if !load && !find {
+    let [wants_load, wants_find] = [&loading, &finding].map(|title| title.contains(&arguments.only));
+    if !wants_load && !wants_find {
         return Ok(());
     }
     ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
     let tools = tools()?;
     print_line(&format!(
         "{} shuffled rounds; CPU is the client's, per operation; × is ciphertoll ÷ peer (95 %)",
-        arguments.rounds
+        arguments.rounds.rounds
     ))?;
-    if load {
-        on_server(engine, None, &arguments, &tools, |setup| compare_loaders(&loading, setup, &arguments))?;
+    let (seconds, rounds) = (arguments.seconds, &arguments.rounds);
+    if wants_load {
+        on_server(engine, &Tables::default(), &[], &tools, (arguments.load, seconds), |setup| {
+            compare_loaders(&loading, setup, rounds)
+        })?;
     }
-    if find {
-        let records = Some(arguments.scale);
-        on_server(engine, records, &arguments, &tools, |setup| compare_finders(&finding, setup, &arguments))?;
+    if wants_find {
+        let tables = Tables { ycsb: Some(arguments.scale), ..Tables::default() };
+        on_server(engine, &tables, &[], &tools, (arguments.scale, seconds), |setup| {
+            compare_finders(&finding, setup, rounds)
+        })?;
     }
     Ok(())
 }
@@ -71,41 +74,14 @@ fn tools() -> Result<Tools> {
         print_line("go-ycsb is skipped: it is not in PATH; scripts/build-go-ycsb builds it (requires Go)")?;
     }
     let cache = Lab::open(ciphertoll_program()?)?.cache().to_owned();
-    match prepare_pymongo(&cache) {
+    match driver::find("pymongo").and_then(|driver| driver.prepare(&cache)) {
         Ok(driver) => tools.pymongo = Some(driver),
         Err(error) => print_line(&format!("pymongo is skipped: {error}"))?,
     }
     Ok(tools)
 }
 
-/// Starts a server with this many records, or none.
-fn on_server(
-    engine: Engine,
-    records: Option<Scale>,
-    arguments: &Arguments,
-    tools: &Tools,
-    measure: impl FnOnce(&ArmSetup<'_>) -> Result<()>,
-) -> Result<()> {
-    let program = ciphertoll_program()?;
-    let lab = Lab::open(program.clone())?;
-    let server = start_server(&lab, engine, &Tables { ycsb: records, ..Tables::default() })?;
-    let rows = records.unwrap_or(arguments.load);
-    let setup = ArmSetup {
-        server: &server,
-        program,
-        peers: peers_directory()?,
-        tools: tools.clone(),
-        private: lab.scratch().make_directory("bench", 0o700)?,
-        rows,
-        accounts: rows,
-        seconds: arguments.seconds,
-    };
-    measure(&setup)?;
-    server.stop()?;
-    Ok(())
-}
-
-fn compare_loaders(title: &str, setup: &ArmSetup<'_>, arguments: &Arguments) -> Result<()> {
+fn compare_loaders(title: &str, setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
     print_line(&format!(
         "\n{title} ({} {})\n  ciphertoll: {} connections, batches of {} documents; pymongo: 1 connection, same batches, created in advance;\n  \
          go-ycsb: {} threads, one document at a time; all over the unix socket",
@@ -115,12 +91,10 @@ fn compare_loaders(title: &str, setup: &ArmSetup<'_>, arguments: &Arguments) -> 
         Server::LOADING_BATCH,
         setup.server.loading_connections(),
     ))?;
-    let loaders: Vec<Loader> =
-        Loader::ALL.into_iter().filter(|loader| loader.is_installed(&setup.tools)).collect();
-    let sample = |index: usize| loaders[index].run(setup);
-    let rounds = Rounds::take(loaders.len(), arguments.rounds, arguments.seed, sample, |_| ())?;
+    let loaders = installed(setup);
+    let rounds = Rounds::take(loaders.len(), rounds, |index| load(loaders[index], setup))?;
     for (index, loader) in loaders.iter().enumerate() {
-        let rate = |loaded: &Loaded| loaded.rate_per_s;
+        let rate = |rate_per_s: &f64| *rate_per_s;
         let mut line = format!("  {:<16} {:>9.0} documents/s", loader.label(), rounds.level(index, rate));
         if index > 0 {
             let ratio = rounds.ratio(0, index, rate).context("too few rounds")?;
@@ -131,37 +105,26 @@ fn compare_loaders(title: &str, setup: &ArmSetup<'_>, arguments: &Arguments) -> 
     Ok(())
 }
 
-fn compare_finders(title: &str, setup: &ArmSetup<'_>, arguments: &Arguments) -> Result<()> {
-    print_line(&format!("\n{title} ({} {})", setup.server.engine().display_name(), setup.server.version()))?;
-    if setup.server.engine() == Engine::FerretDb {
+fn compare_finders(title: &str, setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
+    let engine = setup.server.engine();
+    print_line(&format!("\n{title} ({} {})", engine.display_name(), setup.server.version()))?;
+    if engine == Engine::FerretDb {
         print_line(
             "  FerretDB's SQLite backend scans for a key: read latency grows with the number of documents",
         )?;
     }
     prepare_go_ycsb(setup)?;
-    let all = [Generator::Native, Generator::Pymongo, Generator::GoYcsb];
-    let arms: Vec<BenchArm> = all
-        .into_iter()
-        .filter(|generator| generator.is_installed(&setup.tools))
-        .map(|generator| BenchArm {
-            generator,
-            work: OperationKind::FindOne,
-            route: Route::Plain,
-            auth: Auth::default_of(setup.server.engine()),
-        })
-        .collect();
-    let rounds = Rounds::run(&arms, arguments.rounds, arguments.seed, setup, |_| ())?;
-    let rate = |sample: &Sample| sample.rate_per_s;
-    let cpu = |sample: &Sample| sample.cpu_us_per_op;
+    let (work, auth) = (OperationKind::FindOne, Auth::default_of(engine));
+    let arm = |generator| BenchArm { generator, work, route: Route::Plain, auth };
+    let arms: Vec<BenchArm> = installed(setup).into_iter().map(arm).collect();
+    let rounds = Rounds::run(&arms, rounds, setup)?;
     for (index, arm) in arms.iter().enumerate() {
-        let [level, cpu_us] = [rounds.level(index, rate), rounds.level(index, cpu)];
-        let mut line = format!("  {:<16} {level:>9.0} /s   {cpu_us:>8.2} µs", arm.generator.label());
-        if index > 0 {
-            let rate = rounds.ratio(0, index, rate).context("too few rounds")?;
-            let cpu = rounds.ratio(0, index, cpu).context("too few rounds")?;
-            write!(line, "   rate × {rate}   CPU × {cpu}")?;
-        }
-        print_line(&line)?;
+        print_line(&rounds.line(index, arm.generator.label())?)?;
     }
     Ok(())
+}
+
+fn installed(setup: &BenchSetup<'_>) -> Vec<Generator> {
+    let all = [Generator::Native, Generator::Pymongo, Generator::GoYcsb];
+    all.into_iter().filter(|generator| generator.is_installed(setup.tools)).collect()
 }

@@ -73,7 +73,6 @@ fn measure(arguments: &Arguments) -> Result<()> {
         }
     }
     if wants(LinkSection::RoundTrips) {
-        ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
         round_trips(arguments.by)?;
     }
     Ok(())

@@ -2,35 +2,30 @@
 //! server per engine. Prints ratios and whether they meet the goals; they do not change the exit code, because machines
 //! differ.
 
-use std::fmt::Write as _;
-
 use anyhow::{Context, Result};
 use ciphertoll_bench::agreement::Agreement;
-use ciphertoll_bench::arm::{ArmSetup, Generator, Tools};
+use ciphertoll_bench::arm::{Generator, Tools};
 use ciphertoll_bench::comparison::{PeerComparison, comparisons};
 use ciphertoll_bench::goal::goals;
 use ciphertoll_bench::interleave::Rounds;
+use ciphertoll_bench::setup::{BenchSetup, on_server};
 use ciphertoll_bench::stall::{STALL, StallResult};
-use ciphertoll_bench::{ciphertoll_program, peers_directory, print_line, start_server};
-use ciphertoll_lab::{Lab, Tables};
-use ciphertoll_model::{Engine, Scale};
+use ciphertoll_bench::{RoundArguments, print_line};
+use ciphertoll_lab::Tables;
+use ciphertoll_model::{Auth, Engine, Scale};
 use clap::Parser;
 
 /// Compare ciphertoll's load generator with other tools, in shuffled rounds on one private server per engine
 #[derive(Parser)]
 struct Arguments {
-    /// Number of rounds, after a warm-up round
-    #[arg(long, default_value_t = 7)]
-    rounds: u32,
+    #[command(flatten)]
+    rounds: RoundArguments,
     /// Length of each measurement window; pgbench and sysbench round it up to whole seconds
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
     /// Run only comparisons with this text in their title: PostgreSQL, connect, point-select, TLS, stall
     #[arg(long, default_value = "")]
     only: String,
-    /// Seed of the random order
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 /// The measurements on one engine.
@@ -65,7 +60,7 @@ fn main() -> Result<()> {
     print_line(&format!(
         "{} shuffled rounds of {} s; CPU is the client's, per operation; × is ciphertoll ÷ peer (95 %);\n\
          (close): the interval contains the limit",
-        arguments.rounds, arguments.seconds
+        arguments.rounds.rounds, arguments.seconds
     ))?;
     for engine in Engine::SQL {
         let suite = EngineSuite::of(engine, &arguments.only);
@@ -77,30 +72,20 @@ fn main() -> Result<()> {
 }
 
 fn carry_out(suite: &EngineSuite, tools: &Tools, arguments: &Arguments) -> Result<()> {
-    let program = ciphertoll_program()?;
-    let lab = Lab::open(program.clone())?;
     let rows = Scale::DEFAULT;
-    let accounts = rows.in_whole_branches();
-    let pgbench = (suite.engine == Engine::Postgres).then_some(accounts);
+    let pgbench = (suite.engine == Engine::Postgres).then(|| rows.in_whole_branches());
     let tables = Tables { sysbench: Some(rows), pgbench, ..Tables::default() };
-    let mut server = start_server(&lab, suite.engine, &tables)?;
-    for comparison in &suite.comparisons {
-        server.prepare_auth(comparison.auth)?;
-    }
-    let setup = ArmSetup {
-        server: &server,
-        program,
-        peers: peers_directory()?,
-        tools: tools.clone(),
-        private: lab.scratch().make_directory("bench", 0o700)?,
-        rows,
-        accounts,
-        seconds: arguments.seconds,
-    };
-    print_line(&format!("\n{} {}", suite.engine.display_name(), server.version()))?;
+    let auths: Vec<Auth> = suite.comparisons.iter().map(|comparison| comparison.auth).collect();
+    on_server(suite.engine, &tables, &auths, tools, (rows, arguments.seconds), |setup| {
+        measure(suite, setup, &arguments.rounds)
+    })
+}
+
+fn measure(suite: &EngineSuite, setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
+    print_line(&format!("\n{} {}", suite.engine.display_name(), setup.server.version()))?;
     let mut agreements = Vec::new();
     for comparison in &suite.comparisons {
-        agreements.extend(compare(comparison, arguments, &setup)?);
+        agreements.extend(compare(comparison, rounds, setup)?);
     }
     if !agreements.is_empty() {
         print_line(&format!(
@@ -110,33 +95,28 @@ fn carry_out(suite: &EngineSuite, tools: &Tools, arguments: &Arguments) -> Resul
         agreements.iter().try_for_each(|line| print_line(line))?;
     }
     if let Some(title) = &suite.stall {
-        print_line(&format!("\n{title}\n{}", StallResult::measure(&setup)?))?;
+        print_line(&format!("\n{title}\n{}", StallResult::measure(setup)?))?;
     }
-    server.stop()?;
     Ok(())
 }
 
 /// Prints the results, and returns the lines about agreement with the tools.
-fn compare(comparison: &PeerComparison, arguments: &Arguments, setup: &ArmSetup<'_>) -> Result<Vec<String>> {
+fn compare(
+    comparison: &PeerComparison,
+    rounds: &RoundArguments,
+    setup: &BenchSetup<'_>,
+) -> Result<Vec<String>> {
     print_line(&format!("\n{}", comparison.title))?;
     let (here, missing): (Vec<Generator>, Vec<Generator>) =
-        comparison.peers.iter().copied().partition(|peer| peer.is_installed(&setup.tools));
+        comparison.peers.iter().copied().partition(|peer| peer.is_installed(setup.tools));
     for peer in missing {
         print_line(&format!("  {} is not installed", peer.label()))?;
     }
     let generators: Vec<Generator> = [Generator::Native].into_iter().chain(here).collect();
     let arms = comparison.arms(&generators);
-    let rounds = Rounds::run(&arms, arguments.rounds, arguments.seed, setup, |_| ())?;
+    let rounds = Rounds::run(&arms, rounds, setup)?;
     for (index, generator) in generators.iter().enumerate() {
-        let rate = rounds.level(index, |sample| sample.rate_per_s);
-        let cpu = rounds.level(index, |sample| sample.cpu_us_per_op);
-        let mut line = format!("  {:<16} {rate:>9.0} /s   {cpu:>8.2} µs", generator.label());
-        if index > 0 {
-            let rate = rounds.ratio(0, index, |sample| sample.rate_per_s).context("too few rounds")?;
-            let cpu = rounds.ratio(0, index, |sample| sample.cpu_us_per_op).context("too few rounds")?;
-            write!(line, "   rate × {rate}   CPU × {cpu}")?;
-        }
-        print_line(&line)?;
+        print_line(&rounds.line(index, generator.label())?)?;
     }
     for goal in goals(&generators, &rounds) {
         print_line(&format!("  {goal}"))?;

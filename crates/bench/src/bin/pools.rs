@@ -7,13 +7,14 @@ use anyhow::{Context, Result};
 use ciphertoll_bench::arm::Tools;
 use ciphertoll_bench::interleave::{Ratio, Rounds};
 use ciphertoll_bench::pools::calls::calls_per_op;
-use ciphertoll_bench::pools::run::{GeneratorRun, ROWS, run};
+use ciphertoll_bench::pools::run::{GeneratorRun, run};
 use ciphertoll_bench::pools::work::PoolWorkload;
-use ciphertoll_bench::pools::{PoolRoute, PoolSetup, PooledServer, crowd};
-use ciphertoll_bench::{ciphertoll_program, peers_directory, print_line, start_server};
+use ciphertoll_bench::pools::{PoolRoute, PooledServer, crowd};
+use ciphertoll_bench::setup::{BenchSetup, on_server};
+use ciphertoll_bench::{RoundArguments, print_line};
+use ciphertoll_lab::Tables;
 use ciphertoll_lab::proxy::SocketAuth;
-use ciphertoll_lab::{Lab, Tables};
-use ciphertoll_model::{Auth, Engine};
+use ciphertoll_model::{Auth, Engine, Scale};
 use clap::Parser;
 
 /// The title of the measurement with many clients, matched by `--only`.
@@ -22,18 +23,14 @@ const CROWD: &str = "PostgreSQL: many clients on few connections, transaction mo
 /// Compare ciphertoll-proxy with `PgBouncer` and `ProxySQL`, in shuffled rounds on one private server per engine
 #[derive(Parser)]
 struct Arguments {
-    /// Number of rounds, after a warm-up round
-    #[arg(long, default_value_t = 7)]
-    rounds: u32,
+    #[command(flatten)]
+    rounds: RoundArguments,
     /// Length of each run, in whole seconds
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     /// Run only workloads with this text in their title: PostgreSQL, MariaDB, connect, query, prepared, 1 client, many
     #[arg(long, default_value = "")]
     only: String,
-    /// Seed of the random order
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 fn main() -> Result<()> {
@@ -43,36 +40,35 @@ fn main() -> Result<()> {
     print_line(&format!(
         "upstream TLS 1.3, verified; downstream unix socket; pgbench on libpq, a loop on libmariadb, sysbench\n\
          {} shuffled rounds of {} s; latency and CPU (of the proxy) per operation; × is ciphertoll-proxy ÷ peer (95 %)",
-        arguments.rounds, arguments.seconds
+        arguments.rounds.rounds, arguments.seconds
     ))?;
+    let (rows, tools) = (Scale::DEFAULT, Tools::find());
     for engine in [Engine::Postgres, Engine::MariaDb] {
         let asked = |work: &PoolWorkload| work.engine == engine && work.title().contains(&arguments.only);
         let works: Vec<PoolWorkload> = PoolWorkload::ALL.into_iter().filter(asked).collect();
         let crowd = engine == Engine::Postgres && CROWD.contains(&arguments.only);
-        if crowd || !works.is_empty() {
-            on_server(engine, &works, crowd, &arguments)?;
+        if !crowd && works.is_empty() {
+            continue;
         }
+        let pgbench = (engine == Engine::Postgres).then(|| rows.in_whole_branches());
+        let sysbench = (engine == Engine::MariaDb).then_some(rows);
+        let tables = Tables { pgbench, sysbench, ..Tables::default() };
+        let auths = [Auth::default_of(engine)];
+        on_server(engine, &tables, &auths, &tools, (rows, arguments.seconds), |setup| {
+            measure(&works, crowd, setup, &arguments.rounds)
+        })?;
     }
     Ok(())
 }
 
-fn on_server(engine: Engine, works: &[PoolWorkload], crowd: bool, arguments: &Arguments) -> Result<()> {
-    let lab = Lab::open(ciphertoll_program()?)?;
-    let tables = match engine {
-        Engine::Postgres => Tables { pgbench: Some(ROWS.in_whole_branches()), ..Tables::default() },
-        Engine::MariaDb | Engine::MySql => Tables { sysbench: Some(ROWS), ..Tables::default() },
-        Engine::MongoDb | Engine::FerretDb => Tables::default(),
-    };
-    let mut server = start_server(&lab, engine, &tables)?;
-    server.prepare_auth(Auth::default_of(engine))?;
-    let setup = PoolSetup {
-        lab: &lab,
-        server: &server,
-        tools: &Tools::find(),
-        peers: peers_directory()?,
-        private: lab.scratch().make_directory("bench", 0o700)?,
-    };
-    print_line(&format!("\n{} {}", engine.display_name(), server.version()))?;
+fn measure(
+    works: &[PoolWorkload],
+    crowd: bool,
+    setup: &BenchSetup<'_>,
+    rounds: &RoundArguments,
+) -> Result<()> {
+    let engine = setup.server.engine();
+    print_line(&format!("\n{} {}", engine.display_name(), setup.server.version()))?;
     for admission in [SocketAuth::Trusted, SocketAuth::Password] {
         let works: Vec<PoolWorkload> =
             works.iter().copied().filter(|work| work.admission == admission).collect();
@@ -81,30 +77,26 @@ fn on_server(engine: Engine, works: &[PoolWorkload], crowd: bool, arguments: &Ar
         }
         let mut pools = Vec::new();
         for route in PoolRoute::of(engine, admission) {
-            match PooledServer::start(*route, admission, &setup) {
+            match PooledServer::start(*route, admission, setup) {
                 Ok(pool) => pools.push(pool),
                 Err(error) => print_line(&format!("  {} is skipped: {error:#}", route.label()))?,
             }
         }
-        works.into_iter().try_for_each(|work| compare(work, &pools, &setup, arguments))?;
+        works.into_iter().try_for_each(|work| compare(work, &pools, setup, rounds))?;
     }
-    if crowd {
-        many(&setup, arguments)?;
-    }
-    server.stop()?;
-    Ok(())
+    if crowd { many(setup, rounds) } else { Ok(()) }
 }
 
 fn compare(
     work: PoolWorkload,
     pools: &[PooledServer],
-    setup: &PoolSetup<'_>,
-    arguments: &Arguments,
+    setup: &BenchSetup<'_>,
+    rounds: &RoundArguments,
 ) -> Result<()> {
     print_line(&format!("\n{}", work.title()))?;
     let pools: Vec<&PooledServer> = pools.iter().filter(|pool| pool.route.is_for(work)).collect();
-    let sample = |index: usize| run(work, pools[index], setup, arguments.seconds);
-    let rounds = Rounds::take(pools.len(), arguments.rounds, arguments.seed, sample, |_| ())?;
+    let sample = |index: usize| run(work, pools[index], setup, setup.seconds);
+    let rounds = Rounds::take(pools.len(), rounds, sample)?;
     for (index, pool) in pools.iter().enumerate() {
         let mut line = level(pool.route.label(), &rounds, index);
         if let Some(calls) = calls_per_op(work, pool, setup)? {
@@ -157,7 +149,7 @@ fn level(label: &str, rounds: &Rounds<GeneratorRun>, index: usize) -> String {
 }
 
 /// Measures memory and throughput with many clients.
-fn many(setup: &PoolSetup<'_>, arguments: &Arguments) -> Result<()> {
+fn many(setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
     const MB: f64 = 1e6;
     let pool = PooledServer::start(PoolRoute::Proxy("proxy+mode=transaction"), SocketAuth::Trusted, setup)?;
     print_line(&format!("\n{CROWD}"))?;
@@ -168,8 +160,8 @@ fn many(setup: &PoolSetup<'_>, arguments: &Arguments) -> Result<()> {
         crowd::IDLE,
         answer(after <= 100.0)
     ))?;
-    let sample = |index: usize| crowd::run(crowd::CLIENTS[index], &pool, setup, arguments.seconds);
-    let rounds = Rounds::take(crowd::CLIENTS.len(), arguments.rounds, arguments.seed, sample, |_| ())?;
+    let sample = |index: usize| crowd::run(crowd::CLIENTS[index], &pool, setup, setup.seconds);
+    let rounds = Rounds::take(crowd::CLIENTS.len(), rounds, sample)?;
     for (index, clients) in crowd::CLIENTS.into_iter().enumerate() {
         let mut line = level(&format!("query, text; {clients} clients"), &rounds, index);
         if index > 0 {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use ciphertoll_bench::at_rest::{DriverComparison, compare_drivers};
 use ciphertoll_bench::print_line;
 use ciphertoll_bench::real::RealRuns;
-use ciphertoll_bench::truth::NullRun;
+use ciphertoll_bench::truth::NullResult;
 use ciphertoll_model::{AtRest, StealLimit};
 use ciphertoll_stats::{Design, Estimate, Noise, coverage};
 use clap::Parser;
@@ -54,25 +54,27 @@ const MISSED_SHARE: f64 = 0.15;
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
-    if let Some(levels) = &arguments.at_rest {
-        let sound = compare_at_rest(levels, arguments.max_steal, arguments.seed)?;
-        return Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-    }
-    let mut sound = simulate(&arguments)?;
-    if arguments.simulate_only {
-        return Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-    }
-    let real = RealRuns::begin("truth")?;
-    let runs = NullRun::new(&real);
-    let (null_sound, mean_ns) = null_experiment(&arguments, &runs)?;
-    sound &= null_sound;
-    sound &= injected_delays(&arguments, &runs, mean_ns)?;
-    real.end()?;
+    let sound = match &arguments.at_rest {
+        Some(levels) => compare_at_rest(levels, arguments.max_steal, arguments.seed)?,
+        None => validate(&arguments)?,
+    };
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn validate(arguments: &Arguments) -> Result<bool> {
+    let mut sound = simulate(arguments)?;
+    if !arguments.simulate_only {
+        let runs = RealRuns::begin("truth", None)?;
+        let (null_sound, mean_ns) = null_experiment(arguments, &runs)?;
+        sound &= null_sound;
+        sound &= injected_delays(arguments, &runs, mean_ns)?;
+        runs.end()?;
+    }
+    Ok(sound)
+}
+
 fn compare_at_rest(levels: &[AtRest], max_steal: StealLimit, seed: u64) -> Result<bool> {
-    let real = RealRuns::begin("truth")?;
+    let real = RealRuns::begin("truth", None)?;
     print_line(
         "### Encryption at rest, measured with two drivers: throughput as a share of that without encryption\n",
     )?;
@@ -128,12 +130,12 @@ fn simulate(arguments: &Arguments) -> Result<bool> {
 }
 
 /// A/A runs. Also returns the mean latency, to which the delays are relative.
-fn null_experiment(arguments: &Arguments, runs: &NullRun<'_>) -> Result<(bool, f64)> {
+fn null_experiment(arguments: &Arguments, runs: &RealRuns) -> Result<(bool, f64)> {
     print_line("\n### A/A runs (plain compared with plain) on this machine\n")?;
     let mut claims = 0;
     let mut sum_ns = 0.0;
     for run in 0..arguments.null_runs {
-        let result = runs.carry_out(arguments.seed + u64::from(run), None)?;
+        let result = NullResult::measure(runs, arguments.seed + u64::from(run), None)?;
         claims += u32::from(result.claims_difference());
         sum_ns += result.baseline_mean_ns;
     }
@@ -145,7 +147,7 @@ fn null_experiment(arguments: &Arguments, runs: &NullRun<'_>) -> Result<(bool, f
     Ok((claims <= allowed, sum_ns / f64::from(arguments.null_runs.max(1))))
 }
 
-fn injected_delays(arguments: &Arguments, runs: &NullRun<'_>, mean_ns: f64) -> Result<bool> {
+fn injected_delays(arguments: &Arguments, runs: &RealRuns, mean_ns: f64) -> Result<bool> {
     print_line("\n### Injected delays\n")?;
     print_line("| delay | runs | intervals that contain it | claimed | measured of true ratio, by run |")?;
     print_line("| --- | --- | --- | --- | --- |")?;
@@ -156,7 +158,7 @@ fn injected_delays(arguments: &Arguments, runs: &NullRun<'_>, mean_ns: f64) -> R
         let mut claimed = 0;
         let mut found = Vec::new();
         for run in 0..arguments.delay_runs {
-            let result = runs.carry_out(arguments.seed + 1_000 + u64::from(run), Some(delay))?;
+            let result = NullResult::measure(runs, arguments.seed + 1_000 + u64::from(run), Some(delay))?;
             let toll = result.time().context("no comparison of the mean latency")?;
             // The true ratio of this run, relative to its own baseline.
             let truth = 1.0 + delay.as_nanos() as f64 / result.baseline_mean_ns;

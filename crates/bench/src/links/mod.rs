@@ -26,10 +26,7 @@ impl LinkBench {
     /// Creates a link of this kind; default: the best kind that this machine supports.
     pub fn make(kind: Option<LinkKind>) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this executable")?;
-        let link = match kind {
-            Some(kind) => LinkProcess::start_by(&program, kind)?,
-            None => LinkProcess::start(&program)?,
-        };
+        let link = LinkProcess::start(&program, kind)?;
         let at = link.servers().map_or(std::net::Ipv4Addr::LOCALHOST, |_| SERVER[0]);
         let server = LinkServer::start(&program, link.servers(), at)?;
         Ok(Self { link, server, program })

@@ -1,9 +1,6 @@
 //! Counts the round trips of every kind of connect to real servers, by their duration over a long link.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
-use ciphertoll_experiment::{Interrupt, LabBench, Run};
+use anyhow::Result;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
     Auth, Cell, Event, Grid, Link, LinkKind, LinkShape, Metric, Path, Plan, ServerLevel, Size, Spec,
@@ -11,8 +8,7 @@ use ciphertoll_model::{
 };
 
 use super::{LinkVerdict, shape};
-use crate::ciphertoll_program;
-use crate::real::DiscardingSink;
+use crate::real::RealRuns;
 
 /// Round-trip time of the link; much longer than the processing time of client and server.
 pub const RTT_MS: f64 = 45.0;
@@ -61,16 +57,18 @@ pub fn measure(
     kind: Option<LinkKind>,
     mut print_line: impl FnMut(&str) -> Result<()>,
 ) -> Result<Vec<RoundTripRow>> {
+    let runs = RealRuns::begin("links", kind)?;
     let mut rows = Vec::new();
     for (name, kinds) in KINDS {
         let server: ServerLevel = name.parse()?;
         match ciphertoll_lab::find(&server) {
             Ok(build) => {
-                rows.extend(measure_one(&server, &build.version, kinds, kind, &mut print_line)?);
+                rows.extend(measure_one(&server, &build.version, kinds, &runs, &mut print_line)?);
             }
             Err(error) => print_line(&format!("{name} is skipped: {error}"))?,
         }
     }
+    runs.end()?;
     Ok(rows)
 }
 
@@ -78,11 +76,11 @@ fn measure_one(
     server: &ServerLevel,
     version: &str,
     kinds: &[Kind],
-    by: Option<LinkKind>,
+    runs: &RealRuns,
     print_line: &mut impl FnMut(&str) -> Result<()>,
 ) -> Result<Vec<RoundTripRow>> {
     let plan = Plan::new(&spec(server, kinds)?, 1)?;
-    let events = carry_out(&plan, by)?;
+    let events = runs.carry_out(&plan, None)?;
     for event in &events {
         match &event.event {
             Event::Warned { message } => print_line(&format!("{server}: {message}"))?,
@@ -162,34 +160,6 @@ fn spec(server: &ServerLevel, kinds: &[Kind]) -> Result<Spec> {
         grids: grids.collect::<Result<_>>()?,
         ..Spec::quick(&[])
     })
-}
-
-fn carry_out(plan: &Plan, kind: Option<LinkKind>) -> Result<Vec<TimestampedEvent>> {
-    let interrupt = Interrupt::default();
-    let logs = Logs::make()?;
-    let mut bench = LabBench::new(ciphertoll_program()?, interrupt.clone()).with_logs(logs.0.clone());
-    if let Some(kind) = kind {
-        bench = bench.with_links_by(kind);
-    }
-    Ok(Run::new(plan, &mut bench, &mut DiscardingSink, &interrupt).carry_out(env!("CARGO_PKG_VERSION"))?)
-}
-
-/// The directory of server logs, removed on drop.
-struct Logs(PathBuf);
-
-impl Logs {
-    fn make() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("ciphertoll-links-{}", std::process::id()));
-        std::fs::create_dir_all(&path).context("cannot create a directory for logs")?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Logs {
-    fn drop(&mut self) {
-        // An error leaves only small files in the temporary directory.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Path and authentication.

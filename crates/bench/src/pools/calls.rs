@@ -7,14 +7,15 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::PooledServer;
 use super::run::run;
 use super::work::PoolWorkload;
-use super::{PoolSetup, PooledServer};
+use crate::setup::BenchSetup;
 
 const SECONDS: f64 = 1.0;
 
 /// System calls of the proxy per operation. `None` without a proxy, or if strace is missing or not permitted.
-pub fn calls_per_op(work: PoolWorkload, pool: &PooledServer, setup: &PoolSetup<'_>) -> Result<Option<f64>> {
+pub fn calls_per_op(work: PoolWorkload, pool: &PooledServer, setup: &BenchSetup<'_>) -> Result<Option<f64>> {
     let Some(proxy) = pool.proxy() else { return Ok(None) };
     let begun = Command::new("strace")
         .args(["-f", "-c", "-p", &proxy.pid().to_string()])

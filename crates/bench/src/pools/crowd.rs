@@ -3,16 +3,18 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::proxy::RunningProxy;
 use ciphertoll_model::{Auth, Endpoint, Engine};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::run::{GeneratorRun, as_user};
-use super::{PoolSetup, PooledServer};
-use crate::arm::number_after;
+use super::PooledServer;
+use super::run::{GeneratorRun, as_user, measure};
+use crate::arm::pgbench::parse;
+use crate::arm::tool::output;
+use crate::setup::BenchSetup;
 
 /// Numbers of active clients.
 pub const CLIENTS: [u16; 4] = [10, 100, 1_000, 5_000];
@@ -42,7 +44,7 @@ pub fn raise_file_limit() -> Result<()> {
 }
 
 /// Measures the memory of the proxy before and after logging in [`IDLE`] clients.
-pub fn memory(pool: &PooledServer, setup: &PoolSetup<'_>) -> Result<ProxyMemory> {
+pub fn memory(pool: &PooledServer, setup: &BenchSetup<'_>) -> Result<ProxyMemory> {
     let proxy = pool.proxy().context("there is a proxy")?;
     let before_bytes = resident_bytes(proxy)?;
     let clients: Vec<UnixStream> = (0..IDLE).map(|_| log_in(pool, setup)).collect::<Result<_>>()?;
@@ -51,7 +53,7 @@ pub fn memory(pool: &PooledServer, setup: &PoolSetup<'_>) -> Result<ProxyMemory>
     Ok(ProxyMemory { before_bytes, with_clients_bytes })
 }
 
-fn log_in(pool: &PooledServer, setup: &PoolSetup<'_>) -> Result<UnixStream> {
+fn log_in(pool: &PooledServer, setup: &BenchSetup<'_>) -> Result<UnixStream> {
     let Endpoint::Unix(socket) = &pool.endpoint else { bail!("the proxy has no unix socket") };
     let account = setup.server.account(Auth::default_of(Engine::Postgres));
     let parameters = format!("user\0{}\0database\0{}\0\0", account.user, setup.server.database());
@@ -78,32 +80,14 @@ fn resident_bytes(proxy: &RunningProxy) -> Result<u64> {
 }
 
 /// Reads rows by key with this many concurrent clients.
-pub fn run(clients: u16, pool: &PooledServer, setup: &PoolSetup<'_>, seconds: f64) -> Result<GeneratorRun> {
-    const US_PER_MS: f64 = 1e3;
+pub fn run(clients: u16, pool: &PooledServer, setup: &BenchSetup<'_>, seconds: f64) -> Result<GeneratorRun> {
     let pgbench =
         setup.tools.pgbench.as_ref().context("pgbench is not installed: install the PostgreSQL package")?;
-    let proxy = pool.proxy().context("there is a proxy")?;
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", PROCESSOR]).arg(pgbench);
     command.args(["--no-vacuum", "--protocol", "simple", "--select-only", "--progress", "3600"]);
     command.args(["--client", &clients.to_string(), "--time", &seconds.ceil().to_string()]);
     as_user(&mut command, pool, setup)?.arg(setup.server.database());
-    let meter = proxy.cpu_meter();
-    let before_ns = meter.read_ns()?;
-    let output = command.stdin(Stdio::null()).output().context("cannot run taskset and pgbench")?;
-    let cpu_us = meter.read_ns()?.saturating_sub(before_ns) as f64 * 1e-3;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("pgbench failed: {}: {}", output.status, said.lines().last().unwrap_or_default());
-    }
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let number = |what: &str| number_after(&printed, what).with_context(|| format!("no {what:?}: {printed}"));
-    let operations = number("number of transactions actually processed:")?;
-    Ok(GeneratorRun {
-        operations,
-        rate_per_s: number("tps =")?,
-        mean_us: number("latency average =")? * US_PER_MS,
-        // Includes the logins, which are few compared with the operations.
-        cpu_us_per_op: cpu_us / operations,
-    })
+    // The CPU time includes the logins, which are few compared with the operations.
+    measure(pool, || parse(&output(&mut command)?))
 }

@@ -8,26 +8,12 @@ pub mod crowd;
 pub mod run;
 pub mod work;
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
-use ciphertoll_lab::{Lab, Server};
 use ciphertoll_model::{Auth, Clients, Endpoint, Engine, Path as PathLevel};
 
 use self::work::{ClientAction, PoolWorkload};
-use crate::arm::Tools;
-
-/// Lab, server, tools and files.
-pub struct PoolSetup<'a> {
-    pub lab: &'a Lab,
-    pub server: &'a Server,
-    pub tools: &'a Tools,
-    /// The compiled C peers.
-    pub peers: PathBuf,
-    /// A private directory for files with passwords.
-    pub private: PathBuf,
-}
+use crate::setup::BenchSetup;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolRoute {
@@ -47,22 +33,20 @@ pub struct PooledServer {
 }
 
 impl PoolRoute {
+    const POSTGRES: [Self; 5] = [
+        Self::Unix,
+        Self::Proxy("proxy"),
+        Self::Proxy("pgbouncer"),
+        Self::Proxy("proxy+mode=transaction"),
+        Self::Proxy("pgbouncer+mode=transaction"),
+    ];
+
     /// The compared routes, in the order of the output.
     pub fn of(engine: Engine, admission: SocketAuth) -> &'static [Self] {
         match (engine, admission) {
-            (Engine::Postgres, SocketAuth::Trusted) => &[
-                Self::Unix,
-                Self::Proxy("proxy"),
-                Self::Proxy("pgbouncer"),
-                Self::Proxy("proxy+mode=transaction"),
-                Self::Proxy("pgbouncer+mode=transaction"),
-            ],
-            (Engine::Postgres, SocketAuth::Password) => &[
-                Self::Proxy("proxy"),
-                Self::Proxy("pgbouncer"),
-                Self::Proxy("proxy+mode=transaction"),
-                Self::Proxy("pgbouncer+mode=transaction"),
-            ],
+            (Engine::Postgres, SocketAuth::Trusted) => &Self::POSTGRES,
+            // Directly, the server trusts the peer.
+            (Engine::Postgres, SocketAuth::Password) => &Self::POSTGRES[1..],
             (Engine::MariaDb | Engine::MySql, _) => {
                 &[Self::Unix, Self::Tls, Self::Proxy("proxy"), Self::Proxy("proxysql")]
             }
@@ -96,7 +80,7 @@ impl PoolRoute {
 
 impl PooledServer {
     /// Starts the proxy, if any. It has a connection to the server when this returns.
-    pub fn start(route: PoolRoute, admission: SocketAuth, setup: &PoolSetup<'_>) -> Result<Self> {
+    pub fn start(route: PoolRoute, admission: SocketAuth, setup: &BenchSetup<'_>) -> Result<Self> {
         let proxy = match route {
             PoolRoute::Unix | PoolRoute::Tls => None,
             PoolRoute::Proxy(label) => Some(start(label, admission, setup)?),
@@ -114,7 +98,7 @@ impl PooledServer {
     }
 }
 
-fn start(label: &str, admission: SocketAuth, setup: &PoolSetup<'_>) -> Result<RunningProxy> {
+fn start(label: &str, admission: SocketAuth, setup: &BenchSetup<'_>) -> Result<RunningProxy> {
     let level: PathLevel = label.parse().with_context(|| format!("{label} is not a level of --path"))?;
     let PathLevel::Proxy(proxy) = level else { bail!("{label} is not a proxy") };
     let Endpoint::Tcp(behind) = setup.server.tcp_endpoint() else {

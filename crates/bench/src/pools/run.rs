@@ -1,23 +1,22 @@
 //! Runs an external generator once over one route.
 
-use std::ffi::OsStr;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use ciphertoll_model::{Auth, Endpoint, Engine, Scale};
-use serde::Deserialize;
+use ciphertoll_lab::CpuMeter;
+use ciphertoll_lab::proxy::RunningProxy;
+use ciphertoll_model::{Auth, Endpoint, Engine, TlsVersion};
 
 use super::work::{ClientAction, PoolWorkload};
-use super::{PoolRoute, PoolSetup, PooledServer};
-use crate::arm::{SysbenchResult, number_after, write_private};
+use super::{PoolRoute, PooledServer};
+use crate::arm::peer::{self, PeerResult};
+use crate::arm::tool::{GeneratorResult, output};
+use crate::arm::{pgbench, sysbench};
+use crate::setup::BenchSetup;
 
-const US_PER_MS: f64 = 1e3;
 const US_PER_NS: f64 = 1e-3;
 /// Threads of the generators, which share the machine with proxy and server.
 const THREADS: u16 = 2;
-/// Rows of the tables, also passed to sysbench.
-pub const ROWS: Scale = Scale::DEFAULT;
 
 #[derive(Clone, Copy, Debug)]
 pub struct GeneratorRun {
@@ -29,41 +28,33 @@ pub struct GeneratorRun {
     pub cpu_us_per_op: f64,
 }
 
-struct GeneratorResult {
-    operations: f64,
-    rate_per_s: f64,
-    mean_us: f64,
-}
-
-/// Output of the loop on libmariadb.
-#[derive(Deserialize)]
-struct LoopResult {
-    operations: f64,
-    rate_per_s: f64,
-    mean_ns: f64,
-}
-
 pub fn run(
     work: PoolWorkload,
     pool: &PooledServer,
-    setup: &PoolSetup<'_>,
+    setup: &BenchSetup<'_>,
     seconds: f64,
 ) -> Result<GeneratorRun> {
-    let meter = pool.proxy().map(ciphertoll_lab::proxy::RunningProxy::cpu_meter);
-    let read_ns = || meter.as_ref().map(ciphertoll_lab::CpuMeter::read_ns).transpose();
-    let before_ns = read_ns()?;
-    let GeneratorResult { operations, rate_per_s, mean_us } = match (work.engine, work.act) {
-        (Engine::Postgres, _) => pgbench(work, pool, setup, seconds)?,
+    measure(pool, || match (work.engine, work.act) {
+        (Engine::Postgres, _) => pgbench(work, pool, setup, seconds),
         (Engine::MariaDb | Engine::MySql, ClientAction::Connect | ClientAction::ConnectQuery) => {
-            libmariadb(work, pool, setup, seconds)?
+            libmariadb(work, pool, setup, seconds)
         }
         (Engine::MariaDb | Engine::MySql, ClientAction::Text | ClientAction::Prepared) => {
-            sysbench(work, pool, setup, seconds)?
+            sysbench(work, pool, setup, seconds)
         }
-        (engine @ (Engine::MongoDb | Engine::FerretDb), _) => {
-            bail!("no proxy supports {engine}")
-        }
-    };
+        (engine @ (Engine::MongoDb | Engine::FerretDb), _) => bail!("no proxy supports {engine}"),
+    })
+}
+
+/// Runs a generator and measures the proxy's CPU time.
+pub(super) fn measure(
+    pool: &PooledServer,
+    generate: impl FnOnce() -> Result<GeneratorResult>,
+) -> Result<GeneratorRun> {
+    let meter = pool.proxy().map(RunningProxy::cpu_meter);
+    let read_ns = || meter.as_ref().map(CpuMeter::read_ns).transpose();
+    let before_ns = read_ns()?;
+    let GeneratorResult { operations, rate_per_s, mean_us, .. } = generate()?;
     let cpu_ns = read_ns()?.zip(before_ns).map(|(after, before)| after.saturating_sub(before));
     let cpu_us_per_op = cpu_ns.map_or(f64::NAN, |ns| ns as f64 * US_PER_NS / operations);
     Ok(GeneratorRun { operations, rate_per_s, mean_us, cpu_us_per_op })
@@ -72,7 +63,7 @@ pub fn run(
 fn pgbench(
     work: PoolWorkload,
     pool: &PooledServer,
-    setup: &PoolSetup<'_>,
+    setup: &BenchSetup<'_>,
     seconds: f64,
 ) -> Result<GeneratorResult> {
     let program =
@@ -91,116 +82,61 @@ fn pgbench(
         ClientAction::Text => _ = command.args(["--protocol", "simple", "--select-only"]),
         ClientAction::Prepared => _ = command.args(["--protocol", "prepared", "--select-only"]),
     }
-    let printed = as_user(&mut command, pool, setup)?;
-    let printed = output(printed.args(["--time", &seconds.ceil().to_string(), setup.server.database()]))?;
-    let number = |what: &str| number_after(&printed, what).with_context(|| format!("no {what:?}: {printed}"));
-    // The latency of a transaction excludes its connect.
-    let connect_ms = number_after(&printed, "average connection time =").unwrap_or(0.0);
-    Ok(GeneratorResult {
-        operations: number("number of transactions actually processed:")?,
-        rate_per_s: number("tps =")?,
-        mean_us: (number("latency average =")? + connect_ms) * US_PER_MS,
-    })
+    let command = as_user(&mut command, pool, setup)?;
+    let printed = output(command.args(["--time", &seconds.ceil().to_string(), setup.server.database()]))?;
+    pgbench::parse(&printed)
 }
 
 /// Sets address and account for libpq.
 pub(super) fn as_user<'c>(
     command: &'c mut Command,
     pool: &PooledServer,
-    setup: &PoolSetup<'_>,
+    setup: &BenchSetup<'_>,
 ) -> Result<&'c mut Command> {
     let Endpoint::Unix(socket) = &pool.endpoint else { bail!("{} has no unix socket", pool.route.label()) };
-    let account = setup.server.account(Auth::default_of(Engine::Postgres));
-    let password = std::fs::read(&account.password_file).context("cannot read the password")?;
+    let auth = Auth::default_of(Engine::Postgres);
     let directory = socket.parent().context("the socket has no directory")?;
     let port = socket.extension().context("the socket name has no port")?;
-    command.arg("--host").arg(directory).arg("--port").arg(port).args(["--username", &account.user]);
+    command.arg("--host").arg(directory).arg("--port").arg(port);
+    command.args(["--username", &setup.server.account(auth).user]);
     // The environment is private; arguments are visible to other users.
-    let password = String::from_utf8(password).context("the password is not UTF-8")?;
-    Ok(command.env("PGPASSWORD", password))
+    Ok(command.env("PGPASSWORD", setup.password(auth)?))
 }
 
 fn libmariadb(
     work: PoolWorkload,
     pool: &PooledServer,
-    setup: &PoolSetup<'_>,
+    setup: &BenchSetup<'_>,
     seconds: f64,
 ) -> Result<GeneratorResult> {
-    let account = setup.server.account(Auth::default_of(setup.server.engine()));
-    let mut command = Command::new(setup.peers.join("connect_libmariadb"));
-    match &pool.endpoint {
-        Endpoint::Unix(socket) => _ = command.arg("--socket").arg(socket),
-        Endpoint::Tcp(address) => {
-            let (host, port) = (address.ip().to_string(), address.port().to_string());
-            command.args(["--host", &host, "--port", &port]);
-        }
-        Endpoint::Host { .. } => bail!("{} is on another host", pool.route.label()),
-    }
-    if pool.route == PoolRoute::Tls {
-        command.args(["--tls", "1.3", "--ca"]).arg(setup.server.ca_file());
-    }
+    let auth = Auth::default_of(setup.engine());
+    let tls = (pool.route == PoolRoute::Tls).then_some(TlsVersion::Tls13);
+    let mut command = peer::command("connect_libmariadb", setup, &pool.endpoint, tls, auth)?;
     if work.act == ClientAction::ConnectQuery {
         command.arg("--query");
     }
-    command
-        .args(["--user", &account.user, "--database", setup.server.database()])
-        .args(["--clients", &work.clients.to_string(), "--seconds", &seconds.to_string()])
-        // No warm-up, because the proxy's CPU time is measured over the whole run.
-        .args(["--warm-up", "0", "--password-file"])
-        .arg(account.password_file);
-    let result: LoopResult =
-        serde_json::from_str(&output(&mut command)?).context("the loop printed no result")?;
-    Ok(GeneratorResult {
-        operations: result.operations,
-        rate_per_s: result.rate_per_s,
-        mean_us: result.mean_ns * US_PER_NS,
-    })
+    command.args(["--clients", &work.clients.to_string(), "--seconds", &seconds.to_string()]);
+    // No warm-up, because the proxy's CPU time is measured over the whole run.
+    let PeerResult { operations, rate_per_s, mean_ns, .. } = peer::result(command.args(["--warm-up", "0"]))?;
+    Ok(GeneratorResult { operations, rate_per_s, mean_us: mean_ns * US_PER_NS, p95_us: None })
 }
 
 fn sysbench(
     work: PoolWorkload,
     pool: &PooledServer,
-    setup: &PoolSetup<'_>,
+    setup: &BenchSetup<'_>,
     seconds: f64,
 ) -> Result<GeneratorResult> {
     let program = setup.tools.sysbench.as_ref().context("sysbench is not installed: install its package")?;
     let Endpoint::Unix(socket) = &pool.endpoint else { bail!("{} has no unix socket", pool.route.label()) };
-    let account = setup.server.account(Auth::default_of(setup.server.engine()));
-    let password = std::fs::read_to_string(&account.password_file).context("cannot read the password")?;
-    // A private file, because arguments are visible to other users.
-    let config = setup.private.join("sysbench.cnf");
-    let database = setup.server.database();
-    let text = format!("mysql-user={}\nmysql-password={password}\nmysql-db={database}\n", account.user);
-    write_private(&config, &text)?;
+    let config = sysbench::config(setup, Auth::default_of(setup.engine()), setup.rows)?;
     let prepared = if work.act == ClientAction::Prepared { "auto" } else { "disable" };
     let mut command = Command::new(program);
     command
         .arg(format!("--config-file={}", config.display()))
-        .args([
-            "--db-driver=mysql",
-            "--rand-type=uniform",
-            "--tables=1",
-            &format!("--table-size={}", ROWS.rows()),
-        ])
+        .args(["--db-driver=mysql", "--rand-type=uniform"])
         .arg(format!("--mysql-socket={}", socket.display()))
         .args([format!("--db-ps-mode={prepared}"), format!("--threads={}", work.clients)])
         .args([&format!("--time={}", seconds.ceil()), "oltp_point_select", "run"]);
-    let printed = output(&mut command)?;
-    let result =
-        SysbenchResult::of(&printed).with_context(|| format!("sysbench printed no result: {printed}"))?;
-    Ok(GeneratorResult {
-        operations: result.transactions,
-        rate_per_s: result.rate_per_s,
-        mean_us: result.mean_us,
-    })
-}
-
-fn output(command: &mut Command) -> Result<String> {
-    let name = Path::new(command.get_program()).file_name().unwrap_or(OsStr::new("it")).display().to_string();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {name}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        bail!("{name} failed: {}: {}", output.status, said.lines().last().unwrap_or_default());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    sysbench::parse(&output(&mut command)?)
 }

@@ -44,9 +44,7 @@ impl Links {
             return Ok(Self::default());
         }
         emit(Event::Preparing { what: "creating networks and a link between them".to_owned() });
-        let started =
-            by.map_or_else(|| LinkProcess::start(program), |kind| LinkProcess::start_by(program, kind));
-        match started {
+        match LinkProcess::start(program, by) {
             Ok(process) => {
                 note(lab, &process, program)?;
                 warn_of_kind(&process, emit);
@@ -165,7 +163,7 @@ impl Links {
         self.shape = None;
         // Of the same kind, so that trials stay comparable.
         let Some(kind) = self.process.take().map(|process| process.kind()) else { return Ok(()) };
-        let process = LinkProcess::start_by(program, kind)
+        let process = LinkProcess::start(program, Some(kind))
             .map_err(|error| TrialError::Fatal(internal(error.to_string())))?;
         note(lab, &process, program).map_err(TrialError::Fatal)?;
         move_servers(lab, &process);

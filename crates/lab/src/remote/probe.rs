@@ -7,7 +7,7 @@ use ciphertoll_model::{
     UrlFileContent,
 };
 use ciphertoll_net::blocking::Client;
-use ciphertoll_net::tls;
+use ciphertoll_net::tls::{self, FilePurpose};
 use ciphertoll_wire::session::ServerInfo;
 use ciphertoll_wire::{Secret, mongodb};
 use serde_json::{Map, Value, json};
@@ -44,12 +44,11 @@ pub fn check_files(name: &str, url: &ServerUrl) -> Result<(), Error> {
     let certificate = url.tls.identity.as_ref().map(|identity| identity.certificate_file.as_path());
     for (option, path) in url.files() {
         let checked = match option.content {
-            UrlFileContent::Authorities => tls::check_authorities(path),
-            UrlFileContent::Certificate => tls::check_certificate(path),
-            UrlFileContent::Key => tls::check_key(path, certificate.unwrap_or(path)),
-            UrlFileContent::CertificateAndKey => {
-                tls::check_certificate(path).and_then(|()| tls::check_key(path, path))
-            }
+            UrlFileContent::Authorities => tls::check_file(FilePurpose::Authorities, path, path),
+            UrlFileContent::Certificate => tls::check_file(FilePurpose::Certificate, path, path),
+            UrlFileContent::Key => tls::check_file(FilePurpose::Key, path, certificate.unwrap_or(path)),
+            UrlFileContent::CertificateAndKey => tls::check_file(FilePurpose::Certificate, path, path)
+                .and_then(|()| tls::check_file(FilePurpose::Key, path, path)),
         };
         checked.map_err(|source| Error::UrlFile { source, option: option.name, name: name.to_owned() })?;
     }

@@ -9,6 +9,7 @@ use ciphertoll_model::{Auth, Endpoint, Engine, ExitCode, Identity};
 
 use ciphertoll_skip::{missing, not_for_all};
 
+use crate::common::QueryText;
 use crate::stand::{Stand, Way, connect, connect_as};
 
 /// The logged-in user, or an error.

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
+use ciphertoll_net::Error;
+use ciphertoll_net::blocking::Client;
 use ciphertoll_tde::PRELOAD_LIBRARY;
 use tempfile::TempDir;
 
@@ -40,4 +42,18 @@ pub(crate) fn place() -> TempDir {
     let place = tempfile::Builder::new().prefix("toll").tempdir_in("/var/tmp").unwrap();
     set_permissions(place.path(), Permissions::from_mode(0o711)).unwrap();
     place
+}
+
+/// Queries for one value.
+pub(crate) trait QueryText {
+    /// The first column of the first row; `None` if there is no row or the value is NULL.
+    fn query_text(&mut self, sql: &str) -> Result<Option<String>, Error>;
+}
+
+impl QueryText for Client {
+    fn query_text(&mut self, sql: &str) -> Result<Option<String>, Error> {
+        let rows = self.query(sql)?;
+        let first = rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten();
+        Ok(first.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
 }

@@ -9,6 +9,7 @@ use ciphertoll_net::blocking::Client;
 
 use ciphertoll_skip::missing;
 
+use crate::common::QueryText;
 use crate::stand::{Stand, Way, connect, scale};
 
 const ROWS: u32 = 1_500;

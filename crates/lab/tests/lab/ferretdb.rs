@@ -12,6 +12,7 @@ use ciphertoll_record::{ProcessEnd, ProcessIdentity};
 
 use ciphertoll_skip::missing;
 
+use crate::common::QueryText;
 use crate::stand::{Stand, Way, connect, connect_as, scale};
 use crate::visitor::Visitor;
 

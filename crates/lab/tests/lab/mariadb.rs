@@ -20,7 +20,7 @@ use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::{self, MySqlTlsMode};
 use ciphertoll_wire::session::Login;
 
-use crate::common;
+use crate::common::{self, QueryText};
 
 const ROWS: u32 = 1_500;
 

@@ -13,6 +13,7 @@ use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql;
 use ciphertoll_wire::session::Login;
 
+use crate::common::QueryText;
 use crate::mariadb::files_under;
 use crate::stand::{Stand, Way, connect, connect_as, scale};
 

@@ -7,6 +7,7 @@ use nix::unistd::Pid;
 
 use ciphertoll_skip::not_for_all;
 
+use crate::common::QueryText;
 use crate::stand::{Stand, Way, connect};
 
 fn processors_of(pid: i32) -> Vec<u16> {

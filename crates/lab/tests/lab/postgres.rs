@@ -16,7 +16,7 @@ use ciphertoll_wire::{Secret, session::Login};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::common;
+use crate::common::{self, QueryText};
 
 const ROWS: u32 = 1_500;
 

@@ -18,7 +18,7 @@ use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
 
 use crate::capture::{Capture, MARKER};
-use crate::common;
+use crate::common::{self, QueryText};
 use ciphertoll_skip::missing;
 
 use crate::stand::{Stand, Way, connect};
@@ -38,7 +38,7 @@ struct Site {
 impl Site {
     fn make() -> Option<Self> {
         let mut stand = Stand::of(&ServerLevel::of(Engine::Postgres))?;
-        let mut link = match LinkProcess::start_by(&common::helper(), LinkKind::Ring) {
+        let mut link = match LinkProcess::start(&common::helper(), Some(LinkKind::Ring)) {
             Ok(link) => link,
             Err(error) => {
                 missing(&error);

@@ -30,7 +30,7 @@ struct Site {
 impl Site {
     fn make() -> Option<Self> {
         let mut stand = Stand::of(&ServerLevel::of(Engine::MariaDb))?;
-        let mut link = match LinkProcess::start_by(&common::helper(), LinkKind::Ring) {
+        let mut link = match LinkProcess::start(&common::helper(), Some(LinkKind::Ring)) {
             Ok(link) => link,
             Err(error) => {
                 missing(&error);

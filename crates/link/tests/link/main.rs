@@ -27,7 +27,7 @@ fn link() -> Option<LinkProcess> {
 
 /// A link, or a printed reason to skip.
 fn link_by(kind: LinkKind) -> Option<LinkProcess> {
-    match LinkProcess::start_by(&helper(), kind) {
+    match LinkProcess::start(&helper(), Some(kind)) {
         Ok(link) => {
             assert_eq!((link.kind(), link.fallback_reason()), (kind, None));
             Some(link)
@@ -157,7 +157,7 @@ fn a_first_word_takes_two_round_trips_by_a_relay() {
 
 #[test]
 fn start_chooses_the_best_possible_kind() {
-    let link = LinkProcess::start(&helper()).expect("a relay at least");
+    let link = LinkProcess::start(&helper(), None).expect("a relay at least");
     assert_eq!(
         link.fallback_reason().is_none(),
         link.kind() == LinkKind::Ring,

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_model::{ErrorKind, LatencySummary, LoadMessage, TrialResult, TrialSpec};
-use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
 
 use super::error::Error;
 use super::file::{DriverFile, ToolFile};
@@ -27,13 +25,14 @@ use super::find::find;
 use super::output::{ResultRule, ToolResult};
 use super::placeholder::{Placeholder, Values};
 use super::tool::{Invocation, Task, values};
+use crate::process::{keep_to, read_spec, send};
+use crate::usage::resident_peak_bytes;
 
 /// The hidden command: `__drive NAME WORKLOAD ROWS`.
 pub const DRIVE_COMMAND: &str = "__drive";
 /// `__drive NAME exec PROGRAM ARGUMENTS…` becomes the program.
 const EXEC: &str = "exec";
 
-const MAX_SPEC_BYTES: u64 = 1 << 20;
 const MAX_PASSWORD_BYTES: u64 = 4 << 10;
 /// How much of a tool's output is read, from the end.
 const MAX_PRINTED_BYTES: u64 = 1 << 20;
@@ -80,7 +79,7 @@ fn drive(arguments: &[OsString], messages: &mut impl Write) -> Result<(), Error>
     let DriverFile::Tool(file) = driver.file() else {
         return Err(Error::Trial(format!("driver {name} is a program, which needs no adapter")));
     };
-    let spec = read_spec(io::stdin().lock())?;
+    let spec = read_spec()?;
     run_adapter(name, file, &spec, &Task::parse(workload, scale)?, messages)
 }
 
@@ -92,7 +91,7 @@ fn run_adapter(
     task: &Task,
     messages: &mut impl Write,
 ) -> Result<(), Error> {
-    keep_to_processors(spec)?;
+    keep_to(spec.processors.as_deref())?;
     let invocation = Invocation::of(file, spec, task)?;
     let mut place = TrialDirectory::make(spec)?;
     let password = read_password(&spec.password_file)?;
@@ -102,15 +101,15 @@ fn run_adapter(
 
     let cpu_before_ns = children_cpu_ns()?;
     send(messages, &LoadMessage::WindowOpened)?;
-    let run = tool.run(&mut place, seconds, operations)?;
+    let rss_peak_bytes = tool.run(&mut place, seconds, operations)?;
     send(messages, &LoadMessage::WindowClosed)?;
     let cpu_ns = children_cpu_ns()?.saturating_sub(cpu_before_ns);
     let outcome = place.outcome(invocation.rule, operations)?;
     for samples in outcome.samples_ns.chunks(SAMPLES_PER_MESSAGE) {
         send(messages, &LoadMessage::Samples { latency_ns: samples.to_vec() })?;
     }
-    let result = trial_result(&outcome, spec, cpu_ns, run.rss_peak_bytes);
-    send(messages, &LoadMessage::Finished(Box::new(result)))
+    let result = trial_result(&outcome, spec, cpu_ns, rss_peak_bytes);
+    Ok(send(messages, &LoadMessage::Finished(Box::new(result)))?)
 }
 
 /// Runs the tool before the window; returns how long the window's run takes, and how many operations.
@@ -147,18 +146,14 @@ struct Tool<'a> {
     password: &'a str,
 }
 
-/// Measurements of a run that the tool does not print.
-struct ToolRun {
-    rss_peak_bytes: u64,
-}
-
 impl Tool<'_> {
-    fn run(&self, place: &mut TrialDirectory, seconds: u64, operations: u64) -> Result<ToolRun, Error> {
+    /// Returns the tool's peak resident memory.
+    fn run(&self, place: &mut TrialDirectory, seconds: u64, operations: u64) -> Result<u64, Error> {
         place.clear()?;
         place.values.insert(Placeholder::Seconds, seconds.to_string());
         place.values.insert(Placeholder::Operations, operations.to_string());
         for (name, text) in self.invocation.files(&place.values) {
-            place.create(&name)?.write_all(text.as_bytes()).map_err(Error::io("write", &place.path))?;
+            place.create(name)?.write_all(text.as_bytes()).map_err(Error::io("write", &place.path))?;
         }
         let exe = std::env::current_exe().map_err(Error::io("find", "ciphertoll's own program"))?;
         let mut command = Command::new(exe);
@@ -175,7 +170,7 @@ impl Tool<'_> {
         let child = command.spawn().map_err(Error::io("run", self.invocation.program))?;
         let deadline = Instant::now() + Duration::from_secs(seconds) * 2 + GRACE;
         let (status, rss_peak_bytes) = self.wait(child, deadline)?;
-        if status.success() { Ok(ToolRun { rss_peak_bytes }) } else { Err(self.failed(place, status)) }
+        if status.success() { Ok(rss_peak_bytes) } else { Err(self.failed(place, status)) }
     }
 
     fn wait(&self, mut child: Child, deadline: Instant) -> Result<(ExitStatus, u64), Error> {
@@ -286,34 +281,15 @@ fn trial_result(outcome: &ToolResult, spec: &TrialSpec, cpu_ns: u64, rss_peak_by
     };
     TrialResult {
         operations: outcome.operations,
-        operations_in_all: None,
         operations_by_half: outcome.by_half,
         statements: outcome.statements,
         retries: outcome.retries,
-        unfinished: 0,
         window_ns: outcome.window_ns,
-        errors: Vec::new(),
         latency: if outcome.samples_ns.is_empty() { summary } else { LatencySummary::default() },
-        service: None,
-        schedule_lag: None,
-        phase_sums_ns: [].into(),
-        histogram_base64: String::new(),
-        legs: Vec::new(),
         client_cpu_ns: cpu_ns,
         client_rss_peak_bytes: rss_peak_bytes,
-        tcp_connect_ns_p50: None,
-        usable_ports: None,
+        ..TrialResult::default()
     }
-}
-
-fn keep_to_processors(spec: &TrialSpec) -> Result<(), Error> {
-    let Some(processors) = &spec.processors else { return Ok(()) };
-    let wrong = |error: nix::Error| Error::Trial(format!("cannot pin to the trial's processors: {error}"));
-    let mut set = CpuSet::new();
-    for processor in processors {
-        set.set(usize::from(*processor)).map_err(wrong)?;
-    }
-    sched_setaffinity(Pid::from_raw(0), &set).map_err(wrong)
 }
 
 /// User and system CPU time of child processes that have ended.
@@ -325,14 +301,6 @@ fn children_cpu_ns() -> Result<u64, Error> {
         .map(|time| time.tv_sec() * 1_000_000 + time.tv_usec())
         .sum::<i64>();
     Ok(microseconds.unsigned_abs() * 1_000)
-}
-
-/// Peak resident memory of a running process; 0 if it has ended.
-fn resident_peak_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kibibytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    kibibytes.unwrap_or(0) << 10
 }
 
 fn read_password(path: &Path) -> Result<String, Error> {
@@ -351,21 +319,4 @@ fn read_end(path: &Path) -> Result<String, Error> {
     let mut bytes = Vec::new();
     file.take(MAX_PRINTED_BYTES).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn read_spec(stdin: impl BufRead) -> Result<TrialSpec, Error> {
-    let mut line = String::new();
-    stdin
-        .take(MAX_SPEC_BYTES)
-        .read_line(&mut line)
-        .map_err(Error::io("read", "the trial's specification"))?;
-    serde_json::from_str(&line)
-        .map_err(|error| Error::Trial(format!("the trial's specification does not parse: {error}")))
-}
-
-fn send(messages: &mut impl Write, message: &LoadMessage) -> Result<(), Error> {
-    let mut line = serde_json::to_string(message).map_err(|error| Error::Trial(error.to_string()))?;
-    line.push('\n');
-    let sent = messages.write_all(line.as_bytes()).and_then(|()| messages.flush());
-    sent.map_err(Error::io("report to", "the coordinator"))
 }

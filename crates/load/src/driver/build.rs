@@ -27,34 +27,34 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 const PYTHON: &str = "python3";
 /// How much of a compiler's output is shown.
 const MAX_REASON_CHARS: usize = 200;
+/// Time for a program to end: joining its threads, writing its samples.
+const PROGRAM_GRACE: Duration = Duration::from_secs(10);
+/// A tool connects twice, and is started several times if it counts operations.
+const TOOL_GRACE: Duration = Duration::from_secs(30);
 
 /// A driver that is ready to run.
 #[derive(Clone, Debug)]
-pub struct PreparedDriver {
-    run: Launch,
-}
-
-#[derive(Clone, Debug)]
-enum Launch {
+pub enum PreparedDriver {
+    /// A program and its arguments.
     Program(Vec<String>),
-    Tool { driver: String },
+    /// The name of a driver whose tool the adapter runs.
+    Tool(String),
 }
 
 impl Driver {
     /// Prepares the driver. The first call compiles or installs into `cache`, which may take seconds.
     pub fn prepare(&self, cache: &Path) -> Result<PreparedDriver, Error> {
-        let run = match self.file() {
+        match self.file() {
             DriverFile::Tool(_) => match self.missing() {
-                Some(reason) => return Err(self.lacks(&reason)),
-                None => Launch::Tool { driver: self.name().to_owned() },
+                Some(reason) => Err(self.lacks(&reason)),
+                None => Ok(PreparedDriver::Tool(self.name().to_owned())),
             },
             DriverFile::Program(program) => {
                 let make = |recipe| self.build(recipe, cache, &self.maker(recipe)?);
                 let built = program.build.as_ref().map(make).transpose()?;
-                Launch::Program(self.program(&program.command, built.as_deref())?)
+                Ok(PreparedDriver::Program(self.program(&program.command, built.as_deref())?))
             }
-        };
-        Ok(PreparedDriver { run })
+        }
     }
 
     /// What [`Self::prepare`] would install from a package index, and where: `pymongo 4.20.0 into …`. `None` if
@@ -236,32 +236,25 @@ impl PreparedDriver {
     /// The command for a trial: a program that speaks the protocol of `__load`. `exe` is ciphertoll itself, which is
     /// the adapter of tools.
     pub fn command(&self, exe: &Path, task: &Task) -> Command {
-        match &self.run {
-            Launch::Program(parts) => {
+        match self {
+            Self::Program(parts) => {
                 let mut command = Command::new(&parts[0]);
                 command.args(&parts[1..]);
                 command
             }
-            Launch::Tool { driver } => {
+            Self::Tool(driver) => {
                 let mut command = Command::new(exe);
                 command.arg(DRIVE_COMMAND).arg(driver).args(task.arguments());
                 command
             }
         }
     }
-}
 
-/// Time for a program to end: joining its threads, writing its samples.
-const PROGRAM_GRACE: Duration = Duration::from_secs(10);
-/// A tool connects twice, and is started several times if it counts operations.
-const TOOL_GRACE: Duration = Duration::from_secs(30);
-
-impl PreparedDriver {
     /// How long after the window the driver may still run: a tool's warm-up and window last whole seconds.
     pub fn grace(&self, spec: &TrialSpec) -> Duration {
-        match &self.run {
-            Launch::Program(_) => PROGRAM_GRACE,
-            Launch::Tool { .. } => {
+        match self {
+            Self::Program(_) => PROGRAM_GRACE,
+            Self::Tool(_) => {
                 let told = Duration::from_nanos(spec.warm_up_ns.saturating_add(spec.window_ns));
                 TOOL_GRACE + told / 2
             }

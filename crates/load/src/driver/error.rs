@@ -45,6 +45,9 @@ pub enum Error {
     /// The tool's output differs from what its driver's file expects.
     #[error("cannot read what the tool printed: {0}")]
     Output(String),
+    /// The trial cannot be read, or not be reported on.
+    #[error(transparent)]
+    Load(#[from] crate::Error),
     /// An operation on one of our own files or processes failed.
     #[error("cannot {doing} {}: {source}", .path.display())]
     Io {
@@ -64,6 +67,7 @@ impl Error {
 
     pub fn fault(&self) -> FailureOrigin {
         match self {
+            Self::Load(error) => error.fault(),
             Self::Tool { .. } => FailureOrigin::Server,
             Self::Missing { .. } | Self::Io { .. } => FailureOrigin::Host,
             Self::Unknown { .. } | Self::File { .. } | Self::Trial(_) | Self::Output(_) => {

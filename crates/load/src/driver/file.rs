@@ -133,7 +133,7 @@ pub struct ToolFile {
     pub(super) engines: BTreeMap<Engine, EngineSection>,
     pub(super) workloads: BTreeMap<WorkloadName, WorkloadSection>,
     #[serde(default)]
-    protocols: BTreeMap<ToolProtocol, ToolSetting>,
+    pub(super) protocols: BTreeMap<StatementProtocol, ToolSetting>,
     pub(super) result: ResultRule,
     #[serde(default)]
     pub(super) without: Reasons,
@@ -152,6 +152,10 @@ pub(super) struct ToolSetting {
     #[serde(default)]
     pub(super) files: BTreeMap<String, TextTemplate>,
 }
+
+/// Arguments, environment and files of a section.
+pub(super) type SettingParts<'a> =
+    (&'a Vec<TextTemplate>, &'a BTreeMap<String, TextTemplate>, &'a BTreeMap<String, TextTemplate>);
 
 /// Additions for an engine.
 #[derive(Clone, Debug, Deserialize)]
@@ -220,14 +224,6 @@ pub(super) enum AuthKind {
 #[serde(try_from = "String")]
 pub(super) struct WorkloadName(String);
 
-/// How statements are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum ToolProtocol {
-    Text,
-    Prepared,
-}
-
 /// The kind of a driver file. Read separately first: serde loses line numbers when a key selects the type.
 #[derive(Deserialize)]
 struct Kind {
@@ -259,15 +255,16 @@ impl DriverFile {
     /// Parses a file. The error is one line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Kind { kind } = read(text)?;
-        let file = match kind {
-            KindName::Program => Self::Program(Box::new(read(text)?)),
-            KindName::Tool => Self::Tool(Box::new(read(text)?)),
-        };
-        match &file {
-            Self::Program(program) => program.check()?,
-            Self::Tool(tool) => tool.check()?,
+        match kind {
+            KindName::Program => {
+                let program: ProgramFile = read(text)?;
+                program.check().map(|()| Self::Program(Box::new(program)))
+            }
+            KindName::Tool => {
+                let tool: ToolFile = read(text)?;
+                tool.check().map(|()| Self::Tool(Box::new(tool)))
+            }
         }
-        Ok(file)
     }
 
     /// How the driver's workload differs from what others do by that name.
@@ -327,20 +324,10 @@ impl ToolFile {
         }
         Ok(())
     }
-
-    /// Additions for a statement protocol.
-    pub(super) fn protocol(&self, protocol: StatementProtocol) -> Option<&ToolSetting> {
-        self.protocols.get(&match protocol {
-            StatementProtocol::Text => ToolProtocol::Text,
-            StatementProtocol::Prepared => ToolProtocol::Prepared,
-        })
-    }
 }
 
 impl ToolSetting {
-    pub(super) fn parts(
-        &self,
-    ) -> (&Vec<TextTemplate>, &BTreeMap<String, TextTemplate>, &BTreeMap<String, TextTemplate>) {
+    pub(super) fn parts(&self) -> SettingParts<'_> {
         (&self.arguments, &self.environment, &self.files)
     }
 }
@@ -397,19 +384,12 @@ impl AuthKind {
         }
     }
 
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Trust => "trust",
-            Self::Scram => "scram",
-            Self::ScramPlus => "scram-plus",
-            Self::ScramSha1 => "scram-sha1",
-            Self::Md5 => "md5",
-            Self::Native => "native",
-            Self::CachingSha2 => "caching-sha2",
-            Self::Ed25519 => "ed25519",
-            Self::Parsec => "parsec",
-            Self::Cert => "cert",
-            Self::AsAsked => "as-asked",
+    /// Its name in driver files.
+    pub(super) fn name_of(auth: Auth) -> String {
+        match Self::of(auth) {
+            Self::Scram => "scram".to_owned(),
+            Self::ScramPlus => "scram-plus".to_owned(),
+            _ => auth.to_string(),
         }
     }
 }

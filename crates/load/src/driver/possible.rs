@@ -43,31 +43,29 @@ pub(super) fn impossible(name: &str, file: &DriverFile, facts: &DriverRequiremen
             engine.into_iter().chain([&tool.without]).collect()
         }
     };
-    let said = reasons.into_iter().find_map(|reasons| reasons.get(what.key)).cloned();
+    let said = reasons.into_iter().find_map(|reasons| reasons.get(&what.key)).cloned();
     Some(said.unwrap_or_else(|| format!("driver {name} cannot do {} {}", what.factor, what.level)))
 }
 
 /// An unsupported level: its key in `[without]`, its factor and its text.
 struct UnsupportedLevel {
-    key: &'static str,
+    key: String,
     factor: &'static str,
     level: String,
 }
 
 fn first_unsupported(file: &DriverFile, facts: &DriverRequirements) -> Option<UnsupportedLevel> {
-    let obstacle =
-        |factor: Factor, key, level: String| Some(UnsupportedLevel { key, factor: factor.label(), level });
-    if let Some((factor, Ability::No)) =
-        abilities(file, facts).into_iter().find(|(_, can)| *can == Ability::No)
-    {
-        let (key, level) = match factor {
-            Factor::Server => (facts.engine.label(), facts.engine.to_string()),
-            Factor::Workload => (facts.workload.name(), facts.workload.to_string()),
-            Factor::Path => (PathKind::of(facts.path).label(), facts.path.to_string()),
-            Factor::Auth => (AuthKind::of(facts.auth).label(), facts.auth.to_string()),
-            _ => ("open", facts.pace.to_string()),
+    let obstacle = |factor: Factor, key: &str, level: String| {
+        Some(UnsupportedLevel { key: key.to_owned(), factor: factor.label(), level })
+    };
+    if let Some((factor, _)) = abilities(file, facts).into_iter().find(|(_, can)| !can) {
+        return match factor {
+            Factor::Server => obstacle(factor, facts.engine.label(), facts.engine.to_string()),
+            Factor::Workload => obstacle(factor, facts.workload.name(), facts.workload.to_string()),
+            Factor::Path => obstacle(factor, PathKind::of(facts.path).label(), facts.path.to_string()),
+            Factor::Auth => obstacle(factor, &AuthKind::name_of(facts.auth), facts.auth.to_string()),
+            _ => obstacle(factor, "open", facts.pace.to_string()),
         };
-        return obstacle(factor, key, level);
     }
     // A driver uses its library's TLS with default settings.
     if let Some(key) = facts.path.as_tls().and_then(own_tls) {
@@ -96,48 +94,32 @@ fn own_tls(tls: TlsPath) -> Option<&'static str> {
     asked.into_iter().find_map(|(is_asked, key)| is_asked.then_some(key))
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Ability {
-    Yes,
-    No,
-}
-
-impl From<bool> for Ability {
-    fn from(can: bool) -> Self {
-        if can { Self::Yes } else { Self::No }
-    }
-}
-
-/// What the file says about each factor, in the order in which reasons are given.
-fn abilities(file: &DriverFile, facts: &DriverRequirements) -> [(Factor, Ability); 5] {
+/// Whether the driver can do the level of each factor, in the order in which reasons are given.
+fn abilities(file: &DriverFile, facts: &DriverRequirements) -> [(Factor, bool); 5] {
     let (path, auth) = (PathKind::of(facts.path), AuthKind::of(facts.auth));
     let workload = WorkloadName::of(facts.workload);
     let closed = facts.pace.is_closed();
     match file {
         DriverFile::Program(program) => {
             let can = &program.can;
-            let any_pace = can.paces == Paces::Any;
+            let workloads = can.workloads.as_ref();
             [
-                (Factor::Server, can.engines.contains(&facts.engine).into()),
-                (
-                    Factor::Workload,
-                    can.workloads.as_ref().is_none_or(|known| known.contains(&workload)).into(),
-                ),
-                (Factor::Path, can.paths.contains(&path).into()),
-                (Factor::Auth, can.auths.as_ref().is_none_or(|known| known.contains(&auth)).into()),
-                (Factor::Pace, (closed || any_pace).into()),
+                (Factor::Server, can.engines.contains(&facts.engine)),
+                (Factor::Workload, workloads.is_none_or(|known| known.contains(&workload))),
+                (Factor::Path, can.paths.contains(&path)),
+                (Factor::Auth, can.auths.as_ref().is_none_or(|known| known.contains(&auth))),
+                (Factor::Pace, closed || can.paces == Paces::Any),
             ]
         }
         DriverFile::Tool(tool) => {
             let engine = tool.engines.get(&facts.engine);
-            let paths = engine.map(|engine| &engine.paths);
             let auths = engine.and_then(|engine| engine.auths.as_ref());
             [
-                (Factor::Server, engine.is_some().into()),
-                (Factor::Workload, tool.workloads.contains_key(&workload).into()),
-                (Factor::Path, paths.is_some_and(|paths| paths.contains_key(&path)).into()),
-                (Factor::Auth, auths.is_none_or(|known| known.contains(&auth)).into()),
-                (Factor::Pace, closed.into()),
+                (Factor::Server, engine.is_some()),
+                (Factor::Workload, tool.workloads.contains_key(&workload)),
+                (Factor::Path, engine.is_some_and(|engine| engine.paths.contains_key(&path))),
+                (Factor::Auth, auths.is_none_or(|known| known.contains(&auth))),
+                (Factor::Pace, closed),
             ]
         }
     }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ciphertoll_model::{
-    Auth, ChannelBinding, Endpoint, Scale, Script, StatementProtocol, TlsVersion, TrialOperation, TrialPace,
-    TrialSpec, Workload,
+    Auth, ChannelBinding, Endpoint, Scale, ScriptStatement, StatementProtocol, TlsVersion, TrialOperation,
+    TrialPace, TrialSpec, Workload,
 };
 
 use super::error::Error;
-use super::file::{PathKind, ToolFile, WorkloadName};
+use super::file::{PathKind, SettingParts, ToolFile, WorkloadName};
 use super::output::ResultRule;
 use super::placeholder::{Placeholder, TextTemplate, Values};
 
@@ -72,7 +72,7 @@ impl<'a> Invocation<'a> {
         invocation.add((&file.arguments, &file.environment, &file.files));
         invocation.add((&engine.arguments, &engine.environment, &engine.files));
         invocation.add(path.parts());
-        if let Some(protocol) = script(&spec.work).and_then(|script| file.protocol(protocol(spec, script))) {
+        if let Some(protocol) = protocol(&spec.work).and_then(|protocol| file.protocols.get(&protocol)) {
             invocation.add(protocol.parts());
         }
         // A positional argument such as a script's name is often expected last.
@@ -80,14 +80,7 @@ impl<'a> Invocation<'a> {
         Ok(invocation)
     }
 
-    fn add(
-        &mut self,
-        (arguments, environment, files): (
-            &'a Vec<TextTemplate>,
-            &'a BTreeMap<String, TextTemplate>,
-            &'a BTreeMap<String, TextTemplate>,
-        ),
-    ) {
+    fn add(&mut self, (arguments, environment, files): SettingParts<'a>) {
         self.arguments.extend(arguments);
         self.environment.extend(environment.iter().map(|(name, value)| (name.as_str(), value)));
         self.files.extend(files.iter().map(|(name, value)| (name.as_str(), value)));
@@ -99,15 +92,13 @@ impl<'a> Invocation<'a> {
     }
 
     /// The environment, likewise.
-    pub(super) fn environment(&self, values: &Values) -> BTreeMap<String, String> {
-        let filled = |(name, value): (&&str, &&TextTemplate)| Some(((*name).to_owned(), value.fill(values)?));
-        self.environment.iter().filter_map(filled).collect()
+    pub(super) fn environment(&self, values: &Values) -> impl Iterator<Item = (&'a str, String)> {
+        self.environment.iter().filter_map(|(name, value)| Some((*name, value.fill(values)?)))
     }
 
     /// The files' contents by name, likewise.
-    pub(super) fn files(&self, values: &Values) -> BTreeMap<String, String> {
-        let filled = |(name, text): (&&str, &&TextTemplate)| Some(((*name).to_owned(), text.fill(values)?));
-        self.files.iter().filter_map(filled).collect()
+    pub(super) fn files(&self, values: &Values) -> impl Iterator<Item = (&'a str, String)> {
+        self.files.iter().filter_map(|(name, text)| Some((*name, text.fill(values)?)))
     }
 
     /// Whether the tool counts operations instead of time.
@@ -128,20 +119,18 @@ fn path_kind(spec: &TrialSpec) -> PathKind {
     }
 }
 
-fn script(work: &TrialOperation) -> Option<&Script> {
+/// How statements are sent. A script's frame, such as BEGIN, may be text while its statements are prepared.
+fn protocol(work: &TrialOperation) -> Option<StatementProtocol> {
+    let is_prepared = |one: &ScriptStatement| one.protocol == StatementProtocol::Prepared;
     match work {
         TrialOperation::Connect => None,
-        TrialOperation::ConnectQuery(script)
-        | TrialOperation::FirstQuery(script)
-        | TrialOperation::Transactions(script) => Some(script),
+        TrialOperation::Transactions(script) if script.statements.iter().any(is_prepared) => {
+            Some(StatementProtocol::Prepared)
+        }
+        TrialOperation::ConnectQuery(_) | TrialOperation::FirstQuery(_) | TrialOperation::Transactions(_) => {
+            Some(StatementProtocol::Text)
+        }
     }
-}
-
-/// A script's frame, such as BEGIN, may be text while its statements are prepared.
-fn protocol(spec: &TrialSpec, script: &Script) -> StatementProtocol {
-    let pooled = matches!(spec.work, TrialOperation::Transactions(_));
-    let prepared = script.statements.iter().any(|one| one.protocol == StatementProtocol::Prepared);
-    if pooled && prepared { StatementProtocol::Prepared } else { StatementProtocol::Text }
 }
 
 /// The values of placeholders, except those of a single run ([`Placeholder::Seconds`], operations).

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "in place of the harness that this program cannot have")]
 
 mod ferretdb;
+mod limits;
 mod mariadb;
 mod served;
 
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Never waited for: every trial here is over before.
 const WINDOW_NS: u64 = 15_000_000_000;
 
-const TESTS: [(&str, fn()); 21] = [
+const TESTS: [(&str, fn()); 24] = [
     ("a_specification_that_is_none", a_specification_that_is_none),
     ("a_password_that_cannot_be_read", a_password_that_cannot_be_read),
     ("an_authority_that_cannot_be_read", an_authority_that_cannot_be_read),
@@ -39,6 +40,9 @@ const TESTS: [(&str, fn()); 21] = [
     ("a_rate_that_is_none", a_rate_that_is_none),
     ("tls_that_an_engine_does_not_have", tls_that_an_engine_does_not_have),
     ("a_processor_that_is_not_there", a_processor_that_is_not_there),
+    ("a_limit_is_kept_without_spinning", limits::a_limit_is_kept_without_spinning),
+    ("a_server_at_its_connection_limit", limits::a_server_at_its_connection_limit_is_left_alone),
+    ("a_pool_larger_than_the_limit", limits::a_pool_larger_than_the_limit_does_not_start),
     ("every_workload_runs", served::every_workload_runs),
     ("a_value_that_is_too_long", served::a_value_that_is_too_long),
     ("conflicts_are_retried", served::conflicts_are_retried),

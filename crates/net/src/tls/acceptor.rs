@@ -54,9 +54,9 @@ impl Acceptor {
         Ok(Self(builder.build()))
     }
 
-    pub(crate) fn session(&self) -> Result<TlsSession, Error> {
+    pub(crate) fn session(&self) -> Result<Box<dyn TlsSession>, Error> {
         let ssl = Ssl::new(&self.0).map_err(settings_error)?;
-        OpenSslSession::accepting(ssl).map(TlsSession::by_openssl)
+        Ok(Box::new(OpenSslSession::accepting(ssl)?))
     }
 }
 

@@ -49,24 +49,13 @@ impl FileError {
 /// Checks that `path` contains what `purpose` needs; a key must belong to `certificate`.
 pub fn check_file(purpose: FilePurpose, path: &Path, certificate: &Path) -> Result<(), FileError> {
     match purpose {
-        FilePurpose::Authorities => check_authorities(path),
-        FilePurpose::Certificate => check_certificate(path),
+        FilePurpose::Authorities | FilePurpose::Certificate => certificates(purpose, path).map(drop),
         FilePurpose::Key => check_key(path, certificate),
     }
 }
 
-/// Checks that `path` contains certificates, all of them intact.
-pub fn check_authorities(path: &Path) -> Result<(), FileError> {
-    certificates(FilePurpose::Authorities, path).map(drop)
-}
-
-/// Checks that `path` contains a certificate, perhaps followed by intermediate certificates.
-pub fn check_certificate(path: &Path) -> Result<(), FileError> {
-    certificates(FilePurpose::Certificate, path).map(drop)
-}
-
 /// Checks that `path` contains the unencrypted key of the first certificate in `certificate`.
-pub fn check_key(path: &Path, certificate: &Path) -> Result<(), FileError> {
+fn check_key(path: &Path, certificate: &Path) -> Result<(), FileError> {
     let unusable = |reason| FileError::unusable(FilePurpose::Key, path, reason);
     let key = private_key(path)?;
     let certificates = certificates(FilePurpose::Certificate, certificate)?;
@@ -77,6 +66,7 @@ pub fn check_key(path: &Path, certificate: &Path) -> Result<(), FileError> {
     }
 }
 
+/// The certificates in `path`, at least one, all of them intact.
 fn certificates(purpose: FilePurpose, path: &Path) -> Result<Vec<X509>, FileError> {
     let unusable = |reason| FileError::unusable(purpose, path, reason);
     let certificates = X509::stack_from_pem(&read(purpose, path)?)

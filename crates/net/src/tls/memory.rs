@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 
 use super::session::Filled;
 use crate::buffer::Buffer;
+use crate::socket::Socket;
 
 #[derive(Default)]
 pub(super) struct MemoryBuffers {
@@ -13,7 +14,7 @@ pub(super) struct MemoryBuffers {
 
 impl MemoryBuffers {
     /// Reads once from `socket`; also returns the new bytes.
-    pub(super) fn fill(&mut self, socket: &mut impl Read) -> io::Result<(Filled, &[u8])> {
+    pub(super) fn fill(&mut self, socket: &mut Socket) -> io::Result<(Filled, &[u8])> {
         let space = self.incoming.space();
         let room = space.len();
         let bytes = socket.read(space)?;

@@ -6,6 +6,7 @@
 
 mod acceptor;
 mod certificate;
+mod context;
 mod files;
 mod memory;
 mod openssl;
@@ -25,8 +26,8 @@ pub use ciphertoll_vocabulary::{
 };
 
 pub use self::acceptor::{Acceptor, AcceptorSettings};
-pub use self::files::{FileError, FilePurpose, check_authorities, check_certificate, check_file, check_key};
-pub use self::session::Context;
+pub use self::context::Context;
+pub use self::files::{FileError, FilePurpose, check_file};
 pub(crate) use self::session::{Decrypted, Filled, Handshake, TlsSession};
 
 /// The CA certificates that the server's certificate must chain to.

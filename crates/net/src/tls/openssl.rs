@@ -1,7 +1,7 @@
 //! TLS by the system's OpenSSL, over memory buffers.
 
 use std::borrow::Cow;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use ciphertoll_resumption::SessionPolicy;
@@ -17,13 +17,14 @@ use openssl::x509::verify::X509CheckFlags;
 use openssl::x509::{X509Ref, X509VerifyResult};
 
 use super::memory::MemoryBuffers;
-use super::session::{Decrypted, Filled, Handshake};
+use super::session::{Decrypted, Filled, Handshake, TlsSession};
 use super::{
     Group, Identity, Negotiated, PeerName, Resumption, ResumptionMethod, SecurityLevel, Settings, TlsLibrary,
     TlsVersion, TrustAnchors, Verification, alpn_length, certificate,
 };
 use crate::Error;
 use crate::buffer::Buffer;
+use crate::socket::Socket;
 
 #[derive(Clone)]
 pub(super) struct OpenSslContext {
@@ -110,14 +111,11 @@ impl OpenSslContext {
         if let Some(protocol) = alpn {
             ssl.set_alpn_protos(&[&[alpn_length(protocol)?], protocol].concat()).map_err(settings_error)?;
         }
-        match &self.peer {
-            PeerName::Dns(name) => {
-                if name.contains('\0') {
-                    return Err(Error::TlsSettings("the server's name has a NUL byte".to_owned()));
-                }
-                ssl.set_hostname(name).map_err(settings_error)?;
+        if let PeerName::Dns(name) = &self.peer {
+            if name.contains('\0') {
+                return Err(Error::TlsSettings("the server's name has a NUL byte".to_owned()));
             }
-            PeerName::Ip(_) => {}
+            ssl.set_hostname(name).map_err(settings_error)?;
         }
         match (self.verification, &self.peer) {
             (Verification::Full, PeerName::Dns(name)) => {
@@ -129,138 +127,24 @@ impl OpenSslContext {
             }
             (Verification::Authority | Verification::Off, _) => {}
         }
-        let stream = SslStream::new(ssl, MemoryBuffers::default()).map_err(settings_error)?;
-        let (verification, version) = (self.verification, self.version);
-        Ok(OpenSslSession {
-            stream,
-            observer: FlightObserver::new(),
-            verification,
-            version,
-            role: HandshakeSide::Client,
-        })
+        OpenSslSession::over(ssl, HandshakeSide::Client, self.verification, self.version)
     }
 }
 
 impl OpenSslSession {
     /// The server side of a connection.
     pub(super) fn accepting(ssl: Ssl) -> Result<Self, Error> {
+        Self::over(ssl, HandshakeSide::Server, Verification::Authority, TlsVersion::Tls13)
+    }
+
+    fn over(
+        ssl: Ssl,
+        role: HandshakeSide,
+        verification: Verification,
+        version: TlsVersion,
+    ) -> Result<Self, Error> {
         let stream = SslStream::new(ssl, MemoryBuffers::default()).map_err(settings_error)?;
-        let (verification, version) = (Verification::Authority, TlsVersion::Tls13);
-        Ok(Self {
-            stream,
-            observer: FlightObserver::new(),
-            verification,
-            version,
-            role: HandshakeSide::Server,
-        })
-    }
-
-    pub(super) fn peer_common_name(&self) -> Option<String> {
-        let certificate = self.stream.ssl().peer_certificate()?;
-        let name = certificate.subject_name().entries_by_nid(Nid::COMMONNAME).next()?;
-        name.data().to_string().ok()
-    }
-
-    pub(super) fn fill(&mut self, socket: &mut impl Read) -> io::Result<Filled> {
-        let memory = self.stream.get_mut();
-        let (filled, new) = memory.fill(socket)?;
-        if !self.observer.finished() {
-            self.observer.feed(new);
-        }
-        Ok(filled)
-    }
-
-    pub(super) fn feed(&mut self, bytes: &[u8]) {
-        self.stream.get_mut().incoming.append(bytes);
-        if !self.observer.finished() {
-            self.observer.feed(bytes);
-        }
-    }
-
-    pub(super) fn outgoing(&mut self) -> &mut Vec<u8> {
-        &mut self.stream.get_mut().outgoing
-    }
-
-    pub(super) fn handshake(&mut self) -> Result<Handshake, Error> {
-        let progress = match self.role {
-            HandshakeSide::Client => self.stream.connect(),
-            HandshakeSide::Server => self.stream.accept(),
-        };
-        match progress {
-            Ok(()) => Ok(Handshake::Done),
-            Err(error) if error.code() == ErrorCode::WANT_READ => Ok(Handshake::NeedInput),
-            Err(error) => Err(self.explain(&error)),
-        }
-    }
-
-    pub(super) fn decrypt(&mut self, into: &mut Buffer) -> Result<Decrypted, Error> {
-        loop {
-            if self.stream.get_ref().incoming.is_empty() && self.stream.ssl().pending() == 0 {
-                return Ok(Decrypted::All);
-            }
-            match self.stream.ssl_read(into.space()) {
-                Ok(bytes) => into.filled(bytes),
-                Err(error) if error.code() == ErrorCode::WANT_READ => return Ok(Decrypted::All),
-                Err(error) if error.code() == ErrorCode::ZERO_RETURN => return Ok(Decrypted::Closed),
-                Err(error) => return Err(self.explain(&error)),
-            }
-        }
-    }
-
-    pub(super) fn encrypt(&mut self, plain: &[u8]) -> Result<(), Error> {
-        let mut left = plain;
-        while !left.is_empty() {
-            let bytes = self.stream.ssl_write(left).map_err(|error| self.explain(&error))?;
-            left = &left[bytes..];
-        }
-        Ok(())
-    }
-
-    pub(super) fn close_notify(&mut self) {
-        // A failed session is closed without a close_notify.
-        let _ = self.stream.shutdown();
-    }
-
-    pub(super) fn negotiated(&self) -> Option<Negotiated> {
-        let ssl = self.stream.ssl();
-        let suite = ssl.current_cipher()?;
-        let flight = self.observer.flight();
-        let certificate = ssl.peer_certificate()?;
-        Some(Negotiated {
-            library: TlsLibrary::OpenSsl,
-            version: match ssl.version2() {
-                Some(SslVersion::TLS1_3) => TlsVersion::Tls13.label(),
-                Some(SslVersion::TLS1_2) => TlsVersion::Tls12.label(),
-                Some(SslVersion::TLS1_1) => TlsVersion::Tls11.label(),
-                Some(SslVersion::TLS1) => TlsVersion::Tls10.label(),
-                _ => "older than tls1.0",
-            },
-            suite: suite.standard_name().unwrap_or(suite.name()),
-            group: flight.group.map(NamedGroup::label),
-            key: key_label(&certificate)?,
-            resumed: ssl.session_reused(),
-            chain: chain_length(ssl),
-            hello_retry: flight.hello_retry,
-        })
-    }
-
-    pub(super) fn alpn(&self) -> Option<&[u8]> {
-        self.stream.ssl().selected_alpn_protocol()
-    }
-
-    pub(super) fn server_end_point(&self) -> Result<Vec<u8>, Error> {
-        let certificate = self.stream.ssl().peer_certificate();
-        let certificate = certificate.ok_or_else(certificate::absent)?;
-        let signature = certificate.signature_algorithm().object().nid().signature_algorithms();
-        let digest = match signature.map(|signature| signature.digest) {
-            // RFC 5929 replaces MD5 and SHA-1 by SHA-256.
-            Some(Nid::MD5 | Nid::SHA1) => Some(MessageDigest::sha256()),
-            Some(digest) => MessageDigest::from_nid(digest),
-            None => None,
-        };
-        let digest = digest.ok_or_else(certificate::signed_without_digest)?;
-        let hash = certificate.digest(digest).map_err(|error| Error::Tls(first_line(&error)))?;
-        Ok(hash.to_vec())
+        Ok(Self { stream, observer: FlightObserver::new(), verification, version, role })
     }
 
     /// OpenSSL's reason in one line, or the verifier's if the certificate was rejected.
@@ -284,6 +168,116 @@ impl OpenSslSession {
             Some(reason) => Error::Tls(format!("{reason} (offered {})", self.version.label())),
             None => Error::Tls(error.to_string()),
         }
+    }
+}
+
+impl TlsSession for OpenSslSession {
+    fn fill(&mut self, socket: &mut Socket) -> io::Result<Filled> {
+        let memory = self.stream.get_mut();
+        let (filled, new) = memory.fill(socket)?;
+        if !self.observer.finished() {
+            self.observer.feed(new);
+        }
+        Ok(filled)
+    }
+
+    fn feed(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().incoming.append(bytes);
+        if !self.observer.finished() {
+            self.observer.feed(bytes);
+        }
+    }
+
+    fn outgoing(&mut self) -> &mut Vec<u8> {
+        &mut self.stream.get_mut().outgoing
+    }
+
+    fn handshake(&mut self) -> Result<Handshake, Error> {
+        let progress = match self.role {
+            HandshakeSide::Client => self.stream.connect(),
+            HandshakeSide::Server => self.stream.accept(),
+        };
+        match progress {
+            Ok(()) => Ok(Handshake::Done),
+            Err(error) if error.code() == ErrorCode::WANT_READ => Ok(Handshake::NeedInput),
+            Err(error) => Err(self.explain(&error)),
+        }
+    }
+
+    fn decrypt(&mut self, into: &mut Buffer) -> Result<Decrypted, Error> {
+        loop {
+            if self.stream.get_ref().incoming.is_empty() && self.stream.ssl().pending() == 0 {
+                return Ok(Decrypted::All);
+            }
+            match self.stream.ssl_read(into.space()) {
+                Ok(bytes) => into.filled(bytes),
+                Err(error) if error.code() == ErrorCode::WANT_READ => return Ok(Decrypted::All),
+                Err(error) if error.code() == ErrorCode::ZERO_RETURN => return Ok(Decrypted::Closed),
+                Err(error) => return Err(self.explain(&error)),
+            }
+        }
+    }
+
+    fn encrypt(&mut self, plain: &[u8]) -> Result<(), Error> {
+        let mut left = plain;
+        while !left.is_empty() {
+            let bytes = self.stream.ssl_write(left).map_err(|error| self.explain(&error))?;
+            left = &left[bytes..];
+        }
+        Ok(())
+    }
+
+    fn close_notify(&mut self) {
+        // A failed session is closed without a close_notify.
+        let _ = self.stream.shutdown();
+    }
+
+    fn negotiated(&self) -> Option<Negotiated> {
+        let ssl = self.stream.ssl();
+        let suite = ssl.current_cipher()?;
+        let flight = self.observer.flight();
+        let certificate = ssl.peer_certificate()?;
+        Some(Negotiated {
+            library: TlsLibrary::OpenSsl,
+            version: match ssl.version2() {
+                Some(SslVersion::TLS1_3) => TlsVersion::Tls13.label(),
+                Some(SslVersion::TLS1_2) => TlsVersion::Tls12.label(),
+                Some(SslVersion::TLS1_1) => TlsVersion::Tls11.label(),
+                Some(SslVersion::TLS1) => TlsVersion::Tls10.label(),
+                _ => "older than tls1.0",
+            },
+            suite: suite.standard_name().unwrap_or(suite.name()),
+            group: flight.group.map(NamedGroup::label),
+            key: key_label(&certificate)?,
+            resumed: ssl.session_reused(),
+            chain: chain_length(ssl),
+            hello_retry: flight.hello_retry,
+        })
+    }
+
+    fn alpn(&self) -> Option<&[u8]> {
+        self.stream.ssl().selected_alpn_protocol()
+    }
+
+    fn server_end_point(&self) -> Result<Vec<u8>, Error> {
+        let certificate = self.stream.ssl().peer_certificate();
+        let certificate = certificate.ok_or_else(certificate::absent)?;
+        let signature = certificate.signature_algorithm().object().nid().signature_algorithms();
+        let digest = match signature.map(|signature| signature.digest) {
+            // RFC 5929 replaces MD5 and SHA-1 by SHA-256.
+            Some(Nid::MD5 | Nid::SHA1) => Some(MessageDigest::sha256()),
+            Some(digest) => MessageDigest::from_nid(digest),
+            None => None,
+        };
+        let digest = digest.ok_or_else(certificate::signed_without_digest)?;
+        let hash = certificate.digest(digest).map_err(|error| Error::Tls(first_line(&error)))?;
+        Ok(hash.to_vec())
+    }
+
+    fn peer_common_name(&self) -> Option<String> {
+        let certificate = self.stream.ssl().peer_certificate()?;
+        let name = certificate.subject_name().entries_by_nid(Nid::COMMONNAME).next()?;
+        name.data().to_string().ok()
     }
 }
 

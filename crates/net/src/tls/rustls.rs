@@ -18,13 +18,14 @@ use rustls::{
 };
 
 use super::memory::MemoryBuffers;
-use super::session::{Decrypted, Filled, Handshake};
+use super::session::{Decrypted, Filled, Handshake, TlsSession};
 use super::{
     Identity, Negotiated, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion,
     TrustAnchors, Verification, alpn_length, certificate, rustls_sessions,
 };
 use crate::Error;
 use crate::buffer::Buffer;
+use crate::socket::Socket;
 
 #[derive(Clone)]
 pub(super) struct RustlsContext {
@@ -34,8 +35,7 @@ pub(super) struct RustlsContext {
 }
 
 pub(super) struct RustlsSession {
-    /// Boxed because it is large and a channel is moved with every event.
-    connection: Box<ClientConnection>,
+    connection: ClientConnection,
     memory: MemoryBuffers,
     peer_close: PeerClose,
     version: TlsVersion,
@@ -94,7 +94,7 @@ impl RustlsContext {
             None => ClientConnection::new(config, name),
         };
         Ok(RustlsSession {
-            connection: Box::new(connection.map_err(settings_error)?),
+            connection: connection.map_err(settings_error)?,
             memory: MemoryBuffers::default(),
             peer_close: PeerClose::Open,
             version: self.version,
@@ -134,20 +134,20 @@ fn absent(what: &str) -> Error {
     Error::TlsSettings(format!("rustls with ring has no {what}"))
 }
 
-impl RustlsSession {
-    pub(super) fn fill(&mut self, socket: &mut impl Read) -> io::Result<Filled> {
+impl TlsSession for RustlsSession {
+    fn fill(&mut self, socket: &mut Socket) -> io::Result<Filled> {
         self.memory.fill(socket).map(|(filled, _)| filled)
     }
 
-    pub(super) fn feed(&mut self, bytes: &[u8]) {
+    fn feed(&mut self, bytes: &[u8]) {
         self.memory.incoming.append(bytes);
     }
 
-    pub(super) fn outgoing(&mut self) -> &mut Vec<u8> {
+    fn outgoing(&mut self) -> &mut Vec<u8> {
         &mut self.memory.outgoing
     }
 
-    pub(super) fn handshake(&mut self) -> Result<Handshake, Error> {
+    fn handshake(&mut self) -> Result<Handshake, Error> {
         loop {
             self.put_out()?;
             if !self.connection.is_handshaking() {
@@ -164,7 +164,7 @@ impl RustlsSession {
         }
     }
 
-    pub(super) fn decrypt(&mut self, into: &mut Buffer) -> Result<Decrypted, Error> {
+    fn decrypt(&mut self, into: &mut Buffer) -> Result<Decrypted, Error> {
         loop {
             // The end of the handshake may have brought application data.
             self.take_plaintext(into)?;
@@ -179,7 +179,7 @@ impl RustlsSession {
         }
     }
 
-    pub(super) fn encrypt(&mut self, plain: &[u8]) -> Result<(), Error> {
+    fn encrypt(&mut self, plain: &[u8]) -> Result<(), Error> {
         let mut left = plain;
         while !left.is_empty() {
             // rustls accepts as much as its buffer holds, which is emptied each time.
@@ -193,13 +193,13 @@ impl RustlsSession {
         Ok(())
     }
 
-    pub(super) fn close_notify(&mut self) {
+    fn close_notify(&mut self) {
         self.connection.send_close_notify();
         // A failed session is closed without a `close_notify`.
         let _ = self.put_out();
     }
 
-    pub(super) fn negotiated(&self) -> Option<Negotiated> {
+    fn negotiated(&self) -> Option<Negotiated> {
         let kind = self.connection.handshake_kind()?;
         let certificates = self.connection.peer_certificates()?;
         let [certificate, ..] = certificates else { return None };
@@ -223,18 +223,20 @@ impl RustlsSession {
         })
     }
 
-    pub(super) fn alpn(&self) -> Option<&[u8]> {
+    fn alpn(&self) -> Option<&[u8]> {
         self.connection.alpn_protocol()
     }
 
-    pub(super) fn server_end_point(&self) -> Result<Vec<u8>, Error> {
+    fn server_end_point(&self) -> Result<Vec<u8>, Error> {
         let certificate = self.connection.peer_certificates().and_then(<[_]>::first);
         let certificate = certificate.ok_or_else(certificate::absent)?;
         let digest =
             certificate::end_point_digest(certificate).ok_or_else(certificate::signed_without_digest)?;
         Ok(digest.of(certificate))
     }
+}
 
+impl RustlsSession {
     /// Passes received bytes to rustls.
     fn take_in(&mut self) -> Result<(), Error> {
         self.connection.read_tls(&mut self.memory.incoming).map_err(record_error)?;

@@ -10,7 +10,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_net::tls::{Context, Negotiated, Settings};
 use ciphertoll_net::{
     Address, Channel, ConnectProgress, Connected, ContextSource, Dialer, Error, PhaseTimes, Reactor,
-    Readiness, SourceAddresses, Transport,
+    Readiness, SourceAddresses, Transport, WatchedEvents,
 };
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mysql::{self, MySqlTlsMode, Row};
@@ -142,7 +142,7 @@ impl LoopClient {
     pub(crate) fn connect(dialer: &Dialer, sources: Option<&mut SourceAddresses>) -> Result<Self, Error> {
         let mut reactor = Reactor::new()?;
         let mut connecting = dialer.dial(sources)?;
-        reactor.register(connecting.channel(), KEY)?;
+        reactor.register(connecting.channel(), KEY, WatchedEvents::Both)?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             for readiness in readiness(&mut reactor, deadline)? {

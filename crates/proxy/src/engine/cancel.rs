@@ -4,7 +4,7 @@
 //! it. When the server closes the request's connection, it has sent the signal; a signal that finds no
 //! command has no effect.
 
-use ciphertoll_net::{ConnectProgress, Connected, Error, Readiness, Received};
+use ciphertoll_net::{ConnectProgress, Connected, Error, Readiness, Received, WatchedEvents};
 
 use super::{
     Activity, CancelRequest, ClientStage, ServerConnection, ServerStage, TokenKind, Worker, token_of,
@@ -47,7 +47,8 @@ impl<P: Protocol> Worker<P> {
                 requester,
                 until: self.now + self.limits.reset,
             });
-            match self.reactor.register(connecting.channel(), token_of(TokenKind::Cancel, id.index)) {
+            let token = token_of(TokenKind::Cancel, id.index);
+            match self.reactor.register(connecting.channel(), token, WatchedEvents::Both) {
                 Ok(()) => Ok((id, connecting)),
                 Err(error) => {
                     self.cancels.remove(id);

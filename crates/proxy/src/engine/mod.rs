@@ -468,8 +468,8 @@ impl<P: Protocol> Worker<P> {
             last_server: None,
         });
         let client = self.clients.get_mut(id)?;
-        let registered =
-            self.reactor.register_reading(&mut client.channel, token_of(TokenKind::Client, id.index));
+        let token = token_of(TokenKind::Client, id.index);
+        let registered = self.reactor.register(&mut client.channel, token, WatchedEvents::Reading);
         if let Err(error) = registered {
             self.accept_failed(&error);
             self.remove_client(id);

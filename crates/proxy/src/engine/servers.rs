@@ -35,8 +35,8 @@ impl<P: Protocol> Worker<P> {
             upkeep,
             stage: ServerStage::Connecting { connecting: None, until: self.now + self.limits.connect },
         });
-        if let Err(error) = self.reactor.register(connecting.channel(), token_of(TokenKind::Server, id.index))
-        {
+        let token = token_of(TokenKind::Server, id.index);
+        if let Err(error) = self.reactor.register(connecting.channel(), token, WatchedEvents::Both) {
             return self.connect_failed(key, Some(id), &error);
         }
         self.wait_for_connect(id, connecting);

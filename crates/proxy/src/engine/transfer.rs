@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ciphertoll_net::{Channel, Peer};
+use ciphertoll_net::{Channel, Peer, WatchedEvents};
 
 use super::mailbox::WorkerMessage;
 use super::{
@@ -191,8 +191,8 @@ impl<P: Protocol> Worker<P> {
     fn take_server(&mut self, server: ServerConnection<P>, client: Id) {
         let id = self.servers.insert(server);
         let Some(backend) = self.servers.open_mut(id) else { return };
-        let registered =
-            self.reactor.register_reading(&mut backend.channel, token_of(TokenKind::Server, id.index));
+        let token = token_of(TokenKind::Server, id.index);
+        let registered = self.reactor.register(&mut backend.channel, token, WatchedEvents::Reading);
         backend.flow.watched = false;
         let unread = backend.flow.unread || backend.flow.ended || !backend.channel.input().is_empty();
         if let Err(error) = registered {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use ciphertoll_net::{Channel, Error, Listener, Reactor, SpareBuffer};
+use ciphertoll_net::{Channel, Error, Listener, Reactor, SpareBuffer, WatchedEvents};
 use jiff::Timestamp;
 
 use super::accept::{self, UnloggedFailures};
@@ -70,21 +70,21 @@ impl<P: Protocol> Workers<P> {
         let pools = WorkerShared::for_workers(pool, threads);
         let shared = SharedState::for_workers(&mailboxes);
         for ((reactor, shared), pool) in reactors.into_iter().zip(shared).zip(pools) {
-            let mut listeners = match workers.first() {
+            let listeners = match workers.first() {
                 None => open_listeners(&settings.listen, &settings.allowed_uids)?,
                 Some(first) => {
                     let clones = first.listeners.iter().map(Listener::try_clone).collect::<Result<_, _>>();
                     clones.map_err(host("threads"))?
                 }
             };
-            watch_listeners(&mut listeners, &reactor, threads).map_err(host("listeners"))?;
+            watch_listeners(&listeners, &reactor).map_err(host("listeners"))?;
             let (prepared, services) = (prepared.clone(), services.clone());
             workers.push(Worker::new(reactor, listeners, shared, pool, prepared, settings, services));
         }
         let mut first = workers.remove(0);
         let mut signals = Channel::from_unix(signals).map_err(host("signals"))?;
         let key = token_of(TokenKind::Fixed, SIGNALS);
-        first.reactor.register_reading(&mut signals, key).map_err(host("signals"))?;
+        first.reactor.register(&mut signals, key, WatchedEvents::Reading).map_err(host("signals"))?;
         first.signals = Some(signals);
         Ok(Self { first, others: workers })
     }
@@ -148,13 +148,9 @@ fn make_directory(socket: &Path, mode_of_socket: u32) -> Result<(), StartError> 
 }
 
 /// With several workers, an edge wakes only one of them.
-fn watch_listeners(listeners: &mut [Listener], reactor: &Reactor, threads: usize) -> Result<(), Error> {
-    for (at, listener) in listeners.iter_mut().enumerate() {
-        let key = token_of(TokenKind::Fixed, LISTENERS + at);
-        match threads {
-            1 => reactor.register_listener(listener, key)?,
-            _ => reactor.register_shared_listener(listener, key)?,
-        }
+fn watch_listeners(listeners: &[Listener], reactor: &Reactor) -> Result<(), Error> {
+    for (at, listener) in listeners.iter().enumerate() {
+        reactor.register_listener(listener, token_of(TokenKind::Fixed, LISTENERS + at))?;
     }
     Ok(())
 }

@@ -10,9 +10,6 @@ use crate::tree::{expect_none, rust_files};
 
 const MAX_FILES: usize = 3;
 
-/// Crates with larger cycles, and the size of the largest. These numbers may only fall.
-const ALLOWANCES: [(&str, usize); 2] = [("link", 4), ("net", 4)];
-
 /// The path of a module below its crate.
 type Module = Vec<String>;
 
@@ -32,12 +29,10 @@ struct Crate {
 fn import_cycles_are_small() {
     let mut findings = Vec::new();
     for (name, krate) in crates() {
-        let allowance =
-            ALLOWANCES.iter().find(|(allowed, _)| *allowed == name).map_or(MAX_FILES, |(_, most)| *most);
-        for cycle in krate.cycles().into_iter().filter(|cycle| cycle.len() > allowance) {
+        for cycle in krate.cycles().into_iter().filter(|cycle| cycle.len() > MAX_FILES) {
             let files: Vec<String> = cycle.iter().map(|module| module.join("::")).collect();
             findings.push(format!(
-                "crates/{name}: an import cycle of {} files, at most {allowance} are permitted: {}",
+                "crates/{name}: an import cycle of {} files, at most {MAX_FILES} are permitted: {}",
                 files.len(),
                 files.join(", ")
             ));
