@@ -17,8 +17,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Attack, Finished, Session, alone, assert_gone, beside_others, is, is_noise, items, one_document,
-    real_server_of, text, unswept, until,
+    Attack, Finished, Session, assert_gone, is, is_noise, items, one_document, real_server_of, text, unswept,
+    until,
 };
 use crate::tde::built_library;
 
@@ -138,7 +138,6 @@ fn loops(scratch: &Path) -> Vec<String> {
 
 #[test]
 fn a_killed_file_system_voids_its_trial_and_the_run_goes_on() {
-    let _machine = alone();
     let place = tempfile::tempdir().expect("a directory");
     let Some(mut session) = begun(place.path(), Engine::Postgres, LAYER, &ATTACKED) else { return };
     let first = mounted(session.scratch());
@@ -163,7 +162,6 @@ fn a_killed_file_system_voids_its_trial_and_the_run_goes_on() {
 /// The file system is unmounted with its only user.
 #[test]
 fn a_killed_server_voids_its_trial_and_leaves_no_mount() {
-    let _machine = alone();
     for level in [LAYER, "fscrypt"] {
         let place = tempfile::tempdir().expect("a directory");
         let Some(mut session) = begun(place.path(), Engine::MariaDb, level, &ATTACKED) else { continue };
@@ -181,7 +179,6 @@ fn a_killed_server_voids_its_trial_and_leaves_no_mount() {
 /// A migration could create such a table.
 #[test]
 fn a_table_in_the_clear_voids_the_trials_that_it_is_there_in() {
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a directory");
     // With FORCE, no unencrypted table can be created.
     let allowed = ["--set", "mariadb.innodb_encrypt_tables=ON"];
@@ -215,7 +212,6 @@ fn a_table_in_the_clear_voids_the_trials_that_it_is_there_in() {
 
 #[test]
 fn a_killed_run_leaves_mounts_to_the_sweep_and_to_nobody_else() {
-    let _machine = alone();
     for (level, more) in [(LAYER, &[][..]), ("fscrypt", &[]), (LAYER, &["--storage", "tmpfs"])] {
         let place = tempfile::tempdir().expect("a directory");
         let more = [&LONG[..], more].concat();
@@ -236,7 +232,6 @@ fn a_killed_run_leaves_mounts_to_the_sweep_and_to_nobody_else() {
 
 #[test]
 fn a_run_in_memory_says_so_and_leaves_none() {
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a directory");
     let more = [&LONG[..], &["--storage", "tmpfs"]].concat();
     let Some(mut session) = begun(place.path(), Engine::Postgres, "fscrypt", &more) else { return };
@@ -258,7 +253,6 @@ fn a_library_is_proven_in_the_files_and_seen_after_each_trial() {
         return;
     }
     built_library();
-    let _machine = alone();
     let place = tempfile::tempdir().expect("a directory");
     let asked = ["--server", "postgres", "--at-rest", "none,tde,tde+cipher=null"];
     let mut session = Session::start(place.path(), &[&asked[..], &FEW, &SHORT].concat());

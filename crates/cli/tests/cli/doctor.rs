@@ -13,7 +13,7 @@ use ciphertoll_skip::missing;
 use nix::unistd::User;
 use serde_json::Value;
 
-use crate::support::{Answer, answer, beside_others, ciphertoll, is_root, items, one_document, script, text};
+use crate::support::{Answer, answer, ciphertoll, is_root, items, one_document, script, text};
 
 /// Probes are killed after a minute at most; the rest is for a machine that does other things, too.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -79,7 +79,6 @@ fn assert_consistent(code: Option<i32>, document: &Value) {
 
 #[test]
 fn what_is_said_agrees_with_what_is_here() {
-    let _machine = beside_others();
     let (code, document) = examine(&[]);
     assert_consistent(code, &document);
     let place = tempfile::tempdir().expect("a temporary directory");
@@ -106,7 +105,6 @@ fn what_is_said_agrees_with_what_is_here() {
 
 #[test]
 fn without_a_path_tools_are_missing_and_servers_are_not() {
-    let _machine = beside_others();
     let (code, document) = examine(&[("PATH", "/nonexistent")]);
     assert_consistent(code, &document);
     for (tool, package) in [("ssh", "openssh-client"), ("gocryptfs", "gocryptfs"), ("pgbench", "pgbench")] {
@@ -125,7 +123,6 @@ fn without_a_path_tools_are_missing_and_servers_are_not() {
 
 #[test]
 fn a_tool_that_hangs_is_killed_and_told() {
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let tool = place.path().join("gocryptfs");
     script(&tool, "exec sleep 600");
@@ -170,7 +167,6 @@ fn as_ordinary_user(cache: &str) -> Answer {
 
 #[test]
 fn an_ordinary_user_is_answered_too() {
-    let _machine = beside_others();
     let answer = as_ordinary_user("/var/tmp");
     let document = one_document(&answer.stdout);
     assert_consistent(answer.code, &document);
@@ -181,7 +177,6 @@ fn an_ordinary_user_is_answered_too() {
 
 #[test]
 fn without_a_place_for_what_every_run_needs_nothing_can_be_measured() {
-    let _machine = beside_others();
     let answer = as_ordinary_user("/proc");
     assert_eq!((answer.code, answer.stderr.as_str()), (Some(5), ""));
     let document = one_document(&answer.stdout);

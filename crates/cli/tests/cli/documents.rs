@@ -6,15 +6,13 @@ use ciphertoll_model::Engine;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::support::{
-    Attack, Session, assert_gone, beside_others, ciphertoll, is, items, one_document, text,
-};
+use crate::support::{Attack, Session, assert_gone, ciphertoll, is, items, one_document, text};
 use crate::url::real_server;
 
 /// Its store looks through all of them for one.
 const FEW_RECORDS: [&str; 2] = ["--scale", "100"];
 
-const ASKED: [&str; 10] = [
+const ASKED: [&str; 12] = [
     "--server",
     "ferretdb",
     "--workload",
@@ -25,6 +23,8 @@ const ASKED: [&str; 10] = [
     "scram-15000,scram-sha1",
     "--size",
     "smoke",
+    "--blocks",
+    "1",
 ];
 
 /// What cannot be had of it, and a part of the reason.
@@ -58,7 +58,6 @@ fn run(arguments: &[&str]) -> (String, Value) {
 
 #[test]
 fn documents_are_measured_as_rows_are() {
-    let _machine = beside_others();
     if !real_server(Engine::FerretDb) {
         return;
     }
@@ -102,7 +101,6 @@ fn what_cannot_be_asked_of_it_has_a_reason() {
 
 #[test]
 fn a_published_study_of_a_driver_ends_with_both_columns() {
-    let _machine = beside_others();
     if !real_server(Engine::FerretDb) {
         return;
     }
@@ -121,7 +119,6 @@ fn a_published_study_of_a_driver_ends_with_both_columns() {
 
 #[test]
 fn a_killed_server_of_documents_is_started_afresh() {
-    let _machine = beside_others();
     if !real_server(Engine::FerretDb) {
         return;
     }

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::support::{
-    Finished, Session, answer, assert_blocks_used, assert_gone, beside_others, is, items, one_document,
-    real_server, text,
+    Finished, Session, answer, assert_blocks_used, assert_gone, is, items, one_document, real_server, text,
 };
 
 const BLOCKS: u64 = 2;
@@ -25,7 +24,7 @@ const ASKED: [&str; 12] = [
     "--blocks",
     "2",
     "--trial-time",
-    "250ms",
+    "150ms",
 ];
 /// Two workloads of connects: plain, unix, and two TLS paths with two contexts each, at two numbers of
 /// clients. Pooled point selects have one context.
@@ -36,7 +35,6 @@ fn a_run_measures_every_cell_and_its_report_comes_from_its_record() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut session = Session::start(place.path(), &ASKED);
     session.wait_for("a trial", |event| is(event, "trial_started"));

@@ -10,9 +10,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::resumed::{ASKED, BLOCKS, every_block_is_there_once};
-use crate::support::{
-    MOMENT, Session, answer, assert_blocks_used, beside_others, one_document, real_server, text, until,
-};
+use crate::support::{MOMENT, Session, answer, assert_blocks_used, one_document, real_server, text, until};
 
 const ROUNDS: u32 = 6;
 /// Set to the seed of a failed test run to repeat its moments.
@@ -28,7 +26,6 @@ fn a_run_killed_at_any_moment_can_be_resumed() {
         Err(_) => rand::random::<u32>(),
     };
     let mut random = StdRng::seed_from_u64(u64::from(seed));
-    let _machine = beside_others();
     let whole = duration_of_a_run();
     for round in 1..=ROUNDS {
         let moment = whole.mul_f64(random.random());

@@ -2,7 +2,7 @@
 
 use std::process::{Output, Stdio};
 
-use crate::support::{PATIENCE, beside_others, ciphertoll, real_server, until_within};
+use crate::support::{PATIENCE, ciphertoll, real_server, until_within};
 
 /// The round-trip time, and the round trips of a plain connect to MariaDB and a query.
 const RTT_MS: u64 = 50;
@@ -21,7 +21,6 @@ fn a_command_finds_its_server_and_its_exit_code_is_passed_on() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     let script = "mariadb -N -e \"SHOW STATUS LIKE 'Ssl_version'\" && exit 7";
     let output = lab(&["--path", "tls1.2-p256", "-q", "--", "sh", "-c", script]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "Ssl_version\tTLSv1.2\n", "{}", said(&output));
@@ -38,7 +37,6 @@ fn a_command_is_at_the_clients_end_of_the_link() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     let script = "s=$(date +%s%N); mariadb -N -e 'SELECT 4711' && echo $(( ($(date +%s%N) - s) / 1000000 ))";
     let link = format!("{RTT_MS}ms");
     let output = lab(&["--link", &link, "--", "sh", "-c", script]);
@@ -66,7 +64,6 @@ fn sigterm_is_passed_on_and_the_lab_is_removed() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a directory");
     let file = place.path().join("ready");
     let script =

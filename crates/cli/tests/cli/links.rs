@@ -8,8 +8,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Attack, Session, alone, assert_gone, best, ciphertoll, is, items, medians_ns, one_document,
-    recorded_events, text,
+    Attack, Session, assert_gone, best, ciphertoll, is, items, medians_ns, one_document, recorded_events,
+    text,
 };
 
 /// Longer than the lateness of a busy machine.
@@ -39,7 +39,6 @@ fn every_round_trip_takes_its_time() {
     if !crate::support::real_server() {
         return;
     }
-    let _machine = alone();
     let place = tempfile::tempdir().expect("a directory");
     let paths = ROUND_TRIPS.map(|(path, _)| path).join(",");
     let output = ciphertoll(&["run", "--path", &paths])
@@ -72,7 +71,6 @@ fn a_window_that_is_too_short_for_the_link_is_lengthened() {
     if !crate::support::real_server() {
         return;
     }
-    let _machine = alone();
     let place = tempfile::tempdir().expect("a directory");
     let output =
         ciphertoll(&["run", "--server", "postgres", "--path", "plain,tls1.3-p256", "--link", "170ms"])
@@ -113,7 +111,6 @@ fn a_link_that_is_killed_or_stopped_is_made_afresh_and_nothing_stays() {
     if !crate::support::real_server() {
         return;
     }
-    let _machine = alone();
     let place = tempfile::tempdir().expect("a directory");
     // More blocks than needed, because a trial may end before the test can attack it.
     let more = ["--path", "plain,tls1.3-p256", "--blocks", "6"];

@@ -8,8 +8,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Between, Interruption, Session, assert_gone, beside_others, best, is, items, medians_ns, one_document,
-    real_server_of, until,
+    Between, Interruption, Session, assert_gone, best, is, items, medians_ns, one_document, real_server_of,
+    until,
 };
 
 /// Paths, and what their processes are called in the ledger.
@@ -36,7 +36,6 @@ fn a_run_tells_what_a_proxy_makes_of_connects() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a directory");
     let mut session = Session::start(place.path(), &[&ASKED[..], &FEW_BLOCKS].concat());
     session.wait_for("calibration's end", |event| is(event, "block_finished"));
@@ -90,7 +89,6 @@ fn a_proxy_that_is_killed_or_stopped_voids_its_trial_and_the_run_goes_on() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a directory");
     let mut session = Session::start(place.path(), &[&ASKED[..], &MORE_BLOCKS].concat());
     session.wait_for("calibration's end", |event| is(event, "block_finished"));
@@ -106,7 +104,6 @@ fn neither_a_killed_nor_an_interrupted_run_leaves_a_proxy() {
     if !real_server_of(Engine::Postgres) {
         return;
     }
-    let _machine = beside_others();
     for signal in [Signal::SIGKILL, Signal::SIGINT] {
         let place = tempfile::tempdir().expect("a directory");
         let mut session = Session::start(place.path(), &[&ASKED[..], &MORE_BLOCKS].concat());

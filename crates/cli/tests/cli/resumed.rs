@@ -7,9 +7,7 @@ use ciphertoll_model::{Event, TimestampedEvent};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::support::{
-    Session, answer, assert_blocks_used, beside_others, is, one_document, real_server, text,
-};
+use crate::support::{Session, answer, assert_blocks_used, is, one_document, real_server, text};
 
 pub(crate) const ASKED: [&str; 12] = [
     "--path",
@@ -47,7 +45,6 @@ fn a_run_killed_at_any_moment_goes_on_by_the_same_plan() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     for Moment { what, is_now } in &MOMENTS {
         let place = tempfile::tempdir().expect("a temporary directory");
         let mut session = Session::start(place.path(), &ASKED);
@@ -68,7 +65,6 @@ fn a_run_that_is_over_is_only_shown() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let first = Session::start(place.path(), &ASKED).finish();
     assert_eq!(first.code, Some(0), "{:?}", first.told());

@@ -9,9 +9,7 @@ use std::time::Duration;
 use ciphertoll_record::ProcessIdentity;
 use nix::sys::signal::Signal;
 
-use crate::support::{
-    Between, Interruption, Session, assert_gone, beside_others, is, real_link, real_server, until,
-};
+use crate::support::{Between, Interruption, Session, assert_gone, is, real_link, real_server, until};
 
 /// A path, and what one of its ends is called in the ledger: first the one that is killed, then the one that is stopped.
 const ATTACKS: [(&str, [&str; 2]); 4] = [
@@ -44,7 +42,6 @@ fn an_end_that_is_killed_or_stopped_voids_its_trial_and_the_run_goes_on() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     if !real_link() {
         return;
     }
@@ -93,7 +90,6 @@ fn neither_a_killed_nor_an_interrupted_run_leaves_anything() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     if !real_link() {
         return;
     }

@@ -14,7 +14,7 @@ use ciphertoll_model::ServerLevel;
 use ciphertoll_skip::not_for_all;
 use serde_json::Value;
 
-use crate::support::{Answer, alone, is, is_noise, real_server, text};
+use crate::support::{Answer, is, is_noise, real_server, text};
 use found::{Example, every_example};
 
 /// An example that is not run, or that may exit with another code than 0.
@@ -221,7 +221,6 @@ fn every_example_does_what_it_says() {
         let known = examples.iter().any(|example| example.command == exception.command);
         assert!(known, "no document has this example any more: {}", exception.command);
     }
-    let _machine = alone();
     let reader = Reader::new();
     // Plans are written before they are run, and runs are made before they are shown.
     let (plans, rest): (Vec<&Example>, Vec<&Example>) =

@@ -7,9 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{
-    Answer, Session, answer, beside_others, is_root, items, one_document, real_server, script, text,
-};
+use crate::support::{Answer, Session, answer, is_root, items, one_document, real_server, script, text};
 
 /// A version that no real server has, so that its files cannot be confused with those of a real one.
 const FAKE_VERSION: &str = "0.0.1";
@@ -163,7 +161,6 @@ fn a_missing_server_is_skipped_and_the_others_are_measured() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let arguments = [
         ["--server", "mariadb,mariadb-99.9"],

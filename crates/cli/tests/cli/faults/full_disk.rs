@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::one_cell;
 use crate::support::{
-    Session, Tmpfs, answer, assert_gone, beside_others, is, items, one_document, real_server, text, until,
+    Session, Tmpfs, answer, assert_gone, is, items, one_document, real_server, text, until,
 };
 
 /// Room for a few trials.
@@ -19,7 +19,6 @@ fn a_disk_that_fills_ends_the_run_with_one_line_and_a_readable_record() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     let Some(disk) = Tmpfs::mount(SMALL) else { return };
     let mut session = Session::start(disk.path(), &one_cell(&MANY_TRIALS));
     // They are there to be asked for until the disk is full, which may be before the first trial is heard of.

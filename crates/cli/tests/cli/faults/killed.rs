@@ -9,8 +9,7 @@ use serde_json::Value;
 
 use super::one_cell;
 use crate::support::{
-    Attack, Finished, MOMENT, Session, assert_gone, beside_others, is, items, one_document, real_server,
-    unswept,
+    Attack, Finished, MOMENT, Session, assert_gone, is, items, one_document, real_server, unswept,
 };
 
 /// Long enough that a trial which has just begun is certainly on its way.
@@ -44,7 +43,6 @@ fn a_killed_coordinator_takes_its_children_along_and_the_next_run_clears_its_fil
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut first = Session::start(place.path(), &one_cell(&LONG_TRIAL));
     let load = first.wait_for_load(0);
@@ -79,7 +77,6 @@ fn a_killed_load_process_voids_its_trial_and_the_repetition_counts() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut session = Session::start(place.path(), &one_cell(&SHORT_TRIAL));
     let load = |session: &mut Session| session.load().expect("the trial that has begun has its load process");
@@ -107,7 +104,6 @@ fn a_killed_server_voids_the_trial_and_is_started_afresh() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut session = Session::start(place.path(), &one_cell(&SHORT_TRIAL));
     session.wait_for_load(0);

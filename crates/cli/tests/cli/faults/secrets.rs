@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ciphertoll_record::ProcessIdentity;
 
-use crate::support::{Session, assert_gone, beside_others, is, real_server};
+use crate::support::{Session, assert_gone, is, real_server};
 
 /// TLS and plain, so that every key and every way to log in is used.
 const ASKED: [&str; 12] = [
@@ -36,7 +36,6 @@ fn no_secret_is_in_any_artefact_argument_or_environment() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut session = Session::start(place.path(), &ASKED);
     session.wait_for("every key and every account", |event| is(event, "block_started"));

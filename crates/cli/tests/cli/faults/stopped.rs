@@ -6,9 +6,7 @@ use std::time::Instant;
 use nix::sys::signal::Signal;
 
 use super::one_cell;
-use crate::support::{
-    MOMENT, Session, answer, assert_gone, beside_others, is, items, one_document, real_server, text,
-};
+use crate::support::{MOMENT, Session, answer, assert_gone, is, items, one_document, real_server, text};
 
 const MANY_BLOCKS: [&str; 4] = ["--trial-time", "100ms", "--blocks", "30"];
 const BLOCKS: u64 = 30;
@@ -20,7 +18,6 @@ fn ctrl_c_ends_with_130_and_a_report_of_the_blocks_that_are_complete() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut session = Session::start(place.path(), &one_cell(&MANY_BLOCKS));
     session.wait_for_load(3);
@@ -55,7 +52,6 @@ fn sigterm_ends_with_143_in_the_middle_of_a_long_trial() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut session = Session::start(place.path(), &one_cell(&LONG_TRIAL));
     session.wait_for_load(0);
@@ -78,7 +74,6 @@ fn a_signal_before_the_first_trial_ends_the_run_too() {
     if !real_server() {
         return;
     }
-    let _machine = beside_others();
     for _ in 0..TRIES {
         let place = tempfile::tempdir().expect("a temporary directory");
         let mut session = Session::start(place.path(), &one_cell(&LONG_TRIAL));

@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::find;
@@ -18,19 +17,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 pub(crate) const MOMENT: Duration = Duration::from_mins(1);
 /// Polling interval of states without a kernel event.
 const GLANCE: Duration = Duration::from_millis(2);
-
-static MACHINE: RwLock<()> = RwLock::new(());
-
-/// Waits for exclusive use of the machine among these tests, for a run whose durations are checked.
-pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
-    // A failed test poisons the lock, which does not matter.
-    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits for tests with exclusive use, for a run whose durations do not matter.
-pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
-    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Writes a shell script that all users may run. Another process writes it: while this process, or a child that another
 /// test has just forked, has the file open for writing, it cannot be executed.

@@ -12,8 +12,8 @@ use std::process::Command;
 
 pub(crate) use between::{Between, Interruption};
 pub(crate) use host::{
-    MOMENT, PATIENCE, alone, assert_gone, beside_others, is_root, real_link, real_server, real_server_of,
-    script, unswept, until, until_within,
+    MOMENT, PATIENCE, assert_gone, is_root, real_link, real_server, real_server_of, script, unswept, until,
+    until_within,
 };
 pub(crate) use session::{Attack, Finished, Session};
 pub(crate) use tmpfs::Tmpfs;
