@@ -16,7 +16,7 @@ const COPIES: usize = 128;
 const SEED: u64 = 1;
 
 fn seeds() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../seeds")
 }
 
 fn inputs_of(target: &FuzzTarget) -> Vec<Vec<u8>> {
@@ -69,8 +69,7 @@ fn no_committed_input_and_no_changed_copy_breaks_a_promise() {
 
 #[test]
 fn every_target_is_given_to_libfuzzer_and_has_inputs() {
-    let manifest =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/Cargo.toml")).unwrap();
+    let manifest = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml")).unwrap();
     for target in &ALL {
         assert!(
             manifest.contains(&format!("name = \"{}\"", target.name)),
