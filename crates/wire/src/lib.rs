@@ -48,6 +48,8 @@ pub mod fault;
 pub mod mongodb;
 pub mod mysql;
 pub mod postgres;
+pub(crate) mod printable;
+pub(crate) mod reader;
 pub mod relay;
 pub mod response;
 pub mod scram;

@@ -3,7 +3,8 @@
 //! Input: one byte that selects the parameters, then the text.
 
 use ciphertoll_wire::mongodb::CommandTemplate;
-use ciphertoll_wire::mongodb::bson::{self, to_json};
+use ciphertoll_wire::mongodb::bson::{RawBsonRef, cstr};
+use ciphertoll_wire::mongodb::document::{to_json, validate};
 use ciphertoll_wire::mongodb::message::{MAX_MESSAGE_BYTES, take};
 use ciphertoll_wire::session::Value;
 
@@ -18,11 +19,11 @@ pub fn run(data: &[u8]) {
     let mut rest = &out[b"before".len()..];
     let message = take(&mut rest, MAX_MESSAGE_BYTES).expect("it is right").expect("it is whole");
     assert!(rest.is_empty() && message.request_id == 7);
-    message.body.validate().expect("it is right to its depth");
+    validate(message.body).expect("it is right to its depth");
     assert!(to_json(message.body).is_ok());
     // A key may occur twice; the database is last.
-    let last = message.body.elements().last().expect("the database at least").expect("it is right");
-    assert_eq!((last.key(), last.value()), (&b"$db"[..], Ok(bson::BsonValue::String("bench"))));
+    let last = message.body.iter().last().expect("the database at least").expect("it is right");
+    assert_eq!(last, (cstr!("$db"), RawBsonRef::String("bench")));
     let one_more = vec![value; template.parameters() + 1];
     assert!(template.encode(&mut out, 7, "bench", &one_more).is_err());
 }

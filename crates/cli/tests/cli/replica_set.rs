@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ciphertoll_wire::mongodb::bson::{BsonWriter, Document};
+use ciphertoll_wire::mongodb::bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use ciphertoll_wire::mongodb::message::{self, MAX_MESSAGE_BYTES, OpMsg};
 
 pub(crate) const SET: &str = "rs0";
 /// What a far member's answers take longer.
 const FAR: Duration = Duration::from_millis(200);
 /// What is written to or read from the primary only, unless it says otherwise.
-const READS: [&[u8]; 2] = [b"find", b"count"];
+const READS: [&str; 2] = ["find", "count"];
 /// `NotPrimaryNoSecondaryOk`.
 const NO_SECONDARY_OK: i32 = 13435;
 
@@ -94,20 +94,18 @@ impl Member {
 
     /// The refusal of a secondary for a read without a suitable read preference.
     fn refusal(&self, message: &OpMsg<'_>) -> Option<Vec<u8>> {
-        let command = message.body.elements().next()?.ok()?;
-        if !READS.contains(&command.key()) {
+        let (command, _) = message.body.iter().next()?.ok()?;
+        if !READS.contains(&command.as_str()) {
             return None;
         }
         if self.kind != Kind::Primary && message.body.get("$readPreference").ok()?.is_none() {
-            let mut refusal = Vec::new();
-            message::write_reply(&mut refusal, message.request_id, |reply| {
-                reply.int32("ok", 0);
-                reply.int32("code", NO_SECONDARY_OK);
-                reply.string("codeName", "NotPrimaryNoSecondaryOk");
-                reply.string("errmsg", "not primary and secondaryOk=false");
-            })
-            .expect("a reply");
-            return Some(refusal);
+            let refusal = rawdoc! {
+                "ok": 0,
+                "code": NO_SECONDARY_OK,
+                "codeName": "NotPrimaryNoSecondaryOk",
+                "errmsg": "not primary and secondaryOk=false",
+            };
+            return Some(reply(message.request_id, &refusal));
         }
         self.reads.fetch_add(1, Ordering::Relaxed);
         None
@@ -121,30 +119,32 @@ impl Member {
         if self.kind == Kind::FarSecondary {
             thread::sleep(FAR);
         }
-        let mut own = Vec::new();
-        message::write_reply(&mut own, message.response_to, |hello| self.write_hello(hello, message.body))
-            .expect("a reply");
-        own
+        reply(message.response_to, &self.hello(message.body))
     }
 
-    fn write_hello(&self, hello: &mut BsonWriter<'_>, said: Document<'_>) {
-        hello.string("setName", SET);
-        hello.boolean("isWritablePrimary", self.kind == Kind::Primary);
-        hello.boolean("secondary", self.kind != Kind::Primary);
-        hello.string("me", &self.address.to_string());
-        hello.array("hosts", |hosts| {
-            for (index, name) in self.names.iter().enumerate() {
-                hosts.string(&index.to_string(), name);
-            }
-        });
-        for element in said.elements() {
-            let element = element.expect("an element");
-            let key = std::str::from_utf8(element.key()).expect("UTF-8");
-            if !["isWritablePrimary", "setName", "hosts"].contains(&key) {
-                hello.put(key, element.value().expect("a value"));
+    fn hello(&self, said: &RawDocument) -> RawDocumentBuf {
+        let mut hello = rawdoc! {
+            "setName": SET,
+            "isWritablePrimary": self.kind == Kind::Primary,
+            "secondary": self.kind != Kind::Primary,
+            "me": self.address.to_string(),
+            "hosts": self.names.iter().map(String::as_str).collect::<RawArrayBuf>(),
+        };
+        for element in said {
+            let (key, value) = element.expect("an element");
+            if ![cstr!("isWritablePrimary"), cstr!("setName"), cstr!("hosts")].contains(&key) {
+                hello.append(key, value);
             }
         }
+        hello
     }
+}
+
+/// The message that answers a request with this document.
+fn reply(response_to: i32, document: &RawDocument) -> Vec<u8> {
+    let length = 21 + document.as_bytes().len() as i32;
+    let header = [length, 0, response_to, 2013, 0].map(i32::to_le_bytes).concat();
+    [&header[..], &[0], document.as_bytes()].concat()
 }
 
 /// Hands over every whole message until there are no more.

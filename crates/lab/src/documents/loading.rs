@@ -269,7 +269,7 @@ fn count(control: &ControlLogin) -> Result<u64, Error> {
 /// Whether it has all fields with the right length.
 fn is_record(document: &Map<String, Value>) -> bool {
     record::FIELD_NAMES.iter().all(|name| {
-        let value = document.get(*name).and_then(Value::as_str);
+        let value = document.get(name.as_str()).and_then(Value::as_str);
         value.is_some_and(|value| value.len() == ycsb::FIELD_BYTES as usize)
     })
 }
@@ -296,7 +296,7 @@ mod tests {
         let mut document = Map::new();
         for name in record::FIELD_NAMES {
             assert!(!is_record(&document));
-            document.insert(name.to_owned(), "x".repeat(100).into());
+            document.insert(name.as_str().to_owned(), "x".repeat(100).into());
         }
         assert!(is_record(&document));
         document.insert("field5".to_owned(), "short".into());

@@ -1,4 +1,4 @@
-use crate::{fault::Fault, mongodb::codec::bson::document::MAX_DEPTH, scram};
+use crate::{fault::Fault, mongodb::codec::document::MAX_DEPTH, scram};
 
 /// Why a protocol machine stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +15,11 @@ pub enum Error {
     },
     #[error("the peer broke the MongoDB protocol in its {message}: {reason}")]
     Protocol { message: &'static str, reason: &'static str },
+    #[error("the peer broke the MongoDB protocol in its BSON document: {reason}")]
+    InvalidDocument {
+        /// Made printable.
+        reason: String,
+    },
     /// The server offers no supported authentication mechanism for this user.
     #[error("the server offers the user only {method:?}, which is not supported")]
     UnsupportedAuth {
@@ -100,7 +105,10 @@ impl Error {
             | Self::UnsupportedAuth { .. }
             | Self::IterationsTooMany { .. }
             | Self::IterationsTooFew { .. } => Fault::Server,
-            Self::Protocol { .. } | Self::UnsupportedCompressor { .. } | Self::ServerSignature => Fault::Peer,
+            Self::Protocol { .. }
+            | Self::InvalidDocument { .. }
+            | Self::UnsupportedCompressor { .. }
+            | Self::ServerSignature => Fault::Peer,
             Self::CertificateInPlain
             | Self::MessageTooLarge { .. }
             | Self::ResultTooLarge { .. }

@@ -14,6 +14,7 @@ pub mod error;
 pub mod member_role;
 mod read_preference;
 
+pub use bson;
 pub use ciphertoll_vocabulary::ReadPreference;
 pub use client::{
     Discovery, DiscoveryError, Documents, DocumentsReader, HostFindings, MIN_ITERATIONS, Mechanism,
@@ -21,7 +22,7 @@ pub use client::{
     MongoDbTlsMode, SelectedServer, version_of,
 };
 pub use codec::{
-    bson, command, command::Cursor, compression, compression::Compressor, compression::Inflater, message,
+    command, command::Cursor, compression, compression::Compressor, compression::Inflater, document, message,
     message::COMMAND_REQUEST_ID, template::CommandTemplate,
 };
 pub use error::{Error, TemplateError};

@@ -1,8 +1,12 @@
 //! Read preferences in commands ("Server Selection").
 
+use bson::spec::ElementType;
 use ciphertoll_vocabulary::ReadPreference;
 
-use crate::mongodb::{codec::bson::writer::BsonWriter, member_role::MemberRole};
+use crate::mongodb::{
+    codec::document::{self, put_key, put_text},
+    member_role::MemberRole,
+};
 
 const KEY: &str = "$readPreference";
 
@@ -22,6 +26,11 @@ pub(crate) fn required_by(role: MemberRole, preference: ReadPreference) -> Optio
 }
 
 /// Writes the preference as an element of a command.
-pub(crate) fn write(preference: ReadPreference, command: &mut BsonWriter<'_>) {
-    command.document(KEY, |document| document.string("mode", preference.label()));
+pub(crate) fn write(preference: ReadPreference, out: &mut Vec<u8>) {
+    put_key(out, ElementType::EmbeddedDocument, KEY);
+    let Ok(()) = document::write(out, |out| {
+        put_key(out, ElementType::String, "mode");
+        put_text(out, preference.label());
+        Ok::<_, std::convert::Infallible>(())
+    });
 }

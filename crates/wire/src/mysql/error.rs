@@ -1,4 +1,4 @@
-use crate::fault::Fault;
+use crate::{fault::Fault, reader::ProtocolError};
 
 /// Why a protocol machine stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -97,6 +97,8 @@ impl Error {
     }
 }
 
-pub(crate) fn protocol_error(message: &'static str, reason: &'static str) -> Error {
-    Error::Protocol { message, reason }
+impl ProtocolError for Error {
+    fn protocol(message: &'static str, reason: &'static str) -> Self {
+        Self::Protocol { message, reason }
+    }
 }

@@ -1,4 +1,4 @@
-use crate::{fault::Fault, postgres::codec::severity::Severity, scram};
+use crate::{fault::Fault, postgres::codec::severity::Severity, reader::ProtocolError, scram};
 
 /// Why a protocol machine stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -143,5 +143,11 @@ impl From<scram::Error> for Error {
             }
             scram::Error::InvalidVerifier { reason } => Self::Protocol { message: "verifier", reason },
         }
+    }
+}
+
+impl ProtocolError for Error {
+    fn protocol(message: &'static str, reason: &'static str) -> Self {
+        Self::Protocol { message, reason }
     }
 }

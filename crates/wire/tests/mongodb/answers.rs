@@ -1,6 +1,7 @@
 //! Replies to commands, counted and collected.
 
-use ciphertoll_wire::mongodb::bson::{BsonValue, BsonWriter, Document, to_json};
+use ciphertoll_wire::mongodb::bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, raw::CString, rawdoc};
+use ciphertoll_wire::mongodb::document::to_json;
 use ciphertoll_wire::mongodb::message::{self, MAX_MESSAGE_BYTES};
 use ciphertoll_wire::mongodb::{
     COMMAND_REQUEST_ID, Cursor, Documents, DocumentsReader, Error, Fault, MongoDbResponseReader, Response,
@@ -9,29 +10,21 @@ use ciphertoll_wire::mongodb::{
 use proptest::prelude::*;
 
 use crate::chunks::feed;
+use crate::fake_server;
 
 const LIMIT_BYTES: usize = 1 << 16;
 
-fn reply(elements: impl FnOnce(&mut BsonWriter<'_>)) -> Vec<u8> {
-    let mut out = Vec::new();
-    message::write_reply(&mut out, COMMAND_REQUEST_ID, elements).unwrap();
-    out
+fn reply(document: &RawDocument) -> Vec<u8> {
+    fake_server::reply(COMMAND_REQUEST_ID, document)
 }
 
 /// The reply to a `find` that continues in cursor `id`.
 pub(crate) fn found(batch: &str, documents: i32, id: i64) -> Vec<u8> {
-    reply(|reply| {
-        reply.document("cursor", |cursor| {
-            cursor.array(batch, |batch| {
-                for number in 0..documents {
-                    batch.document(&number.to_string(), |document| document.int32("_id", number));
-                }
-            });
-            cursor.int64("id", id);
-            cursor.string("ns", "bank.accounts.old");
-        });
-        reply.put("ok", BsonValue::Double(1.0));
-    })
+    let batch_documents: RawArrayBuf = (0..documents).map(|number| rawdoc! { "_id": number }).collect();
+    let mut cursor = RawDocumentBuf::from_iter([(CString::try_from(batch).unwrap(), batch_documents)]);
+    cursor.append(cstr!("id"), id);
+    cursor.append(cstr!("ns"), "bank.accounts.old");
+    reply(&rawdoc! { "cursor": cursor, "ok": 1.0 })
 }
 
 fn count(bytes: &[u8]) -> Result<Response<ResponseSummary>, Error> {
@@ -42,8 +35,8 @@ fn collect(bytes: &[u8]) -> Result<Response<Documents>, Error> {
     DocumentsReader::new(COMMAND_REQUEST_ID, LIMIT_BYTES).step(&mut &*bytes)
 }
 
-fn refused(elements: impl FnOnce(&mut BsonWriter<'_>)) -> (i32, String, String) {
-    let bytes = reply(elements);
+fn refused(document: &RawDocument) -> (i32, String, String) {
+    let bytes = reply(document);
     let error = count(&bytes).unwrap_err();
     assert_eq!(collect(&bytes).unwrap_err(), error);
     assert_eq!((error.fault(), error.is_too_many_connections()), (Fault::Server, false));
@@ -58,7 +51,7 @@ fn documents_are_counted_and_collected() {
         let summary = ResponseSummary { rows: 3, affected_rows: 0, row_bytes: 3 * 14 };
         assert_eq!(count(&bytes), Ok(Response::Done(summary)));
         let Ok(Response::Done(documents)) = collect(&bytes) else { panic!() };
-        let json = |document: &Vec<u8>| to_json(Document::new(document).unwrap()).unwrap();
+        let json = |document: &Vec<u8>| to_json(RawDocument::from_bytes(document).unwrap()).unwrap();
         assert_eq!(
             documents.documents.iter().map(json).collect::<Vec<_>>(),
             [r#"{"_id":0}"#, r#"{"_id":1}"#, r#"{"_id":2}"#]
@@ -70,11 +63,7 @@ fn documents_are_counted_and_collected() {
 
 #[test]
 fn changes_are_counted() {
-    let bytes = reply(|reply| {
-        reply.int32("n", 2);
-        reply.int32("nModified", 1);
-        reply.put("ok", BsonValue::Int32(1));
-    });
+    let bytes = reply(&rawdoc! { "n": 2, "nModified": 1, "ok": 1 });
     let summary = ResponseSummary { affected_rows: 2, ..ResponseSummary::default() };
     assert_eq!(count(&bytes), Ok(Response::Done(summary)));
     let Ok(Response::Done(documents)) = collect(&bytes) else { panic!() };
@@ -83,51 +72,42 @@ fn changes_are_counted() {
 
 #[test]
 fn after_a_refusal_the_next_reply_is_read() {
-    let no = |reply: &mut BsonWriter<'_>| {
-        reply.put("ok", BsonValue::Double(0.0));
-        reply.string("errmsg", "no such\ncommand: 'x'");
-        reply.int32("code", 59);
-        reply.string("codeName", "CommandNotFound");
+    let no = rawdoc! {
+        "ok": 0.0,
+        "errmsg": "no such\ncommand: 'x'",
+        "code": 59,
+        "codeName": "CommandNotFound",
     };
     let expected = (59, "CommandNotFound".to_owned(), "no such\u{fffd}command: 'x'".to_owned());
-    assert_eq!(refused(no), expected);
-    let bytes = [reply(no), found("firstBatch", 1, 0)].concat();
+    assert_eq!(refused(&no), expected);
+    let bytes = [reply(&no), found("firstBatch", 1, 0)].concat();
     let (mut input, mut reader) = (bytes.as_slice(), MongoDbResponseReader::new(COMMAND_REQUEST_ID));
     assert!(reader.step(&mut input).is_err());
     assert_eq!(reader.step(&mut input), Err(Error::NotReset));
     reader.reset();
     assert!(matches!(reader.step(&mut input), Ok(Response::Done(ResponseSummary { rows: 1, .. }))));
     assert!(input.is_empty());
-    assert_eq!(refused(|reply| reply.put("ok", BsonValue::Double(0.0))), (0, String::new(), String::new()));
+    assert_eq!(refused(&rawdoc! { "ok": 0.0 }), (0, String::new(), String::new()));
 }
 
 #[test]
 fn failed_writes_are_errors() {
-    let duplicate = refused(|reply| {
-        reply.int32("n", 0);
-        reply.array("writeErrors", |errors| {
-            errors.document("0", |error| {
-                error.int32("index", 0);
-                error.int32("code", 11000);
-                error.string("errmsg", "E11000 duplicate key error");
-            });
-        });
-        reply.put("ok", BsonValue::Double(1.0));
+    let duplicate = refused(&rawdoc! {
+        "n": 0,
+        "writeErrors": [{ "index": 0, "code": 11000, "errmsg": "E11000 duplicate key error" }],
+        "ok": 1.0,
     });
     assert_eq!(duplicate, (11000, "DuplicateKey".to_owned(), "E11000 duplicate key error".to_owned()));
-    let unconfirmed = refused(|reply| {
-        reply.document("writeConcernError", |error| {
-            error.int32("code", 64);
-            error.string("codeName", "WriteConcernTimeout");
-            error.string("errmsg", "waiting for replication timed out");
-        });
-        reply.put("ok", BsonValue::Double(1.0));
+    let unconfirmed = refused(&rawdoc! {
+        "writeConcernError": {
+            "code": 64,
+            "codeName": "WriteConcernTimeout",
+            "errmsg": "waiting for replication timed out",
+        },
+        "ok": 1.0,
     });
     assert_eq!((unconfirmed.0, unconfirmed.1.as_str()), (64, "WriteConcernTimeout"));
-    let none = reply(|reply| {
-        reply.array("writeErrors", |_| {});
-        reply.put("ok", BsonValue::Double(1.0));
-    });
+    let none = reply(&rawdoc! { "writeErrors": [], "ok": 1.0 });
     assert!(count(&none).is_ok());
 }
 
@@ -144,11 +124,8 @@ fn unrequested_replies_are_refused() {
     let mut more = bytes;
     more[16] = 2;
     assert_eq!(reason(&more), "it has unrequested parts");
-    assert_eq!(reason(&reply(|reply| reply.int32("n", 1))), "no ok field");
-    let rows = reply(|reply| {
-        reply.document("cursor", |cursor| cursor.array("firstBatch", |batch| batch.int32("0", 1)));
-        reply.boolean("ok", true);
-    });
+    assert_eq!(reason(&reply(&rawdoc! { "n": 1 })), "no ok field");
+    let rows = reply(&rawdoc! { "cursor": { "firstBatch": [1] }, "ok": true });
     assert_eq!(reason(&rows), "a row that is not a document");
 }
 
@@ -161,32 +138,25 @@ fn results_are_bounded() {
 
 #[test]
 fn the_version_is_in_build_info() {
-    let mut out = Vec::new();
-    command::encode_build_info(&mut out, COMMAND_REQUEST_ID).unwrap();
-    let bytes = reply(|reply| {
-        reply.string("version", "7.0.42");
-        reply.put("ok", BsonValue::Double(1.0));
-    });
+    let bytes = reply(&rawdoc! { "version": "7.0.42", "ok": 1.0 });
     let Ok(Response::Done(documents)) = collect(&bytes) else { panic!() };
     assert_eq!(version_of(&documents.documents[0]), Ok("7.0.42".to_owned()));
     assert!(version_of(b"\x05\0\0\0\0").is_err());
 }
 
 #[test]
-fn cursors_are_continued_and_killed() {
+fn cursors_are_continued() {
     let cursor = Cursor { id: 99, collection: "accounts".to_owned() };
     let json = |out: &[u8]| {
         let message = message::take(&mut &*out, MAX_MESSAGE_BYTES).unwrap().unwrap();
         assert_eq!(message.request_id, 1);
         to_json(message.body).unwrap()
     };
-    let (mut more, mut all, mut kill) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut more, mut all) = (Vec::new(), Vec::new());
     command::encode_get_more(&mut more, 1, "bank", &cursor, Some(10)).unwrap();
     assert_eq!(json(&more), r#"{"getMore":99,"collection":"accounts","batchSize":10,"$db":"bank"}"#);
     command::encode_get_more(&mut all, 1, "bank", &cursor, None).unwrap();
     assert_eq!(json(&all), r#"{"getMore":99,"collection":"accounts","$db":"bank"}"#);
-    command::encode_kill_cursors(&mut kill, 1, "bank", &cursor).unwrap();
-    assert_eq!(json(&kill), r#"{"killCursors":"accounts","cursors":[99],"$db":"bank"}"#);
 }
 
 proptest! {

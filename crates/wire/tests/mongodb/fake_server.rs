@@ -1,7 +1,10 @@
 //! A server for logins: `hello`, SCRAM in all variants, and certificates.
 
 use ciphertoll_wire::Step;
-use ciphertoll_wire::mongodb::bson::{BsonValue, BsonWriter, Document};
+use ciphertoll_wire::mongodb::bson::{
+    Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc, spec::BinarySubtype,
+};
+use ciphertoll_wire::mongodb::document::validate;
 use ciphertoll_wire::mongodb::message::{self, MAX_LOGIN_MESSAGE_BYTES};
 use ciphertoll_wire::mongodb::{Compressor, Error, Inflater, MongoDbConnect};
 use ciphertoll_wire::scram::{Binding, Digest, Mechanism, ServerFirst, Verifier};
@@ -83,26 +86,22 @@ impl FakeServer {
             let message = message::take_inflated(input, MAX_LOGIN_MESSAGE_BYTES, &mut inflater).unwrap();
             let Some(message) = message else { return };
             assert_eq!((message.response_to, message.flags), (0, 0));
-            message.body.validate().unwrap();
-            let name = message.body.elements().next().unwrap().unwrap().key().to_vec();
-            let name = String::from_utf8(name).unwrap();
-            let mut answer = Vec::new();
-            let ok = match name.as_str() {
-                "hello" => {
-                    self.hello(message.body, &mut answer);
-                    Some(())
-                }
-                "saslStart" => self.start(message.body, &mut answer),
-                "saslContinue" => self.go_on(message.body, &mut answer),
-                "authenticate" => {
-                    consent(message.body, &mut answer);
-                    Some(())
-                }
-                "find" => {
-                    find(&mut answer);
-                    Some(())
-                }
-                "createUser" => Some(()),
+            validate(message.body).unwrap();
+            let name = message.body.iter().next().unwrap().unwrap().0.as_str().to_owned();
+            let answer = match name.as_str() {
+                "hello" => Some(self.hello(message.body)),
+                "saslStart" => self.start(message.body),
+                "saslContinue" => self.go_on(message.body),
+                "authenticate" => Some(consent(message.body)),
+                // A compressible batch.
+                "find" => Some(rawdoc! {
+                    "cursor": {
+                        "firstBatch": [{ "field0": "x".repeat(1_000) }],
+                        "id": 0_i64,
+                        "ns": "bank.accounts",
+                    },
+                }),
+                "createUser" => Some(RawDocumentBuf::new()),
                 other => panic!("{other}"),
             };
             if is_compressed {
@@ -110,157 +109,113 @@ impl FakeServer {
             }
             self.commands.push(name);
             let start = out.len();
-            message::write_reply(out, message.request_id, |reply| {
-                if ok.is_none() {
-                    reply.int32("code", 18);
-                    reply.string("codeName", "AuthenticationFailed");
-                    reply.string("errmsg", "Authentication failed.");
+            let is_ok = answer.is_some();
+            let mut answer = answer.unwrap_or_else(|| {
+                rawdoc! {
+                    "code": 18,
+                    "codeName": "AuthenticationFailed",
+                    "errmsg": "Authentication failed.",
                 }
-                for element in elements(&answer) {
-                    reply.put(element.0, element.1);
-                }
-                reply.put("ok", BsonValue::Double(if ok.is_some() { 1.0 } else { 0.0 }));
-            })
-            .unwrap();
+            });
+            answer.append(cstr!("ok"), f64::from(u8::from(is_ok)));
+            out.extend(reply(message.request_id, &answer));
             if let (true, Some(compressor)) = (is_compressed, self.compressor) {
                 compressor.compress(out, start).unwrap();
             }
         }
     }
 
-    fn hello(&mut self, body: Document<'_>, answer: &mut Vec<u8>) {
+    fn hello(&mut self, body: &RawDocument) -> RawDocumentBuf {
         self.hello = body.as_bytes().to_vec();
-        assert_eq!(text(body, "$db"), "admin");
-        let speculated = match (self.speculation, body.get("speculativeAuthenticate").unwrap()) {
-            (Speculation::Answered, Some(BsonValue::Document(step))) => {
-                let mut inner = Vec::new();
-                if step.get("saslStart").unwrap().is_none() {
-                    consent(step, &mut inner);
-                    Some(inner)
-                } else {
-                    self.start(step, &mut inner).map(|()| inner)
-                }
+        assert_eq!(body.get_str("$db").unwrap(), "admin");
+        let speculated = match (self.speculation, body.get_document("speculativeAuthenticate")) {
+            (Speculation::Answered, Ok(step)) if step.get("saslStart").unwrap().is_none() => {
+                Some(consent(step))
             }
+            (Speculation::Answered, Ok(step)) => self.start(step),
             _ => None,
         };
-        write(answer, |hello| {
-            hello.boolean("isWritablePrimary", true);
-            hello.string("setName", "rs0");
-            hello.array("hosts", |hosts| {
-                hosts.string("0", "one:27017");
-                hosts.string("1", "two:27017");
-            });
-            hello.string("me", "one:27017");
-            hello.string("primary", "two:27017");
-            hello.int32("maxBsonObjectSize", 16_777_216);
-            hello.int32("maxMessageSizeBytes", 48_000_000);
-            hello.int32("maxWireVersion", 21);
-            if body.get("saslSupportedMechs").unwrap() == Some(BsonValue::String("admin.toll")) {
-                hello.array("saslSupportedMechs", |names| {
-                    for (index, verifier) in self.verifiers.iter().enumerate() {
-                        names.string(&index.to_string(), verifier.digest().mechanism());
-                    }
-                });
-            }
-            let offered = match body.get("compression").unwrap() {
-                Some(BsonValue::Array(names)) => names.get("0").unwrap().and_then(BsonValue::as_str),
-                _ => None,
-            };
-            if let Some(taken) = self.compressor.filter(|taken| offered == Some(taken.name())) {
-                hello.array("compression", |names| names.string("0", taken.name()));
-            }
-            if let Some(speculated) = &speculated {
-                hello.put("speculativeAuthenticate", BsonValue::Document(Document::new(speculated).unwrap()));
-            }
-        });
+        let mut hello = rawdoc! {
+            "isWritablePrimary": true,
+            "setName": "rs0",
+            "hosts": ["one:27017", "two:27017"],
+            "me": "one:27017",
+            "primary": "two:27017",
+            "maxBsonObjectSize": 16_777_216,
+            "maxMessageSizeBytes": 48_000_000,
+            "maxWireVersion": 21,
+        };
+        if body.get_str("saslSupportedMechs").is_ok_and(|user| user == "admin.toll") {
+            let names: RawArrayBuf =
+                self.verifiers.iter().map(|verifier| verifier.digest().mechanism()).collect();
+            hello.append(cstr!("saslSupportedMechs"), names);
+        }
+        let offered = body.get_array("compression").ok().and_then(|names| names.get_str(0).ok());
+        if let Some(taken) = self.compressor.filter(|taken| offered == Some(taken.name())) {
+            hello.append(cstr!("compression"), RawArrayBuf::from_iter([taken.name()]));
+        }
+        if let Some(speculated) = speculated {
+            hello.append(cstr!("speculativeAuthenticate"), speculated);
+        }
+        hello
     }
 
-    fn start(&mut self, body: Document<'_>, answer: &mut Vec<u8>) -> Option<()> {
-        let Some(BsonValue::Document(options)) = body.get("options").unwrap() else { panic!("no options") };
-        assert_eq!(options.get("skipEmptyExchange").unwrap(), Some(BsonValue::Boolean(true)));
-        let mechanism = text(body, "mechanism");
+    fn start(&mut self, body: &RawDocument) -> Option<RawDocumentBuf> {
+        assert!(body.get_document("options").unwrap().get_bool("skipEmptyExchange").unwrap());
+        let mechanism = body.get_str("mechanism").unwrap();
         let known = self.verifiers.iter().find(|verifier| verifier.digest().mechanism() == mechanism)?;
         assert!(payload(body).starts_with(b"n,,n=toll,r="));
         let first = ServerFirst::answer(known, Mechanism::Sha256, Binding::None, payload(body)).unwrap();
         let done = self.ending == Ending::Early;
-        write_step(answer, first.message(), done);
+        let answer = step(first.message(), done);
         self.state = State::Challenged(first);
-        Some(())
+        Some(answer)
     }
 
-    fn go_on(&mut self, body: Document<'_>, answer: &mut Vec<u8>) -> Option<()> {
-        assert_eq!(body.get("conversationId").unwrap(), Some(BsonValue::Int32(CONVERSATION)));
-        assert_eq!(text(body, "$db"), "admin");
+    fn go_on(&mut self, body: &RawDocument) -> Option<RawDocumentBuf> {
+        assert_eq!(body.get("conversationId").unwrap(), Some(RawBsonRef::Int32(CONVERSATION)));
+        assert_eq!(body.get_str("$db").unwrap(), "admin");
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Challenged(first) => {
                 let mut last = first.judge(payload(body)).ok()?;
                 if self.ending == Ending::Lie {
                     last[2] = if last[2] == b'A' { b'B' } else { b'A' };
                 }
-                write_step(answer, &last, self.ending != Ending::Empty);
                 self.state = State::Signed;
+                Some(step(&last, self.ending != Ending::Empty))
             }
             State::Signed => {
                 assert_eq!((self.ending, payload(body)), (Ending::Empty, &b""[..]));
-                write_step(answer, b"", true);
+                Some(step(b"", true))
             }
             State::Idle => panic!("nothing was begun"),
         }
-        Some(())
     }
 }
 
-/// A compressible batch.
-fn find(answer: &mut Vec<u8>) {
-    write(answer, |found| {
-        found.document("cursor", |cursor| {
-            cursor.array("firstBatch", |batch| {
-                batch.document("0", |document| document.string("field0", &"x".repeat(1_000)));
-            });
-            cursor.int64("id", 0);
-            cursor.string("ns", "bank.accounts");
-        });
-    });
-}
-
-fn consent(body: Document<'_>, answer: &mut Vec<u8>) {
+fn consent(body: &RawDocument) -> RawDocumentBuf {
     let database = if body.get("$db").unwrap().is_some() { "$db" } else { "db" };
-    assert_eq!((text(body, database), text(body, "mechanism")), ("$external", "MONGODB-X509"));
-    write(answer, |consent| {
-        consent.string("dbname", "$external");
-        consent.string("user", "CN=toll");
-    });
+    assert_eq!(body.get_str(database).unwrap(), "$external");
+    assert_eq!(body.get_str("mechanism").unwrap(), "MONGODB-X509");
+    rawdoc! { "dbname": "$external", "user": "CN=toll" }
 }
 
-fn write_step(answer: &mut Vec<u8>, payload: &[u8], done: bool) {
-    write(answer, |step| {
-        step.int32("conversationId", CONVERSATION);
-        step.boolean("done", done);
-        step.binary("payload", payload);
-    });
+fn step(payload: &[u8], done: bool) -> RawDocumentBuf {
+    let payload = Binary { subtype: BinarySubtype::Generic, bytes: payload.to_vec() };
+    rawdoc! { "conversationId": CONVERSATION, "done": done, "payload": payload }
 }
 
-fn write(answer: &mut Vec<u8>, elements: impl FnOnce(&mut BsonWriter<'_>)) {
-    ciphertoll_wire::mongodb::bson::write_document(answer, elements);
+fn payload(body: &RawDocument) -> &[u8] {
+    let payload = body.get_binary("payload").unwrap();
+    assert_eq!(payload.subtype, BinarySubtype::Generic);
+    payload.bytes
 }
 
-fn elements(document: &[u8]) -> Vec<(&str, BsonValue<'_>)> {
-    if document.is_empty() {
-        return Vec::new();
-    }
-    let elements = Document::new(document).unwrap().elements().map(Result::unwrap);
-    elements.map(|found| (std::str::from_utf8(found.key()).unwrap(), found.value().unwrap())).collect()
-}
-
-pub(crate) fn text<'a>(body: Document<'a>, key: &str) -> &'a str {
-    body.get(key).unwrap().and_then(BsonValue::as_str).unwrap()
-}
-
-fn payload(body: Document<'_>) -> &[u8] {
-    let Some(BsonValue::Binary { subtype: 0, bytes }) = body.get("payload").unwrap() else {
-        panic!("no payload");
-    };
-    bytes
+/// The message that answers a request with this document.
+pub(crate) fn reply(response_to: i32, document: &RawDocument) -> Vec<u8> {
+    let length = 21 + document.as_bytes().len() as i32;
+    let header = [length, 0, response_to, 2013, 0].map(i32::to_le_bytes).concat();
+    [&header[..], &[0], document.as_bytes()].concat()
 }
 
 /// The client's steps other than `NeedInput`, and the result.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::mongodb::bson::{BsonValue, Document};
+use ciphertoll_wire::mongodb::bson::{RawBsonRef, RawDocument};
 use ciphertoll_wire::mongodb::{
     Error, Mechanism, MongoDbAuthMethod, MongoDbConnect, MongoDbLogin, MongoDbTlsMode,
 };
@@ -101,9 +101,9 @@ fn no_authentication_is_hello_alone() {
     let ((outcome, steps), client) = connect(Mechanism::None, &mut server);
     assert_eq!((outcome, steps.as_slice()), (Ok(()), &STEPS[..]));
     assert_eq!((server.commands.len(), auth(&client).as_str()), (1, "trust"));
-    let hello = Document::new(&server.hello).unwrap();
+    let hello = RawDocument::from_bytes(&server.hello).unwrap();
     assert_eq!(hello.get("speculativeAuthenticate").unwrap(), None);
-    assert_eq!(hello.get("hello").unwrap(), Some(BsonValue::Int32(1)));
+    assert_eq!(hello.get("hello").unwrap(), Some(RawBsonRef::Int32(1)));
 }
 
 #[test]

@@ -1,17 +1,20 @@
 //! Messages, i.e. what surrounds documents.
 
 use ciphertoll_wire::mongodb::Error;
-use ciphertoll_wire::mongodb::bson::{BsonValue, to_json, write_document};
+use ciphertoll_wire::mongodb::bson::{RawBsonRef, rawdoc};
 use ciphertoll_wire::mongodb::command::encode_insert;
+use ciphertoll_wire::mongodb::document::to_json;
 use ciphertoll_wire::mongodb::message::{
-    CHECKSUM_PRESENT, EXHAUST_ALLOWED, MAX_MESSAGE_BYTES, MORE_TO_COME, OpMsg, take, write_command,
+    CHECKSUM_PRESENT, MAX_MESSAGE_BYTES, MORE_TO_COME, OpMsg, take, write_command,
 };
 
 const LIMIT: usize = 1 << 16;
+/// The client accepts replies with [`MORE_TO_COME`].
+const EXHAUST_ALLOWED: u32 = 1 << 16;
 
 fn ping() -> Vec<u8> {
     let mut out = Vec::new();
-    write_command(&mut out, 7, |command| command.int32("ping", 1)).unwrap();
+    write_command(&mut out, 7, rawdoc! { "ping": 1 }, "x").unwrap();
     out
 }
 
@@ -40,12 +43,13 @@ fn section() -> Vec<u8> {
 
 #[test]
 fn a_command_matches_the_manual() {
-    let expected = b"\x24\0\0\0\x07\0\0\0\0\0\0\0\xdd\x07\0\0\0\0\0\0\0\x0f\0\0\0\x10ping\0\x01\0\0\0\0";
+    let expected = b"\x2f\0\0\0\x07\0\0\0\0\0\0\0\xdd\x07\0\0\0\0\0\0\0\x1a\0\0\0\
+        \x10ping\0\x01\0\0\0\x02$db\0\x02\0\0\0x\0\0";
     assert_eq!(ping(), expected);
     let ping = ping();
     let message = read(&ping).unwrap().unwrap();
     assert_eq!((message.request_id, message.response_to, message.flags), (7, 0, 0));
-    assert_eq!(message.body.get("ping").unwrap(), Some(BsonValue::Int32(1)));
+    assert_eq!(message.body.get("ping").unwrap(), Some(RawBsonRef::Int32(1)));
     assert!(message.sequences.is_empty());
     for cut in 0..ping.len() {
         assert_eq!(read(&ping[..cut]), Ok(None));
@@ -118,7 +122,7 @@ fn broken_frames_are_refused() {
 fn a_too_long_message_appends_nothing() {
     let mut out = b"before".to_vec();
     let text = "x".repeat(MAX_MESSAGE_BYTES);
-    let written = write_command(&mut out, 1, |command| command.string("x", &text));
+    let written = write_command(&mut out, 1, rawdoc! { "x": text }, "test");
     assert!(matches!(written, Err(Error::MessageTooLarge { limit: MAX_MESSAGE_BYTES, .. })));
     assert_eq!(out, b"before");
 }
@@ -127,7 +131,7 @@ fn a_too_long_message_appends_nothing() {
 fn inserted_documents_are_a_sequence() {
     let mut documents = Vec::new();
     for number in [1, 2] {
-        write_document(&mut documents, |document| document.int32("_id", number));
+        documents.extend_from_slice(rawdoc! { "_id": number }.as_bytes());
     }
     let mut out = Vec::new();
     encode_insert(&mut out, 7, "bank", "accounts", &documents).unwrap();
@@ -136,7 +140,7 @@ fn inserted_documents_are_a_sequence() {
     let [sequence] = message.sequences[..] else { panic!("{message:?}") };
     assert_eq!(sequence.identifier, b"documents");
     let ids: Vec<_> = sequence.documents().map(|document| document.unwrap().get("_id").unwrap()).collect();
-    assert_eq!(ids, [1, 2].map(|number| Some(BsonValue::Int32(number))));
+    assert_eq!(ids, [1, 2].map(|number| Some(RawBsonRef::Int32(number))));
     let too_long = vec![0; MAX_MESSAGE_BYTES];
     let refused = encode_insert(&mut out.clone(), 7, "bank", "accounts", &too_long);
     assert!(matches!(refused, Err(Error::MessageTooLarge { .. })));

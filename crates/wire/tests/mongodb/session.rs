@@ -56,7 +56,7 @@ fn a_query_is_json() {
     server.encode_query(&mut out, r#"{"find": "accounts"}"#).unwrap();
     let message = message::take(&mut out.as_slice(), 1 << 16).unwrap().unwrap();
     assert_eq!(message.request_id, mongodb::COMMAND_REQUEST_ID);
-    assert_eq!(mongodb::bson::to_json(message.body).unwrap(), r#"{"find":"accounts","$db":"bank"}"#);
+    assert_eq!(mongodb::document::to_json(message.body).unwrap(), r#"{"find":"accounts","$db":"bank"}"#);
     let Err(Error::MongoDb(error)) = server.encode_query(&mut Vec::new(), "SELECT 1") else { panic!() };
     assert!(matches!(error, mongodb::Error::Template(_)));
     let answer = found("firstBatch", 2, 0);

@@ -1,6 +1,7 @@
 //! Command templates.
 
-use ciphertoll_wire::mongodb::bson::{self, Document};
+use ciphertoll_wire::mongodb::bson::{DateTime, RawBsonRef, RawDocument, oid::ObjectId};
+use ciphertoll_wire::mongodb::document::{to_json, validate};
 use ciphertoll_wire::mongodb::message::{MAX_MESSAGE_BYTES, take};
 use ciphertoll_wire::mongodb::{CommandTemplate, Error, TemplateError};
 use ciphertoll_wire::session::Value;
@@ -14,15 +15,15 @@ fn encoded(text: &str, parameters: &[Value<'_>]) -> Vec<u8> {
     out
 }
 
-fn body(mut out: &[u8]) -> Document<'_> {
+fn body(mut out: &[u8]) -> &RawDocument {
     let message = take(&mut out, MAX_MESSAGE_BYTES).unwrap().unwrap();
     assert_eq!((message.request_id, out), (5, &b""[..]));
-    message.body.validate().unwrap();
+    validate(message.body).unwrap();
     message.body
 }
 
 fn json(text: &str, parameters: &[Value<'_>]) -> String {
-    bson::to_json(body(&encoded(text, parameters))).unwrap()
+    to_json(body(&encoded(text, parameters))).unwrap()
 }
 
 fn error(text: &str) -> TemplateError {
@@ -35,7 +36,7 @@ fn order_and_types_are_kept() {
     let expected = r#"{"zeta":1,"alpha":2147483648,"b":1.0,"c":[true,null,{"x":[]}],"a":"é","$db":"bank"}"#;
     assert_eq!(json(text, &[]), expected);
     let bytes = encoded(text, &[]);
-    let kinds = [("zeta", bson::BsonValue::Int32(1)), ("alpha", bson::BsonValue::Int64(1 << 31))];
+    let kinds = [("zeta", RawBsonRef::Int32(1)), ("alpha", RawBsonRef::Int64(1 << 31))];
     for (key, value) in kinds {
         assert_eq!(body(&bytes).get(key).unwrap(), Some(value));
     }
@@ -46,10 +47,10 @@ fn extended_types_are_encoded() {
     let text = r#"{"x": {"$numberLong": "5"}, "y": {"$oid": "0123456789abcdefABCDEF00"}, "z": {"$date": 1}}"#;
     let bytes = encoded(text, &[]);
     let get = |key| body(&bytes).get(key).unwrap().unwrap();
-    assert_eq!(get("x"), bson::BsonValue::Int64(5));
+    assert_eq!(get("x"), RawBsonRef::Int64(5));
     let id = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0xab, 0xcd, 0xef, 0];
-    assert_eq!(get("y"), bson::BsonValue::ObjectId(id));
-    assert_eq!(get("z"), bson::BsonValue::DateTime(1));
+    assert_eq!(get("y"), RawBsonRef::ObjectId(ObjectId::from_bytes(id)));
+    assert_eq!(get("z"), RawBsonRef::DateTime(DateTime::from_millis(1)));
 }
 
 #[test]
@@ -136,6 +137,6 @@ proptest! {
             .replace(r#"{"$param":1}"#, r#""twelve""#)
             .replace(r#"{"$param":2}"#, "null");
         let expected = format!(r#"{},"$db":"bank"}}"#, expected.strip_suffix('}').unwrap());
-        prop_assert_eq!(bson::to_json(body(&out)).unwrap(), expected);
+        prop_assert_eq!(to_json(body(&out)).unwrap(), expected);
     }
 }

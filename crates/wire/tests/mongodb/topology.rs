@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ciphertoll_wire::mongodb::bson::{BsonWriter, to_json};
+use ciphertoll_wire::mongodb::bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
+use ciphertoll_wire::mongodb::document::to_json;
 use ciphertoll_wire::mongodb::{
     CommandTemplate, Discovery, DiscoveryError, Mechanism, MemberRole, MongoDbConnect, MongoDbLogin,
     MongoDbServerInfo, ReadPreference, SelectedServer, message,
@@ -12,10 +13,12 @@ use ciphertoll_wire::{Secret, Step};
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use crate::fake_server::reply;
+
 const SET: &str = "rs0";
 
 /// What a client learns from a `hello` reply with these elements.
-fn greeted(preference: ReadPreference, elements: impl FnOnce(&mut BsonWriter<'_>)) -> MongoDbServerInfo {
+fn greeted(preference: ReadPreference, mut hello: RawDocumentBuf) -> MongoDbServerInfo {
     let login = MongoDbLogin {
         mechanism: Mechanism::None,
         read_preference: preference,
@@ -23,53 +26,39 @@ fn greeted(preference: ReadPreference, elements: impl FnOnce(&mut BsonWriter<'_>
     };
     let (mut connect, mut out) = (MongoDbConnect::new(Arc::new(login)), Vec::new());
     assert_eq!(connect.step(&mut &[][..], &mut out).unwrap(), Step::NeedInput);
-    let mut answer = Vec::new();
-    message::write_reply(&mut answer, 1, |hello| {
-        elements(hello);
-        hello.int32("maxWireVersion", 21);
-        hello.int32("ok", 1);
-    })
-    .unwrap();
+    hello.append(cstr!("maxWireVersion"), 21);
+    hello.append(cstr!("ok"), 1);
+    let answer = reply(1, &hello);
     let mut input = answer.as_slice();
     while connect.step(&mut input, &mut out).unwrap() != Step::Done {}
     connect.server().unwrap().clone()
 }
 
-fn hosts(hello: &mut BsonWriter<'_>, key: &str, names: &[String]) {
-    hello.array(key, |list| {
-        for (index, name) in names.iter().enumerate() {
-            list.string(&index.to_string(), name);
-        }
-    });
-}
-
 /// The `hello` of a member of [`SET`].
 fn member(role: MemberRole, me: Option<&str>, names: &[String]) -> MongoDbServerInfo {
-    greeted(ReadPreference::Primary, |hello| {
-        hello.string("setName", SET);
-        hello.boolean("isWritablePrimary", role == MemberRole::Primary);
-        hello.boolean("secondary", matches!(role, MemberRole::Secondary | MemberRole::Hidden));
-        match role {
-            MemberRole::Arbiter => hello.boolean("arbiterOnly", true),
-            MemberRole::Hidden => hello.boolean("hidden", true),
-            _ => {}
-        }
-        if let Some(me) = me {
-            hello.string("me", me);
-        }
-        hosts(hello, "hosts", names);
-    })
+    let mut hello = rawdoc! {
+        "setName": SET,
+        "isWritablePrimary": role == MemberRole::Primary,
+        "secondary": matches!(role, MemberRole::Secondary | MemberRole::Hidden),
+    };
+    match role {
+        MemberRole::Arbiter => hello.append(cstr!("arbiterOnly"), true),
+        MemberRole::Hidden => hello.append(cstr!("hidden"), true),
+        _ => {}
+    }
+    if let Some(me) = me {
+        hello.append(cstr!("me"), me);
+    }
+    hello.append(cstr!("hosts"), names.iter().map(String::as_str).collect::<RawArrayBuf>());
+    greeted(ReadPreference::Primary, hello)
 }
 
 fn standalone() -> MongoDbServerInfo {
-    greeted(ReadPreference::Nearest, |hello| hello.boolean("isWritablePrimary", true))
+    greeted(ReadPreference::Nearest, rawdoc! { "isWritablePrimary": true })
 }
 
 fn router() -> MongoDbServerInfo {
-    greeted(ReadPreference::Nearest, |hello| {
-        hello.boolean("isWritablePrimary", true);
-        hello.string("msg", "isdbgrid");
-    })
+    greeted(ReadPreference::Nearest, rawdoc! { "isWritablePrimary": true, "msg": "isdbgrid" })
 }
 
 /// Queries all hosts. Hosts that are not in `world` do not reply.
@@ -116,7 +105,7 @@ fn three() -> Vec<(String, MongoDbServerInfo, u64)> {
 fn the_role_follows_from_the_hello_reply() {
     let none = ReadPreference::Primary;
     assert_eq!(standalone().role, MemberRole::Standalone);
-    assert_eq!(greeted(none, |_| {}).role, MemberRole::Unready);
+    assert_eq!(greeted(none, rawdoc! {}).role, MemberRole::Unready);
     for role in [
         MemberRole::Primary,
         MemberRole::Secondary,
@@ -127,12 +116,8 @@ fn the_role_follows_from_the_hello_reply() {
         assert_eq!(member(role, None, &[]).role, role);
     }
     assert_eq!(router().role, MemberRole::Router);
-    let with_passives = greeted(none, |hello| {
-        hello.string("setName", SET);
-        hosts(hello, "hosts", &["a:1".to_owned()]);
-        hosts(hello, "passives", &["b:1".to_owned()]);
-        hosts(hello, "arbiters", &["c:1".to_owned()]);
-    });
+    let lists = rawdoc! { "setName": SET, "hosts": ["a:1"], "passives": ["b:1"], "arbiters": ["c:1"] };
+    let with_passives = greeted(none, lists);
     assert_eq!(with_passives.hosts, ["a:1", "b:1"]);
     let endless: Vec<String> = (0..1000).map(|number| format!("h{number}")).collect();
     assert!(member(MemberRole::Primary, None, &endless).hosts.len() < 200);
@@ -142,13 +127,11 @@ fn the_role_follows_from_the_hello_reply() {
 fn commands_allow_reads_from_a_secondary() {
     let ping = CommandTemplate::parse(r#"{"ping": 1}"#).unwrap();
     let said = |preference, secondary: bool, set: bool| {
-        let server = greeted(preference, |hello| {
-            hello.boolean("isWritablePrimary", !secondary);
-            hello.boolean("secondary", secondary);
-            if set {
-                hello.string("setName", SET);
-            }
-        });
+        let mut hello = rawdoc! { "isWritablePrimary": !secondary, "secondary": secondary };
+        if set {
+            hello.append(cstr!("setName"), SET);
+        }
+        let server = greeted(preference, hello);
         let mut out = Vec::new();
         server.encode(&mut out, &ping, &[]).unwrap();
         to_json(message::take(&mut out.as_slice(), 1 << 16).unwrap().unwrap().body).unwrap()
@@ -196,7 +179,7 @@ fn errors_list_each_host() {
         ),
         "none of its hosts is a member of the replica set rs0: h:27017 is not in a replica set, a:1 is not among the members that it lists, x:1 does not reply (connection refused), b:1 does not reply (connection refused)"
     );
-    let other = greeted(ReadPreference::Primary, |hello| hello.string("setName", "rs1"));
+    let other = greeted(ReadPreference::Primary, rawdoc! { "setName": "rs1" });
     assert_eq!(
         fails(&["o:1"], ReadPreference::Primary, &[("o:1".to_owned(), other, 1)]),
         "none of its hosts is a member of the replica set rs0: o:1 is in the replica set rs1"

@@ -1,84 +1,12 @@
-//! Converts documents between the two BSON libraries: ours, and `bson`, in which the cases are written.
+//! Compares the JSON forms of documents.
 
-use bson::spec::BinarySubtype;
-use bson::{Binary, Bson, Document, Regex, Timestamp};
-use ciphertoll_wire::mongodb::bson::{BsonValue, BsonWriter, Document as OurDocument};
+use bson::{Bson, Regex};
 use serde_json::Value as Json;
 
 /// What stands for a double in canonical extended JSON.
 const DOUBLE: &str = "$numberDouble";
 /// And for a time.
 const TIME: &str = "$date";
-
-/// Appends all elements of `document` by our writer.
-pub(super) fn put(out: &mut BsonWriter<'_>, document: &Document) {
-    for (key, value) in document {
-        put_value(out, key, value);
-    }
-}
-
-fn put_value(out: &mut BsonWriter<'_>, key: &str, value: &Bson) {
-    let leaf = match value {
-        Bson::Document(nested) => return out.document(key, |out| put(out, nested)),
-        Bson::Array(items) => {
-            return out.array(key, |out| {
-                for (index, item) in items.iter().enumerate() {
-                    put_value(out, &index.to_string(), item);
-                }
-            });
-        }
-        Bson::Double(number) => BsonValue::Double(*number),
-        Bson::String(text) => BsonValue::String(text),
-        Bson::Boolean(truth) => BsonValue::Boolean(*truth),
-        Bson::Null => BsonValue::Null,
-        Bson::RegularExpression(regex) => {
-            BsonValue::Regex { pattern: regex.pattern.as_str(), options: regex.options.as_str() }
-        }
-        Bson::Int32(number) => BsonValue::Int32(*number),
-        Bson::Int64(number) => BsonValue::Int64(*number),
-        Bson::Timestamp(Timestamp { time, increment }) => {
-            BsonValue::Timestamp(u64::from(*time) << 32 | u64::from(*increment))
-        }
-        Bson::Binary(Binary { subtype, bytes }) => BsonValue::Binary { subtype: u8::from(*subtype), bytes },
-        Bson::ObjectId(id) => BsonValue::ObjectId(id.bytes()),
-        Bson::DateTime(time) => BsonValue::DateTime(time.timestamp_millis()),
-        other => panic!("no sample has a {other:?}"),
-    };
-    out.put(key, leaf);
-}
-
-/// A document as our reader parses it.
-pub(super) fn document(ours: OurDocument<'_>) -> Document {
-    let element = |element: Result<ciphertoll_wire::mongodb::bson::Element<'_>, _>| {
-        let element = element.expect("it was checked");
-        let key = String::from_utf8(element.key().to_vec()).expect("it was checked");
-        (key, value(element.value().expect("it was checked")))
-    };
-    ours.elements().map(element).collect()
-}
-
-fn value(ours: BsonValue<'_>) -> Bson {
-    match ours {
-        BsonValue::Document(nested) => Bson::Document(document(nested)),
-        BsonValue::Array(items) => Bson::Array(document(items).into_iter().map(|(_, item)| item).collect()),
-        BsonValue::Double(number) => Bson::Double(number),
-        BsonValue::String(text) => Bson::String(text.to_owned()),
-        BsonValue::Boolean(truth) => Bson::Boolean(truth),
-        BsonValue::Null => Bson::Null,
-        BsonValue::Regex { pattern, options } => regex(pattern, options),
-        BsonValue::Int32(number) => Bson::Int32(number),
-        BsonValue::Int64(number) => Bson::Int64(number),
-        BsonValue::Timestamp(number) => {
-            Bson::Timestamp(Timestamp { time: (number >> 32) as u32, increment: number as u32 })
-        }
-        BsonValue::Binary { subtype, bytes } => {
-            Bson::Binary(Binary { subtype: BinarySubtype::from(subtype), bytes: bytes.to_vec() })
-        }
-        BsonValue::ObjectId(id) => Bson::ObjectId(id.into()),
-        BsonValue::DateTime(milliseconds) => Bson::DateTime(bson::DateTime::from_millis(milliseconds)),
-        other => panic!("no sample has a {other:?}"),
-    }
-}
 
 /// A regular expression without a NUL.
 pub(super) fn regex(pattern: &str, options: &str) -> Bson {

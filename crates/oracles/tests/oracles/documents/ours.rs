@@ -1,17 +1,16 @@
 //! Our own state machines on a channel, for documents with every BSON type, which JSON text does not have.
 
-use bson::Document;
+use bson::{Document, RawDocument, RawDocumentBuf};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_net::{
     Channel, ConnectProgress, Connected, ContextSource, Dialer, Error, Readiness, Transport,
 };
-use ciphertoll_wire::mongodb::bson::{Document as OurDocument, to_json};
 use ciphertoll_wire::mongodb::command::encode_get_more;
+use ciphertoll_wire::mongodb::document::to_json;
 use ciphertoll_wire::mongodb::message::write_command;
 use ciphertoll_wire::mongodb::{self, COMMAND_REQUEST_ID, Documents, DocumentsReader};
 use ciphertoll_wire::session;
 
-use super::convert;
 use super::oracle::{Failure, Find, Outcome};
 use crate::answer::{Answer, Refusal};
 use crate::ours;
@@ -57,14 +56,16 @@ impl Ours {
     /// The reply to a command without cursor.
     pub(super) fn command(&mut self, command: &Document) -> Answer<Document> {
         let database = self.database.clone();
-        let sent = write_command(self.channel.output(), COMMAND_REQUEST_ID, |out| {
-            convert::put(out, command);
-            out.string("$db", &database);
-        });
-        sent.expect("it can be written");
+        self.send(command, &database);
         let mut answer = self.answer()?;
         let bytes = answer.documents.pop().expect("an answer is a document");
-        Ok(convert::document(OurDocument::new(&bytes).expect("it was checked")))
+        Ok(document(RawDocument::from_bytes(&bytes).expect("it was checked")))
+    }
+
+    fn send(&mut self, command: &Document, database: &str) {
+        let command = RawDocumentBuf::try_from(command).expect("it has no NUL");
+        write_command(self.channel.output(), COMMAND_REQUEST_ID, command, database)
+            .expect("it can be written");
     }
 
     pub(super) fn insert(&mut self, collection: &str, documents: &[Document]) -> Answer<()> {
@@ -75,11 +76,7 @@ impl Ours {
     /// All documents, in any number of batches.
     pub(super) fn find(&mut self, find: &Find) -> Answer<Vec<Read>> {
         let database = self.database.clone();
-        let sent = write_command(self.channel.output(), COMMAND_REQUEST_ID, |out| {
-            convert::put(out, &find.command());
-            out.string("$db", &database);
-        });
-        sent.expect("it can be written");
+        self.send(&find.command(), &database);
         let mut answer = self.answer()?;
         let mut read: Vec<Read> = answer.documents.into_iter().map(Read::of).collect();
         while let Some(cursor) = answer.cursor {
@@ -110,11 +107,15 @@ impl Ours {
 
 impl Read {
     fn of(bytes: Vec<u8>) -> Self {
-        let ours = OurDocument::new(&bytes).expect("it was checked");
+        let ours = RawDocument::from_bytes(&bytes).expect("it was checked");
         let json = serde_json::from_str(&to_json(ours).expect("it was checked")).expect("ours is JSON");
-        let document = convert::document(ours);
+        let document = document(ours);
         Self { bytes, document, json }
     }
+}
+
+fn document(read: &RawDocument) -> Document {
+    read.try_into().expect("it was checked")
 }
 
 /// The rows of the blocking client, with JSON in both directions.

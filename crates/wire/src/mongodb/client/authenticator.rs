@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bson::{Binary, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc, spec::BinarySubtype};
 use openssl::hash::{MessageDigest, hash};
 use zeroize::Zeroizing;
 
@@ -14,7 +15,7 @@ use crate::{
             server_info::MongoDbAuthMethod,
         },
         codec::{
-            bson::{document::Document, value::BsonValue, writer::BsonWriter},
+            document::{as_i64, is_true},
             message::write_command,
         },
         error::Error,
@@ -53,15 +54,8 @@ enum AuthStart {
 /// The reply to a step of SCRAM.
 struct SaslReply<'a> {
     conversation: i64,
-    exchange: SaslExchange,
+    is_done: bool,
     payload: &'a [u8],
-}
-
-/// Whether the exchange is complete.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SaslExchange {
-    Complete,
-    Continues,
 }
 
 impl Authenticator {
@@ -69,21 +63,18 @@ impl Authenticator {
         Self { login, state: State::Idle }
     }
 
-    /// Starts the likely authentication, to be sent within `hello`. Returns the function that writes it.
-    pub(crate) fn speculate(&mut self) -> Result<Option<impl FnOnce(&mut BsonWriter<'_>)>, Error> {
+    /// Starts the likely authentication, to be sent within `hello`.
+    pub(crate) fn speculate(&mut self) -> Result<Option<RawDocumentBuf>, Error> {
         let start = match self.login.mechanism {
             Mechanism::None => return Ok(None),
             Mechanism::ScramSha256 | Mechanism::Negotiated => self.begin_scram(Digest::Sha256)?,
             Mechanism::ScramSha1 => self.begin_scram(Digest::Sha1)?,
             Mechanism::X509 => AuthStart::Certificate,
         };
+        let mut command = start.command(&self.login);
+        command.append(cstr!("db"), source(&self.login));
         self.state = State::Speculated(start);
-        let State::Speculated(start) = &self.state else { return Ok(None) };
-        let login = &self.login;
-        Ok(Some(move |command: &mut BsonWriter<'_>| {
-            start.write(login, command);
-            command.string("db", source(login));
-        }))
+        Ok(Some(command))
     }
 
     /// Continues after `hello`: with the server's reply to the authentication in it, or from the start.
@@ -99,14 +90,11 @@ impl Authenticator {
             (State::Idle, _) => Ok(Some(MongoDbAuthMethod::None)),
             (State::Speculated(start), Some(reply)) => {
                 self.state = start.sent();
-                self.answer(Document::new(reply)?, out, request_id)
+                self.answer(RawDocument::from_bytes(reply)?, out, request_id)
             }
             (State::Speculated(_), None) => {
                 let start = self.begin(mechanisms)?;
-                write_command(out, request_id, |command| {
-                    start.write(&self.login, command);
-                    command.string("$db", source(&self.login));
-                })?;
+                write_command(out, request_id, start.command(&self.login), source(&self.login))?;
                 self.state = start.sent();
                 Ok(None)
             }
@@ -118,7 +106,7 @@ impl Authenticator {
     /// client. An error is final.
     pub(crate) fn answer(
         &mut self,
-        body: Document<'_>,
+        body: &RawDocument,
         out: &mut Vec<u8>,
         request_id: i32,
     ) -> Result<Option<MongoDbAuthMethod>, Error> {
@@ -129,7 +117,7 @@ impl Authenticator {
         let reply = SaslReply::parse(body)?;
         match state {
             State::AwaitChallenge(first, digest) => {
-                if reply.exchange == SaslExchange::Complete {
+                if reply.is_done {
                     return Err(Error::ServerSignature);
                 }
                 let password = password(&self.login, digest)?;
@@ -141,7 +129,7 @@ impl Authenticator {
             State::AwaitSignature(last, digest) => {
                 last.verify(reply.payload)?;
                 let kind = MongoDbAuthMethod::Scram { digest, iterations: last.iterations() };
-                if reply.exchange == SaslExchange::Complete {
+                if reply.is_done {
                     return Ok(Some(kind));
                 }
                 // A server that does not support `skipEmptyExchange` sends one more reply.
@@ -149,7 +137,7 @@ impl Authenticator {
                 self.state = State::AwaitEnd(kind);
                 Ok(None)
             }
-            State::AwaitEnd(kind) if reply.exchange == SaslExchange::Complete => Ok(Some(kind)),
+            State::AwaitEnd(kind) if reply.is_done => Ok(Some(kind)),
             _ => Err(out_of_order()),
         }
     }
@@ -183,35 +171,33 @@ impl Authenticator {
         out: &mut Vec<u8>,
         request_id: i32,
     ) -> Result<(), Error> {
-        write_command(out, request_id, |command| {
-            command.int32("saslContinue", 1);
-            // Servers count from 1. A number beyond 32 bits is returned in the same type.
-            match i32::try_from(conversation) {
-                Ok(conversation) => command.int32("conversationId", conversation),
-                Err(_) => command.int64("conversationId", conversation),
-            }
-            command.binary("payload", payload);
-            command.string("$db", source(&self.login));
-        })
+        let mut command = rawdoc! { "saslContinue": 1 };
+        // Servers count from 1. A number beyond 32 bits is returned in the same type.
+        match i32::try_from(conversation) {
+            Ok(conversation) => command.append(cstr!("conversationId"), conversation),
+            Err(_) => command.append(cstr!("conversationId"), conversation),
+        }
+        command.append(cstr!("payload"), binary(payload));
+        write_command(out, request_id, command, source(&self.login))
     }
 }
 
 impl AuthStart {
-    fn write(&self, login: &MongoDbLogin, command: &mut BsonWriter<'_>) {
+    fn command(&self, login: &MongoDbLogin) -> RawDocumentBuf {
         match self {
-            Self::Scram(first, digest) => {
-                command.int32("saslStart", 1);
-                command.string("mechanism", digest.mechanism());
-                command.binary("payload", first.message());
-                command.document("options", |options| options.boolean("skipEmptyExchange", true));
-            }
+            Self::Scram(first, digest) => rawdoc! {
+                "saslStart": 1,
+                "mechanism": digest.mechanism(),
+                "payload": binary(first.message()),
+                "options": { "skipEmptyExchange": true },
+            },
             Self::Certificate => {
-                command.int32("authenticate", 1);
-                command.string("mechanism", X509);
+                let mut command = rawdoc! { "authenticate": 1, "mechanism": X509 };
                 // Without a user the server takes the subject of the certificate.
                 if !login.user.is_empty() {
-                    command.string("user", &login.user);
+                    command.append(cstr!("user"), login.user.as_str());
                 }
+                command
             }
         }
     }
@@ -225,20 +211,18 @@ impl AuthStart {
 }
 
 impl<'a> SaslReply<'a> {
-    fn parse(body: Document<'a>) -> Result<Self, Error> {
+    fn parse(body: &'a RawDocument) -> Result<Self, Error> {
         let error = |reason| Error::Protocol { message: "reply to the authentication", reason };
-        let conversation = body.get("conversationId")?.and_then(BsonValue::as_i64);
-        let exchange = body
-            .get("done")?
-            .map(|done| if done.is_true() { SaslExchange::Complete } else { SaslExchange::Continues });
+        let conversation = body.get("conversationId")?.and_then(as_i64);
+        let is_done = body.get("done")?.map(is_true);
         let payload = match body.get("payload")? {
-            Some(BsonValue::Binary { bytes, .. }) => bytes,
-            Some(BsonValue::String(text)) => text.as_bytes(),
+            Some(RawBsonRef::Binary(binary)) => binary.bytes,
+            Some(RawBsonRef::String(text)) => text.as_bytes(),
             _ => return Err(error("no payload")),
         };
         Ok(Self {
             conversation: conversation.ok_or_else(|| error("no conversation"))?,
-            exchange: exchange.ok_or_else(|| error("no done field"))?,
+            is_done: is_done.ok_or_else(|| error("no done field"))?,
             payload,
         })
     }
@@ -268,6 +252,10 @@ fn password(login: &MongoDbLogin, digest: Digest) -> Result<Zeroizing<Vec<u8>>, 
             Ok(Zeroizing::new(digest.iter().flat_map(digits).collect()))
         }
     }
+}
+
+fn binary(bytes: &[u8]) -> Binary {
+    Binary { subtype: BinarySubtype::Generic, bytes: bytes.to_vec() }
 }
 
 fn out_of_order() -> Error {

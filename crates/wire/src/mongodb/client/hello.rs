@@ -1,21 +1,24 @@
 //! `hello`: the client's first command, and the server's description of itself.
 
+use bson::{RawArray, RawBsonRef, RawDocumentBuf, cstr, rawbson, rawdoc};
+
 use crate::{
     mongodb::{
         client::{
             login::{Mechanism, MongoDbLogin},
-            reply::{Reply, printable},
+            reply::Reply,
             server_info::{MongoDbAuthMethod, MongoDbServerInfo},
         },
         codec::{
-            bson::{document::Document, value::BsonValue, writer::BsonWriter},
             compression::Compressor,
+            document::{as_i64, is_true},
             message::{MAX_MESSAGE_BYTES, write_command},
         },
         error::Error,
         member_role::MemberRole,
         read_preference,
     },
+    printable::printable,
     scram::Digest,
 };
 
@@ -57,47 +60,38 @@ pub(crate) enum Offer {
     No,
 }
 
-/// Appends `hello`, with the speculative authentication that `speculate` writes.
+/// Appends `hello`, with the start of an authentication.
 pub(crate) fn encode(
     out: &mut Vec<u8>,
     request_id: i32,
     login: &MongoDbLogin,
-    speculate: Option<impl FnOnce(&mut BsonWriter<'_>)>,
+    speculate: Option<RawDocumentBuf>,
 ) -> Result<(), Error> {
-    write_command(out, request_id, |hello| {
-        hello.int32("hello", 1);
-        hello.boolean("helloOk", true);
-        hello.document("client", |client| {
-            if !login.application_name.is_empty() {
-                client.document("application", |application| {
-                    application.string("name", &login.application_name);
-                });
-            }
-            client.document("driver", |driver| {
-                driver.string("name", DRIVER);
-                driver.string("version", env!("CARGO_PKG_VERSION"));
-            });
-            client.document("os", |os| os.string("type", "Linux"));
-        });
-        if login.mechanism == Mechanism::Negotiated {
-            hello.string("saslSupportedMechs", &format!("{}.{}", login.auth_source, login.user));
-        }
-        if let Some(compressor) = login.compressor {
-            hello.array("compression", |names| names.string("0", compressor.name()));
-        }
-        if let Some(speculate) = speculate {
-            hello.document("speculativeAuthenticate", speculate);
-        }
-        hello.string("$db", ADMIN);
-    })
+    let mut client = RawDocumentBuf::new();
+    if !login.application_name.is_empty() {
+        client.append(cstr!("application"), rawdoc! { "name": login.application_name.as_str() });
+    }
+    client.append(cstr!("driver"), rawdoc! { "name": DRIVER, "version": env!("CARGO_PKG_VERSION") });
+    client.append(cstr!("os"), rawdoc! { "type": "Linux" });
+    let mut hello = rawdoc! { "hello": 1, "helloOk": true, "client": client };
+    if login.mechanism == Mechanism::Negotiated {
+        hello.append(cstr!("saslSupportedMechs"), format!("{}.{}", login.auth_source, login.user));
+    }
+    if let Some(compressor) = login.compressor {
+        hello.append(cstr!("compression"), rawbson!([compressor.name()]));
+    }
+    if let Some(speculate) = speculate {
+        hello.append(cstr!("speculativeAuthenticate"), speculate);
+    }
+    write_command(out, request_id, hello, ADMIN)
 }
 
 impl Hello {
     pub(crate) fn parse(reply: &Reply<'_>, login: &MongoDbLogin) -> Result<Self, Error> {
         let mut hello = Self { server: unknown_server(&login.database), mechanisms: None, speculative: None };
-        for element in reply.body.elements() {
-            let element = element?;
-            hello.take(element.key(), element.value()?)?;
+        for element in reply.body {
+            let (key, value) = element?;
+            hello.take(key.as_str(), value)?;
         }
         let server = &mut hello.server;
         server.version = format!("wire-{}", server.max_wire_version);
@@ -110,35 +104,35 @@ impl Hello {
         Ok(hello)
     }
 
-    fn take(&mut self, key: &[u8], value: BsonValue<'_>) -> Result<(), Error> {
+    fn take(&mut self, key: &str, value: RawBsonRef<'_>) -> Result<(), Error> {
         let server = &mut self.server;
         match (key, value) {
-            (b"isWritablePrimary" | b"ismaster", value) => {
-                server.is_writable_primary = value.is_true();
+            ("isWritablePrimary" | "ismaster", value) => {
+                server.is_writable_primary = is_true(value);
                 server.take_role(MemberRole::Primary, value);
             }
-            (b"secondary", value) => server.take_role(MemberRole::Secondary, value),
-            (b"arbiterOnly", value) => server.take_role(MemberRole::Arbiter, value),
-            (b"hidden", value) => server.take_role(MemberRole::Hidden, value),
-            (b"msg", BsonValue::String(ROUTER)) => server.role = MemberRole::Router,
-            (b"maxWireVersion", value) => {
-                let version = value.as_i64().and_then(|version| i32::try_from(version).ok());
+            ("secondary", value) => server.take_role(MemberRole::Secondary, value),
+            ("arbiterOnly", value) => server.take_role(MemberRole::Arbiter, value),
+            ("hidden", value) => server.take_role(MemberRole::Hidden, value),
+            ("msg", RawBsonRef::String(ROUTER)) => server.role = MemberRole::Router,
+            ("maxWireVersion", value) => {
+                let version = as_i64(value).and_then(|version| i32::try_from(version).ok());
                 server.max_wire_version = version.ok_or_else(|| error("a version that is not a number"))?;
             }
-            (b"maxBsonObjectSize", value) => server.max_bson_bytes = bytes(value)?,
-            (b"maxMessageSizeBytes", value) => server.max_message_bytes = bytes(value)?,
-            (b"setName", BsonValue::String(name)) => server.set_name = Some(kept(name)),
-            (b"me", BsonValue::String(name)) => server.me = Some(kept(name)),
-            (b"primary", BsonValue::String(name)) => server.primary = Some(kept(name)),
+            ("maxBsonObjectSize", value) => server.max_bson_bytes = bytes(value)?,
+            ("maxMessageSizeBytes", value) => server.max_message_bytes = bytes(value)?,
+            ("setName", RawBsonRef::String(name)) => server.set_name = Some(kept(name)),
+            ("me", RawBsonRef::String(name)) => server.me = Some(kept(name)),
+            ("primary", RawBsonRef::String(name)) => server.primary = Some(kept(name)),
             // Members that cannot become primary have their own list.
-            (b"hosts" | b"passives", BsonValue::Array(hosts)) => {
-                for host in hosts.elements().take(MAX_HOSTS.saturating_sub(server.hosts.len())) {
-                    server.hosts.extend(host?.value()?.as_str().map(kept));
+            ("hosts" | "passives", RawBsonRef::Array(hosts)) => {
+                for host in hosts.into_iter().take(MAX_HOSTS.saturating_sub(server.hosts.len())) {
+                    server.hosts.extend(host?.as_str().map(kept));
                 }
             }
-            (b"compression", BsonValue::Array(names)) => server.compressor = compressor(names)?,
-            (b"saslSupportedMechs", BsonValue::Array(names)) => self.mechanisms = Some(mechanisms(names)?),
-            (b"speculativeAuthenticate", BsonValue::Document(answer)) => {
+            ("compression", RawBsonRef::Array(names)) => server.compressor = compressor(names)?,
+            ("saslSupportedMechs", RawBsonRef::Array(names)) => self.mechanisms = Some(mechanisms(names)?),
+            ("speculativeAuthenticate", RawBsonRef::Document(answer)) => {
                 self.speculative = Some(answer.as_bytes().to_vec());
             }
             _ => {}
@@ -149,18 +143,18 @@ impl Hello {
 
 impl MongoDbServerInfo {
     /// Applies a claim of the server about its role, if it is true.
-    fn take_role(&mut self, role: MemberRole, claim: BsonValue<'_>) {
-        if claim.is_true() {
+    fn take_role(&mut self, role: MemberRole, claim: RawBsonRef<'_>) {
+        if is_true(claim) {
             self.role = self.role.max(role);
         }
     }
 }
 
-fn mechanisms(names: Document<'_>) -> Result<Mechanisms, Error> {
+fn mechanisms(names: &RawArray) -> Result<Mechanisms, Error> {
     let mut mechanisms = Mechanisms::default();
     let mut all = Vec::new();
-    for name in names.elements() {
-        let Some(name) = name?.value()?.as_str() else {
+    for name in names {
+        let Some(name) = name?.as_str() else {
             return Err(error("a mechanism that is not a string"));
         };
         match name {
@@ -175,9 +169,9 @@ fn mechanisms(names: Document<'_>) -> Result<Mechanisms, Error> {
 }
 
 /// The first supported compressor in the server's list.
-fn compressor(names: Document<'_>) -> Result<Option<Compressor>, Error> {
-    for name in names.elements() {
-        let name = name?.value()?.as_str();
+fn compressor(names: &RawArray) -> Result<Option<Compressor>, Error> {
+    for name in names {
+        let name = name?.as_str();
         let known = Compressor::ALL.into_iter().find(|compressor| Some(compressor.name()) == name);
         if known.is_some() {
             return Ok(known);
@@ -205,13 +199,13 @@ fn unknown_server(database: &str) -> MongoDbServerInfo {
     }
 }
 
-fn bytes(value: BsonValue<'_>) -> Result<u32, Error> {
-    let bytes = value.as_i64().and_then(|bytes| u32::try_from(bytes).ok());
+fn bytes(value: RawBsonRef<'_>) -> Result<u32, Error> {
+    let bytes = as_i64(value).and_then(|bytes| u32::try_from(bytes).ok());
     bytes.ok_or_else(|| error("a limit that is not a number of bytes"))
 }
 
 fn kept(name: &str) -> String {
-    printable(name, MAX_NAME_CHARACTERS)
+    printable(name.as_bytes(), MAX_NAME_CHARACTERS)
 }
 
 fn error(reason: &'static str) -> Error {

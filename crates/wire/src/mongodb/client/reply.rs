@@ -1,12 +1,17 @@
 //! The parts that all replies to commands have in common.
 
-use crate::mongodb::{
-    codec::{
-        bson::{document::Document, value::BsonValue},
-        compression::Inflater,
-        message::{self, MORE_TO_COME, OpMsg},
+use bson::{RawArray, RawBsonRef, RawDocument};
+
+use crate::{
+    mongodb::{
+        codec::{
+            compression::Inflater,
+            document::{as_i64, is_true},
+            message::{self, MORE_TO_COME, OpMsg},
+        },
+        error::Error,
     },
-    error::Error,
+    printable::printable,
 };
 
 /// Longer than any server's message; the rest is cut.
@@ -18,17 +23,17 @@ const DUPLICATE_KEY: i32 = 11000;
 /// The reply to a successful command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reply<'a> {
-    pub(crate) body: Document<'a>,
+    pub(crate) body: &'a RawDocument,
     /// Documents changed (`n`).
     pub(crate) affected: u64,
     /// The first or next batch of a result.
-    pub(crate) cursor: Option<Document<'a>>,
+    pub(crate) cursor: Option<&'a RawDocument>,
 }
 
 /// A batch of a result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Batch<'a> {
-    pub(crate) documents: Document<'a>,
+    pub(crate) documents: &'a RawArray,
     /// 0 if the result is complete.
     pub(crate) cursor_id: i64,
     pub(crate) namespace: &'a str,
@@ -41,8 +46,8 @@ struct CommandOutcome<'a> {
     code: i32,
     code_name: &'a str,
     message: &'a str,
-    write_errors: Option<Document<'a>>,
-    write_concern_error: Option<Document<'a>>,
+    write_errors: Option<&'a RawArray>,
+    write_concern_error: Option<&'a RawDocument>,
 }
 
 /// Takes the reply to a command, if it has arrived. A refusal is returned as an error; the reply is consumed
@@ -78,31 +83,23 @@ fn check<'a>(message: &OpMsg<'a>, request_id: i32) -> Result<Reply<'a>, Error> {
     read(message.body)
 }
 
-fn read(body: Document<'_>) -> Result<Reply<'_>, Error> {
+fn read(body: &RawDocument) -> Result<Reply<'_>, Error> {
     let mut outcome = CommandOutcome::default();
     let mut reply = Reply { body, affected: 0, cursor: None };
-    for element in body.elements() {
+    for element in body.iter_elements() {
         let element = element?;
-        match element.key() {
-            b"ok" => outcome.ok = Some(element.value()?.is_true()),
-            b"n" => {
-                let number = element.value()?.as_i64().and_then(|number| u64::try_from(number).ok());
+        match element.key().as_str() {
+            "ok" => outcome.ok = Some(is_true(element.value()?)),
+            "n" => {
+                let number = as_i64(element.value()?).and_then(|number| u64::try_from(number).ok());
                 reply.affected = number.unwrap_or_default();
             }
-            b"cursor" => reply.cursor = element.document_bytes().map(Document::new).transpose()?,
-            b"code" => outcome.code = code(element.value()?),
-            b"codeName" => outcome.code_name = text(element.value()?),
-            b"errmsg" => outcome.message = text(element.value()?),
-            b"writeErrors" => {
-                if let BsonValue::Array(errors) = element.value()? {
-                    outcome.write_errors = Some(errors);
-                }
-            }
-            b"writeConcernError" => {
-                if let BsonValue::Document(error) = element.value()? {
-                    outcome.write_concern_error = Some(error);
-                }
-            }
+            "cursor" => reply.cursor = element.value()?.as_document(),
+            "code" => outcome.code = code(element.value()?),
+            "codeName" => outcome.code_name = text(element.value()?),
+            "errmsg" => outcome.message = text(element.value()?),
+            "writeErrors" => outcome.write_errors = element.value()?.as_array(),
+            "writeConcernError" => outcome.write_concern_error = element.value()?.as_document(),
             _ => {}
         }
     }
@@ -124,10 +121,10 @@ impl CommandOutcome<'_> {
     #[cold]
     fn judge_writes(self) -> Result<(), Error> {
         if let Some(errors) = self.write_errors
-            && let Some(first) = errors.elements().next()
+            && let Some(first) = errors.into_iter().next()
         {
-            return match first?.value()? {
-                BsonValue::Document(first) => Err(nested_refusal(first)?),
+            return match first? {
+                RawBsonRef::Document(first) => Err(nested_refusal(first)?),
                 _ => Err(error("an error that is not a document")),
             };
         }
@@ -136,14 +133,14 @@ impl CommandOutcome<'_> {
 }
 
 /// The error of a write, or of its write concern.
-fn nested_refusal(document: Document<'_>) -> Result<Error, Error> {
+fn nested_refusal(document: &RawDocument) -> Result<Error, Error> {
     let (mut number, mut name, mut message) = (0, "", "");
-    for element in document.elements() {
-        let element = element?;
-        match element.key() {
-            b"code" => number = code(element.value()?),
-            b"codeName" => name = text(element.value()?),
-            b"errmsg" => message = text(element.value()?),
+    for element in document {
+        let (key, value) = element?;
+        match key.as_str() {
+            "code" => number = code(value),
+            "codeName" => name = text(value),
+            "errmsg" => message = text(value),
             _ => {}
         }
     }
@@ -156,24 +153,20 @@ fn nested_refusal(document: Document<'_>) -> Result<Error, Error> {
 fn refusal(code: i32, code_name: &str, message: &str) -> Error {
     Error::Server {
         code,
-        code_name: printable(code_name, MAX_NAME_CHARACTERS),
-        message: printable(message, MAX_MESSAGE_CHARACTERS),
+        code_name: printable(code_name.as_bytes(), MAX_NAME_CHARACTERS),
+        message: printable(message.as_bytes(), MAX_MESSAGE_CHARACTERS),
     }
 }
 
 /// Parses the batch in a `cursor` field.
-pub(crate) fn batch(cursor: Document<'_>) -> Result<Batch<'_>, Error> {
+pub(crate) fn batch(cursor: &RawDocument) -> Result<Batch<'_>, Error> {
     let (mut documents, mut cursor_id, mut namespace) = (None, 0, "");
-    for element in cursor.elements() {
-        let element = element?;
-        match element.key() {
-            b"firstBatch" | b"nextBatch" => {
-                if let BsonValue::Array(batch) = element.value()? {
-                    documents = Some(batch);
-                }
-            }
-            b"id" => cursor_id = element.value()?.as_i64().ok_or_else(|| error("a cursor without an ID"))?,
-            b"ns" => namespace = text(element.value()?),
+    for element in cursor {
+        let (key, value) = element?;
+        match key.as_str() {
+            "firstBatch" | "nextBatch" => documents = value.as_array(),
+            "id" => cursor_id = as_i64(value).ok_or_else(|| error("a cursor without an ID"))?,
+            "ns" => namespace = text(value),
             _ => {}
         }
     }
@@ -181,27 +174,18 @@ pub(crate) fn batch(cursor: Document<'_>) -> Result<Batch<'_>, Error> {
     Ok(Batch { documents, cursor_id, namespace })
 }
 
-/// The bytes of each document of a batch. The documents are not checked.
+/// The documents of a batch, whose elements are not checked.
 #[inline]
-pub(crate) fn documents(batch: Document<'_>) -> impl Iterator<Item = Result<&[u8], Error>> {
-    batch
-        .elements()
-        .map(|element| element?.document_bytes().ok_or_else(|| error("a row that is not a document")))
+pub(crate) fn documents(batch: &RawArray) -> impl Iterator<Item = Result<&RawDocument, Error>> {
+    batch.into_iter().map(|value| value?.as_document().ok_or_else(|| error("a row that is not a document")))
 }
 
-fn code(value: BsonValue<'_>) -> i32 {
-    value.as_i64().and_then(|code| i32::try_from(code).ok()).unwrap_or_default()
+fn code(value: RawBsonRef<'_>) -> i32 {
+    as_i64(value).and_then(|code| i32::try_from(code).ok()).unwrap_or_default()
 }
 
-fn text(value: BsonValue<'_>) -> &str {
+fn text(value: RawBsonRef<'_>) -> &str {
     value.as_str().unwrap_or_default()
-}
-
-/// A peer's text made safe to show: at most `limit` characters, without control characters.
-pub(crate) fn printable(text: &str, limit: usize) -> String {
-    let shown =
-        |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
-    text.chars().take(limit).map(shown).collect()
 }
 
 fn error(reason: &'static str) -> Error {

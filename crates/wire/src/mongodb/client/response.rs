@@ -76,7 +76,7 @@ fn count(reply: &Reply<'_>) -> Result<ResponseSummary, Error> {
     if let Some(cursor) = reply.cursor {
         for document in reply::documents(reply::batch(cursor)?.documents) {
             summary.rows += 1;
-            summary.row_bytes += document?.len() as u64;
+            summary.row_bytes += document?.as_bytes().len() as u64;
         }
     }
     Ok(summary)

@@ -1,16 +1,19 @@
 //! Reads a command's reply and keeps the documents, up to a limit: for control connections.
 
+use bson::{RawBsonRef, RawDocument};
+
 use crate::{
     mongodb::{
-        client::reply::{self, Reply, printable},
+        client::reply::{self, Reply},
         codec::{
-            bson::{document::Document, json::to_json, value::BsonValue},
             command::Cursor,
             compression::{Compressor, Inflater},
+            document::{to_json, validate},
             message::MAX_MESSAGE_BYTES,
         },
         error::Error,
     },
+    printable::printable,
     response::{Response, Row},
 };
 
@@ -28,7 +31,8 @@ pub struct Documents {
 impl Documents {
     /// One row per document with one column: its relaxed extended JSON.
     pub fn to_rows(&self) -> Result<Vec<Row>, Error> {
-        let row = |document: &Vec<u8>| Ok(vec![Some(to_json(Document::new(document)?)?.into_bytes())]);
+        let row =
+            |document: &Vec<u8>| Ok(vec![Some(to_json(RawDocument::from_bytes(document)?)?.into_bytes())]);
         self.documents.iter().map(row).collect()
     }
 }
@@ -81,55 +85,46 @@ impl DocumentsReader {
             self.state = State::Open;
             return Ok(Response::NeedInput);
         };
-        let documents = Collector { limit_bytes: *limit_bytes }.collect(&reply)?;
+        let documents = collect(&reply, *limit_bytes)?;
         self.state = State::Ended;
         Ok(Response::Done(documents))
     }
 }
 
 /// Collects documents up to a limit.
-struct Collector {
-    limit_bytes: usize,
-}
-
-impl Collector {
-    fn collect(&self, reply: &Reply<'_>) -> Result<Documents, Error> {
-        let mut kept = Documents::default();
-        let mut held_bytes = 0;
-        let Some(cursor) = reply.cursor else {
-            self.keep(reply.body.as_bytes(), &mut held_bytes, &mut kept)?;
-            return Ok(kept);
-        };
-        let batch = reply::batch(cursor)?;
-        for document in reply::documents(batch.documents) {
-            self.keep(document?, &mut held_bytes, &mut kept)?;
+fn collect(reply: &Reply<'_>, limit_bytes: usize) -> Result<Documents, Error> {
+    let mut kept = Documents::default();
+    let mut held_bytes = 0;
+    let mut keep = |document: &RawDocument| {
+        held_bytes += size_of::<Vec<u8>>() + document.as_bytes().len();
+        if held_bytes > limit_bytes {
+            return Err(Error::ResultTooLarge { limit: limit_bytes });
         }
-        if batch.cursor_id != 0 {
-            let collection = batch.namespace.split_once('.').map(|(_, collection)| collection);
-            let collection = collection.filter(|collection| !collection.is_empty());
-            let reason = "a cursor without a collection";
-            let collection = collection.ok_or(Error::Protocol { message: "reply", reason })?;
-            kept.cursor = Some(Cursor { id: batch.cursor_id, collection: collection.to_owned() });
-        }
-        Ok(kept)
-    }
-
-    fn keep(&self, document: &[u8], held_bytes: &mut usize, kept: &mut Documents) -> Result<(), Error> {
-        *held_bytes += size_of::<Vec<u8>>() + document.len();
-        if *held_bytes > self.limit_bytes {
-            return Err(Error::ResultTooLarge { limit: self.limit_bytes });
-        }
-        Document::new(document)?.validate()?;
-        kept.documents.push(document.to_vec());
+        validate(document)?;
+        kept.documents.push(document.as_bytes().to_vec());
         Ok(())
+    };
+    let Some(cursor) = reply.cursor else {
+        keep(reply.body)?;
+        return Ok(kept);
+    };
+    let batch = reply::batch(cursor)?;
+    for document in reply::documents(batch.documents) {
+        keep(document?)?;
     }
+    if batch.cursor_id != 0 {
+        let collection = batch.namespace.split_once('.').map(|(_, collection)| collection);
+        let collection = collection.filter(|collection| !collection.is_empty());
+        let reason = "a cursor without a collection";
+        let collection = collection.ok_or(Error::Protocol { message: "reply", reason })?;
+        kept.cursor = Some(Cursor { id: batch.cursor_id, collection: collection.to_owned() });
+    }
+    Ok(kept)
 }
 
-/// The server's version in the reply to [`encode_build_info`](crate::mongodb::command::encode_build_info).
+/// The server's version in the reply to `buildInfo`.
 pub fn version_of(build_info: &[u8]) -> Result<String, Error> {
-    let version = Document::new(build_info)?.get("version")?.and_then(|version| match version {
-        BsonValue::String(version) => Some(printable(version, MAX_VERSION_CHARACTERS)),
-        _ => None,
-    });
+    let version = RawDocument::from_bytes(build_info)?.get("version")?.and_then(RawBsonRef::as_str);
+    let version = version.map(|version| printable(version.as_bytes(), MAX_VERSION_CHARACTERS));
     version.ok_or(Error::Protocol { message: "reply to buildInfo", reason: "no version" })
 }

@@ -13,8 +13,7 @@ use crate::{
 /// What is known of the server once it awaits commands.
 #[derive(Debug, Clone)]
 pub struct MongoDbServerInfo {
-    /// `wire-` and the version of the protocol. The server's own version must be requested
-    /// ([`command::encode_build_info`](crate::mongodb::command::encode_build_info)).
+    /// `wire-` and the version of the protocol. The server's own version must be requested (`buildInfo`).
     pub version: String,
     /// The newest supported version of the protocol (`maxWireVersion`).
     pub max_wire_version: i32,

@@ -1,11 +1,10 @@
-//! Commands besides those of a [`CommandTemplate`](crate::mongodb::CommandTemplate): reading
-//! the next batch, inserting many documents, and reading the server's version.
+//! Commands besides those of a [`CommandTemplate`](crate::mongodb::CommandTemplate): reading the next batch, and
+//! inserting many documents.
+
+use bson::{cstr, rawdoc};
 
 use crate::mongodb::{
-    codec::{
-        bson::writer::write_document,
-        message::{self, write_command},
-    },
+    codec::message::{self, write_command},
     error::Error,
 };
 
@@ -24,28 +23,11 @@ pub fn encode_get_more(
     cursor: &Cursor,
     batch_size: Option<u32>,
 ) -> Result<(), Error> {
-    write_command(out, request_id, |command| {
-        command.int64("getMore", cursor.id);
-        command.string("collection", &cursor.collection);
-        if let Some(documents) = batch_size {
-            command.int64("batchSize", documents.into());
-        }
-        command.string("$db", database);
-    })
-}
-
-/// Discards the rest of a result.
-pub fn encode_kill_cursors(
-    out: &mut Vec<u8>,
-    request_id: i32,
-    database: &str,
-    cursor: &Cursor,
-) -> Result<(), Error> {
-    write_command(out, request_id, |command| {
-        command.string("killCursors", &cursor.collection);
-        command.array("cursors", |cursors| cursors.int64("0", cursor.id));
-        command.string("$db", database);
-    })
+    let mut command = rawdoc! { "getMore": cursor.id, "collection": cursor.collection.as_str() };
+    if let Some(documents) = batch_size {
+        command.append(cstr!("batchSize"), i64::from(documents));
+    }
+    write_command(out, request_id, command, database)
 }
 
 /// Inserts documents, which are concatenated in `documents`, unordered. The documents are not checked.
@@ -56,21 +38,10 @@ pub fn encode_insert(
     collection: &str,
     documents: &[u8],
 ) -> Result<(), Error> {
-    message::write(out, request_id, 0, |out| {
-        write_document(out, |command| {
-            command.string("insert", collection);
-            command.boolean("ordered", false);
-            command.string("$db", database);
-        });
+    let command = rawdoc! { "insert": collection, "ordered": false, "$db": database };
+    message::write(out, request_id, |out| {
+        out.extend_from_slice(command.as_bytes());
         message::put_sequence(out, "documents", documents);
         Ok(())
-    })
-}
-
-/// Requests the server's build information; read the reply with [`version_of`](crate::mongodb::version_of).
-pub fn encode_build_info(out: &mut Vec<u8>, request_id: i32) -> Result<(), Error> {
-    write_command(out, request_id, |command| {
-        command.int32("buildInfo", 1);
-        command.string("$db", "admin");
     })
 }

@@ -1,13 +1,12 @@
 //! Messages: a header of four numbers, flags, and sections with documents (`OP_MSG`, `OP_COMPRESSED`).
 
+use bson::{RawDocument, RawDocumentBuf, cstr};
+
 use crate::mongodb::{
     codec::{
-        bson::{
-            document::Document,
-            writer::{BsonWriter, patch_length, write_document},
-        },
         checksum::crc32c,
         compression::Inflater,
+        document::{self, patch_length},
     },
     error::Error,
 };
@@ -24,8 +23,6 @@ pub const COMMAND_REQUEST_ID: i32 = 0x100;
 pub const CHECKSUM_PRESENT: u32 = 1;
 /// Another message follows without a request.
 pub const MORE_TO_COME: u32 = 1 << 1;
-/// The client accepts replies with [`MORE_TO_COME`].
-pub const EXHAUST_ALLOWED: u32 = 1 << 16;
 /// Flags that a receiver must understand.
 const REQUIRED_FLAGS: u32 = 0xffff;
 
@@ -39,13 +36,13 @@ const BODY: u8 = 0;
 const SEQUENCE: u8 = 1;
 
 /// A whole message, whose documents have not been checked yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct OpMsg<'a> {
     pub request_id: i32,
     pub response_to: i32,
     pub flags: u32,
     /// The command or the reply.
-    pub body: Document<'a>,
+    pub body: &'a RawDocument,
     /// Document sequences that belong to the body; replies have none.
     pub sequences: Vec<DocumentSequence<'a>>,
 }
@@ -60,13 +57,13 @@ pub struct DocumentSequence<'a> {
 
 impl<'a> DocumentSequence<'a> {
     /// The documents. After an error the iterator ends.
-    pub fn documents(self) -> impl Iterator<Item = Result<Document<'a>, Error>> {
+    pub fn documents(self) -> impl Iterator<Item = Result<&'a RawDocument, Error>> {
         let mut rest = self.documents;
         std::iter::from_fn(move || {
             if rest.is_empty() {
                 return None;
             }
-            let document = Document::take(&mut rest);
+            let document = document::take(&mut rest);
             if document.is_err() {
                 rest = &[];
             }
@@ -176,11 +173,11 @@ fn check<'a>(whole: &[u8], rest: &'a [u8]) -> Result<&'a [u8], Error> {
     if crc32c(covered) == u32::from_le_bytes(*checksum) { Ok(rest) } else { Err(error("a wrong checksum")) }
 }
 
-fn sections(mut rest: &[u8]) -> Result<(Document<'_>, Vec<DocumentSequence<'_>>), Error> {
+fn sections(mut rest: &[u8]) -> Result<(&RawDocument, Vec<DocumentSequence<'_>>), Error> {
     let (mut body, mut sequences) = (None, Vec::new());
     while !rest.is_empty() {
         match byte(&mut rest)? {
-            BODY if body.is_none() => body = Some(Document::take(&mut rest)?),
+            BODY if body.is_none() => body = Some(document::take(&mut rest)?),
             BODY => return Err(error("two bodies")),
             SEQUENCE => sequences.push(sequence(&mut rest)?),
             _ => return Err(error("a section of an unknown kind")),
@@ -210,11 +207,10 @@ fn sequence<'a>(rest: &mut &'a [u8]) -> Result<DocumentSequence<'a>, Error> {
 pub(crate) fn write(
     out: &mut Vec<u8>,
     request_id: i32,
-    response_to: i32,
     body: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let start = out.len();
-    for number in [0, request_id, response_to, OP_MSG, 0] {
+    for number in [0, request_id, 0, OP_MSG, 0] {
         out.extend_from_slice(&number.to_le_bytes());
     }
     out.push(BODY);
@@ -244,26 +240,16 @@ pub(crate) fn put_sequence(out: &mut Vec<u8>, identifier: &str, documents: &[u8]
     patch_length(out, start);
 }
 
-/// Appends a command whose elements `elements` writes, including `$db`.
+/// Appends a command for this database.
 pub fn write_command(
     out: &mut Vec<u8>,
     request_id: i32,
-    elements: impl FnOnce(&mut BsonWriter<'_>),
+    mut command: RawDocumentBuf,
+    database: &str,
 ) -> Result<(), Error> {
-    write(out, request_id, 0, |out| {
-        write_document(out, elements);
-        Ok(())
-    })
-}
-
-/// Appends the reply to a message.
-pub fn write_reply(
-    out: &mut Vec<u8>,
-    response_to: i32,
-    elements: impl FnOnce(&mut BsonWriter<'_>),
-) -> Result<(), Error> {
-    write(out, 0, response_to, |out| {
-        write_document(out, elements);
+    command.append(cstr!("$db"), database);
+    write(out, request_id, |out| {
+        out.extend_from_slice(command.as_bytes());
         Ok(())
     })
 }

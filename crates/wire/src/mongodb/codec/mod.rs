@@ -1,8 +1,8 @@
 //! Messages, BSON, compression, and the encoders of commands.
 
-pub mod bson;
 pub mod command;
 pub mod compression;
+pub mod document;
 pub mod message;
 pub mod template;
 

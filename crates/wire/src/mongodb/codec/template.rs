@@ -2,15 +2,13 @@
 
 use std::{ops::Range, slice};
 
+use bson::{DateTime, RawBsonRef, RawDocumentBuf, oid::ObjectId, raw::CString, spec::ElementType};
+
 use crate::{
     mongodb::{
         codec::{
-            bson::{
-                document::MAX_DEPTH,
-                value::{BsonValue, kind},
-                writer::{self, BsonWriter},
-            },
             compression::may_be_compressed,
+            document::{self, MAX_DEPTH, put_key, put_text},
             json::Json,
             message,
         },
@@ -126,16 +124,16 @@ impl CommandTemplate {
         if parameters.len() != self.parameters {
             return Err(Error::WrongParameters { expected: self.parameters, given: parameters.len() });
         }
-        message::write(out, request_id, 0, |out| {
-            let start = writer::begin(out);
-            self.put(&mut self.segments.iter(), out, parameters)?;
-            let mut command = BsonWriter::new(out);
-            if let Some(preference) = preference {
-                read_preference::write(preference, &mut command);
-            }
-            command.string(DATABASE_KEY, database);
-            writer::end(out, start);
-            Ok(())
+        message::write(out, request_id, |out| {
+            document::write(out, |out| {
+                self.put(&mut self.segments.iter(), out, parameters)?;
+                if let Some(preference) = preference {
+                    read_preference::write(preference, out);
+                }
+                put_key(out, ElementType::String, DATABASE_KEY);
+                put_text(out, database);
+                Ok(())
+            })
         })
     }
 
@@ -153,11 +151,7 @@ impl CommandTemplate {
                     let value = parameters.get(*index).copied().unwrap_or(Value::Null);
                     put_parameter(out, self.bytes(key), value)?;
                 }
-                Segment::Begin => {
-                    let start = writer::begin(out);
-                    self.put(segments, out, parameters)?;
-                    writer::end(out, start);
-                }
+                Segment::Begin => document::write(out, |out| self.put(segments, out, parameters))?,
                 Segment::End => break,
             }
         }
@@ -172,18 +166,18 @@ impl CommandTemplate {
 #[inline]
 fn put_parameter(out: &mut Vec<u8>, key: &[u8], value: Value<'_>) -> Result<(), Error> {
     let kind = match value {
-        Value::Null => kind::NULL,
-        Value::I64(_) => kind::INT64,
-        Value::Text(_) => kind::STRING,
+        Value::Null => ElementType::Null,
+        Value::I64(_) => ElementType::Int64,
+        Value::Text(_) => ElementType::String,
     };
-    out.push(kind);
+    out.push(kind as u8);
     out.extend_from_slice(key);
     match value {
         Value::Null => {}
         Value::I64(number) => out.extend_from_slice(&number.to_le_bytes()),
         Value::Text(text) => {
             let text = std::str::from_utf8(text);
-            writer::put_string(out, text.map_err(|_| Error::InvalidText { field: "parameter" })?);
+            put_text(out, text.map_err(|_| Error::InvalidText { field: "parameter" })?);
         }
     }
     Ok(())
@@ -192,7 +186,7 @@ fn put_parameter(out: &mut Vec<u8>, key: &[u8], value: Value<'_>) -> Result<(), 
 /// An object with an extended JSON type.
 enum ExtendedType {
     Parameter(usize),
-    Constant(BsonValue<'static>),
+    Constant(RawBsonRef<'static>),
 }
 
 #[derive(Default)]
@@ -211,19 +205,17 @@ impl Compiler {
     }
 
     fn element(&mut self, key: &str, value: &Json, depth: usize) -> Result<(), TemplateError> {
-        if key.contains('\0') {
-            return Err(TemplateError::InvalidKey);
-        }
+        let name = CString::try_from(key).map_err(|_| TemplateError::InvalidKey)?;
         let constant = match value {
-            Json::Null => BsonValue::Null,
-            Json::Boolean(truth) => BsonValue::Boolean(*truth),
+            Json::Null => RawBsonRef::Null,
+            Json::Boolean(truth) => RawBsonRef::Boolean(*truth),
             Json::Integer(number) => {
-                i32::try_from(*number).map_or(BsonValue::Int64(*number), BsonValue::Int32)
+                i32::try_from(*number).map_or(RawBsonRef::Int64(*number), RawBsonRef::Int32)
             }
-            Json::Double(number) => BsonValue::Double(*number),
-            Json::String(text) => BsonValue::String(text),
+            Json::Double(number) => RawBsonRef::Double(*number),
+            Json::String(text) => RawBsonRef::String(text),
             Json::Array(values) => {
-                let start = self.begin(kind::ARRAY, key);
+                let start = self.begin(ElementType::Array, key);
                 let depth = depth.checked_sub(1).ok_or(TemplateError::TooDeep)?;
                 for (index, value) in values.iter().enumerate() {
                     self.element(&index.to_string(), value, depth)?;
@@ -233,7 +225,7 @@ impl Compiler {
             }
             Json::Object(elements) => match extended_type(elements)? {
                 None => {
-                    let start = self.begin(kind::DOCUMENT, key);
+                    let start = self.begin(ElementType::EmbeddedDocument, key);
                     self.elements(elements, depth)?;
                     self.end(&start);
                     return Ok(());
@@ -245,7 +237,11 @@ impl Compiler {
                 }
             },
         };
-        BsonWriter::new(&mut self.bytes).put(key, constant);
+        let mut element = RawDocumentBuf::new();
+        element.append(name, constant);
+        // Without the document's length and end.
+        let whole = element.as_bytes();
+        self.bytes.extend_from_slice(&whole[size_of::<i32>()..whole.len() - 1]);
         Ok(())
     }
 
@@ -260,8 +256,8 @@ impl Compiler {
     }
 
     /// Opens a document as if it depended on parameters.
-    fn begin(&mut self, kind: u8, key: &str) -> OpenDocument {
-        BsonWriter::new(&mut self.bytes).key(kind, key);
+    fn begin(&mut self, kind: ElementType, key: &str) -> OpenDocument {
+        put_key(&mut self.bytes, kind, key);
         let (byte, run, segment) = (self.bytes.len(), self.run, self.segments.len());
         self.end_run();
         self.segments.push(Segment::Begin);
@@ -278,9 +274,10 @@ impl Compiler {
         self.segments.truncate(open.segment);
         self.run = open.run;
         let inside = self.bytes.split_off(open.byte);
-        let start = writer::begin(&mut self.bytes);
+        let length = inside.len() + size_of::<i32>() + 1;
+        self.bytes.extend_from_slice(&(length as u32).to_le_bytes());
         self.bytes.extend_from_slice(&inside);
-        writer::end(&mut self.bytes, start);
+        self.bytes.push(0);
     }
 
     fn end_run(&mut self) {
@@ -318,28 +315,17 @@ fn extended_type(elements: &[(String, Json)]) -> Result<Option<ExtendedType>, Te
             }
         }
         ("$numberLong", Json::String(text)) => match text.parse() {
-            Ok(number) => ExtendedType::Constant(BsonValue::Int64(number)),
+            Ok(number) => ExtendedType::Constant(RawBsonRef::Int64(number)),
             Err(_) => return wrong("not a 64-bit integer"),
         },
-        ("$oid", Json::String(text)) => match object_id(text) {
-            Some(id) => ExtendedType::Constant(BsonValue::ObjectId(id)),
-            None => return wrong("not 24 hexadecimal digits"),
+        ("$oid", Json::String(text)) => match ObjectId::parse_str(text) {
+            Ok(id) => ExtendedType::Constant(RawBsonRef::ObjectId(id)),
+            Err(_) => return wrong("not 24 hexadecimal digits"),
         },
-        ("$date", Json::Integer(milliseconds)) => ExtendedType::Constant(BsonValue::DateTime(*milliseconds)),
+        ("$date", Json::Integer(milliseconds)) => {
+            ExtendedType::Constant(RawBsonRef::DateTime(DateTime::from_millis(*milliseconds)))
+        }
         ("$numberLong" | "$oid", _) => return wrong("not a string"),
         _ => return wrong("not an integer"),
     }))
-}
-
-fn object_id(text: &str) -> Option<[u8; 12]> {
-    let mut id = [0; 12];
-    if text.len() != id.len() * 2 {
-        return None;
-    }
-    for (byte, pair) in id.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        let digit = |digit: u8| char::from(digit).to_digit(16);
-        let &[high, low] = pair else { return None };
-        *byte = (digit(high)? << 4 | digit(low)?) as u8;
-    }
-    Some(id)
 }

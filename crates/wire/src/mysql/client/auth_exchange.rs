@@ -2,16 +2,19 @@
 
 use zeroize::Zeroizing;
 
-use crate::mysql::{
-    auth::{
-        MySqlAuthMethod, Plugin, caching_sha2, clear_password, ed25519,
-        native_password::{self, NONCE_BYTES},
-        parsec::{self, ExtSalt},
-        rsa_key,
+use crate::{
+    mysql::{
+        auth::{
+            MySqlAuthMethod, Plugin, caching_sha2, clear_password, ed25519,
+            native_password::{self, NONCE_BYTES},
+            parsec::{self, ExtSalt},
+            rsa_key,
+        },
+        client::login::{MySqlLogin, MySqlTlsMode, Transport},
+        codec::auth_switch::AuthSwitchRequest,
+        error::Error,
     },
-    client::login::{MySqlLogin, MySqlTlsMode, Transport},
-    codec::{auth_switch::AuthSwitchRequest, reader::printable},
-    error::Error,
+    printable::printable,
 };
 
 /// Longer than any server's version or plugin name; the rest is cut.

@@ -20,12 +20,12 @@ use crate::{
             handshake_response::HandshakeResponse,
             ok::OkPacket,
             packet::{self, MAX_LOGIN_PAYLOAD_BYTES, MAX_MESSAGE_BYTES, PacketReader},
-            reader::printable,
             ssl_request::{SslRequest, UTF8MB4},
         },
         error::Error,
         server::greeting_template::GreetingTemplate,
     },
+    printable::printable,
     step::Step,
 };
 

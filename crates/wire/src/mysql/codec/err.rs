@@ -1,8 +1,8 @@
 //! `ERR_Packet`: the server reports an error.
 
-use crate::mysql::{
-    codec::reader::{Reader, printable},
-    error::Error,
+use crate::{
+    mysql::{codec::reader::Reader, error::Error},
+    printable::printable,
 };
 
 /// The first byte of an ERR, and of no other message.

@@ -2,60 +2,17 @@
 
 use crate::mysql::error::Error;
 
+pub(crate) use crate::reader::put_nul_terminated;
+
+pub(crate) type Reader<'a> = crate::reader::Reader<'a, Error>;
+
 /// As the first byte of a length-encoded integer in a text row: NULL.
 const NULL: u8 = 0xfb;
 const TWO_BYTES: u8 = 0xfc;
 const THREE_BYTES: u8 = 0xfd;
 const EIGHT_BYTES: u8 = 0xfe;
 
-/// Parses one message from its front. Every length is checked against the remaining bytes.
-pub(crate) struct Reader<'a> {
-    rest: &'a [u8],
-    message: &'static str,
-}
-
 impl<'a> Reader<'a> {
-    pub(crate) fn new(payload: &'a [u8], message: &'static str) -> Self {
-        Self { rest: payload, message }
-    }
-
-    pub(crate) fn error(&self, reason: &'static str) -> Error {
-        Error::Protocol { message: self.message, reason }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rest.is_empty()
-    }
-
-    pub(crate) fn peek(&self) -> Option<u8> {
-        self.rest.first().copied()
-    }
-
-    /// Fails unless the whole message has been read.
-    pub(crate) fn end(&self) -> Result<(), Error> {
-        if self.is_empty() { Ok(()) } else { Err(self.error("unexpected bytes at its end")) }
-    }
-
-    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Error> {
-        let Some((taken, rest)) = self.rest.split_at_checked(length) else {
-            return Err(self.error("it is truncated"));
-        };
-        self.rest = rest;
-        Ok(taken)
-    }
-
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        let Some((taken, rest)) = self.rest.split_first_chunk() else {
-            return Err(self.error("it is truncated"));
-        };
-        self.rest = rest;
-        Ok(*taken)
-    }
-
-    pub(crate) fn u8(&mut self) -> Result<u8, Error> {
-        self.array().map(u8::from_le_bytes)
-    }
-
     pub(crate) fn u16(&mut self) -> Result<u16, Error> {
         self.array().map(u16::from_le_bytes)
     }
@@ -97,26 +54,12 @@ impl<'a> Reader<'a> {
         self.lenenc_bytes().map(Some)
     }
 
-    /// The bytes up to a NUL, which is consumed.
-    pub(crate) fn nul_terminated(&mut self) -> Result<&'a [u8], Error> {
-        let Some(length) = self.rest.iter().position(|&byte| byte == 0) else {
-            return Err(self.error("a string is not NUL-terminated"));
-        };
-        let text = self.bytes(length)?;
-        self.u8()?;
-        Ok(text)
-    }
-
     /// The bytes up to a NUL, or all of them, for fields that some servers do not terminate.
     pub(crate) fn nul_terminated_or_rest(&mut self) -> &'a [u8] {
         if let Ok(text) = self.nul_terminated() {
             return text;
         }
         self.rest()
-    }
-
-    pub(crate) fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.rest)
     }
 }
 
@@ -138,20 +81,6 @@ pub(crate) fn put_lenenc_int(out: &mut Vec<u8>, value: u64) {
 pub(crate) fn put_lenenc_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_lenenc_int(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
-}
-
-pub(crate) fn put_nul_terminated(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend_from_slice(bytes);
-    out.push(0);
-}
-
-/// A peer's text made safe to show: at most `limit` characters, without control characters.
-pub(crate) fn printable(text: &[u8], limit: usize) -> String {
-    String::from_utf8_lossy(text)
-        .chars()
-        .take(limit)
-        .map(|character| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character })
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The commands, and how the server responds to each.
 
-use crate::mysql::{
-    codec::change_user,
-    error::{Error, protocol_error},
+use crate::{
+    mysql::{codec::change_user, error::Error},
+    reader::ProtocolError,
 };
 
 /// What to do with a command.
@@ -44,7 +44,7 @@ pub(crate) fn command_kind(kind: u8) -> Result<CommandKind, Error> {
         0x1e => return refused("COM_BINLOG_DUMP_GTID"),
         0x20 => return refused("COM_CLONE"),
         0x21 => return refused("COM_SUBSCRIBE_GROUP_REPLICATION_STREAM"),
-        _ => return Err(protocol_error("command", "it is unknown")),
+        _ => return Err(Error::protocol("command", "it is unknown")),
     };
     Ok(CommandKind::WithResponse(response))
 }

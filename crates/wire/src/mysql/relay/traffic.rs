@@ -16,7 +16,7 @@ use crate::{
             prepare_ok::PrepareOk,
             result_head::{Definitions, LOCAL_INFILE, ResultHead, is_row},
         },
-        error::{Error, protocol_error},
+        error::Error,
         relay::{
             commands::{CommandKind, ResponseState, ResultSource, command_kind},
             framer::Framer,
@@ -24,6 +24,7 @@ use crate::{
             observer::ResponseObserver,
         },
     },
+    reader::ProtocolError,
     relay::{FromClient, Goodbye},
 };
 
@@ -230,7 +231,7 @@ impl MySqlRelay {
         } else if self.client_payload == ClientPayload::File {
             self.read_file_part(header);
         } else if header.length == 0 {
-            return Err(protocol_error("command", "it is empty"));
+            return Err(Error::protocol("command", "it is empty"));
         } else {
             return Ok(payload
                 .first()
@@ -253,7 +254,7 @@ impl MySqlRelay {
 
     fn start_command(&mut self, kind: u8, header: Header) -> Result<Goodbye, Error> {
         if header.sequence != 0 {
-            return Err(protocol_error("command", "a packet is missing or out of order"));
+            return Err(Error::protocol("command", "a packet is missing or out of order"));
         }
         match command_kind(kind)? {
             CommandKind::Quit => return Ok(Goodbye::Said),
@@ -277,7 +278,7 @@ impl MySqlRelay {
         } else if self.later.len() < MAX_OUTSTANDING {
             self.later.push_back(PendingResponse { response, next: FIRST_RESPONSE });
         } else {
-            return Err(protocol_error("command", "too many commands await a response"));
+            return Err(Error::protocol("command", "too many commands await a response"));
         }
         Ok(())
     }
@@ -327,7 +328,7 @@ impl MySqlRelay {
                     // Refused at once, before it could pass for the response to the next command.
                     let here = &payload[..payload.len().min(header.length)];
                     if self.current.is_none() && !ErrPacket::is(here) {
-                        return Err(protocol_error("response", "it is unsolicited"));
+                        return Err(Error::protocol("response", "it is unsolicited"));
                     }
                     let start = header.length.min(MAX_START_BYTES);
                     let Some(start) = here.get(..start) else { return Ok(at) };
@@ -366,7 +367,7 @@ impl MySqlRelay {
             }
             ResponseState::Rows(of) => {
                 if start.is_empty() {
-                    return Err(protocol_error("row", "it is empty"));
+                    return Err(Error::protocol("row", "it is empty"));
                 }
                 let end = OkPacket::parse_end_of_rows(start, self.capabilities)?;
                 self.end_result(end, of)
@@ -411,7 +412,7 @@ impl MySqlRelay {
             self.client_payload = ClientPayload::File;
             return Ok(ResponseState::Results(of));
         };
-        Err(protocol_error("result", reason))
+        Err(Error::protocol("result", reason))
     }
 
     fn after_columns(&self, of: ResultSource) -> ResponseState {

@@ -8,11 +8,12 @@ use crate::{
         codec::{
             authentication::Authentication,
             kind, message,
-            reader::{printable, put_nul_terminated, put_u32},
+            reader::{put_nul_terminated, put_u32},
         },
         error::Error,
         md5::StoredPassword,
     },
+    printable::printable,
     scram::{Binding, Challenge, ClientFinal, ClientFirst, DerivedKeys, KeyCache, KeyDerivation, Mechanism},
 };
 

@@ -1,11 +1,14 @@
 //! `ErrorResponse` and `NoticeResponse` ("Error and Notice Message Fields").
 
-use crate::postgres::{
-    codec::{
-        reader::{Reader, printable, put_nul_terminated},
-        severity::Severity,
+use crate::{
+    postgres::{
+        codec::{
+            reader::{Reader, put_nul_terminated},
+            severity::Severity,
+        },
+        error::Error,
     },
-    error::Error,
+    printable::printable,
 };
 
 /// Longer than any server's message; the rest is cut.

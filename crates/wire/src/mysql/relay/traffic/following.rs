@@ -7,13 +7,14 @@ use crate::{
             packet::{self, HEADER_BYTES, Header},
             prepare_ok::PrepareOk,
         },
-        error::{Error, protocol_error},
+        error::Error,
         relay::{
             commands::ResponseState,
             observer::{CompletedResponse, ResponseObserver},
             traffic::{MAX_START_BYTES, MultiStatements, MySqlRelay, Transaction},
         },
     },
+    reader::ProtocolError,
     relay::Goodbye,
 };
 
@@ -86,7 +87,7 @@ impl MySqlRelay {
             return Ok(None);
         }
         if header.length > MAX_START_BYTES {
-            return Err(protocol_error("response to PREPARE", "it is too long"));
+            return Err(Error::protocol("response to PREPARE", "it is too long"));
         }
         let Some(start) = payload.get(..header.length) else { return Ok(None) };
         self.read_response(header, start)?;
