@@ -26,17 +26,13 @@ pub trait Bench {
     /// Brings the cell's treatment up. A treatment that is up costs nothing.
     fn up(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError>;
 
-    /// Runs one trial of the treatment that is up.
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError>;
 
-    /// Takes everything down.
     fn down(&mut self) -> Result<(), BenchError>;
 }
 
-/// Receives events as they happen.
 pub type Emit<'a> = dyn FnMut(Event) + 'a;
 
-/// One trial.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialRequest<'a> {
     pub cell: &'a Cell,
@@ -45,18 +41,14 @@ pub struct TrialRequest<'a> {
     /// When operations begin. A share of the capacity is already a rate.
     pub pace: TrialPace,
     pub timing: Timing,
-    /// Seed of the keys that are read.
     pub seed: u64,
-    /// Rate limit of a closed loop.
     pub max_per_s: Option<u32>,
-    /// The statement of the workload `query`.
     pub query: Option<&'a str>,
 }
 
 /// The measurement of a trial before the gates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// The result of the load process.
     pub load: TrialResult,
     /// The server's use in the window; absent for external servers.
     pub server: Option<ServerUse>,
@@ -77,7 +69,6 @@ pub struct Measured {
 pub struct TunnelUse {
     /// The parameters that its ends negotiated.
     pub leg: Leg,
-    /// Set-up time before the trial.
     pub set_up_ns: u64,
     /// Whose CPU time it took.
     pub cpu: TunnelCpu,
@@ -115,7 +106,6 @@ pub enum TunnelCpu {
 /// The use of a link by a trial, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkUse {
-    /// The configured round trip.
     pub rtt_ns: u64,
     /// The kind of link: not every kind delays TCP's handshake.
     pub by: LinkKind,
@@ -131,9 +121,7 @@ pub struct LinkUse {
 /// The number of processors of each side, if they are separate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessorsApart {
-    /// The load process.
     pub client: usize,
-    /// The server.
     pub server: usize,
 }
 
@@ -164,11 +152,8 @@ pub struct MachineUse {
 /// Why a trial yielded nothing.
 #[derive(Debug)]
 pub enum TrialError {
-    /// This trial is void; the next may go well.
     Void(VoidReason),
-    /// The user or the system interrupted the run.
     Interrupted,
-    /// The run cannot continue.
     Fatal(BenchError),
 }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Auth, Cell, Compressor, ConnectionUse, Driver, Engine, Flag, Group, Iterations, LatencySummary,
+    Auth, Cell, ChainLength, Compressor, ConnectionUse, Driver, Engine, Flag, Iterations, LatencySummary,
     LatenessLimit, Leg, LegCount, Link, LinkKind, LinkShape, Metric, NoiseLimits, Observation, Path, Proxy,
-    ProxyFront, Resumption, ServerKey, Settings, StealLimit, Suite, TlsLibrary, TlsPath, TlsVersion,
-    Treatment, TrialResult, VoidReason, Workload,
+    ProxyFront, Resumption, ServerKey, Settings, StealLimit, TlsLibrary, TlsVersion, Treatment, TrialResult,
+    VoidReason, Workload,
 };
 
 use crate::absent::{MIN_CPU_NS, MIN_SAMPLES_P95, MIN_SAMPLES_P99, absences, knows_middle, roles};
@@ -122,53 +122,52 @@ fn check_steal(measured: &Measured, max_steal: StealLimit) -> Result<(), VoidRea
 /// The parameters observed on every connection must be those of the cell.
 fn check_negotiated(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     let Some(tls) = cell.treatment.path.as_tls() else {
-        return match &leg.tls_version {
-            None => Ok(()),
-            Some(version) => {
-                let (planned, observed) = ("no TLS".to_owned(), version.clone());
-                Err(VoidReason::Negotiated { planned, observed })
-            }
-        };
+        return leg.tls_version.as_deref().map_or(Ok(()), |version| Err(negotiated(NO_TLS, version)));
     };
     let resumes = tls.resumption != Resumption::Never;
     // The native client reports everything, foreign drivers may not. Parameters that the path leaves open match anything.
     let native = cell.treatment.driver == Driver::Native;
-    let told = |observed: Option<&str>, planned: Option<&str>, absent: &str| {
+    let pair = |planned: Option<&str>, observed: Option<&str>, absent: &str| {
         let untold = if native { absent } else { planned.unwrap_or(absent) };
-        observed.unwrap_or(untold).to_owned()
+        let observed = observed.unwrap_or(untold).to_owned();
+        (planned.map_or_else(|| observed.clone(), ToOwned::to_owned), observed)
     };
-    let seen = NegotiatedWords {
-        version: leg.tls_version.clone().unwrap_or_else(|| NO_TLS.to_owned()),
-        key: told(leg.key.as_deref(), tls.key.map(ServerKey::label), "no key"),
-        handshake: if leg.resumed == Some(true) { "resumed" } else { "full" }.to_owned(),
-        suite: told(leg.suite.as_deref(), tls.suite.map(Suite::iana), "no suite"),
-        group: told(leg.group.as_deref(), tls.group.map(Group::label), "no group"),
-        chain: leg.chain.map(|chain| chain.to_string()),
-        library: told(leg.library.as_deref().filter(|_| native), Some(tls.library.label()), "no library"),
+    let handshake = |resumed: bool| if resumed { "resumed" } else { "full" }.to_owned();
+    let mut pairs = vec![
+        pair(Some(tls.version.label()), Some(leg.tls_version.as_deref().unwrap_or(NO_TLS)), NO_TLS),
+        pair(tls.key.map(ServerKey::label), leg.key.as_deref(), "no key"),
+        (handshake(resumes), handshake(leg.resumed == Some(true))),
+    ];
+    pairs.extend(tls.suite.map(|suite| pair(Some(suite.iana()), leg.suite.as_deref(), "no suite")));
+    // Before TLS 1.3 a resumed session exchanges no keys.
+    let exchanges_keys = !resumes || tls.version == TlsVersion::Tls13;
+    pairs.extend(
+        tls.group
+            .map(|group| pair(exchanges_keys.then_some(group.label()), leg.group.as_deref(), "no group")),
+    );
+    // A resumed session sends no certificate, and not every driver reports the chain.
+    let chains = tls.chain.map(ChainLength::count).zip(leg.chain);
+    pairs.extend(
+        chains.map(|(planned, observed)| (format!("chain of {planned}"), format!("chain of {observed}"))),
+    );
+    let library = pair(Some(tls.library.label()), leg.library.as_deref().filter(|_| native), "no library");
+    let by = |library: String| {
+        if library == TlsLibrary::OpenSsl.label() { String::new() } else { format!("by {library}") }
     };
-    let or_seen = |planned: Option<&str>, seen: &str| planned.unwrap_or(seen).to_owned();
-    let planned = NegotiatedWords {
-        version: tls.version.label().to_owned(),
-        key: or_seen(tls.key.map(ServerKey::label), &seen.key),
-        handshake: if resumes { "resumed" } else { "full" }.to_owned(),
-        suite: or_seen(tls.suite.map(Suite::iana), &seen.suite),
-        // Before TLS 1.3 a resumed session exchanges no keys.
-        group: or_seen(
-            tls.group.map(Group::label).filter(|_| !resumes || tls.version == TlsVersion::Tls13),
-            &seen.group,
-        ),
-        // A resumed session sends no certificate, and not every driver reports the chain.
-        chain: match (tls.chain, &seen.chain) {
-            (Some(chain), Some(_)) => Some(chain.to_string()),
-            _ => seen.chain.clone(),
-        },
-        library: tls.library.label().to_owned(),
-    };
-    if planned == seen {
+    pairs.push((by(library.0), by(library.1)));
+    let (planned, mut observed): (Vec<String>, Vec<String>) = pairs.into_iter().unzip();
+    if planned == observed {
         return Ok(());
     }
-    let [planned, observed] = [planned, seen].map(|words| words.told(tls));
-    Err(VoidReason::Negotiated { planned, observed })
+    if leg.tls_version.is_none() {
+        observed.truncate(1);
+    }
+    let [planned, observed] = [planned, observed].map(|words| words.join(" ").trim_end().to_owned());
+    Err(negotiated(planned, observed))
+}
+
+fn negotiated(planned: impl Into<String>, observed: impl Into<String>) -> VoidReason {
+    VoidReason::Negotiated { planned: planned.into(), observed: observed.into() }
 }
 
 /// The compressor must be the planned one.
@@ -180,40 +179,10 @@ fn check_compression(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
     let told = |compressor: Option<&str>| {
         compressor.map_or_else(|| "no compression".to_owned(), |name| format!("compressed by {name}"))
     };
-    let (planned, observed) = (told(planned), told(leg.compressor.as_deref()));
-    Err(VoidReason::Negotiated { planned, observed })
+    Err(negotiated(told(planned), told(leg.compressor.as_deref())))
 }
 
 const NO_TLS: &str = "no TLS";
-
-/// The parameters of a connection, observed or planned.
-#[derive(PartialEq)]
-struct NegotiatedWords {
-    version: String,
-    key: String,
-    handshake: String,
-    suite: String,
-    group: String,
-    /// Number of certificates sent.
-    chain: Option<String>,
-    library: String,
-}
-
-impl NegotiatedWords {
-    /// `tls1.3 p256 full`, with suite and group if the path names them, and with the library if it is not OpenSSL.
-    fn told(self, asked: TlsPath) -> String {
-        let Self { version, key, handshake, suite, group, chain, library } = self;
-        if version == NO_TLS {
-            return version;
-        }
-        let suite = asked.suite.map(|_| suite);
-        let group = asked.group.map(|_| group);
-        let chain = asked.chain.and(chain).map(|chain| format!("chain of {chain}"));
-        let by = (library != TlsLibrary::OpenSsl.label()).then(|| format!("by {library}"));
-        let more = [suite, group, chain, by].into_iter().flatten();
-        [version, key, handshake].into_iter().chain(more).collect::<Vec<_>>().join(" ")
-    }
-}
 
 /// Cached rows must not be read from disk.
 fn check_buffer_misses(cell: &Cell, server: &ServerUse, operations: u64) -> Result<(), VoidReason> {
@@ -283,8 +252,7 @@ fn check_tunnel(cell: &Cell, measured: &Measured) -> Result<(), VoidReason> {
     };
     let observed = leg.suite.as_deref().unwrap_or("no reported cipher");
     if let Some(planned) = tunnel.cipher().filter(|planned| *planned != observed) {
-        let (planned, observed) = (planned.to_owned(), observed.to_owned());
-        return Err(VoidReason::Negotiated { planned, observed });
+        return Err(negotiated(planned, observed));
     }
     // Every operation sends at least one byte.
     if *sent_bytes < measured.load.operations {
@@ -312,7 +280,7 @@ fn check_proxy(cell: &Cell, proxy: Proxy, measured: &Measured) -> Result<(), Voi
     for LegCount { leg, .. } in &used.legs {
         let observed = words(leg.tls_version.as_deref(), leg.key.as_deref());
         if observed != planned {
-            return Err(VoidReason::Negotiated { planned, observed });
+            return Err(negotiated(planned, observed));
         }
     }
     check_pooling(cell, used, measured)
@@ -368,49 +336,34 @@ fn check_client_saturation(measured: &Measured) -> Result<(), VoidReason> {
 
 /// The server must have requested the planned authentication on every connection. Drivers that do not report it pass.
 fn check_authentication(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
-    if let Some(proxy) = cell.treatment.path.as_proxy() {
-        return check_proxy_authentication(cell, proxy, leg);
-    }
-    let planned = match (cell.treatment.server.engine, cell.treatment.auth) {
-        (_, Auth::AsAsked) => return Ok(()),
-        // Here trust is an account with an empty password. After a client certificate nothing more is requested; the
-        // server's rule for the account requires the certificate.
-        (Engine::MariaDb | Engine::MySql, Auth::Trust | Auth::Cert) => "empty".to_owned(),
-        (Engine::Postgres, Auth::Cert) => Auth::Trust.to_string(),
-        (_, auth) => auth.to_string(),
-    };
+    let (Some(planned), Some(observed)) = (requested_authentication(cell), &leg.auth) else { return Ok(()) };
     // The server chooses the number of iterations unless the level does.
-    let is_as_planned = |observed: &str| match cell.treatment.auth {
+    let is_as_planned = match cell.treatment.auth {
         Auth::ScramSha1 => observed.strip_prefix(&planned).is_some_and(|rest| rest.starts_with('-')),
-        _ => observed == planned,
+        _ => *observed == planned,
     };
-    match &leg.auth {
-        Some(observed) if !is_as_planned(observed) => {
-            Err(VoidReason::Authenticated { observed: observed.clone(), planned })
-        }
-        _ => Ok(()),
-    }
+    let observed = observed.clone();
+    if is_as_planned { Ok(()) } else { Err(VoidReason::Authenticated { planned, observed }) }
 }
 
-/// Between client and proxy, `PostgreSQL` proxies request nothing on a unix socket and a password over TCP. The server's rule for
-/// the account ensures the planned authentication of the proxy. Proxies for MySQL's protocol are not checked.
-fn check_proxy_authentication(cell: &Cell, proxy: Proxy, leg: &Leg) -> Result<(), VoidReason> {
-    let Treatment { server, auth, .. } = &cell.treatment;
-    let planned = match (server.engine, proxy.front, auth) {
-        // No proxy supports document databases.
-        (Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb, _, _) => return Ok(()),
-        (Engine::Postgres, ProxyFront::Unix, _) | (Engine::Postgres, ProxyFront::Tcp, Auth::Trust) => {
-            Auth::Trust
-        }
-        (Engine::Postgres, ProxyFront::Tcp, _) => Auth::scram(Iterations::POSTGRES_DEFAULT),
+/// What is requested from the client; `None` if anything may be. Between client and proxy, `PostgreSQL` proxies request
+/// nothing on a unix socket and a password over TCP. The server's rule for the account ensures the planned authentication of
+/// the proxy. Proxies for MySQL's protocol are not checked, and no proxy supports document databases.
+fn requested_authentication(cell: &Cell) -> Option<String> {
+    let Treatment { server, auth, path, .. } = &cell.treatment;
+    let requested = match (server.engine, path.as_proxy().map(|proxy| proxy.front), *auth) {
+        (_, None, Auth::AsAsked)
+        | (Engine::MariaDb | Engine::MySql | Engine::MongoDb | Engine::FerretDb, Some(_), _) => return None,
+        // Here trust is an account with an empty password. After a client certificate nothing more is requested; the
+        // server's rule for the account requires the certificate.
+        (Engine::MariaDb | Engine::MySql, None, Auth::Trust | Auth::Cert) => return Some("empty".to_owned()),
+        (Engine::Postgres, Some(ProxyFront::Unix), _)
+        | (Engine::Postgres, Some(ProxyFront::Tcp), Auth::Trust)
+        | (Engine::Postgres, None, Auth::Cert) => Auth::Trust,
+        (Engine::Postgres, Some(ProxyFront::Tcp), _) => Auth::scram(Iterations::POSTGRES_DEFAULT),
+        (_, None, auth) => auth,
     };
-    let planned = planned.to_string();
-    match &leg.auth {
-        Some(observed) if *observed != planned => {
-            Err(VoidReason::Authenticated { planned, observed: observed.clone() })
-        }
-        _ => Ok(()),
-    }
+    Some(requested.to_string())
 }
 
 /// The legs that clients observed, and those of the tunnel or proxy.

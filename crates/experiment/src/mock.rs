@@ -74,28 +74,21 @@ impl<'a> MockBench<'a> {
             TrialPace::Closed => capacity as u64,
             TrialPace::Open { per_s } => capacity.min(per_s * window_ns as f64 * 1e-9) as u64,
         };
+        let path = request.cell.treatment.path;
         let sum_ns = (operations as f64 * operation_ns) as u64;
         let busy = operations as f64 * operation_ns;
         Measured {
             load: TrialResult {
                 operations,
-                operations_in_all: None,
                 operations_by_half: [operations.div_ceil(2), operations / 2],
                 window_ns,
-                errors: Vec::new(),
-                statements: None,
-                retries: 0,
-                unfinished: 0,
                 latency: summary(operations, sum_ns, operation_ns),
-                service: None,
-                schedule_lag: None,
                 phase_sums_ns: phases(request.cell, sum_ns),
-                histogram_base64: String::new(),
                 legs: vec![LegCount { leg: leg(request.cell), connections: operations.max(1) }],
                 client_cpu_ns: (busy * CLIENT_CPU_SHARE) as u64,
                 client_rss_peak_bytes: 8 << 20,
-                tcp_connect_ns_p50: None,
                 usable_ports: Some(28_232 * 64),
+                ..TrialResult::default()
             },
             server: Some(ServerUse {
                 cpu_ns: (busy * SERVER_CPU_SHARE) as u64,
@@ -106,13 +99,8 @@ impl<'a> MockBench<'a> {
             machine: MachineUse { busy_ns: busy as u64, steal_ns: 0, time_wait_sockets: 0 },
             middle_cpu_ns: 0,
             middle_rss_peak_bytes: None,
-            tunnel: request.cell.treatment.path.as_tunnel().map(|tunnel| tunnel_use(tunnel, operations)),
-            proxy: request
-                .cell
-                .treatment
-                .path
-                .as_proxy()
-                .map(|proxy| proxy_use(proxy, request.cell, operations)),
+            tunnel: path.as_tunnel().map(|tunnel| tunnel_use(tunnel, operations)),
+            proxy: path.as_proxy().map(|proxy| proxy_use(proxy, request.cell, operations)),
             apart: None,
             link: None,
         }
@@ -199,18 +187,11 @@ fn phases(cell: &Cell, sum_ns: u64) -> BTreeMap<Phase, u64> {
     if cell.workload.connection_use() == ConnectionUse::Pooled {
         return BTreeMap::new();
     }
-    let names: &[Phase] = match cell.treatment.path.as_tls() {
-        None => &[Phase::TcpConnect, Phase::ServerGreeting, Phase::Auth, Phase::Close],
-        Some(_) => &[
-            Phase::TcpConnect,
-            Phase::ServerGreeting,
-            Phase::TlsContext,
-            Phase::TlsRequest,
-            Phase::TlsHandshake,
-            Phase::Auth,
-            Phase::Close,
-        ],
+    let of_tls: &[Phase] = match cell.treatment.path.as_tls() {
+        None => &[],
+        Some(_) => &[Phase::TlsContext, Phase::TlsRequest, Phase::TlsHandshake],
     };
+    let names = [&[Phase::TcpConnect, Phase::ServerGreeting, Phase::Auth, Phase::Close], of_tls].concat();
     let share = sum_ns / names.len() as u64;
     let mut phases: BTreeMap<Phase, u64> = names.iter().map(|phase| (*phase, share)).collect();
     phases.insert(Phase::Close, sum_ns - share * (names.len() as u64 - 1));

@@ -40,7 +40,6 @@ pub const SAFE_CONNECTS_PER_S: u32 = 20;
 /// The default maximum of clients of a server at a URL.
 pub const SAFE_CLIENTS: u16 = 4;
 
-/// The plan of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The writer's [`crate::SCHEMA_VERSION`].
@@ -87,7 +86,6 @@ pub struct Plan {
     /// Additional settings of private servers, by engine.
     #[serde(default, skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,
-    /// The name of these settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     /// The statement of [`Workload::Query`](crate::Workload::Query).
@@ -149,11 +147,9 @@ impl Stratum {
 pub struct Block {
     /// 0 is calibration.
     pub number: u32,
-    /// The trials in order.
     pub visits: Vec<Visit>,
 }
 
-/// One trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Visit {
     /// Index into [`Plan::cells`].
@@ -169,7 +165,6 @@ pub struct Timing {
     pub window: Span,
 }
 
-/// Whether the run gives verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdicts {

@@ -53,7 +53,6 @@ pub enum StatementProtocol {
     Prepared,
 }
 
-/// A statement to send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScriptStep {
     /// Index into [`Script::statements`].
@@ -68,56 +67,34 @@ pub struct ScriptStep {
 #[serde(rename_all = "snake_case", tag = "draw")]
 pub enum Draw {
     /// Integers of a range, all equally likely.
-    Uniform {
-        /// Minimum.
-        first: i64,
-        /// Maximum.
-        last: i64,
-    },
+    Uniform { first: i64, last: i64 },
     /// sysbench's `special`: a quarter of the draws are means of 12 uniform ones, the rest is from the middle
     /// hundredth.
-    Special {
-        /// Minimum.
-        first: i64,
-        /// Maximum.
-        last: i64,
-    },
+    Special { first: i64, last: i64 },
     /// Another variable's number plus an offset.
     Offset {
         /// Index of an earlier variable.
         of: usize,
-        /// The offset.
         by: i64,
     },
     /// Groups of eleven random digits joined by `-`, as in sysbench's text columns.
     DigitGroups { groups: u8 },
     /// YCSB's `ScrambledZipfianGenerator`: a few hot records, spread over all.
-    ScrambledZipfian {
-        /// Minimum.
-        first: i64,
-        /// Maximum.
-        last: i64,
-    },
+    ScrambledZipfian { first: i64, last: i64 },
     /// The number of a new record: [`crate::ycsb::first_insert`] for the trial's first, from its seed and start time,
     /// then consecutive numbers over all of its clients and threads. These are far from the loaded records and from
     /// other trials on the same server, so that keys do not collide.
     Insert,
     /// YCSB's `SkewedLatestGenerator`: the newest record is the most popular. Covers the loaded records, from 0, and
     /// the trial's inserts ([`Draw::Insert`]) before the first that the server has not acknowledged.
-    Latest {
-        /// The number of loaded records.
-        loaded: i64,
-    },
+    Latest { loaded: i64 },
     /// A record's key as text: `user` and the [`crate::ycsb::key_hash`] of another variable's number.
     YcsbKey {
         /// Index of an earlier variable.
         of: usize,
     },
     /// Printable ASCII text, from space to tilde, all characters equally likely.
-    Printable {
-        /// Length.
-        bytes: u16,
-    },
+    Printable { bytes: u16 },
 }
 
 #[cfg(test)]

@@ -115,7 +115,6 @@ pub struct Setting {
 #[serde(try_from = "Written", into = "BTreeMap<String, BTreeMap<String, String>>")]
 pub struct Settings(BTreeMap<Engine, BTreeMap<String, String>>);
 
-/// The TOML format.
 type Written = BTreeMap<String, BTreeMap<String, SettingValue>>;
 
 /// A TOML value. Servers read all of them as text.
@@ -128,30 +127,23 @@ enum SettingValue {
     Text(String),
 }
 
-/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
-    /// It is not `ENGINE.NAME=VALUE`.
     #[error("write ENGINE.NAME=VALUE, such as postgres.shared_buffers=1GB")]
     Shape,
     #[error("{0}")]
     Engine(#[from] LevelError),
-    /// An invalid name.
     #[error(
         "{0:?} cannot be a setting of {1}: a letter, then letters (all lower-case), digits, {2}, at most {max} bytes",
         max = LONGEST_NAME_BYTES
     )]
     Name(String, Engine, &'static str),
-    /// A value that is too long.
     #[error("the value of {0} is {1} bytes long; the maximum is {max}", max = LONGEST_VALUE_BYTES)]
     Long(String, usize),
-    /// The value could break out of its line in the server's configuration.
     #[error("the value of {0} contains {1:?}, which the server's configuration cannot express")]
     Character(String, char),
-    /// The engine accepts no settings.
     #[error("settings of {} are not supported yet", .0.display_name())]
     NoSettings(Engine),
-    /// The setting is reserved for the lab.
     #[error("{0} is reserved: a private server's address, log, accounts and TLS depend on it")]
     Reserved(String),
 }
@@ -251,12 +243,10 @@ impl Settings {
         self.0.entry(engine).or_default().insert(name, value);
     }
 
-    /// The settings of `engine` by name.
     pub fn of(&self, engine: Engine) -> BTreeMap<String, String> {
         self.0.get(&engine).cloned().unwrap_or_default()
     }
 
-    /// All settings, by engine and name.
     pub fn iter(&self) -> impl Iterator<Item = Setting> {
         self.0.iter().flat_map(|(&engine, settings)| {
             settings.iter().map(move |(name, value)| Setting {
@@ -378,51 +368,27 @@ mod tests {
 
     #[test]
     fn reserved_settings_are_refused() {
-        for name in
-            ["port", "listen_addresses", "ssl", "ssl_key_file", "hba_file", "include", "max_connections"]
-        {
-            assert!(
-                matches!(Setting::new(Engine::Postgres, name, "1"), Err(SettingError::Reserved(_))),
-                "{name}"
-            );
-        }
-        // The last ones are other spellings of earlier ones.
-        for name in [
-            "port",
-            "datadir",
-            "bind-address",
-            "ssl_key",
-            "tls_version",
-            "skip-name-resolve",
-            "general_log",
-            "log_error",
-            "user",
-            "max_connections",
-            "bind",
-            "bind_addr",
-            "dat",
-            "loose-port",
-            "maximum-port",
-            "skip_networking",
-            "disable-ssl",
-            "s",
+        // The last ones of MariaDB are other spellings of earlier ones.
+        for (engine, names) in [
+            (Engine::Postgres, "port listen_addresses ssl ssl_key_file hba_file include max_connections"),
+            (
+                Engine::MariaDb,
+                "port datadir bind-address ssl_key tls_version skip-name-resolve general_log log_error user \
+                 max_connections bind bind_addr dat loose-port maximum-port skip_networking disable-ssl s",
+            ),
+            (
+                Engine::MySql,
+                "mysqlx_port admin_address sha256_password_private_key_path persist_only plugin_dir",
+            ),
         ] {
-            assert!(
-                matches!(Setting::new(Engine::MariaDb, name, "1"), Err(SettingError::Reserved(_))),
-                "{name}"
-            );
+            for name in names.split_whitespace() {
+                let refused = Setting::new(engine, name, "1");
+                assert!(matches!(refused, Err(SettingError::Reserved(_))), "{engine}: {name}");
+            }
         }
         for name in ["max_connect_errors", "innodb_log_file_size", "socket_timeout", "thread_handling"] {
             assert!(Setting::new(Engine::MariaDb, name, "1").is_ok(), "{name}");
             assert!(Setting::new(Engine::MySql, name, "1").is_ok(), "{name}");
-        }
-        for name in
-            ["mysqlx_port", "admin_address", "sha256_password_private_key_path", "persist_only", "plugin_dir"]
-        {
-            assert!(
-                matches!(Setting::new(Engine::MySql, name, "1"), Err(SettingError::Reserved(_))),
-                "{name}"
-            );
         }
     }
 

@@ -24,7 +24,6 @@ const QUICK_LIMIT: Duration = Duration::from_secs(165);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Spec {
-    /// Name of the run.
     #[serde(default = "unnamed")]
     pub name: String,
     /// How long to measure.
@@ -60,7 +59,6 @@ pub struct Spec {
     /// Additional settings of private servers, by engine.
     #[serde(default, rename = "set", skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,
-    /// The name of these settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     /// The statement of the workload `query`.
@@ -95,7 +93,6 @@ pub struct Grid {
     pub at_rest: Vec<AtRest>,
     pub workload: Vec<Workload>,
     pub clients: Vec<Clients>,
-    /// Numbers of rows, or sizes relative to a cache.
     pub scale: Vec<ScaleLevel>,
     /// Closed loop, or rates of an open loop.
     pub pace: Vec<Pace>,

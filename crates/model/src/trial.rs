@@ -20,7 +20,6 @@ pub struct TrialSpec {
     pub engine: Engine,
     pub endpoint: Endpoint,
     pub auth: Auth,
-    /// The user to log in as.
     pub user: String,
     /// A file with mode 0600 that contains only the password.
     pub password_file: PathBuf,
@@ -30,21 +29,16 @@ pub struct TrialSpec {
     pub documents: Option<DocumentsLogin>,
     /// `None` if the path has no TLS.
     pub tls: Option<TlsSpec>,
-    /// Compression of messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compressor: Option<Compressor>,
-    /// What one operation is.
     pub work: TrialOperation,
-    /// When operations begin.
     pub pace: TrialPace,
-    /// The number of concurrent clients.
     pub clients: Clients,
     /// Threads that share the clients.
     pub threads: u16,
     /// Time before the window opens.
     pub warm_up_ns: u64,
     pub window_ns: u64,
-    /// Seed of the random variables.
     pub seed: u64,
     /// The number of the first inserted record; derived from the seed and the time if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,7 +74,6 @@ pub enum Endpoint {
     Unix(PathBuf),
     /// TCP to a name that is looked up for each connect, or to an address without spreading source addresses.
     Host {
-        /// A name or an address.
         host: String,
         port: u16,
         /// Which of the name's addresses are used.
@@ -91,7 +84,6 @@ pub enum Endpoint {
 /// A client's TLS settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsSpec {
-    /// The only version offered.
     pub version: TlsVersion,
     /// The CA file that verifies the server; the system's CAs if absent.
     pub ca_file: Option<PathBuf>,
@@ -99,7 +91,6 @@ pub struct TlsSpec {
     pub verification: Verification,
     /// The name or address that the certificate must contain.
     pub server_name: String,
-    /// When the context is built.
     pub ctx: Ctx,
     #[serde(default)]
     pub start: TlsStart,
@@ -116,7 +107,6 @@ pub struct TlsSpec {
     pub security_level: SecurityLevel,
     #[serde(default)]
     pub library: TlsLibrary,
-    /// The client's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
 }
@@ -135,7 +125,6 @@ pub enum TrialOperation {
     Transactions(Script),
 }
 
-/// When operations begin.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrialPace {
@@ -198,13 +187,11 @@ pub struct TrialResult {
     /// Statements answered in the window, for operations of several statements.
     #[serde(default)]
     pub statements: Option<u64>,
-    /// Transactions that were rolled back and retried.
     #[serde(default)]
     pub retries: u64,
     /// Open loop: operations due in the window that did not complete in time.
     #[serde(default)]
     pub unfinished: u64,
-    /// The actual length of the window.
     pub window_ns: u64,
     /// Failed operations by message, including the warm-up.
     #[serde(default)]

@@ -75,22 +75,18 @@ fn summary(comparison: &RunComparison) -> String {
     if all == 0 {
         return "The two runs have no comparison in common.".to_owned();
     }
-    let count = |is: fn(ChangeVerdict) -> bool| {
-        comparison.changes.iter().filter(|change| is(change.verdict)).count() as u64
+    let word = |verdict| match verdict {
+        ChangeVerdict::Regression => "worse",
+        ChangeVerdict::Improvement => "better",
+        ChangeVerdict::SameWithin { .. } | ChangeVerdict::Negligible { .. } => "the same within the margin",
+        ChangeVerdict::Inconclusive { .. } => "inconclusive",
     };
-    let kinds = [
-        (count(|verdict| verdict == ChangeVerdict::Regression), "worse"),
-        (count(|verdict| verdict == ChangeVerdict::Improvement), "better"),
-        (
-            count(|verdict| {
-                matches!(verdict, ChangeVerdict::SameWithin { .. } | ChangeVerdict::Negligible { .. })
-            }),
-            "the same within the margin",
-        ),
-        (count(|verdict| matches!(verdict, ChangeVerdict::Inconclusive { .. })), "inconclusive"),
-    ];
-    let parts: Vec<String> =
-        kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    let part = |kind: &str| {
+        let count = comparison.changes.iter().filter(|change| word(change.verdict) == kind).count();
+        (count > 0).then(|| format!("{count} {kind}"))
+    };
+    let kinds = ["worse", "better", "the same within the margin", "inconclusive"];
+    let parts: Vec<String> = kinds.into_iter().filter_map(part).collect();
     format!("{}: {}.", plural(all as u64, "ratio"), parts.join(", "))
 }
 

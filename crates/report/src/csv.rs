@@ -1,7 +1,7 @@
 //! The numbers of a plot as comma-separated values (RFC 4180), for a spreadsheet or another plot. Names carry units.
 //! A number that does not apply or has no interval is empty, never 0.
 
-use ciphertoll_model::{Arm, Factor, Metric, Phase};
+use ciphertoll_model::{Arm, Factor, Metric, Phase, labelled};
 use ciphertoll_stats::{CellAnalysis, CellRole, Doubt, Estimate, PairedRatio, Verdict, margin};
 
 use crate::number::is_certain;
@@ -10,54 +10,27 @@ use crate::view::connect_cost::{self, Bar, CostPart};
 use crate::view::round_trips;
 use crate::{RunReport, chart, view};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Plot {
-    /// Rates, mean latencies and memory: a row for each cell.
-    Levels,
-    /// Ratios to the baseline, including A/A comparisons: a row for each comparison and metric.
-    Tolls,
-    /// Breakdown of connect time by phase: a row for each cell that connects.
-    Phases,
-    /// Latency percentiles: a row for each cell.
-    Percentiles,
-    /// CPU time per operation by role: a row for each cell.
-    Cpu,
-    /// Ratios to the baseline block by block: a row for each block, cell and metric.
-    Blocks,
-    /// Breakdown of connect time by key and version: a row for each cell that has one.
-    ConnectCost,
-    /// Pages, WAL or redo, checkpoints and sync latency: a row for each cell.
-    Crossings,
-    /// Connect times and round trip of the link: a row for each cell with a known round trip.
-    Rtt,
-}
-
-impl Plot {
-    pub const ALL: [Self; 9] = [
-        Self::Levels,
-        Self::Tolls,
-        Self::Phases,
-        Self::Percentiles,
-        Self::Cpu,
-        Self::Blocks,
-        Self::ConnectCost,
-        Self::Crossings,
-        Self::Rtt,
-    ];
-
-    /// Its name on the command line.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Levels => "levels",
-            Self::Tolls => "tolls",
-            Self::Phases => "phases",
-            Self::Percentiles => "percentiles",
-            Self::Cpu => "cpu",
-            Self::Blocks => "blocks",
-            Self::ConnectCost => "connect-cost",
-            Self::Crossings => "crossings",
-            Self::Rtt => "rtt",
-        }
+labelled! {
+    /// The plots that the charts of a report are made of, by their names on the command line.
+    pub enum Plot {
+        /// Rates, mean latencies and memory: a row for each cell.
+        Levels = "levels",
+        /// Ratios to the baseline, including A/A comparisons: a row for each comparison and metric.
+        Tolls = "tolls",
+        /// Breakdown of connect time by phase: a row for each cell that connects.
+        Phases = "phases",
+        /// Latency percentiles: a row for each cell.
+        Percentiles = "percentiles",
+        /// CPU time per operation by role: a row for each cell.
+        Cpu = "cpu",
+        /// Ratios to the baseline block by block: a row for each block, cell and metric.
+        Blocks = "blocks",
+        /// Breakdown of connect time by key and version: a row for each cell that has one.
+        ConnectCost = "connect-cost",
+        /// Pages, WAL or redo, checkpoints and sync latency: a row for each cell.
+        Crossings = "crossings",
+        /// Connect times and round trip of the link: a row for each cell with a known round trip.
+        Rtt = "rtt",
     }
 }
 

@@ -23,6 +23,11 @@ const SCHEMES: [(&str, Engine, &OptionNames); 4] = [
     ("mysql", Engine::MySql, &MYSQL),
 ];
 
+/// The first scheme of an SQL engine, and its option names.
+fn option_names(engine: Engine) -> Option<(&'static str, &'static OptionNames)> {
+    SCHEMES.iter().find(|(_, own, _)| *own == engine).map(|(scheme, _, words)| (*scheme, *words))
+}
+
 /// The address of an existing server and how to log in. Prints as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerUrl {
@@ -34,7 +39,6 @@ pub struct ServerUrl {
     /// The engine's default if absent.
     pub database: Option<String>,
     pub tls: UrlTls,
-    /// Options of document databases.
     pub documents: Option<Box<DocumentsUrl>>,
 }
 
@@ -54,7 +58,6 @@ pub struct UrlTls {
     pub demand: TlsDemand,
     /// CA certificates that verify the server; the system's if absent.
     pub ca_file: Option<PathBuf>,
-    /// The client's certificate.
     pub identity: Option<Identity>,
 }
 
@@ -66,29 +69,22 @@ pub enum TlsDemand {
     Unsaid,
     /// Both, as requested (`sslmode=compare`); certificates are fully verified.
     Both,
-    /// Only without TLS.
     Never,
-    /// Only with TLS.
     Always(Verification),
 }
 
 /// What a file named for TLS must contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UrlFileContent {
-    /// CA certificates.
     Authorities,
-    /// The client's certificate.
     Certificate,
-    /// The key of that certificate.
     Key,
-    /// The client's certificate and its key.
     CertificateAndKey,
 }
 
 /// A URL option that names a file for TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UrlFileOption {
-    /// As written in the URL.
     pub name: &'static str,
     pub content: UrlFileContent,
 }
@@ -102,27 +98,21 @@ impl UrlFileOption {
 /// A URL that cannot be used. Never includes the URL, which may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// It does not parse.
     #[error(
         "it is not a URL ({0}); write postgres://USER@HOST:PORT/DATABASE or mysql://USER@HOST:PORT/DATABASE"
     )]
     Shape(String),
-    /// The scheme is not supported.
     #[error("{scheme}:// is not supported; the schemes are {}", schemes())]
     Scheme { scheme: String },
-    /// The hosts would have to be looked up in DNS.
     #[error(
         "mongodb+srv:// needs SRV and TXT records, which are not supported: list the hosts, as in \
          mongodb://USER@HOST1:27017,HOST2:27017/?tls=true&replicaSet=NAME"
     )]
     LookedUp,
-    /// A reserved character in a user or a password.
     #[error("an @, a : or a / in a user or a password is written %40, %3A or %2F")]
     Reserved,
-    /// It contains a password.
     #[error("it contains a password: remove it, and set CIPHERTOLL_PASSWORD or use a password file")]
     Password,
-    /// It names no user.
     #[error("it names no user: {0}://USER@HOST")]
     NoUser(String),
     #[error("it names no host")]
@@ -132,62 +122,30 @@ pub enum UrlError {
         "a host is a name, an address or, in brackets, an IPv6 address, with or without :PORT; several hosts need no /"
     )]
     Host,
-    /// More hosts than a replica set can have.
     #[error("it names more than {limit} hosts")]
     TooManyHosts { limit: usize },
-    /// A direct connection to several hosts.
     #[error("directConnection=true is for one host, and the URL names several")]
     DirectToMany,
-    /// An invalid database name.
     #[error("its database has a character that is not allowed in database names")]
     Database,
-    /// An option appears twice.
     #[error("{option} appears twice")]
     Twice { option: &'static str },
-    /// A file for TLS is named, but TLS is disabled.
     #[error("{option} names a file for TLS, and {disabled} disables TLS: leave one of them out")]
-    FileWithoutTls {
-        /// The option that names the file.
-        option: &'static str,
-        /// The option that disables TLS.
-        disabled: &'static str,
-    },
-    /// A CA file is named, but verification is disabled.
+    FileWithoutTls { option: &'static str, disabled: &'static str },
     #[error("{option} names a CA, and {insecure} disables verification: leave one of them out")]
-    AuthorityUnused {
-        /// The option that names the CA file.
-        option: &'static str,
-        /// The option that disables verification.
-        insecure: &'static str,
-    },
-    /// TLS is requested over a unix socket.
+    AuthorityUnused { option: &'static str, insecure: &'static str },
     #[error("a unix socket has no TLS: leave out the TLS options")]
     TlsOverSocket,
-    /// Login by certificate without a certificate.
     #[error("MONGODB-X509 needs tlsCertificateKeyFile=FILE and TLS")]
     NoCertificate,
-    /// TLS is disabled, but certificate options are given.
     #[error("options about certificates contradict tls=false")]
     NothingToVerify,
-    /// A part is not valid UTF-8 after decoding.
     #[error("its {0} is not valid UTF-8")]
     NoText(&'static str),
-    /// An unknown option.
     #[error("the option \"{option}\" is unknown; supported are {known}")]
-    Option {
-        option: String,
-        /// The supported options.
-        known: String,
-    },
-    /// An unsupported value of an option.
+    Option { option: String, known: String },
     #[error("{option} cannot be \"{value}\": {expected}")]
-    Value {
-        option: String,
-        value: String,
-        /// The supported values.
-        expected: &'static str,
-    },
-    /// A client certificate without its key, or a key without its certificate.
+    Value { option: String, value: String, expected: &'static str },
     #[error("a client certificate needs its key, and a key its certificate")]
     HalfAnIdentity,
 }
@@ -200,11 +158,8 @@ impl ServerUrl {
     /// The URL with the scheme of `engine`, which must be of the same family.
     #[must_use]
     pub fn spoken_by(&self, engine: Engine) -> Self {
-        let of_rows = SCHEMES.iter().find(|(_, own, _)| *own == engine).map(|(scheme, ..)| *scheme);
-        let scheme = of_rows.or_else(|| documents::scheme_of(engine));
-        let (Some(scheme), Some((_, rest))) = (scheme, self.text.split_once("://")) else {
-            return self.clone();
-        };
+        let scheme = option_names(engine).map_or_else(|| documents::scheme_of(engine), |(scheme, _)| scheme);
+        let Some((_, rest)) = self.text.split_once("://") else { return self.clone() };
         Self { text: format!("{scheme}://{rest}"), engine, ..self.clone() }
     }
 
@@ -229,11 +184,7 @@ impl ServerUrl {
 
     /// The files for TLS that it names, each with its option.
     pub fn files(&self) -> Vec<(UrlFileOption, &Path)> {
-        let all = if self.documents.is_some() {
-            documents::FILES
-        } else {
-            SCHEMES.iter().find(|(_, own, _)| *own == self.engine).map_or(&[][..], |(.., words)| words.files)
-        };
+        let all = option_names(self.engine).map_or(documents::FILES, |(_, words)| words.files);
         let identity = self.tls.identity.as_ref();
         let file = |option: &UrlFileOption| match option.content {
             UrlFileContent::Authorities => self.tls.ca_file.as_deref(),
@@ -247,17 +198,14 @@ impl ServerUrl {
 
     /// The option that requests both, with and without TLS.
     pub fn compare_option(&self) -> &'static str {
-        let of_rows = SCHEMES.iter().find(|(_, own, _)| *own == self.engine);
-        of_rows.map_or(documents::COMPARE, |(.., words)| words.compare)
+        option_names(self.engine).map_or(documents::COMPARE, |(_, words)| words.compare)
     }
 
     /// Splits a URL into the URL without its password, and the password.
     pub fn split_password(text: &str) -> (String, Option<String>) {
         if documents::is_one(text) {
-            return match documents::split_password(text) {
-                Some((text, password)) => (text, Some(password)),
-                None => (text.to_owned(), None),
-            };
+            let split = documents::split_password(text);
+            return split.map_or_else(|| (text.to_owned(), None), |(text, password)| (text, Some(password)));
         }
         let Ok(mut url) = Url::parse(text) else { return (text.to_owned(), None) };
         let Some(password) = url.password().map(|password| percent_decode_str(password).collect::<Vec<u8>>())
@@ -311,9 +259,8 @@ impl FromStr for ServerUrl {
             None => UrlPlace::Host { host: host_of(&url)?, port },
         };
         let database = Some(database).filter(|name| !name.is_empty());
-        let demand = options.demand.unwrap_or_default();
         // As in libpq, a named CA file is used for verification.
-        let demand = match demand {
+        let demand = match options.demand.unwrap_or_default() {
             TlsDemand::Always(Verification::Off) if options.files.names(UrlFileContent::Authorities) => {
                 TlsDemand::Always(Verification::Authority)
             }
@@ -332,7 +279,6 @@ impl fmt::Display for ServerUrl {
 
 as_text!(ServerUrl);
 
-/// The options of a URL.
 #[derive(Default)]
 struct Options {
     socket: Option<PathBuf>,
@@ -342,13 +288,11 @@ struct Options {
 
 /// The option names of an engine's own clients.
 struct OptionNames {
-    /// The default port.
     port: u16,
     /// The option for TLS.
     mode: &'static str,
     /// The option that names a socket.
     socket: &'static str,
-    /// The options that name files for TLS.
     files: &'static [UrlFileOption],
     /// The TLS modes: disabled; required; CA verified; CA and name verified; both with and without TLS, which is our
     /// extension.

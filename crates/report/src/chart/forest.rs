@@ -120,8 +120,8 @@ fn drawn(drawing: &mut Drawing, family: &MetricRatios<'_>, axis: &Scale, baselin
             Arm::Main => (sentence::tone(family.metric, ratio), Shape::Circle),
             Arm::Repeat => (Tone::Neutral, Shape::Ring),
         };
-        let class = tone_class(tone);
-        let numbers = numbers(ratio);
+        let class = &tone.class();
+        let numbers = ratio_with_interval(&ratio.ratio);
         let word = verdict(family.metric, ratio, *arm).map(|word| format!(" {word}")).unwrap_or_default();
         drawing.caption(label, &format!("{} {numbers}{word}", tone.mark()), class);
         let middle = drawing.advance(HEIGHT + 5.0) + HEIGHT / 2.0 + 1.0;
@@ -159,33 +159,19 @@ fn side(metric: Metric) -> &'static str {
     }
 }
 
-fn numbers(ratio: &PairedRatio) -> String {
-    ratio_with_interval(&ratio.ratio)
-}
-
 /// Absent for the A/A comparison: if the two copies differ, the banner says so.
 fn verdict(metric: Metric, ratio: &PairedRatio, arm: Arm) -> Option<String> {
     let verdict = ratio.verdict.filter(|_| arm == Arm::Main)?;
     Some(levels::verdict_word(metric, ratio, verdict))
 }
 
-/// The class of a tone.
-pub(crate) fn tone_class(tone: Tone) -> &'static str {
-    match tone {
-        Tone::Neutral => "tone-neutral",
-        Tone::Caution => "tone-caution",
-        Tone::Same => "tone-same",
-        Tone::Negligible => "tone-negligible",
-        Tone::Unsure => "tone-unsure",
-        Tone::Better => "tone-better",
-        Tone::Worse => "tone-worse",
-    }
-}
-
 fn in_words(all: &[MetricRatios<'_>]) -> String {
     let of_family = |family: &MetricRatios<'_>| {
-        let rows: Vec<String> =
-            family.rows.iter().map(|row| format!("{} {}", row.label, numbers(row.ratio))).collect();
+        let rows: Vec<String> = family
+            .rows
+            .iter()
+            .map(|row| format!("{} {}", row.label, ratio_with_interval(&row.ratio.ratio)))
+            .collect();
         format!("{}: {}", sentence::noun(family.metric), rows.join("; "))
     };
     let families: Vec<String> = all.iter().map(of_family).collect();

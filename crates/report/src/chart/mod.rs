@@ -24,7 +24,6 @@ use crate::view::{Column, ColumnKind, Sentence, StratumView, Table, level};
 pub(crate) use blocks::ratios_by_block;
 pub(crate) use connect_cost::of_servers as connect_costs;
 pub(crate) use crossings::of_report as crossings;
-pub(crate) use forest::tone_class;
 pub(crate) use rates::{Rates, of_sweeps as rates};
 pub(crate) use round_trips::of_loads as round_trips;
 

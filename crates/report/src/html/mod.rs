@@ -94,7 +94,7 @@ fn section(id: &str, heading: &str) -> Element {
 fn said(sentences: &[Sentence], class: &str) -> Element {
     let item = |sentence: &Sentence| {
         let mut item = Element::new("li")
-            .class(crate::chart::tone_class(sentence.tone))
+            .class(sentence.tone.class())
             .child(Element::new("span").class("sign").with("aria-hidden", "true").text(sentence.tone.mark()));
         let mut text = Element::new("span");
         if let Some(words) = tone_words(sentence.tone) {

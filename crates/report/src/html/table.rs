@@ -1,7 +1,6 @@
 //! Tables for screen readers and narrow pages.
 
 use super::flowing;
-use crate::chart::tone_class;
 use crate::markup::Element;
 use crate::view::{Column, ColumnKind, Table, TableEntry, Tone};
 
@@ -60,7 +59,7 @@ fn number(entry: &TableEntry) -> Element {
 
 fn toned(entry: &TableEntry) -> Element {
     let cell = Element::new("td");
-    if entry.tone == Tone::Neutral { cell } else { cell.class(tone_class(entry.tone)) }
+    if entry.tone == Tone::Neutral { cell } else { cell.class(entry.tone.class()) }
 }
 
 fn lines(cell: Element, lines: &[String]) -> Element {

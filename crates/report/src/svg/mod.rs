@@ -181,18 +181,15 @@ pub(crate) fn dot(shape: Shape, (x, y): (f64, f64), class: &str) -> Element {
             .with("cy", coordinate(y))
             .with("r", coordinate(RADIUS))
     };
-    match shape {
-        Shape::Circle => circle().class(format!("dot {class}")),
-        Shape::Ring => circle().class(format!("dot ring {class}")),
-        Shape::Square => {
-            polygon(&[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)]).class(format!("dot {class}"))
-        }
-        Shape::Triangle => polygon(&[(0.0, -1.2), (1.15, 0.9), (-1.15, 0.9)]).class(format!("dot {class}")),
-        Shape::Diamond => {
-            polygon(&[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)]).class(format!("dot {class}"))
-        }
-        Shape::Wedge => polygon(&[(0.0, 1.2), (1.15, -0.9), (-1.15, -0.9)]).class(format!("dot {class}")),
-    }
+    let dot = match shape {
+        Shape::Circle => circle(),
+        Shape::Ring => return circle().class(format!("dot ring {class}")),
+        Shape::Square => polygon(&[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)]),
+        Shape::Triangle => polygon(&[(0.0, -1.2), (1.15, 0.9), (-1.15, 0.9)]),
+        Shape::Diamond => polygon(&[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)]),
+        Shape::Wedge => polygon(&[(0.0, 1.2), (1.15, -0.9), (-1.15, -0.9)]),
+    };
+    dot.class(format!("dot {class}"))
 }
 
 #[cfg(test)]

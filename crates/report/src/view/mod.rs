@@ -17,7 +17,7 @@ pub(crate) mod verdicts;
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Cell, Driver, Factor, Metric, Pace, Plan, ServerLevel, Skipped, Stratum, Unlike, Workload,
+    Cell, Driver, Factor, Metric, Pace, Plan, ServerLevel, Skipped, Stratum, Unlike, Workload, labelled,
 };
 use ciphertoll_stats::{CellAnalysis, Comparison, Estimate, PairedRatio, StratumAnalysis};
 
@@ -40,21 +40,22 @@ pub(crate) struct Sentence {
     pub(crate) text: String,
 }
 
-/// The meaning of a sentence or number, shown by a mark and a colour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Tone {
-    Neutral,
-    Caution,
-    /// No difference.
-    Same,
-    /// A difference below the margin.
-    Negligible,
-    /// Inconclusive.
-    Unsure,
-    /// A lower cost than the baseline.
-    Better,
-    /// A higher cost than the baseline.
-    Worse,
+labelled! {
+    /// The meaning of a sentence or number, shown by a mark and a colour.
+    pub(crate) enum Tone {
+        Neutral = "neutral",
+        Caution = "caution",
+        /// No difference.
+        Same = "same",
+        /// A difference below the margin.
+        Negligible = "negligible",
+        /// Inconclusive.
+        Unsure = "unsure",
+        /// A lower cost than the baseline.
+        Better = "better",
+        /// A higher cost than the baseline.
+        Worse = "worse",
+    }
 }
 
 /// A part of the report under a heading.
@@ -175,6 +176,11 @@ impl Table {
 }
 
 impl Tone {
+    /// The class in style sheets.
+    pub(crate) fn class(self) -> String {
+        format!("tone-{}", self.label())
+    }
+
     /// The mark in front of a sentence: colour alone carries no meaning.
     pub(crate) fn mark(self) -> &'static str {
         match self {

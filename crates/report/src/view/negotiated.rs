@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ciphertoll_model::{Leg, LegCount, Path};
+use ciphertoll_model::{Leg, LegCount};
 
-use super::{Section, Sentence, StratumView, Tone, clean};
+use super::{Section, Sentence, StratumView, clean};
 use crate::names;
 use crate::number::plural;
 
@@ -17,25 +17,8 @@ struct NegotiatedRow<'a> {
     leg: Leg,
     /// The version of the program of a tunnel or proxy.
     version: Option<&'a str>,
-    between: Between,
+    is_proxied: bool,
     connections: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Between {
-    Nothing,
-    Tunnel,
-    Proxy,
-}
-
-impl Between {
-    fn of(path: Path) -> Self {
-        match path {
-            Path::Plain | Path::Compressed(_) | Path::Unix | Path::Tls(_) => Self::Nothing,
-            Path::Tunnel(_) => Self::Tunnel,
-            Path::Proxy(_) => Self::Proxy,
-        }
-    }
 }
 
 pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
@@ -57,9 +40,9 @@ pub(crate) fn section(strata: &[StratumView<'_>]) -> Option<Section> {
                 } else {
                     let path = cell.cell.treatment.path;
                     let version = stratum.report.facts.program_version(path);
-                    let between = Between::of(path);
+                    let is_proxied = path.as_proxy().is_some();
                     let (name, leg, connections) = (name.clone(), leg.clone(), *connections);
-                    rows.push(NegotiatedRow { name, leg, version, between, connections });
+                    rows.push(NegotiatedRow { name, leg, version, is_proxied, connections });
                 }
             }
         }
@@ -83,22 +66,14 @@ fn unseen(driver: &str) -> Sentence {
 fn sentence(row: &NegotiatedRow<'_>) -> Sentence {
     let Leg { from, to, tls_version, suite, group, key, resumed, chain, hello_retry, .. } = &row.leg;
     if from != CLIENT {
-        let key = key.as_ref().map(|key| match row.between {
-            Between::Proxy => format!("{key} certificate"),
-            Between::Nothing | Between::Tunnel => key.clone(),
-        });
+        let key =
+            key.as_ref().map(|key| if row.is_proxied { format!("{key} certificate") } else { key.clone() });
         let parts = [suite, group, &key].into_iter().flatten().map(|part| clean(part));
         let version = tls_version.as_deref().map(|version| clean(version).replace("tls", "TLS "));
         let parts: Vec<String> = version.into_iter().chain(parts).collect();
         let ends = [Some(format!("{} to {}", clean(from), clean(to))), row.version.map(clean)];
         let ends = ends.into_iter().flatten().collect::<Vec<_>>().join(", ");
-        let counted = plural(
-            row.connections,
-            match row.between {
-                Between::Proxy => "server connection",
-                Between::Nothing | Between::Tunnel => "tunnel",
-            },
-        );
+        let counted = plural(row.connections, if row.is_proxied { "server connection" } else { "tunnel" });
         return Sentence::neutral(format!("{} ({ends}): {} ({counted})", row.name, parts.join(", ")));
     }
     let handshake = resumed.map(|resumed| if resumed { "resumed" } else { "full handshake" }.to_owned());
@@ -114,7 +89,7 @@ fn sentence(row: &NegotiatedRow<'_>) -> Sentence {
         .into_iter()
         .flatten()
         .collect(),
-        None if row.between == Between::Proxy => vec!["not encrypted between client and proxy".to_owned()],
+        None if row.is_proxied => vec!["not encrypted between client and proxy".to_owned()],
         None => vec!["not encrypted".to_owned()],
     };
     let compressed = row.leg.compressor.as_deref().map(|by| format!("compressed with {}", clean(by)));
@@ -126,10 +101,10 @@ fn sentence(row: &NegotiatedRow<'_>) -> Sentence {
             let cure = group.as_deref().map_or_else(String::new, |group| {
                 format!(": the server does not accept the client's first group; +group={group} avoids it")
             });
-            Sentence::new(
-                Tone::Caution,
-                format!("{text}. A HelloRetryRequest cost an extra round trip{}.", clean(&cure)),
-            )
+            Sentence::caution(format!(
+                "{text}. A HelloRetryRequest cost an extra round trip{}.",
+                clean(&cure)
+            ))
         }
         Some(false) | None => Sentence::neutral(text),
     }

@@ -16,7 +16,6 @@ use crate::factor::Engine;
 const SCHEMES: [(&str, Engine); 2] = [("mongodb", Engine::MongoDb), ("ferretdb", Engine::FerretDb)];
 /// The scheme whose hosts are looked up in DNS.
 const LOOKED_UP: &str = "mongodb+srv";
-/// The default port.
 const PORT: u16 = 27017;
 /// The maximum size of a replica set.
 const MAX_HOSTS: usize = 50;
@@ -26,7 +25,6 @@ const AUTH_SOURCE: &str = "admin";
 const NOT_IN_DATABASES: [char; 6] = ['/', '\\', '.', ' ', '"', '$'];
 const DIRECT: &str = "directConnection";
 const CA_FILE: &str = "tlsCAFile";
-/// The options that name files for TLS.
 pub(super) const FILES: &[UrlFileOption] = &[
     UrlFileOption::new(CA_FILE, UrlFileContent::Authorities),
     UrlFileOption::new("tlsCertificateKeyFile", UrlFileContent::CertificateAndKey),
@@ -56,7 +54,6 @@ pub struct UrlHost {
 /// Which member of a replica set to connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetConnection {
-    /// The host of the URL.
     Direct,
     /// The member chosen by the read preference from all members of the set.
     Discovered,
@@ -80,11 +77,8 @@ pub enum LoginMechanism {
     None,
     /// The strongest SCRAM variant that the server has for the user.
     Negotiated,
-    /// SCRAM-SHA-256.
     ScramSha256,
-    /// SCRAM-SHA-1.
     ScramSha1,
-    /// A client certificate.
     X509,
 }
 
@@ -141,8 +135,8 @@ pub(super) fn is_one(text: &str) -> bool {
     })
 }
 
-pub(super) fn scheme_of(engine: Engine) -> Option<&'static str> {
-    SCHEMES.iter().find(|(_, own)| *own == engine).map(|(scheme, _)| *scheme)
+pub(super) fn scheme_of(engine: Engine) -> &'static str {
+    SCHEMES.iter().find(|(_, own)| *own == engine).map_or(scheme(), |(scheme, _)| *scheme)
 }
 
 /// Each scheme with its options that name files for TLS.
@@ -230,7 +224,6 @@ pub(super) fn parse(text: &str) -> Result<ServerUrl, UrlError> {
     Ok(ServerUrl { text: text.to_owned(), engine, user, place, database, tls, documents })
 }
 
-/// The first host's address, and all hosts.
 fn places(text: &str) -> Result<(UrlPlace, Vec<UrlHost>), UrlError> {
     let first = decoded(text, "host")?;
     if first.starts_with('/') {
@@ -249,7 +242,6 @@ fn places(text: &str) -> Result<(UrlPlace, Vec<UrlHost>), UrlError> {
     }
 }
 
-/// The URL of one member of its replica set, with a direct connection.
 pub(super) fn for_member(url: &ServerUrl, member: &UrlHost) -> Result<ServerUrl, UrlError> {
     let RawUrl { scheme, user, database, options, .. } = RawUrl::of(&url.text)?;
     let user = user.map_or_else(String::new, |user| format!("{user}@"));
@@ -262,7 +254,6 @@ pub(super) fn for_member(url: &ServerUrl, member: &UrlHost) -> Result<ServerUrl,
     parse(&format!("{scheme}://{user}{member}/{database}?{}", options.join("&")))
 }
 
-/// Values of `tls`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tls {
     On,
@@ -270,7 +261,6 @@ enum Tls {
     Compare,
 }
 
-/// The options of a URL.
 #[derive(Default)]
 struct Options {
     seen: Vec<&'static str>,
@@ -331,11 +321,14 @@ impl Options {
             _ => Err(wrong("write true or false")),
         };
         match name {
-            "tls" | "ssl" => self.tls = Some(said_of_tls(&value).ok_or_else(|| wrong(TLS))?),
+            "tls" | "ssl" => self.tls = Some(one_of(&TLS_VALUES, &value).ok_or_else(|| wrong(TLS))?),
             "tlsAllowInvalidHostnames" => self.invalid_hostnames = truth()?,
             "tlsAllowInvalidCertificates" | "tlsInsecure" => self.invalid_certificates |= truth()?,
             "authSource" => self.auth_source = Some(value),
-            "authMechanism" => self.auth_mechanism = Some(named(&value).ok_or_else(|| wrong(MECHANISMS))?),
+            "authMechanism" => {
+                let mechanism = one_of(&MECHANISM_NAMES, &value);
+                self.auth_mechanism = Some(mechanism.ok_or_else(|| wrong(MECHANISMS))?);
+            }
             "replicaSet" => self.replica_set = Some(value),
             DIRECT => self.direct = Some(truth()?),
             _ => {
@@ -398,22 +391,15 @@ impl Options {
     }
 }
 
-fn said_of_tls(value: &str) -> Option<Tls> {
-    match value {
-        "true" => Some(Tls::On),
-        "false" => Some(Tls::Off),
-        "compare" => Some(Tls::Compare),
-        _ => None,
-    }
-}
+const TLS_VALUES: [(&str, Tls); 3] = [("true", Tls::On), ("false", Tls::Off), ("compare", Tls::Compare)];
+const MECHANISM_NAMES: [(&str, LoginMechanism); 3] = [
+    ("SCRAM-SHA-256", LoginMechanism::ScramSha256),
+    ("SCRAM-SHA-1", LoginMechanism::ScramSha1),
+    ("MONGODB-X509", LoginMechanism::X509),
+];
 
-fn named(mechanism: &str) -> Option<LoginMechanism> {
-    match mechanism {
-        "SCRAM-SHA-256" => Some(LoginMechanism::ScramSha256),
-        "SCRAM-SHA-1" => Some(LoginMechanism::ScramSha1),
-        "MONGODB-X509" => Some(LoginMechanism::X509),
-        _ => None,
-    }
+fn one_of<T: Copy>(names: &[(&str, T)], value: &str) -> Option<T> {
+    names.iter().find(|(name, _)| *name == value).map(|(_, named)| *named)
 }
 
 #[cfg(test)]
