@@ -6,7 +6,6 @@ pub mod bench;
 mod gates;
 mod interrupt;
 mod lab_bench;
-pub mod mock;
 mod scheduler;
 
 pub use bench::{

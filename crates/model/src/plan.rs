@@ -104,6 +104,8 @@ pub struct Refusal {
     pub reason: String,
 }
 
+type CellConstraint<'a> = dyn Fn(&Cell) -> Option<String> + 'a;
+
 /// What is known of servers and drivers before the plan is made.
 #[derive(Clone, Copy, Default)]
 pub struct Limitations<'a> {
@@ -111,7 +113,7 @@ pub struct Limitations<'a> {
     /// Workloads that drivers do differently.
     pub unlike: &'a [Unlike],
     /// Why a cell's driver does not support it.
-    pub obstacle: Option<&'a dyn Fn(&Cell) -> Option<String>>,
+    pub obstacle: Option<&'a CellConstraint<'a>>,
 }
 
 /// What a server does not support.

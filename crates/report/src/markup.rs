@@ -1,7 +1,6 @@
 //! Markup as a tree of elements. Text and attributes are escaped when the tree is rendered, so that foreign text cannot
 //! become markup.
 
-/// An element with its attributes and children.
 #[derive(Clone, Debug)]
 pub(crate) struct Element {
     name: &'static str,
@@ -31,7 +30,6 @@ impl Element {
         self.with("class", names)
     }
 
-    /// Adds text, which is escaped.
     pub(crate) fn text(mut self, text: impl Into<String>) -> Self {
         self.children.push(Node::Text(text.into()));
         self

@@ -221,7 +221,9 @@ impl Clause<'_> {
             }
             (Doubt::BelowNoiseFloor, None) => "the difference is below the noise floor".to_owned(),
             (Doubt::TooManyVoided, _) => "more than 20 % of the trials were voided".to_owned(),
-            (Doubt::TooFewBlocks, _) => too_few(smallest_detectable_difference, blocks_needed),
+            (Doubt::TooFewBlocks, _) => {
+                format!("{}; {}", detectable(&[smallest_detectable_difference]), remedy(blocks_needed))
+            }
         }
     }
 
@@ -265,10 +267,6 @@ fn remedy(blocks_needed: Option<u32>) -> String {
         Some(blocks) => format!("about {} would be enough", plural(u64::from(blocks), "block")),
         None => "no practicable number of blocks would be enough (longer trials may help)".to_owned(),
     }
-}
-
-fn too_few(smallest_detectable_difference: f64, blocks_needed: Option<u32>) -> String {
-    format!("{}; {}", detectable(&[smallest_detectable_difference]), remedy(blocks_needed))
 }
 
 /// Why a verdict is missing in a run that gives verdicts.

@@ -117,10 +117,7 @@ impl Path {
 
     /// The client's TLS parameters, if the path has TLS.
     pub fn as_tls(self) -> Option<TlsPath> {
-        match self {
-            Self::Tls(tls) => Some(tls),
-            Self::Plain | Self::Compressed(_) | Self::Unix | Self::Tunnel(_) | Self::Proxy(_) => None,
-        }
+        if let Self::Tls(tls) = self { Some(tls) } else { None }
     }
 
     /// The TLS parameters of the connection to the server: the client's, or those of the proxy.
@@ -129,17 +126,11 @@ impl Path {
     }
 
     pub fn as_tunnel(self) -> Option<Tunnel> {
-        match self {
-            Self::Tunnel(tunnel) => Some(tunnel),
-            Self::Plain | Self::Compressed(_) | Self::Unix | Self::Tls(_) | Self::Proxy(_) => None,
-        }
+        if let Self::Tunnel(tunnel) = self { Some(tunnel) } else { None }
     }
 
     pub fn as_proxy(self) -> Option<Proxy> {
-        match self {
-            Self::Proxy(proxy) => Some(proxy),
-            Self::Plain | Self::Compressed(_) | Self::Unix | Self::Tls(_) | Self::Tunnel(_) => None,
-        }
+        if let Self::Proxy(proxy) = self { Some(proxy) } else { None }
     }
 
     pub fn compressor(self) -> Option<Compressor> {

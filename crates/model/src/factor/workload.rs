@@ -140,15 +140,7 @@ impl Workload {
     pub fn connection_use(self) -> ConnectionUse {
         match self {
             Self::Connect | Self::ConnectQuery | Self::FirstQuery => ConnectionUse::PerOperation,
-            Self::PointSelect
-            | Self::SelectOnly
-            | Self::TpcbLike
-            | Self::OltpReadOnly
-            | Self::OltpReadWrite
-            | Self::BulkRead { .. }
-            | Self::FindOne
-            | Self::Ycsb(_)
-            | Self::Query => ConnectionUse::Pooled,
+            _ => ConnectionUse::Pooled,
         }
     }
 

@@ -27,12 +27,8 @@ fn also_driver(cells: &[Cell]) -> Option<Baseline> {
     let mut drivers = cells.iter().map(|cell| &cell.treatment.driver);
     let first = drivers.next()?;
     let several = drivers.any(|driver| driver != first);
-    several.then(|| Baseline::Driver(drivers_native_or(first, cells)))
-}
-
-fn drivers_native_or(first: &Driver, cells: &[Cell]) -> Driver {
-    let native = cells.iter().any(|cell| cell.treatment.driver == Driver::Native);
-    if native { Driver::Native } else { first.clone() }
+    let has_native = cells.iter().any(|cell| cell.treatment.driver == Driver::Native);
+    several.then(|| Baseline::Driver(if has_native { Driver::Native } else { first.clone() }))
 }
 
 fn also_auth(cells: &[Cell]) -> Option<Baseline> {

@@ -29,7 +29,6 @@ const CROSSINGS: Metric = Metric::PageCrossingsPerOperation;
 /// The metrics that show the cost of encryption at rest.
 const METRICS: [Metric; 2] = [Metric::CpuUsPerOpTotal, Metric::RatePerS];
 
-/// One comparison.
 struct Point<'a> {
     /// The compared level and the server.
     series: String,
@@ -39,7 +38,6 @@ struct Point<'a> {
     ratio: &'a Estimate,
 }
 
-/// A chart for each metric that has ratios.
 pub(crate) fn of_report(strata: &[StratumView<'_>]) -> Vec<Figure> {
     let of = |metric: Metric| (metric, points(strata, metric));
     let all = METRICS.into_iter().map(of).filter(|(_, points)| !points.is_empty());
@@ -121,7 +119,6 @@ enum Strip {
     Unused,
 }
 
-/// The drawing area.
 struct PlotArea {
     across: Scale,
     along: Scale,

@@ -14,7 +14,6 @@ use crate::view::{Column, ColumnKind, StratumView, Table, TableEntry, level};
 
 const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 56.0;
-/// From one name to the next.
 const ROW: f64 = 15.0;
 /// The most width for names of lines.
 const LONGEST_NAME: f64 = 150.0;
@@ -31,7 +30,6 @@ struct Series<'a> {
     points: Vec<(u16, &'a Estimate)>,
 }
 
-/// The chart of a sweep.
 pub(crate) struct Rates {
     /// Number of the stratum that it goes before.
     pub(crate) before: usize,
@@ -128,7 +126,6 @@ fn counts(series: &[Series<'_>]) -> Vec<u16> {
     counts
 }
 
-/// The drawing area.
 struct RatePlotArea<'a> {
     across: Scale,
     along: Scale,

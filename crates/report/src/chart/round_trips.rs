@@ -24,15 +24,12 @@ const MARGIN: f64 = 12.0;
 const LONGEST_NAME: f64 = 160.0;
 /// Bold letters are wider.
 const BOLD: f64 = 1.09;
-/// From a dot to its name.
 const DOT: f64 = 10.0;
-/// From one line of names to the next.
 const ROW: f64 = 15.0;
 const TIME: Metric = Metric::LatencyNsMean;
 const NS_PER_MS: f64 = 1e6;
 /// How far the axes extend beyond the outermost links, as a factor.
 const BEYOND: f64 = 1.3;
-/// The same for a single link.
 const BEYOND_ONE: f64 = 3.0;
 /// Free space below and above, as a factor.
 const AIR: f64 = 1.1;
@@ -99,14 +96,12 @@ fn reading(over: &OverLinks<'_>) -> String {
     )
 }
 
-/// The position of the names of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Names {
     Beside,
     Below,
 }
 
-/// The drawing area.
 struct LinkPlotArea {
     across: Scale,
     along: Scale,
@@ -204,13 +199,11 @@ fn said(total: Option<u32>) -> String {
 struct LineGroup {
     /// Indexes of its series.
     members: Vec<usize>,
-    /// The end of its line.
     end_y: f64,
     /// The position of its name, above those of its series.
     label_y: f64,
 }
 
-/// The highest line first.
 fn groups(over: &OverLinks<'_>, place: &LinkPlotArea) -> Vec<(Option<u32>, LineGroup)> {
     let totals = over.series.iter().enumerate().map(|(index, series)| (series.total(), index));
     let group = |(total, members): (Option<u32>, Vec<usize>)| {

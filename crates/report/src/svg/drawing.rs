@@ -11,12 +11,10 @@ pub(crate) struct Drawing {
     bottom: f64,
 }
 
-/// An entry of a key.
 #[derive(Debug)]
 pub(crate) struct Swatch {
     /// The mark, drawn around the middle of a box of 14 by 12 whose corner is at the origin.
     pub(crate) marks: Vec<Element>,
-    /// Its meaning.
     pub(crate) label: String,
 }
 
@@ -53,7 +51,6 @@ impl Drawing {
         }
     }
 
-    /// One or more lines of text.
     pub(crate) fn lines(&mut self, content: &str, class: &str) {
         for line in name_lines(content) {
             self.bottom += LINE;
@@ -61,7 +58,6 @@ impl Drawing {
         }
     }
 
-    /// The key, in as many lines as needed.
     pub(crate) fn key(&mut self, swatches: impl IntoIterator<Item = Swatch>) {
         const BOX: f64 = 18.0;
         const GAP: f64 = 12.0;
@@ -99,7 +95,6 @@ impl Drawing {
 }
 
 impl Swatch {
-    /// A filled box.
     pub(crate) fn filled(class: &str, label: impl Into<String>) -> Self {
         Self { marks: vec![rect(0.0, 0.0, 13.0, 12.0, class)], label: label.into() }
     }

@@ -18,7 +18,6 @@ pub(crate) const WIDTH: f64 = 420.0;
 /// From one line of text to the next.
 pub(crate) const LINE: f64 = 17.0;
 
-/// The horizontal anchor of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -59,7 +58,6 @@ pub(crate) fn group(class: &str) -> Element {
     Element::new("g").class(class)
 }
 
-/// A tooltip.
 pub(crate) fn tooltip(text: impl Into<String>) -> Element {
     Element::new("title").text(text)
 }
@@ -96,7 +94,6 @@ pub(crate) fn line(from: (f64, f64), to: (f64, f64), class: &str) -> Element {
         .with("y2", coordinate(to.1))
 }
 
-/// A line through points.
 pub(crate) fn polyline(points: &[(f64, f64)], class: &str) -> Element {
     let points: Vec<String> =
         points.iter().map(|(x, y)| format!("{},{}", coordinate(*x), coordinate(*y))).collect();

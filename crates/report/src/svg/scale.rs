@@ -19,11 +19,9 @@ pub(crate) struct Scale {
     to: f64,
 }
 
-/// A labelled value of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
     pub(crate) value: f64,
-    /// The value as text.
     pub(crate) label: String,
 }
 
@@ -50,7 +48,6 @@ impl Scale {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// The ends of the axis.
     pub(crate) fn range(&self) -> (f64, f64) {
         (self.from, self.to)
     }

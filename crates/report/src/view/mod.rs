@@ -49,7 +49,6 @@ labelled! {
         Same = "same",
         /// A difference below the margin.
         Negligible = "negligible",
-        /// Inconclusive.
         Unsure = "unsure",
         /// A lower cost than the baseline.
         Better = "better",
@@ -71,15 +70,12 @@ pub(crate) struct Section {
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) columns: Vec<Column>,
-    /// One entry for each column.
     pub(crate) rows: Vec<Vec<TableEntry>>,
     pub(crate) overflow: Overflow,
 }
 
-/// A column's heading.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
-    /// One or more lines.
     pub(crate) lines: Vec<String>,
     pub(crate) kind: ColumnKind,
 }
@@ -100,7 +96,6 @@ pub(crate) enum ColumnKind {
 /// An entry of a table: a number over its uncertainty.
 #[derive(Clone, Debug)]
 pub(crate) struct TableEntry {
-    /// One or more lines.
     pub(crate) lines: Vec<String>,
     pub(crate) tone: Tone,
 }
@@ -121,9 +116,7 @@ pub(crate) struct StratumView<'a> {
     pub(crate) baseline: &'a CellAnalysis,
     /// By metric, as a share.
     pub(crate) noise_floor: &'a BTreeMap<Metric, f64>,
-    /// Every comparison but the A/A comparison.
     pub(crate) treatments: Vec<&'a Comparison>,
-    /// The A/A comparison.
     pub(crate) repeat: Option<&'a Comparison>,
     /// The factors that name a row.
     pub(crate) rows: Vec<Factor>,
@@ -320,7 +313,6 @@ pub(crate) fn unlike(plan: &Plan) -> Vec<String> {
     plan.unlike.iter().map(line).collect()
 }
 
-/// The plan's strata with their analysis.
 pub(crate) fn strata<'a>(report: &'a RunReport<'a>) -> Vec<StratumView<'a>> {
     let RunReport { plan, analysis, .. } = *report;
     let view = |(number, (stratum, analysed)): (usize, (&'a Stratum, &'a StratumAnalysis))| StratumView {
@@ -354,7 +346,6 @@ pub(crate) fn certain_ratio(comparison: &Comparison, metric: Metric) -> Option<&
     comparison.ratios.get(&metric).filter(|ratio| is_certain(&ratio.ratio))
 }
 
-/// With a capital first letter.
 pub(crate) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| format!("{}{}", first.to_uppercase(), letters.as_str()))

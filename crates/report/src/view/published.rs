@@ -26,7 +26,6 @@ impl Pair<'_> {
         self.cell.id == other.cell.id && self.published.of == other.published.of
     }
 
-    /// The name of the unencrypted baseline.
     fn clear(&self) -> &'static str {
         if self.is_at_rest() { "unencrypted files" } else { "plain" }
     }

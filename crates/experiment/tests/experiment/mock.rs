@@ -3,6 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use ciphertoll_experiment::bench::{
+    Bench, BenchError, Emit, MachineUse, Measured, ProxyUse, ServerUse, TrialError, TrialRequest, TunnelCpu,
+    TunnelUse,
+};
 use ciphertoll_lab::Counters;
 use ciphertoll_model::{
     Cell, ChainLength, ConnectionUse, Environment, Event, KeyExchangeTime, LatencySummary, Leg, LegCount,
@@ -11,11 +15,6 @@ use ciphertoll_model::{
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::bench::{
-    Bench, BenchError, Emit, MachineUse, Measured, ProxyUse, ServerUse, TrialError, TrialRequest, TunnelCpu,
-    TunnelUse,
-};
-
 /// Mean latency of a plain operation.
 const PLAIN_OPERATION_NS: f64 = 200_000.0;
 /// CPU time of client and server as shares of the latency.
@@ -23,29 +22,29 @@ const CLIENT_CPU_SHARE: f64 = 0.45;
 const SERVER_CPU_SHARE: f64 = 0.55;
 
 /// Decides which trials fail, and how.
-pub type Fault<'a> = Box<dyn FnMut(&TrialRequest<'_>) -> Option<VoidReason> + 'a>;
+pub(crate) type Fault<'a> = Box<dyn FnMut(&TrialRequest<'_>) -> Option<VoidReason> + 'a>;
 
 /// What the mock does instead of measuring.
-pub struct MockBench<'a> {
+pub(crate) struct MockBench<'a> {
     /// The true ratio of an operation's latency to that of a plain one.
-    pub factor: Box<dyn Fn(&TrialRequest<'_>) -> f64 + 'a>,
+    pub(crate) factor: Box<dyn Fn(&TrialRequest<'_>) -> f64 + 'a>,
     /// Fails a trial.
-    pub fault: Fault<'a>,
+    pub(crate) fault: Fault<'a>,
     /// Called before each trial, to count or interrupt.
-    pub before: Box<dyn FnMut(&TrialRequest<'_>) + 'a>,
+    pub(crate) before: Box<dyn FnMut(&TrialRequest<'_>) + 'a>,
     /// Standard deviation of a trial's log-noise.
-    pub noise: f64,
+    pub(crate) noise: f64,
     /// Standard deviation of the machine's drift from trial to trial, log scale.
-    pub drift: f64,
+    pub(crate) drift: f64,
     speed: f64,
     random: Pcg64Mcg,
     /// Every call in order.
-    pub log: Vec<String>,
+    pub(crate) log: Vec<String>,
 }
 
 impl<'a> MockBench<'a> {
     /// A mock on which every operation takes `factor` times the latency of a plain one.
-    pub fn new(seed: u64, factor: impl Fn(&TrialRequest<'_>) -> f64 + 'a) -> Self {
+    pub(crate) fn new(seed: u64, factor: impl Fn(&TrialRequest<'_>) -> f64 + 'a) -> Self {
         Self {
             factor: Box::new(factor),
             fault: Box::new(|_| None),

@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 
-use ciphertoll_experiment::mock::MockBench;
 use ciphertoll_experiment::{BenchError, Interrupt, Run, Sink, TrialRequest};
 use ciphertoll_model::{
     Arm, Clients, Ending, Event, ExitCode, Grid, LookDecision, Metric, Path, Plan, ServerKey, Size, Spec,
     TimestampedEvent, TlsVersion, TrialPace, VoidReason, Workload,
 };
 use ciphertoll_stats::{Verdict, analyse};
+
+use crate::mock::MockBench;
 
 /// Of the baseline's rate in a closed loop.
 const HALF: &str = "50%";

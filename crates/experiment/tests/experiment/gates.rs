@@ -1,6 +1,5 @@
 //! Each gate lets a sound trial pass and voids what it is there for; each flag marks and voids nothing.
 
-use ciphertoll_experiment::mock::MockBench;
 use ciphertoll_experiment::{
     Bench, LinkUse, Measured, ProcessorsApart, ProxyUse, ServerUse, TrialRequest, judge,
 };
@@ -10,6 +9,8 @@ use ciphertoll_model::{
     NoiseLimits, Observation, Path, Plan, ServerKey, ServerLevel, Setting, Settings, Size, Spec, TlsVersion,
     TrialPace, VoidReason, Workload,
 };
+
+use crate::mock::MockBench;
 
 const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
 

@@ -1,0 +1,5 @@
+//! The scheduler and the gates on a simulated bench.
+
+mod gates;
+mod mock;
+mod pipeline;
