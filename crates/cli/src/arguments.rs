@@ -17,8 +17,9 @@ use ciphertoll_model::{
 use ciphertoll_record::DEFAULT_RUNS;
 use ciphertoll_report::Plot;
 use clap::builder::styling::Styles;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 use crate::tde::TdeArguments;
 
@@ -55,9 +56,21 @@ pub(crate) enum CliCommand {
     /// Compare two runs and report changed costs
     Compare(CompareArguments),
     /// List the installed servers; fetch others
-    Servers(ServersArguments),
+    #[command(args_conflicts_with_subcommands = true, after_help = SERVERS_EXAMPLES)]
+    Servers {
+        #[command(subcommand)]
+        command: Option<ServersCommand>,
+        /// Print JSON instead of the table
+        #[arg(long)]
+        json: bool,
+    },
     /// Check this machine and suggest fixes
-    Doctor(DoctorArguments),
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor {
+        /// Print JSON instead of the table
+        #[arg(long)]
+        json: bool,
+    },
     /// Encrypt PostgreSQL data: manage keys, convert clusters, run PostgreSQL programs
     Tde(TdeArguments),
     /// Print the JSON Schema of the `--json` output
@@ -66,7 +79,8 @@ pub(crate) enum CliCommand {
     #[command(after_help = COMPLETIONS_EXAMPLES, override_usage = "ciphertoll completions <SHELL>")]
     Completions {
         /// The shell
-        shell: Option<ShellArgument>,
+        #[arg(value_parser = choice(&SHELLS))]
+        shell: Option<Shell>,
     },
     /// Print a man page
     #[command(after_help = MAN_EXAMPLES)]
@@ -121,8 +135,8 @@ pub(crate) struct RunArguments {
     pub(crate) factors: FactorArguments,
 
     /// How long to measure
-    #[arg(long, value_enum, help_heading = "Method")]
-    pub(crate) size: Option<SizeArgument>,
+    #[arg(long, value_parser = choice(&SIZES), help_heading = "Method")]
+    pub(crate) size: Option<Size>,
     /// Maximum number of paired blocks, 1 to 30; verdicts need 6
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Method")]
     pub(crate) blocks: Option<u32>,
@@ -143,8 +157,8 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "PERCENT", env = MAX_LATENESS, hide_env_values = true, help_heading = "Method")]
     pub(crate) max_lateness: Option<LatenessLimit>,
     /// Whether to pin clients and servers to separate processors
-    #[arg(long, value_enum, value_name = "HOW", help_heading = "Method")]
-    pub(crate) pin: Option<PinArgument>,
+    #[arg(long, value_parser = choice(&PINNINGS), value_name = "HOW", help_heading = "Method")]
+    pub(crate) pin: Option<CpuPinning>,
     /// Where private servers store their files: disk, or tmpfs (in memory, to separate cipher cost from disk cost)
     #[arg(long, value_name = "WHERE", help_heading = "Method")]
     pub(crate) storage: Option<Storage>,
@@ -237,7 +251,7 @@ pub(crate) struct ResumeArguments {
     pub(crate) output: OutputArguments,
 }
 
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Factors (each takes a comma-separated list of levels)")]
 pub(crate) struct FactorArguments {
     /// [LABEL:]ENGINE[-VERSION][=DIR]: mariadb, mysql-8.0, postgres-15, lts:mariadb=/opt/mariadb
@@ -416,16 +430,6 @@ Examples:
   ciphertoll servers fetch postgres-18
       download a build into the cache; then run: ciphertoll run --server postgres-18";
 
-#[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true, after_help = SERVERS_EXAMPLES)]
-pub(crate) struct ServersArguments {
-    #[command(subcommand)]
-    pub(crate) command: Option<ServersCommand>,
-    /// Print JSON instead of the table
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServersCommand {
     /// Download a server build into the cache, with the client of its registry
@@ -447,14 +451,6 @@ Examples:
 Each check runs in a separate process and leaves nothing behind.
 Exit code 0: at least one engine can be measured; 5: none can.";
 
-#[derive(Args, Debug)]
-#[command(after_help = DOCTOR_EXAMPLES)]
-pub(crate) struct DoctorArguments {
-    /// Print JSON instead of the table
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   ciphertoll completions bash > ~/.local/share/bash-completion/completions/ciphertoll
@@ -466,14 +462,6 @@ const MAN_EXAMPLES: &str = "\
 Examples:
   ciphertoll man | man -l -
   ciphertoll man run > ciphertoll-run.1";
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum ShellArgument {
-    Bash,
-    Zsh,
-    Fish,
-    Elvish,
-}
 
 const FETCH_EXAMPLES: &str = "\
 Examples:
@@ -487,36 +475,39 @@ fn fetchable() -> impl TypedValueParser<Value = &'static Fetchable> {
     names.try_map(|name| Fetchable::named(&name).ok_or("cannot be fetched"))
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum SizeArgument {
-    /// 2 short blocks without verdicts, to check that everything runs
-    Smoke,
-    /// 6 blocks of 0.75 s trials
-    Quick,
-    /// 6 blocks of 2 s trials
-    Small,
-    /// 10 blocks of 2 s trials
-    Standard,
-    /// 10 blocks of 10 s trials
-    Full,
+/// A value of an option: its name, its help (or none), and what it stands for.
+pub(crate) type Choice<T> = (&'static str, &'static str, T);
+
+/// Parses the name of one of the choices.
+pub(crate) fn choice<T: Clone + Send + Sync>(
+    choices: &'static [Choice<T>],
+) -> impl TypedValueParser<Value = T> {
+    let value =
+        |(name, help, _): &Choice<T>| PossibleValue::new(*name).help((!help.is_empty()).then_some(*help));
+    let names = PossibleValuesParser::new(choices.iter().map(value));
+    let find = |name: String| choices.iter().find(|(known, ..)| *known == name);
+    names.try_map(move |name| find(name).map(|(.., value)| value.clone()).ok_or("unknown value"))
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum PinArgument {
-    /// Half of the processors for clients, half for servers
-    Auto,
-    /// No pinning
-    Off,
-}
+pub(crate) const SHELLS: [Choice<Shell>; 4] = [
+    ("bash", "", Shell::Bash),
+    ("zsh", "", Shell::Zsh),
+    ("fish", "", Shell::Fish),
+    ("elvish", "", Shell::Elvish),
+];
 
-impl From<PinArgument> for CpuPinning {
-    fn from(pin: PinArgument) -> Self {
-        match pin {
-            PinArgument::Auto => Self::Auto,
-            PinArgument::Off => Self::Off,
-        }
-    }
-}
+const SIZES: [Choice<Size>; 5] = [
+    ("smoke", "2 short blocks without verdicts, to check that everything runs", Size::Smoke),
+    ("quick", "6 blocks of 0.75 s trials", Size::Quick),
+    ("small", "6 blocks of 2 s trials", Size::Small),
+    ("standard", "10 blocks of 2 s trials", Size::Standard),
+    ("full", "10 blocks of 10 s trials", Size::Full),
+];
+
+const PINNINGS: [Choice<CpuPinning>; 2] = [
+    ("auto", "Half of the processors for clients, half for servers", CpuPinning::Auto),
+    ("off", "No pinning", CpuPinning::Off),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PlanFormat {
@@ -556,17 +547,5 @@ impl OutputArguments {
     /// Whether to print the plan and the record's directory on stderr, next to progress.
     pub(crate) fn is_verbose(&self) -> bool {
         !self.quiet && matches!(self.progress, ProgressFormat::Auto | ProgressFormat::Plain)
-    }
-}
-
-impl From<SizeArgument> for Size {
-    fn from(size: SizeArgument) -> Self {
-        match size {
-            SizeArgument::Smoke => Self::Smoke,
-            SizeArgument::Quick => Self::Quick,
-            SizeArgument::Small => Self::Small,
-            SizeArgument::Standard => Self::Standard,
-            SizeArgument::Full => Self::Full,
-        }
     }
 }

@@ -31,8 +31,7 @@ pub(crate) fn compare(arguments: &CompareArguments) -> Result<ExitCode, Failure>
     let plans = [&base.plan, &new.plan];
     let report = ComparisonReport { base: &names.0, new: &names.1, plans, comparison: &comparison };
     let document = if arguments.json {
-        ciphertoll_report::comparison_json(&report)
-            .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the JSON: {error}")))?
+        ciphertoll_report::comparison_json(&report)?
     } else {
         ciphertoll_report::comparison(&report, report::width())
     };

@@ -1,27 +1,20 @@
 //! `completions` and `man`: the files that a package installs with the program.
 
 use ciphertoll_model::ExitCode;
-use clap::{CommandFactory, ValueEnum};
+use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::arguments::{Arguments, ShellArgument};
+use crate::arguments::{Arguments, SHELLS};
 use crate::failure::Failure;
 use crate::print_document;
 
 const NAME: &str = "ciphertoll";
 
-pub(crate) fn completions(shell: Option<ShellArgument>) -> Result<ExitCode, Failure> {
+pub(crate) fn completions(shell: Option<Shell>) -> Result<ExitCode, Failure> {
     let Some(shell) = shell else {
-        let shells = ShellArgument::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-        let names: Vec<String> = shells.map(|shell| shell.get_name().to_owned()).collect();
-        return Err(Failure::usage(format!("completions needs a shell: {}", names.join(", "))));
-    };
-    let shell = match shell {
-        ShellArgument::Bash => Shell::Bash,
-        ShellArgument::Zsh => Shell::Zsh,
-        ShellArgument::Fish => Shell::Fish,
-        ShellArgument::Elvish => Shell::Elvish,
+        let names = SHELLS.map(|(name, ..)| name).join(", ");
+        return Err(Failure::usage(format!("completions needs a shell: {names}")));
     };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), NAME, &mut script);

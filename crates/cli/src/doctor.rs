@@ -11,22 +11,22 @@ use ciphertoll_model::ExitCode;
 use console::Color;
 use serde_json::json;
 
-use crate::arguments::DoctorArguments;
 use crate::failure::Failure;
-use crate::{print_document, report};
+use crate::{print_document, report, run};
 
 /// Prefix of the names of driver probes, before the driver's name.
 const DRIVER: &str = "driver ";
 const INDENT: usize = 2;
 const STATE_COLUMNS: usize = 9;
 
-pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
-    let exe = env::current_exe().map_err(|error| {
-        Failure::new(ExitCode::HostResource, format!("cannot find the ciphertoll executable: {error}"))
-    })?;
-    let findings = doctor::examine(&exe, &[doctor::probes(), driver_probes()].concat());
+pub(crate) fn doctor(as_json: bool) -> Result<ExitCode, Failure> {
+    let findings = doctor::examine(&run::program()?, &[doctor::probes(), driver_probes()].concat());
     let able = doctor::can_measure(&findings);
-    print_document(&if arguments.json { document(&findings)? } else { listing(&findings, able) })?;
+    print_document(&if as_json {
+        serde_json::to_string_pretty(&json!({ "can_measure": able, "checks": findings }))?
+    } else {
+        listing(&findings, able)
+    })?;
     Ok(if able { ExitCode::Done } else { ExitCode::NothingRan })
 }
 
@@ -68,12 +68,6 @@ fn check_driver(name: &str, directory: &Path) -> Finding {
         }
         Err(error) => Finding::no(CheckPurpose::Drivers, name, error, "see docs/drivers.md"),
     }
-}
-
-fn document(findings: &[Finding]) -> Result<String, Failure> {
-    let able = doctor::can_measure(findings);
-    serde_json::to_string_pretty(&json!({ "can_measure": able, "checks": findings }))
-        .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the JSON: {error}")))
 }
 
 fn heading(purpose: CheckPurpose) -> &'static str {

@@ -17,13 +17,6 @@ pub(crate) struct ClientEnvironment<'a> {
     pub(crate) directory: &'a Path,
 }
 
-struct ServerAddress {
-    /// A name, an IP address, or the path of a socket.
-    host: String,
-    port: Option<u16>,
-    is_socket: bool,
-}
-
 impl ClientEnvironment<'_> {
     /// Names and contents of the files with the password and the options that are not environment variables.
     pub(crate) fn files(&self) -> Vec<(&'static str, String)> {
@@ -51,17 +44,22 @@ impl ClientEnvironment<'_> {
         of_engine.into_iter().chain(common.into_iter().flatten()).collect()
     }
 
-    fn address(&self) -> ServerAddress {
+    /// A name or an IP address, with a port; or the path of a socket.
+    fn address(&self) -> (String, Option<u16>) {
         match &self.client.endpoint {
-            Endpoint::Tcp(address) => {
-                let host = address.ip().to_string();
-                ServerAddress { host, port: Some(address.port()), is_socket: false }
-            }
-            Endpoint::Host { host, port, .. } => {
-                ServerAddress { host: host.clone(), port: Some(*port), is_socket: false }
-            }
-            Endpoint::Unix(path) => {
-                ServerAddress { host: path.display().to_string(), port: None, is_socket: true }
+            Endpoint::Tcp(address) => (address.ip().to_string(), Some(address.port())),
+            Endpoint::Host { host, port, .. } => (host.clone(), Some(*port)),
+            Endpoint::Unix(path) => (path.display().to_string(), None),
+        }
+    }
+
+    /// Host and port for libpq: of a socket its directory, and the end of its name.
+    fn postgres_address(&self) -> (String, String) {
+        match self.address() {
+            (host, Some(port)) => (host, port.to_string()),
+            (socket, None) => {
+                let directory = Path::new(&socket).parent().unwrap_or(Path::new("")).display().to_string();
+                (directory, socket.rsplit('.').next().unwrap_or_default().to_owned())
             }
         }
     }
@@ -72,15 +70,14 @@ impl ClientEnvironment<'_> {
 
     /// In the option syntax of the engine's own clients. `loose-` makes other clients ignore an option.
     fn option_file(&self) -> String {
-        let ServerAddress { host, port, is_socket } = self.address();
         let mut text = format!("[client]\nuser={}\n", self.client.user);
         // Writing to a string cannot fail.
         if !self.password.is_empty() {
             let _ = writeln!(text, "password=\"{}\"", self.password);
         }
-        let _ = match port {
-            Some(port) if !is_socket => writeln!(text, "protocol=tcp\nhost={host}\nport={port}"),
-            _ => writeln!(text, "protocol=socket\nsocket={host}"),
+        let _ = match self.address() {
+            (host, Some(port)) => writeln!(text, "protocol=tcp\nhost={host}\nport={port}"),
+            (socket, None) => writeln!(text, "protocol=socket\nsocket={socket}"),
         };
         let [without, verified] = match self.client.engine {
             Engine::MySql => ["loose-ssl-mode=DISABLED", "loose-ssl-mode=VERIFY_IDENTITY"],
@@ -106,15 +103,14 @@ impl ClientEnvironment<'_> {
     }
 
     fn mysql_variables(&self) -> Vec<(&'static str, OsString)> {
-        let ServerAddress { host, port, is_socket } = self.address();
         let option_file = self.directory.join(OPTION_FILE);
         let mut variables =
             vec![("MYSQL_HOME", self.directory.into()), ("CIPHERTOLL_OPTION_FILE", option_file.into())];
-        if is_socket {
-            variables.push(("MYSQL_UNIX_PORT", host.into()));
-        } else {
-            variables.push(("MYSQL_HOST", host.into()));
-            variables.extend(port.map(|port| ("MYSQL_TCP_PORT", port.to_string().into())));
+        match self.address() {
+            (socket, None) => variables.push(("MYSQL_UNIX_PORT", socket.into())),
+            (host, Some(port)) => {
+                variables.extend([("MYSQL_HOST", host.into()), ("MYSQL_TCP_PORT", port.to_string().into())]);
+            }
         }
         variables
     }
@@ -126,15 +122,7 @@ impl ClientEnvironment<'_> {
     }
 
     fn postgres_variables(&self) -> Vec<(&'static str, OsString)> {
-        let ServerAddress { host, port, is_socket } = self.address();
-        // libpq takes the socket's directory, and its port from the end of the socket's name.
-        let (host, port) = match Path::new(&host).parent().filter(|_| is_socket) {
-            Some(directory) => {
-                let port = host.rsplit('.').next().unwrap_or_default().to_owned();
-                (directory.display().to_string(), port)
-            }
-            None => (host, port.unwrap_or_default().to_string()),
-        };
+        let (host, port) = self.postgres_address();
         let mut variables: Vec<(&'static str, OsString)> = vec![
             ("PGHOST", host.into()),
             ("PGPORT", port.into()),
@@ -162,7 +150,6 @@ impl ClientEnvironment<'_> {
 
     /// A URL for `ciphertoll run --url`, without the password.
     fn url(&self) -> String {
-        let ServerAddress { host, port, is_socket } = self.address();
         let authority = self.client.tls.as_ref().and_then(|tls| tls.ca_file.as_deref());
         let authority = authority.map(|file| file.display().to_string()).unwrap_or_default();
         let (scheme, socket, without, with, ca) = match self.client.engine {
@@ -175,28 +162,23 @@ impl ClientEnvironment<'_> {
             }
         };
         let (user, database) = (&self.client.user, self.database());
-        if is_socket && scheme == "mongodb" {
-            return format!("mongodb://{}{}/{database}?{without}", user_part(user), host.replace('/', "%2F"));
+        // Empty if the server has no accounts.
+        let account = if user.is_empty() { String::new() } else { format!("{user}@") };
+        match (self.address(), &self.client.tls) {
+            ((path, None), _) if scheme == "mongodb" => {
+                format!("mongodb://{account}{}/{database}?{without}", path.replace('/', "%2F"))
+            }
+            ((path, None), _) => {
+                let is_postgres = self.client.engine == Engine::Postgres;
+                let value = if is_postgres { self.postgres_address().0 } else { path };
+                format!("{scheme}://{user}@/{database}?{socket}={value}")
+            }
+            ((host, Some(port)), None) => format!("{scheme}://{account}{host}:{port}/{database}?{without}"),
+            ((host, Some(port)), Some(_)) => {
+                format!("{scheme}://{account}{host}:{port}/{database}?{with}&{ca}={authority}")
+            }
         }
-        if is_socket {
-            let of_engine = self.postgres_variables();
-            let directory = of_engine.first().map(|(_, value)| value.to_string_lossy().into_owned());
-            let value =
-                if self.client.engine == Engine::Postgres { directory.unwrap_or_default() } else { host };
-            return format!("{scheme}://{user}@/{database}?{socket}={value}");
-        }
-        let port = port.unwrap_or_default();
-        let tls = match &self.client.tls {
-            None => without.to_owned(),
-            Some(_) => format!("{with}&{ca}={authority}"),
-        };
-        format!("{scheme}://{}{host}:{port}/{database}?{tls}", user_part(user))
     }
-}
-
-/// Empty if the server has no accounts.
-fn user_part(user: &str) -> String {
-    if user.is_empty() { String::new() } else { format!("{user}@") }
 }
 
 /// The name of the TLS version in OpenSSL, libpq and MySQL clients.

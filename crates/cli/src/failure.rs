@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use ciphertoll_experiment::BenchError;
-use ciphertoll_model::{ExitCode, SpecError};
+use ciphertoll_model::{ExitCode, LevelError, SpecError};
 
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -78,6 +78,24 @@ fn one_line(text: &str) -> String {
 impl From<SpecError> for Failure {
     fn from(error: SpecError) -> Self {
         Self::usage(error.to_string())
+    }
+}
+
+impl From<LevelError> for Failure {
+    fn from(error: LevelError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Self::new(ExitCode::Internal, format!("cannot write the JSON: {error}"))
+    }
+}
+
+impl From<ciphertoll_lab::Error> for Failure {
+    fn from(error: ciphertoll_lab::Error) -> Self {
+        Self::new(error.exit_code(), error.to_string())
     }
 }
 

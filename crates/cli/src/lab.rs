@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use ciphertoll_experiment::{Bench, Emit, Interrupt, LabBench, TrialError, TrialRequest};
 use ciphertoll_model::{
-    Arm, Cell, Ending, Event, ExitCode, Grid, Link, LinkShape, Namespace, Plan, ServerLevel, Settings, Spec,
-    TrialPace, TrialSpec, Tunnel, VoidReason,
+    Arm, Cell, Ending, Event, ExitCode, Grid, Link, LinkShape, Namespace, Plan, Settings, Spec, TrialPace,
+    TrialSpec, Tunnel, VoidReason,
 };
 use ciphertoll_record::ProcessIdentity;
 
@@ -48,7 +48,7 @@ pub(crate) fn lab(arguments: &LabArguments) -> Result<u8, Failure> {
     });
     let down = bench.down();
     let code = code?;
-    down.map_err(|error| Failure::new(error.exit_code, error.message))?;
+    down?;
     Ok(code)
 }
 
@@ -57,7 +57,7 @@ fn plan(arguments: &LabArguments) -> Result<Plan, Failure> {
     let LabArguments { server, path, auth, link, workload, scale, set, .. } = arguments;
     let server = match server {
         Some(server) => server.clone(),
-        None => request::servers_here().into_iter().next().unwrap_or_else(default_server),
+        None => request::servers_here().swap_remove(0),
     };
     let joins_networks = path.as_tunnel().is_some_and(Tunnel::joins_networks);
     let shortest = if joins_networks { Link::Emulated(LinkShape::of_rtt_us(0)) } else { Link::Local };
@@ -81,10 +81,6 @@ fn plan(arguments: &LabArguments) -> Result<Plan, Failure> {
     Ok(Plan::new(&spec, 0)?)
 }
 
-fn default_server() -> ServerLevel {
-    ServerLevel::of(ciphertoll_model::Engine::MariaDb)
-}
-
 /// Starts server, path and link. Returns the settings of a client.
 fn start(
     bench: &mut LabBench,
@@ -101,10 +97,8 @@ fn start(
         _ => {}
     };
     let emit: &mut Emit<'_> = &mut emit;
-    let bench_failed =
-        |error: ciphertoll_experiment::BenchError| Failure::new(error.exit_code, error.message);
-    bench.sweep(emit).map_err(bench_failed)?;
-    bench.prepare(plan, emit).map_err(bench_failed)?;
+    bench.sweep(emit)?;
+    bench.prepare(plan, emit)?;
     check_interrupt(interrupt)?;
     if let Some(reason) = skipped.take() {
         return Err(Failure::new(ExitCode::NothingRan, reason));
@@ -138,7 +132,7 @@ fn trial_failed(error: TrialError) -> Failure {
         }
         TrialError::Void(reason) => Failure::new(ExitCode::HostResource, reason.to_string()),
         TrialError::Interrupted => Failure::new(ExitCode::Interrupted, "interrupted"),
-        TrialError::Fatal(error) => Failure::new(error.exit_code, error.message),
+        TrialError::Fatal(error) => error.into(),
     }
 }
 
@@ -189,18 +183,22 @@ fn run_command(
     command: &[OsString],
     interrupt: &Interrupt,
 ) -> Result<u8, Failure> {
-    let internal = |error: String| Failure::new(ExitCode::Internal, error);
     let namespace = match &client.namespace {
         None => HERE.to_owned(),
-        Some(namespace) => serde_json::to_string(namespace).map_err(|error| internal(error.to_string()))?,
+        Some(namespace) => serde_json::to_string(namespace)?,
     };
     let mut within = Command::new(run::program()?);
     within.arg(WITHIN_COMMAND).arg(namespace).args(command).envs(environment.iter().cloned());
-    let cannot_start = |error: io::Error| internal(format!("cannot start the command: {error}"));
-    let mut child = within.spawn().map_err(cannot_start)?;
-    let status = wait(&mut child, interrupt).map_err(cannot_start)?;
+    let status = within.spawn().and_then(|mut child| wait(&mut child, interrupt));
+    let status = status
+        .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot start the command: {error}")))?;
+    Ok(exit_code_of(status))
+}
+
+/// The exit code that a shell reports for a command that ended like this.
+pub(crate) fn exit_code_of(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default());
-    Ok(u8::try_from(code).unwrap_or(u8::MAX))
+    u8::try_from(code).unwrap_or(u8::MAX)
 }
 
 fn wait(child: &mut Child, interrupt: &Interrupt) -> io::Result<ExitStatus> {

@@ -29,7 +29,7 @@ use std::process;
 
 use clap::Parser;
 
-use crate::arguments::{Arguments, CliCommand};
+use crate::arguments::{Arguments, CliCommand, ServersCommand};
 use crate::failure::Failure;
 use ciphertoll_model::ExitCode;
 
@@ -57,8 +57,9 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
         CliCommand::Resume(arguments) => run::resume(&arguments),
         CliCommand::Report(arguments) => report::report(&arguments),
         CliCommand::Compare(arguments) => compare::compare(&arguments),
-        CliCommand::Servers(arguments) => servers::servers(&arguments),
-        CliCommand::Doctor(arguments) => doctor::doctor(&arguments),
+        CliCommand::Servers { command: Some(ServersCommand::Fetch { name }), .. } => servers::fetch(name),
+        CliCommand::Servers { command: None, json } => servers::servers(json),
+        CliCommand::Doctor { json } => doctor::doctor(json),
         CliCommand::Tde(arguments) => return tde::tde(&arguments),
         CliCommand::Completions { shell } => completions::completions(shell),
         CliCommand::Man { command } => completions::man(command.as_deref()),

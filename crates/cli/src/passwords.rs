@@ -64,24 +64,24 @@ fn find(name: &str, url: &ServerUrl) -> Result<Option<Secret>, Failure> {
 
 /// The environment variables that may hold the password, in order of precedence.
 fn variables(name: &str, url: &ServerUrl) -> Vec<String> {
-    let engines = match url.engine() {
-        Engine::Postgres => Some("PGPASSWORD"),
-        Engine::MariaDb | Engine::MySql => Some("MYSQL_PWD"),
-        // Their own clients read no variable.
-        Engine::MongoDb | Engine::FerretDb => None,
-    };
     let own = format!("{VARIABLE}_{}", as_variable(name));
-    [own, VARIABLE.to_owned()].into_iter().chain(engines.map(ToOwned::to_owned)).collect()
+    let engines = of_clients(url.engine()).map(|[variable, ..]| variable.to_owned());
+    [own, VARIABLE.to_owned()].into_iter().chain(engines).collect()
+}
+
+/// Where the engine's own clients find a password: in a variable, or in a file that a variable names, or in a file in
+/// the home directory. `None` if they read no such variable or file.
+fn of_clients(engine: Engine) -> Option<[&'static str; 3]> {
+    match engine {
+        Engine::Postgres => Some(["PGPASSWORD", "PGPASSFILE", ".pgpass"]),
+        Engine::MariaDb | Engine::MySql => Some(["MYSQL_PWD", "MYSQL_DEFAULTS_FILE", ".my.cnf"]),
+        Engine::MongoDb | Engine::FerretDb => None,
+    }
 }
 
 /// Names of all variables and files that may hold the password, for an error message.
 pub(crate) fn sources(name: &str, url: &ServerUrl) -> String {
-    let files: &[&str] = match url.engine() {
-        Engine::Postgres => &["PGPASSFILE", "~/.pgpass"],
-        Engine::MariaDb | Engine::MySql => &["MYSQL_DEFAULTS_FILE", "~/.my.cnf"],
-        Engine::MongoDb | Engine::FerretDb => &[],
-    };
-    let files = files.iter().map(|file| (*file).to_owned());
+    let files = of_clients(url.engine()).map(|[_, variable, file]| format!("{variable}, ~/{file}"));
     variables(name, url).into_iter().chain(files).collect::<Vec<_>>().join(", ")
 }
 
@@ -102,18 +102,14 @@ fn as_variable(name: &str) -> String {
 
 /// Reads the password file of the engine's own clients.
 fn from_file(url: &ServerUrl) -> Option<Secret> {
-    let path = |variable: &str, name: &str| {
-        env::var_os(variable)
-            .map(PathBuf::from)
-            .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(name)))
+    let [_, variable, file] = of_clients(url.engine())?;
+    let path = match env::var_os(variable) {
+        Some(path) => PathBuf::from(path),
+        None => PathBuf::from(env::var_os("HOME")?).join(file),
     };
-    let password = match url.engine() {
-        Engine::Postgres => from_pgpass(&read_private(&path("PGPASSFILE", ".pgpass")?)?, url),
-        Engine::MariaDb | Engine::MySql => {
-            from_defaults(&read_private(&path("MYSQL_DEFAULTS_FILE", ".my.cnf")?)?)
-        }
-        Engine::MongoDb | Engine::FerretDb => None,
-    };
+    let text = read_private(&path)?;
+    let password =
+        if url.engine() == Engine::Postgres { from_pgpass(&text, url) } else { from_defaults(&text) };
     password.map(|password| Secret::new(password.into_bytes()))
 }
 

@@ -10,8 +10,7 @@ use crate::print_document;
 pub(crate) fn presets(as_json: bool) -> Result<ExitCode, Failure> {
     if as_json {
         let presets: Vec<_> = PRESETS.iter().map(document).collect();
-        let text = serde_json::to_string_pretty(&json!({ "presets": presets })).unwrap_or_default();
-        return print_document(&format!("{text}\n"));
+        return print_document(&serde_json::to_string_pretty(&json!({ "presets": presets }))?);
     }
     print_document(&PRESETS.iter().map(listing).collect::<Vec<_>>().join("\n"))
 }

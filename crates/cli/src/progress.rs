@@ -47,7 +47,7 @@ impl ProgressDisplay {
     pub(crate) fn new(format: ProgressFormat, plan: &Plan) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let format = match format {
-            ProgressFormat::Auto if terminal => ProgressOutput::Bar(bar()),
+            ProgressFormat::Auto if terminal => ProgressOutput::Bar(bar("{bar:24} {wide_msg}")),
             ProgressFormat::Auto | ProgressFormat::Plain => ProgressOutput::Lines,
             ProgressFormat::Json => ProgressOutput::Json,
             ProgressFormat::None => ProgressOutput::Nothing,
@@ -139,10 +139,11 @@ impl TimeEstimate {
     }
 }
 
-fn bar() -> ProgressBar {
+/// A bar on stderr.
+pub(crate) fn bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     // The template is valid; otherwise the default style would do.
-    if let Ok(style) = ProgressStyle::with_template("{bar:24} {wide_msg}") {
+    if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("━━╌"));
     }
     bar

@@ -38,8 +38,7 @@ pub(crate) fn document(record: &Record, format: ReportFormat, plot: Plot) -> Res
     let analysis = analyse_trials(plan, &facts.trials);
     let report = RunReport { run: &record.name(), plan, facts, analysis: &analysis };
     Ok(match format {
-        ReportFormat::Json => ciphertoll_report::json(&report)
-            .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the JSON: {error}")))?,
+        ReportFormat::Json => ciphertoll_report::json(&report)?,
         ReportFormat::Terminal => ciphertoll_report::terminal(&report, style(), width()),
         ReportFormat::Html => ciphertoll_report::html(&report),
         ReportFormat::Markdown => ciphertoll_report::markdown(&report),
@@ -57,12 +56,6 @@ pub(crate) fn style() -> Style {
 pub(crate) fn width() -> u16 {
     const NARROWEST: u16 = 40;
     const WIDEST: u16 = 120;
-    match terminal_columns() {
-        Some(columns) => columns.clamp(NARROWEST, WIDEST),
-        None => DEFAULT_WIDTH,
-    }
-}
-
-fn terminal_columns() -> Option<u16> {
-    console::Term::stdout().size_checked().map(|(_, columns)| columns)
+    let columns = console::Term::stdout().size_checked().map(|(_, columns)| columns);
+    columns.map_or(DEFAULT_WIDTH, |columns| columns.clamp(NARROWEST, WIDEST))
 }

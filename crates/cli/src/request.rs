@@ -1,5 +1,6 @@
 //! Turns the arguments of `run` into a specification.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path as FilePath;
 
@@ -40,7 +41,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
         }
     }
     if let Some(size) = arguments.size {
-        spec.size = size.into();
+        spec.size = size;
     }
     spec.blocks = arguments.blocks.or(spec.blocks);
     spec.trial_time = arguments.trial_time.or(spec.trial_time);
@@ -49,7 +50,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     spec.max_steal = arguments.max_steal.unwrap_or(spec.max_steal);
     spec.max_lateness = arguments.max_lateness.unwrap_or(spec.max_lateness);
     spec.storage = arguments.storage.unwrap_or(spec.storage);
-    spec.pin = arguments.pin.map_or(spec.pin, Into::into);
+    spec.pin = arguments.pin.unwrap_or(spec.pin);
     if let Some(file) = &arguments.config {
         let (name, settings) = configuration(file)?;
         spec.config = Some(name);
@@ -67,7 +68,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     }
     spec.validate()?;
     check_command(&spec)?;
-    check_files(spec.grids.iter().flat_map(|grid| &grid.server))?;
+    check_files(servers(&spec))?;
     let absent = absent_from(arguments, &spec);
     Ok(Request { spec, passwords, absent })
 }
@@ -79,12 +80,16 @@ pub(crate) fn fix_memory_size(spec: &mut Spec) {
     }
 }
 
+/// Every server of the specification once.
+pub(crate) fn servers(spec: &Spec) -> BTreeSet<&ServerLevel> {
+    spec.grids.iter().flat_map(|grid| &grid.server).collect()
+}
+
 /// Checks every TLS file that a URL names, before the first login to any server.
 pub(crate) fn check_files<'a>(servers: impl IntoIterator<Item = &'a ServerLevel>) -> Result<(), Failure> {
     for server in servers {
         if let Some(url) = &server.url {
-            ciphertoll_lab::remote::check_files(&server.short_name(), url)
-                .map_err(|error| Failure::new(error.exit_code(), error.to_string()))?;
+            ciphertoll_lab::remote::check_files(&server.short_name(), url)?;
         }
     }
     Ok(())
@@ -92,9 +97,8 @@ pub(crate) fn check_files<'a>(servers: impl IntoIterator<Item = &'a ServerLevel>
 
 /// Checks that the query for document databases is a valid command.
 fn check_command(spec: &Spec) -> Result<(), Failure> {
-    let mut servers = spec.grids.iter().flat_map(|grid| &grid.server);
     let Some(query) = spec.query.as_deref() else { return Ok(()) };
-    if servers.all(|server| server.engine.query_language() == QueryLanguage::Sql) {
+    if servers(spec).iter().all(|server| server.engine.query_language() == QueryLanguage::Sql) {
         return Ok(());
     }
     match CommandTemplate::parse(query) {
@@ -115,7 +119,7 @@ fn study(arguments: &RunArguments) -> Option<&'static ciphertoll_presets::Preset
 fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failure> {
     if let Some(preset) = study(arguments) {
         let servers = arguments.factors.server.clone().unwrap_or_else(|| preset.servers());
-        return Ok(preset.spec(&servers, arguments.size.map_or(Size::Standard, Into::into)));
+        return Ok(preset.spec(&servers, arguments.size.unwrap_or(Size::Standard)));
     }
     if let Some(file) = &arguments.what {
         let named = |error| Failure::usage(format!("{file}: {error}"));
@@ -184,7 +188,7 @@ fn servers_at(arguments: &UrlArguments) -> Result<(Vec<ServerLevel>, Passwords),
         let (url, password) = ServerUrl::split_password(url);
         let unusable = |error| Failure::usage(format!("the URL of {name} cannot be used: {error}"));
         let url = url.parse().map_err(unusable)?;
-        servers.push(ServerLevel::at(name, url).map_err(|error| Failure::usage(error.to_string()))?);
+        servers.push(ServerLevel::at(name, url)?);
         if let Some(password) = password {
             tell(&format!(
                 "the password in the URL of {name} is visible in the process list and in the shell's history; use \
@@ -224,13 +228,10 @@ fn specification(file: &str) -> Result<String, Failure> {
 /// The servers of a published study that are not installed. The study runs without them. If none is installed, all are
 /// kept, and the run fails.
 fn absent_from(arguments: &RunArguments, spec: &Spec) -> Vec<Refusal> {
-    let is_study = study(arguments).is_some();
-    if !is_study || arguments.factors.server.is_some() {
+    if study(arguments).is_none() || arguments.factors.server.is_some() {
         return Vec::new();
     }
-    let mut servers: Vec<&ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).collect();
-    servers.sort();
-    servers.dedup();
+    let servers = servers(spec);
     let absent = |level: &&ServerLevel| {
         let missing = ciphertoll_lab::find(level).err().filter(|_| level.url.is_none())?;
         let (server, reason) = (level.short_name(), missing.to_string());
@@ -273,18 +274,7 @@ pub(crate) fn seed(spec: &Spec) -> Result<u64, Failure> {
 
 impl FactorArguments {
     fn any(&self) -> bool {
-        let Self { server, path, auth, ctx, driver, link, at_rest, workload, clients, scale, pace } = self;
-        server.is_some()
-            || path.is_some()
-            || auth.is_some()
-            || ctx.is_some()
-            || driver.is_some()
-            || link.is_some()
-            || at_rest.is_some()
-            || workload.is_some()
-            || clients.is_some()
-            || scale.is_some()
-            || pace.is_some()
+        *self != Self::default()
     }
 
     fn override_levels(&self, grid: &mut Grid) {

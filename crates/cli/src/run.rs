@@ -7,8 +7,8 @@ use ciphertoll_experiment::{BenchError, Interrupt, LabBench, Run, Sink};
 use ciphertoll_lab::Passwords;
 use ciphertoll_load::driver;
 use ciphertoll_model::{
-    Arm, Baseline, Cell, Driver, DriverName, Ending, Event, ExitCode, LevelError, Limitations, Plan, Prepare,
-    Refusal, ServerLevel, Spec, TimestampedEvent, Workload,
+    Arm, Baseline, Cell, Driver, DriverName, Ending, Event, ExitCode, Limitations, Plan, Prepare, Refusal,
+    ServerLevel, Spec, TimestampedEvent, Workload,
 };
 use ciphertoll_record::{Record, RunDirectory};
 use ciphertoll_stats::RunFacts;
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     plan(&spec, seed, &absent)?;
     require_a_server(&spec)?;
     check_settings(&spec)?;
-    let passwords = passwords::gather(spec.grids.iter().flat_map(|grid| &grid.server), passwords)?;
+    let passwords = passwords::gather(request::servers(&spec), passwords)?;
     let refusals = [absent, log_in_to_servers(&mut spec, &passwords)?].concat();
     let plan = plan(&spec, seed, &refusals)?;
     if arguments.output.is_verbose() {
@@ -69,11 +69,8 @@ fn plan(spec: &Spec, seed: u64, refusals: &[Refusal]) -> Result<Plan, Failure> {
 
 /// Fails if no server is installed, because an empty record would become `latest`.
 fn require_a_server(spec: &Spec) -> Result<(), Failure> {
-    let mut servers: Vec<&ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).collect();
-    servers.sort();
-    servers.dedup();
     let mut missing = Vec::new();
-    for server in servers {
+    for server in request::servers(spec) {
         if server.url.is_some() {
             return Ok(());
         }
@@ -82,10 +79,9 @@ fn require_a_server(spec: &Spec) -> Result<(), Failure> {
             Err(error) => missing.push((server, error)),
         }
     }
-    let Some((_, error)) = missing.first() else { return Ok(()) };
-    let others: Vec<String> = missing.iter().skip(1).map(|(server, _)| server.to_string()).collect();
-    let others =
-        if others.is_empty() { others.concat() } else { format!("; nor {} found", others.join(", ")) };
+    let Some(((_, error), others)) = missing.split_first() else { return Ok(()) };
+    let others: Vec<String> = others.iter().map(|(server, _)| server.to_string()).collect();
+    let others = if others.is_empty() { String::new() } else { format!("; nor {} found", others.join(", ")) };
     Err(Failure::new(error.exit_code(), format!("{error}{others}")))
 }
 
@@ -101,7 +97,7 @@ fn log_in_to_servers(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refus
         match ciphertoll_lab::remote::probe(&server.short_name(), url, passwords) {
             Ok(found) => {
                 if let Some(statement) = spec.query.as_deref().filter(|_| !prepares_tables(spec, server)) {
-                    found.try_statement(&server.short_name(), passwords, statement).map_err(lab_failure)?;
+                    found.try_statement(&server.short_name(), passwords, statement)?;
                 }
                 refusals.extend(found.refusals);
                 let name = server.short_name();
@@ -112,10 +108,10 @@ fn log_in_to_servers(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refus
                     tell(&format!("{name} is a {}, and is measured as such", found.engine.display_name()));
                 }
                 if found.url != *url {
-                    rename(spec, server, &ServerLevel::at(&name, found.url).map_err(usage)?);
+                    rename(spec, server, &ServerLevel::at(&name, found.url)?);
                 }
             }
-            Err(error) if error.exit_code() == ExitCode::Usage => return Err(lab_failure(error)),
+            Err(error) if error.exit_code() == ExitCode::Usage => return Err(error.into()),
             Err(ciphertoll_lab::Error::WrongPassword { name, reason })
                 if !passwords.contains_key(&name) && passwords::needs_password(url) =>
             {
@@ -129,7 +125,7 @@ fn log_in_to_servers(spec: &mut Spec, passwords: &Passwords) -> Result<Vec<Refus
             }
             // The other servers can still be measured.
             Err(error) if servers.iter().any(|other| other != server) => tell(&error.to_string()),
-            Err(error) => return Err(lab_failure(error)),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(refusals)
@@ -142,11 +138,6 @@ fn prepares_tables(spec: &Spec, server: &ServerLevel) -> bool {
     spec.prepare == Prepare::Yes && grids.any(|grid| grid.workload.iter().any(needs_tables))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
-fn lab_failure(error: ciphertoll_lab::Error) -> Failure {
-    Failure::new(error.exit_code(), error.to_string())
-}
-
 fn rename(spec: &mut Spec, from: &ServerLevel, to: &ServerLevel) {
     let servers = spec.grids.iter_mut().flat_map(|grid| &mut grid.server);
     servers.filter(|server| *server == from).for_each(|server| server.clone_from(to));
@@ -155,11 +146,6 @@ fn rename(spec: &mut Spec, from: &ServerLevel, to: &ServerLevel) {
     {
         baseline.clone_from(to);
     }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
-fn usage(error: LevelError) -> Failure {
-    Failure::usage(error.to_string())
 }
 
 /// Continues an interrupted run; shows the report of a complete one.

@@ -6,17 +6,13 @@ use ciphertoll_lab::{Build, FETCHABLE, Fetchable, Origin};
 use ciphertoll_model::{Engine, ExitCode};
 use serde_json::json;
 
-use crate::arguments::{ServersArguments, ServersCommand};
 use crate::failure::Failure;
 use crate::print_document;
 use crate::progress::tell;
 
-pub(crate) fn servers(arguments: &ServersArguments) -> Result<ExitCode, Failure> {
-    if let Some(ServersCommand::Fetch { name }) = &arguments.command {
-        return fetch(name);
-    }
+pub(crate) fn servers(as_json: bool) -> Result<ExitCode, Failure> {
     let builds: Vec<Build> = Engine::ALL.into_iter().flat_map(ciphertoll_lab::installed).collect();
-    if arguments.json {
+    if as_json {
         let code = if builds.is_empty() { ExitCode::NothingRan } else { ExitCode::Done };
         return print_document(&document(&builds)?).map(|_| code);
     }
@@ -26,9 +22,8 @@ pub(crate) fn servers(arguments: &ServersArguments) -> Result<ExitCode, Failure>
     print_document(&listing(&builds))
 }
 
-fn fetch(fetchable: &Fetchable) -> Result<ExitCode, Failure> {
-    let build =
-        fetchable.fetch(&mut tell).map_err(|error| Failure::new(error.exit_code(), error.to_string()))?;
+pub(crate) fn fetch(fetchable: &Fetchable) -> Result<ExitCode, Failure> {
+    let build = fetchable.fetch(&mut tell)?;
     print_document(&format!(
         "{} is installed: {} {} ({}) in {}; to use it: ciphertoll run --server {}",
         fetchable.name,
@@ -107,35 +102,30 @@ fn none() -> String {
 }
 
 fn document(builds: &[Build]) -> Result<String, Failure> {
-    let servers: Vec<_> = builds
-        .iter()
-        .map(|build| {
-            json!({
-                "engine": build.engine.label(),
-                "version": build.version,
-                "tls_library": build.tls_library(),
-                "directory": build.base_directory.display().to_string(),
-                "fetched": build.origin() == Origin::Fetched,
-                "level": build.level().to_string(),
-            })
+    let server = |build: &Build| {
+        json!({
+            "engine": build.engine.label(),
+            "version": build.version,
+            "tls_library": build.tls_library(),
+            "directory": build.base_directory.display().to_string(),
+            "fetched": build.origin() == Origin::Fetched,
+            "level": build.level().to_string(),
         })
-        .collect();
-    let fetchable: Vec<_> = FETCHABLE
-        .iter()
-        .map(|fetchable| {
-            json!({
-                "name": fetchable.name,
-                "engine": fetchable.engine.label(),
-                "version": fetchable.version,
-                "licence": fetchable.licence,
-                "download_bytes": fetchable.download_bytes(),
-                "here": fetchable.is_here(),
-                "command": command(fetchable),
-            })
+    };
+    let to_fetch = |fetchable: &Fetchable| {
+        json!({
+            "name": fetchable.name,
+            "engine": fetchable.engine.label(),
+            "version": fetchable.version,
+            "licence": fetchable.licence,
+            "download_bytes": fetchable.download_bytes(),
+            "here": fetchable.is_here(),
+            "command": command(fetchable),
         })
-        .collect();
-    serde_json::to_string_pretty(&json!({ "servers": servers, "fetchable": fetchable }))
-        .map_err(|error| Failure::new(ExitCode::Internal, format!("cannot write the JSON: {error}")))
+    };
+    let servers: Vec<_> = builds.iter().map(server).collect();
+    let fetchable: Vec<_> = FETCHABLE.iter().map(to_fetch).collect();
+    Ok(serde_json::to_string_pretty(&json!({ "servers": servers, "fetchable": fetchable }))?)
 }
 
 #[cfg(test)]

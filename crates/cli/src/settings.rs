@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ciphertoll_model::{AtRest, Engine, ExitCode, ServerLevel, Spec};
+use ciphertoll_model::{AtRest, Engine, ExitCode, Spec};
 
 use crate::failure::Failure;
+use crate::request::servers;
 
 /// How the servers report an unknown setting.
 const UNKNOWN: [&str; 3] = ["unrecognized configuration parameter", "unknown variable", "unknown option"];
@@ -16,13 +17,12 @@ pub(crate) fn check_settings(spec: &Spec) -> Result<(), Failure> {
     if spec.grids.iter().any(|grid| grid.at_rest.iter().any(|level| matches!(level, AtRest::Native))) {
         return Ok(());
     }
-    let mut servers: Vec<&ServerLevel> = spec.grids.iter().flat_map(|grid| &grid.server).collect();
-    servers.retain(|server| server.url.is_none() && !spec.settings.of(server.engine).is_empty());
-    servers.sort();
-    servers.dedup();
-    for server in servers {
-        let Ok(build) = ciphertoll_lab::find(server) else { continue };
+    for server in servers(spec) {
         let settings = spec.settings.of(server.engine);
+        if server.url.is_some() || settings.is_empty() {
+            continue;
+        }
+        let Ok(build) = ciphertoll_lab::find(server) else { continue };
         let settings = settings.iter().map(|(name, value)| format!("{name}={value}"));
         let Some(mut command) = command(server.engine, &build.server_program, settings) else { continue };
         if let Some(error) = unknown_setting(&mut command) {

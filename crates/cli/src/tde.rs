@@ -14,9 +14,10 @@ use ciphertoll_tde::cluster::{CONTROL_PATH, VERSION_PATH};
 use ciphertoll_tde::{
     CipherKind, Kek, KekSource, KeyError, KeyFile, MAP_MAGIC, Replace, SealState, looks_sealed, version_seal,
 };
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use nix::sys::prctl::set_dumpable;
 
+use crate::arguments::{Choice, choice};
 use crate::failure::Failure;
 use crate::print_document;
 
@@ -53,8 +54,8 @@ enum TdeCommand {
         #[command(flatten)]
         key: KeyArguments,
         /// The cipher and its key length
-        #[arg(long, value_enum, default_value_t = CipherArgument::Aes256)]
-        cipher: CipherArgument,
+        #[arg(long, value_parser = choice(&CIPHERS), default_value = "aes-256-xts")]
+        cipher: CipherKind,
     },
     /// Show whether and how a cluster is encrypted
     Status {
@@ -119,22 +120,8 @@ struct NewKeyArguments {
     new_key_command: Option<OsString>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum CipherArgument {
-    #[value(name = "aes-128-xts")]
-    Aes128,
-    #[value(name = "aes-256-xts")]
-    Aes256,
-}
-
-impl CipherArgument {
-    fn cipher_kind(self) -> CipherKind {
-        match self {
-            Self::Aes128 => CipherKind::Aes128,
-            Self::Aes256 => CipherKind::Aes256,
-        }
-    }
-}
+const CIPHERS: [Choice<CipherKind>; 2] =
+    [("aes-128-xts", "", CipherKind::Aes128), ("aes-256-xts", "", CipherKind::Aes256)];
 
 /// Returns the exit code: one of ciphertoll's, or that of the program that `exec` ran.
 pub(crate) fn tde(arguments: &TdeArguments) -> Result<u8, Failure> {
@@ -186,24 +173,26 @@ fn read_key(file: Option<&PathBuf>, command: Option<&OsString>) -> Result<Kek, F
         (None, Some(command)) => KekSource::Command(command.clone()),
         (None, None) => return Err(Failure::usage("no key-encryption key: give a file or a command")),
     };
-    source.read().map_err(|error| refused(&error))
+    Ok(source.read()?)
 }
 
 fn host(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(ExitCode::HostResource, format!("{}: {error}", path.display()))
 }
 
-fn refused(error: &KeyError) -> Failure {
-    let code = match error {
-        KeyError::Io { .. } => ExitCode::HostResource,
-        KeyError::OpenSsl(_) | KeyError::Cipher(_) => ExitCode::Internal,
-        _ => ExitCode::Usage,
-    };
-    Failure::new(code, error.to_string())
+impl From<KeyError> for Failure {
+    fn from(error: KeyError) -> Self {
+        let code = match error {
+            KeyError::Io { .. } => ExitCode::HostResource,
+            KeyError::OpenSsl(_) | KeyError::Cipher(_) => ExitCode::Internal,
+            _ => ExitCode::Usage,
+        };
+        Self::new(code, error.to_string())
+    }
 }
 
 fn keygen(path: &Path) -> Result<ExitCode, Failure> {
-    let kek = Kek::generate().map_err(|error| refused(&error))?;
+    let kek = Kek::generate()?;
     // Never overwrites a file, which may hold the only key to a cluster. The file is created private; set_permissions
     // afterwards makes its mode independent of the umask.
     let created = OpenOptions::new().write(true).create_new(true).mode(KEY_FILE_MODE).open(path);
@@ -219,7 +208,7 @@ fn keygen(path: &Path) -> Result<ExitCode, Failure> {
     ))
 }
 
-fn init(cluster: &ClusterArguments, key: &KeyArguments, cipher: CipherArgument) -> Result<ExitCode, Failure> {
+fn init(cluster: &ClusterArguments, key: &KeyArguments, cipher: CipherKind) -> Result<ExitCode, Failure> {
     let data = cluster.data()?;
     // Files that exist already are not encrypted, and would stay so.
     if fs::read_dir(&data).is_ok_and(|mut entries| entries.next().is_some()) {
@@ -229,8 +218,7 @@ fn init(cluster: &ClusterArguments, key: &KeyArguments, cipher: CipherArgument) 
         )));
     }
     let path = cluster.keys()?;
-    let file = KeyFile::create(cipher.cipher_kind(), &key.read()?).map_err(|error| refused(&error))?;
-    file.store(&path, Replace::Never).map_err(|error| refused(&error))?;
+    KeyFile::create(cipher, &key.read()?)?.store(&path, Replace::Never)?;
     print_document(&format!(
         "{} is the key file of {}; keep a copy of it with every backup",
         path.display(),
@@ -255,10 +243,10 @@ fn status(cluster: &ClusterArguments) -> Result<ExitCode, Failure> {
         }
         Err(error) => return Err(host(&map, &error)),
     };
-    let keys = match &keys {
+    let keys = match keys {
         Ok(keys) => format!("{}, rotation {}", keys.cipher_kind().label(), keys.generation()),
         Err(KeyError::Missing(_)) => "missing".to_owned(),
-        Err(error) => return Err(refused(error)),
+        Err(error) => return Err(error.into()),
     };
     print_document(&format!("{}: {condition}\n{}: {keys}", data.display(), path.display()))
 }
@@ -279,10 +267,10 @@ fn rotate(
     new: &NewKeyArguments,
 ) -> Result<ExitCode, Failure> {
     let path = cluster.keys()?;
-    let file = KeyFile::load(&path).map_err(|error| refused(&error))?;
+    let file = KeyFile::load(&path)?;
     let old = key.read()?;
-    let rotated = file.rotated(&old, &new.read()?).map_err(|error| refused(&error))?;
-    rotated.store(&path, Replace::Atomically).map_err(|error| refused(&error))?;
+    let rotated = file.rotated(&old, &new.read()?)?;
+    rotated.store(&path, Replace::Atomically)?;
     print_document(&format!(
         "{} is wrapped by the new key-encryption key only; rotation {}",
         path.display(),

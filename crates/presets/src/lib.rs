@@ -23,7 +23,6 @@ const SAME_SHARE: f64 = 1.5;
 /// A published study.
 #[derive(Debug)]
 pub struct Preset {
-    /// Its name on the command line.
     pub name: &'static str,
     /// Its question.
     pub about: &'static str,
@@ -79,7 +78,6 @@ pub fn find(name: &str) -> Option<&'static Preset> {
 }
 
 impl Preset {
-    /// The servers that repeat it, the closest to the published one first.
     pub fn servers(&self) -> Vec<ServerLevel> {
         self.servers.iter().filter_map(|level| level.parse().ok()).collect()
     }
@@ -101,33 +99,50 @@ impl Preset {
 }
 
 impl Published {
+    /// A ratio of ciphertoll's own client, alone and on a local link, without encryption at rest.
+    fn new(workload: Workload, path: Path, metric: Metric, (ratio, ratio_sd): Figure) -> Self {
+        Self {
+            workload,
+            clients: Clients::ONE,
+            path,
+            driver: Driver::Native,
+            link: Link::Local,
+            at_rest: AtRest::None,
+            data_to_cache: None,
+            of: None,
+            metric,
+            ratio,
+            ratio_sd,
+        }
+    }
+
     /// Whether `cell` corresponds to it on a server with `settings`, whatever the engine.
     pub fn has_equal(&self, cell: &Cell, settings: &Settings) -> bool {
-        let Self { workload, clients, path, driver, link, at_rest, .. } = self;
         let treatment = &cell.treatment;
-        let is_of_a_kind = (
-            cell.workload,
-            cell.clients,
-            treatment.path,
-            &treatment.driver,
-            treatment.link,
-            treatment.at_rest,
-        ) == (*workload, *clients, *path, driver, *link, *at_rest);
-        is_of_a_kind
-            && self.data_to_cache.is_none_or(|then| is_same_share(then, cell.data_to_cache(settings)))
+        let is_same_share = |then: f64| {
+            cell.data_to_cache(settings).is_some_and(|here| (here / then).ln().abs() <= SAME_SHARE.ln())
+        };
+        (self.workload, self.clients) == (cell.workload, cell.clients)
+            && (self.path, &self.driver) == (treatment.path, &treatment.driver)
+            && (self.link, self.at_rest) == (treatment.link, treatment.at_rest)
+            && self.data_to_cache.is_none_or(is_same_share)
     }
 }
 
-fn is_same_share(then: f64, here: Option<f64>) -> bool {
-    here.is_some_and(|here| (here / then).ln().abs() <= SAME_SHARE.ln())
-}
+/// A published mean and its standard deviation.
+type Figure = (f64, Option<f64>);
 
 /// Mean and standard deviation of `a ÷ b` to first order, if both are independent.
-fn ratio(a: (f64, Option<f64>), b: (f64, Option<f64>)) -> (f64, Option<f64>) {
+fn ratio(a: Figure, b: Figure) -> Figure {
     let mean = a.0 / b.0;
-    let relative = |(mean, sd): (f64, Option<f64>)| sd.map(|sd| sd / mean);
+    let relative = |(mean, sd): Figure| sd.map(|sd| sd / mean);
     let sd = relative(a).zip(relative(b)).map(|(a, b)| mean * a.hypot(b));
     (mean, sd)
+}
+
+/// The closest path to MySQL's TLS in 2013.
+fn tls_of_2013(rsa_bits: &str) -> Option<Path> {
+    format!("tls1.2-rsa{rsa_bits}+suite=DHE-RSA-AES256-SHA").parse().ok()
 }
 
 #[cfg(test)]
@@ -135,6 +150,35 @@ mod tests {
     use ciphertoll_model::Plan;
 
     use super::*;
+
+    #[test]
+    fn ratios_are_those_computed_by_hand() {
+        // Name of the study and number of its figures; place, path and ratio of one of them.
+        for (name, count, place, path, ratio) in [
+            // 3 keys; 6 numbers of threads, in rate and time. 28.183 ÷ 2701.75.
+            ("mysql-tls-2013", 39, 1, "tls1.2-rsa2048+suite=DHE-RSA-AES256-SHA", 0.010_431_4),
+            // 482.02 ÷ 1001.33.
+            ("mysql-tunnel-2013", 3, 2, "ssh-aes256-ctr", 0.481_38),
+            // 3 builds, 3 keys, 2 links. 100 ÷ (100 − 34.39).
+            ("mysql-wan-2013", 18, 0, "tls1.2-rsa1024+suite=DHE-RSA-AES256-SHA", 1.524_158),
+            // 20.417 ÷ 79.922 and 20.417 ÷ 2.791.
+            ("proxysql-2017", 4, 0, "tls1.2-rsa2048", 0.255_462),
+            ("proxysql-2017", 4, 2, "proxysql", 7.315_299),
+            ("proxysql-2017", 4, 3, "proxy", 7.315_299),
+            // 19.8515 ÷ 3.7009, 43.5884 ÷ 20.7456, 63.4399 ÷ 24.4465 and 0.7643 ÷ 0.7506.
+            ("mongodb-tls-2024", 4, 0, "tls1.3-p256", 5.363_966),
+            ("mongodb-tls-2024", 4, 1, "tls1.3-p256", 2.101_092),
+            ("mongodb-tls-2024", 4, 2, "tls1.3-p256", 2.595_050),
+            ("mongodb-tls-2024", 4, 3, "tls1.3-p256", 1.018_252),
+        ] {
+            let published = find(name).unwrap().published();
+            let found = &published[place];
+            assert_eq!((published.len(), found.path.to_string().as_str()), (count, path), "{name}");
+            assert!((found.ratio - ratio).abs() < 1e-5, "{name}: {found:?}");
+            let has_sd = matches!(name, "mysql-tls-2013" | "mysql-tunnel-2013");
+            assert_eq!(found.ratio_sd.is_some_and(|sd| sd > 0.0), has_sd, "{name}");
+        }
+    }
 
     #[test]
     fn ratios_carry_both_deviations() {

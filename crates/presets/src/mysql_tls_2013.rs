@@ -1,12 +1,11 @@
 //! What TLS cost MySQL 5.6 in 2013: connection churn by one client, and pooled read-only transactions.
 
 use ciphertoll_model::{
-    AtRest, Clients, Driver, Grid, Link, Metric, Path, ScaleLevel, ServerKey, ServerLevel, Size, Spec,
-    TlsVersion, Workload,
+    Clients, Grid, Metric, Path, ScaleLevel, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
 };
 
 use crate::table::{FigureRow, Table};
-use crate::{Preset, Published, ratio};
+use crate::{Preset, Published, ratio, tls_of_2013};
 
 const CONNECTS: &str = include_str!("../data/mysql-tls-2013-connect.csv");
 const POOLED: &str = include_str!("../data/mysql-tls-2013-pooled.csv");
@@ -28,27 +27,18 @@ pub(crate) const PRESET: Preset = Preset {
     published,
 };
 
-/// The path that is closest to the published one.
-fn as_then(key: ServerKey) -> Option<Path> {
-    let path: Path = format!("tls1.2-{key}+suite=DHE-RSA-AES256-SHA").parse().ok()?;
-    Some(path)
-}
-
-fn key(bits: &str) -> Option<ServerKey> {
-    ServerKey::ALL.into_iter().find(|key| key.rsa_bits().is_some_and(|own| own.to_string() == bits))
-}
-
-const KEYS: [ServerKey; 3] = [ServerKey::Rsa1024, ServerKey::Rsa2048, ServerKey::Rsa4096];
-
 fn spec(servers: &[ServerLevel], size: Size) -> Spec {
-    let keys: &[ServerKey] = if size == Size::Smoke { &KEYS[1..2] } else { &KEYS };
+    let rsa_bits: &[&str] = if size == Size::Smoke { &["2048"] } else { &["1024", "2048", "4096"] };
     let modern = [
         Path::tls(TlsVersion::Tls12, ServerKey::P256),
         Path::tls(TlsVersion::Tls13, ServerKey::Rsa2048),
         Path::tls(TlsVersion::Tls13, ServerKey::P256),
     ];
-    let path: Vec<Path> =
-        [Path::Plain].into_iter().chain(keys.iter().copied().filter_map(as_then)).chain(modern).collect();
+    let path: Vec<Path> = [Path::Plain]
+        .into_iter()
+        .chain(rsa_bits.iter().filter_map(|bits| tls_of_2013(bits)))
+        .chain(modern)
+        .collect();
     let clients = |counts: &[u16]| counts.iter().copied().filter_map(Clients::new).collect();
     let (pooled_clients, rows): (&[u16], _) = match size {
         Size::Smoke => (&[4], "10000"),
@@ -94,22 +84,10 @@ fn against_plain(table: &Table, workload: Workload, column: &str, metric: Metric
         table.rows().find(like)
     };
     let of = |row: FigureRow<'_>| {
-        let (mean, sd) = ratio(row.mean_and_sd(column)?, plain(row)?.mean_and_sd(column)?);
+        let ratio = ratio(row.mean_and_sd(column)?, plain(row)?.mean_and_sd(column)?);
         let clients = row.number("threads").map_or(Some(Clients::ONE), |count| Clients::new(count as u16))?;
-        let path = as_then(key(row.text("rsa_bits"))?)?;
-        Some(Published {
-            workload,
-            clients,
-            path,
-            driver: Driver::Native,
-            link: Link::Local,
-            at_rest: AtRest::None,
-            data_to_cache: None,
-            of: None,
-            metric,
-            ratio: mean,
-            ratio_sd: sd,
-        })
+        let path = tls_of_2013(row.text("rsa_bits"))?;
+        Some(Published { clients, ..Published::new(workload, path, metric, ratio) })
     };
     table.rows().filter(|row| row.text("tls") == "on").filter_map(of).collect()
 }
@@ -117,18 +95,6 @@ fn against_plain(table: &Table, workload: Workload, column: &str, metric: Metric
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_published_figure_is_a_ratio() {
-        let all = published();
-        // 3 keys; 6 numbers of threads, in rate and time.
-        assert_eq!(all.len(), 3 + 2 * 3 * 6);
-        let connect = &all[1];
-        assert_eq!(connect.path.to_string(), "tls1.2-rsa2048+suite=DHE-RSA-AES256-SHA");
-        // 28.183 ÷ 2701.75, by hand.
-        assert!((connect.ratio - 0.010_431_4).abs() < 1e-6, "{connect:?}");
-        assert!(connect.ratio_sd.is_some_and(|sd| sd > 0.0));
-    }
 
     #[test]
     fn a_smoke_run_is_short_and_has_the_cipher_of_then() {

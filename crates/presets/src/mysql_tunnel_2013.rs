@@ -1,12 +1,11 @@
 //! What TLS and SSH tunnels cost MySQL's connects in 2013, with keys of 4096 bits, over Ethernet.
 
 use ciphertoll_model::{
-    AtRest, Clients, Driver, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec,
-    TlsVersion, Workload,
+    Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
 };
 
 use crate::table::{FigureRow, Table};
-use crate::{Preset, Published, ratio};
+use crate::{Preset, Published, ratio, tls_of_2013};
 
 const CONNECTS: &str = include_str!("../data/mysql-tunnel-2013-connect.csv");
 
@@ -33,7 +32,7 @@ pub(crate) const PRESET: Preset = Preset {
 /// The path of a name in the table.
 fn as_then(path: &str) -> Option<Path> {
     match path {
-        "tls" => "tls1.2-rsa4096+suite=DHE-RSA-AES256-SHA".parse().ok(),
+        "tls" => tls_of_2013("4096"),
         other => other.parse().ok(),
     }
 }
@@ -46,18 +45,12 @@ fn link() -> Link {
 
 fn spec(servers: &[ServerLevel], size: Size) -> Spec {
     let then = ["plain", "tls", "ssh-aes256-cbc", "ssh-aes256-ctr"].into_iter().filter_map(as_then);
-    let modern = [Path::tls(TlsVersion::Tls13, ServerKey::P256)].into_iter();
+    let modern = [Path::tls(TlsVersion::Tls13, ServerKey::P256)];
     let tunnels = ["ssh-aes256-gcm", "ssh-chacha20-poly1305", "wireguard", "openvpn-aes256-gcm", "stunnel"];
-    let tunnels = tunnels.into_iter().filter_map(as_then);
-    let path = match size {
-        Size::Smoke => then.collect(),
-        Size::Quick | Size::Small | Size::Standard | Size::Full => {
-            then.chain(modern).chain(tunnels).collect()
-        }
-    };
+    let modern = modern.into_iter().chain(tunnels.into_iter().filter_map(as_then));
     let grid = Grid {
         server: servers.to_vec(),
-        path,
+        path: then.chain(modern.filter(|_| size != Size::Smoke)).collect(),
         workload: vec![Workload::Connect],
         link: vec![link()],
         ..Grid::default()
@@ -70,34 +63,8 @@ fn published() -> Vec<Published> {
     let plain = table.rows().find(|row| row.text("path") == "plain");
     let of = |row: FigureRow<'_>| {
         let rate = |row: FigureRow<'_>| row.mean_and_sd("connects_per_s");
-        let (mean, sd) = ratio(rate(row)?, rate(plain?)?);
-        Some(Published {
-            workload: Workload::Connect,
-            clients: Clients::ONE,
-            path: as_then(row.text("path"))?,
-            driver: Driver::Native,
-            link: link(),
-            at_rest: AtRest::None,
-            data_to_cache: None,
-            of: None,
-            metric: Metric::RatePerS,
-            ratio: mean,
-            ratio_sd: sd,
-        })
+        let (ratio, path) = (ratio(rate(row)?, rate(plain?)?), as_then(row.text("path"))?);
+        Some(Published { link: link(), ..Published::new(Workload::Connect, path, Metric::RatePerS, ratio) })
     };
     table.rows().filter(|row| row.text("path") != "plain").filter_map(of).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_published_figure_is_a_ratio() {
-        let all = published();
-        let paths: Vec<String> = all.iter().map(|published| published.path.to_string()).collect();
-        assert_eq!(paths, ["tls1.2-rsa4096+suite=DHE-RSA-AES256-SHA", "ssh-aes256-cbc", "ssh-aes256-ctr"]);
-        // 482.02 ÷ 1001.33, by hand.
-        assert!((all[2].ratio - 0.481_38).abs() < 1e-5 && all[2].ratio_sd.is_some(), "{:?}", all[2]);
-    }
 }

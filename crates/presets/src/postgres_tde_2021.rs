@@ -2,8 +2,8 @@
 
 use ciphertoll_model::cache::tables_bytes;
 use ciphertoll_model::{
-    AtRest, Baseline, Clients, Dataset, Driver, Engine, Grid, Link, Metric, Path, Scale, ScaleLevel,
-    ServerLevel, Setting, Size, Spec, Tde, TdeCipher, TdeTarget, Workload,
+    AtRest, Baseline, Clients, Dataset, Engine, Grid, Metric, Path, Scale, ScaleLevel, ServerLevel, Setting,
+    Size, Spec, Tde, TdeCipher, TdeTarget, Workload,
 };
 
 use crate::table::{FigureRow, Table};
@@ -54,24 +54,6 @@ const ENCRYPTED: AtRest = AtRest::Tde(Tde { cipher: TdeCipher::Aes256, target: T
 /// The builds with encryption off and on. The packaged build has no encryption.
 const BUILDS: [&str; 2] = ["tde-gcc4.8", "tde-gcc9.3-znver2"];
 
-/// The parts of the study that a size of run repeats.
-struct Extent {
-    buffers_mb: u32,
-    branches_then: &'static [u32],
-    clients: &'static [u16],
-}
-
-fn extent(size: Size) -> Extent {
-    let (buffers_mb, branches_then, clients): (u32, &[u32], &[u16]) = match size {
-        // A branch is half of that.
-        Size::Smoke => (32, &BRANCHES_THEN[1..2], &[2]),
-        Size::Quick | Size::Small => (256, &BRANCHES_THEN, &[2, 6]),
-        Size::Standard => (256, &BRANCHES_THEN, &[2, 4, 6]),
-        Size::Full => (1024, &BRANCHES_THEN, &[2, 3, 4, 5, 6]),
-    };
-    Extent { buffers_mb, branches_then, clients }
-}
-
 /// The scale with the published share of the buffers.
 fn scale(branches_then: u32) -> Option<ScaleLevel> {
     format!("{:.4}cache", data_to_cache(f64::from(branches_then))?).parse().ok()
@@ -105,7 +87,13 @@ fn settings(buffers_mb: u32) -> [String; 17] {
 }
 
 fn spec(servers: &[ServerLevel], size: Size) -> Spec {
-    let Extent { buffers_mb, branches_then, clients } = extent(size);
+    let (buffers_mb, branches_then, clients): (u32, &[u32], &[u16]) = match size {
+        // A branch is half of that.
+        Size::Smoke => (32, &BRANCHES_THEN[1..2], &[2]),
+        Size::Quick | Size::Small => (256, &BRANCHES_THEN, &[2, 6]),
+        Size::Standard => (256, &BRANCHES_THEN, &[2, 4, 6]),
+        Size::Full => (1024, &BRANCHES_THEN, &[2, 3, 4, 5, 6]),
+    };
     let mut spec = Spec {
         size,
         baseline: Some(Baseline::AtRest(AtRest::None)),
@@ -142,19 +130,13 @@ fn published() -> Vec<Published> {
             ["workload", "scale", "clients", "build"].iter().all(|it| other.text(it) == row.text(it))
         };
         let off = table.rows().filter(|other| other.text("encryption") == "off").find(is_its_own)?;
-        let (ratio, ratio_sd) = ratio(rate(row)?, rate(off)?);
+        let (workload, ratio) = (row.text("workload").parse().ok()?, ratio(rate(row)?, rate(off)?));
         Some(Published {
-            workload: row.text("workload").parse().ok()?,
             clients: clients(row.text("clients"))?,
-            path: Path::Plain,
-            driver: Driver::Native,
-            link: Link::Local,
             at_rest: ENCRYPTED,
             data_to_cache: Some(data_to_cache(row.number("scale")?)?),
             of: BUILDS.into_iter().find(|build| *build == row.text("build")),
-            metric: Metric::RatePerS,
-            ratio,
-            ratio_sd,
+            ..Published::new(workload, Path::Plain, Metric::RatePerS, ratio)
         })
     };
     table.rows().filter(|row| row.text("encryption") == "on").filter_map(of).collect()

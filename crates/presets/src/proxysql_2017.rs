@@ -1,12 +1,11 @@
 //! What a pooling proxy next to the client saved on MySQL's encrypted connects in 2017.
 
 use ciphertoll_model::{
-    AtRest, Clients, Driver, Engine, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec,
-    TlsVersion, Workload,
+    Engine, Grid, Link, LinkShape, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload,
 };
 
 use crate::table::{FigureRow, Table};
-use crate::{Preset, Published, ratio};
+use crate::{Preset, Published};
 
 const CONNECTS: &str = include_str!("../data/proxysql-2017-connect.csv");
 
@@ -63,12 +62,7 @@ fn proxies(engine: Engine) -> &'static [&'static str] {
 }
 
 fn spec(servers: &[ServerLevel], size: Size) -> Spec {
-    let workload = match size {
-        Size::Smoke => vec![Workload::Connect],
-        Size::Quick | Size::Small | Size::Standard | Size::Full => {
-            vec![Workload::Connect, Workload::ConnectQuery]
-        }
-    };
+    let with_query = (size != Size::Smoke).then_some(Workload::ConnectQuery);
     let grid = |server: &ServerLevel| {
         let then = ["tls", "openvpn"].into_iter().flat_map(as_then).map(|(path, _)| path);
         let modern = Path::tls(TlsVersion::Tls13, ServerKey::P256);
@@ -76,7 +70,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
         Grid {
             server: vec![server.clone()],
             path: [Path::Plain].into_iter().chain(then).chain([modern]).chain(proxies).collect(),
-            workload: workload.clone(),
+            workload: [Workload::Connect].into_iter().chain(with_query).collect(),
             link: vec![link()],
             ..Grid::default()
         }
@@ -88,28 +82,16 @@ fn published() -> Vec<Published> {
     let table = Table::parse(CONNECTS);
     let per_s = |row: FigureRow<'_>| Some(row.number("connects")? / row.number("real_s")?);
     let plain = table.rows().find(|row| row.text("path") == "plain-tcp").and_then(per_s);
-    let of = |row: FigureRow<'_>| {
-        let rates = per_s(row).zip(plain);
-        let of_path = move |(path, of): (Path, Option<&'static str>)| {
-            let (rate, plain) = rates?;
-            let (ratio, ratio_sd) = ratio((rate, None), (plain, None));
-            Some(Published {
-                workload: Workload::Connect,
-                clients: Clients::ONE,
-                path,
-                driver: Driver::Native,
-                link: link(),
-                at_rest: AtRest::None,
-                data_to_cache: None,
-                of,
-                metric: Metric::RatePerS,
-                ratio,
-                ratio_sd,
-            })
+    let mut all = Vec::new();
+    for row in table.rows() {
+        let Some((rate, plain)) = per_s(row).zip(plain) else { continue };
+        let of_path = |(path, of)| {
+            let published = Published::new(Workload::Connect, path, Metric::RatePerS, (rate / plain, None));
+            Published { link: link(), of, ..published }
         };
-        as_then(row.text("path")).into_iter().filter_map(of_path).collect::<Vec<_>>()
-    };
-    table.rows().flat_map(of).collect()
+        all.extend(as_then(row.text("path")).into_iter().map(of_path));
+    }
+    all
 }
 
 #[cfg(test)]
@@ -117,14 +99,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_published_figure_is_a_ratio() {
-        let all = published();
-        let paths: Vec<String> = all.iter().map(|published| published.path.to_string()).collect();
-        assert_eq!(paths, ["tls1.2-rsa2048", "openvpn-aes256-gcm", "proxysql", "proxy"]);
-        // 20.417 ÷ 79.922 and 20.417 ÷ 2.791, by hand.
-        assert!((all[0].ratio - 0.255_462).abs() < 1e-6 && all[0].ratio_sd.is_none(), "{:?}", all[0]);
-        assert!((all[2].ratio - 7.315_299).abs() < 1e-6, "{:?}", all[2]);
-        assert_eq!((all[2].of, all[3].of), (None, Some(PUBLISHED_PROXY)));
+    fn the_figure_of_another_proxy_says_which() {
+        let of: Vec<_> = published().iter().map(|published| published.of).collect();
+        assert_eq!(of, [None, None, None, Some(PUBLISHED_PROXY)]);
     }
 
     #[test]

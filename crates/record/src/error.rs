@@ -8,67 +8,31 @@ use ciphertoll_model::{ExitCode, SCHEMA_VERSION};
 /// An error of a file or directory.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A record is damaged or missing.
     #[error("cannot read {}: {reason}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// Another process writes this record.
+    Unreadable { path: PathBuf, reason: String },
     #[error("{} is in use by another ciphertoll; wait until it ends", path.display())]
-    Locked {
-        /// The run directory.
-        path: PathBuf,
-    },
-    /// Written by a later version.
+    Locked { path: PathBuf },
     #[error(
         "{} was written by a newer ciphertoll (format {found}, this one reads up to {SCHEMA_VERSION}): update this one",
         path.display()
     )]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: u64,
-    },
-    /// No run has this name.
+    Newer { path: PathBuf, found: u64 },
     #[error("no run \"{asked}\" in {}{hint}", runs.display())]
     NotFound {
-        /// The requested name.
         asked: String,
-        /// The searched directory.
         runs: PathBuf,
         /// A suggestion, or empty.
         hint: String,
     },
     /// No space is left. Earlier lines stay readable.
     #[error("disk full: cannot {action} {}", path.display())]
-    DiskFull {
-        /// Verb.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-    },
+    DiskFull { action: &'static str, path: PathBuf },
     /// The operating system refused.
     #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// Verb.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     /// Another user could change a directory that must be private.
     #[error("{} {problem}; remove it, or ask its owner to", path.display())]
-    Untrusted {
-        /// The directory.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
+    Untrusted { path: PathBuf, problem: &'static str },
 }
 
 impl Error {

@@ -15,7 +15,6 @@ const KILL_DEADLINE: Duration = Duration::from_mins(1);
 /// A process id and when that process started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
-    /// The process id.
     pub pid: i32,
     /// Clock ticks from boot to the process's start, as in `/proc/PID/stat`.
     pub start_time_ticks: u64,
@@ -49,7 +48,9 @@ impl ProcessIdentity {
     /// Whether this process is stopped (SIGSTOP, a debugger).
     pub fn is_stopped(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        start_time(&stat) == Some(self.start_time_ticks) && is_stopped(&stat)
+        // Field 3 of `/proc/PID/stat`.
+        let state = stat.rsplit_once(')').map_or("", |(_, after_name)| after_name.trim_start());
+        start_time(&stat) == Some(self.start_time_ticks) && state.starts_with(['T', 't'])
     }
 
     /// Waits until the process has ended, at most `limit`; says whether it has.
@@ -104,11 +105,6 @@ fn wait(process: &OwnedFd, limit: Duration) -> io::Result<bool> {
     }
 }
 
-/// Field 3 of `/proc/PID/stat`: `T` or `t`.
-fn is_stopped(stat: &str) -> bool {
-    stat.rsplit_once(')').is_some_and(|(_, after_name)| after_name.trim_start().starts_with(['T', 't']))
-}
-
 /// Field 22 of `/proc/PID/stat`, counted from the last `)`, because a program's name may contain any character.
 fn start_time(stat: &str) -> Option<u64> {
     const FIELDS_AFTER_NAME: usize = 19;
@@ -133,22 +129,14 @@ mod tests {
     fn a_process_is_alive_until_it_ends() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let identity = ProcessIdentity::of(child.id().cast_signed()).unwrap();
+        // Another start time is another process.
+        let other = ProcessIdentity { start_time_ticks: identity.start_time_ticks + 1, ..identity };
+        assert_eq!(other.end(Duration::ZERO).unwrap(), ProcessEnd::AlreadyGone);
         assert!(identity.is_alive());
         assert_eq!(identity.end(Duration::from_mins(1)).unwrap(), ProcessEnd::Terminated);
         assert!(!identity.is_alive(), "ended though not reaped");
         child.wait().unwrap();
         assert_eq!(identity.end(Duration::ZERO).unwrap(), ProcessEnd::AlreadyGone);
-    }
-
-    #[test]
-    fn another_start_time_is_another_process() {
-        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let identity = ProcessIdentity::of(child.id().cast_signed()).unwrap();
-        let other = ProcessIdentity { start_time_ticks: identity.start_time_ticks + 1, ..identity };
-        assert_eq!(other.end(Duration::ZERO).unwrap(), ProcessEnd::AlreadyGone);
-        assert!(identity.is_alive());
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Reads a run directory, finished or not.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -19,11 +20,8 @@ const TIME_BYTES: usize = 16;
 /// The contents of a run directory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// The directory.
     pub path: PathBuf,
-    /// The specification.
     pub spec: Spec,
-    /// The plan.
     pub plan: Plan,
     pub events: Vec<TimestampedEvent>,
     /// Whether the last line had to be dropped.
@@ -112,14 +110,13 @@ fn known_runs(runs: &Path) -> Vec<KnownRun> {
 }
 
 fn read_spec(path: &Path) -> Result<Spec, Error> {
-    let text = read_text(path)?;
-    Spec::from_toml(&text).map_err(|error| unreadable(path, error.to_string()))
+    Spec::from_toml(&read_text(path)?).map_err(|error| unreadable(path, &error))
 }
 
 fn read_plan(path: &Path) -> Result<Plan, Error> {
     let text = read_text(path)?;
     check_version(path, &text)?;
-    serde_json::from_str(&text).map_err(|error| unreadable(path, error.to_string()))
+    serde_json::from_str(&text).map_err(|error| unreadable(path, &error))
 }
 
 /// The events, how the file ends, and how many of its bytes are whole lines.
@@ -139,7 +136,7 @@ fn read_events(path: &Path) -> Result<(Vec<TimestampedEvent>, Tail, u64), Error>
             Ok(event) => events.push(event),
             // After a power cut the last line may have its length but not its content.
             Err(_) if last => break,
-            Err(error) => return Err(unreadable(path, format!("line {}: {error}", index + 1))),
+            Err(error) => return Err(unreadable(path, &format_args!("line {}: {error}", index + 1))),
         }
         whole += line.len();
     }
@@ -148,14 +145,14 @@ fn read_events(path: &Path) -> Result<(Vec<TimestampedEvent>, Tail, u64), Error>
             let tail = if whole == bytes.len() { Tail::Whole } else { Tail::Torn };
             Ok((events, tail, whole as u64))
         }
-        _ => Err(unreadable(path, "it does not begin with run_started".to_owned())),
+        _ => Err(unreadable(path, &"it does not begin with run_started")),
     }
 }
 
 /// Refuses files of a later version before reading anything else in them.
 fn check_version(path: &Path, text: &str) -> Result<(), Error> {
     let versioned: Versioned =
-        serde_json::from_str(text).map_err(|error| unreadable(path, format!("no version: {error}")))?;
+        serde_json::from_str(text).map_err(|error| unreadable(path, &format_args!("no version: {error}")))?;
     if versioned.schema_version > SCHEMA_VERSION.into() {
         return Err(Error::Newer { path: path.to_owned(), found: versioned.schema_version });
     }
@@ -165,16 +162,16 @@ fn check_version(path: &Path, text: &str) -> Result<(), Error> {
 fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     match fs::read(path) {
         Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => {
-            Err(unreadable(path, "no such file".to_owned()))
+            Err(unreadable(path, &"no such file"))
         }
         read => read.context("read", path),
     }
 }
 
 fn read_text(path: &Path) -> Result<String, Error> {
-    String::from_utf8(read_bytes(path)?).map_err(|_| unreadable(path, "not UTF-8".to_owned()))
+    String::from_utf8(read_bytes(path)?).map_err(|_| unreadable(path, &"not UTF-8"))
 }
 
-fn unreadable(path: &Path, reason: String) -> Error {
-    Error::Unreadable { path: path.to_owned(), reason }
+pub(crate) fn unreadable(path: &Path, reason: &dyn Display) -> Error {
+    Error::Unreadable { path: path.to_owned(), reason: reason.to_string() }
 }

@@ -9,7 +9,7 @@ use nix::fcntl::Flock;
 
 use crate::disk::{self, Durability, Lines};
 use crate::error::{Context, Error};
-use crate::read::{EVENTS, PLAN, Record, SPEC};
+use crate::read::{EVENTS, PLAN, Record, SPEC, unreadable};
 
 /// The default directory of runs.
 pub const DEFAULT_RUNS: &str = "ciphertoll-runs";
@@ -42,7 +42,7 @@ impl RunDirectory {
     /// Opens an interrupted run to resume it. Truncates a torn last line.
     pub fn resume(path: &Path) -> Result<(Self, Record), Error> {
         if !path.join(EVENTS).is_file() {
-            return Err(Error::Unreadable { path: path.join(EVENTS), reason: "no such file".to_owned() });
+            return Err(unreadable(&path.join(EVENTS), &"no such file"));
         }
         let lock = take_lock(path)?;
         let record = Record::open(path)?;
@@ -51,7 +51,6 @@ impl RunDirectory {
         Ok((Self { path: path.to_owned(), events, _lock: lock }, record))
     }
 
-    /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -70,7 +69,6 @@ impl RunDirectory {
         Ok(stamped)
     }
 
-    /// Appends a histogram.
     pub fn store_histogram(&self, name: &str, text: &str) -> Result<(), Error> {
         let path = self.path.join(HISTOGRAMS).join(file_name(name));
         fs::write(&path, text).context("write", &path)

@@ -52,9 +52,8 @@ pub struct SweepReport {
 /// A scratch directory that a sweep could not remove.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Where.
     pub path: PathBuf,
-    /// Why, in one line.
+    /// One line.
     pub reason: String,
 }
 
@@ -100,7 +99,6 @@ impl Scratch {
         Ok(Self { root: root.to_owned(), path, ledger, _lock: lock })
     }
 
-    /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

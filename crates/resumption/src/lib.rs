@@ -11,12 +11,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use openssl::error::ErrorStack;
-use openssl::ssl::{
-    Ssl, SslContext, SslContextBuilder, SslSession, SslSessionCacheMode, SslSessionRef, SslVersion,
-};
+use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslSession, SslSessionCacheMode, SslVersion};
 use zeroize::Zeroizing;
 
-use newest::Newest;
+use newest::{Newest, Reuse};
 
 /// A client's TLS context whose connections may resume earlier sessions.
 #[derive(Clone)]
@@ -36,31 +34,15 @@ pub enum SessionPolicy {
     Shared(Sessions),
 }
 
-/// Sessions for any context with the same settings. They are secrets, and wiped when dropped.
+/// Sessions for any context with the same settings, in DER. They are secrets, and wiped when dropped.
 #[derive(Clone, Default)]
-pub struct Sessions(Arc<Newest<Portable>>);
-
-/// A session that belongs to no context.
-struct Portable {
-    reuse: Reuse,
-    der: Zeroizing<Vec<u8>>,
-}
-
-/// How often a session may be offered.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reuse {
-    /// TLS 1.3: once, so that observers cannot link connections (RFC 8446, C.4). Each connection brings new
-    /// sessions.
-    Once,
-    /// Before TLS 1.3: any number of times, because a resumed connection may bring no new session.
-    Often,
-}
+pub struct Sessions(Arc<Newest<Zeroizing<Vec<u8>>>>);
 
 #[derive(Clone)]
 enum SessionStore {
     Nothing,
     /// Session objects of this context, which no other context can reach.
-    PerContext(Arc<Newest<(Reuse, SslSession)>>),
+    PerContext(Arc<Newest<SslSession>>),
     Shared(Sessions),
 }
 
@@ -81,12 +63,6 @@ impl Eq for Sessions {}
 impl fmt::Debug for Sessions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Sessions(..)")
-    }
-}
-
-impl Reuse {
-    fn of(session: &SslSessionRef) -> Self {
-        if session.protocol_version() == SslVersion::TLS1_3 { Self::Once } else { Self::Often }
     }
 }
 
@@ -124,15 +100,15 @@ impl Context {
 
 impl SessionStore {
     fn put(&self, session: SslSession) {
-        let reuse = Reuse::of(&session);
+        let reuse = if session.protocol_version() == SslVersion::TLS1_3 { Reuse::Once } else { Reuse::Often };
         match self {
             Self::Nothing => {}
-            Self::PerContext(newest) => newest.put((reuse, session)),
+            Self::PerContext(newest) => newest.put(reuse, session),
             // A session that cannot be serialized is dropped: the next connection does a full handshake,
             // which callers observe.
             Self::Shared(sessions) => {
                 if let Ok(der) = session.to_der() {
-                    sessions.0.put(Portable { reuse, der: Zeroizing::new(der) });
+                    sessions.0.put(reuse, Zeroizing::new(der));
                 }
             }
         }
@@ -141,14 +117,8 @@ impl SessionStore {
     fn take(&self) -> Result<Option<SslSession>, ErrorStack> {
         match self {
             Self::Nothing => Ok(None),
-            Self::PerContext(newest) => {
-                Ok(newest.take(|(reuse, _)| *reuse == Reuse::Often, |(_, session)| session.clone()))
-            }
-            Self::Shared(sessions) => {
-                let der =
-                    sessions.0.take(|session| session.reuse == Reuse::Often, |session| session.der.clone());
-                der.map(|der| SslSession::from_der(&der)).transpose()
-            }
+            Self::PerContext(newest) => Ok(newest.take()),
+            Self::Shared(sessions) => sessions.0.take().map(|der| SslSession::from_der(&der)).transpose(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A bounded stack.
+//! A bounded stack of sessions.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,30 +6,38 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// More than there are clients; older items are dropped.
 const MOST: usize = 1024;
 
-pub(crate) struct Newest<T>(Mutex<VecDeque<T>>);
+/// How often a session may be offered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    /// TLS 1.3: once, so that observers cannot link connections (RFC 8446, C.4). Each connection brings new
+    /// sessions.
+    Once,
+    /// Before TLS 1.3: any number of times, because a resumed connection may bring no new session.
+    Often,
+}
 
-impl<T> Newest<T> {
-    pub(crate) fn put(&self, item: T) {
+pub(crate) struct Newest<T>(Mutex<VecDeque<(Reuse, T)>>);
+
+impl<T: Clone> Newest<T> {
+    pub(crate) fn put(&self, reuse: Reuse, item: T) {
         let mut items = self.lock();
         if items.len() == MOST {
             items.pop_front();
         }
-        items.push_back(item);
+        items.push_back((reuse, item));
     }
 
-    /// Returns what `copy` makes of the newest item, which is removed unless `stays` returns true.
-    pub(crate) fn take<U>(&self, stays: impl Fn(&T) -> bool, copy: impl Fn(&T) -> U) -> Option<U> {
+    /// The newest item, which stays if it may be offered again.
+    pub(crate) fn take(&self) -> Option<T> {
         let mut items = self.lock();
-        let newest = items.back()?;
-        let taken = copy(newest);
-        if !stays(newest) {
-            items.pop_back();
+        match items.back()? {
+            (Reuse::Often, newest) => Some(newest.clone()),
+            (Reuse::Once, _) => items.pop_back().map(|(_, newest)| newest),
         }
-        Some(taken)
     }
 
     /// A thread that panicked has left whole items behind.
-    fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Reuse, T)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -48,14 +56,14 @@ mod tests {
     fn the_newest_is_taken_first_and_the_oldest_is_dropped() {
         let newest = Newest::default();
         for item in 0..MOST + 2 {
-            newest.put(item);
+            newest.put(Reuse::Once, item);
         }
-        let take = |stays: bool| newest.take(|_| stays, |item| *item);
-        assert_eq!([take(true), take(false), take(false)], [MOST + 1, MOST + 1, MOST].map(Some));
-        let mut left = Vec::new();
-        while let Some(item) = take(false) {
-            left.push(item);
+        let mut taken = Vec::new();
+        while let Some(item) = newest.take() {
+            taken.push(item);
         }
-        assert_eq!((left.len(), left.last()), (MOST - 2, Some(&2)), "the first two were dropped");
+        assert!(taken.into_iter().eq((2..MOST + 2).rev()), "the first two were dropped");
+        newest.put(Reuse::Often, 7);
+        assert_eq!([newest.take(), newest.take()], [Some(7), Some(7)]);
     }
 }

@@ -12,7 +12,7 @@ use crate::analysis::{CellRole, Comparison, UnevenCheckpoints, UnevenPairs, Void
 use crate::verdict::Losses;
 
 /// The trials of all completed blocks, calibration excluded.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Trials<'a> {
     cells: BTreeMap<CellId, usize>,
     /// The cells whose loads write: their checkpoints are part of the load.
@@ -57,14 +57,9 @@ const CHECKPOINTS: [Metric; 2] = [Metric::CheckpointsBegun, Metric::CheckpointsC
 
 #[derive(Debug, Default)]
 struct BlockTrials<'a> {
-    outcomes: BTreeMap<Visited, TrialOutcome<'a>>,
+    /// `None` if the trial was voided.
+    outcomes: BTreeMap<Visited, Option<&'a Observation>>,
     voided: Vec<(usize, VoidedTrial)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum TrialOutcome<'a> {
-    Observed(&'a Observation),
-    Voided,
 }
 
 impl PlannedComparison {
@@ -113,8 +108,7 @@ impl<'a> Trials<'a> {
         Self {
             cells: plan.cells.iter().enumerate().map(|(index, cell)| (cell.id(), index)).collect(),
             writing: writing.map(|(index, _)| index).collect(),
-            unfinished: BTreeMap::new(),
-            completed: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -126,7 +120,7 @@ impl<'a> Trials<'a> {
             }
             Event::TrialFinished { block, cell, arm, observation } => {
                 if let Some(&cell) = self.cells.get(cell) {
-                    self.block(*block).observe(Visited { cell, arm: *arm }, observation);
+                    self.block(*block).outcomes.insert(Visited { cell, arm: *arm }, Some(observation));
                 }
             }
             Event::TrialVoided { block, cell, arm, reason, .. } => {
@@ -160,8 +154,8 @@ impl<'a> Trials<'a> {
             };
             pairs.losses.attempted += 1;
             match (own, other) {
-                (TrialOutcome::Observed(own), TrialOutcome::Observed(other)) => {
-                    pairs.observations.push([own, other]);
+                (Some(own), Some(other)) => {
+                    pairs.observations.push([*own, *other]);
                     pairs.blocks.push(number);
                 }
                 _ => pairs.losses.lost += 1,
@@ -180,14 +174,10 @@ impl<'a> Trials<'a> {
     }
 }
 
-impl<'a> BlockTrials<'a> {
-    fn observe(&mut self, visited: Visited, observation: &'a Observation) {
-        self.outcomes.insert(visited, TrialOutcome::Observed(observation));
-    }
-
+impl BlockTrials<'_> {
     /// A successful trial stays, whichever of the two events comes first.
     fn void(&mut self, visited: Visited, block: u32, reason: &VoidReason) {
-        self.outcomes.entry(visited).or_insert(TrialOutcome::Voided);
+        self.outcomes.entry(visited).or_insert(None);
         self.voided.push((visited.cell, VoidedTrial { block, reason: reason.clone() }));
     }
 }

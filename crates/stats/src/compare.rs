@@ -10,7 +10,7 @@ use crate::analysis::Estimate;
 use crate::assemble::{PlannedComparison, Trials};
 use crate::holm::holm;
 use crate::interval::{CONFIDENCE, Interval, LogSummary, Welch};
-use crate::verdict::{EQUIVALENCE_CONFIDENCE, SIGNIFICANCE, headline_metrics, margin};
+use crate::verdict::{EQUIVALENCE_CONFIDENCE, SIGNIFICANCE, headline_metrics, is_within_margin, margin};
 
 /// One of the two runs.
 #[derive(Clone, Copy, Debug)]
@@ -76,10 +76,8 @@ pub enum ChangeVerdict {
 }
 
 /// A change before all changes are adjusted together.
-struct Candidate {
-    id: CellId,
-    compared_with: CellId,
-    factor: Option<Factor>,
+struct Candidate<'a> {
+    ratios: &'a LogRatios,
     metric: Metric,
     base: LogSummary,
     new: LogSummary,
@@ -94,7 +92,7 @@ struct Candidate {
 /// in each run.
 pub fn compare(base: &ComparedRun<'_>, new: &ComparedRun<'_>) -> RunComparison {
     let (base_ratios, new_ratios) = (log_ratios(base), log_ratios(new));
-    let candidates: Vec<Candidate> =
+    let candidates: Vec<Candidate<'_>> =
         new_ratios.iter().flat_map(|ratios| candidates(ratios, &base_ratios, wider(base, new))).collect();
     let p_values: Vec<f64> = candidates.iter().map(|candidate| candidate.difference.p_value()).collect();
     let family = p_values.len();
@@ -158,15 +156,13 @@ fn wider(base: &ComparedRun<'_>, new: &ComparedRun<'_>) -> Margins {
     }
 }
 
-fn candidates(ratios: &LogRatios, base: &[LogRatios], margins: Margins) -> Vec<Candidate> {
+fn candidates<'a>(ratios: &'a LogRatios, base: &[LogRatios], margins: Margins) -> Vec<Candidate<'a>> {
     let Some(other) = base.iter().find(|other| other.is_same_comparison(ratios)) else { return Vec::new() };
     let candidate = |(metric, logs): &(Metric, Vec<f64>)| {
         let (_, base_logs) = other.logs.iter().find(|(known, _)| known == metric)?;
         let (base, new) = (LogSummary::of(base_logs)?, LogSummary::of(logs)?);
         Some(Candidate {
-            id: ratios.id.clone(),
-            compared_with: ratios.compared_with.clone(),
-            factor: ratios.factor,
+            ratios,
             metric: *metric,
             base,
             new,
@@ -177,32 +173,34 @@ fn candidates(ratios: &LogRatios, base: &[LogRatios], margins: Margins) -> Vec<C
     ratios.logs.iter().filter_map(candidate).collect()
 }
 
-impl Candidate {
-    fn judged(self, p_adjusted: f64, family: usize) -> Change {
+impl Candidate<'_> {
+    fn judged(&self, p_adjusted: f64, family: usize) -> Change {
         let verdict = self.verdict(p_adjusted, family);
         let interval = self.difference.interval(CONFIDENCE);
         Change {
-            id: self.id,
-            compared_with: self.compared_with,
-            factor: self.factor,
+            id: self.ratios.id.clone(),
+            compared_with: self.ratios.compared_with.clone(),
+            factor: self.ratios.factor,
             metric: self.metric,
             base: self.base.estimate(),
             new: self.new.estimate(),
             ratio: Estimate::new(
                 self.difference.mean().exp(),
                 Interval { low: interval.low.exp(), high: interval.high.exp() },
-                self.base.count().min(self.new.count()),
+                self.blocks(),
             ),
             p_adjusted,
             verdict,
         }
     }
 
+    fn blocks(&self) -> u32 {
+        self.base.count().min(self.new.count())
+    }
+
     fn verdict(&self, p_adjusted: f64, family: usize) -> ChangeVerdict {
-        let enough = self.base.count().min(self.new.count()) >= MIN_BLOCKS_FOR_VERDICTS;
-        let interval = self.difference.interval(EQUIVALENCE_CONFIDENCE);
-        let limit = self.margin.ln_1p();
-        let within = -limit < interval.low && interval.high < limit;
+        let enough = self.blocks() >= MIN_BLOCKS_FOR_VERDICTS;
+        let within = is_within_margin(self.difference.interval(EQUIVALENCE_CONFIDENCE), self.margin);
         let worse = match self.metric.direction() {
             MetricDirection::HigherIsBetter => self.difference.mean() < 0.0,
             MetricDirection::LowerIsBetter => self.difference.mean() > 0.0,

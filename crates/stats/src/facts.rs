@@ -11,7 +11,7 @@ use crate::assemble::Trials;
 use crate::elapsed::Elapsed;
 
 /// A resumed run can repeat an event; unless said otherwise, the last one counts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RunFacts<'a> {
     /// Version of ciphertoll that started the run.
     pub tool_version: Option<&'a str>,
@@ -76,24 +76,7 @@ pub struct SearchedFiles<'a> {
 
 impl<'a> RunFacts<'a> {
     pub fn of(plan: &'a Plan, events: &'a [TimestampedEvent]) -> Self {
-        let mut facts = Self {
-            tool_version: None,
-            ending: None,
-            environment: None,
-            servers: Vec::new(),
-            skipped: Vec::new(),
-            warnings: Vec::new(),
-            last_look: None,
-            looks: BTreeMap::new(),
-            blocks_done: BTreeSet::new(),
-            capacities: BTreeMap::new(),
-            elapsed: Elapsed::default(),
-            round_trip_ns_p50: BTreeMap::new(),
-            primitives: None,
-            searched_files: BTreeMap::new(),
-            trials: Trials::new(plan),
-            programs: Vec::new(),
-        };
+        let mut facts = Self { trials: Trials::new(plan), ..Self::default() };
         plan.skipped.iter().for_each(|skipped| facts.skip(skipped));
         for stamped in events {
             facts.elapsed.add(stamped);

@@ -1,7 +1,7 @@
 //! Simulates runs with a known truth: does the 95 % interval contain it 95 times in 100, even with the stopping rule of real
 //! runs?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::TAU;
 
 use ciphertoll_model::plan::LOOKS;
@@ -93,8 +93,8 @@ struct SimulatedRun<'a> {
     /// The random walk, on the log scale.
     machine: f64,
     blocks: u32,
-    /// By stratum.
-    log_ratios: Vec<StratumLogRatios>,
+    /// Of each comparison of each stratum, one log-ratio for each block.
+    log_ratios: Vec<Vec<Vec<f64>>>,
 }
 
 /// The ratios of a simulated run, all strata together, by the arm of their comparison.
@@ -102,23 +102,16 @@ type SimulatedRatios = Vec<(Arm, PairedRatio)>;
 
 /// What a block visits and compares.
 struct Layout {
-    /// The true effect of each cell, on the log scale.
+    /// The true effect of each visit, on the log scale: of every cell, then of every baseline again.
     effects: Vec<f64>,
-    /// The baselines, which are visited twice.
-    repeated: Vec<usize>,
-    strata: Vec<SimulatedStratum>,
+    strata: Vec<Vec<SimulatedComparison>>,
 }
 
-struct SimulatedStratum {
+/// Two visits, as indices into [`Layout::effects`].
+struct SimulatedComparison {
+    arm: Arm,
+    visit: usize,
     baseline: usize,
-    treatments: Vec<usize>,
-}
-
-/// Log-ratios to a stratum's baseline, block by block.
-#[derive(Clone)]
-struct StratumLogRatios {
-    repeat: Vec<f64>,
-    treatments: Vec<Vec<f64>>,
 }
 
 impl Layout {
@@ -131,30 +124,28 @@ impl Layout {
             let (path, auth) = (cell % paths, cell / paths);
             design.true_ratio.ln() * f64::from(u8::from(path > 0) + u8::from(auth > 0))
         };
-        let of_paths = (0..auths).map(|auth| SimulatedStratum {
-            baseline: cell(0, auth),
-            treatments: (1..paths).map(|path| cell(path, auth)).collect(),
-        });
-        let of_auths = (0..paths).map(|path| SimulatedStratum {
-            baseline: cell(path, 0),
-            treatments: (1..auths).map(|auth| cell(path, auth)).collect(),
-        });
-        let strata: Vec<_> =
-            of_paths.chain(of_auths).filter(|stratum| !stratum.treatments.is_empty()).collect();
-        let mut repeated: Vec<usize> = strata.iter().map(|stratum| stratum.baseline).collect();
-        repeated.sort_unstable();
-        repeated.dedup();
-        Self { effects: (0..paths * auths).map(effect).collect(), repeated, strata }
+        let of_paths = (0..auths).map(|auth| (0..paths).map(|path| cell(path, auth)).collect());
+        let of_auths = (0..paths).map(|path| (0..auths).map(|auth| cell(path, auth)).collect());
+        // The first cell of a stratum is its baseline.
+        let strata: Vec<Vec<usize>> =
+            of_paths.chain(of_auths).filter(|cells: &Vec<_>| cells.len() > 1).collect();
+        let repeated: BTreeSet<usize> = strata.iter().map(|cells| cells[0]).collect();
+        let visits: Vec<usize> = (0..paths * auths).chain(repeated).collect();
+        let comparisons = |cells: &Vec<usize>| {
+            let baseline = cells[0];
+            let treatments = cells[1..].iter().map(|&cell| (Arm::Main, cell));
+            let repeat = visits.iter().rposition(|&cell| cell == baseline).map(|visit| (Arm::Repeat, visit));
+            let visits = treatments.chain(repeat);
+            visits.map(|(arm, visit)| SimulatedComparison { arm, visit, baseline }).collect()
+        };
+        let strata = strata.iter().map(comparisons).collect();
+        Self { effects: visits.into_iter().map(effect).collect(), strata }
     }
 }
 
 impl<'a> SimulatedRun<'a> {
     fn new(design: &'a Design, layout: &'a Layout) -> Self {
-        let empty = |stratum: &SimulatedStratum| StratumLogRatios {
-            repeat: Vec::new(),
-            treatments: vec![Vec::new(); stratum.treatments.len()],
-        };
-        let log_ratios = layout.strata.iter().map(empty).collect();
+        let log_ratios = layout.strata.iter().map(|stratum| vec![Vec::new(); stratum.len()]).collect();
         Self { design, layout, machine: 0.0, blocks: 0, log_ratios }
     }
 
@@ -165,7 +156,9 @@ impl<'a> SimulatedRun<'a> {
             if !is_last && !LOOKS.contains(&self.blocks) {
                 continue;
             }
-            let ratios: SimulatedRatios = self.log_ratios.iter().flat_map(|logs| self.judge(logs)).collect();
+            let strata = self.layout.strata.iter().zip(&self.log_ratios);
+            let ratios: SimulatedRatios =
+                strata.flat_map(|(comparisons, logs)| self.judge(comparisons, logs)).collect();
             if is_last || is_precise_enough(ratios.iter().map(|(_, ratio)| ratio)) {
                 return ratios;
             }
@@ -174,44 +167,31 @@ impl<'a> SimulatedRun<'a> {
 
     /// Visits every cell once and every baseline twice, in random order.
     fn block(&mut self, random: &mut Pcg64Mcg) {
-        let Layout { effects, repeated, strata } = self.layout;
-        let mut order: Vec<usize> = (0..effects.len() + repeated.len()).collect();
+        let Layout { effects, strata } = self.layout;
+        let mut order: Vec<usize> = (0..effects.len()).collect();
         order.shuffle(random);
         let mut logs = vec![0.0; order.len()];
         for visit in order {
-            let cell = visit.checked_sub(effects.len()).map_or(visit, |repeat| repeated[repeat]);
             self.machine += self.design.drift_sd * normal(random);
             logs[visit] =
-                self.machine + effects[cell] + self.design.trial_sd * self.design.noise.draw(random);
+                self.machine + effects[visit] + self.design.trial_sd * self.design.noise.draw(random);
         }
-        let (main, repeats) = logs.split_at(effects.len());
-        for (stratum, ratios) in strata.iter().zip(&mut self.log_ratios) {
-            let baseline = main[stratum.baseline];
-            let copies = repeated.iter().zip(repeats).filter(|(cell, _)| **cell == stratum.baseline);
-            ratios.repeat.extend(copies.map(|(_, log)| log - baseline));
-            for (logs, cell) in ratios.treatments.iter_mut().zip(&stratum.treatments) {
-                logs.push(main[*cell] - baseline);
-            }
+        for (comparison, ratios) in strata.iter().flatten().zip(self.log_ratios.iter_mut().flatten()) {
+            ratios.push(logs[comparison.visit] - logs[comparison.baseline]);
         }
         self.blocks += 1;
     }
 
-    fn judge(&self, log_ratios: &StratumLogRatios) -> SimulatedRatios {
-        let contrast = |(arm, logs): (Arm, &Vec<f64>)| Contrast {
-            arm,
+    fn judge(&self, comparisons: &[SimulatedComparison], log_ratios: &[Vec<f64>]) -> SimulatedRatios {
+        let contrast = |(comparison, logs): (&SimulatedComparison, &Vec<f64>)| Contrast {
+            arm: comparison.arm,
             log_ratios: BTreeMap::from([(METRIC, logs.clone())]),
             losses: Losses { attempted: self.blocks, lost: 0 },
         };
-        let treatments = log_ratios.treatments.iter().map(|logs| (Arm::Main, logs));
-        let contrasts: Vec<Contrast> =
-            treatments.chain([(Arm::Repeat, &log_ratios.repeat)]).map(contrast).collect();
+        let contrasts: Vec<Contrast> = comparisons.iter().zip(log_ratios).map(contrast).collect();
         let rules = Rules { headline: &[METRIC], margins: MARGINS, verdicts: Verdicts::Rendered };
-        let judged = judge(&contrasts, &rules).ratios;
-        let of_comparison = |(contrast, ratios): (&Contrast, BTreeMap<Metric, PairedRatio>)| {
-            let arm = contrast.arm;
-            ratios.into_values().map(move |ratio| (arm, ratio))
-        };
-        contrasts.iter().zip(judged).flat_map(of_comparison).collect()
+        let judged = contrasts.iter().zip(judge(&contrasts, &rules).ratios);
+        judged.filter_map(|(contrast, mut ratios)| Some((contrast.arm, ratios.remove(&METRIC)?))).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Cell, Clients, ConnectionUse, Margins, Metric, Pace, Unit};
 
 use crate::analysis::{Doubt, Verdict};
-use crate::interval::{CONFIDENCE, LogSummary};
+use crate::interval::{CONFIDENCE, Interval, LogSummary};
 
 /// Holm-adjusted p below which a ratio counts as different from 1.
 pub const SIGNIFICANCE: f64 = 0.05;
@@ -87,7 +87,8 @@ pub fn verdict(evidence: &Evidence<'_>) -> Option<Verdict> {
         return None;
     }
     let significance = Significance::of(evidence);
-    Some(match (significance, is_within_margin(log_ratio, margin)) {
+    let is_same = is_within_margin(log_ratio.interval(EQUIVALENCE_CONFIDENCE), margin);
+    Some(match (significance, is_same) {
         (Significance::Real, true) => Verdict::RealButNegligible { margin },
         (Significance::Real, false) => Verdict::Differs,
         // The floor forbids claims of a difference; sameness may still be claimed.
@@ -116,8 +117,8 @@ impl Significance {
     }
 }
 
-fn is_within_margin(log_ratio: &LogSummary, margin: f64) -> bool {
-    let interval = log_ratio.interval(EQUIVALENCE_CONFIDENCE);
+/// Whether an interval on the log scale lies within the margin, a share.
+pub(crate) fn is_within_margin(interval: Interval, margin: f64) -> bool {
     let limit = margin.ln_1p();
     -limit < interval.low && interval.high < limit
 }
@@ -178,44 +179,47 @@ mod tests {
         verdict(&Evidence { log_ratio, p_adjusted, family: 1, margin: 0.03, repeat, losses })
     }
 
-    #[test]
-    fn a_large_clear_effect_differs() {
-        assert_eq!(judge(&around(0.3, 0.01), Some(&around(0.0, 0.01)), COMPLETE), Some(Verdict::Differs));
+    /// The smallest detectable difference, the blocks needed, and why.
+    fn doubt(
+        log_ratio: &LogSummary,
+        repeat: Option<&LogSummary>,
+        losses: Losses,
+    ) -> (f64, Option<u32>, Doubt) {
+        match judge(log_ratio, repeat, losses) {
+            Some(Verdict::Inconclusive { smallest_detectable_difference, blocks_needed, why }) => {
+                (smallest_detectable_difference, blocks_needed, why)
+            }
+            other => panic!("should be inconclusive: {other:?}"),
+        }
     }
 
     #[test]
-    fn a_narrow_interval_around_one_is_the_same() {
-        let verdict = judge(&around(0.0, 0.01), Some(&around(0.0, 0.01)), COMPLETE);
-        assert_eq!(verdict, Some(Verdict::SameWithin { margin: 0.03 }));
-    }
-
-    #[test]
-    fn a_small_clear_effect_is_negligible() {
-        let verdict = judge(&around(0.01, 0.001), Some(&around(0.0, 0.001)), COMPLETE);
-        assert_eq!(verdict, Some(Verdict::RealButNegligible { margin: 0.03 }));
-    }
-
-    #[test]
-    fn a_small_clear_effect_below_the_floor_is_the_same_not_real() {
-        let verdict = judge(&around(0.01, 0.001), Some(&around(0.0, 0.1)), COMPLETE);
-        assert_eq!(verdict, Some(Verdict::SameWithin { margin: 0.03 }));
+    fn clear_ratios_have_clear_verdicts() {
+        let (same, small) =
+            (Verdict::SameWithin { margin: 0.03 }, Verdict::RealButNegligible { margin: 0.03 });
+        // Mean and spread of the ratio, spread of the A/A comparison.
+        for (mean, spread, repeat, expected) in [
+            (0.3, 0.01, Some(0.01), Verdict::Differs),
+            (0.0, 0.01, Some(0.01), same),
+            (0.01, 0.001, Some(0.001), small),
+            // Below the floor it is the same, not real.
+            (0.01, 0.001, Some(0.1), same),
+            // The A/A comparison itself may differ.
+            (0.1, 0.01, None, Verdict::Differs),
+        ] {
+            let repeat = repeat.map(|spread| around(0.0, spread));
+            assert_eq!(judge(&around(mean, spread), repeat.as_ref(), COMPLETE), Some(expected), "{mean}");
+        }
     }
 
     #[test]
     fn a_wide_interval_is_inconclusive_with_the_blocks_needed() {
         let wide = around(0.02, 0.1);
-        let Some(Verdict::Inconclusive { smallest_detectable_difference, blocks_needed, why }) =
-            judge(&wide, Some(&around(0.0, 0.1)), COMPLETE)
-        else {
-            panic!("should be inconclusive");
-        };
+        let (smallest, blocks_needed, why) = doubt(&wide, Some(&around(0.0, 0.1)), COMPLETE);
         assert_eq!(why, Doubt::TooFewBlocks);
         // The floor, 2.262157 · (0.1 · √(10/9)) ÷ √10, equals what the t test asks for: their sum with
         // 0.883404 standard errors, as a share.
-        assert!(
-            (smallest_detectable_difference - 0.110_558).abs() < 1e-4,
-            "{smallest_detectable_difference}"
-        );
+        assert!((smallest - 0.110_558).abs() < 1e-4, "{smallest}");
         assert_eq!(blocks_needed, wide.blocks_for_half_width(1.03_f64.ln(), 0.90));
         assert!(blocks_needed.is_some_and(|blocks| blocks > 10));
     }
@@ -223,29 +227,15 @@ mod tests {
     #[test]
     fn a_difference_below_the_noise_floor_is_not_claimed() {
         let repeat = around(0.02, 0.2);
-        let Some(Verdict::Inconclusive { blocks_needed, why, .. }) =
-            judge(&around(0.1, 0.02), Some(&repeat), COMPLETE)
-        else {
-            panic!("should be inconclusive");
-        };
-        assert_eq!(why, Doubt::BelowNoiseFloor);
-        assert_eq!(blocks_needed, repeat.blocks_for_half_width(0.08, 0.95));
-    }
-
-    #[test]
-    fn the_a_a_comparison_may_differ() {
-        assert_eq!(judge(&around(0.1, 0.01), None, COMPLETE), Some(Verdict::Differs));
+        let (_, blocks_needed, why) = doubt(&around(0.1, 0.02), Some(&repeat), COMPLETE);
+        assert_eq!((why, blocks_needed), (Doubt::BelowNoiseFloor, repeat.blocks_for_half_width(0.08, 0.95)));
     }
 
     #[test]
     fn more_than_a_fifth_lost_is_inconclusive() {
         let clear = around(0.3, 0.01);
         assert_eq!(judge(&clear, None, Losses { attempted: 10, lost: 2 }), Some(Verdict::Differs));
-        let Some(Verdict::Inconclusive { why, blocks_needed, .. }) =
-            judge(&clear, None, Losses { attempted: 10, lost: 3 })
-        else {
-            panic!("should be inconclusive");
-        };
+        let (_, blocks_needed, why) = doubt(&clear, None, Losses { attempted: 10, lost: 3 });
         assert_eq!((why, blocks_needed), (Doubt::TooManyVoided, None));
     }
 
@@ -281,25 +271,16 @@ mod tests {
         let spec = Spec::quick(&[ServerLevel::of(Engine::MariaDb)]);
         let any = Plan::new(&spec, 1).unwrap().cells.remove(0);
         let eight = Clients::new(8).unwrap();
-        let headline = |workload, clients, pace| {
-            headline_metrics(&Cell { workload, clients, pace, ..any.clone() }).to_vec()
-        };
-        assert_eq!(
-            headline(Workload::Connect, Clients::ONE, Pace::Closed),
-            [Metric::LatencyNsMean, Metric::CpuUsPerOpTotal]
-        );
-        assert_eq!(
-            headline(Workload::ConnectQuery, eight, Pace::Closed),
-            [Metric::RatePerS, Metric::CpuUsPerOpTotal]
-        );
-        assert_eq!(
-            headline(Workload::PointSelect, eight, Pace::Closed),
-            [Metric::RatePerS, Metric::LatencyNsP95, Metric::CpuUsPerOpTotal]
-        );
-        assert_eq!(
-            headline(Workload::Connect, Clients::ONE, Pace::PerSecond(100)),
-            [Metric::LatencyNsMean, Metric::LatencyNsP95, Metric::CpuUsPerOpTotal]
-        );
+        let (mean, p95, rate) = (Metric::LatencyNsMean, Metric::LatencyNsP95, Metric::RatePerS);
+        for (workload, clients, pace, expected) in [
+            (Workload::Connect, Clients::ONE, Pace::Closed, &[mean][..]),
+            (Workload::ConnectQuery, eight, Pace::Closed, &[rate]),
+            (Workload::PointSelect, eight, Pace::Closed, &[rate, p95]),
+            (Workload::Connect, Clients::ONE, Pace::PerSecond(100), &[mean, p95]),
+        ] {
+            let cell = Cell { workload, clients, pace, ..any.clone() };
+            assert_eq!(headline_metrics(&cell), [expected, &[Metric::CpuUsPerOpTotal]].concat());
+        }
     }
 
     #[test]

@@ -87,9 +87,7 @@ unsafe fn denial(class: FileClass, path: *const c_char, flags: c_int) -> Option<
     // SAFETY: the caller's promise.
     let path = unsafe { CStr::from_ptr(path) };
     match class {
-        FileClass::Wal if server::is_archive_module() => {
-            Some(b"archive_library would archive plaintext: use archive_command, which copies ciphertext")
-        }
+        FileClass::Wal if server::is_archive_module() => Some(server::ARCHIVE_LIBRARY),
         FileClass::Unencrypted if server::is_backup_target(path.to_bytes(), flags) => {
             Some(b"a base backup with --target=server would not be encrypted: run pg_basebackup with ciphertoll tde exec")
         }
@@ -131,13 +129,11 @@ pub(crate) unsafe extern "C" fn ciphertoll_tde_openat(
         } else {
             FileClass::Unencrypted
         };
-        let denied = if is_file && !path.is_null() {
+        if is_file
+            && !path.is_null()
             // SAFETY: not null, and a C string by the caller's promise.
-            unsafe { denial(class, path, flags) }
-        } else {
-            None
-        };
-        if let Some(why) = denied {
+            && let Some(why) = unsafe { denial(class, path, flags) }
+        {
             raw::print_error(&[b"ciphertoll-tde: refused: ", why, b"\n"]);
             return raw::fail(NOT_PERMITTED);
         }

@@ -15,6 +15,18 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
 compile_error!("page encryption is for Linux on x86-64 and aarch64");
 
+/// Defines other names of the same calls.
+macro_rules! aliases {
+    ($($name:ident($($argument:ident: $kind:ty),+) -> $result:ty = $call:ident;)+) => {$(
+        // SAFETY: replaces the C library's function, with its signature.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: $kind),+) -> $result {
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe { $call($($argument),+) }
+        }
+    )+};
+}
+
 mod archive;
 mod backup;
 mod descriptors;

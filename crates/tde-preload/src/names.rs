@@ -13,7 +13,6 @@ use crate::process::{ProcessState, die, guard, is_active, with_state};
 use crate::program::ProgramRole;
 use crate::raw::{self, Descriptor, address, arguments};
 
-///
 /// # Safety
 /// Both paths must be null or C strings.
 unsafe fn may_become(from: (c_int, *const c_char), to: (c_int, *const c_char)) -> bool {
@@ -22,13 +21,11 @@ unsafe fn may_become(from: (c_int, *const c_char), to: (c_int, *const c_char)) -
     }
     // SAFETY: not null, and the caller's promise.
     let (old, new) = unsafe { (CStr::from_ptr(from.1), CStr::from_ptr(to.1)) };
-    let kept = guard(|| {
-        with_state(|state| {
-            let (old, new) = (state.cluster.below(from.0, old), state.cluster.below(to.0, new));
-            Rename::of(old.as_bytes(), new.as_bytes()) == Rename::Allowed
-        })
-    });
-    let kept = kept.unwrap_or(true);
+    let is_allowed = |state: &mut ProcessState| {
+        let (old, new) = (state.cluster.below(from.0, old), state.cluster.below(to.0, new));
+        Rename::of(old.as_bytes(), new.as_bytes()) == Rename::Allowed
+    };
+    let kept = guard(|| with_state(is_allowed)).unwrap_or(true);
     if !kept {
         let (old, new) = (old.to_bytes(), new.to_bytes());
         raw::print_error(&[
@@ -42,10 +39,6 @@ unsafe fn may_become(from: (c_int, *const c_char), to: (c_int, *const c_char)) -
     kept
 }
 
-fn refuse() -> c_int {
-    raw::fail(Errno(libc::EXDEV))
-}
-
 /// Defines the variants of `rename` and `link`.
 macro_rules! renames {
     ($($name:ident($($argument:ident: $kind:ty),+) => $number:ident($from:expr, $to:expr, $flags:expr);)+) => {$(
@@ -55,7 +48,7 @@ macro_rules! renames {
             let (from, to): ((c_int, *const c_char), (c_int, *const c_char)) = ($from, $to);
             // SAFETY: C strings by the C library's contract.
             if !unsafe { may_become(from, to) } {
-                return refuse();
+                return raw::fail(Errno(libc::EXDEV));
             }
             let flags = c_long::from($flags);
             let given =
@@ -135,9 +128,6 @@ unsafe fn truncate_encrypted(class: FileClass, path: *const c_char, size: i64) -
     result.unwrap_or(Err(Errno::IO)).map_or_else(raw::fail, |()| 0)
 }
 
-// SAFETY: replaces the C library's function, with its signature.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn truncate64(path: *const c_char, size: i64) -> c_int {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { truncate(path, size) }
+aliases! {
+    truncate64(path: *const c_char, size: i64) -> c_int = truncate;
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, OsStr};
 use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -94,7 +95,7 @@ impl AbsolutePath {
         if !path.starts_with(b"/") {
             let base = match directory {
                 libc::AT_FDCWD => raw::working_directory(&mut base),
-                other => descriptor_link(other).and_then(|link| raw::readlink(link.as_c_str(), &mut base)),
+                other => directory_of(other, &mut base),
             };
             absolute.extend(base.unwrap_or_default());
         }
@@ -129,19 +130,10 @@ impl AbsolutePath {
     }
 }
 
-/// `/proc/self/fd/N`, without allocating.
-struct DescriptorLink([u8; 32]);
-
-impl DescriptorLink {
-    fn as_c_str(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
-    }
-}
-
-fn descriptor_link(descriptor: c_int) -> Option<DescriptorLink> {
-    use std::io::Write;
-    let mut text = [0; 32];
+/// The path of an open directory, without allocating.
+fn directory_of(descriptor: c_int, bytes: &mut [u8]) -> Option<&[u8]> {
+    let mut link = [0; 32];
     // Leaves one byte for the NUL.
-    write!(&mut text[..31], "/proc/self/fd/{descriptor}").ok()?;
-    Some(DescriptorLink(text))
+    write!(&mut link[..31], "/proc/self/fd/{descriptor}").ok()?;
+    raw::readlink(CStr::from_bytes_until_nul(&link).ok()?, bytes)
 }

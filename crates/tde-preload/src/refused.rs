@@ -28,27 +28,11 @@ unsafe extern "C" fn mmap(
         raw::fail(Errno(libc::ENODEV));
         return libc::MAP_FAILED;
     }
-    let numbers = [c_long::from(protection), c_long::from(flags), c_long::from(descriptor), offset];
-    let [protection, flags, descriptor, offset] = numbers;
+    let [protection, flags, descriptor] = [protection, flags, descriptor].map(c_long::from);
+    let given = [address(at), length as c_long, protection, flags, descriptor, offset];
     // SAFETY: the caller's arguments, unchanged.
-    let mapped = unsafe {
-        raw::call(libc::SYS_mmap, [address(at), length as c_long, protection, flags, descriptor, offset])
-    };
+    let mapped = unsafe { raw::call(libc::SYS_mmap, given) };
     std::ptr::with_exposed_provenance_mut(mapped as usize)
-}
-
-// SAFETY: replaces the C library's function, with its signature.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mmap64(
-    at: *mut c_void,
-    length: size_t,
-    protection: c_int,
-    flags: c_int,
-    descriptor: c_int,
-    offset: i64,
-) -> *mut c_void {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { mmap(at, length, protection, flags, descriptor, offset) }
 }
 
 /// Copies at most one buffer, as `copy_file_range` may: its callers repeat the call. The kernel would copy ciphertext, but
@@ -137,11 +121,10 @@ unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut i64, count: s
     unsafe { raw::call(libc::SYS_sendfile, given) as ssize_t }
 }
 
-// SAFETY: replaces the C library's function, with its signature.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn sendfile64(to: c_int, from: c_int, offset: *mut i64, count: size_t) -> ssize_t {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { sendfile(to, from, offset, count) }
+aliases! {
+    mmap64(at: *mut c_void, length: size_t, protection: c_int, flags: c_int, descriptor: c_int, offset: i64)
+        -> *mut c_void = mmap;
+    sendfile64(to: c_int, from: c_int, offset: *mut i64, count: size_t) -> ssize_t = sendfile;
 }
 
 /// Disables liburing, with which a server of version 18 (`io_method=io_uring`) would bypass this library. The server then

@@ -15,6 +15,9 @@ fn exported(name: &CStr) -> Option<*mut c_void> {
     (!address.is_null()).then_some(address)
 }
 
+pub(crate) const ARCHIVE_LIBRARY: &[u8] =
+    b"archive_library would archive plaintext: use archive_command, which copies ciphertext";
+
 /// Whether an archive module is set. It would read plaintext WAL through this library and write it to an unencrypted
 /// archive.
 fn has_archive_library() -> bool {
@@ -29,9 +32,7 @@ fn has_archive_library() -> bool {
 /// Why the server must not start with its settings.
 pub(crate) fn refused_setting() -> Option<&'static [u8]> {
     if has_archive_library() {
-        return Some(
-            b"archive_library would archive plaintext: use archive_command, which copies ciphertext",
-        );
+        return Some(ARCHIVE_LIBRARY);
     }
     let shared_memory = exported(c"dynamic_shared_memory_type")?;
     // SAFETY: an `int` in every version that exports it; see above for threads.

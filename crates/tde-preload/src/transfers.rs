@@ -84,93 +84,53 @@ unsafe fn write_from(descriptor: c_int, pieces: &[iovec], at: Position) -> ssize
     })
 }
 
-// SAFETY: replaces the C library's function, with its signature.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn read(descriptor: c_int, bytes: *mut c_void, count: size_t) -> ssize_t {
-    if is_tracked(descriptor) {
-        // SAFETY: `count` writable bytes by the C library's contract.
-        return unsafe { read_into(descriptor, &[piece(bytes, count)], Position::Current) };
-    }
-    let given = arguments([c_long::from(descriptor), address(bytes), count as c_long]);
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { raw::call(libc::SYS_read, given) as ssize_t }
-}
-
-// SAFETY: replaces the C library's function, with its signature.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn write(descriptor: c_int, bytes: *const c_void, count: size_t) -> ssize_t {
-    if is_tracked(descriptor) {
-        // SAFETY: `count` readable bytes by the C library's contract.
-        return unsafe { write_from(descriptor, &[piece(bytes, count)], Position::Current) };
-    }
-    let given = arguments([c_long::from(descriptor), address(bytes), count as c_long]);
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { raw::call(libc::SYS_write, given) as ssize_t }
-}
-
-// SAFETY: replaces the C library's function, with its signature.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pread(
-    descriptor: c_int,
-    bytes: *mut c_void,
-    count: size_t,
-    offset: i64,
-) -> ssize_t {
-    if is_tracked(descriptor) {
-        // SAFETY: `count` writable bytes by the C library's contract.
-        return unsafe { read_into(descriptor, &[piece(bytes, count)], Position::Offset(offset)) };
-    }
-    let given = arguments([c_long::from(descriptor), address(bytes), count as c_long, offset]);
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { raw::call(libc::SYS_pread64, given) as ssize_t }
-}
-
-// SAFETY: replaces the C library's function, with its signature.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pwrite(
-    descriptor: c_int,
-    bytes: *const c_void,
-    count: size_t,
-    offset: i64,
-) -> ssize_t {
-    if is_tracked(descriptor) {
-        // SAFETY: `count` readable bytes by the C library's contract.
-        return unsafe { write_from(descriptor, &[piece(bytes, count)], Position::Offset(offset)) };
-    }
-    let given = arguments([c_long::from(descriptor), address(bytes), count as c_long, offset]);
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { raw::call(libc::SYS_pwrite64, given) as ssize_t }
-}
-
-/// Defines the vectored calls at the file position.
-macro_rules! vectored {
-    ($($name:ident, $number:ident, $transfer:ident;)+) => {$(
+/// Defines the calls with one buffer.
+macro_rules! transfers {
+    ($($name:ident($kind:ty $(, $offset:ident)?), $number:ident, $transfer:ident, $position:expr;)+) => {$(
         // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(descriptor: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+        pub(crate) unsafe extern "C" fn $name(
+            descriptor: c_int,
+            bytes: $kind,
+            count: size_t
+            $(, $offset: i64)?
+        ) -> ssize_t {
             if is_tracked(descriptor) {
-                // SAFETY: `count` pieces of the caller's memory by the C library's contract.
-                return unsafe { $transfer(descriptor, pieces(vector, count), Position::Current) };
+                // SAFETY: `count` bytes of the caller's memory by the C library's contract.
+                return unsafe { $transfer(descriptor, &[piece(bytes, count)], $position) };
             }
-            let given = arguments([c_long::from(descriptor), address(vector), c_long::from(count)]);
+            let given = arguments([c_long::from(descriptor), address(bytes), count as c_long $(, $offset)?]);
             // SAFETY: the caller's arguments, unchanged.
             unsafe { raw::call(libc::$number, given) as ssize_t }
         }
     )+};
 }
 
-/// Defines the vectored calls at an offset. The kernel takes the offset in two halves; on 64-bit machines the second is
-/// not used.
-macro_rules! vectored_at {
-    ($($name:ident, $number:ident, $transfer:ident;)+) => {$(
+transfers! {
+    read(*mut c_void), SYS_read, read_into, Position::Current;
+    write(*const c_void), SYS_write, write_from, Position::Current;
+    pread(*mut c_void, offset), SYS_pread64, read_into, Position::Offset(offset);
+    pread64(*mut c_void, offset), SYS_pread64, read_into, Position::Offset(offset);
+    pwrite(*const c_void, offset), SYS_pwrite64, write_from, Position::Offset(offset);
+    pwrite64(*const c_void, offset), SYS_pwrite64, write_from, Position::Offset(offset);
+}
+
+/// Defines the vectored calls. The kernel takes an offset in two halves; on 64-bit machines the second is not used.
+macro_rules! vectored {
+    ($($name:ident($($offset:ident)?), $number:ident, $transfer:ident, $position:expr;)+) => {$(
         // SAFETY: replaces the C library's function, with its signature.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(descriptor: c_int, vector: *const iovec, count: c_int, offset: i64) -> ssize_t {
+        unsafe extern "C" fn $name(
+            descriptor: c_int,
+            vector: *const iovec,
+            count: c_int
+            $(, $offset: i64)?
+        ) -> ssize_t {
             if is_tracked(descriptor) {
                 // SAFETY: `count` pieces of the caller's memory by the C library's contract.
-                return unsafe { $transfer(descriptor, pieces(vector, count), Position::Offset(offset)) };
+                return unsafe { $transfer(descriptor, pieces(vector, count), $position) };
             }
-            let given = arguments([c_long::from(descriptor), address(vector), c_long::from(count), offset, 0]);
+            let given = arguments([c_long::from(descriptor), address(vector), c_long::from(count) $(, $offset)?]);
             // SAFETY: the caller's arguments, unchanged.
             unsafe { raw::call(libc::$number, given) as ssize_t }
         }
@@ -178,34 +138,12 @@ macro_rules! vectored_at {
 }
 
 vectored! {
-    readv, SYS_readv, read_into;
-    writev, SYS_writev, write_from;
-}
-
-vectored_at! {
-    preadv, SYS_preadv, read_into;
-    preadv64, SYS_preadv, read_into;
-    pwritev, SYS_pwritev, write_from;
-    pwritev64, SYS_pwritev, write_from;
-}
-
-/// Defines other names of the same calls.
-macro_rules! aliases {
-    ($($name:ident($($argument:ident: $kind:ty),+) => $call:ident($($passed:ident),+);)+) => {$(
-        // SAFETY: replaces the C library's function, with its signature.
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($argument: $kind),+) -> ssize_t {
-            // SAFETY: the caller's arguments, unchanged.
-            unsafe { $call($($passed),+) }
-        }
-    )+};
-}
-
-aliases! {
-    pread64(descriptor: c_int, bytes: *mut c_void, count: size_t, offset: i64)
-        => pread(descriptor, bytes, count, offset);
-    pwrite64(descriptor: c_int, bytes: *const c_void, count: size_t, offset: i64)
-        => pwrite(descriptor, bytes, count, offset);
+    readv(), SYS_readv, read_into, Position::Current;
+    writev(), SYS_writev, write_from, Position::Current;
+    preadv(offset), SYS_preadv, read_into, Position::Offset(offset);
+    preadv64(offset), SYS_preadv, read_into, Position::Offset(offset);
+    pwritev(offset), SYS_pwritev, write_from, Position::Offset(offset);
+    pwritev64(offset), SYS_pwritev, write_from, Position::Offset(offset);
 }
 
 /// Defines the variants that check the size of the buffer.
@@ -231,15 +169,15 @@ checked! {
 
 fn set_size(descriptor: c_int, size: i64) -> Result<(), Errno> {
     let size = u64::try_from(size).map_err(|_| INVALID)?;
-    let set = |engine: &mut ciphertoll_tde::EncryptionEngine, file: &mut crate::process::TrackedFile| {
-        engine.set_size(&mut file.opened, &Descriptor(descriptor), size)
-    };
-    guard(|| with_file(descriptor, set)).unwrap_or(Err(NOT_OPEN))
+    guard(|| {
+        with_file(descriptor, |engine, file| engine.set_size(&mut file.opened, &Descriptor(descriptor), size))
+    })
+    .unwrap_or(Err(NOT_OPEN))
 }
 
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
-extern "C" fn ftruncate(descriptor: c_int, size: i64) -> c_int {
+unsafe extern "C" fn ftruncate(descriptor: c_int, size: i64) -> c_int {
     if is_tracked(descriptor) {
         return set_size(descriptor, size).map_or_else(raw::fail, |()| 0);
     }
@@ -247,10 +185,10 @@ extern "C" fn ftruncate(descriptor: c_int, size: i64) -> c_int {
     unsafe { raw::call(libc::SYS_ftruncate, arguments([c_long::from(descriptor), size])) as c_int }
 }
 
-// SAFETY: replaces the C library's function, with its signature.
-#[unsafe(no_mangle)]
-extern "C" fn ftruncate64(descriptor: c_int, size: i64) -> c_int {
-    ftruncate(descriptor, size)
+fn raw_fallocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int {
+    let given = arguments([c_long::from(descriptor), c_long::from(mode), offset, length]);
+    // SAFETY: takes only numbers; any values are valid.
+    unsafe { raw::call(libc::SYS_fallocate, given) as c_int }
 }
 
 /// Allocates space for an encrypted file. If it extends the file, a short last unit must be encrypted again first.
@@ -260,49 +198,35 @@ fn allocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> Result<
         // Holes within units and moved units would decrypt to garbage.
         return Err(Errno(libc::EOPNOTSUPP));
     }
-    let move_position = offset.checked_add(length).filter(|_| offset >= 0 && length > 0).ok_or(INVALID)?;
-    if mode & kept == 0 && move_position as u64 > Descriptor(descriptor).size()? {
-        set_size(descriptor, move_position)?;
+    let end = offset.checked_add(length).filter(|_| offset >= 0 && length > 0).ok_or(INVALID)?;
+    if mode & kept == 0 && end as u64 > Descriptor(descriptor).size()? {
+        set_size(descriptor, end)?;
     }
-    let given = arguments([c_long::from(descriptor), c_long::from(mode), offset, length]);
-    // SAFETY: takes only numbers; any values are valid.
-    let to_c_result = unsafe { raw::call(libc::SYS_fallocate, given) };
-    if to_c_result < 0 { Err(raw::errno()) } else { Ok(()) }
+    if raw_fallocate(descriptor, mode, offset, length) < 0 { Err(raw::errno()) } else { Ok(()) }
 }
 
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
-extern "C" fn fallocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int {
+unsafe extern "C" fn fallocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int {
     if is_tracked(descriptor) {
         return allocate(descriptor, mode, offset, length).map_or_else(raw::fail, |()| 0);
     }
-    let given = arguments([c_long::from(descriptor), c_long::from(mode), offset, length]);
-    // SAFETY: takes only numbers; any values are valid.
-    unsafe { raw::call(libc::SYS_fallocate, given) as c_int }
-}
-
-// SAFETY: replaces the C library's function, with its signature.
-#[unsafe(no_mangle)]
-extern "C" fn fallocate64(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int {
-    fallocate(descriptor, mode, offset, length)
+    raw_fallocate(descriptor, mode, offset, length)
 }
 
 /// Unlike the other calls, this one returns the error number. It has no fallback for file systems without the call: the C
 /// library would bypass this library, and uses its fallback only for shared memory.
 // SAFETY: replaces the C library's function, with its signature.
 #[unsafe(no_mangle)]
-extern "C" fn posix_fallocate(descriptor: c_int, offset: i64, length: i64) -> c_int {
+unsafe extern "C" fn posix_fallocate(descriptor: c_int, offset: i64, length: i64) -> c_int {
     if is_tracked(descriptor) {
         return allocate(descriptor, 0, offset, length).map_or_else(|error| error.0, |()| 0);
     }
-    let given = arguments([c_long::from(descriptor), 0, offset, length]);
-    // SAFETY: takes only numbers; any values are valid.
-    let to_c_result = unsafe { raw::call(libc::SYS_fallocate, given) };
-    if to_c_result < 0 { raw::errno().0 } else { 0 }
+    if raw_fallocate(descriptor, 0, offset, length) < 0 { raw::errno().0 } else { 0 }
 }
 
-// SAFETY: replaces the C library's function, with its signature.
-#[unsafe(no_mangle)]
-extern "C" fn posix_fallocate64(descriptor: c_int, offset: i64, length: i64) -> c_int {
-    posix_fallocate(descriptor, offset, length)
+aliases! {
+    ftruncate64(descriptor: c_int, size: i64) -> c_int = ftruncate;
+    fallocate64(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int = fallocate;
+    posix_fallocate64(descriptor: c_int, offset: i64, length: i64) -> c_int = posix_fallocate;
 }

@@ -3,8 +3,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::error::Doing;
 use crate::seal::{CONTROL_BYTES, SealState, VersionText, version_seal};
 use crate::{EncryptionEngine, Errno, FileClass, KeyError, KeyFileFormat, MAP_MAGIC, OpenFile, Storage};
 
@@ -65,10 +66,10 @@ pub fn examine(data: &Path, engine: &mut EncryptionEngine) -> Result<ClusterStat
     let version = version_seal(&read_start::<16>(&data.join(VERSION_PATH))?);
     let control = match open(&data.join(CONTROL_PATH))? {
         None => SealState::Absent,
-        Some(file) => engine.control_seal(&file).map_err(|error| failed(data, CONTROL_PATH, error))?,
+        Some(file) => engine.control_seal(&file).doing("read", &data.join(CONTROL_PATH))?,
     };
-    let map = open(&data.join(MAP_PATH))?;
-    let Some(map) = map else {
+    let path = data.join(MAP_PATH);
+    let Some(map) = open(&path)? else {
         return match (version, control) {
             (SealState::Absent | SealState::Sealed, SealState::Absent) => Ok(ClusterState::Empty),
             (_, SealState::Absent) => Ok(ClusterState::Plain),
@@ -76,16 +77,14 @@ pub fn examine(data: &Path, engine: &mut EncryptionEngine) -> Result<ClusterStat
         };
     };
     let mut magic = [0; MAP_MAGIC.len()];
-    let bad_map = |error| failed(data, MAP_PATH, error);
-    if map.read_at(&mut magic, 0).map_err(bad_map)? < magic.len() {
+    if map.read_at(&mut magic, 0).doing("read", &path)? < magic.len() {
         return Ok(ClusterState::Incomplete(MAP_PATH));
     }
     if magic == MAP_MAGIC {
         return Ok(ClusterState::Plain);
     }
-    engine
-        .read_at(&mut OpenFile::new(FileClass::of(MAP_PATH.as_bytes())), &map, &mut magic, 0)
-        .map_err(bad_map)?;
+    let mut opened = OpenFile::new(FileClass::of(MAP_PATH.as_bytes()));
+    engine.read_at(&mut opened, &map, &mut magic, 0).doing("read", &path)?;
     Ok(match (version, control) {
         _ if magic != MAP_MAGIC => ClusterState::OtherKeys,
         (_, SealState::Forged) => ClusterState::Forged,
@@ -110,20 +109,20 @@ pub fn seal(data: &Path, engine: &mut EncryptionEngine) -> Result<(), KeyError> 
         overwrite(&path, |file| file.write_all_at(sealed.as_bytes(), 0))?;
     }
     let path = data.join(CONTROL_PATH);
-    let Some(file) = open(&path)? else { return Err(unreadable(path, io::ErrorKind::NotFound.into())) };
-    let seal = engine.control_seal(&file).map_err(|error| failed(data, CONTROL_PATH, error))?;
+    let file = DiskFile(File::open(&path).doing("read", &path)?);
+    let seal = engine.control_seal(&file).doing("read", &path)?;
     if seal == SealState::Sealed {
         return Ok(());
     }
     let mut plaintext = [0; CONTROL_BYTES];
-    let held = file.read_at(&mut plaintext, 0).map_err(|error| failed(data, CONTROL_PATH, error))?;
+    let held = file.read_at(&mut plaintext, 0).doing("read", &path)?;
     if seal != SealState::Unsealed || held != CONTROL_BYTES || !has_checksum(&plaintext) {
         return Err(KeyError::BadCluster { path, why: "its checksum is wrong" });
     }
     overwrite(&path, |file| {
         let mut opened = OpenFile::new(FileClass::Control);
         let written = engine.write_at(&mut opened, &DiskFile(file.try_clone()?), &plaintext.as_slice(), 0);
-        written.map(drop).map_err(|error| io::Error::from_raw_os_error(error.0))
+        Ok(written.map(drop)?)
     })
 }
 
@@ -194,7 +193,7 @@ fn open(path: &Path) -> Result<Option<DiskFile>, KeyError> {
     match File::open(path) {
         Ok(file) => Ok(Some(DiskFile(file))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(unreadable(path.to_owned(), error)),
+        Err(error) => Err(error).doing("read", path),
     }
 }
 
@@ -202,25 +201,14 @@ fn open(path: &Path) -> Result<Option<DiskFile>, KeyError> {
 fn read_start<const N: usize>(path: &Path) -> Result<Vec<u8>, KeyError> {
     let Some(file) = open(path)? else { return Ok(Vec::new()) };
     let mut bytes = vec![0; N];
-    let held = file
-        .read_at(&mut bytes, 0)
-        .map_err(|error| unreadable(path.to_owned(), io::Error::from_raw_os_error(error.0)))?;
+    let held = file.read_at(&mut bytes, 0).doing("read", path)?;
     bytes.truncate(held);
     Ok(bytes)
 }
 
 fn overwrite(path: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> Result<(), KeyError> {
     let file = OpenOptions::new().read(true).write(true).open(path);
-    let written = file.and_then(|file| write(&file).and_then(|()| file.sync_all()));
-    written.map_err(|error| KeyError::Io { doing: "write", path: path.to_owned(), error })
-}
-
-fn failed(data: &Path, name: &str, error: Errno) -> KeyError {
-    unreadable(data.join(name), io::Error::from_raw_os_error(error.0))
-}
-
-fn unreadable(path: PathBuf, error: io::Error) -> KeyError {
-    KeyError::Io { doing: "read", path, error }
+    file.and_then(|file| write(&file).and_then(|()| file.sync_all())).doing("write", path)
 }
 
 #[cfg(test)]

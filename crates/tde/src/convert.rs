@@ -23,10 +23,11 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use crate::cluster::{self, ClusterState};
+use crate::error::Doing;
 use crate::{EncryptionEngine, KeyError, KeyFileFormat};
 
 pub use error::ConvertError;
-use error::{Result, io_error};
+use error::Result;
 use files::{FileConverter, draft_of, set_owner, sync_directory};
 pub use journal::has_journal;
 use journal::{JOURNAL, Journal};
@@ -70,20 +71,19 @@ impl<'a> Conversion<'a> {
         }
         let path = plan.target.join(JOURNAL);
         let journal = Journal::open(&path, &plan.identity())?;
-        for directory in &plan.directories {
+        for directory in &plan.listing.directories {
             make_directory(&directory.to)?;
         }
-        for link in &plan.links {
+        for link in &plan.listing.links {
             make_link(&link.text, &link.to)?;
-            set_owner(&link.to, link.owner)
-                .map_err(|error| io_error("change the owner of", &link.to, error))?;
+            set_owner(&link.to, link.owner).doing("change the owner of", &link.to)?;
         }
-        for file in plan.files.iter().chain(&plan.last) {
+        for file in plan.listing.files.iter().chain(&plan.last) {
             // Left by an interrupted conversion.
             remove_if_there(&draft_of(&file.to))?;
         }
         let is_finished = |file: &&plan::PlannedFile| journal.is_finished(file);
-        let resumed = plan.files.iter().filter(is_finished).count() as u64;
+        let resumed = plan.listing.files.iter().filter(is_finished).count() as u64;
         Ok(Self { plan, journal, resumed })
     }
 
@@ -95,19 +95,17 @@ impl<'a> Conversion<'a> {
     /// Writes all files except the last two. Each file is synced before it is listed in the journal.
     pub fn copy(&mut self, engine: &mut EncryptionEngine, watch: &mut WatchProgress<'_>) -> Result<()> {
         let mut converter = FileConverter::new(self.plan.direction, engine);
-        let (of, mut bytes) = (self.plan.bytes(), 0);
-        for file in &self.plan.files {
+        let of = self.plan.bytes();
+        let mut report =
+            |bytes| report(watch, ConversionProgress { phase: ConversionPhase::Convert, bytes, of });
+        let mut bytes = 0;
+        for file in &self.plan.listing.files {
             if !self.journal.is_finished(file) {
-                converter.convert(file, &mut |done| {
-                    report(
-                        watch,
-                        ConversionProgress { phase: ConversionPhase::Convert, bytes: bytes + done, of },
-                    )
-                })?;
+                converter.convert(file, &mut |done| report(bytes + done))?;
                 self.journal.finish(file)?;
             }
             bytes += file.bytes;
-            report(watch, ConversionProgress { phase: ConversionPhase::Convert, bytes, of })?;
+            report(bytes)?;
         }
         Ok(())
     }
@@ -121,7 +119,7 @@ impl<'a> Conversion<'a> {
         verify::check_no_other_files(self.plan)?;
         let mut verifier = Verifier::new(self.plan.direction, engine);
         let of = self.plan.bytes();
-        for file in &self.plan.files {
+        for file in &self.plan.listing.files {
             let before = verifier.counts.bytes;
             verifier.verify(file, &mut |done| {
                 report(watch, ConversionProgress { phase: ConversionPhase::Verify, bytes: before + done, of })
@@ -137,11 +135,9 @@ impl<'a> Conversion<'a> {
         counts: VerificationCounts,
     ) -> Result<VerificationCounts> {
         self.plan.check_unchanged(engine)?;
-        for directory in self.plan.directories.iter().rev() {
-            let set = fs::set_permissions(&directory.to, Permissions::from_mode(directory.mode));
-            set.map_err(|error| io_error("set the mode of", &directory.to, error))?;
-            set_owner(&directory.to, directory.owner)
-                .map_err(|error| io_error("change the owner of", &directory.to, error))?;
+        for directory in self.plan.listing.directories.iter().rev() {
+            set_mode(&directory.to, directory.mode)?;
+            set_owner(&directory.to, directory.owner).doing("change the owner of", &directory.to)?;
             sync_directory(&directory.to)?;
         }
         let mut counts = counts;
@@ -154,7 +150,7 @@ impl<'a> Conversion<'a> {
             counts = verifier.counts;
             sync_directory(file.to.parent().unwrap_or(&self.plan.target))?;
         }
-        for root in self.plan.roots() {
+        for root in &self.plan.listing.roots {
             sync_directory(root.parent().unwrap_or(root))?;
         }
         self.journal.remove()?;
@@ -202,12 +198,13 @@ fn check_interrupted(plan: &ConversionPlan, engine: &mut EncryptionEngine) -> Re
 /// Creates a private directory; `finish` sets its mode.
 fn make_directory(path: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {
-            let set = fs::set_permissions(path, Permissions::from_mode(0o700));
-            set.map_err(|error| io_error("set the mode of", path, error))
-        }
-        other => other.map_err(|error| io_error("create", path, error)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => set_mode(path, 0o700),
+        other => Ok(other.doing("create", path)?),
     }
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<()> {
+    Ok(fs::set_permissions(path, Permissions::from_mode(mode)).doing("set the mode of", path)?)
 }
 
 fn make_link(text: &Path, path: &Path) -> Result<()> {
@@ -220,13 +217,13 @@ fn make_link(text: &Path, path: &Path) -> Result<()> {
                 text.display()
             ))),
         },
-        other => other.map_err(|error| io_error("create", path, error)),
+        other => Ok(other.doing("create", path)?),
     }
 }
 
 fn remove_if_there(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", path, error)),
-        _ => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => Ok(other.doing("remove", path)?),
     }
 }

@@ -1,7 +1,7 @@
 //! Errors of keys and of file operations.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use openssl::error::ErrorStack;
 
@@ -29,6 +29,23 @@ impl From<ErrorStack> for CipherFailed {
 impl From<CipherFailed> for Errno {
     fn from(_: CipherFailed) -> Self {
         Self::IO
+    }
+}
+
+impl From<Errno> for io::Error {
+    fn from(error: Errno) -> Self {
+        Self::from_raw_os_error(error.0)
+    }
+}
+
+/// Adds verb and path to an error of the operating system.
+pub(crate) trait Doing<T> {
+    fn doing(self, doing: &'static str, path: &Path) -> Result<T, KeyError>;
+}
+
+impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
+    fn doing(self, doing: &'static str, path: &Path) -> Result<T, KeyError> {
+        self.map_err(|error| KeyError::Io { doing, path: path.to_owned(), error: error.into() })
     }
 }
 

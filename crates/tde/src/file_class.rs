@@ -62,13 +62,14 @@ pub enum FileClass {
     Version,
 }
 
+/// The numbers are part of the derivation of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fork {
-    Main,
-    FreeSpace,
-    Visibility,
+    Main = 0,
+    FreeSpace = 1,
+    Visibility = 2,
     /// The empty state to which an unlogged relation is reset after a crash.
-    Init,
+    Init = 3,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,14 +131,14 @@ impl FileClass {
             }
             [b"pg_multixact", b"members", name] => slru(SlruDirectory::MultixactMembers, name),
             [b"pg_multixact", b"offsets", name] => slru(SlruDirectory::MultixactOffsets, name),
-            [directory, name] if slru_directory(directory).is_some() => {
-                slru_directory(directory).map_or(Self::Unencrypted, |directory| slru(directory, name))
-            }
             [b"pg_twophase", _]
             | [b"pg_replslot", _, _]
             | [b"pg_logical", b"snapshots" | b"mappings", _]
             | [b"pg_logical", b"replorigin_checkpoint" | b"replorigin_checkpoint.tmp"] => {
                 Self::State(digest(&parts[..count]))
+            }
+            [directory, name] => {
+                slru_directory(directory).map_or(Self::Unencrypted, |directory| slru(directory, name))
             }
             _ => Self::Unencrypted,
         }
@@ -200,45 +201,26 @@ impl FileClass {
 
     /// The input of the key derivation. It differs between files with different keys.
     pub(crate) fn subject(self) -> [u8; 33] {
-        let mut subject = [0; 33];
-        let numbers = match self {
-            Self::Unencrypted => [0; 5],
+        let (kind, numbers) = match self {
+            Self::Unencrypted => (0, [0; 5]),
             Self::Relation { tablespace, database, relation, fork, backend, segment: _ } => {
-                subject[0] = 1;
                 // 0 stands for no backend.
                 let backend = backend.map_or(0, |backend| u64::from(backend) + 1);
-                let fork = match fork {
-                    Fork::Main => 0,
-                    Fork::FreeSpace => 1,
-                    Fork::Visibility => 2,
-                    Fork::Init => 3,
-                };
-                let owner = backend << 8 | fork;
-                [tablespace, database, relation, owner as u32, (owner >> 32) as u32]
+                let owner = backend << 8 | fork as u64;
+                (1, [tablespace, database, relation, owner as u32, (owner >> 32) as u32])
             }
-            Self::Map { tablespace, database } => {
-                subject[0] = 2;
-                [tablespace, database, 0, 0, 0]
-            }
-            Self::Wal | Self::XlogTemp => {
-                subject[0] = 3;
-                [0; 5]
-            }
+            Self::Map { tablespace, database } => (2, [tablespace, database, 0, 0, 0]),
+            Self::Wal | Self::XlogTemp => (3, [0; 5]),
             Self::Slru { directory, segment } => {
-                subject[0] = 4;
-                [directory as u32, segment as u32, (segment >> 32) as u32, 0, 0]
+                (4, [directory as u32, segment as u32, (segment >> 32) as u32, 0, 0])
             }
             Self::Temporary(name) => return named_subject(5, &name),
             Self::State(name) => return named_subject(6, &name),
-            Self::Control => {
-                subject[0] = 7;
-                [0; 5]
-            }
-            Self::Version => {
-                subject[0] = 8;
-                [0; 5]
-            }
+            Self::Control => (7, [0; 5]),
+            Self::Version => (8, [0; 5]),
         };
+        let mut subject = [0; 33];
+        subject[0] = kind;
         for (bytes, number) in subject[1..].chunks_exact_mut(4).zip(numbers) {
             bytes.copy_from_slice(&number.to_le_bytes());
         }

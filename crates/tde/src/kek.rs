@@ -12,7 +12,7 @@ use nix::unistd::{Gid, getegid, geteuid, getgroups};
 use openssl::rand::rand_bytes;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::error::KeyError;
+use crate::error::{Doing, KeyError};
 use crate::secret::{SecretBytes, wipe_stack};
 
 /// Hexadecimal digits of a key.
@@ -84,8 +84,7 @@ impl KekSource {
             // Opened again, so that each process that inherits the descriptor reads from the beginning.
             Self::Descriptor(descriptor) => {
                 let path = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
-                let file = File::open(&path);
-                from_reader(file.map_err(|error| unreadable(&path, error))?, &path)
+                from_reader(File::open(&path).doing("read", &path)?, &path)
             }
         }
     }
@@ -96,9 +95,9 @@ fn digit(byte: u8) -> Result<u8, KeyError> {
 }
 
 fn from_file(path: &Path) -> Result<Kek, KeyError> {
-    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    let file = File::open(path).doing("read", path)?;
     // Metadata of the open file: the path may have been replaced meanwhile.
-    let metadata = file.metadata().map_err(|error| unreadable(path, error))?;
+    let metadata = file.metadata().doing("read", path)?;
     if !is_private(&metadata)? {
         return Err(KeyError::Exposed {
             path: path.to_owned(),
@@ -142,24 +141,19 @@ fn from_command(command: &OsString) -> Result<Kek, KeyError> {
     output.unwrap_or(Err(KeyError::Malformed))
 }
 
-fn from_reader(reader: impl Read, path: &Path) -> Result<Kek, KeyError> {
+fn from_reader(mut reader: impl Read, path: &Path) -> Result<Kek, KeyError> {
     // One byte more than the maximum, to detect longer input.
     let mut text = Zeroizing::new([0_u8; DIGITS + 2]);
     let mut held = 0;
-    let mut reader = reader;
     while held < text.len() {
         match reader.read(&mut text[held..]) {
             Ok(0) => break,
             Ok(count) => held += count,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(unreadable(path, error)),
+            Err(error) => return Err(error).doing("read", path),
         }
     }
     let key = Kek::parse(&text[..held]);
     text.zeroize();
     key
-}
-
-fn unreadable(path: &Path, error: std::io::Error) -> KeyError {
-    KeyError::Io { doing: "read", path: path.to_owned(), error }
 }

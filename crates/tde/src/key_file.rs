@@ -13,7 +13,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use openssl::memcmp;
@@ -22,7 +22,7 @@ use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
 use zeroize::Zeroizing;
 
 use crate::CipherKind;
-use crate::error::KeyError;
+use crate::error::{Doing, KeyError};
 use crate::kdf::derive;
 use crate::kek::Kek;
 use crate::secret::{SecretBytes, wipe_stack};
@@ -252,19 +252,19 @@ impl KeyFile {
     }
 
     pub fn load(path: &Path) -> Result<Self, KeyError> {
-        let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => KeyError::Missing(path.to_owned()),
-            _ => KeyError::Io { doing: "read", path: path.to_owned(), error },
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(KeyError::Missing(path.to_owned()));
+            }
+            other => other.doing("read", path)?,
         };
         let mut bytes = Vec::with_capacity(KEY_FILE_BYTES + 1);
-        let file = File::open(path).map_err(failed)?;
-        file.take(KEY_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+        file.take(KEY_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).doing("read", path)?;
         Self::decode(&bytes)
     }
 
     /// Writes the file atomically: after a crash, either the old or the new file exists.
     pub fn store(&self, path: &Path, replace: Replace) -> Result<(), KeyError> {
-        let failed = |error| KeyError::Io { doing: "write", path: path.to_owned(), error };
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{}.tmp", std::process::id()));
         let draft = PathBuf::from(draft);
@@ -273,16 +273,14 @@ impl KeyFile {
             // An error is ignored: the draft may not exist.
             drop(std::fs::remove_file(&draft));
         }
-        stored.map_err(failed)
+        stored.doing("write", path)
     }
 
     fn store_by(&self, draft: &Path, path: &Path, replace: Replace) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
         if let (Replace::Atomically, Ok(old)) = (replace, std::fs::metadata(path)) {
             // Keeps the owner of a server's key file if root rotates the key.
-            let (user, group) =
-                (std::os::unix::fs::MetadataExt::uid(&old), std::os::unix::fs::MetadataExt::gid(&old));
-            std::os::unix::fs::fchown(&file, Some(user), Some(group))?;
+            fchown(&file, Some(old.uid()), Some(old.gid()))?;
         }
         file.write_all(&self.encode())?;
         file.sync_all()?;

@@ -1,18 +1,19 @@
-use crate::labelled::labelled;
+use crate::labelled::{labelled, labelled_enum};
 
-/// A database engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Engine {
-    /// MariaDB Server.
-    MariaDb,
-    /// Oracle's MySQL Server, and builds that report themselves as MySQL.
-    MySql,
-    /// PostgreSQL.
-    Postgres,
-    /// `MongoDB`.
-    MongoDb,
-    /// `FerretDB`, which speaks MongoDB's protocol.
-    FerretDb,
+labelled_enum! {
+    /// A database engine.
+    Engine: "engine" {
+        /// MariaDB Server.
+        MariaDb = "mariadb",
+        /// Oracle's MySQL Server, and builds that report themselves as MySQL.
+        MySql = "mysql",
+        /// PostgreSQL.
+        Postgres = "postgres",
+        /// `MongoDB`.
+        MongoDb = "mongodb",
+        /// `FerretDB`, which speaks MongoDB's protocol.
+        FerretDb = "ferretdb",
+    }
 }
 
 /// What queries are written in.
@@ -25,21 +26,8 @@ pub enum QueryLanguage {
 }
 
 impl Engine {
-    /// Every engine.
-    pub const ALL: [Self; 5] = [Self::MariaDb, Self::MySql, Self::Postgres, Self::MongoDb, Self::FerretDb];
     /// The SQL engines.
     pub const SQL: [Self; 3] = [Self::MariaDb, Self::MySql, Self::Postgres];
-
-    /// As on the command line.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::MariaDb => "mariadb",
-            Self::MySql => "mysql",
-            Self::Postgres => "postgres",
-            Self::MongoDb => "mongodb",
-            Self::FerretDb => "ferretdb",
-        }
-    }
 
     /// As its makers write it.
     pub fn display_name(self) -> &'static str {
@@ -54,10 +42,7 @@ impl Engine {
 
     /// Whether it speaks MySQL's protocol and dialect of SQL.
     pub fn is_mysql_family(self) -> bool {
-        match self {
-            Self::MariaDb | Self::MySql => true,
-            Self::Postgres | Self::MongoDb | Self::FerretDb => false,
-        }
+        matches!(self, Self::MariaDb | Self::MySql)
     }
 
     /// Whether both speak the same protocol.
@@ -73,5 +58,3 @@ impl Engine {
         }
     }
 }
-
-labelled!(Engine: "engine");

@@ -1,8 +1,36 @@
 //! Types that are written and read as their label.
 
-/// Implements `from_label`, `Display`, `Serialize` and `Deserialize` for types with `ALL` and `label()`.
+/// Defines an enumeration of values with labels: `ALL` of them, `label`, and what [`labelled`] adds.
+macro_rules! labelled_enum {
+    ($(#[$meta:meta])* $name:ident: $what:literal {
+        $($(#[$about:meta])* $variant:ident = $label:literal,)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $($(#[$about])* $variant,)+
+        }
+
+        impl $name {
+            /// Every value, in the order of their definition.
+            pub const ALL: [Self; [$($label),+].len()] = [$(Self::$variant),+];
+
+            /// As on the command line and in reports.
+            pub fn label(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $label,)+
+                }
+            }
+        }
+
+        labelled!($name: $what);
+    };
+}
+pub(crate) use labelled_enum;
+
+/// Implements `from_label`, `Display`, `Serialize` and `Deserialize` for a type with `ALL` and `label()`.
 macro_rules! labelled {
-    ($($name:ident: $what:literal),+) => {$(
+    ($name:ident: $what:literal) => {
         impl $name {
             /// The value that has this label.
             pub fn from_label(label: &str) -> Option<Self> {
@@ -29,6 +57,6 @@ macro_rules! labelled {
                     .ok_or_else(|| serde::de::Error::custom(format_args!("unknown {} \"{label}\"", $what)))
             }
         }
-    )+};
+    };
 }
 pub(crate) use labelled;

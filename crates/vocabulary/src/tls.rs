@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::labelled::labelled;
+use crate::labelled::{labelled, labelled_enum};
 
 /// A TLS protocol version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,48 +17,49 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// The key type of a server's certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ServerKey {
-    /// ECDSA on NIST P-256.
-    P256,
-    /// ECDSA on NIST P-384.
-    P384,
-    /// Ed25519 (RFC 8410).
-    Ed25519,
-    /// RSA with a 1024-bit modulus: insecure today, offered to repeat old studies.
-    Rsa1024,
-    /// RSA with a 2048-bit modulus.
-    Rsa2048,
-    /// RSA with a 3072-bit modulus.
-    Rsa3072,
-    /// RSA with a 4096-bit modulus.
-    Rsa4096,
+labelled_enum! {
+    /// The key type of a server's certificate.
+    ServerKey: "key type" {
+        /// ECDSA on NIST P-256.
+        P256 = "p256",
+        /// ECDSA on NIST P-384.
+        P384 = "p384",
+        /// Ed25519 (RFC 8410).
+        Ed25519 = "ed25519",
+        /// RSA with a 1024-bit modulus: insecure today, offered to repeat old studies.
+        Rsa1024 = "rsa1024",
+        Rsa2048 = "rsa2048",
+        Rsa3072 = "rsa3072",
+        Rsa4096 = "rsa4096",
+    }
 }
 
-/// A key exchange group that a client can offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Group {
-    /// Curve25519: the first choice of OpenSSL's clients.
-    X25519,
-    /// NIST P-256.
-    P256,
-    /// NIST P-384.
-    P384,
-    /// NIST P-521.
-    P521,
-    /// X25519 combined with ML-KEM-768: post-quantum.
-    X25519MlKem768,
+labelled_enum! {
+    /// A key exchange group that a client can offer.
+    Group: "group" {
+        /// Curve25519: the first choice of OpenSSL's clients.
+        X25519 = "x25519",
+        /// NIST P-256.
+        P256 = "p256",
+        /// NIST P-384.
+        P384 = "p384",
+        /// NIST P-521.
+        P521 = "p521",
+        /// X25519 combined with ML-KEM-768: post-quantum.
+        X25519MlKem768 = "x25519mlkem768",
+    }
 }
 
-/// A client's TLS library.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TlsLibrary {
-    /// The system's OpenSSL, as in libpq and most other drivers.
-    #[default]
-    OpenSsl,
-    /// rustls with ring's cryptography, as in drivers written in Rust.
-    Rustls,
+labelled_enum! {
+    /// A client's TLS library.
+    #[derive(Default)]
+    TlsLibrary: "TLS library" {
+        /// The system's OpenSSL, as in libpq and most other drivers.
+        #[default]
+        OpenSsl = "openssl",
+        /// rustls with ring's cryptography, as in drivers written in Rust.
+        Rustls = "rustls",
+    }
 }
 
 /// How weak keys and signatures may be.
@@ -117,23 +118,6 @@ impl TlsVersion {
 }
 
 impl ServerKey {
-    /// Every key type.
-    pub const ALL: [Self; 7] =
-        [Self::P256, Self::P384, Self::Ed25519, Self::Rsa1024, Self::Rsa2048, Self::Rsa3072, Self::Rsa4096];
-
-    /// As in a path's name: `p256`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::P256 => "p256",
-            Self::P384 => "p384",
-            Self::Ed25519 => "ed25519",
-            Self::Rsa1024 => "rsa1024",
-            Self::Rsa2048 => "rsa2048",
-            Self::Rsa3072 => "rsa3072",
-            Self::Rsa4096 => "rsa4096",
-        }
-    }
-
     /// Bits of the modulus of an RSA key.
     pub fn rsa_bits(self) -> Option<u32> {
         match self {
@@ -153,9 +137,6 @@ impl ServerKey {
 }
 
 impl Group {
-    /// Every group.
-    pub const ALL: [Self; 5] = [Self::X25519, Self::P256, Self::P384, Self::P521, Self::X25519MlKem768];
-
     /// Its code point (IANA "TLS Supported Groups").
     pub fn number(self) -> u16 {
         match self {
@@ -166,33 +147,9 @@ impl Group {
             Self::X25519MlKem768 => 0x11ec,
         }
     }
-
-    /// As in a path's modifier, and as observed: `x25519`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::X25519 => "x25519",
-            Self::P256 => "p256",
-            Self::P384 => "p384",
-            Self::P521 => "p521",
-            Self::X25519MlKem768 => "x25519mlkem768",
-        }
-    }
 }
 
-impl TlsLibrary {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::OpenSsl, Self::Rustls];
-
-    /// As in a path's modifier and in reports: `rustls`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::OpenSsl => "openssl",
-            Self::Rustls => "rustls",
-        }
-    }
-}
-
-labelled!(TlsVersion: "TLS version", ServerKey: "key type", Group: "group", TlsLibrary: "TLS library");
+labelled!(TlsVersion: "TLS version");
 
 #[cfg(test)]
 mod tests {
@@ -200,18 +157,14 @@ mod tests {
 
     #[test]
     fn labels_are_unique_and_lead_back() {
-        for version in TlsVersion::ALL {
-            assert_eq!(TlsVersion::from_label(version.label()), Some(version));
-        }
-        for key in ServerKey::ALL {
-            assert_eq!(ServerKey::from_label(key.label()), Some(key));
-        }
-        for group in Group::ALL {
-            assert_eq!(Group::from_label(group.label()), Some(group));
-        }
-        for library in TlsLibrary::ALL {
-            assert_eq!(TlsLibrary::from_label(library.label()), Some(library));
-        }
+        assert!(
+            TlsVersion::ALL.iter().all(|version| TlsVersion::from_label(version.label()) == Some(*version))
+        );
+        assert!(ServerKey::ALL.iter().all(|key| ServerKey::from_label(key.label()) == Some(*key)));
+        assert!(Group::ALL.iter().all(|group| Group::from_label(group.label()) == Some(*group)));
+        assert!(
+            TlsLibrary::ALL.iter().all(|library| TlsLibrary::from_label(library.label()) == Some(*library))
+        );
         assert_eq!(TlsVersion::from_label("tls1.4"), None);
     }
 }

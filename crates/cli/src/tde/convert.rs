@@ -13,16 +13,17 @@ use ciphertoll_tde::convert::{
     Conversion, ConversionPhase, ConversionPlan, ConversionProgress, ConvertError, TablespaceMapping,
     VerificationCounts, has_journal,
 };
-use ciphertoll_tde::{EncryptionEngine, Kek, KeyError, KeyFile, Replace};
+use ciphertoll_tde::{CipherKind, EncryptionEngine, Kek, KeyError, KeyFile, Replace};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use nix::unistd::geteuid;
 
 use super::exec::{UnlockedCluster, find_library, require_cipher};
-use super::{CipherArgument, KeyArguments, host, refused};
+use super::{CIPHERS, ClusterArguments, KeyArguments, host};
+use crate::arguments::choice;
 use crate::failure::Failure;
 use crate::print_document;
-use crate::progress::tell;
+use crate::progress::{bar, tell};
 use crate::run::watch_signals;
 
 /// How often a line is printed if stderr is not a terminal.
@@ -59,8 +60,8 @@ pub(super) struct ConvertArguments {
     #[command(flatten)]
     key: KeyArguments,
     /// The cipher and its key length [default: aes-256-xts]
-    #[arg(long, value_enum, conflicts_with = "decrypt")]
-    cipher: Option<CipherArgument>,
+    #[arg(long, value_parser = choice(&CIPHERS), conflicts_with = "decrypt")]
+    cipher: Option<CipherKind>,
     /// The new directory of a tablespace; needed for each tablespace of the source
     #[arg(long = "tablespace-mapping", value_name = "OLD=NEW", value_parser = mapping)]
     mappings: Vec<TablespaceMapping>,
@@ -108,9 +109,9 @@ fn check_programs(arguments: &ConvertArguments) -> Result<(), Failure> {
 
 fn decryption(arguments: &ConvertArguments) -> Result<(ConversionPlan, ClusterKeys), Failure> {
     let path = arguments.keys_of(&arguments.data)?;
-    let file = KeyFile::load(&path).map_err(|error| refused(&error))?;
+    let file = KeyFile::load(&path)?;
     let keys = ClusterKeys { path, file, kek: arguments.key.read()? };
-    let mut engine = keys.engine().map_err(|error| refused(&error))?;
+    let mut engine = keys.engine()?;
     require_cipher(&keys.path, &keys.file)?;
     let plan = arguments.plan(Some(&mut engine))?;
     Ok((plan, keys))
@@ -129,17 +130,16 @@ fn encryption(arguments: &ConvertArguments) -> Result<(ConversionPlan, ClusterKe
     let file = match KeyFile::load(&path) {
         Ok(file) => file,
         Err(KeyError::Missing(_)) if !has_journal(plan.target()) => {
-            let cipher_kind = arguments.cipher.unwrap_or(CipherArgument::Aes256).cipher_kind();
-            let file = KeyFile::create(cipher_kind, &kek).map_err(|error| refused(&error))?;
-            file.store(&path, Replace::Never).map_err(|error| refused(&error))?;
+            let file = KeyFile::create(arguments.cipher.unwrap_or(CipherKind::Aes256), &kek)?;
+            file.store(&path, Replace::Never)?;
             file
         }
-        Err(error) => return Err(refused(&error)),
+        Err(error) => return Err(error.into()),
     };
     let keys = ClusterKeys { path, file, kek };
-    keys.engine().map_err(|error| refused(&error))?;
+    keys.engine()?;
     require_cipher(&keys.path, &keys.file)?;
-    if arguments.cipher.is_some_and(|cipher| cipher.cipher_kind() != keys.file.cipher_kind()) {
+    if arguments.cipher.is_some_and(|cipher| cipher != keys.file.cipher_kind()) {
         let (path, cipher) = (keys.path.display(), keys.file.cipher_kind().label());
         return Err(Failure::usage(format!("the key file {path} already exists, for the cipher {cipher}")));
     }
@@ -153,9 +153,7 @@ fn encryption(arguments: &ConvertArguments) -> Result<(ConversionPlan, ClusterKe
 
 impl ConvertArguments {
     fn keys_of(&self, data: &Path) -> Result<PathBuf, Failure> {
-        let beside = KeyFile::path_beside(data);
-        let path = self.keys.as_deref().unwrap_or(&beside);
-        std::path::absolute(path).map_err(|error| host(path, &error))
+        ClusterArguments { data: data.to_owned(), keys: self.keys.clone() }.keys()
     }
 
     fn plan(&self, engine: Option<&mut EncryptionEngine>) -> Result<ConversionPlan, Failure> {
@@ -198,21 +196,17 @@ fn run(
 
 fn failure(error: ConvertError, interrupt: &Interrupt, target: &Path) -> Failure {
     let code = match error {
-        ConvertError::Key(error) => return refused(&error),
+        ConvertError::Key(error) => return error.into(),
         ConvertError::Refused(_) => ExitCode::Usage,
-        ConvertError::Io { .. } | ConvertError::Differs { .. } => ExitCode::HostResource,
+        ConvertError::Differs { .. } => ExitCode::HostResource,
         ConvertError::Interrupted => {
             let code = match interrupt.ending() {
                 Some(Ending::Terminated) => ExitCode::Terminated,
                 _ => ExitCode::Interrupted,
             };
             let target = target.display();
-            return Failure::new(
-                code,
-                format!(
-                    "interrupted: {target} is incomplete and cannot be started; run the same command again to continue"
-                ),
-            );
+            let why = "is incomplete and cannot be started; run the same command again to continue";
+            return Failure::new(code, format!("interrupted: {target} {why}"));
         }
     };
     Failure::new(code, error.to_string())
@@ -336,13 +330,7 @@ impl ConversionDisplay {
         if !io::stderr().is_terminal() {
             return Self::Lines(Instant::now());
         }
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        // The template is valid; otherwise the default style would do.
-        if let Ok(style) = ProgressStyle::with_template("{msg} {bar:24} {bytes} of {total_bytes}, {eta} left")
-        {
-            bar.set_style(style.progress_chars("━━╌"));
-        }
-        Self::Bar(bar)
+        Self::Bar(bar("{msg} {bar:24} {bytes} of {total_bytes}, {eta} left"))
     }
 
     fn show(&mut self, progress: ConversionProgress) {

@@ -9,7 +9,6 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::mpsc;
@@ -18,7 +17,7 @@ use std::thread;
 use ciphertoll_model::ExitCode;
 use ciphertoll_tde::cluster::{self, ClusterState};
 use ciphertoll_tde::handshake::{HANDSHAKE_FD, HandshakeMessage, HandshakeStatus, MESSAGE_BYTES};
-use ciphertoll_tde::{EncryptionEngine, Kek, KeyFile, KeyFileFormat, PRELOAD_LIBRARY, Replace};
+use ciphertoll_tde::{EncryptionEngine, Kek, KeyError, KeyFile, KeyFileFormat, PRELOAD_LIBRARY, Replace};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
@@ -28,15 +27,14 @@ use nix::unistd::{Pid, getpgrp, tcgetpgrp};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use super::{ClusterArguments, KeyArguments, host, refused};
+use super::{ClusterArguments, KeyArguments, host};
 use crate::failure::Failure;
+use crate::lab::exit_code_of;
 use crate::progress::tell;
 
 const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 /// The terminal sends these to its whole foreground process group, which includes the program.
 const FROM_TERMINAL: [i32; 2] = [SIGINT, SIGQUIT];
-/// Shells add this to the number of the signal that killed a command.
-const BY_SIGNAL: i32 = 128;
 const SET_ID: u32 = 0o6000;
 
 /// A cluster and its unwrapped keys.
@@ -62,7 +60,7 @@ pub(super) fn exec(
     let mut command = Command::new(find_program(name)?);
     command.args(arguments);
     let (data, keys) = (cluster.data()?, cluster.keys()?);
-    let file = KeyFile::load(&keys).map_err(|error| refused(&error))?;
+    let file = KeyFile::load(&keys)?;
     UnlockedCluster::new(data, keys, &file, key.read()?)?.run(command, name, library)
 }
 
@@ -103,20 +101,15 @@ fn find_program(name: &OsStr) -> Result<PathBuf, Failure> {
 impl UnlockedCluster {
     /// Checks keys and cluster here, where an error is one line on stderr and not an entry in a server's log.
     pub(super) fn new(data: PathBuf, keys: PathBuf, file: &KeyFile, kek: Kek) -> Result<Self, Failure> {
-        let unwrapped = file.unwrap(&kek).map_err(|error| refused(&error))?;
+        let unwrapped = file.unwrap(&kek)?;
         require_cipher(&keys, file)?;
-        let engine = EncryptionEngine::new(unwrapped).map_err(|error| refused(&error))?;
+        let engine = EncryptionEngine::new(unwrapped)?;
         let mut cluster = Self { data, keys, format: file.format(), engine, kek };
         let state = cluster.examine()?;
-        match state {
-            ClusterState::Unsealed(_) if cluster.format == KeyFileFormat::MayBeUnsealed => {
-                upgrade(&mut cluster, file)?;
-            }
-            _ => {
-                if let Some(why) = state.refusal(&cluster.data, cluster.format) {
-                    return Err(Failure::usage(why));
-                }
-            }
+        if matches!(state, ClusterState::Unsealed(_)) && cluster.format == KeyFileFormat::MayBeUnsealed {
+            upgrade(&mut cluster, file)?;
+        } else if let Some(why) = state.refusal(&cluster.data, cluster.format) {
+            return Err(Failure::usage(why));
         }
         Ok(cluster)
     }
@@ -131,7 +124,6 @@ impl UnlockedCluster {
         command.env("CIPHERTOLL_TDE_KEK_FD", descriptor.as_raw_fd().to_string());
         let (status, messages, process) = run(&mut command, name)?;
         drop(descriptor);
-        let code = status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default());
         print_refusals(&messages);
         check_result(&mut self, was_empty)?;
         let is_loaded = |message: &HandshakeMessage| {
@@ -143,11 +135,11 @@ impl UnlockedCluster {
                 name.display()
             )));
         }
-        Ok(u8::try_from(code).unwrap_or(u8::MAX))
+        Ok(exit_code_of(status))
     }
 
-    fn examine(&mut self) -> Result<ClusterState, Failure> {
-        cluster::examine(&self.data, &mut self.engine).map_err(|error| refused(&error))
+    fn examine(&mut self) -> Result<ClusterState, KeyError> {
+        cluster::examine(&self.data, &mut self.engine)
     }
 }
 
@@ -162,9 +154,8 @@ pub(super) fn require_cipher(keys: &Path, file: &KeyFile) -> Result<(), Failure>
 
 /// Seals a cluster of an earlier version, and records in its key file that it is sealed.
 fn upgrade(unlocked: &mut UnlockedCluster, file: &KeyFile) -> Result<(), Failure> {
-    cluster::seal(&unlocked.data, &mut unlocked.engine).map_err(|error| refused(&error))?;
-    let sealed = file.in_format(KeyFileFormat::Sealed, &unlocked.kek).map_err(|error| refused(&error))?;
-    sealed.store(&unlocked.keys, Replace::Atomically).map_err(|error| refused(&error))?;
+    cluster::seal(&unlocked.data, &mut unlocked.engine)?;
+    file.in_format(KeyFileFormat::Sealed, &unlocked.kek)?.store(&unlocked.keys, Replace::Atomically)?;
     unlocked.format = KeyFileFormat::Sealed;
     tell(&format!(
         "{}: sealed (it was encrypted by an earlier version). The key file {} has changed; keep a copy of it",

@@ -8,9 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use nix::unistd::geteuid;
 
-use super::error::{ConvertError, Result, errno_error, io_error, open};
+use super::error::{ConvertError, Result, open};
 use super::plan::{ConversionDirection, Owner, PlannedFile};
 use crate::cluster::DiskFile;
+use crate::error::Doing;
 use crate::unit::is_zero;
 use crate::{EncryptionEngine, Errno, FileClass, OpenFile, Storage};
 
@@ -19,6 +20,8 @@ pub(super) const CHUNK_BYTES: usize = 64 << 10;
 
 /// Called with the number of finished bytes of a file.
 pub(super) type ReportBytes<'a> = dyn FnMut(u64) -> Result<()> + 'a;
+
+type ErrnoResult<T> = std::result::Result<T, Errno>;
 
 /// Suffix of a file's name until it is complete.
 const DRAFT: &str = ".ciphertoll-convert";
@@ -52,7 +55,7 @@ impl ConversionFile {
         engine: &mut EncryptionEngine,
         bytes: &mut [u8],
         offset: u64,
-    ) -> std::result::Result<usize, Errno> {
+    ) -> ErrnoResult<usize> {
         if self.is_encrypted {
             engine.read_at(&mut self.opened, &self.storage, bytes, offset)
         } else {
@@ -65,12 +68,7 @@ impl ConversionFile {
         &self.storage
     }
 
-    fn write(
-        &mut self,
-        engine: &mut EncryptionEngine,
-        bytes: &[u8],
-        offset: u64,
-    ) -> std::result::Result<(), Errno> {
+    fn write(&mut self, engine: &mut EncryptionEngine, bytes: &[u8], offset: u64) -> ErrnoResult<()> {
         let written = if self.is_encrypted {
             engine.write_at(&mut self.opened, &self.storage, &bytes, offset)?
         } else {
@@ -79,7 +77,7 @@ impl ConversionFile {
         if written == bytes.len() { Ok(()) } else { Err(Errno::NO_SPACE) }
     }
 
-    fn set_size(&mut self, engine: &mut EncryptionEngine, size: u64) -> std::result::Result<(), Errno> {
+    fn set_size(&mut self, engine: &mut EncryptionEngine, size: u64) -> ErrnoResult<()> {
         if self.is_encrypted {
             engine.set_size(&mut self.opened, &self.storage, size)
         } else {
@@ -98,15 +96,15 @@ impl<'a> FileConverter<'a> {
     pub(super) fn convert(&mut self, file: &PlannedFile, done: &mut ReportBytes<'_>) -> Result<()> {
         let draft = draft_of(&file.to);
         let created = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&draft);
-        let created = created.map_err(|error| io_error("create", &draft, error))?;
-        let target = created.try_clone().map_err(|error| io_error("create", &draft, error))?;
+        let created = created.doing("create", &draft)?;
+        let target = created.try_clone().doing("create", &draft)?;
         self.copy_content(file, &mut ConversionFile::target(file.class, target, self.direction), done)?;
         let finished = set_owner(&draft, file.owner)
             .and_then(|()| created.set_permissions(Permissions::from_mode(file.mode)))
             .and_then(|()| created.set_times(FileTimes::new().set_modified(system_time(file.modified))))
             .and_then(|()| created.sync_all())
             .and_then(|()| fs::rename(&draft, &file.to));
-        finished.map_err(|error| io_error("write", &file.to, error))
+        Ok(finished.doing("write", &file.to)?)
     }
 
     fn copy_content(
@@ -121,7 +119,7 @@ impl<'a> FileConverter<'a> {
         while at < file.bytes {
             let count = CHUNK_BYTES.min((file.bytes - at) as usize);
             let chunk = &mut buffer[..count];
-            let read = source.read(self.engine, chunk, at).map_err(errno_error("read", &file.from))?;
+            let read = source.read(self.engine, chunk, at).doing("read", &file.from)?;
             if read != count {
                 return Err(ConvertError::Refused(format!(
                     "{} became shorter during the conversion: a server is using the source",
@@ -129,28 +127,25 @@ impl<'a> FileConverter<'a> {
                 )));
             }
             if !(file.is_sparse && is_zero(chunk)) {
-                target.write(self.engine, chunk, at).map_err(|error| write_error(file, error))?;
+                let result = target.write(self.engine, chunk, at);
+                // The engine refuses WAL pages without a header, because they would not be encrypted.
+                if result == Err(Errno::IO) && file.class == FileClass::Wal {
+                    return Err(ConvertError::Refused(format!(
+                        "{} contains a page without a WAL page header: remove the file if it is not needed",
+                        file.from.display()
+                    )));
+                }
+                result.doing("write", &file.to)?;
                 written = at + count as u64;
             }
             at += count as u64;
             done(at)?;
         }
         if written < file.bytes {
-            target.set_size(self.engine, file.bytes).map_err(errno_error("write", &file.to))?;
+            target.set_size(self.engine, file.bytes).doing("write", &file.to)?;
         }
         Ok(())
     }
-}
-
-/// Explains `EIO` for WAL: the engine refuses pages without a WAL page header, because they would not be encrypted.
-fn write_error(file: &PlannedFile, error: Errno) -> ConvertError {
-    if error == Errno::IO && file.class == FileClass::Wal {
-        return ConvertError::Refused(format!(
-            "{} contains a page without a WAL page header: remove the file if it is not needed",
-            file.from.display()
-        ));
-    }
-    errno_error("write", &file.to)(error)
 }
 
 /// The name of a file until it is complete.
@@ -163,11 +158,8 @@ pub(super) fn draft_of(path: &Path) -> PathBuf {
 fn system_time((seconds, nanoseconds): (i64, i64)) -> SystemTime {
     let fraction = Duration::from_nanos(nanoseconds.unsigned_abs());
     let whole = Duration::from_secs(seconds.unsigned_abs());
-    if seconds < 0 {
-        SystemTime::UNIX_EPOCH - whole + fraction
-    } else {
-        SystemTime::UNIX_EPOCH + whole + fraction
-    }
+    let second = if seconds < 0 { SystemTime::UNIX_EPOCH - whole } else { SystemTime::UNIX_EPOCH + whole };
+    second + fraction
 }
 
 /// Sets the owner of a file, or of a symbolic link itself. Does nothing if this process is not root.
@@ -183,6 +175,5 @@ pub(super) fn set_owner(path: &Path, (user, group): Owner) -> io::Result<()> {
 }
 
 pub(super) fn sync_directory(path: &Path) -> Result<()> {
-    let synced = File::open(path).and_then(|directory| directory.sync_all());
-    synced.map_err(|error| io_error("write", path, error))
+    Ok(File::open(path).and_then(|directory| directory.sync_all()).doing("write", path)?)
 }

@@ -10,8 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::error::{ConvertError, Result, io_error};
+use super::error::{ConvertError, Result};
 use super::plan::PlannedFile;
+use crate::error::Doing;
 
 /// File name of the journal, which is in the target until the conversion is complete.
 pub(super) const JOURNAL: &str = "ciphertoll-convert.journal";
@@ -33,33 +34,30 @@ pub(super) struct Journal {
 impl Journal {
     /// Opens or creates a journal. The first line of an existing one must be `identity`.
     pub(super) fn open(path: &Path, identity: &str) -> Result<Self> {
-        let failed = |error| io_error("write", path, error);
         let mut options = OpenOptions::new();
         let opened = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-        let mut file = opened.map_err(failed)?;
+        let mut file = opened.doing("write", path)?;
         match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
             Err(TryLockError::WouldBlock) => {
                 return Err(ConvertError::Refused(format!(
                     "{} is locked: another process is converting",
                     path.display()
                 )));
             }
+            locked => locked.doing("write", path)?,
         }
         let mut text = Vec::new();
-        file.read_to_end(&mut text).map_err(failed)?;
+        file.read_to_end(&mut text).doing("write", path)?;
         // An incomplete last line belongs to an unfinished file.
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         text.truncate(whole);
-        file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
+        file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).doing("write", path)?;
         let mut lines = text.split(|&byte| byte == b'\n');
         match lines.next() {
             Some(first) if first == identity.as_bytes() => {}
             Some(b"") | None => {
-                file.write_all(format!("{identity}\n").as_bytes())
-                    .and_then(|()| file.sync_all())
-                    .map_err(failed)?;
+                let line = format!("{identity}\n");
+                file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).doing("write", path)?;
             }
             Some(_) => {
                 return Err(ConvertError::Refused(format!(
@@ -86,11 +84,11 @@ impl Journal {
             return Ok(());
         }
         let line = [version(file).as_bytes(), b" ", path, b"\n"].concat();
-        self.file.write_all(&line).map_err(|error| io_error("write", &self.path, error))
+        Ok(self.file.write_all(&line).doing("write", &self.path)?)
     }
 
     pub(super) fn remove(self) -> Result<()> {
-        fs::remove_file(&self.path).map_err(|error| io_error("remove", &self.path, error))
+        Ok(fs::remove_file(&self.path).doing("remove", &self.path)?)
     }
 }
 

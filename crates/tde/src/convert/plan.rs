@@ -1,5 +1,7 @@
 //! The plan of a conversion: checks the source and lists its files, without writing anything.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -10,9 +12,10 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::control::ControlFileData;
-use super::error::{ConvertError, Result, errno_error, io_error, open};
+use super::error::{ConvertError, Result, open};
 use super::journal::{JOURNAL, has_journal};
 use crate::cluster::{self, CONTROL_PATH, ClusterState, DiskFile, LOCK_PATH, MAP_PATH, VERSION_PATH};
+use crate::error::Doing;
 use crate::seal::{CONTROL_BYTES, SealState, version_seal};
 use crate::{EncryptionEngine, FileClass, KeyFileFormat, MAP_MAGIC, OpenFile, VersionText};
 
@@ -111,19 +114,24 @@ pub struct ConversionPlan {
     pub(super) direction: ConversionDirection,
     pub(super) source: PathBuf,
     pub(super) target: PathBuf,
-    /// All directories of the target, parents first.
-    pub(super) directories: Vec<PlannedDirectory>,
-    pub(super) links: Vec<PlannedLink>,
-    pub(super) files: Vec<PlannedFile>,
+    pub(super) listing: Listing,
     /// `PG_VERSION` and `pg_control`, which are written last: without them no server starts.
     pub(super) last: [PlannedFile; 2],
-    /// The target, and its directories elsewhere: tablespaces and WAL.
-    roots: Vec<PathBuf>,
     control: ControlFileData,
     /// Digest of the plaintext of `pg_control`, which changes whenever a server starts or stops.
     digest: [u8; 32],
     major: u32,
-    owner: Owner,
+}
+
+/// What a walk through the source finds.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// All directories of the target, parents first.
+    pub(super) directories: Vec<PlannedDirectory>,
+    pub(super) links: Vec<PlannedLink>,
+    pub(super) files: Vec<PlannedFile>,
+    /// The target, and its directories elsewhere: tablespaces and WAL.
+    pub(super) roots: Vec<PathBuf>,
     others: Vec<PathBuf>,
 }
 
@@ -136,7 +144,7 @@ impl ConversionPlan {
         wal: Option<&Path>,
         engine: Option<&mut EncryptionEngine>,
     ) -> Result<Self> {
-        let source = fs::canonicalize(source).map_err(|error| io_error("read", source, error))?;
+        let source = fs::canonicalize(source).doing("read", source)?;
         if let Some(process) = cluster::running_server(&source) {
             return Err(crate::KeyError::Running { data: source, process }.into());
         }
@@ -163,7 +171,7 @@ impl ConversionPlan {
         walk.cluster()?;
         let plan = walk.into_plan(direction, control, Sha256::digest(plaintext).into())?;
         if !has_journal(&plan.target) {
-            plan.roots.iter().try_for_each(|root| check_empty(root))?;
+            plan.listing.roots.iter().try_for_each(|root| check_empty(root))?;
         }
         Ok(plan)
     }
@@ -179,7 +187,7 @@ impl ConversionPlan {
 
     /// Total size of all files except the last two.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).sum()
+        self.listing.files.iter().map(|file| file.bytes).sum()
     }
 
     pub fn has_page_checksums(&self) -> bool {
@@ -192,16 +200,12 @@ impl ConversionPlan {
 
     /// User and group of the data directory.
     pub fn owner(&self) -> (u32, u32) {
-        self.owner
+        self.listing.directories[0].owner
     }
 
     /// Relative paths of files that do not belong to PostgreSQL. They are copied unencrypted.
     pub fn others(&self) -> &[PathBuf] {
-        &self.others
-    }
-
-    pub(super) fn roots(&self) -> &[PathBuf] {
-        &self.roots
+        &self.listing.others
     }
 
     /// The first line of the journal: identifies the state of the source and the directories of the target.
@@ -211,7 +215,7 @@ impl ConversionPlan {
             ConversionDirection::Decrypt => "decrypt",
         };
         let mut hash = Sha256::new_with_prefix(self.digest);
-        for root in &self.roots {
+        for root in &self.listing.roots {
             hash.update(root.as_os_str().as_bytes());
             hash.update([0]);
         }
@@ -231,9 +235,8 @@ impl ConversionPlan {
         };
         let changed =
             |path: &Path| refuse(path, "the source was changed during the conversion: run the command again");
-        for file in self.files.iter().chain(&self.last) {
-            let metadata =
-                fs::symlink_metadata(&file.from).map_err(|error| io_error("read", &file.from, error))?;
+        for file in self.listing.files.iter().chain(&self.last) {
+            let metadata = fs::symlink_metadata(&file.from).doing("read", &file.from)?;
             if (metadata.len(), (metadata.mtime(), metadata.mtime_nsec())) != (file.bytes, file.modified) {
                 return changed(&file.from);
             }
@@ -266,8 +269,8 @@ fn read_sealed_cluster(source: &Path, engine: &mut EncryptionEngine) -> Result<(
         return Err(ConvertError::Refused(why));
     }
     let mut read = |class, path: &Path, bytes: &mut [u8]| {
-        let file = DiskFile(open(path)?);
-        engine.read_at(&mut OpenFile::new(class), &file, bytes, 0).map_err(errno_error("read", path))
+        let file = DiskFile(File::open(path).doing("read", path)?);
+        engine.read_at(&mut OpenFile::new(class), &file, bytes, 0).doing("read", path)
     };
     let (mut plaintext, mut version) = ([0; CONTROL_BYTES], [0; 16]);
     read(FileClass::Control, &source.join(CONTROL_PATH), &mut plaintext)?;
@@ -283,11 +286,11 @@ fn read_plain_cluster(source: &Path) -> Result<(Plaintext, u32)> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return refuse(source, "no cluster found");
         }
-        other => other.map_err(|error| io_error("read", &path, error))?,
+        other => other.doing("read", &path)?,
     };
     let map = source.join(MAP_PATH);
     let mut magic = [0; MAP_MAGIC.len()];
-    open(&map)?.read_exact_at(&mut magic, 0).map_err(|error| io_error("read", &map, error))?;
+    open(&map)?.read_exact_at(&mut magic, 0).doing("read", &map)?;
     if version_seal(&version) == SealState::Sealed || magic != MAP_MAGIC {
         return refuse(source, "the cluster is encrypted already; use --decrypt to convert it back");
     }
@@ -295,7 +298,7 @@ fn read_plain_cluster(source: &Path) -> Result<(Plaintext, u32)> {
     let path = source.join(CONTROL_PATH);
     let mut plaintext = [0; CONTROL_BYTES];
     let file: File = open(&path)?;
-    file.read_exact_at(&mut plaintext, 0).map_err(|error| io_error("read", &path, error))?;
+    file.read_exact_at(&mut plaintext, 0).doing("read", &path)?;
     Ok((plaintext, major))
 }
 
@@ -315,14 +318,9 @@ struct SourceWalk<'a> {
     major: u32,
     /// The name of this cluster's directory in a tablespace.
     tablespace_version: String,
-    directories: Vec<PlannedDirectory>,
-    links: Vec<PlannedLink>,
-    files: Vec<PlannedFile>,
     /// Directories of the source.
     source_directories: Vec<PathBuf>,
-    /// The target, and new directories elsewhere.
-    roots: Vec<PathBuf>,
-    others: Vec<PathBuf>,
+    listing: Listing,
 }
 
 impl<'a> SourceWalk<'a> {
@@ -346,11 +344,7 @@ impl<'a> SourceWalk<'a> {
             wal,
             major,
             tablespace_version: format!("PG_{major}_{catalog}"),
-            directories: Vec::new(),
-            links: Vec::new(),
-            files: Vec::new(),
-            roots: Vec::new(),
-            others: Vec::new(),
+            listing: Listing::default(),
         };
         walk.target = walk.add_root(target)?;
         Ok(walk)
@@ -360,11 +354,11 @@ impl<'a> SourceWalk<'a> {
     fn add_root(&mut self, directory: &Path) -> Result<PathBuf> {
         let directory = canonicalize(directory)?;
         let overlaps = |other: &PathBuf| directory.starts_with(other) || other.starts_with(&directory);
-        if self.source_directories.iter().chain(&self.roots).any(overlaps) {
+        if self.source_directories.iter().chain(&self.listing.roots).any(overlaps) {
             let why = "it overlaps with another directory of the source or the target: choose another one";
             return refuse(&directory, why);
         }
-        self.roots.push(directory.clone());
+        self.listing.roots.push(directory.clone());
         Ok(directory)
     }
 
@@ -376,27 +370,27 @@ impl<'a> SourceWalk<'a> {
                 "not a tablespace directory of the source (--tablespace-mapping)",
             );
         }
-        if self.wal.is_some() && !self.links.iter().any(|link| link.to == self.target.join("pg_wal")) {
+        if self.wal.is_some() && !self.listing.links.iter().any(|link| link.to == self.target.join("pg_wal"))
+        {
             return refuse(&self.source.join("pg_wal"), "not a symbolic link, so --waldir cannot be used");
         }
         Ok(())
     }
 
+    /// Lists a directory itself, with its mode and owner.
+    fn list(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let metadata = fs::metadata(from).doing("read", from)?;
+        let (mode, owner) = (metadata.mode() & 0o7777, (metadata.uid(), metadata.gid()));
+        self.listing.directories.push(PlannedDirectory { to: to.to_owned(), mode, owner });
+        Ok(())
+    }
+
     /// Lists a directory recursively, ordered by name.
     fn directory(&mut self, below: &Path, from: &Path, to: &Path) -> Result<()> {
-        let unreadable = |error| io_error("read", from, error);
-        let metadata = fs::metadata(from).map_err(unreadable)?;
-        self.directories.push(PlannedDirectory {
-            to: to.to_owned(),
-            mode: metadata.mode() & 0o7777,
-            owner: (metadata.uid(), metadata.gid()),
-        });
-        let mut names = fs::read_dir(from)
-            .and_then(|entries| {
-                entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<Vec<_>>>()
-            })
-            .map_err(unreadable)?;
-        names.sort();
+        self.list(from, to)?;
+        let entries = fs::read_dir(from).doing("read", from)?;
+        let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+        let names: BTreeSet<OsString> = names.collect::<io::Result<_>>().doing("read", from)?;
         for name in names {
             self.entry(&below.join(&name), &from.join(&name), &to.join(&name))?;
         }
@@ -404,7 +398,7 @@ impl<'a> SourceWalk<'a> {
     }
 
     fn entry(&mut self, below: &Path, from: &Path, to: &Path) -> Result<()> {
-        let metadata = fs::symlink_metadata(from).map_err(|error| io_error("read", from, error))?;
+        let metadata = fs::symlink_metadata(from).doing("read", from)?;
         let kind = metadata.file_type();
         if is_skipped(below) || kind.is_socket() {
             return Ok(());
@@ -428,7 +422,7 @@ impl<'a> SourceWalk<'a> {
         if class == FileClass::Unencrypted {
             self.unencrypted(below, from)?;
         }
-        self.files.push(PlannedFile {
+        self.listing.files.push(PlannedFile {
             below: below.to_owned(),
             from: from.to_owned(),
             to: to.to_owned(),
@@ -453,14 +447,14 @@ impl<'a> SourceWalk<'a> {
         }
         let is_known = UNENCRYPTED_FILES.iter().any(|usual| first == *usual);
         if !is_known {
-            self.others.push(below.to_owned());
+            self.listing.others.push(below.to_owned());
         }
         Ok(())
     }
 
     /// Lists a symbolic link: a tablespace, the WAL directory, or a link of the user.
     fn link(&mut self, below: &Path, from: &Path, to: &Path, metadata: &Metadata) -> Result<()> {
-        let text = fs::read_link(from).map_err(|error| io_error("read", from, error))?;
+        let text = fs::read_link(from).doing("read", from)?;
         let owner = (metadata.uid(), metadata.gid());
         let mut parts = below.iter();
         let (first, second, third) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
@@ -473,8 +467,8 @@ impl<'a> SourceWalk<'a> {
             },
             (Some(_), None) if first == "pg_tblspc" => self.mapped(from, &text)?,
             (None, None) if !ENCRYPTED_DIRECTORIES.iter().any(|known| first == *known) => {
-                self.others.push(below.to_owned());
-                self.links.push(PlannedLink { to: to.to_owned(), text, owner });
+                self.listing.others.push(below.to_owned());
+                self.listing.links.push(PlannedLink { to: to.to_owned(), text, owner });
                 return Ok(());
             }
             _ => {
@@ -482,16 +476,11 @@ impl<'a> SourceWalk<'a> {
             }
         };
         let new = self.add_root(&new)?;
-        self.links.push(PlannedLink { to: to.to_owned(), text: new.clone(), owner });
+        self.listing.links.push(PlannedLink { to: to.to_owned(), text: new.clone(), owner });
         if first == "pg_wal" {
             return self.directory(below, from, &new);
         }
-        let location = fs::metadata(from).map_err(|error| io_error("read", from, error))?;
-        self.directories.push(PlannedDirectory {
-            to: new.clone(),
-            mode: location.mode() & 0o7777,
-            owner: (location.uid(), location.gid()),
-        });
+        self.list(from, &new)?;
         // Directories of other versions belong to other clusters.
         let version = Path::new(&self.tablespace_version).to_owned();
         self.directory(&below.join(&version), &from.join(&version), &new.join(&version))
@@ -515,37 +504,23 @@ impl<'a> SourceWalk<'a> {
         control: ControlFileData,
         digest: [u8; 32],
     ) -> Result<ConversionPlan> {
+        let files = &mut self.listing.files;
         let mut take = |path: &str| {
-            let at = self.files.iter().position(|file| file.below == Path::new(path));
-            at.map_or_else(|| refuse(&self.source.join(path), "not a file"), |at| Ok(self.files.remove(at)))
+            let at = files.iter().position(|file| file.below == Path::new(path));
+            at.map_or_else(|| refuse(&self.source.join(path), "not a file"), |at| Ok(files.remove(at)))
         };
         let last = [take(VERSION_PATH)?, take(CONTROL_PATH)?];
         // First, because it identifies the keys of an interrupted conversion.
-        self.files.sort_by_key(|file| file.below != Path::new(MAP_PATH));
-        let root = self.directories.remove(0);
-        self.directories.insert(0, PlannedDirectory { to: self.target.clone(), ..root.clone() });
-        Ok(ConversionPlan {
-            direction,
-            source: self.source.to_owned(),
-            target: self.target,
-            directories: self.directories,
-            links: self.links,
-            files: self.files,
-            last,
-            roots: self.roots,
-            control,
-            digest,
-            major: self.major,
-            owner: root.owner,
-            others: self.others,
-        })
+        files.sort_by_key(|file| file.below != Path::new(MAP_PATH));
+        let (source, target, major) = (self.source.to_owned(), self.target, self.major);
+        Ok(ConversionPlan { direction, source, target, listing: self.listing, last, control, digest, major })
     }
 }
 
 fn check_empty(directory: &Path) -> Result<()> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other.map_err(|error| io_error("read", directory, error))?,
+        other => other.doing("read", directory)?,
     };
     if entries.count() == 0 {
         return Ok(());
@@ -558,15 +533,15 @@ fn check_empty(directory: &Path) -> Result<()> {
 
 /// Canonicalizes a path that may not exist; its parent must exist.
 fn canonicalize(path: &Path) -> Result<PathBuf> {
-    let absolute = std::path::absolute(path).map_err(|error| io_error("find", path, error))?;
+    let absolute = std::path::absolute(path).doing("find", path)?;
     match fs::canonicalize(&absolute) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        other => return other.map_err(|error| io_error("find", path, error)),
+        other => return Ok(other.doing("find", path)?),
     }
     let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
         return refuse(path, "not the path of a directory");
     };
-    let parent = fs::canonicalize(parent).map_err(|error| io_error("find", parent, error))?;
+    let parent = fs::canonicalize(parent).doing("find", parent)?;
     Ok(parent.join(name))
 }
 

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
-use super::error::{ConvertError, Result, errno_error, io_error, open};
+use super::error::{ConvertError, Result, open};
 use super::files::{CHUNK_BYTES, ConversionFile, ReportBytes};
 use super::journal::JOURNAL;
 use super::plan::{ConversionDirection, ConversionPlan, PlannedFile};
+use crate::error::Doing;
 use crate::unit::is_zero;
 use crate::{EncryptionEngine, FileClass, Storage, UNIT_BYTES};
 
@@ -77,7 +78,7 @@ impl<'a> Verifier<'a> {
         let _ = posix_fadvise(written.as_fd(), 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
         let mut source = ConversionFile::source(file, self.direction)?;
         let mut target = ConversionFile::target(file.class, written, self.direction);
-        let size = target.stored().size().map_err(errno_error("read", to))?;
+        let size = target.stored().size().doing("read", to)?;
         if size != file.bytes {
             return Err(differs(format!(
                 "it has {size} bytes, and {} has {}",
@@ -93,12 +94,10 @@ impl<'a> Verifier<'a> {
         let mut at = 0;
         while at < file.bytes {
             let count = CHUNK_BYTES.min((file.bytes - at) as usize);
-            let read = source
-                .read(self.engine, &mut pieces.source[..count], at)
-                .map_err(errno_error("read", &file.from))?;
-            let again =
-                target.read(self.engine, &mut pieces.target[..count], at).map_err(errno_error("read", to))?;
-            if (read, again) != (count, count) || pieces.source[..count] != pieces.target[..count] {
+            let (plain, back) = (&mut pieces.source[..count], &mut pieces.target[..count]);
+            let read = source.read(self.engine, plain, at).doing("read", &file.from)?;
+            let again = target.read(self.engine, back, at).doing("read", to)?;
+            if (read, again) != (count, count) || plain != back {
                 return Err(differs(format!(
                     "its plaintext differs from {}, from byte {at} on",
                     file.from.display()
@@ -110,7 +109,7 @@ impl<'a> Verifier<'a> {
                     ConversionDirection::Decrypt => (source.stored(), file.from.as_path()),
                 };
                 let held = stored.read_at(&mut pieces.stored[overlap..overlap + count], at);
-                held.map_err(errno_error("read", path))?;
+                held.doing("read", path)?;
                 self.check_encrypted(&pieces, count, at).map_err(&differs)?;
                 if seen.finds(&pieces.stored[..overlap + count], &samples) {
                     return Err(differs("it contains plaintext of the source".to_owned()));
@@ -153,7 +152,7 @@ impl<'a> Verifier<'a> {
         let mut bytes = [0; SEARCHED_BYTES];
         let step = (file.bytes / SAMPLES).max(1);
         for at in (0..file.bytes).step_by(step as usize) {
-            let count = source.read(self.engine, &mut bytes, at).map_err(errno_error("read", &file.from))?;
+            let count = source.read(self.engine, &mut bytes, at).doing("read", &file.from)?;
             let found = bytes[..count]
                 .windows(SAMPLE_BYTES)
                 .zip(at..)
@@ -205,14 +204,13 @@ impl SampleFilter {
 
 /// Fails if the target contains a file that is not in the source, except the journal.
 pub(super) fn check_no_other_files(plan: &ConversionPlan) -> Result<()> {
-    let files = plan.files.iter().chain(&plan.last).map(|file| &file.to);
-    let links = plan.links.iter().map(|link| &link.to);
-    let directories = plan.directories.iter().map(|directory| &directory.to);
+    let files = plan.listing.files.iter().chain(&plan.last).map(|file| &file.to);
+    let links = plan.listing.links.iter().map(|link| &link.to);
+    let directories = plan.listing.directories.iter().map(|directory| &directory.to);
     let expected: HashSet<&PathBuf> = files.chain(links).chain(directories).collect();
-    for directory in &plan.directories {
-        let unreadable = |error| io_error("read", &directory.to, error);
-        for entry in fs::read_dir(&directory.to).map_err(unreadable)? {
-            let entry = entry.map_err(unreadable)?;
+    for directory in &plan.listing.directories {
+        for entry in fs::read_dir(&directory.to).doing("read", &directory.to)? {
+            let entry = entry.doing("read", &directory.to)?;
             if entry.file_name() != JOURNAL && !expected.contains(&entry.path()) {
                 return Err(ConvertError::Differs {
                     path: entry.path(),
