@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 /// The error of a protocol, of which a reader needs one variant.
 pub(crate) trait ProtocolError {
-    fn protocol(message: &'static str, reason: &'static str) -> Self;
+    fn malformed(message: &'static str, reason: &'static str) -> Self;
 }
 
 /// Every length is checked against the remaining bytes.
@@ -21,7 +21,7 @@ impl<'a, E: ProtocolError> Reader<'a, E> {
     }
 
     pub(crate) fn error(&self, reason: &'static str) -> E {
-        E::protocol(self.message, reason)
+        E::malformed(self.message, reason)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

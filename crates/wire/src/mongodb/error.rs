@@ -87,6 +87,10 @@ const NO_CONNECTION_IN_TIME: i32 = 202;
 const AUTHENTICATION_FAILED: i32 = 18;
 
 impl Error {
+    pub(crate) fn protocol(message: &'static str, reason: &'static str) -> Self {
+        Self::Protocol { message, reason }
+    }
+
     /// Whether the server has reached its limit of connections. `mongod` does not report it: beyond
     /// `maxIncomingConnections` it closes the connection. Routers report it for their own connections.
     pub fn is_too_many_connections(&self) -> bool {

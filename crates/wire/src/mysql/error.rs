@@ -59,6 +59,10 @@ const ACCESS_DENIED: u16 = 1045;
 const USER_LIMIT_REACHED: u16 = 1226;
 
 impl Error {
+    pub(crate) fn protocol(message: &'static str, reason: &'static str) -> Self {
+        Self::Protocol { message, reason }
+    }
+
     /// Whether the server has reached its limit of connections, in total or for this user.
     pub fn is_too_many_connections(&self) -> bool {
         match self {
@@ -98,7 +102,7 @@ impl Error {
 }
 
 impl ProtocolError for Error {
-    fn protocol(message: &'static str, reason: &'static str) -> Self {
-        Self::Protocol { message, reason }
+    fn malformed(message: &'static str, reason: &'static str) -> Self {
+        Self::protocol(message, reason)
     }
 }

@@ -86,6 +86,10 @@ const TOO_MANY_CONNECTIONS: &str = "53300";
 const INVALID_PASSWORD: &str = "28P01";
 
 impl Error {
+    pub(crate) fn protocol(message: &'static str, reason: &'static str) -> Self {
+        Self::Protocol { message, reason }
+    }
+
     /// Whether the server has reached its limit of connections, in total or for this role.
     pub fn is_too_many_connections(&self) -> bool {
         matches!(self, Self::Server { sqlstate, .. } if sqlstate == TOO_MANY_CONNECTIONS)
@@ -147,7 +151,7 @@ impl From<scram::Error> for Error {
 }
 
 impl ProtocolError for Error {
-    fn protocol(message: &'static str, reason: &'static str) -> Self {
-        Self::Protocol { message, reason }
+    fn malformed(message: &'static str, reason: &'static str) -> Self {
+        Self::protocol(message, reason)
     }
 }

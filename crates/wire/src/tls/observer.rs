@@ -3,10 +3,7 @@
 //! [`FlightObserver`] splits the bytes into records. `HandshakeMessages` gets the content of handshake
 //! records, regardless of record boundaries, keeps the few bytes it needs and skips the rest.
 
-use crate::tls::{
-    group::NamedGroup,
-    server_hello::{HelloKind, ServerHello},
-};
+use crate::tls::{group::NamedGroup, server_hello::ServerHello};
 
 const RECORD_HEADER_BYTES: usize = 5;
 /// The longest record in any version (RFC 5246, 6.2.3).
@@ -207,14 +204,14 @@ impl HandshakeMessages {
         // A second retry is not allowed (RFC 8446, 4.1.4).
         let again = self.flight.hello_retry;
         self.flight = Flight {
-            hello_retry: again || hello.kind == HelloKind::Retry,
+            hello_retry: again || hello.is_retry,
             group: hello.group,
             version: Some(hello.version),
             cipher_suite: Some(hello.cipher_suite),
         };
-        self.state = match hello.kind {
-            HelloKind::Retry if !again => FlightState::AwaitHello,
-            HelloKind::Accept if hello.version < TLS_1_3 && names_curve(hello.cipher_suite) => {
+        self.state = match hello.is_retry {
+            true if !again => FlightState::AwaitHello,
+            false if hello.version < TLS_1_3 && names_curve(hello.cipher_suite) => {
                 FlightState::AwaitKeyExchange
             }
             _ => FlightState::Finished,

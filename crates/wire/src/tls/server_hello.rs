@@ -11,16 +11,10 @@ const RETRY_RANDOM: [u8; 32] = [
 const EXTENSION_SUPPORTED_VERSIONS: u16 = 43;
 const EXTENSION_KEY_SHARE: u16 = 51;
 
-/// Whether the server accepts the `ClientHello`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HelloKind {
-    Accept,
-    Retry,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServerHello {
-    pub(crate) kind: HelloKind,
+    /// Whether it is a HelloRetryRequest.
+    pub(crate) is_retry: bool,
     pub(crate) version: u16,
     pub(crate) cipher_suite: u16,
     pub(crate) group: Option<NamedGroup>,
@@ -48,8 +42,7 @@ impl ServerHello {
                 _ => {}
             }
         }
-        let kind = if random == RETRY_RANDOM { HelloKind::Retry } else { HelloKind::Accept };
-        Some(Self { kind, version, cipher_suite, group })
+        Some(Self { is_retry: random == RETRY_RANDOM, version, cipher_suite, group })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Responses to commands: counted, collected and refused.
 
+use ciphertoll_wire::postgres::column::encode_parameter_description;
 use ciphertoll_wire::postgres::server::{self, Field, Report};
 use ciphertoll_wire::postgres::{
     Column, Error, ExchangeSummary, Fault, Notice, PostgresPrepareReader, PostgresResponseReader,
@@ -40,7 +41,7 @@ impl Answer {
     pub(crate) fn notice(mut self) -> Self {
         let report = Report { severity: Severity::Warning, sqlstate: *b"01000", message: b"mind\x07 it" };
         server::write_notice(&mut self.bytes, &report).unwrap();
-        server::write_notification(&mut self.bytes, 7, b"channel", b"payload").unwrap();
+        server::write_message(&mut self.bytes, b'A', b"\0\0\0\x07channel\0payload\0").unwrap();
         server::write_parameter_status(&mut self.bytes, b"TimeZone", b"UTC").unwrap();
         self
     }
@@ -130,10 +131,12 @@ proptest! {
         size in 1..50_usize,
     ) {
         let mut answer = answer();
-        server::write_parse_complete(&mut answer.bytes);
-        server::write_parameter_description(&mut answer.bytes, &types).unwrap();
+        server::write_message(&mut answer.bytes, b'1', b"").unwrap();
+        let mut payload = Vec::new();
+        encode_parameter_description(&mut payload, &types);
+        server::write_message(&mut answer.bytes, b't', &payload).unwrap();
         if names.is_empty() {
-            server::write_no_data(&mut answer.bytes);
+            server::write_message(&mut answer.bytes, b'n', b"").unwrap();
         } else {
             let fields: Vec<Field<'_>> = names.iter().map(|name| Field::text(name.as_bytes())).collect();
             server::write_row_description(&mut answer.bytes, &fields).unwrap();
@@ -163,13 +166,13 @@ fn a_reader_is_reusable_after_reset() {
 #[test]
 fn every_message_of_an_extended_query_is_read() {
     let mut answer = answer();
-    server::write_parse_complete(&mut answer.bytes);
-    server::write_bind_complete(&mut answer.bytes);
-    server::write_no_data(&mut answer.bytes);
+    server::write_message(&mut answer.bytes, b'1', b"").unwrap();
+    server::write_message(&mut answer.bytes, b'2', b"").unwrap();
+    server::write_message(&mut answer.bytes, b'n', b"").unwrap();
     server::write_data_row(&mut answer.bytes, &[None]).unwrap();
-    server::write_portal_suspended(&mut answer.bytes);
-    server::write_empty_query_response(&mut answer.bytes);
-    server::write_close_complete(&mut answer.bytes);
+    server::write_message(&mut answer.bytes, b's', b"").unwrap();
+    server::write_message(&mut answer.bytes, b'I', b"").unwrap();
+    server::write_message(&mut answer.bytes, b'3', b"").unwrap();
     let response = count(&answer.ready().bytes);
     assert!(
         matches!(response, Ok(Response::Done(ExchangeSummary { rows: 1, row_bytes: 6, .. }))),

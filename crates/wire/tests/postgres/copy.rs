@@ -21,9 +21,11 @@ fn copy_in() -> Answer {
 
 fn copy_out(messages: &[Vec<u8>]) -> Answer {
     let mut answer = Answer::default();
-    server::write_copy_out_response(&mut answer.bytes, &START).unwrap();
+    let mut start = Vec::new();
+    START.encode(&mut start);
+    server::write_message(&mut answer.bytes, b'H', &start).unwrap();
     for data in messages {
-        server::write_copy_data(&mut answer.bytes, data).unwrap();
+        server::write_message(&mut answer.bytes, b'd', data).unwrap();
     }
     answer
 }
@@ -34,7 +36,7 @@ proptest! {
         messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..30), 0..8), size in 1..40_usize,
     ) {
         let mut answer = copy_out(&messages).notice();
-        server::write_copy_done(&mut answer.bytes);
+        server::write_message(&mut answer.bytes, b'c', b"").unwrap();
         let bytes = [answer.complete("COPY 5").ready().bytes.as_slice(), b"next"].concat();
         let expected = ExchangeSummary {
             rows: messages.len() as u64,

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use crate::{
     mongodb::{
         client::{
-            hello::{Mechanisms, Offer},
+            hello::Mechanisms,
             login::{MIN_ITERATIONS, Mechanism, MongoDbLogin},
             server_info::MongoDbAuthMethod,
         },
@@ -147,10 +147,8 @@ impl Authenticator {
         let digest = match (self.login.mechanism, mechanisms) {
             (Mechanism::X509, _) => return Ok(AuthStart::Certificate),
             (Mechanism::ScramSha1, _) => Digest::Sha1,
-            (Mechanism::Negotiated, Some(Mechanisms { sha256: Offer::No, sha1: Offer::Yes, .. })) => {
-                Digest::Sha1
-            }
-            (Mechanism::Negotiated, Some(Mechanisms { sha256: Offer::No, sha1: Offer::No, names })) => {
+            (Mechanism::Negotiated, Some(Mechanisms { sha256: false, sha1: true, .. })) => Digest::Sha1,
+            (Mechanism::Negotiated, Some(Mechanisms { sha256: false, sha1: false, names })) => {
                 return Err(Error::UnsupportedAuth { method: names.clone() });
             }
             // Servers with `hello` support SHA-256. They list no mechanisms for an unknown user.
@@ -212,7 +210,7 @@ impl AuthStart {
 
 impl<'a> SaslReply<'a> {
     fn parse(body: &'a RawDocument) -> Result<Self, Error> {
-        let error = |reason| Error::Protocol { message: "reply to the authentication", reason };
+        let error = |reason| Error::protocol("reply to the authentication", reason);
         let conversation = body.get("conversationId")?.and_then(as_i64);
         let is_done = body.get("done")?.map(is_true);
         let payload = match body.get("payload")? {
@@ -259,5 +257,5 @@ fn binary(bytes: &[u8]) -> Binary {
 }
 
 fn out_of_order() -> Error {
-    Error::Protocol { message: "reply to the authentication", reason: "it is out of order" }
+    Error::protocol("reply to the authentication", "it is out of order")
 }

@@ -174,5 +174,5 @@ fn refuse_early_input(input: &[u8]) -> Result<(), Error> {
     if input.is_empty() {
         return Ok(());
     }
-    Err(Error::Protocol { message: "first bytes", reason: "they arrive before the client has sent anything" })
+    Err(Error::protocol("first bytes", "they arrive before the client has sent anything"))
 }

@@ -46,18 +46,10 @@ pub(crate) struct Hello {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mechanisms {
-    pub(crate) sha1: Offer,
-    pub(crate) sha256: Offer,
+    pub(crate) sha1: bool,
+    pub(crate) sha256: bool,
     /// All names, made printable.
     pub(crate) names: String,
-}
-
-/// Whether the user has a mechanism.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Offer {
-    Yes,
-    #[default]
-    No,
 }
 
 /// Appends `hello`, with the start of an authentication.
@@ -158,8 +150,8 @@ fn mechanisms(names: &RawArray) -> Result<Mechanisms, Error> {
             return Err(error("a mechanism that is not a string"));
         };
         match name {
-            _ if name == Digest::Sha256.mechanism() => mechanisms.sha256 = Offer::Yes,
-            _ if name == Digest::Sha1.mechanism() => mechanisms.sha1 = Offer::Yes,
+            _ if name == Digest::Sha256.mechanism() => mechanisms.sha256 = true,
+            _ if name == Digest::Sha1.mechanism() => mechanisms.sha1 = true,
             _ => {}
         }
         all.push(name);
@@ -209,5 +201,5 @@ fn kept(name: &str) -> String {
 }
 
 fn error(reason: &'static str) -> Error {
-    Error::Protocol { message: "reply to hello", reason }
+    Error::protocol("reply to hello", reason)
 }

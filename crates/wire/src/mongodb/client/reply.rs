@@ -189,5 +189,5 @@ fn text(value: RawBsonRef<'_>) -> &str {
 }
 
 fn error(reason: &'static str) -> Error {
-    Error::Protocol { message: "reply", reason }
+    Error::protocol("reply", reason)
 }

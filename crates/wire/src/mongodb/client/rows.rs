@@ -115,8 +115,7 @@ fn collect(reply: &Reply<'_>, limit_bytes: usize) -> Result<Documents, Error> {
     if batch.cursor_id != 0 {
         let collection = batch.namespace.split_once('.').map(|(_, collection)| collection);
         let collection = collection.filter(|collection| !collection.is_empty());
-        let reason = "a cursor without a collection";
-        let collection = collection.ok_or(Error::Protocol { message: "reply", reason })?;
+        let collection = collection.ok_or(Error::protocol("reply", "a cursor without a collection"))?;
         kept.cursor = Some(Cursor { id: batch.cursor_id, collection: collection.to_owned() });
     }
     Ok(kept)
@@ -126,5 +125,5 @@ fn collect(reply: &Reply<'_>, limit_bytes: usize) -> Result<Documents, Error> {
 pub fn version_of(build_info: &[u8]) -> Result<String, Error> {
     let version = RawDocument::from_bytes(build_info)?.get("version")?.and_then(RawBsonRef::as_str);
     let version = version.map(|version| printable(version.as_bytes(), MAX_VERSION_CHARACTERS));
-    version.ok_or(Error::Protocol { message: "reply to buildInfo", reason: "no version" })
+    version.ok_or(Error::protocol("reply to buildInfo", "no version"))
 }

@@ -267,5 +267,5 @@ fn byte(rest: &mut &[u8]) -> Result<u8, Error> {
 }
 
 pub(crate) fn error(reason: &'static str) -> Error {
-    Error::Protocol { message: "message", reason }
+    Error::protocol("message", reason)
 }

@@ -44,15 +44,8 @@ pub struct CommandTemplate {
     bytes: Vec<u8>,
     segments: Vec<Segment>,
     parameters: usize,
-    secrecy: Secrecy,
-}
-
-/// Whether a command contains credentials.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Secrecy {
-    /// It does, so it is never compressed.
-    Secret,
-    Open,
+    /// Not if it contains credentials.
+    may_be_compressed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +71,7 @@ impl CommandTemplate {
         let Some(command) = command.filter(|name| !name.starts_with('$')) else {
             return Err(TemplateError::NotACommand);
         };
-        let secrecy = if may_be_compressed(command) { Secrecy::Open } else { Secrecy::Secret };
+        let may_be_compressed = may_be_compressed(command);
         if elements.iter().any(|(key, _)| key == DATABASE_KEY) {
             return Err(TemplateError::DatabaseGiven);
         }
@@ -86,7 +79,7 @@ impl CommandTemplate {
         compiler.elements(&elements, MAX_DEPTH)?;
         compiler.end_run();
         let Compiler { bytes, segments, parameters, .. } = compiler;
-        Ok(Self { bytes, segments, parameters, secrecy })
+        Ok(Self { bytes, segments, parameters, may_be_compressed })
     }
 
     /// The number of parameters: one more than the highest index.
@@ -97,7 +90,7 @@ impl CommandTemplate {
     /// Whether the protocol allows its compression.
     #[inline]
     pub fn may_be_compressed(&self) -> bool {
-        self.secrecy == Secrecy::Open
+        self.may_be_compressed
     }
 
     /// Appends the command as a whole message for this database. `parameters` must have [`Self::parameters`]

@@ -51,9 +51,9 @@ impl RsaKey {
 
 /// The password with its NUL, `XORed` with the nonce and encrypted with the key in `pem`.
 pub(crate) fn seal(pem: &[u8], nonce: &[u8; NONCE_BYTES], password: &[u8]) -> Result<Vec<u8>, Error> {
-    let key = parse_pem(pem).ok_or(Error::Protocol { message: MESSAGE, reason: "it is not an RSA key" })?;
+    let key = parse_pem(pem).ok_or(Error::protocol(MESSAGE, "it is not an RSA key"))?;
     if !(MIN_KEY_BITS..=MAX_KEY_BITS).contains(&key.n().num_bits()) {
-        return Err(Error::Protocol { message: MESSAGE, reason: "it does not have 2048 to 8192 bits" });
+        return Err(Error::protocol(MESSAGE, "it does not have 2048 to 8192 bits"));
     }
     let mut masked = clear_password::response(password)?;
     let limit = key.size() as usize - OAEP_BYTES;
@@ -64,7 +64,7 @@ pub(crate) fn seal(pem: &[u8], nonce: &[u8; NONCE_BYTES], password: &[u8]) -> Re
     let mut sealed = vec![0; key.size() as usize];
     let length = key
         .public_encrypt(&masked, &mut sealed, Padding::PKCS1_OAEP)
-        .map_err(|_| Error::Protocol { message: MESSAGE, reason: "it cannot encrypt" })?;
+        .map_err(|_| Error::protocol(MESSAGE, "it cannot encrypt"))?;
     sealed.truncate(length);
     Ok(sealed)
 }

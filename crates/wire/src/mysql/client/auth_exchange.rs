@@ -101,10 +101,10 @@ impl AuthExchange {
                 (Self::Sent(method), Some(AuthMessage::new(response.to_vec())))
             }
             Self::Sent(_) | Self::CachingSha2 { .. } => {
-                return Err(Error::Protocol {
-                    message: "reply to the login",
-                    reason: "it is not a message that the plugin expects",
-                });
+                return Err(Error::protocol(
+                    "reply to the login",
+                    "it is not a message that the plugin expects",
+                ));
             }
         };
         *self = next;
@@ -116,10 +116,9 @@ impl AuthExchange {
         match self {
             Self::Sent(method) => Ok(*method),
             Self::CachingSha2 { .. } => Ok(MySqlAuthMethod::CachingSha2Fast),
-            Self::PublicKey { .. } | Self::ExtSalt { .. } => Err(Error::Protocol {
-                message: "reply to the login",
-                reason: "OK before the client has sent its proof",
-            }),
+            Self::PublicKey { .. } | Self::ExtSalt { .. } => {
+                Err(Error::protocol("reply to the login", "OK before the client has sent its proof"))
+            }
         }
     }
 }
@@ -158,9 +157,9 @@ fn other(plugin: &[u8], login: &MySqlLogin) -> Result<(AuthExchange, AuthMessage
 fn challenge<const N: usize>(data: &[u8]) -> Result<&[u8; N], Error> {
     match data.split_first_chunk() {
         Some((nonce, [] | [0])) => Ok(nonce),
-        _ => Err(Error::Protocol {
-            message: "request to switch authentication",
-            reason: "its challenge does not have the plugin's length",
-        }),
+        _ => Err(Error::protocol(
+            "request to switch authentication",
+            "its challenge does not have the plugin's length",
+        )),
     }
 }

@@ -188,8 +188,10 @@ impl MySqlConnect {
             MySqlTlsMode::Plain => State::SendLogin(greeted),
             MySqlTlsMode::Tls => State::RequestTls(greeted),
             MySqlTlsMode::EagerTls if greeted.capabilities != self.agree(ASSUMED)? => {
-                let reason = "it lacks capabilities that the early TLS request assumed";
-                return Err(Error::Protocol { message: "greeting", reason });
+                return Err(Error::protocol(
+                    "greeting",
+                    "it lacks capabilities that the early TLS request assumed",
+                ));
             }
             MySqlTlsMode::EagerTls => {
                 // The TLS request used this number before the greeting arrived.
@@ -257,8 +259,7 @@ impl MySqlConnect {
             }
             if AuthSwitchRequest::is(payload) {
                 if switches == MAX_SWITCHES {
-                    let reason = "too many plugin switches";
-                    return Err(Error::Protocol { message: "reply to the login", reason });
+                    return Err(Error::protocol("reply to the login", "too many plugin switches"));
                 }
                 switches += 1;
                 let request = AuthSwitchRequest::parse(payload)?;
@@ -298,8 +299,7 @@ impl MySqlConnect {
         let Some(Terms { capabilities, .. }) = self.terms else { return Ok(agreed) };
         let capabilities = capabilities & RELAYED;
         if !offered.contains(capabilities) {
-            let reason = "it offers less than the server did before";
-            return Err(Error::Protocol { message: "greeting", reason });
+            return Err(Error::protocol("greeting", "it offers less than the server did before"));
         }
         let terms = (agreed & OF_LOGIN) | capabilities;
         // MariaDB's extended flags are sent in place of this one.
@@ -320,7 +320,7 @@ fn agree(login: &MySqlLogin, offered: Capabilities) -> Result<Capabilities, Erro
         return Err(Error::InvalidLogin { field: "user" });
     }
     if !offered.contains(REQUIRED) {
-        return Err(Error::Protocol { message: "greeting", reason: "the server is older than 4.1" });
+        return Err(Error::protocol("greeting", "the server is older than 4.1"));
     }
     let mut agreed = (WANTED & offered) | Capabilities::LONG_PASSWORD;
     if let Some(database) = &login.database {
@@ -328,19 +328,13 @@ fn agree(login: &MySqlLogin, offered: Capabilities) -> Result<Capabilities, Erro
             return Err(Error::InvalidLogin { field: "database" });
         }
         if !offered.contains(Capabilities::CONNECT_WITH_DB) {
-            return Err(Error::Protocol {
-                message: "greeting",
-                reason: "the server accepts no database at login",
-            });
+            return Err(Error::protocol("greeting", "the server accepts no database at login"));
         }
         agreed = agreed | Capabilities::CONNECT_WITH_DB;
     }
     if login.statements == StatementsPerQuery::Several {
         if !offered.contains(Capabilities::MULTI_STATEMENTS | Capabilities::MULTI_RESULTS) {
-            return Err(Error::Protocol {
-                message: "greeting",
-                reason: "the server does not offer multiple statements",
-            });
+            return Err(Error::protocol("greeting", "the server does not offer multiple statements"));
         }
         agreed = agreed | Capabilities::MULTI_STATEMENTS;
     }
@@ -359,5 +353,5 @@ fn refuse_early_input(input: &[u8]) -> Result<(), Error> {
     if input.is_empty() {
         return Ok(());
     }
-    Err(Error::Protocol { message: "greeting", reason: "plaintext follows it where TLS must start" })
+    Err(Error::protocol("greeting", "plaintext follows it where TLS must start"))
 }

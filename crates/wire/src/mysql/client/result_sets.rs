@@ -182,7 +182,7 @@ impl ResultSets {
         input: &mut &'a [u8],
     ) -> Result<ResultEvent<'a>, Error> {
         if self.kind == ResponseKind::Binary && packet_start.first != Some(BINARY_ROW) {
-            return Err(Error::Protocol { message: "row", reason: "wrong first byte" });
+            return Err(Error::protocol("row", "wrong first byte"));
         }
         match self.row_packet(0, input)? {
             Some(packet) => Ok(self.row(columns, packet, input)),
@@ -243,10 +243,7 @@ impl ResultSets {
 
 fn no_file(payload: &[u8]) -> Result<(), Error> {
     if payload.first() == Some(&LOCAL_INFILE) {
-        return Err(Error::Protocol {
-            message: "result",
-            reason: "it requests a local file, which was not offered",
-        });
+        return Err(Error::protocol("result", "it requests a local file, which was not offered"));
     }
     Ok(())
 }

@@ -1,9 +1,6 @@
 //! The commands, and how the server responds to each.
 
-use crate::{
-    mysql::{codec::change_user, error::Error},
-    reader::ProtocolError,
-};
+use crate::mysql::{codec::change_user, error::Error};
 
 /// What to do with a command.
 pub(crate) enum CommandKind {

@@ -199,7 +199,7 @@ pub fn quotable(value: Vec<u8>) -> Option<String> {
 }
 
 fn unexpected(reason: &'static str) -> Error {
-    Error::Protocol { message: "response to the proxy", reason }
+    Error::protocol("response to the proxy", reason)
 }
 
 #[cfg(test)]

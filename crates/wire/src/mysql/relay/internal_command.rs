@@ -217,9 +217,7 @@ impl InternalCommand {
     fn read_unsolicited(&mut self, input: &mut &[u8]) -> Result<Response<ResetOutcome>, Error> {
         match self.read_ok(input)? {
             Response::NeedInput => Ok(Response::NeedInput),
-            Response::Done(()) => {
-                Err(Error::Protocol { message: "response to the proxy", reason: "it is unsolicited" })
-            }
+            Response::Done(()) => Err(Error::protocol("response to the proxy", "it is unsolicited")),
         }
     }
 }

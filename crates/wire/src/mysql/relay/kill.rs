@@ -180,22 +180,16 @@ fn find(text: &[u8], escapes: Escapes) -> Option<Vec<KillStatement>> {
     }
     lexer.end(&mut |token| finder.token(&token, text.len()));
     finder.token(&Token::Sign(b';'), text.len());
-    (finder.quotes == Quotes::Clear).then_some(finder.found)
+    (!finder.is_ambiguous).then_some(finder.found)
 }
 
 /// Finds `KILL [HARD | SOFT] [CONNECTION | QUERY] number`.
 #[derive(Debug, Default)]
 struct KillFinder {
     state: FinderState,
-    quotes: Quotes,
+    /// Whether the end of a quote is ambiguous.
+    is_ambiguous: bool,
     found: Vec<KillStatement>,
-}
-
-#[derive(Debug, Default, PartialEq, Eq)]
-enum Quotes {
-    #[default]
-    Clear,
-    Ambiguous,
 }
 
 #[derive(Debug, Default)]
@@ -218,7 +212,7 @@ impl KillFinder {
         self.state = match (std::mem::take(&mut self.state), token) {
             (state, Token::Executed) => state,
             (state, Token::Ambiguous) => {
-                self.quotes = Quotes::Ambiguous;
+                self.is_ambiguous = true;
                 state
             }
             (FinderState::Number(kill), Token::Sign(b';')) => {

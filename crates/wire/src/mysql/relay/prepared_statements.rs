@@ -133,30 +133,24 @@ impl ClientStatements {
         }
     }
 
-    /// Stores the parameter types, if there is room.
-    pub(crate) fn store_types(&mut self, own: u32, types: &[u8]) -> StoreResult {
-        let Some(statement) = self.by_id.get_mut(&own) else { return StoreResult::Stored };
+    /// Stores the parameter types. Returns whether the limit allowed it.
+    #[must_use]
+    pub(crate) fn store_types(&mut self, own: u32, types: &[u8]) -> bool {
+        let Some(statement) = self.by_id.get_mut(&own) else { return true };
         if statement.types.as_deref() == Some(types) {
-            return StoreResult::Stored;
+            return true;
         }
         self.bytes -= statement.types.take().map_or(0, |types| types.len());
         if self.bytes.saturating_add(types.len()) > MAX_STATEMENT_BYTES {
-            return StoreResult::OverLimit;
+            return false;
         }
         self.bytes += types.len();
         statement.types = Some(types.to_vec());
-        StoreResult::Stored
+        true
     }
 
     pub(crate) fn clear(&mut self) {
         // Closed identifiers may still be in use by pipelined commands.
         *self = Self { newest: self.newest, ..Self::default() };
     }
-}
-
-/// Whether the limit allowed something to be stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StoreResult {
-    Stored,
-    OverLimit,
 }

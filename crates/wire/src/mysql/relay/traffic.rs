@@ -24,7 +24,6 @@ use crate::{
             observer::ResponseObserver,
         },
     },
-    reader::ProtocolError,
     relay::{FromClient, Goodbye},
 };
 
@@ -52,7 +51,8 @@ pub struct MySqlRelay {
     statements: MultiStatements,
     transaction: Transaction,
     doubt: Option<&'static str>,
-    last_message: LastMessage,
+    /// Whether the server's last message was an error. If it was, a proxy need not report another one.
+    error_was_last: bool,
     kill_policy: KillPolicy,
     observer: Option<ResponseObserver>,
 }
@@ -130,13 +130,6 @@ pub(crate) enum ClientEvent {
     Command(u8, Header),
 }
 
-/// Whether the server's last message was an error. If it was, a proxy need not report another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LastMessage {
-    Other,
-    Error,
-}
-
 impl MySqlRelay {
     /// A new session. Client and server must both have negotiated `capabilities`.
     pub fn new(capabilities: Capabilities) -> Self {
@@ -151,7 +144,7 @@ impl MySqlRelay {
             statements: MultiStatements::AsAgreed,
             transaction: Transaction::None,
             doubt: None,
-            last_message: LastMessage::Other,
+            error_was_last: false,
             kill_policy: KillPolicy::Forward,
             observer: None,
         }
@@ -336,7 +329,7 @@ impl MySqlRelay {
                     self.server_framer.begin(header, &mut at);
                     continue;
                 }
-                self.last_message = LastMessage::Other;
+                self.error_was_last = false;
             }
             self.next = header.sequence.wrapping_add(1);
             self.server_framer.begin(header, &mut at);
@@ -347,7 +340,7 @@ impl MySqlRelay {
     fn read_response(&mut self, header: Header, start: &[u8]) -> Result<(), Error> {
         let Some(response) = self.current else { return self.read_unsolicited(start) };
         self.next = header.sequence.wrapping_add(1);
-        self.last_message = LastMessage::Other;
+        self.error_was_last = false;
         if ErrPacket::is(start) {
             return self.read_err(start);
         }
@@ -438,7 +431,7 @@ impl MySqlRelay {
         if is_progress && self.capabilities.contains(Capabilities::PROGRESS) {
             return Ok(());
         }
-        self.last_message = LastMessage::Error;
+        self.error_was_last = true;
         if let Some(observer) = &mut self.observer {
             observer.record_err();
         }
@@ -452,7 +445,7 @@ impl MySqlRelay {
     /// A packet without a pending command: it must be the server's final ERR.
     fn read_unsolicited(&mut self, start: &[u8]) -> Result<(), Error> {
         ErrPacket::parse(start)?;
-        self.last_message = LastMessage::Error;
+        self.error_was_last = true;
         self.doubt = Some("the server sent an unsolicited message");
         Ok(())
     }
@@ -499,7 +492,7 @@ impl MySqlRelay {
 
     /// Whether the server's last message was an error: if it closes the connection now, the client knows why.
     pub fn error_was_last(&self) -> bool {
-        self.last_message == LastMessage::Error
+        self.error_was_last
     }
 }
 

@@ -111,16 +111,9 @@ struct EffectsScanner {
     effects: Effects,
     statement: StatementState,
     /// Whether this is not the first statement.
-    earlier: EarlierStatement,
+    is_later: bool,
     verb: Verb,
     function: Function,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum EarlierStatement {
-    #[default]
-    None,
-    Some,
 }
 
 /// The kind of statement, as far as its functions depend on it.
@@ -221,11 +214,11 @@ impl TextReader {
 impl EffectsScanner {
     fn token(&mut self, token: &Token<'_>) {
         if matches!(token, Token::Sign(b';')) {
-            self.earlier = EarlierStatement::Some;
+            self.is_later = true;
             (self.statement, self.verb, self.function) = (StatementState::Begin, Verb::Other, Function::None);
             return;
         }
-        if self.earlier == EarlierStatement::Some && self.statement == StatementState::Begin {
+        if self.is_later && self.statement == StatementState::Begin {
             self.effects.count = StatementCount::Several;
             if self.effects.settings.iter().any(|name| name == "sql_mode") {
                 // It may change how the following statements are parsed.

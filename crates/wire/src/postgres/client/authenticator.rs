@@ -30,13 +30,6 @@ pub(crate) struct Authenticator {
     state: State,
 }
 
-/// Whether the reply waits for derived keys.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeysState {
-    Pending,
-    NotNeeded,
-}
-
 enum State {
     /// The server has not requested anything.
     Initial,
@@ -89,8 +82,7 @@ impl Authenticator {
                 State::Answered(PostgresAuthMethod::Scram { iterations: last.iterations(), channel_binding })
             }
             _ => {
-                let reason = "it is out of order";
-                return Err(Error::Protocol { message: "authentication request", reason });
+                return Err(Error::protocol("authentication request", "it is out of order"));
             }
         };
         Ok(None)
@@ -125,14 +117,15 @@ impl Authenticator {
         matches!(self.state, State::AwaitKeys(..))
     }
 
-    /// Sends the pending reply if its keys have been derived. An error is final.
-    pub(crate) fn go_on(&mut self, out: &mut Vec<u8>) -> Result<KeysState, Error> {
-        let State::AwaitKeys(.., keys) = &self.state else { return Ok(KeysState::NotNeeded) };
-        let Some(keys) = keys.get() else { return Ok(KeysState::Pending) };
+    /// Sends the pending reply if its keys have been derived. Returns whether no reply waits for keys. An error is
+    /// final.
+    pub(crate) fn go_on(&mut self, out: &mut Vec<u8>) -> Result<bool, Error> {
+        let State::AwaitKeys(.., keys) = &self.state else { return Ok(true) };
+        let Some(keys) = keys.get() else { return Ok(false) };
         if let State::AwaitKeys(challenge, bound, _) = std::mem::replace(&mut self.state, State::Over) {
             self.state = send_proof(challenge.answer(&keys?)?, bound, out)?;
         }
-        Ok(KeysState::NotNeeded)
+        Ok(true)
     }
 
     /// Rejects a server that had to prove its identity and did not.

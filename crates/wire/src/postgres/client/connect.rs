@@ -7,7 +7,7 @@ use ciphertoll_vocabulary::Phase;
 use crate::{
     postgres::{
         client::{
-            authenticator::{Authenticator, KeysState},
+            authenticator::Authenticator,
             login::{ChannelBinding, PostgresAuthMethod, PostgresLogin, PostgresTlsMode},
         },
         codec::{
@@ -179,10 +179,7 @@ impl PostgresConnect {
             }
             TLS_REFUSED => Err(Error::TlsNotOffered),
             kind::ERROR_RESPONSE => Err(Error::ErrorBeforeTls),
-            _ => {
-                let reason = "it is neither S nor N";
-                Err(Error::Protocol { message: "reply to the TLS request", reason })
-            }
+            _ => Err(Error::protocol("reply to the TLS request", "it is neither S nor N")),
         }
     }
 
@@ -229,7 +226,7 @@ impl PostgresConnect {
     }
 
     fn await_auth(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
-        while self.authenticator.go_on(out)? == KeysState::NotNeeded
+        while self.authenticator.go_on(out)?
             && let Some(Message { kind, payload }) = message::take(input, MAX_LOGIN_PAYLOAD_BYTES)?
         {
             match kind {
@@ -245,8 +242,7 @@ impl PostgresConnect {
                 kind::NOTICE_RESPONSE => {}
                 kind::ERROR_RESPONSE => return Err(Report::parse(payload)?.into()),
                 _ => {
-                    let reason = "it is unexpected here";
-                    return Err(Error::Protocol { message: "reply to the login", reason });
+                    return Err(Error::protocol("reply to the login", "it is unexpected here"));
                 }
             }
         }
@@ -266,8 +262,7 @@ impl PostgresConnect {
                 (kind::NOTICE_RESPONSE, _) => {}
                 (kind::ERROR_RESPONSE, _) => return Err(Report::parse(payload)?.into()),
                 _ => {
-                    let reason = "it is unexpected here";
-                    return Err(Error::Protocol { message: "start of the session", reason });
+                    return Err(Error::protocol("start of the session", "it is unexpected here"));
                 }
             }
         }
@@ -341,6 +336,5 @@ fn refuse_early_input(input: &[u8]) -> Result<(), Error> {
     if input.is_empty() {
         return Ok(());
     }
-    let reason = "plaintext follows it where TLS must start";
-    Err(Error::Protocol { message: "reply to the TLS request", reason })
+    Err(Error::protocol("reply to the TLS request", "plaintext follows it where TLS must start"))
 }

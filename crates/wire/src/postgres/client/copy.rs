@@ -70,22 +70,16 @@ impl Default for CopyInReader {
 #[derive(Debug, Clone)]
 pub struct CopyOutReader {
     exchange: Exchange,
-    start: CopyOutStart,
+    /// Whether the server has sent its `CopyOutResponse`.
+    has_started: bool,
     summary: ExchangeSummary,
-}
-
-/// Whether the server has sent its `CopyOutResponse`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CopyOutStart {
-    Pending,
-    Received,
 }
 
 impl CopyOutReader {
     /// Reads the response to one `Query`.
     pub fn new() -> Self {
         let exchange = Exchange::new(RowHandling::Skipped, 1);
-        Self { exchange, start: CopyOutStart::Pending, summary: ExchangeSummary::default() }
+        Self { exchange, has_started: false, summary: ExchangeSummary::default() }
     }
 
     /// Prepares for the next response.
@@ -102,7 +96,7 @@ impl CopyOutReader {
         loop {
             match self.exchange.step(input)? {
                 ExchangeEvent::NeedInput => return Ok(Response::NeedInput),
-                ExchangeEvent::CopyOut => self.start = CopyOutStart::Received,
+                ExchangeEvent::CopyOut => self.has_started = true,
                 ExchangeEvent::CopyData { bytes } => {
                     self.summary.rows += 1;
                     self.summary.row_bytes += bytes as u64;
@@ -112,7 +106,7 @@ impl CopyOutReader {
                     self.exchange.fail();
                     return Err(Error::CopyNotExpected);
                 }
-                ExchangeEvent::End if self.start == CopyOutStart::Pending => {
+                ExchangeEvent::End if !self.has_started => {
                     self.exchange.fail();
                     return Err(Error::NotACopy);
                 }

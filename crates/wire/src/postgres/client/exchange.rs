@@ -245,7 +245,7 @@ impl Exchange {
         if allowed {
             return Ok(());
         }
-        Err(Error::Protocol { message: "response", reason: "an unexpected message" })
+        Err(Error::protocol("response", "an unexpected message"))
     }
 
     fn message<'a>(&mut self, kind: u8, payload: &'a [u8]) -> Result<Option<ExchangeEvent<'a>>, Error> {

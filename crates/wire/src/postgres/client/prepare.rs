@@ -23,15 +23,9 @@ pub struct StatementDescription {
 #[derive(Debug, Clone)]
 pub struct PostgresPrepareReader {
     exchange: Exchange,
-    parsed: Parsed,
+    /// Whether `ParseComplete` has arrived.
+    is_parsed: bool,
     prepared: StatementDescription,
-}
-
-/// Whether `ParseComplete` has arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Parsed {
-    NotYet,
-    Yes,
 }
 
 impl PostgresPrepareReader {
@@ -39,7 +33,7 @@ impl PostgresPrepareReader {
     pub fn new() -> Self {
         // Rows are refused; none can come.
         let exchange = Exchange::new(RowHandling::Whole { limit_bytes: 0 }, 1);
-        Self { exchange, parsed: Parsed::NotYet, prepared: StatementDescription::default() }
+        Self { exchange, is_parsed: false, prepared: StatementDescription::default() }
     }
 
     /// Prepares for the next response.
@@ -52,7 +46,7 @@ impl PostgresPrepareReader {
         loop {
             let event = match self.exchange.step(input)? {
                 ExchangeEvent::NeedInput => return Ok(Response::NeedInput),
-                ExchangeEvent::End if self.parsed == Parsed::Yes => {
+                ExchangeEvent::End if self.is_parsed => {
                     return Ok(Response::Done(std::mem::take(&mut self.prepared)));
                 }
                 event => self.take(&event),
@@ -66,7 +60,7 @@ impl PostgresPrepareReader {
 
     fn take(&mut self, event: &ExchangeEvent<'_>) -> Result<(), Error> {
         match event {
-            ExchangeEvent::Parsed => self.parsed = Parsed::Yes,
+            ExchangeEvent::Parsed => self.is_parsed = true,
             ExchangeEvent::Parameters(payload) => {
                 self.prepared.parameter_types = parse_parameter_description(payload)?;
             }
@@ -76,10 +70,7 @@ impl PostgresPrepareReader {
             }
             ExchangeEvent::Notice(_) => {}
             _ => {
-                return Err(Error::Protocol {
-                    message: "response to Parse",
-                    reason: "an unexpected message",
-                });
+                return Err(Error::protocol("response to Parse", "an unexpected message"));
             }
         }
         Ok(())

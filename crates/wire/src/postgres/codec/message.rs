@@ -34,7 +34,7 @@ pub(crate) fn peek(input: &[u8]) -> Result<Option<Header>, Error> {
     let length = i32::from_be_bytes([a, b, c, d]);
     match usize::try_from(length).ok().and_then(|length| length.checked_sub(LENGTH_BYTES)) {
         Some(payload_bytes) => Ok(Some(Header { kind, payload_bytes })),
-        None => Err(Error::Protocol { message: "message", reason: "an impossible length" }),
+        None => Err(Error::protocol("message", "an impossible length")),
     }
 }
 

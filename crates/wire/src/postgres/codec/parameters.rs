@@ -36,7 +36,7 @@ impl Parameters {
             return Ok(());
         }
         if self.pairs.len() >= MAX_PARAMETERS {
-            return Err(Error::Protocol { message: "ParameterStatus", reason: "there are too many" });
+            return Err(Error::protocol("ParameterStatus", "there are too many"));
         }
         self.pairs.push((name.to_vec(), value.to_vec()));
         Ok(())

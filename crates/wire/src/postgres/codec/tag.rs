@@ -10,7 +10,7 @@ const CHANGING: [&[u8]; 5] = [b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"COPY"
 #[inline]
 pub(crate) fn affected_rows(payload: &[u8]) -> Result<u64, Error> {
     let Some((0, tag)) = payload.split_last() else {
-        return Err(Error::Protocol { message: "CommandComplete", reason: "a string is not NUL-terminated" });
+        return Err(Error::protocol("CommandComplete", "a string is not NUL-terminated"));
     };
     let word_bytes = tag.iter().position(|&byte| byte == b' ').unwrap_or(tag.len());
     if !CHANGING.contains(&&tag[..word_bytes]) {

@@ -170,8 +170,7 @@ impl InternalCommand {
                 kind::DATA_ROW if self.kind == Kind::Values => self.values.push(only_value(payload)?),
                 kind if self.expects(kind) => {}
                 _ => {
-                    let reason = "an unexpected message";
-                    return Err(Error::Protocol { message: "response to the proxy", reason });
+                    return Err(Error::protocol("response to the proxy", "an unexpected message"));
                 }
             }
         }
@@ -200,7 +199,7 @@ impl InternalCommand {
 
 /// The value of a row with one column.
 fn only_value(payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-    let unexpected = Error::Protocol { message: "response to the proxy", reason: "an unexpected row" };
+    let unexpected = Error::protocol("response to the proxy", "an unexpected row");
     let Some((&[0, 1], rest)) = payload.split_first_chunk() else { return Err(unexpected) };
     let Some((length, value)) = rest.split_first_chunk() else { return Err(unexpected) };
     match i32::from_be_bytes(*length) {

@@ -464,12 +464,9 @@ impl SessionFollower {
             }
             match header.kind {
                 kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE if header.payload_bytes > 0 => {
-                    let reason = "it has a payload";
-                    return Err(Error::Protocol { message: "ParseComplete", reason });
+                    return Err(Error::protocol("ParseComplete", "it has a payload"));
                 }
-                kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE
-                    if self.complete_reply(statements, prepared) == Recipient::Proxy =>
-                {
+                kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE if self.complete_reply(statements, prepared) => {
                     return Ok(ServerBytes { bytes: at, skip_bytes: HEADER_BYTES });
                 }
                 kind::ERROR_RESPONSE => self.fail_pending(statements),
@@ -498,12 +495,8 @@ impl SessionFollower {
         }
     }
 
-    /// The server has prepared or closed the next statement.
-    fn complete_reply(
-        &mut self,
-        statements: &ClientStatements,
-        prepared: &mut ConnectionStatements,
-    ) -> Recipient {
+    /// The server has prepared or closed the next statement. Returns whether the reply is for the proxy.
+    fn complete_reply(&mut self, statements: &ClientStatements, prepared: &mut ConnectionStatements) -> bool {
         loop {
             match self.pop_pending() {
                 // `Sync`s that the server ignored while it waited for COPY data.
@@ -513,14 +506,14 @@ impl SessionFollower {
                     if statements.by_name.contains_key(&name) {
                         prepared.0.insert(name);
                     }
-                    return Recipient::Client;
+                    return false;
                 }
                 Some(PendingReply::InsertedParse(name)) => {
                     prepared.0.insert(name);
-                    return Recipient::Proxy;
+                    return true;
                 }
-                Some(PendingReply::InsertedClose) => return Recipient::Proxy,
-                Some(PendingReply::ClientClose) | None => return Recipient::Client,
+                Some(PendingReply::InsertedClose) => return true,
+                Some(PendingReply::ClientClose) | None => return false,
             }
         }
     }
@@ -551,13 +544,6 @@ enum PendingParse {
     None,
     Conditional,
     Certain,
-}
-
-/// The recipient of a reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Recipient {
-    Client,
-    Proxy,
 }
 
 /// What to do with a message that starts.

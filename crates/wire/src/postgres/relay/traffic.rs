@@ -32,7 +32,8 @@ pub struct PostgresRelay {
     copy_in: CopyIn,
     doubt: Option<&'static str>,
     transaction: TransactionStatus,
-    last_message: LastMessage,
+    /// Whether the server's last message was an error. If it was, a proxy need not report another one.
+    error_was_last: bool,
     own: Option<ProcessAlias>,
     /// Positions in the last bytes read where the server named the client's server process.
     named_at: Vec<usize>,
@@ -71,14 +72,6 @@ enum CopyIn {
     Sending,
     /// The client has sent everything.
     Sent,
-}
-
-/// Whether the server's last message was an error. If it was, a proxy need not report another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum LastMessage {
-    #[default]
-    Other,
-    Error,
 }
 
 impl PostgresRelay {
@@ -134,8 +127,7 @@ impl PostgresRelay {
                 }
             }
             _ => {
-                let reason = "an unknown kind of message";
-                return Err(Error::Protocol { message: "command", reason });
+                return Err(Error::protocol("command", "an unknown kind of message"));
             }
         }
         Ok(())
@@ -177,7 +169,7 @@ impl PostgresRelay {
         }
         self.transaction = TransactionStatus::parse(payload)?;
         self.copy_in = CopyIn::None;
-        self.last_message = LastMessage::Other;
+        self.error_was_last = false;
         match (&mut self.queries, &mut self.syncs) {
             (0, 0) => self.doubt = Some("the server sent an unsolicited message"),
             (0, syncs) => *syncs -= 1,
@@ -188,7 +180,7 @@ impl PostgresRelay {
 
     #[inline]
     fn read_reply(&mut self, kind: u8) -> Result<(), Error> {
-        self.last_message = LastMessage::Other;
+        self.error_was_last = false;
         match kind {
             kind::DATA_ROW
             | kind::ROW_DESCRIPTION
@@ -207,7 +199,7 @@ impl PostgresRelay {
             | kind::COPY_OUT_RESPONSE
             | kind::FUNCTION_CALL_RESPONSE => {}
             kind::ERROR_RESPONSE => {
-                self.last_message = LastMessage::Error;
+                self.error_was_last = true;
                 if self.copy_in == CopyIn::Sending {
                     // It no longer waits for data: a `Sync` counts again.
                     self.copy_in = CopyIn::Sent;
@@ -215,8 +207,7 @@ impl PostgresRelay {
             }
             kind::COPY_IN_RESPONSE => self.copy_in = CopyIn::Sending,
             _ => {
-                let reason = "an unexpected message";
-                return Err(Error::Protocol { message: "response", reason });
+                return Err(Error::protocol("response", "an unexpected message"));
             }
         }
         Ok(())
@@ -245,6 +236,6 @@ impl PostgresRelay {
 
     /// Whether the server's last message was an error: if it closes the connection now, the client knows why.
     pub fn error_was_last(&self) -> bool {
-        self.last_message == LastMessage::Error
+        self.error_was_last
     }
 }

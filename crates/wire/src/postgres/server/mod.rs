@@ -14,10 +14,7 @@ pub use super::{
 };
 pub use frontend::{AuthResponse, Bind, DescribeTarget, FrontendMessage, read_frontend};
 pub use write::{
-    TlsAnswer, write_authentication, write_backend_key_data, write_bind_complete, write_close_complete,
-    write_command_complete, write_copy_data, write_copy_done, write_copy_in_response,
-    write_copy_out_response, write_data_row, write_empty_query_response, write_error, write_message,
-    write_negotiate_protocol_version, write_no_data, write_notice, write_notification,
-    write_parameter_description, write_parameter_status, write_parse_complete, write_portal_suspended,
-    write_ready_for_query, write_row_description, write_tls_answer,
+    TlsAnswer, write_authentication, write_backend_key_data, write_command_complete, write_copy_in_response,
+    write_data_row, write_error, write_message, write_negotiate_protocol_version, write_notice,
+    write_parameter_status, write_ready_for_query, write_row_description, write_tls_answer,
 };

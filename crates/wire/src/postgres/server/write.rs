@@ -4,10 +4,10 @@ use crate::postgres::{
     codec::{
         authentication::Authentication,
         cancel_key::CancelKey,
-        column::{Field, encode_parameter_description, encode_row_description},
+        column::{Field, encode_row_description},
         copy_start::CopyStart,
         kind,
-        message::{write, write_empty},
+        message::write,
         reader::{put_nul_terminated, put_nullable_bytes, put_u16, put_u32},
         report::Report,
         transaction::TransactionStatus,
@@ -89,10 +89,6 @@ pub fn write_command_complete(out: &mut Vec<u8>, tag: &[u8]) -> Result<(), Error
     write_with(out, kind::COMMAND_COMPLETE, |out| put_nul_terminated(out, tag))
 }
 
-pub fn write_empty_query_response(out: &mut Vec<u8>) {
-    write_empty(out, kind::EMPTY_QUERY_RESPONSE);
-}
-
 pub fn write_error(out: &mut Vec<u8>, report: &Report<'_>) -> Result<(), Error> {
     write_with(out, kind::ERROR_RESPONSE, |out| report.encode(out))
 }
@@ -101,62 +97,9 @@ pub fn write_notice(out: &mut Vec<u8>, report: &Report<'_>) -> Result<(), Error>
     write_with(out, kind::NOTICE_RESPONSE, |out| report.encode(out))
 }
 
-pub fn write_notification(
-    out: &mut Vec<u8>,
-    process_id: u32,
-    channel: &[u8],
-    payload: &[u8],
-) -> Result<(), Error> {
-    write_with(out, kind::NOTIFICATION_RESPONSE, |out| {
-        put_u32(out, process_id);
-        put_nul_terminated(out, channel);
-        put_nul_terminated(out, payload);
-    })
-}
-
-pub fn write_parse_complete(out: &mut Vec<u8>) {
-    write_empty(out, kind::PARSE_COMPLETE);
-}
-
-pub fn write_bind_complete(out: &mut Vec<u8>) {
-    write_empty(out, kind::BIND_COMPLETE);
-}
-
-pub fn write_close_complete(out: &mut Vec<u8>) {
-    write_empty(out, kind::CLOSE_COMPLETE);
-}
-
-/// Appends a `NoData`: the statement or portal returns no rows.
-pub fn write_no_data(out: &mut Vec<u8>) {
-    write_empty(out, kind::NO_DATA);
-}
-
-/// Appends a `PortalSuspended`: an `Execute` has reached its row limit.
-pub fn write_portal_suspended(out: &mut Vec<u8>) {
-    write_empty(out, kind::PORTAL_SUSPENDED);
-}
-
-/// Appends a `ParameterDescription` with at most 65,535 parameters.
-pub fn write_parameter_description(out: &mut Vec<u8>, types: &[u32]) -> Result<(), Error> {
-    write_with(out, kind::PARAMETER_DESCRIPTION, |out| encode_parameter_description(out, types))
-}
-
 /// Appends a `CopyInResponse`: the server waits for data.
 pub fn write_copy_in_response(out: &mut Vec<u8>, copy: &CopyStart) -> Result<(), Error> {
     write_with(out, kind::COPY_IN_RESPONSE, |out| copy.encode(out))
-}
-
-/// Appends a `CopyOutResponse`: data follow.
-pub fn write_copy_out_response(out: &mut Vec<u8>, copy: &CopyStart) -> Result<(), Error> {
-    write_with(out, kind::COPY_OUT_RESPONSE, |out| copy.encode(out))
-}
-
-pub fn write_copy_data(out: &mut Vec<u8>, data: &[u8]) -> Result<(), Error> {
-    write_message(out, kind::COPY_DATA, data)
-}
-
-pub fn write_copy_done(out: &mut Vec<u8>) {
-    write_empty(out, kind::COPY_DONE);
 }
 
 /// Appends a message with this payload.

@@ -6,8 +6,7 @@ use crate::mysql::{
     error::Error,
     relay::{
         prepared_statements::{
-            ClientStatements, ConnectionStatements, LAST_STATEMENT, ParameterTypes, StoreResult,
-            UNKNOWN_STATEMENT,
+            ClientStatements, ConnectionStatements, LAST_STATEMENT, ParameterTypes, UNKNOWN_STATEMENT,
         },
         session_follower::{CommandAction, MAX_OPEN, PendingCommand, SessionFollower},
     },
@@ -202,8 +201,7 @@ impl SessionFollower {
         let header = Header { length: payload.len(), sequence: 0 };
         match types_of(kind, header, payload, params) {
             TypesLocation::At(start)
-                if statements.store_types(own, &payload[start..start + params * TYPE_BYTES])
-                    == StoreResult::Stored =>
+                if statements.store_types(own, &payload[start..start + params * TYPE_BYTES]) =>
             {
                 prepared.mark_types_known(own);
             }
@@ -229,7 +227,7 @@ impl SessionFollower {
             TypesLocation::Truncated => with_statement_id(kind, header, id),
             TypesLocation::At(start) => {
                 let types = &here[start..start + params * TYPE_BYTES];
-                if statements.store_types(own, types) == StoreResult::OverLimit {
+                if !statements.store_types(own, types) {
                     self.changes.effects.pins("types of parameters that are too long");
                 }
                 prepared.mark_types_known(own);
@@ -304,8 +302,10 @@ fn with_types(
 ) -> Result<CommandAction, Error> {
     let length = header.length + types.len();
     if length >= MAX_PART_BYTES {
-        let reason = "it is too long to add the parameter types on another connection";
-        return Err(Error::Protocol { message: "command", reason });
+        return Err(Error::protocol(
+            "command",
+            "it is too long to add the parameter types on another connection",
+        ));
     }
     let Some(front) = here.get(NAMED_BYTES..at) else { return Ok(CommandAction::NeedInput) };
     let mut insert = Vec::with_capacity(HEADER_BYTES + at + types.len());

@@ -14,7 +14,6 @@ use crate::{
             traffic::{MAX_START_BYTES, MultiStatements, MySqlRelay, Transaction},
         },
     },
-    reader::ProtocolError,
     relay::Goodbye,
 };
 

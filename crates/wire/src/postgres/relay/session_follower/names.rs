@@ -40,5 +40,5 @@ pub(crate) fn name_at(payload: &[u8], header: Header) -> Result<Option<&[u8]>, E
     if all < header.payload_bytes && all < MAX_NAMES_BYTES {
         return Ok(None);
     }
-    Err(Error::Protocol { message: "command", reason: "a name is not NUL-terminated" })
+    Err(Error::protocol("command", "a name is not NUL-terminated"))
 }
