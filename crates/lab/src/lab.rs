@@ -20,8 +20,8 @@ use crate::remote::probe::Passwords;
 use crate::remote::server::Remote;
 use crate::servers::build::Build;
 use crate::servers::disk_space::{self, PlannedServer};
+use crate::servers::launch::ServerStart;
 use crate::servers::server::Server;
-use crate::servers::start::ServerStart;
 use crate::servers::template::{self, DataTemplate, TemplateContent};
 use crate::tls::certificates::Authorities;
 

@@ -19,6 +19,17 @@ use crate::interrupt::Interrupt;
 
 /// A server that runs during the whole run.
 pub(super) struct Instance {
+    launch: InstanceLaunch,
+    /// The first record numbers of inserts that have not been removed.
+    inserted: Vec<u64>,
+    /// Sync latency in its file system at the start of the block.
+    pub(super) syncs: Option<SyncTimes>,
+    wear: Wear,
+    pub(super) server: Server,
+}
+
+/// What every start of an instance has in common.
+struct InstanceLaunch {
     required: RequiredServer,
     name: String,
     log: PathBuf,
@@ -26,12 +37,6 @@ pub(super) struct Instance {
     build: ciphertoll_lab::Build,
     template: DataTemplate,
     settings: Settings,
-    /// The first record numbers of inserts that have not been removed.
-    inserted: Vec<u64>,
-    /// Sync latency in its file system at the start of the block.
-    pub(super) syncs: Option<SyncTimes>,
-    wear: Wear,
-    pub(super) server: Server,
 }
 
 /// How trials have changed a server's tables.
@@ -127,9 +132,7 @@ impl RequiredServer {
             skip(cell, reason, emit);
         }
     }
-}
 
-impl RequiredServer {
     /// Fails if encrypted files contain the marker in plaintext, or if the search does not find it in unencrypted files.
     fn prove(&self, server: &Server, emit: &mut Emit<'_>) -> Result<(), NotStarted> {
         if self.proof == FileSearch::None {
@@ -158,7 +161,7 @@ impl Instance {
         emit: &mut Emit<'_>,
     ) -> Result<Self, NotStarted> {
         let began = Instant::now();
-        let RequiredServer { level, at_rest, tables, strength, .. } = &required;
+        let RequiredServer { level, at_rest, tables, .. } = &required;
         let build = ciphertoll_lab::find(level)?;
         let template = context.lab.template_at_rest(
             &build,
@@ -173,50 +176,22 @@ impl Instance {
         let name = format!("s{number}");
         let log = context.logs.join(format!("{}-{name}.log", level.short_name()));
         let processors = context.apart.map(|apart| apart.server.clone());
-        let start = ServerStart {
-            build: &build,
-            template: &template,
-            name: &name,
-            key: ServerKey::P256,
-            log: log.clone(),
-            preferred_port: None,
-            processors: processors.clone(),
-            strength: *strength,
-        };
-        let server = started(context.lab, &start, context.settings)?;
-        emit(ready(level, &server, began));
-        required.prove(&server, emit)?;
-        server.write_out()?;
-        let (settings, inserted, wear) = (context.settings.clone(), Vec::new(), Wear::None);
-        let syncs = None;
-        Ok(Self { required, name, log, processors, build, template, settings, inserted, syncs, wear, server })
+        let settings = context.settings.clone();
+        let launch = InstanceLaunch { required, name, log, processors, build, template, settings };
+        let server = launch.start(context.lab, began, emit)?;
+        Ok(Self { launch, inserted: Vec::new(), syncs: None, wear: Wear::None, server })
     }
 
     /// The same server, restarted after it died.
     pub(super) fn restarted(self, lab: &Lab, emit: &mut Emit<'_>) -> Result<Self, NotStarted> {
-        let Self { required, name, log, processors, build, template, settings, syncs, server, .. } = self;
+        let Self { launch, syncs, server, .. } = self;
         drop(server);
-        let began = Instant::now();
-        let start = ServerStart {
-            build: &build,
-            template: &template,
-            name: &name,
-            key: ServerKey::P256,
-            log: log.clone(),
-            preferred_port: None,
-            processors: processors.clone(),
-            strength: required.strength,
-        };
-        let server = started(lab, &start, &settings)?;
-        emit(ready(&required.level, &server, began));
-        required.prove(&server, emit)?;
-        server.write_out()?;
-        let (inserted, wear) = (Vec::new(), Wear::None);
-        Ok(Self { required, name, log, processors, build, template, settings, inserted, syncs, wear, server })
+        let server = launch.start(lab, Instant::now(), emit)?;
+        Ok(Self { launch, inserted: Vec::new(), syncs, wear: Wear::None, server })
     }
 
     pub(super) fn serves(&self, cell: &Cell) -> bool {
-        self.required.serves(cell)
+        self.launch.required.serves(cell)
     }
 
     /// Times syncs in its file system. A failure is only a warning.
@@ -237,7 +212,7 @@ impl Instance {
     /// Writes out changed pages of servers that would otherwise do so during the next trial. `PostgreSQL` leaves its pages until
     /// the next checkpoint. After a checkpoint every page goes into the WAL in full once, so each block has only one.
     pub(super) fn write_out(&mut self) -> Result<(), TrialError> {
-        if self.wear == Wear::Written && self.required.level.engine.is_mysql_family() {
+        if self.wear == Wear::Written && self.launch.required.level.engine.is_mysql_family() {
             self.server.write_out().map_err(|error| control_failed(&mut self.server, error))?;
             self.wear = Wear::WrittenOut;
         }
@@ -259,7 +234,7 @@ impl Instance {
         self.server.refresh()?;
         self.server.write_out()?;
         // Rebuilt tables are not in the buffers.
-        if self.required.fits(&self.settings) {
+        if self.launch.required.fits(&self.launch.settings) {
             self.server.prewarm()?;
         }
         self.wear = Wear::None;
@@ -292,7 +267,7 @@ impl Instance {
         plan: &Plan,
         emit: &mut Emit<'_>,
     ) -> Result<(), ciphertoll_lab::Error> {
-        for cell in plan.cells.iter().filter(|cell| self.required.serves(cell)) {
+        for cell in plan.cells.iter().filter(|cell| self.launch.required.serves(cell)) {
             let supported = match cell.treatment.path.server_tls() {
                 Some(tls) => self.server.prepare_tls(tls),
                 None => Ok(()),
@@ -314,27 +289,38 @@ fn strength_for(so_far: SecurityLevel, cell: &Cell) -> SecurityLevel {
     so_far.max(own)
 }
 
-/// A server with its settings checked and its tables prewarmed.
-fn started(lab: &Lab, start: &ServerStart<'_>, settings: &Settings) -> Result<Server, NotStarted> {
-    let server = lab.start_with(start, settings)?;
-    if !server.unmet_settings().is_empty() {
-        return Err(NotStarted::Settings(server.unmet_settings().join("; ")));
+impl InstanceLaunch {
+    /// Starts the server, checks its settings, reads its tables into the buffers, and searches its files if required.
+    fn start(&self, lab: &Lab, began: Instant, emit: &mut Emit<'_>) -> Result<Server, NotStarted> {
+        let start = ServerStart {
+            build: &self.build,
+            template: &self.template,
+            name: &self.name,
+            key: ServerKey::P256,
+            log: self.log.clone(),
+            preferred_port: None,
+            processors: self.processors.clone(),
+            strength: self.required.strength,
+        };
+        let server = lab.start_with(&start, &self.settings)?;
+        if !server.unmet_settings().is_empty() {
+            return Err(NotStarted::Settings(server.unmet_settings().join("; ")));
+        }
+        server.prewarm()?;
+        emit(Event::ServerReady {
+            server: self.required.level.short_name(),
+            version: server.version().to_owned(),
+            tls_library: server.tls_library().map(ToOwned::to_owned),
+            settings: server.settings().clone(),
+            elapsed_ms: began.elapsed().as_millis() as u64,
+        });
+        self.required.prove(&server, emit)?;
+        server.write_out()?;
+        Ok(server)
     }
-    server.prewarm()?;
-    Ok(server)
 }
 
 /// Skips `cell` with the reason.
 pub(super) fn skip(cell: &Cell, reason: &str, emit: &mut Emit<'_>) {
     emit(Event::CellSkipped { skipped: Skipped::cell(cell, reason) });
-}
-
-fn ready(level: &ServerLevel, server: &Server, began: Instant) -> Event {
-    Event::ServerReady {
-        server: level.short_name(),
-        version: server.version().to_owned(),
-        tls_library: server.tls_library().map(ToOwned::to_owned),
-        settings: server.settings().clone(),
-        elapsed_ms: began.elapsed().as_millis() as u64,
-    }
 }

@@ -296,7 +296,6 @@ impl Bench for LabBench {
         }
         let context = StartContext { lab: &lab, logs: &logs, apart: self.apart.as_ref() };
         self.tunnels.try_all(plan, &context, &self.instances, &mut self.links, emit);
-        let context = StartContext { lab: &lab, logs: &logs, apart: self.apart.as_ref() };
         self.proxies.try_all(plan, &context, &mut self.instances, &mut self.links, emit);
         self.lab = Some(lab);
         match last_failure {
@@ -376,7 +375,6 @@ impl LabBench {
         };
         let context = StartContext { lab, logs: &logs, apart: self.apart.as_ref() };
         self.tunnels.set_up(cell, &context, &instance.server, &mut self.links)?;
-        let context = StartContext { lab, logs: &logs, apart: self.apart.as_ref() };
         self.proxies.set_up(cell, &context, &mut instance.server, &mut self.links)
     }
 

@@ -1,20 +1,15 @@
 //! The proxy of a cell: started anew for each trial, like tunnels. Its pool contains only the connection that checked that it
 //! works.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
 use ciphertoll_lab::{ConnectionCounts, ConnectionMonitor, Counters, CpuMeter, Server};
-use ciphertoll_model::{
-    Auth, Cell, Endpoint, Event, Leg, LegCount, Plan, ProxyFront, ServerLevel, VoidReason,
-};
+use ciphertoll_model::{Cell, Endpoint, Event, Leg, LegCount, Plan, ProxyFront, VoidReason};
 
 use super::failure::control_failed;
-use super::instance::{Instance, skip};
+use super::instance::Instance;
 use super::links::Links;
 use super::request::{credentials, endpoint};
-use super::tunnels::StartContext;
+use super::tunnels::{Attempts, StartContext, check_for_a_while};
 use crate::bench::{Emit, ProxyUse, TrialError};
 
 /// The running proxy, if any.
@@ -54,28 +49,17 @@ impl Proxies {
         links: &mut Links,
         emit: &mut Emit<'_>,
     ) {
-        type Tried = (ciphertoll_model::Path, ServerLevel, Auth);
-        let mut tried: Vec<(Tried, Result<(), String>)> = Vec::new();
-        for cell in &plan.cells {
-            let treatment = &cell.treatment;
-            if treatment.path.as_proxy().is_none() {
-                continue;
-            }
+        let mut attempts = Attempts::new();
+        for cell in plan.cells.iter().filter(|cell| cell.treatment.path.as_proxy().is_some()) {
             let Some(instance) = instances.iter_mut().find(|instance| instance.serves(cell)) else {
                 continue;
             };
-            let way = (treatment.path, treatment.server.clone(), treatment.auth);
-            let known = tried.iter().position(|(before, _)| *before == way);
-            let at = known.unwrap_or_else(|| {
-                emit(Event::Preparing { what: format!("trying {}", treatment.path) });
+            let way = (cell.treatment.path, cell.treatment.server.clone(), cell.treatment.auth);
+            attempts.require(way, cell, emit, |emit| {
                 let works = self.try_one(cell, context, &mut instance.server, links, emit);
                 self.down();
-                tried.push((way, works));
-                tried.len() - 1
+                works
             });
-            if let Err(reason) = &tried[at].1 {
-                skip(cell, reason, emit);
-            }
         }
     }
 
@@ -158,7 +142,6 @@ impl Proxies {
         *seen = watcher.list().unwrap_or_default();
     }
 
-    /// Ends the proxy.
     pub(super) fn down(&mut self) {
         self.up = None;
     }
@@ -168,12 +151,10 @@ impl Proxies {
         self.up.as_ref().map(|up| up.proxy.endpoint())
     }
 
-    /// Its CPU meter.
     pub(super) fn cpu_meter(&self) -> Option<CpuMeter> {
         self.up.as_ref().map(|up| up.proxy.cpu_meter())
     }
 
-    /// The process whose memory counts.
     pub(super) fn memory_pid(&self) -> Option<i32> {
         self.up.as_ref().map(|up| up.proxy.pid())
     }
@@ -207,18 +188,10 @@ impl Proxies {
         Ok(Some(ProxyTrialUse { proxy, counted: counters.since(&up.counters_before) }))
     }
 
-    /// Fails if it ends within 2 s. Call it if the load has failed: a killed process closes its connections some milliseconds
-    /// before it exits.
+    /// Fails if it ends soon.
     pub(super) fn check_survived(&mut self) -> Result<(), TrialError> {
-        const DYING: Duration = Duration::from_secs(2);
-        const LOOK_AGAIN: Duration = Duration::from_millis(10);
         let Some(up) = &mut self.up else { return Ok(()) };
-        let deadline = Instant::now() + DYING;
-        while Instant::now() < deadline {
-            up.proxy.check().map_err(|error| broken(&error))?;
-            thread::sleep(LOOK_AGAIN);
-        }
-        Ok(())
+        check_for_a_while(|| up.proxy.check()).map_err(|error| broken(&error))
     }
 }
 

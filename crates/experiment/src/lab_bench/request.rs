@@ -1,10 +1,12 @@
 //! The trial specification of a cell.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ciphertoll_lab::{Credentials, Remote, Server};
 use ciphertoll_model::{
-    Cell, ClientCertificate, Clients, Ctx, Endpoint, Path, TlsSpec, TrialPace, TrialSpec, Verification,
+    Cell, ClientCertificate, Clients, Ctx, Endpoint, Identity, Path, TlsSpec, TrialPace, TrialSpec,
+    Verification,
 };
 
 use crate::bench::TrialRequest;
@@ -40,20 +42,8 @@ pub(super) fn here(
 ) -> TrialSpec {
     let cell = request.cell;
     let account = server.account(credentials(cell));
-    let tls = cell.treatment.path.as_tls().map(|tls| TlsSpec {
-        version: tls.version,
-        ca_file: Some(server.ca_file()),
-        verification: Verification::Full,
-        server_name: name_of(&endpoint, server),
-        ctx: cell.treatment.ctx.unwrap_or(Ctx::PerConnect),
-        start: tls.start,
-        suite: tls.suite,
-        group: tls.group,
-        security_level: tls.security_level(),
-        resumption: tls.resumption,
-        library: tls.library,
-        identity: account.identity.clone(),
-    });
+    let server_name = name_of(&endpoint, server);
+    let tls = tls(cell, Some(server.ca_file()), Verification::Full, server_name, account.identity.clone());
     TrialSpec {
         endpoint,
         user: account.user,
@@ -63,6 +53,31 @@ pub(super) fn here(
         injected_delay_ns: injected_delay.as_nanos() as u64,
         ..anywhere(request)
     }
+}
+
+/// The TLS settings of the clients of `cell`.
+fn tls(
+    cell: &Cell,
+    ca_file: Option<PathBuf>,
+    verification: Verification,
+    server_name: String,
+    identity: Option<Identity>,
+) -> Option<TlsSpec> {
+    let tls = cell.treatment.path.as_tls()?;
+    Some(TlsSpec {
+        version: tls.version,
+        ca_file,
+        verification,
+        server_name,
+        ctx: cell.treatment.ctx.unwrap_or(Ctx::PerConnect),
+        start: tls.start,
+        suite: tls.suite,
+        group: tls.group,
+        security_level: tls.security_level(),
+        resumption: tls.resumption,
+        library: tls.library,
+        identity,
+    })
 }
 
 /// The names in its certificate.
@@ -76,20 +91,9 @@ fn name_of(endpoint: &Endpoint, server: &Server) -> String {
 /// A trial on an external server.
 pub(super) fn at_url(request: &TrialRequest<'_>, remote: &Remote) -> TrialSpec {
     let (cell, url) = (request.cell, remote.url());
-    let tls = cell.treatment.path.as_tls().map(|tls| TlsSpec {
-        version: tls.version,
-        ca_file: url.tls.ca_file.clone(),
-        verification: url.tls.verification(),
-        server_name: url.host().unwrap_or_default().to_owned(),
-        ctx: cell.treatment.ctx.unwrap_or(Ctx::PerConnect),
-        start: tls.start,
-        suite: tls.suite,
-        group: tls.group,
-        security_level: tls.security_level(),
-        resumption: tls.resumption,
-        library: tls.library,
-        identity: url.tls.identity.clone(),
-    });
+    let server_name = url.host().unwrap_or_default().to_owned();
+    let tls =
+        tls(cell, url.tls.ca_file.clone(), url.tls.verification(), server_name, url.tls.identity.clone());
     TrialSpec {
         endpoint: remote.endpoint(),
         user: url.user.clone(),
@@ -109,9 +113,9 @@ fn anywhere(request: &TrialRequest<'_>) -> TrialSpec {
     TrialSpec {
         engine: cell.treatment.server.engine,
         auth: cell.treatment.auth,
-        endpoint: Endpoint::Unix(std::path::PathBuf::new()),
+        endpoint: Endpoint::Unix(PathBuf::new()),
         user: String::new(),
-        password_file: std::path::PathBuf::new(),
+        password_file: PathBuf::new(),
         database: None,
         documents: None,
         tls: None,

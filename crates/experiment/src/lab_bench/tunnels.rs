@@ -14,6 +14,10 @@ use super::instance::{Instance, skip};
 use super::links::Links;
 use crate::bench::{Emit, TrialError, TunnelCpu, TunnelUse};
 
+/// Time in which a process that was killed during a trial has ended.
+const DYING: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
 /// The active tunnel, if any.
 #[derive(Default)]
 pub(super) struct Tunnels {
@@ -40,32 +44,25 @@ impl Tunnels {
         links: &mut Links,
         emit: &mut Emit<'_>,
     ) {
-        let mut tried: Vec<(Tunnel, Result<(), String>)> = Vec::new();
+        let mut attempts = Attempts::new();
         for cell in &plan.cells {
             let Some(tunnel) = cell.treatment.path.as_tunnel() else { continue };
             let Some(instance) = instances.iter().find(|instance| instance.serves(cell)) else { continue };
-            let known = tried.iter().position(|(before, _)| *before == tunnel);
-            let at = known.unwrap_or_else(|| {
-                emit(Event::Preparing { what: format!("trying {}", cell.treatment.path) });
-                let works = self.try_one(cell, context, &instance.server, links, emit);
-                tried.push((tunnel, works));
-                tried.len() - 1
+            attempts.require(tunnel, cell, emit, |emit| {
+                self.try_one(tunnel, cell, context, &instance.server, links, emit)
             });
-            if let Err(reason) = &tried[at].1 {
-                skip(cell, reason, emit);
-            }
         }
     }
 
     fn try_one(
         &mut self,
+        tunnel: Tunnel,
         cell: &Cell,
         context: &StartContext<'_>,
         server: &Server,
         links: &mut Links,
         emit: &mut Emit<'_>,
     ) -> Result<(), String> {
-        let Some(tunnel) = cell.treatment.path.as_tunnel() else { return Ok(()) };
         let networks = links.process();
         let has_networks = networks.as_ref().is_some_and(|networks| networks.clients().is_some());
         if tunnel.joins_networks() && !has_networks {
@@ -146,18 +143,51 @@ impl Tunnels {
         }))
     }
 
-    /// Fails if it ends within 2 s. Call it if the load has failed: a killed process closes its connections some milliseconds
-    /// before it exits.
+    /// Fails if it ends within [`DYING`].
     pub(super) fn check_survived(&mut self) -> Result<(), TrialError> {
-        const DYING: Duration = Duration::from_secs(2);
-        const LOOK_AGAIN: Duration = Duration::from_millis(10);
         let Some(up) = &mut self.up else { return Ok(()) };
-        let deadline = Instant::now() + DYING;
-        while Instant::now() < deadline {
-            up.check().map_err(|error| broken(&error))?;
-            thread::sleep(LOOK_AGAIN);
+        check_for_a_while(|| up.check()).map_err(|error| broken(&error))
+    }
+}
+
+/// Call it if the load has failed: a killed process closes its connections some milliseconds before it exits.
+pub(super) fn check_for_a_while(
+    mut check: impl FnMut() -> Result<(), ciphertoll_lab::Error>,
+) -> Result<(), ciphertoll_lab::Error> {
+    let deadline = Instant::now() + DYING;
+    while Instant::now() < deadline {
+        check()?;
+        thread::sleep(LOOK_AGAIN);
+    }
+    Ok(())
+}
+
+/// What was tried before the run, each once, and whether it works.
+pub(super) struct Attempts<K>(Vec<(K, Result<(), String>)>);
+
+impl<K: PartialEq> Attempts<K> {
+    pub(super) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Tries `key` unless it was tried before. If it does not work, `cell` is skipped with the reason.
+    pub(super) fn require(
+        &mut self,
+        key: K,
+        cell: &Cell,
+        emit: &mut Emit<'_>,
+        attempt: impl FnOnce(&mut Emit<'_>) -> Result<(), String>,
+    ) {
+        let known = self.0.iter().position(|(before, _)| *before == key);
+        let at = known.unwrap_or_else(|| {
+            emit(Event::Preparing { what: format!("trying {}", cell.treatment.path) });
+            let works = attempt(emit);
+            self.0.push((key, works));
+            self.0.len() - 1
+        });
+        if let Err(reason) = &self.0[at].1 {
+            skip(cell, reason, emit);
         }
-        Ok(())
     }
 }
 

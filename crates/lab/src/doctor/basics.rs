@@ -1,5 +1,6 @@
 //! Checks that every run requires: the server user, ports, the TLS library.
 
+use std::error::Error;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
@@ -7,7 +8,7 @@ use ciphertoll_model::ServerKey;
 use nix::unistd::{Uid, User};
 use openssl::error::ErrorStack;
 use openssl::pkey::PKey;
-use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslMethod, SslStream, SslVerifyMode, SslVersion};
+use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslMethod, SslVerifyMode, SslVersion};
 use openssl::x509::X509;
 use openssl::x509::store::X509StoreBuilder;
 
@@ -92,29 +93,18 @@ pub(super) fn tls() -> Finding {
 }
 
 /// Does a handshake with ourselves in exactly `version`; returns the agreed suite.
-fn handshake(version: SslVersion) -> Result<String, String> {
-    let text = |error: &dyn ToString| error.to_string();
-    let authority = Authority::generate().map_err(|error| text(&error))?;
-    let server = server_context(&authority, version).map_err(|error| text(&error))?;
-    let client = client_context(&authority, version).map_err(|error| text(&error))?;
-    let (near, far) = UnixStream::pair().map_err(|error| text(&error))?;
-    let accepted = thread::spawn(move || accept(&server, far).map(drop));
-    let connected = connect(&client, near);
-    let accepted = accepted.join().map_err(|_| "the server's side panicked".to_owned())?;
+fn handshake(version: SslVersion) -> Result<String, Box<dyn Error + Send + Sync>> {
+    let authority = Authority::generate()?;
+    let server = Ssl::new(&*server_context(&authority, version)?)?;
+    let mut client = Ssl::new(&*client_context(&authority, version)?)?;
+    client.param_mut().set_host("localhost")?;
+    let (near, far) = UnixStream::pair()?;
+    let accepted = thread::spawn(move || server.accept(far).map(drop));
+    let connected = client.connect(near);
+    let accepted = accepted.join().map_err(|_| "the server's side panicked")?;
     let stream = connected?;
     accepted?;
     Ok(stream.ssl().current_cipher().map_or("no suite", |suite| suite.name()).to_owned())
-}
-
-fn accept(context: &SslContext, stream: UnixStream) -> Result<SslStream<UnixStream>, String> {
-    let ssl = Ssl::new(context).map_err(|error| error.to_string())?;
-    ssl.accept(stream).map_err(|error| error.to_string())
-}
-
-fn connect(context: &SslContext, stream: UnixStream) -> Result<SslStream<UnixStream>, String> {
-    let mut ssl = Ssl::new(context).map_err(|error| error.to_string())?;
-    ssl.param_mut().set_host("localhost").map_err(|error| error.to_string())?;
-    ssl.connect(stream).map_err(|error| error.to_string())
 }
 
 fn server_context(authority: &Authority, version: SslVersion) -> Result<SslContext, ErrorStack> {

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use super::directories::size;
 use super::finding::{CheckPurpose, Finding};
-use crate::host::environment::environment;
+use crate::host::environment::{MEMINFO, environment, meminfo_bytes};
 use crate::host::processors::{ProcessorSplit, siblings, split_processors};
 
 const OURSELVES: Pid = Pid::from_raw(0);
@@ -74,7 +74,7 @@ pub(super) fn all() -> Vec<Finding> {
     let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
     vec![
         kernel(&environment.kernel),
-        memory(available_bytes(&read("/proc/meminfo"))),
+        memory(meminfo_bytes(&read(MEMINFO), "MemAvailable")),
         clock_source(clock.trim(), clock_read_ns()),
         instructions(&environment),
         frequency(governor.trim()),
@@ -106,12 +106,6 @@ fn memory(available: Option<u64>) -> Finding {
         }
         Some(bytes) => Finding::ok(purpose, name, format!("{} available", size(bytes))),
     }
-}
-
-/// Memory available without swapping; the argument is `/proc/meminfo`.
-fn available_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 
 fn clock_source(name: &str, read_ns: f64) -> Finding {
@@ -212,9 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_steal_and_governor_are_parsed() {
-        assert_eq!(available_bytes("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"), Some(2 << 20));
-        assert_eq!(available_bytes("MemTotal: 9 kB\n"), None);
+    fn little_memory_much_steal_and_a_slow_governor_are_limitations() {
         assert!(is_limited(&memory(Some(1 << 20))) && is_limited(&memory(None)));
         let percent = steal_percent("cpu  40 0 10 100 0 0 0 50 7 0\ncpu0 1\n").unwrap();
         assert!((percent - 25.0).abs() < 1e-9, "{percent}");

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::finding::{CheckPurpose, Finding};
+use super::finding::CheckPurpose::{self, AtRest, Drivers, Measure, Tunnels};
+use super::finding::Finding;
 use crate::host::programs::{
     HOW_TO_GET_MYSQL_ROUTER, HOW_TO_GET_PROXYSQL, SIDECAR, how_to_install, search, version_of,
 };
@@ -44,60 +45,30 @@ impl PackageSource {
 }
 
 pub(super) const TOOLS: [Tool; 15] = [
-    Tool::of("mvn", CheckPurpose::Measure, &["-B", "-Dstyle.color=never", "-v"], "maven", "fetches servers"),
-    Tool::of(
-        "openssl",
-        CheckPurpose::Measure,
-        &["version"],
-        "openssl",
-        "shows certificates and speeds of ciphers",
-    ),
-    Tool::of("ssh", CheckPurpose::Tunnels, &["-V"], "openssh-client", "SSH tunnels"),
-    Tool::of("sshd", CheckPurpose::Tunnels, &["-V"], "openssh-server", "SSH tunnels"),
-    Tool::of("openvpn", CheckPurpose::Tunnels, &["--version"], "openvpn", "OpenVPN tunnels"),
-    Tool::of("wg", CheckPurpose::Tunnels, &["--version"], "wireguard-tools", "sets up WireGuard"),
-    Tool::of(
-        "wireguard-go",
-        CheckPurpose::Tunnels,
-        &["--version"],
-        "wireguard-go",
-        "WireGuard without kernel support",
-    ),
+    Tool::of("mvn", Measure, &["-B", "-Dstyle.color=never", "-v"], "maven", "fetches servers"),
+    Tool::of("openssl", Measure, &["version"], "openssl", "shows certificates and speeds of ciphers"),
+    Tool::of("ssh", Tunnels, &["-V"], "openssh-client", "SSH tunnels"),
+    Tool::of("sshd", Tunnels, &["-V"], "openssh-server", "SSH tunnels"),
+    Tool::of("openvpn", Tunnels, &["--version"], "openvpn", "OpenVPN tunnels"),
+    Tool::of("wg", Tunnels, &["--version"], "wireguard-tools", "sets up WireGuard"),
+    Tool::of("wireguard-go", Tunnels, &["--version"], "wireguard-go", "WireGuard without kernel support"),
     Tool {
         programs: &["stunnel4", "stunnel"],
-        ..Tool::of("stunnel", CheckPurpose::Tunnels, &["-version"], "stunnel4", "TLS in front of a server")
+        ..Tool::of("stunnel", Tunnels, &["-version"], "stunnel4", "TLS in front of a server")
     },
-    Tool::of("haproxy", CheckPurpose::Tunnels, &["-v"], "haproxy", "TLS in front of a server"),
-    Tool::of(
-        "pgbouncer",
-        CheckPurpose::Tunnels,
-        &["--version"],
-        "pgbouncer",
-        "pools connections to PostgreSQL",
-    ),
+    Tool::of("haproxy", Tunnels, &["-v"], "haproxy", "TLS in front of a server"),
+    Tool::of("pgbouncer", Tunnels, &["--version"], "pgbouncer", "pools connections to PostgreSQL"),
     Tool {
         source: PackageSource::Elsewhere(HOW_TO_GET_PROXYSQL),
-        ..Tool::of(
-            "proxysql",
-            CheckPurpose::Tunnels,
-            &["--version"],
-            "",
-            "pools connections to MariaDB and MySQL",
-        )
+        ..Tool::of("proxysql", Tunnels, &["--version"], "", "pools connections to MariaDB and MySQL")
     },
     Tool {
         source: PackageSource::Elsewhere(HOW_TO_GET_MYSQL_ROUTER),
-        ..Tool::of(
-            "mysqlrouter",
-            CheckPurpose::Tunnels,
-            &["--version"],
-            "",
-            "pools connections to MariaDB and MySQL",
-        )
+        ..Tool::of("mysqlrouter", Tunnels, &["--version"], "", "pools connections to MariaDB and MySQL")
     },
-    Tool::of("gocryptfs", CheckPurpose::AtRest, &["-version"], "gocryptfs", "encrypts the files of a server"),
-    Tool::of("cc", CheckPurpose::Drivers, &["--version"], "gcc", "compiles drivers written in C"),
-    Tool::of("go", CheckPurpose::Drivers, &["version"], "golang-go", "compiles drivers written in Go"),
+    Tool::of("gocryptfs", AtRest, &["-version"], "gocryptfs", "encrypts the files of a server"),
+    Tool::of("cc", Drivers, &["--version"], "gcc", "compiles drivers written in C"),
+    Tool::of("go", Drivers, &["version"], "golang-go", "compiles drivers written in Go"),
 ];
 
 impl Tool {
@@ -133,15 +104,13 @@ pub(super) fn sidecar() -> Finding {
     const WHAT_FOR: &str = "pools encrypted connections";
     match sidecar_program() {
         Ok(program) => match version_of(&program, &["--version"], Path::new("/")) {
-            Ok(version) => Finding::ok(CheckPurpose::Tunnels, SIDECAR, format!("{version}; {WHAT_FOR}")),
+            Ok(version) => Finding::ok(Tunnels, SIDECAR, format!("{version}; {WHAT_FOR}")),
             Err(reason) => {
                 let seen = format!("{} does not report its version: {reason}", program.display());
-                Finding::limited(CheckPurpose::Tunnels, SIDECAR, seen, "rebuild it")
+                Finding::limited(Tunnels, SIDECAR, seen, "rebuild it")
             }
         },
-        Err(missing) => {
-            Finding::no(CheckPurpose::Tunnels, SIDECAR, format!("not found; {WHAT_FOR}"), missing)
-        }
+        Err(missing) => Finding::no(Tunnels, SIDECAR, format!("not found; {WHAT_FOR}"), missing),
     }
 }
 
@@ -171,10 +140,10 @@ mod tests {
 
     #[test]
     fn the_finding_for_a_missing_program_names_its_package() {
-        let missing = Tool::of("no-such-tool", CheckPurpose::AtRest, &["-v"], "no-such-package", "nothing");
+        let missing = Tool::of("no-such-tool", AtRest, &["-v"], "no-such-package", "nothing");
         let finding = missing.check(Path::new("/nonexistent"));
         assert_eq!(finding.verdict, CheckOutcome::No { cure: how_to_install("no-such-package") });
-        let silent = Tool::of("true", CheckPurpose::AtRest, &[], "coreutils", "nothing");
+        let silent = Tool::of("true", AtRest, &[], "coreutils", "nothing");
         assert!(matches!(silent.check(Path::new("/nonexistent")).verdict, CheckOutcome::Limited { .. }));
     }
 }

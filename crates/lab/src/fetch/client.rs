@@ -1,12 +1,12 @@
 //! The user's own download clients, so that the user's mirror and proxy settings apply.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
+use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 use crate::error::{Context, Error};
+use crate::host::programs;
 
 /// Maximum length of client output in an error.
 const MAX_CHARACTERS: usize = 300;
@@ -30,18 +30,10 @@ pub(super) struct FetchClient {
 }
 
 impl FetchClient {
-    /// Searches PATH. Relative entries are ignored: they would run a program of the current directory.
-    pub(super) fn on_path(known: ClientProgram, name: &str) -> Result<Self, Error> {
-        Self::among(&std::env::var_os("PATH").unwrap_or_default(), known, name)
-    }
-
-    fn among(path: &OsStr, known: ClientProgram, name: &str) -> Result<Self, Error> {
-        let found = std::env::split_paths(path)
-            .filter(|directory| directory.is_absolute())
-            .map(|directory| directory.join(known.name))
-            .find(|program| is_executable(program));
+    /// Searches for `known`, which fetches the server `name`.
+    pub(super) fn search(known: ClientProgram, name: &str) -> Result<Self, Error> {
         let ClientProgram { name: client, version, package } = known;
-        match found {
+        match programs::search(client) {
             Some(program) => Ok(Self { program, arguments: Vec::new() }),
             None => Err(Error::ClientMissing { name: name.to_owned(), client, version, package }),
         }
@@ -61,12 +53,6 @@ impl FetchClient {
     }
 }
 
-fn is_executable(program: &Path) -> bool {
-    const ANY_EXECUTE: u32 = 0o111;
-    fs::metadata(program)
-        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & ANY_EXECUTE != 0)
-}
-
 /// Client output without control characters, shortened for an error.
 pub(super) fn printable(said: &str) -> String {
     said.chars().filter(|letter| !letter.is_control()).take(MAX_CHARACTERS).collect()
@@ -81,25 +67,14 @@ pub(super) fn last_line(log: &str) -> &str {
 mod tests {
     use super::*;
 
-    const KNOWN: ClientProgram =
-        ClientProgram { name: "go", version: " (1.24 or newer)", package: "golang-go" };
-
     #[test]
     fn the_error_for_a_missing_client_names_its_package() {
-        let place = tempfile::tempdir().unwrap();
-        let missing =
-            FetchClient::among(place.path().as_os_str(), KNOWN, "ferretdb").unwrap_err().to_string();
+        let known =
+            ClientProgram { name: "no-such-client", version: " (1.24 or newer)", package: "golang-go" };
         assert_eq!(
-            missing,
-            "fetching ferretdb requires go (1.24 or newer), which is not on the PATH; \
+            FetchClient::search(known, "ferretdb").unwrap_err().to_string(),
+            "fetching ferretdb requires no-such-client (1.24 or newer), which is not on the PATH; \
              install it (Debian and Ubuntu: the package golang-go)"
         );
-        // Neither a file that is not executable nor a relative entry counts.
-        fs::write(place.path().join("go"), "").unwrap();
-        assert!(FetchClient::among(place.path().as_os_str(), KNOWN, "ferretdb").is_err());
-        assert!(FetchClient::among(OsStr::new(".:"), KNOWN, "ferretdb").is_err());
-        fs::set_permissions(place.path().join("go"), fs::Permissions::from_mode(0o755)).unwrap();
-        let found = FetchClient::among(place.path().as_os_str(), KNOWN, "ferretdb").unwrap();
-        assert_eq!(found.program, place.path().join("go"));
     }
 }

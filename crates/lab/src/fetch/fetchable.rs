@@ -84,7 +84,7 @@ impl Fetchable {
             engine: self.engine.label(),
             known: self.known_processor(),
         })?;
-        let client = || FetchClient::on_path(method.client(), self.name);
+        let client = || FetchClient::search(method.client(), self.name);
         self.fetch_into(&cache_directory(), method, client, progress)
     }
 

@@ -19,11 +19,13 @@ pub(super) fn copy(
     log: &Path,
 ) -> Result<(), Error> {
     let mut command = client.command(directory);
+    let mut output = OsString::from("-DoutputDirectory=");
+    output.push(directory);
     command
         .args(["-B", "-Dstyle.color=never", "dependency:get", "dependency:copy"])
         .arg("-Dtransitive=false")
         .arg(format!("-Dartifact={artefact}"))
-        .arg(joined("-DoutputDirectory=", directory));
+        .arg(output);
     let status = client.run(&mut command, File::create(log).context("make", log)?)?;
     if status.success() {
         return Ok(());
@@ -36,12 +38,6 @@ pub(super) fn copy(
         said: reason(&String::from_utf8_lossy(&fs::read(log).context("read", log)?)),
         log: log.to_owned(),
     })
-}
-
-fn joined(option: &str, path: &Path) -> OsString {
-    let mut argument = OsString::from(option);
-    argument.push(path);
-    argument
 }
 
 /// The first error in the log, because later ones are advice; without any, the last line.

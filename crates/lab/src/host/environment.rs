@@ -9,6 +9,8 @@ use nix::sys::utsname::uname;
 use crate::host::accounting::CPU_ACCOUNTING;
 use crate::host::cgroup;
 
+pub(crate) const MEMINFO: &str = "/proc/meminfo";
+
 /// Describes this machine. A property that cannot be read is "unknown", never an error.
 pub fn environment() -> Environment {
     let cpuinfo = read("/proc/cpuinfo");
@@ -16,7 +18,7 @@ pub fn environment() -> Environment {
         cpu_model: cpu_model(&cpuinfo),
         cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u16),
         crypto_instructions: crypto_instructions(&cpuinfo),
-        memory_bytes: memory_bytes(&read("/proc/meminfo")),
+        memory_bytes: meminfo_bytes(&read(MEMINFO), "MemTotal").unwrap_or_default(),
         kernel: uname().map_or_else(|_| unknown(), |names| names.release().to_string_lossy().into_owned()),
         os: os_name(&read("/etc/os-release")),
         tls_library: openssl::version::version().to_owned(),
@@ -26,7 +28,7 @@ pub fn environment() -> Environment {
 
 /// The memory of the machine, or the limit of our control group if it is lower; `None` if neither can be read.
 pub fn usable_memory_bytes() -> Option<u64> {
-    let machine = Some(memory_bytes(&read("/proc/meminfo"))).filter(|bytes| *bytes > 0)?;
+    let machine = meminfo_bytes(&read(MEMINFO), "MemTotal")?;
     Some(cgroup::memory_limit_bytes().map_or(machine, |limit| limit.min(machine)))
 }
 
@@ -47,12 +49,10 @@ fn crypto_instructions(cpuinfo: &str) -> Vec<CryptoInstruction> {
     CryptoInstruction::ALL.into_iter().filter(|instruction| has(instruction.label())).collect()
 }
 
-fn memory_bytes(meminfo: &str) -> u64 {
-    const BYTES_PER_KB: u64 = 1024;
-    let total = field(meminfo, "MemTotal").and_then(|value| value.strip_suffix(" kB"));
-    total
-        .and_then(|kilobytes| kilobytes.trim().parse::<u64>().ok())
-        .map_or(0, |kilobytes| kilobytes * BYTES_PER_KB)
+/// A size in the text of [`MEMINFO`].
+pub(crate) fn meminfo_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    let kibibytes: u64 = field(meminfo, name)?.strip_suffix(" kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
 }
 
 fn os_name(os_release: &str) -> String {
@@ -87,6 +87,13 @@ mod tests {
         let arm = "processor\t: 0\nFeatures\t: fp aes pmull\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
         assert!(cpu_model(arm).ends_with("0x41/0xd0c"));
         assert_eq!(crypto_instructions(arm), [CryptoInstruction::Aes]);
+    }
+
+    #[test]
+    fn memory_sizes_are_parsed() {
+        let text = "MemTotal: 9 kB\nMemAvailable:    2048 kB\n";
+        assert_eq!(meminfo_bytes(text, "MemAvailable"), Some(2 << 20));
+        assert_eq!(meminfo_bytes("MemTotal: 9 kB\n", "MemAvailable"), None);
     }
 
     #[test]

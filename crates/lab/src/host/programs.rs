@@ -1,6 +1,7 @@
 //! External programs: where they are installed, and which package provides them.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -22,9 +23,12 @@ pub(crate) fn how_to_install(package: &str) -> String {
 /// Searches PATH and [`SYSTEM_DIRECTORIES`]. Relative entries of PATH are ignored: they would run a program of the
 /// current directory.
 pub(crate) fn search(program: &str) -> Option<PathBuf> {
+    search_in(&env::var_os("PATH").unwrap_or_default(), program)
+}
+
+fn search_in(path: &OsStr, program: &str) -> Option<PathBuf> {
     const ANY_EXECUTE: u32 = 0o111;
-    let path = env::var_os("PATH").unwrap_or_default();
-    let on_path = env::split_paths(&path).filter(|directory| directory.is_absolute());
+    let on_path = env::split_paths(path).filter(|directory| directory.is_absolute());
     let mut candidates =
         on_path.chain(SYSTEM_DIRECTORIES.iter().map(PathBuf::from)).map(|directory| directory.join(program));
     candidates.find(|candidate| {
@@ -142,6 +146,17 @@ mod tests {
             elsewhere.is_err_and(|error| error.to_string().contains("cargo build -p ciphertoll-proxy"))
                 || search(SIDECAR).is_some()
         );
+    }
+
+    #[test]
+    fn only_executables_in_absolute_directories_are_found() {
+        let place = tempfile::tempdir().unwrap();
+        let program = place.path().join("no-such-tool");
+        fs::write(&program, "").unwrap();
+        assert_eq!(search_in(place.path().as_os_str(), "no-such-tool"), None);
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(search_in(place.path().as_os_str(), "no-such-tool"), Some(program));
+        assert_eq!(search_in(OsStr::new(".:"), "Cargo.toml"), None);
     }
 
     #[test]

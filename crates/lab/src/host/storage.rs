@@ -10,10 +10,10 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::geteuid;
 
 use crate::error::{Context, Error};
+use crate::host::environment::{MEMINFO, meminfo_bytes};
 
 /// Space for logs and temporary tables, in addition to the copy of a template.
 const HEADROOM_BYTES: u64 = 2 << 30;
-const MEMORY: &str = "/proc/meminfo";
 
 /// The space for a server whose data are copied from `template`: twice the size of the template, plus headroom.
 pub(crate) fn space_for(template: &Path) -> Result<u64, Error> {
@@ -44,7 +44,8 @@ pub(crate) fn check_free_space(directory: &Path, bytes: u64) -> Result<(), Error
     )))
 }
 
-fn free_bytes(directory: &Path) -> Result<u64, Error> {
+/// For unprivileged users, as servers are.
+pub(crate) fn free_bytes(directory: &Path) -> Result<u64, Error> {
     let found = statvfs(directory).map_err(std::io::Error::from).context("inspect", directory)?;
     Ok(found.blocks_available().saturating_mul(found.fragment_size()))
 }
@@ -99,28 +100,15 @@ fn reserved_bytes(scratch: &Path) -> Result<u64, Error> {
 }
 
 fn available_memory() -> Result<u64, Error> {
-    let path = Path::new(MEMORY);
+    let path = Path::new(MEMINFO);
     let text = fs::read_to_string(path).context("read", path)?;
     // If the kernel does not report it, the mount itself is the check.
-    Ok(available_in(&text).unwrap_or(u64::MAX))
-}
-
-fn available_in(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kilobytes.checked_mul(1024)
+    Ok(meminfo_bytes(&text, "MemAvailable").unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn available_memory_is_parsed() {
-        let text = "MemTotal:       24684092 kB\nMemAvailable:   23000000 kB\n";
-        assert_eq!(available_in(text), Some(23_000_000 << 10));
-        assert_eq!(available_in("MemTotal: 1 kB\n"), None);
-    }
 
     #[test]
     fn a_server_gets_space_for_twice_its_data_and_its_logs() {

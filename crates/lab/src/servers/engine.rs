@@ -17,13 +17,13 @@ use crate::datasets::tables::Tables;
 use crate::error::Error;
 use crate::host::exec::Provisions;
 use crate::host::user::RunAs;
-use crate::servers::account::ClientAccount;
 use crate::servers::build::Build;
 use crate::servers::config::{ClientRequirements, Config, ListenAddress};
 use crate::servers::control::ControlLogin;
 use crate::servers::counters::{ConnectionCounts, Counters};
 use crate::servers::directory::ServerDirectory;
 use crate::servers::encryption::ConnectionEncryption;
+use crate::tls::credentials::ClientAccount;
 use crate::tls::credentials::Credentials;
 use crate::tls::support::TlsServer;
 

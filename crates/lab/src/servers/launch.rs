@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{AtRest, SecurityLevel};
+use ciphertoll_model::{AtRest, SecurityLevel, ServerKey};
 use ciphertoll_wire::Secret;
 
 use crate::at_rest::native::{self, NativeKeys};
@@ -20,25 +20,41 @@ use crate::servers::directory::{CURRENT, ServerDirectory};
 use crate::servers::engine::ServerEngine;
 use crate::servers::engines;
 use crate::servers::process::{LaunchContext, ServerProcess};
-use crate::servers::start::ServerStart;
+use crate::servers::template::DataTemplate;
 
 const MOST_PORTS: usize = 5;
 
+pub struct ServerStart<'a> {
+    pub build: &'a Build,
+    pub template: &'a DataTemplate,
+    /// Unique in the run; short, because it is part of a socket's path.
+    pub name: &'a str,
+    /// Key of the first certificate.
+    pub key: ServerKey,
+    pub log: PathBuf,
+    /// Tried before any other port.
+    pub preferred_port: Option<u16>,
+    /// CPU affinity, as [`crate::split_processors`] returns it; all processors if absent.
+    pub processors: Option<Vec<u16>>,
+    /// Whether the server accepts keys that its OpenSSL refuses by default.
+    pub strength: SecurityLevel,
+}
+
 /// The configuration that every start of a server has in common.
 pub(crate) struct LaunchPlan {
-    engine: &'static dyn ServerEngine,
-    build: Build,
+    pub(crate) engine: &'static dyn ServerEngine,
+    pub(crate) build: Build,
     settings: BTreeMap<String, String>,
     pub(crate) requirements: ClientRequirements,
     openssl: Option<PathBuf>,
     strength: SecurityLevel,
     /// Plugin directory of a server that encrypts its own files.
     plugins: Option<PathBuf>,
-    preload: Option<Preload>,
-    listen: ListenAddress,
+    pub(crate) preload: Option<Preload>,
+    pub(crate) listen: ListenAddress,
     log: PathBuf,
     processors: Option<Vec<u16>>,
-    workspace: Workspace,
+    pub(crate) workspace: Workspace,
 }
 
 impl LaunchPlan {
@@ -76,10 +92,6 @@ impl LaunchPlan {
             processors: start.processors.clone(),
             workspace: workspace.clone(),
         })
-    }
-
-    pub(crate) fn preload(&self) -> Option<&Preload> {
-        self.preload.as_ref()
     }
 
     /// Another process may take a port between our check and the server's bind; then the next port is tried.

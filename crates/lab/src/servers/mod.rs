@@ -3,7 +3,6 @@
 //! [`engine::ServerEngine`] declares what the rest of the crate needs to know about a database engine; `engines` has one
 //! module per engine.
 
-pub(crate) mod account;
 pub(crate) mod binary;
 pub(crate) mod build;
 pub(crate) mod config;
@@ -18,6 +17,5 @@ pub(crate) mod find;
 pub(crate) mod launch;
 pub(crate) mod process;
 pub(crate) mod server;
-pub(crate) mod start;
 pub(crate) mod template;
 pub(crate) mod unused;

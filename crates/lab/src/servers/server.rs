@@ -3,8 +3,6 @@
 mod at_rest;
 pub(crate) mod connections;
 mod documents;
-mod maintenance;
-mod settings;
 pub(crate) mod syncs;
 
 use std::collections::BTreeMap;
@@ -28,18 +26,15 @@ use crate::error::{Context, Error};
 use crate::host::accounting::CpuMeter;
 use crate::host::hex::hex;
 use crate::host::workspace::Workspace;
-use crate::servers::account::ClientAccount;
-use crate::servers::build::Build;
-use crate::servers::config::{
-    AccessControl, CA_FILE, CertificateRequest, ClientRequirements, ListenAddress, ListenPorts,
-};
+use crate::servers::config::{AccessControl, CA_FILE, CertificateRequest, ClientRequirements, ListenPorts};
 use crate::servers::control::ControlLogin;
+use crate::servers::counters::Counters;
 use crate::servers::directory::ServerDirectory;
-use crate::servers::engine::{Change, PreparedLogin, ServerDescription, ServerEngine};
+use crate::servers::engine::{Change, PreparedLogin, ServerDescription, ServerEngine, UnmetSetting};
 use crate::servers::engines;
-use crate::servers::launch::LaunchPlan;
+use crate::servers::launch::{LaunchPlan, ServerStart};
 use crate::servers::process::ServerProcess;
-use crate::servers::start::ServerStart;
+use crate::tls::credentials::ClientAccount;
 use crate::tls::credentials::{Credentials, ServerCertificate};
 use crate::tls::support::{self, TlsServer};
 
@@ -51,23 +46,18 @@ pub struct Server {
     /// The file system that encrypts its files, if there is one.
     mount: Option<Box<dyn EncryptedMount>>,
     at_rest: AtRest,
-    engine: &'static dyn ServerEngine,
-    build: Build,
     tables: Tables,
     control: ControlLogin,
     directory: ServerDirectory,
-    plan: LaunchPlan,
     ports: ListenPorts,
-    listen: ListenAddress,
     /// The current certificate.
     certificate: ServerCertificate,
     description: ServerDescription,
     unmet_settings: Vec<String>,
     /// Names of existing client accounts.
     accounts: Vec<String>,
-    requirements: ClientRequirements,
     /// Last: it owns the scratch directory of the other fields.
-    workspace: Workspace,
+    plan: LaunchPlan,
 }
 
 impl Server {
@@ -100,20 +90,15 @@ impl Server {
             process,
             mount,
             at_rest: start.template.at_rest,
-            engine,
-            build: start.build.clone(),
             tables: start.template.tables,
             control,
             directory,
-            plan,
             ports,
-            listen: ListenAddress::of(workspace),
             certificate,
             description,
             unmet_settings: Vec::new(),
             accounts: Vec::new(),
-            requirements: ClientRequirements::default(),
-            workspace: workspace.clone(),
+            plan,
         };
         server.unmet_settings = server.compare_settings(&settings)?;
         if matches!(server.at_rest, AtRest::Tde(_)) {
@@ -138,7 +123,7 @@ impl Server {
             | Auth::Parsec
             | Auth::AsAsked => &self.directory.password,
         };
-        let user = self.engine.account_name(credentials);
+        let user = self.plan.engine.account_name(credentials);
         let identity = credentials.require_certificate().then(|| self.directory.client_identity(&user));
         ClientAccount { user, password_file: password_file.clone(), identity }
     }
@@ -155,22 +140,27 @@ impl Server {
         let credentials = credentials.into();
         self.check_auth(credentials.auth)?;
         self.apply_requirements(credentials)?;
-        let user = self.engine.account_name(credentials);
+        let user = self.plan.engine.account_name(credentials);
         if !self.accounts.contains(&user) {
             if credentials.require_certificate() {
-                self.directory.write_client_identity(&self.workspace.authorities.clients, &user)?;
+                self.directory.write_client_identity(&self.plan.workspace.authorities.clients, &user)?;
             }
             let password = self.directory.read_password()?;
-            self.engine.create_account(&self.control, credentials, &password, &self.build.name())?;
+            self.plan.engine.create_account(
+                &self.control,
+                credentials,
+                &password,
+                &self.plan.build.name(),
+            )?;
             self.accounts.push(user);
         }
-        self.engine.prepare_login(PreparedLogin {
+        self.plan.engine.prepare_login(PreparedLogin {
             credentials,
             account: self.account(credentials),
             password: self.directory.read_password()?,
             socket: self.socket_path(),
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.plain)),
-            listen: self.listen,
+            listen: self.plan.listen,
             ca_file: &self.ca_file(),
         })
     }
@@ -179,8 +169,8 @@ impl Server {
     /// machine's TLS library does not support the path.
     pub fn prepare_tls(&self, path: TlsPath) -> Result<(), Error> {
         support::check_client(path)?;
-        let (name, release) = (&self.build.name(), self.build.version.as_str());
-        self.engine.check_tls(path, TlsServer { name, release, tls_library: self.tls_library() })?;
+        let (name, release) = (&self.plan.build.name(), self.plan.build.version.as_str());
+        self.plan.engine.check_tls(path, TlsServer { name, release, tls_library: self.tls_library() })?;
         self.prepare_certificate(path.into())
     }
 
@@ -189,7 +179,7 @@ impl Server {
         let tls = NetworkPath::tls(TlsVersion::Tls13, ServerKey::P256);
         match auth.impossible(self.engine(), tls) {
             Some(reason) => Err(Error::AuthUnavailable { auth: auth.to_string(), reason }),
-            None => self.engine.check_auth(auth, &self.build.version),
+            None => self.plan.engine.check_auth(auth, &self.plan.build.version),
         }
     }
 
@@ -204,12 +194,12 @@ impl Server {
             _ => AccessControl::Accounts,
         };
         let required = ClientRequirements { certificate, access };
-        if self.requirements == required {
+        if self.plan.requirements == required {
             return Ok(());
         }
-        match self.engine.apply_requirements(&self.control, &self.directory, required)? {
-            Change::NotApplicable => return Ok(()),
-            Change::Applied => {}
+        match self.plan.engine.apply_requirements(&self.control, &self.directory, required)? {
+            Change::NotApplicable => {}
+            Change::Applied => self.plan.requirements = required,
             Change::NeedsRestart => {
                 self.plan.requirements = required;
                 self.control = match access {
@@ -221,7 +211,6 @@ impl Server {
                 self.restart()?;
             }
         }
-        self.requirements = required;
         Ok(())
     }
 
@@ -239,15 +228,15 @@ impl Server {
     }
 
     pub fn engine(&self) -> Engine {
-        self.build.engine
+        self.plan.build.engine
     }
 
     pub(crate) fn server_engine(&self) -> &'static dyn ServerEngine {
-        self.engine
+        self.plan.engine
     }
 
     fn prepare_certificate(&self, certificate: ServerCertificate) -> Result<(), Error> {
-        let Workspace { authorities, run_as, .. } = &self.workspace;
+        let Workspace { authorities, run_as, .. } = &self.plan.workspace;
         self.directory.write_certificate(&authorities.servers, certificate, *run_as)
     }
 
@@ -260,7 +249,7 @@ impl Server {
         }
         self.prepare_certificate(certificate)?;
         self.directory.select_certificate(certificate)?;
-        match self.engine.reload_certificate(&self.control, &self.build.version)? {
+        match self.plan.engine.reload_certificate(&self.control, &self.plan.build.version)? {
             Change::Applied | Change::NotApplicable => {}
             Change::NeedsRestart => self.restart()?,
         }
@@ -278,14 +267,30 @@ impl Server {
     /// Reads all tables and indexes until none of their pages comes from disk, or until a pass reads as many pages as the one
     /// before, because they do not fit. For FerretDB, which relies on the page cache, reads its files.
     pub fn prewarm(&self) -> Result<(), Error> {
-        self.engine.prewarm(&self.control, &self.tables, &self.directory.data)
+        self.plan.engine.prewarm(&self.control, &self.tables, &self.directory.data)
     }
 
     /// Pages read from disk because the server's buffers did not contain them. PostgreSQL counts pages of tables and indexes
     /// only; counts of open connections may be up to ten seconds late. `None` if the server does not report it: FerretDB has
     /// no buffers.
     pub fn buffer_misses(&self) -> Result<Option<u64>, Error> {
-        self.engine.buffer_misses(&self.control)
+        self.plan.engine.buffer_misses(&self.control)
+    }
+
+    /// Writes out changed pages, which the server would otherwise do during a measurement.
+    pub fn write_out(&self) -> Result<(), Error> {
+        self.plan.engine.write_out(&self.control, &self.tables)
+    }
+
+    /// Removes dead rows and index bloat (PostgreSQL) and pgbench's history (all SQL engines), as pgbench does at its start.
+    pub fn refresh(&self) -> Result<(), Error> {
+        self.plan.engine.refresh(&self.control, &self.tables)
+    }
+
+    /// Reads the counters of pages, log and checkpoints. On PostgreSQL, it waits for closed connections, because they publish
+    /// their counters when they end.
+    pub fn counters(&self) -> Result<Counters, Error> {
+        self.plan.engine.counters(&self.control)
     }
 
     /// Shuts the server down and removes its files.
@@ -340,6 +345,29 @@ impl Server {
         &self.description.settings
     }
 
+    /// A sentence for each requested setting that did not take effect.
+    pub fn unmet_settings(&self) -> &[String] {
+        &self.unmet_settings
+    }
+
+    fn compare_settings(&self, requested: &BTreeMap<String, String>) -> Result<Vec<String>, Error> {
+        if requested.is_empty() {
+            return Ok(Vec::new());
+        }
+        let unmet = self.plan.engine.unmet_settings(&self.control, requested)?;
+        let sentence = |UnmetSetting { name, value }: UnmetSetting| {
+            let (setting, server) = (format!("{}.{name}", self.engine()), self.plan.build.name());
+            match value {
+                Some(value) => format!(
+                    "{setting}={} did not take effect: {server} has {value:?}",
+                    requested.get(&name).map_or("", String::as_str),
+                ),
+                None => format!("{setting} took no effect: {server} has no such variable"),
+            }
+        };
+        Ok(unmet.into_iter().map(sentence).collect())
+    }
+
     /// The TCP address; it also accepts TLS, except for FerretDB, which has [`Self::tls_endpoint`] for it.
     pub fn tcp_endpoint(&self) -> Endpoint {
         self.endpoint_over(Link::Local)
@@ -375,7 +403,7 @@ impl Server {
     }
 
     fn socket_path(&self) -> PathBuf {
-        self.engine.socket_path(&self.directory.run, self.ports.plain)
+        self.plan.engine.socket_path(&self.directory.run, self.ports.plain)
     }
 
     pub fn unix_endpoint(&self) -> Endpoint {
@@ -384,7 +412,7 @@ impl Server {
 
     /// The account of the engine's default authentication.
     pub fn user(&self) -> &'static str {
-        self.engine.properties().default_user
+        self.plan.engine.properties().default_user
     }
 
     /// A private file (0600) whose whole content is that account's password.

@@ -1,12 +1,24 @@
 //! Client credentials and server certificates: the two parts of a path that a server is prepared for.
 
-use ciphertoll_model::{Auth, ChainLength, ClientCertificate, ServerKey, TlsPath};
+use std::path::PathBuf;
+
+use ciphertoll_model::{Auth, ChainLength, ClientCertificate, Identity, ServerKey, TlsPath};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
     pub auth: Auth,
     /// Whether the client presents a certificate in addition.
     pub client_certificate: ClientCertificate,
+}
+
+/// The account that a client logs in with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientAccount {
+    pub user: String,
+    /// A private file (0600) whose whole content is the password; empty if the account has none.
+    pub password_file: PathBuf,
+    /// The client certificate, if the account requires one.
+    pub identity: Option<Identity>,
 }
 
 impl Credentials {

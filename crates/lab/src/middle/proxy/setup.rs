@@ -11,8 +11,8 @@ use ciphertoll_wire::Secret;
 use crate::error::{Context, Error};
 use crate::host::files::{self, PRIVATE_FILE};
 use crate::host::workspace::Workspace;
-use crate::servers::account::ClientAccount;
 use crate::servers::server::Server;
+use crate::tls::credentials::ClientAccount;
 
 pub struct ProxyStart<'a> {
     pub proxy: Proxy,

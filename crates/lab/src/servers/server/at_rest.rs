@@ -15,7 +15,7 @@ use crate::host::storage;
 use crate::host::workspace::Workspace;
 use crate::servers::directory::ServerDirectory;
 use crate::servers::engines;
-use crate::servers::start::ServerStart;
+use crate::servers::launch::ServerStart;
 
 /// The size of the server's tmpfs; larger than its files, because an encrypting file system needs additional space. 0 on a
 /// disk.
@@ -61,7 +61,7 @@ impl Server {
     pub fn prove_at_rest(&self) -> Result<Proof, Error> {
         let sync = || self.mount.as_ref().map_or(Ok(()), |mount| mount.sync());
         let directories = [self.directory.stored.as_path(), self.directory.run.as_path()];
-        proof::search_for_marker(&self.control, self.engine, &directories, &sync)
+        proof::search_for_marker(&self.control, self.plan.engine, &directories, &sync)
     }
 
     /// The kernel's name of its cipher driver, if the kernel encrypts the files.
@@ -73,7 +73,7 @@ impl Server {
     /// settings and tables, of the mount, or of the preloaded library.
     pub fn check_at_rest(&mut self) -> Result<(), Error> {
         self.check_mount()?;
-        let problem = match (self.at_rest, self.plan.preload()) {
+        let problem = match (self.at_rest, &self.plan.preload) {
             (AtRest::Native, _) => {
                 let encryption = engines::native_encryption(self.engine())?;
                 native::find_unencrypted(&mut self.control.connect()?, encryption)?

@@ -22,17 +22,17 @@ impl Server {
     /// Reads the connection counters. On PostgreSQL, from version 15, it waits for closed connections, because they publish
     /// their counters when they end.
     pub fn connection_counts(&self) -> Result<ConnectionCounts, Error> {
-        let counts = self.engine.connection_counts(&self.control)?;
+        let counts = self.plan.engine.connection_counts(&self.control)?;
         Ok(ConnectionCounts { own: self.control.connects(), ..counts })
     }
 
     /// `None` if the server does not list other connections.
     pub fn connection_monitor(&self, account: &str) -> Result<Option<ConnectionMonitor>, Error> {
-        if !self.engine.properties().lists_connections {
+        if !self.plan.engine.properties().lists_connections {
             return Ok(None);
         }
         let (client, account) = (self.control.connect()?, account.to_owned());
-        Ok(Some(ConnectionMonitor { engine: self.engine, client, account, key: self.certificate.key }))
+        Ok(Some(ConnectionMonitor { engine: self.plan.engine, client, account, key: self.certificate.key }))
     }
 
     /// The leg of a connection that ends at this server.

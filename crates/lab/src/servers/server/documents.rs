@@ -14,7 +14,7 @@ use crate::servers::control;
 impl Server {
     /// Number of connections that load records in parallel.
     pub fn loading_connections(&self) -> usize {
-        self.engine.properties().loading_connections
+        self.plan.engine.properties().loading_connections
     }
 
     /// Records per command.
@@ -34,7 +34,7 @@ impl Server {
         progress: &mut dyn FnMut(&str),
         stop: &dyn Fn() -> bool,
     ) -> Result<LoadCounts, Error> {
-        let (control, name) = (self.control.in_database(DATABASE), self.build.name());
+        let (control, name) = (self.control.in_database(DATABASE), self.plan.build.name());
         let (records, connections) = (records.rows(), self.loading_connections());
         let load = DocumentLoad { control: &control, name: &name, records, connections };
         loading::load(load, &mut LoadProgress { progress, stop })
