@@ -10,7 +10,6 @@ use ciphertoll_model::ExitCode;
 pub enum Error {
     #[error("no {wanted} found{found}; {how_to_get}")]
     ServerMissing {
-        /// The requested level.
         wanted: String,
         /// Other versions that were found, in parentheses; may be empty.
         found: String,
@@ -32,7 +31,6 @@ pub enum Error {
     NotForProcessor {
         name: &'static str,
         engine: &'static str,
-        /// The processor architecture that has a build.
         known: &'static str,
     },
     #[error("cannot {step} {name}: {client} failed ({status}): {said} (log: {})", log.display())]
@@ -42,7 +40,6 @@ pub enum Error {
         name: String,
         client: &'static str,
         status: String,
-        /// The reason, from the client's output.
         said: String,
         log: PathBuf,
     },
@@ -78,13 +75,11 @@ pub enum Error {
     TooSlow {
         what: String,
         limit: Duration,
-        /// The last failure seen from outside.
         last: String,
         log_end: String,
     },
     #[error("{what} cannot listen: other processes use all ports that were tried: {tried:?}")]
     PortsTaken { what: String, tried: Vec<u16> },
-    /// A request over a control connection failed.
     #[error("cannot {doing}: {source}")]
     Control { doing: &'static str, source: ciphertoll_net::Error },
     #[error("servers must not run as root, and {0}")]
@@ -104,7 +99,6 @@ pub enum Error {
     AtRestUnavailable(String),
     #[error("{0}")]
     StorageUnavailable(String),
-    /// Files that should be encrypted are not.
     #[error("{0}")]
     NotEncrypted(String),
     /// A server at a URL cannot be reached or refuses the login.
@@ -124,10 +118,8 @@ pub enum Error {
     Statement { name: String, reason: String },
     #[error("cannot create {}: {source}; set XDG_CACHE_HOME or HOME to a directory that you can write to", path.display())]
     Cache { path: PathBuf, source: io::Error },
-    /// A TLS file that a URL names cannot be used.
     #[error("{source} ({option} in the URL of {name})")]
     UrlFile { source: ciphertoll_net::tls::FileError, option: &'static str, name: String },
-    /// The TLS library refuses the TLS settings of a URL.
     #[error("the URL of {name} cannot be used: {reason}")]
     UrlTls { name: String, reason: String },
     #[error(
@@ -136,9 +128,7 @@ pub enum Error {
     Unverified {
         name: String,
         reason: String,
-        /// The URL option that names the CA.
         authority: &'static str,
-        /// The URL options that verify less.
         mode: &'static str,
     },
     /// Server or client does not support the TLS settings of a path.

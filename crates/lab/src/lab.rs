@@ -37,7 +37,6 @@ impl Lab {
         Self::open_in(helper, &scratch_root(), cache_directory())
     }
 
-    /// The same in other directories.
     pub fn open_in(helper: PathBuf, scratch_root: &Path, cache: PathBuf) -> Result<Self, Error> {
         let workspace = Workspace {
             run_as: RunAs::choose()?,
@@ -62,7 +61,6 @@ impl Lab {
         self.template_at_rest(build, tables, AtRest::None, progress, stop)
     }
 
-    /// The same for servers with encryption at rest.
     pub fn template_at_rest(
         &self,
         build: &Build,
@@ -123,7 +121,6 @@ impl Lab {
         self.workspace.storage = storage;
     }
 
-    /// The directory of data that are kept between runs.
     pub fn cache(&self) -> &Path {
         &self.cache
     }

@@ -14,7 +14,6 @@ use crate::bench::Emit;
 /// Time beyond set-up, warm-up and window before the native load process counts as stuck.
 const NATIVE_GRACE: Duration = Duration::from_secs(5);
 
-/// The foreign drivers of a run.
 #[derive(Default)]
 pub(super) struct Drivers(BTreeMap<DriverName, PreparedDriver>);
 

@@ -126,7 +126,6 @@ impl RequiredServer {
         Some(PlannedServer { build, tables: self.tables, at_rest: self.at_rest })
     }
 
-    /// Skips each of its cells with the reason.
     pub(super) fn skip_cells(&self, plan: &Plan, reason: &str, emit: &mut Emit<'_>) {
         for cell in plan.cells.iter().filter(|cell| self.serves(cell)) {
             skip(cell, reason, emit);
@@ -182,7 +181,6 @@ impl Instance {
         Ok(Self { launch, inserted: Vec::new(), syncs: None, wear: Wear::None, server })
     }
 
-    /// The same server, restarted after it died.
     pub(super) fn restarted(self, lab: &Lab, emit: &mut Emit<'_>) -> Result<Self, NotStarted> {
         let Self { launch, syncs, server, .. } = self;
         drop(server);
@@ -320,7 +318,6 @@ impl InstanceLaunch {
     }
 }
 
-/// Skips `cell` with the reason.
 pub(super) fn skip(cell: &Cell, reason: &str, emit: &mut Emit<'_>) {
     emit(Event::CellSkipped { skipped: Skipped::cell(cell, reason) });
 }

@@ -15,7 +15,6 @@ use crate::bench::{BenchError, Emit, LinkUse, TrialError};
 #[derive(Default)]
 pub(super) struct Links {
     process: Option<LinkProcess>,
-    /// Its current configuration.
     shape: Option<LinkShape>,
     /// Configurations that were reported already.
     reported: Vec<LinkShape>,
@@ -91,7 +90,6 @@ impl Links {
         Ok(())
     }
 
-    /// The process that owns the networks, if any.
     pub(super) fn process(&mut self) -> Option<&mut LinkProcess> {
         self.process.as_mut()
     }
@@ -132,7 +130,6 @@ impl Links {
         self.carried(link).map(drop)
     }
 
-    /// Its use by the trial.
     pub(super) fn carried(&mut self, link: Link) -> Result<Option<LinkUse>, TrialError> {
         let (Some(process), Some(shape)) = (&mut self.process, link.shape()) else { return Ok(None) };
         if shape == LinkShape::of_rtt_us(0) {

@@ -37,7 +37,6 @@ use self::tunnels::{StartContext, Tunnels};
 use crate::bench::{Bench, BenchError, Emit, Measured, ProcessorsApart, TrialError, TrialRequest, TunnelUse};
 use crate::interrupt::Interrupt;
 
-/// The real bench.
 pub struct LabBench {
     program: PathBuf,
     /// In the scratch directory, where absent.
@@ -120,14 +119,12 @@ impl LabBench {
         }
     }
 
-    /// The same with servers' logs in this directory.
     #[must_use]
     pub fn with_logs(mut self, logs: PathBuf) -> Self {
         self.logs = Some(logs);
         self
     }
 
-    /// The same with a known effect in some of its trials.
     #[must_use]
     pub fn with_injection(mut self, injection: Injection) -> Self {
         self.injection = Some(injection);
@@ -141,7 +138,6 @@ impl LabBench {
         self
     }
 
-    /// The same with what servers at URLs let it in with.
     #[must_use]
     pub fn with_passwords(mut self, passwords: Passwords) -> Self {
         self.passwords = passwords;
@@ -366,7 +362,6 @@ impl Bench for LabBench {
 }
 
 impl LabBench {
-    /// Sets up the tunnel or proxy of `cell`.
     fn set_up_between(&mut self, cell: &Cell) -> Result<(), TrialError> {
         let Some(lab) = &self.lab else { return Ok(()) };
         let logs = self.logs_of(lab).map_err(TrialError::Fatal)?;
@@ -400,7 +395,6 @@ impl LabBench {
         Ok((tunnel, proxy))
     }
 
-    /// The meters of the server and of the tunnel or proxy.
     fn clocks(&mut self, cell: &Cell) -> Result<Clocks, TrialError> {
         let layer = self.instance(cell)?.server.mount_cpu_meter();
         let between =
@@ -498,7 +492,6 @@ fn link_is_down() -> TrialError {
     TrialError::Void(VoidReason::Link { message })
 }
 
-/// The processors of clients and servers.
 fn apart(pin: CpuPinning, emit: &mut Emit<'_>) -> Option<ProcessorSplit> {
     if pin == CpuPinning::Off {
         return None;

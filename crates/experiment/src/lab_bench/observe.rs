@@ -17,7 +17,6 @@ use crate::interrupt::Interrupt;
 /// How often a wait for the load process checks for Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The meters of CPU and memory.
 pub(super) struct Clocks {
     /// Absent for external servers.
     cpu: Option<CpuMeter>,
@@ -44,7 +43,6 @@ impl Clocks {
         Self { middle, middle_memory: memory, ..self }
     }
 
-    /// The meters of the machine only.
     pub(super) fn of_machine() -> Self {
         Self { cpu: None, memory: None, middle: Vec::new(), middle_memory: None }
     }
@@ -54,10 +52,8 @@ impl Clocks {
 pub(super) enum Unobserved {
     /// The server accepts no more connections.
     NoRoom {
-        /// The server's message.
         message: String,
     },
-    /// Any other failure.
     Failed(TrialError),
 }
 
@@ -143,7 +139,6 @@ enum ClockScope {
     ServerAndMachine,
 }
 
-/// Resource use within the window.
 struct WindowUse {
     used: SampleDifference,
     scope: ClockScope,

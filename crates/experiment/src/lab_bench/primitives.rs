@@ -16,7 +16,6 @@ const AUTHORITY: ServerKey = ServerKey::P256;
 /// The groups that clients and servers negotiate by default.
 const BY_DEFAULT: [Group; 2] = [Group::X25519, Group::P256];
 
-/// The primitives that the connects of a plan use.
 #[derive(Debug, PartialEq, Eq)]
 struct TimedPrimitives {
     keys: BTreeSet<ServerKey>,

@@ -12,11 +12,9 @@ use super::request::{credentials, endpoint};
 use super::tunnels::{Attempts, StartContext, check_for_a_while};
 use crate::bench::{Emit, ProxyUse, TrialError};
 
-/// The running proxy, if any.
 #[derive(Default)]
 pub(super) struct Proxies {
     up: Option<ActiveProxy>,
-    /// Number of starts so far.
     count: usize,
 }
 
@@ -32,7 +30,6 @@ struct ActiveProxy {
     counters_before: Counters,
 }
 
-/// The use of a proxy by a trial.
 pub(super) struct ProxyTrialUse {
     pub(super) proxy: ProxyUse,
     /// The server's counts since before the proxy was started.
@@ -146,7 +143,6 @@ impl Proxies {
         self.up = None;
     }
 
-    /// Where clients connect.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         self.up.as_ref().map(|up| up.proxy.endpoint())
     }

@@ -11,7 +11,6 @@ use super::observe::Unobserved;
 use crate::bench::{BenchError, Emit, Measured, TrialError};
 use crate::interrupt::Interrupt;
 
-/// The external servers of a run.
 #[derive(Default)]
 pub(super) struct Remotes(Vec<Remote>);
 
@@ -57,7 +56,6 @@ impl Remotes {
         self.0.is_empty()
     }
 
-    /// The external server of `cell`, if it has one.
     pub(super) fn of(&self, cell: &Cell) -> Option<&Remote> {
         self.0.iter().find(|remote| is_at(cell, remote.name()))
     }
@@ -73,7 +71,6 @@ fn is_at(cell: &Cell, name: &str) -> bool {
     server.url.is_some() && server.short_name() == name
 }
 
-/// The URLs of a plan, by name.
 fn urls(plan: &Plan) -> Vec<(String, ServerUrl)> {
     let servers = plan.servers().into_iter();
     servers.filter_map(|server| Some((server.short_name(), server.url.as_deref()?.clone()))).collect()
@@ -126,7 +123,6 @@ pub(super) fn stop_where_it_is_full(
     }
 }
 
-/// The error for a full external server.
 fn full(name: &str, message: &str) -> BenchError {
     BenchError {
         message: format!("{name} has no room for more connections, so that the run was stopped: {message}"),

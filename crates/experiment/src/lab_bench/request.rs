@@ -14,14 +14,12 @@ use crate::bench::TrialRequest;
 /// The most threads of a load process whose clients resolve names: each waits only for its own answers.
 const MOST_WAITING_THREADS: u16 = 16;
 
-/// The credentials of the clients of `cell`.
 pub(super) fn credentials(cell: &Cell) -> Credentials {
     let tls = cell.treatment.path.as_tls();
     let client_certificate = tls.map_or_else(ClientCertificate::default, |tls| tls.client_certificate);
     Credentials { auth: cell.treatment.auth, client_certificate }
 }
 
-/// The endpoint of a cell's private server.
 pub(super) fn endpoint(cell: &Cell, server: &Server) -> Endpoint {
     match cell.treatment.path {
         Path::Unix => server.unix_endpoint(),
@@ -55,7 +53,6 @@ pub(super) fn here(
     }
 }
 
-/// The TLS settings of the clients of `cell`.
 fn tls(
     cell: &Cell,
     ca_file: Option<PathBuf>,
@@ -88,7 +85,6 @@ fn name_of(endpoint: &Endpoint, server: &Server) -> String {
     }
 }
 
-/// A trial on an external server.
 pub(super) fn at_url(request: &TrialRequest<'_>, remote: &Remote) -> TrialSpec {
     let (cell, url) = (request.cell, remote.url());
     let server_name = url.host().unwrap_or_default().to_owned();

@@ -18,11 +18,9 @@ use crate::bench::{Emit, TrialError, TunnelCpu, TunnelUse};
 const DYING: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// The active tunnel, if any.
 #[derive(Default)]
 pub(super) struct Tunnels {
     up: Option<RunningTunnel>,
-    /// Number of starts so far.
     count: usize,
     sent_bytes_before: u64,
 }
@@ -93,7 +91,6 @@ impl Tunnels {
         lab.start_tunnel(TunnelStart { tunnel, server, link, networks, name: &name, apart, logs })
     }
 
-    /// Sets up the tunnel of `cell`, if it has one.
     pub(super) fn set_up(
         &mut self,
         cell: &Cell,
@@ -108,17 +105,14 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Takes the active tunnel down.
     pub(super) fn down(&mut self) {
         self.up = None;
     }
 
-    /// Where clients connect.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         self.up.as_ref().map(RunningTunnel::endpoint)
     }
 
-    /// The CPU meters of its ends.
     pub(super) fn cpu_meters(&self) -> Vec<CpuMeter> {
         self.up.as_ref().and_then(RunningTunnel::cpu_meters).unwrap_or_default()
     }

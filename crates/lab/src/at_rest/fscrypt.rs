@@ -20,7 +20,6 @@ use crate::host::workspace::Workspace;
 
 use super::mount::{ENCRYPTED_DIRECTORY, EncryptedMount, MountPaths};
 
-/// The packages of the programs.
 const PACKAGES: &str = "e2fsprogs mount xfsprogs";
 const MAKE: &str = "mkfs.ext4";
 const MOUNT: &str = "mount";
@@ -45,7 +44,6 @@ const CIPHERS: &str = "/proc/crypto";
 #[derive(Debug)]
 pub(crate) struct Fscrypt {
     clear: PathBuf,
-    /// The kernel's identifier of the key.
     identifier: String,
     program: PathBuf,
 }

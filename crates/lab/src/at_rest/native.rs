@@ -33,9 +33,7 @@ pub(crate) struct NativeKeys<'a> {
     pub(crate) fresh: bool,
 }
 
-/// How an engine encrypts its own files.
 pub(crate) trait NativeEncryption: Sync {
-    /// Suffix of the names of encrypted templates.
     fn template_suffix(&self) -> &'static str;
 
     /// A build needs one of these files in its plugin directory; errors name the first.
@@ -50,7 +48,6 @@ pub(crate) trait NativeEncryption: Sync {
     /// Writes keys to an empty directory, unless the server does it.
     fn create_keys(&self, directory: &Path, owner: RunAs) -> Result<(), Error>;
 
-    /// The program to start.
     fn program(&self, build: &Build, _keys: NativeKeys<'_>) -> Result<PathBuf, Error> {
         Ok(build.server_program.clone())
     }
@@ -92,7 +89,6 @@ pub(crate) fn find_plugins(encryption: &dyn NativeEncryption, build: &Build) -> 
     })
 }
 
-/// Creates a directory with new keys.
 pub(crate) fn create_keys(
     encryption: &dyn NativeEncryption,
     directory: &Path,
@@ -102,7 +98,6 @@ pub(crate) fn create_keys(
     encryption.create_keys(directory, owner)
 }
 
-/// All options that encryption needs.
 pub(crate) fn options(
     encryption: &dyn NativeEncryption,
     keys: NativeKeys<'_>,

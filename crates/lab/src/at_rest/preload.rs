@@ -69,7 +69,6 @@ fn missing_flag(target: TdeTarget, cpuinfo: &str) -> Option<&'static str> {
     needed.iter().copied().find(|flag| !has(flag))
 }
 
-/// Creates a directory with new keys.
 pub(crate) fn create_keys(tde: Tde, directory: &Path, owner: RunAs) -> Result<(), Error> {
     let strength = match tde.cipher {
         TdeCipher::Aes256 => CipherKind::Aes256,

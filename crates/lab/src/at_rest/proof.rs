@@ -25,7 +25,6 @@ const COPIES: u32 = 200;
 /// Files are read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// The result of the search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
     /// Files that were read completely.
@@ -36,7 +35,6 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// Whether no file contains the marker.
     pub fn is_encrypted(&self) -> bool {
         self.files > 0 && self.files_with_marker == 0
     }
@@ -122,7 +120,6 @@ fn search_data(file: &File, marker: &[u8], path: &Path) -> Result<(u64, bool), E
     Ok((bytes, found))
 }
 
-/// Searches a text; returns its length.
 fn search_file(mut file: impl Read, marker: &[u8], path: &Path) -> Result<(u64, bool), Error> {
     let mut piece = Vec::with_capacity(PIECE_BYTES + marker.len());
     let (mut bytes, mut found) = (0, false);

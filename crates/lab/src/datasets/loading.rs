@@ -31,7 +31,6 @@ pub(crate) fn load_mysql_family(
     Ok(())
 }
 
-/// Creates and fills the tables of PostgreSQL.
 pub(crate) fn load_postgres(
     client: &mut Client,
     name: &str,
@@ -63,7 +62,6 @@ fn create_indexes(
     statements.into_iter().try_for_each(|sql| control::execute(client, "create an index", sql))
 }
 
-/// Progress over all tables.
 struct TableLoad<'a, 'w> {
     name: &'a str,
     progress: &'a mut LoadProgress<'w>,

@@ -6,7 +6,6 @@ use std::iter;
 /// Far below the maximum packet size, and large enough that the overhead of a statement is negligible.
 const BATCH_BYTES: usize = 200_000;
 
-/// A table and its generated rows.
 pub(crate) struct TableRows {
     pub(crate) table: &'static str,
     pub(crate) columns: &'static str,
@@ -19,9 +18,7 @@ type WriteRow = Box<dyn FnMut(u32, &mut RowBatch)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowFormat {
-    /// `INSERT` statements.
     Insert,
-    /// Lines of PostgreSQL's `COPY`.
     Copy,
 }
 

@@ -53,7 +53,6 @@ impl Tables {
         datasets.into_iter().filter_map(bytes).sum::<f64>() as u64
     }
 
-    /// Number of pgbench's branches.
     pub(crate) fn branches(&self) -> Option<u32> {
         self.pgbench.map(Scale::branches)
     }

@@ -44,7 +44,6 @@ fn user_name(uid: Uid) -> String {
     }
 }
 
-/// Checks for a free port, and for the number of ephemeral ports.
 pub(super) fn ports() -> Finding {
     let (purpose, name) = (CheckPurpose::Measure, "ports");
     if free_port(&[]).is_none() {
@@ -68,7 +67,6 @@ fn check_count(usable: u32) -> Finding {
     Finding::ok(CheckPurpose::Measure, "ports", seen)
 }
 
-/// Tries a handshake with each TLS version.
 pub(super) fn tls() -> Finding {
     const CURE: &str = "install OpenSSL 1.1.1 or later, and permit TLS 1.2 and 1.3 in openssl.cnf (MinProtocol, MaxProtocol)";
     let library = openssl::version::version();

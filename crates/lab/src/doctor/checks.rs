@@ -52,7 +52,6 @@ impl Check {
     }
 }
 
-/// All checks of this crate.
 pub fn probes() -> Vec<Probe> {
     let checks = CHECKS.iter().map(|check| Probe {
         name: check.name.to_owned(),

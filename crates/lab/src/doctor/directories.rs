@@ -91,7 +91,6 @@ fn free_bytes(path: &Path) -> Result<u64, String> {
     Ok(status.blocks_available() * status.fragment_size())
 }
 
-/// Formats a size as `12.3 GiB`.
 pub(super) fn size(bytes: u64) -> String {
     let mebibytes = bytes / MIB;
     if mebibytes < 1024 {

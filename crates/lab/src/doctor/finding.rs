@@ -31,9 +31,7 @@ pub enum CheckPurpose {
 pub enum Need {
     /// At least one check of a server must succeed.
     OneServer,
-    /// Required by every measurement.
     Always,
-    /// Required by some measurements.
     Sometimes,
 }
 
@@ -41,12 +39,10 @@ pub enum Need {
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum CheckOutcome {
     Ok,
-    /// It works with restrictions.
     Limited {
         /// What to do about it, in one line.
         cure: String,
     },
-    /// It does not work.
     No {
         /// The package, command or setting that would change that, in one line.
         cure: String,
@@ -65,7 +61,6 @@ pub struct Finding {
     pub seen: String,
 }
 
-/// A check that can be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The argument of [`PROBE_COMMAND`].
@@ -114,7 +109,6 @@ pub fn can_measure(findings: &[Finding]) -> bool {
     servers.any(|finding| !finding.is_no()) && always.all(|finding| !finding.is_no())
 }
 
-/// Joins lines and shortens the text.
 fn one_line(text: &str) -> String {
     const LONGEST: usize = 240;
     let words: Vec<&str> = text.split_whitespace().collect();

@@ -20,7 +20,6 @@ const VETH: &str = "veth";
 const PACKET: &str = "AF_PACKET";
 const TUN: &str = "/dev/net/tun";
 const WIREGUARD: &str = "WireGuard";
-/// Checks within a namespace.
 const WITHIN: [(&str, CheckPurpose); 5] = [
     (LOOPBACK, CheckPurpose::LongLinks),
     (VETH, CheckPurpose::LongLinks),
@@ -40,7 +39,6 @@ impl StepFailure {
     }
 }
 
-/// Creates a namespace, and runs the checks that need one.
 pub(super) fn all() -> Vec<Finding> {
     let namespace = match enter() {
         Ok(seen) => Finding::ok(CheckPurpose::LongLinks, NAMESPACE, seen),
@@ -111,7 +109,6 @@ fn connect_over_loopback() -> io::Result<()> {
     TcpStream::connect(listener.local_addr()?).map(drop)
 }
 
-/// Receives a packet of a connection on a raw socket.
 fn receive_packets() -> io::Result<()> {
     const LONGEST_PACKET: usize = 2048;
     let every = SockProtocol::EthAll;

@@ -8,7 +8,6 @@ use crate::fetch::table::FETCHABLE;
 use crate::servers::build::Build;
 use crate::servers::find::{Origin, find, how_to_install, installed};
 
-/// Lists the builds of `engine` with their versions.
 pub(super) fn engine(engine: Engine) -> Finding {
     let mut builds = installed(engine);
     // The build that a level without a version selects comes first.

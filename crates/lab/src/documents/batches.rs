@@ -60,7 +60,6 @@ impl BatchQueue {
         first..self.records.min(first.saturating_add(self.batch_records))
     }
 
-    /// Number of records before the first batch.
     pub(super) fn records_before(&self) -> u32 {
         self.records(self.first).start
     }
@@ -82,7 +81,6 @@ impl BatchQueue {
         }
     }
 
-    /// Marks a batch as complete.
     pub(super) fn complete(&self, batch: u32) {
         let mut state = self.lock();
         let State { undone, done, .. } = &mut *state;

@@ -29,12 +29,10 @@ const COLLECTION_EXISTS: &str = "48";
 const NO_COLLECTION: &str = "26";
 const DUPLICATE_KEY: &str = "11000";
 
-/// A load of the records from 0 to `records`.
 #[derive(Clone, Copy)]
 pub(crate) struct DocumentLoad<'a> {
     /// Login to the database of the collection.
     pub(crate) control: &'a ControlLogin,
-    /// Name of the server.
     pub(crate) name: &'a str,
     pub(crate) records: u32,
     pub(crate) connections: usize,
@@ -140,7 +138,6 @@ impl DocumentLoad<'_> {
         Ok(true)
     }
 
-    /// Loads `batches` over several connections.
     fn fill(self, batches: &BatchQueue, progress: &mut LoadProgress<'_>) -> Result<LoadCounts, Error> {
         let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
@@ -196,7 +193,6 @@ impl DocumentLoad<'_> {
     }
 }
 
-/// Loads batches from the queue until it is empty.
 fn load_batches(
     control: &ControlLogin,
     batches: &BatchQueue,

@@ -11,7 +11,6 @@ use crate::host::programs;
 /// Maximum length of client output in an error.
 const MAX_CHARACTERS: usize = 300;
 
-/// A client and the package that provides it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientProgram {
     pub(super) name: &'static str,
@@ -21,7 +20,6 @@ pub(super) struct ClientProgram {
     pub(super) package: &'static str,
 }
 
-/// An installed client.
 #[derive(Clone, Debug)]
 pub(super) struct FetchClient {
     pub(super) program: PathBuf,
@@ -46,7 +44,6 @@ impl FetchClient {
         command
     }
 
-    /// Runs a command to its end; its output goes to `log`.
     pub(super) fn run(&self, command: &mut Command, log: File) -> Result<ExitStatus, Error> {
         let errors = log.try_clone().context("open", &self.program)?;
         command.stdout(log).stderr(errors).status().context("start", &self.program)
@@ -58,7 +55,6 @@ pub(super) fn printable(said: &str) -> String {
     said.chars().filter(|letter| !letter.is_control()).take(MAX_CHARACTERS).collect()
 }
 
-/// The last line that is not empty.
 pub(super) fn last_line(log: &str) -> &str {
     log.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("(nothing)")
 }

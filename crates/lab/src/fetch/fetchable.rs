@@ -41,9 +41,7 @@ pub struct Fetchable {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BuildSource {
-    /// Binaries for each processor architecture.
     Archives { x86_64: Option<Archive>, aarch64: Option<Archive> },
-    /// Source code for any processor.
     Module(GoModule),
 }
 
@@ -72,7 +70,6 @@ impl Fetchable {
         })
     }
 
-    /// Whether it was fetched before.
     pub fn is_here(&self) -> bool {
         self.directory(&cache_directory()).is_dir()
     }
@@ -149,7 +146,6 @@ impl Fetchable {
         Ok(target)
     }
 
-    /// Name of the program that fetches it.
     pub fn client(&self) -> &'static str {
         self.method().map_or(maven::MAVEN, FetchMethod::client).name
     }

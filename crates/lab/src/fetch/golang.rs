@@ -30,7 +30,6 @@ const TOOLCHAIN: &str = "golang.org/toolchain";
 const TOOLCHAIN_PROGRAMS: [&str; 2] = ["bin", "pkg/tool"];
 const MOST_DIRECTORIES_DEEP: usize = 64;
 
-/// The source code of a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct GoModule {
     pub(super) path: &'static str,
@@ -49,7 +48,6 @@ pub(super) struct GoModule {
     pub(super) toolchain: Toolchain,
 }
 
-/// A Go distribution.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Toolchain {
     /// `1.24.3`

@@ -26,7 +26,6 @@ impl FetchJob<'_, '_> {
     }
 }
 
-/// Removes a directory if it exists.
 pub(super) fn remove_directory(path: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).context("remove", path),

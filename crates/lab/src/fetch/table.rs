@@ -49,7 +49,6 @@ macro_rules! postgres {
     };
 }
 
-/// All servers that can be fetched.
 pub const FETCHABLE: [Fetchable; 7] = [
     postgres!(
         18,

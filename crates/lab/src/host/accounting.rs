@@ -26,7 +26,6 @@ pub struct CpuClock {
     pid: i32,
 }
 
-/// The source of a server's CPU time.
 #[derive(Clone, Debug)]
 pub enum CpuMeter {
     /// The CPU-time clock of a server that is one process.
@@ -37,7 +36,6 @@ pub enum CpuMeter {
     Tree { pid: i32 },
 }
 
-/// Clocks read together at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     pub at: Instant,
@@ -51,7 +49,6 @@ pub struct Sample {
     pub machine_steal_ns: u64,
 }
 
-/// The difference of two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleDifference {
     pub elapsed: Duration,
@@ -96,7 +93,6 @@ impl CpuClock {
 }
 
 impl CpuMeter {
-    /// Name of the source, for the record.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Process { .. } => CPU_ACCOUNTING,
@@ -182,7 +178,6 @@ impl MemoryPeak {
 }
 
 impl PortUsage {
-    /// Reads the ports of the network namespace of the process.
     pub fn read_of(pid: i32) -> Result<Self, Error> {
         let path = Path::new("/proc/sys/net/ipv4/ip_local_port_range");
         let text = fs::read_to_string(path).context("read", path)?;

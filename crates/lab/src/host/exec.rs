@@ -55,7 +55,6 @@ pub struct ExecRequest {
     pub expected_parent: i32,
 }
 
-/// Optional settings of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provisions {
     pub stdin: Stdin,
@@ -68,7 +67,6 @@ pub struct Provisions {
     pub secrets: BTreeMap<String, PathBuf>,
 }
 
-/// Standard input of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stdin {

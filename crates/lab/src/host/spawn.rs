@@ -21,7 +21,6 @@ use crate::error::{Context, Error};
 use crate::host::exec::{EXEC_COMMAND, ExecRequest, Provisions, Stdin};
 use crate::host::user::RunAs;
 
-/// A process to start.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// Name of the process in errors and in the ledger.
@@ -97,7 +96,6 @@ impl Child {
         self.identity
     }
 
-    /// The exit status, if the child has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() && !self.identity.is_alive() {
             // The call that stops the child reports a failure to reap.
@@ -121,13 +119,11 @@ impl Child {
         &self.what
     }
 
-    /// The output of the child so far.
     pub fn output(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(text.get(self.log_start as usize..).unwrap_or_default()).into_owned()
     }
 
-    /// Waits at most `limit` for the end.
     pub fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, Error> {
         if self.identity.wait(limit).context("wait for", &self.proc_path())? {
             return self.reap().map(Some);

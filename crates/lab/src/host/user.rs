@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// The user that servers run as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunAs {
     Ourselves,
@@ -13,7 +12,6 @@ pub enum RunAs {
     Other(ServerUser),
 }
 
-/// A user and its primary group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerUser {
     pub uid: u32,

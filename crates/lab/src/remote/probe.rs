@@ -21,15 +21,12 @@ use crate::servers::control;
 /// Passwords by server name; a server without an entry has an empty password.
 pub type Passwords = BTreeMap<String, Secret>;
 
-/// The result of a probe.
 pub struct ProbedServer {
     /// The engine that answered: the URL's, or one with the same protocol.
     pub engine: Engine,
     /// The URL to use from here on: with the scheme of that engine, and with the chosen member of a replica set.
     pub url: ServerUrl,
-    /// The chosen member, if there was a choice.
     pub member: Option<ChosenMember>,
-    /// As the server reports it.
     pub version: String,
     /// TLS versions that the server refuses.
     pub refusals: Vec<Refusal>,

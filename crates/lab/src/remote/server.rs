@@ -109,7 +109,6 @@ impl Remote {
         &self.url
     }
 
-    /// As the server reports it.
     pub fn version(&self) -> &str {
         &self.version
     }

@@ -137,7 +137,6 @@ impl ControlLogin {
         Self::new(Address::Unix(socket.to_owned()), Login::Postgres(Arc::new(login)))
     }
 
-    /// Without TLS.
     pub(crate) fn new(address: Address, login: Login) -> Self {
         Self { address, login, tls: None, connects: Arc::default() }
     }
@@ -146,7 +145,6 @@ impl ControlLogin {
         Self { tls, ..self }
     }
 
-    /// Number of connections, including failed ones.
     pub(crate) fn connects(&self) -> u64 {
         self.connects.load(Ordering::Relaxed)
     }

@@ -76,7 +76,6 @@ impl ConnectionCounts {
         }
     }
 
-    /// Connections without TLS, if the server has both counters.
     pub fn unencrypted(self) -> Option<u64> {
         Some(self.connections?.saturating_sub(self.encrypted?))
     }

@@ -142,7 +142,6 @@ impl ServerDirectory {
         Ok(Some(file))
     }
 
-    /// Paths of the client certificate of `user`.
     pub(crate) fn client_identity(&self, user: &str) -> Identity {
         let file = |what: &str| self.root.join(format!("{user}-{what}.pem"));
         Identity { certificate_file: file("certificate"), key_file: file("key") }

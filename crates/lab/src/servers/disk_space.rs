@@ -15,7 +15,6 @@ use crate::host::workspace::Workspace;
 use crate::servers::build::Build;
 use crate::servers::template::{self, TemplateContent};
 
-/// A server that a run will start.
 #[derive(Clone, Debug)]
 pub struct PlannedServer {
     pub build: Build,

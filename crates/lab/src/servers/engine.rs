@@ -27,7 +27,6 @@ use crate::tls::credentials::ClientAccount;
 use crate::tls::credentials::Credentials;
 use crate::tls::support::TlsServer;
 
-/// Constant properties of an engine.
 pub(crate) struct EngineProperties {
     pub(crate) engine: Engine,
     pub(crate) server_names: &'static [&'static str],
@@ -77,7 +76,6 @@ pub(crate) struct ShutdownSignals {
     pub(crate) immediate: Signal,
 }
 
-/// What a running server reports about itself.
 pub(crate) struct ServerDescription {
     pub(crate) version: String,
     pub(crate) tls_library: Option<String>,
@@ -203,7 +201,6 @@ pub(crate) trait ServerEngine: Sync {
         Ok(directory.password.clone())
     }
 
-    /// Login of the lab's own connections.
     fn control(&self, socket: &Path, password: &Secret) -> ControlLogin;
 
     /// Creates the account of control connections if the started server has none yet; returns its login.
@@ -333,12 +330,10 @@ pub(crate) trait ServerEngine: Sync {
         Ok(())
     }
 
-    /// Names of the tables in the connection's database.
     fn table_names(&self, _client: &mut Client, _database: &str) -> Result<Vec<String>, Error> {
         Ok(Vec::new())
     }
 
-    /// Creates and fills SQL tables in the connection's database.
     fn load_tables(
         &self,
         _client: &mut Client,

@@ -31,7 +31,6 @@ const SYSTEM_DIRECTORIES: [&str; 9] = [
 const VERSIONED_DIRECTORIES: [(&str, &str, &str); 2] =
     [("/usr/lib/postgresql", "", "bin"), ("/usr", "pgsql-", "bin")];
 
-/// Where a build comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     Installed,
@@ -110,12 +109,10 @@ pub fn installed(engine: Engine) -> Vec<Build> {
     builds
 }
 
-/// How to install a server of `engine`.
 pub fn how_to_install(engine: Engine) -> &'static str {
     engines::of(engine).properties().how_to_get
 }
 
-/// A server program and the version that it reports.
 type Candidate = (PathBuf, String);
 
 fn candidates(programs: &EngineProperties, directories: &[PathBuf]) -> Vec<Candidate> {

@@ -24,7 +24,6 @@ const STOP_GRACE: Duration = Duration::from_secs(30);
 /// PostgreSQL's postmaster kills its remaining children after five seconds.
 const ABORT_GRACE: Duration = Duration::from_secs(7);
 
-/// Where a server process runs.
 pub(crate) struct LaunchContext<'a> {
     pub(crate) workspace: &'a Workspace,
     /// CPU affinity; all processors if absent.
@@ -33,7 +32,6 @@ pub(crate) struct LaunchContext<'a> {
     pub(crate) namespace: Option<&'a Namespace>,
 }
 
-/// A running server process.
 pub(crate) struct ServerProcess {
     pub(crate) child: Child,
     engine: &'static dyn ServerEngine,

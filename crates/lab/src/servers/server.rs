@@ -50,11 +50,9 @@ pub struct Server {
     control: ControlLogin,
     directory: ServerDirectory,
     ports: ListenPorts,
-    /// The current certificate.
     certificate: ServerCertificate,
     description: ServerDescription,
     unmet_settings: Vec<String>,
-    /// Names of existing client accounts.
     accounts: Vec<String>,
     /// Last: it owns the scratch directory of the other fields.
     plan: LaunchPlan,
@@ -330,12 +328,10 @@ impl Server {
         self.process.child.pid()
     }
 
-    /// As the server reports it.
     pub fn version(&self) -> &str {
         &self.description.version
     }
 
-    /// As the server reports it, if it does.
     pub fn tls_library(&self) -> Option<&str> {
         self.description.tls_library.as_deref()
     }
@@ -420,7 +416,6 @@ impl Server {
         &self.directory.password
     }
 
-    /// The database of the tables or collections.
     pub fn database(&self) -> &'static str {
         match self.engine().query_language() {
             QueryLanguage::Sql => sysbench::SCHEMA,
@@ -428,7 +423,6 @@ impl Server {
         }
     }
 
-    /// The CA certificate that clients must trust.
     pub fn ca_file(&self) -> PathBuf {
         self.directory.root.join(CA_FILE)
     }

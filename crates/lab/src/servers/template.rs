@@ -37,7 +37,6 @@ use crate::servers::unused::{KEYS, LOCK, mark_used, remove_unused};
 const FORMAT: u32 = 5;
 const INSTALL_LIMIT: Duration = Duration::from_mins(3);
 
-/// A data directory to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataTemplate {
     pub path: PathBuf,
@@ -48,7 +47,6 @@ pub struct DataTemplate {
     pub keys: Option<PathBuf>,
 }
 
-/// The contents of a template.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TemplateContent {
     pub(crate) tables: Tables,
@@ -229,7 +227,6 @@ impl<'a> NewKeys<'a> {
     }
 }
 
-/// Runs the install program.
 fn install(
     workspace: &Workspace,
     build: &Build,

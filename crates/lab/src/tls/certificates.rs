@@ -35,7 +35,6 @@ pub(crate) struct Authorities {
     pub(crate) clients: Authority,
 }
 
-/// A certificate authority.
 pub struct Authority {
     certificate: X509,
     key: PKey<Private>,
@@ -47,7 +46,6 @@ enum Validity {
     UntilYesterday,
 }
 
-/// The contents of an end-entity certificate.
 #[derive(Clone, Copy)]
 struct Leaf<'a> {
     common_name: &'a str,
@@ -57,7 +55,6 @@ struct Leaf<'a> {
     validity: Validity,
 }
 
-/// A certificate and its key in PEM.
 pub struct Certificate {
     /// The certificate, followed by intermediate certificates.
     pub certificate_pem: Vec<u8>,

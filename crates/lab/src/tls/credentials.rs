@@ -11,7 +11,6 @@ pub struct Credentials {
     pub client_certificate: ClientCertificate,
 }
 
-/// The account that a client logs in with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAccount {
     pub user: String,
@@ -22,7 +21,6 @@ pub struct ClientAccount {
 }
 
 impl Credentials {
-    /// Whether the server requires a client certificate.
     pub(crate) fn require_certificate(self) -> bool {
         self.auth == Auth::Cert || self.client_certificate == ClientCertificate::Demanded
     }

@@ -11,7 +11,6 @@ use crate::error::{Context, Error};
 use crate::host::files::{self, PUBLIC_FILE};
 use crate::host::user::RunAs;
 
-/// The name of the component and of its configuration.
 const COMPONENT: &str = "component_keyring_file";
 /// The manifest's name: the program's name with another extension.
 const MANIFEST: &str = "mysqld.my";
@@ -20,7 +19,6 @@ const PLUGINS: &str = "plugins";
 /// The server's user can read the directory, but not change it. It contains no secrets.
 const READABLE: u32 = 0o755;
 
-/// Whether the component is among these plugins.
 pub(super) fn is_in(plugins: &Path) -> bool {
     plugins.join(format!("{COMPONENT}.so")).is_file()
 }

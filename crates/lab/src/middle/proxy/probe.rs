@@ -23,7 +23,6 @@ const CONNECT_LIMIT: Duration = Duration::from_mins(3);
 /// Interval of checks for the proxy's end.
 const DEATH_CHECK: Duration = Duration::from_millis(10);
 
-/// Waits until the proxy listens on its Unix socket.
 pub(super) fn wait_for_socket(child: &mut Child, socket: &Path) -> Result<(), Error> {
     let socket = socket.display().to_string();
     wait_until(child, "no process listens", |child| {

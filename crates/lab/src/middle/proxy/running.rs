@@ -64,7 +64,6 @@ impl RunningProxy {
         Ok(Self { child, probe, endpoint, leg, setup_time: began.elapsed(), directory })
     }
 
-    /// The address for clients.
     pub fn endpoint(&self) -> Endpoint {
         self.endpoint.clone()
     }
@@ -82,7 +81,6 @@ impl RunningProxy {
         Ok(Leg { from, library, ..server.leg_of(encryption) })
     }
 
-    /// Time from its start until a client had reached the server through it.
     pub fn setup_time(&self) -> Duration {
         self.setup_time
     }
@@ -96,7 +94,6 @@ impl RunningProxy {
         self.child.pid()
     }
 
-    /// The version that a program reports; empty if it does not.
     pub(crate) fn version(workspace: &Workspace, program: ProxyProgram) -> String {
         let file = match program {
             ProxyProgram::Sidecar => programs::find_sidecar(&workspace.helper).ok(),

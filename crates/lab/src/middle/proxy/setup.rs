@@ -25,17 +25,14 @@ pub struct ProxyStart<'a> {
     pub admission: SocketAuth,
     /// Number of concurrent clients, which determines the size of the pool.
     pub clients: Clients,
-    /// Unique in the run.
     pub name: &'a str,
     /// Network namespace; ours if absent.
     pub namespace: Option<&'a Namespace>,
     /// CPU affinity, on the client's side; all processors if absent.
     pub processors: Option<&'a [u16]>,
-    /// Directory of the logs.
     pub logs: &'a Path,
 }
 
-/// Authentication of clients on a Unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketAuth {
     /// None: only we can reach the socket, or the proxy checks the kernel-verified peer UID.
@@ -44,7 +41,6 @@ pub enum SocketAuth {
     Password,
 }
 
-/// The environment of a proxy's start.
 pub(crate) struct ProxyContext<'a> {
     pub(crate) workspace: &'a Workspace,
     /// For configuration files, which belong to the user of the proxy.
@@ -54,7 +50,6 @@ pub(crate) struct ProxyContext<'a> {
     pub(crate) password: &'a Secret,
 }
 
-/// A proxy program and its arguments.
 pub(crate) struct ProxyCommand {
     pub(crate) file: PathBuf,
     pub(crate) arguments: Vec<String>,

@@ -44,7 +44,6 @@ impl RunningTunnel {
         }
     }
 
-    /// The address for clients.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint::Tcp(self.started.endpoint)
     }

@@ -28,11 +28,9 @@ pub struct TunnelStart<'a> {
     pub link: Link,
     /// The networks of the ends, if not both are on this machine's loopback.
     pub networks: Option<&'a mut LinkProcess>,
-    /// Unique in the run.
     pub name: &'a str,
     /// CPU affinity of each side, which its end shares; all processors if absent.
     pub apart: Option<&'a ProcessorSplit>,
-    /// Directory of the logs.
     pub logs: &'a Path,
 }
 
@@ -48,7 +46,6 @@ pub(crate) enum CpuOwner {
 pub(crate) struct StartedTunnel {
     /// The client's, then the server's.
     pub(crate) ends: Vec<Child>,
-    /// The address for clients.
     pub(crate) endpoint: SocketAddr,
     pub(crate) leg: Leg,
     pub(crate) traffic: Traffic,
@@ -100,7 +97,6 @@ pub enum Traffic {
 }
 
 impl TunnelContext<'_> {
-    /// Starts an end in its network namespace.
     pub(crate) fn spawn(&self, start: &TunnelStart<'_>, end: TunnelEnd<'_>) -> Result<Child, Error> {
         let networks = start.networks.as_deref();
         let (namespace, processors) = match end.side {

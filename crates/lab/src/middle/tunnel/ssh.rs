@@ -62,12 +62,10 @@ pub(super) fn start(
     })
 }
 
-/// A forwarded port.
 struct Forward<'a> {
     user: &'a str,
     /// The address of sshd.
     address: SocketAddr,
-    /// The address for clients.
     endpoint: SocketAddr,
     /// The server's address as seen by sshd.
     to: SocketAddr,

@@ -42,7 +42,6 @@ impl Server {
 }
 
 impl ConnectionMonitor {
-    /// The account's open connections, by encryption.
     pub fn list(&mut self) -> Result<Vec<LegCount>, Error> {
         let open = self.engine.open_connections(&mut self.client, &self.account)?;
         let leg = |(encryption, connections): (ConnectionEncryption, u64)| LegCount {

@@ -12,15 +12,12 @@ use crate::error::Error;
 use crate::servers::control;
 
 impl Server {
-    /// Number of connections that load records in parallel.
     pub fn loading_connections(&self) -> usize {
         self.plan.engine.properties().loading_connections
     }
 
-    /// Records per command.
     pub const LOADING_BATCH: u32 = BATCH_DOCUMENTS;
 
-    /// Drops the database of YCSB's records.
     pub fn drop_documents(&self) -> Result<(), Error> {
         let drop = command("dropDatabase", &json!(1), &[]);
         let control = self.control.in_database(DATABASE);

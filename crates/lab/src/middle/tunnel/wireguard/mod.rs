@@ -54,7 +54,6 @@ fn configure(networks: Option<&mut LinkProcess>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A key pair of Curve25519.
 struct X25519Key(PKey<Private>);
 
 impl X25519Key {

@@ -177,7 +177,6 @@ pub(crate) fn unmet_settings(
     Ok(unmet.collect())
 }
 
-/// Rows of a name and a value as a map.
 pub(crate) fn pairs(rows: Vec<Vec<String>>) -> BTreeMap<String, String> {
     let pairs = rows.into_iter().filter_map(|row| <[String; 2]>::try_from(row).ok());
     pairs.map(|[name, value]| (name, value)).collect()

@@ -162,7 +162,6 @@ pub(crate) fn write_certificate_request(
     }
 }
 
-/// Creates the groups of the access rules.
 pub(crate) fn create_groups(client: &mut Client) -> Result<(), Error> {
     [SCRAM_GROUP, SCRAM_GROUP_MTLS].iter().try_for_each(|group| {
         control::execute(client, "create a group of roles", &format!("CREATE ROLE {group} NOLOGIN"))
