@@ -28,11 +28,7 @@ pub enum Error {
     #[error(
         "{name} is available for {known} only; install {engine} yourself and name its directory: {engine}=DIR"
     )]
-    NotForProcessor {
-        name: &'static str,
-        engine: &'static str,
-        known: &'static str,
-    },
+    NotForProcessor { name: &'static str, engine: &'static str, known: &'static str },
     #[error("cannot {step} {name}: {client} failed ({status}): {said} (log: {})", log.display())]
     Download {
         /// What failed: `fetch` or `build`.
@@ -72,12 +68,7 @@ pub enum Error {
     #[error("{what} ended ({status}); its log ends: {log_end}")]
     Died { what: String, status: String, log_end: String },
     #[error("{what} did not finish within {limit:?} ({last}); its log ends: {log_end}")]
-    TooSlow {
-        what: String,
-        limit: Duration,
-        last: String,
-        log_end: String,
-    },
+    TooSlow { what: String, limit: Duration, last: String, log_end: String },
     #[error("{what} cannot listen: other processes use all ports that were tried: {tried:?}")]
     PortsTaken { what: String, tried: Vec<u16> },
     #[error("cannot {doing}: {source}")]
@@ -125,12 +116,7 @@ pub enum Error {
     #[error(
         "{name}: {reason}; name the CA that signed the certificate by {authority}=FILE in the URL, or verify less: {mode}"
     )]
-    Unverified {
-        name: String,
-        reason: String,
-        authority: &'static str,
-        mode: &'static str,
-    },
+    Unverified { name: String, reason: String, authority: &'static str, mode: &'static str },
     /// Server or client does not support the TLS settings of a path.
     #[error("{0}")]
     TlsUnavailable(String),

@@ -33,14 +33,20 @@ pub(crate) struct NativeKeys<'a> {
     pub(crate) fresh: bool,
 }
 
-pub(crate) trait NativeEncryption: Sync {
-    fn template_suffix(&self) -> &'static str;
-
+pub(crate) struct NativeProperties {
+    /// Suffix of the names of encrypted templates.
+    pub(crate) template_suffix: &'static str,
     /// A build needs one of these files in its plugin directory; errors name the first.
-    fn plugin_files(&self) -> &'static [&'static str];
-
+    pub(crate) plugin_files: &'static [&'static str],
     /// What to do if the plugin is missing, in errors.
-    fn how_to_get(&self) -> &'static str;
+    pub(crate) how_to_get: &'static str,
+    /// Settings that encrypt everything that the engine can encrypt; they are verified at run time. There is no binary log.
+    pub(crate) settings: &'static [(&'static str, &'static str)],
+}
+
+/// How an engine encrypts its own files.
+pub(crate) trait NativeEncryption: Sync {
+    fn properties(&self) -> NativeProperties;
 
     /// The same in the output of `doctor`.
     fn doctor_advice(&self) -> String;
@@ -59,9 +65,6 @@ pub(crate) trait NativeEncryption: Sync {
     /// Options that load the plugin and name the keys.
     fn options(&self, keys: NativeKeys<'_>) -> Vec<(&'static str, String)>;
 
-    /// Settings that encrypt everything that the engine can encrypt; they are verified at run time. There is no binary log.
-    fn settings(&self) -> &'static [(&'static str, &'static str)];
-
     fn encrypt_system_tables(&self, _client: &mut Client) -> Result<(), Error> {
         Ok(())
     }
@@ -74,15 +77,14 @@ pub(crate) trait NativeEncryption: Sync {
 pub(crate) fn find_plugins(encryption: &dyn NativeEncryption, build: &Build) -> Result<PathBuf, Error> {
     const DIRECTORIES: [&str; 4] =
         ["lib/mysql/plugin", "lib/plugin", "lib64/mysql/plugin", "lib/mariadb/plugin"];
-    let files = encryption.plugin_files();
+    let NativeProperties { plugin_files: files, how_to_get: advice, .. } = encryption.properties();
     let has_plugin = |directory: &&PathBuf| files.iter().any(|file| directory.join(file).is_file());
     let candidates: Vec<PathBuf> =
         DIRECTORIES.iter().map(|directory| build.base_directory.join(directory)).collect();
     candidates.iter().find(has_plugin).cloned().ok_or_else(|| {
         let existing = candidates.iter().find(|directory| directory.is_dir()).or(candidates.first());
         let directory = existing.map_or_else(String::new, |directory| directory.display().to_string());
-        let (name, file, advice) =
-            (build.name(), files.first().copied().unwrap_or_default(), encryption.how_to_get());
+        let (name, file) = (build.name(), files.first().copied().unwrap_or_default());
         Error::AtRestUnavailable(format!(
             "{name} cannot encrypt its own files: its plugin {file} is not in {directory}; {advice}"
         ))
@@ -104,7 +106,7 @@ pub(crate) fn options(
 ) -> Vec<(&'static str, Option<String>)> {
     let mut options = encryption.options(keys);
     options.push(("plugin-dir", encryption.plugin_directory(keys).display().to_string()));
-    options.extend(encryption.settings().iter().map(|&(name, value)| (name, value.to_owned())));
+    options.extend(encryption.properties().settings.iter().map(|&(name, value)| (name, value.to_owned())));
     options.into_iter().map(|(name, value)| (name, Some(value))).collect()
 }
 
@@ -133,7 +135,7 @@ pub(crate) fn find_unencrypted(
     client: &mut Client,
     encryption: &dyn NativeEncryption,
 ) -> Result<Option<String>, Error> {
-    let settings = encryption.settings();
+    let settings = encryption.properties().settings;
     let names: Vec<String> = settings.iter().map(|(name, _)| format!("'{name}'")).collect();
     let sql = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})", names.join(", "));
     let rows = control::query(client, "check the server's encryption", &sql)?;

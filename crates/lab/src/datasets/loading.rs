@@ -20,10 +20,14 @@ pub(crate) fn load_mysql_family(
     tables: &Tables,
     progress: &mut LoadProgress<'_>,
 ) -> Result<(), Error> {
-    create_tables(client, tables.sysbench.map(|_| sysbench::CREATE_MYSQL_FAMILY_TABLE))?;
-    create_tables(client, tables.branches().into_iter().flat_map(|_| pgbench::CREATE_MYSQL_FAMILY_TABLES))?;
+    execute_all(client, "create a table", tables.sysbench.map(|_| sysbench::CREATE_MYSQL_FAMILY_TABLE))?;
+    execute_all(
+        client,
+        "create a table",
+        tables.branches().into_iter().flat_map(|_| pgbench::CREATE_MYSQL_FAMILY_TABLES),
+    )?;
     TableLoad::new(name, tables, progress).fill(client, tables, RowFormat::Insert)?;
-    create_indexes(client, tables.sysbench.map(|_| sysbench::CREATE_INDEX))?;
+    execute_all(client, "create an index", tables.sysbench.map(|_| sysbench::CREATE_INDEX))?;
     // Otherwise the server would do it in the background during a measurement.
     for table in tables.names() {
         control::execute(client, "analyze a table", &format!("ANALYZE TABLE {table}"))?;
@@ -37,29 +41,31 @@ pub(crate) fn load_postgres(
     tables: &Tables,
     progress: &mut LoadProgress<'_>,
 ) -> Result<(), Error> {
-    create_tables(client, tables.sysbench.map(|_| sysbench::CREATE_POSTGRES_TABLE))?;
-    create_tables(client, tables.branches().into_iter().flat_map(|_| pgbench::CREATE_POSTGRES_TABLES))?;
+    execute_all(client, "create a table", tables.sysbench.map(|_| sysbench::CREATE_POSTGRES_TABLE))?;
+    execute_all(
+        client,
+        "create a table",
+        tables.branches().into_iter().flat_map(|_| pgbench::CREATE_POSTGRES_TABLES),
+    )?;
     TableLoad::new(name, tables, progress).fill(client, tables, RowFormat::Copy)?;
-    create_indexes(client, tables.sysbench.map(|_| sysbench::CREATE_INDEX))?;
-    create_indexes(client, tables.branches().into_iter().flat_map(|_| pgbench::ADD_POSTGRES_KEYS))?;
+    execute_all(client, "create an index", tables.sysbench.map(|_| sysbench::CREATE_INDEX))?;
+    execute_all(
+        client,
+        "create an index",
+        tables.branches().into_iter().flat_map(|_| pgbench::ADD_POSTGRES_KEYS),
+    )?;
     for table in tables.names() {
         control::execute(client, "analyze a table", &format!("VACUUM ANALYZE {table}"))?;
     }
     Ok(())
 }
 
-fn create_tables(
+fn execute_all(
     client: &mut Client,
+    doing: &'static str,
     statements: impl IntoIterator<Item = &'static str>,
 ) -> Result<(), Error> {
-    statements.into_iter().try_for_each(|sql| control::execute(client, "create a table", sql))
-}
-
-fn create_indexes(
-    client: &mut Client,
-    statements: impl IntoIterator<Item = &'static str>,
-) -> Result<(), Error> {
-    statements.into_iter().try_for_each(|sql| control::execute(client, "create an index", sql))
+    statements.into_iter().try_for_each(|sql| control::execute(client, doing, sql))
 }
 
 struct TableLoad<'a, 'w> {

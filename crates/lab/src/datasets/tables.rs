@@ -77,6 +77,13 @@ impl Tables {
         self.pgbench.map(|_| pgbench::HISTORY)
     }
 
+    /// The items for the datasets that are present.
+    pub(crate) fn select<T: Copy>(&self, sysbench: &[T], pgbench: &[T]) -> Vec<T> {
+        let sysbench = if self.sysbench.is_some() { sysbench } else { &[] };
+        let pgbench = if self.pgbench.is_some() { pgbench } else { &[] };
+        [sysbench, pgbench].concat()
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         let sysbench = self.sysbench.map(|_| sysbench::TABLE);
         sysbench.into_iter().chain(self.pgbench.iter().flat_map(|_| pgbench::TABLES))

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use ciphertoll_record::{Effect, Ledger, is_mounted, unmount};
+use ciphertoll_record::{Effect, Ledger, is_mounted};
 use nix::mount::{MsFlags, mount};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::geteuid;
@@ -80,11 +80,6 @@ pub(crate) fn mount_tmpfs(
     mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options.as_str()))
         .map_err(std::io::Error::from)
         .context("mount a tmpfs at", path)
-}
-
-/// Unmounts the file system at `path`, if one is mounted.
-pub(crate) fn unmount_at(path: &Path) -> Result<(), Error> {
-    Ok(unmount(path)?)
 }
 
 /// The free space of the tmpfs mounts in `scratch`.

@@ -164,7 +164,7 @@ impl ServerDirectory {
     }
 
     pub(crate) fn remove(&self) -> Result<(), Error> {
-        storage::unmount_at(&self.root)?;
+        ciphertoll_record::unmount(&self.root)?;
         fs::remove_dir_all(&self.root).context("remove", &self.root)
     }
 

@@ -84,19 +84,14 @@ pub(crate) fn prepare(
         if remove_unused(cache, SystemTime::now()) > 0 {
             progress.report("removed data that were not used for 30 days");
         }
-        let new = build_template(workspace, build, &tables, encryption.as_ref(), progress)?;
+        let (new_data, new_keys) = build_template(workspace, build, &tables, encryption.as_ref(), progress)?;
         // The keys come first: a template with data is complete.
-        if let Some((from, to)) = new.keys.as_ref().zip(template.keys.as_ref()) {
+        if let Some((from, to)) = new_keys.as_ref().zip(template.keys.as_ref()) {
             files::replace_directory(from, to)?;
         }
-        move_to_cache(&new.data, &template.path)?;
+        move_to_cache(&new_data, &template.path)?;
     }
     Ok(template)
-}
-
-/// The path of a template, whether it exists or not.
-pub(crate) fn path(cache: &Path, build: &Build, content: TemplateContent) -> Result<PathBuf, Error> {
-    Ok(cache.join(key(build, content)?))
 }
 
 fn find_encryption(helper: &Path, build: &Build, at_rest: AtRest) -> Result<Option<PageEncryption>, Error> {
@@ -112,12 +107,13 @@ fn find_encryption(helper: &Path, build: &Build, at_rest: AtRest) -> Result<Opti
     }
 }
 
-/// Everything that a template depends on: engine, version, program file, our format, the tables, and page encryption.
-fn key(build: &Build, content: TemplateContent) -> Result<String, Error> {
+/// The path of a template, whether it exists or not. Its name has everything that it depends on: engine, version, program
+/// file, our format, the tables, and page encryption.
+pub(crate) fn path(cache: &Path, build: &Build, content: TemplateContent) -> Result<PathBuf, Error> {
     let at_rest = match content.at_rest {
         // An encrypting file system does not change the files.
         AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => "",
-        AtRest::Native => engines::native_encryption(build.engine)?.template_suffix(),
+        AtRest::Native => engines::native_encryption(build.engine)?.properties().template_suffix,
         // The instructions that were used make no difference.
         AtRest::Tde(tde) => match tde.cipher {
             TdeCipher::Aes256 => "-tde-aes256",
@@ -131,23 +127,17 @@ fn key(build: &Build, content: TemplateContent) -> Result<String, Error> {
     let digest = Sha1::digest(identity.as_bytes());
     let short = hex(&digest[..6]);
     let tables = content.tables.key();
-    Ok(format!("{}-{}-{tables}{at_rest}-{short}", build.engine.label(), build.version))
+    Ok(cache.join(format!("{}-{}-{tables}{at_rest}-{short}", build.engine.label(), build.version)))
 }
 
-/// A data directory in the scratch directory, and its keys.
-struct NewDataDirectory {
-    data: PathBuf,
-    keys: Option<PathBuf>,
-}
-
-/// Creates and loads a data directory in the scratch directory.
+/// Creates and loads a data directory in the scratch directory; returns its path and that of its keys.
 fn build_template(
     workspace: &Workspace,
     build: &Build,
     tables: &Tables,
     encryption: Option<&PageEncryption>,
     progress: &mut LoadProgress<'_>,
-) -> Result<NewDataDirectory, Error> {
+) -> Result<(PathBuf, Option<PathBuf>), Error> {
     let engine = engines::of(build.engine);
     let name =
         ServerLevel { version: Some(build.version.clone()), ..ServerLevel::of(build.engine) }.short_name();
@@ -161,8 +151,19 @@ fn build_template(
     progress.report(&format!("{name}: making an empty data directory"));
     let keys = encryption.map(|_| directory.join("keys"));
     let component = directory.join("component");
-    let new_keys = NewKeys::create(workspace, build, encryption.zip(keys.as_deref()), &component, &data)?;
-    let (native, preload) = (new_keys.native, new_keys.preload.as_ref());
+    let (mut native, mut preload) = (None, None);
+    match encryption.zip(keys.as_deref()) {
+        None => {}
+        Some((PageEncryption::Plugins(plugins), keys)) => {
+            native::create_keys(engines::native_encryption(build.engine)?, keys, workspace.run_as)?;
+            native = Some(NativeKeys { keys, plugins, component: &component, fresh: true });
+        }
+        Some((PageEncryption::Library(library, tde), keys)) => {
+            preload::create_keys(*tde, keys, workspace.run_as)?;
+            preload = Some(Preload::install(library, &directory, keys, &data, *tde)?);
+        }
+    }
+    let preload = preload.as_ref();
     if let Some(arguments) = engine.install_arguments(build, &data, &run) {
         let environment = preload.map(Preload::environment).unwrap_or_default();
         install(workspace, build, arguments, &data, environment, directory.join("install.log"))?;
@@ -192,39 +193,7 @@ fn build_template(
     };
     engine.load_template(&control, &name, tables, encryption, progress)?;
     server.stop()?;
-    Ok(NewDataDirectory { data, keys })
-}
-
-/// New keys of a server that encrypts its own pages; empty if it does not.
-#[derive(Default)]
-struct NewKeys<'a> {
-    native: Option<NativeKeys<'a>>,
-    preload: Option<Preload>,
-}
-
-impl<'a> NewKeys<'a> {
-    fn create(
-        workspace: &Workspace,
-        build: &Build,
-        encryption: Option<(&'a PageEncryption, &'a Path)>,
-        component: &'a Path,
-        data: &Path,
-    ) -> Result<Self, Error> {
-        let directory = component.parent().unwrap_or(component);
-        Ok(match encryption {
-            None => Self::default(),
-            Some((PageEncryption::Plugins(plugins), keys)) => {
-                let native = engines::native_encryption(build.engine)?;
-                native::create_keys(native, keys, workspace.run_as)?;
-                Self { native: Some(NativeKeys { keys, plugins, component, fresh: true }), preload: None }
-            }
-            Some((PageEncryption::Library(library, tde), keys)) => {
-                preload::create_keys(*tde, keys, workspace.run_as)?;
-                let preload = Preload::install(library, directory, keys, data, *tde)?;
-                Self { native: None, preload: Some(preload) }
-            }
-        })
-    }
+    Ok((data, keys))
 }
 
 fn install(

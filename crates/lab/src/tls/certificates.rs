@@ -80,33 +80,32 @@ impl Authority {
     }
 
     fn generate_named(name: &str) -> Result<Self, ErrorStack> {
-        let key = generate_key(ServerKey::P256)?;
-        let name = x509_name(name)?;
-        let mut builder = begin(&name, &name, &key, Validity::ThisRun)?;
-        let longest = u32::from(ChainLength::MAX - 1);
-        builder.append_extension(BasicConstraints::new().critical().ca().pathlen(longest).build()?)?;
-        builder.append_extension(KeyUsage::new().critical().key_cert_sign().crl_sign().build()?)?;
-        let key_id = SubjectKeyIdentifier::new().build(&builder.x509v3_context(None, None))?;
-        builder.append_extension(key_id)?;
-        builder.sign(&key, MessageDigest::sha256())?;
-        Ok(Self { certificate: builder.build(), key })
+        Self::make(name, ServerKey::P256, ChainLength::MAX - 1, None)
     }
 
     /// Issues an intermediate authority that may have `further` intermediates below it.
     fn issue_intermediate(&self, key: ServerKey, further: u8) -> Result<Self, ErrorStack> {
-        let own_key = generate_key(key)?;
-        let name = x509_name(&format!("{NAME} {further}"))?;
-        let mut builder = begin(&name, self.certificate.subject_name(), &own_key, Validity::ThisRun)?;
+        Self::make(&format!("{NAME} {further}"), key, further, Some(self))
+    }
+
+    /// A self-signed authority, or one below `issuer`.
+    fn make(name: &str, key: ServerKey, further: u8, issuer: Option<&Self>) -> Result<Self, ErrorStack> {
+        let key = generate_key(key)?;
+        let name = x509_name(name)?;
+        let issuer_name = issuer.map_or(&*name, |issuer| issuer.certificate.subject_name());
+        let mut builder = begin(&name, issuer_name, &key, Validity::ThisRun)?;
         let limit = BasicConstraints::new().critical().ca().pathlen(u32::from(further)).build()?;
         builder.append_extension(limit)?;
         builder.append_extension(KeyUsage::new().critical().key_cert_sign().crl_sign().build()?)?;
-        let context = builder.x509v3_context(Some(&self.certificate), None);
-        let issuer = AuthorityKeyIdentifier::new().keyid(true).build(&context)?;
+        let context = builder.x509v3_context(issuer.map(|issuer| &*issuer.certificate), None);
+        let issuer_id =
+            issuer.map(|_| AuthorityKeyIdentifier::new().keyid(true).build(&context)).transpose()?;
         let key_id = SubjectKeyIdentifier::new().build(&context)?;
-        builder.append_extension(issuer)?;
-        builder.append_extension(key_id)?;
-        builder.sign(&self.key, MessageDigest::sha256())?;
-        Ok(Self { certificate: builder.build(), key: own_key })
+        for extension in issuer_id.into_iter().chain([key_id]) {
+            builder.append_extension(extension)?;
+        }
+        builder.sign(issuer.map_or(&key, |issuer| &issuer.key), MessageDigest::sha256())?;
+        Ok(Self { certificate: builder.build(), key })
     }
 
     pub fn certificate_pem(&self) -> Result<Vec<u8>, ErrorStack> {

@@ -7,7 +7,7 @@ use openssl::pkcs5::bytes_to_key;
 use openssl::rand::rand_bytes;
 use openssl::symm::{Cipher, encrypt};
 
-use super::{NativeEncryption, NativeKeys};
+use super::{NativeEncryption, NativeKeys, NativeProperties};
 use crate::error::Error;
 use crate::host::files::{self, PRIVATE_FILE};
 use crate::host::hex::hex;
@@ -27,16 +27,21 @@ const SALTED: &[u8] = b"Salted__";
 pub(crate) struct FileKeyManagement;
 
 impl NativeEncryption for FileKeyManagement {
-    fn template_suffix(&self) -> &'static str {
-        "-encrypted"
-    }
-
-    fn plugin_files(&self) -> &'static [&'static str] {
-        &["file_key_management.so"]
-    }
-
-    fn how_to_get(&self) -> &'static str {
-        "install it (Debian and Ubuntu: the package mariadb-server), or name a build that has it"
+    fn properties(&self) -> NativeProperties {
+        NativeProperties {
+            template_suffix: "-encrypted",
+            plugin_files: &["file_key_management.so"],
+            how_to_get: "install it (Debian and Ubuntu: the package mariadb-server), or name a build that has it",
+            settings: &[
+                ("innodb_encrypt_tables", "FORCE"),
+                ("innodb_encrypt_log", "ON"),
+                ("innodb_encrypt_temporary_tables", "ON"),
+                ("innodb_encryption_threads", "4"),
+                ("aria_encrypt_tables", "ON"),
+                ("encrypt_tmp_disk_tables", "ON"),
+                ("encrypt_tmp_files", "ON"),
+            ],
+        }
     }
 
     fn doctor_advice(&self) -> String {
@@ -64,18 +69,6 @@ impl NativeEncryption for FileKeyManagement {
             options.push(("innodb-encryption-rotation-iops", "10000".to_owned()));
         }
         options
-    }
-
-    fn settings(&self) -> &'static [(&'static str, &'static str)] {
-        &[
-            ("innodb_encrypt_tables", "FORCE"),
-            ("innodb_encrypt_log", "ON"),
-            ("innodb_encrypt_temporary_tables", "ON"),
-            ("innodb_encryption_threads", "4"),
-            ("aria_encrypt_tables", "ON"),
-            ("encrypt_tmp_disk_tables", "ON"),
-            ("encrypt_tmp_files", "ON"),
-        ]
     }
 
     fn unencrypted_tablespaces(&self, condition: &str) -> String {

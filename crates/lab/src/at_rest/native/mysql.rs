@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ciphertoll_net::blocking::Client;
 
-use super::{NativeEncryption, NativeKeys, component};
+use super::{NativeEncryption, NativeKeys, NativeProperties, component};
 use crate::error::Error;
 use crate::host::user::RunAs;
 use crate::servers::build::Build;
@@ -16,18 +16,19 @@ const KEYRING_FILE: &str = "keyring";
 pub(crate) struct KeyringFile;
 
 impl NativeEncryption for KeyringFile {
-    fn template_suffix(&self) -> &'static str {
-        // "-encrypted" was used by an older version for keys in another format.
-        "-keyring"
-    }
-
-    /// The plugin exists until 8.3; before 8.0.24 there is no component.
-    fn plugin_files(&self) -> &'static [&'static str] {
-        &["component_keyring_file.so", "keyring_file.so"]
-    }
-
-    fn how_to_get(&self) -> &'static str {
-        "name a build that has it"
+    fn properties(&self) -> NativeProperties {
+        NativeProperties {
+            // "-encrypted" was used by an older version for keys in another format.
+            template_suffix: "-keyring",
+            // The plugin exists until 8.3; before 8.0.24 there is no component.
+            plugin_files: &["component_keyring_file.so", "keyring_file.so"],
+            how_to_get: "name a build that has it",
+            settings: &[
+                ("default_table_encryption", "ON"),
+                ("innodb_redo_log_encrypt", "ON"),
+                ("innodb_undo_log_encrypt", "ON"),
+            ],
+        }
     }
 
     fn doctor_advice(&self) -> String {
@@ -61,14 +62,6 @@ impl NativeEncryption for KeyringFile {
         }
         let keyring = keys.keys.join(KEYRING_FILE).display().to_string();
         vec![("early-plugin-load", "keyring_file.so".to_owned()), ("loose-keyring-file-data", keyring)]
-    }
-
-    fn settings(&self) -> &'static [(&'static str, &'static str)] {
-        &[
-            ("default_table_encryption", "ON"),
-            ("innodb_redo_log_encrypt", "ON"),
-            ("innodb_undo_log_encrypt", "ON"),
-        ]
     }
 
     fn encrypt_system_tables(&self, client: &mut Client) -> Result<(), Error> {

@@ -25,6 +25,7 @@ pub struct ProxyStart<'a> {
     pub admission: SocketAuth,
     /// Number of concurrent clients, which determines the size of the pool.
     pub clients: Clients,
+    /// Unique in the run.
     pub name: &'a str,
     /// Network namespace; ours if absent.
     pub namespace: Option<&'a Namespace>,

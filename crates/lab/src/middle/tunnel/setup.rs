@@ -28,6 +28,7 @@ pub struct TunnelStart<'a> {
     pub link: Link,
     /// The networks of the ends, if not both are on this machine's loopback.
     pub networks: Option<&'a mut LinkProcess>,
+    /// Unique in the run.
     pub name: &'a str,
     /// CPU affinity of each side, which its end shares; all processors if absent.
     pub apart: Option<&'a ProcessorSplit>,

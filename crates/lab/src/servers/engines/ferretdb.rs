@@ -265,13 +265,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_from_ferretdb_1_only() {
-        assert_eq!(parse_version("version: v1.24.2\ncommit: unknown\n").as_deref(), Some("1.24.2"));
-        assert_eq!(parse_version("version: v2.1.0\n"), None);
-        assert_eq!(parse_version("version: unknown\n"), None);
-    }
-
-    #[test]
     fn unsupported_authentications_are_refused_with_the_reason() {
         let of = |auth: &str| {
             FerretDb.check_auth(auth.parse().unwrap(), "1.24.2").err().map(|error| error.to_string())

@@ -173,14 +173,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_from_mariadb_only() {
-        let debian = "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)\n";
-        assert_eq!(parse_version(debian).as_deref(), Some("10.11.19"));
-        assert_eq!(parse_version("/usr/sbin/mysqld  Ver 8.0.33 for Linux on x86_64 (MySQL Community)"), None);
-        assert_eq!(parse_version(""), None);
-    }
-
-    #[test]
     fn account_statements_contain_no_password() {
         let statements = MariaDb.account_statements(&Secret::new(b"hunter2".to_vec())).unwrap();
         assert_eq!(statements.matches("'*58815970BE77B3720276F63DB198B1FA42E5CC02'").count(), 2);

@@ -3,12 +3,12 @@
 pub(crate) mod document_family;
 pub(crate) mod ferretdb;
 pub(crate) mod mariadb;
-mod marker;
 pub(crate) mod mongodb;
 pub(crate) mod mysql;
 pub(crate) mod mysql_family;
 pub(crate) mod postgres;
 mod sha_crypt;
+mod sql;
 #[cfg(test)]
 mod tests;
 

@@ -263,14 +263,3 @@ fn flatten(name: &str, value: &Value, settings: &mut BTreeMap<String, String>) {
         other => drop(settings.insert(name.to_owned(), other.to_string())),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_read_from_mongod_only() {
-        assert_eq!(parse_version("db version v7.0.14\nBuild Info: {").as_deref(), Some("7.0.14"));
-        assert_eq!(parse_version("mongosh 2.3"), None);
-    }
-}

@@ -269,15 +269,4 @@ mod tests {
         };
         assert_eq!([enabled("8.0.33"), enabled("8.4.2"), enabled("9.7.0")], [false, true, false]);
     }
-
-    #[test]
-    fn versions_are_read_from_mysql_only() {
-        let of = |text: &str| parse_version(text);
-        let oracle = "/usr/sbin/mysqld  Ver 8.0.33 for Linux on x86_64 (MySQL Community Server - GPL)\n";
-        assert_eq!(of(oracle).as_deref(), Some("8.0.33"));
-        let ubuntu = "/usr/sbin/mysqld  Ver 8.0.46-0ubuntu0.22.04.1 for Linux on x86_64 ((Ubuntu))\n";
-        assert_eq!(of(ubuntu).as_deref(), Some("8.0.46"));
-        assert_eq!(of("mysqld  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64\n"), None);
-        assert_eq!(of(""), None);
-    }
 }

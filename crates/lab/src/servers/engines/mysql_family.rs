@@ -12,7 +12,7 @@ use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql};
 
-use super::marker;
+use super::sql;
 use crate::at_rest::native::NativeEncryption;
 use crate::datasets::loading::load_mysql_family;
 use crate::datasets::progress::LoadProgress;
@@ -237,7 +237,9 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
     }
 
     fn prewarm(&self, control: &ControlLogin, tables: &Tables, _data: &Path) -> Result<(), Error> {
-        queries::prewarm(control, tables)
+        let mut client = queries::connect(control, "read all rows")?;
+        let statements = tables.select(&queries::READ_SYSBENCH, &queries::READ_PGBENCH);
+        sql::prewarm(&mut client, &statements, queries::buffer_misses)
     }
 
     fn buffer_misses(&self, control: &ControlLogin) -> Result<Option<u64>, Error> {
@@ -258,20 +260,30 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
         ConnectionEncryption::from_names(of("Ssl_version"), of("Ssl_cipher"))
     }
 
+    /// The pages stay in the buffers.
     fn write_out(&self, control: &ControlLogin, tables: &Tables) -> Result<(), Error> {
-        queries::write_out(control, tables)
+        let names: Vec<&str> = tables.names().collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let doing = "write out the tables";
+        let mut client = queries::connect(control, doing)?;
+        control::execute(&mut client, doing, &format!("FLUSH TABLES {} FOR EXPORT", names.join(", ")))?;
+        control::execute(&mut client, doing, "UNLOCK TABLES")
     }
 
+    /// Empties pgbench's history. InnoDB updates rows in place and purges old versions itself.
     fn refresh(&self, control: &ControlLogin, tables: &Tables) -> Result<(), Error> {
-        queries::empty_history(control, tables)
+        let Some(history) = tables.history() else { return Ok(()) };
+        let sql = format!("TRUNCATE TABLE {}.{history}", sysbench::SCHEMA);
+        control::execute(&mut control.connect()?, "empty pgbench's history", &sql)
     }
 
     fn write_marker(&self, control: &ControlLogin, table: &str, texts: &[String]) -> Result<(), Error> {
         let doing = "write the marker";
-        let mut client = control.connect()?;
-        control::execute(&mut client, doing, &format!("USE {}", sysbench::SCHEMA))?;
+        let mut client = queries::connect(control, doing)?;
         let flush = [format!("FLUSH TABLES {table} FOR EXPORT"), "UNLOCK TABLES".to_owned()];
-        for statement in marker::write_statements(table, texts).iter().chain(&flush) {
+        for statement in sql::write_statements(table, texts).iter().chain(&flush) {
             control::execute(&mut client, doing, statement)?;
         }
         control::close(client)
@@ -279,9 +291,8 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
 
     fn remove_marker(&self, control: &ControlLogin, table: &str) -> Result<(), Error> {
         let doing = "remove the marker";
-        let mut client = control.connect()?;
-        control::execute(&mut client, doing, &format!("USE {}", sysbench::SCHEMA))?;
-        control::execute(&mut client, doing, &marker::drop_statement(table))
+        let mut client = queries::connect(control, doing)?;
+        control::execute(&mut client, doing, &sql::drop_statement(table))
     }
 
     fn create_database(&self, client: &mut Client, doing: &'static str, database: &str) -> Result<(), Error> {

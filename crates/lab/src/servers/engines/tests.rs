@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{Engine, Group, SecurityLevel};
+use ciphertoll_model::{Auth, Engine, Group, SecurityLevel};
 
 use super::of;
 use crate::error::Error;
@@ -50,6 +50,40 @@ fn with_config<T>(
         native,
         preload,
     })
+}
+
+#[test]
+fn the_output_of_a_program_identifies_its_engine() {
+    for (output, expected) in [
+        (
+            "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)\n",
+            Some((Engine::MariaDb, "10.11.19")),
+        ),
+        (
+            "/usr/sbin/mysqld  Ver 8.0.33 for Linux on x86_64 (MySQL Community Server - GPL)\n",
+            Some((Engine::MySql, "8.0.33")),
+        ),
+        (
+            "/usr/sbin/mysqld  Ver 8.0.46-0ubuntu0.22.04.1 for Linux on x86_64 ((Ubuntu))\n",
+            Some((Engine::MySql, "8.0.46")),
+        ),
+        ("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n", Some((Engine::Postgres, "15.18"))),
+        ("postgres (PostgreSQL) 18.0\n", Some((Engine::Postgres, "18.0"))),
+        ("postgres (Other) 15.1\n", None),
+        ("psql (PostgreSQL) 15.18\n", None),
+        ("db version v7.0.14\nBuild Info: {", Some((Engine::MongoDb, "7.0.14"))),
+        ("mongosh 2.3", None),
+        ("version: v1.24.2\ncommit: unknown\n", Some((Engine::FerretDb, "1.24.2"))),
+        ("version: v2.1.0\n", None),
+        ("version: unknown\n", None),
+        ("", None),
+    ] {
+        for engine in Engine::ALL {
+            let version = expected.filter(|(expected, _)| *expected == engine).map(|(_, version)| version);
+            let parsed = (of(engine).properties().parse_version)(output);
+            assert_eq!(parsed.as_deref(), version, "{engine}: {output}");
+        }
+    }
 }
 
 #[test]
@@ -123,6 +157,24 @@ fn values_are_quoted() {
     assert!(postgres.starts_with("application_name = 'it''s \\\\'' # odd'\n"), "{postgres}");
     let mariadb = text(Engine::MariaDb, &[("init_connect", "SET @a = 1 # odd")]);
     assert!(mariadb.contains("\ninit_connect=\"SET @a = 1 # odd\"\n"), "{mariadb}");
+}
+
+#[test]
+fn account_names_depend_on_the_credentials() {
+    for (engine, auth, expected) in [
+        (Engine::FerretDb, "scram-15000", "ciphertoll"),
+        (Engine::MongoDb, "scram-15000", "ciphertoll"),
+        (Engine::MongoDb, "scram-4096", "ciphertoll_4096"),
+        (Engine::MongoDb, "scram-sha1", "ciphertoll_scram_sha1"),
+        (Engine::MariaDb, "native", "ciphertoll"),
+        (Engine::MySql, "native", "ciphertoll_native"),
+        (Engine::MySql, "caching-sha2", "ciphertoll"),
+        (Engine::MySql, "cert", "ciphertoll_cert"),
+        (Engine::Postgres, "scram-4096", "toll_scram_4096"),
+    ] {
+        let auth: Auth = auth.parse().unwrap();
+        assert_eq!(of(engine).account_name(auth.into()), expected, "{engine} {auth}");
+    }
 }
 
 fn reason(path: &str, engine: Engine, release: &str, tls_library: &str) -> Option<String> {

@@ -8,7 +8,6 @@ use sha1::{Digest, Sha1};
 
 use super::{CONTROL_USER, USER};
 use crate::datasets::sysbench;
-use crate::datasets::tables::Tables;
 use crate::error::Error;
 use crate::host::hex::hex;
 use crate::servers::control::{self, ControlLogin};
@@ -54,61 +53,23 @@ pub(crate) fn create_account(
     control::execute(&mut client, "grant an account access to the tables", &grant)
 }
 
-pub(crate) fn prewarm(control: &ControlLogin, tables: &Tables) -> Result<(), Error> {
-    let doing = "read all rows";
-    let mut client = control.connect()?;
-    control::execute(&mut client, doing, &format!("USE {}", sysbench::SCHEMA))?;
-    let mut fewest = u64::MAX;
-    loop {
-        let before = buffer_misses(&mut client)?;
-        for sql in read_all(tables) {
-            control::execute(&mut client, doing, sql)?;
-        }
-        let misses = buffer_misses(&mut client)?.saturating_sub(before);
-        if misses == 0 || misses >= fewest {
-            return Ok(());
-        }
-        fewest = misses;
-    }
-}
-
 /// Statements that read every page of tables and indexes.
-fn read_all(tables: &Tables) -> impl Iterator<Item = &'static str> {
-    let sysbench = tables.sysbench.map(|_| {
-        [
-            "SELECT SUM(LENGTH(c)) FROM sbtest1 FORCE INDEX (PRIMARY)",
-            "SELECT SUM(k) FROM sbtest1 FORCE INDEX (k_1)",
-        ]
-    });
-    let pgbench = tables.pgbench.map(|_| {
-        [
-            "SELECT SUM(LENGTH(filler)) FROM pgbench_accounts FORCE INDEX (PRIMARY)",
-            "SELECT SUM(bbalance) FROM pgbench_branches FORCE INDEX (PRIMARY)",
-            "SELECT SUM(tbalance) FROM pgbench_tellers FORCE INDEX (PRIMARY)",
-            "SELECT COUNT(*) FROM pgbench_history",
-        ]
-    });
-    sysbench.into_iter().flatten().chain(pgbench.into_iter().flatten())
-}
+pub(super) const READ_SYSBENCH: [&str; 2] = [
+    "SELECT SUM(LENGTH(c)) FROM sbtest1 FORCE INDEX (PRIMARY)",
+    "SELECT SUM(k) FROM sbtest1 FORCE INDEX (k_1)",
+];
+pub(super) const READ_PGBENCH: [&str; 4] = [
+    "SELECT SUM(LENGTH(filler)) FROM pgbench_accounts FORCE INDEX (PRIMARY)",
+    "SELECT SUM(bbalance) FROM pgbench_branches FORCE INDEX (PRIMARY)",
+    "SELECT SUM(tbalance) FROM pgbench_tellers FORCE INDEX (PRIMARY)",
+    "SELECT COUNT(*) FROM pgbench_history",
+];
 
-/// Writes out the changed pages of all tables. They stay in the buffers.
-pub(crate) fn write_out(control: &ControlLogin, tables: &Tables) -> Result<(), Error> {
-    let names: Vec<&str> = tables.names().collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    let doing = "write out the tables";
+/// A connection to the schema of the tables.
+pub(super) fn connect(control: &ControlLogin, doing: &'static str) -> Result<Client, Error> {
     let mut client = control.connect()?;
     control::execute(&mut client, doing, &format!("USE {}", sysbench::SCHEMA))?;
-    control::execute(&mut client, doing, &format!("FLUSH TABLES {} FOR EXPORT", names.join(", ")))?;
-    control::execute(&mut client, doing, "UNLOCK TABLES")
-}
-
-/// Empties pgbench's history. InnoDB updates rows in place and purges old versions itself.
-pub(crate) fn empty_history(control: &ControlLogin, tables: &Tables) -> Result<(), Error> {
-    let Some(history) = tables.history() else { return Ok(()) };
-    let sql = format!("TRUNCATE TABLE {}.{history}", sysbench::SCHEMA);
-    control::execute(&mut control.connect()?, "empty pgbench's history", &sql)
+    Ok(client)
 }
 
 pub(crate) fn buffer_misses(client: &mut Client) -> Result<u64, Error> {
@@ -225,15 +186,6 @@ pub(crate) fn drop_accounts(client: &mut Client) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_first_accounts_contain_the_password_hash_only() {
-        let hash = native_hash(&Secret::new(b"hunter2".to_vec()));
-        // SELECT PASSWORD('hunter2')
-        assert_eq!(hash, "*58815970BE77B3720276F63DB198B1FA42E5CC02");
-        let statements = first_accounts(&format!("IDENTIFIED AS '{hash}'"), "RELOAD");
-        assert_eq!((statements.matches(&hash).count(), statements.matches("hunter2").count()), (2, 0));
-    }
 
     #[test]
     fn values_are_compared_as_the_server_spells_them() {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::blocking::Client;
 
+use super::super::sql;
 use crate::datasets::tables::Tables;
 use crate::error::Error;
 use crate::servers::control::{self, ControlLogin, RETRY_AFTER};
@@ -40,48 +41,29 @@ pub(crate) fn reload(control: &ControlLogin) -> Result<(), Error> {
     Ok(())
 }
 
+/// Statements that read every page of rows through an index, then the pages that have no rows yet.
+const READ_SYSBENCH: [&str; 3] = [
+    "SELECT sum(length(c)) FROM sbtest1 WHERE id >= 0",
+    "SELECT sum(k) FROM sbtest1 WHERE k >= 0",
+    "SELECT count(pad) FROM sbtest1",
+];
+const READ_PGBENCH: [&str; 7] = [
+    "SELECT sum(length(filler)) FROM pgbench_accounts WHERE aid >= 0",
+    "SELECT sum(bbalance) FROM pgbench_branches WHERE bid >= 0",
+    "SELECT sum(tbalance) FROM pgbench_tellers WHERE tid >= 0",
+    "SELECT count(filler) FROM pgbench_accounts",
+    "SELECT count(filler) FROM pgbench_branches",
+    "SELECT count(filler) FROM pgbench_tellers",
+    "SELECT count(filler) FROM pgbench_history",
+];
+
 /// Reads through the indexes, because a sequential scan of a large table uses a small ring of buffers.
 pub(crate) fn prewarm(control: &ControlLogin, tables: &Tables) -> Result<(), Error> {
-    let doing = "read all rows";
     let mut client = control.connect()?;
     for setting in ["enable_seqscan", "enable_bitmapscan", "max_parallel_workers_per_gather"] {
-        control::execute(&mut client, doing, &format!("SET {setting} = 0"))?;
+        control::execute(&mut client, "read all rows", &format!("SET {setting} = 0"))?;
     }
-    let mut fewest = u64::MAX;
-    loop {
-        let before = buffer_misses(&mut client)?;
-        for sql in read_all(tables) {
-            control::execute(&mut client, doing, sql)?;
-        }
-        let misses = buffer_misses(&mut client)?.saturating_sub(before);
-        if misses == 0 || misses >= fewest {
-            return Ok(());
-        }
-        fewest = misses;
-    }
-}
-
-/// Statements that read every page of rows through an index, then the pages that have no rows yet.
-fn read_all(tables: &Tables) -> impl Iterator<Item = &'static str> {
-    let sysbench = tables.sysbench.map(|_| {
-        [
-            "SELECT sum(length(c)) FROM sbtest1 WHERE id >= 0",
-            "SELECT sum(k) FROM sbtest1 WHERE k >= 0",
-            "SELECT count(pad) FROM sbtest1",
-        ]
-    });
-    let pgbench = tables.pgbench.map(|_| {
-        [
-            "SELECT sum(length(filler)) FROM pgbench_accounts WHERE aid >= 0",
-            "SELECT sum(bbalance) FROM pgbench_branches WHERE bid >= 0",
-            "SELECT sum(tbalance) FROM pgbench_tellers WHERE tid >= 0",
-            "SELECT count(filler) FROM pgbench_accounts",
-            "SELECT count(filler) FROM pgbench_branches",
-            "SELECT count(filler) FROM pgbench_tellers",
-            "SELECT count(filler) FROM pgbench_history",
-        ]
-    });
-    sysbench.into_iter().flatten().chain(pgbench.into_iter().flatten())
+    sql::prewarm(&mut client, &tables.select(&READ_SYSBENCH, &READ_PGBENCH), buffer_misses)
 }
 
 /// Waits for closed connections first, because they publish their counters when they end.

@@ -15,7 +15,7 @@ use ciphertoll_wire::{Secret, postgres};
 use nix::sys::signal::Signal;
 
 use self::access::{CONTROL_ROLE, DEFAULT_ROLE};
-use super::marker;
+use super::sql;
 use crate::at_rest::native::NativeEncryption;
 use crate::datasets::loading::load_postgres;
 use crate::datasets::progress::LoadProgress;
@@ -267,14 +267,14 @@ impl ServerEngine for Postgres {
 
     fn write_marker(&self, control: &ControlLogin, table: &str, texts: &[String]) -> Result<(), Error> {
         let mut client = control.connect()?;
-        for statement in marker::write_statements(table, texts).iter().chain(&["CHECKPOINT".to_owned()]) {
+        for statement in sql::write_statements(table, texts).iter().chain(&["CHECKPOINT".to_owned()]) {
             control::execute(&mut client, "write the marker", statement)?;
         }
         control::close(client)
     }
 
     fn remove_marker(&self, control: &ControlLogin, table: &str) -> Result<(), Error> {
-        control::execute(&mut control.connect()?, "remove the marker", &marker::drop_statement(table))
+        control::execute(&mut control.connect()?, "remove the marker", &sql::drop_statement(table))
     }
 
     fn create_database(&self, client: &mut Client, doing: &'static str, database: &str) -> Result<(), Error> {
@@ -325,15 +325,6 @@ fn parse_version(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn versions_are_read_from_postgres_only() {
-        let debian = "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n";
-        assert_eq!(parse_version(debian).as_deref(), Some("15.18"));
-        assert_eq!(parse_version("postgres (PostgreSQL) 18.0\n").as_deref(), Some("18.0"));
-        assert_eq!(parse_version("postgres (Other) 15.1\n"), None);
-        assert_eq!(parse_version("psql (PostgreSQL) 15.18\n"), None);
-    }
 
     #[test]
     fn a_connection_without_an_answer_has_no_encryption() {
