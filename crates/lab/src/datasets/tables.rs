@@ -44,13 +44,16 @@ impl Tables {
 
     /// Estimated size on `engine`; datasets of unknown size count as 0.
     pub fn bytes(&self, engine: Engine) -> u64 {
-        let datasets = [
-            (Dataset::Sysbench, self.sysbench),
-            (Dataset::Pgbench, self.pgbench),
-            (Dataset::Ycsb, self.ycsb),
-        ];
-        let bytes = |(dataset, scale): (Dataset, Option<Scale>)| tables_bytes(engine, dataset, scale?);
-        datasets.into_iter().filter_map(bytes).sum::<f64>() as u64
+        let bytes = |(dataset, scale)| tables_bytes(engine, dataset, scale);
+        self.scales().filter_map(bytes).sum::<f64>() as u64
+    }
+
+    /// The datasets that are present; pgbench's in whole branches.
+    fn scales(&self) -> impl Iterator<Item = (Dataset, Scale)> {
+        let pgbench = self.pgbench.map(Scale::in_whole_branches);
+        let all =
+            [(Dataset::Sysbench, self.sysbench), (Dataset::Pgbench, pgbench), (Dataset::Ycsb, self.ycsb)];
+        all.into_iter().filter_map(|(dataset, scale)| Some((dataset, scale?)))
     }
 
     pub(crate) fn branches(&self) -> Option<u32> {
@@ -59,10 +62,12 @@ impl Tables {
 
     /// The part of a template's name that identifies the tables: `10000rows-200000accounts`.
     pub(crate) fn key(&self) -> String {
-        let sysbench = self.sysbench.map(|scale| format!("{scale}rows"));
-        let pgbench = self.pgbench.map(|scale| format!("{}accounts", scale.in_whole_branches()));
-        let ycsb = self.ycsb.map(|scale| format!("{scale}documents"));
-        let parts: Vec<String> = sysbench.into_iter().chain(pgbench).chain(ycsb).collect();
+        let part = |(dataset, scale)| match dataset {
+            Dataset::Sysbench => format!("{scale}rows"),
+            Dataset::Pgbench => format!("{scale}accounts"),
+            Dataset::Ycsb => format!("{scale}documents"),
+        };
+        let parts: Vec<String> = self.scales().map(part).collect();
         if parts.is_empty() { "empty".to_owned() } else { parts.join("-") }
     }
 
@@ -92,11 +97,12 @@ impl Tables {
 
 impl fmt::Display for Tables {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pgbench = self.pgbench.map(Scale::in_whole_branches);
-        let sysbench = self.sysbench.map(|rows| format!("sysbench's {rows} rows"));
-        let pgbench = pgbench.map(|accounts| format!("pgbench's {accounts} accounts"));
-        let ycsb = self.ycsb.map(|documents| format!("YCSB's {documents} documents"));
-        let parts: Vec<String> = sysbench.into_iter().chain(pgbench).chain(ycsb).collect();
+        let part = |(dataset, scale)| match dataset {
+            Dataset::Sysbench => format!("sysbench's {scale} rows"),
+            Dataset::Pgbench => format!("pgbench's {scale} accounts"),
+            Dataset::Ycsb => format!("YCSB's {scale} documents"),
+        };
+        let parts: Vec<String> = self.scales().map(part).collect();
         if parts.is_empty() {
             return formatter.write_str("no tables");
         }

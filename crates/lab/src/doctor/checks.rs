@@ -30,25 +30,19 @@ const CHECKS: [Check; 17] = [
     Check::of("processors", Need::Sometimes, || vec![machine::processors()]),
     Check::of("CPU accounting", Need::Sometimes, || vec![accounting::cpu_accounting()]),
     Check::of("machine", Need::Sometimes, machine::all),
-    Check {
-        name: "namespaces",
-        purpose: CheckPurpose::LongLinks,
-        need: Need::Sometimes,
-        run: namespace::all,
-    },
-    Check {
-        name: "sidecar",
-        purpose: CheckPurpose::Tunnels,
-        need: Need::Sometimes,
-        run: || vec![tools::sidecar()],
-    },
-    Check { name: "files", purpose: CheckPurpose::AtRest, need: Need::Sometimes, run: at_rest::all },
-    Check { name: "keys", purpose: CheckPurpose::AtRest, need: Need::Sometimes, run: at_rest::plugins },
+    Check::of("namespaces", Need::Sometimes, namespace::all).purpose(CheckPurpose::LongLinks),
+    Check::of("sidecar", Need::Sometimes, || vec![tools::sidecar()]).purpose(CheckPurpose::Tunnels),
+    Check::of("files", Need::Sometimes, at_rest::all).purpose(CheckPurpose::AtRest),
+    Check::of("keys", Need::Sometimes, at_rest::plugins).purpose(CheckPurpose::AtRest),
 ];
 
 impl Check {
     const fn of(name: &'static str, need: Need, run: fn() -> Vec<Finding>) -> Self {
         Self { name, purpose: CheckPurpose::Measure, need, run }
+    }
+
+    const fn purpose(self, purpose: CheckPurpose) -> Self {
+        Self { purpose, ..self }
     }
 }
 

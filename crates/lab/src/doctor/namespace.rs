@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
@@ -44,7 +45,7 @@ pub(super) fn all() -> Vec<Finding> {
         Ok(seen) => Finding::ok(CheckPurpose::LongLinks, NAMESPACE, seen),
         Err(StepFailure { step, error }) => {
             let seen = format!("cannot create a network namespace: {step}: {error}");
-            let cure = NamespaceSettings::read().cure();
+            let cure = cure(read_setting);
             let cannot = |(name, purpose)| Finding::no(purpose, name, "not checked: no namespace", &cure);
             let first = Finding::no(CheckPurpose::LongLinks, NAMESPACE, seen, &cure);
             return std::iter::once(first).chain(WITHIN.into_iter().map(cannot)).collect();
@@ -132,7 +133,7 @@ fn refused(name: &str, purpose: CheckPurpose, StepFailure { step, error }: &Step
         }
         (VETH, _) if unsupported => "modprobe veth".to_owned(),
         (PACKET, _) if no_family => "modprobe af_packet".to_owned(),
-        _ => NamespaceSettings::read().cure(),
+        _ => cure(read_setting),
     };
     let seen = match (name, unsupported) {
         (VETH | WIREGUARD, true) => "not supported by the kernel".to_owned(),
@@ -141,39 +142,29 @@ fn refused(name: &str, purpose: CheckPurpose, StepFailure { step, error }: &Step
     Finding::no(purpose, name, seen, cure)
 }
 
-/// Settings by which distributions disable user namespaces.
-struct NamespaceSettings {
-    /// Of Debian.
-    unprivileged_clone: Option<String>,
-    /// Of the kernel.
-    maximum: Option<String>,
-    /// Of Ubuntu.
-    apparmor: Option<String>,
+/// A command that permits namespaces; `setting` reads a file in `/proc/sys`.
+fn cure(setting: impl Fn(&str) -> Option<String>) -> String {
+    // Distributions disable user namespaces by these: Debian, the kernel's own, Ubuntu.
+    const FORBIDDING: [(&str, &str, &str); 3] = [
+        ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=10000"),
+        (
+            "kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+    ];
+    let is_set =
+        |(name, value, _): &&(&str, &str, &str)| setting(name).is_some_and(|text| text.trim() == *value);
+    let command = FORBIDDING.iter().find(is_set).map_or(
+        "in a container: --security-opt seccomp=unconfined, or --cap-add SYS_ADMIN --cap-add NET_ADMIN",
+        |(_, _, command)| command,
+    );
+    command.to_owned()
 }
 
-impl NamespaceSettings {
-    fn read() -> Self {
-        let read = |path| fs::read_to_string(path).ok();
-        Self {
-            unprivileged_clone: read("/proc/sys/kernel/unprivileged_userns_clone"),
-            maximum: read("/proc/sys/user/max_user_namespaces"),
-            apparmor: read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
-        }
-    }
-
-    fn cure(&self) -> String {
-        let is = |setting: &Option<String>, value| setting.as_deref().map(str::trim) == Some(value);
-        let command = if is(&self.unprivileged_clone, "0") {
-            "sysctl -w kernel.unprivileged_userns_clone=1"
-        } else if is(&self.maximum, "0") {
-            "sysctl -w user.max_user_namespaces=10000"
-        } else if is(&self.apparmor, "1") {
-            "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
-        } else {
-            "in a container: --security-opt seccomp=unconfined, or --cap-add SYS_ADMIN --cap-add NET_ADMIN"
-        };
-        command.to_owned()
-    }
+fn read_setting(name: &str) -> Option<String> {
+    fs::read_to_string(Path::new("/proc/sys").join(name)).ok()
 }
 
 #[cfg(test)]
@@ -184,13 +175,14 @@ mod tests {
     #[test]
     fn the_setting_that_forbids_namespaces_is_the_cure() {
         let cure = |clone: Option<&str>, maximum: &str, apparmor: Option<&str>| {
-            let own = |text: &str| text.to_owned();
-            let settings = NamespaceSettings {
-                unprivileged_clone: clone.map(own),
-                maximum: Some(own(maximum)),
-                apparmor: apparmor.map(own),
-            };
-            settings.cure()
+            cure(|name| {
+                let value = match name {
+                    "kernel/unprivileged_userns_clone" => clone,
+                    "user/max_user_namespaces" => Some(maximum),
+                    _ => apparmor,
+                };
+                value.map(ToOwned::to_owned)
+            })
         };
         assert!(cure(Some("0\n"), "1\n", None).ends_with("userns_clone=1"));
         assert!(cure(Some("1\n"), "0\n", None).contains("max_user_namespaces"));

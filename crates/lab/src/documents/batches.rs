@@ -23,13 +23,7 @@ struct State {
     undone: u32,
     /// Complete batches after it.
     done: BTreeSet<u32>,
-    load: LoadState,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LoadState {
-    Running,
-    Ended,
+    ended: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +37,7 @@ pub(super) enum NextBatch {
 impl BatchQueue {
     /// The batches of `records` records, starting with the batch `first`.
     pub(super) fn new(records: u32, batch_records: u32, window: u32, first: u32) -> Self {
-        let state = State { next: first, undone: first, done: BTreeSet::new(), load: LoadState::Running };
+        let state = State { next: first, undone: first, done: BTreeSet::new(), ended: false };
         Self { records, batch_records, window, first, state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -93,12 +87,12 @@ impl BatchQueue {
 
     /// No further batch is started.
     pub(super) fn end(&self) {
-        self.lock().load = LoadState::Ended;
+        self.lock().ended = true;
         self.changed.notify_all();
     }
 
     fn next_of(&self, state: &mut State) -> NextBatch {
-        if state.load == LoadState::Ended || self.records(state.next).is_empty() {
+        if state.ended || self.records(state.next).is_empty() {
             return NextBatch::Nothing;
         }
         if state.next >= state.undone.saturating_add(self.window) {

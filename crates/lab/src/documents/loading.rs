@@ -62,9 +62,9 @@ pub(crate) fn load(load: DocumentLoad<'_>, progress: &mut LoadProgress<'_>) -> R
         }
     }
     if existing > 0 {
-        load.drop_collection()?;
+        load.change("drop", NO_COLLECTION)?;
     }
-    load.create_collection()?;
+    load.change("create", COLLECTION_EXISTS)?;
     let complete = load.fill(&load.batches(0), progress)?;
     loaded += complete;
     // Checks the server's answers instead of a count: FerretDB reads every document to count them.
@@ -82,17 +82,10 @@ impl AddAssign for LoadCounts {
 }
 
 impl DocumentLoad<'_> {
-    fn create_collection(self) -> Result<(), Error> {
-        self.change(&command("create", &ycsb::COLLECTION.into(), &[]), COLLECTION_EXISTS)
-    }
-
-    fn drop_collection(self) -> Result<(), Error> {
-        self.change(&command("drop", &ycsb::COLLECTION.into(), &[]), NO_COLLECTION)
-    }
-
-    /// Runs a command; the error code `nothing_to_do` counts as success.
-    fn change(self, command: &str, nothing_to_do: &str) -> Result<(), Error> {
-        match control::execute(&mut self.control.connect()?, "create the collection", command) {
+    /// Creates or drops the collection; the error code `nothing_to_do` counts as success.
+    fn change(self, name: &str, nothing_to_do: &str) -> Result<(), Error> {
+        let command = command(name, &ycsb::COLLECTION.into(), &[]);
+        match control::execute(&mut self.control.connect()?, "create the collection", &command) {
             Err(error) if is_refusal(&error, nothing_to_do) => Ok(()),
             changed => changed,
         }

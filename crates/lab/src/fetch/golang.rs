@@ -145,7 +145,8 @@ impl GoModule {
         };
         let megabytes = bytes.div_ceil(1_000_000);
         job.report(&format!("fetching Go {version}, {megabytes} MB, because the installed one is too old"));
-        let version = format!("v0.0.1-go{version}.linux-{}", processor());
+        let processor = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+        let version = format!("v0.0.1-go{version}.linux-{processor}");
         let distribution = download(job, &client, work, TOOLCHAIN, &version, sum)?;
         let root = work.join("go");
         copy_sources(&distribution, &root)?;
@@ -157,11 +158,6 @@ impl GoModule {
         }
         Ok(FetchClient { program: root.join("bin/go"), arguments: Vec::new() })
     }
-}
-
-/// Go's name of this machine's processor architecture.
-fn processor() -> &'static str {
-    if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
 }
 
 /// A Go command that ignores the user's workspace and toolchain settings.

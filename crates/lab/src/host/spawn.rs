@@ -6,7 +6,7 @@
 //! thread only.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
@@ -20,6 +20,9 @@ use nix::unistd::Pid;
 use crate::error::{Context, Error};
 use crate::host::exec::{EXEC_COMMAND, ExecRequest, Provisions, Stdin};
 use crate::host::user::RunAs;
+
+/// Servers call system programs only; they do not get the caller's PATH.
+const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 #[derive(Clone, Debug)]
 pub struct Launch {
@@ -63,7 +66,8 @@ impl Child {
         let (what, program) = (what.clone(), program.clone());
         let argument = serde_json::to_string(&launch.request())
             .map_err(|error| Error::Exec { program: program.clone(), reason: error.to_string() })?;
-        let log = open_log(&launch.log)?;
+        let log = OpenOptions::new().append(true).create(true).open(&launch.log);
+        let log = log.context("open", &launch.log)?;
         let log_start = log.metadata().context("inspect", &launch.log)?.len();
         scratch.ledger().note(&Effect::ProcessIntended { what: what.clone(), program: program.clone() })?;
         let mut command = Command::new(helper);
@@ -214,7 +218,7 @@ impl Drop for Child {
 impl Launch {
     fn request(&self) -> ExecRequest {
         let mut environment = self.environment.clone();
-        environment.entry("PATH".to_owned()).or_insert_with(search_path);
+        environment.entry("PATH".to_owned()).or_insert_with(|| SEARCH_PATH.to_owned());
         environment.insert("LC_ALL".to_owned(), "C".to_owned());
         ExecRequest {
             program: self.program.clone(),
@@ -230,19 +234,10 @@ impl Launch {
     }
 }
 
-/// Servers call system programs only; they do not get the caller's PATH.
-fn search_path() -> String {
-    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()
-}
-
 fn note(scratch: &Scratch, pid: i32, what: &str, program: PathBuf) -> Result<ProcessIdentity, Error> {
     let identity = ProcessIdentity::of(pid).context("inspect", &PathBuf::from(format!("/proc/{pid}")))?;
     scratch.ledger().note(&Effect::Process { identity, what: what.to_owned(), program })?;
     Ok(identity)
-}
-
-fn open_log(path: &Path) -> Result<File, Error> {
-    OpenOptions::new().append(true).create(true).open(path).context("open", path)
 }
 
 fn reports_error(line: &str) -> bool {

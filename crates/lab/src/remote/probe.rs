@@ -36,6 +36,10 @@ pub struct ProbedServer {
     pub(super) tls_version: Option<TlsVersion>,
 }
 
+pub(super) fn password_of(passwords: &Passwords, name: &str) -> Secret {
+    passwords.get(name).cloned().unwrap_or_else(|| Secret::new(Vec::new()))
+}
+
 /// Fails unless every TLS file that `url` names can be used. Does not connect.
 pub fn check_files(name: &str, url: &ServerUrl) -> Result<(), Error> {
     let certificate = url.tls.identity.as_ref().map(|identity| identity.certificate_file.as_path());
@@ -60,9 +64,7 @@ pub fn probe(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Probe
     check_files(name, url)?;
     let member = member::discover(name, url)?;
     let url = member.as_ref().map_or(url, |member| &member.url);
-    let none = Secret::new(Vec::new());
-    let password = passwords.get(name).unwrap_or(&none);
-    let login = UrlLogin { url, password };
+    let login = UrlLogin { url, password: &password_of(passwords, name) };
     let mut found: Option<ProbedServer> = None;
     let mut refused = Vec::new();
     for tls_version in tls_versions(url) {
@@ -150,9 +152,7 @@ pub(super) fn unreachable_server(name: &str, error: &ciphertoll_net::Error) -> E
 impl ProbedServer {
     /// Executes `statement` once, as clients of the run will.
     pub fn try_statement(&self, name: &str, passwords: &Passwords, statement: &str) -> Result<(), Error> {
-        let none = Secret::new(Vec::new());
-        let password = passwords.get(name).unwrap_or(&none);
-        let login = UrlLogin { url: &self.url, password };
+        let login = UrlLogin { url: &self.url, password: &password_of(passwords, name) };
         let connected = login.connect(self.tls_version, self.url.database.as_deref(), None);
         let mut client = connected.map_err(|error| unreachable_server(name, &error))?;
         client.execute(statement).map_err(|error| match error {

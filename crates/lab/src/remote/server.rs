@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{
-    AddressFamily, Endpoint, QueryLanguage, Scale, ServerUrl, TlsVersion, UrlPlace, ycsb,
-};
+use ciphertoll_model::{Endpoint, QueryLanguage, Scale, ServerUrl, UrlPlace, ycsb};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::ServerInfo;
 
 use super::connection::UrlLogin;
-use super::probe::{Passwords, ProbedServer, probe};
+use super::probe::{Passwords, ProbedServer, password_of, probe};
 use crate::datasets::progress::LoadProgress;
 use crate::datasets::tables::Tables;
 use crate::documents::commands::{self, command, number};
@@ -29,12 +27,7 @@ pub const DATABASE: &str = "ciphertoll";
 
 pub struct Remote {
     name: String,
-    url: ServerUrl,
-    version: String,
-    facts: BTreeMap<String, String>,
-    family: AddressFamily,
-    /// The most secure TLS version that the server accepts; `None` without TLS.
-    tls_version: Option<TlsVersion>,
+    probed: ProbedServer,
     database: Option<String>,
     password: Secret,
     password_file: PathBuf,
@@ -47,20 +40,18 @@ impl Remote {
         url: &ServerUrl,
         passwords: &Passwords,
     ) -> Result<Self, Error> {
-        let ProbedServer { engine, version, facts, family, tls_version, url: own, .. } =
-            probe(name, url, passwords)?;
-        if engine != url.engine() {
+        let probed = probe(name, url, passwords)?;
+        let ProbedServer { engine, version, url: own, .. } = &probed;
+        if *engine != url.engine() {
             let answers = engine.display_name();
             let reason = format!("the server is {answers} {version}, whose URL is {own}");
             return Err(Error::Unreachable { name: name.to_owned(), reason });
         }
-        let none = Secret::new(Vec::new());
-        let password = passwords.get(name).unwrap_or(&none);
+        let password = password_of(passwords, name);
         let password_file = workspace.scratch.path().join(format!("{name}.password"));
         files::write(&password_file, password.expose(), PRIVATE_FILE, RunAs::Ourselves)?;
-        let (name, url, password) = (name.to_owned(), own, password.clone());
-        let database = url.database.clone();
-        Ok(Self { name, url, version, facts, family, tls_version, database, password, password_file })
+        let database = own.database.clone();
+        Ok(Self { name: name.to_owned(), probed, database, password, password_file })
     }
 
     /// Creates and fills `tables` in [`DATABASE`], which clients use from here on. Existing tables of the right size are kept,
@@ -72,15 +63,15 @@ impl Remote {
         stop: &dyn Fn() -> bool,
     ) -> Result<(), Error> {
         let mut progress = LoadProgress { progress, stop };
-        let engine = engines::of(self.url.engine());
-        if self.url.engine().query_language() == QueryLanguage::Documents {
+        let engine = engines::of(self.probed.url.engine());
+        if self.probed.url.engine().query_language() == QueryLanguage::Documents {
             if let Some(records) = tables.ycsb {
                 self.prepare_documents(records, &mut progress)?;
             }
             self.database = Some(DATABASE.to_owned());
             return Ok(());
         }
-        let mut client = self.connect(self.url.database.as_deref())?;
+        let mut client = self.connect(self.probed.url.database.as_deref())?;
         let doing = "create the database ciphertoll (the user may lack the right to do that)";
         engine.create_database(&mut client, doing, DATABASE)?;
         control::close(client)?;
@@ -96,8 +87,8 @@ impl Remote {
     }
 
     fn connect(&self, database: Option<&str>) -> Result<Client, Error> {
-        let login = UrlLogin { url: &self.url, password: &self.password };
-        let connected = login.connect(self.tls_version, database, Some(self.family));
+        let login = UrlLogin { url: &self.probed.url, password: &self.password };
+        let connected = login.connect(self.probed.tls_version, database, Some(self.probed.family));
         connected.map_err(|source| Error::Control { doing: "log in to the server", source })
     }
 
@@ -106,22 +97,22 @@ impl Remote {
     }
 
     pub fn url(&self) -> &ServerUrl {
-        &self.url
+        &self.probed.url
     }
 
     pub fn version(&self) -> &str {
-        &self.version
+        &self.probed.version
     }
 
     /// Facts for the record, such as the role in a replica set.
     pub fn facts(&self) -> &BTreeMap<String, String> {
-        &self.facts
+        &self.probed.facts
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        match &self.url.place {
+        match &self.probed.url.place {
             UrlPlace::Host { host, port } => {
-                Endpoint::Host { host: host.clone(), port: *port, family: self.family }
+                Endpoint::Host { host: host.clone(), port: *port, family: self.probed.family }
             }
             UrlPlace::Socket(path) => Endpoint::Unix(path.clone()),
         }
@@ -152,7 +143,7 @@ impl Remote {
             return Err(Error::NotPrimary { name: self.name.clone(), is: server.role.described() });
         }
         control::close(client)?;
-        let connections = engines::of(self.url.engine()).properties().loading_connections;
+        let connections = engines::of(self.probed.url.engine()).properties().loading_connections;
         let records = records.rows();
         let load = DocumentLoad { control: &control, name: &self.name, records, connections };
         loading::load(load, progress).map(drop)
@@ -160,11 +151,11 @@ impl Remote {
 
     /// Login of the lab's own connections to the database of records.
     fn control(&self) -> Result<ControlLogin, Error> {
-        let login = UrlLogin { url: &self.url, password: &self.password };
-        let tls = login.context(self.tls_version);
+        let login = UrlLogin { url: &self.probed.url, password: &self.password };
+        let tls = login.context(self.probed.tls_version);
         let tls = tls.map_err(|source| Error::Control { doing: "prepare TLS for a login", source })?;
-        let address = login.address(Some(self.family));
-        let login = login.login(self.tls_version, Some(DATABASE));
+        let address = login.address(Some(self.probed.family));
+        let login = login.login(self.probed.tls_version, Some(DATABASE));
         Ok(ControlLogin::new(address, login).with_tls(tls))
     }
 }

@@ -23,6 +23,9 @@ const VALID_DAYS: i64 = 7;
 const DAY_S: i64 = 86_400;
 /// Tolerates a clock that is set back a little, as in a resumed virtual machine.
 const VALID_BEFORE_S: i64 = 3_600;
+/// The validity of a certificate: its begin and end, in seconds from now.
+const THIS_RUN: [i64; 2] = [-VALID_BEFORE_S, VALID_DAYS * DAY_S];
+const UNTIL_YESTERDAY: [i64; 2] = [-2 * DAY_S, -DAY_S];
 const NAME: &str = "ciphertoll lab authority";
 const NAME_FOR_CLIENTS: &str = "ciphertoll lab authority for clients";
 const X509_V3: i32 = 2;
@@ -41,18 +44,12 @@ pub struct Authority {
 }
 
 #[derive(Clone, Copy)]
-enum Validity {
-    ThisRun,
-    UntilYesterday,
-}
-
-#[derive(Clone, Copy)]
 struct Leaf<'a> {
     common_name: &'a str,
     key: ServerKey,
     purpose: &'a ExtendedKeyUsage,
     names: Option<&'a SubjectAlternativeName>,
-    validity: Validity,
+    validity: [i64; 2],
 }
 
 pub struct Certificate {
@@ -93,7 +90,7 @@ impl Authority {
         let key = generate_key(key)?;
         let name = x509_name(name)?;
         let issuer_name = issuer.map_or(&*name, |issuer| issuer.certificate.subject_name());
-        let mut builder = begin(&name, issuer_name, &key, Validity::ThisRun)?;
+        let mut builder = begin(&name, issuer_name, &key, THIS_RUN)?;
         let limit = BasicConstraints::new().critical().ca().pathlen(u32::from(further)).build()?;
         builder.append_extension(limit)?;
         builder.append_extension(KeyUsage::new().critical().key_cert_sign().crl_sign().build()?)?;
@@ -116,18 +113,18 @@ impl Authority {
     /// RSA key takes a second or more. Intermediates have keys of the same kind, as is usual; an Ed25519 certificate is signed
     /// by a P-256 key instead, because libpq cannot use channel binding with a certificate signed by Ed25519.
     pub fn issue(&self, certificate: impl Into<ServerCertificate>) -> Result<Certificate, ErrorStack> {
-        self.issue_for(certificate.into(), Validity::ThisRun)
+        self.issue_for(certificate.into(), THIS_RUN)
     }
 
     /// Issues a certificate that expired yesterday, for tests: clients must refuse it.
     pub fn issue_expired(&self, key: ServerKey) -> Result<Certificate, ErrorStack> {
-        self.issue_for(key.into(), Validity::UntilYesterday)
+        self.issue_for(key.into(), UNTIL_YESTERDAY)
     }
 
     fn issue_for(
         &self,
         certificate: ServerCertificate,
-        validity: Validity,
+        validity: [i64; 2],
     ) -> Result<Certificate, ErrorStack> {
         let mut names = SubjectAlternativeName::new();
         names.dns("localhost").ip("127.0.0.1").ip("::1");
@@ -163,7 +160,7 @@ impl Authority {
             key: ServerKey::P256,
             purpose: ExtendedKeyUsage::new().client_auth(),
             names: None,
-            validity: Validity::ThisRun,
+            validity: THIS_RUN,
         })
     }
 
@@ -217,7 +214,7 @@ fn begin(
     subject: &X509Name,
     issuer: &openssl::x509::X509NameRef,
     key: &PKey<Private>,
-    validity: Validity,
+    validity: [i64; 2],
 ) -> Result<X509Builder, ErrorStack> {
     let mut serial = BigNum::new()?;
     serial.rand(SERIAL_BITS, MsbOption::MAYBE_ZERO, false)?;
@@ -227,12 +224,8 @@ fn begin(
     builder.set_subject_name(subject)?;
     builder.set_issuer_name(issuer)?;
     builder.set_pubkey(key)?;
-    let (from_s, until_s) = match validity {
-        Validity::ThisRun => (-VALID_BEFORE_S, VALID_DAYS * DAY_S),
-        Validity::UntilYesterday => (-2 * DAY_S, -DAY_S),
-    };
-    builder.set_not_before(&*Asn1Time::from_unix(now_unix_s() + from_s)?)?;
-    builder.set_not_after(&*Asn1Time::from_unix(now_unix_s() + until_s)?)?;
+    builder.set_not_before(&*Asn1Time::from_unix(now_unix_s() + validity[0])?)?;
+    builder.set_not_after(&*Asn1Time::from_unix(now_unix_s() + validity[1])?)?;
     Ok(builder)
 }
 
