@@ -131,17 +131,10 @@ pub(super) fn observe(
     }
 }
 
-/// Whose clocks were read.
-#[derive(Clone, Copy)]
-enum ClockScope {
-    /// For external servers.
-    Machine,
-    ServerAndMachine,
-}
-
 struct WindowUse {
     used: SampleDifference,
-    scope: ClockScope,
+    /// Whether the server's clock was read; not for external servers.
+    has_server: bool,
     rss_peak_bytes: Option<u64>,
     middle_rss_peak_bytes: Option<u64>,
     time_wait_sockets: u64,
@@ -151,7 +144,7 @@ fn close_window(clocks: &Clocks, opened: &Sample, load: i32) -> Option<WindowUse
     let used = Sample::take(clocks.cpu.as_ref(), &clocks.middle).ok()?.since(opened);
     Some(WindowUse {
         used,
-        scope: if clocks.cpu.is_some() { ClockScope::ServerAndMachine } else { ClockScope::Machine },
+        has_server: clocks.cpu.is_some(),
         rss_peak_bytes: clocks.memory.and_then(|pid| MemoryPeak::read_bytes(pid).ok()),
         middle_rss_peak_bytes: clocks.middle_memory.and_then(|pid| MemoryPeak::read_bytes(pid).ok()),
         time_wait_sockets: PortUsage::read_of(load).map_or(0, |ports| u64::from(ports.in_time_wait)),
@@ -159,7 +152,8 @@ fn close_window(clocks: &Clocks, opened: &Sample, load: i32) -> Option<WindowUse
 }
 
 fn measured(load: TrialResult, window: Option<&WindowUse>) -> Result<Measured, TrialError> {
-    let Some(&WindowUse { used, scope, rss_peak_bytes, middle_rss_peak_bytes, time_wait_sockets }) = window
+    let Some(&WindowUse { used, has_server, rss_peak_bytes, middle_rss_peak_bytes, time_wait_sockets }) =
+        window
     else {
         let message = "its CPU time could not be read over the whole window".to_owned();
         return Err(TrialError::Void(VoidReason::ServerDied { message }));
@@ -167,13 +161,8 @@ fn measured(load: TrialResult, window: Option<&WindowUse>) -> Result<Measured, T
     // On a busy machine the coordinator wakes late and the samples cover more than the window.
     let stretch = load.window_ns as f64 / (used.elapsed.as_nanos() as f64).max(1.0);
     let in_window = |nanos: u64| (nanos as f64 * stretch) as u64;
-    let server = match scope {
-        ClockScope::Machine => None,
-        ClockScope::ServerAndMachine => {
-            let cpu_ns = in_window(used.server_cpu_ns);
-            Some(ServerUse { cpu_ns, rss_peak_bytes, ..ServerUse::default() })
-        }
-    };
+    let cpu_ns = in_window(used.server_cpu_ns);
+    let server = has_server.then(|| ServerUse { cpu_ns, rss_peak_bytes, ..ServerUse::default() });
     let machine = MachineUse {
         busy_ns: in_window(used.machine_busy_ns),
         steal_ns: in_window(used.machine_steal_ns),

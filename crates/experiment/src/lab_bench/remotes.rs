@@ -109,7 +109,15 @@ pub(super) fn stop_where_it_is_full(
     remote: &Remote,
     measured: Result<Measured, Unobserved>,
 ) -> Result<Measured, TrialError> {
-    let fatal = |message: &str| TrialError::Fatal(full(remote.name(), message));
+    let fatal = |message: &str| {
+        let name = remote.name();
+        TrialError::Fatal(BenchError {
+            message: format!(
+                "{name} has no room for more connections, so that the run was stopped: {message}"
+            ),
+            exit_code: ExitCode::ServerRefused,
+        })
+    };
     match measured {
         Err(Unobserved::NoRoom { message }) => Err(fatal(&message)),
         Err(Unobserved::Failed(error)) => Err(error),
@@ -120,12 +128,5 @@ pub(super) fn stop_where_it_is_full(
                 None => Ok(measured),
             }
         }
-    }
-}
-
-fn full(name: &str, message: &str) -> BenchError {
-    BenchError {
-        message: format!("{name} has no room for more connections, so that the run was stopped: {message}"),
-        exit_code: ExitCode::ServerRefused,
     }
 }

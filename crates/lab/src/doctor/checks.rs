@@ -66,8 +66,7 @@ pub fn begin_probe() {
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
 }
 
-/// Runs the check `name`; `None` if the check is unknown. The process must be single-threaded. `directory` is for
-/// temporary files.
+/// Runs the check `name` in a single-threaded process; `None` if it is unknown. `directory` is for temporary files.
 pub fn run_probe(name: &str, directory: &Path) -> Option<Vec<Finding>> {
     if name == IDLE {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());

@@ -100,8 +100,7 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// The type of the file system of `path`; `mounts` is `/proc/self/mountinfo`. Of several mounts at one point, the last
-/// counts.
+/// The type of the file system of `path`; `mounts` is `/proc/self/mountinfo`, where the last mount at a point counts.
 pub(super) fn file_system(mounts: &str, path: &Path) -> Option<String> {
     let mut found: Option<(usize, &str)> = None;
     for line in mounts.lines() {

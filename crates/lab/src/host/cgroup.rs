@@ -34,7 +34,7 @@ impl Cgroup {
     fn path_of(name: &str) -> Option<PathBuf> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-        Some(own_directory(&mounts, &own)?.join(format!("ciphertoll-{name}")))
+        Some(own_group(&mounts, &own)?.1.join(format!("ciphertoll-{name}")))
     }
 
     fn make(path: PathBuf, pid: i32) -> Option<Self> {
@@ -79,12 +79,8 @@ pub(crate) fn memory_limit_bytes() -> Option<u64> {
     v2.into_iter().chain(v1).min()
 }
 
-/// The directory of our own group; the arguments are `/proc/self/mountinfo` and `/proc/self/cgroup`.
-fn own_directory(mounts: &str, own: &str) -> Option<PathBuf> {
-    Some(own_group(mounts, own)?.1)
-}
-
-/// The mount point of cgroup v2, and the directory of our group.
+/// The mount point of cgroup v2, and the directory of our group. The arguments are `/proc/self/mountinfo` and
+/// `/proc/self/cgroup`.
 fn own_group(mounts: &str, own: &str) -> Option<(PathBuf, PathBuf)> {
     let group = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     locate(mounts, group, |file_system| file_system.starts_with("cgroup2 "))
@@ -123,12 +119,12 @@ mod tests {
     fn our_own_group_is_found_below_its_mount() {
         let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
              41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
-        let found = |own| own_directory(mounts, own);
+        let found = |own| own_group(mounts, own).map(|(_, own)| own);
         assert_eq!(found("1:cpu:/\n0::/\n").unwrap(), Path::new("/sys/fs/cgroup/unified"));
         assert_eq!(found("0::/user.slice/a\n").unwrap(), Path::new("/sys/fs/cgroup/unified/user.slice/a"));
         assert_eq!(found("0::/../outside\n"), None);
         assert_eq!(found("1:cpu:/\n"), None);
-        assert_eq!(own_directory("", "0::/\n"), None);
+        assert_eq!(own_group("", "0::/\n"), None);
     }
 
     #[test]

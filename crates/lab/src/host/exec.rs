@@ -85,8 +85,7 @@ pub enum SharedMemory {
     /// In the machine's namespace: segments of a killed process remain.
     #[default]
     Machines,
-    /// In a private namespace, which is removed with the last process in it. Without the right to create one, in the
-    /// machine's.
+    /// In a private namespace that ends with its last process. Without the right to create one, in the machine's.
     Own,
 }
 

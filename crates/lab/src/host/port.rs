@@ -8,8 +8,7 @@ const LOWEST: u16 = 20_000;
 const END: u16 = 32_768;
 const DRAWS: usize = 1_000;
 
-/// A port of 127.0.0.1 that is free now. Another process may take it before the server binds it: the caller must be
-/// ready to try another.
+/// A port of 127.0.0.1 that is free now. Another process may take it: the caller must be ready to try another.
 pub(crate) fn free_port(tried: &[u16]) -> Option<u16> {
     let draws = std::iter::repeat_with(|| rand::random_range(LOWEST..END)).take(DRAWS);
     draws

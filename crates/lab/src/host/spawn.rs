@@ -195,8 +195,7 @@ impl Child {
         if let Some(status) = self.status {
             return Ok(status);
         }
-        // Before reaping: until then the id of the child, and so of its group, is not reused. An empty group is not an
-        // error.
+        // Before reaping: until then the id of the child, and so of its group, is not reused. The group may be empty.
         let _ = killpg(Pid::from_raw(self.identity.pid), Signal::SIGKILL);
         let status = self.process.wait().context("wait for", &self.proc_path())?;
         self.status = Some(status);

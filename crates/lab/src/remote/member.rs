@@ -65,8 +65,7 @@ enum HostFailure {
 
 type HelloResult = Result<(mongodb::MongoDbServerInfo, Duration), HostFailure>;
 
-/// Chooses the member that `url` prefers; `None` if it names a single host. Needs no login, because servers answer `hello`
-/// before it.
+/// Chooses the member that `url` prefers; `None` if it names a single host. Servers answer `hello` before a login.
 pub(super) fn discover(name: &str, url: &ServerUrl) -> Result<Option<ChosenMember>, Error> {
     let Some(options) =
         url.documents.as_deref().filter(|options| options.connection == SetConnection::Discovered)

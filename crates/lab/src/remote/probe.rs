@@ -165,8 +165,7 @@ impl ProbedServer {
     }
 }
 
-/// The engine and version of a document database, and facts for the record. Fails if it is in another replica set than the
-/// URL's.
+/// The engine and version of a document database, and facts for the record. Fails if its replica set is not the URL's.
 fn identify_documents(
     name: &str,
     url: &ServerUrl,

@@ -1,7 +1,6 @@
 //! Counters that a server reports: pages, log, checkpoints and connections.
 
-/// Counters of pages, log and checkpoints, or the difference of two readings. A counter that the server does not have is
-/// absent.
+/// Counters of pages, log and checkpoints, or the difference of two readings; `None` if the server has no such counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// As [`crate::Server::buffer_misses`].

@@ -42,8 +42,7 @@ pub struct DataTemplate {
     pub path: PathBuf,
     pub tables: Tables,
     pub at_rest: AtRest,
-    /// The keys of pages that the server has encrypted. They are in the same directory and protect nothing: the rows are
-    /// generated.
+    /// The keys of pages that the server has encrypted. Kept with the data, they protect nothing: the rows are generated.
     pub keys: Option<PathBuf>,
 }
 

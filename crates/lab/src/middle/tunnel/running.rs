@@ -48,8 +48,7 @@ impl RunningTunnel {
         Endpoint::Tcp(self.started.endpoint)
     }
 
-    /// The version that the program of the client's end reports; empty if it does not. Files that the program writes go to
-    /// `directory`.
+    /// The version that the client's program reports; empty if it does not. `directory` is for files that it writes.
     pub fn version(&self, tunnel: Tunnel, directory: &Path) -> String {
         if self.started.cpu == CpuOwner::Kernel {
             return "the kernel's own".to_owned();

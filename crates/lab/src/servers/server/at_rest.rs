@@ -17,8 +17,7 @@ use crate::servers::directory::ServerDirectory;
 use crate::servers::engines;
 use crate::servers::launch::ServerStart;
 
-/// The size of the server's tmpfs; larger than its files, because an encrypting file system needs additional space. 0 on a
-/// disk.
+/// The size of the server's tmpfs, with additional space for an encrypting file system; 0 on a disk.
 pub(super) fn tmpfs_bytes(workspace: &Workspace, start: &ServerStart<'_>) -> Result<u64, Error> {
     match workspace.storage {
         Storage::Disk => Ok(0),
