@@ -33,7 +33,7 @@ pub enum Error {
     Download {
         /// What failed: `fetch` or `build`.
         step: &'static str,
-        name: String,
+        name: &'static str,
         client: &'static str,
         status: String,
         said: String,

@@ -200,7 +200,7 @@ fn download(
 fn failed(step: &'static str, job: &FetchJob<'_, '_>, status: &str, said: &str) -> Error {
     Error::Download {
         step,
-        name: job.name.to_owned(),
+        name: job.name,
         client: GO.name,
         status: status.to_owned(),
         said: client::printable(said),

@@ -13,7 +13,7 @@ pub(super) const MAVEN: ClientProgram = ClientProgram { name: "mvn", version: ""
 /// continues interrupted downloads.
 pub(super) fn copy(
     client: &FetchClient,
-    name: &str,
+    name: &'static str,
     artefact: &str,
     directory: &Path,
     log: &Path,
@@ -32,7 +32,7 @@ pub(super) fn copy(
     }
     Err(Error::Download {
         step: "fetch",
-        name: name.to_owned(),
+        name,
         client: MAVEN.name,
         status: status.to_string(),
         said: reason(&String::from_utf8_lossy(&fs::read(log).context("read", log)?)),

@@ -69,8 +69,8 @@ impl LaunchPlan {
         match start.template.at_rest {
             AtRest::None | AtRest::AsIs | AtRest::Gocryptfs | AtRest::Fscrypt => {}
             AtRest::Native => {
-                plugins =
-                    Some(native::find_plugins(engines::native_encryption(start.build.engine)?, start.build)?)
+                let encryption = engines::native_encryption(start.build.engine)?;
+                plugins = Some(native::find_plugins(encryption, start.build)?);
             }
             AtRest::Tde(tde) => {
                 let library = preload::find_library(&workspace.helper, tde)?;
