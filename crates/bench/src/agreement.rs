@@ -72,7 +72,6 @@ impl Agreement {
         [self.rate, self.mean].iter().all(|ratio| ratio.high <= ratio.low * TOO_WIDE)
     }
 
-    /// Why they differ.
     pub fn reason(&self) -> String {
         let tool_activity = self.others.active_clients() / self.clients;
         if self.rate.contains(1.0) && tool_activity < MIN_ACTIVITY {
@@ -87,40 +86,33 @@ impl Agreement {
 
     fn reason_of_rates(&self) -> String {
         let (own, others, tool) = (self.own, self.others, self.tool.label());
-        let explained = self.rate.value / (others.cpu_us() / own.cpu_us());
-        let both_saturated =
-            own.utilization(self.processors).min(others.utilization(self.processors)) >= SATURATED;
-        if both_saturated && EXPLAINED.contains(&explained) {
-            let client_us = others.client_cpu_us - own.client_cpu_us;
-            let server_us = others.server_cpu_us - own.server_cpu_us;
-            let (more, less) =
-                if client_us + server_us >= 0.0 { (tool, "ciphertoll") } else { ("ciphertoll", tool) };
-            let (client_us, server_us) =
-                if more == tool { (client_us, server_us) } else { (-client_us, -server_us) };
-            let where_ = if client_us >= server_us {
-                format!(
-                    "{more} itself uses {client_us:.1} µs more CPU per operation, which leaves less for the server"
-                )
-            } else {
-                format!(
-                    "the server uses {server_us:.1} µs more CPU per operation with {more} than with {less}"
-                )
-            };
-            return format!("client and server share saturated processors: {where_}");
-        }
-        if !both_saturated {
-            let (idler, busy) = if own.utilization(self.processors) < others.utilization(self.processors) {
-                ("ciphertoll", own.utilization(self.processors))
-            } else {
-                (tool, others.utilization(self.processors))
-            };
+        let [own_used, tool_used] = [own, others].map(|levels| levels.utilization(self.processors));
+        let (idler, used) = if own_used < tool_used { ("ciphertoll", own_used) } else { (tool, tool_used) };
+        if used < SATURATED {
             return format!(
                 "with {idler}, client and server used only {:.0} % of the CPU: they waited for wake-ups or for other \
                  processes",
-                busy * 100.0
+                used * 100.0
             );
         }
-        "unknown: the processors are saturated, and the CPU times do not explain it".to_owned()
+        if !EXPLAINED.contains(&(self.rate.value / (others.cpu_us() / own.cpu_us()))) {
+            return "unknown: the processors are saturated, and the CPU times do not explain it".to_owned();
+        }
+        let ((more, heavier), (less, lighter)) = if others.cpu_us() >= own.cpu_us() {
+            ((tool, others), ("ciphertoll", own))
+        } else {
+            (("ciphertoll", own), (tool, others))
+        };
+        let client_us = heavier.client_cpu_us - lighter.client_cpu_us;
+        let server_us = heavier.server_cpu_us - lighter.server_cpu_us;
+        let cause = if client_us >= server_us {
+            format!(
+                "{more} itself uses {client_us:.1} µs more CPU per operation, which leaves less for the server"
+            )
+        } else {
+            format!("the server uses {server_us:.1} µs more CPU per operation with {more} than with {less}")
+        };
+        format!("client and server share saturated processors: {cause}")
     }
 }
 
@@ -140,7 +132,6 @@ impl Levels {
         self.client_cpu_us + self.server_cpu_us
     }
 
-    /// CPU utilization by client and server.
     fn utilization(self, processors: f64) -> f64 {
         self.rate_per_s * self.cpu_us() * 1e-6 / processors
     }

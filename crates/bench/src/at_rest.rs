@@ -23,7 +23,6 @@ pub struct DriverComparison {
     pub level: AtRest,
     /// Throughput with the native driver, as a share of that without encryption.
     pub native: Estimate,
-    /// The same with pgbench.
     pub pgbench: Estimate,
 }
 

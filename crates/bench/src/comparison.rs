@@ -2,7 +2,9 @@
 
 use ciphertoll_model::{Auth, Engine, Iterations, StatementProtocol, TlsVersion};
 
-use crate::arm::{BenchArm, FloorMode, Generator, OperationKind, Route};
+use crate::arm::OperationKind::{self, Connect, ConnectSelect, OltpReadOnly, PointSelect};
+use crate::arm::Route::{self, Plain, Unix};
+use crate::arm::{BenchArm, FloorMode, Generator};
 
 /// ciphertoll compared with other generators, for one kind of operation.
 #[derive(Clone, Debug)]
@@ -28,66 +30,47 @@ const PGBENCH: &[Generator] = &[Generator::Pgbench];
 const FLOORS_AND_PGBENCH: &[Generator] = &[EPOLL, THREADS, Generator::Pgbench];
 const LIBMARIADB: &[Generator] = &[Generator::Libmariadb];
 
+const PREPARED: OperationKind = OperationKind::SelectOnly(StatementProtocol::Prepared);
+const TEXT: OperationKind = OperationKind::SelectOnly(StatementProtocol::Text);
+
 /// All comparisons, grouped by engine.
-pub fn comparisons() -> Vec<PeerComparison> {
-    let mut all = mariadb();
-    all.extend(postgres());
-    all.extend(postgres_logins());
-    all
+pub const COMPARISONS: [PeerComparison; 14] = [
+    mariadb("MariaDB: connect, 1 client, plain", Connect, Plain, LIBMARIADB),
+    mariadb("MariaDB: connect, 1 client, TLS 1.3, a context per connect", Connect, TLS_1_3, LIBMARIADB),
+    mariadb("MariaDB: connect, 1 client, TLS 1.2, a context per connect", Connect, TLS_1_2, LIBMARIADB),
+    mariadb("MariaDB: point-select, 8 clients, plain", PointSelect, Plain, FLOORS_AND_SYSBENCH),
+    mariadb("MariaDB: point-select, 8 clients, unix socket", PointSelect, Unix, FLOORS),
+    mariadb("MariaDB: point-select, 8 clients, TLS 1.3", PointSelect, TLS_1_3, FLOORS),
+    mariadb("MariaDB: oltp-read-only, 8 clients, plain", OltpReadOnly, Plain, SYSBENCH),
+    postgres("PostgreSQL: select-only, prepared, 8 clients, plain", PREPARED, Plain, FLOORS_AND_PGBENCH),
+    postgres("PostgreSQL: select-only, prepared, 8 clients, TLS 1.3", PREPARED, TLS_1_3, FLOORS_AND_PGBENCH),
+    postgres("PostgreSQL: select-only, as text, 8 clients, plain", TEXT, Plain, PGBENCH),
+    postgres("PostgreSQL: point-select, 8 clients, plain", PointSelect, Plain, FLOORS_AND_SYSBENCH),
+    postgres("PostgreSQL: oltp-read-only, 8 clients, plain", OltpReadOnly, Plain, SYSBENCH),
+    postgres("PostgreSQL: connect and select, 1 client, plain, scram-4096", ConnectSelect, Plain, PGBENCH),
+    PeerComparison {
+        auth: Auth::Trust,
+        ..postgres("PostgreSQL: connect and select, 1 client, plain, trust", ConnectSelect, Plain, PGBENCH)
+    },
+];
+
+const fn mariadb(
+    title: &'static str,
+    work: OperationKind,
+    route: Route,
+    peers: &'static [Generator],
+) -> PeerComparison {
+    PeerComparison { engine: Engine::MariaDb, title, work, route, auth: Auth::Native, peers }
 }
 
-fn mariadb() -> Vec<PeerComparison> {
-    use OperationKind::{Connect, OltpReadOnly, PointSelect};
-    use Route::{Plain, Unix};
-    let comparisons = [
-        ("MariaDB: connect, 1 client, plain", Connect, Plain, LIBMARIADB),
-        ("MariaDB: connect, 1 client, TLS 1.3, a context per connect", Connect, TLS_1_3, LIBMARIADB),
-        ("MariaDB: connect, 1 client, TLS 1.2, a context per connect", Connect, TLS_1_2, LIBMARIADB),
-        ("MariaDB: point-select, 8 clients, plain", PointSelect, Plain, FLOORS_AND_SYSBENCH),
-        ("MariaDB: point-select, 8 clients, unix socket", PointSelect, Unix, FLOORS),
-        ("MariaDB: point-select, 8 clients, TLS 1.3", PointSelect, TLS_1_3, FLOORS),
-        ("MariaDB: oltp-read-only, 8 clients, plain", OltpReadOnly, Plain, SYSBENCH),
-    ];
-    with_default_auth(Engine::MariaDb, comparisons)
-}
-
-fn postgres() -> Vec<PeerComparison> {
-    use OperationKind::{OltpReadOnly, PointSelect, SelectOnly};
-    use Route::Plain;
-    let (prepared, text) = (SelectOnly(StatementProtocol::Prepared), SelectOnly(StatementProtocol::Text));
-    let comparisons = [
-        ("PostgreSQL: select-only, prepared, 8 clients, plain", prepared, Plain, FLOORS_AND_PGBENCH),
-        ("PostgreSQL: select-only, prepared, 8 clients, TLS 1.3", prepared, TLS_1_3, FLOORS_AND_PGBENCH),
-        ("PostgreSQL: select-only, as text, 8 clients, plain", text, Plain, PGBENCH),
-        ("PostgreSQL: point-select, 8 clients, plain", PointSelect, Plain, FLOORS_AND_SYSBENCH),
-        ("PostgreSQL: oltp-read-only, 8 clients, plain", OltpReadOnly, Plain, SYSBENCH),
-    ];
-    with_default_auth(Engine::Postgres, comparisons)
-}
-
-fn postgres_logins() -> Vec<PeerComparison> {
-    let scram = Auth::scram(Iterations::POSTGRES_DEFAULT);
-    let logins = [
-        ("PostgreSQL: connect and select, 1 client, plain, scram-4096", scram),
-        ("PostgreSQL: connect and select, 1 client, plain, trust", Auth::Trust),
-    ];
-    let comparison = |(title, auth)| PeerComparison {
-        engine: Engine::Postgres,
-        title,
-        work: OperationKind::ConnectSelect,
-        route: Route::Plain,
-        auth,
-        peers: PGBENCH,
-    };
-    logins.map(comparison).into()
-}
-
-type Row = (&'static str, OperationKind, Route, &'static [Generator]);
-
-fn with_default_auth(engine: Engine, rows: impl IntoIterator<Item = Row>) -> Vec<PeerComparison> {
-    let auth = Auth::default_of(engine);
-    let comparison = |(title, work, route, peers)| PeerComparison { engine, title, work, route, auth, peers };
-    rows.into_iter().map(comparison).collect()
+const fn postgres(
+    title: &'static str,
+    work: OperationKind,
+    route: Route,
+    peers: &'static [Generator],
+) -> PeerComparison {
+    let auth = Auth::scram(Iterations::POSTGRES_DEFAULT);
+    PeerComparison { engine: Engine::Postgres, title, work, route, auth, peers }
 }
 
 impl PeerComparison {
@@ -103,15 +86,14 @@ mod tests {
 
     #[test]
     fn titles_are_unique_and_begin_with_the_engine() {
-        let all = comparisons();
-        for comparison in &all {
+        for comparison in &COMPARISONS {
             assert!(comparison.title.starts_with(comparison.engine.display_name()), "{}", comparison.title);
             assert_eq!(comparison.auth.impossible(comparison.engine, ciphertoll_model::Path::Plain), None);
             assert!(!comparison.peers.is_empty());
         }
-        let mut titles: Vec<&str> = all.iter().map(|comparison| comparison.title).collect();
+        let mut titles: Vec<&str> = COMPARISONS.iter().map(|comparison| comparison.title).collect();
         titles.sort_unstable();
         titles.dedup();
-        assert_eq!(titles.len(), all.len());
+        assert_eq!(titles.len(), COMPARISONS.len());
     }
 }

@@ -10,7 +10,6 @@ use crate::RoundArguments;
 use crate::arm::{BenchArm, Sample};
 use crate::setup::BenchSetup;
 
-/// Samples by arm and round.
 pub struct Rounds<S = Sample> {
     samples: Vec<Vec<S>>,
 }
@@ -87,7 +86,6 @@ impl<S> Rounds<S> {
 }
 
 impl Ratio {
-    /// Whether the interval contains `value`.
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }

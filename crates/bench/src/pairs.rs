@@ -20,7 +20,6 @@ const SLOWED: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
 /// With a long link, connects mostly wait, as in practice. The processor speed of a shared machine varies by more than the
 /// slowdown, which could not be detected in CPU time alone.
 const RTT_US: u32 = 5_000;
-/// The compared metric.
 pub const TIME: Metric = Metric::LatencyNsMean;
 const WINDOW: Span = Span::from_millis(400);
 const BLOCKS: u32 = 8;
@@ -39,7 +38,6 @@ pub struct FinishedRun {
 /// Two runs, compared with the same base run.
 #[derive(Clone, Debug)]
 pub struct RunPair {
-    /// Compared with an identical run.
     pub identical: RunComparison,
     /// Compared with a run whose TLS connects took longer by `delay`.
     pub slowed: RunComparison,

@@ -12,7 +12,6 @@ use crate::{ciphertoll_program, peers_directory};
 pub struct BenchSetup<'a> {
     pub lab: &'a Lab,
     pub server: &'a Server,
-    /// The `ciphertoll` program.
     pub program: PathBuf,
     /// The compiled C peers.
     pub peers: PathBuf,
@@ -74,7 +73,6 @@ impl BenchSetup<'_> {
         if route == Route::Unix { self.server.unix_endpoint() } else { self.server.tcp_endpoint() }
     }
 
-    /// Host and port.
     pub(crate) fn address(&self) -> Result<(String, String)> {
         match self.server.tcp_endpoint() {
             Endpoint::Tcp(address) => Ok((address.ip().to_string(), address.port().to_string())),

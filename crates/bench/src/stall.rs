@@ -14,7 +14,6 @@ use nix::unistd::Pid;
 use crate::arm::{BenchArm, Generator, OperationKind, Route, WindowEvent, trial};
 use crate::setup::BenchSetup;
 
-/// How long the server is stopped.
 pub const STALL: Duration = Duration::from_millis(200);
 const CAPACITY_WINDOW_S: f64 = 1.0;
 const WINDOW_S: f64 = 2.0;
@@ -31,7 +30,6 @@ pub struct StallResult {
     pub response: LatencySummary,
     /// Open loop: latency from the actual start.
     pub service: LatencySummary,
-    /// Closed loop.
     pub closed: LatencySummary,
 }
 

@@ -19,7 +19,6 @@ const BLOCKS: u32 = 6;
 pub struct NullResult {
     /// The costs of the copy that have a verdict.
     pub ratios: Vec<(Metric, PairedRatio)>,
-    /// Mean latency of the baseline.
     pub baseline_mean_ns: f64,
 }
 
@@ -45,7 +44,6 @@ impl NullResult {
         self.ratios.iter().any(|(_, ratio)| ratio.verdict.is_some_and(claims))
     }
 
-    /// The cost in mean latency.
     pub fn time(&self) -> Option<&PairedRatio> {
         self.ratios.iter().find(|(metric, _)| *metric == Metric::LatencyNsMean).map(|(_, ratio)| ratio)
     }

@@ -23,15 +23,20 @@ const TOLERATED_SHARE: f64 = 0.01;
 const TOLERATED_NS: f64 = 50e3;
 
 pub(crate) enum LinkBackend {
-    /// Our own delay line.
-    Line { kind: LinkKind, networks: Networks, line: DelayLine, counted: Cell<InterfaceCounters> },
+    Line {
+        kind: LinkKind,
+        networks: Networks,
+        line: DelayLine,
+        counted: Cell<InterfaceCounters>,
+    },
     /// The kernel's netem queues, and the counters as of the last report.
-    Netem { networks: Networks, counted: Cell<InterfaceCounters> },
-    /// A TCP relay.
+    Netem {
+        networks: Networks,
+        counted: Cell<InterfaceCounters>,
+    },
     Relay(LinkRelay),
 }
 
-/// The chosen link, and why no better kind could be made.
 pub(crate) struct SelectedBackend {
     pub(crate) backend: LinkBackend,
     pub(crate) fallback_reason: Option<String>,

@@ -22,7 +22,6 @@ const EXACT_PART: u64 = 500;
 const EXCHANGES: usize = 61;
 const BUDGET: Duration = Duration::from_millis(1_500);
 const FEWEST: usize = 5;
-/// Time limit of one exchange.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Sets a link to `shape` by `set`, less what `round_trip` (a median in ns) finds the link to add.

@@ -2,7 +2,6 @@
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
 pub(crate) fn monotonic_ns() -> u64 {
     now_ns(ClockId::CLOCK_MONOTONIC)
 }
@@ -15,7 +14,6 @@ pub(crate) fn monotonic_of(unix_ns: u64) -> u64 {
     monotonic_ns().saturating_sub(if age_ns > OLDEST_NS { 0 } else { age_ns })
 }
 
-/// CPU time of this process, all threads.
 pub(crate) fn process_cpu_ns() -> u64 {
     now_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }

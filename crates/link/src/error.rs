@@ -4,39 +4,20 @@ use std::io;
 
 use ciphertoll_model::LinkKind;
 
-/// Why there is no link.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// This machine does not permit one.
     #[error("cannot make a long link: {step}: {source}; `ciphertoll doctor` suggests fixes")]
-    Forbidden {
-        /// The operation.
-        step: &'static str,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    Forbidden { step: &'static str, source: io::Error },
     /// The link process could not be started or used.
     #[error("the link process: cannot {doing}: {source}")]
-    Process {
-        /// The operation.
-        doing: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// This kind of link cannot emulate what was asked for.
+    Process { doing: &'static str, source: io::Error },
     #[error("a link by {kind}: {missing}")]
-    Unsupported {
-        kind: LinkKind,
-        /// What it cannot do.
-        missing: &'static str,
-    },
-    /// The process reported an error.
+    Unsupported { kind: LinkKind, missing: &'static str },
     #[error("{0}")]
     Failed(String),
-    /// The process has ended or does not answer.
     #[error("the link is down: {0}")]
     Down(&'static str),
-    /// The process wrote something that does not parse.
     #[error("cannot parse the link process's reply: {0}")]
     Unintelligible(#[from] serde_json::Error),
 }

@@ -32,7 +32,6 @@ pub(crate) struct DelayLine {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// State shared with the threads.
 struct LineControl {
     shape: Mutex<(LinkShape, u64)>,
     /// Incremented with each change.
@@ -109,13 +108,11 @@ impl Drop for DelayLine {
     }
 }
 
-/// A frame in flight.
 struct DelayedFrame {
     due_ns: u64,
     bytes: Vec<u8>,
 }
 
-/// The thread of one direction.
 struct Forwarder<'a> {
     from: FrameSource,
     to: LineEnd,

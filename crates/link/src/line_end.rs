@@ -6,11 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use crate::packet::{PacketRing, PacketSocket, ReceivedFrame};
 use crate::tunnel::{TunDevice, TunReader};
 
-/// One end of the delay line.
 pub(crate) enum LineEnd {
     /// An interface, through a raw socket.
     Packets(PacketSocket),
-    /// A tun device.
     Tun(TunDevice),
 }
 

@@ -5,22 +5,25 @@ use std::net::{Ipv4Addr, SocketAddr};
 use ciphertoll_model::{LinkKind, LinkShape, Namespace};
 use serde::{Deserialize, Serialize};
 
-/// A command to the process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LinkCommand {
     /// Emulate this link from now on.
     Set(LinkShape),
-    /// Report the traffic since the last report.
     Counters,
     /// Report the address that leads clients to this port.
     Address(u16),
     /// Bring up an interface that another process has made, and give it an address.
     Configure(Interface),
-    /// Make an interface.
-    Make { end: LinkEnd, name: String, kind: String },
-    /// Remove an interface.
-    Remove { end: LinkEnd, name: String },
+    Make {
+        end: LinkEnd,
+        name: String,
+        kind: String,
+    },
+    Remove {
+        end: LinkEnd,
+        name: String,
+    },
 }
 
 /// An interface made by another process at an end of the link.
@@ -33,17 +36,13 @@ pub struct Interface {
     pub mtu_bytes: u32,
 }
 
-/// An end of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkEnd {
-    /// Where clients are.
     Clients,
-    /// Where servers are.
     Servers,
 }
 
-/// A reply of the process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LinkReply {
@@ -67,7 +66,6 @@ pub(crate) struct ReadyReply {
     pub(crate) congestion_control: String,
 }
 
-/// The result of calibrating a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkCalibration {
     /// What the link itself adds to a round trip, which was subtracted from its delay.
@@ -91,6 +89,5 @@ pub struct LinkCounters {
     pub late_ns_p50: u64,
     pub late_ns_p99: u64,
     pub late_ns_max: u64,
-    /// CPU time of the link process.
     pub cpu_ns: u64,
 }

@@ -121,7 +121,6 @@ impl Networks {
         self.at_both_ends("limit segments", |netlink| netlink.set_most_segments(LONG, most))
     }
 
-    /// Configures the netem queues of both ends.
     pub(crate) fn set_queues(&self, delay: NetemSettings) -> Result<(), Error> {
         self.at_both_ends("configure netem", |netlink| netlink.delay(LONG, delay))
     }
@@ -179,7 +178,6 @@ impl Network {
         Ok(Self { handle, netlink })
     }
 
-    /// Moves the calling thread into it.
     pub(crate) fn enter(&self) -> Result<(), Error> {
         let entered = setns(&self.handle, CloneFlags::CLONE_NEWNET);
         entered.map_err(io::Error::from).map_err(Error::at("enter a network"))
@@ -209,13 +207,11 @@ fn open_pair(middle: &Network, name: &str, network: &Network) -> Result<LineEnd,
     PacketSocket::open(name).map(LineEnd::Packets).map_err(Error::at("open a packet socket"))
 }
 
-/// Makes a tun device in `network`.
 fn open_tunnel(network: &Network) -> Result<LineEnd, Error> {
     network.enter()?;
     TunDevice::open(LONG).map(LineEnd::Tun).map_err(Error::at("open /dev/net/tun"))
 }
 
-/// Makes one veth pair between both networks.
 fn join_directly(clients: &Network, servers: &Network) -> Result<(), Error> {
     clients.enter()?;
     let namespace = Some(servers.handle.as_fd());

@@ -66,11 +66,9 @@ pub struct VethPeer<'a> {
 /// Settings of a netem queue (tc-netem(8)).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NetemSettings {
-    /// Delay of each packet, ns.
     pub latency_ns: u64,
     /// The share of packets that are lost, 0 to 1.
     pub loss: f64,
-    /// Bandwidth; unlimited if absent.
     pub rate_bits_per_s: Option<u64>,
 }
 
@@ -93,12 +91,10 @@ impl Netlink {
         Ok(Self(socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?))
     }
 
-    /// Brings the loopback interface up.
     pub fn loopback_up(&self) -> io::Result<()> {
         self.ask(RTM_NEWLINK, 0, &interface(LOOPBACK, IFF_UP))
     }
 
-    /// Makes a veth pair.
     pub fn add_veth(&self, name: &str, peer: VethPeer<'_>) -> io::Result<()> {
         let mut end = interface(0, 0);
         end.extend(attribute(IFLA_IFNAME, &text(peer.name)));
@@ -126,24 +122,22 @@ impl Netlink {
             ArpMode::On => IFF_UP,
             ArpMode::Off => IFF_UP | IFF_NOARP,
         };
-        let mut body = interface(if_nametoindex(name)?, flags);
-        body.extend(attribute(IFLA_MTU, &mtu_bytes.to_ne_bytes()));
-        body.extend(attribute(IFLA_TXQLEN, &queue.to_ne_bytes()));
-        self.ask(RTM_NEWLINK, 0, &body)
+        let mtu = attribute(IFLA_MTU, &mtu_bytes.to_ne_bytes());
+        self.change(name, flags, &[mtu, attribute(IFLA_TXQLEN, &queue.to_ne_bytes())].concat())
     }
 
     /// Sets how many segments the kernel may hand to an interface in one piece.
     pub fn set_most_segments(&self, name: &str, most: u32) -> io::Result<()> {
-        let mut body = interface(if_nametoindex(name)?, 0);
-        body.extend(attribute(IFLA_GSO_MAX_SEGS, &most.to_ne_bytes()));
-        self.ask(RTM_NEWLINK, 0, &body)
+        self.change(name, 0, &attribute(IFLA_GSO_MAX_SEGS, &most.to_ne_bytes()))
     }
 
     /// Sets the hardware address of an interface that is down.
     pub fn set_hardware_address(&self, name: &str, address: [u8; 6]) -> io::Result<()> {
-        let mut body = interface(if_nametoindex(name)?, 0);
-        body.extend(attribute(IFLA_ADDRESS, &address));
-        self.ask(RTM_NEWLINK, 0, &body)
+        self.change(name, 0, &attribute(IFLA_ADDRESS, &address))
+    }
+
+    fn change(&self, name: &str, flags: u32, attributes: &[u8]) -> io::Result<()> {
+        self.ask(RTM_NEWLINK, 0, &[&interface(if_nametoindex(name)?, flags), attributes].concat())
     }
 
     /// Replaces an interface's queue by netem. Fails with `NotFound` on a kernel without netem.

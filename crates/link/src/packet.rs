@@ -48,7 +48,6 @@ const FRAMES: usize = BLOCKS * FRAMES_PER_BLOCK;
 const RING_BYTES: usize = BLOCKS * BLOCK_BYTES;
 const EVERY_PROTOCOL: u16 = 0x0003;
 
-/// A raw socket on one interface.
 pub(crate) struct PacketSocket(OwnedFd);
 
 /// The frames that the kernel has received on a socket.
@@ -59,7 +58,6 @@ pub(crate) struct PacketRing {
     dropped: u64,
 }
 
-/// A received frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ReceivedFrame {
     /// Length without the `virtio_net_hdr`.
@@ -153,7 +151,6 @@ impl PacketSocket {
         send(self.0.as_raw_fd(), frame, MsgFlags::empty()).map(drop).map_err(io::Error::from)
     }
 
-    /// Another handle, for sending.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }

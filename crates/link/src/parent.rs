@@ -37,7 +37,6 @@ pub struct LinkProcess {
     addresses: Vec<(u16, SocketAddr)>,
 }
 
-/// The process and its pipes.
 struct ControlPipe {
     child: Child,
     commands: Option<ChildStdin>,
@@ -86,7 +85,6 @@ impl LinkProcess {
         self.about.namespaces.as_ref().map(|[_, servers]| servers)
     }
 
-    /// The link's MTU.
     pub fn mtu_bytes(&self) -> u32 {
         self.about.mtu_bytes
     }
@@ -115,7 +113,6 @@ impl LinkProcess {
         missing_feature(kind, shape).map(|missing| Error::Unsupported { kind, missing }.to_string())
     }
 
-    /// Emulates `shape` from now on.
     pub fn set(&mut self, shape: LinkShape) -> Result<LinkCalibration, Error> {
         match self.pipe.command(&LinkCommand::Set(shape), limit_of_setting(shape))? {
             LinkReply::Set(calibration) => Ok(calibration),

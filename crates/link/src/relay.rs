@@ -37,7 +37,6 @@ pub(crate) struct LinkRelay {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The listening socket for one server port.
 #[derive(Clone)]
 struct RelayListener {
     socket: Arc<TcpListener>,
@@ -84,7 +83,6 @@ impl LinkRelay {
         Ok(address)
     }
 
-    /// Stops listening for this port.
     pub(crate) fn close(&self, server: u16) {
         lock(&self.control.listeners).retain(|known| known.server != server);
     }
@@ -103,7 +101,6 @@ impl Drop for LinkRelay {
     }
 }
 
-/// The relay's thread.
 struct RelayLoop<'a> {
     control: &'a RelayControl,
     listeners: Vec<RelayListener>,
@@ -111,7 +108,6 @@ struct RelayLoop<'a> {
     buffer: Vec<u8>,
 }
 
-/// A client's connection and the connection to its server.
 struct RelayedConnection {
     client: TcpStream,
     /// `None` until `introduced_ns`.

@@ -61,7 +61,6 @@ impl TunDevice {
         Ok(Self(file))
     }
 
-    /// A second handle.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
@@ -88,7 +87,6 @@ fn set_offload(file: &File, offload: libc::c_ulong) -> io::Result<()> {
     set.map(drop).map_err(io::Error::from)
 }
 
-/// The reading side of a device.
 pub(crate) struct TunReader {
     tunnel: TunDevice,
     buffer: Vec<u8>,

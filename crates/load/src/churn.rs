@@ -38,9 +38,7 @@ struct Querying {
     reader: ResponseReader,
 }
 
-/// What one connection is used for.
 pub(crate) enum ConnectOperation {
-    /// Connect and close.
     Connect,
     /// One query; everything is timed.
     ConnectQuery(Query),
@@ -56,7 +54,6 @@ pub(crate) struct Query {
     sql: String,
 }
 
-/// State shared by a thread's churning clients.
 pub(crate) struct ChurnShared<'a> {
     pub(crate) dialer: &'a Dialer,
     pub(crate) sources: SourceAddresses,
@@ -221,7 +218,6 @@ fn close(
     Ok(finish(&stopwatch, statements, recorder))
 }
 
-/// Records the operation that the stopwatch has timed.
 fn finish(stopwatch: &Stopwatch, statements: u64, recorder: &mut Recorder) -> Turn {
     let ended = Instant::now();
     recorder.phases(ended, stopwatch.times());

@@ -37,10 +37,8 @@ pub(crate) fn work(workload: Workload, scale: Scale, query: Option<&str>) -> Tri
     TrialOperation::Transactions(builder.script)
 }
 
-/// Builds a script step by step.
 struct DocumentScriptBuilder {
     script: Script,
-    /// The number of loaded records.
     records: i64,
 }
 
@@ -103,7 +101,6 @@ impl DocumentScriptBuilder {
         self.branch(weight, vec![step], RECORD_BYTES);
     }
 
-    /// Reads a whole record.
     fn read(&mut self, key: usize) -> ScriptStep {
         let find = r#"{"find":"COLLECTION","filter":{"_id":{"$param":0}},"limit":1,"singleBatch":true}"#;
         self.own_step(find, &[key])
@@ -129,7 +126,6 @@ impl DocumentScriptBuilder {
         }
     }
 
-    /// Inserts a new record.
     fn inserts(&mut self, weight: u32) {
         let number = self.variable(Draw::Insert);
         let key = self.variable(Draw::YcsbKey { of: number });

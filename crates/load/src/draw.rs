@@ -156,7 +156,6 @@ impl Draws {
         Values { numbers: vec![0; self.kinds.len()], text }
     }
 
-    /// Draws new values for these variables.
     #[inline]
     pub(crate) fn draw(&self, variables: &[usize], random: &mut Pcg64Mcg, values: &mut Values) {
         for &number in variables {

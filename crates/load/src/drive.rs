@@ -10,11 +10,9 @@ use ciphertoll_net::{Reactor, Readiness, Ready};
 use crate::Error;
 use crate::limit::RateLimit;
 use crate::recorder::{Operation, Recorder};
-use crate::schedule::Schedule;
 
 /// A state machine that runs operations, one at a time.
 pub(crate) trait LoadClient {
-    /// State shared by a thread's clients.
     type Shared<'a>;
 
     /// Does what precedes an operation and is not part of it.
@@ -23,7 +21,6 @@ pub(crate) trait LoadClient {
     /// Begins an operation. Call this only after [`Turn::Free`].
     fn begin(&mut self, at: Instant, shared: &mut Self::Shared<'_>, reactor: &Reactor) -> Result<(), Error>;
 
-    /// Continues after an event on the client's socket.
     fn ready(
         &mut self,
         readiness: Readiness,
@@ -32,11 +29,8 @@ pub(crate) trait LoadClient {
     ) -> Result<Turn, Error>;
 }
 
-/// The result of a call to a client.
 pub(crate) enum Turn {
-    /// Waits for its socket.
     Pending,
-    /// Can begin an operation.
     Free,
     /// Has ended an operation and must prepare for the next.
     Ended(Operation),
@@ -109,37 +103,6 @@ impl Pacer for ClosedLoop {
     }
 }
 
-/// An open loop, which is over when all operations due in the window have ended or their overtime is over.
-impl Pacer for Schedule {
-    fn free(&mut self, client: usize, at: Instant) {
-        self.free(client, at);
-    }
-
-    fn begin(&mut self) -> Option<(usize, Instant)> {
-        let now = Instant::now();
-        Some((self.begin(now)?.client, now))
-    }
-
-    fn ended(&mut self, client: usize, operation: &Operation, recorder: &mut Recorder) {
-        if let Some(due) = self.end(client) {
-            recorder.open(operation, &due);
-        }
-    }
-
-    fn failed(&mut self, client: usize) {
-        self.end(client);
-    }
-
-    fn wake_at(&self) -> Option<Instant> {
-        self.wake_at()
-    }
-
-    fn wait_until(&self, now: Instant) -> Option<Instant> {
-        self.wait_until(now)
-    }
-}
-
-/// A thread's clients and their event loop.
 pub(crate) struct EventLoop<'a, 's, C: LoadClient> {
     pub(crate) clients: Vec<C>,
     pub(crate) shared: &'a mut C::Shared<'s>,

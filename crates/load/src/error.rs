@@ -9,70 +9,37 @@ pub enum Error {
     /// A connection failed before the window opened.
     #[error(transparent)]
     Connection(#[from] ciphertoll_net::Error),
-    /// The specification on stdin does not parse.
     #[error("the trial's specification does not parse: {0}")]
     Spec(#[from] serde_json::Error),
-    /// The script on stdin cannot be run.
     #[error("the trial's script cannot be run: {0}")]
     Script(String),
-    /// The specification asks for something unsupported.
     #[error("the trial cannot be made: {0}")]
     Unfit(&'static str),
-    /// A transaction's rows were smaller than its script requires.
     #[error(
         "the answer's rows are {bytes} bytes, and {least} were asked for (MySQL and MariaDB give NULL for a value longer \
          than max_allowed_packet)"
     )]
-    ShortAnswer {
-        /// The received size.
-        bytes: u64,
-        /// The required size.
-        least: u64,
-    },
-    /// A transaction's documents were smaller than its script requires.
+    ShortAnswer { bytes: u64, least: u64 },
     #[error(
         "the answer's documents are {bytes} bytes, and {least} were asked for: a document that must be there was not \
          found, or has lost fields"
     )]
-    MissingDocument {
-        /// The received size.
-        bytes: u64,
-        /// The required size.
-        least: u64,
-    },
-    /// A line from the load process does not parse.
+    MissingDocument { bytes: u64, least: u64 },
     #[error("cannot parse the load process's message: {0}")]
     Message(serde_json::Error),
     /// An operation on one of our own files or pipes failed.
     #[error("{doing}: {source}")]
-    Io {
-        /// The operation.
-        doing: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The clients were not ready in time.
+    Io { doing: &'static str, source: io::Error },
     #[error("{waiting} of {clients} clients were not connected after {seconds} s")]
-    NotReady {
-        /// Clients still connecting.
-        waiting: usize,
-        /// All clients.
-        clients: usize,
-        seconds: u64,
-    },
-    /// A thread of the load process died.
+    NotReady { waiting: usize, clients: usize, seconds: u64 },
     #[error("a load thread panicked")]
     Panicked,
-    /// The load process ended without a result.
     #[error("the load process ended without a result: {0}")]
     NoResult(String),
-    /// A line from the load process is longer than any message.
     #[error("the load process wrote a line of more than {limit_bytes} bytes")]
     LineTooLong { limit_bytes: usize },
-    /// The load process exceeded its deadline and was killed.
     #[error("the load process was still running {seconds} s after its window should have closed")]
     Overdue { seconds: u64 },
-    /// The load process reported a failure.
     #[error("{message}")]
     Reported { fault: FailureOrigin, message: String, kind: ErrorKind },
 }

@@ -9,10 +9,8 @@ use ciphertoll_wire::{mongodb, mysql, postgres};
 #[derive(Default)]
 pub(crate) struct Legs(Vec<(NegotiatedParameters, u64)>);
 
-/// What client and server negotiated.
 #[derive(PartialEq)]
 struct NegotiatedParameters {
-    /// `None` without TLS.
     tls: Option<tls::Negotiated>,
     auth: ObservedAuthMethod,
     compressor: Option<mongodb::Compressor>,
@@ -29,19 +27,14 @@ enum ObservedAuthMethod {
 impl Legs {
     /// Counts a connection. All count, warm-up included: a gate checks every one.
     pub(crate) fn count(&mut self, connected: &Connected) {
-        let auth = match &connected.server {
-            ServerInfo::MySql(server) => ObservedAuthMethod::MySql(server.auth),
-            ServerInfo::Postgres(server) => ObservedAuthMethod::Postgres(server.auth),
-            ServerInfo::MongoDb(server) => ObservedAuthMethod::MongoDb(server.auth),
-        };
-        let compressor = match &connected.server {
-            ServerInfo::MongoDb(server) => server.compressor,
-            ServerInfo::MySql(_) | ServerInfo::Postgres(_) => None,
+        let (auth, compressor) = match &connected.server {
+            ServerInfo::MySql(server) => (ObservedAuthMethod::MySql(server.auth), None),
+            ServerInfo::Postgres(server) => (ObservedAuthMethod::Postgres(server.auth), None),
+            ServerInfo::MongoDb(server) => (ObservedAuthMethod::MongoDb(server.auth), server.compressor),
         };
         self.add(NegotiatedParameters { tls: connected.channel.negotiated(), auth, compressor }, 1);
     }
 
-    /// Adds another thread's counts.
     pub(crate) fn merge(&mut self, other: Self) {
         for (negotiated, connections) in other.0 {
             self.add(negotiated, connections);

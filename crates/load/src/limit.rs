@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 /// followed by a burst.
 pub(crate) struct RateLimit {
     gap: Duration,
-    /// When the next operation may begin.
     next: Instant,
     /// Waiting clients, the longest first.
     parked: VecDeque<usize>,
@@ -22,12 +21,10 @@ impl RateLimit {
         Self { gap, next: starts, parked: VecDeque::with_capacity(clients) }
     }
 
-    /// Adds a client that could begin.
     pub(crate) fn park(&mut self, client: usize) {
         self.parked.push_back(client);
     }
 
-    /// Whether a client waits.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.parked.is_empty()
     }

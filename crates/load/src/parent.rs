@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -153,25 +153,25 @@ impl Drop for LoadProcess {
 /// Reads in a thread, because a pipe cannot be read with a deadline.
 fn read_lines(stdout: Option<impl Read + Send + 'static>) -> Receiver<Line> {
     let (sender, lines) = mpsc::sync_channel(LINES);
-    if let Some(stdout) = stdout {
-        thread::spawn(move || send_lines(BufReader::new(stdout), &sender));
-    }
-    lines
-}
-
-fn send_lines(mut stdout: impl BufRead, lines: &SyncSender<Line>) {
-    loop {
-        let mut line = Vec::new();
-        let line = match stdout.by_ref().take(MAX_LINE_BYTES as u64 + 1).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) if line.len() > MAX_LINE_BYTES => Err(Error::LineTooLong { limit_bytes: MAX_LINE_BYTES }),
-            Ok(_) => Ok(line),
-        };
-        let is_last = line.is_err();
-        if lines.send(line).is_err() || is_last {
-            return;
+    let Some(stdout) = stdout else { return lines };
+    thread::spawn(move || {
+        let mut stdout = BufReader::new(stdout);
+        loop {
+            let mut line = Vec::new();
+            let line = match stdout.by_ref().take(MAX_LINE_BYTES as u64 + 1).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) if line.len() > MAX_LINE_BYTES => {
+                    Err(Error::LineTooLong { limit_bytes: MAX_LINE_BYTES })
+                }
+                Ok(_) => Ok(line),
+            };
+            let is_last = line.is_err();
+            if sender.send(line).is_err() || is_last {
+                return;
+            }
         }
-    }
+    });
+    lines
 }
 
 /// The last non-empty line, sent once the pipe has ended.

@@ -109,7 +109,6 @@ fn has_many_statements(work: &TrialOperation) -> bool {
     script.steps.len() > 1 || script.branches.iter().any(|branch| branch.steps.len() > 1)
 }
 
-/// CPU time and length of the window.
 struct WindowUsage {
     window: MeasurementWindow,
     cpu: Duration,

@@ -15,18 +15,15 @@ use crate::window::{MeasurementWindow, WindowPart};
 /// Distinct error messages kept; a storm of errors adds nothing after its beginning.
 const MAX_MESSAGES: usize = 16;
 
-/// A successful operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub(crate) began: Instant,
     pub(crate) ended: Instant,
-    /// Statements that were answered.
     pub(crate) statements: u64,
     /// How often it was rolled back and retried.
     pub(crate) retries: u64,
 }
 
-/// The measurements of a thread's clients.
 pub(crate) struct Recorder {
     window: MeasurementWindow,
     latency: Times,
@@ -48,14 +45,12 @@ pub(crate) struct Recorder {
     errors: BTreeMap<String, Errors>,
 }
 
-/// The errors with one message.
 #[derive(Clone, Copy)]
 struct Errors {
     kind: ErrorKind,
     count: u64,
 }
 
-/// Times that only an open loop has.
 struct OpenLoopTimes {
     service: Times,
     schedule_lag: Times,
@@ -136,7 +131,6 @@ impl Recorder {
         }
     }
 
-    /// Records the CPU time of an inspection within the window.
     pub(crate) fn inspected(&mut self, at: Instant, cpu: Duration) {
         if self.window.contains(at) {
             self.inspection += cpu;
@@ -148,17 +142,14 @@ impl Recorder {
         self.inspection
     }
 
-    /// Records operations that were due and have not ended.
     pub(crate) fn unfinished(&mut self, operations: u64) {
         self.unfinished += operations;
     }
 
-    /// Adds negotiated parameters.
     pub(crate) fn legs(&mut self, legs: Legs) {
         self.legs.merge(legs);
     }
 
-    /// Records a failed operation.
     pub(crate) fn error(&mut self, error: &Error) {
         self.failed_operations += 1;
         let (message, kind) = (error.to_string(), error.kind());
@@ -174,12 +165,10 @@ impl Recorder {
         known.count += errors.count;
     }
 
-    /// Operations that failed so far.
     pub(crate) fn failed_operations(&self) -> u64 {
         self.failed_operations
     }
 
-    /// Adds another thread's measurements.
     pub(crate) fn merge(&mut self, other: Self) {
         self.latency.merge(&other.latency);
         if let (Some(mine), Some(theirs)) = (&mut self.open, other.open) {
@@ -227,12 +216,10 @@ impl Recorder {
             phase_sums_ns: self.phase_sums(),
             histogram_base64: self.latency.encode(),
             legs: self.legs.counts(),
-            client_cpu_ns: 0,
-            client_rss_peak_bytes: 0,
             tcp_connect_ns_p50: Some(self.tcp_connects.summary())
                 .filter(|all| all.count > 0)
                 .map(|all| all.p50_ns),
-            usable_ports: None,
+            ..TrialResult::default()
         }
     }
 

@@ -1,4 +1,4 @@
-//! The open loop's schedule: when operations are due, and which client begins them. Has no clock; it is told the time.
+//! The open loop's schedule: when operations are due, and which client begins them.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::drive::Pacer;
+use crate::recorder::{Operation, Recorder};
 use crate::window::MeasurementWindow;
 
 /// The minimum overtime for operations still due when the window closes.
@@ -27,7 +29,6 @@ pub(crate) struct Schedule {
     next_s: f64,
     /// Free clients, the longest first, with the time since when.
     free: VecDeque<(usize, Instant)>,
-    /// The operation of each client.
     running: Vec<Option<DueOperation>>,
     backlog: Backlog,
 }
@@ -40,11 +41,9 @@ enum Backlog {
     Dropped,
 }
 
-/// An operation that a client begins now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DueOperation {
     pub(crate) client: usize,
-    /// When it should have begun.
     pub(crate) intended: Instant,
     /// How late the load process was although the client was free.
     pub(crate) lag: Duration,
@@ -66,14 +65,9 @@ impl Schedule {
         schedule
     }
 
-    /// A client is free from `at` on.
-    pub(crate) fn free(&mut self, client: usize, at: Instant) {
-        self.free.push_back((client, at));
-    }
-
     /// The earliest due operation, for the client that has been free longest; `None` if nothing is due or no client
     /// is free.
-    pub(crate) fn begin(&mut self, now: Instant) -> Option<DueOperation> {
+    fn begin_at(&mut self, now: Instant) -> Option<DueOperation> {
         if self.backlog == Backlog::Kept && now >= self.window.opens {
             self.backlog = Backlog::Dropped;
             while self.next() < self.window.opens {
@@ -93,26 +87,8 @@ impl Schedule {
     }
 
     /// The client's operation has ended or failed; `None` if it had none.
-    pub(crate) fn end(&mut self, client: usize) -> Option<DueOperation> {
+    fn end(&mut self, client: usize) -> Option<DueOperation> {
         self.running[client].take()
-    }
-
-    /// When to ask again, unless a client becomes free before; `None` if no client is free or nothing is due later.
-    pub(crate) fn wake_at(&self) -> Option<Instant> {
-        let next = self.next();
-        (!self.free.is_empty() && next < self.window.closes).then_some(next)
-    }
-
-    /// How long to wait for events at most; `None` once the window has closed and its operations have ended, or are
-    /// given up.
-    pub(crate) fn wait_until(&self, now: Instant) -> Option<Instant> {
-        let closes = self.window.closes;
-        if now < closes {
-            return Some(closes);
-        }
-        let is_done = self.next() >= closes && self.running_in_window() == 0;
-        let ends = closes + overtime(self.window.length());
-        (now < ends && !is_done).then_some(ends)
     }
 
     /// Operations that were due in the window and have not ended.
@@ -137,6 +113,43 @@ impl Schedule {
     fn advance(&mut self) {
         let uniform: f64 = self.random.random();
         self.next_s -= (1.0 - uniform).ln() / self.rate_per_s;
+    }
+}
+
+/// An open loop, which is over when all operations due in the window have ended or their overtime is over.
+impl Pacer for Schedule {
+    fn free(&mut self, client: usize, at: Instant) {
+        self.free.push_back((client, at));
+    }
+
+    fn begin(&mut self) -> Option<(usize, Instant)> {
+        let now = Instant::now();
+        Some((self.begin_at(now)?.client, now))
+    }
+
+    fn ended(&mut self, client: usize, operation: &Operation, recorder: &mut Recorder) {
+        if let Some(due) = self.end(client) {
+            recorder.open(operation, &due);
+        }
+    }
+
+    fn failed(&mut self, client: usize) {
+        self.end(client);
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let next = self.next();
+        (!self.free.is_empty() && next < self.window.closes).then_some(next)
+    }
+
+    fn wait_until(&self, now: Instant) -> Option<Instant> {
+        let closes = self.window.closes;
+        if now < closes {
+            return Some(closes);
+        }
+        let is_done = self.next() >= closes && self.running_in_window() == 0;
+        let ends = closes + overtime(self.window.length());
+        (now < ends && !is_done).then_some(ends)
     }
 }
 
@@ -172,7 +185,7 @@ mod tests {
         schedule.free(0, now);
         while let Some(at) = schedule.wake_at() {
             now = now.max(at);
-            let Some(due) = schedule.begin(now) else {
+            let Some(due) = schedule.begin_at(now) else {
                 // Operations due in the warm-up were dropped; wait for the next.
                 now += Duration::from_nanos(1);
                 continue;
@@ -221,7 +234,7 @@ mod tests {
             let (mut now, mut done) = (window.starts, 0);
             schedule.free(0, now);
             while now < window.closes {
-                if let Some(due) = schedule.begin(now) {
+                if let Some(due) = schedule.begin_at(now) {
                     now += Duration::from_micros(service_micros);
                     schedule.end(0);
                     schedule.free(0, now);
@@ -250,15 +263,15 @@ mod tests {
         let window = window();
         let mut schedule = schedule(window, 100.0, 1);
         let first = schedule.wake_at().unwrap();
-        assert_eq!(schedule.begin(first.checked_sub(Duration::from_nanos(1)).unwrap()), None);
-        let due = schedule.begin(first + 3 * MILLI).unwrap();
+        assert_eq!(schedule.begin_at(first.checked_sub(Duration::from_nanos(1)).unwrap()), None);
+        let due = schedule.begin_at(first + 3 * MILLI).unwrap();
         assert_eq!((due.client, due.intended, due.lag), (0, first, 3 * MILLI));
         // No client is free: operations wait, and there is no time to wake at.
         let late = first + Duration::from_millis(500);
-        assert_eq!((schedule.begin(late), schedule.wake_at()), (None, None));
+        assert_eq!((schedule.begin_at(late), schedule.wake_at()), (None, None));
         assert_eq!(schedule.end(0), Some(due));
         schedule.free(0, late);
-        let queued = schedule.begin(late + 2 * MILLI).unwrap();
+        let queued = schedule.begin_at(late + 2 * MILLI).unwrap();
         assert!(queued.intended < late);
         assert_eq!(queued.lag, 2 * MILLI);
     }
@@ -268,13 +281,13 @@ mod tests {
         let window = window();
         let mut schedule = schedule(window, 1_000.0, 3);
         let late = window.starts + WARM_UP / 2;
-        let begun: Vec<_> = std::iter::from_fn(|| schedule.begin(late)).map(|due| due.client).collect();
+        let begun: Vec<_> = std::iter::from_fn(|| schedule.begin_at(late)).map(|due| due.client).collect();
         assert_eq!(begun, [0, 1, 2]);
         for client in [2, 0] {
             schedule.end(client);
             schedule.free(client, late);
         }
-        assert_eq!(schedule.begin(late).unwrap().client, 2);
+        assert_eq!(schedule.begin_at(late).unwrap().client, 2);
         assert_eq!(schedule.end(1).unwrap().client, 1);
         assert_eq!(schedule.end(1), None);
     }
@@ -285,10 +298,10 @@ mod tests {
         let window = window();
         let mut schedule = schedule(window, 1_000.0, 0);
         schedule.running = vec![None];
-        assert_eq!(schedule.begin(window.opens.checked_sub(MILLI).unwrap()), None);
+        assert_eq!(schedule.begin_at(window.opens.checked_sub(MILLI).unwrap()), None);
         schedule.free(0, window.opens);
         let late = window.opens + 50 * MILLI;
-        let due = schedule.begin(late).unwrap();
+        let due = schedule.begin_at(late).unwrap();
         assert!(window.contains(due.intended), "it was due in the warm-up");
         assert!(due.intended < late);
     }
@@ -297,7 +310,7 @@ mod tests {
     fn operations_due_at_the_end_get_limited_overtime() {
         let window = window();
         let mut schedule = schedule(window, 100.0, 1);
-        let due = schedule.begin(window.opens + LENGTH / 2).unwrap();
+        let due = schedule.begin_at(window.opens + LENGTH / 2).unwrap();
         assert!(window.contains(due.intended));
         assert!(schedule.wait_until(window.closes).is_some());
         assert!(schedule.wait_until(window.middle + LENGTH).is_some());
@@ -311,7 +324,7 @@ mod tests {
     fn a_thread_without_work_stops() {
         let window = MeasurementWindow::starting_at(Instant::now(), WARM_UP, MILLI);
         let mut schedule = schedule(window, 1_000_000.0, 1);
-        while let Some(due) = schedule.begin(window.closes) {
+        while let Some(due) = schedule.begin_at(window.closes) {
             assert!(window.contains(due.intended));
             assert_eq!(schedule.wait_until(window.closes), Some(window.closes + MIN_OVERTIME));
             schedule.end(due.client);

@@ -23,19 +23,16 @@ pub(crate) struct CompiledScript {
     draws: Draws,
     /// Alternative transactions, at least one.
     branches: Vec<CompiledBranch>,
-    /// SQL to prepare on each connection.
     pub(crate) to_prepare: Vec<String>,
     retry_on: Vec<String>,
     language: QueryLanguage,
 }
 
-/// One of the alternative transactions.
 #[derive(Debug)]
 struct CompiledBranch {
     /// Its weight plus the weights of the branches before it.
     until: u64,
     steps: Vec<CompiledStep>,
-    /// The variables drawn for it.
     variables: Vec<usize>,
     min_row_bytes: u64,
 }
@@ -47,22 +44,24 @@ pub(crate) struct StepIndex {
     step: usize,
 }
 
-/// A message to send.
 #[derive(Debug)]
 pub(crate) enum CompiledStep {
     /// Index of the prepared statement, and its variables.
-    Prepared { place: usize, variables: Vec<usize> },
-    /// Text with numbers in it.
+    Prepared {
+        place: usize,
+        variables: Vec<usize>,
+    },
     Text(Vec<TextPiece>),
     /// A command of a document database, and its variables.
-    Document { template: CommandTemplate, variables: Vec<usize> },
+    Document {
+        template: CommandTemplate,
+        variables: Vec<usize>,
+    },
 }
 
-/// A part of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TextPiece {
     Literal(String),
-    /// The number of this variable.
     Number(usize),
 }
 
@@ -86,7 +85,6 @@ impl CompiledScript {
         compile(engine, &script, inserts, Some(StatementProtocol::Text)).map_err(Error::Script)
     }
 
-    /// Storage for a transaction's values.
     pub(crate) fn values(&self) -> Values {
         self.draws.values()
     }

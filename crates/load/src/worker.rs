@@ -27,12 +27,10 @@ pub(crate) const SET_UP_LIMIT: Duration = Duration::from_secs(20);
 /// Makes the schedule's random numbers differ from those of the keys.
 const SCHEDULE_SEED: u64 = 0x006f_7065_6e20_6c6f;
 
-/// The assignment of a thread.
 pub(crate) struct ThreadAssignment<'a> {
     pub(crate) spec: &'a TrialSpec,
     pub(crate) dialer: &'a Dialer,
     pub(crate) lane: u16,
-    /// Clients of this thread.
     pub(crate) clients: usize,
     /// The records inserted by all clients of the trial.
     pub(crate) inserts: Arc<Inserts>,

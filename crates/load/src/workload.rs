@@ -7,7 +7,6 @@ use ciphertoll_model::{
 
 use crate::documents;
 
-/// pgbench's tellers per branch.
 const TELLERS_PER_BRANCH: i64 = 10;
 /// The largest change of a balance in pgbench's transaction.
 const MAX_DELTA: i64 = 5_000;
@@ -77,7 +76,6 @@ fn sql_work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str
     TrialOperation::Transactions(builder.script)
 }
 
-/// Builds a script step by step.
 struct SqlScriptBuilder {
     engine: Engine,
     script: Script,

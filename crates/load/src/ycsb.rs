@@ -84,7 +84,6 @@ pub(crate) struct Inserts {
 }
 
 impl Inserts {
-    /// Starts with this number.
     pub(crate) fn from(first: u64) -> Self {
         Self { first, begun: AtomicU64::new(0), acknowledged: AtomicU64::new(0), beyond: Mutex::default() }
     }
@@ -93,7 +92,6 @@ impl Inserts {
         self.first + self.begun.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The server has stored this record.
     pub(crate) fn acknowledge(&self, number: u64) {
         let mut beyond = self.beyond.lock().unwrap_or_else(PoisonError::into_inner);
         beyond.insert(number.saturating_sub(self.first));

@@ -3,12 +3,10 @@
 use crate::tls::{Acceptor, Handshake};
 use crate::{Channel, Error, Received};
 
-/// The state of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
     /// Complete; early application data is decrypted already.
     Done,
-    /// Waits for the client.
     NeedInput,
 }
 

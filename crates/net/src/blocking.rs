@@ -103,7 +103,6 @@ impl Client {
         self.query(sql).map(|_| ())
     }
 
-    /// Closes the connection by the protocol.
     pub fn close(mut self) -> Result<(), Error> {
         self.server.encode_goodbye(self.channel.output());
         self.channel.close()
@@ -143,7 +142,6 @@ fn dial(dialer: &Dialer, deadline: &Deadline) -> Result<(Connecting, Option<Addr
     Ok((connecting, Some(address.into())))
 }
 
-/// Begins a connect to the first address that accepts.
 fn dial_in_order(
     dialer: &Dialer,
     first: SocketAddr,

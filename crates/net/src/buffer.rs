@@ -26,7 +26,6 @@ impl Buffer {
         self.start == self.end
     }
 
-    /// Whether storage is allocated.
     pub(crate) fn has_room(&self) -> bool {
         !self.storage.is_empty()
     }

@@ -1,13 +1,13 @@
 //! A socket, with or without TLS, and its buffers.
 
 use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 
 use ciphertoll_wire::session::Response;
-use mio::net::UnixStream;
+use socket2::Socket;
 
 use crate::buffer::Buffer;
-use crate::socket::Socket;
 use crate::tls::TlsSession;
 use crate::{Error, Readiness, tls};
 
@@ -20,7 +20,6 @@ pub struct Channel {
     outgoing: Vec<u8>,
     /// Bytes of the outgoing buffer (the TLS session's, if there is one) that are sent already.
     sent: usize,
-    /// The result of the last send.
     flushed: Sent,
 }
 
@@ -28,16 +27,13 @@ pub struct Channel {
 #[derive(Default)]
 pub struct SpareBuffer(Buffer);
 
-/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// Bytes were received and the socket is empty: wait for the next edge.
     Drained,
     /// Bytes were received and there may be more: receive again.
     MoreLikely,
-    /// Nothing was received.
     WouldBlock,
-    /// The peer has closed the connection.
     Closed,
 }
 
@@ -50,7 +46,7 @@ pub enum Sent {
 
 impl Channel {
     /// A channel over a connected socket, without TLS.
-    pub fn over(socket: Socket) -> Self {
+    pub(crate) fn over(socket: Socket) -> Self {
         Self {
             socket,
             session: None,
@@ -61,10 +57,9 @@ impl Channel {
         }
     }
 
-    /// A channel over a connected unix socket.
-    pub fn from_unix(stream: StdUnixStream) -> Result<Self, Error> {
+    pub fn from_unix(stream: UnixStream) -> Result<Self, Error> {
         stream.set_nonblocking(true).map_err(Error::socket("cannot make the socket non-blocking"))?;
-        Ok(Self::over(Socket::Unix(UnixStream::from_std(stream))))
+        Ok(Self::over(OwnedFd::from(stream).into()))
     }
 
     /// Reads once from the socket and decrypts.
@@ -119,12 +114,10 @@ impl Channel {
         &mut self.outgoing
     }
 
-    /// Input and output at once.
     pub fn buffers(&mut self) -> (&[u8], &mut Vec<u8>) {
         (self.incoming.unread(), &mut self.outgoing)
     }
 
-    /// Encrypts and sends the output.
     pub fn send(&mut self) -> Result<Sent, Error> {
         self.flushed = match &mut self.session {
             None => flush(&mut self.socket, &mut self.outgoing, &mut self.sent)?,

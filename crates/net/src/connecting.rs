@@ -8,11 +8,12 @@ use ciphertoll_wire::Step;
 use ciphertoll_wire::postgres::ChannelBinding;
 use ciphertoll_wire::scram::KeyDerivation;
 use ciphertoll_wire::session::{Connect, Login, ServerInfo};
+use socket2::Socket;
 
 use crate::channel::{Channel, Received};
 use crate::phase::{PhaseTimes, Stopwatch};
 use crate::resolve::{Lookup, resolve};
-use crate::socket::{Address, Connection, Socket, SourceAddresses, Transport, connect_tcp, connect_unix};
+use crate::socket::{Address, Connection, SourceAddresses, Transport, connect_tcp, connect_unix};
 use crate::tls::{Context, Handshake, Settings, TlsSession};
 use crate::{Error, Phase, Readiness};
 
@@ -29,13 +30,11 @@ pub struct Dialer {
 /// Where a connect gets its TLS context.
 #[derive(Clone)]
 pub enum ContextSource {
-    /// One context shared by all connects.
     Shared(Context),
     /// A new context for each connect, as libmysqlclient and libpq do.
     PerConnect(Arc<Settings>),
 }
 
-/// A connect in progress.
 pub struct Connecting {
     channel: Channel,
     login: Login,
@@ -58,9 +57,7 @@ pub struct Connected {
     pub stopwatch: Stopwatch,
 }
 
-/// The result of a step of a connect.
 pub enum ConnectProgress {
-    /// Waits for its socket.
     Pending(Connecting),
     Done(Connected),
 }
@@ -74,7 +71,6 @@ enum ConnectStage {
     TlsHandshake,
 }
 
-/// How the connect goes on after a step.
 enum Advance {
     Continue,
     AwaitPeer,
@@ -101,7 +97,7 @@ impl Dialer {
     }
 
     /// Begins a connect in which `machine` performs the login; the dialer must have an address, as a lookup would
-    /// block. The connection may be idle for long, so `SO_KEEPALIVE` detects a vanished peer.
+    /// block. The connection may be idle for long, so `SO_KEEPALIVE` detects a vanished peer, as in libpq.
     pub fn dial_as(&self, machine: Connect) -> Result<Connecting, Error> {
         let stopwatch = Stopwatch::start();
         let connect = match &self.address {
@@ -112,7 +108,7 @@ impl Dialer {
                 return Err(Error::Unresolved { name: name.clone(), reason });
             }
         };
-        connect.0.keep_alive()?;
+        connect.0.set_keepalive(true).map_err(Error::socket("cannot set SO_KEEPALIVE"))?;
         Ok(self.begin(connect, machine, stopwatch))
     }
 
@@ -160,7 +156,8 @@ impl Connecting {
     /// Continues as far as the peer allows. On a blocking socket, [`Readiness::Readable`] waits for input.
     pub fn advance(mut self, readiness: Readiness) -> Result<ConnectProgress, Error> {
         if self.stage == ConnectStage::TcpConnect {
-            self.channel.socket.take_error().map_err(Error::socket("cannot connect"))?;
+            let error = self.channel.socket.take_error().and_then(|error| error.map_or(Ok(()), Err));
+            error.map_err(Error::socket("cannot connect"))?;
             self.stopwatch.lap(Phase::TcpConnect);
             self.stage = ConnectStage::Opening;
         }

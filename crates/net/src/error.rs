@@ -7,26 +7,15 @@ use ciphertoll_wire::{mongodb, mysql, postgres, session};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{doing}: {source}")]
-    Socket {
-        /// The failed operation.
-        doing: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
+    Socket { doing: &'static str, source: io::Error },
     /// The name has no address, or none of the requested family.
     #[error("cannot resolve {name}: {reason}")]
-    Unresolved {
-        name: String,
-        /// The resolver's error.
-        reason: String,
-    },
+    Unresolved { name: String, reason: String },
     /// The peer closed the connection in the middle of the protocol.
     #[error("the server closed the connection")]
     Closed,
-    /// The peer did not answer in time.
     #[error("the server did not answer within {seconds} s")]
     TimedOut { seconds: u64 },
-    /// The TLS handshake or a record failed.
     #[error("TLS: {0}")]
     Tls(String),
     /// The client's TLS settings cannot be used: an unreadable CA file, an invalid name.

@@ -26,4 +26,4 @@ pub use error::{Error, Fault};
 pub use listener::{Listener, Peer};
 pub use phase::{PhaseTimes, Stopwatch};
 pub use reactor::{Reactor, Readiness, Ready, WakeHandle, WatchedEvents};
-pub use socket::{Address, Socket, SourceAddresses, Transport};
+pub use socket::{Address, SourceAddresses, Transport};

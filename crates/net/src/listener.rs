@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,6 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::stat::{Mode, fchmod};
 use socket2::{Domain, SockAddr, SockRef, Type};
 
-use crate::socket::Socket;
 use crate::{Channel, Error};
 
 /// A non-blocking listener. The file of a unix socket is removed when it is dropped.
@@ -27,7 +26,6 @@ enum Inner {
     Unix(UnixListener),
 }
 
-/// A connected peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A local process, connected by unix socket.
@@ -37,7 +35,6 @@ pub enum Peer {
         /// The process ID at the time of the connect.
         pid: i32,
     },
-    /// A peer connected by TCP.
     Address(SocketAddr),
 }
 
@@ -84,14 +81,14 @@ impl Listener {
         loop {
             let accepted = match &mut self.inner {
                 Inner::Tcp(listener) => {
-                    listener.accept().map(|(stream, address)| (Socket::Tcp(stream), Some(address)))
+                    listener.accept().map(|(stream, address)| (OwnedFd::from(stream), Some(address)))
                 }
-                Inner::Unix(listener) => listener.accept().map(|(stream, _)| (Socket::Unix(stream), None)),
+                Inner::Unix(listener) => listener.accept().map(|(stream, _)| (OwnedFd::from(stream), None)),
             };
             match accepted {
                 Ok((socket, address)) => {
                     let peer = address.map_or_else(|| peer_process(&socket), |at| Ok(Peer::Address(at)))?;
-                    return Ok(Some((Channel::over(socket), peer)));
+                    return Ok(Some((Channel::over(socket.into()), peer)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 // The client has gone again, or a signal arrived.
@@ -122,14 +119,9 @@ impl Drop for Listener {
     }
 }
 
-fn peer_process(socket: &Socket) -> Result<Peer, Error> {
-    let credentials = match socket {
-        Socket::Unix(stream) => nix::sys::socket::getsockopt(stream, PeerCredentials),
-        Socket::Tcp(stream) => nix::sys::socket::getsockopt(stream, PeerCredentials),
-    };
-    let credentials = credentials.map_err(|errno| Error::Socket {
-        doing: "cannot read the peer's credentials",
-        source: errno.into(),
+fn peer_process(socket: &OwnedFd) -> Result<Peer, Error> {
+    let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials).map_err(|errno| {
+        Error::Socket { doing: "cannot read the peer's credentials", source: errno.into() }
     })?;
     Ok(Peer::Process { uid: credentials.uid(), pid: credentials.pid() })
 }

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_vocabulary::Phase;
 
-/// The time of each phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseTimes([Duration; Phase::ALL.len()]);
 

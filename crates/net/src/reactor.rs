@@ -18,7 +18,6 @@ const EVENTS: usize = 512;
 /// The timer's key. Channels are numbered from 0 and never reach it.
 const TIMER: Token = Token(usize::MAX);
 
-/// Reports which channels are ready.
 pub struct Reactor {
     poll: Poll,
     events: Events,
@@ -34,30 +33,25 @@ struct ReactorTimer {
     at: Instant,
 }
 
-/// A ready channel.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
     pub key: usize,
     pub readiness: Readiness,
 }
 
-/// What a channel is ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// Sending; nothing was received.
     Writable,
-    /// Receiving.
     Readable,
     /// Receiving the remaining bytes and then the end, which no further edge announces.
     ReadableToEnd,
 }
 
-/// The events that a channel waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchedEvents {
     /// Received bytes or the end of the stream.
     Reading,
-    /// Also room to send.
     Both,
 }
 
@@ -81,7 +75,7 @@ impl Reactor {
     pub fn register(&self, channel: &mut Channel, key: usize, events: WatchedEvents) -> Result<(), Error> {
         self.poll
             .registry()
-            .register(channel.socket.source(), Token(key), events.interest())
+            .register(&mut SourceFd(&channel.socket.as_raw_fd()), Token(key), events.interest())
             .map_err(Error::socket("cannot watch a socket"))
     }
 
@@ -89,7 +83,7 @@ impl Reactor {
     pub fn watch(&self, channel: &mut Channel, key: usize, events: WatchedEvents) -> Result<(), Error> {
         self.poll
             .registry()
-            .reregister(channel.socket.source(), Token(key), events.interest())
+            .reregister(&mut SourceFd(&channel.socket.as_raw_fd()), Token(key), events.interest())
             .map_err(Error::socket("cannot watch a socket"))
     }
 
@@ -97,7 +91,7 @@ impl Reactor {
     pub fn deregister(&self, channel: &mut Channel) -> Result<(), Error> {
         self.poll
             .registry()
-            .deregister(channel.socket.source())
+            .deregister(&mut SourceFd(&channel.socket.as_raw_fd()))
             .map_err(Error::socket("cannot cease to watch a socket"))
     }
 

@@ -14,7 +14,6 @@ pub(crate) struct Resolved {
     pub(crate) lookup: Lookup,
 }
 
-/// Whether the resolver was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
     /// No: the name is an address.

@@ -1,25 +1,21 @@
 //! Sockets for a load generator and a sidecar: non-blocking from the start, few system calls per connect, and enough
 //! local ports for connection churn.
 
-use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ciphertoll_vocabulary::AddressFamily;
-use mio::event::Source;
-use mio::net::{TcpStream, UnixStream};
 use nix::sys::socket::sockopt::IpBindAddressNoPort;
-use socket2::{Domain, SockRef, Type};
+use socket2::{Domain, Socket, Type};
 
 use crate::Error;
 
 /// How long a blocking call waits for its peer: long enough to build an index on a large table.
 pub(crate) const BLOCKING_LIMIT: Duration = Duration::from_mins(2);
 
-/// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     Tcp(SocketAddr),
@@ -33,16 +29,10 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// Whether calls block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     NonBlocking,
     Blocking,
-}
-
-pub enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
 }
 
 /// Local addresses, used in turn. A closed connection occupies its port in `TIME_WAIT` for a minute; on loopback each
@@ -53,7 +43,6 @@ pub struct SourceAddresses {
     count: u32,
 }
 
-/// The state of a `connect()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connection {
     Established,
@@ -77,56 +66,6 @@ impl SourceAddresses {
     }
 }
 
-impl Socket {
-    /// The error of an asynchronous connect, if it failed.
-    pub(crate) fn take_error(&self) -> io::Result<()> {
-        let error = match self {
-            Self::Tcp(stream) => stream.take_error()?,
-            Self::Unix(stream) => stream.take_error()?,
-        };
-        error.map_or(Ok(()), Err)
-    }
-
-    /// Enables TCP keepalive, as libpq does.
-    pub(crate) fn keep_alive(&self) -> Result<(), Error> {
-        match self {
-            Self::Tcp(stream) => SockRef::from(stream).set_keepalive(true),
-            // A local peer cannot vanish unnoticed.
-            Self::Unix(_) => Ok(()),
-        }
-        .map_err(Error::socket("cannot set SO_KEEPALIVE"))
-    }
-
-    pub(crate) fn source(&mut self) -> &mut dyn Source {
-        match self {
-            Self::Tcp(stream) => stream,
-            Self::Unix(stream) => stream,
-        }
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(into),
-            Self::Unix(stream) => stream.read(into),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(from),
-            Self::Unix(stream) => stream.write(from),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Begins a connect; on a blocking transport, completes it.
 pub(crate) fn connect_tcp(
     address: SocketAddr,
@@ -137,7 +76,7 @@ pub(crate) fn connect_tcp(
         Transport::NonBlocking => Type::STREAM.nonblocking(),
         Transport::Blocking => Type::STREAM,
     };
-    let socket = socket2::Socket::new(Domain::for_address(address), kind.cloexec(), None)
+    let socket = Socket::new(Domain::for_address(address), kind.cloexec(), None)
         .map_err(Error::socket("cannot open a socket"))?;
     // SSLRequest and ClientHello are two small writes in a row: Nagle's algorithm would delay the second.
     socket.set_tcp_nodelay(true).map_err(Error::socket("cannot set TCP_NODELAY"))?;
@@ -160,11 +99,11 @@ pub(crate) fn connect_tcp(
         }
         Err(source) => return Err(Error::Socket { doing: "cannot connect", source }),
     };
-    Ok((Socket::Tcp(TcpStream::from_std(socket.into())), connection))
+    Ok((socket, connection))
 }
 
 /// A peer that accepts and then sends nothing must not block a caller for ever.
-fn limit_waits(socket: &socket2::Socket) -> Result<(), Error> {
+fn limit_waits(socket: &Socket) -> Result<(), Error> {
     socket
         .set_read_timeout(Some(BLOCKING_LIMIT))
         .and_then(|()| socket.set_write_timeout(Some(BLOCKING_LIMIT)))
@@ -172,7 +111,7 @@ fn limit_waits(socket: &socket2::Socket) -> Result<(), Error> {
 }
 
 /// Binds the address but leaves the port to `connect()`: only it can choose a port that is in use toward other peers.
-fn bind_source(socket: &socket2::Socket, source: Ipv4Addr) -> Result<(), Error> {
+fn bind_source(socket: &Socket, source: Ipv4Addr) -> Result<(), Error> {
     nix::sys::socket::setsockopt(&socket.as_fd(), IpBindAddressNoPort, &true).map_err(|errno| {
         Error::Socket { doing: "cannot set IP_BIND_ADDRESS_NO_PORT", source: errno.into() }
     })?;
@@ -182,12 +121,13 @@ fn bind_source(socket: &socket2::Socket, source: Ipv4Addr) -> Result<(), Error> 
 
 /// A unix connect completes at once: the kernel queues it or refuses.
 pub(crate) fn connect_unix(path: &Path, transport: Transport) -> Result<(Socket, Connection), Error> {
-    let stream = StdUnixStream::connect(path).map_err(Error::socket("cannot connect"))?;
+    let stream = UnixStream::connect(path).map_err(Error::socket("cannot connect"))?;
+    let socket = Socket::from(OwnedFd::from(stream));
     match transport {
         Transport::NonBlocking => {
-            stream.set_nonblocking(true).map_err(Error::socket("cannot make the socket non-blocking"))?;
+            socket.set_nonblocking(true).map_err(Error::socket("cannot make the socket non-blocking"))?;
         }
-        Transport::Blocking => limit_waits(&SockRef::from(&stream))?,
+        Transport::Blocking => limit_waits(&socket)?,
     }
-    Ok((Socket::Unix(UnixStream::from_std(stream)), Connection::Established))
+    Ok((socket, Connection::Established))
 }

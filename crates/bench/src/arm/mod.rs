@@ -16,17 +16,14 @@ pub use tool::Tools;
 
 use crate::setup::BenchSetup;
 
-/// Warm-up before a measurement window.
 const WARM_UP_S: f64 = 0.25;
 /// Number of clients of concurrent workloads, and of threads of tools that distribute clients over threads.
 const MANY_CLIENTS: u16 = 8;
 const TOOL_THREADS: u16 = 2;
 
-/// The result of one run of an arm.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     pub rate_per_s: f64,
-    /// CPU time of the client.
     pub cpu_us_per_op: f64,
     /// CPU time of the server, if measured.
     pub server_cpu_us_per_op: Option<f64>,
@@ -38,7 +35,6 @@ pub struct Sample {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// TCP without encryption.
     Plain,
     Unix,
     /// TLS with verification, and a new context per connect.
@@ -47,7 +43,6 @@ pub enum Route {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
-    /// Connect and close; one client.
     Connect,
     /// pgbench `-S -C`: connect, read an account as text, close; one client.
     ConnectSelect,
@@ -65,28 +60,23 @@ pub enum OperationKind {
 pub enum Generator {
     /// ciphertoll's own driver, or its loader.
     Native,
-    /// A C loop on libmariadb.
     Libmariadb,
     /// A C loop that exchanges pre-encoded messages: the lower bound of client CPU time.
     Floor(FloorMode),
     Pgbench,
     Sysbench,
-    /// ciphertoll's driver on pymongo.
     Pymongo,
     /// `go-ycsb`; it runs on its own collection, because its keys differ.
     GoYcsb,
 }
 
-/// How the C loop waits for responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloorMode {
-    /// One thread, epoll.
     Epoll,
     /// One blocking thread per connection.
     Threads,
 }
 
-/// One arm of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct BenchArm {
     pub generator: Generator,

@@ -17,7 +17,6 @@ use crate::setup::BenchSetup;
 const PATIENCE: Duration = Duration::from_secs(1);
 const US_PER_NS: f64 = 1e-3;
 
-/// Start and end of a trial's measurement window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowEvent {
     Opened,

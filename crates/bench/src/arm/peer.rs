@@ -18,12 +18,10 @@ pub(crate) struct PeerResult {
     pub(crate) mean_ns: f64,
 }
 
-/// Connects and closes through libmariadb.
 pub(super) fn connect_loop(arm: &BenchArm, setup: &BenchSetup<'_>) -> Result<Sample> {
     run(arm, setup, "connect_libmariadb", &[])
 }
 
-/// Exchanges pre-encoded messages.
 pub(super) fn floor(arm: &BenchArm, setup: &BenchSetup<'_>, mode: FloorMode) -> Result<Sample> {
     let mode = match mode {
         FloorMode::Epoll => "epoll",

@@ -18,7 +18,6 @@ use nix::sys::time::TimeValLike;
 use super::Sample;
 use crate::setup::BenchSetup;
 
-/// The installed tools.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
     pub pgbench: Option<PathBuf>,
@@ -28,7 +27,6 @@ pub struct Tools {
     pub pymongo: Option<PreparedDriver>,
 }
 
-/// Output and CPU time of a tool.
 pub(super) struct ToolRun {
     pub(super) printed: String,
     pub(super) client_cpu_us: f64,

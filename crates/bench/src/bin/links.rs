@@ -81,55 +81,31 @@ fn measure(arguments: &Arguments) -> Result<()> {
 fn accuracy(bench: &mut LinkBench, rtts: &[f64]) -> Result<()> {
     let what = if bench.delays_packets() { "connect" } else { "half of connect and response" };
     print_line(&format!("\nerror of the round-trip time in µs: median, p99 ({what}; ping)"))?;
-    let mut table = table(&[
-        "RTT ms",
-        "connect p50",
-        "p99",
-        "ping p50",
-        "p99",
-        "overhead",
-        "CPU ns/packet",
-        "link late p99",
-        "n",
-        "verdict",
-    ]);
-    for rtt_ms in rtts {
+    let micros = |nanos: f64| format!("{:+.0}", nanos * 1e-3);
+    let row = |rtt_ms: &f64| {
         let row = accuracy::AccuracyRow::measure(bench, *rtt_ms)?;
-        let micros = |nanos: f64| format!("{:+.0}", nanos * 1e-3);
         let ping = |value: fn(accuracy::Errors) -> f64| {
             row.ping.map_or("–".to_owned(), |ping| micros(value(ping)))
         };
-        table.add_row([
-            rtt_ms.to_string(),
-            micros(row.connect.median_ns),
-            micros(row.connect.p99_ns),
-            ping(|errors| errors.median_ns),
-            ping(|errors| errors.p99_ns),
-            format!("{:.0}", row.overhead_ns as f64 * 1e-3),
-            format!("{:.0}", row.cpu_ns_per_packet),
-            format!("{:.0}", row.late_ns_p99 as f64 * 1e-3),
-            row.connect.count.to_string(),
-            row.verdict().to_string(),
-        ]);
-    }
-    print_line(&table.to_string())
+        Ok([
+            ("RTT ms", rtt_ms.to_string()),
+            ("connect p50", micros(row.connect.median_ns)),
+            ("p99", micros(row.connect.p99_ns)),
+            ("ping p50", ping(|errors| errors.median_ns)),
+            ("p99", ping(|errors| errors.p99_ns)),
+            ("overhead", format!("{:.0}", row.overhead_ns as f64 * 1e-3)),
+            ("CPU ns/packet", format!("{:.0}", row.cpu_ns_per_packet)),
+            ("link late p99", format!("{:.0}", row.late_ns_p99 as f64 * 1e-3)),
+            ("n", row.connect.count.to_string()),
+            ("verdict", row.verdict().to_string()),
+        ])
+    };
+    print_table(&rtts.iter().map(row).collect::<Result<Vec<_>>>()?)
 }
 
 fn throughput(bench: &mut LinkBench, rtts: &[f64]) -> Result<()> {
     print_line("\nTCP throughput")?;
-    let mut table = table(&[
-        "RTT ms",
-        "windows",
-        "streams",
-        "Gbit/s",
-        "CPU ns/packet",
-        "bytes/packet",
-        "retransmitted",
-        "probes",
-        "dropped",
-        "late p99 µs",
-        "verdict",
-    ]);
+    let mut rows = Vec::new();
     let shortest = rtts.iter().copied().fold(f64::INFINITY, f64::min);
     for windows in [Windows::Stock, Windows::Largest] {
         for rtt_ms in rtts {
@@ -138,26 +114,26 @@ fn throughput(bench: &mut LinkBench, rtts: &[f64]) -> Result<()> {
             let many =
                 wants_many.then(|| throughput::ThroughputRow::measure(bench, *rtt_ms, windows, STREAMS));
             for row in [Some(one), many.transpose()?].into_iter().flatten() {
-                table.add_row(throughput_row(&row, *rtt_ms <= shortest && row.streams == 1));
+                rows.push(throughput_row(&row, *rtt_ms <= shortest && row.streams == 1));
             }
         }
     }
-    print_line(&table.to_string())
+    print_table(&rows)
 }
 
-fn throughput_row(row: &throughput::ThroughputRow, is_shortest: bool) -> [String; 11] {
+fn throughput_row(row: &throughput::ThroughputRow, is_shortest: bool) -> [(&'static str, String); 11] {
     [
-        row.rtt_ms.to_string(),
-        if row.windows == Windows::Stock { "stock" } else { "largest" }.to_owned(),
-        row.streams.to_string(),
-        format!("{:.2}", row.bits_per_s * 1e-9),
-        format!("{:.0}", row.cpu_ns_per_packet),
-        format!("{:.0}", row.bytes_per_packet),
-        row.retransmitted.map_or("–".to_owned(), |count| count.to_string()),
-        row.probes.to_string(),
-        row.dropped.to_string(),
-        format!("{:.0}", row.late_ns_p99 as f64 * 1e-3),
-        row.verdict(is_shortest).to_string(),
+        ("RTT ms", row.rtt_ms.to_string()),
+        ("windows", if row.windows == Windows::Stock { "stock" } else { "largest" }.to_owned()),
+        ("streams", row.streams.to_string()),
+        ("Gbit/s", format!("{:.2}", row.bits_per_s * 1e-9)),
+        ("CPU ns/packet", format!("{:.0}", row.cpu_ns_per_packet)),
+        ("bytes/packet", format!("{:.0}", row.bytes_per_packet)),
+        ("retransmitted", row.retransmitted.map_or("–".to_owned(), |count| count.to_string())),
+        ("probes", row.probes.to_string()),
+        ("dropped", row.dropped.to_string()),
+        ("late p99 µs", format!("{:.0}", row.late_ns_p99 as f64 * 1e-3)),
+        ("verdict", row.verdict(is_shortest).to_string()),
     ]
 }
 
@@ -166,44 +142,35 @@ fn round_trips(by: Option<LinkKind>) -> Result<()> {
         "\nround trips of connects to real servers over {} ms, including TCP's",
         round_trips::RTT_MS
     ))?;
-    let mut table = table(&[
-        "server",
-        "path",
-        "auth",
-        "ms",
-        "÷ RTT",
-        "local ms",
-        "added ÷ RTT",
-        "counted",
-        "expected",
-        "verdict",
-    ]);
-    for row in round_trips::measure(by, print_line)? {
-        table.add_row([
-            row.server.clone(),
-            row.path.clone(),
-            row.auth.clone(),
-            format!("{:.1}", row.time_ms),
-            format!("{:.3}", row.ratio()),
-            format!("{:.2}", row.local_ms),
-            format!("{:.3}", row.added()),
-            format!("{:.0}", row.added()),
-            row.expected.to_string(),
-            row.verdict().to_string(),
-        ]);
-    }
-    print_line(&table.to_string())
+    let row = |row: &round_trips::RoundTripRow| {
+        [
+            ("server", row.server.clone()),
+            ("path", row.path.clone()),
+            ("auth", row.auth.clone()),
+            ("ms", format!("{:.1}", row.time_ms)),
+            ("÷ RTT", format!("{:.3}", row.ratio())),
+            ("local ms", format!("{:.2}", row.local_ms)),
+            ("added ÷ RTT", format!("{:.3}", row.added())),
+            ("counted", format!("{:.0}", row.added())),
+            ("expected", row.expected.to_string()),
+            ("verdict", row.verdict().to_string()),
+        ]
+    };
+    print_table(&round_trips::measure(by, print_line)?.iter().map(row).collect::<Vec<_>>())
 }
 
-/// A table with right-aligned numbers and a left-aligned verdict.
-fn table(columns: &[&str]) -> Table {
+/// Prints rows of columns with right-aligned numbers and, in the last column, a left-aligned verdict.
+fn print_table<const N: usize>(rows: &[[(&str, String); N]]) -> Result<()> {
+    let Some(first) = rows.first() else { return Ok(()) };
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.force_no_tty();
-    table.set_header(columns);
-    let verdict = columns.len().saturating_sub(1);
-    for column in table.column_iter_mut().take(verdict) {
+    table.set_header(first.iter().map(|(column, _)| column));
+    for row in rows {
+        table.add_row(row.iter().map(|(_, cell)| cell));
+    }
+    for column in table.column_iter_mut().take(N - 1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    table
+    print_line(&table.to_string())
 }

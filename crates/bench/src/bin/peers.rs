@@ -5,7 +5,7 @@
 use anyhow::{Context, Result};
 use ciphertoll_bench::agreement::Agreement;
 use ciphertoll_bench::arm::{Generator, Tools};
-use ciphertoll_bench::comparison::{PeerComparison, comparisons};
+use ciphertoll_bench::comparison::{COMPARISONS, PeerComparison};
 use ciphertoll_bench::goal::goals;
 use ciphertoll_bench::interleave::Rounds;
 use ciphertoll_bench::setup::{BenchSetup, on_server};
@@ -28,31 +28,6 @@ struct Arguments {
     only: String,
 }
 
-/// The measurements on one engine.
-struct EngineSuite {
-    engine: Engine,
-    comparisons: Vec<PeerComparison>,
-    /// The title of the stall measurement.
-    stall: Option<String>,
-}
-
-impl EngineSuite {
-    fn of(engine: Engine, only: &str) -> Self {
-        let stall =
-            format!("{}: a server stall of {} ms, 8 clients", engine.display_name(), STALL.as_millis());
-        let own: Vec<PeerComparison> =
-            comparisons().into_iter().filter(|comparison| comparison.engine == engine).collect();
-        // An engine without comparisons needs no server.
-        let stall = Some(stall).filter(|title| !own.is_empty() && title.contains(only));
-        let asked = |comparison: &PeerComparison| comparison.title.contains(only);
-        Self { engine, comparisons: own.into_iter().filter(asked).collect(), stall }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.comparisons.is_empty() && self.stall.is_none()
-    }
-}
-
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
@@ -63,38 +38,43 @@ fn main() -> Result<()> {
         arguments.rounds.rounds, arguments.seconds
     ))?;
     for engine in Engine::SQL {
-        let suite = EngineSuite::of(engine, &arguments.only);
-        if !suite.is_empty() {
-            carry_out(&suite, &tools, &arguments)?;
+        let own = COMPARISONS.iter().filter(|comparison| comparison.engine == engine);
+        let asked: Vec<_> = own.clone().filter(|own| own.title.contains(&arguments.only)).collect();
+        let stall =
+            format!("{}: a server stall of {} ms, 8 clients", engine.display_name(), STALL.as_millis());
+        // An engine without comparisons needs no server.
+        let stall = Some(stall).filter(|title| own.count() > 0 && title.contains(&arguments.only));
+        if asked.is_empty() && stall.is_none() {
+            continue;
         }
+        let rows = Scale::DEFAULT;
+        let pgbench = (engine == Engine::Postgres).then(|| rows.in_whole_branches());
+        let tables = Tables { sysbench: Some(rows), pgbench, ..Tables::default() };
+        let auths: Vec<Auth> = asked.iter().map(|comparison| comparison.auth).collect();
+        on_server(engine, &tables, &auths, &tools, (rows, arguments.seconds), |setup| {
+            measure(&asked, stall.as_deref(), setup, &arguments.rounds)
+        })?;
     }
     Ok(())
 }
 
-fn carry_out(suite: &EngineSuite, tools: &Tools, arguments: &Arguments) -> Result<()> {
-    let rows = Scale::DEFAULT;
-    let pgbench = (suite.engine == Engine::Postgres).then(|| rows.in_whole_branches());
-    let tables = Tables { sysbench: Some(rows), pgbench, ..Tables::default() };
-    let auths: Vec<Auth> = suite.comparisons.iter().map(|comparison| comparison.auth).collect();
-    on_server(suite.engine, &tables, &auths, tools, (rows, arguments.seconds), |setup| {
-        measure(suite, setup, &arguments.rounds)
-    })
-}
-
-fn measure(suite: &EngineSuite, setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
-    print_line(&format!("\n{} {}", suite.engine.display_name(), setup.server.version()))?;
+fn measure(
+    comparisons: &[&PeerComparison],
+    stall: Option<&str>,
+    setup: &BenchSetup<'_>,
+    rounds: &RoundArguments,
+) -> Result<()> {
+    let engine = setup.server.engine().display_name();
+    print_line(&format!("\n{engine} {}", setup.server.version()))?;
     let mut agreements = Vec::new();
-    for comparison in &suite.comparisons {
+    for comparison in comparisons {
         agreements.extend(compare(comparison, rounds, setup)?);
     }
     if !agreements.is_empty() {
-        print_line(&format!(
-            "\n{}: agreement with the figures that the tools report",
-            suite.engine.display_name()
-        ))?;
+        print_line(&format!("\n{engine}: agreement with the figures that the tools report"))?;
         agreements.iter().try_for_each(|line| print_line(line))?;
     }
-    if let Some(title) = &suite.stall {
+    if let Some(title) = stall {
         print_line(&format!("\n{title}\n{}", StallResult::measure(setup)?))?;
     }
     Ok(())

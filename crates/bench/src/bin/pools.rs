@@ -148,7 +148,6 @@ fn level(label: &str, rounds: &Rounds<GeneratorRun>, index: usize) -> String {
     format!("  {label:<27} {rate:>8.0} /s  {mean:>7.0} µs  {cpu}")
 }
 
-/// Measures memory and throughput with many clients.
 fn many(setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
     const MB: f64 = 1e6;
     let pool = PooledServer::start(PoolRoute::Proxy("proxy+mode=transaction"), SocketAuth::Trusted, setup)?;

@@ -18,7 +18,6 @@ const MAX_COUNT: usize = 2_000;
 
 #[derive(Clone, Debug)]
 pub struct AccuracyRow {
-    /// The requested round-trip time.
     pub rtt_ms: f64,
     /// The link's own overhead, which was subtracted.
     pub overhead_ns: u64,
@@ -37,7 +36,6 @@ pub struct AccuracyRow {
 pub struct Errors {
     pub median_ns: f64,
     pub p99_ns: f64,
-    /// Number of measurements.
     pub count: usize,
 }
 

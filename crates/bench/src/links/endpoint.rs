@@ -29,11 +29,9 @@ const STREAM: u8 = b'f';
 pub enum EndpointTask {
     /// Listens. For each line on stdin, prints how much it has received.
     Serve(Ipv4Addr),
-    /// Connects this many times.
     Connect(SocketAddr, usize),
     /// Connects, sends a request and receives the response, this many times.
     Talk(SocketAddr, usize),
-    /// Pings this many times.
     Ping(Ipv4Addr, usize),
     /// Sends over this many connections for this long.
     Send(SocketAddr, usize, Duration),
@@ -113,7 +111,6 @@ pub struct Received {
 }
 
 impl Received {
-    /// Mean throughput since `earlier`.
     pub fn bits_per_s_since(self, earlier: Self) -> f64 {
         let [bytes, nanos] =
             [self.bytes - earlier.bytes, self.at_ns - earlier.at_ns].map(|number| number as f64);

@@ -43,12 +43,10 @@ pub fn shape(rtt_ms: f64) -> LinkShape {
     LinkShape::of_rtt_us((rtt_ms * 1e3).round() as u32)
 }
 
-/// The exceeded targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkVerdict(Vec<String>);
 
 impl LinkVerdict {
-    /// Adds `what` if it exceeds its target.
     pub fn add_if(&mut self, is_over: bool, what: impl FnOnce() -> String) {
         if is_over {
             self.0.push(what());

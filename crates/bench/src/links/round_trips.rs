@@ -22,11 +22,9 @@ pub struct RoundTripRow {
     pub server: String,
     pub path: String,
     pub auth: String,
-    /// Median duration over the long link.
     pub time_ms: f64,
     /// Median duration over a link without delay: the processing time.
     pub local_ms: f64,
-    /// Expected number of round trips.
     pub expected: u32,
 }
 

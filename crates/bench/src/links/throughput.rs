@@ -15,7 +15,6 @@ const GROWTH_ROUND_TRIPS: f64 = 24.0;
 const LEAST_GROWTH: Duration = Duration::from_secs(1);
 const WINDOW: Duration = Duration::from_secs(2);
 
-/// The TCP buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Windows {
     /// The machine's settings, as databases use them. Must be measured before `Largest`, which changes them.
@@ -29,12 +28,10 @@ pub enum Windows {
 pub struct ThroughputRow {
     pub rtt_ms: f64,
     pub windows: Windows,
-    /// Number of connections.
     pub streams: usize,
     pub bits_per_s: f64,
     /// CPU time of the link per packet; one packet may combine several segments (GSO).
     pub cpu_ns_per_packet: f64,
-    /// Mean size of a packet.
     pub bytes_per_packet: f64,
     /// Retransmitted segments. `None` for a relay, which has no separate network namespace.
     pub retransmitted: Option<u64>,
@@ -84,7 +81,6 @@ impl ThroughputRow {
         })
     }
 
-    /// Whether the throughput reaches the target.
     pub fn is_full(&self) -> bool {
         self.bits_per_s >= TARGET_BITS_PER_S
     }

@@ -16,9 +16,7 @@ use crate::arm::pgbench::parse;
 use crate::arm::tool::output;
 use crate::setup::BenchSetup;
 
-/// Numbers of active clients.
 pub const CLIENTS: [u16; 4] = [10, 100, 1_000, 5_000];
-/// Number of idle clients.
 pub const IDLE: usize = 10_000;
 /// The generator is pinned to this processor, so that it cannot take more of the proxy's with more clients.
 const PROCESSOR: &str = "0";
@@ -28,10 +26,8 @@ const VERSION: [u8; 4] = [0, 3, 0, 0];
 const READY: [u8; 6] = [b'Z', 0, 0, 0, 5, b'I'];
 const MAX_GREETING_BYTES: usize = 16 << 10;
 
-/// Resident memory of the proxy.
 #[derive(Clone, Copy, Debug)]
 pub struct ProxyMemory {
-    /// Without clients.
     pub before_bytes: u64,
     /// With [`IDLE`] logged-in clients.
     pub with_clients_bytes: u64,

@@ -25,7 +25,6 @@ pub enum PoolRoute {
     Proxy(&'static str),
 }
 
-/// The server, reached over a route.
 pub struct PooledServer {
     pub route: PoolRoute,
     proxy: Option<RunningProxy>,

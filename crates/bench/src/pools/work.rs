@@ -8,7 +8,6 @@ const MANY: u16 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAction {
-    /// Connect, disconnect.
     Connect,
     /// Connect, `SELECT 1`, disconnect.
     ConnectQuery,
@@ -32,7 +31,6 @@ pub struct PoolWorkload {
 /// Ratios, ciphertoll-proxy ÷ the other proxy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PoolGoal {
-    /// Minimum throughput.
     pub rate: f64,
     /// Maximum CPU time per operation of the proxy.
     pub cpu: f64,

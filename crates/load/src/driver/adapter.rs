@@ -139,7 +139,6 @@ fn warm_up(tool: &Tool<'_>, place: &mut TrialDirectory, spec: &TrialSpec) -> Res
     Ok((window_s, in_window.div_ceil(clients).max(1) * clients))
 }
 
-/// A tool that is ready to run.
 struct Tool<'a> {
     name: &'a str,
     invocation: &'a Invocation<'a>,

@@ -32,7 +32,6 @@ const PROGRAM_GRACE: Duration = Duration::from_secs(10);
 /// A tool connects twice, and is started several times if it counts operations.
 const TOOL_GRACE: Duration = Duration::from_secs(30);
 
-/// A driver that is ready to run.
 #[derive(Clone, Debug)]
 pub enum PreparedDriver {
     /// A program and its arguments.
@@ -216,7 +215,6 @@ impl Driver {
 
 /// How a program is built from its sources.
 enum Builder<'a> {
-    /// A command for `sh`.
     Shell(&'a str),
     /// This Python, with the packages of this requirements file.
     Python(Python, &'a str),

@@ -1,6 +1,5 @@
 //! The built-in drivers: their files and sources, embedded.
 
-/// Each built-in driver's name and file.
 pub(super) const DRIVERS: [(&str, &str); 6] = [
     ("libpq", include_str!("../../../../drivers/libpq.toml")),
     ("libmariadb", include_str!("../../../../drivers/libmariadb.toml")),
@@ -10,7 +9,6 @@ pub(super) const DRIVERS: [(&str, &str); 6] = [
     ("pymongo", include_str!("../../../../drivers/pymongo.toml")),
 ];
 
-/// The sources of the built-in drivers.
 const SOURCES: [(&str, &str); 12] = [
     ("libpq.c", include_str!("../../../../drivers/libpq.c")),
     ("libmariadb.c", include_str!("../../../../drivers/libmariadb.c")),
@@ -26,7 +24,6 @@ const SOURCES: [(&str, &str); 12] = [
     ("pymongo.requirements.txt", include_str!("../../../../drivers/pymongo.requirements.txt")),
 ];
 
-/// The text of a built-in source.
 pub(super) fn source(name: &str) -> Option<&'static str> {
     SOURCES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

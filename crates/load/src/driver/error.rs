@@ -7,23 +7,14 @@ use ciphertoll_model::FailureOrigin;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No driver has this name.
     #[error("there is no driver \"{name}\"; {}", hint(.nearest.as_deref(), .known))]
-    Unknown {
-        name: String,
-        /// The closest name, if any is close.
-        nearest: Option<String>,
-        /// Every driver's name.
-        known: Vec<String>,
-    },
-    /// The driver's file is invalid.
+    Unknown { name: String, nearest: Option<String>, known: Vec<String> },
     #[error("driver {name}: {reason}")]
     File {
         name: String,
         /// In one line.
         reason: String,
     },
-    /// Something that the driver needs is missing.
     #[error("driver {name} needs {needs}: {reason}")]
     Missing {
         name: String,
@@ -32,10 +23,8 @@ pub enum Error {
         /// In one line.
         reason: String,
     },
-    /// The driver cannot run this trial.
     #[error("{0}")]
     Trial(String),
-    /// The tool failed.
     #[error("{tool}: {reason}")]
     Tool {
         tool: String,
@@ -50,13 +39,7 @@ pub enum Error {
     Load(#[from] crate::Error),
     /// An operation on one of our own files or processes failed.
     #[error("cannot {doing} {}: {source}", .path.display())]
-    Io {
-        /// The operation.
-        doing: &'static str,
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl Error {

@@ -11,12 +11,10 @@ use serde::de::DeserializeOwned;
 use super::output::ResultRule;
 use super::placeholder::{Placeholder, TextTemplate};
 
-/// A driver's file.
 #[derive(Clone, Debug)]
 pub enum DriverFile {
     /// A program that speaks the protocol of `__load`.
     Program(Box<ProgramFile>),
-    /// A tool that an adapter runs.
     Tool(Box<ToolFile>),
 }
 
@@ -45,7 +43,6 @@ pub(super) struct BuildRecipe {
     pub(super) needs: String,
 }
 
-/// What builds a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BuildMethod {
     /// A command for `sh`, run in a directory with the sources; its result goes to `$OUTPUT`.
@@ -86,7 +83,6 @@ impl TryFrom<RecipeTable> for BuildRecipe {
     }
 }
 
-/// What a program can do.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Abilities {
@@ -115,7 +111,6 @@ pub(super) type Reasons = BTreeMap<String, String>;
 /// Workloads that this driver does differently, with a description.
 pub(super) type DifferentWorkloads = BTreeMap<WorkloadName, String>;
 
-/// A tool and how to run it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolFile {
@@ -194,7 +189,6 @@ pub(super) struct WorkloadSection {
 pub enum PathKind {
     /// TCP without encryption.
     Plain,
-    /// A unix socket.
     Unix,
     /// TLS requested in the database protocol.
     Tls,
@@ -252,7 +246,6 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 }
 
 impl DriverFile {
-    /// Parses a file. The error is one line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Kind { kind } = read(text)?;
         match kind {
@@ -276,7 +269,6 @@ impl DriverFile {
         unlike.get(&WorkloadName::of(workload)).map(String::as_str)
     }
 
-    /// One line about the driver.
     pub fn about(&self) -> &str {
         match self {
             Self::Program(program) => &program.about,
@@ -339,7 +331,6 @@ fn check_file_name(name: &str) -> Result<(), String> {
 }
 
 impl PathKind {
-    /// The kind of a path.
     pub fn of(path: Path) -> Self {
         match path {
             // A driver does not notice a tunnel.

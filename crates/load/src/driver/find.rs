@@ -29,11 +29,9 @@ pub struct Driver {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     BuiltIn,
-    /// This directory.
     Directory(PathBuf),
 }
 
-/// A driver in a list.
 #[derive(Debug)]
 pub struct ListedDriver {
     pub name: String,
@@ -45,7 +43,6 @@ pub struct ListedDriver {
 }
 
 impl Driver {
-    /// Parses a driver's file.
     pub fn parse(name: &str, origin: Origin, text: &str) -> Result<Self, Error> {
         let file = DriverFile::parse(text).map_err(|reason| Error::File {
             name: name.to_owned(),
@@ -67,7 +64,6 @@ impl Driver {
         &self.origin
     }
 
-    /// Its parsed file.
     pub fn file(&self) -> &DriverFile {
         &self.file
     }
@@ -131,7 +127,6 @@ fn available_in(directories: &[PathBuf]) -> Vec<ListedDriver> {
     origins(directories).into_iter().map(list).collect()
 }
 
-/// Every driver's name and origin.
 fn origins(directories: &[PathBuf]) -> BTreeMap<String, Origin> {
     let mut found: BTreeMap<String, Origin> =
         builtin::DRIVERS.iter().map(|(name, _)| ((*name).to_owned(), Origin::BuiltIn)).collect();

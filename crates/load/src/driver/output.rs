@@ -80,7 +80,6 @@ enum Unit {
     Ns,
 }
 
-/// A regular expression with one group.
 #[derive(Clone, Debug)]
 struct Pattern(Regex);
 
@@ -169,7 +168,6 @@ impl<'de> Deserialize<'de> for Pattern {
     }
 }
 
-/// A line of a log.
 struct LogLine {
     client: u64,
     latency_ns: Option<u64>,

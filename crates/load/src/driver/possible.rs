@@ -20,7 +20,6 @@ pub struct DriverRequirements {
 }
 
 impl DriverRequirements {
-    /// The requirements of `cell`.
     pub fn of(cell: &Cell) -> Self {
         Self {
             engine: cell.treatment.server.engine,
@@ -127,115 +126,85 @@ fn abilities(file: &DriverFile, facts: &DriverRequirements) -> [(Factor, bool); 
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Debug;
+    use std::str::FromStr;
+
+    use ciphertoll_model::ServerLevel;
+
     use super::*;
     use crate::driver::find;
 
-    fn reason(driver: &str, change: impl FnOnce(&mut DriverRequirements)) -> Option<String> {
-        let mut facts = DriverRequirements {
-            engine: Engine::MariaDb,
-            workload: Workload::PointSelect,
-            path: Path::Plain,
-            auth: Auth::Native,
-            pace: Pace::Closed,
-            ctx: None,
+    /// `cell`: engine, workload, path, authentication, pace, and context (`-` without TLS).
+    fn reason(driver: &str, cell: &str) -> Option<String> {
+        fn level<T: FromStr<Err: Debug>>(text: &str) -> T {
+            text.parse().unwrap()
+        }
+        let [engine, workload, path, auth, pace, ctx] = cell.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{cell}")
         };
-        change(&mut facts);
-        find(driver).unwrap().impossible(&facts)
-    }
-
-    fn postgres(facts: &mut DriverRequirements) {
-        facts.engine = Engine::Postgres;
-        facts.auth = Auth::default_of(Engine::Postgres);
-    }
-
-    fn level<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
-        text.parse().unwrap()
+        find(driver).unwrap().impossible(&DriverRequirements {
+            engine: level::<ServerLevel>(engine).engine,
+            workload: level(workload),
+            path: level(path),
+            auth: level(auth),
+            pace: level(pace),
+            ctx: (ctx != "-").then(|| level(ctx)),
+        })
     }
 
     #[test]
     fn supported_cells_are_possible() {
-        for driver in ["libmariadb", "sysbench"] {
-            assert_eq!(reason(driver, |_| ()), None);
-        }
-        for driver in ["libpq", "pgbench", "sysbench"] {
-            assert_eq!(reason(driver, postgres), None);
-            assert_eq!(
-                reason(driver, |facts| {
-                    postgres(facts);
-                    facts.path = level("tls1.3-p256");
-                    facts.ctx = Some(Ctx::PerConnect);
-                }),
-                None
-            );
-        }
-        assert_eq!(reason("mysqlslap", |facts| facts.workload = Workload::ConnectQuery), None);
-        assert_eq!(reason("libmariadb", |facts| facts.workload = level("bulk-read+bytes=300")), None);
-        let mysql = |facts: &mut DriverRequirements| {
-            facts.engine = Engine::MySql;
-            facts.auth = Auth::CachingSha2;
-        };
-        for driver in ["libmariadb", "sysbench"] {
-            assert_eq!(reason(driver, mysql), None);
+        for (drivers, cell) in [
+            (&["libmariadb", "sysbench"][..], "mariadb point-select plain native closed -"),
+            (&["libmariadb", "sysbench"], "mysql point-select plain caching-sha2 closed -"),
+            (&["libmariadb"], "mariadb bulk-read+bytes=300 plain native closed -"),
+            (&["mysqlslap"], "mariadb connect-query plain native closed -"),
+            (&["libpq", "pgbench", "sysbench"], "postgres point-select plain scram-4096 closed -"),
+            (
+                &["libpq", "pgbench", "sysbench"],
+                "postgres point-select tls1.3-p256 scram-4096 closed per-connect",
+            ),
+            (&["libpq"], "postgres point-select tls1.3-p256+direct scram-4096 closed per-connect"),
+            (&["pymongo"], "ferretdb find-one tls1.3-p256 scram-15000 closed per-connect"),
+            (&["pymongo"], "ferretdb connect tls1.3-p256 scram-15000 closed per-connect"),
+            (&["pymongo"], "ferretdb connect-query tls1.3-p256 scram-15000 closed per-connect"),
+            (&["pymongo"], "ferretdb first-query tls1.3-p256 scram-15000 closed per-connect"),
+        ] {
+            for driver in drivers {
+                assert_eq!(reason(driver, cell), None, "{driver} {cell}");
+            }
         }
     }
 
     #[test]
     fn unsupported_cells_have_a_reason() {
-        let expected = |driver, change: fn(&mut DriverRequirements), words: &str| {
-            let said = reason(driver, change).unwrap();
+        for (driver, cell, words) in [
+            ("libpq", "mariadb point-select plain native closed -", "driver libpq cannot do server mariadb"),
+            ("mysqlslap", "mariadb point-select plain native closed -", "which would read one row"),
+            ("sysbench", "mariadb point-select tls1.2-p256 native closed -", "does not verify the server"),
+            ("sysbench", "mariadb bulk-read plain native closed -", "cannot do workload bulk-read+bytes=16k"),
+            ("libmariadb", "mariadb point-select plain parsec closed -", "since version 3.4"),
+            ("libmariadb", "mariadb point-select plain native 100/s -", "cannot do pace 100/s"),
+            ("libmariadb", "mariadb point-select plain native closed shared", "TLS context per connect"),
+            (
+                "libmariadb",
+                "mariadb point-select tls1.3-p256+client=rustls native closed -",
+                "cannot do path tls1.3-p256+client=rustls",
+            ),
+            (
+                "pgbench",
+                "postgres point-select tls1.3-p256+direct trust closed -",
+                "silently use negotiated TLS",
+            ),
+            ("pymongo", "ferretdb ycsb-a plain scram-15000 closed -", "it does find-one"),
+            ("pymongo", "postgres find-one plain scram-15000 closed -", "cannot do server postgres"),
+            ("pymongo", "ferretdb find-one unix scram-15000 closed -", "connects by TCP"),
+            ("pymongo", "ferretdb find-one plain scram-15000 closed shared", "with each client"),
+            ("pymongo", "ferretdb find-one plain scram-15000 100/s -", "cannot do pace 100/s"),
+            ("pymongo", "ferretdb find-one plain md5 closed -", "cannot do auth md5"),
+        ] {
+            let said = reason(driver, cell).unwrap();
             assert!(said.contains(words), "{said}");
-        };
-        expected("libpq", |_| (), "driver libpq cannot do server mariadb");
-        expected("mysqlslap", |_| (), "which would read one row");
-        expected("sysbench", |facts| facts.path = level("tls1.2-p256"), "does not verify the server");
-        expected(
-            "sysbench",
-            |facts| facts.workload = level("bulk-read"),
-            "cannot do workload bulk-read+bytes=16k",
-        );
-        expected("libmariadb", |facts| facts.auth = Auth::Parsec, "since version 3.4");
-        expected("libmariadb", |facts| facts.pace = level("100/s"), "cannot do pace 100/s");
-        expected("libmariadb", |facts| facts.ctx = Some(Ctx::Shared), "builds its TLS context per connect");
-        let rustls: fn(&mut DriverRequirements) = |facts| facts.path = level("tls1.3-p256+client=rustls");
-        expected("libmariadb", rustls, "cannot do path tls1.3-p256+client=rustls");
-        let direct: fn(&mut DriverRequirements) = |facts| {
-            postgres(facts);
-            facts.path = level("tls1.3-p256+direct");
-        };
-        expected("pgbench", direct, "silently use negotiated TLS");
-        assert_eq!(reason("libpq", direct), None);
-    }
-
-    #[test]
-    fn pymongo_supports_document_workloads() {
-        let documents = |facts: &mut DriverRequirements| {
-            facts.engine = Engine::FerretDb;
-            facts.auth = Auth::default_of(Engine::FerretDb);
-            facts.workload = Workload::FindOne;
-            facts.path = level("tls1.3-p256");
-            facts.ctx = Some(Ctx::PerConnect);
-        };
-        assert_eq!(reason("pymongo", documents), None);
-        for workload in ["connect", "connect-query", "first-query"] {
-            let change = |facts: &mut DriverRequirements| {
-                documents(facts);
-                facts.workload = level(workload);
-            };
-            assert_eq!(reason("pymongo", change), None, "{workload}");
         }
-        let expected = |change: fn(&mut DriverRequirements), words: &str| {
-            let all = |facts: &mut DriverRequirements| {
-                documents(facts);
-                change(facts);
-            };
-            let said = reason("pymongo", all).unwrap();
-            assert!(said.contains(words), "{said}");
-        };
-        expected(|facts| facts.workload = level("ycsb-a"), "it does find-one");
-        expected(|facts| facts.engine = Engine::Postgres, "cannot do server postgres");
-        expected(|facts| facts.path = Path::Unix, "connects by TCP");
-        expected(|facts| facts.ctx = Some(Ctx::Shared), "with each client");
-        expected(|facts| facts.pace = level("100/s"), "cannot do pace 100/s");
-        expected(|facts| facts.auth = Auth::Md5, "cannot do auth md5");
     }
 }

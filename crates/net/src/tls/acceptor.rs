@@ -23,7 +23,6 @@ pub struct AcceptorSettings {
     pub protocol: &'static [u8],
 }
 
-/// A server's TLS context.
 #[derive(Clone)]
 pub struct Acceptor(SslContext);
 

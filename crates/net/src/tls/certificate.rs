@@ -57,7 +57,6 @@ pub(super) fn key_label(certificate_der: &[u8]) -> Option<Cow<'static, str>> {
     })
 }
 
-/// The curve of an elliptic-curve key.
 pub(super) fn curve_label(certificate_der: &[u8]) -> &'static str {
     public_key(certificate_der).map_or(OTHER_CURVE, |key| curve_of(&key))
 }

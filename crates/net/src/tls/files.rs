@@ -11,7 +11,6 @@ use openssl::x509::X509;
 /// Larger than the CA bundle of any operating system.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// What a TLS file is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilePurpose {
     /// CA certificates that verify the peer.
@@ -20,7 +19,6 @@ pub enum FilePurpose {
     Key,
 }
 
-/// A TLS file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("cannot read the {} {}: {source}", .purpose.noun(), path.display())]

@@ -2,9 +2,10 @@
 
 use std::io::{self, Read, Write};
 
+use socket2::Socket;
+
 use super::session::Filled;
 use crate::buffer::Buffer;
-use crate::socket::Socket;
 
 #[derive(Default)]
 pub(super) struct MemoryBuffers {

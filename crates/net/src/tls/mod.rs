@@ -37,14 +37,12 @@ pub enum TrustAnchors {
     File(PathBuf),
     /// Those in a PEM file and the system's.
     FileAndSystem(PathBuf),
-    /// The system's.
     System,
 }
 
 /// Whether a connection resumes an earlier TLS session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Resumption {
-    /// Full handshakes only.
     #[default]
     Never,
     /// Resumes the newest session of the context's own connections.
@@ -53,7 +51,6 @@ pub enum Resumption {
     AcrossContexts(ResumptionMethod, Sessions),
 }
 
-/// How a session is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumptionMethod {
     /// As the server offers: by ticket or, before TLS 1.3, by session ID.
@@ -70,7 +67,6 @@ pub enum PeerName {
     Ip(IpAddr),
 }
 
-/// A client's TLS settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub library: TlsLibrary,
@@ -90,13 +86,11 @@ pub struct Settings {
     pub identity: Option<Identity>,
 }
 
-/// The TLS parameters negotiated on a connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Negotiated {
     pub library: TlsLibrary,
     /// `tls1.3`.
     pub version: &'static str,
-    /// The suite's IANA name.
     pub suite: &'static str,
     /// The key exchange group; `None` if the handshake had no key exchange.
     pub group: Option<Cow<'static, str>>,

@@ -15,6 +15,7 @@ use openssl::ssl::{
 };
 use openssl::x509::verify::X509CheckFlags;
 use openssl::x509::{X509Ref, X509VerifyResult};
+use socket2::Socket;
 
 use super::memory::MemoryBuffers;
 use super::session::{Decrypted, Filled, Handshake, TlsSession};
@@ -24,7 +25,6 @@ use super::{
 };
 use crate::Error;
 use crate::buffer::Buffer;
-use crate::socket::Socket;
 
 #[derive(Clone)]
 pub(super) struct OpenSslContext {

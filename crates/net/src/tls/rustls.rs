@@ -16,6 +16,7 @@ use rustls::{
     AlertDescription, CertificateError, CipherSuite, ClientConfig, ClientConnection, ConfigBuilder,
     HandshakeKind, ProtocolVersion, RootCertStore,
 };
+use socket2::Socket;
 
 use super::memory::MemoryBuffers;
 use super::session::{Decrypted, Filled, Handshake, TlsSession};
@@ -25,7 +26,6 @@ use super::{
 };
 use crate::Error;
 use crate::buffer::Buffer;
-use crate::socket::Socket;
 
 #[derive(Clone)]
 pub(super) struct RustlsContext {
@@ -37,16 +37,9 @@ pub(super) struct RustlsContext {
 pub(super) struct RustlsSession {
     connection: ClientConnection,
     memory: MemoryBuffers,
-    peer_close: PeerClose,
+    /// The peer's `close_notify` arrived, perhaps together with data, and was not yet reported to the caller.
+    has_closed: bool,
     version: TlsVersion,
-}
-
-/// The peer's `close_notify`, which may arrive together with data.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PeerClose {
-    Open,
-    /// Not yet reported to the caller.
-    Received,
 }
 
 impl RustlsContext {
@@ -96,7 +89,7 @@ impl RustlsContext {
         Ok(RustlsSession {
             connection: connection.map_err(settings_error)?,
             memory: MemoryBuffers::default(),
-            peer_close: PeerClose::Open,
+            has_closed: false,
             version: self.version,
         })
     }
@@ -168,7 +161,7 @@ impl TlsSession for RustlsSession {
         loop {
             // The end of the handshake may have brought application data.
             self.take_plaintext(into)?;
-            if mem::replace(&mut self.peer_close, PeerClose::Open) == PeerClose::Received {
+            if mem::take(&mut self.has_closed) {
                 return Ok(Decrypted::Closed);
             }
             if self.memory.incoming.is_empty() {
@@ -244,7 +237,7 @@ impl RustlsSession {
         if state.peer_has_closed() {
             // Nothing after a `close_notify` is from the peer.
             self.memory.incoming.consume(self.memory.incoming.unread().len());
-            self.peer_close = PeerClose::Received;
+            self.has_closed = true;
         }
         Ok(())
     }

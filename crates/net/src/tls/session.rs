@@ -2,10 +2,11 @@
 
 use std::io;
 
+use socket2::Socket;
+
 use super::Negotiated;
 use crate::Error;
 use crate::buffer::Buffer;
-use crate::socket::Socket;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handshake {
@@ -20,7 +21,6 @@ pub(crate) struct Filled {
     pub(crate) room: usize,
 }
 
-/// Whether more data can arrive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decrypted {
     All,
@@ -29,13 +29,11 @@ pub(crate) enum Decrypted {
 
 /// The TLS session of one connection.
 pub(crate) trait TlsSession: Send {
-    /// Reads once from the socket.
     fn fill(&mut self, socket: &mut Socket) -> io::Result<Filled>;
 
     /// Takes bytes that were read from the socket elsewhere.
     fn feed(&mut self, bytes: &[u8]);
 
-    /// Bytes to send.
     fn outgoing(&mut self) -> &mut Vec<u8>;
 
     fn handshake(&mut self) -> Result<Handshake, Error>;
@@ -51,7 +49,6 @@ pub(crate) trait TlsSession: Send {
     /// The negotiated parameters; `None` before the handshake is complete.
     fn negotiated(&self) -> Option<Negotiated>;
 
-    /// The protocol that the server chose.
     fn alpn(&self) -> Option<&[u8]>;
 
     /// The certificate hash for channel binding (`tls-server-end-point`, RFC 5929, 4.1).
