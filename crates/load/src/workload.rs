@@ -210,9 +210,10 @@ fn with_numbered_parameters(sql: &str) -> String {
     let mut numbered = String::new();
     for (number, part) in sql.split('?').enumerate() {
         if number > 0 {
-            numbered += &format!("${number}");
+            numbered.push('$');
+            numbered.push_str(&number.to_string());
         }
-        numbered += part;
+        numbered.push_str(part);
     }
     numbered
 }
