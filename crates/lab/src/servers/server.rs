@@ -199,14 +199,18 @@ impl Server {
             Change::NotApplicable => {}
             Change::Applied => self.plan.requirements = required,
             Change::NeedsRestart => {
-                self.plan.requirements = required;
                 self.control = match access {
                     AccessControl::Accounts => {
                         self.control.as_account(CONTROL_USER, self.directory.read_password()?)
                     }
                     AccessControl::Disabled => self.control.without_account(),
                 };
-                self.restart()?;
+                let before = std::mem::replace(&mut self.plan.requirements, required);
+                if let Err(error) = self.restart() {
+                    // The next call must try again.
+                    self.plan.requirements = before;
+                    return Err(error);
+                }
             }
         }
         Ok(())
