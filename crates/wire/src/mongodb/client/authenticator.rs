@@ -146,8 +146,8 @@ impl Authenticator {
     fn begin(&self, mechanisms: Option<&Mechanisms>) -> Result<AuthStart, Error> {
         let digest = match (self.login.mechanism, mechanisms) {
             (Mechanism::X509, _) => return Ok(AuthStart::Certificate),
-            (Mechanism::ScramSha1, _) => Digest::Sha1,
-            (Mechanism::Negotiated, Some(Mechanisms { sha256: false, sha1: true, .. })) => Digest::Sha1,
+            (Mechanism::ScramSha1, _)
+            | (Mechanism::Negotiated, Some(Mechanisms { sha256: false, sha1: true, .. })) => Digest::Sha1,
             (Mechanism::Negotiated, Some(Mechanisms { sha256: false, sha1: false, names })) => {
                 return Err(Error::UnsupportedAuth { method: names.clone() });
             }
