@@ -20,7 +20,6 @@ const OTHERS_OF_ROOT: u32 = 0o037;
 /// Far longer than any password or token.
 const MAX_PASSWORD_BYTES: u64 = 64 << 10;
 
-/// Why a password cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PasswordError {
     #[error("{} can be read by others: run chmod 600 on it", .0.display())]
@@ -33,12 +32,10 @@ pub enum PasswordError {
     NoVariable(String),
 }
 
-/// Where the configuration says that a password is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PasswordSource {
     /// The content of this file, without a line end after it.
     File(PathBuf),
-    /// This environment variable.
     Variable(String),
 }
 

@@ -30,7 +30,6 @@ pub struct ConnectionPool<K, S, C> {
     limit: usize,
     /// Including connections that are being opened, reset or moved.
     open: usize,
-    /// Clients that wait, of all keys.
     waiting: usize,
     pools: HashMap<K, KeyPool<S, C>>,
 }
@@ -46,7 +45,6 @@ struct KeyPool<S, C> {
     reserved: HashSet<S>,
     /// Connections of other keys that are being closed for waiting clients.
     evicting: usize,
-    /// Since when each client waits.
     waiting: LinkedMap<C, Instant>,
     opening: usize,
     open: usize,
@@ -55,7 +53,6 @@ struct KeyPool<S, C> {
 /// What to do for a client that wants a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolAction<S> {
-    /// The client has acquired this connection.
     Take(S),
     /// The client waits. Open a connection.
     Open,
@@ -68,15 +65,6 @@ pub enum PoolAction<S> {
     Evict(S),
     /// The client waits; no action is needed.
     Wait,
-}
-
-/// Whether a connection was kept for its client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeepOutcome {
-    /// It is kept for that client.
-    Kept,
-    /// Not kept: reset it and release it to the next waiting client.
-    NeededByWaiter,
 }
 
 impl<S, C> Default for KeyPool<S, C> {
@@ -125,19 +113,18 @@ impl<S: WorkerBound, C: WorkerBound> KeyPool<S, C> {
         self.reserved.remove(&server);
     }
 
-    /// Keeps a connection unless clients wait.
-    fn keep_in(&mut self, server: S, list: impl FnOnce(&mut Self) -> &mut Connections<S>) -> KeepOutcome {
-        if self.waiting.is_empty() {
+    fn keep_in(&mut self, server: S, list: impl FnOnce(&mut Self) -> &mut Connections<S>) -> bool {
+        let is_kept = self.waiting.is_empty();
+        if is_kept {
             list(self).push(server);
-            return KeepOutcome::Kept;
+        } else {
+            self.reserved.insert(server);
         }
-        self.reserved.insert(server);
-        KeepOutcome::NeededByWaiter
+        is_kept
     }
 }
 
 impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
-    /// A pool of at most `limit` connections, over all keys.
     pub fn new(limit: usize) -> Self {
         Self { limit, open: 0, waiting: 0, pools: HashMap::new() }
     }
@@ -229,14 +216,15 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.pools.get(key).is_some_and(|key_pool| key_pool.reserved.contains(&server))
     }
 
-    /// Keeps a connection for its client, which is between transactions.
-    pub fn keep(&mut self, key: &K, server: S) -> KeepOutcome {
+    /// Keeps a connection for its client, which is between transactions. If it returns false, the connection must
+    /// be reset and released to the next waiting client.
+    pub fn keep(&mut self, key: &K, server: S) -> bool {
         let key_pool = self.pools.entry(key.clone()).or_default();
         key_pool.keep_in(server, |key_pool| &mut key_pool.kept)
     }
 
-    /// Keeps a connection whose client has disconnected.
-    pub fn keep_orphaned(&mut self, key: &K, server: S) -> KeepOutcome {
+    /// The same for a connection whose client has disconnected.
+    pub fn keep_orphaned(&mut self, key: &K, server: S) -> bool {
         let key_pool = self.pools.entry(key.clone()).or_default();
         key_pool.keep_in(server, |key_pool| &mut key_pool.orphaned)
     }
@@ -289,7 +277,6 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.waiting += 1;
     }
 
-    /// Removes the client that has waited longest from the queue.
     pub fn pop_waiting(&mut self, key: &K) -> Option<C> {
         let key_pool = self.pools.get_mut(key)?;
         let (client, _) = key_pool.waiting.first()?;
@@ -303,7 +290,6 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.pools.get(key).is_some_and(|key_pool| key_pool.open > key_pool.opening)
     }
 
-    /// A key with unserved clients.
     pub fn unserved_key(&self) -> Option<K> {
         // The common case.
         if self.waiting == 0 {
@@ -361,7 +347,6 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.pools.get(key).map_or(0, |key_pool| key_pool.open)
     }
 
-    /// Whether any connection is open.
     pub fn has_connection(&self) -> bool {
         self.pools.values().any(|key_pool| key_pool.open > key_pool.opening)
     }

@@ -22,12 +22,9 @@ use crate::settings::{Settings, StartError};
 /// A protocol, with the settings that depend on it. Each worker has its own clone. Connections move between
 /// workers together with everything that belongs to them.
 pub trait Protocol: Clone + Send + 'static {
-    /// Connections with equal keys are interchangeable.
     type Key: PoolKey + Send;
     type Handshake: ProtocolHandshake<Request = Self::Request> + Send;
-    /// What a client asked for in its handshake.
     type Request: ProtocolRequest + Send;
-    /// What is known of an open server connection.
     type BackendState: Send;
     /// A client on a server connection.
     type Session: ProtocolSession<
@@ -35,7 +32,6 @@ pub trait Protocol: Clone + Send + 'static {
             BackendState = Self::BackendState,
             ResetContext = Self::ResetContext,
         > + Send;
-    /// Commands that the proxy sends on its own behalf.
     type Command: ProtocolCommand<BackendState = Self::BackendState> + Send;
     /// What a reset must know of the session before it.
     type ResetContext: Copy + Send;
@@ -67,7 +63,6 @@ pub trait Protocol: Clone + Send + 'static {
     /// What other workers should know after a change for this key; `None` if there is nothing.
     fn learned(&self, key: &Self::Key) -> Option<Self::Learned>;
 
-    /// Takes over what another worker has learned.
     fn learn(&mut self, learned: Self::Learned);
 
     fn handshake(&mut self, auth: ClientAuth) -> Self::Handshake;
@@ -78,7 +73,6 @@ pub trait Protocol: Clone + Send + 'static {
         None
     }
 
-    /// The key of the server connections that a client can use, or why it can use none.
     fn pool_key(&self, request: &Self::Request) -> Result<Self::Key, Refusal>;
 
     /// The keys of clients that name no database: one per user, that of the server's URL first.
@@ -133,7 +127,6 @@ pub trait Protocol: Clone + Send + 'static {
         to_server: &mut Vec<u8>,
     ) -> Result<Self::Session, Box<StartFailed<Self::Request>>>;
 
-    /// Resets a connection.
     fn reset(
         &self,
         context: Self::ResetContext,
@@ -194,12 +187,10 @@ pub trait ProtocolHandshake {
     /// it presented one.
     fn tls_established(&mut self, name: Option<String>);
 
-    /// Appends an error message for the client.
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 }
 
 pub trait ProtocolRequest {
-    /// Appends an error message for the client.
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 
     /// Classifies the first bytes that a client without a connection sends.
@@ -215,12 +206,10 @@ pub trait ProtocolRequest {
     fn cancel_command(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize>;
 }
 
-/// What a client without a connection sends first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstInput {
     /// Too short to tell: no connection is acquired for it yet.
     Incomplete,
-    /// The client ends the connection.
     Terminate,
     Command,
 }
@@ -230,11 +219,11 @@ pub trait ProtocolSession: Sized {
     /// What moves with a client from one connection to the next.
     type Request;
     type BackendState;
-    /// What a reset must know of the session.
     type ResetContext;
 
-    /// When the client may send commands.
-    fn start_mode(&self) -> StartMode;
+    /// Whether the client may send commands only after the server has accepted its settings. What was appended
+    /// for the server must then be sent now; otherwise it may be sent together with the client's first command.
+    fn awaits_settings(&self) -> bool;
 
     /// Appends the end of the login.
     fn greet(
@@ -273,7 +262,6 @@ pub trait ProtocolSession: Sized {
     /// Whether an error message can be sent to the client now, without being taken for a part of a response.
     fn can_send_error(&self) -> bool;
 
-    /// Appends an error message for the client.
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 
     /// Appends queries for the settings that move with the client, see [`SessionPhase::NeedsQuery`].
@@ -286,13 +274,11 @@ pub trait ProtocolSession: Sized {
     /// Whether the session can be detached before the client has sent a command.
     fn can_detach(&self) -> bool;
 
-    /// Ends a session that is in [`SessionPhase::CanDetach`].
     fn detach(
         self,
         backend: &mut Self::BackendState,
     ) -> Result<Detached<Self::Request, Self::ResetContext>, session::Error>;
 
-    /// Ends a session whose client has disconnected.
     fn release(self, backend: &mut Self::BackendState)
     -> Result<Release<Self::ResetContext>, session::Error>;
 }
@@ -317,20 +303,17 @@ pub enum HandshakeStep<W> {
     StartTls,
     /// The client is authenticated. It has not been told so.
     Login(W),
-    /// The client asks to cancel the command of another client.
     Cancel {
         /// The process ID that the proxy sent to the other client.
         process_id: u32,
         /// The cancel key that the proxy sent to the other client.
         key: Vec<u8>,
     },
-    /// An error message must be sent.
     Refuse(Refusal),
     /// The client does not speak the protocol and would not understand an error message.
     HangUp(&'static str),
 }
 
-/// The login of a server connection.
 pub struct ConnectPlan {
     pub login: session::Login,
     pub machine: session::Connect,
@@ -341,18 +324,7 @@ pub struct ConnectPlan {
 pub struct CancelToken {
     /// Unique among clients.
     pub process_id: u32,
-    /// Random.
     pub secret: [u8; 4],
-}
-
-/// When a client may send commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartMode {
-    /// At once. What was appended for the server may be sent together with the client's first command.
-    Immediate,
-    /// After the server has accepted the client's settings. What was appended for the server must be sent
-    /// now.
-    AfterSettings,
 }
 
 /// A session that could not be started. The client has not lost its request.
@@ -362,10 +334,8 @@ pub struct StartFailed<W> {
     pub error: session::Error,
 }
 
-/// What to do with a client's bytes.
 #[derive(Debug)]
 pub struct FromClient {
-    /// Bytes at the front to pass to the server.
     pub pass_bytes: usize,
     /// Bytes to drop after the passed bytes.
     pub drop_bytes: usize,
@@ -379,22 +349,18 @@ pub struct FromClient {
 }
 
 impl FromClient {
-    /// Passes so many bytes on and does nothing else.
     pub fn passes(pass_bytes: usize, goodbye: Goodbye) -> Self {
         Self { pass_bytes, drop_bytes: 0, insert: Vec::new(), exclusive: Vec::new(), goodbye }
     }
 }
 
-/// What to do with a server's bytes.
 #[derive(Debug, Default)]
 pub struct FromServer {
     /// Bytes at the front to drop: responses to the proxy's own commands.
     pub skip_bytes: usize,
-    /// The result of the client's settings.
     pub settings_result: SettingsResult,
     /// Bytes to pass to the client after those.
     pub pass_bytes: usize,
-    /// What to change in the bytes passed on.
     pub patches: Vec<Patch>,
     /// Bytes to drop after those. If there are any, the remaining input must be processed again.
     pub drop_bytes: usize,
@@ -423,14 +389,12 @@ pub enum PendingKill {
     None,
     /// Ends the command that waits.
     Query,
-    /// Ends the client's connection.
     Connection,
 }
 
 /// The state in which a client acquires a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquiredState {
-    /// It was reset.
     Reset,
     /// As the same client left it.
     SameClient,
@@ -470,7 +434,6 @@ pub enum Release<R> {
     Close(&'static str),
 }
 
-/// The result of detaching a client from its connection.
 #[derive(Debug)]
 pub struct Detached<W, R> {
     /// What moves with the client; `None` in session pooling.

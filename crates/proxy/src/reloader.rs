@@ -15,7 +15,6 @@ use crate::protocol::{Pooling, Protocol};
 use crate::settings::{ListenAddress, Settings, StartError};
 use crate::url::ServerAddress;
 
-/// Applies new settings to a running proxy.
 pub struct Reloader<P: Protocol> {
     pub control: ControlHandle<P>,
     pub notifier: Notifier,

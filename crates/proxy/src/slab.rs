@@ -2,7 +2,6 @@
 
 use crate::pool::WorkerBound;
 
-/// A slot and the generation of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id {
     /// Unique among the values of all workers at a time.

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub version: String,
-    /// Address of the server.
     pub server: String,
     /// Start time in seconds since 1970.
     pub started_unix_s: i64,
-    /// Whether the proxy is stopping.
     pub draining: bool,
     pub clients: ClientStates,
     pub limits: StatusLimits,
@@ -23,7 +21,6 @@ pub struct Status {
     pub certificates: Vec<CertificateStatus>,
 }
 
-/// The load of one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadStatus {
     pub clients: usize,
@@ -31,12 +28,10 @@ pub struct ThreadStatus {
     pub server_connections: usize,
 }
 
-/// Clients by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientStates {
     /// In their handshake.
     pub logging_in: usize,
-    /// Waiting for a server connection.
     pub queued: usize,
     /// With a server connection.
     pub in_session: usize,
@@ -67,7 +62,6 @@ pub struct PoolStatus {
     /// Being reset or checked.
     pub resetting: usize,
     pub opening: usize,
-    /// Clients that wait.
     pub waiting: usize,
     /// The age of the oldest connection.
     pub oldest_s: f64,
@@ -79,10 +73,8 @@ pub struct StatusCounters {
     pub sessions: u64,
     pub refused: u64,
     pub opened: u64,
-    /// Failed connects.
     pub failed: u64,
     pub closed: u64,
-    /// Clients pinned to their connections.
     pub pins: u64,
     /// Kept connections that were handed to another client.
     pub steals: u64,

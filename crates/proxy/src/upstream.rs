@@ -35,7 +35,6 @@ pub struct Upstream {
     expiries: Vec<CertificateExpiry>,
 }
 
-/// When the certificates of a file expire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateExpiry {
     pub file: PathBuf,
@@ -78,7 +77,6 @@ impl Upstream {
         Ok(Self { context, addresses, fingerprint: fingerprint.finish(), expiries })
     }
 
-    /// The fingerprint of the TLS settings and files.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
@@ -87,7 +85,6 @@ impl Upstream {
         &self.expiries
     }
 
-    /// Starts a connect.
     pub fn open(&mut self, plan: ConnectPlan) -> Result<Connecting, Error> {
         let dialer = Dialer {
             address: self.addresses.next()?,
@@ -168,7 +165,6 @@ fn expiry(pem: &[u8]) -> Option<i64> {
     ends.min()
 }
 
-/// Checks that every file in `url` for TLS can be used.
 fn check_files(url: &ServerUrl) -> Result<(), Error> {
     let UpstreamEncryption::Tls { identity, .. } = &url.encryption else { return Ok(()) };
     for (option, purpose, path) in url.files() {

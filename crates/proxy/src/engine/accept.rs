@@ -69,7 +69,6 @@ impl<P: Protocol> Worker<P> {
         self.deferred.push(DeferredWork::Accept);
     }
 
-    /// Logs a failure to accept, at most once per interval.
     pub(super) fn accept_failed(&mut self, error: &Error) {
         if let Some(failures) = self.accept_failures.add(self.now) {
             let fields: [(&str, &dyn std::fmt::Display); 2] = [("reason", error), ("failures", &failures)];

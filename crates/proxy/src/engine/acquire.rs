@@ -2,7 +2,7 @@
 
 use super::{Activity, ClientConnection, ClientStage, DeferredWork, Worker};
 use crate::log::Level;
-use crate::protocol::{AcquiredState, CancelToken, Protocol, ProtocolRequest, ProtocolSession, StartMode};
+use crate::protocol::{AcquiredState, CancelToken, Protocol, ProtocolRequest, ProtocolSession};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -43,20 +43,17 @@ impl<P: Protocol> Worker<P> {
                 return false;
             }
         };
-        let start = session.start_mode();
+        let awaits_settings = session.awaits_settings();
         self.services.metrics.waits.add(self.now.duration_since(client.since));
         client.stage = ClientStage::Active(server_id);
         client.last_server = Some(server_id);
         backend.activity = Activity::Session { client: client_id, session };
-        match start {
-            StartMode::Immediate => self.report_start(client_id, server_id),
-            StartMode::AfterSettings => {
-                if let Err(error) = backend.channel.send() {
-                    self.server_lost(server_id, Some(&error));
-                } else {
-                    self.watch_server(server_id);
-                }
-            }
+        if !awaits_settings {
+            self.report_start(client_id, server_id);
+        } else if let Err(error) = backend.channel.send() {
+            self.server_lost(server_id, Some(&error));
+        } else {
+            self.watch_server(server_id);
         }
         true
     }

@@ -59,7 +59,6 @@ impl<P: Protocol> Worker<P> {
         true
     }
 
-    /// Waits for room to send only while output is pending.
     pub(super) fn watch_client(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let ClientConnection { channel, flow, .. } = client;
@@ -164,7 +163,6 @@ impl<P: Protocol> Worker<P> {
         self.step_handshake(id);
     }
 
-    /// Acquires a connection for a client, or queues the client.
     pub(super) fn acquire(&mut self, id: Id, key: &P::Key) {
         let now = self.now;
         match self.pool.with(|pool| pool.acquire(key, id, now)) {
@@ -194,7 +192,6 @@ impl<P: Protocol> Worker<P> {
         })
     }
 
-    /// Sends an error message to a client and closes it.
     pub(super) fn refuse(&mut self, id: Id, refusal: &Refusal) {
         let Some(ClientConnection { channel, stage, .. }) = self.clients.get_mut(id) else { return };
         match stage {
@@ -223,7 +220,6 @@ impl<P: Protocol> Worker<P> {
         self.close_after_flush(id);
     }
 
-    /// Closes a client when its pending output is sent.
     pub(super) fn close_after_flush(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(id) else { return };
         if !matches!(client.channel.send(), Ok(Sent::Blocked)) {
@@ -265,7 +261,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Releases a client's place in the wait queue, or its connection.
     fn release_client(&mut self, id: Id, stage: ClientStage<P>, last_server: Option<Id>) {
         match stage {
             ClientStage::Queued { key, .. } => self.pool.with(|pool| pool.leave_queue(&key, id)),
@@ -281,7 +276,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Schedules a client that has sent something which was not read yet.
     pub(super) fn schedule_unread(&mut self, id: Id) {
         if self.clients.get(id).is_some_and(|client| client.flow.unread || client.flow.ended) {
             self.deferred.push(DeferredWork::Client(id));

@@ -28,7 +28,6 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Settings that were handed over take effect however late: a reload must not be reported as failed too soon.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Controls a running proxy from other threads.
 pub struct ControlHandle<P: Protocol> {
     mailboxes: Arc<[Mailbox<P>]>,
     metrics: Arc<Metrics>,

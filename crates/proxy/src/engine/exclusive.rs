@@ -42,7 +42,6 @@ fn matches_database(target: &Vacate, database: &str) -> bool {
 }
 
 impl<P: Protocol> Worker<P> {
-    /// Closes the connections to these databases that no client uses, on all workers.
     pub(super) fn close_unused_everywhere(&mut self, targets: &[Vacate]) {
         for target in targets {
             self.shared.broadcast(|| WorkerMessage::CloseUnused(target.clone()));
@@ -50,7 +49,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// The same on this worker.
     pub(super) fn close_unused(&mut self, target: Vacate) {
         for id in self.servers.ids() {
             let is_target = |key: &P::Key| matches_database(&target, key.database());
@@ -61,7 +59,6 @@ impl<P: Protocol> Worker<P> {
         self.exclusive.add(target, self.now);
     }
 
-    /// Takes an idle or kept connection from the pool.
     fn take_unused(&mut self, id: Id) -> bool {
         let Some(server) = self.servers.get(id) else { return false };
         match self.servers.open(id).map(|backend| &backend.activity) {

@@ -13,11 +13,9 @@ use crate::slab::Id;
 
 /// A connect within this time shows that the server is reachable.
 const LATELY: Duration = Duration::from_secs(30);
-/// Upkeep of a server connection.
 pub(super) struct Upkeep {
     /// The fingerprints of TLS and of the credentials that it was opened with.
     fingerprints: (Fingerprint, Option<Fingerprint>),
-    /// Time of the last health check.
     checked: Instant,
     /// While a health check runs: since when the connection has been idle.
     idle_since: Option<Instant>,
@@ -137,7 +135,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Idle connections, and since when they have been idle.
     fn idle_servers(&self) -> Vec<(Id, Instant)> {
         let idle = |id: Id| Some((id, self.idle_since(id)?));
         self.servers.ids().into_iter().filter_map(idle).collect()
@@ -163,7 +160,6 @@ impl<P: Protocol> Worker<P> {
         self.send_command(id, P::ping);
     }
 
-    /// Opens connections that `warm-up` requires.
     fn warm_up(&mut self) {
         let keys = self.protocol.default_keys().to_vec();
         for key in keys {

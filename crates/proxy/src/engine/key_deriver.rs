@@ -56,7 +56,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Continues a connect after its key derivation.
     pub(super) fn keys_derived(&mut self, id: Id) {
         if let Some(ServerConnection { stage: ServerStage::Connecting { .. }, .. }) = self.servers.get(id) {
             self.continue_connect(id, Connecting::resume);

@@ -50,11 +50,8 @@ use shared_state::{SharedPool, SharedState};
 pub use control::{ControlHandle, Health, NoAnswer, PreparedSettings};
 pub use workers::Workers;
 
-/// How often timeouts are checked.
 const TICK: Duration = Duration::from_millis(250);
-/// Clients accepted per turn.
 const ACCEPTS: usize = 64;
-/// Bits of a token that hold its kind.
 const KIND_BITS: u32 = 2;
 const SIGNALS: usize = 0;
 
@@ -235,7 +232,6 @@ struct Backend<P: Protocol> {
     activity: Activity<P>,
 }
 
-/// What a server connection is used for.
 enum Activity<P: Protocol> {
     Idle {
         since: Instant,
@@ -272,7 +268,6 @@ struct CancelRequest {
     until: Instant,
 }
 
-/// The readiness of a channel beyond its bytes.
 #[derive(Clone, Copy, Default)]
 struct Flow {
     /// An edge reported bytes that were not read, because there was no room for them.
@@ -305,7 +300,6 @@ enum HeldBack {
     Something,
 }
 
-/// Work without an edge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DeferredWork {
     Accept,

@@ -9,7 +9,7 @@ use super::{
     Activity, Backend, ClientConnection, ClientStage, DeferredWork, ServerConnection, ServerStage, Worker,
 };
 use crate::log::Level;
-use crate::pool::KeepOutcome;
+use crate::pool::ConnectionPool;
 use crate::protocol::{
     AcquiredState, Detached, FirstInput, Pooling, Protocol, ProtocolRequest, ProtocolSession, Release,
 };
@@ -21,7 +21,6 @@ use crate::slab::Id;
 pub(super) const KEEP_TIME: Duration = Duration::from_secs(1);
 
 impl<P: Protocol> Worker<P> {
-    /// Continues with a client that has sent more.
     pub(super) fn continue_client(&mut self, id: Id) {
         match self.clients.get(id).map(|client| &client.stage) {
             Some(ClientStage::Active(_)) => self.pump_to_server(id),
@@ -97,7 +96,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Why a parked client cannot acquire a connection.
     fn resume_refusal(&self, id: Id) -> Option<Refusal> {
         match &self.clients.get(id)?.stage {
             ClientStage::Parked { request, .. } => {
@@ -126,7 +124,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Parks a client again that has not sent a command.
     pub(super) fn park_early(&mut self, client_id: Id, server_id: Id) {
         let session = self.servers.open(server_id).and_then(Backend::session);
         if session.is_some_and(ProtocolSession::can_detach) {
@@ -156,7 +153,7 @@ impl<P: Protocol> Worker<P> {
             Ok(Detached { request: Some(request), release }) => {
                 client.stage = ClientStage::Parked { key, request };
                 match release {
-                    Release::Reset(context) => self.keep_server(client_id, server_id, context),
+                    Release::Reset(context) => self.keep_server(client_id, server_id, context, false),
                     release => self.reset_server(server_id, release),
                 }
                 self.schedule_unread(client_id);
@@ -171,28 +168,29 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Keeps a connection for its client without a reset, unless another client waits for one.
-    fn keep_server(&mut self, client: Id, id: Id, context: P::ResetContext) {
-        self.mark_kept(client, id, context);
-        let Some(server) = self.servers.get(id) else { return };
-        if self.protocol.holds_diagnostics(&context) {
-            // Available to its client only, until the time for keeping it is over.
-            return;
-        }
-        match self.pool.with(|pool| pool.keep(&server.key, id)) {
-            KeepOutcome::NeededByWaiter => self.reassign_kept(id),
-            // A kept connection can also be evicted for clients of another key.
-            KeepOutcome::Kept => self.check_unserved = true,
-        }
-    }
-
-    /// Leaves a connection as it is; what the server sends meanwhile is read.
-    fn mark_kept(&mut self, client: Id, id: Id, context: P::ResetContext) {
+    /// Keeps a connection without a reset, unless another client waits for one: for its client, or for any other
+    /// client if its own has left. What the server sends meanwhile is read.
+    fn keep_server(&mut self, client: Id, id: Id, context: P::ResetContext, is_orphaned: bool) {
         let (since, command) = (self.now, self.protocol.idle_command());
-        let Some(backend) = self.servers.open_mut(id) else { return };
+        let Some(ServerConnection { stage: ServerStage::Open(backend), key, .. }) = self.servers.get_mut(id)
+        else {
+            return;
+        };
         backend.activity = Activity::Kept { client, since, context, command };
         if backend.flow.unread || backend.flow.ended {
             self.deferred.push(DeferredWork::Server(id));
+        }
+        if !is_orphaned && self.protocol.holds_diagnostics(&context) {
+            // Available to its client only, until the time for keeping it is over.
+            return;
+        }
+        let keep = if is_orphaned { ConnectionPool::keep_orphaned } else { ConnectionPool::keep };
+        let is_kept = self.pool.with(|pool| keep(pool, key, id));
+        if is_kept {
+            // It can also be evicted for clients of another key.
+            self.check_unserved = true;
+        } else {
+            self.reassign_kept(id);
         }
     }
 
@@ -247,7 +245,6 @@ impl<P: Protocol> Worker<P> {
         is_for_client_only || self.pool.with(|pool| pool.take_kept(&server.key, id))
     }
 
-    /// What a reset of a kept connection must know.
     fn kept_context(&self, id: Id) -> Option<P::ResetContext> {
         match self.servers.open(id)?.activity {
             Activity::Kept { context, .. } => Some(context),
@@ -274,13 +271,7 @@ impl<P: Protocol> Worker<P> {
         }
         // The reset is pipelined with the next client's first command. If no client comes, the next tick
         // resets the connection.
-        self.mark_kept(client, id, context);
-        let Some(server) = self.servers.get(id) else { return };
-        match self.pool.with(|pool| pool.keep_orphaned(&server.key, id)) {
-            KeepOutcome::NeededByWaiter => self.reassign_kept(id),
-            // A kept connection can also be evicted for clients of another key.
-            KeepOutcome::Kept => self.check_unserved = true,
-        }
+        self.keep_server(client, id, context, true);
     }
 
     fn is_kept_for(&self, id: Id, client: Id) -> bool {

@@ -6,14 +6,13 @@ use ciphertoll_wire::session;
 
 use super::{Activity, Backend, ClientConnection, ClientStage, DeferredWork, HeldBack, Worker};
 use crate::metrics::Counter;
-use crate::protocol::{FromClient, Protocol, ProtocolSession, SessionPhase, SettingsResult, StartMode};
+use crate::protocol::{FromClient, Protocol, ProtocolSession, SessionPhase, SettingsResult};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
 /// Reads of one side per turn.
 const READS: usize = 16;
 
-/// The result of passing a client's bytes to the server.
 enum ToServer {
     /// All bytes that were there are passed on, or wait for the server.
     Waits,
@@ -26,7 +25,6 @@ enum ToServer {
     ServerLost(Error),
 }
 
-/// The result of passing a server's bytes to the client.
 enum ToClient {
     Waits,
     More,
@@ -41,7 +39,6 @@ enum ToClient {
 }
 
 impl<P: Protocol> Worker<P> {
-    /// Passes a client's bytes to its connection.
     pub(super) fn pump_to_server(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let ClientStage::Active(server_id) = client.stage else { return };
@@ -145,10 +142,7 @@ fn read_to_server<P: Protocol>(
 ) -> ToServer {
     let Activity::Session { session, .. } = &mut backend.activity else { return ToServer::Waits };
     for _ in 0..READS {
-        if backend.channel.is_blocked()
-            || session.start_mode() == StartMode::AfterSettings
-            || session.is_full()
-        {
+        if backend.channel.is_blocked() || session.awaits_settings() || session.is_full() {
             client.flow.unread = true;
             return ToServer::Waits;
         }
@@ -196,7 +190,7 @@ fn read_to_server<P: Protocol>(
             (Goodbye::Anew, _) => return ToServer::ChangeUser,
             (Goodbye::None, _) => {}
         }
-        if session.start_mode() == StartMode::AfterSettings {
+        if session.awaits_settings() {
             // No edge reports bytes that are held back here.
             let is_emptied = matches!(received, Received::Drained | Received::WouldBlock);
             client.flow.unread = !is_emptied || !client.channel.input().is_empty();

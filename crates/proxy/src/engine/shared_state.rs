@@ -50,7 +50,6 @@ pub(super) enum WorkerShared<T> {
 }
 
 impl<T> WorkerShared<T> {
-    /// One for each worker.
     pub(super) fn for_workers(value: T, threads: usize) -> Vec<Self> {
         if threads == 1 {
             return vec![Self::Alone(Box::new(value))];
@@ -77,7 +76,6 @@ impl<T> WorkerShared<T> {
 
 pub(super) type SharedPool<P> = WorkerShared<ConnectionPool<<P as Protocol>::Key, Id, Id>>;
 
-/// What is known of the server.
 #[derive(Default)]
 pub(super) struct ServerHealth {
     pub(super) connects: ConnectHistory,
@@ -116,7 +114,6 @@ impl SharedCounters {
 }
 
 impl<P: Protocol> SharedState<P> {
-    /// For each worker, in order.
     pub(super) fn for_workers(mailboxes: &Arc<[Mailbox<P>]>) -> Vec<Self> {
         let server_healths = WorkerShared::for_workers(ServerHealth::default(), mailboxes.len());
         let counters = Arc::new(SharedCounters::new(mailboxes.len()));
@@ -184,7 +181,6 @@ impl<P: Protocol> SharedState<P> {
         }
     }
 
-    /// Sends a message to all other workers.
     pub(super) fn broadcast(&self, message: impl Fn() -> WorkerMessage<P>) {
         for thread in (0..self.threads()).filter(|thread| *thread != self.thread) {
             // A worker that has ended needs no messages.
@@ -192,7 +188,6 @@ impl<P: Protocol> SharedState<P> {
         }
     }
 
-    /// Closes the mailbox if it is empty. Returns whether it is closed.
     pub(super) fn close_mailbox(&self) -> bool {
         self.mailboxes.get(self.thread).is_none_or(Mailbox::close)
     }
@@ -202,7 +197,6 @@ impl<P: Protocol> SharedState<P> {
         self.mailboxes.iter().for_each(Mailbox::wake);
     }
 
-    /// Stops all workers at once.
     pub(super) fn stop_all(&self) {
         self.counters.stop.store(true, Ordering::SeqCst);
         self.wake_all();

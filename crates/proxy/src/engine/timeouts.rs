@@ -8,7 +8,6 @@ use crate::protocol::{PendingKill, Pooling, Protocol, ProtocolRequest, ProtocolS
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
-/// What has timed out on a server connection.
 enum Expired {
     Nothing,
     Close(&'static str),
@@ -120,7 +119,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Refuses the clients that have not completed their login.
     pub(super) fn refuse_new_clients(&mut self) {
         for id in self.clients.ids() {
             let is_new = |client: &ClientConnection<P>| match client.stage {

@@ -16,7 +16,6 @@ use crate::refusal::Refusal;
 use crate::slab::Id;
 
 impl<P: Protocol> Worker<P> {
-    /// Handles the messages of other workers.
     pub(super) fn read_messages(&mut self) {
         let Some(mailbox) = self.shared.mailboxes.get(self.shared.thread) else { return };
         for message in mailbox.take_all() {
@@ -131,7 +130,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Releases a reserved connection to the clients that wait.
     fn release_reserved(&mut self, id: Id) {
         let Some(server) = self.servers.get(id) else { return };
         // It may have been released since, or be resetting for that.
@@ -215,7 +213,6 @@ impl<P: Protocol> Worker<P> {
         self.assign(client, id);
     }
 
-    /// Sends an error message to a waiting client of any worker.
     pub(super) fn refuse_anywhere(&mut self, client: Id, refusal: Refusal) {
         if client.thread() == self.shared.thread {
             return self.refuse(client, &refusal);
@@ -252,7 +249,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Tells all other workers what was learned for this key.
     pub(super) fn share_learned(&self, key: &P::Key) {
         if self.shared.threads() > 1
             && let Some(learned) = self.protocol.learned(key)

@@ -32,7 +32,6 @@ use crate::slab::Slab;
 /// Number of the first listener, after the signals and the mailbox.
 const LISTENERS: usize = 2;
 
-/// A listening proxy with one or more workers.
 pub struct Workers<P: Protocol> {
     first: Worker<P>,
     others: Vec<Worker<P>>,
@@ -89,7 +88,6 @@ impl<P: Protocol> Workers<P> {
         Ok(Self { first, others: workers })
     }
 
-    /// The TCP addresses that it listens on.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.first.listeners.iter().filter_map(Listener::address).collect()
     }
@@ -161,7 +159,6 @@ fn spawn_worker<P: Protocol>(worker: Worker<P>) -> Result<JoinHandle<Result<Shut
     spawned.map_err(|source| Error::Socket { doing: "cannot start a thread", source })
 }
 
-/// Joins the workers and combines their results.
 fn join(handles: Vec<JoinHandle<Result<Shutdown, Error>>>) -> Result<Shutdown, Error> {
     let ended: Vec<_> = handles.into_iter().map(JoinHandle::join).collect();
     let mut all = Shutdown::Drained;
@@ -241,7 +238,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Serves until all workers are stopped.
     fn serve(self) -> Result<Shutdown, Error> {
         let mut guard = StopAllOnPanic(self);
         let worker = &mut guard.0;

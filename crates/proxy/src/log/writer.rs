@@ -8,7 +8,6 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Lines that wait to be written; further ones are dropped.
 const MAX_LINES: usize = 1024;
 
 /// `None` if the thread could not be started.

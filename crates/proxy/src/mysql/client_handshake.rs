@@ -48,18 +48,15 @@ pub struct GreetingContext {
     /// What is the same for all clients.
     pub template: Arc<GreetingTemplate>,
     pub connection_id: u32,
-    /// The challenge, from random bytes.
     pub nonce: [u8; NONCE_BYTES],
 }
 
-/// A client's handshake, driven by the bytes it sends.
 pub struct ClientHandshake {
     auth: ClientAuth,
     credentials: Option<Arc<CredentialStore>>,
     tls: TlsState,
     greeting_context: GreetingContext,
     state: HandshakeState,
-    /// Sequence number of the next packet to the client.
     sequence: u8,
 }
 
@@ -254,7 +251,6 @@ impl ClientHandshake {
         self.verify(request, plugin, change.plugin, change.auth_response, out)
     }
 
-    /// Refuses clients that cannot be accepted, whatever they present.
     fn check(&self) -> Result<(), Refusal> {
         self.auth.check(self.credentials.is_some())?;
         if self.tls == TlsState::Required {
@@ -328,7 +324,6 @@ impl ClientHandshake {
         Err(wrong_password(&request.user, proof))
     }
 
-    /// Verifies a clear-text password, which ends with a NUL.
     fn verify_password(&self, request: StartupRequest, answer: &[u8]) -> Outcome {
         let password = clear_password::parse(answer).filter(|password| !password.is_empty());
         let is_right =

@@ -33,7 +33,6 @@ struct ClientRecord {
     kill: Arc<AtomicKill>,
 }
 
-/// A kill of a client that has no connection.
 #[derive(Debug, Default)]
 struct AtomicKill(AtomicU8);
 
@@ -51,7 +50,6 @@ pub(super) struct RegisteredClient {
     kills_sent: Vec<u32>,
 }
 
-/// What a connection ID in a `KILL` refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillTarget {
     /// A server connection with this ID.
@@ -102,14 +100,12 @@ impl ConnectionIds {
 }
 
 impl RegisteredClient {
-    /// Records the server's ID of the client's connection, or that it has none.
     pub(super) fn set_backend(&self, server_number: Option<u32>) {
         if let Some(target) = self.connection_ids.registry().clients.get_mut(&self.number) {
             target.server_number = server_number;
         }
     }
 
-    /// Resolves the ID in a `KILL` by this client.
     pub(super) fn resolve_kill(&mut self, number: u32, what: relay::KillTarget) -> KillTarget {
         let mut registry = self.connection_ids.registry();
         let Some(target) = registry.clients.get_mut(&number) else { return KillTarget::Unknown };

@@ -38,7 +38,6 @@ const FIRST_TERMS: Terms = Terms {
     character_set: UTF8MB4,
 };
 
-/// The protocol, with the users that it logs in as.
 #[derive(Clone)]
 pub struct MySql {
     accounts: HashMap<Arc<str>, ServerAccount>,
@@ -49,7 +48,6 @@ pub struct MySql {
     client_terms: Arc<Mutex<HashMap<Arc<str>, Terms>>>,
     encryption: MySqlTlsMode,
     transport: Transport,
-    /// For clients that must know a password.
     credentials: Option<Arc<CredentialStore>>,
     /// The server's last greeting; `None` before the first one, and after it has turned out to be out of
     /// date.
@@ -61,7 +59,6 @@ pub struct MySql {
     known_status: HashMap<MySqlKey, u16>,
 }
 
-/// What a connection teaches about the server.
 #[derive(Clone, Debug)]
 pub struct LearnedParameters {
     greeting: Option<Arc<GreetingTemplate>>,
@@ -84,7 +81,6 @@ impl MySqlKey {
     }
 }
 
-/// A user that the proxy logs in as.
 #[derive(Clone)]
 struct ServerAccount {
     /// With the database of clients that name none.

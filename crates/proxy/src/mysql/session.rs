@@ -14,11 +14,10 @@ use super::refusal;
 use super::startup_request::{LoginContext, StartupRequest};
 use super::transaction_pooling::{CommandPurpose, TransactionPooling};
 use crate::protocol::{
-    CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, SettingsResult, StartMode,
+    CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, SettingsResult,
 };
 use crate::refusal::Refusal;
 
-/// What is known of a server connection.
 #[derive(Debug)]
 pub struct BackendState {
     pub capabilities: Capabilities,
@@ -26,7 +25,6 @@ pub struct BackendState {
     pub connection_id: u32,
     /// Status flags at the start of a session.
     pub status: u16,
-    /// The database of the login.
     pub database: Option<String>,
     /// The initial state of sessions; `None` until the first one has queried it.
     pub initial_state: Option<InitialState>,
@@ -40,15 +38,12 @@ pub struct BackendState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ReleasedState {
     pub open_state: OpenState,
-    /// Diagnostics that the client may still ask for.
     pub diagnostics: Diagnostics,
 }
 
-/// A client's session on a server connection.
 #[derive(Debug)]
 pub struct ClientSession {
     pub(super) relay: MySqlRelay,
-    /// A running query for the initial state.
     pub(super) initial_state_query: Option<InitialStateQuery>,
     /// Commands that the proxy has sent for the client, in transaction pooling.
     pub(super) command: Option<(CommandPurpose, SessionRestore)>,
@@ -65,9 +60,7 @@ pub struct ClientSession {
 /// How long the session keeps its connection.
 #[derive(Debug)]
 pub(super) enum PoolingMode {
-    /// Session pooling.
     Session(RegisteredClient),
-    /// Transaction pooling.
     Transaction(Box<TransactionPooling>),
 }
 
@@ -86,7 +79,6 @@ impl BackendState {
     }
 }
 
-/// Queries the initial state of sessions, if it is not known.
 pub(super) fn query_initial_state(
     backend: &BackendState,
     to_server: &mut Vec<u8>,
@@ -156,7 +148,6 @@ impl ClientSession {
         }
     }
 
-    /// Reads the initial state of sessions while it is being queried.
     fn read_initial_state(
         &mut self,
         rest: &mut &[u8],
@@ -207,19 +198,10 @@ impl ProtocolSession for ClientSession {
     type BackendState = BackendState;
     type ResetContext = ReleasedState;
 
-    fn start_mode(&self) -> StartMode {
-        let awaits_prepare = match &self.mode {
-            PoolingMode::Session(_) => false,
-            PoolingMode::Transaction(pooled) => {
-                pooled.pending.is_some()
-                    || matches!(&self.command, Some((purpose, _)) if *purpose != CommandPurpose::Pipelined)
-            }
-        };
-        if self.initial_state_query.is_some() || awaits_prepare {
-            StartMode::AfterSettings
-        } else {
-            StartMode::Immediate
-        }
+    fn awaits_settings(&self) -> bool {
+        self.initial_state_query.is_some()
+            || matches!(&self.command, Some((purpose, _)) if *purpose != CommandPurpose::Pipelined)
+            || matches!(&self.mode, PoolingMode::Transaction(pooled) if pooled.pending.is_some())
     }
 
     fn greet(
@@ -288,8 +270,7 @@ impl ProtocolSession for ClientSession {
     }
 
     fn can_detach(&self) -> bool {
-        matches!(&self.mode, PoolingMode::Transaction(pooled) if !pooled.has_input)
-            && self.start_mode() == StartMode::Immediate
+        matches!(&self.mode, PoolingMode::Transaction(pooled) if !pooled.has_input) && !self.awaits_settings()
     }
 
     fn detach(self, _: &mut BackendState) -> Result<Detached<StartupRequest, ReleasedState>, session::Error> {

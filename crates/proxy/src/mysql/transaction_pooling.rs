@@ -21,7 +21,7 @@ use super::session_state::{ReplayRisk, SessionState};
 use super::startup_request::{INTERRUPTED, StartupRequest};
 use crate::protocol::{
     AcquiredState, FromClient, FromServer, PendingKill, ProtocolSession, SessionPhase, SettingsResult,
-    StartFailed, StartMode,
+    StartFailed,
 };
 
 /// A command that will be refused is awaited up to this length.
@@ -99,14 +99,13 @@ impl ClientSession {
         }
     }
 
-    /// Processes the next bytes of a client in transaction pooling.
     pub(super) fn pooled_from_client(
         &mut self,
         input: &[u8],
         backend: &mut BackendState,
     ) -> Result<FromClient, Error> {
         let mut processed = FromClient::passes(0, Goodbye::None);
-        if self.start_mode() == StartMode::AfterSettings {
+        if self.awaits_settings() {
             return Ok(processed);
         }
         if self.refuse_cancelled_command(input, backend, &mut processed)? {
@@ -206,7 +205,6 @@ impl ClientSession {
         if is_clean { self.prepare(backend, &mut processed.insert) } else { Ok(()) }
     }
 
-    /// Sends the command that prepares the pending statement.
     fn prepare(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), Error> {
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(()) };
         let Some(own) = pooled.pending.take() else { return Ok(()) };
@@ -309,7 +307,6 @@ impl ClientSession {
         Ok(Some(purpose))
     }
 
-    /// What can be done with the session after these responses.
     fn phase(&mut self, settings_result: &SettingsResult) -> SessionPhase {
         let ConnectionState::Clean(open_state) = self.relay.connection_state() else {
             return SessionPhase::Active;
@@ -383,7 +380,6 @@ impl ClientSession {
 
 type FirstCommands = (Option<InitialStateQuery>, Option<(CommandPurpose, SessionRestore)>);
 
-/// Appends what must be sent first on a connection.
 fn begin(
     session_state: &SessionState,
     acquired: AcquiredState,

@@ -28,7 +28,6 @@ pub struct CredentialStore {
     decoy: Verifier,
 }
 
-/// A client's handshake, driven by the bytes it sends.
 pub struct ClientHandshake {
     auth: ClientAuth,
     credentials: Option<Arc<CredentialStore>>,

@@ -26,7 +26,6 @@ use crate::refusal::Refusal;
 use crate::settings::{DatabaseUser, Settings, StartError};
 use crate::url::UpstreamEncryption;
 
-/// The protocol, with the users that it logs in as.
 #[derive(Clone)]
 pub struct Postgres {
     accounts: HashMap<Arc<str>, ServerAccount>,
@@ -38,11 +37,9 @@ pub struct Postgres {
     /// For TCP; `None` if clients present certificates, or if TCP is not used.
     by_tcp: Option<Arc<CredentialStore>>,
     pooling: Pooling,
-    /// The settings that the server reports on a new connection.
     known_parameters: HashMap<PostgresKey, Parameters>,
 }
 
-/// A user that the proxy logs in as.
 #[derive(Clone)]
 struct ServerAccount {
     /// With the database of clients that name none.
@@ -53,7 +50,6 @@ struct ServerAccount {
     fingerprint: Fingerprint,
 }
 
-/// User and database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PostgresKey {
     user: Arc<str>,

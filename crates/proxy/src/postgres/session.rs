@@ -17,7 +17,7 @@ use super::backend_state::BackendState;
 use super::startup_request::{StartupRequest, cannot_fail};
 use crate::protocol::{
     AcquiredState, CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, SessionPhase,
-    SettingsResult, StartFailed, StartMode,
+    SettingsResult, StartFailed,
 };
 use crate::refusal::Refusal;
 
@@ -35,7 +35,6 @@ pub struct ClientSession {
     pooled: Option<Box<TransactionPooling>>,
 }
 
-/// The purpose of commands that the proxy sends for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommandPurpose {
     /// Settings that cannot fail, pipelined in front of the client's first command.
@@ -58,7 +57,6 @@ enum FirstSync {
     Passed,
 }
 
-/// The state of a session in transaction pooling.
 #[derive(Debug)]
 struct TransactionPooling {
     request: StartupRequest,
@@ -69,13 +67,10 @@ struct TransactionPooling {
     unreported: Vec<Vec<u8>>,
     /// The version of the reported settings that was recorded, see [`Parameters::changes`].
     changes: u64,
-    /// The server has reported a setting in this session.
     was_reported: bool,
-    /// The client has sent something on this connection.
     has_input: bool,
 }
 
-/// Whether a session is pinned to its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PinState {
     None,
@@ -153,7 +148,6 @@ impl ClientSession {
         Ok(Self { command, needs_reset: true, ..Self::silent() })
     }
 
-    /// Starts a session of one transaction.
     pub fn begin_pooled(
         request: StartupRequest,
         acquired: AcquiredState,
@@ -195,7 +189,6 @@ impl ClientSession {
         }
     }
 
-    /// Reads the responses to the proxy's own commands.
     fn read_command_responses(
         &mut self,
         rest: &mut &[u8],
@@ -229,7 +222,6 @@ impl ClientSession {
         Ok(settings_result)
     }
 
-    /// What can be done with the session after these responses.
     fn phase(&mut self, settings_result: &SettingsResult, backend: &BackendState) -> SessionPhase {
         let Some(pooled) = &mut self.pooled else { return SessionPhase::Active };
         let is_clean = self.relay.connection_state() == ConnectionState::Clean(TransactionStatus::Idle);
@@ -275,13 +267,13 @@ impl ProtocolSession for ClientSession {
     type BackendState = BackendState;
     type ResetContext = TransactionStatus;
 
-    fn start_mode(&self) -> StartMode {
-        match self.command {
-            None
-            | Some((CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. }), _)) => {
-                StartMode::Immediate
-            }
-            Some(_) => StartMode::AfterSettings,
+    fn awaits_settings(&self) -> bool {
+        match &self.command {
+            None => false,
+            Some((purpose, _)) => !matches!(
+                purpose,
+                CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. })
+            ),
         }
     }
 
@@ -394,8 +386,7 @@ impl ProtocolSession for ClientSession {
     }
 
     fn can_detach(&self) -> bool {
-        self.pooled.as_ref().is_some_and(|pooled| !pooled.has_input)
-            && self.start_mode() == StartMode::Immediate
+        self.pooled.as_ref().is_some_and(|pooled| !pooled.has_input) && !self.awaits_settings()
     }
 
     fn detach(
@@ -452,7 +443,6 @@ pub(super) fn write_greeting(
 }
 
 impl FirstSync {
-    /// A message's type and length.
     const HEADER_BYTES: usize = 5;
 
     /// Advances to the end of these bytes, or of the first `Sync` if that is earlier. Returns the position.
@@ -484,7 +474,6 @@ impl TransactionPooling {
         }
     }
 
-    /// Records the effects of a transaction.
     fn record_effects(&mut self, effects: Effects, backend: &BackendState) {
         if effects.discard == Discard::All {
             self.request.clear_settings();
@@ -498,7 +487,6 @@ impl TransactionPooling {
         self.unreported.extend(effects.settings.into_iter().filter(|name| !reported(name)));
     }
 
-    /// Records the settings that the server has reported.
     fn record_reported(&mut self, backend: &BackendState) {
         self.changes = backend.parameters.changes();
         self.was_reported = true;
@@ -512,7 +500,6 @@ impl TransactionPooling {
         }
     }
 
-    /// Records the values that were queried.
     fn record_values(&mut self, values: Vec<Option<Vec<u8>>>) {
         for (name, value) in std::mem::take(&mut self.unreported).iter().zip(values) {
             let Some(value) = value else { continue };

@@ -34,11 +34,9 @@ pub(in crate::mysql) struct TransactionPooling {
     pub(super) refuses_first: bool,
     /// The session has stayed once to wait for a `KILL`.
     pub(super) awaited_kill: bool,
-    /// The client has sent something on this connection.
     pub(in crate::mysql) has_input: bool,
 }
 
-/// The purpose of commands that the proxy sends for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::mysql) enum CommandPurpose {
     /// Settings that cannot fail; the client need not wait for the response.
@@ -51,14 +49,12 @@ pub(in crate::mysql) enum CommandPurpose {
     Prepare(u32),
 }
 
-/// A value to query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PendingQuery {
     Setting(String),
     Database,
 }
 
-/// Whether a session is pinned to its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PinState {
     None,
@@ -79,7 +75,6 @@ impl TransactionPooling {
         }
     }
 
-    /// Records the effects of a transaction.
     pub(super) fn record_effects(&mut self, done: SessionChanges) {
         if done.reset == SessionReset::Yes {
             self.session_state.clear_settings();
@@ -108,7 +103,6 @@ impl TransactionPooling {
         }
     }
 
-    /// Records the values that were queried.
     pub(super) fn record_values(&mut self, restored: RestoredSession, backend: &BackendState) {
         let queries = std::mem::take(&mut self.queries);
         if queries.is_empty() {
