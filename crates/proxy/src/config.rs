@@ -77,7 +77,7 @@ pub struct Config {
     )]
     pub tls_client_ca: Option<PathBuf>,
     /// Address for status and metrics over HTTP: `unix:/PATH` or `tcp:127.0.0.1:PORT`.
-    #[arg(long, value_name = "ADDRESS", display_order = 10)]
+    #[arg(long, value_name = "ADDRESS", display_order = 12)]
     #[arg(help = "Address for status and metrics over HTTP: unix:/PATH or tcp:127.0.0.1:PORT")]
     pub admin: Option<ListenAddress>,
     /// How long a client keeps a server connection: until it disconnects, or until its transaction ends.
@@ -106,11 +106,11 @@ pub struct Config {
     #[arg(skip)]
     pub scram_iterations: Option<NonZeroU32>,
     /// Server connections of each user, to its default database, that are opened in advance and kept open.
-    #[arg(long, value_name = "N", display_order = 14)]
+    #[arg(long, value_name = "N", display_order = 16)]
     #[arg(help = "Server connections of each user that are opened in advance and kept open [default: 0]")]
     pub warm_up: Option<usize>,
     /// A server connection that has been idle for this long is checked; 0 disables the check.
-    #[arg(long, value_name = "TIME", display_order = 21)]
+    #[arg(long, value_name = "TIME", display_order = 23)]
     #[arg(
         help = "Check a server connection that has been idle for this long; 0 disables the check [default: 30s]"
     )]
@@ -168,7 +168,7 @@ pub struct LimitsSection {
     #[arg(help = "Maximum age of a server connection when it is handed to another client [default: 1h]")]
     pub max_age: Option<HumanDuration>,
     /// How long clients have to disconnect when the proxy stops.
-    #[arg(long, value_name = "TIME", display_order = 22)]
+    #[arg(long, value_name = "TIME", display_order = 24)]
     #[arg(
         help = "How long clients have to disconnect after SIGTERM or SIGINT; a second signal stops at once \
                 [default: 30s]"
@@ -366,7 +366,7 @@ impl Config {
             threads,
             limits,
         };
-        let (admin, log) = (self.admin.clone(), Log::with_format(level, format));
+        let (admin, log) = (self.admin.clone(), Log::new(level, format));
         Ok(Resolved { settings, admin, log, effective, without_password })
     }
 

@@ -59,12 +59,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// A log in text format of events from this level on.
-    pub fn new(min_level: Level) -> Self {
-        Self::with_format(min_level, Format::Text)
-    }
-
-    pub fn with_format(min_level: Level, format: Format) -> Self {
+    pub fn new(min_level: Level, format: Format) -> Self {
         Self { min_level, format }
     }
 
@@ -73,11 +68,7 @@ impl Log {
         if level < self.min_level {
             return;
         }
-        let report = match self.format {
-            Format::Text => |dropped| report(Format::Text, dropped),
-            Format::Json => |dropped| report(Format::Json, dropped),
-        };
-        writer::write(self.format.write(level, event, fields), report);
+        writer::write(self.format.write(level, event, fields), self.format);
     }
 
     /// Waits at most two seconds until all lines are written. Called last before the process ends.

@@ -225,13 +225,15 @@ fn signals(signals: &[i32]) -> std::io::Result<UnixStream> {
 }
 
 fn signal_error(source: std::io::Error) -> StartError {
-    let source = ciphertoll_net::Error::Socket { doing: "cannot watch for signals", source };
-    StartError::Host { what: "signals".to_owned(), source }
+    start_error("signals", "cannot watch for signals", source)
 }
 
 fn thread_error(source: std::io::Error) -> StartError {
-    let source = ciphertoll_net::Error::Socket { doing: "cannot start a thread", source };
-    StartError::Host { what: "thread".to_owned(), source }
+    start_error("thread", "cannot start a thread", source)
+}
+
+fn start_error(what: &str, doing: &'static str, source: std::io::Error) -> StartError {
+    StartError::Host { what: what.to_owned(), source: ciphertoll_net::Error::Socket { doing, source } }
 }
 
 /// Every client is a file descriptor, and the usual soft limit is 1024.

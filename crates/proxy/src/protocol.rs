@@ -19,6 +19,9 @@ use crate::fingerprint::Fingerprint;
 use crate::refusal::Refusal;
 use crate::settings::{Settings, StartError};
 
+/// A result with the error of either protocol.
+pub(crate) type SessionResult<T> = Result<T, session::Error>;
+
 /// A protocol, with the settings that depend on it. Each worker has its own clone. Connections move between
 /// workers together with everything that belongs to them.
 pub trait Protocol: Clone + Send + 'static {
@@ -41,8 +44,7 @@ pub trait Protocol: Clone + Send + 'static {
     /// Whether the proxy sends first, as soon as a client has connected.
     const SENDS_FIRST: bool;
 
-    /// Prepares the protocol's part of the settings; hashes passwords if clients must prove that they know
-    /// them.
+    /// Prepares the protocol's part of the settings; hashes passwords that clients must prove to know.
     fn from_settings(settings: &Settings) -> Result<Self, StartError>;
 
     /// Replaces users, passwords and authentication rules. Running sessions are not affected.
@@ -67,8 +69,7 @@ pub trait Protocol: Clone + Send + 'static {
 
     fn handshake(&mut self, auth: ClientAuth) -> Self::Handshake;
 
-    /// Starts the handshake of a client that changes its user on this session's connection, see
-    /// [`Goodbye::Anew`]; `None` if it cannot.
+    /// For a client that changes its user during this session, see [`Goodbye::Anew`]; `None` if it cannot.
     fn change_user_handshake(&self, _session: &Self::Session) -> Option<Self::Handshake> {
         None
     }
@@ -92,8 +93,7 @@ pub trait Protocol: Clone + Send + 'static {
         Refusal::new(Refusal::WHO, message)
     }
 
-    /// The fingerprint of the credentials that a connection would log in with now; `None` if the
-    /// configuration has no such user.
+    /// The fingerprint of the credentials of new connections; `None` if the configuration has no such user.
     fn fingerprint(&self, key: &Self::Key) -> Option<Fingerprint>;
 
     /// The login of a new connection; `None` if the configuration has no such user.
@@ -132,18 +132,15 @@ pub trait Protocol: Clone + Send + 'static {
         context: Self::ResetContext,
         backend: &mut Self::BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Self::Command, session::Error>;
+    ) -> SessionResult<Self::Command>;
 
     /// Whether the next client's first command can be pipelined behind the reset, so that the server skips
     /// the command if the reset fails: see [`AcquiredState::ResetPending`].
     fn can_pipeline_reset(&self, context: Self::ResetContext) -> bool;
 
     /// A command that shows whether the server still answers.
-    fn ping(
-        &self,
-        backend: &mut Self::BackendState,
-        to_server: &mut Vec<u8>,
-    ) -> Result<Self::Command, session::Error>;
+    fn ping(&self, backend: &mut Self::BackendState, to_server: &mut Vec<u8>)
+    -> SessionResult<Self::Command>;
 
     /// Whether the session left diagnostics that its client may ask for next (`SHOW WARNINGS`). Then other
     /// clients wait a moment for this connection.
@@ -183,8 +180,7 @@ pub trait ProtocolHandshake {
     /// except [`HandshakeStep::NeedInput`] is the last one.
     fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<Self::Request>;
 
-    /// The client connection uses TLS now. `name` is the common name of the client's verified certificate, if
-    /// it presented one.
+    /// The client connection uses TLS now. `name` is the common name of the client's verified certificate.
     fn tls_established(&mut self, name: Option<String>);
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
@@ -231,28 +227,22 @@ pub trait ProtocolSession: Sized {
         backend: &Self::BackendState,
         cancel_token: CancelToken,
         out: &mut Vec<u8>,
-    ) -> Result<(), session::Error>;
+    ) -> SessionResult<()>;
 
     /// Appends what has changed for a client that was on another connection before.
-    fn report_changed_settings(&self, _: &Self::BackendState, _: &mut Vec<u8>) -> Result<(), session::Error> {
+    fn report_changed_settings(&self, _: &Self::BackendState, _: &mut Vec<u8>) -> SessionResult<()> {
         Ok(())
     }
 
     /// Processes the client's next bytes: those that were not passed on before, and newer ones. An error is
     /// the client's fault.
-    fn process_client(
-        &mut self,
-        input: &[u8],
-        backend: &mut Self::BackendState,
-    ) -> Result<FromClient, session::Error>;
+    fn process_client(&mut self, input: &[u8], backend: &mut Self::BackendState)
+    -> SessionResult<FromClient>;
 
     /// Processes the server's next bytes: those that were neither skipped nor passed on before, and newer
     /// ones. After an error the connection must be closed.
-    fn process_server(
-        &mut self,
-        input: &[u8],
-        backend: &mut Self::BackendState,
-    ) -> Result<FromServer, session::Error>;
+    fn process_server(&mut self, input: &[u8], backend: &mut Self::BackendState)
+    -> SessionResult<FromServer>;
 
     /// Whether too many responses are owed to read more from the client now.
     fn is_full(&self) -> bool {
@@ -265,11 +255,7 @@ pub trait ProtocolSession: Sized {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 
     /// Appends queries for the settings that move with the client, see [`SessionPhase::NeedsQuery`].
-    fn query_settings(
-        &mut self,
-        backend: &Self::BackendState,
-        to_server: &mut Vec<u8>,
-    ) -> Result<(), session::Error>;
+    fn query_settings(&mut self, backend: &Self::BackendState, to_server: &mut Vec<u8>) -> SessionResult<()>;
 
     /// Whether the session can be detached before the client has sent a command.
     fn can_detach(&self) -> bool;
@@ -277,10 +263,9 @@ pub trait ProtocolSession: Sized {
     fn detach(
         self,
         backend: &mut Self::BackendState,
-    ) -> Result<Detached<Self::Request, Self::ResetContext>, session::Error>;
+    ) -> SessionResult<Detached<Self::Request, Self::ResetContext>>;
 
-    fn release(self, backend: &mut Self::BackendState)
-    -> Result<Release<Self::ResetContext>, session::Error>;
+    fn release(self, backend: &mut Self::BackendState) -> SessionResult<Release<Self::ResetContext>>;
 }
 
 /// A command that the proxy sends on its own behalf. Its responses are not passed to a client.
@@ -293,7 +278,7 @@ pub trait ProtocolCommand {
         &mut self,
         input: &mut &[u8],
         backend: &mut Self::BackendState,
-    ) -> Result<Response<CommandOutcome>, session::Error>;
+    ) -> SessionResult<Response<CommandOutcome>>;
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -339,8 +324,7 @@ pub struct FromClient {
     pub pass_bytes: usize,
     /// Bytes to drop after the passed bytes.
     pub drop_bytes: usize,
-    /// What to send to the server after the bytes passed on. If it is not empty, the remaining input must be
-    /// processed again.
+    /// To be sent after the bytes passed on. If there is any, the remaining input must be processed again.
     pub insert: Vec<u8>,
     /// Databases whose idle connections must be closed before anything is passed on.
     pub exclusive: Vec<Vacate>,

@@ -8,11 +8,11 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use crate::config::{ConfigError, Resolved};
-use crate::engine::{ControlHandle, NoAnswer, PreparedSettings};
+use crate::engine::{ControlHandle, PreparedSettings};
 use crate::log::{Level, Log};
 use crate::notify::Notifier;
 use crate::protocol::{Pooling, Protocol};
-use crate::settings::{ListenAddress, Settings, StartError};
+use crate::settings::{ListenAddress, Settings};
 use crate::url::ServerAddress;
 
 pub struct Reloader<P: Protocol> {
@@ -30,19 +30,6 @@ pub struct FixedSettings {
     pooling: Pooling,
     threads: NonZeroUsize,
     server: ServerAddress,
-}
-
-/// Why a reload failed. The old settings stay in force.
-#[derive(Debug, thiserror::Error)]
-enum ReloadError {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error(transparent)]
-    StartMode(#[from] StartError),
-    #[error(transparent)]
-    NoAnswer(#[from] NoAnswer),
-    #[error("the server stays {0} until the proxy is restarted")]
-    OtherServer(ServerAddress),
 }
 
 impl FixedSettings {
@@ -84,7 +71,7 @@ impl<P: Protocol> Reloader<P> {
     }
 
     fn reload(&mut self, load: &impl Fn() -> Result<Resolved, ConfigError>) {
-        let reloaded = load().map_err(ReloadError::from).and_then(|resolved| self.apply(resolved));
+        let reloaded = load().map_err(Into::into).and_then(|resolved| self.apply(resolved));
         let metrics = self.control.metrics();
         match reloaded {
             Ok(log) => {
@@ -99,10 +86,12 @@ impl<P: Protocol> Reloader<P> {
         }
     }
 
-    fn apply(&self, resolved: Resolved) -> Result<Log, ReloadError> {
+    /// If it fails, the old settings stay in force.
+    fn apply(&self, resolved: Resolved) -> Result<Log, Box<dyn std::error::Error>> {
         let Resolved { settings, admin, log, .. } = resolved;
         if settings.server.address != self.fixed.server {
-            return Err(ReloadError::OtherServer(self.fixed.server.clone()));
+            let server = &self.fixed.server;
+            return Err(format!("the server stays {server} until the proxy is restarted").into());
         }
         for (what, same) in [
             ("listen", settings.listen == self.fixed.listen),

@@ -196,29 +196,18 @@ impl Display for Status {
     }
 }
 
-const COLUMNS: [&str; 9] =
-    ["user", "database", "idle", "busy", "kept", "resetting", "opening", "waiting", "oldest"];
-
 fn write_pools(pools: &[PoolStatus], out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let row = |pool: &PoolStatus| {
-        let PoolStatus { idle, busy, kept, resetting, opening, waiting, oldest_s, .. } = pool;
         // A line end in a name must not start another row.
-        let name = |name: &str| name.escape_debug().to_string();
-        [
-            name(&pool.user),
-            name(&pool.database),
-            idle.to_string(),
-            busy.to_string(),
-            kept.to_string(),
-            resetting.to_string(),
-            opening.to_string(),
-            waiting.to_string(),
-            format!("{oldest_s:.0} s"),
-        ]
+        let names = [&pool.user, &pool.database].map(|name| name.escape_debug().to_string());
+        let states = pool.by_state().map(|(_, count)| count.to_string());
+        [&names[..], &states, &[pool.waiting.to_string(), format!("{:.0} s", pool.oldest_s)]].concat()
     };
-    let mut rows = vec![COLUMNS.map(ToOwned::to_owned)];
+    let states = PoolStatus::default().by_state().map(|(state, _)| state);
+    let heading = [&["user", "database"][..], &states, &["waiting", "oldest"]].concat();
+    let mut rows = vec![heading.iter().map(ToString::to_string).collect::<Vec<_>>()];
     rows.extend(pools.iter().map(row));
-    let widths: Vec<usize> = (0..COLUMNS.len())
+    let widths: Vec<usize> = (0..heading.len())
         .map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default())
         .collect();
     for row in rows {

@@ -322,56 +322,63 @@ mod tests {
     }
 
     #[test]
-    fn without_a_mode_the_certificate_and_name_are_verified() {
-        let url = parse("postgres://app@db.example/shop").unwrap();
-        assert_eq!((url.user.as_str(), url.database.as_deref()), ("app", Some("shop")));
-        assert_eq!(url.address, ServerAddress::Host { host: "db.example".to_owned(), port: 5432 });
-        let full =
-            |anchors| UpstreamEncryption::Tls { verification: Verification::Full, anchors, identity: None };
-        assert_eq!(url.encryption, full(TrustAnchors::System));
-        let url = parse("postgresql://a%40b@[::1]:6000?sslrootcert=/ca.pem").unwrap();
-        assert_eq!((url.database.as_deref(), url.address.to_string().as_str()), (Some("a@b"), "[::1]:6000"));
-        assert_eq!(url.encryption, full(TrustAnchors::File("/ca.pem".into())));
-    }
-
-    #[test]
-    fn without_a_mode_a_mysql_server_is_verified_too() {
-        for scheme in ["mysql", "mariadb"] {
-            let url = parse(&format!("{scheme}://app@db.example/?ssl-ca=/ca.pem")).unwrap();
-            assert_eq!((url.protocol, url.database), (ProtocolKind::MySql, None));
-            assert_eq!(url.address, ServerAddress::Host { host: "db.example".to_owned(), port: 3306 });
-            let anchors = TrustAnchors::File("/ca.pem".into());
-            let verification = Verification::Full;
-            assert_eq!(url.encryption, UpstreamEncryption::Tls { verification, anchors, identity: None });
+    fn a_url_names_address_database_and_encryption() {
+        let tls = |verification, file: Option<&str>| UpstreamEncryption::Tls {
+            verification,
+            anchors: file.map_or(TrustAnchors::System, |file| TrustAnchors::File(file.into())),
+            identity: None,
+        };
+        // Without a mode, certificate and name are verified; a CA file implies verification.
+        let (full, authority) = (Verification::Full, Verification::Authority);
+        let plain = || UpstreamEncryption::None;
+        for (url, address, database, encryption) in [
+            ("postgres://a@db.example/shop", "db.example:5432", Some("shop"), tls(full, None)),
+            (
+                "postgresql://a@[::1]:6000?sslrootcert=/ca.pem",
+                "[::1]:6000",
+                Some("a"),
+                tls(full, Some("/ca.pem")),
+            ),
+            ("postgres://a@h/?sslmode=disable", "h:5432", Some("a"), plain()),
+            ("postgres://a@h:1/?host=/run/pg&sslmode=disable", "unix:/run/pg/.s.PGSQL.1", Some("a"), plain()),
+            ("mysql://a@db.example/?ssl-ca=/ca.pem", "db.example:3306", None, tls(full, Some("/ca.pem"))),
+            ("mariadb://a@db.example/?ssl-ca=/ca.pem", "db.example:3306", None, tls(full, Some("/ca.pem"))),
+            (
+                "mysql://a@h/?ssl-mode=REQUIRED&ssl-ca=/ca.pem",
+                "h:3306",
+                None,
+                tls(authority, Some("/ca.pem")),
+            ),
+            ("mysql://a@h:1/shop?ssl-mode=DISABLED&socket=/run/x", "unix:/run/x", Some("shop"), plain()),
+        ] {
+            let parsed = parse(url).unwrap();
+            assert_eq!(
+                (parsed.address.to_string().as_str(), parsed.database.as_deref()),
+                (address, database)
+            );
+            assert_eq!((parsed.user.as_str(), parsed.encryption), ("a", encryption), "{url}");
         }
-        let url = parse("mysql://a@h/?ssl-mode=REQUIRED&ssl-ca=/ca.pem").unwrap();
-        let UpstreamEncryption::Tls { verification, .. } = url.encryption else { panic!("no TLS") };
-        assert_eq!(verification, Verification::Authority, "a CA file implies verification");
-        let url = parse("mysql://a@h:1/shop?ssl-mode=DISABLED&socket=/run/mysqld.sock").unwrap();
-        assert_eq!(
-            (url.address, url.encryption),
-            (ServerAddress::Socket("/run/mysqld.sock".into()), UpstreamEncryption::None)
-        );
-        assert_eq!(url.database.as_deref(), Some("shop"));
-        for mode in ["PREFERRED", "disabled", ""] {
-            let error = parse(&format!("mysql://a@h/?ssl-mode={mode}")).unwrap_err();
-            assert_eq!(error, UrlError::Mode { mode: mode.to_owned(), protocol: ProtocolKind::MySql });
-        }
+        assert_eq!(parse("postgres://a%40b@h").unwrap().user, "a@b");
     }
 
     #[test]
     fn plaintext_must_be_requested_explicitly() {
-        let url = parse("postgres://a@h/?sslmode=disable").unwrap();
-        assert_eq!(url.encryption, UpstreamEncryption::None);
-        assert_eq!(
-            parse("postgres://a@h/?host=/run/pg"),
-            Err(UrlError::SocketNeedsDisable(ProtocolKind::Postgres))
-        );
-        let url = parse("postgres://a@h:1/?host=/run/pg&sslmode=disable").unwrap();
-        assert_eq!(url.address, ServerAddress::Socket("/run/pg/.s.PGSQL.1".into()));
-        for mode in ["prefer", "allow", "", "Disable"] {
-            let error = parse(&format!("postgres://a@h/?sslmode={mode}")).unwrap_err();
-            assert_eq!(error, UrlError::Mode { mode: mode.to_owned(), protocol: ProtocolKind::Postgres });
+        let protocol = ProtocolKind::Postgres;
+        assert_eq!(parse("postgres://a@h/?host=/run/pg"), Err(UrlError::SocketNeedsDisable(protocol)));
+        let (postgres, mysql) = ("postgres://a@h/?sslmode", "mysql://a@h/?ssl-mode");
+        for (url, mode, protocol) in [
+            (postgres, "prefer", protocol),
+            (postgres, "allow", protocol),
+            (postgres, "", protocol),
+            (postgres, "Disable", protocol),
+            (mysql, "PREFERRED", ProtocolKind::MySql),
+            (mysql, "disabled", ProtocolKind::MySql),
+            (mysql, "", ProtocolKind::MySql),
+        ] {
+            assert_eq!(
+                parse(&format!("{url}={mode}")),
+                Err(UrlError::Mode { mode: mode.to_owned(), protocol })
+            );
         }
     }
 

@@ -22,12 +22,12 @@ use crate::status::{
 };
 use crate::upstream::{CertificateExpiry, Upstream};
 
-/// A worker answers between two turns, which take less than a millisecond. A status request should fail soon
-/// if a worker is stuck.
+/// A turn of a worker takes less than a millisecond: a status request fails soon if a worker is stuck.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Settings that were handed over take effect however late: a reload must not be reported as failed too soon.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(15);
 
+#[derive(Clone)]
 pub struct ControlHandle<P: Protocol> {
     mailboxes: Arc<[Mailbox<P>]>,
     metrics: Arc<Metrics>,
@@ -50,12 +50,6 @@ pub enum Health {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the proxy does not answer")]
 pub struct NoAnswer;
-
-impl<P: Protocol> Clone for ControlHandle<P> {
-    fn clone(&self) -> Self {
-        Self { mailboxes: Arc::clone(&self.mailboxes), metrics: Arc::clone(&self.metrics) }
-    }
-}
 
 impl<P: Protocol> ControlHandle<P> {
     /// The status of all workers, collected one after another.
@@ -114,8 +108,7 @@ pub struct PreparedSettings<P> {
 }
 
 impl<P: Protocol> PreparedSettings<P> {
-    /// Reads certificates, hashes passwords if clients must prove them, and resolves the server's name. All
-    /// of that may block, so it runs on no worker.
+    /// Reads certificates, hashes passwords and resolves names: this may block, so no worker does it.
     pub fn new(settings: &Settings, log: Log) -> Result<Self, StartError> {
         let protocol = P::from_settings(settings)?;
         let tls = settings.tls.as_ref().map(ClientTls::read).transpose().map_err(StartError::Tls)?;

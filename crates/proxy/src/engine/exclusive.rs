@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_wire::relay::Vacate;
 
-use super::mailbox::WorkerMessage;
 use super::{Activity, Worker};
 use crate::metrics::EXCLUSIVE_ACCESS;
 use crate::protocol::{PoolKey, Protocol};
@@ -42,13 +41,6 @@ fn matches_database(target: &Vacate, database: &str) -> bool {
 }
 
 impl<P: Protocol> Worker<P> {
-    pub(super) fn close_unused_everywhere(&mut self, targets: &[Vacate]) {
-        for target in targets {
-            self.shared.broadcast(|| WorkerMessage::CloseUnused(target.clone()));
-            self.close_unused(target.clone());
-        }
-    }
-
     pub(super) fn close_unused(&mut self, target: Vacate) {
         for id in self.servers.ids() {
             let is_target = |key: &P::Key| matches_database(&target, key.database());

@@ -62,8 +62,7 @@ impl<P: Protocol> Worker<P> {
         Upkeep { fingerprints, checked: self.now, idle_since: None }
     }
 
-    /// Why a connection must be closed instead of being used by another client, although its session state is
-    /// fine.
+    /// Why a connection must not be used by another client, although its session state is fine.
     pub(super) fn obsolete_reason(&self, id: Id) -> Option<&'static str> {
         let server = self.servers.get(id)?;
         if self.pool.read(ConnectionPool::is_over_limit) {
@@ -168,8 +167,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Opens a connection in advance if there is room and connects have not failed just now. Returns whether
-    /// it did.
+    /// Opens a connection in advance if there is room and no connect has just failed. Returns whether it did.
     fn open_in_advance(&mut self, key: &P::Key) -> bool {
         let now = self.now;
         let may = !self.is_exclusive(key)

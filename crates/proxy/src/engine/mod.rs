@@ -5,7 +5,6 @@
 //! has what workers share, `mailbox` and `transfer` what they send each other.
 
 mod accept;
-mod acquire;
 mod backoff;
 mod cancel;
 mod client_tls;

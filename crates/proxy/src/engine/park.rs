@@ -13,11 +13,9 @@ use crate::pool::ConnectionPool;
 use crate::protocol::{
     AcquiredState, Detached, FirstInput, Pooling, Protocol, ProtocolRequest, ProtocolSession, Release,
 };
-use crate::refusal::Refusal;
 use crate::slab::Id;
 
-/// How long a connection is kept for its client. Then it is reset, so that the next client need not wait for
-/// the reset.
+/// How long a connection is kept before it is reset, so that the next client need not wait for the reset.
 pub(super) const KEEP_TIME: Duration = Duration::from_secs(1);
 
 impl<P: Protocol> Worker<P> {
@@ -29,8 +27,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Completes a client's login without a server connection, if possible. Returns whether it did, or the client
-    /// has left.
+    /// Completes a login without a server connection, if possible. Also returns true if the client has left.
     pub(super) fn greet_early(&mut self, id: Id) -> bool {
         if self.pooling == Pooling::Session {
             return false;
@@ -78,6 +75,7 @@ impl<P: Protocol> Worker<P> {
         channel.borrow(&mut self.spare);
         let received = channel.receive_input();
         let first_input = request.first_input(channel.input());
+        let refusal = self.protocol.pool_key(request).err();
         channel.give_back(&mut self.spare);
         match (first_input, received) {
             (FirstInput::Terminate, _) | (FirstInput::Incomplete, Ok(Received::Closed) | Err(_)) => {
@@ -86,22 +84,13 @@ impl<P: Protocol> Worker<P> {
             (FirstInput::Incomplete, Ok(_)) => return,
             (FirstInput::Command, _) => {}
         }
-        if let Some(refusal) = self.resume_refusal(id) {
+        if let Some(refusal) = refusal.or_else(|| self.queue_is_full()) {
             return self.refuse(id, &refusal);
         }
         let Some(client) = self.clients.get_mut(id) else { return };
         client.since = self.now;
         if let Some(key) = client.stage.queue() {
             self.acquire(id, &key);
-        }
-    }
-
-    fn resume_refusal(&self, id: Id) -> Option<Refusal> {
-        match &self.clients.get(id)?.stage {
-            ClientStage::Parked { request, .. } => {
-                self.protocol.pool_key(request).err().or_else(|| self.queue_is_full())
-            }
-            _ => None,
         }
     }
 
@@ -226,13 +215,6 @@ impl<P: Protocol> Worker<P> {
         }
         if let Some(context) = self.kept_context(id) {
             self.release_server(id, Release::Reset(context));
-        }
-    }
-
-    /// The time for keeping a connection is over: it is reset before a client needs it.
-    pub(super) fn expire_kept(&mut self, id: Id) {
-        if self.take_kept(id) {
-            self.reset_kept(id);
         }
     }
 

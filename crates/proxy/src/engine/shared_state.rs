@@ -39,8 +39,7 @@ use crate::pool::ConnectionPool;
 use crate::protocol::Protocol;
 use crate::slab::Id;
 
-/// A worker hands a new client on only if another worker has at least so many fewer: moving a client has a
-/// cost.
+/// A new client moves only to a worker that has at least so many fewer: moving has a cost.
 const MIN_DIFFERENCE: usize = 2;
 
 /// A value that workers use in turn. With a single worker it needs no lock.
@@ -146,8 +145,7 @@ impl<P: Protocol> SharedState<P> {
         (0..self.threads()).map(|thread| self.counters.clients_of(thread)).sum()
     }
 
-    /// Counts a new client for this worker, or for the one with the fewest if that has far fewer. Returns the
-    /// worker.
+    /// Counts a new client for this worker, or for one that has far fewer. Returns the worker.
     pub(super) fn assign_client(&self) -> usize {
         let own = self.counters.clients_of(self.thread);
         let mut thread = self.thread;

@@ -131,8 +131,7 @@ fn open_listeners(addresses: &[ListenAddress], uids: &AllowedUids) -> Result<Vec
     addresses.iter().map(open).collect()
 }
 
-/// Creates the directory of a socket if it is missing. Other users may pass through it if they may use the
-/// socket.
+/// Creates the directory of a socket if it is missing, for the users who may use the socket.
 fn make_directory(socket: &Path, mode_of_socket: u32) -> Result<(), StartError> {
     let Some(directory) = socket.parent() else { return Ok(()) };
     let mode = if mode_of_socket == 0o600 { 0o700 } else { 0o711 };

@@ -33,12 +33,9 @@ struct ClientRecord {
     kill: Arc<AtomicKill>,
 }
 
+/// A [`PendingKill`] as a number.
 #[derive(Debug, Default)]
 struct AtomicKill(AtomicU8);
-
-const NO_KILL: u8 = 0;
-const KILL_QUERY: u8 = 1;
-const KILL_CONNECTION: u8 = 2;
 
 /// A client in the registry; it is removed when dropped.
 #[derive(Debug)]
@@ -61,20 +58,18 @@ pub(super) enum KillTarget {
 
 impl AtomicKill {
     /// A kill of the connection outweighs one of the query.
-    fn raise(&self, kill: u8) {
-        self.0.fetch_max(kill, Ordering::AcqRel);
+    fn raise(&self, kill: PendingKill) {
+        self.0.fetch_max(kill as u8, Ordering::AcqRel);
     }
 
     fn get(&self) -> PendingKill {
-        match self.0.load(Ordering::Acquire) {
-            NO_KILL => PendingKill::None,
-            KILL_QUERY => PendingKill::Query,
-            _ => PendingKill::Connection,
-        }
+        let kinds = [PendingKill::None, PendingKill::Query, PendingKill::Connection];
+        kinds[usize::from(self.0.load(Ordering::Acquire))]
     }
 
     fn clear_query_kill(&self) {
-        let _ = self.0.compare_exchange(KILL_QUERY, NO_KILL, Ordering::AcqRel, Ordering::Acquire);
+        let (query, none) = (PendingKill::Query as u8, PendingKill::None as u8);
+        let _ = self.0.compare_exchange(query, none, Ordering::AcqRel, Ordering::Acquire);
     }
 }
 
@@ -115,8 +110,8 @@ impl RegisteredClient {
             return KillTarget::Backend(server_number);
         }
         target.kill.raise(match what {
-            relay::KillTarget::Query => KILL_QUERY,
-            relay::KillTarget::Connection => KILL_CONNECTION,
+            relay::KillTarget::Query => PendingKill::Query,
+            relay::KillTarget::Connection => PendingKill::Connection,
         });
         KillTarget::Notified
     }

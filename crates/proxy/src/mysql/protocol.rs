@@ -21,7 +21,7 @@ use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
 use crate::protocol::{
     AcquiredState, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol, ProtocolCommand,
-    StartFailed, remember,
+    SessionResult, StartFailed, remember,
 };
 use crate::random::RandomBytes;
 use crate::refusal::Refusal;
@@ -41,16 +41,14 @@ const FIRST_TERMS: Terms = Terms {
 #[derive(Clone)]
 pub struct MySql {
     accounts: HashMap<Arc<str>, ServerAccount>,
-    /// The key of each user, that of the server's URL first, with the capabilities that its clients used
-    /// last.
+    /// That of the server's URL first; each with the capabilities that its clients used last.
     default_keys: Vec<MySqlKey>,
     /// The capabilities of each user's last client that used the default database.
     client_terms: Arc<Mutex<HashMap<Arc<str>, Terms>>>,
     encryption: MySqlTlsMode,
     transport: Transport,
     credentials: Option<Arc<CredentialStore>>,
-    /// The server's last greeting; `None` before the first one, and after it has turned out to be out of
-    /// date.
+    /// The server's last greeting; `None` if it is not known or out of date.
     greeting: Option<Arc<GreetingTemplate>>,
     random: RandomBytes,
     connection_ids: ConnectionIds,
@@ -323,7 +321,7 @@ impl Protocol for MySql {
         released: ReleasedState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<InternalCommand, session::Error> {
+    ) -> SessionResult<InternalCommand> {
         backend.prepared.clear();
         // A session that was not told the initial state has not started, and needs no reset.
         let initial_state = backend.initial_state.as_ref().ok_or(mysql::Error::NotReset)?;
@@ -335,11 +333,7 @@ impl Protocol for MySql {
         false
     }
 
-    fn ping(
-        &self,
-        backend: &mut BackendState,
-        to_server: &mut Vec<u8>,
-    ) -> Result<InternalCommand, session::Error> {
+    fn ping(&self, backend: &mut BackendState, to_server: &mut Vec<u8>) -> SessionResult<InternalCommand> {
         Ok(InternalCommand::ping(backend.capabilities, to_server))
     }
 
@@ -373,7 +367,7 @@ impl ProtocolCommand for InternalCommand {
         &mut self,
         input: &mut &[u8],
         backend: &mut BackendState,
-    ) -> Result<Response<CommandOutcome>, session::Error> {
+    ) -> SessionResult<Response<CommandOutcome>> {
         Ok(match Self::step(self, input, &mut backend.initial_state)? {
             Response::NeedInput => Response::NeedInput,
             Response::Done(ResetOutcome::Restored) => Response::Done(CommandOutcome::Idle),

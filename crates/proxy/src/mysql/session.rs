@@ -7,14 +7,13 @@ use ciphertoll_wire::mysql::relay::{
 };
 use ciphertoll_wire::mysql::server::write_ok;
 use ciphertoll_wire::mysql::{Capabilities, Error, MySqlServerInfo, Response};
-use ciphertoll_wire::session;
 
 use super::connection_ids::{ConnectionIds, FIRST_ID, KillTarget, RegisteredClient};
 use super::refusal;
 use super::startup_request::{LoginContext, StartupRequest};
 use super::transaction_pooling::{CommandPurpose, TransactionPooling};
 use crate::protocol::{
-    CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, SettingsResult,
+    CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, SessionResult, SettingsResult,
 };
 use crate::refusal::Refusal;
 
@@ -90,8 +89,7 @@ pub(super) fn query_initial_state(
 }
 
 impl ClientSession {
-    /// Starts a session. The first session of a connection appends a query for the initial state to
-    /// `to_server`, which must be empty.
+    /// A connection's first session appends a query for the initial state to `to_server`, which must be empty.
     pub fn begin(
         request: &StartupRequest,
         backend: &BackendState,
@@ -119,8 +117,7 @@ impl ClientSession {
             .filter(|_| matches!(self.relay.connection_state(), ConnectionState::Clean(_)))
     }
 
-    /// Translates the proxy's connection IDs in a `KILL` that comes next to the server's. Returns the command
-    /// and its length.
+    /// Translates the proxy's connection IDs in a `KILL` that comes next. Returns the command and its length.
     pub(super) fn translate_kill(
         &mut self,
         rest: &[u8],
@@ -204,21 +201,12 @@ impl ProtocolSession for ClientSession {
             || matches!(&self.mode, PoolingMode::Transaction(pooled) if pooled.pending.is_some())
     }
 
-    fn greet(
-        &mut self,
-        backend: &BackendState,
-        _: CancelToken,
-        out: &mut Vec<u8>,
-    ) -> Result<(), session::Error> {
+    fn greet(&mut self, backend: &BackendState, _: CancelToken, out: &mut Vec<u8>) -> SessionResult<()> {
         let ok = OkPacket { status: backend.status, ..OkPacket::default() };
         Ok(write_ok(out, self.login_sequence, &ok)?)
     }
 
-    fn process_client(
-        &mut self,
-        input: &[u8],
-        backend: &mut BackendState,
-    ) -> Result<FromClient, session::Error> {
+    fn process_client(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromClient> {
         if let PoolingMode::Transaction(_) = self.mode {
             return Ok(self.pooled_from_client(input, backend)?);
         }
@@ -231,11 +219,7 @@ impl ProtocolSession for ClientSession {
         Ok(processed)
     }
 
-    fn process_server(
-        &mut self,
-        input: &[u8],
-        backend: &mut BackendState,
-    ) -> Result<FromServer, session::Error> {
+    fn process_server(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromServer> {
         let mut rest = input;
         let settings_result = self.read_initial_state(&mut rest, backend)?;
         let skip_bytes = input.len() - rest.len();
@@ -261,11 +245,7 @@ impl ProtocolSession for ClientSession {
         refusal::write(refusal, sequence, out);
     }
 
-    fn query_settings(
-        &mut self,
-        backend: &BackendState,
-        to_server: &mut Vec<u8>,
-    ) -> Result<(), session::Error> {
+    fn query_settings(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> SessionResult<()> {
         Ok(self.query_pooled(backend, to_server)?)
     }
 
@@ -273,7 +253,7 @@ impl ProtocolSession for ClientSession {
         matches!(&self.mode, PoolingMode::Transaction(pooled) if !pooled.has_input) && !self.awaits_settings()
     }
 
-    fn detach(self, _: &mut BackendState) -> Result<Detached<StartupRequest, ReleasedState>, session::Error> {
+    fn detach(self, _: &mut BackendState) -> SessionResult<Detached<StartupRequest, ReleasedState>> {
         let release = self.release_action();
         let request = match self.mode {
             PoolingMode::Session(_) => None,
@@ -288,7 +268,7 @@ impl ProtocolSession for ClientSession {
         Ok(Detached { request, release })
     }
 
-    fn release(self, _: &mut BackendState) -> Result<Release<ReleasedState>, session::Error> {
+    fn release(self, _: &mut BackendState) -> SessionResult<Release<ReleasedState>> {
         Ok(self.release_action())
     }
 }

@@ -49,10 +49,11 @@ enum WorkerMessage {
 }
 
 /// An event. The number selects one of the workers, clients or connections to which it can happen.
-type Event = (&'static str, fn(&mut Model, usize), usize);
+type Event = (&'static str, EventHandler, usize);
+type EventHandler = fn(&mut Model, usize);
 
 fn event() -> impl Strategy<Value = Event> {
-    let weighted: [(u32, &str, fn(&mut Model, usize)); 11] = [
+    let weighted: [(u32, &str, EventHandler); 11] = [
         (6, "a client connects", Model::connect),
         (3, "a client disconnects", Model::disconnect_any),
         (3, "a transaction ends", Model::end_transaction),
@@ -183,12 +184,10 @@ impl Model {
         loop {
             match action {
                 PoolAction::Open => return self.opening.push((thread, key)),
-                PoolAction::Fetch(connection) | PoolAction::Steal(connection)
-                    if connection.thread() == thread =>
-                {
+                PoolAction::Release(connection) if connection.thread() == thread => {
                     return self.release_reserved(connection);
                 }
-                PoolAction::Fetch(connection) | PoolAction::Steal(connection) => {
+                PoolAction::Release(connection) => {
                     return self.mailboxes[connection.thread()]
                         .push_back(WorkerMessage::ReleaseReserved(connection));
                 }

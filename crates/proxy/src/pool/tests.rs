@@ -60,7 +60,7 @@ fn a_kept_connection_is_taken_when_the_limit_is_reached() {
     pool.opened(&shop);
     assert_eq!(pool.release(&shop, 1), Some('a'));
     assert!(pool.keep(&shop, 1));
-    assert_eq!(pool.acquire_now(&shop, 'b'), PoolAction::Steal(1));
+    assert_eq!(pool.acquire_now(&shop, 'b'), PoolAction::Release(1));
     // It is reserved: nothing more is done for the clients that wait.
     assert_eq!((pool.acquire_now(&shop, 'c'), pool.unserved_key()), (PoolAction::Wait, Some(shop)));
     assert_eq!(pool.release(&shop, 1), Some('b'));
@@ -159,7 +159,7 @@ fn idle_on_the_first(count: i32) -> ConnectionPool<&'static str, i32, char> {
 #[test]
 fn an_idle_connection_moves_to_another_worker() {
     let (mut pool, shop) = (idle_on_the_first(2), "shop");
-    assert_eq!(pool.acquire_now(&shop, 'B'), PoolAction::Fetch(2));
+    assert_eq!(pool.acquire_now(&shop, 'B'), PoolAction::Release(2));
     assert!(pool.is_reserved(&shop, 2) && !pool.take_idle(&shop, 2));
     // It is reserved; the other connection can still be taken at once.
     assert_eq!((pool.unserved_key(), pool.acquire_now(&shop, 'a')), (None, PoolAction::Take(1)));
@@ -173,10 +173,10 @@ fn an_idle_connection_moves_to_another_worker() {
 #[test]
 fn a_client_gets_another_connection_if_a_reserved_one_breaks() {
     let (mut pool, shop) = (idle_on_the_first(2), "shop");
-    assert_eq!(pool.acquire_now(&shop, 'B'), PoolAction::Fetch(2));
+    assert_eq!(pool.acquire_now(&shop, 'B'), PoolAction::Release(2));
     pool.closed(&shop, Some(2));
     assert_eq!(pool.unserved_key(), Some(shop));
-    assert_eq!(pool.next_action(&shop, 0), PoolAction::Fetch(1));
+    assert_eq!(pool.next_action(&shop, 0), PoolAction::Release(1));
     pool.closed(&shop, Some(1));
     assert_eq!(pool.next_action(&shop, 0), PoolAction::Open);
 }
@@ -215,7 +215,7 @@ fn a_connection_whose_client_has_left_is_used_before_a_new_one_is_opened() {
     pool.opened(&shop);
     assert_eq!(pool.release(&shop, 1), Some('a'));
     assert!(pool.keep_orphaned(&shop, 1));
-    assert_eq!(pool.acquire_now(&shop, 'b'), PoolAction::Steal(1));
+    assert_eq!(pool.acquire_now(&shop, 'b'), PoolAction::Release(1));
     // Only for a client that may use it without a reset.
     assert_eq!(pool.assign_unreset(&shop, 1, |_| false), None);
     assert!(pool.is_reserved(&shop, 1));

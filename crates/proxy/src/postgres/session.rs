@@ -2,24 +2,48 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::{
-    ConnectionState, DatabaseCommandScanner, InternalCommand, PostgresRelay, SessionFollower,
+    ConnectionState, ConnectionStatements, DatabaseCommandScanner, InternalCommand, PostgresRelay,
+    SessionFollower,
 };
 use ciphertoll_wire::postgres::server::{
     Authentication, write_authentication, write_backend_key_data, write_parameter_status,
     write_ready_for_query,
 };
 use ciphertoll_wire::postgres::sql::{Discard, Effects};
-use ciphertoll_wire::postgres::{CancelKey, Error, Parameters, Severity, TransactionStatus};
-use ciphertoll_wire::{Response, session};
+use ciphertoll_wire::postgres::{
+    CancelKey, Error, Parameters, PostgresServerInfo, Severity, TransactionStatus,
+};
 
-use super::backend_state::BackendState;
 use super::startup_request::{StartupRequest, cannot_fail};
 use crate::protocol::{
     AcquiredState, CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, SessionPhase,
-    SettingsResult, StartFailed,
+    SessionResult, SettingsResult, StartFailed,
 };
 use crate::refusal::Refusal;
+
+/// What the server has reported about a connection, and what its sessions have done to it since its reset.
+pub struct BackendState {
+    /// Settings that the server reports.
+    pub(crate) parameters: Parameters,
+    /// Their values after a reset.
+    pub(crate) base: Parameters,
+    pub(crate) prepared: ConnectionStatements,
+    /// For cancel requests.
+    pub(crate) cancel: Option<(u32, CancelKey)>,
+}
+
+impl BackendState {
+    pub fn new(info: PostgresServerInfo) -> Self {
+        let cancel = Some((info.process_id, info.cancel_key));
+        Self { cancel, ..Self::of(info.parameters) }
+    }
+
+    pub(crate) fn of(parameters: Parameters) -> Self {
+        Self { base: parameters.clone(), parameters, prepared: ConnectionStatements::default(), cancel: None }
+    }
+}
 
 /// A client's session on a server connection, in transaction pooling of one transaction.
 #[derive(Debug)]
@@ -282,27 +306,19 @@ impl ProtocolSession for ClientSession {
         backend: &BackendState,
         cancel_token: CancelToken,
         out: &mut Vec<u8>,
-    ) -> Result<(), session::Error> {
+    ) -> SessionResult<()> {
         self.record_process_id(backend, cancel_token.process_id);
         Ok(write_greeting(&backend.parameters, cancel_token, out)?)
     }
 
-    fn report_changed_settings(
-        &self,
-        backend: &BackendState,
-        out: &mut Vec<u8>,
-    ) -> Result<(), session::Error> {
+    fn report_changed_settings(&self, backend: &BackendState, out: &mut Vec<u8>) -> SessionResult<()> {
         for (name, value) in self.unsent_settings(backend).into_iter().flat_map(Parameters::iter) {
             write_parameter_status(out, name, value)?;
         }
         Ok(())
     }
 
-    fn process_client(
-        &mut self,
-        input: &[u8],
-        backend: &mut BackendState,
-    ) -> Result<FromClient, session::Error> {
+    fn process_client(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromClient> {
         let input = match &self.command {
             Some((CommandPurpose::ResetFirst(sync), _)) => {
                 let mut ahead = *sync;
@@ -336,11 +352,7 @@ impl ProtocolSession for ClientSession {
         Ok(FromClient { insert, exclusive, ..FromClient::passes(pass_bytes, goodbye) })
     }
 
-    fn process_server(
-        &mut self,
-        input: &[u8],
-        backend: &mut BackendState,
-    ) -> Result<FromServer, session::Error> {
+    fn process_server(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromServer> {
         let mut rest = input;
         let settings_result = self.read_command_responses(&mut rest, backend)?;
         let skip_bytes = input.len() - rest.len();
@@ -378,7 +390,7 @@ impl ProtocolSession for ClientSession {
         refusal.write(out);
     }
 
-    fn query_settings(&mut self, _: &BackendState, to_server: &mut Vec<u8>) -> Result<(), session::Error> {
+    fn query_settings(&mut self, _: &BackendState, to_server: &mut Vec<u8>) -> SessionResult<()> {
         let Some(pooled) = &self.pooled else { return Ok(()) };
         let command = InternalCommand::values(pooled.unreported.iter().map(Vec::as_slice), to_server)?;
         self.command = Some((CommandPurpose::QueryValues, command));
@@ -392,7 +404,7 @@ impl ProtocolSession for ClientSession {
     fn detach(
         mut self,
         backend: &mut BackendState,
-    ) -> Result<Detached<StartupRequest, TransactionStatus>, session::Error> {
+    ) -> SessionResult<Detached<StartupRequest, TransactionStatus>> {
         let request = self.pooled.take().map(|pooled| {
             let mut request = pooled.request;
             if pooled.acquired != AcquiredState::SameClient || pooled.was_reported {
@@ -404,7 +416,7 @@ impl ProtocolSession for ClientSession {
     }
 
     /// Undoes the changes of `backend` that the server has not received.
-    fn release(self, backend: &mut BackendState) -> Result<Release<TransactionStatus>, session::Error> {
+    fn release(self, backend: &mut BackendState) -> SessionResult<Release<TransactionStatus>> {
         if !self.needs_reset {
             if let Some((name, value)) = &self.before {
                 backend.parameters.set(name.as_bytes(), value)?;
