@@ -6,12 +6,13 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
-    AdminServer, Config, FixedSettings, Level, ListenAddress, Log, MySql, Notifier, Postgres,
-    PreparedSettings, Protocol, ProtocolKind, Reloader, Resolved, Settings, Shutdown, SocketFile, StartError,
-    UpstreamEncryption, Workers, json_schema, read_status,
+    AdminServer, Config, Level, ListenAddress, Log, MySql, Notifier, Postgres, PreparedSettings, Protocol,
+    ProtocolKind, Reloader, Resolved, Settings, SocketFile, StartError, UpstreamEncryption, Workers,
+    json_schema, read_status,
 };
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -117,7 +118,7 @@ fn load(command_line: &CommandLine) -> Resolved {
 }
 
 fn serve(command_line: CommandLine) -> ExitCode {
-    let resolved = load(&command_line);
+    let resolved = Arc::new(load(&command_line));
     let log = resolved.log;
     let failed = |event: &str, reason: &dyn std::fmt::Display, code: u8| {
         log.event(Level::Warn, event, &[("reason", reason)]);
@@ -134,11 +135,11 @@ fn serve(command_line: CommandLine) -> ExitCode {
         Err(error) => return failed("not-started", &error, HOST),
     };
     match ended {
-        Ok(Shutdown::Drained) => {
+        Ok(0) => {
             log.event(Level::Info, "stopped", &[("cut_off", &0)]);
             ExitCode::SUCCESS
         }
-        Ok(Shutdown::CutOff(clients)) => {
+        Ok(clients) => {
             log.event(Level::Warn, "stopped", &[("cut_off", &clients)]);
             ExitCode::from(DONE_IN_PART)
         }
@@ -146,11 +147,11 @@ fn serve(command_line: CommandLine) -> ExitCode {
     }
 }
 
-/// Serves until the proxy is stopped. The outer error is one of the start.
+/// Serves until the proxy is stopped; see [`Workers::run`]. The outer error is one of the start.
 fn run<P: Protocol>(
     command_line: CommandLine,
-    resolved: &Resolved,
-) -> Result<Result<Shutdown, ciphertoll_net::Error>, StartError> {
+    resolved: &Arc<Resolved>,
+) -> Result<Result<usize, ciphertoll_net::Error>, StartError> {
     // Keeps the admin socket file until the proxy ends.
     let (workers, _socket_file) = start::<P>(command_line, resolved)?;
     Ok(workers.run())
@@ -158,9 +159,9 @@ fn run<P: Protocol>(
 
 fn start<P: Protocol>(
     command_line: CommandLine,
-    resolved: &Resolved,
+    resolved: &Arc<Resolved>,
 ) -> Result<(Workers<P>, Option<SocketFile>), StartError> {
-    let Resolved { settings, admin, log, .. } = resolved;
+    let Resolved { settings, admin, log, .. } = &**resolved;
     let log = *log;
     // First, because the default action of SIGHUP ends the process.
     let reloads = signals(&[SIGHUP]).map_err(signal_error)?;
@@ -172,7 +173,7 @@ fn start<P: Protocol>(
         control: workers.control(),
         notifier: notifier.clone(),
         log,
-        fixed: FixedSettings::of(resolved),
+        started_with: Arc::clone(resolved),
     };
     reloader.watch(reloads, move || command_line.load()).map_err(thread_error)?;
     announce(settings, &workers, log);

@@ -281,6 +281,20 @@ pub trait ProtocolCommand {
     ) -> SessionResult<Response<CommandOutcome>>;
 }
 
+/// The last step, or `None` if the next state can be entered without more input.
+pub(crate) type HandshakeResult<W> = Result<Option<HandshakeStep<W>>, Refusal>;
+
+/// Enters states until one of them has a step.
+pub(crate) fn next_step<W>(mut advance: impl FnMut() -> HandshakeResult<W>) -> HandshakeStep<W> {
+    loop {
+        match advance() {
+            Ok(None) => {}
+            Ok(Some(step)) => return step,
+            Err(refusal) => return HandshakeStep::Refuse(refusal),
+        }
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub enum HandshakeStep<W> {
     NeedInput,
@@ -365,6 +379,39 @@ pub enum SessionPhase {
     NeedsQuery,
     /// Like [`Self::CanDetach`], but the session has state that cannot move, for this reason.
     Pinned(&'static str),
+}
+
+/// Whether a session is pinned to its connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PinState {
+    #[default]
+    None,
+    Found(&'static str),
+    Reported,
+}
+
+impl PinState {
+    pub(crate) fn set(&mut self, reason: &'static str) {
+        if *self == Self::None {
+            *self = Self::Found(reason);
+        }
+    }
+
+    /// The phase of a pinned session between two transactions; `None` if it is not pinned.
+    pub(crate) fn phase(&mut self, settings_result: &SettingsResult) -> Option<SessionPhase> {
+        match *self {
+            Self::None => None,
+            // One thing at a time: first the client is told that it may go on.
+            Self::Found(_) if matches!(settings_result, SettingsResult::Applied) => {
+                Some(SessionPhase::Active)
+            }
+            Self::Found(reason) => {
+                *self = Self::Reported;
+                Some(SessionPhase::Pinned(reason))
+            }
+            Self::Reported => Some(SessionPhase::Active),
+        }
+    }
 }
 
 /// A `KILL` by another client, for a client that has no connection.

@@ -50,11 +50,6 @@ impl<T> Slab<T> {
         Id { index: at * self.step + self.thread, thread: self.thread as u32, generation }
     }
 
-    fn slot(&self, id: Id) -> Option<&SlabSlot<T>> {
-        let slot = self.slots.get(id.index / self.step)?;
-        (slot.generation == id.generation && id.thread() == self.thread).then_some(slot)
-    }
-
     fn slot_mut(&mut self, id: Id) -> Option<&mut SlabSlot<T>> {
         let slot = self.slots.get_mut(id.index / self.step)?;
         (slot.generation == id.generation && id.thread() == self.thread).then_some(slot)
@@ -77,7 +72,8 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn get(&self, id: Id) -> Option<&T> {
-        self.slot(id)?.value.as_ref()
+        let slot = self.slots.get(id.index / self.step)?;
+        slot.value.as_ref().filter(|_| slot.generation == id.generation && id.thread() == self.thread)
     }
 
     pub(crate) fn remove(&mut self, id: Id) -> Option<T> {

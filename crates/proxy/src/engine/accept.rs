@@ -4,18 +4,12 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Error, Fault};
 
-use super::backoff::Backoff;
 use super::{ACCEPTS, DeferredWork, Worker};
 use crate::log::Level;
 use crate::protocol::Protocol;
 
 /// At most one log line about failures per interval.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
-/// The pause while the machine lacks resources.
-pub(super) fn backoff() -> Backoff {
-    Backoff::new(Duration::from_millis(50), Duration::from_secs(1))
-}
 
 /// Failures to accept that are not logged yet.
 #[derive(Default)]

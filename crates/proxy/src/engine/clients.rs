@@ -196,7 +196,7 @@ impl<P: Protocol> Worker<P> {
         if !matches!(client.stage, ClientStage::Queued { .. }) {
             return false;
         }
-        let Some(request) = client.stage.take_request() else { return false };
+        let Some((_, request)) = client.stage.take_waiting() else { return false };
         let to_server = backend.channel.output();
         let session = match self.protocol.start_session(request, acquired, &mut backend.state, to_server) {
             Ok(session) => session,

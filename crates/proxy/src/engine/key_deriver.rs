@@ -11,6 +11,7 @@ use ciphertoll_wire::scram::KeyDerivation;
 
 use super::mailbox::{Mailbox, WorkerMessage};
 use super::{ServerConnection, ServerStage, Worker};
+use crate::pool::WorkerBound;
 use crate::protocol::Protocol;
 use crate::slab::Id;
 
@@ -19,14 +20,7 @@ use crate::slab::Id;
 /// The queue has at most one entry per server connection that is being opened. Entries of connections that
 /// were given up are skipped.
 #[derive(Clone)]
-pub(super) struct KeyDeriver(Sender<KeyJob>);
-
-struct KeyJob {
-    derivation: KeyDerivation,
-    /// The worker that opens the connection, and the connection.
-    thread: usize,
-    server: Id,
-}
+pub(super) struct KeyDeriver(Sender<(KeyDerivation, Id)>);
 
 impl KeyDeriver {
     pub(super) fn start<P: Protocol>(mailboxes: Arc<[Mailbox<P>]>) -> io::Result<Self> {
@@ -36,10 +30,10 @@ impl KeyDeriver {
     }
 }
 
-fn work<P: Protocol>(jobs: &Receiver<KeyJob>, mailboxes: &[Mailbox<P>]) {
-    for KeyJob { derivation, thread, server } in jobs {
+fn work<P: Protocol>(jobs: &Receiver<(KeyDerivation, Id)>, mailboxes: &[Mailbox<P>]) {
+    for (derivation, server) in jobs {
         derivation.run();
-        if let Some(mailbox) = mailboxes.get(thread) {
+        if let Some(mailbox) = mailboxes.get(server.thread()) {
             // A worker that has ended opens no connections.
             let _ = mailbox.send(WorkerMessage::KeysDerived(server));
         }
@@ -50,9 +44,8 @@ impl<P: Protocol> Worker<P> {
     /// Hands over the key derivation that a connecting server connection waits for, if any.
     pub(super) fn derive_keys(&self, id: Id, connecting: &mut Connecting) {
         if let Some(derivation) = connecting.take_key_derivation() {
-            let job = KeyJob { derivation, thread: self.shared.thread, server: id };
             // If the thread has ended, the connect fails after `connect-time`.
-            let _ = self.services.key_deriver.0.send(job);
+            let _ = self.services.key_deriver.0.send((derivation, id));
         }
     }
 

@@ -85,6 +85,7 @@ pub(crate) struct Worker<P: Protocol> {
     early_clients: Vec<(Box<Channel>, Peer)>,
     /// The accept queue may be non-empty with no edge pending; retry on the next tick.
     retry_accept: bool,
+    /// Of accepting, while the machine lacks resources.
     backoff: Backoff,
     accept_failures: UnloggedFailures,
     now: Instant,
@@ -145,37 +146,29 @@ enum ClientStage<P: Protocol> {
 }
 
 impl<P: Protocol> ClientStage<P> {
+    /// Takes the key and the request of a client that waits or is parked.
+    fn take_waiting(&mut self) -> Option<(P::Key, P::Request)> {
+        match std::mem::replace(self, Self::Flushing) {
+            Self::Queued { key, request } | Self::Parked { key, request } => Some((key, request)),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
     /// A client that waits for a connection no longer does, because it was greeted or its command was cancelled.
     fn park(&mut self) {
-        *self = match std::mem::replace(self, Self::Flushing) {
-            Self::Queued { key, request } => Self::Parked { key, request },
-            other => other,
-        };
+        if let Some((key, request)) = self.take_waiting() {
+            *self = Self::Parked { key, request };
+        }
     }
 
     /// A parked client waits for a connection of this key.
     fn queue(&mut self) -> Option<P::Key> {
-        match std::mem::replace(self, Self::Flushing) {
-            Self::Parked { key, request } => {
-                *self = Self::Queued { key: key.clone(), request };
-                Some(key)
-            }
-            other => {
-                *self = other;
-                None
-            }
-        }
-    }
-
-    /// Takes the request of a client that waits or is parked: its session starts.
-    fn take_request(&mut self) -> Option<P::Request> {
-        match std::mem::replace(self, Self::Flushing) {
-            Self::Queued { request, .. } | Self::Parked { request, .. } => Some(request),
-            other => {
-                *self = other;
-                None
-            }
-        }
+        let (key, request) = self.take_waiting()?;
+        *self = Self::Queued { key: key.clone(), request };
+        Some(key)
     }
 }
 
@@ -311,15 +304,6 @@ enum DeferredWork {
 struct Drain {
     until: Instant,
     cut_off: usize,
-}
-
-/// How a proxy has stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shutdown {
-    /// All clients had disconnected.
-    Drained,
-    /// So many clients were cut off.
-    CutOff(usize),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

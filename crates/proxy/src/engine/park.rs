@@ -98,7 +98,7 @@ impl<P: Protocol> Worker<P> {
     fn resume_on_last(&mut self, id: Id, last_server: Id) {
         let Some(backend) = self.servers.open_mut(last_server) else { return };
         let Some(client) = self.clients.get_mut(id) else { return };
-        let Some(request) = client.stage.take_request() else { return };
+        let Some((_, request)) = client.stage.take_waiting() else { return };
         let (state, to_server) = (&mut backend.state, backend.channel.output());
         match self.protocol.start_session(request, AcquiredState::SameClient, state, to_server) {
             Ok(session) => {

@@ -9,18 +9,19 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Error, Listener, Reactor, SpareBuffer, WatchedEvents};
 use jiff::Timestamp;
 
-use super::accept::{self, UnloggedFailures};
+use super::accept::UnloggedFailures;
+use super::backoff::Backoff;
 use super::control::{PreparedSettings, Services};
 use super::exclusive::ExclusiveDatabases;
 use super::key_deriver::KeyDeriver;
 use super::mailbox::Mailbox;
 use super::shared_state::{SharedPool, SharedState, WorkerShared};
-use super::{ControlHandle, SIGNALS, Shutdown, TokenKind, Worker, token_of};
+use super::{ControlHandle, SIGNALS, TokenKind, Worker, token_of};
 use crate::log::Log;
 use crate::notify::Notifier;
 use crate::pool::ConnectionPool;
@@ -96,8 +97,8 @@ impl<P: Protocol> Workers<P> {
         self.first.control()
     }
 
-    /// Serves on this thread and further ones until the proxy is stopped.
-    pub fn run(self) -> Result<Shutdown, Error> {
+    /// Serves on this thread and further ones until the proxy is stopped. Returns how many clients were cut off.
+    pub fn run(self) -> Result<usize, Error> {
         let Self { first, others } = self;
         let mut handles = Vec::new();
         for worker in others {
@@ -112,7 +113,7 @@ impl<P: Protocol> Workers<P> {
         }
         let ended = first.serve();
         let others = join(handles);
-        Ok(ended?.and(others?))
+        Ok(ended? + others?)
     }
 }
 
@@ -152,32 +153,15 @@ fn watch_listeners(listeners: &[Listener], reactor: &Reactor) -> Result<(), Erro
     Ok(())
 }
 
-fn spawn_worker<P: Protocol>(worker: Worker<P>) -> Result<JoinHandle<Result<Shutdown, Error>>, Error> {
+fn spawn_worker<P: Protocol>(worker: Worker<P>) -> Result<JoinHandle<Result<usize, Error>>, Error> {
     let name = format!("serve-{}", worker.shared.thread);
     let spawned = thread::Builder::new().name(name).spawn(move || worker.serve());
     spawned.map_err(|source| Error::Socket { doing: "cannot start a thread", source })
 }
 
-fn join(handles: Vec<JoinHandle<Result<Shutdown, Error>>>) -> Result<Shutdown, Error> {
+fn join(handles: Vec<JoinHandle<Result<usize, Error>>>) -> Result<usize, Error> {
     let ended: Vec<_> = handles.into_iter().map(JoinHandle::join).collect();
-    let mut all = Shutdown::Drained;
-    for ended in ended {
-        all = all.and(ended.unwrap_or_else(|panic| resume_unwind(panic))?);
-    }
-    Ok(all)
-}
-
-impl Shutdown {
-    fn of(cut_off: usize) -> Self {
-        if cut_off == 0 { Self::Drained } else { Self::CutOff(cut_off) }
-    }
-
-    fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Drained, ended) | (ended, Self::Drained) => ended,
-            (Self::CutOff(some), Self::CutOff(others)) => Self::CutOff(some + others),
-        }
-    }
+    ended.into_iter().map(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic))).sum()
 }
 
 /// If a worker ends without having been stopped, its connections are lost, and all others end too.
@@ -226,7 +210,7 @@ impl<P: Protocol> Worker<P> {
             check_unserved: false,
             early_clients: Vec::new(),
             retry_accept: false,
-            backoff: accept::backoff(),
+            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
             accept_failures: UnloggedFailures::default(),
             now: services.began,
             next_tick: services.began,
@@ -237,7 +221,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    fn serve(self) -> Result<Shutdown, Error> {
+    fn serve(self) -> Result<usize, Error> {
         let mut guard = StopAllOnPanic(self);
         let worker = &mut guard.0;
         let ended = worker.turns();
@@ -247,11 +231,11 @@ impl<P: Protocol> Worker<P> {
         ended
     }
 
-    fn turns(&mut self) -> Result<Shutdown, Error> {
+    fn turns(&mut self) -> Result<usize, Error> {
         self.is_server_known();
         loop {
             if self.shared.must_stop() {
-                return Ok(Shutdown::of(self.clients.len()));
+                return Ok(self.clients.len());
             }
             if let Some(cut_off) = self.drain.as_ref().map(|drain| drain.cut_off)
                 && self.shared.clients() == 0
@@ -260,7 +244,7 @@ impl<P: Protocol> Worker<P> {
                 for server in self.servers.ids() {
                     self.close_server(server, "the proxy is stopping");
                 }
-                return Ok(Shutdown::of(cut_off));
+                return Ok(cut_off);
             }
             self.turn()?;
         }

@@ -18,7 +18,7 @@ use ciphertoll_wire::mysql::{self, Plugin, Terms};
 use super::refusal;
 use super::startup_request::{LoginContext, StartupRequest};
 use crate::client_auth::{ClientAuth, TlsState};
-use crate::protocol::{HandshakeStep, ProtocolHandshake};
+use crate::protocol::{HandshakeResult, HandshakeStep, ProtocolHandshake, next_step};
 use crate::refusal::Refusal;
 
 /// Sequence number of the client's login or TLS request. The greeting has 0.
@@ -122,8 +122,7 @@ impl GreetingContext {
     }
 }
 
-/// The last step, or `None` if the next state can be entered without more input.
-type Outcome = Result<Option<HandshakeStep<StartupRequest>>, Refusal>;
+type Outcome = HandshakeResult<StartupRequest>;
 
 impl ClientHandshake {
     /// A client that has not been greeted yet.
@@ -157,13 +156,7 @@ impl ClientHandshake {
 
     /// See [`ProtocolHandshake::step`]. The first step needs no input.
     pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<StartupRequest> {
-        loop {
-            match self.advance(input, out) {
-                Ok(None) => {}
-                Ok(Some(step)) => return step,
-                Err(refusal) => return HandshakeStep::Refuse(refusal),
-            }
-        }
+        next_step(|| self.advance(input, out))
     }
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {

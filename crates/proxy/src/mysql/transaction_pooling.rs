@@ -17,8 +17,8 @@ use super::session::{BackendState, ClientSession, PoolingMode, query_initial_sta
 use super::session_state::{ReplayRisk, SessionState, Unportable};
 use super::startup_request::{INTERRUPTED, StartupRequest};
 use crate::protocol::{
-    AcquiredState, FromClient, FromServer, PendingKill, ProtocolSession, SessionPhase, SettingsResult,
-    StartFailed,
+    AcquiredState, FromClient, FromServer, PendingKill, PinState, ProtocolSession, SessionPhase,
+    SettingsResult, StartFailed,
 };
 
 /// A command that will be refused is awaited up to this length.
@@ -71,20 +71,7 @@ enum PendingQuery {
     Database,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PinState {
-    None,
-    Found(&'static str),
-    Reported,
-}
-
 impl TransactionPooling {
-    fn set_pin(&mut self, reason: &'static str) {
-        if self.pin == PinState::None {
-            self.pin = PinState::Found(reason);
-        }
-    }
-
     fn add_query(&mut self, query: PendingQuery) {
         if !self.queries.contains(&query) {
             self.queries.push(query);
@@ -100,7 +87,7 @@ impl TransactionPooling {
                 .for_each(|name| self.add_query(PendingQuery::Setting(name.to_owned())));
         }
         if let Some(reason) = done.effects.pin {
-            self.set_pin(reason);
+            self.pin.set(reason);
         }
         for name in done.effects.settings {
             self.add_query(PendingQuery::Setting(name));
@@ -126,21 +113,21 @@ impl TransactionPooling {
         }
         // The query has replaced the diagnostics of the client's statement.
         self.diagnostics = Diagnostics::None;
-        let Some(values) = restored.values else { return self.set_pin(NOT_SAID) };
+        let Some(values) = restored.values else { return self.pin.set(NOT_SAID) };
         for (query, value) in queries.into_iter().zip(values) {
             let Some(value) = restorable(value) else {
-                self.set_pin(NOT_PORTABLE);
+                self.pin.set(NOT_PORTABLE);
                 continue;
             };
             match query {
                 PendingQuery::Setting(name) => self.record_setting(&name, value, backend),
                 PendingQuery::Database if value.is_none() && backend.database.is_some() => {
-                    self.set_pin("no default database");
+                    self.pin.set("no default database");
                 }
                 PendingQuery::Database => {
                     let chosen = value.filter(|name| backend.database.as_ref() != Some(name));
                     if let Err(Unportable(reason)) = self.session_state.record_database(chosen) {
-                        self.set_pin(reason);
+                        self.pin.set(reason);
                     }
                 }
             }
@@ -151,11 +138,11 @@ impl TransactionPooling {
         if name == "character_set_client"
             && value.as_deref().is_some_and(|set| TextEncoding::of(set) == TextEncoding::Ambiguous)
         {
-            self.set_pin(MIXED);
+            self.pin.set(MIXED);
         }
         if let Err(Unportable(reason)) = self.session_state.record_setting(backend.product.name(name), value)
         {
-            self.set_pin(reason);
+            self.pin.set(reason);
         }
     }
 }
@@ -224,7 +211,7 @@ impl ClientSession {
                 .as_ref()
                 .is_some_and(|initial_state| initial_state.text_encoding() == TextEncoding::Ambiguous)
         {
-            pooled.set_pin(MIXED);
+            pooled.pin.set(MIXED);
         }
     }
 
@@ -453,17 +440,8 @@ impl ClientSession {
         }
         let done = pooled.follower.settle();
         pooled.record_effects(done);
-        match pooled.pin {
-            // First the client is told that it may go on.
-            PinState::Found(_) if matches!(settings_result, SettingsResult::Applied) => {
-                return SessionPhase::Active;
-            }
-            PinState::Found(reason) => {
-                pooled.pin = PinState::Reported;
-                return SessionPhase::Pinned(reason);
-            }
-            PinState::Reported => return SessionPhase::Active,
-            PinState::None => {}
+        if let Some(phase) = pooled.pin.phase(settings_result) {
+            return phase;
         }
         if pooled.follower.is_open() {
             return SessionPhase::Active;

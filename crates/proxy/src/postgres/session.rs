@@ -18,8 +18,8 @@ use ciphertoll_wire::postgres::{
 
 use super::startup_request::{StartupRequest, cannot_fail};
 use crate::protocol::{
-    AcquiredState, CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, SessionPhase,
-    SessionResult, SettingsResult, StartFailed,
+    AcquiredState, CancelToken, Detached, FromClient, FromServer, PinState, ProtocolSession, Release,
+    SessionPhase, SessionResult, SettingsResult, StartFailed,
 };
 use crate::refusal::Refusal;
 
@@ -93,13 +93,6 @@ struct TransactionPooling {
     changes: u64,
     was_reported: bool,
     has_input: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PinState {
-    None,
-    Found(&'static str),
-    Reported,
 }
 
 const ENCODING: &[u8] = b"client_encoding";
@@ -257,22 +250,14 @@ impl ClientSession {
             pooled.record_effects(effects, backend);
         }
         if has_ascii_within(backend.parameters.get(ENCODING)) {
-            pooled.set_pin("a client encoding whose texts cannot be read byte by byte");
+            pooled.pin.set("a client encoding whose texts cannot be read byte by byte");
         }
         if pooled.changes != backend.parameters.changes() {
             pooled.record_reported(backend);
         }
-        match pooled.pin {
-            // One thing at a time: the pin is reported after the client's next command.
-            PinState::Found(_) if matches!(settings_result, SettingsResult::Applied) => SessionPhase::Active,
-            PinState::Found(reason) => {
-                pooled.pin = PinState::Reported;
-                SessionPhase::Pinned(reason)
-            }
-            PinState::Reported => SessionPhase::Active,
-            PinState::None if !pooled.unreported.is_empty() => SessionPhase::NeedsQuery,
-            PinState::None => SessionPhase::CanDetach,
-        }
+        let unpinned =
+            if pooled.unreported.is_empty() { SessionPhase::CanDetach } else { SessionPhase::NeedsQuery };
+        pooled.pin.phase(settings_result).unwrap_or(unpinned)
     }
 
     /// Settings whose values have changed since the client was told them on another connection. After the
@@ -480,12 +465,6 @@ impl FirstSync {
 }
 
 impl TransactionPooling {
-    fn set_pin(&mut self, reason: &'static str) {
-        if self.pin == PinState::None {
-            self.pin = PinState::Found(reason);
-        }
-    }
-
     fn record_effects(&mut self, effects: Effects, backend: &BackendState) {
         if effects.discard == Discard::All {
             self.request.clear_settings();
@@ -493,7 +472,7 @@ impl TransactionPooling {
             self.pin = PinState::None;
         }
         if let Some(reason) = effects.pin {
-            self.set_pin(reason);
+            self.pin.set(reason);
         }
         let reported = |name: &[u8]| backend.parameters.get(name).is_some();
         self.unreported.extend(effects.settings.into_iter().filter(|name| !reported(name)));
@@ -507,7 +486,7 @@ impl TransactionPooling {
             let desired = std::str::from_utf8(name).ok().and_then(|name| self.request.value(name));
             let desired = desired.map(str::as_bytes).or_else(|| backend.base.get(name));
             if !is_fixed && desired != Some(value) && self.request.record_setting(name, value).is_err() {
-                self.set_pin("a setting that cannot be set on another connection");
+                self.pin.set("a setting that cannot be set on another connection");
             }
         }
     }
@@ -516,7 +495,7 @@ impl TransactionPooling {
         for (name, value) in std::mem::take(&mut self.unreported).iter().zip(values) {
             let Some(value) = value else { continue };
             if self.request.record_setting(name, &value).is_err() {
-                self.set_pin("a setting that cannot be set on another connection");
+                self.pin.set("a setting that cannot be set on another connection");
             }
         }
     }
