@@ -302,10 +302,9 @@ pub enum HandshakeStep<W> {
     StartTls,
     /// The client is authenticated. It has not been told so.
     Login(W),
+    /// The client cancels the command of the client to which the proxy has sent these.
     Cancel {
-        /// The process ID that the proxy sent to the other client.
         process_id: u32,
-        /// The cancel key that the proxy sent to the other client.
         key: Vec<u8>,
     },
     Refuse(Refusal),

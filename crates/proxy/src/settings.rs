@@ -126,7 +126,7 @@ pub enum ListenAddress {
     Tcp(SocketAddr),
 }
 
-/// Limits of size and time.
+/// Limits of size and time; see [`crate::LimitsSection`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Over all users and databases.
@@ -135,22 +135,16 @@ pub struct Limits {
     pub clients: usize,
     /// Clients that wait for a server connection; further ones are refused.
     pub queued: usize,
-    /// Server connections of each user, to its default database, that are opened in advance.
     pub warm: usize,
-    /// How long a client waits for a server connection.
     pub queue: Duration,
     pub login: Duration,
     pub connect: Duration,
-    /// For a reset, a health check or a cancel request.
     pub reset: Duration,
     pub idle: Duration,
-    /// Maximum age of a server connection when it is handed to another client.
     pub age: Duration,
     /// A server connection that has been idle for this long is checked; zero disables the check.
     pub health: Duration,
-    /// How long clients have to disconnect when the proxy stops.
     pub drain: Duration,
-    /// Maximum number of PBKDF2 iterations that the server may require in SCRAM.
     pub scram_iterations: u32,
 }
 

@@ -104,6 +104,10 @@ impl<T> Slab<T> {
         self.count
     }
 
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
+    }
+
     /// IDs of all values, which may be removed during iteration.
     pub(crate) fn ids(&self) -> Vec<Id> {
         (0..self.slots.len()).filter_map(|at| self.at_slot(at)).collect()

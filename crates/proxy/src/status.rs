@@ -17,7 +17,6 @@ pub struct Status {
     pub pools: Vec<PoolStatus>,
     pub threads: Vec<ThreadStatus>,
     pub counts: StatusCounters,
-    /// Certificates that were read from files.
     pub certificates: Vec<CertificateStatus>,
 }
 
@@ -76,9 +75,7 @@ pub struct StatusCounters {
     pub failed: u64,
     pub closed: u64,
     pub pins: u64,
-    /// Kept connections that were handed to another client.
     pub steals: u64,
-    /// Server connections that have moved to another worker.
     pub moves: u64,
     pub reloads: u64,
     pub reloads_failed: u64,

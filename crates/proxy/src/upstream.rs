@@ -31,8 +31,9 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 pub struct Upstream {
     context: Option<Context>,
     addresses: Addresses,
-    fingerprint: Fingerprint,
-    expiries: Vec<CertificateExpiry>,
+    /// Of the TLS settings and files.
+    pub fingerprint: Fingerprint,
+    pub expiries: Vec<CertificateExpiry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,14 +74,6 @@ impl Upstream {
         };
         let (fingerprint, expiries) = read_tls_files(&url.encryption)?;
         Ok(Self { context, addresses, fingerprint, expiries })
-    }
-
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
-    }
-
-    pub fn expiries(&self) -> &[CertificateExpiry] {
-        &self.expiries
     }
 
     pub fn open(&mut self, plan: ConnectPlan) -> Result<Connecting, Error> {
@@ -240,7 +233,7 @@ mod tests {
     fn the_fingerprint_changes_with_the_tls_mode() {
         let fingerprint = |mode: &str| {
             let url = format!("postgres://a@127.0.0.1/shop?sslmode={mode}").parse().unwrap();
-            Upstream::new(&url).unwrap().fingerprint()
+            Upstream::new(&url).unwrap().fingerprint
         };
         assert_eq!(fingerprint("disable"), fingerprint("disable"));
         assert_ne!(fingerprint("disable"), fingerprint("require"));

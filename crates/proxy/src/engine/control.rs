@@ -142,7 +142,7 @@ impl<P: Protocol> Worker<P> {
     fn apply_settings(&mut self, prepared: PreparedSettings<P>) {
         let PreparedSettings { access, protocol, upstream, limits, log } = prepared;
         self.protocol.reload(protocol);
-        if upstream.fingerprint() != self.upstream.fingerprint() {
+        if upstream.fingerprint != self.upstream.fingerprint {
             self.protocol.forget_learned();
         }
         self.upstream = upstream;
@@ -204,13 +204,13 @@ impl<P: Protocol> Worker<P> {
                 reloads: metrics.reloads.get(),
                 reloads_failed: metrics.reloads_failed.get(),
             },
-            certificates: client_certificates.chain(self.upstream.expiries()).map(certificate).collect(),
+            certificates: client_certificates.chain(&self.upstream.expiries).map(certificate).collect(),
         }
     }
 
     fn clients_by_stage(&self) -> ClientStates {
         let mut clients = ClientStates::default();
-        for client in self.clients.ids().into_iter().filter_map(|id| self.clients.get(id)) {
+        for client in self.clients.values() {
             *match client.stage {
                 ClientStage::Handshake(_) | ClientStage::TlsHandshake(_) => &mut clients.logging_in,
                 ClientStage::Queued { .. } => &mut clients.queued,
@@ -230,7 +230,7 @@ impl<P: Protocol> Worker<P> {
             ..PoolStatus::default()
         };
         let now = Instant::now();
-        for server in self.servers.ids().into_iter().filter_map(|id| self.servers.get(id)) {
+        for server in self.servers.values() {
             let key = &server.key;
             let pool = pools.entry((key.user(), key.database())).or_insert_with(|| empty(key));
             pool.oldest_s = pool.oldest_s.max(now.duration_since(server.opened_at).as_secs_f64());
@@ -244,7 +244,7 @@ impl<P: Protocol> Worker<P> {
                 },
             } += 1;
         }
-        for client in self.clients.ids().into_iter().filter_map(|id| self.clients.get(id)) {
+        for client in self.clients.values() {
             if let ClientStage::Queued { key, .. } = &client.stage {
                 pools.entry((key.user(), key.database())).or_insert_with(|| empty(key)).waiting += 1;
             }

@@ -43,8 +43,8 @@ fn matches_database(target: &Vacate, database: &str) -> bool {
 impl<P: Protocol> Worker<P> {
     pub(super) fn close_unused(&mut self, target: Vacate) {
         for id in self.servers.ids() {
-            let is_target = |key: &P::Key| matches_database(&target, key.database());
-            if self.servers.get(id).is_some_and(|server| is_target(&server.key)) && self.take_unused(id) {
+            let Some(server) = self.servers.get(id) else { continue };
+            if matches_database(&target, server.key.database()) && self.take_unused(id) {
                 self.close_server(id, EXCLUSIVE_ACCESS);
             }
         }

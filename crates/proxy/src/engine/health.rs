@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::backoff::Backoff;
 use super::control::Health;
-use super::{Activity, Worker};
+use super::{Activity, TICK, Worker};
 use crate::fingerprint::Fingerprint;
 use crate::pool::ConnectionPool;
 use crate::protocol::Protocol;
@@ -58,7 +58,7 @@ impl Upkeep {
 
 impl<P: Protocol> Worker<P> {
     pub(super) fn new_upkeep(&self, key: &P::Key) -> Upkeep {
-        let fingerprints = (self.upstream.fingerprint(), self.protocol.fingerprint(key));
+        let fingerprints = (self.upstream.fingerprint, self.protocol.fingerprint(key));
         Upkeep { fingerprints, checked: self.now, idle_since: None }
     }
 
@@ -69,8 +69,7 @@ impl<P: Protocol> Worker<P> {
             return Some("the limit of server connections was lowered");
         }
         let login = self.protocol.fingerprint(&server.key);
-        let is_current =
-            login.is_some() && (self.upstream.fingerprint(), login) == server.upkeep.fingerprints;
+        let is_current = login.is_some() && (self.upstream.fingerprint, login) == server.upkeep.fingerprints;
         (!is_current).then_some("it was opened with old settings")
     }
 
@@ -83,7 +82,9 @@ impl<P: Protocol> Worker<P> {
 
     /// Workers take turns, so that none repeats what another has just done.
     pub(super) fn maintain(&mut self) {
-        if self.drain.is_some() || !self.is_maintenance_turn() {
+        let ticks = self.now.duration_since(self.services.began).as_millis() / TICK.as_millis();
+        let is_turn = ticks % self.shared.threads() as u128 == self.shared.thread as u128;
+        if self.drain.is_some() || !is_turn {
             return;
         }
         self.close_old();

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 use ciphertoll_net::Connecting;
@@ -24,19 +24,18 @@ pub(super) struct KeyDeriver(Sender<(KeyDerivation, Id)>);
 
 impl KeyDeriver {
     pub(super) fn start<P: Protocol>(mailboxes: Arc<[Mailbox<P>]>) -> io::Result<Self> {
-        let (sender, jobs) = mpsc::channel();
-        thread::Builder::new().name("derive-keys".to_owned()).spawn(move || work(&jobs, &mailboxes))?;
+        let (sender, jobs) = mpsc::channel::<(KeyDerivation, Id)>();
+        let work = move || {
+            for (derivation, server) in jobs {
+                derivation.run();
+                if let Some(mailbox) = mailboxes.get(server.thread()) {
+                    // A worker that has ended opens no connections.
+                    let _ = mailbox.send(WorkerMessage::KeysDerived(server));
+                }
+            }
+        };
+        thread::Builder::new().name("derive-keys".to_owned()).spawn(work)?;
         Ok(Self(sender))
-    }
-}
-
-fn work<P: Protocol>(jobs: &Receiver<(KeyDerivation, Id)>, mailboxes: &[Mailbox<P>]) {
-    for (derivation, server) in jobs {
-        derivation.run();
-        if let Some(mailbox) = mailboxes.get(server.thread()) {
-            // A worker that has ended opens no connections.
-            let _ = mailbox.send(WorkerMessage::KeysDerived(server));
-        }
     }
 }
 

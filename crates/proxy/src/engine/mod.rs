@@ -409,19 +409,16 @@ impl<P: Protocol> Worker<P> {
 
     /// Sends an error message to the clients that wait for the server's greeting.
     fn refuse_early_clients(&mut self, refusal: &Refusal) {
+        for listener in &mut self.listeners {
+            for _ in 0..ACCEPTS {
+                let Ok(Some((channel, peer))) = listener.accept() else { break };
+                self.shared.count_client(self.shared.thread);
+                self.early_clients.push((Box::new(channel), peer));
+            }
+        }
         for (channel, peer) in std::mem::take(&mut self.early_clients) {
             if let Some(id) = self.add_client(*channel, peer) {
                 self.refuse(id, refusal);
-            }
-        }
-        for at in 0..self.listeners.len() {
-            for _ in 0..ACCEPTS {
-                let Some(listener) = self.listeners.get_mut(at) else { return };
-                let Ok(Some((channel, peer))) = listener.accept() else { break };
-                self.shared.count_client(self.shared.thread);
-                if let Some(id) = self.add_client(channel, peer) {
-                    self.refuse(id, refusal);
-                }
             }
         }
         self.retry_accept = true;

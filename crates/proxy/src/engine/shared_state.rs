@@ -32,9 +32,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::Discovery;
 use super::health::ConnectHistory;
 use super::mailbox::{Mailbox, WorkerMessage};
-use super::{Discovery, Worker};
 use crate::pool::ConnectionPool;
 use crate::protocol::Protocol;
 use crate::slab::Id;
@@ -202,14 +202,6 @@ impl<P: Protocol> SharedState<P> {
 
     pub(super) fn must_stop(&self) -> bool {
         self.counters.stop.load(Ordering::SeqCst)
-    }
-}
-
-impl<P: Protocol> Worker<P> {
-    /// Whether it is this worker's turn for the maintenance of shared resources.
-    pub(super) fn is_maintenance_turn(&self) -> bool {
-        let ticks = self.now.duration_since(self.services.began).as_millis() / super::TICK.as_millis();
-        ticks % self.shared.threads() as u128 == self.shared.thread as u128
     }
 }
 

@@ -102,12 +102,13 @@ impl<P: Protocol> Workers<P> {
         let Self { first, others } = self;
         let mut handles = Vec::new();
         for worker in others {
-            match spawn_worker(worker) {
+            let name = format!("serve-{}", worker.shared.thread);
+            match thread::Builder::new().name(name).spawn(move || worker.serve()) {
                 Ok(handle) => handles.push(handle),
-                Err(error) => {
+                Err(source) => {
                     first.shared.stop_all();
                     let _ = join(handles);
-                    return Err(error);
+                    return Err(Error::Socket { doing: "cannot start a thread", source });
                 }
             }
         }
@@ -151,12 +152,6 @@ fn watch_listeners(listeners: &[Listener], reactor: &Reactor) -> Result<(), Erro
         reactor.register_listener(listener, token_of(TokenKind::Fixed, LISTENERS + at))?;
     }
     Ok(())
-}
-
-fn spawn_worker<P: Protocol>(worker: Worker<P>) -> Result<JoinHandle<Result<usize, Error>>, Error> {
-    let name = format!("serve-{}", worker.shared.thread);
-    let spawned = thread::Builder::new().name(name).spawn(move || worker.serve());
-    spawned.map_err(|source| Error::Socket { doing: "cannot start a thread", source })
 }
 
 fn join(handles: Vec<JoinHandle<Result<usize, Error>>>) -> Result<usize, Error> {
