@@ -39,7 +39,6 @@ pub struct AdminServer<P: Protocol> {
     connections: Slab<HttpConnection>,
 }
 
-/// Removes the socket file when dropped.
 pub struct SocketFile(Option<PathBuf>);
 
 struct HttpConnection {
@@ -80,7 +79,6 @@ impl<P: Protocol> AdminServer<P> {
         self.listener.address()
     }
 
-    /// Starts the thread that answers requests.
     pub fn serve(mut self) -> io::Result<SocketFile> {
         let file = self.file.clone();
         // Runs until the process exits, or until epoll fails.
@@ -237,7 +235,6 @@ impl HttpResponse {
     }
 }
 
-/// Why the status of a proxy cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
     #[error("cannot reach a ciphertoll-proxy at {address}: {source}")]
@@ -249,7 +246,6 @@ pub enum StatusError {
     Refused { address: ListenAddress, reason: String },
 }
 
-/// Reads the status of the proxy with this admin address.
 pub fn read_status(address: &ListenAddress) -> Result<Status, StatusError> {
     let unreachable = |source| StatusError::Unreachable { address: address.clone(), source };
     let bytes = exchange(address).map_err(unreachable)?;

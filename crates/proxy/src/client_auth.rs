@@ -45,8 +45,7 @@ impl ClientAuth {
         matches!(self, Self::PasswordByUnix | Self::PasswordByTcp | Self::PasswordByTls)
     }
 
-    /// Refuses clients that cannot be accepted, whatever they present. Without passwords to check, no client that
-    /// needs one is accepted.
+    /// Refuses clients that cannot be accepted. Without passwords to check, none that needs one is accepted.
     pub(crate) fn check(self, has_passwords: bool) -> Result<(), Refusal> {
         let peer = match self {
             Self::Denied { uid } => format!("UID {uid}"),

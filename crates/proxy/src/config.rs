@@ -10,6 +10,7 @@ use ciphertoll_net::tls::{AcceptorSettings, Identity};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::DIRECT_TLS_ALPN;
 use ciphertoll_wire::scram::MAX_ITERATIONS;
+use clap::Args;
 use nix::unistd::geteuid;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -38,86 +39,162 @@ const MYSQL_ALPN: &[u8] = b"mysql";
 const MIN_SIMILARITY: f64 = 0.7;
 
 /// Settings as written in a file or by flags; a setting that is not given is absent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+// `display_order` keeps related flags together in `--help`, across the sections of the file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Args)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Config {
     /// Addresses for clients, one or a list: `unix:/PATH/.s.PGSQL.6432`, or `tcp:127.0.0.1:6432`, where
     /// clients must know the password.
     #[serde(with = "listen_addresses")]
     #[schemars(with = "listen_addresses::OneOrMore")]
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "config")]
+    #[arg(help = "Address for clients: unix:/PATH/.s.PGSQL.6432 (PostgreSQL: libpq expects this name), \
+                unix:/PATH/mysqld.sock (MySQL, MariaDB: any name), or tcp:127.0.0.1:6432, where clients must \
+                know the password (may be repeated)")]
     pub listen: Vec<ListenAddress>,
     /// URL of the server: `postgres://USER@HOST:PORT/DATABASE?sslrootcert=FILE`.
+    // Parsed later: clap would print an invalid value, which may contain a password.
+    #[arg(long, value_name = "URL", required_unless_present = "config")]
+    #[arg(help = "URL of the server: postgres://USER@HOST:PORT/DATABASE?sslrootcert=FILE, or mysql:// or \
+                mariadb://…?ssl-ca=FILE. The server's certificate and host name are verified unless sslmode \
+                (ssl-mode) says otherwise")]
     pub server: Option<String>,
     /// Certificate (PEM file) for TCP clients: they must then use TLS, and may connect from other machines.
+    #[arg(long, value_name = "FILE")]
+    #[arg(
+        help = "Certificate (PEM) for TCP clients; they must then use TLS, and may connect from other machines"
+    )]
     pub tls_cert: Option<PathBuf>,
     /// Private key of `tls-cert`.
+    #[arg(long, value_name = "FILE", help = "Private key of that certificate")]
     pub tls_key: Option<PathBuf>,
     /// CA file for client certificates: each client must present one issued to its user name, and needs no
     /// password.
+    #[arg(long, value_name = "FILE")]
+    #[arg(
+        help = "CA file for client certificates: each client must present one issued to its user name, and \
+                needs no password"
+    )]
     pub tls_client_ca: Option<PathBuf>,
     /// Address for status and metrics over HTTP: `unix:/PATH` or `tcp:127.0.0.1:PORT`.
+    #[arg(long, value_name = "ADDRESS", display_order = 12)]
+    #[arg(help = "Address for status and metrics over HTTP: unix:/PATH or tcp:127.0.0.1:PORT")]
     pub admin: Option<ListenAddress>,
     /// How long a client keeps a server connection: until it disconnects, or until its transaction ends.
+    #[arg(
+        long,
+        value_name = "MODE",
+        help = "How long a client keeps a server connection [default: session]"
+    )]
     pub mode: Option<Pooling>,
     /// Number of worker threads. Each uses at most one CPU.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(help = "Number of worker threads; more than one helps only if one CPU is not enough [default: 1]")]
     pub threads: Option<NonZeroUsize>,
     /// UIDs allowed to connect over the unix socket, in addition to the proxy's own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[arg(long, value_name = "UID")]
+    #[arg(
+        help = "UID allowed to connect over the unix socket, in addition to the proxy's own (may be repeated)"
+    )]
     pub allow_uid: Vec<u32>,
     /// How clients authenticate on the unix socket.
+    #[arg(long, value_name = "METHOD", help = "How clients authenticate on the unix socket [default: peer]")]
     pub unix_auth: Option<UnixAuth>,
     /// SCRAM iterations that clients must compute: at least 4096, or at least 1 if all clients use unix
     /// sockets.
+    #[arg(skip)]
     pub scram_iterations: Option<NonZeroU32>,
     /// Server connections of each user, to its default database, that are opened in advance and kept open.
+    #[arg(long, value_name = "N", display_order = 16)]
+    #[arg(help = "Server connections of each user that are opened in advance and kept open [default: 0]")]
     pub warm_up: Option<usize>,
     /// A server connection that has been idle for this long is checked; 0 disables the check.
+    #[arg(long, value_name = "TIME", display_order = 23)]
+    #[arg(
+        help = "Check a server connection that has been idle for this long; 0 disables the check [default: 30s]"
+    )]
     pub health_time: Option<HumanDuration>,
     /// Limits of size and time.
+    #[command(flatten)]
     pub limits: LimitsSection,
     /// Logging to stderr.
+    #[command(flatten)]
     pub log: LogSection,
     /// Users in addition to the one in the server's URL, and the sources of passwords.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[arg(skip)]
     pub user: Vec<UserSection>,
 }
 
 /// Limits of size and time.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Args)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct LimitsSection {
     /// Maximum number of server connections, over all users and databases.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(help = "Maximum number of server connections, over all databases [default: 20]")]
     pub pool_size: Option<NonZeroUsize>,
     /// Maximum number of clients.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(help = "Maximum number of clients [default: 10000]")]
     pub max_clients: Option<NonZeroUsize>,
     /// Maximum number of clients that wait for a server connection.
+    #[arg(long, value_name = "N")]
+    #[arg(
+        help = "Maximum number of clients that wait for a server connection [default: the value of max-clients]"
+    )]
     pub queue_limit: Option<usize>,
     /// How long a client waits for a server connection.
+    #[arg(long, value_name = "TIME")]
+    #[arg(help = "How long a client waits for a server connection: 500ms, 30s, 2m, or a number of seconds \
+                [default: 30s]")]
     pub queue_time: Option<HumanDuration>,
     /// Time limit for a client's login.
+    #[arg(skip)]
     pub login_time: Option<HumanDuration>,
     /// Time limit for opening a server connection.
+    #[arg(long, value_name = "TIME", help = "Time limit for opening a server connection [default: 10s]")]
     pub connect_time: Option<HumanDuration>,
     /// Time limit for a reset, a health check or a cancel request.
+    #[arg(skip)]
     pub reset_time: Option<HumanDuration>,
     /// A server connection that has been idle for this long is closed.
+    #[arg(long, value_name = "TIME")]
+    #[arg(help = "Close a server connection that has been idle for this long [default: 10m]")]
     pub idle_time: Option<HumanDuration>,
     /// Maximum age of a server connection when it is handed to another client.
+    #[arg(long, value_name = "TIME")]
+    #[arg(help = "Maximum age of a server connection when it is handed to another client [default: 1h]")]
     pub max_age: Option<HumanDuration>,
     /// How long clients have to disconnect when the proxy stops.
+    #[arg(long, value_name = "TIME", display_order = 24)]
+    #[arg(
+        help = "How long clients have to disconnect after SIGTERM or SIGINT; a second signal stops at once \
+                [default: 30s]"
+    )]
     pub drain_time: Option<HumanDuration>,
     /// Maximum number of SCRAM iterations that the server may require (PostgreSQL). A server that requires
     /// more is refused.
+    #[arg(skip)]
     pub max_scram_iterations: Option<NonZeroU32>,
 }
 
 /// Logging.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Args)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct LogSection {
     /// Minimum level of events.
+    #[arg(id = "log", long = "log", value_name = "LEVEL")]
+    #[arg(help = "Minimum level of log events, written to stderr [default: info]")]
     pub level: Option<Level>,
     /// Output format.
+    #[arg(
+        id = "log_format",
+        long = "log-format",
+        value_name = "FORMAT",
+        help = "Log format [default: text]"
+    )]
     pub format: Option<Format>,
 }
 
@@ -240,32 +317,6 @@ impl Config {
         toml::to_string(self).unwrap_or_default()
     }
 
-    /// These settings, with those of `other` where they are absent.
-    #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        Self {
-            listen: if self.listen.is_empty() { other.listen } else { self.listen },
-            server: self.server.or(other.server),
-            tls_cert: self.tls_cert.or(other.tls_cert),
-            tls_key: self.tls_key.or(other.tls_key),
-            tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
-            admin: self.admin.or(other.admin),
-            mode: self.mode.or(other.mode),
-            threads: self.threads.or(other.threads),
-            allow_uid: if self.allow_uid.is_empty() { other.allow_uid } else { self.allow_uid },
-            unix_auth: self.unix_auth.or(other.unix_auth),
-            scram_iterations: self.scram_iterations.or(other.scram_iterations),
-            warm_up: self.warm_up.or(other.warm_up),
-            health_time: self.health_time.or(other.health_time),
-            limits: self.limits.or(&other.limits),
-            log: LogSection {
-                level: self.log.level.or(other.log.level),
-                format: self.log.format.or(other.log.format),
-            },
-            user: if self.user.is_empty() { other.user } else { self.user },
-        }
-    }
-
     /// Applies defaults and checks the settings against each other. Reads passwords, and no other files.
     pub fn resolve(&self) -> Result<Resolved, ConfigError> {
         let listen = self.listen.clone();
@@ -315,7 +366,7 @@ impl Config {
             threads,
             limits,
         };
-        let (admin, log) = (self.admin.clone(), Log::with_format(level, format));
+        let (admin, log) = (self.admin.clone(), Log::new(level, format));
         Ok(Resolved { settings, admin, log, effective, without_password })
     }
 
@@ -431,22 +482,6 @@ impl Config {
 }
 
 impl LimitsSection {
-    fn or(self, other: &Self) -> Self {
-        Self {
-            pool_size: self.pool_size.or(other.pool_size),
-            max_clients: self.max_clients.or(other.max_clients),
-            queue_limit: self.queue_limit.or(other.queue_limit),
-            queue_time: self.queue_time.or(other.queue_time),
-            login_time: self.login_time.or(other.login_time),
-            connect_time: self.connect_time.or(other.connect_time),
-            reset_time: self.reset_time.or(other.reset_time),
-            idle_time: self.idle_time.or(other.idle_time),
-            max_age: self.max_age.or(other.max_age),
-            drain_time: self.drain_time.or(other.drain_time),
-            max_scram_iterations: self.max_scram_iterations.or(other.max_scram_iterations),
-        }
-    }
-
     fn of(limits: &Limits, protocol: ProtocolKind) -> Self {
         let iterations = match protocol {
             ProtocolKind::Postgres => NonZeroU32::new(limits.scram_iterations),
@@ -490,6 +525,10 @@ impl UserSection {
     fn database_at(&self, server: &ServerUrl) -> Option<String> {
         self.database.clone().or_else(|| server.database.clone())
     }
+}
+
+fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "expected a whole number of at least 1".to_owned())
 }
 
 /// Replaces serde's message about an unknown key by a suggestion. In that message, the key and then all known

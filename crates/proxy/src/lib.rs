@@ -42,18 +42,18 @@ pub use config::{
     Config, ConfigError, LimitsSection, LogSection, MissingPassword, Resolved, UserSection, json_schema,
 };
 pub use duration::{DurationError, HumanDuration};
-pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, Shutdown, Workers};
+pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, Workers};
 pub use fingerprint::Fingerprint;
 pub use log::{Format, Level, Log};
 pub use metrics::{Counter, LabelledCounter, Metrics, WaitHistogram};
 pub use mysql::MySql;
 pub use notify::Notifier;
 pub use password::{PasswordError, PasswordSource, find_in_password_file, find_password, read_password};
-pub use pool::{ConnectionPool, KeepOutcome, PoolAction, WorkerBound};
+pub use pool::{ConnectionPool, PoolAction, WorkerBound};
 pub use postgres::Postgres;
 pub use protocol::{HandshakeStep, Pooling, Protocol};
 pub use refusal::Refusal;
-pub use reloader::{FixedSettings, Reloader};
+pub use reloader::Reloader;
 pub use settings::{
     AllowedUids, DatabaseUser, Limits, ListenAddress, ListenError, ScramIterations, Settings, StartError,
     UnixAuth,

@@ -6,19 +6,20 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
-    AdminServer, Config, FixedSettings, Level, ListenAddress, Log, MySql, Notifier, Postgres,
-    PreparedSettings, Protocol, ProtocolKind, Reloader, Resolved, Settings, Shutdown, SocketFile, StartError,
-    UpstreamEncryption, Workers, json_schema, read_status,
+    AdminServer, Config, Level, ListenAddress, Log, MySql, Notifier, Postgres, PreparedSettings, Protocol,
+    ProtocolKind, Reloader, Resolved, Settings, SocketFile, StartError, UpstreamEncryption, Workers,
+    json_schema, read_status,
 };
+use clap::CommandFactory;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::arguments::{Arguments, Subcommands};
+use crate::arguments::{Arguments, CommandLine, Subcommands};
 
 // The exit codes of docs/exit-codes.md.
 const INTERNAL: u8 = 1;
@@ -28,14 +29,15 @@ const UNREACHABLE: u8 = 7;
 const HOST: u8 = 9;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let command_line = CommandLine::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    let arguments = &command_line.arguments;
     match &arguments.command {
         Some(Subcommands::Schema) => print(&json_schema()),
         Some(Subcommands::Status { admin, config }) => status(admin.as_ref(), config.as_deref()),
-        None if arguments.check => check(&arguments),
+        None if arguments.check => check(&command_line),
         None => {
             let _flush = FlushLog;
-            serve(arguments)
+            serve(command_line)
         }
     }
 }
@@ -82,8 +84,8 @@ fn status(admin: Option<&ListenAddress>, config: Option<&Path>) -> ExitCode {
     }
 }
 
-fn check(arguments: &Arguments) -> ExitCode {
-    let resolved = load(arguments);
+fn check(command_line: &CommandLine) -> ExitCode {
+    let resolved = load(command_line);
     if let Some(missing) = resolved.without_password.first() {
         return fail(missing, USAGE);
     }
@@ -109,15 +111,14 @@ fn warnings(settings: &Settings) -> impl Iterator<Item = String> {
     settings.listen.iter().filter_map(move |address| address.libpq_warning(protocol))
 }
 
-/// Loads the settings, or exits with a usage error.
-fn load(arguments: &Arguments) -> Resolved {
-    arguments
+fn load(command_line: &CommandLine) -> Resolved {
+    command_line
         .load()
         .unwrap_or_else(|error| Arguments::command().error(ErrorKind::ValueValidation, error).exit())
 }
 
-fn serve(arguments: Arguments) -> ExitCode {
-    let resolved = load(&arguments);
+fn serve(command_line: CommandLine) -> ExitCode {
+    let resolved = Arc::new(load(&command_line));
     let log = resolved.log;
     let failed = |event: &str, reason: &dyn std::fmt::Display, code: u8| {
         log.event(Level::Warn, event, &[("reason", reason)]);
@@ -125,8 +126,8 @@ fn serve(arguments: Arguments) -> ExitCode {
     };
     raise_file_limit();
     let ended = match resolved.settings.server.protocol {
-        ProtocolKind::Postgres => run::<Postgres>(arguments, &resolved),
-        ProtocolKind::MySql => run::<MySql>(arguments, &resolved),
+        ProtocolKind::Postgres => run::<Postgres>(command_line, &resolved),
+        ProtocolKind::MySql => run::<MySql>(command_line, &resolved),
     };
     let ended = match ended {
         Ok(ended) => ended,
@@ -134,11 +135,11 @@ fn serve(arguments: Arguments) -> ExitCode {
         Err(error) => return failed("not-started", &error, HOST),
     };
     match ended {
-        Ok(Shutdown::Drained) => {
+        Ok(0) => {
             log.event(Level::Info, "stopped", &[("cut_off", &0)]);
             ExitCode::SUCCESS
         }
-        Ok(Shutdown::CutOff(clients)) => {
+        Ok(clients) => {
             log.event(Level::Warn, "stopped", &[("cut_off", &clients)]);
             ExitCode::from(DONE_IN_PART)
         }
@@ -146,21 +147,21 @@ fn serve(arguments: Arguments) -> ExitCode {
     }
 }
 
-/// Serves until the proxy is stopped. The outer error is one of the start.
+/// Serves until the proxy is stopped; see [`Workers::run`]. The outer error is one of the start.
 fn run<P: Protocol>(
-    arguments: Arguments,
-    resolved: &Resolved,
-) -> Result<Result<Shutdown, ciphertoll_net::Error>, StartError> {
+    command_line: CommandLine,
+    resolved: &Arc<Resolved>,
+) -> Result<Result<usize, ciphertoll_net::Error>, StartError> {
     // Keeps the admin socket file until the proxy ends.
-    let (workers, _socket_file) = start::<P>(arguments, resolved)?;
+    let (workers, _socket_file) = start::<P>(command_line, resolved)?;
     Ok(workers.run())
 }
 
 fn start<P: Protocol>(
-    arguments: Arguments,
-    resolved: &Resolved,
+    command_line: CommandLine,
+    resolved: &Arc<Resolved>,
 ) -> Result<(Workers<P>, Option<SocketFile>), StartError> {
-    let Resolved { settings, admin, log, .. } = resolved;
+    let Resolved { settings, admin, log, .. } = &**resolved;
     let log = *log;
     // First, because the default action of SIGHUP ends the process.
     let reloads = signals(&[SIGHUP]).map_err(signal_error)?;
@@ -172,9 +173,9 @@ fn start<P: Protocol>(
         control: workers.control(),
         notifier: notifier.clone(),
         log,
-        fixed: FixedSettings::of(resolved),
+        started_with: Arc::clone(resolved),
     };
-    reloader.watch(reloads, move || arguments.load()).map_err(thread_error)?;
+    reloader.watch(reloads, move || command_line.load()).map_err(thread_error)?;
     announce(settings, &workers, log);
     notifier.ready();
     Ok((workers, socket_file))
@@ -225,13 +226,15 @@ fn signals(signals: &[i32]) -> std::io::Result<UnixStream> {
 }
 
 fn signal_error(source: std::io::Error) -> StartError {
-    let source = ciphertoll_net::Error::Socket { doing: "cannot watch for signals", source };
-    StartError::Host { what: "signals".to_owned(), source }
+    start_error("signals", "cannot watch for signals", source)
 }
 
 fn thread_error(source: std::io::Error) -> StartError {
-    let source = ciphertoll_net::Error::Socket { doing: "cannot start a thread", source };
-    StartError::Host { what: "thread".to_owned(), source }
+    start_error("thread", "cannot start a thread", source)
+}
+
+fn start_error(what: &str, doing: &'static str, source: std::io::Error) -> StartError {
+    StartError::Host { what: what.to_owned(), source: ciphertoll_net::Error::Socket { doing, source } }
 }
 
 /// Every client is a file descriptor, and the usual soft limit is 1024.

@@ -12,7 +12,6 @@ use crate::log::Log;
 use crate::status::Status;
 
 const PREFIX: &str = "ciphertoll_proxy_";
-/// Upper bounds of the histogram's buckets.
 const WAITS: [Duration; 5] = [
     Duration::from_millis(1),
     Duration::from_millis(10),
@@ -24,7 +23,6 @@ const WAITS: [Duration; 5] = [
 const MAX_LABELS: usize = 64;
 const OTHER: &str = "other";
 
-/// A counter that any thread can increment.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -63,7 +61,6 @@ impl LabelledCounter {
     }
 }
 
-/// A histogram of how long clients have waited.
 #[derive(Debug, Default)]
 pub struct WaitHistogram {
     /// The last bucket has no upper bound.
@@ -83,30 +80,24 @@ impl WaitHistogram {
     }
 }
 
-/// What a proxy counts from its start.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// Clients that have connected.
     pub clients: Counter,
-    /// Sessions that have started.
     pub sessions: Counter,
     /// Time from login, or from the first command of a transaction, to a server connection.
     pub waits: WaitHistogram,
     pub refusals: LabelledCounter,
     pub opened: Counter,
-    /// Failed connects, by reason.
     pub failed: LabelledCounter,
     /// Server connections that have ended, by reason.
     pub closed: LabelledCounter,
     pub resets: Counter,
-    /// Clients pinned to their connections, by reason.
     pub pins: LabelledCounter,
     /// Kept connections that were handed to another client.
     pub steals: Counter,
     /// Server connections that have moved to another worker.
     pub moves: Counter,
     pub checks: Counter,
-    /// Cancel requests passed on to the server.
     pub cancels_sent: Counter,
     /// Cancel requests for a command that waited for a connection.
     pub cancels_waiting: Counter,
@@ -157,26 +148,25 @@ const REASONS: [(&str, &str); 10] = [
     ("the limit of server connections was lowered", "surplus"),
 ];
 
-/// All metrics as Prometheus reads them.
 pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
     let mut text = Exposition::default();
-    text.gauge("build_info", "Always 1.");
+    text.family("build_info", "gauge", "Always 1.");
     text.sample(&[("version", &status.version)], 1);
-    text.gauge("start_time_seconds", "Start time of the proxy in seconds since 1970.");
-    text.sample(&[], status.started_unix_s);
-    text.gauge("draining", "Whether the proxy is stopping.");
-    text.sample(&[], u8::from(status.draining));
-    text.gauge("threads", "Number of worker threads.");
-    text.sample(&[], status.threads.len());
+    text.gauge("start_time_seconds", "Start time of the proxy in seconds since 1970.", status.started_unix_s);
+    text.gauge("draining", "Whether the proxy is stopping.", u8::from(status.draining));
+    text.gauge("threads", "Number of worker threads.", status.threads.len());
     write_clients(&mut text, metrics, status);
     write_servers(&mut text, metrics, status);
-    text.counter("reloads_total", "Reloads of the settings.");
-    text.sample(&[("outcome", &"done")], metrics.reloads.get());
-    text.sample(&[("outcome", &"failed")], metrics.reloads_failed.get());
-    text.counter("log_lines_dropped_total", "Log lines dropped because stderr was not read in time.");
-    text.sample(&[], Log::dropped());
-    text.gauge(
+    let reloads = [("done", &metrics.reloads), ("failed", &metrics.reloads_failed)];
+    text.counters("reloads_total", "Reloads of the settings.", "outcome", values(reloads));
+    text.counter(
+        "log_lines_dropped_total",
+        "Log lines dropped because stderr was not read in time.",
+        Log::dropped(),
+    );
+    text.family(
         "certificate_expiry_timestamp_seconds",
+        "gauge",
         "Time when the first certificate of a file expires, in seconds since 1970.",
     );
     for certificate in &status.certificates {
@@ -186,20 +176,14 @@ pub(crate) fn render(metrics: &Metrics, status: &Status) -> String {
 }
 
 fn write_clients(text: &mut Exposition, metrics: &Metrics, status: &Status) {
-    text.gauge("clients", "Clients by state.");
+    text.family("clients", "gauge", "Clients by state.");
     for (state, count) in status.clients.by_state() {
         text.sample(&[("state", &state)], count);
     }
-    text.gauge("clients_max", "Maximum number of clients.");
-    text.sample(&[], status.limits.clients);
-    text.counter("clients_total", "Clients that have connected.");
-    text.sample(&[], metrics.clients.get());
-    text.counter("sessions_total", "Sessions that have started.");
-    text.sample(&[], metrics.sessions.get());
-    text.counter("refusals_total", "Refused clients by SQL state.");
-    for (state, count) in metrics.refusals.counts() {
-        text.sample(&[("sqlstate", &state)], count);
-    }
+    text.gauge("clients_max", "Maximum number of clients.", status.limits.clients);
+    text.counter("clients_total", "Clients that have connected.", metrics.clients.get());
+    text.counter("sessions_total", "Sessions that have started.", metrics.sessions.get());
+    text.counters("refusals_total", "Refused clients by SQL state.", "sqlstate", metrics.refusals.counts());
     text.family("queue_wait_seconds", "histogram", "Time that clients have waited for a server connection.");
     let mut below = 0;
     for (bucket, end) in metrics.waits.buckets.iter().zip(WAITS) {
@@ -210,18 +194,19 @@ fn write_clients(text: &mut Exposition, metrics: &Metrics, status: &Status) {
     text.named("queue_wait_seconds_bucket", &[("le", &"+Inf")], count);
     text.named("queue_wait_seconds_sum", &[], metrics.waits.sum_us.get() as f64 / 1e6);
     text.named("queue_wait_seconds_count", &[], count);
-    text.counter("bytes_total", "Bytes passed between clients and server.");
-    text.sample(&[("direction", &"to_server")], metrics.bytes_to_server.get());
-    text.sample(&[("direction", &"to_client")], metrics.bytes_to_client.get());
-    text.counter("cancels_total", "Cancel requests.");
-    text.sample(&[("outcome", &"sent")], metrics.cancels_sent.get());
-    text.sample(&[("outcome", &"waiting")], metrics.cancels_waiting.get());
-    text.sample(&[("outcome", &"dropped")], metrics.cancels_dropped.get());
-    text.sample(&[("outcome", &"failed")], metrics.cancels_failed.get());
+    let bytes = [("to_server", &metrics.bytes_to_server), ("to_client", &metrics.bytes_to_client)];
+    text.counters("bytes_total", "Bytes passed between clients and server.", "direction", values(bytes));
+    let cancels = [
+        ("sent", &metrics.cancels_sent),
+        ("waiting", &metrics.cancels_waiting),
+        ("dropped", &metrics.cancels_dropped),
+        ("failed", &metrics.cancels_failed),
+    ];
+    text.counters("cancels_total", "Cancel requests.", "outcome", values(cancels));
 }
 
 fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
-    text.gauge("server_connections", "Server connections by user, database and state.");
+    text.family("server_connections", "gauge", "Server connections by user, database and state.");
     for pool in &status.pools {
         for (state, count) in pool.by_state() {
             let labels: [(&str, &dyn Display); 3] =
@@ -229,30 +214,37 @@ fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
             text.sample(&labels, count);
         }
     }
-    text.gauge("server_connections_max", "Maximum number of server connections.");
-    text.sample(&[], status.limits.server_connections);
-    text.counter("connects_total", "Opened server connections.");
-    text.sample(&[], metrics.opened.get());
-    text.counter("connect_failures_total", "Failed connects by reason.");
-    for (reason, count) in metrics.failed.counts() {
-        text.sample(&[("reason", &reason)], count);
-    }
-    text.counter("closed_total", "Server connections that have ended, by reason.");
-    for (reason, count) in metrics.closed.counts() {
-        text.sample(&[("reason", &reason)], count);
-    }
-    text.counter("resets_total", "Resets of server connections.");
-    text.sample(&[], metrics.resets.get());
-    text.counter("pins_total", "Clients pinned to their server connection, by reason.");
-    for (reason, count) in metrics.pins.counts() {
-        text.sample(&[("reason", &reason)], count);
-    }
-    text.counter("steals_total", "Kept server connections that were handed to another client.");
-    text.sample(&[], metrics.steals.get());
-    text.counter("moves_total", "Server connections moved from one thread to another.");
-    text.sample(&[], metrics.moves.get());
-    text.counter("checks_total", "Health checks of idle server connections.");
-    text.sample(&[], metrics.checks.get());
+    text.gauge(
+        "server_connections_max",
+        "Maximum number of server connections.",
+        status.limits.server_connections,
+    );
+    text.counter("connects_total", "Opened server connections.", metrics.opened.get());
+    text.counters("connect_failures_total", "Failed connects by reason.", "reason", metrics.failed.counts());
+    text.counters(
+        "closed_total",
+        "Server connections that have ended, by reason.",
+        "reason",
+        metrics.closed.counts(),
+    );
+    text.counter("resets_total", "Resets of server connections.", metrics.resets.get());
+    text.counters(
+        "pins_total",
+        "Clients pinned to their server connection, by reason.",
+        "reason",
+        metrics.pins.counts(),
+    );
+    text.counter(
+        "steals_total",
+        "Kept server connections that were handed to another client.",
+        metrics.steals.get(),
+    );
+    text.counter("moves_total", "Server connections moved from one thread to another.", metrics.moves.get());
+    text.counter("checks_total", "Health checks of idle server connections.", metrics.checks.get());
+}
+
+fn values<const N: usize>(counters: [(&'static str, &Counter); N]) -> [(&'static str, u64); N] {
+    counters.map(|(label, counter)| (label, counter.get()))
 }
 
 /// The output, and the metric family of the next samples.
@@ -260,12 +252,27 @@ fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
 struct Exposition(String, &'static str);
 
 impl Exposition {
-    fn gauge(&mut self, name: &'static str, help: &str) {
+    fn gauge(&mut self, name: &'static str, help: &str, value: impl Display) {
         self.family(name, "gauge", help);
+        self.sample(&[], value);
     }
 
-    fn counter(&mut self, name: &'static str, help: &str) {
+    fn counter(&mut self, name: &'static str, help: &str, value: u64) {
         self.family(name, "counter", help);
+        self.sample(&[], value);
+    }
+
+    fn counters<L: Display>(
+        &mut self,
+        name: &'static str,
+        help: &str,
+        label: &str,
+        values: impl IntoIterator<Item = (L, u64)>,
+    ) {
+        self.family(name, "counter", help);
+        for (value, count) in values {
+            self.sample(&[(label, &value)], count);
+        }
     }
 
     fn family(&mut self, name: &'static str, kind: &str, help: &str) {

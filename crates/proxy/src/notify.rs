@@ -15,7 +15,6 @@ const VARIABLE: &str = "NOTIFY_SOCKET";
 pub struct Notifier(Option<Arc<UnixDatagram>>);
 
 impl Notifier {
-    /// The service manager that the environment names.
     pub fn from_environment() -> Self {
         Self(env::var_os(VARIABLE).and_then(|name| connect(name.as_bytes())).map(Arc::new))
     }

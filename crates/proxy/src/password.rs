@@ -14,13 +14,11 @@ use crate::url::{ProtocolKind, ServerAddress, ServerUrl};
 
 /// Mode bits that a password file must not have.
 const OTHERS: u32 = 0o077;
-/// A file owned by root may be readable by its group: service managers and orchestrators pass secrets like
-/// this.
+/// Service managers pass secrets in files of root that are readable by a group.
 const OTHERS_OF_ROOT: u32 = 0o037;
 /// Far longer than any password or token.
 const MAX_PASSWORD_BYTES: u64 = 64 << 10;
 
-/// Why a password cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PasswordError {
     #[error("{} can be read by others: run chmod 600 on it", .0.display())]
@@ -33,12 +31,10 @@ pub enum PasswordError {
     NoVariable(String),
 }
 
-/// Where the configuration says that a password is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PasswordSource {
     /// The content of this file, without a line end after it.
     File(PathBuf),
-    /// This environment variable.
     Variable(String),
 }
 
@@ -86,8 +82,7 @@ pub fn find_password(url: &ServerUrl) -> Result<Option<Secret>, PasswordError> {
     find_in_password_file(url)
 }
 
-/// The password of any user, from `PGPASSFILE` or `~/.pgpass`. The environment variables are for the user in
-/// the server's URL.
+/// The password of any user. The environment variables are for the user in the server's URL.
 pub fn find_in_password_file(url: &ServerUrl) -> Result<Option<Secret>, PasswordError> {
     if url.protocol == ProtocolKind::MySql {
         return Ok(None);

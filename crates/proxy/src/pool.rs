@@ -24,13 +24,11 @@ pub trait WorkerBound: Copy + Eq + Hash {
     fn thread(self) -> usize;
 }
 
-/// The connections to one server. `K` is the key of interchangeable connections; `S` are IDs of connections,
-/// `C` of clients.
+/// The connections to one server. `S` are IDs of connections, `C` of clients.
 pub struct ConnectionPool<K, S, C> {
     limit: usize,
     /// Including connections that are being opened, reset or moved.
     open: usize,
-    /// Clients that wait, of all keys.
     waiting: usize,
     pools: HashMap<K, KeyPool<S, C>>,
 }
@@ -46,7 +44,6 @@ struct KeyPool<S, C> {
     reserved: HashSet<S>,
     /// Connections of other keys that are being closed for waiting clients.
     evicting: usize,
-    /// Since when each client waits.
     waiting: LinkedMap<C, Instant>,
     opening: usize,
     open: usize,
@@ -55,28 +52,16 @@ struct KeyPool<S, C> {
 /// What to do for a client that wants a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolAction<S> {
-    /// The client has acquired this connection.
     Take(S),
     /// The client waits. Open a connection.
     Open,
-    /// The client waits. The worker of this idle connection must release it again.
-    Fetch(S),
-    /// The client waits. This connection, kept for another client, must be reset and released.
-    Steal(S),
+    /// The client waits. The worker of this idle or kept connection must release it, after a reset if it is kept.
+    Release(S),
     /// The client waits. This idle or kept connection of another key must be closed to make room, and then
     /// [`ConnectionPool::eviction_done`] be called.
     Evict(S),
     /// The client waits; no action is needed.
     Wait,
-}
-
-/// Whether a connection was kept for its client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeepOutcome {
-    /// It is kept for that client.
-    Kept,
-    /// Not kept: reset it and release it to the next waiting client.
-    NeededByWaiter,
 }
 
 impl<S, C> Default for KeyPool<S, C> {
@@ -125,19 +110,18 @@ impl<S: WorkerBound, C: WorkerBound> KeyPool<S, C> {
         self.reserved.remove(&server);
     }
 
-    /// Keeps a connection unless clients wait.
-    fn keep_in(&mut self, server: S, list: impl FnOnce(&mut Self) -> &mut Connections<S>) -> KeepOutcome {
-        if self.waiting.is_empty() {
+    fn keep_in(&mut self, server: S, list: impl FnOnce(&mut Self) -> &mut Connections<S>) -> bool {
+        let is_kept = self.waiting.is_empty();
+        if is_kept {
             list(self).push(server);
-            return KeepOutcome::Kept;
+        } else {
+            self.reserved.insert(server);
         }
-        self.reserved.insert(server);
-        KeepOutcome::NeededByWaiter
+        is_kept
     }
 }
 
 impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
-    /// A pool of at most `limit` connections, over all keys.
     pub fn new(limit: usize) -> Self {
         Self { limit, open: 0, waiting: 0, pools: HashMap::new() }
     }
@@ -159,23 +143,19 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         if key_pool.unserved() == 0 {
             return PoolAction::Wait;
         }
-        if let Some(idle) = key_pool.idle.take_newest() {
-            key_pool.reserved.insert(idle);
-            return PoolAction::Fetch(idle);
+        let has_room = self.open < self.limit;
+        let free = key_pool.idle.take_newest().or_else(|| key_pool.orphaned.take_oldest(thread));
+        let free = match free {
+            None if !has_room => key_pool.kept.take_oldest(thread),
+            free => free,
+        };
+        if let Some(server) = free {
+            key_pool.reserved.insert(server);
+            return PoolAction::Release(server);
         }
-        if let Some(orphaned) = key_pool.orphaned.take_oldest(thread) {
-            key_pool.reserved.insert(orphaned);
-            return PoolAction::Steal(orphaned);
-        }
-        if self.open < self.limit {
-            self.open += 1;
-            key_pool.opening += 1;
-            key_pool.open += 1;
+        if has_room {
+            self.open_unconditionally(key);
             return PoolAction::Open;
-        }
-        if let Some(kept) = key_pool.kept.take_oldest(thread) {
-            key_pool.reserved.insert(kept);
-            return PoolAction::Steal(kept);
         }
         let oldest = |key_pool: &mut KeyPool<S, C>| {
             let lists = [&mut key_pool.idle, &mut key_pool.orphaned, &mut key_pool.kept];
@@ -204,8 +184,7 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         key_pool.open += 1;
     }
 
-    /// A connect has ended. If it succeeded, the connection must be [released](Self::release), otherwise
-    /// [closed](Self::closed).
+    /// A connect has ended: the connection must be [released](Self::release) or [closed](Self::closed).
     pub fn opened(&mut self, key: &K) {
         if let Some(key_pool) = self.pools.get_mut(key) {
             key_pool.opening = key_pool.opening.saturating_sub(1);
@@ -229,27 +208,26 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.pools.get(key).is_some_and(|key_pool| key_pool.reserved.contains(&server))
     }
 
-    /// Keeps a connection for its client, which is between transactions.
-    pub fn keep(&mut self, key: &K, server: S) -> KeepOutcome {
+    /// Keeps a connection for its client, which is between transactions. If it returns false, the connection must
+    /// be reset and released to the next waiting client.
+    pub fn keep(&mut self, key: &K, server: S) -> bool {
         let key_pool = self.pools.entry(key.clone()).or_default();
         key_pool.keep_in(server, |key_pool| &mut key_pool.kept)
     }
 
-    /// Keeps a connection whose client has disconnected.
-    pub fn keep_orphaned(&mut self, key: &K, server: S) -> KeepOutcome {
+    /// The same for a connection whose client has disconnected.
+    pub fn keep_orphaned(&mut self, key: &K, server: S) -> bool {
         let key_pool = self.pools.entry(key.clone()).or_default();
         key_pool.keep_in(server, |key_pool| &mut key_pool.orphaned)
     }
 
-    /// Takes a kept connection for its client, or to reset and release it. Returns false if it is no longer
-    /// kept.
+    /// Takes a kept connection for its client, or to reset it. Returns false if it is no longer kept.
     pub fn take_kept(&mut self, key: &K, server: S) -> bool {
         let Some(key_pool) = self.pools.get_mut(key) else { return false };
         key_pool.kept.remove(server) || key_pool.orphaned.remove(server)
     }
 
-    /// Assigns a connection that was not reset to the next waiting client, if that is on the same worker and
-    /// `may` use it.
+    /// Assigns a connection without a reset to the next client, if that is on the same worker and `may` use it.
     pub fn assign_unreset(&mut self, key: &K, server: S, may: impl FnOnce(C) -> bool) -> Option<C> {
         let key_pool = self.pools.get_mut(key)?;
         let client = key_pool.next_waiting(server.thread())?;
@@ -262,8 +240,7 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         Some(client)
     }
 
-    /// A connection has ended, in whatever state; `None` if it was never opened. Others can be opened now:
-    /// see [`Self::next_action`].
+    /// A connection has ended, in whatever state; `None` if it was never opened. There is room for another one.
     pub fn closed(&mut self, key: &K, server: Option<S>) {
         self.open = self.open.saturating_sub(1);
         if let Some(key_pool) = self.pools.get_mut(key) {
@@ -282,14 +259,12 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.remove_unused(key);
     }
 
-    /// Adds a client to the front of the queue, because the connection that it was assigned broke before it
-    /// got it.
+    /// Adds a client to the front of the queue, because the connection that it was assigned broke.
     pub fn requeue_first(&mut self, key: &K, client: C, since: Instant) {
         self.pools.entry(key.clone()).or_default().waiting.push_front(client, since);
         self.waiting += 1;
     }
 
-    /// Removes the client that has waited longest from the queue.
     pub fn pop_waiting(&mut self, key: &K) -> Option<C> {
         let key_pool = self.pools.get_mut(key)?;
         let (client, _) = key_pool.waiting.first()?;
@@ -303,7 +278,6 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.pools.get(key).is_some_and(|key_pool| key_pool.open > key_pool.opening)
     }
 
-    /// A key with unserved clients.
     pub fn unserved_key(&self) -> Option<K> {
         // The common case.
         if self.waiting == 0 {
@@ -319,14 +293,11 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
 
     /// Counts a connection to open in advance, if there is room.
     pub fn open_in_advance(&mut self, key: &K) -> bool {
-        if self.open >= self.limit {
-            return false;
+        let has_room = self.open < self.limit;
+        if has_room {
+            self.open_unconditionally(key);
         }
-        let key_pool = self.pools.entry(key.clone()).or_default();
-        self.open += 1;
-        key_pool.opening += 1;
-        key_pool.open += 1;
-        true
+        has_room
     }
 
     /// Takes an idle connection until it is [released](Self::release) or [closed](Self::closed).
@@ -361,7 +332,6 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.pools.get(key).map_or(0, |key_pool| key_pool.open)
     }
 
-    /// Whether any connection is open.
     pub fn has_connection(&self) -> bool {
         self.pools.values().any(|key_pool| key_pool.open > key_pool.opening)
     }

@@ -19,15 +19,15 @@ use crate::fingerprint::Fingerprint;
 use crate::refusal::Refusal;
 use crate::settings::{Settings, StartError};
 
+/// A result with the error of either protocol.
+pub(crate) type SessionResult<T> = Result<T, session::Error>;
+
 /// A protocol, with the settings that depend on it. Each worker has its own clone. Connections move between
 /// workers together with everything that belongs to them.
 pub trait Protocol: Clone + Send + 'static {
-    /// Connections with equal keys are interchangeable.
     type Key: PoolKey + Send;
     type Handshake: ProtocolHandshake<Request = Self::Request> + Send;
-    /// What a client asked for in its handshake.
     type Request: ProtocolRequest + Send;
-    /// What is known of an open server connection.
     type BackendState: Send;
     /// A client on a server connection.
     type Session: ProtocolSession<
@@ -35,7 +35,6 @@ pub trait Protocol: Clone + Send + 'static {
             BackendState = Self::BackendState,
             ResetContext = Self::ResetContext,
         > + Send;
-    /// Commands that the proxy sends on its own behalf.
     type Command: ProtocolCommand<BackendState = Self::BackendState> + Send;
     /// What a reset must know of the session before it.
     type ResetContext: Copy + Send;
@@ -45,8 +44,7 @@ pub trait Protocol: Clone + Send + 'static {
     /// Whether the proxy sends first, as soon as a client has connected.
     const SENDS_FIRST: bool;
 
-    /// Prepares the protocol's part of the settings; hashes passwords if clients must prove that they know
-    /// them.
+    /// Prepares the protocol's part of the settings; hashes passwords that clients must prove to know.
     fn from_settings(settings: &Settings) -> Result<Self, StartError>;
 
     /// Replaces users, passwords and authentication rules. Running sessions are not affected.
@@ -67,18 +65,15 @@ pub trait Protocol: Clone + Send + 'static {
     /// What other workers should know after a change for this key; `None` if there is nothing.
     fn learned(&self, key: &Self::Key) -> Option<Self::Learned>;
 
-    /// Takes over what another worker has learned.
     fn learn(&mut self, learned: Self::Learned);
 
     fn handshake(&mut self, auth: ClientAuth) -> Self::Handshake;
 
-    /// Starts the handshake of a client that changes its user on this session's connection, see
-    /// [`Goodbye::Anew`]; `None` if it cannot.
+    /// For a client that changes its user during this session, see [`Goodbye::Anew`]; `None` if it cannot.
     fn change_user_handshake(&self, _session: &Self::Session) -> Option<Self::Handshake> {
         None
     }
 
-    /// The key of the server connections that a client can use, or why it can use none.
     fn pool_key(&self, request: &Self::Request) -> Result<Self::Key, Refusal>;
 
     /// The keys of clients that name no database: one per user, that of the server's URL first.
@@ -98,8 +93,7 @@ pub trait Protocol: Clone + Send + 'static {
         Refusal::new(Refusal::WHO, message)
     }
 
-    /// The fingerprint of the credentials that a connection would log in with now; `None` if the
-    /// configuration has no such user.
+    /// The fingerprint of the credentials of new connections; `None` if the configuration has no such user.
     fn fingerprint(&self, key: &Self::Key) -> Option<Fingerprint>;
 
     /// The login of a new connection; `None` if the configuration has no such user.
@@ -133,24 +127,20 @@ pub trait Protocol: Clone + Send + 'static {
         to_server: &mut Vec<u8>,
     ) -> Result<Self::Session, Box<StartFailed<Self::Request>>>;
 
-    /// Resets a connection.
     fn reset(
         &self,
         context: Self::ResetContext,
         backend: &mut Self::BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Self::Command, session::Error>;
+    ) -> SessionResult<Self::Command>;
 
     /// Whether the next client's first command can be pipelined behind the reset, so that the server skips
     /// the command if the reset fails: see [`AcquiredState::ResetPending`].
     fn can_pipeline_reset(&self, context: Self::ResetContext) -> bool;
 
     /// A command that shows whether the server still answers.
-    fn ping(
-        &self,
-        backend: &mut Self::BackendState,
-        to_server: &mut Vec<u8>,
-    ) -> Result<Self::Command, session::Error>;
+    fn ping(&self, backend: &mut Self::BackendState, to_server: &mut Vec<u8>)
+    -> SessionResult<Self::Command>;
 
     /// Whether the session left diagnostics that its client may ask for next (`SHOW WARNINGS`). Then other
     /// clients wait a moment for this connection.
@@ -190,16 +180,13 @@ pub trait ProtocolHandshake {
     /// except [`HandshakeStep::NeedInput`] is the last one.
     fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<Self::Request>;
 
-    /// The client connection uses TLS now. `name` is the common name of the client's verified certificate, if
-    /// it presented one.
+    /// The client connection uses TLS now. `name` is the common name of the client's verified certificate.
     fn tls_established(&mut self, name: Option<String>);
 
-    /// Appends an error message for the client.
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 }
 
 pub trait ProtocolRequest {
-    /// Appends an error message for the client.
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 
     /// Classifies the first bytes that a client without a connection sends.
@@ -215,12 +202,10 @@ pub trait ProtocolRequest {
     fn cancel_command(&self, input: &[u8], out: &mut Vec<u8>) -> Option<usize>;
 }
 
-/// What a client without a connection sends first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstInput {
     /// Too short to tell: no connection is acquired for it yet.
     Incomplete,
-    /// The client ends the connection.
     Terminate,
     Command,
 }
@@ -230,11 +215,11 @@ pub trait ProtocolSession: Sized {
     /// What moves with a client from one connection to the next.
     type Request;
     type BackendState;
-    /// What a reset must know of the session.
     type ResetContext;
 
-    /// When the client may send commands.
-    fn start_mode(&self) -> StartMode;
+    /// Whether the client may send commands only after the server has accepted its settings. What was appended
+    /// for the server must then be sent now; otherwise it may be sent together with the client's first command.
+    fn awaits_settings(&self) -> bool;
 
     /// Appends the end of the login.
     fn greet(
@@ -242,28 +227,22 @@ pub trait ProtocolSession: Sized {
         backend: &Self::BackendState,
         cancel_token: CancelToken,
         out: &mut Vec<u8>,
-    ) -> Result<(), session::Error>;
+    ) -> SessionResult<()>;
 
     /// Appends what has changed for a client that was on another connection before.
-    fn report_changed_settings(&self, _: &Self::BackendState, _: &mut Vec<u8>) -> Result<(), session::Error> {
+    fn report_changed_settings(&self, _: &Self::BackendState, _: &mut Vec<u8>) -> SessionResult<()> {
         Ok(())
     }
 
     /// Processes the client's next bytes: those that were not passed on before, and newer ones. An error is
     /// the client's fault.
-    fn process_client(
-        &mut self,
-        input: &[u8],
-        backend: &mut Self::BackendState,
-    ) -> Result<FromClient, session::Error>;
+    fn process_client(&mut self, input: &[u8], backend: &mut Self::BackendState)
+    -> SessionResult<FromClient>;
 
     /// Processes the server's next bytes: those that were neither skipped nor passed on before, and newer
     /// ones. After an error the connection must be closed.
-    fn process_server(
-        &mut self,
-        input: &[u8],
-        backend: &mut Self::BackendState,
-    ) -> Result<FromServer, session::Error>;
+    fn process_server(&mut self, input: &[u8], backend: &mut Self::BackendState)
+    -> SessionResult<FromServer>;
 
     /// Whether too many responses are owed to read more from the client now.
     fn is_full(&self) -> bool {
@@ -273,28 +252,20 @@ pub trait ProtocolSession: Sized {
     /// Whether an error message can be sent to the client now, without being taken for a part of a response.
     fn can_send_error(&self) -> bool;
 
-    /// Appends an error message for the client.
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 
     /// Appends queries for the settings that move with the client, see [`SessionPhase::NeedsQuery`].
-    fn query_settings(
-        &mut self,
-        backend: &Self::BackendState,
-        to_server: &mut Vec<u8>,
-    ) -> Result<(), session::Error>;
+    fn query_settings(&mut self, backend: &Self::BackendState, to_server: &mut Vec<u8>) -> SessionResult<()>;
 
     /// Whether the session can be detached before the client has sent a command.
     fn can_detach(&self) -> bool;
 
-    /// Ends a session that is in [`SessionPhase::CanDetach`].
     fn detach(
         self,
         backend: &mut Self::BackendState,
-    ) -> Result<Detached<Self::Request, Self::ResetContext>, session::Error>;
+    ) -> SessionResult<Detached<Self::Request, Self::ResetContext>>;
 
-    /// Ends a session whose client has disconnected.
-    fn release(self, backend: &mut Self::BackendState)
-    -> Result<Release<Self::ResetContext>, session::Error>;
+    fn release(self, backend: &mut Self::BackendState) -> SessionResult<Release<Self::ResetContext>>;
 }
 
 /// A command that the proxy sends on its own behalf. Its responses are not passed to a client.
@@ -307,7 +278,21 @@ pub trait ProtocolCommand {
         &mut self,
         input: &mut &[u8],
         backend: &mut Self::BackendState,
-    ) -> Result<Response<CommandOutcome>, session::Error>;
+    ) -> SessionResult<Response<CommandOutcome>>;
+}
+
+/// The last step, or `None` if the next state can be entered without more input.
+pub(crate) type HandshakeResult<W> = Result<Option<HandshakeStep<W>>, Refusal>;
+
+/// Enters states until one of them has a step.
+pub(crate) fn next_step<W>(mut advance: impl FnMut() -> HandshakeResult<W>) -> HandshakeStep<W> {
+    loop {
+        match advance() {
+            Ok(None) => {}
+            Ok(Some(step)) => return step,
+            Err(refusal) => return HandshakeStep::Refuse(refusal),
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -317,20 +302,16 @@ pub enum HandshakeStep<W> {
     StartTls,
     /// The client is authenticated. It has not been told so.
     Login(W),
-    /// The client asks to cancel the command of another client.
+    /// The client cancels the command of the client to which the proxy has sent these.
     Cancel {
-        /// The process ID that the proxy sent to the other client.
         process_id: u32,
-        /// The cancel key that the proxy sent to the other client.
         key: Vec<u8>,
     },
-    /// An error message must be sent.
     Refuse(Refusal),
     /// The client does not speak the protocol and would not understand an error message.
     HangUp(&'static str),
 }
 
-/// The login of a server connection.
 pub struct ConnectPlan {
     pub login: session::Login,
     pub machine: session::Connect,
@@ -341,18 +322,7 @@ pub struct ConnectPlan {
 pub struct CancelToken {
     /// Unique among clients.
     pub process_id: u32,
-    /// Random.
     pub secret: [u8; 4],
-}
-
-/// When a client may send commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartMode {
-    /// At once. What was appended for the server may be sent together with the client's first command.
-    Immediate,
-    /// After the server has accepted the client's settings. What was appended for the server must be sent
-    /// now.
-    AfterSettings,
 }
 
 /// A session that could not be started. The client has not lost its request.
@@ -362,15 +332,12 @@ pub struct StartFailed<W> {
     pub error: session::Error,
 }
 
-/// What to do with a client's bytes.
 #[derive(Debug)]
 pub struct FromClient {
-    /// Bytes at the front to pass to the server.
     pub pass_bytes: usize,
     /// Bytes to drop after the passed bytes.
     pub drop_bytes: usize,
-    /// What to send to the server after the bytes passed on. If it is not empty, the remaining input must be
-    /// processed again.
+    /// To be sent after the bytes passed on. If there is any, the remaining input must be processed again.
     pub insert: Vec<u8>,
     /// Databases whose idle connections must be closed before anything is passed on.
     pub exclusive: Vec<Vacate>,
@@ -379,22 +346,18 @@ pub struct FromClient {
 }
 
 impl FromClient {
-    /// Passes so many bytes on and does nothing else.
     pub fn passes(pass_bytes: usize, goodbye: Goodbye) -> Self {
         Self { pass_bytes, drop_bytes: 0, insert: Vec::new(), exclusive: Vec::new(), goodbye }
     }
 }
 
-/// What to do with a server's bytes.
 #[derive(Debug, Default)]
 pub struct FromServer {
     /// Bytes at the front to drop: responses to the proxy's own commands.
     pub skip_bytes: usize,
-    /// The result of the client's settings.
     pub settings_result: SettingsResult,
     /// Bytes to pass to the client after those.
     pub pass_bytes: usize,
-    /// What to change in the bytes passed on.
     pub patches: Vec<Patch>,
     /// Bytes to drop after those. If there are any, the remaining input must be processed again.
     pub drop_bytes: usize,
@@ -417,20 +380,51 @@ pub enum SessionPhase {
     Pinned(&'static str),
 }
 
+/// Whether a session is pinned to its connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PinState {
+    #[default]
+    None,
+    Found(&'static str),
+    Reported,
+}
+
+impl PinState {
+    pub(crate) fn set(&mut self, reason: &'static str) {
+        if *self == Self::None {
+            *self = Self::Found(reason);
+        }
+    }
+
+    /// The phase of a pinned session between two transactions; `None` if it is not pinned.
+    pub(crate) fn phase(&mut self, settings_result: &SettingsResult) -> Option<SessionPhase> {
+        match *self {
+            Self::None => None,
+            // One thing at a time: first the client is told that it may go on.
+            Self::Found(_) if matches!(settings_result, SettingsResult::Applied) => {
+                Some(SessionPhase::Active)
+            }
+            Self::Found(reason) => {
+                *self = Self::Reported;
+                Some(SessionPhase::Pinned(reason))
+            }
+            Self::Reported => Some(SessionPhase::Active),
+        }
+    }
+}
+
 /// A `KILL` by another client, for a client that has no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PendingKill {
     None,
     /// Ends the command that waits.
     Query,
-    /// Ends the client's connection.
     Connection,
 }
 
 /// The state in which a client acquires a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquiredState {
-    /// It was reset.
     Reset,
     /// As the same client left it.
     SameClient,
@@ -470,7 +464,6 @@ pub enum Release<R> {
     Close(&'static str),
 }
 
-/// The result of detaching a client from its connection.
 #[derive(Debug)]
 pub struct Detached<W, R> {
     /// What moves with the client; `None` in session pooling.

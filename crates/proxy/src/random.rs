@@ -3,7 +3,6 @@
 /// Values per call of OpenSSL.
 const VALUES: usize = 64;
 
-/// Random bytes that are not used yet.
 #[derive(Default)]
 pub(crate) struct RandomBytes(Vec<u8>);
 

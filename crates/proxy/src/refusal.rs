@@ -56,7 +56,6 @@ impl Refusal {
         }
     }
 
-    /// A client's violation of its protocol.
     pub fn from_client(error: &session::Error) -> Self {
         let sqlstate = match error {
             session::Error::MySql(mysql::Error::NotPooled { .. }) => Self::UNSUPPORTED,
@@ -65,7 +64,6 @@ impl Refusal {
         Self::new(sqlstate, error.to_string())
     }
 
-    /// A failed connect.
     pub fn connect_failed(error: &Error) -> Self {
         let said = if let Error::Protocol(error) = error { Self::from_server(error) } else { None };
         said.unwrap_or_else(|| {
@@ -84,7 +82,6 @@ impl Refusal {
         }
     }
 
-    /// A client's settings that could not be applied.
     pub fn settings_failed(error: &session::Error) -> Self {
         Self::from_server(error).unwrap_or_else(|| Self::new(Self::PARAMETER, error.to_string()))
     }

@@ -2,61 +2,25 @@
 
 use std::fs::{Permissions, set_permissions};
 use std::io::{self, Read};
-use std::num::NonZeroUsize;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::thread;
 
 use crate::config::{ConfigError, Resolved};
-use crate::engine::{ControlHandle, NoAnswer, PreparedSettings};
+use crate::engine::{ControlHandle, PreparedSettings};
 use crate::log::{Level, Log};
 use crate::notify::Notifier;
-use crate::protocol::{Pooling, Protocol};
-use crate::settings::{ListenAddress, Settings, StartError};
-use crate::url::ServerAddress;
+use crate::protocol::Protocol;
+use crate::settings::{ListenAddress, Settings};
 
-/// Applies new settings to a running proxy.
 pub struct Reloader<P: Protocol> {
     pub control: ControlHandle<P>,
     pub notifier: Notifier,
     /// Each reload replaces it by a log with the new settings.
     pub log: Log,
-    pub fixed: FixedSettings,
-}
-
-/// Settings that cannot change while a proxy runs.
-pub struct FixedSettings {
-    listen: Vec<ListenAddress>,
-    admin: Option<ListenAddress>,
-    pooling: Pooling,
-    threads: NonZeroUsize,
-    server: ServerAddress,
-}
-
-/// Why a reload failed. The old settings stay in force.
-#[derive(Debug, thiserror::Error)]
-enum ReloadError {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error(transparent)]
-    StartMode(#[from] StartError),
-    #[error(transparent)]
-    NoAnswer(#[from] NoAnswer),
-    #[error("the server stays {0} until the proxy is restarted")]
-    OtherServer(ServerAddress),
-}
-
-impl FixedSettings {
-    pub fn of(resolved: &Resolved) -> Self {
-        let Resolved { settings, admin, .. } = resolved;
-        Self {
-            listen: settings.listen.clone(),
-            admin: admin.clone(),
-            pooling: settings.pooling,
-            threads: settings.threads,
-            server: settings.server.address.clone(),
-        }
-    }
+    /// The settings of the start: some of them cannot change while a proxy runs.
+    pub started_with: Arc<Resolved>,
 }
 
 impl<P: Protocol> Reloader<P> {
@@ -85,7 +49,7 @@ impl<P: Protocol> Reloader<P> {
     }
 
     fn reload(&mut self, load: &impl Fn() -> Result<Resolved, ConfigError>) {
-        let reloaded = load().map_err(ReloadError::from).and_then(|resolved| self.apply(resolved));
+        let reloaded = load().map_err(Into::into).and_then(|resolved| self.apply(resolved));
         let metrics = self.control.metrics();
         match reloaded {
             Ok(log) => {
@@ -100,24 +64,26 @@ impl<P: Protocol> Reloader<P> {
         }
     }
 
-    fn apply(&self, resolved: Resolved) -> Result<Log, ReloadError> {
+    /// If it fails, the old settings stay in force.
+    fn apply(&self, resolved: Resolved) -> Result<Log, Box<dyn std::error::Error>> {
         let Resolved { settings, admin, log, .. } = resolved;
-        if settings.server.address != self.fixed.server {
-            return Err(ReloadError::OtherServer(self.fixed.server.clone()));
+        let fixed = &self.started_with.settings;
+        let server = &fixed.server.address;
+        if settings.server.address != *server {
+            return Err(format!("the server stays {server} until the proxy is restarted").into());
         }
         for (what, same) in [
-            ("listen", settings.listen == self.fixed.listen),
-            ("admin", admin == self.fixed.admin),
-            ("mode", settings.pooling == self.fixed.pooling),
-            ("threads", settings.threads == self.fixed.threads),
+            ("listen", settings.listen == fixed.listen),
+            ("admin", admin == self.started_with.admin),
+            ("mode", settings.pooling == fixed.pooling),
+            ("threads", settings.threads == fixed.threads),
         ] {
             if !same {
                 let reason = "it changes only with a restart";
                 self.log.event(Level::Warn, "reload-ignored", &[("setting", &what), ("reason", &reason)]);
             }
         }
-        let FixedSettings { listen, pooling, .. } = &self.fixed;
-        let settings = Settings { listen: listen.clone(), pooling: *pooling, ..settings };
+        let settings = Settings { listen: fixed.listen.clone(), pooling: fixed.pooling, ..settings };
         let prepared = PreparedSettings::new(&settings, log)?;
         self.control.apply_settings(&prepared)?;
         self.set_socket_mode(settings.allowed_uids.mode());
@@ -126,7 +92,7 @@ impl<P: Protocol> Reloader<P> {
 
     /// The mode of the socket files follows the allowed UIDs.
     fn set_socket_mode(&self, mode: u32) {
-        for address in &self.fixed.listen {
+        for address in &self.started_with.settings.listen {
             if let ListenAddress::Unix(path) = address
                 && let Err(error) = set_permissions(path, Permissions::from_mode(mode))
             {

@@ -23,9 +23,7 @@ pub struct Settings {
     pub server: ServerUrl,
     /// The user in the server's URL is first.
     pub users: Vec<DatabaseUser>,
-    /// Which processes may connect to a unix socket.
     pub allowed_uids: AllowedUids,
-    /// How clients on a unix socket authenticate.
     pub unix_auth: UnixAuth,
     /// TLS for TCP clients; `None` if it is not offered.
     pub tls: Option<AcceptorSettings>,
@@ -55,12 +53,9 @@ impl Settings {
     }
 }
 
-/// SCRAM iterations that clients must compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScramIterations {
-    /// For clients on a unix socket.
     pub by_unix: u32,
-    /// For TCP clients.
     pub by_tcp: u32,
 }
 
@@ -131,7 +126,7 @@ pub enum ListenAddress {
     Tcp(SocketAddr),
 }
 
-/// Limits of size and time.
+/// Limits of size and time; see [`crate::LimitsSection`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Over all users and databases.
@@ -140,25 +135,16 @@ pub struct Limits {
     pub clients: usize,
     /// Clients that wait for a server connection; further ones are refused.
     pub queued: usize,
-    /// Server connections of each user, to its default database, that are opened in advance.
     pub warm: usize,
-    /// How long a client waits for a server connection.
     pub queue: Duration,
-    /// For a client's login.
     pub login: Duration,
-    /// For opening a server connection.
     pub connect: Duration,
-    /// For a reset, a health check or a cancel request.
     pub reset: Duration,
-    /// How long a server connection may be idle.
     pub idle: Duration,
-    /// Maximum age of a server connection when it is handed to another client.
     pub age: Duration,
     /// A server connection that has been idle for this long is checked; zero disables the check.
     pub health: Duration,
-    /// How long clients have to disconnect when the proxy stops.
     pub drain: Duration,
-    /// Maximum number of PBKDF2 iterations that the server may require in SCRAM.
     pub scram_iterations: u32,
 }
 
@@ -182,7 +168,6 @@ impl Default for Limits {
     }
 }
 
-/// Why an address cannot be listened on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListenError {
     #[error("expected unix:/PATH/.s.PGSQL.6432 or tcp:127.0.0.1:6432")]
@@ -255,19 +240,13 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// Why a proxy does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The operator's TLS settings.
     #[error(transparent)]
     Tls(ciphertoll_net::Error),
     /// A resource of this machine: a socket, a thread, epoll.
     #[error("{what}: {source}")]
-    Host {
-        /// What it was needed for.
-        what: String,
-        source: ciphertoll_net::Error,
-    },
+    Host { what: String, source: ciphertoll_net::Error },
     #[error("cannot create the directory {}: {source}", path.display())]
     Directory { path: PathBuf, source: std::io::Error },
     #[error(

@@ -2,7 +2,6 @@
 
 use crate::pool::WorkerBound;
 
-/// A slot and the generation of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id {
     /// Unique among the values of all workers at a time.
@@ -51,11 +50,6 @@ impl<T> Slab<T> {
         Id { index: at * self.step + self.thread, thread: self.thread as u32, generation }
     }
 
-    fn slot(&self, id: Id) -> Option<&SlabSlot<T>> {
-        let slot = self.slots.get(id.index / self.step)?;
-        (slot.generation == id.generation && id.thread() == self.thread).then_some(slot)
-    }
-
     fn slot_mut(&mut self, id: Id) -> Option<&mut SlabSlot<T>> {
         let slot = self.slots.get_mut(id.index / self.step)?;
         (slot.generation == id.generation && id.thread() == self.thread).then_some(slot)
@@ -78,7 +72,8 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn get(&self, id: Id) -> Option<&T> {
-        self.slot(id)?.value.as_ref()
+        let slot = self.slots.get(id.index / self.step)?;
+        slot.value.as_ref().filter(|_| slot.generation == id.generation && id.thread() == self.thread)
     }
 
     pub(crate) fn remove(&mut self, id: Id) -> Option<T> {
@@ -107,6 +102,10 @@ impl<T> Slab<T> {
 
     pub(crate) fn len(&self) -> usize {
         self.count
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
 
     /// IDs of all values, which may be removed during iteration.

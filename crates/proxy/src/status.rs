@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub version: String,
-    /// Address of the server.
     pub server: String,
     /// Start time in seconds since 1970.
     pub started_unix_s: i64,
-    /// Whether the proxy is stopping.
     pub draining: bool,
     pub clients: ClientStates,
     pub limits: StatusLimits,
@@ -19,11 +17,9 @@ pub struct Status {
     pub pools: Vec<PoolStatus>,
     pub threads: Vec<ThreadStatus>,
     pub counts: StatusCounters,
-    /// Certificates that were read from files.
     pub certificates: Vec<CertificateStatus>,
 }
 
-/// The load of one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadStatus {
     pub clients: usize,
@@ -31,12 +27,10 @@ pub struct ThreadStatus {
     pub server_connections: usize,
 }
 
-/// Clients by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientStates {
     /// In their handshake.
     pub logging_in: usize,
-    /// Waiting for a server connection.
     pub queued: usize,
     /// With a server connection.
     pub in_session: usize,
@@ -67,7 +61,6 @@ pub struct PoolStatus {
     /// Being reset or checked.
     pub resetting: usize,
     pub opening: usize,
-    /// Clients that wait.
     pub waiting: usize,
     /// The age of the oldest connection.
     pub oldest_s: f64,
@@ -79,14 +72,10 @@ pub struct StatusCounters {
     pub sessions: u64,
     pub refused: u64,
     pub opened: u64,
-    /// Failed connects.
     pub failed: u64,
     pub closed: u64,
-    /// Clients pinned to their connections.
     pub pins: u64,
-    /// Kept connections that were handed to another client.
     pub steals: u64,
-    /// Server connections that have moved to another worker.
     pub moves: u64,
     pub reloads: u64,
     pub reloads_failed: u64,
@@ -204,29 +193,18 @@ impl Display for Status {
     }
 }
 
-const COLUMNS: [&str; 9] =
-    ["user", "database", "idle", "busy", "kept", "resetting", "opening", "waiting", "oldest"];
-
 fn write_pools(pools: &[PoolStatus], out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let row = |pool: &PoolStatus| {
-        let PoolStatus { idle, busy, kept, resetting, opening, waiting, oldest_s, .. } = pool;
         // A line end in a name must not start another row.
-        let name = |name: &str| name.escape_debug().to_string();
-        [
-            name(&pool.user),
-            name(&pool.database),
-            idle.to_string(),
-            busy.to_string(),
-            kept.to_string(),
-            resetting.to_string(),
-            opening.to_string(),
-            waiting.to_string(),
-            format!("{oldest_s:.0} s"),
-        ]
+        let names = [&pool.user, &pool.database].map(|name| name.escape_debug().to_string());
+        let states = pool.by_state().map(|(_, count)| count.to_string());
+        [&names[..], &states, &[pool.waiting.to_string(), format!("{:.0} s", pool.oldest_s)]].concat()
     };
-    let mut rows = vec![COLUMNS.map(ToOwned::to_owned)];
+    let states = PoolStatus::default().by_state().map(|(state, _)| state);
+    let heading = [&["user", "database"][..], &states, &["waiting", "oldest"]].concat();
+    let mut rows = vec![heading.iter().map(ToString::to_string).collect::<Vec<_>>()];
     rows.extend(pools.iter().map(row));
-    let widths: Vec<usize> = (0..COLUMNS.len())
+    let widths: Vec<usize> = (0..heading.len())
         .map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default())
         .collect();
     for row in rows {

@@ -31,11 +31,11 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 pub struct Upstream {
     context: Option<Context>,
     addresses: Addresses,
-    fingerprint: Fingerprint,
-    expiries: Vec<CertificateExpiry>,
+    /// Of the TLS settings and files.
+    pub fingerprint: Fingerprint,
+    pub expiries: Vec<CertificateExpiry>,
 }
 
-/// When the certificates of a file expire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateExpiry {
     pub file: PathBuf,
@@ -49,8 +49,7 @@ enum Addresses {
     Resolved(Resolver),
 }
 
-/// A name that is resolved on a separate thread: a resolver may take seconds, and clients must not wait for
-/// it.
+/// A name that is resolved on a separate thread: clients must not wait for a resolver, which may take seconds.
 #[derive(Clone)]
 struct Resolver {
     found: Arc<Mutex<Vec<SocketAddr>>>,
@@ -62,8 +61,7 @@ struct Resolver {
 }
 
 impl Upstream {
-    /// Reads certificates and resolves the name. A name that cannot be resolved is not an error: it is tried
-    /// again.
+    /// Reads certificates and resolves the name. If that fails, it is no error: the name is resolved again.
     pub fn new(url: &ServerUrl) -> Result<Self, Error> {
         check_files(url)?;
         let context = context(url)?;
@@ -74,20 +72,10 @@ impl Upstream {
                 Err(_) => Addresses::Resolved(Resolver::look_up(host, *port)),
             },
         };
-        let TlsFiles { fingerprint, expiries } = TlsFiles::read(&url.encryption)?;
-        Ok(Self { context, addresses, fingerprint: fingerprint.finish(), expiries })
+        let (fingerprint, expiries) = read_tls_files(&url.encryption)?;
+        Ok(Self { context, addresses, fingerprint, expiries })
     }
 
-    /// The fingerprint of the TLS settings and files.
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
-    }
-
-    pub fn expiries(&self) -> &[CertificateExpiry] {
-        &self.expiries
-    }
-
-    /// Starts a connect.
     pub fn open(&mut self, plan: ConnectPlan) -> Result<Connecting, Error> {
         let dialer = Dialer {
             address: self.addresses.next()?,
@@ -106,45 +94,34 @@ impl Upstream {
     }
 }
 
-/// The files of the TLS settings: their fingerprint and the expiry of certificates.
-struct TlsFiles {
-    fingerprint: FingerprintBuilder,
-    expiries: Vec<CertificateExpiry>,
-}
-
-impl TlsFiles {
-    fn read(encryption: &UpstreamEncryption) -> Result<Self, Error> {
-        let mut files = Self { fingerprint: FingerprintBuilder::default(), expiries: Vec::new() };
-        let UpstreamEncryption::Tls { verification, anchors, identity } = encryption else {
-            files.fingerprint.add(b"plain");
-            return Ok(files);
-        };
-        files.fingerprint.add(match verification {
-            Verification::Full => b"full",
-            Verification::Authority => b"authority",
-            Verification::Off => b"off",
-        });
-        // The system's authorities are left out: they are updated without affecting open connections.
-        if *verification != Verification::Off
-            && let TrustAnchors::File(file) | TrustAnchors::FileAndSystem(file) = anchors
-        {
-            files.add_certificates(file)?;
-        }
-        if let Some(identity) = identity {
-            files.add_certificates(&identity.certificate_file)?;
-            files.fingerprint.add(&read(&identity.key_file)?);
-        }
-        Ok(files)
-    }
-
-    fn add_certificates(&mut self, file: &Path) -> Result<(), Error> {
+/// The fingerprint of the TLS settings and their files, and the expiry of certificates.
+fn read_tls_files(encryption: &UpstreamEncryption) -> Result<(Fingerprint, Vec<CertificateExpiry>), Error> {
+    let (mut fingerprint, mut expiries) = (FingerprintBuilder::default(), Vec::new());
+    let UpstreamEncryption::Tls { verification, anchors, identity } = encryption else {
+        fingerprint.add(b"plain");
+        return Ok((fingerprint.finish(), expiries));
+    };
+    fingerprint.add(match verification {
+        Verification::Full => b"full",
+        Verification::Authority => b"authority",
+        Verification::Off => b"off",
+    });
+    // The system's authorities are left out: they are updated without affecting open connections.
+    let authorities = match anchors {
+        TrustAnchors::File(file) | TrustAnchors::FileAndSystem(file) => Some(file),
+        TrustAnchors::System => None,
+    };
+    let authorities = authorities.filter(|_| *verification != Verification::Off);
+    for file in authorities.into_iter().chain(identity.as_ref().map(|identity| &identity.certificate_file)) {
         let bytes = read(file)?;
-        self.fingerprint.add(&bytes);
-        if let Some(at_unix_s) = expiry(&bytes) {
-            self.expiries.push(CertificateExpiry { file: file.to_owned(), at_unix_s });
-        }
-        Ok(())
+        fingerprint.add(&bytes);
+        let expiry = expiry(&bytes);
+        expiries.extend(expiry.map(|at_unix_s| CertificateExpiry { file: file.clone(), at_unix_s }));
     }
+    if let Some(identity) = identity {
+        fingerprint.add(&read(&identity.key_file)?);
+    }
+    Ok((fingerprint.finish(), expiries))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Error> {
@@ -168,7 +145,6 @@ fn expiry(pem: &[u8]) -> Option<i64> {
     ends.min()
 }
 
-/// Checks that every file in `url` for TLS can be used.
 fn check_files(url: &ServerUrl) -> Result<(), Error> {
     let UpstreamEncryption::Tls { identity, .. } = &url.encryption else { return Ok(()) };
     for (option, purpose, path) in url.files() {
@@ -257,7 +233,7 @@ mod tests {
     fn the_fingerprint_changes_with_the_tls_mode() {
         let fingerprint = |mode: &str| {
             let url = format!("postgres://a@127.0.0.1/shop?sslmode={mode}").parse().unwrap();
-            Upstream::new(&url).unwrap().fingerprint()
+            Upstream::new(&url).unwrap().fingerprint
         };
         assert_eq!(fingerprint("disable"), fingerprint("disable"));
         assert_ne!(fingerprint("disable"), fingerprint("require"));

@@ -35,16 +35,13 @@ pub enum ServerAddress {
     Socket(PathBuf),
 }
 
-/// Encryption of connections to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpstreamEncryption {
     /// Plaintext, as `sslmode=disable` or `ssl-mode=DISABLED` requests explicitly.
     None,
-    /// TLS is required.
     Tls {
         verification: Verification,
         anchors: TrustAnchors,
-        /// The proxy's client certificate.
         identity: Option<Identity>,
     },
 }
@@ -69,7 +66,7 @@ pub enum UrlError {
     NoText(&'static str),
     #[error("unknown option \"{name}\"; known are {}", .protocol.options())]
     Option { name: String, protocol: ProtocolKind },
-    #[error("{} cannot be \"{mode}\": write {}", .protocol.mode(), .protocol.modes())]
+    #[error("{} cannot be \"{mode}\": write {}", .protocol.syntax().mode, .protocol.modes())]
     Mode { mode: String, protocol: ProtocolKind },
     #[error("{0} is given twice")]
     Twice(&'static str),
@@ -83,80 +80,74 @@ pub enum UrlError {
     SocketNeedsDisable(ProtocolKind),
 }
 
-impl ProtocolKind {
-    fn of_scheme(scheme: &str) -> Option<Self> {
-        match scheme {
-            "postgres" | "postgresql" => Some(Self::Postgres),
-            "mysql" | "mariadb" => Some(Self::MySql),
-            _ => None,
-        }
-    }
+struct UrlSyntax {
+    schemes: [&'static str; 2],
+    default_port: u16,
+    files: [(&'static str, FilePurpose); 3],
+    socket: &'static str,
+    mode: &'static str,
+    /// In the order of [`MODES`].
+    modes: [&'static str; 4],
+}
 
-    fn default_port(self) -> u16 {
+const MODES: [TlsMode; 4] = [
+    TlsMode::Disable,
+    TlsMode::Tls(Verification::Off),
+    TlsMode::Tls(Verification::Authority),
+    TlsMode::Tls(Verification::Full),
+];
+
+const POSTGRES: UrlSyntax = UrlSyntax {
+    schemes: ["postgres", "postgresql"],
+    default_port: 5432,
+    files: [
+        ("sslrootcert", FilePurpose::Authorities),
+        ("sslcert", FilePurpose::Certificate),
+        ("sslkey", FilePurpose::Key),
+    ],
+    socket: "host",
+    mode: "sslmode",
+    modes: ["disable", "require", "verify-ca", "verify-full"],
+};
+
+const MYSQL: UrlSyntax = UrlSyntax {
+    schemes: ["mysql", "mariadb"],
+    default_port: 3306,
+    files: [
+        ("ssl-ca", FilePurpose::Authorities),
+        ("ssl-cert", FilePurpose::Certificate),
+        ("ssl-key", FilePurpose::Key),
+    ],
+    socket: "socket",
+    mode: "ssl-mode",
+    modes: ["DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"],
+};
+
+impl ProtocolKind {
+    fn syntax(self) -> &'static UrlSyntax {
         match self {
-            Self::Postgres => 5432,
-            Self::MySql => 3306,
+            Self::Postgres => &POSTGRES,
+            Self::MySql => &MYSQL,
         }
     }
 
     /// The options that name files for TLS. Parsing and checking both use this table.
     pub fn file_options(self) -> [(&'static str, FilePurpose); 3] {
-        let [authorities, certificate, key] = match self {
-            Self::Postgres => ["sslrootcert", "sslcert", "sslkey"],
-            Self::MySql => ["ssl-ca", "ssl-cert", "ssl-key"],
-        };
-        [
-            (authorities, FilePurpose::Authorities),
-            (certificate, FilePurpose::Certificate),
-            (key, FilePurpose::Key),
-        ]
-    }
-
-    fn socket(self) -> &'static str {
-        match self {
-            Self::Postgres => "host",
-            Self::MySql => "socket",
-        }
+        self.syntax().files
     }
 
     fn options(self) -> String {
-        let files = self.file_options().map(|(name, _)| name);
-        [&[self.mode()][..], &files, &[self.socket()]].concat().join(", ")
+        let UrlSyntax { mode, files, socket, .. } = self.syntax();
+        [&[*mode][..], &files.map(|(name, _)| name), &[*socket]].concat().join(", ")
     }
 
-    fn mode(self) -> &'static str {
-        match self {
-            Self::Postgres => "sslmode",
-            Self::MySql => "ssl-mode",
-        }
+    fn modes(self) -> String {
+        let [disable, require, authority, full] = self.syntax().modes;
+        format!("{disable}, {require}, {authority} or {full} (the default)")
     }
 
-    fn modes(self) -> &'static str {
-        match self {
-            Self::Postgres => "disable, require, verify-ca or verify-full (the default)",
-            Self::MySql => "DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY (the default)",
-        }
-    }
-
-    fn disabled(self) -> &'static str {
-        match self {
-            Self::Postgres => "sslmode=disable",
-            Self::MySql => "ssl-mode=DISABLED",
-        }
-    }
-
-    fn mode_of(self, mode: &str) -> Option<TlsMode> {
-        Some(match (self, mode) {
-            (Self::Postgres, "disable") | (Self::MySql, "DISABLED") => TlsMode::Disable,
-            (Self::Postgres, "require") | (Self::MySql, "REQUIRED") => TlsMode::Tls(Verification::Off),
-            (Self::Postgres, "verify-ca") | (Self::MySql, "VERIFY_CA") => {
-                TlsMode::Tls(Verification::Authority)
-            }
-            (Self::Postgres, "verify-full") | (Self::MySql, "VERIFY_IDENTITY") => {
-                TlsMode::Tls(Verification::Full)
-            }
-            _ => return None,
-        })
+    fn disabled(self) -> String {
+        format!("{}={}", self.syntax().mode, self.syntax().modes[0])
     }
 }
 
@@ -165,9 +156,10 @@ impl FromStr for ServerUrl {
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let url = url::Url::parse(text).map_err(|error| UrlError::Shape(error.to_string()))?;
-        let Some(protocol) = ProtocolKind::of_scheme(url.scheme()) else {
-            return Err(UrlError::Scheme(url.scheme().to_owned()));
-        };
+        let protocol = [ProtocolKind::Postgres, ProtocolKind::MySql]
+            .into_iter()
+            .find(|protocol| protocol.syntax().schemes.contains(&url.scheme()))
+            .ok_or_else(|| UrlError::Scheme(url.scheme().to_owned()))?;
         if url.password().is_some() {
             return Err(UrlError::Password);
         }
@@ -185,7 +177,7 @@ impl FromStr for ServerUrl {
         for (name, value) in url.query_pairs() {
             options.take(protocol, &name, value.into_owned())?;
         }
-        let port = url.port().unwrap_or(protocol.default_port());
+        let port = url.port().unwrap_or(protocol.syntax().default_port);
         let address = match (options.socket.take(), protocol) {
             (Some(directory), ProtocolKind::Postgres) => {
                 ServerAddress::Socket(directory.join(format!(".s.PGSQL.{port}")))
@@ -250,19 +242,20 @@ impl UrlOptions {
     fn take(&mut self, protocol: ProtocolKind, name: &str, value: String) -> Result<(), UrlError> {
         // With contradicting options the last one would win, which may protect less.
         let twice = |is_there: bool, name| if is_there { Err(UrlError::Twice(name)) } else { Ok(()) };
-        let file = protocol.file_options().into_iter().find(|(option, _)| *option == name);
+        let syntax = protocol.syntax();
+        let file = syntax.files.into_iter().find(|(option, _)| *option == name);
         if let Some((option, purpose)) = file {
             twice(self.files.iter().any(|(known, ..)| *known == option), option)?;
             if value.is_empty() {
                 return Err(UrlError::NoFile(option));
             }
             self.files.push((option, purpose, value.into()));
-        } else if name == protocol.mode() {
-            twice(self.mode.is_some(), protocol.mode())?;
-            let mode = protocol.mode_of(&value);
-            self.mode = Some(mode.ok_or(UrlError::Mode { mode: value, protocol })?);
-        } else if name == protocol.socket() {
-            twice(self.socket.is_some(), protocol.socket())?;
+        } else if name == syntax.mode {
+            twice(self.mode.is_some(), syntax.mode)?;
+            let at = syntax.modes.iter().position(|mode| *mode == value);
+            self.mode = Some(MODES[at.ok_or(UrlError::Mode { mode: value, protocol })?]);
+        } else if name == syntax.socket {
+            twice(self.socket.is_some(), syntax.socket)?;
             self.socket = Some(value.into());
         } else {
             return Err(UrlError::Option { name: name.to_owned(), protocol });
@@ -329,56 +322,63 @@ mod tests {
     }
 
     #[test]
-    fn without_a_mode_the_certificate_and_name_are_verified() {
-        let url = parse("postgres://app@db.example/shop").unwrap();
-        assert_eq!((url.user.as_str(), url.database.as_deref()), ("app", Some("shop")));
-        assert_eq!(url.address, ServerAddress::Host { host: "db.example".to_owned(), port: 5432 });
-        let full =
-            |anchors| UpstreamEncryption::Tls { verification: Verification::Full, anchors, identity: None };
-        assert_eq!(url.encryption, full(TrustAnchors::System));
-        let url = parse("postgresql://a%40b@[::1]:6000?sslrootcert=/ca.pem").unwrap();
-        assert_eq!((url.database.as_deref(), url.address.to_string().as_str()), (Some("a@b"), "[::1]:6000"));
-        assert_eq!(url.encryption, full(TrustAnchors::File("/ca.pem".into())));
-    }
-
-    #[test]
-    fn without_a_mode_a_mysql_server_is_verified_too() {
-        for scheme in ["mysql", "mariadb"] {
-            let url = parse(&format!("{scheme}://app@db.example/?ssl-ca=/ca.pem")).unwrap();
-            assert_eq!((url.protocol, url.database), (ProtocolKind::MySql, None));
-            assert_eq!(url.address, ServerAddress::Host { host: "db.example".to_owned(), port: 3306 });
-            let anchors = TrustAnchors::File("/ca.pem".into());
-            let verification = Verification::Full;
-            assert_eq!(url.encryption, UpstreamEncryption::Tls { verification, anchors, identity: None });
+    fn a_url_names_address_database_and_encryption() {
+        let tls = |verification, file: Option<&str>| UpstreamEncryption::Tls {
+            verification,
+            anchors: file.map_or(TrustAnchors::System, |file| TrustAnchors::File(file.into())),
+            identity: None,
+        };
+        // Without a mode, certificate and name are verified; a CA file implies verification.
+        let (full, authority) = (Verification::Full, Verification::Authority);
+        let plain = || UpstreamEncryption::None;
+        for (url, address, database, encryption) in [
+            ("postgres://a@db.example/shop", "db.example:5432", Some("shop"), tls(full, None)),
+            (
+                "postgresql://a@[::1]:6000?sslrootcert=/ca.pem",
+                "[::1]:6000",
+                Some("a"),
+                tls(full, Some("/ca.pem")),
+            ),
+            ("postgres://a@h/?sslmode=disable", "h:5432", Some("a"), plain()),
+            ("postgres://a@h:1/?host=/run/pg&sslmode=disable", "unix:/run/pg/.s.PGSQL.1", Some("a"), plain()),
+            ("mysql://a@db.example/?ssl-ca=/ca.pem", "db.example:3306", None, tls(full, Some("/ca.pem"))),
+            ("mariadb://a@db.example/?ssl-ca=/ca.pem", "db.example:3306", None, tls(full, Some("/ca.pem"))),
+            (
+                "mysql://a@h/?ssl-mode=REQUIRED&ssl-ca=/ca.pem",
+                "h:3306",
+                None,
+                tls(authority, Some("/ca.pem")),
+            ),
+            ("mysql://a@h:1/shop?ssl-mode=DISABLED&socket=/run/x", "unix:/run/x", Some("shop"), plain()),
+        ] {
+            let parsed = parse(url).unwrap();
+            assert_eq!(
+                (parsed.address.to_string().as_str(), parsed.database.as_deref()),
+                (address, database)
+            );
+            assert_eq!((parsed.user.as_str(), parsed.encryption), ("a", encryption), "{url}");
         }
-        let url = parse("mysql://a@h/?ssl-mode=REQUIRED&ssl-ca=/ca.pem").unwrap();
-        let UpstreamEncryption::Tls { verification, .. } = url.encryption else { panic!("no TLS") };
-        assert_eq!(verification, Verification::Authority, "a CA file implies verification");
-        let url = parse("mysql://a@h:1/shop?ssl-mode=DISABLED&socket=/run/mysqld.sock").unwrap();
-        assert_eq!(
-            (url.address, url.encryption),
-            (ServerAddress::Socket("/run/mysqld.sock".into()), UpstreamEncryption::None)
-        );
-        assert_eq!(url.database.as_deref(), Some("shop"));
-        for mode in ["PREFERRED", "disabled", ""] {
-            let error = parse(&format!("mysql://a@h/?ssl-mode={mode}")).unwrap_err();
-            assert_eq!(error, UrlError::Mode { mode: mode.to_owned(), protocol: ProtocolKind::MySql });
-        }
+        assert_eq!(parse("postgres://a%40b@h").unwrap().user, "a@b");
     }
 
     #[test]
     fn plaintext_must_be_requested_explicitly() {
-        let url = parse("postgres://a@h/?sslmode=disable").unwrap();
-        assert_eq!(url.encryption, UpstreamEncryption::None);
-        assert_eq!(
-            parse("postgres://a@h/?host=/run/pg"),
-            Err(UrlError::SocketNeedsDisable(ProtocolKind::Postgres))
-        );
-        let url = parse("postgres://a@h:1/?host=/run/pg&sslmode=disable").unwrap();
-        assert_eq!(url.address, ServerAddress::Socket("/run/pg/.s.PGSQL.1".into()));
-        for mode in ["prefer", "allow", "", "Disable"] {
-            let error = parse(&format!("postgres://a@h/?sslmode={mode}")).unwrap_err();
-            assert_eq!(error, UrlError::Mode { mode: mode.to_owned(), protocol: ProtocolKind::Postgres });
+        let protocol = ProtocolKind::Postgres;
+        assert_eq!(parse("postgres://a@h/?host=/run/pg"), Err(UrlError::SocketNeedsDisable(protocol)));
+        let (postgres, mysql) = ("postgres://a@h/?sslmode", "mysql://a@h/?ssl-mode");
+        for (url, mode, protocol) in [
+            (postgres, "prefer", protocol),
+            (postgres, "allow", protocol),
+            (postgres, "", protocol),
+            (postgres, "Disable", protocol),
+            (mysql, "PREFERRED", ProtocolKind::MySql),
+            (mysql, "disabled", ProtocolKind::MySql),
+            (mysql, "", ProtocolKind::MySql),
+        ] {
+            assert_eq!(
+                parse(&format!("{url}={mode}")),
+                Err(UrlError::Mode { mode: mode.to_owned(), protocol })
+            );
         }
     }
 

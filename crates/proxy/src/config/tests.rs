@@ -1,6 +1,5 @@
 use std::fs::{self, Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
 
 use super::*;
 
@@ -28,23 +27,6 @@ fn the_number_of_threads_is_limited() {
     assert!(matches!((threads(""), threads("threads = 256")), (Ok(1), Ok(256))));
     assert!(matches!(threads("threads = 257"), Err(ConfigError::Threads(257))));
     assert!(Config::from_toml("threads = 0").is_err());
-    let flags = Config { threads: NonZeroUsize::new(3), ..Config::default() };
-    let effective = flags.or(config("threads = 2")).resolve().unwrap().effective;
-    assert_eq!(effective.threads, NonZeroUsize::new(3));
-}
-
-#[test]
-fn flags_take_precedence_over_the_file() {
-    let file = config("warm-up = 2\nallow-uid = [7]\n[limits]\npool-size = 5\nqueue-time = \"500ms\"\n");
-    let flags = Config {
-        limits: LimitsSection { pool_size: NonZeroUsize::new(9), ..LimitsSection::default() },
-        allow_uid: vec![8],
-        ..Config::default()
-    };
-    let limits = flags.clone().or(file.clone()).resolve().unwrap().settings.limits;
-    assert_eq!((limits.server_connections, limits.warm, limits.queue), (9, 2, Duration::from_millis(500)));
-    assert_eq!(flags.or(file.clone()).allow_uid, [8]);
-    assert_eq!(Config::default().or(file.clone()), file);
 }
 
 #[test]

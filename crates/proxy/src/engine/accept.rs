@@ -4,18 +4,12 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Error, Fault};
 
-use super::backoff::Backoff;
 use super::{ACCEPTS, DeferredWork, Worker};
 use crate::log::Level;
 use crate::protocol::Protocol;
 
 /// At most one log line about failures per interval.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
-/// The pause while the machine lacks resources.
-pub(super) fn backoff() -> Backoff {
-    Backoff::new(Duration::from_millis(50), Duration::from_secs(1))
-}
 
 /// Failures to accept that are not logged yet.
 #[derive(Default)]
@@ -69,7 +63,6 @@ impl<P: Protocol> Worker<P> {
         self.deferred.push(DeferredWork::Accept);
     }
 
-    /// Logs a failure to accept, at most once per interval.
     pub(super) fn accept_failed(&mut self, error: &Error) {
         if let Some(failures) = self.accept_failures.add(self.now) {
             let fields: [(&str, &dyn std::fmt::Display); 2] = [("reason", error), ("failures", &failures)];

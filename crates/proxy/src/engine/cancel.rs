@@ -39,38 +39,35 @@ impl<P: Protocol> Worker<P> {
             self.services.metrics.cancels_dropped.increment();
             return self.close_client(requester, "sent a cancel request without a matching command");
         };
-        let started = self.upstream.open(plan).and_then(|mut connecting| {
-            let id = self.cancels.insert(CancelRequest {
-                connecting: None,
-                channel: None,
-                server: server_id,
-                requester,
-                until: self.now + self.limits.reset,
-            });
-            let token = token_of(TokenKind::Cancel, id.index);
-            match self.reactor.register(connecting.channel(), token, WatchedEvents::Both) {
-                Ok(()) => Ok((id, connecting)),
-                Err(error) => {
-                    self.cancels.remove(id);
-                    Err(error)
-                }
-            }
-        });
-        match started {
-            Ok((id, connecting)) => {
-                if let Some(cancel) = self.cancels.get_mut(id) {
-                    cancel.connecting = Some(connecting);
-                }
-                if let Some(server) = self.servers.get_mut(server_id) {
-                    server.cancels += 1;
-                }
-                self.await_cancel(requester);
-            }
+        match self.start_cancel(requester, server_id, plan) {
+            Ok(()) => self.await_cancel(requester),
             Err(error) => {
                 self.cancel_failed(&error);
                 self.close_client(requester, "sent a cancel request that failed");
             }
         }
+    }
+
+    fn start_cancel(&mut self, requester: Id, server: Id, plan: ConnectPlan) -> Result<(), Error> {
+        let mut connecting = self.upstream.open(plan)?;
+        let until = self.now + self.limits.reset;
+        let request = CancelRequest { connecting: None, channel: None, server, requester, until };
+        let id = self.cancels.insert(request);
+        if let Err(error) = self.reactor.register(
+            connecting.channel(),
+            token_of(TokenKind::Cancel, id.index),
+            WatchedEvents::Both,
+        ) {
+            self.cancels.remove(id);
+            return Err(error);
+        }
+        if let Some(request) = self.cancels.get_mut(id) {
+            request.connecting = Some(connecting);
+        }
+        if let Some(server) = self.servers.get_mut(server) {
+            server.cancels += 1;
+        }
+        Ok(())
     }
 
     /// Closes the requester when its request is done, or at once if it has left.
@@ -110,24 +107,24 @@ impl<P: Protocol> Worker<P> {
     pub(super) fn cancel_ready(&mut self, id: Id, readiness: Readiness) {
         let Some(cancel) = self.cancels.get_mut(id) else { return };
         if let Some(connecting) = cancel.connecting.take() {
-            match connecting.advance(readiness) {
+            let sent = connecting.advance(readiness).and_then(|mut progress| {
+                if let ConnectProgress::Done(Connected { channel, .. }) = &mut progress {
+                    channel.send()?;
+                }
+                Ok(progress)
+            });
+            match sent {
                 Ok(ConnectProgress::Pending(pending)) => {
                     cancel.connecting = Some(pending);
                     return;
                 }
-                Ok(ConnectProgress::Done(Connected { mut channel, .. })) => {
-                    if let Err(error) = channel.send() {
-                        self.cancel_failed(&error);
-                        return self.cancel_done(id);
-                    }
-                    cancel.channel = Some(channel);
-                    self.services.metrics.cancels_sent.increment();
-                }
+                Ok(ConnectProgress::Done(connected)) => cancel.channel = Some(connected.channel),
                 Err(error) => {
                     self.cancel_failed(&error);
                     return self.cancel_done(id);
                 }
             }
+            self.services.metrics.cancels_sent.increment();
         }
         // The server sends nothing; it closes the connection when it has sent the signal.
         while let Some(channel) = self.cancels.get_mut(id).and_then(|cancel| cancel.channel.as_mut()) {

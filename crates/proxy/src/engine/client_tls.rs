@@ -31,7 +31,6 @@ impl ClientTls {
     }
 }
 
-/// Checks that every file for client TLS can be used.
 fn check_files(service: &AcceptorSettings) -> Result<(), Error> {
     let Identity { certificate_file, key_file } = &service.identity;
     let files = [
@@ -49,7 +48,6 @@ fn check_files(service: &AcceptorSettings) -> Result<(), Error> {
 }
 
 impl AccessRules {
-    /// How a client from this peer must authenticate.
     pub(super) fn auth_for(&self, peer: Peer) -> ClientAuth {
         match (peer, &self.tls) {
             (Peer::Process { uid, .. }, _) if !self.uids.allow(uid) => ClientAuth::Denied { uid },
@@ -65,7 +63,6 @@ impl AccessRules {
 }
 
 impl<P: Protocol> Worker<P> {
-    /// Starts TLS, which the client has requested by its protocol.
     pub(super) fn begin_tls(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let Some(tls) = &self.access.tls else {

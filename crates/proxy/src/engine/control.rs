@@ -22,13 +22,12 @@ use crate::status::{
 };
 use crate::upstream::{CertificateExpiry, Upstream};
 
-/// A worker answers between two turns, which take less than a millisecond. A status request should fail soon
-/// if a worker is stuck.
+/// A turn of a worker takes less than a millisecond: a status request fails soon if a worker is stuck.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Settings that were handed over take effect however late: a reload must not be reported as failed too soon.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Controls a running proxy from other threads.
+#[derive(Clone)]
 pub struct ControlHandle<P: Protocol> {
     mailboxes: Arc<[Mailbox<P>]>,
     metrics: Arc<Metrics>,
@@ -51,12 +50,6 @@ pub enum Health {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the proxy does not answer")]
 pub struct NoAnswer;
-
-impl<P: Protocol> Clone for ControlHandle<P> {
-    fn clone(&self) -> Self {
-        Self { mailboxes: Arc::clone(&self.mailboxes), metrics: Arc::clone(&self.metrics) }
-    }
-}
 
 impl<P: Protocol> ControlHandle<P> {
     /// The status of all workers, collected one after another.
@@ -115,8 +108,7 @@ pub struct PreparedSettings<P> {
 }
 
 impl<P: Protocol> PreparedSettings<P> {
-    /// Reads certificates, hashes passwords if clients must prove them, and resolves the server's name. All
-    /// of that may block, so it runs on no worker.
+    /// Reads certificates, hashes passwords and resolves names: this may block, so no worker does it.
     pub fn new(settings: &Settings, log: Log) -> Result<Self, StartError> {
         let protocol = P::from_settings(settings)?;
         let tls = settings.tls.as_ref().map(ClientTls::read).transpose().map_err(StartError::Tls)?;
@@ -150,7 +142,7 @@ impl<P: Protocol> Worker<P> {
     fn apply_settings(&mut self, prepared: PreparedSettings<P>) {
         let PreparedSettings { access, protocol, upstream, limits, log } = prepared;
         self.protocol.reload(protocol);
-        if upstream.fingerprint() != self.upstream.fingerprint() {
+        if upstream.fingerprint != self.upstream.fingerprint {
             self.protocol.forget_learned();
         }
         self.upstream = upstream;
@@ -212,13 +204,13 @@ impl<P: Protocol> Worker<P> {
                 reloads: metrics.reloads.get(),
                 reloads_failed: metrics.reloads_failed.get(),
             },
-            certificates: client_certificates.chain(self.upstream.expiries()).map(certificate).collect(),
+            certificates: client_certificates.chain(&self.upstream.expiries).map(certificate).collect(),
         }
     }
 
     fn clients_by_stage(&self) -> ClientStates {
         let mut clients = ClientStates::default();
-        for client in self.clients.ids().into_iter().filter_map(|id| self.clients.get(id)) {
+        for client in self.clients.values() {
             *match client.stage {
                 ClientStage::Handshake(_) | ClientStage::TlsHandshake(_) => &mut clients.logging_in,
                 ClientStage::Queued { .. } => &mut clients.queued,
@@ -238,7 +230,7 @@ impl<P: Protocol> Worker<P> {
             ..PoolStatus::default()
         };
         let now = Instant::now();
-        for server in self.servers.ids().into_iter().filter_map(|id| self.servers.get(id)) {
+        for server in self.servers.values() {
             let key = &server.key;
             let pool = pools.entry((key.user(), key.database())).or_insert_with(|| empty(key));
             pool.oldest_s = pool.oldest_s.max(now.duration_since(server.opened_at).as_secs_f64());
@@ -252,7 +244,7 @@ impl<P: Protocol> Worker<P> {
                 },
             } += 1;
         }
-        for client in self.clients.ids().into_iter().filter_map(|id| self.clients.get(id)) {
+        for client in self.clients.values() {
             if let ClientStage::Queued { key, .. } = &client.stage {
                 pools.entry((key.user(), key.database())).or_insert_with(|| empty(key)).waiting += 1;
             }

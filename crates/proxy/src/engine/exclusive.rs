@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_wire::relay::Vacate;
 
-use super::mailbox::WorkerMessage;
 use super::{Activity, Worker};
 use crate::metrics::EXCLUSIVE_ACCESS;
 use crate::protocol::{PoolKey, Protocol};
@@ -42,26 +41,16 @@ fn matches_database(target: &Vacate, database: &str) -> bool {
 }
 
 impl<P: Protocol> Worker<P> {
-    /// Closes the connections to these databases that no client uses, on all workers.
-    pub(super) fn close_unused_everywhere(&mut self, targets: &[Vacate]) {
-        for target in targets {
-            self.shared.broadcast(|| WorkerMessage::CloseUnused(target.clone()));
-            self.close_unused(target.clone());
-        }
-    }
-
-    /// The same on this worker.
     pub(super) fn close_unused(&mut self, target: Vacate) {
         for id in self.servers.ids() {
-            let is_target = |key: &P::Key| matches_database(&target, key.database());
-            if self.servers.get(id).is_some_and(|server| is_target(&server.key)) && self.take_unused(id) {
+            let Some(server) = self.servers.get(id) else { continue };
+            if matches_database(&target, server.key.database()) && self.take_unused(id) {
                 self.close_server(id, EXCLUSIVE_ACCESS);
             }
         }
         self.exclusive.add(target, self.now);
     }
 
-    /// Takes an idle or kept connection from the pool.
     fn take_unused(&mut self, id: Id) -> bool {
         let Some(server) = self.servers.get(id) else { return false };
         match self.servers.open(id).map(|backend| &backend.activity) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::backoff::Backoff;
 use super::control::Health;
-use super::{Activity, Worker};
+use super::{Activity, TICK, Worker};
 use crate::fingerprint::Fingerprint;
 use crate::pool::ConnectionPool;
 use crate::protocol::Protocol;
@@ -13,11 +13,9 @@ use crate::slab::Id;
 
 /// A connect within this time shows that the server is reachable.
 const LATELY: Duration = Duration::from_secs(30);
-/// Upkeep of a server connection.
 pub(super) struct Upkeep {
     /// The fingerprints of TLS and of the credentials that it was opened with.
     fingerprints: (Fingerprint, Option<Fingerprint>),
-    /// Time of the last health check.
     checked: Instant,
     /// While a health check runs: since when the connection has been idle.
     idle_since: Option<Instant>,
@@ -60,20 +58,18 @@ impl Upkeep {
 
 impl<P: Protocol> Worker<P> {
     pub(super) fn new_upkeep(&self, key: &P::Key) -> Upkeep {
-        let fingerprints = (self.upstream.fingerprint(), self.protocol.fingerprint(key));
+        let fingerprints = (self.upstream.fingerprint, self.protocol.fingerprint(key));
         Upkeep { fingerprints, checked: self.now, idle_since: None }
     }
 
-    /// Why a connection must be closed instead of being used by another client, although its session state is
-    /// fine.
+    /// Why a connection must not be used by another client, although its session state is fine.
     pub(super) fn obsolete_reason(&self, id: Id) -> Option<&'static str> {
         let server = self.servers.get(id)?;
         if self.pool.read(ConnectionPool::is_over_limit) {
             return Some("the limit of server connections was lowered");
         }
         let login = self.protocol.fingerprint(&server.key);
-        let is_current =
-            login.is_some() && (self.upstream.fingerprint(), login) == server.upkeep.fingerprints;
+        let is_current = login.is_some() && (self.upstream.fingerprint, login) == server.upkeep.fingerprints;
         (!is_current).then_some("it was opened with old settings")
     }
 
@@ -86,7 +82,9 @@ impl<P: Protocol> Worker<P> {
 
     /// Workers take turns, so that none repeats what another has just done.
     pub(super) fn maintain(&mut self) {
-        if self.drain.is_some() || !self.is_maintenance_turn() {
+        let ticks = self.now.duration_since(self.services.began).as_millis() / TICK.as_millis();
+        let is_turn = ticks % self.shared.threads() as u128 == self.shared.thread as u128;
+        if self.drain.is_some() || !is_turn {
             return;
         }
         self.close_old();
@@ -137,7 +135,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Idle connections, and since when they have been idle.
     fn idle_servers(&self) -> Vec<(Id, Instant)> {
         let idle = |id: Id| Some((id, self.idle_since(id)?));
         self.servers.ids().into_iter().filter_map(idle).collect()
@@ -163,7 +160,6 @@ impl<P: Protocol> Worker<P> {
         self.send_command(id, P::ping);
     }
 
-    /// Opens connections that `warm-up` requires.
     fn warm_up(&mut self) {
         let keys = self.protocol.default_keys().to_vec();
         for key in keys {
@@ -172,8 +168,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Opens a connection in advance if there is room and connects have not failed just now. Returns whether
-    /// it did.
+    /// Opens a connection in advance if there is room and no connect has just failed. Returns whether it did.
     fn open_in_advance(&mut self, key: &P::Key) -> bool {
         let now = self.now;
         let may = !self.is_exclusive(key)

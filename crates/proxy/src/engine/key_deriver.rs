@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 use ciphertoll_net::Connecting;
@@ -11,6 +11,7 @@ use ciphertoll_wire::scram::KeyDerivation;
 
 use super::mailbox::{Mailbox, WorkerMessage};
 use super::{ServerConnection, ServerStage, Worker};
+use crate::pool::WorkerBound;
 use crate::protocol::Protocol;
 use crate::slab::Id;
 
@@ -19,30 +20,22 @@ use crate::slab::Id;
 /// The queue has at most one entry per server connection that is being opened. Entries of connections that
 /// were given up are skipped.
 #[derive(Clone)]
-pub(super) struct KeyDeriver(Sender<KeyJob>);
-
-struct KeyJob {
-    derivation: KeyDerivation,
-    /// The worker that opens the connection, and the connection.
-    thread: usize,
-    server: Id,
-}
+pub(super) struct KeyDeriver(Sender<(KeyDerivation, Id)>);
 
 impl KeyDeriver {
     pub(super) fn start<P: Protocol>(mailboxes: Arc<[Mailbox<P>]>) -> io::Result<Self> {
-        let (sender, jobs) = mpsc::channel();
-        thread::Builder::new().name("derive-keys".to_owned()).spawn(move || work(&jobs, &mailboxes))?;
+        let (sender, jobs) = mpsc::channel::<(KeyDerivation, Id)>();
+        let work = move || {
+            for (derivation, server) in jobs {
+                derivation.run();
+                if let Some(mailbox) = mailboxes.get(server.thread()) {
+                    // A worker that has ended opens no connections.
+                    let _ = mailbox.send(WorkerMessage::KeysDerived(server));
+                }
+            }
+        };
+        thread::Builder::new().name("derive-keys".to_owned()).spawn(work)?;
         Ok(Self(sender))
-    }
-}
-
-fn work<P: Protocol>(jobs: &Receiver<KeyJob>, mailboxes: &[Mailbox<P>]) {
-    for KeyJob { derivation, thread, server } in jobs {
-        derivation.run();
-        if let Some(mailbox) = mailboxes.get(thread) {
-            // A worker that has ended opens no connections.
-            let _ = mailbox.send(WorkerMessage::KeysDerived(server));
-        }
     }
 }
 
@@ -50,13 +43,11 @@ impl<P: Protocol> Worker<P> {
     /// Hands over the key derivation that a connecting server connection waits for, if any.
     pub(super) fn derive_keys(&self, id: Id, connecting: &mut Connecting) {
         if let Some(derivation) = connecting.take_key_derivation() {
-            let job = KeyJob { derivation, thread: self.shared.thread, server: id };
             // If the thread has ended, the connect fails after `connect-time`.
-            let _ = self.services.key_deriver.0.send(job);
+            let _ = self.services.key_deriver.0.send((derivation, id));
         }
     }
 
-    /// Continues a connect after its key derivation.
     pub(super) fn keys_derived(&mut self, id: Id) {
         if let Some(ServerConnection { stage: ServerStage::Connecting { .. }, .. }) = self.servers.get(id) {
             self.continue_connect(id, Connecting::resume);

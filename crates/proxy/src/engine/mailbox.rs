@@ -15,7 +15,6 @@ use crate::slab::Id;
 /// After the signals.
 pub(super) const MAILBOX: usize = 1;
 
-/// What a worker is asked to do.
 pub(super) enum WorkerMessage<P: Protocol> {
     /// From a thread that is not a worker.
     Control(ControlRequest<P>),
@@ -30,52 +29,47 @@ pub(super) enum WorkerMessage<P: Protocol> {
     /// Tell a client that no connection could be opened.
     ConnectFailed(Id, Refusal),
     /// Cancel the command of the client with this process ID. The requester is counted already.
-    Cancel { requester: Box<Channel>, process_id: u32, key: Vec<u8> },
-    /// Close the connections to a database that no client uses.
+    Cancel {
+        requester: Box<Channel>,
+        process_id: u32,
+        key: Vec<u8>,
+    },
     CloseUnused(Vacate),
     /// Continue a connect: its keys are derived.
     KeysDerived(Id),
-    /// Take over what another worker has learned.
     Learn(P::Learned),
     /// Drain clients until this time, and cut off the others.
     Stop(Instant),
 }
 
-/// Messages to one worker.
 pub(super) struct Mailbox<P: Protocol> {
-    messages: Mutex<MessageQueue<P>>,
+    /// `None` if the worker has ended.
+    messages: Mutex<Option<Vec<WorkerMessage<P>>>>,
     bell: WakeHandle,
 }
 
-enum MessageQueue<P: Protocol> {
-    Open(Vec<WorkerMessage<P>>),
-    /// The worker has ended.
-    Closed,
-}
-
 impl<P: Protocol> Mailbox<P> {
-    /// For the worker that waits with this reactor.
     pub(super) fn of(reactor: &Reactor) -> Result<Self, Error> {
         let bell = reactor.wake_handle(token_of(TokenKind::Fixed, MAILBOX))?;
-        Ok(Self { messages: Mutex::new(MessageQueue::Open(Vec::new())), bell })
+        Ok(Self { messages: Mutex::new(Some(Vec::new())), bell })
     }
 
-    fn messages(&self) -> MutexGuard<'_, MessageQueue<P>> {
+    fn messages(&self) -> MutexGuard<'_, Option<Vec<WorkerMessage<P>>>> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a message and wakes the worker; returns the message if the worker has ended.
     #[must_use]
     pub(super) fn send(&self, message: WorkerMessage<P>) -> Option<WorkerMessage<P>> {
-        let first = match &mut *self.messages() {
-            MessageQueue::Closed => return Some(message),
-            MessageQueue::Open(messages) => {
+        let is_first = match &mut *self.messages() {
+            None => return Some(message),
+            Some(messages) => {
                 messages.push(message);
                 messages.len() == 1
             }
         };
         // Earlier messages have woken the worker, which has not read them yet.
-        if first {
+        if is_first {
             self.wake();
         }
         None
@@ -86,25 +80,15 @@ impl<P: Protocol> Mailbox<P> {
         let _ = self.bell.wake();
     }
 
-    /// Takes all messages.
     pub(super) fn take_all(&self) -> Vec<WorkerMessage<P>> {
-        match &mut *self.messages() {
-            MessageQueue::Closed => Vec::new(),
-            MessageQueue::Open(messages) => std::mem::take(messages),
-        }
+        self.messages().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Closes the mailbox if it is empty. Returns whether it is closed.
     pub(super) fn close(&self) -> bool {
         let mut messages = self.messages();
-        let is_empty = match &*messages {
-            MessageQueue::Closed => true,
-            MessageQueue::Open(messages) => messages.is_empty(),
-        };
-        if is_empty {
-            *messages = MessageQueue::Closed;
-        }
-        is_empty
+        messages.take_if(|messages| messages.is_empty());
+        messages.is_none()
     }
 }
 

@@ -5,7 +5,6 @@
 //! has what workers share, `mailbox` and `transfer` what they send each other.
 
 mod accept;
-mod acquire;
 mod backoff;
 mod cancel;
 mod client_tls;
@@ -50,11 +49,8 @@ use shared_state::{SharedPool, SharedState};
 pub use control::{ControlHandle, Health, NoAnswer, PreparedSettings};
 pub use workers::Workers;
 
-/// How often timeouts are checked.
 const TICK: Duration = Duration::from_millis(250);
-/// Clients accepted per turn.
 const ACCEPTS: usize = 64;
-/// Bits of a token that hold its kind.
 const KIND_BITS: u32 = 2;
 const SIGNALS: usize = 0;
 
@@ -89,6 +85,7 @@ pub(crate) struct Worker<P: Protocol> {
     early_clients: Vec<(Box<Channel>, Peer)>,
     /// The accept queue may be non-empty with no edge pending; retry on the next tick.
     retry_accept: bool,
+    /// Of accepting, while the machine lacks resources.
     backoff: Backoff,
     accept_failures: UnloggedFailures,
     now: Instant,
@@ -149,37 +146,29 @@ enum ClientStage<P: Protocol> {
 }
 
 impl<P: Protocol> ClientStage<P> {
+    /// Takes the key and the request of a client that waits or is parked.
+    fn take_waiting(&mut self) -> Option<(P::Key, P::Request)> {
+        match std::mem::replace(self, Self::Flushing) {
+            Self::Queued { key, request } | Self::Parked { key, request } => Some((key, request)),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
     /// A client that waits for a connection no longer does, because it was greeted or its command was cancelled.
     fn park(&mut self) {
-        *self = match std::mem::replace(self, Self::Flushing) {
-            Self::Queued { key, request } => Self::Parked { key, request },
-            other => other,
-        };
+        if let Some((key, request)) = self.take_waiting() {
+            *self = Self::Parked { key, request };
+        }
     }
 
     /// A parked client waits for a connection of this key.
     fn queue(&mut self) -> Option<P::Key> {
-        match std::mem::replace(self, Self::Flushing) {
-            Self::Parked { key, request } => {
-                *self = Self::Queued { key: key.clone(), request };
-                Some(key)
-            }
-            other => {
-                *self = other;
-                None
-            }
-        }
-    }
-
-    /// Takes the request of a client that waits or is parked: its session starts.
-    fn take_request(&mut self) -> Option<P::Request> {
-        match std::mem::replace(self, Self::Flushing) {
-            Self::Queued { request, .. } | Self::Parked { request, .. } => Some(request),
-            other => {
-                *self = other;
-                None
-            }
-        }
+        let (key, request) = self.take_waiting()?;
+        *self = Self::Queued { key: key.clone(), request };
+        Some(key)
     }
 }
 
@@ -235,7 +224,6 @@ struct Backend<P: Protocol> {
     activity: Activity<P>,
 }
 
-/// What a server connection is used for.
 enum Activity<P: Protocol> {
     Idle {
         since: Instant,
@@ -272,7 +260,6 @@ struct CancelRequest {
     until: Instant,
 }
 
-/// The readiness of a channel beyond its bytes.
 #[derive(Clone, Copy, Default)]
 struct Flow {
     /// An edge reported bytes that were not read, because there was no room for them.
@@ -305,7 +292,6 @@ enum HeldBack {
     Something,
 }
 
-/// Work without an edge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DeferredWork {
     Accept,
@@ -318,15 +304,6 @@ enum DeferredWork {
 struct Drain {
     until: Instant,
     cut_off: usize,
-}
-
-/// How a proxy has stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shutdown {
-    /// All clients had disconnected.
-    Drained,
-    /// So many clients were cut off.
-    CutOff(usize),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -432,19 +409,16 @@ impl<P: Protocol> Worker<P> {
 
     /// Sends an error message to the clients that wait for the server's greeting.
     fn refuse_early_clients(&mut self, refusal: &Refusal) {
+        for listener in &mut self.listeners {
+            for _ in 0..ACCEPTS {
+                let Ok(Some((channel, peer))) = listener.accept() else { break };
+                self.shared.count_client(self.shared.thread);
+                self.early_clients.push((Box::new(channel), peer));
+            }
+        }
         for (channel, peer) in std::mem::take(&mut self.early_clients) {
             if let Some(id) = self.add_client(*channel, peer) {
                 self.refuse(id, refusal);
-            }
-        }
-        for at in 0..self.listeners.len() {
-            for _ in 0..ACCEPTS {
-                let Some(listener) = self.listeners.get_mut(at) else { return };
-                let Ok(Some((channel, peer))) = listener.accept() else { break };
-                self.shared.count_client(self.shared.thread);
-                if let Some(id) = self.add_client(channel, peer) {
-                    self.refuse(id, refusal);
-                }
             }
         }
         self.retry_accept = true;

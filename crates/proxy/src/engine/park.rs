@@ -9,19 +9,16 @@ use super::{
     Activity, Backend, ClientConnection, ClientStage, DeferredWork, ServerConnection, ServerStage, Worker,
 };
 use crate::log::Level;
-use crate::pool::KeepOutcome;
+use crate::pool::ConnectionPool;
 use crate::protocol::{
     AcquiredState, Detached, FirstInput, Pooling, Protocol, ProtocolRequest, ProtocolSession, Release,
 };
-use crate::refusal::Refusal;
 use crate::slab::Id;
 
-/// How long a connection is kept for its client. Then it is reset, so that the next client need not wait for
-/// the reset.
+/// How long a connection is kept before it is reset, so that the next client need not wait for the reset.
 pub(super) const KEEP_TIME: Duration = Duration::from_secs(1);
 
 impl<P: Protocol> Worker<P> {
-    /// Continues with a client that has sent more.
     pub(super) fn continue_client(&mut self, id: Id) {
         match self.clients.get(id).map(|client| &client.stage) {
             Some(ClientStage::Active(_)) => self.pump_to_server(id),
@@ -30,8 +27,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Completes a client's login without a server connection, if possible. Returns whether it did, or the client
-    /// has left.
+    /// Completes a login without a server connection, if possible. Also returns true if the client has left.
     pub(super) fn greet_early(&mut self, id: Id) -> bool {
         if self.pooling == Pooling::Session {
             return false;
@@ -79,6 +75,7 @@ impl<P: Protocol> Worker<P> {
         channel.borrow(&mut self.spare);
         let received = channel.receive_input();
         let first_input = request.first_input(channel.input());
+        let refusal = self.protocol.pool_key(request).err();
         channel.give_back(&mut self.spare);
         match (first_input, received) {
             (FirstInput::Terminate, _) | (FirstInput::Incomplete, Ok(Received::Closed) | Err(_)) => {
@@ -87,7 +84,7 @@ impl<P: Protocol> Worker<P> {
             (FirstInput::Incomplete, Ok(_)) => return,
             (FirstInput::Command, _) => {}
         }
-        if let Some(refusal) = self.resume_refusal(id) {
+        if let Some(refusal) = refusal.or_else(|| self.queue_is_full()) {
             return self.refuse(id, &refusal);
         }
         let Some(client) = self.clients.get_mut(id) else { return };
@@ -97,21 +94,11 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Why a parked client cannot acquire a connection.
-    fn resume_refusal(&self, id: Id) -> Option<Refusal> {
-        match &self.clients.get(id)?.stage {
-            ClientStage::Parked { request, .. } => {
-                self.protocol.pool_key(request).err().or_else(|| self.queue_is_full())
-            }
-            _ => None,
-        }
-    }
-
     /// Assigns a client its last connection again, which has been taken from the pool's list of kept ones.
     fn resume_on_last(&mut self, id: Id, last_server: Id) {
         let Some(backend) = self.servers.open_mut(last_server) else { return };
         let Some(client) = self.clients.get_mut(id) else { return };
-        let Some(request) = client.stage.take_request() else { return };
+        let Some((_, request)) = client.stage.take_waiting() else { return };
         let (state, to_server) = (&mut backend.state, backend.channel.output());
         match self.protocol.start_session(request, AcquiredState::SameClient, state, to_server) {
             Ok(session) => {
@@ -126,7 +113,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Parks a client again that has not sent a command.
     pub(super) fn park_early(&mut self, client_id: Id, server_id: Id) {
         let session = self.servers.open(server_id).and_then(Backend::session);
         if session.is_some_and(ProtocolSession::can_detach) {
@@ -156,7 +142,7 @@ impl<P: Protocol> Worker<P> {
             Ok(Detached { request: Some(request), release }) => {
                 client.stage = ClientStage::Parked { key, request };
                 match release {
-                    Release::Reset(context) => self.keep_server(client_id, server_id, context),
+                    Release::Reset(context) => self.keep_server(client_id, server_id, context, false),
                     release => self.reset_server(server_id, release),
                 }
                 self.schedule_unread(client_id);
@@ -171,28 +157,29 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Keeps a connection for its client without a reset, unless another client waits for one.
-    fn keep_server(&mut self, client: Id, id: Id, context: P::ResetContext) {
-        self.mark_kept(client, id, context);
-        let Some(server) = self.servers.get(id) else { return };
-        if self.protocol.holds_diagnostics(&context) {
-            // Available to its client only, until the time for keeping it is over.
-            return;
-        }
-        match self.pool.with(|pool| pool.keep(&server.key, id)) {
-            KeepOutcome::NeededByWaiter => self.reassign_kept(id),
-            // A kept connection can also be evicted for clients of another key.
-            KeepOutcome::Kept => self.check_unserved = true,
-        }
-    }
-
-    /// Leaves a connection as it is; what the server sends meanwhile is read.
-    fn mark_kept(&mut self, client: Id, id: Id, context: P::ResetContext) {
+    /// Keeps a connection without a reset, unless another client waits for one: for its client, or for any other
+    /// client if its own has left. What the server sends meanwhile is read.
+    fn keep_server(&mut self, client: Id, id: Id, context: P::ResetContext, is_orphaned: bool) {
         let (since, command) = (self.now, self.protocol.idle_command());
-        let Some(backend) = self.servers.open_mut(id) else { return };
+        let Some(ServerConnection { stage: ServerStage::Open(backend), key, .. }) = self.servers.get_mut(id)
+        else {
+            return;
+        };
         backend.activity = Activity::Kept { client, since, context, command };
         if backend.flow.unread || backend.flow.ended {
             self.deferred.push(DeferredWork::Server(id));
+        }
+        if !is_orphaned && self.protocol.holds_diagnostics(&context) {
+            // Available to its client only, until the time for keeping it is over.
+            return;
+        }
+        let keep = if is_orphaned { ConnectionPool::keep_orphaned } else { ConnectionPool::keep };
+        let is_kept = self.pool.with(|pool| keep(pool, key, id));
+        if is_kept {
+            // It can also be evicted for clients of another key.
+            self.check_unserved = true;
+        } else {
+            self.reassign_kept(id);
         }
     }
 
@@ -231,13 +218,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// The time for keeping a connection is over: it is reset before a client needs it.
-    pub(super) fn expire_kept(&mut self, id: Id) {
-        if self.take_kept(id) {
-            self.reset_kept(id);
-        }
-    }
-
     /// Takes a kept connection. Returns false if another worker has reserved it: the message is on its way.
     pub(super) fn take_kept(&mut self, id: Id) -> bool {
         let Some(server) = self.servers.get(id) else { return false };
@@ -247,7 +227,6 @@ impl<P: Protocol> Worker<P> {
         is_for_client_only || self.pool.with(|pool| pool.take_kept(&server.key, id))
     }
 
-    /// What a reset of a kept connection must know.
     fn kept_context(&self, id: Id) -> Option<P::ResetContext> {
         match self.servers.open(id)?.activity {
             Activity::Kept { context, .. } => Some(context),
@@ -274,13 +253,7 @@ impl<P: Protocol> Worker<P> {
         }
         // The reset is pipelined with the next client's first command. If no client comes, the next tick
         // resets the connection.
-        self.mark_kept(client, id, context);
-        let Some(server) = self.servers.get(id) else { return };
-        match self.pool.with(|pool| pool.keep_orphaned(&server.key, id)) {
-            KeepOutcome::NeededByWaiter => self.reassign_kept(id),
-            // A kept connection can also be evicted for clients of another key.
-            KeepOutcome::Kept => self.check_unserved = true,
-        }
+        self.keep_server(client, id, context, true);
     }
 
     fn is_kept_for(&self, id: Id, client: Id) -> bool {

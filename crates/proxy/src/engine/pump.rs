@@ -1,19 +1,19 @@
 //! Passes bytes between a client and its connection, with at most one read of either side in memory.
 
-use ciphertoll_net::{Channel, Error, Received, SpareBuffer};
+use ciphertoll_net::{Channel, Error, Received};
 use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session;
 
+use super::mailbox::WorkerMessage;
 use super::{Activity, Backend, ClientConnection, ClientStage, DeferredWork, HeldBack, Worker};
 use crate::metrics::Counter;
-use crate::protocol::{FromClient, Protocol, ProtocolSession, SessionPhase, SettingsResult, StartMode};
+use crate::protocol::{FromClient, Protocol, ProtocolSession, SessionPhase, SettingsResult};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
 /// Reads of one side per turn.
 const READS: usize = 16;
 
-/// The result of passing a client's bytes to the server.
 enum ToServer {
     /// All bytes that were there are passed on, or wait for the server.
     Waits,
@@ -26,7 +26,6 @@ enum ToServer {
     ServerLost(Error),
 }
 
-/// The result of passing a server's bytes to the client.
 enum ToClient {
     Waits,
     More,
@@ -41,13 +40,18 @@ enum ToClient {
 }
 
 impl<P: Protocol> Worker<P> {
-    /// Passes a client's bytes to its connection.
     pub(super) fn pump_to_server(&mut self, id: Id) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let ClientStage::Active(server_id) = client.stage else { return };
         let Some(backend) = self.servers.open_mut(server_id) else { return };
-        let outcome =
-            pass_to_server(client, backend, &mut self.spare, &self.services.metrics.bytes_to_server);
+        client.channel.borrow(&mut self.spare);
+        let outcome = pass_to_server(client, backend, &self.services.metrics.bytes_to_server);
+        if let ToServer::Left = outcome {
+            // Its last message and whatever follows it.
+            let bytes = client.channel.input().len();
+            client.channel.consume(bytes);
+        }
+        client.channel.give_back(&mut self.spare);
         self.watch_server(server_id);
         match outcome {
             ToServer::Waits => {}
@@ -62,7 +66,10 @@ impl<P: Protocol> Worker<P> {
 
     /// Passes on a command that needs exclusive access to a database, after closing its idle connections.
     fn pass_exclusive(&mut self, client_id: Id, server_id: Id, processed: &FromClient) {
-        self.close_unused_everywhere(&processed.exclusive);
+        for target in &processed.exclusive {
+            self.shared.broadcast(|| WorkerMessage::CloseUnused(target.clone()));
+            self.close_unused(target.clone());
+        }
         let Some(client) = self.clients.get_mut(client_id) else { return };
         let Some(backend) = self.servers.open_mut(server_id) else { return };
         let sent = forward(&mut client.channel, &mut backend.channel, processed)
@@ -90,8 +97,9 @@ impl<P: Protocol> Worker<P> {
         };
         let Some(client) = self.clients.get_mut(client_id) else { return };
         let was_full = is_full(backend);
-        let outcome =
-            pass_to_client(client, backend, &mut self.spare, &self.services.metrics.bytes_to_client);
+        backend.channel.borrow(&mut self.spare);
+        let outcome = pass_to_client(client, backend, &self.services.metrics.bytes_to_client);
+        backend.channel.give_back(&mut self.spare);
         if was_full && !is_full(backend) {
             self.deferred.push(DeferredWork::Client(client_id));
         }
@@ -124,31 +132,11 @@ fn is_full<P: Protocol>(backend: &Backend<P>) -> bool {
 fn pass_to_server<P: Protocol>(
     client: &mut ClientConnection<P>,
     backend: &mut Backend<P>,
-    spare: &mut SpareBuffer,
-    bytes: &Counter,
-) -> ToServer {
-    client.channel.borrow(spare);
-    let outcome = read_to_server(client, backend, bytes);
-    if let ToServer::Left = outcome {
-        // Its last message and whatever follows it.
-        let bytes = client.channel.input().len();
-        client.channel.consume(bytes);
-    }
-    client.channel.give_back(spare);
-    outcome
-}
-
-fn read_to_server<P: Protocol>(
-    client: &mut ClientConnection<P>,
-    backend: &mut Backend<P>,
     bytes: &Counter,
 ) -> ToServer {
     let Activity::Session { session, .. } = &mut backend.activity else { return ToServer::Waits };
     for _ in 0..READS {
-        if backend.channel.is_blocked()
-            || session.start_mode() == StartMode::AfterSettings
-            || session.is_full()
-        {
+        if backend.channel.is_blocked() || session.awaits_settings() || session.is_full() {
             client.flow.unread = true;
             return ToServer::Waits;
         }
@@ -196,7 +184,7 @@ fn read_to_server<P: Protocol>(
             (Goodbye::Anew, _) => return ToServer::ChangeUser,
             (Goodbye::None, _) => {}
         }
-        if session.start_mode() == StartMode::AfterSettings {
+        if session.awaits_settings() {
             // No edge reports bytes that are held back here.
             let is_emptied = matches!(received, Received::Drained | Received::WouldBlock);
             client.flow.unread = !is_emptied || !client.channel.input().is_empty();
@@ -212,18 +200,6 @@ fn read_to_server<P: Protocol>(
 }
 
 fn pass_to_client<P: Protocol>(
-    client: &mut ClientConnection<P>,
-    backend: &mut Backend<P>,
-    spare: &mut SpareBuffer,
-    bytes: &Counter,
-) -> ToClient {
-    backend.channel.borrow(spare);
-    let outcome = read_to_client(client, backend, bytes);
-    backend.channel.give_back(spare);
-    outcome
-}
-
-fn read_to_client<P: Protocol>(
     client: &mut ClientConnection<P>,
     backend: &mut Backend<P>,
     bytes: &Counter,
@@ -292,8 +268,7 @@ fn read_to_client<P: Protocol>(
     ToClient::More
 }
 
-/// Carries out what the session has decided for a client's bytes. What is inserted is sent together with what
-/// follows.
+/// Carries out the session's decision. What is inserted is sent together with what follows.
 fn forward(client: &mut Channel, server: &mut Channel, processed: &FromClient) -> Result<(), Error> {
     pass(client, server, processed.pass_bytes)?;
     client.consume(processed.drop_bytes);

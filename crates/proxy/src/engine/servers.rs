@@ -72,7 +72,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Continues a connect.
     pub(super) fn continue_connect(
         &mut self,
         id: Id,
@@ -196,7 +195,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Waits for room to send only while output is pending.
     pub(super) fn watch_server(&mut self, id: Id) {
         let Some(Backend { channel, flow, .. }) = self.servers.open_mut(id) else { return };
         if let Err(error) = flow.watch(channel, &self.reactor, token_of(TokenKind::Server, id.index)) {
@@ -204,7 +202,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// The client of a connection has disconnected.
     pub(super) fn session_ended(&mut self, id: Id) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let ServerStage::Open(backend) = &mut server.stage else { return };
@@ -234,7 +231,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Resets a connection, if necessary.
     pub(super) fn reset_server(&mut self, id: Id, release: Release<P::ResetContext>) {
         match release {
             Release::Clean => {
@@ -374,7 +370,6 @@ impl<P: Protocol> Worker<P> {
         self.check_unserved = true;
     }
 
-    /// Closes a connection that no client uses.
     pub(super) fn close_server(&mut self, id: Id, reason: &str) {
         let Some(server) = self.servers.remove(id) else { return };
         let fields: [(&str, &dyn std::fmt::Display); 2] =

@@ -32,15 +32,14 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::Discovery;
 use super::health::ConnectHistory;
 use super::mailbox::{Mailbox, WorkerMessage};
-use super::{Discovery, Worker};
 use crate::pool::ConnectionPool;
 use crate::protocol::Protocol;
 use crate::slab::Id;
 
-/// A worker hands a new client on only if another worker has at least so many fewer: moving a client has a
-/// cost.
+/// A new client moves only to a worker that has at least so many fewer: moving has a cost.
 const MIN_DIFFERENCE: usize = 2;
 
 /// A value that workers use in turn. With a single worker it needs no lock.
@@ -50,7 +49,6 @@ pub(super) enum WorkerShared<T> {
 }
 
 impl<T> WorkerShared<T> {
-    /// One for each worker.
     pub(super) fn for_workers(value: T, threads: usize) -> Vec<Self> {
         if threads == 1 {
             return vec![Self::Alone(Box::new(value))];
@@ -77,7 +75,6 @@ impl<T> WorkerShared<T> {
 
 pub(super) type SharedPool<P> = WorkerShared<ConnectionPool<<P as Protocol>::Key, Id, Id>>;
 
-/// What is known of the server.
 #[derive(Default)]
 pub(super) struct ServerHealth {
     pub(super) connects: ConnectHistory,
@@ -116,7 +113,6 @@ impl SharedCounters {
 }
 
 impl<P: Protocol> SharedState<P> {
-    /// For each worker, in order.
     pub(super) fn for_workers(mailboxes: &Arc<[Mailbox<P>]>) -> Vec<Self> {
         let server_healths = WorkerShared::for_workers(ServerHealth::default(), mailboxes.len());
         let counters = Arc::new(SharedCounters::new(mailboxes.len()));
@@ -149,8 +145,7 @@ impl<P: Protocol> SharedState<P> {
         (0..self.threads()).map(|thread| self.counters.clients_of(thread)).sum()
     }
 
-    /// Counts a new client for this worker, or for the one with the fewest if that has far fewer. Returns the
-    /// worker.
+    /// Counts a new client for this worker, or for one that has far fewer. Returns the worker.
     pub(super) fn assign_client(&self) -> usize {
         let own = self.counters.clients_of(self.thread);
         let mut thread = self.thread;
@@ -184,7 +179,6 @@ impl<P: Protocol> SharedState<P> {
         }
     }
 
-    /// Sends a message to all other workers.
     pub(super) fn broadcast(&self, message: impl Fn() -> WorkerMessage<P>) {
         for thread in (0..self.threads()).filter(|thread| *thread != self.thread) {
             // A worker that has ended needs no messages.
@@ -192,7 +186,6 @@ impl<P: Protocol> SharedState<P> {
         }
     }
 
-    /// Closes the mailbox if it is empty. Returns whether it is closed.
     pub(super) fn close_mailbox(&self) -> bool {
         self.mailboxes.get(self.thread).is_none_or(Mailbox::close)
     }
@@ -202,7 +195,6 @@ impl<P: Protocol> SharedState<P> {
         self.mailboxes.iter().for_each(Mailbox::wake);
     }
 
-    /// Stops all workers at once.
     pub(super) fn stop_all(&self) {
         self.counters.stop.store(true, Ordering::SeqCst);
         self.wake_all();
@@ -210,14 +202,6 @@ impl<P: Protocol> SharedState<P> {
 
     pub(super) fn must_stop(&self) -> bool {
         self.counters.stop.load(Ordering::SeqCst)
-    }
-}
-
-impl<P: Protocol> Worker<P> {
-    /// Whether it is this worker's turn for the maintenance of shared resources.
-    pub(super) fn is_maintenance_turn(&self) -> bool {
-        let ticks = self.now.duration_since(self.services.began).as_millis() / super::TICK.as_millis();
-        ticks % self.shared.threads() as u128 == self.shared.thread as u128
     }
 }
 

@@ -8,32 +8,13 @@ use crate::protocol::{PendingKill, Pooling, Protocol, ProtocolRequest, ProtocolS
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
-/// What has timed out on a server connection.
-enum Expired {
-    Nothing,
-    Close(&'static str),
-    Kept,
-    Connect,
-}
-
 impl<P: Protocol> Worker<P> {
     pub(super) fn tick(&mut self) {
         for id in self.clients.ids() {
             self.tick_client(id);
         }
         for id in self.servers.ids() {
-            match self.expired(id) {
-                Expired::Nothing => {}
-                Expired::Close(reason) => self.close_server(id, reason),
-                Expired::Kept => self.expire_kept(id),
-                Expired::Connect => {
-                    let seconds = self.limits.connect.as_secs();
-                    if let Some(server) = self.servers.get(id) {
-                        let key = server.key.clone();
-                        self.connect_failed(&key, Some(id), &Error::TimedOut { seconds });
-                    }
-                }
-            }
+            self.tick_server(id);
         }
         for id in self.cancels.ids() {
             if self.cancels.get(id).is_some_and(|cancel| self.now >= cancel.until) {
@@ -88,39 +69,43 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    fn expired(&self, id: Id) -> Expired {
-        let Some(server) = self.servers.get(id) else { return Expired::Nothing };
-        match &server.stage {
-            ServerStage::Connecting { until, .. } if self.now >= *until => Expired::Connect,
-            ServerStage::Connecting { .. } => Expired::Nothing,
-            ServerStage::Open(backend) => match &backend.activity {
-                Activity::Idle { .. } if self.drain.is_some() && self.pooling == Pooling::Session => {
-                    Expired::Close("the proxy is stopping")
+    fn tick_server(&mut self, id: Id) {
+        let Some(server) = self.servers.get(id) else { return };
+        let backend = match &server.stage {
+            ServerStage::Connecting { until, .. } if self.now >= *until => {
+                let (key, seconds) = (server.key.clone(), self.limits.connect.as_secs());
+                return self.connect_failed(&key, Some(id), &Error::TimedOut { seconds });
+            }
+            ServerStage::Connecting { .. } => return,
+            ServerStage::Open(backend) => backend,
+        };
+        let reason = match &backend.activity {
+            Activity::Idle { .. } if self.drain.is_some() && self.pooling == Pooling::Session => {
+                "the proxy is stopping"
+            }
+            Activity::Idle { since, .. }
+                if self.now.duration_since(*since) >= self.limits.idle && !self.is_kept_warm(&server.key) =>
+            {
+                "it was idle for too long"
+            }
+            Activity::Kept { since, client, .. }
+                if self.now.duration_since(*since) >= KEEP_TIME || self.clients.get(*client).is_none() =>
+            {
+                // Reset before a client needs it.
+                if self.take_kept(id) {
+                    self.reset_kept(id);
                 }
-                Activity::Kept { since, client, .. }
-                    if self.now.duration_since(*since) >= KEEP_TIME
-                        || self.clients.get(*client).is_none() =>
-                {
-                    Expired::Kept
-                }
-                Activity::Idle { since, .. }
-                    if self.now.duration_since(*since) >= self.limits.idle
-                        && !self.is_kept_warm(&server.key) =>
-                {
-                    Expired::Close("it was idle for too long")
-                }
-                Activity::Resetting { until, .. } if self.now >= *until => {
-                    Expired::Close(server.upkeep.timeout_reason())
-                }
-                Activity::AwaitingCancel { until, .. } if self.now >= *until => {
-                    Expired::Close("a request to cancel is still on its way")
-                }
-                _ => Expired::Nothing,
-            },
-        }
+                return;
+            }
+            Activity::Resetting { until, .. } if self.now >= *until => server.upkeep.timeout_reason(),
+            Activity::AwaitingCancel { until, .. } if self.now >= *until => {
+                "a request to cancel is still on its way"
+            }
+            _ => return,
+        };
+        self.close_server(id, reason);
     }
 
-    /// Refuses the clients that have not completed their login.
     pub(super) fn refuse_new_clients(&mut self) {
         for id in self.clients.ids() {
             let is_new = |client: &ClientConnection<P>| match client.stage {
@@ -166,8 +151,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// An error message is sent only between two responses; within one, the client would take it for a part
-    /// of it.
+    /// Within a response, the client would take an error message for a part of it.
     fn end_session(&mut self, id: Id) {
         let Some(client) = self.clients.get(id) else { return };
         let ClientStage::Active(server) = client.stage else { return };

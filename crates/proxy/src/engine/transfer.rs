@@ -16,7 +16,6 @@ use crate::refusal::Refusal;
 use crate::slab::Id;
 
 impl<P: Protocol> Worker<P> {
-    /// Handles the messages of other workers.
     pub(super) fn read_messages(&mut self) {
         let Some(mailbox) = self.shared.mailboxes.get(self.shared.thread) else { return };
         for message in mailbox.take_all() {
@@ -58,8 +57,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Another worker has accepted this client. It may know the server's greeting already, which this one
-    /// does not.
+    /// Another worker has accepted this client, and may know the server's greeting, which this one does not.
     fn accept_handed_over(&mut self, channel: Box<Channel>, peer: Peer) {
         if self.protocol.discovery_key().is_none() || self.drain.is_some() {
             return self.start_client(*channel, peer);
@@ -91,10 +89,10 @@ impl<P: Protocol> Worker<P> {
         loop {
             match action {
                 PoolAction::Open => return self.open_server(key),
-                PoolAction::Fetch(server) | PoolAction::Steal(server) if server.thread() == own => {
+                PoolAction::Release(server) if server.thread() == own => {
                     return self.release_reserved(server);
                 }
-                PoolAction::Fetch(server) | PoolAction::Steal(server) => {
+                PoolAction::Release(server) => {
                     // If its worker has ended, it has closed the connection.
                     let _ = self.shared.send(server.thread(), WorkerMessage::ReleaseReserved(server));
                     return;
@@ -131,7 +129,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Releases a reserved connection to the clients that wait.
     fn release_reserved(&mut self, id: Id) {
         let Some(server) = self.servers.get(id) else { return };
         // It may have been released since, or be resetting for that.
@@ -160,7 +157,18 @@ impl<P: Protocol> Worker<P> {
         if let ServerStage::Open(backend) = &mut server.stage
             && let Err(error) = self.reactor.deregister(&mut backend.channel)
         {
-            return self.move_failed(&server, id, client, &error);
+            self.log.event(
+                Level::Warn,
+                "server-lost",
+                &[("server_connection", &id.index), ("reason", &error)],
+            );
+            self.services.metrics.closed.increment("lost");
+            self.pool.with(|pool| {
+                pool.requeue_first(&server.key, client, self.services.began);
+                pool.closed(&server.key, Some(id));
+            });
+            self.check_unserved = true;
+            return;
         }
         if let Some(WorkerMessage::TakeServer(server, _)) =
             self.shared.send(client.thread(), WorkerMessage::TakeServer(Box::new(server), client))
@@ -169,22 +177,6 @@ impl<P: Protocol> Worker<P> {
             let id = self.servers.insert(*server);
             self.close_server(id, "the proxy is stopping");
         }
-    }
-
-    fn move_failed(
-        &mut self,
-        server: &ServerConnection<P>,
-        id: Id,
-        client: Id,
-        error: &ciphertoll_net::Error,
-    ) {
-        self.log.event(Level::Warn, "server-lost", &[("server_connection", &id.index), ("reason", error)]);
-        self.services.metrics.closed.increment("lost");
-        self.pool.with(|pool| {
-            pool.requeue_first(&server.key, client, self.services.began);
-            pool.closed(&server.key, Some(id));
-        });
-        self.check_unserved = true;
     }
 
     /// Takes a connection from another worker, for this client if it still waits.
@@ -215,7 +207,6 @@ impl<P: Protocol> Worker<P> {
         self.assign(client, id);
     }
 
-    /// Sends an error message to a waiting client of any worker.
     pub(super) fn refuse_anywhere(&mut self, client: Id, refusal: Refusal) {
         if client.thread() == self.shared.thread {
             return self.refuse(client, &refusal);
@@ -252,7 +243,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Tells all other workers what was learned for this key.
     pub(super) fn share_learned(&self, key: &P::Key) {
         if self.shared.threads() > 1
             && let Some(learned) = self.protocol.learned(key)

@@ -9,18 +9,19 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Error, Listener, Reactor, SpareBuffer, WatchedEvents};
 use jiff::Timestamp;
 
-use super::accept::{self, UnloggedFailures};
+use super::accept::UnloggedFailures;
+use super::backoff::Backoff;
 use super::control::{PreparedSettings, Services};
 use super::exclusive::ExclusiveDatabases;
 use super::key_deriver::KeyDeriver;
 use super::mailbox::Mailbox;
 use super::shared_state::{SharedPool, SharedState, WorkerShared};
-use super::{ControlHandle, SIGNALS, Shutdown, TokenKind, Worker, token_of};
+use super::{ControlHandle, SIGNALS, TokenKind, Worker, token_of};
 use crate::log::Log;
 use crate::notify::Notifier;
 use crate::pool::ConnectionPool;
@@ -32,7 +33,6 @@ use crate::slab::Slab;
 /// Number of the first listener, after the signals and the mailbox.
 const LISTENERS: usize = 2;
 
-/// A listening proxy with one or more workers.
 pub struct Workers<P: Protocol> {
     first: Worker<P>,
     others: Vec<Worker<P>>,
@@ -89,7 +89,6 @@ impl<P: Protocol> Workers<P> {
         Ok(Self { first, others: workers })
     }
 
-    /// The TCP addresses that it listens on.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.first.listeners.iter().filter_map(Listener::address).collect()
     }
@@ -98,23 +97,24 @@ impl<P: Protocol> Workers<P> {
         self.first.control()
     }
 
-    /// Serves on this thread and further ones until the proxy is stopped.
-    pub fn run(self) -> Result<Shutdown, Error> {
+    /// Serves on this thread and further ones until the proxy is stopped. Returns how many clients were cut off.
+    pub fn run(self) -> Result<usize, Error> {
         let Self { first, others } = self;
         let mut handles = Vec::new();
         for worker in others {
-            match spawn_worker(worker) {
+            let name = format!("serve-{}", worker.shared.thread);
+            match thread::Builder::new().name(name).spawn(move || worker.serve()) {
                 Ok(handle) => handles.push(handle),
-                Err(error) => {
+                Err(source) => {
                     first.shared.stop_all();
                     let _ = join(handles);
-                    return Err(error);
+                    return Err(Error::Socket { doing: "cannot start a thread", source });
                 }
             }
         }
         let ended = first.serve();
         let others = join(handles);
-        Ok(ended?.and(others?))
+        Ok(ended? + others?)
     }
 }
 
@@ -133,8 +133,7 @@ fn open_listeners(addresses: &[ListenAddress], uids: &AllowedUids) -> Result<Vec
     addresses.iter().map(open).collect()
 }
 
-/// Creates the directory of a socket if it is missing. Other users may pass through it if they may use the
-/// socket.
+/// Creates the directory of a socket if it is missing, for the users who may use the socket.
 fn make_directory(socket: &Path, mode_of_socket: u32) -> Result<(), StartError> {
     let Some(directory) = socket.parent() else { return Ok(()) };
     let mode = if mode_of_socket == 0o600 { 0o700 } else { 0o711 };
@@ -155,33 +154,9 @@ fn watch_listeners(listeners: &[Listener], reactor: &Reactor) -> Result<(), Erro
     Ok(())
 }
 
-fn spawn_worker<P: Protocol>(worker: Worker<P>) -> Result<JoinHandle<Result<Shutdown, Error>>, Error> {
-    let name = format!("serve-{}", worker.shared.thread);
-    let spawned = thread::Builder::new().name(name).spawn(move || worker.serve());
-    spawned.map_err(|source| Error::Socket { doing: "cannot start a thread", source })
-}
-
-/// Joins the workers and combines their results.
-fn join(handles: Vec<JoinHandle<Result<Shutdown, Error>>>) -> Result<Shutdown, Error> {
+fn join(handles: Vec<JoinHandle<Result<usize, Error>>>) -> Result<usize, Error> {
     let ended: Vec<_> = handles.into_iter().map(JoinHandle::join).collect();
-    let mut all = Shutdown::Drained;
-    for ended in ended {
-        all = all.and(ended.unwrap_or_else(|panic| resume_unwind(panic))?);
-    }
-    Ok(all)
-}
-
-impl Shutdown {
-    fn of(cut_off: usize) -> Self {
-        if cut_off == 0 { Self::Drained } else { Self::CutOff(cut_off) }
-    }
-
-    fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Drained, ended) | (ended, Self::Drained) => ended,
-            (Self::CutOff(some), Self::CutOff(others)) => Self::CutOff(some + others),
-        }
-    }
+    ended.into_iter().map(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic))).sum()
 }
 
 /// If a worker ends without having been stopped, its connections are lost, and all others end too.
@@ -230,7 +205,7 @@ impl<P: Protocol> Worker<P> {
             check_unserved: false,
             early_clients: Vec::new(),
             retry_accept: false,
-            backoff: accept::backoff(),
+            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
             accept_failures: UnloggedFailures::default(),
             now: services.began,
             next_tick: services.began,
@@ -241,8 +216,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Serves until all workers are stopped.
-    fn serve(self) -> Result<Shutdown, Error> {
+    fn serve(self) -> Result<usize, Error> {
         let mut guard = StopAllOnPanic(self);
         let worker = &mut guard.0;
         let ended = worker.turns();
@@ -252,11 +226,11 @@ impl<P: Protocol> Worker<P> {
         ended
     }
 
-    fn turns(&mut self) -> Result<Shutdown, Error> {
+    fn turns(&mut self) -> Result<usize, Error> {
         self.is_server_known();
         loop {
             if self.shared.must_stop() {
-                return Ok(Shutdown::of(self.clients.len()));
+                return Ok(self.clients.len());
             }
             if let Some(cut_off) = self.drain.as_ref().map(|drain| drain.cut_off)
                 && self.shared.clients() == 0
@@ -265,7 +239,7 @@ impl<P: Protocol> Worker<P> {
                 for server in self.servers.ids() {
                     self.close_server(server, "the proxy is stopping");
                 }
-                return Ok(Shutdown::of(cut_off));
+                return Ok(cut_off);
             }
             self.turn()?;
         }

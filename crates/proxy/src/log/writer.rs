@@ -8,14 +8,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Lines that wait to be written; further ones are dropped.
+use super::{Format, report};
+
 const MAX_LINES: usize = 1024;
 
 /// `None` if the thread could not be started.
 static STDERR: OnceLock<Option<&'static Queue>> = OnceLock::new();
-
-/// Formats the line that says how many lines were dropped.
-pub(super) type Report = fn(u64) -> String;
 
 pub(super) struct Queue {
     lines: Mutex<Lines>,
@@ -30,7 +28,7 @@ pub(super) struct Queue {
 struct Lines {
     waiting: VecDeque<String>,
     /// Dropped since the last report, and the format of the report.
-    dropped: Option<(u64, Report)>,
+    dropped: Option<(u64, Format)>,
     /// The thread is writing lines that are no longer in the queue.
     is_writing: bool,
 }
@@ -50,11 +48,11 @@ impl Queue {
     }
 
     /// Adds a line, or drops it if the queue is full. Never waits for the output.
-    fn add(&self, line: String, report: Report) {
+    fn add(&self, line: String, format: Format) {
         let mut lines = self.lock();
         if lines.waiting.len() >= MAX_LINES {
             let before = lines.dropped.map_or(0, |(count, _)| count);
-            lines.dropped = Some((before + 1, report));
+            lines.dropped = Some((before + 1, format));
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -73,7 +71,7 @@ impl Queue {
         }
         lines.is_writing = true;
         let mut batch = std::mem::take(&mut lines.waiting);
-        batch.extend(lines.dropped.take().map(|(count, report)| report(count)));
+        batch.extend(lines.dropped.take().map(|(count, format)| report(format, count)));
         batch
     }
 
@@ -101,9 +99,9 @@ impl Queue {
 }
 
 /// Hands a line to the writer of stderr, whose thread starts with the first one.
-pub(super) fn write(line: String, report: Report) {
+pub(super) fn write(line: String, format: Format) {
     match STDERR.get_or_init(start) {
-        Some(queue) => queue.add(line, report),
+        Some(queue) => queue.add(line, format),
         // There is nowhere to report that stderr is closed.
         None => drop(io::stderr().lock().write_all(line.as_bytes())),
     }
@@ -160,7 +158,7 @@ mod tests {
         let shared = Arc::clone(&queue);
         // Ends with the test process.
         thread::spawn(move || shared.write_to(Stalled { proceed: stalled, written }));
-        let add = |line: String| queue.add(line, |dropped| format!("{dropped} dropped"));
+        let add = |line: String| queue.add(line, Format::Text);
         // The thread takes the first line out of the queue; the others fill it.
         add("first".to_owned());
         while !queue.lock().is_writing {
@@ -179,14 +177,14 @@ mod tests {
         assert_eq!(lines.len(), MAX_LINES + 2);
         assert_eq!((lines[0].as_str(), lines[1].as_str()), ("first", "0"));
         assert_eq!(lines[MAX_LINES], (MAX_LINES - 1).to_string());
-        assert_eq!(lines[MAX_LINES + 1], "7 dropped");
+        assert!(lines[MAX_LINES + 1].contains("7 log lines were dropped"), "{}", lines[MAX_LINES + 1]);
     }
 
     #[test]
     fn a_flush_gives_up_on_a_stalled_output() {
         let queue = Queue::new();
         queue.flush(Duration::ZERO);
-        queue.add("never written".to_owned(), |_| String::new());
+        queue.add("never written".to_owned(), Format::Text);
         queue.flush(Duration::ZERO);
         assert_eq!(queue.lock().waiting.len(), 1);
     }

@@ -18,7 +18,7 @@ use ciphertoll_wire::mysql::{self, Plugin, Terms};
 use super::refusal;
 use super::startup_request::{LoginContext, StartupRequest};
 use crate::client_auth::{ClientAuth, TlsState};
-use crate::protocol::{HandshakeStep, ProtocolHandshake};
+use crate::protocol::{HandshakeResult, HandshakeStep, ProtocolHandshake, next_step};
 use crate::refusal::Refusal;
 
 /// Sequence number of the client's login or TLS request. The greeting has 0.
@@ -48,18 +48,15 @@ pub struct GreetingContext {
     /// What is the same for all clients.
     pub template: Arc<GreetingTemplate>,
     pub connection_id: u32,
-    /// The challenge, from random bytes.
     pub nonce: [u8; NONCE_BYTES],
 }
 
-/// A client's handshake, driven by the bytes it sends.
 pub struct ClientHandshake {
     auth: ClientAuth,
     credentials: Option<Arc<CredentialStore>>,
     tls: TlsState,
     greeting_context: GreetingContext,
     state: HandshakeState,
-    /// Sequence number of the next packet to the client.
     sequence: u8,
 }
 
@@ -125,8 +122,7 @@ impl GreetingContext {
     }
 }
 
-/// The last step, or `None` if the next state can be entered without more input.
-type Outcome = Result<Option<HandshakeStep<StartupRequest>>, Refusal>;
+type Outcome = HandshakeResult<StartupRequest>;
 
 impl ClientHandshake {
     /// A client that has not been greeted yet.
@@ -160,13 +156,7 @@ impl ClientHandshake {
 
     /// See [`ProtocolHandshake::step`]. The first step needs no input.
     pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<StartupRequest> {
-        loop {
-            match self.advance(input, out) {
-                Ok(None) => {}
-                Ok(Some(step)) => return step,
-                Err(refusal) => return HandshakeStep::Refuse(refusal),
-            }
-        }
+        next_step(|| self.advance(input, out))
     }
 
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
@@ -254,7 +244,6 @@ impl ClientHandshake {
         self.verify(request, plugin, change.plugin, change.auth_response, out)
     }
 
-    /// Refuses clients that cannot be accepted, whatever they present.
     fn check(&self) -> Result<(), Refusal> {
         self.auth.check(self.credentials.is_some())?;
         if self.tls == TlsState::Required {
@@ -328,7 +317,6 @@ impl ClientHandshake {
         Err(wrong_password(&request.user, proof))
     }
 
-    /// Verifies a clear-text password, which ends with a NUL.
     fn verify_password(&self, request: StartupRequest, answer: &[u8]) -> Outcome {
         let password = clear_password::parse(answer).filter(|password| !password.is_empty());
         let is_right =

@@ -33,13 +33,9 @@ struct ClientRecord {
     kill: Arc<AtomicKill>,
 }
 
-/// A kill of a client that has no connection.
+/// A [`PendingKill`] as a number.
 #[derive(Debug, Default)]
 struct AtomicKill(AtomicU8);
-
-const NO_KILL: u8 = 0;
-const KILL_QUERY: u8 = 1;
-const KILL_CONNECTION: u8 = 2;
 
 /// A client in the registry; it is removed when dropped.
 #[derive(Debug)]
@@ -51,7 +47,6 @@ pub(super) struct RegisteredClient {
     kills_sent: Vec<u32>,
 }
 
-/// What a connection ID in a `KILL` refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KillTarget {
     /// A server connection with this ID.
@@ -63,20 +58,18 @@ pub(super) enum KillTarget {
 
 impl AtomicKill {
     /// A kill of the connection outweighs one of the query.
-    fn raise(&self, kill: u8) {
-        self.0.fetch_max(kill, Ordering::AcqRel);
+    fn raise(&self, kill: PendingKill) {
+        self.0.fetch_max(kill as u8, Ordering::AcqRel);
     }
 
     fn get(&self) -> PendingKill {
-        match self.0.load(Ordering::Acquire) {
-            NO_KILL => PendingKill::None,
-            KILL_QUERY => PendingKill::Query,
-            _ => PendingKill::Connection,
-        }
+        let kinds = [PendingKill::None, PendingKill::Query, PendingKill::Connection];
+        kinds[usize::from(self.0.load(Ordering::Acquire))]
     }
 
     fn clear_query_kill(&self) {
-        let _ = self.0.compare_exchange(KILL_QUERY, NO_KILL, Ordering::AcqRel, Ordering::Acquire);
+        let (query, none) = (PendingKill::Query as u8, PendingKill::None as u8);
+        let _ = self.0.compare_exchange(query, none, Ordering::AcqRel, Ordering::Acquire);
     }
 }
 
@@ -102,14 +95,12 @@ impl ConnectionIds {
 }
 
 impl RegisteredClient {
-    /// Records the server's ID of the client's connection, or that it has none.
     pub(super) fn set_backend(&self, server_number: Option<u32>) {
         if let Some(target) = self.connection_ids.registry().clients.get_mut(&self.number) {
             target.server_number = server_number;
         }
     }
 
-    /// Resolves the ID in a `KILL` by this client.
     pub(super) fn resolve_kill(&mut self, number: u32, what: relay::KillTarget) -> KillTarget {
         let mut registry = self.connection_ids.registry();
         let Some(target) = registry.clients.get_mut(&number) else { return KillTarget::Unknown };
@@ -119,8 +110,8 @@ impl RegisteredClient {
             return KillTarget::Backend(server_number);
         }
         target.kill.raise(match what {
-            relay::KillTarget::Query => KILL_QUERY,
-            relay::KillTarget::Connection => KILL_CONNECTION,
+            relay::KillTarget::Query => PendingKill::Query,
+            relay::KillTarget::Connection => PendingKill::Connection,
         });
         KillTarget::Notified
     }

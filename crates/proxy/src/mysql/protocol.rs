@@ -21,7 +21,7 @@ use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
 use crate::protocol::{
     AcquiredState, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol, ProtocolCommand,
-    StartFailed, remember,
+    SessionResult, StartFailed, remember,
 };
 use crate::random::RandomBytes;
 use crate::refusal::Refusal;
@@ -38,21 +38,17 @@ const FIRST_TERMS: Terms = Terms {
     character_set: UTF8MB4,
 };
 
-/// The protocol, with the users that it logs in as.
 #[derive(Clone)]
 pub struct MySql {
     accounts: HashMap<Arc<str>, ServerAccount>,
-    /// The key of each user, that of the server's URL first, with the capabilities that its clients used
-    /// last.
+    /// That of the server's URL first; each with the capabilities that its clients used last.
     default_keys: Vec<MySqlKey>,
     /// The capabilities of each user's last client that used the default database.
     client_terms: Arc<Mutex<HashMap<Arc<str>, Terms>>>,
     encryption: MySqlTlsMode,
     transport: Transport,
-    /// For clients that must know a password.
     credentials: Option<Arc<CredentialStore>>,
-    /// The server's last greeting; `None` before the first one, and after it has turned out to be out of
-    /// date.
+    /// The server's last greeting; `None` if it is not known or out of date.
     greeting: Option<Arc<GreetingTemplate>>,
     random: RandomBytes,
     connection_ids: ConnectionIds,
@@ -61,7 +57,6 @@ pub struct MySql {
     known_status: HashMap<MySqlKey, u16>,
 }
 
-/// What a connection teaches about the server.
 #[derive(Clone, Debug)]
 pub struct LearnedParameters {
     greeting: Option<Arc<GreetingTemplate>>,
@@ -84,7 +79,6 @@ impl MySqlKey {
     }
 }
 
-/// A user that the proxy logs in as.
 #[derive(Clone)]
 struct ServerAccount {
     /// With the database of clients that name none.
@@ -327,7 +321,7 @@ impl Protocol for MySql {
         released: ReleasedState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<InternalCommand, session::Error> {
+    ) -> SessionResult<InternalCommand> {
         backend.prepared.clear();
         // A session that was not told the initial state has not started, and needs no reset.
         let initial_state = backend.initial_state.as_ref().ok_or(mysql::Error::NotReset)?;
@@ -339,11 +333,7 @@ impl Protocol for MySql {
         false
     }
 
-    fn ping(
-        &self,
-        backend: &mut BackendState,
-        to_server: &mut Vec<u8>,
-    ) -> Result<InternalCommand, session::Error> {
+    fn ping(&self, backend: &mut BackendState, to_server: &mut Vec<u8>) -> SessionResult<InternalCommand> {
         Ok(InternalCommand::ping(backend.capabilities, to_server))
     }
 
@@ -377,7 +367,7 @@ impl ProtocolCommand for InternalCommand {
         &mut self,
         input: &mut &[u8],
         backend: &mut BackendState,
-    ) -> Result<Response<CommandOutcome>, session::Error> {
+    ) -> SessionResult<Response<CommandOutcome>> {
         Ok(match Self::step(self, input, &mut backend.initial_state)? {
             Response::NeedInput => Response::NeedInput,
             Response::Done(ResetOutcome::Restored) => Response::Done(CommandOutcome::Idle),

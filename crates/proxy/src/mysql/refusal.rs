@@ -11,22 +11,21 @@ const ERR_HEADER: u8 = 0xff;
 
 /// Appends an error packet with this sequence number. The connection ends after it.
 pub(super) fn write(refusal: &Refusal, sequence: u8, out: &mut Vec<u8>) {
-    let (code, sql_state) = match refusal.number {
-        Some(code) => (code, refusal.sqlstate),
-        None => number(refusal.sqlstate),
-    };
-    let message = refusal.message.as_bytes();
-    let message = &message[..message.len().min(MAX_MESSAGE_BYTES)];
     // Fails only for a message of more than a gigabyte.
-    let _ = write_err(out, sequence, &ErrPacket { code, sql_state, message });
+    let _ = write_err(out, sequence, &packet(refusal));
 }
 
 /// Appends an error packet for a client that was not greeted: without an SQL state, which it could not read.
 pub(super) fn write_unasked(refusal: &Refusal, out: &mut Vec<u8>) {
-    let code = refusal.number.unwrap_or(number(refusal.sqlstate).0).to_le_bytes();
+    let ErrPacket { code, message, .. } = packet(refusal);
+    let _ = write_payload(out, 0, &[&[ERR_HEADER], &code.to_le_bytes()[..], message].concat());
+}
+
+fn packet(refusal: &Refusal) -> ErrPacket<'_> {
+    let (code, sql_state) =
+        refusal.number.map_or_else(|| number(refusal.sqlstate), |code| (code, refusal.sqlstate));
     let message = refusal.message.as_bytes();
-    let message = &message[..message.len().min(MAX_MESSAGE_BYTES)];
-    let _ = write_payload(out, 0, &[&[ERR_HEADER], &code[..], message].concat());
+    ErrPacket { code, sql_state, message: &message[..message.len().min(MAX_MESSAGE_BYTES)] }
 }
 
 /// The server's error number for an SQL state, and the SQL state that goes with it ("Server Error Message

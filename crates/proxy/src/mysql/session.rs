@@ -7,18 +7,16 @@ use ciphertoll_wire::mysql::relay::{
 };
 use ciphertoll_wire::mysql::server::write_ok;
 use ciphertoll_wire::mysql::{Capabilities, Error, MySqlServerInfo, Response};
-use ciphertoll_wire::session;
 
 use super::connection_ids::{ConnectionIds, FIRST_ID, KillTarget, RegisteredClient};
 use super::refusal;
 use super::startup_request::{LoginContext, StartupRequest};
 use super::transaction_pooling::{CommandPurpose, TransactionPooling};
 use crate::protocol::{
-    CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, SettingsResult, StartMode,
+    CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, SessionResult, SettingsResult,
 };
 use crate::refusal::Refusal;
 
-/// What is known of a server connection.
 #[derive(Debug)]
 pub struct BackendState {
     pub capabilities: Capabilities,
@@ -26,7 +24,6 @@ pub struct BackendState {
     pub connection_id: u32,
     /// Status flags at the start of a session.
     pub status: u16,
-    /// The database of the login.
     pub database: Option<String>,
     /// The initial state of sessions; `None` until the first one has queried it.
     pub initial_state: Option<InitialState>,
@@ -40,15 +37,12 @@ pub struct BackendState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ReleasedState {
     pub open_state: OpenState,
-    /// Diagnostics that the client may still ask for.
     pub diagnostics: Diagnostics,
 }
 
-/// A client's session on a server connection.
 #[derive(Debug)]
 pub struct ClientSession {
     pub(super) relay: MySqlRelay,
-    /// A running query for the initial state.
     pub(super) initial_state_query: Option<InitialStateQuery>,
     /// Commands that the proxy has sent for the client, in transaction pooling.
     pub(super) command: Option<(CommandPurpose, SessionRestore)>,
@@ -65,9 +59,7 @@ pub struct ClientSession {
 /// How long the session keeps its connection.
 #[derive(Debug)]
 pub(super) enum PoolingMode {
-    /// Session pooling.
     Session(RegisteredClient),
-    /// Transaction pooling.
     Transaction(Box<TransactionPooling>),
 }
 
@@ -86,7 +78,6 @@ impl BackendState {
     }
 }
 
-/// Queries the initial state of sessions, if it is not known.
 pub(super) fn query_initial_state(
     backend: &BackendState,
     to_server: &mut Vec<u8>,
@@ -98,8 +89,7 @@ pub(super) fn query_initial_state(
 }
 
 impl ClientSession {
-    /// Starts a session. The first session of a connection appends a query for the initial state to
-    /// `to_server`, which must be empty.
+    /// A connection's first session appends a query for the initial state to `to_server`, which must be empty.
     pub fn begin(
         request: &StartupRequest,
         backend: &BackendState,
@@ -127,8 +117,7 @@ impl ClientSession {
             .filter(|_| matches!(self.relay.connection_state(), ConnectionState::Clean(_)))
     }
 
-    /// Translates the proxy's connection IDs in a `KILL` that comes next to the server's. Returns the command
-    /// and its length.
+    /// Translates the proxy's connection IDs in a `KILL` that comes next. Returns the command and its length.
     pub(super) fn translate_kill(
         &mut self,
         rest: &[u8],
@@ -156,7 +145,6 @@ impl ClientSession {
         }
     }
 
-    /// Reads the initial state of sessions while it is being queried.
     fn read_initial_state(
         &mut self,
         rest: &mut &[u8],
@@ -207,36 +195,18 @@ impl ProtocolSession for ClientSession {
     type BackendState = BackendState;
     type ResetContext = ReleasedState;
 
-    fn start_mode(&self) -> StartMode {
-        let awaits_prepare = match &self.mode {
-            PoolingMode::Session(_) => false,
-            PoolingMode::Transaction(pooled) => {
-                pooled.pending.is_some()
-                    || matches!(&self.command, Some((purpose, _)) if *purpose != CommandPurpose::Pipelined)
-            }
-        };
-        if self.initial_state_query.is_some() || awaits_prepare {
-            StartMode::AfterSettings
-        } else {
-            StartMode::Immediate
-        }
+    fn awaits_settings(&self) -> bool {
+        self.initial_state_query.is_some()
+            || matches!(&self.command, Some((purpose, _)) if *purpose != CommandPurpose::Pipelined)
+            || matches!(&self.mode, PoolingMode::Transaction(pooled) if pooled.pending.is_some())
     }
 
-    fn greet(
-        &mut self,
-        backend: &BackendState,
-        _: CancelToken,
-        out: &mut Vec<u8>,
-    ) -> Result<(), session::Error> {
+    fn greet(&mut self, backend: &BackendState, _: CancelToken, out: &mut Vec<u8>) -> SessionResult<()> {
         let ok = OkPacket { status: backend.status, ..OkPacket::default() };
         Ok(write_ok(out, self.login_sequence, &ok)?)
     }
 
-    fn process_client(
-        &mut self,
-        input: &[u8],
-        backend: &mut BackendState,
-    ) -> Result<FromClient, session::Error> {
+    fn process_client(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromClient> {
         if let PoolingMode::Transaction(_) = self.mode {
             return Ok(self.pooled_from_client(input, backend)?);
         }
@@ -249,11 +219,7 @@ impl ProtocolSession for ClientSession {
         Ok(processed)
     }
 
-    fn process_server(
-        &mut self,
-        input: &[u8],
-        backend: &mut BackendState,
-    ) -> Result<FromServer, session::Error> {
+    fn process_server(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromServer> {
         let mut rest = input;
         let settings_result = self.read_initial_state(&mut rest, backend)?;
         let skip_bytes = input.len() - rest.len();
@@ -279,20 +245,15 @@ impl ProtocolSession for ClientSession {
         refusal::write(refusal, sequence, out);
     }
 
-    fn query_settings(
-        &mut self,
-        backend: &BackendState,
-        to_server: &mut Vec<u8>,
-    ) -> Result<(), session::Error> {
+    fn query_settings(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> SessionResult<()> {
         Ok(self.query_pooled(backend, to_server)?)
     }
 
     fn can_detach(&self) -> bool {
-        matches!(&self.mode, PoolingMode::Transaction(pooled) if !pooled.has_input)
-            && self.start_mode() == StartMode::Immediate
+        matches!(&self.mode, PoolingMode::Transaction(pooled) if !pooled.has_input) && !self.awaits_settings()
     }
 
-    fn detach(self, _: &mut BackendState) -> Result<Detached<StartupRequest, ReleasedState>, session::Error> {
+    fn detach(self, _: &mut BackendState) -> SessionResult<Detached<StartupRequest, ReleasedState>> {
         let release = self.release_action();
         let request = match self.mode {
             PoolingMode::Session(_) => None,
@@ -307,7 +268,7 @@ impl ProtocolSession for ClientSession {
         Ok(Detached { request, release })
     }
 
-    fn release(self, _: &mut BackendState) -> Result<Release<ReleasedState>, session::Error> {
+    fn release(self, _: &mut BackendState) -> SessionResult<Release<ReleasedState>> {
         Ok(self.release_action())
     }
 }

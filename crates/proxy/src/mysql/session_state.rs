@@ -35,7 +35,6 @@ pub(super) struct SessionState {
 /// Whether the server can refuse the recorded state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplayRisk {
-    /// Nothing is recorded.
     Nothing,
     CannotFail,
     MayFail,
@@ -80,7 +79,6 @@ impl SessionState {
         }
     }
 
-    /// Records the default database; `None` is the login's.
     pub(super) fn record_database(&mut self, database: Option<String>) -> Result<(), Unportable> {
         let is_new = self.database != database;
         self.database = database;

@@ -35,7 +35,6 @@ pub struct StartupRequest {
     pub connection_id: u32,
     /// Sequence number of the packet that ends the login.
     pub sequence: u8,
-    /// The state of its session, in transaction pooling.
     pub(super) session_state: Option<Box<SessionState>>,
     /// `None` before the login is complete.
     pub login_context: Option<LoginContext>,
@@ -46,7 +45,6 @@ pub struct StartupRequest {
 pub struct LoginContext {
     pub auth: ClientAuth,
     pub tls: TlsState,
-    /// The challenge of the greeting.
     pub nonce: [u8; NONCE_BYTES],
     pub terms: Terms,
     pub connection_id: u32,

@@ -1,27 +1,24 @@
 //! Sessions in transaction pooling: detached from the connection at the end of each transaction, and
 //! continued on any other.
 
-mod state;
-
 use ciphertoll_wire::mysql::command::encode_statement_close;
 use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::relay::{
-    ConnectionState, Diagnostics, InitialStateQuery, MultiStatements, MySqlRelay, Reply, SessionFollower,
-    SessionRestore, StatusFlags, TextEncoding, Transaction, UNKNOWN_STATEMENT, encode_refusal,
-    first_command_bytes,
+    ConnectionState, Diagnostics, InitialState, InitialStateQuery, MultiStatements, MySqlRelay, Reply,
+    RestoredSession, SessionChanges, SessionFollower, SessionReset, SessionRestore, StatusFlags,
+    TextEncoding, Transaction, UNKNOWN_STATEMENT, encode_refusal, first_command_bytes, restorable,
 };
+use ciphertoll_wire::mysql::sql::DefaultDatabase;
 use ciphertoll_wire::mysql::{Error, Response};
 use ciphertoll_wire::relay::Goodbye;
 
-pub(super) use self::state::{CommandPurpose, TransactionPooling};
-use self::state::{MIXED, PendingQuery, PinState};
 use super::connection_ids::{ConnectionIds, FIRST_ID};
 use super::session::{BackendState, ClientSession, PoolingMode, query_initial_state};
-use super::session_state::{ReplayRisk, SessionState};
+use super::session_state::{ReplayRisk, SessionState, Unportable};
 use super::startup_request::{INTERRUPTED, StartupRequest};
 use crate::protocol::{
-    AcquiredState, FromClient, FromServer, PendingKill, ProtocolSession, SessionPhase, SettingsResult,
-    StartFailed, StartMode,
+    AcquiredState, FromClient, FromServer, PendingKill, PinState, ProtocolSession, SessionPhase,
+    SettingsResult, StartFailed,
 };
 
 /// A command that will be refused is awaited up to this length.
@@ -30,9 +27,128 @@ const MAX_REFUSED_BYTES: usize = 1 << 16;
 const CHANGED: ErrPacket<'static> =
     ErrPacket { code: 1615, sql_state: *b"HY000", message: b"Prepared statement needs to be re-prepared" };
 
+const NOT_SAID: &str = "a setting whose value the server does not report";
+const NOT_PORTABLE: &str = "a setting that cannot be set on another connection";
+const MIXED: &str = "a character set whose texts cannot be read byte by byte";
+
+#[derive(Debug)]
+pub(super) struct TransactionPooling {
+    pub(super) request: StartupRequest,
+    pub(super) session_state: Box<SessionState>,
+    follower: SessionFollower,
+    pin: PinState,
+    /// Values to query before the session can be detached.
+    queries: Vec<PendingQuery>,
+    status: StatusFlags,
+    /// Diagnostics that the client may still ask for.
+    pub(super) diagnostics: Diagnostics,
+    /// A statement to prepare as soon as all responses are read.
+    pub(super) pending: Option<u32>,
+    /// A statement that could not be prepared again here.
+    failed: Option<(u32, Error)>,
+    /// The client's first command was cancelled while it waited.
+    refuses_first: bool,
+    /// The session has stayed once to wait for a `KILL`.
+    awaited_kill: bool,
+    pub(super) has_input: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CommandPurpose {
+    /// Settings that cannot fail; the client need not wait for the response.
+    Pipelined,
+    /// Settings, before the client may send commands.
+    Settings,
+    /// A query for settings that the client has changed; the client waits.
+    QueryValues,
+    /// Prepares a statement that the client has prepared on another connection.
+    Prepare(u32),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum PendingQuery {
+    Setting(String),
+    Database,
+}
+
+impl TransactionPooling {
+    fn add_query(&mut self, query: PendingQuery) {
+        if !self.queries.contains(&query) {
+            self.queries.push(query);
+        }
+    }
+
+    fn record_effects(&mut self, done: SessionChanges) {
+        if done.reset == SessionReset::Yes {
+            self.session_state.clear_settings();
+            self.pin = PinState::None;
+            self.queries.clear();
+            InitialState::changed_by_reset()
+                .for_each(|name| self.add_query(PendingQuery::Setting(name.to_owned())));
+        }
+        if let Some(reason) = done.effects.pin {
+            self.pin.set(reason);
+        }
+        for name in done.effects.settings {
+            self.add_query(PendingQuery::Setting(name));
+        }
+        if done.effects.database == DefaultDatabase::MayDiffer {
+            self.add_query(PendingQuery::Database);
+        }
+        self.session_state.insert_id = done.insert_id.or(self.session_state.insert_id);
+        self.session_state.option = done.option.or(self.session_state.option);
+        self.session_state.escapes = self.follower.escapes();
+        if done.status == StatusFlags::Unknown {
+            self.status = StatusFlags::Unknown;
+        }
+        if let Some(diagnostics) = done.diagnostics {
+            self.diagnostics = diagnostics;
+        }
+    }
+
+    fn record_values(&mut self, restored: RestoredSession, backend: &BackendState) {
+        let queries = std::mem::take(&mut self.queries);
+        if queries.is_empty() {
+            return;
+        }
+        // The query has replaced the diagnostics of the client's statement.
+        self.diagnostics = Diagnostics::None;
+        let Some(values) = restored.values else { return self.pin.set(NOT_SAID) };
+        for (query, value) in queries.into_iter().zip(values) {
+            let Some(value) = restorable(value) else {
+                self.pin.set(NOT_PORTABLE);
+                continue;
+            };
+            match query {
+                PendingQuery::Setting(name) => self.record_setting(&name, value, backend),
+                PendingQuery::Database if value.is_none() && backend.database.is_some() => {
+                    self.pin.set("no default database");
+                }
+                PendingQuery::Database => {
+                    let chosen = value.filter(|name| backend.database.as_ref() != Some(name));
+                    if let Err(Unportable(reason)) = self.session_state.record_database(chosen) {
+                        self.pin.set(reason);
+                    }
+                }
+            }
+        }
+    }
+
+    fn record_setting(&mut self, name: &str, value: Option<String>, backend: &BackendState) {
+        if name == "character_set_client"
+            && value.as_deref().is_some_and(|set| TextEncoding::of(set) == TextEncoding::Ambiguous)
+        {
+            self.pin.set(MIXED);
+        }
+        if let Err(Unportable(reason)) = self.session_state.record_setting(backend.product.name(name), value)
+        {
+            self.pin.set(reason);
+        }
+    }
+}
+
 impl ClientSession {
-    /// Starts a session of one transaction. What must be sent first is appended to `to_server`, which must be
-    /// empty.
+    /// Starts a session of one transaction. `to_server`, which must be empty, gets what must be sent first.
     pub fn begin_pooled(
         mut request: StartupRequest,
         acquired: AcquiredState,
@@ -95,18 +211,17 @@ impl ClientSession {
                 .as_ref()
                 .is_some_and(|initial_state| initial_state.text_encoding() == TextEncoding::Ambiguous)
         {
-            pooled.set_pin(MIXED);
+            pooled.pin.set(MIXED);
         }
     }
 
-    /// Processes the next bytes of a client in transaction pooling.
     pub(super) fn pooled_from_client(
         &mut self,
         input: &[u8],
         backend: &mut BackendState,
     ) -> Result<FromClient, Error> {
         let mut processed = FromClient::passes(0, Goodbye::None);
-        if self.start_mode() == StartMode::AfterSettings {
+        if self.awaits_settings() {
             return Ok(processed);
         }
         if self.refuse_cancelled_command(input, backend, &mut processed)? {
@@ -206,7 +321,6 @@ impl ClientSession {
         if is_clean { self.prepare(backend, &mut processed.insert) } else { Ok(()) }
     }
 
-    /// Sends the command that prepares the pending statement.
     fn prepare(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), Error> {
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(()) };
         let Some(own) = pooled.pending.take() else { return Ok(()) };
@@ -309,7 +423,6 @@ impl ClientSession {
         Ok(Some(purpose))
     }
 
-    /// What can be done with the session after these responses.
     fn phase(&mut self, settings_result: &SettingsResult) -> SessionPhase {
         let ConnectionState::Clean(open_state) = self.relay.connection_state() else {
             return SessionPhase::Active;
@@ -327,17 +440,8 @@ impl ClientSession {
         }
         let done = pooled.follower.settle();
         pooled.record_effects(done);
-        match pooled.pin {
-            // First the client is told that it may go on.
-            PinState::Found(_) if matches!(settings_result, SettingsResult::Applied) => {
-                return SessionPhase::Active;
-            }
-            PinState::Found(reason) => {
-                pooled.pin = PinState::Reported;
-                return SessionPhase::Pinned(reason);
-            }
-            PinState::Reported => return SessionPhase::Active,
-            PinState::None => {}
+        if let Some(phase) = pooled.pin.phase(settings_result) {
+            return phase;
         }
         if pooled.follower.is_open() {
             return SessionPhase::Active;
@@ -383,7 +487,6 @@ impl ClientSession {
 
 type FirstCommands = (Option<InitialStateQuery>, Option<(CommandPurpose, SessionRestore)>);
 
-/// Appends what must be sent first on a connection.
 fn begin(
     session_state: &SessionState,
     acquired: AcquiredState,

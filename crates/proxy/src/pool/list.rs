@@ -113,7 +113,6 @@ impl<S: WorkerBound> Connections<S> {
         self.next += 1;
     }
 
-    /// Removes a connection. Returns whether it was there.
     pub(super) fn remove(&mut self, server: S) -> bool {
         self.threads.get_mut(server.thread()).is_some_and(|own| own.remove(server).is_some())
     }

@@ -48,37 +48,27 @@ enum WorkerMessage {
     TakeServer(Name, Number),
 }
 
-/// An event. The number selects one of the clients or connections to which it can happen.
-#[derive(Clone, Debug)]
-enum ModelEvent {
-    Connect(usize, usize),
-    Disconnect(usize),
-    EndTransaction(usize),
-    BeginTransaction(usize),
-    ResetDone(usize),
-    KeepExpires(usize),
-    Breaks(usize),
-    ConnectDone(usize),
-    ConnectFails(usize),
-    ReadMessage(usize),
-    SetLimit(usize),
-}
+/// An event. The number selects one of the workers, clients or connections to which it can happen.
+type Event = (&'static str, EventHandler, usize);
+type EventHandler = fn(&mut Model, usize);
 
-fn event() -> impl Strategy<Value = ModelEvent> {
-    let any = 0..8_usize;
-    prop_oneof![
-        6 => (0..THREADS, 0..KEYS.len()).prop_map(|(thread, key)| ModelEvent::Connect(thread, key)),
-        3 => any.clone().prop_map(ModelEvent::Disconnect),
-        3 => any.clone().prop_map(ModelEvent::EndTransaction),
-        3 => any.clone().prop_map(ModelEvent::BeginTransaction),
-        3 => any.clone().prop_map(ModelEvent::ResetDone),
-        1 => any.clone().prop_map(ModelEvent::KeepExpires),
-        1 => any.clone().prop_map(ModelEvent::Breaks),
-        4 => any.clone().prop_map(ModelEvent::ConnectDone),
-        1 => any.clone().prop_map(ModelEvent::ConnectFails),
-        6 => (0..THREADS).prop_map(ModelEvent::ReadMessage),
-        1 => (1..5_usize).prop_map(ModelEvent::SetLimit),
-    ]
+fn event() -> impl Strategy<Value = Event> {
+    let weighted: [(u32, &str, EventHandler); 11] = [
+        (6, "a client connects", Model::connect),
+        (3, "a client disconnects", Model::disconnect_any),
+        (3, "a transaction ends", Model::end_transaction),
+        (3, "a transaction begins", Model::begin_transaction),
+        (3, "a reset is done", Model::reset_done),
+        (1, "the time for keeping a connection is over", Model::expire_kept),
+        (1, "a connection breaks", Model::break_any),
+        (4, "a connect is done", Model::connect_done),
+        (1, "a connect fails", Model::connect_fails),
+        (6, "a message is read", Model::read_message),
+        (1, "the limit changes", Model::set_limit),
+    ];
+    let kinds = weighted.map(|(weight, name, happens)| (weight, Just((name, happens)).boxed()));
+    let kind = proptest::strategy::Union::new_weighted(kinds.to_vec());
+    (kind, 0..24_usize).prop_map(|((name, happens), at)| (name, happens, at))
 }
 
 struct Model {
@@ -131,52 +121,43 @@ impl Model {
         }
     }
 
-    fn apply(&mut self, event: &ModelEvent) {
-        match *event {
-            ModelEvent::Connect(thread, key) => {
-                let client = self.new_number(thread);
-                self.queue(client, KEYS[key]);
-            }
-            ModelEvent::Disconnect(at) => {
-                if let Some((client, _)) = pick(&self.clients, at, |_| true) {
-                    self.disconnect(client);
-                }
-            }
-            ModelEvent::EndTransaction(at) => self.end_transaction(at),
-            ModelEvent::BeginTransaction(at) => self.begin_transaction(at),
-            ModelEvent::ResetDone(at) => {
-                if let Some((connection, _)) =
-                    pick(&self.connections, at, |state| *state == ServerState::Resetting)
-                {
-                    self.return_to_pool(connection);
-                }
-            }
-            ModelEvent::KeepExpires(at) => {
-                let is_kept = |state: &ServerState| matches!(state, ServerState::Kept(_));
-                if let Some((connection, key)) = pick(&self.connections, at, is_kept) {
-                    self.expire_kept(connection, key);
-                }
-            }
-            ModelEvent::Breaks(at) => {
-                if let Some((connection, _)) = pick(&self.connections, at, |_| true) {
-                    self.close(connection);
-                }
-            }
-            ModelEvent::ConnectDone(at) => self.connect_done(at),
-            ModelEvent::ConnectFails(at) => self.connect_fails(at),
-            ModelEvent::ReadMessage(thread) => self.read_message(thread),
-            ModelEvent::SetLimit(limit) => {
-                self.limit = limit;
-                self.pool.set_limit(limit);
-                self.check_unserved = [true; THREADS];
-            }
-        }
+    fn apply(&mut self, (_, happens, at): Event) {
+        happens(self, at);
         for thread in 0..THREADS {
             while std::mem::take(&mut self.check_unserved[thread]) {
                 self.serve_waiting(thread);
             }
         }
         self.check();
+    }
+
+    fn connect(&mut self, at: usize) {
+        let client = self.new_number(at % THREADS);
+        self.queue(client, KEYS[at / THREADS % KEYS.len()]);
+    }
+
+    fn disconnect_any(&mut self, at: usize) {
+        if let Some((client, _)) = pick(&self.clients, at, |_| true) {
+            self.disconnect(client);
+        }
+    }
+
+    fn reset_done(&mut self, at: usize) {
+        if let Some((connection, _)) = pick(&self.connections, at, |state| *state == ServerState::Resetting) {
+            self.return_to_pool(connection);
+        }
+    }
+
+    fn break_any(&mut self, at: usize) {
+        if let Some((connection, _)) = pick(&self.connections, at, |_| true) {
+            self.close(connection);
+        }
+    }
+
+    fn set_limit(&mut self, at: usize) {
+        self.limit = 1 + at % 4;
+        self.pool.set_limit(self.limit);
+        self.check_unserved = [true; THREADS];
     }
 
     fn queue(&mut self, client: Number, key: Name) {
@@ -203,12 +184,10 @@ impl Model {
         loop {
             match action {
                 PoolAction::Open => return self.opening.push((thread, key)),
-                PoolAction::Fetch(connection) | PoolAction::Steal(connection)
-                    if connection.thread() == thread =>
-                {
+                PoolAction::Release(connection) if connection.thread() == thread => {
                     return self.release_reserved(connection);
                 }
-                PoolAction::Fetch(connection) | PoolAction::Steal(connection) => {
+                PoolAction::Release(connection) => {
                     return self.mailboxes[connection.thread()]
                         .push_back(WorkerMessage::ReleaseReserved(connection));
                 }
@@ -247,6 +226,14 @@ impl Model {
         }
     }
 
+    fn kept(&mut self, connection: Number, key: Name, is_kept: bool) {
+        if is_kept {
+            self.check_unserved[connection.thread()] = true;
+        } else {
+            self.reassign_kept(connection, key);
+        }
+    }
+
     /// Half of the clients can use a connection that was not reset.
     fn reassign_kept(&mut self, connection: Number, key: Name) {
         match self.pool.assign_unreset(&key, connection, |client| client.1 % 2 == 0) {
@@ -271,7 +258,8 @@ impl Model {
         }
     }
 
-    fn read_message(&mut self, thread: usize) {
+    fn read_message(&mut self, at: usize) {
+        let thread = at % THREADS;
         match self.mailboxes[thread].pop_front() {
             None => {}
             Some(WorkerMessage::ReleaseReserved(connection)) => self.release_reserved(connection),
@@ -311,10 +299,8 @@ impl Model {
             ClientState::Parked(last_server)
                 if self.is_kept_for(last_server, client) && self.pool.take_kept(&key, last_server) =>
             {
-                match self.pool.keep_orphaned(&key, last_server) {
-                    KeepOutcome::NeededByWaiter => self.reassign_kept(last_server, key),
-                    KeepOutcome::Kept => self.check_unserved[last_server.thread()] = true,
-                }
+                let is_kept = self.pool.keep_orphaned(&key, last_server);
+                self.kept(last_server, key, is_kept);
             }
             ClientState::Parked(_) => {}
         }
@@ -324,8 +310,11 @@ impl Model {
         self.connections.get(&last_server).is_some_and(|(_, state)| *state == ServerState::Kept(client))
     }
 
-    fn expire_kept(&mut self, connection: Number, key: Name) {
-        if self.pool.take_kept(&key, connection) {
+    fn expire_kept(&mut self, at: usize) {
+        let is_kept = |state: &ServerState| matches!(state, ServerState::Kept(_));
+        if let Some((connection, key)) = pick(&self.connections, at, is_kept)
+            && self.pool.take_kept(&key, connection)
+        {
             self.set(connection, ServerState::Resetting);
         }
     }
@@ -337,10 +326,8 @@ impl Model {
         if let ClientState::Active(connection) = *state {
             *state = ClientState::Parked(connection);
             self.set(connection, ServerState::Kept(client));
-            match self.pool.keep(&key, connection) {
-                KeepOutcome::NeededByWaiter => self.reassign_kept(connection, key),
-                KeepOutcome::Kept => self.check_unserved[connection.thread()] = true,
-            }
+            let is_kept = self.pool.keep(&key, connection);
+            self.kept(connection, key, is_kept);
         }
     }
 
@@ -358,11 +345,13 @@ impl Model {
         }
     }
 
+    fn take_opening(&mut self, at: usize) -> Option<(usize, Name)> {
+        let count = self.opening.len();
+        (count > 0).then(|| self.opening.remove(at % count))
+    }
+
     fn connect_done(&mut self, at: usize) {
-        if self.opening.is_empty() {
-            return;
-        }
-        let (thread, key) = self.opening.remove(at % self.opening.len());
+        let Some((thread, key)) = self.take_opening(at) else { return };
         let connection = self.new_number(thread);
         self.connections.insert(connection, (key, ServerState::Idle));
         self.pool.opened(&key);
@@ -370,10 +359,7 @@ impl Model {
     }
 
     fn connect_fails(&mut self, at: usize) {
-        if self.opening.is_empty() {
-            return;
-        }
-        let (thread, key) = self.opening.remove(at % self.opening.len());
+        let Some((thread, key)) = self.take_opening(at) else { return };
         self.pool.opened(&key);
         if let Some(client) = self.pool.pop_waiting(&key) {
             self.disconnect(client);
@@ -400,19 +386,18 @@ impl Model {
 
     /// Runs until nothing is pending.
     fn settle(&mut self) {
-        let is_reset = |state: &ServerState| *state == ServerState::Resetting;
         loop {
-            let event = if let Some(thread) = (0..THREADS).find(|thread| !self.mailboxes[*thread].is_empty())
-            {
-                ModelEvent::ReadMessage(thread)
-            } else if !self.opening.is_empty() {
-                ModelEvent::ConnectDone(0)
-            } else if pick(&self.connections, 0, is_reset).is_some() {
-                ModelEvent::ResetDone(0)
-            } else {
-                return;
-            };
-            self.apply(&event);
+            let event: Event =
+                if let Some(thread) = self.mailboxes.iter().position(|mailbox| !mailbox.is_empty()) {
+                    ("read", Self::read_message, thread)
+                } else if !self.opening.is_empty() {
+                    ("connected", Self::connect_done, 0)
+                } else if self.connections.values().any(|(_, state)| *state == ServerState::Resetting) {
+                    ("reset", Self::reset_done, 0)
+                } else {
+                    return;
+                };
+            self.apply(event);
         }
     }
 
@@ -433,7 +418,7 @@ proptest! {
         events in proptest::collection::vec(event(), 1..80),
     ) {
         let mut model = Model::new(limit);
-        for event in &events {
+        for event in events {
             let before = model.pool.open();
             model.apply(event);
             let after = model.pool.open();

@@ -59,16 +59,16 @@ fn a_kept_connection_is_taken_when_the_limit_is_reached() {
     assert_eq!(pool.acquire_now(&shop, 'a'), PoolAction::Open);
     pool.opened(&shop);
     assert_eq!(pool.release(&shop, 1), Some('a'));
-    assert_eq!(pool.keep(&shop, 1), KeepOutcome::Kept);
-    assert_eq!(pool.acquire_now(&shop, 'b'), PoolAction::Steal(1));
+    assert!(pool.keep(&shop, 1));
+    assert_eq!(pool.acquire_now(&shop, 'b'), PoolAction::Release(1));
     // It is reserved: nothing more is done for the clients that wait.
     assert_eq!((pool.acquire_now(&shop, 'c'), pool.unserved_key()), (PoolAction::Wait, Some(shop)));
     assert_eq!(pool.release(&shop, 1), Some('b'));
-    assert_eq!((pool.keep(&shop, 1), pool.unserved_key()), (KeepOutcome::NeededByWaiter, None));
+    assert_eq!((pool.keep(&shop, 1), pool.unserved_key()), (false, None));
     assert!(!pool.take_kept(&shop, 1));
     assert_eq!(pool.release(&shop, 1), Some('c'));
     // A kept connection is evicted for other keys.
-    assert_eq!(pool.keep(&shop, 1), KeepOutcome::Kept);
+    assert!(pool.keep(&shop, 1));
     assert_eq!(pool.acquire_now(&"till", 'd'), PoolAction::Evict(1));
     // Until it is closed, nothing more is done for the clients that wait, and its last client does not get it
     // again.
@@ -141,7 +141,7 @@ fn only_clients_that_depend_on_others_count_as_queued() {
     assert!(pool.take_idle(&till, 2));
     assert_eq!(pool.queue_length(), Some(1));
     pool.leave_queue(&shop, 'c');
-    assert_eq!(pool.keep(&till, 2), KeepOutcome::Kept);
+    assert!(pool.keep(&till, 2));
     assert_eq!(pool.queue_length(), None);
 }
 
@@ -159,7 +159,7 @@ fn idle_on_the_first(count: i32) -> ConnectionPool<&'static str, i32, char> {
 #[test]
 fn an_idle_connection_moves_to_another_worker() {
     let (mut pool, shop) = (idle_on_the_first(2), "shop");
-    assert_eq!(pool.acquire_now(&shop, 'B'), PoolAction::Fetch(2));
+    assert_eq!(pool.acquire_now(&shop, 'B'), PoolAction::Release(2));
     assert!(pool.is_reserved(&shop, 2) && !pool.take_idle(&shop, 2));
     // It is reserved; the other connection can still be taken at once.
     assert_eq!((pool.unserved_key(), pool.acquire_now(&shop, 'a')), (None, PoolAction::Take(1)));
@@ -173,10 +173,10 @@ fn an_idle_connection_moves_to_another_worker() {
 #[test]
 fn a_client_gets_another_connection_if_a_reserved_one_breaks() {
     let (mut pool, shop) = (idle_on_the_first(2), "shop");
-    assert_eq!(pool.acquire_now(&shop, 'B'), PoolAction::Fetch(2));
+    assert_eq!(pool.acquire_now(&shop, 'B'), PoolAction::Release(2));
     pool.closed(&shop, Some(2));
     assert_eq!(pool.unserved_key(), Some(shop));
-    assert_eq!(pool.next_action(&shop, 0), PoolAction::Fetch(1));
+    assert_eq!(pool.next_action(&shop, 0), PoolAction::Release(1));
     pool.closed(&shop, Some(1));
     assert_eq!(pool.next_action(&shop, 0), PoolAction::Open);
 }
@@ -214,8 +214,8 @@ fn a_connection_whose_client_has_left_is_used_before_a_new_one_is_opened() {
     assert_eq!(pool.acquire_now(&shop, 'a'), PoolAction::Open);
     pool.opened(&shop);
     assert_eq!(pool.release(&shop, 1), Some('a'));
-    assert_eq!(pool.keep_orphaned(&shop, 1), KeepOutcome::Kept);
-    assert_eq!(pool.acquire_now(&shop, 'b'), PoolAction::Steal(1));
+    assert!(pool.keep_orphaned(&shop, 1));
+    assert_eq!(pool.acquire_now(&shop, 'b'), PoolAction::Release(1));
     // Only for a client that may use it without a reset.
     assert_eq!(pool.assign_unreset(&shop, 1, |_| false), None);
     assert!(pool.is_reserved(&shop, 1));
@@ -223,10 +223,10 @@ fn a_connection_whose_client_has_left_is_used_before_a_new_one_is_opened() {
     assert!(!pool.is_reserved(&shop, 1) && pool.unserved_key().is_none());
     // A client of another worker gets it by message, after the reset.
     assert_eq!(pool.acquire_now(&shop, 'C'), PoolAction::Open);
-    assert_eq!(pool.keep_orphaned(&shop, 1), KeepOutcome::NeededByWaiter);
+    assert!(!pool.keep_orphaned(&shop, 1));
     assert_eq!(pool.assign_unreset(&shop, 1, |_| true), None);
     assert_eq!(pool.release(&shop, 1), Some('C'));
-    assert_eq!(pool.keep_orphaned(&shop, 1), KeepOutcome::Kept);
+    assert!(pool.keep_orphaned(&shop, 1));
     assert!(pool.take_kept(&shop, 1) && !pool.take_kept(&shop, 1));
 }
 
@@ -267,12 +267,12 @@ fn the_end_of_a_transaction_takes_constant_time() {
     for number in 0..CONNECTIONS {
         pool.open_unconditionally(&shop);
         pool.opened(&shop);
-        assert_eq!(pool.keep(&shop, Counted(number)), KeepOutcome::Kept);
+        assert!(pool.keep(&shop, Counted(number)));
     }
     COMPARISONS.set(0);
     for number in (0..CONNECTIONS).step_by(CONNECTIONS / TRANSACTIONS) {
         assert!(pool.take_kept(&shop, Counted(number)));
-        assert_eq!(pool.keep(&shop, Counted(number)), KeepOutcome::Kept);
+        assert!(pool.keep(&shop, Counted(number)));
         assert!(pool.take_kept(&shop, Counted(number)));
         assert_eq!(pool.release(&shop, Counted(number)), None);
         assert!(pool.take_idle(&shop, Counted(number)));

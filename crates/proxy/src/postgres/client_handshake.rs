@@ -14,7 +14,7 @@ use ciphertoll_wire::{Secret, postgres};
 
 use crate::client_auth::{ClientAuth, TlsState};
 use crate::postgres::startup_request::StartupRequest;
-use crate::protocol::{HandshakeStep, ProtocolHandshake};
+use crate::protocol::{HandshakeResult, HandshakeStep, ProtocolHandshake, next_step};
 use crate::refusal::Refusal;
 
 const SALT_BYTES: usize = 16;
@@ -28,7 +28,6 @@ pub struct CredentialStore {
     decoy: Verifier,
 }
 
-/// A client's handshake, driven by the bytes it sends.
 pub struct ClientHandshake {
     auth: ClientAuth,
     credentials: Option<Arc<CredentialStore>>,
@@ -72,8 +71,7 @@ impl CredentialStore {
     }
 }
 
-/// The last step, or `None` if the next state can be entered without more input.
-type Outcome = Result<Option<HandshakeStep<StartupRequest>>, Refusal>;
+type Outcome = HandshakeResult<StartupRequest>;
 
 impl ClientHandshake {
     pub fn new(auth: ClientAuth, credentials: Option<Arc<CredentialStore>>) -> Self {
@@ -194,13 +192,7 @@ impl ProtocolHandshake for ClientHandshake {
     type Request = StartupRequest;
 
     fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<StartupRequest> {
-        loop {
-            match self.advance(input, out) {
-                Ok(None) => {}
-                Ok(Some(step)) => return step,
-                Err(refusal) => return HandshakeStep::Refuse(refusal),
-            }
-        }
+        next_step(|| self.advance(input, out))
     }
 
     fn tls_established(&mut self, name: Option<String>) {

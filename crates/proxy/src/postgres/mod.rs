@@ -1,13 +1,11 @@
 //! The PostgreSQL protocol.
 
-mod backend_state;
 mod client_handshake;
 mod protocol;
 mod session;
 mod startup_request;
 
-pub use backend_state::BackendState;
 pub use client_handshake::{ClientHandshake, CredentialStore};
 pub use protocol::Postgres;
-pub use session::ClientSession;
+pub use session::{BackendState, ClientSession};
 pub use startup_request::StartupRequest;

@@ -12,21 +12,19 @@ use ciphertoll_wire::scram::KeyCache;
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
-use super::backend_state::BackendState;
 use super::client_handshake::{ClientHandshake, CredentialStore};
-use super::session::{ClientSession, digest, write_greeting};
+use super::session::{BackendState, ClientSession, digest, write_greeting};
 use super::startup_request::{StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
 use crate::protocol::{
     AcquiredState, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol, ProtocolCommand,
-    StartFailed, remember,
+    SessionResult, StartFailed, remember,
 };
 use crate::refusal::Refusal;
 use crate::settings::{DatabaseUser, Settings, StartError};
 use crate::url::UpstreamEncryption;
 
-/// The protocol, with the users that it logs in as.
 #[derive(Clone)]
 pub struct Postgres {
     accounts: HashMap<Arc<str>, ServerAccount>,
@@ -38,11 +36,9 @@ pub struct Postgres {
     /// For TCP; `None` if clients present certificates, or if TCP is not used.
     by_tcp: Option<Arc<CredentialStore>>,
     pooling: Pooling,
-    /// The settings that the server reports on a new connection.
     known_parameters: HashMap<PostgresKey, Parameters>,
 }
 
-/// A user that the proxy logs in as.
 #[derive(Clone)]
 struct ServerAccount {
     /// With the database of clients that name none.
@@ -53,7 +49,6 @@ struct ServerAccount {
     fingerprint: Fingerprint,
 }
 
-/// User and database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PostgresKey {
     user: Arc<str>,
@@ -268,7 +263,7 @@ impl Protocol for Postgres {
         context: TransactionStatus,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<InternalCommand, session::Error> {
+    ) -> SessionResult<InternalCommand> {
         backend.prepared.clear();
         Ok(InternalCommand::reset(context, to_server)?)
     }
@@ -277,7 +272,7 @@ impl Protocol for Postgres {
         self.pooling == Pooling::Transaction && context == TransactionStatus::Idle
     }
 
-    fn ping(&self, _: &mut BackendState, to_server: &mut Vec<u8>) -> Result<InternalCommand, session::Error> {
+    fn ping(&self, _: &mut BackendState, to_server: &mut Vec<u8>) -> SessionResult<InternalCommand> {
         Ok(InternalCommand::ping(to_server)?)
     }
 
@@ -307,7 +302,7 @@ impl ProtocolCommand for InternalCommand {
         &mut self,
         input: &mut &[u8],
         backend: &mut BackendState,
-    ) -> Result<Response<CommandOutcome>, session::Error> {
+    ) -> SessionResult<Response<CommandOutcome>> {
         Ok(match Self::step(self, input, &mut backend.parameters)? {
             Response::NeedInput => Response::NeedInput,
             Response::Done(TransactionStatus::Idle) => Response::Done(CommandOutcome::Idle),

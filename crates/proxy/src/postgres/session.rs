@@ -2,24 +2,48 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::{
-    ConnectionState, DatabaseCommandScanner, InternalCommand, PostgresRelay, SessionFollower,
+    ConnectionState, ConnectionStatements, DatabaseCommandScanner, InternalCommand, PostgresRelay,
+    SessionFollower,
 };
 use ciphertoll_wire::postgres::server::{
     Authentication, write_authentication, write_backend_key_data, write_parameter_status,
     write_ready_for_query,
 };
 use ciphertoll_wire::postgres::sql::{Discard, Effects};
-use ciphertoll_wire::postgres::{CancelKey, Error, Parameters, Severity, TransactionStatus};
-use ciphertoll_wire::{Response, session};
+use ciphertoll_wire::postgres::{
+    CancelKey, Error, Parameters, PostgresServerInfo, Severity, TransactionStatus,
+};
 
-use super::backend_state::BackendState;
 use super::startup_request::{StartupRequest, cannot_fail};
 use crate::protocol::{
-    AcquiredState, CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, SessionPhase,
-    SettingsResult, StartFailed, StartMode,
+    AcquiredState, CancelToken, Detached, FromClient, FromServer, PinState, ProtocolSession, Release,
+    SessionPhase, SessionResult, SettingsResult, StartFailed,
 };
 use crate::refusal::Refusal;
+
+/// What the server has reported about a connection, and what its sessions have done to it since its reset.
+pub struct BackendState {
+    /// Settings that the server reports.
+    pub(crate) parameters: Parameters,
+    /// Their values after a reset.
+    pub(crate) base: Parameters,
+    pub(crate) prepared: ConnectionStatements,
+    /// For cancel requests.
+    pub(crate) cancel: Option<(u32, CancelKey)>,
+}
+
+impl BackendState {
+    pub fn new(info: PostgresServerInfo) -> Self {
+        let cancel = Some((info.process_id, info.cancel_key));
+        Self { cancel, ..Self::of(info.parameters) }
+    }
+
+    pub(crate) fn of(parameters: Parameters) -> Self {
+        Self { base: parameters.clone(), parameters, prepared: ConnectionStatements::default(), cancel: None }
+    }
+}
 
 /// A client's session on a server connection, in transaction pooling of one transaction.
 #[derive(Debug)]
@@ -35,7 +59,6 @@ pub struct ClientSession {
     pooled: Option<Box<TransactionPooling>>,
 }
 
-/// The purpose of commands that the proxy sends for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommandPurpose {
     /// Settings that cannot fail, pipelined in front of the client's first command.
@@ -58,7 +81,6 @@ enum FirstSync {
     Passed,
 }
 
-/// The state of a session in transaction pooling.
 #[derive(Debug)]
 struct TransactionPooling {
     request: StartupRequest,
@@ -69,18 +91,8 @@ struct TransactionPooling {
     unreported: Vec<Vec<u8>>,
     /// The version of the reported settings that was recorded, see [`Parameters::changes`].
     changes: u64,
-    /// The server has reported a setting in this session.
     was_reported: bool,
-    /// The client has sent something on this connection.
     has_input: bool,
-}
-
-/// Whether a session is pinned to its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PinState {
-    None,
-    Found(&'static str),
-    Reported,
 }
 
 const ENCODING: &[u8] = b"client_encoding";
@@ -153,7 +165,6 @@ impl ClientSession {
         Ok(Self { command, needs_reset: true, ..Self::silent() })
     }
 
-    /// Starts a session of one transaction.
     pub fn begin_pooled(
         request: StartupRequest,
         acquired: AcquiredState,
@@ -195,7 +206,6 @@ impl ClientSession {
         }
     }
 
-    /// Reads the responses to the proxy's own commands.
     fn read_command_responses(
         &mut self,
         rest: &mut &[u8],
@@ -229,7 +239,6 @@ impl ClientSession {
         Ok(settings_result)
     }
 
-    /// What can be done with the session after these responses.
     fn phase(&mut self, settings_result: &SettingsResult, backend: &BackendState) -> SessionPhase {
         let Some(pooled) = &mut self.pooled else { return SessionPhase::Active };
         let is_clean = self.relay.connection_state() == ConnectionState::Clean(TransactionStatus::Idle);
@@ -241,22 +250,14 @@ impl ClientSession {
             pooled.record_effects(effects, backend);
         }
         if has_ascii_within(backend.parameters.get(ENCODING)) {
-            pooled.set_pin("a client encoding whose texts cannot be read byte by byte");
+            pooled.pin.set("a client encoding whose texts cannot be read byte by byte");
         }
         if pooled.changes != backend.parameters.changes() {
             pooled.record_reported(backend);
         }
-        match pooled.pin {
-            // One thing at a time: the pin is reported after the client's next command.
-            PinState::Found(_) if matches!(settings_result, SettingsResult::Applied) => SessionPhase::Active,
-            PinState::Found(reason) => {
-                pooled.pin = PinState::Reported;
-                SessionPhase::Pinned(reason)
-            }
-            PinState::Reported => SessionPhase::Active,
-            PinState::None if !pooled.unreported.is_empty() => SessionPhase::NeedsQuery,
-            PinState::None => SessionPhase::CanDetach,
-        }
+        let unpinned =
+            if pooled.unreported.is_empty() { SessionPhase::CanDetach } else { SessionPhase::NeedsQuery };
+        pooled.pin.phase(settings_result).unwrap_or(unpinned)
     }
 
     /// Settings whose values have changed since the client was told them on another connection. After the
@@ -275,13 +276,13 @@ impl ProtocolSession for ClientSession {
     type BackendState = BackendState;
     type ResetContext = TransactionStatus;
 
-    fn start_mode(&self) -> StartMode {
-        match self.command {
-            None
-            | Some((CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. }), _)) => {
-                StartMode::Immediate
-            }
-            Some(_) => StartMode::AfterSettings,
+    fn awaits_settings(&self) -> bool {
+        match &self.command {
+            None => false,
+            Some((purpose, _)) => !matches!(
+                purpose,
+                CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. })
+            ),
         }
     }
 
@@ -290,27 +291,19 @@ impl ProtocolSession for ClientSession {
         backend: &BackendState,
         cancel_token: CancelToken,
         out: &mut Vec<u8>,
-    ) -> Result<(), session::Error> {
+    ) -> SessionResult<()> {
         self.record_process_id(backend, cancel_token.process_id);
         Ok(write_greeting(&backend.parameters, cancel_token, out)?)
     }
 
-    fn report_changed_settings(
-        &self,
-        backend: &BackendState,
-        out: &mut Vec<u8>,
-    ) -> Result<(), session::Error> {
+    fn report_changed_settings(&self, backend: &BackendState, out: &mut Vec<u8>) -> SessionResult<()> {
         for (name, value) in self.unsent_settings(backend).into_iter().flat_map(Parameters::iter) {
             write_parameter_status(out, name, value)?;
         }
         Ok(())
     }
 
-    fn process_client(
-        &mut self,
-        input: &[u8],
-        backend: &mut BackendState,
-    ) -> Result<FromClient, session::Error> {
+    fn process_client(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromClient> {
         let input = match &self.command {
             Some((CommandPurpose::ResetFirst(sync), _)) => {
                 let mut ahead = *sync;
@@ -344,11 +337,7 @@ impl ProtocolSession for ClientSession {
         Ok(FromClient { insert, exclusive, ..FromClient::passes(pass_bytes, goodbye) })
     }
 
-    fn process_server(
-        &mut self,
-        input: &[u8],
-        backend: &mut BackendState,
-    ) -> Result<FromServer, session::Error> {
+    fn process_server(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromServer> {
         let mut rest = input;
         let settings_result = self.read_command_responses(&mut rest, backend)?;
         let skip_bytes = input.len() - rest.len();
@@ -386,7 +375,7 @@ impl ProtocolSession for ClientSession {
         refusal.write(out);
     }
 
-    fn query_settings(&mut self, _: &BackendState, to_server: &mut Vec<u8>) -> Result<(), session::Error> {
+    fn query_settings(&mut self, _: &BackendState, to_server: &mut Vec<u8>) -> SessionResult<()> {
         let Some(pooled) = &self.pooled else { return Ok(()) };
         let command = InternalCommand::values(pooled.unreported.iter().map(Vec::as_slice), to_server)?;
         self.command = Some((CommandPurpose::QueryValues, command));
@@ -394,14 +383,13 @@ impl ProtocolSession for ClientSession {
     }
 
     fn can_detach(&self) -> bool {
-        self.pooled.as_ref().is_some_and(|pooled| !pooled.has_input)
-            && self.start_mode() == StartMode::Immediate
+        self.pooled.as_ref().is_some_and(|pooled| !pooled.has_input) && !self.awaits_settings()
     }
 
     fn detach(
         mut self,
         backend: &mut BackendState,
-    ) -> Result<Detached<StartupRequest, TransactionStatus>, session::Error> {
+    ) -> SessionResult<Detached<StartupRequest, TransactionStatus>> {
         let request = self.pooled.take().map(|pooled| {
             let mut request = pooled.request;
             if pooled.acquired != AcquiredState::SameClient || pooled.was_reported {
@@ -413,7 +401,7 @@ impl ProtocolSession for ClientSession {
     }
 
     /// Undoes the changes of `backend` that the server has not received.
-    fn release(self, backend: &mut BackendState) -> Result<Release<TransactionStatus>, session::Error> {
+    fn release(self, backend: &mut BackendState) -> SessionResult<Release<TransactionStatus>> {
         if !self.needs_reset {
             if let Some((name, value)) = &self.before {
                 backend.parameters.set(name.as_bytes(), value)?;
@@ -452,7 +440,6 @@ pub(super) fn write_greeting(
 }
 
 impl FirstSync {
-    /// A message's type and length.
     const HEADER_BYTES: usize = 5;
 
     /// Advances to the end of these bytes, or of the first `Sync` if that is earlier. Returns the position.
@@ -478,13 +465,6 @@ impl FirstSync {
 }
 
 impl TransactionPooling {
-    fn set_pin(&mut self, reason: &'static str) {
-        if self.pin == PinState::None {
-            self.pin = PinState::Found(reason);
-        }
-    }
-
-    /// Records the effects of a transaction.
     fn record_effects(&mut self, effects: Effects, backend: &BackendState) {
         if effects.discard == Discard::All {
             self.request.clear_settings();
@@ -492,13 +472,12 @@ impl TransactionPooling {
             self.pin = PinState::None;
         }
         if let Some(reason) = effects.pin {
-            self.set_pin(reason);
+            self.pin.set(reason);
         }
         let reported = |name: &[u8]| backend.parameters.get(name).is_some();
         self.unreported.extend(effects.settings.into_iter().filter(|name| !reported(name)));
     }
 
-    /// Records the settings that the server has reported.
     fn record_reported(&mut self, backend: &BackendState) {
         self.changes = backend.parameters.changes();
         self.was_reported = true;
@@ -507,17 +486,16 @@ impl TransactionPooling {
             let desired = std::str::from_utf8(name).ok().and_then(|name| self.request.value(name));
             let desired = desired.map(str::as_bytes).or_else(|| backend.base.get(name));
             if !is_fixed && desired != Some(value) && self.request.record_setting(name, value).is_err() {
-                self.set_pin("a setting that cannot be set on another connection");
+                self.pin.set("a setting that cannot be set on another connection");
             }
         }
     }
 
-    /// Records the values that were queried.
     fn record_values(&mut self, values: Vec<Option<Vec<u8>>>) {
         for (name, value) in std::mem::take(&mut self.unreported).iter().zip(values) {
             let Some(value) = value else { continue };
             if self.request.record_setting(name, &value).is_err() {
-                self.set_pin("a setting that cannot be set on another connection");
+                self.pin.set("a setting that cannot be set on another connection");
             }
         }
     }

@@ -28,7 +28,6 @@ pub struct StartupRequest {
     pub(crate) statements: ClientStatements,
     /// Digest of the settings that the proxy last sent to the client.
     pub(crate) sent_digest: u64,
-    /// The process ID that the proxy sent to the client.
     pub(crate) process_id: Option<u32>,
 }
 
@@ -70,7 +69,6 @@ impl StartupRequest {
         differing.into_iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
     }
 
-    /// Records a setting that the session has changed.
     pub(crate) fn record_setting(&mut self, name: &[u8], value: &[u8]) -> Result<(), Unportable> {
         // Values are replayed before the encoding is set, so they must be the same in every encoding.
         let text = |bytes: &[u8]| {
@@ -85,7 +83,6 @@ impl StartupRequest {
         if self.changed.len() > MAX_CHANGED { Err(Unportable) } else { Ok(()) }
     }
 
-    /// The value that a setting should have.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         find(&self.changed, name).or_else(|| find(&self.settings, name))
     }

@@ -65,7 +65,7 @@ fn started_session() -> (ClientSession, BackendState) {
     let mut to_server = Vec::new();
     let mut session =
         ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut to_server).unwrap();
-    assert_eq!(session.start_mode(), StartMode::AfterSettings);
+    assert!(session.awaits_settings());
     assert!(!to_server.is_empty());
     let processed = session.process_server(&initial_state_response(), &mut backend).unwrap();
     assert_eq!((processed.skip_bytes, processed.pass_bytes), (initial_state_response().len(), 0));
@@ -84,7 +84,7 @@ fn the_first_session_of_a_connection_queries_the_initial_state() {
     let mut to_server = Vec::new();
     let session =
         ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut to_server).unwrap();
-    assert_eq!((session.start_mode(), to_server), (StartMode::Immediate, Vec::new()));
+    assert_eq!((session.awaits_settings(), to_server), (false, Vec::new()));
     assert_eq!(session.release_action(), Release::Clean);
 }
 

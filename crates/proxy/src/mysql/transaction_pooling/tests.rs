@@ -77,7 +77,7 @@ fn backend(connection_ids: &ConnectionIds) -> BackendState {
         &mut Vec::new(),
     )
     .unwrap();
-    assert_eq!(session.start_mode(), StartMode::AfterSettings);
+    assert!(session.awaits_settings());
     let initial_state_response =
         row(&["utf8mb4", "utf8mb4_general_ci", "utf8mb4", "", "28800", "1", "SYSTEM"]);
     let processed = session.process_server(&initial_state_response, &mut backend).unwrap();
@@ -118,7 +118,7 @@ fn a_client_continues_on_another_connection_with_its_settings() {
     let connection_ids = ConnectionIds::default();
     let mut backend = backend(&connection_ids);
     let (mut session, to_server) = begin(request(), AcquiredState::Reset, &backend, &connection_ids);
-    assert_eq!((session.start_mode(), to_server), (StartMode::Immediate, Vec::new()));
+    assert_eq!((session.awaits_settings(), to_server), (false, Vec::new()));
     let insert = OkPacket { last_insert_id: 9, ..OK };
     let phase = exchange(&mut session, &mut backend, &query("INSERT INTO t VALUES (1)"), &ok(&insert));
     assert_eq!(phase, SessionPhase::CanDetach);
@@ -127,7 +127,7 @@ fn a_client_continues_on_another_connection_with_its_settings() {
     let mut to_server = Vec::new();
     session.query_settings(&backend, &mut to_server).unwrap();
     assert_eq!(to_server, [query("SELECT @@wait_timeout,@@a"), ping()].concat());
-    assert_eq!(session.start_mode(), StartMode::AfterSettings);
+    assert!(session.awaits_settings());
     let processed = session.process_server(&[row(&["5", "b"]), ok(&OK)].concat(), &mut backend).unwrap();
     assert!(matches!(processed.settings_result, SettingsResult::Applied));
     assert_eq!((processed.pass_bytes, processed.phase), (0, SessionPhase::CanDetach));
@@ -139,15 +139,15 @@ fn a_client_continues_on_another_connection_with_its_settings() {
     assert_eq!(release, Release::Reset(ReleasedState::default()));
     // On its last connection nothing is replayed.
     let (session, to_server) = begin(request.unwrap(), AcquiredState::SameClient, &backend, &connection_ids);
-    assert_eq!((session.start_mode(), to_server), (StartMode::Immediate, Vec::new()));
+    assert_eq!((session.awaits_settings(), to_server), (false, Vec::new()));
     let request = session.detach(&mut backend).unwrap().request.unwrap();
     let (mut session, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
     let set = query("SET wait_timeout=5,a='b',last_insert_id=9");
     assert_eq!(to_server, [b"\x06\0\0\0\x02other", &set[..]].concat());
-    assert_eq!(session.start_mode(), StartMode::AfterSettings);
+    assert!(session.awaits_settings());
     let processed = session.process_server(&[ok(&OK), ok(&OK)].concat(), &mut backend).unwrap();
     assert!(matches!(processed.settings_result, SettingsResult::Applied));
-    assert_eq!((session.start_mode(), processed.phase), (StartMode::Immediate, SessionPhase::Active));
+    assert_eq!((session.awaits_settings(), processed.phase), (false, SessionPhase::Active));
 }
 
 #[test]
@@ -169,11 +169,11 @@ fn pipelined_settings_are_sent_with_a_statement_that_is_prepared_again() {
     let request = session.detach(&mut backend).unwrap().request.unwrap();
     backend.prepared.clear();
     let (mut session, to_server) = begin(request, AcquiredState::Reset, &backend, &connection_ids);
-    assert_eq!((session.start_mode(), to_server), (StartMode::Immediate, query("SET last_insert_id=9")));
+    assert_eq!((session.awaits_settings(), to_server), (false, query("SET last_insert_id=9")));
     let execute = |id| written(|out| encode_execute(out, id, &[]).unwrap());
     let processed = session.process_client(&execute(1), &mut backend).unwrap();
     assert_eq!((processed.pass_bytes, processed.drop_bytes, processed.insert), (0, 0, prepare));
-    assert_eq!(session.start_mode(), StartMode::AfterSettings);
+    assert!(session.awaits_settings());
     is_prepared[5] = 5;
     let processed = session.process_server(&[ok(&OK), is_prepared].concat(), &mut backend).unwrap();
     assert!(matches!(processed.settings_result, SettingsResult::Applied));

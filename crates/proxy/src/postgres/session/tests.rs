@@ -177,7 +177,7 @@ fn the_application_name_is_pipelined_and_its_response_is_dropped() {
     let (mut known, mut to_server) = (backend(), Vec::new());
     let mut session =
         ClientSession::begin(&request(&[("application_name", "psql")]), &mut known, &mut to_server).unwrap();
-    assert_eq!(session.start_mode(), StartMode::Immediate);
+    assert!(!session.awaits_settings());
     assert_eq!(known.parameters.get(b"application_name"), Some(&b"psql"[..]));
     assert!(!to_server.is_empty());
     session.process_client(&query(), &mut backend()).unwrap();
@@ -225,7 +225,7 @@ fn settings_that_can_fail_are_applied_before_the_client_starts() {
     let request = request(&[("TimeZone", "Nowhere"), ("client_encoding", "UTF8")]);
     let begin = |known: &mut BackendState| ClientSession::begin(&request, known, &mut Vec::new()).unwrap();
     let mut session = begin(&mut known);
-    assert_eq!(session.start_mode(), StartMode::AfterSettings);
+    assert!(session.awaits_settings());
     let processed = session.process_server(&ready(TransactionStatus::Idle), &mut known).unwrap();
     assert!(
         matches!((processed.skip_bytes, &processed.settings_result), (6, SettingsResult::Applied)),
@@ -264,7 +264,7 @@ fn a_reset_is_pipelined_in_front_of_the_first_command() {
     let mut known = backend();
     known.parameters.set(b"TimeZone", b"Asia/Tokyo").unwrap();
     let (session, to_server) = processed(&mut known);
-    assert_eq!(session.start_mode(), StartMode::Immediate);
+    assert!(!session.awaits_settings());
     assert_eq!(known.parameters.get(b"TimeZone"), Some(&b"UTC"[..]), "after the reset");
     assert_eq!(known.parameters.get(b"application_name"), Some(&b"next"[..]));
     assert!(session.unsent_settings(&known).is_some());
@@ -311,19 +311,19 @@ fn what_follows_the_first_sync_waits_for_the_reset() {
             let bytes = session.process_client(&held, &mut known).unwrap().pass_bytes;
             passed.extend(held.drain(..bytes));
         }
-        assert_eq!((passed, session.start_mode()), (batch.clone(), StartMode::AfterSettings), "{piece}");
+        assert_eq!((passed, session.awaits_settings()), (batch.clone(), true), "{piece}");
         let answered = session.process_server(b"3\0\0\0\x04", &mut known).unwrap();
         assert!(matches!(answered.settings_result, SettingsResult::Applied), "{answered:?}");
         assert!(session.unsent_settings(&known).is_none(), "within a response");
         let rest = session.process_client(&held, &mut known).unwrap().pass_bytes;
-        assert_eq!((rest, session.start_mode()), (up.len() - batch.len(), StartMode::Immediate), "{piece}");
+        assert_eq!((rest, session.awaits_settings()), (up.len() - batch.len(), false), "{piece}");
     }
     // Without a `Sync` everything is passed on: if the reset fails, the server skips all of it.
     let mut known = backend();
     let (mut session, _) = processed(&mut known);
     let up = [query(), query()].concat();
     assert_eq!(session.process_client(&up, &mut known).unwrap().pass_bytes, up.len());
-    assert_eq!(session.start_mode(), StartMode::Immediate);
+    assert!(!session.awaits_settings());
 }
 
 #[test]
