@@ -142,7 +142,7 @@ impl Member {
 
 /// The message that answers a request with this document.
 fn reply(response_to: i32, document: &RawDocument) -> Vec<u8> {
-    let length = 21 + document.as_bytes().len() as i32;
+    let length = 21 + i32::try_from(document.as_bytes().len()).expect("a short document");
     let header = [length, 0, response_to, 2013, 0].map(i32::to_le_bytes).concat();
     [&header[..], &[0], document.as_bytes()].concat()
 }

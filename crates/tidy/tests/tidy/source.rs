@@ -5,6 +5,11 @@ use std::path::Path;
 use crate::tree::{TextFile, expect_none, rust_files, text_files};
 
 const MAX_LINES: usize = 600;
+/// Longer tests of a module are in its file `tests.rs`.
+const MAX_INLINE_TEST_LINES: usize = 80;
+
+/// The first line of tests in the file of what they test.
+const INLINE_TESTS: &str = concat!("mod te", "sts {");
 
 /// Directories with C sources.
 const C_ROOMS: [&str; 3] = ["drivers/", "bench/", "crates/tde-preload/"];
@@ -28,6 +33,17 @@ fn files_are_short() {
         let lines = file.text.lines().count();
         let message = || format!("{}: {lines} lines; at most {MAX_LINES}: split it", file.path.display());
         (lines > MAX_LINES).then(message)
+    });
+    expect_none(&long.collect::<Vec<_>>());
+}
+
+#[test]
+fn long_tests_have_a_file_of_their_own() {
+    let long = rust_files().into_iter().filter_map(|file| {
+        let tests = file.text.lines().skip_while(|line| *line != INLINE_TESTS);
+        let lines = tests.take_while(|line| *line != "}").count() + 1;
+        let message = || format!("{}: {lines} lines of tests belong in tests.rs", file.path.display());
+        (lines > MAX_INLINE_TEST_LINES).then(message)
     });
     expect_none(&long.collect::<Vec<_>>());
 }
