@@ -72,7 +72,9 @@ mod tests {
 
     fn elapsed(events: &[TimestampedEvent]) -> Elapsed {
         let mut elapsed = Elapsed::default();
-        events.iter().for_each(|event| elapsed.add(event));
+        for event in events {
+            elapsed.add(event);
+        }
         elapsed
     }
 

@@ -45,9 +45,9 @@ fn serve(mut peer: Peer, acceptor: Option<&SslAcceptor>) -> Goodbye {
         }
         let mut rest = input.as_slice();
         while let Some(message) = take(&mut rest, MAX_LOGIN_MESSAGE_BYTES).unwrap() {
-            last = message.body.iter().next().unwrap().unwrap().0.as_str().to_owned();
+            message.body.iter().next().unwrap().unwrap().0.as_str().clone_into(&mut last);
             let answer = answer(&last);
-            let length = 21 + answer.as_bytes().len() as i32;
+            let length = 21 + i32::try_from(answer.as_bytes().len()).unwrap();
             let header = [length, 0, message.request_id, 2013, 0].map(i32::to_le_bytes).concat();
             peer.send(&[&header[..], &[0], answer.as_bytes()].concat());
         }

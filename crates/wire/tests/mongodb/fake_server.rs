@@ -213,7 +213,7 @@ fn payload(body: &RawDocument) -> &[u8] {
 
 /// The message that answers a request with this document.
 pub(crate) fn reply(response_to: i32, document: &RawDocument) -> Vec<u8> {
-    let length = 21 + document.as_bytes().len() as i32;
+    let length = 21 + i32::try_from(document.as_bytes().len()).unwrap();
     let header = [length, 0, response_to, 2013, 0].map(i32::to_le_bytes).concat();
     [&header[..], &[0], document.as_bytes()].concat()
 }
