@@ -2,6 +2,7 @@
 //! on private servers over TLS 1.3. Prints ratios; they do not change the exit code, because machines differ.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use ciphertoll_bench::arm::Tools;
@@ -12,8 +13,8 @@ use ciphertoll_bench::pools::work::PoolWorkload;
 use ciphertoll_bench::pools::{PoolRoute, PooledServer, crowd};
 use ciphertoll_bench::setup::{BenchSetup, on_server};
 use ciphertoll_bench::{RoundArguments, print_line};
-use ciphertoll_lab::Tables;
 use ciphertoll_lab::proxy::SocketAuth;
+use ciphertoll_lab::{Lab, Tables};
 use ciphertoll_model::{Auth, Engine, Scale};
 use clap::Parser;
 
@@ -31,6 +32,9 @@ struct Arguments {
     /// Run only workloads with this text in their title: PostgreSQL, MariaDB, connect, query, prepared, 1 client, many
     #[arg(long, default_value = "")]
     only: String,
+    /// Also measure ciphertoll-proxy of another build, in the same rounds
+    #[arg(long, value_name = "DIRECTORY")]
+    baseline: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
@@ -43,6 +47,7 @@ fn main() -> Result<()> {
         arguments.rounds.rounds, arguments.seconds
     ))?;
     let (rows, tools) = (Scale::DEFAULT, Tools::find());
+    let baseline = arguments.baseline.map(|directory| Lab::open(directory.join("ciphertoll"))).transpose()?;
     for engine in [Engine::Postgres, Engine::MariaDb] {
         let asked = |work: &PoolWorkload| work.engine == engine && work.title().contains(&arguments.only);
         let works: Vec<PoolWorkload> = PoolWorkload::ALL.into_iter().filter(asked).collect();
@@ -55,7 +60,7 @@ fn main() -> Result<()> {
         let tables = Tables { pgbench, sysbench, ..Tables::default() };
         let auths = [Auth::default_of(engine)];
         on_server(engine, &tables, &auths, &tools, (rows, arguments.seconds), |setup| {
-            measure(&works, crowd, setup, &arguments.rounds)
+            measure(&works, crowd, setup, baseline.as_ref(), &arguments.rounds)
         })?;
     }
     Ok(())
@@ -65,6 +70,7 @@ fn measure(
     works: &[PoolWorkload],
     crowd: bool,
     setup: &BenchSetup<'_>,
+    baseline: Option<&Lab>,
     rounds: &RoundArguments,
 ) -> Result<()> {
     let engine = setup.server.engine();
@@ -76,8 +82,10 @@ fn measure(
             continue;
         }
         let mut pools = Vec::new();
-        for route in PoolRoute::of(engine, admission) {
-            match PooledServer::start(*route, admission, setup) {
+        let routes = PoolRoute::of(engine, admission).iter().copied();
+        let baselines = routes.clone().filter(|_| baseline.is_some()).filter_map(PoolRoute::in_baseline);
+        for route in routes.chain(baselines) {
+            match PooledServer::start(route, admission, setup, baseline) {
                 Ok(pool) => pools.push(pool),
                 Err(error) => print_line(&format!("  {} is skipped: {error:#}", route.label()))?,
             }
@@ -98,7 +106,7 @@ fn compare(
     let sample = |index: usize| run(work, pools[index], setup, setup.seconds);
     let rounds = Rounds::take(pools.len(), rounds, sample)?;
     for (index, pool) in pools.iter().enumerate() {
-        let mut line = level(pool.route.label(), &rounds, index);
+        let mut line = level(&pool.route.label(), &rounds, index);
         if let Some(calls) = calls_per_op(work, pool, setup)? {
             write!(line, " {calls:>6.1} calls")?;
         }
@@ -150,7 +158,8 @@ fn level(label: &str, rounds: &Rounds<GeneratorRun>, index: usize) -> String {
 
 fn many(setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
     const MB: f64 = 1e6;
-    let pool = PooledServer::start(PoolRoute::Proxy("proxy+mode=transaction"), SocketAuth::Trusted, setup)?;
+    let pool =
+        PooledServer::start(PoolRoute::Proxy("proxy+mode=transaction"), SocketAuth::Trusted, setup, None)?;
     print_line(&format!("\n{CROWD}"))?;
     let memory = crowd::memory(&pool, setup)?;
     let [before, after] = [memory.before_bytes, memory.with_clients_bytes].map(|bytes| bytes as f64 / MB);

@@ -9,6 +9,7 @@ pub mod run;
 pub mod work;
 
 use anyhow::{Context, Result, bail};
+use ciphertoll_lab::Lab;
 use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
 use ciphertoll_model::{Auth, Clients, Endpoint, Engine, Path as PathLevel};
 
@@ -23,6 +24,8 @@ pub enum PoolRoute {
     Tls,
     /// Through the proxy with this level of `--path`.
     Proxy(&'static str),
+    /// Through the same proxy of another build.
+    Baseline(&'static str),
 }
 
 pub struct PooledServer {
@@ -53,36 +56,61 @@ impl PoolRoute {
         }
     }
 
-    pub fn label(self) -> &'static str {
+    /// The same route through ciphertoll-proxy of another build.
+    pub fn in_baseline(self) -> Option<Self> {
         match self {
-            Self::Unix => "no proxy, unix, plain",
-            Self::Tls => "no proxy, TCP, TLS 1.3",
-            Self::Proxy(label) => label,
+            Self::Proxy(label) if self.is_ours() => Some(Self::Baseline(label)),
+            _ => None,
         }
     }
 
-    /// Whether this is ciphertoll-proxy, and `peer` another proxy in the same mode.
+    pub fn label(self) -> String {
+        match self {
+            Self::Unix => "no proxy, unix, plain".into(),
+            Self::Tls => "no proxy, TCP, TLS 1.3".into(),
+            Self::Proxy(label) => label.into(),
+            Self::Baseline(label) => label.replacen("proxy", "baseline", 1),
+        }
+    }
+
+    fn is_ours(self) -> bool {
+        matches!(self, Self::Proxy(label) if label.starts_with("proxy") && !label.starts_with("proxysql"))
+    }
+
+    /// Whether this is ciphertoll-proxy, and `peer` another proxy in the same mode, or the same of another build.
     pub fn is_peer_of(self, peer: Self) -> bool {
-        let (Self::Proxy(ours), Self::Proxy(peer)) = (self, peer) else { return false };
         let mode = |label: &str| label.contains("transaction");
-        ours.starts_with("proxy") && !ours.starts_with("proxysql") && mode(ours) == mode(peer) && ours != peer
+        match (self, peer) {
+            (Self::Proxy(ours), Self::Proxy(peer)) => {
+                self.is_ours() && mode(ours) == mode(peer) && ours != peer
+            }
+            (Self::Proxy(ours), Self::Baseline(peer)) => ours == peer,
+            _ => false,
+        }
     }
 
     /// Whether the generators support this workload over the route.
     pub fn is_for(self, work: PoolWorkload) -> bool {
         match self {
             Self::Tls => matches!(work.act, ClientAction::Connect | ClientAction::ConnectQuery),
-            Self::Unix | Self::Proxy(_) => true,
+            Self::Unix | Self::Proxy(_) | Self::Baseline(_) => true,
         }
     }
 }
 
 impl PooledServer {
     /// Starts the proxy, if any. It has a connection to the server when this returns.
-    pub fn start(route: PoolRoute, admission: SocketAuth, setup: &BenchSetup<'_>) -> Result<Self> {
-        let proxy = match route {
-            PoolRoute::Unix | PoolRoute::Tls => None,
-            PoolRoute::Proxy(label) => Some(start(label, admission, setup)?),
+    pub fn start(
+        route: PoolRoute,
+        admission: SocketAuth,
+        setup: &BenchSetup<'_>,
+        baseline: Option<&Lab>,
+    ) -> Result<Self> {
+        let proxy = match (route, baseline) {
+            (PoolRoute::Unix | PoolRoute::Tls, _) => None,
+            (PoolRoute::Proxy(label), _) => Some(start(label, admission, setup, setup.lab)?),
+            (PoolRoute::Baseline(label), Some(lab)) => Some(start(label, admission, setup, lab)?),
+            (PoolRoute::Baseline(_), None) => bail!("there is no other build"),
         };
         let endpoint = match (&proxy, route) {
             (Some(proxy), _) => proxy.endpoint(),
@@ -97,7 +125,7 @@ impl PooledServer {
     }
 }
 
-fn start(label: &str, admission: SocketAuth, setup: &BenchSetup<'_>) -> Result<RunningProxy> {
+fn start(label: &str, admission: SocketAuth, setup: &BenchSetup<'_>, lab: &Lab) -> Result<RunningProxy> {
     let level: PathLevel = label.parse().with_context(|| format!("{label} is not a level of --path"))?;
     let PathLevel::Proxy(proxy) = level else { bail!("{label} is not a proxy") };
     let Endpoint::Tcp(behind) = setup.server.tcp_endpoint() else {
@@ -115,7 +143,7 @@ fn start(label: &str, admission: SocketAuth, setup: &BenchSetup<'_>) -> Result<R
         name: &label.replace(['+', '='], "-"),
         namespace: None,
         processors: None,
-        logs: setup.lab.scratch().path(),
+        logs: lab.scratch().path(),
     };
-    Ok(setup.lab.start_proxy(&start)?)
+    Ok(lab.start_proxy(&start)?)
 }

@@ -12,7 +12,7 @@ use crate::url::real_server;
 /// Its store looks through all of them for one.
 const FEW_RECORDS: [&str; 2] = ["--scale", "100"];
 
-const ASKED: [&str; 12] = [
+const ASKED: [&str; 10] = [
     "--server",
     "ferretdb",
     "--workload",
@@ -23,8 +23,6 @@ const ASKED: [&str; 12] = [
     "scram-15000,scram-sha1",
     "--size",
     "smoke",
-    "--blocks",
-    "1",
 ];
 
 /// What cannot be had of it, and a part of the reason.
