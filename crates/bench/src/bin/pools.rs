@@ -119,14 +119,18 @@ fn compare(
                 let rate = ratio(&rounds, ours, peer, |run| run.rate_per_s)?;
                 let mut line = format!("  {} ÷ {}: rate × {rate}", own.route.label(), other.route.label());
                 if is_peer {
+                    let is_other_build = matches!(other.route, PoolRoute::Baseline(_));
                     let cpu = ratio(&rounds, ours, peer, |run| run.cpu_us_per_op)?;
-                    let met = [(rate.value >= work.goal.rate), (cpu.value <= work.goal.cpu)].map(answer);
-                    write!(line, "   CPU × {cpu}\n    goal: ")?;
-                    write!(
-                        line,
-                        "rate ≥ {:.2}: {}, CPU ≤ {:.2}: {}",
-                        work.goal.rate, met[0], work.goal.cpu, met[1]
-                    )?;
+                    write!(line, "   CPU × {cpu}")?;
+                    if !is_other_build {
+                        let met = [(rate.value >= work.goal.rate), (cpu.value <= work.goal.cpu)].map(answer);
+                        let goal = &work.goal;
+                        write!(
+                            line,
+                            "\n    goal: rate ≥ {:.2}: {}, CPU ≤ {:.2}: {}",
+                            goal.rate, met[0], goal.cpu, met[1]
+                        )?;
+                    }
                 }
                 print_line(&line)?;
             }
