@@ -119,8 +119,7 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32, u32, i64)> {
 
 fn has_marker(root: &Path) -> bool {
     let marker = MARKER.as_bytes();
-    let holds = |content: &[u8]| content.windows(marker.len()).any(|window| window == marker);
-    tree(root).into_values().any(|(content, ..)| holds(&content))
+    tree(root).into_values().any(|(content, ..)| memchr::memmem::find(&content, marker).is_some())
 }
 
 /// What is not taken along: it belongs to the last run of a server.

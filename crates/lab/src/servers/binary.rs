@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use memchr::memmem;
+
 /// `OpenSSL 3`. `None` if the file names no known library; then only the running server can report it.
 pub(crate) fn linked_tls_library(program: &Path) -> Option<String> {
     tls_library_in(&read(program)?)
@@ -41,8 +43,7 @@ fn go_version_in(program: &[u8]) -> Option<String> {
     const MAGIC: &[u8] = b"\xff Go buildinf:";
     const HEADER_BYTES: usize = 32;
     const PREFIX: &str = "go1.";
-    let mut matches = program.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
-    matches.find_map(|(start, _)| {
+    memmem::find_iter(program, MAGIC).find_map(|start| {
         let (length, text) = program.get(start + HEADER_BYTES..)?.split_first()?;
         let version = std::str::from_utf8(text.get(..usize::from(*length))?).ok()?;
         let version = version.split_ascii_whitespace().next()?;
@@ -54,8 +55,8 @@ fn go_version_in(program: &[u8]) -> Option<String> {
 fn digits_after(program: &[u8], name: &str) -> Option<String> {
     const LONGEST: usize = 12;
     let name = name.as_bytes();
-    let after = program.windows(name.len()).enumerate().filter(|(_, window)| *window == name);
-    after.map(|(start, _)| &program[start + name.len()..]).find_map(|rest| {
+    let after = memmem::find_iter(program, name).map(|start| &program[start + name.len()..]);
+    after.into_iter().find_map(|rest| {
         let part = |byte: &&u8| byte.is_ascii_digit() || **byte == b'.';
         let number: String =
             rest.iter().take(LONGEST).take_while(part).map(|byte| char::from(*byte)).collect();

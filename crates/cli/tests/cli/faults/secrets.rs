@@ -144,5 +144,5 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
 }
 
 fn contains(bytes: &[u8], piece: &[u8]) -> bool {
-    bytes.windows(piece.len()).any(|window| window == piece)
+    memchr::memmem::find(bytes, piece).is_some()
 }
