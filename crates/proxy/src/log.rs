@@ -71,7 +71,7 @@ impl Log {
         writer::write(self.format.write(level, event, fields), self.format);
     }
 
-    /// Waits at most two seconds until all lines are written. Called last before the process ends.
+    /// Waits at most two seconds until all lines are written. Called around the last line of the process.
     pub fn flush() {
         writer::flush(FLUSH_PATIENCE);
     }

@@ -134,6 +134,8 @@ fn serve(command_line: CommandLine) -> ExitCode {
         Err(error) if error.is_configuration_error() => return failed("not-started", &error, USAGE),
         Err(error) => return failed("not-started", &error, HOST),
     };
+    // Makes room for the last line.
+    Log::flush();
     match ended {
         Ok(0) => {
             log.event(Level::Info, "stopped", &[("cut_off", &0)]);

@@ -24,7 +24,7 @@ const ASKED: [&str; 12] = [
     "--blocks",
     "2",
     "--trial-time",
-    "150ms",
+    "250ms",
 ];
 /// Two workloads of connects: plain, unix, and two TLS paths with two contexts each, at two numbers of
 /// clients. Pooled point selects have one context.
