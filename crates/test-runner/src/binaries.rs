@@ -9,6 +9,11 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 const LISTED: &str = ": test";
+/// What `cargo run` tells this program about itself. Build scripts that read these variables, such as ring's, would be
+/// run again, and all that depends on them would be built again.
+const ABOUT_THIS_PROGRAM: [&str; 4] =
+    ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_CRATE_NAME", "CARGO_BIN_NAME"];
+const ABOUT_THIS_PACKAGE: &str = "CARGO_PKG_";
 
 /// A test binary that cargo has built.
 #[derive(Debug, PartialEq, Eq)]
@@ -98,6 +103,12 @@ impl TestProcess {
 pub(crate) fn build() -> Result<Vec<TestBinary>> {
     let mut command = Command::new(cargo());
     command.args(["test", "--workspace", "--locked", "--no-run", "--message-format=json-render-diagnostics"]);
+    let inherited = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in inherited
+        .filter(|name| ABOUT_THIS_PROGRAM.contains(&name.as_str()) || name.starts_with(ABOUT_THIS_PACKAGE))
+    {
+        command.env_remove(name);
+    }
     let built = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("run cargo")?;
     ensure!(built.status.success(), "the tests do not compile");
     let messages = String::from_utf8(built.stdout).context("cargo's messages")?;
