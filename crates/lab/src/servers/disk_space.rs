@@ -22,7 +22,7 @@ pub struct PlannedServer {
     pub at_rest: AtRest,
 }
 
-/// Fails if the disks have no space for `servers`, all of which exist at the same time. Each has a copy of a template; a
+/// Fails if the disks have no space for `servers`, which exist at the same time. Each has a copy of a template; a
 /// template that is not in the cache yet needs space there.
 pub(crate) fn check_disk_space(
     workspace: &Workspace,

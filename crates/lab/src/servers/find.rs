@@ -15,7 +15,7 @@ use crate::servers::build::{Build, version_numbers};
 use crate::servers::engine::EngineProperties;
 use crate::servers::engines;
 
-/// Directories of distributions and tarballs, most of which are not on an ordinary user's PATH.
+/// Directories of distributions and tarballs. Most are not on an ordinary user's PATH.
 const SYSTEM_DIRECTORIES: [&str; 9] = [
     "/usr/sbin",
     "/usr/libexec",

@@ -72,7 +72,7 @@ impl MySqlVariant for MariaDb {
 
     fn options(&self, build: &Build) -> Vec<(&'static str, Option<String>)> {
         let base_directory = build.base_directory.display().to_string();
-        // The feedback plugin must not report usage to anybody.
+        // The feedback plugin must not report usage.
         vec![("basedir", Some(base_directory)), ("loose-feedback", Some("OFF".to_owned()))]
     }
 

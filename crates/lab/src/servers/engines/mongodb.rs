@@ -1,7 +1,7 @@
 //! MongoDB: its configuration, its first account, its queries.
 //!
 //! Written from the manual and not tested: no package registry has a `mongod`. The server starts with access control
-//! enabled; as long as there is no account, a connection over the Unix socket may create the first one and do nothing else.
+//! enabled; until the first account exists, a connection over the Unix socket may create the first one and do nothing else.
 
 use std::collections::BTreeMap;
 use std::path::Path;
