@@ -24,7 +24,7 @@ const ASKED: [&str; 12] = [
     "--blocks",
     "2",
     "--trial-time",
-    "250ms",
+    "150ms",
 ];
 /// Two workloads of connects: plain, unix, and two TLS paths with two contexts each, at two numbers of
 /// clients. Pooled point selects have one context.
@@ -166,18 +166,24 @@ fn trials_are_plausible(record: &Path, cpus: f64) {
             .map(|(name, unit)| observation[name].as_f64().unwrap_or(0.0) * unit);
         phases_add_up(event["cell"].as_str(), &metrics, 1e-6);
         let roles = [of("cpu_us_per_op_client"), of("cpu_us_per_op_server")];
-        if let (Some(total), [client, server]) = (of("cpu_us_per_op_total"), roles) {
-            let share = total * operations / (cpus * window_us);
-            assert!(share <= MOST, "{event}: more CPU than {cpus} processors");
-            shares.push(share);
-            assert!(client.unwrap_or(0.0) + server.unwrap_or(0.0) <= total * 1.000_001, "{event}");
-        }
+        let total = of("cpu_us_per_op_total");
+        // On a busy machine, trials get too little CPU time for a metric, and say how much it was.
+        let too_little = &observation["absent"]["cpu_us_per_op_total"];
+        let used_us = total
+            .map(|total| total * operations)
+            .or_else(|| too_little["cpu_ns"].as_f64().map(|cpu_ns| cpu_ns * 1e-3))
+            .unwrap_or_else(|| panic!("{event}: neither CPU time nor a reason"));
+        let share = used_us / (cpus * window_us);
+        assert!(share <= MOST, "{event}: more CPU than {cpus} processors");
+        shares.push(share);
+        let roles_us: f64 = roles.into_iter().flatten().sum::<f64>() * operations;
+        assert!(roles_us <= used_us * 1.000_001, "{event}");
         let rate = of("rate_per_s").expect("a rate");
         assert!((rate * window_us * 1e-6 / operations - 1.0).abs() < 1e-6, "{event}");
     }
     // On a busy machine, most trials are below the limit.
     shares.sort_by(f64::total_cmp);
-    let median = shares.get(shares.len() / 2).expect("a trial with CPU times");
+    let median = shares.get(shares.len() / 2).expect("a trial");
     assert!(*median <= GRAIN, "{shares:?}: more CPU than {cpus} processors");
 }
 
