@@ -8,6 +8,7 @@
 
 mod binaries;
 mod processes;
+mod scratch;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,12 +22,13 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 
 use crate::binaries::{TestProcess, build, processes_of};
-use crate::processes::{Finished, Limits, run_all};
+use crate::processes::{Finished, Limits, Plan, run_all};
+use crate::scratch::Scratch;
 
 /// How many tests the summary lists.
 const SLOWEST: usize = 20;
 /// Tests wait for servers and for time to pass: so many processes for each processor keep it busy.
-const JOBS_PER_PROCESSOR: usize = 2;
+const JOBS_PER_PROCESSOR: usize = 3;
 /// How long each test took, for the order of the next run.
 const SECONDS_FILE: &str = "test-seconds.json";
 
@@ -35,7 +37,7 @@ const SECONDS_FILE: &str = "test-seconds.json";
 struct RunnerArguments {
     /// Run only tests with one of these texts in their name, such as `cli::faults`
     filters: Vec<String>,
-    /// Number of processes at a time [default: twice the processors]
+    /// Number of processes at a time [default: three for each processor]
     #[arg(long)]
     jobs: Option<NonZeroUsize>,
     /// Kill a process that takes longer
@@ -84,8 +86,15 @@ fn run(arguments: &RunnerArguments) -> Result<ExitCode> {
         limits.jobs,
         logs.display()
     ))?;
-    let started = Instant::now();
-    let Some(finished) = run_all(processes, &limits, &logs, |process| say(&line(process)))? else {
+    let scratch = match Scratch::in_memory(target) {
+        Ok(scratch) => Some(scratch),
+        Err(reason) => {
+            say(&format!("temporary files of the tests are on disk, not in memory: {reason:#}"))?;
+            None
+        }
+    };
+    let (started, plan) = (Instant::now(), Plan { limits, logs: &logs, scratch });
+    let Some(finished) = run_all(processes, &plan, |process| say(&line(process)))? else {
         say("interrupted")?;
         return Ok(ExitCode::from(130));
     };

@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::binaries::TestProcess;
+use crate::scratch::Scratch;
 
 /// How often limits and signals are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -27,6 +28,15 @@ pub(crate) struct Limits {
     pub(crate) jobs: usize,
     /// A process that takes longer is killed.
     pub(crate) time: Duration,
+}
+
+/// How processes are run.
+pub(crate) struct Plan<'a> {
+    pub(crate) limits: Limits,
+    /// The directory for their output.
+    pub(crate) logs: &'a Path,
+    /// `None` if they use the directories for temporary files as they are.
+    pub(crate) scratch: Option<Scratch>,
 }
 
 /// A process that has ended.
@@ -75,8 +85,7 @@ impl Finished {
 /// Runs all processes and reports each as it ends; `None` after SIGINT or SIGTERM, which end all of them.
 pub(crate) fn run_all(
     processes: Vec<TestProcess>,
-    limits: &Limits,
-    logs: &Path,
+    plan: &Plan<'_>,
     mut report: impl FnMut(&Finished) -> Result<()>,
 ) -> Result<Option<Vec<Finished>>> {
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -87,9 +96,9 @@ pub(crate) fn run_all(
     let (sender, receiver) = mpsc::channel();
     let mut finished = Vec::new();
     thread::scope(|scope| -> Result<()> {
-        for _ in 0..limits.jobs {
+        for _ in 0..plan.limits.jobs {
             let sender = sender.clone();
-            scope.spawn(move || work(queue, running, limits.time, logs, &sender));
+            scope.spawn(move || work(queue, running, plan, &sender));
         }
         drop(sender);
         loop {
@@ -105,26 +114,21 @@ pub(crate) fn run_all(
                 locked(queue).clear();
                 end(running, Duration::ZERO, Signal::SIGTERM);
             }
-            end(running, limits.time, Signal::SIGKILL);
+            end(running, plan.limits.time, Signal::SIGKILL);
         }
     })?;
     Ok((!interrupted.load(Ordering::SeqCst)).then_some(finished))
 }
 
 /// Runs processes of the queue, one after the other.
-fn work(
-    queue: &Mutex<VecDeque<TestProcess>>,
-    running: &Running,
-    limit: Duration,
-    logs: &Path,
-    sender: &Sender<Finished>,
-) {
+fn work(queue: &Mutex<VecDeque<TestProcess>>, running: &Running, plan: &Plan<'_>, sender: &Sender<Finished>) {
     loop {
         let Some(process) = locked(queue).pop_front() else { return };
-        let log = logs.join(process.name.replace([':', ' ', '(', ')', '/'], "_")).with_extension("log");
+        let log = plan.logs.join(process.name.replace([':', ' ', '(', ')', '/'], "_")).with_extension("log");
         let started = Instant::now();
-        let outcome = match run(&process, running, &log) {
-            Ok(status) if !status.success() && started.elapsed() > limit => Outcome::TookTooLong,
+        let entered = plan.scratch.as_ref().map_or(Ok(()), |scratch| scratch.enter(&process.name));
+        let outcome = match entered.and_then(|()| run(&process, running, &log)) {
+            Ok(status) if !status.success() && started.elapsed() > plan.limits.time => Outcome::TookTooLong,
             Ok(status) => Outcome::Ended(status),
             Err(error) => Outcome::NotStarted(error),
         };
@@ -185,8 +189,9 @@ mod tests {
             TestProcess { executable: "/nonexistent".into(), ..of("missing", "") },
         ];
         let limits = Limits { jobs: 2, time: Duration::from_millis(300) };
+        let plan = Plan { limits, logs: directory.path(), scratch: None };
         let mut reported = 0;
-        let finished = run_all(processes, &limits, directory.path(), |_| {
+        let finished = run_all(processes, &plan, |_| {
             reported += 1;
             Ok(())
         });
