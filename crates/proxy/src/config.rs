@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
@@ -19,15 +19,15 @@ use serde_json::Value;
 
 use crate::duration::HumanDuration;
 use crate::log::{Format, Level, Log};
-use crate::password::{
-    PasswordError, PasswordSource, find_in_password_file, find_password, read_password, searched,
-};
+use crate::password::{PasswordSource, find_in_password_file, find_password, read_password, searched};
 use crate::postgres::CredentialStore;
-use crate::protocol::Pooling;
+use crate::protocol::{Pooling, ResetPolicy};
 use crate::settings::{
     AllowedUids, DatabaseUser, Limits, ListenAddress, ScramIterations, Settings, UnixAuth,
 };
-use crate::url::{ProtocolKind, ServerUrl, UrlError};
+use crate::url::{ProtocolKind, ServerUrl};
+
+pub use error::ConfigError;
 
 /// Far more than one server's traffic keeps busy.
 const MAX_THREADS: usize = 256;
@@ -87,6 +87,14 @@ pub struct Config {
         help = "How long a client keeps a server connection [default: session]"
     )]
     pub mode: Option<Pooling>,
+    /// When a server connection is reset between two clients. `tracked` is for PostgreSQL in the mode `transaction`.
+    #[arg(
+        long,
+        value_name = "POLICY",
+        help = "When a server connection is reset between two clients; tracked: not after plain data access \
+                (PostgreSQL, --mode transaction) [default: always]"
+    )]
+    pub reset: Option<ResetPolicy>,
     /// Number of worker threads. Each uses at most one CPU.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     #[arg(help = "Number of worker threads; more than one helps only if one CPU is not enough [default: 1]")]
@@ -235,51 +243,6 @@ pub struct MissingPassword {
     searched: &'static str,
 }
 
-/// An error in the operator's settings.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    #[error("cannot read {}: {source}", path.display())]
-    Unreadable { path: PathBuf, source: io::Error },
-    #[error("{}: {reason}", path.display())]
-    File {
-        path: PathBuf,
-        /// One line: position, error, suggestion.
-        reason: String,
-    },
-    #[error("\"{0}\" is not set: set it in the configuration file or with --{0}")]
-    Missing(&'static str),
-    #[error("invalid URL in --server: {0}")]
-    Url(#[from] UrlError),
-    #[error("user \"{0}\" has both password-file and password-env: keep one of them")]
-    TwoPasswords(String),
-    #[error("user \"{0}\" is configured twice")]
-    TwoUsers(String),
-    #[error("a warm-up of {warm} connections for each of {users} users exceeds the pool-size, {limit}")]
-    WarmUp { warm: usize, users: usize, limit: usize },
-    #[error("listen cannot be {0}: an address that is not loopback needs tls-cert and tls-key")]
-    NotLoopback(ListenAddress),
-    #[error("admin cannot be {0}: status and metrics are served on loopback addresses only")]
-    AdminNotLoopback(ListenAddress),
-    #[error("TLS for clients needs both tls-cert and tls-key")]
-    IncompleteTls,
-    #[error("tls-cert needs a TCP address in listen: unix sockets have no TLS")]
-    TlsWithoutTcp,
-    #[error("threads cannot be {0}: it must be from 1 to {MAX_THREADS}")]
-    Threads(usize),
-    #[error("scram-iterations cannot be {value}: it must be from {min} to {MAX_ITERATIONS}")]
-    Iterations {
-        value: u32,
-        /// 4096 if clients connect over TCP, otherwise 1.
-        min: u32,
-    },
-    #[error("limits.max-scram-iterations cannot be {0}: it must be from 1 to {MAX_ITERATIONS}")]
-    MaxIterations(u32),
-    #[error("{0} does not apply to MySQL and MariaDB, whose logins do not use SCRAM: remove it")]
-    NotScram(&'static str),
-    #[error(transparent)]
-    Password(#[from] PasswordError),
-}
-
 impl Config {
     /// Reads a file. Relative paths of password files start at its directory.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
@@ -333,6 +296,12 @@ impl Config {
             return Err(ConfigError::WarmUp { warm, users, limit });
         }
         let (pooling, unix_auth) = (self.mode.unwrap_or_default(), self.unix_auth.unwrap_or_default());
+        let reset = self.reset.unwrap_or_default();
+        if reset == ResetPolicy::Tracked
+            && (pooling != Pooling::Transaction || server.protocol != ProtocolKind::Postgres)
+        {
+            return Err(ConfigError::TrackedReset);
+        }
         let iterations = self.iterations(&listen)?;
         let tls = self.tls(&listen, server.protocol)?;
         let threads = self.threads.unwrap_or(NonZeroUsize::MIN);
@@ -346,6 +315,7 @@ impl Config {
         let (level, format) = (self.log.level.unwrap_or_default(), self.log.format.unwrap_or_default());
         let effective = Self {
             mode: Some(pooling),
+            reset: Some(reset),
             threads: Some(threads),
             unix_auth: Some(unix_auth),
             warm_up: Some(limits.warm),
@@ -363,6 +333,7 @@ impl Config {
             tls,
             iterations,
             pooling,
+            reset,
             threads,
             limits,
         };
@@ -582,6 +553,7 @@ fn forbid_null(schema: &mut Value) {
     }
 }
 
+mod error;
 mod listen_addresses;
 
 #[cfg(test)]

@@ -92,6 +92,8 @@ pub struct Metrics {
     /// Server connections that have ended, by reason.
     pub closed: LabelledCounter,
     pub resets: Counter,
+    /// Connections that went to another client without a reset, because their session had left nothing.
+    pub skipped_resets: Counter,
     pub pins: LabelledCounter,
     /// Kept connections that were handed to another client.
     pub steals: Counter,
@@ -228,6 +230,11 @@ fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
         metrics.closed.counts(),
     );
     text.counter("resets_total", "Resets of server connections.", metrics.resets.get());
+    text.counter(
+        "skipped_resets_total",
+        "Connections handed on without a reset, see the option reset.",
+        metrics.skipped_resets.get(),
+    );
     text.counters(
         "pins_total",
         "Clients pinned to their server connection, by reason.",

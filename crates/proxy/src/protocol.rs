@@ -138,6 +138,11 @@ pub trait Protocol: Clone + Send + 'static {
     /// the command if the reset fails: see [`AcquiredState::ResetPending`].
     fn can_pipeline_reset(&self, context: Self::ResetContext) -> bool;
 
+    /// Whether a connection needs no reset, because its session has left nothing.
+    fn leaves_nothing(&self, _: Self::ResetContext) -> bool {
+        false
+    }
+
     /// A command that shows whether the server still answers.
     fn ping(&self, backend: &mut Self::BackendState, to_server: &mut Vec<u8>)
     -> SessionResult<Self::Command>;
@@ -441,6 +446,16 @@ pub enum Pooling {
     Session,
     /// Until its transaction ends, so that more clients than connections can be served.
     Transaction,
+}
+
+/// When a server connection is reset between two clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResetPolicy {
+    #[default]
+    Always,
+    /// Unless the words of all statements were plain data access and transaction control.
+    Tracked,
 }
 
 /// The result of the settings and queries that the proxy sent for a client.

@@ -76,6 +76,7 @@ impl<P: Protocol> Reloader<P> {
             ("listen", settings.listen == fixed.listen),
             ("admin", admin == self.started_with.admin),
             ("mode", settings.pooling == fixed.pooling),
+            ("reset", settings.reset == fixed.reset),
             ("threads", settings.threads == fixed.threads),
         ] {
             if !same {
@@ -83,7 +84,8 @@ impl<P: Protocol> Reloader<P> {
                 self.log.event(Level::Warn, "reload-ignored", &[("setting", &what), ("reason", &reason)]);
             }
         }
-        let settings = Settings { listen: fixed.listen.clone(), pooling: fixed.pooling, ..settings };
+        let (pooling, reset) = (fixed.pooling, fixed.reset);
+        let settings = Settings { listen: fixed.listen.clone(), pooling, reset, ..settings };
         let prepared = PreparedSettings::new(&settings, log)?;
         self.control.apply_settings(&prepared)?;
         self.set_socket_mode(settings.allowed_uids.mode());

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
-use crate::protocol::Pooling;
+use crate::protocol::{Pooling, ResetPolicy};
 use crate::url::{ProtocolKind, ServerUrl};
 
 pub struct Settings {
@@ -29,6 +29,7 @@ pub struct Settings {
     pub tls: Option<AcceptorSettings>,
     pub iterations: ScramIterations,
     pub pooling: Pooling,
+    pub reset: ResetPolicy,
     pub threads: NonZeroUsize,
     pub limits: Limits,
 }

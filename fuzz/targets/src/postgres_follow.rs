@@ -1,17 +1,18 @@
-//! Messages of arbitrary clients and servers through the tracking of prepared statements, at once and in portions, with
+//! Messages of arbitrary clients and servers through a relay that tracks prepared statements, at once and in portions, with
 //! the same result; no message is lost, and only inserted messages are dropped.
 //!
 //! Input: one byte for the portion size, then turns: a byte whose lowest bit selects the sender and whose other bits are
 //! the length, followed by the data.
 
 use ciphertoll_wire::postgres::relay::{
-    ClientStatements, ConnectionStatements, SessionFollower, first_command_bytes,
+    ClientStatements, ConnectionStatements, Followed, PostgresRelay, SessionFollower, first_command_bytes,
 };
 use ciphertoll_wire::postgres::sql::Effects;
 use ciphertoll_wire::postgres::{Error, Parameters};
 
 #[derive(Default)]
 struct FollowedSession {
+    relay: PostgresRelay,
     follow: SessionFollower,
     parameters: Parameters,
     statements: ClientStatements,
@@ -36,13 +37,10 @@ impl FollowedSession {
     fn hear_client(&mut self, said: &[u8]) -> Result<(), Error> {
         self.up.extend_from_slice(said);
         loop {
-            let until = self.follow.process_client(
-                &self.up,
-                &self.parameters,
-                &mut self.statements,
-                &mut self.prepared,
-            )?;
-            self.sent.extend(self.up.drain(..until.bytes));
+            let Self { relay, follow: follower, statements, prepared, .. } = self;
+            let session = Followed { follower, statements, prepared };
+            let until = relay.process_client(&self.up, &self.parameters, Some(session))?;
+            self.sent.extend(self.up.drain(..until.pass_bytes));
             if until.insert.is_empty() {
                 return Ok(());
             }
@@ -53,8 +51,10 @@ impl FollowedSession {
     fn hear_server(&mut self, said: &[u8]) -> Result<(), Error> {
         self.down.extend_from_slice(said);
         loop {
-            let answers = self.follow.process_server(&self.down, &mut self.statements, &mut self.prepared)?;
-            self.told.extend(self.down.drain(..answers.bytes));
+            let Self { relay, follow: follower, statements, prepared, .. } = self;
+            let session = Followed { follower, statements, prepared };
+            let answers = relay.process_server(&self.down, &mut self.parameters, Some(session))?;
+            self.told.extend(self.down.drain(..answers.pass_bytes));
             if answers.skip_bytes == 0 {
                 return Ok(());
             }
@@ -64,6 +64,7 @@ impl FollowedSession {
 
     fn moves(&mut self) -> Effects {
         let effects = self.follow.settle();
+        self.relay = PostgresRelay::new();
         self.follow = SessionFollower::default();
         self.prepared.clear();
         effects

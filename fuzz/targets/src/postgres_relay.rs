@@ -28,14 +28,16 @@ impl Line {
         let side = if is_up { &mut self.up } else { &mut self.down };
         side.held.extend_from_slice(said);
         let pass_bytes = if is_up {
-            self.relay.process_client(&side.held).map(|taken| {
+            self.relay.process_client(&side.held, &self.parameters, None).map(|taken| {
                 if taken.goodbye == Goodbye::Said {
                     self.ended = Some(Ok(Goodbye::Said));
                 }
                 taken.pass_bytes
             })
         } else {
-            self.relay.process_server(&side.held, &mut self.parameters)
+            self.relay
+                .process_server(&side.held, &mut self.parameters, None)
+                .map(|answers| answers.pass_bytes)
         };
         match pass_bytes {
             Ok(bytes) => {

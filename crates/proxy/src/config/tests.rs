@@ -18,6 +18,7 @@ fn absent_settings_have_defaults() {
     assert_eq!((user.name.as_str(), user.database.as_deref()), ("app", Some("shop")));
     assert_eq!(resolved.settings.allowed_uids, AllowedUids::Only(vec![geteuid().as_raw()]));
     assert_eq!(resolved.settings.pooling, Pooling::Session);
+    assert_eq!(resolved.settings.reset, ResetPolicy::Always);
     assert_eq!((resolved.settings.unix_auth, resolved.settings.allowed_uids.mode()), (UnixAuth::Peer, 0o600));
 }
 
@@ -90,6 +91,10 @@ fn conflicting_settings_are_refused() {
     let most = "[limits]\nmax-scram-iterations = 4096";
     assert!(of_mysql(most).starts_with("limits.max-scram-iterations does not apply to MySQL"));
     assert_eq!((of_mysql(""), refused(most)), (String::new(), String::new()));
+    let (tracked, in_transactions) = ("reset = \"tracked\"", "mode = \"transaction\"\nreset = \"tracked\"");
+    assert!(refused(tracked).contains("mode = \"transaction\" only"));
+    assert!(of_mysql(in_transactions).contains("PostgreSQL"));
+    assert_eq!(refused(in_transactions), "");
     assert!(refused("[limits]\nmax-scram-iterations = 10000001").contains("from 1 to 10000000"));
     let missing = Config::default().resolve().err().map(|error| error.to_string()).unwrap_or_default();
     assert!(missing.contains("\"listen\""), "{missing}");

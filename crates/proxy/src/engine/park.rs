@@ -204,7 +204,10 @@ impl<P: Protocol> Worker<P> {
         let clients = &self.clients;
         let has_logged_in = |client| clients.get(client).is_some_and(|client| client.cancel_token.is_some());
         let client = self.pool.with(|pool| pool.assign_unreset(&server.key, id, has_logged_in))?;
-        self.services.metrics.resets.increment();
+        let metrics = &self.services.metrics;
+        let counter =
+            if self.protocol.leaves_nothing(context) { &metrics.skipped_resets } else { &metrics.resets };
+        counter.increment();
         Some(client)
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ciphertoll_wire::postgres::command::encode_terminate;
 use ciphertoll_wire::postgres::relay::InternalCommand;
+use ciphertoll_wire::postgres::sql::Remains;
 use ciphertoll_wire::postgres::{
     ChannelBinding, Parameters, PostgresConnect, PostgresLogin, PostgresTlsMode, TransactionStatus,
 };
@@ -13,13 +14,13 @@ use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
 use super::client_handshake::{ClientHandshake, CredentialStore};
-use super::session::{BackendState, ClientSession, digest, write_greeting};
+use super::session::{BackendState, ClientSession, ResetContext, digest, write_greeting};
 use super::startup_request::{StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
 use crate::protocol::{
     AcquiredState, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol, ProtocolCommand,
-    SessionResult, StartFailed, remember,
+    ResetPolicy, SessionResult, StartFailed, remember,
 };
 use crate::refusal::Refusal;
 use crate::settings::{DatabaseUser, Settings, StartError};
@@ -36,6 +37,7 @@ pub struct Postgres {
     /// For TCP; `None` if clients present certificates, or if TCP is not used.
     by_tcp: Option<Arc<CredentialStore>>,
     pooling: Pooling,
+    reset: ResetPolicy,
     known_parameters: HashMap<PostgresKey, Parameters>,
 }
 
@@ -101,7 +103,7 @@ impl Protocol for Postgres {
     type BackendState = BackendState;
     type Session = ClientSession;
     type Command = InternalCommand;
-    type ResetContext = TransactionStatus;
+    type ResetContext = ResetContext;
     type Learned = (PostgresKey, Parameters);
 
     const SENDS_FIRST: bool = false;
@@ -125,13 +127,22 @@ impl Protocol for Postgres {
             by_unix: credentials(settings, false)?,
             by_tcp: credentials(settings, true)?,
             pooling: settings.pooling,
+            reset: settings.reset,
             known_parameters: HashMap::new(),
         })
     }
 
     fn reload(&mut self, newer: Self) {
-        let Self { accounts, default_keys, encryption, by_unix, by_tcp, pooling: _, known_parameters: _ } =
-            newer;
+        let Self {
+            accounts,
+            default_keys,
+            encryption,
+            by_unix,
+            by_tcp,
+            pooling: _,
+            reset: _,
+            known_parameters: _,
+        } = newer;
         let older = std::mem::replace(&mut self.accounts, accounts);
         for (user, account) in &mut self.accounts {
             let limit = account.keys.max_iterations();
@@ -251,6 +262,9 @@ impl Protocol for Postgres {
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
     ) -> Result<ClientSession, Box<StartFailed<StartupRequest>>> {
+        if self.reset == ResetPolicy::Always {
+            backend.remains = Remains::Anything;
+        }
         match self.pooling {
             Pooling::Session => ClientSession::begin(&request, backend, to_server)
                 .map_err(|error| Box::new(StartFailed { request, error: error.into() })),
@@ -260,16 +274,21 @@ impl Protocol for Postgres {
 
     fn reset(
         &self,
-        context: TransactionStatus,
+        context: ResetContext,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
     ) -> SessionResult<InternalCommand> {
         backend.prepared.clear();
-        Ok(InternalCommand::reset(context, to_server)?)
+        backend.remains = Remains::Nothing;
+        Ok(InternalCommand::reset(context.transaction, to_server)?)
     }
 
-    fn can_pipeline_reset(&self, context: TransactionStatus) -> bool {
-        self.pooling == Pooling::Transaction && context == TransactionStatus::Idle
+    fn can_pipeline_reset(&self, context: ResetContext) -> bool {
+        self.pooling == Pooling::Transaction && context.transaction == TransactionStatus::Idle
+    }
+
+    fn leaves_nothing(&self, context: ResetContext) -> bool {
+        self.reset == ResetPolicy::Tracked && context.remains < Remains::Anything
     }
 
     fn ping(&self, _: &mut BackendState, to_server: &mut Vec<u8>) -> SessionResult<InternalCommand> {

@@ -4,19 +4,19 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::{
-    ConnectionState, ConnectionStatements, DatabaseCommandScanner, InternalCommand, PostgresRelay,
-    SessionFollower,
+    ClientBytes, ConnectionState, ConnectionStatements, Followed, InternalCommand, PostgresRelay,
+    ServerBytes, SessionFollower,
 };
 use ciphertoll_wire::postgres::server::{
     Authentication, write_authentication, write_backend_key_data, write_parameter_status,
     write_ready_for_query,
 };
-use ciphertoll_wire::postgres::sql::{Discard, Effects};
+use ciphertoll_wire::postgres::sql::{Discard, Effects, Remains};
 use ciphertoll_wire::postgres::{
     CancelKey, Error, Parameters, PostgresServerInfo, Severity, TransactionStatus,
 };
 
-use super::startup_request::{StartupRequest, cannot_fail};
+use super::startup_request::{StartupRequest, cannot_fail, owned, pairs};
 use crate::protocol::{
     AcquiredState, CancelToken, Detached, FromClient, FromServer, PinState, ProtocolSession, Release,
     SessionPhase, SessionResult, SettingsResult, StartFailed,
@@ -30,6 +30,8 @@ pub struct BackendState {
     /// Their values after a reset.
     pub(crate) base: Parameters,
     pub(crate) prepared: ConnectionStatements,
+    /// What sessions may have left since the last reset, beside prepared statements and reported settings.
+    pub(crate) remains: Remains,
     /// For cancel requests.
     pub(crate) cancel: Option<(u32, CancelKey)>,
 }
@@ -41,15 +43,34 @@ impl BackendState {
     }
 
     pub(crate) fn of(parameters: Parameters) -> Self {
-        Self { base: parameters.clone(), parameters, prepared: ConnectionStatements::default(), cancel: None }
+        Self {
+            base: parameters.clone(),
+            parameters,
+            prepared: ConnectionStatements::default(),
+            remains: Remains::Nothing,
+            cancel: None,
+        }
     }
+
+    /// Settings are about to be set. Those that the server does not report cannot be set back.
+    fn record_set<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        if names.into_iter().any(|name| self.base.get(name.as_bytes()).is_none()) {
+            self.remains = Remains::Anything;
+        }
+    }
+}
+
+/// How a session has left its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResetContext {
+    pub(crate) transaction: TransactionStatus,
+    pub(crate) remains: Remains,
 }
 
 /// A client's session on a server connection, in transaction pooling of one transaction.
 #[derive(Debug)]
 pub struct ClientSession {
     relay: PostgresRelay,
-    databases: DatabaseCommandScanner,
     command: Option<(CommandPurpose, InternalCommand)>,
     /// The server has received something that a reset must undo.
     needs_reset: bool,
@@ -68,17 +89,8 @@ enum CommandPurpose {
     /// A query for settings that the client has changed; the client waits.
     QueryValues,
     /// The reset after another client, and settings, pipelined in front of everything up to the client's
-    /// first `Sync`. If the reset fails, the server skips that much and no more.
-    ResetFirst(FirstSync),
-}
-
-/// Progress towards a client's first `Sync`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FirstSync {
-    /// Bytes of the current message that are still missing.
-    Ahead { left_bytes: usize },
-    /// It was passed on. What follows must wait.
-    Passed,
+    /// first `Sync`. If the reset fails, the server skips that much and no more, so what follows must wait.
+    ResetFirst,
 }
 
 #[derive(Debug)]
@@ -97,7 +109,7 @@ struct TransactionPooling {
 
 const ENCODING: &[u8] = b"client_encoding";
 /// Settings that the server reports and that clients cannot change.
-const FIXED: [&str; 6] = [
+pub(super) const FIXED: [&str; 6] = [
     "server_version",
     "server_encoding",
     "is_superuser",
@@ -108,14 +120,7 @@ const FIXED: [&str; 6] = [
 
 impl ClientSession {
     fn silent() -> Self {
-        Self {
-            relay: PostgresRelay::new(),
-            databases: DatabaseCommandScanner::default(),
-            command: None,
-            needs_reset: false,
-            before: None,
-            pooled: None,
-        }
+        Self { relay: PostgresRelay::new(), command: None, needs_reset: false, before: None, pooled: None }
     }
 
     /// Starts a session. Commands that apply the client's settings are appended to `to_server`, which must be
@@ -127,6 +132,7 @@ impl ClientSession {
     ) -> Result<Self, Error> {
         let mut session = Self::silent();
         let differing = request.differing(&backend.parameters);
+        backend.record_set(differing.iter().map(|(name, _)| *name));
         let purpose = match differing.as_slice() {
             [] => return Ok(session),
             [(name, value)] if cannot_fail(name, value, &backend.parameters) => {
@@ -144,25 +150,45 @@ impl ClientSession {
         Ok(session)
     }
 
-    /// Starts a session on a connection that another client has left and that was not reset. The client's
-    /// login is complete. `state` already is what it will be when the server has executed what is appended to
-    /// `to_server`.
+    /// Starts a session on a connection that another client has left and that was not reset: it is now, or, if only
+    /// settings differ, they are set. The client's login is complete. `backend` already is what it will be when the
+    /// server has executed what is appended to `to_server`.
     fn begin_with_reset(
         request: &StartupRequest,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
     ) -> Result<Self, Error> {
-        backend.prepared.clear();
-        backend.parameters = backend.base.clone();
-        let differing = request.differing(&backend.base);
-        let command = InternalCommand::take_over(differing.iter().copied(), to_server)?;
-        for (name, value) in differing {
+        let restored = if backend.remains < Remains::Anything { request.restoring(backend) } else { None };
+        let (settings, command) = match restored {
+            Some(settings) if settings.is_empty() && backend.remains == Remains::Nothing => (settings, None),
+            Some(settings) if settings.is_empty() => {
+                (settings, Some(InternalCommand::close_unnamed(to_server)?))
+            }
+            Some(settings) => {
+                let command = InternalCommand::restore(pairs(&settings), to_server)?;
+                (settings, Some(command))
+            }
+            None => {
+                backend.prepared.clear();
+                backend.parameters = backend.base.clone();
+                let settings = owned(request.differing(&backend.base));
+                let command = InternalCommand::take_over(pairs(&settings), to_server)?;
+                (settings, Some(command))
+            }
+        };
+        backend.remains = Remains::Nothing;
+        backend.record_set(settings.iter().map(|(name, _)| name.as_str()));
+        for (name, value) in &settings {
             if backend.base.get(name.as_bytes()).is_some() {
                 backend.parameters.set(name.as_bytes(), value.as_bytes())?;
             }
         }
-        let command = Some((CommandPurpose::ResetFirst(FirstSync::Ahead { left_bytes: 0 }), command));
-        Ok(Self { command, needs_reset: true, ..Self::silent() })
+        let mut session = Self { needs_reset: true, ..Self::silent() };
+        if let Some(command) = command {
+            session.command = Some((CommandPurpose::ResetFirst, command));
+            session.relay.hold_after_sync();
+        }
+        Ok(session)
     }
 
     pub fn begin_pooled(
@@ -206,6 +232,15 @@ impl ClientSession {
         }
     }
 
+    /// Records what the session may have left on its connection.
+    fn record_remains(&self, backend: &mut BackendState) {
+        if let Some(pooled) = &self.pooled {
+            let is_pinned = pooled.pin != PinState::None;
+            let remains = if is_pinned { Remains::Anything } else { pooled.follower.remains() };
+            backend.remains = backend.remains.max(remains);
+        }
+    }
+
     fn read_command_responses(
         &mut self,
         rest: &mut &[u8],
@@ -214,14 +249,13 @@ impl ClientSession {
         let Some((purpose, command)) = &mut self.command else { return Ok(SettingsResult::None) };
         let settings_result = match (command.step(rest, &mut backend.parameters), *purpose) {
             (Ok(Response::NeedInput), _) => return Ok(SettingsResult::None),
-            (
-                Ok(Response::Done(_)),
-                CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. }),
-            ) => SettingsResult::None,
-            (
-                Ok(Response::Done(_)),
-                CommandPurpose::Settings | CommandPurpose::ResetFirst(FirstSync::Passed),
-            ) => SettingsResult::Applied,
+            (Ok(Response::Done(_)), CommandPurpose::Pipelined) => SettingsResult::None,
+            (Ok(Response::Done(_)), CommandPurpose::ResetFirst) if !self.relay.is_held() => {
+                SettingsResult::None
+            }
+            (Ok(Response::Done(_)), CommandPurpose::Settings | CommandPurpose::ResetFirst) => {
+                SettingsResult::Applied
+            }
             (Ok(Response::Done(_)), CommandPurpose::QueryValues) => {
                 let values = command.take_values();
                 if let Some(pooled) = &mut self.pooled {
@@ -235,6 +269,7 @@ impl ClientSession {
             (Err(error), _) => return Err(error),
         };
         backend.prepared.forget_unnamed();
+        self.relay.release_hold();
         self.command = None;
         Ok(settings_result)
     }
@@ -274,15 +309,13 @@ impl ClientSession {
 impl ProtocolSession for ClientSession {
     type Request = StartupRequest;
     type BackendState = BackendState;
-    type ResetContext = TransactionStatus;
+    type ResetContext = ResetContext;
 
     fn awaits_settings(&self) -> bool {
         match &self.command {
-            None => false,
-            Some((purpose, _)) => !matches!(
-                purpose,
-                CommandPurpose::Pipelined | CommandPurpose::ResetFirst(FirstSync::Ahead { .. })
-            ),
+            None | Some((CommandPurpose::Pipelined, _)) => false,
+            Some((CommandPurpose::Settings | CommandPurpose::QueryValues, _)) => true,
+            Some((CommandPurpose::ResetFirst, _)) => self.relay.is_held(),
         }
     }
 
@@ -304,36 +337,14 @@ impl ProtocolSession for ClientSession {
     }
 
     fn process_client(&mut self, input: &[u8], backend: &mut BackendState) -> SessionResult<FromClient> {
-        let input = match &self.command {
-            Some((CommandPurpose::ResetFirst(sync), _)) => {
-                let mut ahead = *sync;
-                &input[..ahead.advance(input)]
-            }
-            _ => input,
-        };
-        let (mut window, mut insert) = (input, Vec::new());
-        if let Some(pooled) = &mut self.pooled {
-            let statements = &mut pooled.request.statements;
-            let until = pooled.follower.process_client(
-                input,
-                &backend.parameters,
-                statements,
-                &mut backend.prepared,
-            )?;
-            (window, insert) = (&input[..until.bytes], until.insert);
-        }
-        let ciphertoll_wire::relay::FromClient { pass_bytes, goodbye } = self.relay.process_client(window)?;
-        let passed = &input[..pass_bytes];
-        if let Some((CommandPurpose::ResetFirst(sync), _)) = &mut self.command {
-            sync.advance(passed);
-        }
+        let followed = self.pooled.as_mut().map(|pooled| pooled.followed(&mut backend.prepared));
+        let ClientBytes { pass_bytes, insert, exclusive, goodbye } =
+            self.relay.process_client(input, &backend.parameters, followed)?;
         let has_input = pass_bytes > 0 || !insert.is_empty();
         self.needs_reset |= has_input;
         if let Some(pooled) = &mut self.pooled {
             pooled.has_input |= has_input;
         }
-        let mut exclusive = Vec::new();
-        self.databases.read(passed, &mut exclusive)?;
         Ok(FromClient { insert, exclusive, ..FromClient::passes(pass_bytes, goodbye) })
     }
 
@@ -345,17 +356,10 @@ impl ProtocolSession for ClientSession {
         if self.command.is_some() || matches!(processed.settings_result, SettingsResult::Refused(_)) {
             return Ok(processed);
         }
-        let mut window = rest;
-        if let Some(pooled) = &mut self.pooled {
-            let answers = pooled.follower.process_server(
-                rest,
-                &mut pooled.request.statements,
-                &mut backend.prepared,
-            )?;
-            window = &rest[..answers.bytes];
-            processed.drop_bytes = answers.skip_bytes;
-        }
-        processed.pass_bytes = self.relay.process_server(window, &mut backend.parameters)?;
+        let followed = self.pooled.as_mut().map(|pooled| pooled.followed(&mut backend.prepared));
+        let ServerBytes { pass_bytes, skip_bytes } =
+            self.relay.process_server(rest, &mut backend.parameters, followed)?;
+        (processed.pass_bytes, processed.drop_bytes) = (pass_bytes, skip_bytes);
         processed.patches = self.relay.patches();
         if processed.drop_bytes == 0 {
             processed.phase = self.phase(&processed.settings_result, backend);
@@ -386,10 +390,8 @@ impl ProtocolSession for ClientSession {
         self.pooled.as_ref().is_some_and(|pooled| !pooled.has_input) && !self.awaits_settings()
     }
 
-    fn detach(
-        mut self,
-        backend: &mut BackendState,
-    ) -> SessionResult<Detached<StartupRequest, TransactionStatus>> {
+    fn detach(mut self, backend: &mut BackendState) -> SessionResult<Detached<StartupRequest, ResetContext>> {
+        self.record_remains(backend);
         let request = self.pooled.take().map(|pooled| {
             let mut request = pooled.request;
             if pooled.acquired != AcquiredState::SameClient || pooled.was_reported {
@@ -401,7 +403,8 @@ impl ProtocolSession for ClientSession {
     }
 
     /// Undoes the changes of `backend` that the server has not received.
-    fn release(self, backend: &mut BackendState) -> SessionResult<Release<TransactionStatus>> {
+    fn release(self, backend: &mut BackendState) -> SessionResult<Release<ResetContext>> {
+        self.record_remains(backend);
         if !self.needs_reset {
             if let Some((name, value)) = &self.before {
                 backend.parameters.set(name.as_bytes(), value)?;
@@ -416,7 +419,9 @@ impl ProtocolSession for ClientSession {
             return Ok(Release::Close("the client left before its settings were applied"));
         }
         Ok(match self.relay.connection_state() {
-            ConnectionState::Clean(transaction) => Release::Reset(transaction),
+            ConnectionState::Clean(transaction) => {
+                Release::Reset(ResetContext { transaction, remains: backend.remains })
+            }
             ConnectionState::Unknown(reason) => Release::Close(reason),
         })
     }
@@ -439,32 +444,11 @@ pub(super) fn write_greeting(
     Ok(())
 }
 
-impl FirstSync {
-    const HEADER_BYTES: usize = 5;
-
-    /// Advances to the end of these bytes, or of the first `Sync` if that is earlier. Returns the position.
-    fn advance(&mut self, bytes: &[u8]) -> usize {
-        let mut at = 0;
-        while let Self::Ahead { left_bytes } = self {
-            let step = (*left_bytes).min(bytes.len() - at);
-            at += step;
-            *left_bytes -= step;
-            let Some(header) = bytes.get(at..at + Self::HEADER_BYTES).filter(|_| *left_bytes == 0) else {
-                return bytes.len();
-            };
-            // The relay refuses impossible lengths.
-            let length = header[1..].iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-            at += Self::HEADER_BYTES;
-            *left_bytes = length.saturating_sub(Self::HEADER_BYTES - 1);
-            if header[0] == b'S' {
-                *self = Self::Passed;
-            }
-        }
-        at
-    }
-}
-
 impl TransactionPooling {
+    fn followed<'a>(&'a mut self, prepared: &'a mut ConnectionStatements) -> Followed<'a> {
+        Followed { follower: &mut self.follower, statements: &mut self.request.statements, prepared }
+    }
+
     fn record_effects(&mut self, effects: Effects, backend: &BackendState) {
         if effects.discard == Discard::All {
             self.request.clear_settings();

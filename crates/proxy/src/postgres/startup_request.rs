@@ -4,6 +4,7 @@ use ciphertoll_wire::postgres::relay::{ClientStatements, first_command_bytes};
 use ciphertoll_wire::postgres::server::{Report, StartupMessage, write_error, write_ready_for_query};
 use ciphertoll_wire::postgres::{Parameters, Severity, TransactionStatus};
 
+use super::session::{BackendState, FIXED};
 use crate::protocol::{FirstInput, ProtocolRequest};
 use crate::refusal::Refusal;
 
@@ -69,6 +70,25 @@ impl StartupRequest {
         differing.into_iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
     }
 
+    /// The settings that turn a connection on which reported settings have changed into one that was reset and then
+    /// given this client's settings; `None` if a value cannot be set.
+    pub(crate) fn restoring(&self, backend: &BackendState) -> Option<Vec<(String, String)>> {
+        let mut settings = owned(self.differing(&backend.parameters));
+        for (name, value) in backend.base.iter() {
+            let name = std::str::from_utf8(name).ok()?;
+            let is_fixed = FIXED.iter().any(|fixed| name.eq_ignore_ascii_case(fixed));
+            if is_fixed
+                || self.value(name).is_some()
+                || backend.parameters.get(name.as_bytes()) == Some(value)
+            {
+                continue;
+            }
+            settings.push((name.to_owned(), String::from_utf8(value.to_vec()).ok()?));
+        }
+        settings.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
+        Some(settings)
+    }
+
     pub(crate) fn record_setting(&mut self, name: &[u8], value: &[u8]) -> Result<(), Unportable> {
         // Values are replayed before the encoding is set, so they must be the same in every encoding.
         let text = |bytes: &[u8]| {
@@ -117,6 +137,14 @@ impl ProtocolRequest for StartupRequest {
         write_ready_for_query(out, TransactionStatus::Idle);
         Some(bytes)
     }
+}
+
+pub(crate) fn owned(settings: Vec<(&str, &str)>) -> Vec<(String, String)> {
+    settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+pub(crate) fn pairs(settings: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
+    settings.iter().map(|(name, value)| (name.as_str(), value.as_str()))
 }
 
 /// A setting that cannot be set on another connection.

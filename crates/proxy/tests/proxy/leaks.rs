@@ -1,8 +1,11 @@
 //! No state of a client may reach the next client.
 
+use ciphertoll_wire::postgres::command::{encode_describe_statement, encode_parse, encode_sync};
+
 use crate::Case;
 use crate::cases::one;
-use crate::site::{Proxy, Site};
+use crate::operations::{admin_of, await_that, samples};
+use crate::site::{Proxy, RawClient, Site};
 
 pub(crate) const CASES: [Case; 3] = [
     ("no session state reaches the next client", state),
@@ -10,14 +13,60 @@ pub(crate) const CASES: [Case; 3] = [
     ("a connection in an unknown state is closed", unknown_state),
 ];
 
+pub(crate) const OF_TRANSACTIONS: [Case; 1] = [(
+    "with tracked resets no session state reaches the next client, and plain sessions are not reset",
+    tracked,
+)];
+
 /// The server process that serves the next client.
 fn backend(proxy: &Proxy) -> String {
     one(&mut proxy.client(), "SELECT pg_backend_pid()")
 }
 
 fn state(site: &mut Site) {
-    let proxy = site.proxy(&["--pool-size", "1"]);
-    let before = backend(&proxy);
+    nothing_leaks(&site.proxy(&["--pool-size", "1"]));
+}
+
+fn tracked(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1", "--reset", "tracked", "--admin", "tcp:127.0.0.1:0"]);
+    nothing_leaks(&proxy);
+    let admin = admin_of(&proxy);
+    let skipped = || samples(admin)["skipped_resets_total"];
+    let before = skipped();
+    await_that("a reset is skipped", || {
+        for sql in ["SELECT 1", "SELECT count(*) FROM pg_class", "BEGIN; SELECT 1; COMMIT"] {
+            proxy.client().query(sql).expect("plain data access");
+        }
+        skipped() - before > 2.5
+    });
+    // Settings of the login are set back without a reset.
+    for (name, settings) in [("theirs", &[("application_name", "theirs")][..]), ("", &[])] {
+        let mut raw = proxy.raw(settings);
+        raw.answer();
+        raw.query("SELECT current_setting('application_name')");
+        let row = raw.answer().into_iter().find(|(kind, _)| *kind == b'D').expect("a row");
+        assert!(row.1.ends_with(name.as_bytes()) && row.1.len() == 6 + name.len(), "{row:?}");
+    }
+    // The unnamed statement of a client that has left is not the next one's.
+    let mut raw = proxy.raw(&[]);
+    raw.answer();
+    let mut bytes = Vec::new();
+    encode_parse(&mut bytes, "", "SELECT 1", &[]).expect("a statement");
+    encode_sync(&mut bytes);
+    raw.send(&bytes);
+    raw.answer();
+    drop(raw);
+    let mut next = proxy.raw(&[]);
+    next.answer();
+    bytes.clear();
+    encode_describe_statement(&mut bytes, "").expect("a name");
+    encode_sync(&mut bytes);
+    next.send(&bytes);
+    assert_eq!(RawClient::error_state(&next.answer()).as_deref(), Some("26000"));
+}
+
+fn nothing_leaks(proxy: &Proxy) {
+    let before = backend(proxy);
     let left_and_looked_for = [
         ("SET statement_timeout = 12345", "SHOW statement_timeout", "0"),
         ("SET TimeZone = 'Asia/Tokyo'", "SELECT current_setting('TimeZone') = 'Asia/Tokyo'", "f"),
@@ -61,7 +110,7 @@ fn transactions(site: &mut Site) {
 
 fn unknown_state(site: &mut Site) {
     let mut proxy = site.proxy(&["--pool-size", "1"]);
-    let leave_functions: [fn(&mut crate::site::RawClient); 3] = [
+    let leave_functions: [fn(&mut RawClient); 3] = [
         |raw| raw.query("SELECT pg_sleep(5)"),
         |raw| {
             raw.query("CREATE TEMP TABLE t (n int); COPY t FROM STDIN");

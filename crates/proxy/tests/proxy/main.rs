@@ -1,7 +1,8 @@
 //! The proxy as a process in front of a real PostgreSQL, over TLS: what clients see, what the next client
 //! sees, and faults of both sides.
 //!
-//! The server is started once, on the main thread, and ends with it. Each case has its own proxy.
+//! The servers of both protocols are started once, each on a thread of its own that runs all of its cases, and end
+//! with that thread. Each case has its own proxy.
 
 mod cases;
 mod client_tls;
@@ -22,8 +23,9 @@ mod threads;
 mod transactions;
 
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
+use std::thread;
 
 use crate::site::{Mode, Site};
 
@@ -34,10 +36,14 @@ fn main() -> ExitCode {
     let Some(filter) = filter(std::env::args().skip(1)) else { return ExitCode::SUCCESS };
     let mut failed = Vec::new();
     let mut count = 0;
-    for (cases, failures) in [postgres(&filter), mysql::run(&filter)] {
-        count += cases;
-        failed.extend(failures);
-    }
+    thread::scope(|scope| {
+        let protocols = [scope.spawn(|| postgres(&filter)), scope.spawn(|| mysql::run(&filter))];
+        for outcome in protocols.map(thread::ScopedJoinHandle::join) {
+            let (cases, failures) = outcome.unwrap_or_else(|panic| resume_unwind(panic));
+            count += cases;
+            failed.extend(failures);
+        }
+    });
     say(&format!("{count} cases, {} failed: {}", failed.len(), failed.join("; ")));
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -57,9 +63,14 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
     let of_sessions = [&operations::OF_SESSIONS[..], &reloads::OF_SESSIONS[..]].concat();
     let sessions =
         [&both[..], &of_sessions[..], &limits::CASES[..], &faults::CASES[..], &stalls::CASES[..]].concat();
-    let transactions =
-        [&both[..], &transactions::CASES[..], &parked::CASES[..], &server_behaviour::OF_TRANSACTIONS[..]]
-            .concat();
+    let transactions = [
+        &both[..],
+        &transactions::CASES[..],
+        &parked::CASES[..],
+        &server_behaviour::OF_TRANSACTIONS[..],
+        &leaks::OF_TRANSACTIONS[..],
+    ]
+    .concat();
     let of_both = |(name, _): &Case| threads::OF_BOTH.contains(name);
     let chosen: Vec<Case> = both.iter().copied().filter(of_both).chain(threads::CASES).collect();
     let on_two_sessions = [&chosen[..], &limits::CASES[..], &faults::CASES[..], &stalls::CASES[..]].concat();

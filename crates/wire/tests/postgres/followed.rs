@@ -5,16 +5,18 @@ use ciphertoll_wire::postgres::command::{
     encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync,
 };
 use ciphertoll_wire::postgres::relay::{
-    ClientStatements, ConnectionStatements, SessionFollower, first_command_bytes,
+    ClientBytes, ClientStatements, ConnectionStatements, Followed, PostgresRelay, ServerBytes,
+    SessionFollower, first_command_bytes,
 };
 use ciphertoll_wire::postgres::server::write_message;
-use ciphertoll_wire::postgres::sql::Effects;
+use ciphertoll_wire::postgres::sql::{Discard, Effects};
 use ciphertoll_wire::postgres::{Param, Parameters};
 use proptest::prelude::*;
 
 /// A client, its prepared statements, and its server connection.
 #[derive(Default)]
 struct Site {
+    relay: PostgresRelay,
     follow: SessionFollower,
     parameters: Parameters,
     statements: ClientStatements,
@@ -22,17 +24,26 @@ struct Site {
 }
 
 impl Site {
+    fn process_client(&mut self, input: &[u8]) -> ClientBytes {
+        let Self { relay, follow: follower, parameters, statements, prepared } = self;
+        let session = Followed { follower, statements, prepared };
+        relay.process_client(input, parameters, Some(session)).expect("commands")
+    }
+
+    fn process_server(&mut self, input: &[u8]) -> ServerBytes {
+        let Self { relay, follow: follower, parameters, statements, prepared } = self;
+        let session = Followed { follower, statements, prepared };
+        relay.process_server(input, parameters, Some(session)).expect("answers")
+    }
+
     /// What the server receives if these bytes arrive in such pieces.
     fn up(&mut self, bytes: &[u8], piece: usize) -> Vec<u8> {
         let (mut held, mut sent) = (Vec::new(), Vec::new());
         for piece in bytes.chunks(piece) {
             held.extend_from_slice(piece);
             loop {
-                let until = self
-                    .follow
-                    .process_client(&held, &self.parameters, &mut self.statements, &mut self.prepared)
-                    .expect("commands");
-                sent.extend(held.drain(..until.bytes));
+                let until = self.process_client(&held);
+                sent.extend(held.drain(..until.pass_bytes));
                 if until.insert.is_empty() {
                     break;
                 }
@@ -49,11 +60,8 @@ impl Site {
         for piece in bytes.chunks(piece) {
             held.extend_from_slice(piece);
             loop {
-                let answers = self
-                    .follow
-                    .process_server(&held, &mut self.statements, &mut self.prepared)
-                    .expect("answers");
-                told.extend(held.drain(..answers.bytes));
+                let answers = self.process_server(&held);
+                told.extend(held.drain(..answers.pass_bytes));
                 if answers.skip_bytes == 0 {
                     break;
                 }
@@ -67,6 +75,7 @@ impl Site {
     /// The next transaction runs on another, reset connection.
     fn moves(&mut self) {
         self.follow.settle();
+        self.relay = PostgresRelay::new();
         self.follow = SessionFollower::default();
         self.prepared.clear();
     }
@@ -95,7 +104,11 @@ fn sync() -> Vec<u8> {
 fn answers(kinds: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for kind in kinds.bytes() {
-        let payload: &[u8] = if kind == b'Z' { b"I" } else { b"" };
+        let payload: &[u8] = match kind {
+            b'Z' => b"I",
+            b'S' => b"a\0b\0",
+            _ => b"",
+        };
         write_message(&mut bytes, kind, payload).expect("a message");
     }
     bytes
@@ -189,9 +202,8 @@ fn a_long_pipeline_waits_for_replies() {
     let (mut site, one) = (Site::default(), parse("", "SELECT 1"));
     let mut rest = [one.repeat(3 * MAX_OWED), sync()].concat();
     let mut passes = |site: &mut Site| {
-        let Site { follow, parameters, statements, prepared } = site;
-        let until = follow.process_client(&rest, parameters, statements, prepared).expect("commands");
-        rest.drain(..until.bytes).count() / one.len()
+        let until = site.process_client(&rest);
+        rest.drain(..until.pass_bytes).count() / one.len()
     };
     assert_eq!((passes(&mut site), site.follow.is_full()), (MAX_OWED, true));
     assert_eq!((passes(&mut site), site.follow.is_full()), (0, true));
@@ -250,6 +262,42 @@ fn texts_follow_the_server_setting() {
     site.down(&answers("1Z"), 1000);
     site.up(&[execute("s"), parse("", within), execute("")].concat(), 1000);
     assert!(site.follow.settle().pin.is_some());
+}
+
+#[test]
+fn a_failed_discard_undoes_nothing() {
+    let query = |sql: &str| {
+        let mut bytes = Vec::new();
+        encode_query(&mut bytes, sql).expect("a query");
+        bytes
+    };
+    let confirmed = || {
+        let mut bytes = Vec::new();
+        write_message(&mut bytes, b'C', b"DISCARD ALL\0").expect("a message");
+        [bytes, answers("Z")].concat()
+    };
+    let settled = |down: &[u8], later: &str| {
+        let mut effects = Vec::new();
+        for piece in [1, 5, 1000] {
+            let mut site = Site::default();
+            site.up(&[query("LISTEN x"), query("DISCARD ALL"), query(later)].concat(), piece);
+            assert_eq!(site.down(down, piece), down);
+            effects.push(site.follow.settle());
+        }
+        assert!(effects.windows(2).all(|pair| pair[0] == pair[1]), "{effects:?}");
+        let Effects { pin, discard, .. } = effects.remove(0);
+        (pin, discard)
+    };
+    let succeeded = [answers("CZ"), confirmed(), answers("CZ")].concat();
+    assert_eq!(settled(&succeeded, "SELECT 1"), (None, Discard::All));
+    assert_eq!(settled(&succeeded, "LISTEN y"), (Some("LISTEN"), Discard::All));
+    // In a transaction block it fails.
+    assert_eq!(settled(&answers("CZEZCZ"), "SELECT 1"), (Some("LISTEN"), Discard::None));
+    // Of two, the last one fails.
+    let earlier_succeeded = [answers("CZ"), confirmed(), answers("EZ")].concat();
+    assert_eq!(settled(&earlier_succeeded, "DISCARD ALL").0, Some("LISTEN"));
+    // Another command's tag is not taken for it.
+    assert_eq!(settled(&answers("CZCZCZ"), "SELECT 1"), (Some("LISTEN"), Discard::None));
 }
 
 fn command() -> impl Strategy<Value = Vec<u8>> {

@@ -55,12 +55,13 @@ proptest! {
                 if gone {
                     return Ok(None);
                 }
-                let taken = relay.process_client(held)?;
+                let taken = relay.process_client(held, &Parameters::default(), None)?;
                 gone = taken.goodbye == Goodbye::Said;
                 Ok(Some(taken.pass_bytes))
             });
-            let (answered, down_went_well) =
-                feed(&down, piece, |held| relay.process_server(held, &mut parameters).map(Some));
+            let (answered, down_went_well) = feed(&down, piece, |held| {
+                relay.process_server(held, &mut parameters, None).map(|bytes| Some(bytes.pass_bytes))
+            });
             let is_clean = matches!(relay.connection_state(), ConnectionState::Clean(_));
             (sent, up_went_well, answered, down_went_well, is_clean, parameters)
         };
@@ -77,11 +78,11 @@ proptest! {
     #[test]
     fn garbage_is_an_error_or_waits_for_more(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let (mut relay, mut parameters) = (PostgresRelay::new(), Parameters::default());
-        if let Ok(taken) = relay.process_client(&bytes) {
+        if let Ok(taken) = relay.process_client(&bytes, &parameters, None) {
             prop_assert!(taken.pass_bytes <= bytes.len());
         }
-        if let Ok(pass_bytes) = PostgresRelay::new().process_server(&bytes, &mut parameters) {
-            prop_assert!(pass_bytes <= bytes.len());
+        if let Ok(taken) = PostgresRelay::new().process_server(&bytes, &mut parameters, None) {
+            prop_assert!(taken.pass_bytes <= bytes.len());
         }
         let mut input = bytes.as_slice();
         let answer = InternalCommand::nothing().step(&mut input, &mut parameters);

@@ -20,6 +20,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         tls: None,
         iterations: ScramIterations { by_unix: 1, by_tcp: CredentialStore::DEFAULT_ITERATIONS },
         pooling: Pooling::Transaction,
+        reset: ResetPolicy::Always,
         threads: std::num::NonZeroUsize::MIN,
         limits: Limits::default(),
     }

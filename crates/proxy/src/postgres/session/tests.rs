@@ -33,6 +33,14 @@ fn plain() -> ClientSession {
     ClientSession::begin(&request(&[]), &mut backend(), &mut Vec::new()).unwrap()
 }
 
+fn transaction_of(release: Release<ResetContext>) -> Release<TransactionStatus> {
+    match release {
+        Release::Clean => Release::Clean,
+        Release::Reset(context) => Release::Reset(context.transaction),
+        Release::Close(reason) => Release::Close(reason),
+    }
+}
+
 fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
     write(&mut out);
@@ -89,7 +97,7 @@ fn bytes_pass_unchanged_in_any_pieces() {
         });
         assert_eq!(passed, down, "{piece}");
         assert_eq!(known.parameters.get(b"timezone"), Some(&b"Europe/Vienna"[..]));
-        let release = session.release(&mut known).unwrap();
+        let release = transaction_of(session.release(&mut known).unwrap());
         assert_eq!(release, Release::Reset(TransactionStatus::InTransaction), "{piece}");
     }
 }
@@ -135,7 +143,7 @@ fn left(up: &[u8], down: &[u8], later_input: &[u8], later_output: &[u8]) -> Rele
         session.process_client(up, &mut backend()).unwrap();
         session.process_server(down, &mut known).unwrap();
     }
-    session.release(&mut known).unwrap()
+    transaction_of(session.release(&mut known).unwrap())
 }
 
 #[test]
@@ -206,7 +214,10 @@ fn the_application_name_is_pipelined_and_its_response_is_dropped() {
             passed.extend(held.drain(..processed.pass_bytes));
         }
         assert_eq!(passed, clients, "{piece}");
-        assert_eq!(session.release(&mut known).unwrap(), Release::Reset(TransactionStatus::Idle));
+        assert_eq!(
+            transaction_of(session.release(&mut known).unwrap()),
+            Release::Reset(TransactionStatus::Idle)
+        );
     }
 }
 
@@ -215,7 +226,7 @@ fn a_session_that_sent_nothing_needs_no_reset() {
     let mut known = backend();
     let session =
         ClientSession::begin(&request(&[("application_name", "psql")]), &mut known, &mut Vec::new()).unwrap();
-    assert_eq!(session.release(&mut known).unwrap(), Release::Clean);
+    assert_eq!(transaction_of(session.release(&mut known).unwrap()), Release::Clean);
     assert_eq!(known.parameters, backend().parameters);
 }
 
@@ -231,7 +242,7 @@ fn settings_that_can_fail_are_applied_before_the_client_starts() {
         matches!((processed.skip_bytes, &processed.settings_result), (6, SettingsResult::Applied)),
         "{processed:?}"
     );
-    assert_eq!(session.release(&mut known).unwrap(), Release::Reset(TransactionStatus::Idle));
+    assert_eq!(transaction_of(session.release(&mut known).unwrap()), Release::Reset(TransactionStatus::Idle));
 
     let mut session = begin(&mut known);
     let report = Report { severity: Severity::Error, sqlstate: *b"22023", message: b"no such zone" };
@@ -246,12 +257,13 @@ fn settings_that_can_fail_are_applied_before_the_client_starts() {
         "{processed:?}"
     );
     assert_eq!((processed.skip_bytes, processed.pass_bytes), (no.len(), 0));
-    assert_eq!(session.release(&mut known).unwrap(), Release::Reset(TransactionStatus::Idle));
+    assert_eq!(transaction_of(session.release(&mut known).unwrap()), Release::Reset(TransactionStatus::Idle));
 }
 
 /// A session on a connection that another client has left; returns what is sent first.
 fn processed(known: &mut BackendState) -> (ClientSession, Vec<u8>) {
     let mut to_server = Vec::new();
+    known.remains = Remains::Anything;
     let request = request(&[("application_name", "next"), ("statement_timeout", "5")]);
     (
         ClientSession::begin_pooled(request, AcquiredState::ResetPending, known, &mut to_server).unwrap(),
@@ -293,7 +305,7 @@ fn a_reset_is_pipelined_in_front_of_the_first_command() {
             phase = answers.phase;
         }
         assert_eq!((passed, phase), (theirs.clone(), SessionPhase::CanDetach), "{piece}");
-        let left = session.detach(&mut known).unwrap().release;
+        let left = transaction_of(session.detach(&mut known).unwrap().release);
         assert_eq!(left, Release::Reset(TransactionStatus::Idle));
     }
 }
@@ -334,7 +346,10 @@ fn a_connection_whose_reset_fails_is_closed() {
     let no = written(|out| write_error(out, &report).unwrap());
     assert!(session.process_server(&no, &mut known).is_err());
     let (session, _) = processed(&mut known);
-    assert!(matches!(session.release(&mut known).unwrap(), Release::Close(_)), "its state is not known");
+    assert!(
+        matches!(transaction_of(session.release(&mut known).unwrap()), Release::Close(_)),
+        "its state is not known"
+    );
 }
 
 #[test]
@@ -350,4 +365,36 @@ fn an_error_can_be_sent_only_between_responses() {
     let report = Report { severity: Severity::Fatal, sqlstate: *b"57P01", message: b"bye" };
     session.process_server(&written(|out| write_error(out, &report).unwrap()), &mut known).unwrap();
     assert!(!session.can_send_error());
+}
+
+#[test]
+fn a_connection_on_which_nothing_remains_needs_no_reset() {
+    let begin = |known: &mut BackendState, settings: &[(&str, &str)]| {
+        let mut to_server = Vec::new();
+        let acquired = AcquiredState::ResetPending;
+        let session =
+            ClientSession::begin_pooled(request(settings), acquired, known, &mut to_server).unwrap();
+        (session, String::from_utf8_lossy(&to_server).into_owned())
+    };
+    let mut known = backend();
+    let (session, to_server) = begin(&mut known, &[("TimeZone", "UTC")]);
+    assert_eq!((to_server.as_str(), session.command.is_none()), ("", true));
+
+    known.remains = Remains::UnnamedStatement;
+    let (_, to_server) = begin(&mut known, &[]);
+    assert_eq!((to_server.as_bytes(), known.remains), (&b"C\0\0\0\x06S\0"[..], Remains::Nothing));
+
+    // What the last client has set is set back.
+    let (_, to_server) = begin(&mut known, &[("application_name", "a")]);
+    assert!(to_server.contains("set_config") && to_server.contains("application_name"), "{to_server:?}");
+    assert_eq!(known.parameters.get(b"application_name"), Some(&b"a"[..]));
+    let (_, to_server) = begin(&mut known, &[]);
+    assert!(to_server.contains("set_config") && !to_server.contains("DISCARD"), "{to_server:?}");
+    assert_eq!(known.parameters.get(b"application_name"), Some(&b""[..]));
+
+    // A setting that the server does not report cannot be set back.
+    let (_, to_server) = begin(&mut known, &[("statement_timeout", "5")]);
+    assert!(!to_server.contains("DISCARD"), "{to_server:?}");
+    let (_, to_server) = begin(&mut known, &[]);
+    assert!(to_server.contains("DISCARD ALL"), "{to_server:?}");
 }

@@ -8,8 +8,7 @@
 use crate::{
     postgres::{
         codec::kind,
-        error::Error,
-        relay::framer::Framer,
+        relay::framer::Piece,
         sql::lexer::{Lexer, MAX_TOKEN_BYTES, StringSyntax, Token},
     },
     relay::Vacate,
@@ -22,10 +21,9 @@ const MAX_NAME_BYTES: usize = 63;
 /// Limit of tokens kept per command; none needs as many.
 const MAX_TOKENS: usize = 64;
 
-/// Scans a client's commands on one connection.
+/// Scans a client's commands on one connection. Observes the relay's messages.
 #[derive(Debug, Default)]
-pub struct DatabaseCommandScanner {
-    framer: Framer,
+pub(crate) struct DatabaseCommandScanner {
     reader: CommandReader,
 }
 
@@ -76,43 +74,39 @@ enum CommandToken {
 }
 
 impl DatabaseCommandScanner {
-    /// Reads the client's next bytes, which must not cut a header. Appends to `vacates` the databases that
-    /// must have no connections.
+    /// The client starts a message.
     #[inline]
-    pub fn read(&mut self, bytes: &[u8], vacates: &mut Vec<Vacate>) -> Result<(), Error> {
-        let mut at = 0;
-        loop {
-            let piece = self.framer.read(bytes, &mut at);
-            if !matches!(self.reader, CommandReader::Nothing) {
-                self.read_on(piece, vacates);
-            }
-            let Some(header) = self.framer.next_header(&bytes[at..])? else {
-                return Ok(());
-            };
-            self.framer.begin(header, &mut at);
-            self.reader = match header.kind {
-                kind::QUERY => CommandReader::text(),
-                kind::PARSE => CommandReader::StatementName,
-                _ => CommandReader::Nothing,
-            };
+    pub(crate) fn begin(&mut self, kind: u8) {
+        self.reader = match kind {
+            kind::QUERY => CommandReader::text(),
+            kind::PARSE => CommandReader::StatementName,
+            _ => CommandReader::Nothing,
+        };
+    }
+
+    /// Continues with the current message. Appends to `vacates` the databases that must have no connections.
+    #[inline]
+    pub(crate) fn read(&mut self, piece: Piece<'_>, vacates: &mut Vec<Vacate>) {
+        if !matches!(self.reader, CommandReader::Nothing) {
+            self.read_text(piece, vacates);
         }
     }
 
-    fn read_on(&mut self, mut piece: &[u8], vacates: &mut Vec<Vacate>) {
+    fn read_text(&mut self, Piece { mut bytes, is_last }: Piece<'_>, vacates: &mut Vec<Vacate>) {
         if let CommandReader::StatementName = self.reader {
-            let Some(end) = piece.iter().position(|byte| *byte == 0) else { return };
-            piece = &piece[end + 1..];
+            let Some(end) = bytes.iter().position(|byte| *byte == 0) else { return };
+            bytes = &bytes[end + 1..];
             self.reader = CommandReader::text();
         }
         let CommandReader::Text(lexer, command) = &mut self.reader else { return };
-        let end = piece.iter().position(|byte| *byte == 0);
-        for byte in &piece[..end.unwrap_or(piece.len())] {
+        let end = bytes.iter().position(|byte| *byte == 0);
+        for byte in &bytes[..end.unwrap_or(bytes.len())] {
             lexer.read(std::slice::from_ref(byte), &mut |token| command.token(token));
             if command.state == CommandState::Over {
                 break;
             }
         }
-        let has_ended = end.is_some() || self.framer.is_between_messages();
+        let has_ended = end.is_some() || is_last;
         if has_ended {
             lexer.end(&mut |token| command.token(token));
         }

@@ -8,17 +8,25 @@ use crate::postgres::{
 /// The position within the messages of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Framer {
-    pub(crate) left_bytes: usize,
+    left_bytes: usize,
+}
+
+/// Bytes of the payload of the current message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Whether the message ends with them.
+    pub(crate) is_last: bool,
 }
 
 impl Framer {
     /// Reads the rest of the current message, as far as it has arrived, and advances `at` past it.
     #[inline]
-    pub(crate) fn read<'a>(&mut self, input: &'a [u8], at: &mut usize) -> &'a [u8] {
+    pub(crate) fn read<'a>(&mut self, input: &'a [u8], at: &mut usize) -> Piece<'a> {
         let start = *at;
         *at += self.left_bytes.min(input.len() - start);
         self.left_bytes -= *at - start;
-        &input[start..*at]
+        Piece { bytes: &input[start..*at], is_last: self.left_bytes == 0 }
     }
 
     /// The header of the next message, if the current one is complete and the header has arrived.

@@ -84,14 +84,17 @@ impl InternalCommand {
         settings: impl IntoIterator<Item = (&'a str, &'a str)>,
         out: &mut Vec<u8>,
     ) -> Result<Self, Error> {
-        let command = |sql: &str, out: &mut Vec<u8>| {
-            encode_parse(out, "", sql, &[])?;
-            encode_bind(out, "", "", &[], ValueFormat::Text)?;
-            encode_execute(out, "", 0)
-        };
-        command("DISCARD ALL", out)?;
+        encode_command("DISCARD ALL", out)?;
         // An explicit transaction commits even on servers that leave the commit to the `Sync`.
-        command("BEGIN", out)?;
+        Self::restore(settings, out)
+    }
+
+    /// The same without a reset, for a connection on which only settings and the unnamed statement differ.
+    pub fn restore<'a>(
+        settings: impl IntoIterator<Item = (&'a str, &'a str)>,
+        out: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
+        encode_command("BEGIN", out)?;
         let mut settings = settings.into_iter().peekable();
         if settings.peek().is_some() {
             encode_parse(out, "", SET, &[TEXT_OID, TEXT_OID])?;
@@ -101,7 +104,12 @@ impl InternalCommand {
             encode_bind(out, "", "", &params, ValueFormat::Text)?;
             encode_execute(out, "", 0)?;
         }
-        command("COMMIT", out)?;
+        encode_command("COMMIT", out)?;
+        Self::close_unnamed(out)
+    }
+
+    /// Appends a message that closes the unnamed statement, to be sent before the first commands of the next client.
+    pub fn close_unnamed(out: &mut Vec<u8>) -> Result<Self, Error> {
         encode_close_statement(out, "")?;
         Ok(Self { kind: Kind::TakeOver, left: 0, refusal: None, values: Vec::new() })
     }
@@ -195,6 +203,12 @@ impl InternalCommand {
             _ => false,
         }
     }
+}
+
+fn encode_command(sql: &str, out: &mut Vec<u8>) -> Result<(), Error> {
+    encode_parse(out, "", sql, &[])?;
+    encode_bind(out, "", "", &[], ValueFormat::Text)?;
+    encode_execute(out, "", 0)
 }
 
 /// The value of a row with one column.

@@ -1,6 +1,6 @@
 //! Follows a client's session so that its next transaction can run on any server connection with the same
-//! prepared statements and settings. Used together with a [`PostgresRelay`](super::PostgresRelay), for
-//! transaction pooling.
+//! prepared statements and settings, for transaction pooling. Observes the messages of a
+//! [`PostgresRelay`](super::PostgresRelay).
 //!
 //! A server connection is reset before another client gets it, so it has only this client's prepared
 //! statements. They keep the client's names, and are prepared when the client first uses them on the
@@ -20,11 +20,11 @@ use crate::postgres::{
     },
     error::Error,
     relay::{
-        framer::{Framer, checked_header},
+        framer::{Piece, checked_header},
         session_follower::names::{ReferencedName, name_at, referenced_name},
     },
     sql::{
-        effects::{Deallocated, Discard, Effects, TextReader},
+        effects::{Deallocated, Discard, Effects, Remains, TextReader},
         lexer::StringSyntax,
     },
 };
@@ -36,6 +36,8 @@ const MAX_STATEMENT_BYTES: usize = 8 << 20;
 /// command waits. A server may hold back replies until its buffer of 8 KiB is full, and the shortest has five
 /// bytes: with a limit below 1,639 the two sides could deadlock.
 const MAX_PENDING: usize = 1 << 12;
+/// The payload of the `CommandComplete` of a `DISCARD ALL`.
+pub(crate) const DISCARD_ALL_TAG: &[u8] = b"DISCARD ALL\0";
 
 /// The statements that a client has prepared and may use on any connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -58,19 +60,38 @@ pub struct ConnectionStatements(HashSet<Vec<u8>>);
 /// Follows one client on one server connection.
 #[derive(Debug, Default)]
 pub struct SessionFollower {
-    client_framer: Framer,
     payload_reader: PayloadReader,
-    server_framer: Framer,
     /// Replies that are pending, in order.
     pending: VecDeque<PendingReply>,
     recovery: ErrorRecovery,
     /// Effects that outlive the transaction.
     effects: Effects,
+    /// What the session may have left on the connection, transactions included.
+    remains: Remains,
+    /// The last `DISCARD ALL` that was sent. Until the server confirms it, earlier effects stand: it fails in a
+    /// transaction block.
+    sent_discard: Option<SentDiscard>,
     /// The number of requested `ReadyForQuery`s, and of those still pending.
     requested_ready: u64,
     pending_ready: u64,
     /// `standard_conforming_strings` is unknown until this many have arrived.
     strings_known_from: u64,
+}
+
+/// A client's session on a server connection: what its messages may change.
+#[derive(Debug)]
+pub struct Followed<'a> {
+    pub follower: &'a mut SessionFollower,
+    pub statements: &'a mut ClientStatements,
+    pub prepared: &'a mut ConnectionStatements,
+}
+
+#[derive(Debug)]
+struct SentDiscard {
+    /// The number of the `ReadyForQuery` that ends its replies.
+    ready: u64,
+    /// The effects of later commands.
+    later: Effects,
 }
 
 /// Whether the server skips the client's messages after an error.
@@ -118,24 +139,6 @@ enum NameUse {
     New,
     /// The name is in use; the server will refuse the `Parse`.
     Taken,
-}
-
-/// What to do with a client's bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ClientBytes {
-    /// The number of bytes to forward, from the front.
-    pub bytes: usize,
-    /// Messages to send to the server next. If empty, the rest waits for more input.
-    pub insert: Vec<u8>,
-}
-
-/// What to do with a server's bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ServerBytes {
-    /// The number of bytes to forward, from the front.
-    pub bytes: usize,
-    /// The number of bytes behind those to discard. If 0, the rest waits for more input.
-    pub skip_bytes: usize,
 }
 
 impl ConnectionStatements {
@@ -187,89 +190,9 @@ impl ClientStatements {
 }
 
 impl SessionFollower {
-    /// Reads the client's next bytes: those beyond the last [`ClientBytes::bytes`], and newer ones.
-    /// `parameters` are the server's reported settings.
-    pub fn process_client(
-        &mut self,
-        input: &[u8],
-        parameters: &Parameters,
-        statements: &mut ClientStatements,
-        prepared: &mut ConnectionStatements,
-    ) -> Result<ClientBytes, Error> {
-        let mut at = 0;
-        loop {
-            self.read_on(input, &mut at, statements, prepared);
-            let Some(header) = self.client_framer.next_header(&input[at..])? else {
-                return Ok(ClientBytes { bytes: at, insert: Vec::new() });
-            };
-            match self.begin(header, &input[at..], parameters, statements, prepared)? {
-                MessageAction::Forward => self.client_framer.begin(header, &mut at),
-                MessageAction::NeedInput => return Ok(ClientBytes { bytes: at, insert: Vec::new() }),
-                MessageAction::InsertBefore(insert) => return Ok(ClientBytes { bytes: at, insert }),
-            }
-        }
-    }
-
-    /// Continues with the current message.
-    fn read_on(
-        &mut self,
-        input: &[u8],
-        at: &mut usize,
-        statements: &mut ClientStatements,
-        prepared: &mut ConnectionStatements,
-    ) {
-        let piece = self.client_framer.read(input, at);
-        match &mut self.payload_reader {
-            PayloadReader::Nothing => return,
-            PayloadReader::Text(reader) => reader.read(piece),
-            PayloadReader::Parse { message, .. } => {
-                if message.len() <= MAX_STATEMENT_BYTES {
-                    message.extend_from_slice(piece);
-                }
-            }
-        }
-        if !self.client_framer.is_between_messages() {
-            return;
-        }
-        match std::mem::take(&mut self.payload_reader) {
-            PayloadReader::Nothing => {}
-            PayloadReader::Text(reader) => {
-                let effects = reader.end();
-                // The server reports the setting before its `ReadyForQuery`.
-                self.apply(&effects, self.requested_ready, statements, prepared);
-            }
-            PayloadReader::Parse { message, string_syntax } => {
-                self.end_parse(message, string_syntax, statements, prepared);
-            }
-        }
-    }
-
-    /// Applies the effects of a command. They are complete after `known_from` `ReadyForQuery`s.
-    fn apply(
-        &mut self,
-        effects: &Effects,
-        known_from: u64,
-        statements: &mut ClientStatements,
-        prepared: &mut ConnectionStatements,
-    ) {
-        if effects.is_none() {
-            return;
-        }
-        if effects.may_change_strings() {
-            self.strings_known_from = known_from;
-        }
-        statements.deallocate(&effects.deallocated, prepared);
-        if effects.discard == Discard::All {
-            statements.deallocate(&Deallocated::All, prepared);
-            // A `DISCARD ALL` undoes earlier effects.
-            self.effects = Effects::default();
-        }
-        self.effects.merge(effects);
-    }
-
     /// How the server will read the client's next text.
     fn string_syntax(&self, parameters: &Parameters) -> StringSyntax {
-        let is_known = self.requested_ready - self.pending_ready >= self.strings_known_from;
+        let is_known = self.received_ready() >= self.strings_known_from;
         if is_known { StringSyntax::of(parameters) } else { StringSyntax::Unknown }
     }
 
@@ -287,6 +210,10 @@ impl SessionFollower {
         }
     }
 
+    fn received_ready(&self) -> u64 {
+        self.requested_ready - self.pending_ready
+    }
+
     /// Removes the first pending reply.
     fn pop_pending(&mut self) -> Option<PendingReply> {
         let pending = self.pending.pop_front()?;
@@ -294,131 +221,6 @@ impl SessionFollower {
             self.pending_ready -= u64::from(count);
         }
         Some(pending)
-    }
-
-    /// A complete `Parse` was forwarded.
-    fn end_parse(
-        &mut self,
-        message: Vec<u8>,
-        string_syntax: StringSyntax,
-        statements: &mut ClientStatements,
-        prepared: &mut ConnectionStatements,
-    ) {
-        let payload = message.get(HEADER_BYTES..).unwrap_or_default();
-        let mut parts = payload.splitn(3, |byte| *byte == 0);
-        let (Some(name), Some(text)) = (parts.next(), parts.next()) else { return };
-        let (name, effects) = (name.to_vec(), Effects::of(text, string_syntax));
-        let name_use = if !name.is_empty() && statements.by_name.contains_key(&name) {
-            NameUse::Taken
-        } else {
-            prepared.0.remove(&name);
-            statements.remove(&name);
-            if statements.bytes + message.len() > MAX_STATEMENT_BYTES {
-                // The client is pinned, so the statement need not be kept.
-                self.effects.pin.get_or_insert("prepared statements that are too long");
-            } else {
-                statements.insert(name.clone(), ClientStatement { message, effects });
-            }
-            NameUse::New
-        };
-        self.pending.push_back(PendingReply::ClientParse { name, name_use });
-    }
-
-    /// The client starts a message.
-    fn begin(
-        &mut self,
-        header: Header,
-        input: &[u8],
-        parameters: &Parameters,
-        statements: &mut ClientStatements,
-        prepared: &mut ConnectionStatements,
-    ) -> Result<MessageAction, Error> {
-        if self.recovery == ErrorRecovery::SkipToSync && header.kind != kind::SYNC {
-            return Ok(MessageAction::Forward);
-        }
-        if self.is_full() {
-            return Ok(MessageAction::NeedInput);
-        }
-        match header.kind {
-            kind::QUERY => {
-                statements.remove(b"");
-                prepared.forget_unnamed();
-                self.payload_reader = PayloadReader::Text(TextReader::new(self.string_syntax(parameters)));
-                self.expect_ready();
-            }
-            kind::FUNCTION_CALL => self.expect_ready(),
-            kind::SYNC => {
-                self.recovery = ErrorRecovery::None;
-                self.expect_ready();
-            }
-            kind::PARSE => {
-                let payload = &input[HEADER_BYTES..];
-                let Some(name) = name_at(payload, header)? else { return Ok(MessageAction::NeedInput) };
-                if !name.is_empty()
-                    && let Some(insert) = self.missing(name, statements, prepared)
-                {
-                    return Ok(MessageAction::InsertBefore(insert));
-                }
-                let string_syntax = self.string_syntax(parameters);
-                self.payload_reader =
-                    PayloadReader::Parse { message: input[..HEADER_BYTES].to_vec(), string_syntax };
-            }
-            kind::BIND | kind::DESCRIBE | kind::CLOSE => {
-                let name = match referenced_name(header, &input[HEADER_BYTES..])? {
-                    ReferencedName::Statement(name) => name,
-                    ReferencedName::Portal => {
-                        if header.kind == kind::CLOSE {
-                            self.pending.push_back(PendingReply::ClientClose);
-                        }
-                        return Ok(MessageAction::Forward);
-                    }
-                    ReferencedName::Unknown => return Ok(MessageAction::NeedInput),
-                };
-                if header.kind == kind::CLOSE {
-                    statements.remove(name);
-                    prepared.0.remove(name);
-                    self.pending.push_back(PendingReply::ClientClose);
-                } else if let Some(insert) = self.missing(name, statements, prepared) {
-                    return Ok(MessageAction::InsertBefore(insert));
-                }
-                if header.kind == kind::BIND
-                    && let Some(statement) = statements.by_name.get(name)
-                    && !statement.effects.is_none()
-                {
-                    let statement = Arc::clone(statement);
-                    // Its `Sync` follows.
-                    self.apply(&statement.effects, self.requested_ready + 1, statements, prepared);
-                }
-            }
-            _ => {}
-        }
-        Ok(MessageAction::Forward)
-    }
-
-    /// The messages that prepare a statement that the client has and the connection lacks.
-    fn missing(
-        &mut self,
-        name: &[u8],
-        statements: &ClientStatements,
-        prepared: &ConnectionStatements,
-    ) -> Option<Vec<u8>> {
-        if prepared.0.contains(name) {
-            return None;
-        }
-        let statement = statements.by_name.get(name)?;
-        let mut insert = Vec::new();
-        match self.pending_parse(name) {
-            PendingParse::Certain => return None,
-            PendingParse::None => {}
-            // Closing a missing statement is not an error.
-            PendingParse::Conditional => {
-                encode_close_statement(&mut insert, std::str::from_utf8(name).ok()?).ok()?;
-                self.pending.push_back(PendingReply::InsertedClose);
-            }
-        }
-        insert.extend_from_slice(&statement.message);
-        self.pending.push_back(PendingReply::InsertedParse(name.to_vec()));
-        Some(insert)
     }
 
     /// Whether the server is about to prepare a statement of this name.
@@ -439,44 +241,6 @@ impl SessionFollower {
         PendingParse::None
     }
 
-    /// Reads the server's next bytes: those beyond the last [`ServerBytes`], and newer ones.
-    pub fn process_server(
-        &mut self,
-        input: &[u8],
-        statements: &mut ClientStatements,
-        prepared: &mut ConnectionStatements,
-    ) -> Result<ServerBytes, Error> {
-        let mut at = 0;
-        loop {
-            self.server_framer.read(input, &mut at);
-            let rest = &input[at..];
-            let Some(header) = self.server_framer.next_header(rest)? else {
-                return Ok(ServerBytes { bytes: at, skip_bytes: 0 });
-            };
-            // The part of the payload that the relay needs.
-            let needed_bytes = match header.kind {
-                kind::READY_FOR_QUERY | kind::PARAMETER_STATUS => header.payload_bytes,
-                kind::NOTIFICATION_RESPONSE => header.payload_bytes.min(size_of::<u32>()),
-                _ => 0,
-            };
-            if rest.len() < HEADER_BYTES + needed_bytes {
-                return Ok(ServerBytes { bytes: at, skip_bytes: 0 });
-            }
-            match header.kind {
-                kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE if header.payload_bytes > 0 => {
-                    return Err(Error::protocol("ParseComplete", "it has a payload"));
-                }
-                kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE if self.complete_reply(statements, prepared) => {
-                    return Ok(ServerBytes { bytes: at, skip_bytes: HEADER_BYTES });
-                }
-                kind::ERROR_RESPONSE => self.fail_pending(statements),
-                kind::READY_FOR_QUERY => self.ready(),
-                _ => {}
-            }
-            self.server_framer.begin(header, &mut at);
-        }
-    }
-
     /// The server has answered everything up to a `Query` or `Sync`.
     fn ready(&mut self) {
         loop {
@@ -495,39 +259,33 @@ impl SessionFollower {
         }
     }
 
-    /// The server has prepared or closed the next statement. Returns whether the reply is for the proxy.
-    fn complete_reply(&mut self, statements: &ClientStatements, prepared: &mut ConnectionStatements) -> bool {
-        loop {
-            match self.pop_pending() {
-                // `Sync`s that the server ignored while it waited for COPY data.
-                Some(PendingReply::Ready(_)) => {}
-                Some(PendingReply::ClientParse { name, .. }) => {
-                    // Otherwise the set would grow without limit.
-                    if statements.by_name.contains_key(&name) {
-                        prepared.0.insert(name);
-                    }
-                    return false;
-                }
-                Some(PendingReply::InsertedParse(name)) => {
-                    prepared.0.insert(name);
-                    return true;
-                }
-                Some(PendingReply::InsertedClose) => return true,
-                Some(PendingReply::ClientClose) | None => return false,
-            }
+    /// What the session may have left on the connection.
+    pub fn remains(&self) -> Remains {
+        self.remains
+    }
+
+    fn leave(&mut self, remains: Remains) {
+        self.remains = self.remains.max(remains);
+    }
+
+    /// The effects of the commands since the last `DISCARD ALL`.
+    fn latest_effects(&mut self) -> &mut Effects {
+        self.sent_discard.as_mut().map_or(&mut self.effects, |discard| &mut discard.later)
+    }
+
+    /// A `DISCARD ALL` was sent, whose replies end with the `ReadyForQuery` of this number.
+    fn send_discard(&mut self, ready: u64) {
+        let discard = SentDiscard { ready, later: Effects::default() };
+        if let Some(earlier) = self.sent_discard.replace(discard) {
+            self.effects.merge(&earlier.later);
         }
     }
 
-    /// The server skips everything up to the next `Sync`.
-    fn fail_pending(&mut self, statements: &mut ClientStatements) {
-        while self.pending.front().is_some_and(|pending| !matches!(pending, PendingReply::Ready(_))) {
-            if let Some(PendingReply::ClientParse { name, name_use: NameUse::New }) = self.pending.pop_front()
-            {
-                statements.remove(&name);
-            }
-        }
-        if self.pending.is_empty() {
-            self.recovery = ErrorRecovery::SkipToSync;
+    /// The server has executed a `DISCARD ALL`.
+    fn confirm_discard(&mut self) {
+        let ready = self.received_ready() + 1;
+        if let Some(discard) = self.sent_discard.take_if(|discard| discard.ready == ready) {
+            self.effects = Effects { discard: Discard::All, ..discard.later };
         }
     }
 
@@ -535,8 +293,267 @@ impl SessionFollower {
     pub fn settle(&mut self) -> Effects {
         self.pending.clear();
         self.pending_ready = 0;
+        if let Some(failed) = self.sent_discard.take() {
+            self.effects.merge(&failed.later);
+        }
         std::mem::take(&mut self.effects)
     }
+}
+
+impl Followed<'_> {
+    /// Continues with the client's current message.
+    #[inline]
+    pub(crate) fn read(&mut self, piece: Piece<'_>) {
+        match &mut self.follower.payload_reader {
+            PayloadReader::Nothing => return,
+            PayloadReader::Text(reader) => reader.read(piece.bytes),
+            PayloadReader::Parse { message, .. } => {
+                if message.len() <= MAX_STATEMENT_BYTES {
+                    message.extend_from_slice(piece.bytes);
+                }
+            }
+        }
+        if piece.is_last {
+            self.end_message();
+        }
+    }
+
+    fn end_message(&mut self) {
+        match std::mem::take(&mut self.follower.payload_reader) {
+            PayloadReader::Nothing => {}
+            PayloadReader::Text(reader) => {
+                let effects = reader.end();
+                // The server reports the setting before its `ReadyForQuery`.
+                self.apply(&effects, self.follower.requested_ready);
+            }
+            PayloadReader::Parse { message, string_syntax } => self.end_parse(message, string_syntax),
+        }
+    }
+
+    /// Applies the effects of a command, whose replies end with the `ReadyForQuery` of this number.
+    fn apply(&mut self, effects: &Effects, ready: u64) {
+        self.follower.leave(effects.remains);
+        if effects.is_none() {
+            return;
+        }
+        if effects.may_change_strings() {
+            self.follower.strings_known_from = ready;
+        }
+        self.statements.deallocate(&effects.deallocated, self.prepared);
+        if effects.discard == Discard::All {
+            // If it fails, the client's statements are missing on its next connection, which the client sees. Kept,
+            // they could hide the statements that it prepares next.
+            self.statements.deallocate(&Deallocated::All, self.prepared);
+            self.follower.send_discard(ready);
+        }
+        self.follower.latest_effects().merge(effects);
+    }
+
+    /// A complete `Parse` was forwarded.
+    fn end_parse(&mut self, message: Vec<u8>, string_syntax: StringSyntax) {
+        let payload = message.get(HEADER_BYTES..).unwrap_or_default();
+        let mut parts = payload.splitn(3, |byte| *byte == 0);
+        let (Some(name), Some(text)) = (parts.next(), parts.next()) else {
+            return self.follower.leave(Remains::Anything);
+        };
+        let (name, effects) = (name.to_vec(), Effects::of(text, string_syntax));
+        self.follower.leave(effects.remains.max(left_by_parse(&name)));
+        let name_use = if !name.is_empty() && self.statements.by_name.contains_key(&name) {
+            NameUse::Taken
+        } else {
+            self.prepared.0.remove(&name);
+            self.statements.remove(&name);
+            if self.statements.bytes + message.len() > MAX_STATEMENT_BYTES {
+                // The client is pinned, so the statement need not be kept.
+                let effects = self.follower.latest_effects();
+                effects.pin.get_or_insert("prepared statements that are too long");
+            } else {
+                self.statements.insert(name.clone(), ClientStatement { message, effects });
+            }
+            NameUse::New
+        };
+        self.follower.pending.push_back(PendingReply::ClientParse { name, name_use });
+    }
+
+    /// The client starts a message. `input` starts with it.
+    pub(crate) fn begin(
+        &mut self,
+        header: Header,
+        input: &[u8],
+        parameters: &Parameters,
+    ) -> Result<MessageAction, Error> {
+        if self.follower.recovery == ErrorRecovery::SkipToSync && header.kind != kind::SYNC {
+            // The server skips it; if not, it was not scanned.
+            self.follower.leave(Remains::Anything);
+            return Ok(MessageAction::Forward);
+        }
+        if self.follower.is_full() {
+            return Ok(MessageAction::NeedInput);
+        }
+        match header.kind {
+            kind::QUERY => {
+                self.statements.remove(b"");
+                self.prepared.forget_unnamed();
+                let reader = TextReader::new(self.follower.string_syntax(parameters));
+                self.follower.payload_reader = PayloadReader::Text(reader);
+                self.follower.expect_ready();
+            }
+            kind::FUNCTION_CALL => {
+                self.follower.leave(Remains::Anything);
+                self.follower.expect_ready();
+            }
+            kind::SYNC => {
+                self.follower.recovery = ErrorRecovery::None;
+                self.follower.expect_ready();
+            }
+            kind::PARSE => return self.begin_parse(header, input, parameters),
+            kind::BIND | kind::DESCRIBE | kind::CLOSE => return self.begin_reference(header, input),
+            _ => {}
+        }
+        Ok(MessageAction::Forward)
+    }
+
+    fn begin_parse(
+        &mut self,
+        header: Header,
+        input: &[u8],
+        parameters: &Parameters,
+    ) -> Result<MessageAction, Error> {
+        let Some(name) = name_at(&input[HEADER_BYTES..], header)? else {
+            return Ok(MessageAction::NeedInput);
+        };
+        if !name.is_empty()
+            && let Some(insert) = self.missing(name)
+        {
+            return Ok(MessageAction::InsertBefore(insert));
+        }
+        let string_syntax = self.follower.string_syntax(parameters);
+        self.follower.payload_reader =
+            PayloadReader::Parse { message: input[..HEADER_BYTES].to_vec(), string_syntax };
+        Ok(MessageAction::Forward)
+    }
+
+    /// The client starts a `Bind`, `Describe` or `Close`.
+    fn begin_reference(&mut self, header: Header, input: &[u8]) -> Result<MessageAction, Error> {
+        let name = match referenced_name(header, &input[HEADER_BYTES..])? {
+            ReferencedName::Statement(name) => name,
+            ReferencedName::Portal => {
+                if header.kind == kind::CLOSE {
+                    self.follower.pending.push_back(PendingReply::ClientClose);
+                }
+                return Ok(MessageAction::Forward);
+            }
+            ReferencedName::Unknown => return Ok(MessageAction::NeedInput),
+        };
+        if header.kind == kind::CLOSE {
+            self.statements.remove(name);
+            self.prepared.0.remove(name);
+            self.follower.pending.push_back(PendingReply::ClientClose);
+        } else if let Some(insert) = self.missing(name) {
+            return Ok(MessageAction::InsertBefore(insert));
+        }
+        if header.kind == kind::BIND
+            && let Some(statement) = self.statements.by_name.get(name)
+            && !statement.effects.is_none()
+        {
+            let statement = Arc::clone(statement);
+            // Its `Sync` follows.
+            self.apply(&statement.effects, self.follower.requested_ready + 1);
+        }
+        Ok(MessageAction::Forward)
+    }
+
+    /// The messages that prepare a statement that the client has and the connection lacks.
+    fn missing(&mut self, name: &[u8]) -> Option<Vec<u8>> {
+        if self.prepared.0.contains(name) {
+            return None;
+        }
+        let statement = self.statements.by_name.get(name)?;
+        let mut insert = Vec::new();
+        match self.follower.pending_parse(name) {
+            PendingParse::Certain => return None,
+            PendingParse::None => {}
+            // Closing a missing statement is not an error.
+            PendingParse::Conditional => {
+                encode_close_statement(&mut insert, std::str::from_utf8(name).ok()?).ok()?;
+                self.follower.pending.push_back(PendingReply::InsertedClose);
+            }
+        }
+        insert.extend_from_slice(&statement.message);
+        self.follower.leave(left_by_parse(name));
+        self.follower.pending.push_back(PendingReply::InsertedParse(name.to_vec()));
+        Some(insert)
+    }
+
+    /// Whether [`Self::read_reply`] needs the tag of the next `CommandComplete`.
+    pub(crate) fn awaits_discard(&self) -> bool {
+        self.follower.sent_discard.is_some()
+    }
+
+    /// The server sends a message, with this much of its payload: up to [`DISCARD_ALL_TAG`] if
+    /// [`Self::awaits_discard`].
+    pub(crate) fn read_reply(&mut self, header: Header, payload: &[u8]) -> Result<ReplyAction, Error> {
+        match header.kind {
+            kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE if header.payload_bytes > 0 => {
+                Err(Error::protocol("ParseComplete", "it has a payload"))
+            }
+            kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE => Ok(self.complete_reply()),
+            kind::COMMAND_COMPLETE if payload == DISCARD_ALL_TAG => {
+                self.follower.confirm_discard();
+                Ok(ReplyAction::Forward)
+            }
+            kind::ERROR_RESPONSE => {
+                self.fail_pending();
+                Ok(ReplyAction::Forward)
+            }
+            kind::READY_FOR_QUERY => {
+                self.follower.ready();
+                Ok(ReplyAction::Forward)
+            }
+            _ => Ok(ReplyAction::Forward),
+        }
+    }
+
+    /// The server has prepared or closed the next statement.
+    fn complete_reply(&mut self) -> ReplyAction {
+        loop {
+            match self.follower.pop_pending() {
+                // `Sync`s that the server ignored while it waited for COPY data.
+                Some(PendingReply::Ready(_)) => {}
+                Some(PendingReply::ClientParse { name, .. }) => {
+                    // Otherwise the set would grow without limit.
+                    if self.statements.by_name.contains_key(&name) {
+                        self.prepared.0.insert(name);
+                    }
+                    return ReplyAction::Forward;
+                }
+                Some(PendingReply::InsertedParse(name)) => {
+                    self.prepared.0.insert(name);
+                    return ReplyAction::Discard;
+                }
+                Some(PendingReply::InsertedClose) => return ReplyAction::Discard,
+                Some(PendingReply::ClientClose) | None => return ReplyAction::Forward,
+            }
+        }
+    }
+
+    /// The server skips everything up to the next `Sync`.
+    fn fail_pending(&mut self) {
+        let pending = &mut self.follower.pending;
+        while pending.front().is_some_and(|pending| !matches!(pending, PendingReply::Ready(_))) {
+            if let Some(PendingReply::ClientParse { name, name_use: NameUse::New }) = pending.pop_front() {
+                self.statements.remove(&name);
+            }
+        }
+        if pending.is_empty() {
+            self.follower.recovery = ErrorRecovery::SkipToSync;
+        }
+    }
+}
+
+/// What preparing a statement of this name leaves, whatever its text.
+fn left_by_parse(name: &[u8]) -> Remains {
+    if name.is_empty() { Remains::UnnamedStatement } else { Remains::Anything }
 }
 
 /// Whether a prepare is pending.
@@ -546,13 +563,21 @@ enum PendingParse {
     Certain,
 }
 
-/// What to do with a message that starts.
-enum MessageAction {
+/// What to do with a client's message that starts.
+pub(crate) enum MessageAction {
     Forward,
     /// Not enough of it has arrived.
     NeedInput,
     /// These messages must be sent before it.
     InsertBefore(Vec<u8>),
+}
+
+/// What to do with a server's message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReplyAction {
+    Forward,
+    /// It answers a message that the proxy inserted.
+    Discard,
 }
 
 /// The length of the first command, up to the message that `ReadyForQuery` answers; `None` if it is

@@ -1,19 +1,27 @@
 //! Tracks the traffic between a client and a server that a proxy forwards: where messages start and end,
-//! which replies are pending, and whether another client could take over the server connection. Only the
-//! payloads of `ReadyForQuery`, `ParameterStatus` and `NotificationResponse` are read.
+//! which replies are pending, and whether another client could take over the server connection.
+//!
+//! Each direction has one framer. Its messages are shown to the observers: the [`DatabaseCommandScanner`] and, in
+//! transaction pooling, the [`SessionFollower`]. Only the follower may delay a message, or insert one before it. Of
+//! the server's messages, the relay itself reads the payloads of `ReadyForQuery`, `ParameterStatus` and
+//! `NotificationResponse`.
 
 use crate::{
     postgres::{
         codec::{
             kind,
-            message::{self, MAX_LOGIN_PAYLOAD_BYTES},
+            message::{self, Header, MAX_LOGIN_PAYLOAD_BYTES},
             parameters::{Parameters, parse_parameter_status},
             transaction::TransactionStatus,
         },
         error::Error,
-        relay::framer::Framer,
+        relay::{
+            database_commands::DatabaseCommandScanner,
+            framer::Framer,
+            session_follower::{DISCARD_ALL_TAG, Followed, MessageAction, ReplyAction},
+        },
     },
-    relay::{FromClient, Goodbye},
+    relay::{Goodbye, Vacate},
 };
 
 /// A process ID in a message.
@@ -24,6 +32,8 @@ const PROCESS_BYTES: usize = size_of::<u32>();
 pub struct PostgresRelay {
     client_framer: Framer,
     server_framer: Framer,
+    databases: DatabaseCommandScanner,
+    sync_hold: SyncHold,
     /// Pending `ReadyForQuery`s, for `Query`s and for `Sync`s.
     queries: u32,
     syncs: u32,
@@ -37,6 +47,38 @@ pub struct PostgresRelay {
     own: Option<ProcessAlias>,
     /// Positions in the last bytes read where the server named the client's server process.
     named_at: Vec<usize>,
+}
+
+/// Whether the client's messages after a `Sync` must wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum SyncHold {
+    #[default]
+    None,
+    /// The `Sync` has not come yet.
+    AfterNext,
+    Holding,
+}
+
+/// What to do with a client's bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ClientBytes {
+    /// The number of bytes to forward, from the front.
+    pub pass_bytes: usize,
+    /// Messages to send to the server next. If there are any, the rest must be processed again; otherwise it waits for
+    /// more input.
+    pub insert: Vec<u8>,
+    /// Databases that must have no other connections before the bytes are forwarded.
+    pub exclusive: Vec<Vacate>,
+    pub goodbye: Goodbye,
+}
+
+/// What to do with a server's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerBytes {
+    /// The number of bytes to forward, from the front.
+    pub pass_bytes: usize,
+    /// The number of bytes behind those to discard. If 0, the rest waits for more input.
+    pub skip_bytes: usize,
 }
 
 /// The process ID that the proxy gave the client, and the one that the server uses.
@@ -92,19 +134,61 @@ impl PostgresRelay {
         std::mem::take(&mut self.named_at).into_iter().map(|at| Patch { at, bytes: own.told }).collect()
     }
 
-    /// Reads the next bytes from the client: those that were not forwarded before, and newer ones.
-    pub fn process_client(&mut self, input: &[u8]) -> Result<FromClient, Error> {
-        let mut at = 0;
-        let goodbye = loop {
-            self.client_framer.read(input, &mut at);
-            let Some(header) = self.client_framer.next_header(&input[at..])? else { break Goodbye::None };
+    /// Nothing is forwarded after the client's next `Sync` until [`Self::release_hold`].
+    pub fn hold_after_sync(&mut self) {
+        self.sync_hold = SyncHold::AfterNext;
+    }
+
+    pub fn release_hold(&mut self) {
+        self.sync_hold = SyncHold::None;
+    }
+
+    /// Whether the `Sync` of [`Self::hold_after_sync`] was forwarded.
+    pub fn is_held(&self) -> bool {
+        self.sync_hold == SyncHold::Holding
+    }
+
+    /// Reads the next bytes from the client: those that were not forwarded before, and newer ones. `parameters` are
+    /// the server's reported settings. `followed` is for transaction pooling.
+    pub fn process_client(
+        &mut self,
+        input: &[u8],
+        parameters: &Parameters,
+        mut followed: Option<Followed<'_>>,
+    ) -> Result<ClientBytes, Error> {
+        let mut result =
+            ClientBytes { pass_bytes: 0, insert: Vec::new(), exclusive: Vec::new(), goodbye: Goodbye::None };
+        let at = &mut result.pass_bytes;
+        loop {
+            let piece = self.client_framer.read(input, at);
+            self.databases.read(piece, &mut result.exclusive);
+            if let Some(followed) = &mut followed {
+                followed.read(piece);
+            }
+            let rest = &input[*at..];
+            let Some(header) = self.client_framer.next_header(rest)? else { break };
+            if self.sync_hold == SyncHold::Holding {
+                break;
+            }
             if header.kind == kind::TERMINATE {
-                break Goodbye::Said;
+                result.goodbye = Goodbye::Said;
+                break;
+            }
+            if let Some(followed) = &mut followed {
+                match followed.begin(header, rest, parameters)? {
+                    MessageAction::Forward => {}
+                    MessageAction::NeedInput => break,
+                    MessageAction::InsertBefore(insert) => {
+                        result.insert = insert;
+                        break;
+                    }
+                }
             }
             self.command(header.kind)?;
-            self.client_framer.begin(header, &mut at);
-        };
-        Ok(FromClient { pass_bytes: at, goodbye })
+            self.databases.begin(header.kind);
+            self.client_framer.begin(header, at);
+        }
+        Ok(result)
     }
 
     #[inline]
@@ -112,6 +196,9 @@ impl PostgresRelay {
         match kind {
             kind::QUERY | kind::FUNCTION_CALL => self.queries = self.queries.saturating_add(1),
             kind::SYNC => {
+                if self.sync_hold == SyncHold::AfterNext {
+                    self.sync_hold = SyncHold::Holding;
+                }
                 self.unsynced = false;
                 self.syncs = self.syncs.saturating_add(1);
             }
@@ -133,33 +220,38 @@ impl PostgresRelay {
         Ok(())
     }
 
-    /// Reads the next bytes from the server: those that were not forwarded before, and newer ones. Returns
-    /// how many may be forwarded; a partial header or a short message may remain. Reported settings are
-    /// stored in `parameters`.
-    pub fn process_server(&mut self, input: &[u8], parameters: &mut Parameters) -> Result<usize, Error> {
+    /// Reads the next bytes from the server: those beyond the last [`ServerBytes`], and newer ones. A partial header
+    /// or a short message may wait. Reported settings are stored in `parameters`.
+    pub fn process_server(
+        &mut self,
+        input: &[u8],
+        parameters: &mut Parameters,
+        mut followed: Option<Followed<'_>>,
+    ) -> Result<ServerBytes, Error> {
         let mut at = 0;
         loop {
             self.server_framer.read(input, &mut at);
-            let Some(header) = self.server_framer.next_header(&input[at..])? else { return Ok(at) };
-            if matches!(header.kind, kind::READY_FOR_QUERY | kind::PARAMETER_STATUS) {
-                let mut rest = &input[at..];
-                let Some(payload) = message::take_payload(&mut rest, header, MAX_LOGIN_PAYLOAD_BYTES)? else {
-                    return Ok(at);
-                };
-                self.read_status(header.kind, payload, parameters)?;
-            } else if header.kind == kind::NOTIFICATION_RESPONSE {
-                let process = at + message::HEADER_BYTES;
-                let bytes = PROCESS_BYTES.min(header.payload_bytes);
-                let Some(named) = input.get(process..process + bytes) else { return Ok(at) };
-                if self.own.is_some_and(|own| named == own.known) {
-                    self.named_at.push(process);
+            let rest = &input[at..];
+            let Some(header) = self.server_framer.next_header(rest)? else { break };
+            let Some(payload) = needed_payload(header, rest, followed.as_ref())? else { break };
+            if let Some(followed) = &mut followed
+                && followed.read_reply(header, payload)? == ReplyAction::Discard
+            {
+                return Ok(ServerBytes { pass_bytes: at, skip_bytes: message::HEADER_BYTES });
+            }
+            match header.kind {
+                kind::READY_FOR_QUERY | kind::PARAMETER_STATUS => {
+                    self.read_status(header.kind, payload, parameters)?;
                 }
-                self.read_reply(header.kind)?;
-            } else {
-                self.read_reply(header.kind)?;
+                kind => self.read_reply(kind)?,
+            }
+            if header.kind == kind::NOTIFICATION_RESPONSE && self.own.is_some_and(|own| payload == own.known)
+            {
+                self.named_at.push(at + message::HEADER_BYTES);
             }
             self.server_framer.begin(header, &mut at);
         }
+        Ok(ServerBytes { pass_bytes: at, skip_bytes: 0 })
     }
 
     fn read_status(&mut self, kind: u8, payload: &[u8], parameters: &mut Parameters) -> Result<(), Error> {
@@ -238,4 +330,28 @@ impl PostgresRelay {
     pub fn error_was_last(&self) -> bool {
         self.error_was_last
     }
+}
+
+/// The part of the server's message that is read; empty for most messages. `None` until it has arrived.
+#[inline]
+fn needed_payload<'a>(
+    header: Header,
+    input: &'a [u8],
+    followed: Option<&Followed<'_>>,
+) -> Result<Option<&'a [u8]>, Error> {
+    let needed_bytes = match header.kind {
+        kind::READY_FOR_QUERY | kind::PARAMETER_STATUS => {
+            if header.payload_bytes > MAX_LOGIN_PAYLOAD_BYTES {
+                let (length, limit) = (header.payload_bytes, MAX_LOGIN_PAYLOAD_BYTES);
+                return Err(Error::MessageTooLarge { length, limit });
+            }
+            header.payload_bytes
+        }
+        kind::NOTIFICATION_RESPONSE => header.payload_bytes.min(PROCESS_BYTES),
+        kind::COMMAND_COMPLETE if followed.is_some_and(Followed::awaits_discard) => {
+            header.payload_bytes.min(DISCARD_ALL_TAG.len())
+        }
+        _ => 0,
+    };
+    Ok(input.get(message::HEADER_BYTES..message::HEADER_BYTES + needed_bytes))
 }

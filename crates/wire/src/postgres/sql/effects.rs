@@ -4,7 +4,10 @@
 //! This scans tokens; it does not parse SQL. A false positive pins a client to its connection. Effects of
 //! functions are not seen. It must not be relied on to isolate clients.
 
-use crate::postgres::sql::lexer::{Lexer, MAX_TOKEN_BYTES, Token};
+use crate::postgres::sql::{
+    data_access,
+    lexer::{Lexer, MAX_TOKEN_BYTES, Token},
+};
 
 pub(crate) use crate::postgres::sql::lexer::StringSyntax;
 
@@ -24,6 +27,19 @@ pub struct Effects {
     pub deallocated: Deallocated,
     /// Whether the text has a `DISCARD ALL`.
     pub discard: Discard,
+    pub remains: Remains,
+}
+
+/// What a session may leave behind for the next client of its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Remains {
+    /// The words of all texts are plain data access and transaction control.
+    #[default]
+    Nothing,
+    /// Only the statement without a name, which a `Close` removes.
+    UnnamedStatement,
+    /// Anything: a reset is needed.
+    Anything,
 }
 
 /// Prepared statements that were deallocated.
@@ -44,9 +60,10 @@ pub enum Discard {
 }
 
 impl Effects {
-    /// Whether no effect outlives the transaction.
+    /// Whether no effect is known that outlives the transaction, whatever [`Self::remains`].
     pub fn is_none(&self) -> bool {
-        *self == Self::default()
+        let Self { settings, pin, deallocated, discard, remains: _ } = self;
+        settings.is_empty() && pin.is_none() && *deallocated == Deallocated::None && *discard == Discard::None
     }
 
     /// Whether this command may change how the server reads later texts, unlike it has reported.
@@ -61,15 +78,12 @@ impl Effects {
         reader.end()
     }
 
-    /// Adds the effects of another command, except `deallocated`, which applies to each command.
+    /// Adds the settings and the pin of another command. What it deallocates and discards depends on its success.
     pub fn merge(&mut self, other: &Self) {
         for name in &other.settings {
             self.sets(name);
         }
         self.pin = self.pin.or(other.pin);
-        if other.discard == Discard::All {
-            self.discard = Discard::All;
-        }
     }
 
     fn sets(&mut self, name: &[u8]) {
@@ -126,6 +140,8 @@ struct EffectsScanner {
     effects: Effects,
     statement: StatementState,
     name: Name,
+    /// Whether the last word was `INSERT` or `MERGE`, so that a following `INTO` creates nothing.
+    adds_rows: bool,
 }
 
 /// A name that may have further parts.
@@ -210,7 +226,10 @@ impl EffectsScanner {
                 self.end_name(Some(token));
                 match token {
                     Token::Sign(b';') => self.statement = StatementState::Begin,
-                    Token::Unclear(reason) => self.effects.pins(reason),
+                    Token::Unclear(reason) => {
+                        self.effects.remains = Remains::Anything;
+                        self.effects.pins(reason);
+                    }
                     _ => {}
                 }
             }
@@ -239,6 +258,10 @@ impl EffectsScanner {
             return;
         }
         let mut name = std::mem::take(&mut self.name.text);
+        if !self.is_data_access(&name, next) {
+            self.effects.remains = Remains::Anything;
+        }
+        self.adds_rows = self.name.quoting == Quoting::Bare && matches!(&name[..], b"insert" | b"merge");
         let (statement, effects) = (self.statement, &mut self.effects);
         self.statement = match self.name.quoting {
             Quoting::Bare => self::next(statement, &name, effects),
@@ -251,6 +274,23 @@ impl EffectsScanner {
         name.clear();
         self.name.text = name;
         self.name.state = NameState::None;
+    }
+}
+
+impl EffectsScanner {
+    /// Whether a statement with this name, before this token, is plain data access as far as the name shows.
+    fn is_data_access(&self, name: &[u8], next: Option<Token<'_>>) -> bool {
+        let is_bare = self.name.quoting == Quoting::Bare;
+        if self.statement == StatementState::Begin {
+            return is_bare && data_access::is_verb(name);
+        }
+        if is_bare && name == b"into" {
+            return self.adds_rows;
+        }
+        // The columns of an `INSERT INTO table (…)`.
+        let is_target = self.statement == StatementState::Into;
+        let is_before_parenthesis = next == Some(Token::Sign(b'('));
+        !is_before_parenthesis || is_target || is_bare && data_access::is_plain_before_parenthesis(name)
     }
 }
 

@@ -1,31 +1,24 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::postgres::codec::{
-    command::{encode_parse, encode_query},
-    message::{HEADER_BYTES, peek},
+use crate::postgres::{
+    codec::{
+        command::{encode_parse, encode_query},
+        parameters::Parameters,
+    },
+    relay::PostgresRelay,
 };
 
 fn read(bytes: &[u8], piece: usize) -> Vec<Vacate> {
-    let (mut scanner, mut vacates, mut held) = (DatabaseCommandScanner::default(), Vec::new(), Vec::new());
+    let (mut relay, parameters) = (PostgresRelay::new(), Parameters::default());
+    let (mut vacates, mut held) = (Vec::new(), Vec::new());
     for piece in bytes.chunks(piece) {
         held.extend_from_slice(piece);
-        // As a relay forwards it: without cutting a header.
-        let cut =
-            if !scanner.framer.is_between_messages() || held.len() >= HEADER_BYTES { held.len() } else { 0 };
-        let whole = whole_headers(&scanner, &held[..cut]);
-        scanner.read(&held[..whole], &mut vacates).unwrap();
-        held.drain(..whole);
+        let result = relay.process_client(&held, &parameters, None).unwrap();
+        vacates.extend(result.exclusive);
+        held.drain(..result.pass_bytes);
     }
     vacates
-}
-
-fn whole_headers(scanner: &DatabaseCommandScanner, bytes: &[u8]) -> usize {
-    let mut at = scanner.framer.left_bytes.min(bytes.len());
-    while let Some(header) = peek(&bytes[at..]).unwrap() {
-        at = (at + HEADER_BYTES + header.payload_bytes).min(bytes.len());
-    }
-    at
 }
 
 fn query(text: &str) -> Vec<u8> {

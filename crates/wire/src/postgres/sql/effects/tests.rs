@@ -182,3 +182,47 @@ proptest! {
         prop_assert_eq!(reader.end(), Effects::of(text.as_bytes(), string_syntax));
     }
 }
+
+#[test]
+fn only_plain_data_access_leaves_nothing() {
+    let remains = |text: &str| of(text).remains;
+    for text in [
+        "",
+        "SELECT 1",
+        "select count(*), coalesce(max(a), 0) from t where b in (1, 2) and c = any ($1)",
+        "INSERT INTO t (a, b) VALUES (1, lower('x')) ON CONFLICT (a) DO UPDATE SET b = excluded.b RETURNING *",
+        "INSERT INTO public.\"T\" (a) SELECT a FROM s",
+        "WITH moved AS (DELETE FROM a RETURNING *) INSERT INTO b SELECT * FROM moved",
+        "MERGE INTO t USING s ON (t.a = s.a) WHEN MATCHED THEN DELETE",
+        "BEGIN; UPDATE t SET a = a + 1 WHERE b = 'set_config(1)'; COMMIT",
+        "(SELECT 1) UNION ALL (SELECT 2)",
+        "SELECT row_number() OVER (PARTITION BY a), x::numeric(10, 2) FROM t FOR UPDATE",
+        "START TRANSACTION READ ONLY; SAVEPOINT a; RELEASE a; ROLLBACK",
+        "COPY t FROM STDIN",
+    ] {
+        assert_eq!(remains(text), Remains::Nothing, "{text}");
+    }
+    for text in [
+        "SET a.b = 1",
+        "SELECT 1; LISTEN x",
+        "SELECT pg_advisory_lock(1)",
+        "SELECT pg_advisory_lock (1)",
+        "SELECT pg_catalog.lower('x')",
+        "SELECT \"lower\"('x')",
+        "SELECT my_function(1)",
+        "SELECT nextval('s')",
+        "SELECT 1 INTO TEMP t",
+        "SELECT * INTO t FROM s",
+        "INSERT INTO t SELECT 1; SELECT 2 INTO t",
+        "CREATE TEMP TABLE t (n int)",
+        "EXPLAIN ANALYZE EXECUTE s",
+        "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
+        "PREPARE s AS SELECT 1",
+        "CALL p()",
+        "DO $$ BEGIN END $$",
+        "\"select\" 1",
+        "SELECT U&\"a\"('x')",
+    ] {
+        assert_eq!(remains(text), Remains::Anything, "{text}");
+    }
+}
