@@ -25,5 +25,5 @@ pub use connecting::{ConnectProgress, Connected, Connecting, ContextSource, Dial
 pub use error::{Error, Fault};
 pub use listener::{Listener, Peer};
 pub use phase::{PhaseTimes, Stopwatch};
-pub use reactor::{Reactor, Readiness, Ready, WakeHandle, WatchedEvents};
+pub use reactor::{Reactor, Readiness, Ready, Trigger, WakeHandle, WatchedEvents};
 pub use socket::{Address, SourceAddresses, Transport};

@@ -55,6 +55,15 @@ pub enum WatchedEvents {
     Both,
 }
 
+/// When a listener with connections is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// Once: all connections must be accepted then.
+    Edge,
+    /// By every wait, as long as a connection is there.
+    Level,
+}
+
 impl WatchedEvents {
     fn interest(self) -> Interest {
         match self {
@@ -102,18 +111,27 @@ impl Reactor {
             .map_err(Error::socket("cannot make a waker"))
     }
 
-    /// Watches a listener for connections; several that arrive together are reported once. If other reactors watch it,
-    /// too, each connection wakes one of them.
-    pub fn register_listener(&self, listener: &Listener, key: usize) -> Result<(), Error> {
-        let error = Error::socket("cannot watch a listener");
-        // mio does not support EPOLLEXCLUSIVE. This descriptor refers to the same epoll instance.
-        let epoll = match self.poll.registry().as_fd().try_clone_to_owned() {
-            Ok(descriptor) => Epoll(descriptor),
-            Err(source) => return Err(error(source)),
+    /// Watches a listener for connections. If other reactors watch it, too, each connection wakes one of them.
+    pub fn register_listener(&self, listener: &Listener, key: usize, trigger: Trigger) -> Result<(), Error> {
+        let trigger = match trigger {
+            Trigger::Edge => EpollFlags::EPOLLET,
+            Trigger::Level => EpollFlags::empty(),
         };
-        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET | EpollFlags::EPOLLEXCLUSIVE;
-        let added = epoll.add(listener.descriptor(), EpollEvent::new(flags, key as u64));
-        added.map_err(|errno| error(errno.into()))
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE | trigger;
+        let event = EpollEvent::new(flags, key as u64);
+        let added = self.epoll().and_then(|epoll| Ok(epoll.add(listener.descriptor(), event)?));
+        added.map_err(Error::socket("cannot watch a listener"))
+    }
+
+    /// Stops watching a listener, which can be registered again.
+    pub fn deregister_listener(&self, listener: &Listener) -> Result<(), Error> {
+        let deleted = self.epoll().and_then(|epoll| Ok(epoll.delete(listener.descriptor())?));
+        deleted.map_err(Error::socket("cannot cease to watch a listener"))
+    }
+
+    /// mio does not support EPOLLEXCLUSIVE. This descriptor refers to the same epoll instance.
+    fn epoll(&self) -> io::Result<Epoll> {
+        self.poll.registry().as_fd().try_clone_to_owned().map(Epoll)
     }
 
     /// Ends a wait at `at`, to the microsecond, if no channel ends it earlier. Replaces the time set before, which

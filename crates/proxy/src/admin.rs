@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Channel, Error, Listener, Reactor, Readiness, Received, Sent, WatchedEvents};
+use ciphertoll_net::{Channel, Error, Listener, Reactor, Readiness, Received, Sent, Trigger, WatchedEvents};
 
 use crate::engine::{ControlHandle, Health, NoAnswer};
 use crate::metrics::render;
@@ -70,7 +70,7 @@ impl<P: Protocol> AdminServer<P> {
             ListenAddress::Tcp(address) => (Listener::tcp(*address)?, None),
         };
         let reactor = Reactor::new()?;
-        reactor.register_listener(&listener, LISTENER)?;
+        reactor.register_listener(&listener, LISTENER, Trigger::Edge)?;
         Ok(Self { listener, file, reactor, control, connections: Slab::default() })
     }
 

@@ -7,11 +7,12 @@
 
 mod list;
 
-use std::collections::{HashMap, HashSet};
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use list::{Connections, LinkedMap};
+use list::{ConnectionLists, Connections, ListId, Lists};
 
 /// Among clients that started to wait within this time of the first one, a client on the connection's worker
 /// goes first: moving a connection costs more than assigning it.
@@ -20,39 +21,67 @@ const LOCALITY_WINDOW: Duration = Duration::from_millis(10);
 const LOCALITY_SCAN: usize = 64;
 
 /// An ID of something that belongs to one worker.
-pub trait WorkerBound: Copy + Eq + Hash {
+pub trait WorkerBound: Copy + Eq {
     fn thread(self) -> usize;
+
+    /// A small number that no other value of the same type has at the same time.
+    fn slot(self) -> usize;
 }
 
-/// The connections to one server. `S` are IDs of connections, `C` of clients.
+/// The connections to one server. `S` are IDs of connections, `C` of clients. Operations take constant time, except
+/// where another key's connection is searched for.
 pub struct ConnectionPool<K, S, C> {
     limit: usize,
     /// Including connections that are being opened, reset or moved.
     open: usize,
+    connections: ConnectionLists<S>,
+    /// How many connections were added to lists so far.
+    order: u64,
+    clients: Lists<C, Instant>,
     waiting: usize,
-    pools: HashMap<K, KeyPool<S, C>>,
+    /// By number.
+    pools: Vec<Option<KeyPool<K>>>,
+    numbers: HashMap<K, usize>,
+    /// The number of the key that was found last, because most operations use one key.
+    recent: Cell<usize>,
 }
 
-struct KeyPool<S, C> {
+struct KeyPool<K> {
+    key: K,
     /// The most recently used one is used next; the others grow old and are closed.
-    idle: Connections<S>,
+    idle: Connections,
     /// Kept for clients between transactions, not reset. The oldest is first.
-    kept: Connections<S>,
+    kept: Connections,
     /// Their clients have disconnected; not reset yet.
-    orphaned: Connections<S>,
+    orphaned: Connections,
     /// Taken from the lists above for waiting clients, and not released yet.
-    reserved: HashSet<S>,
+    reserved: Connections,
     /// Connections of other keys that are being closed for waiting clients.
     evicting: usize,
-    waiting: LinkedMap<C, Instant>,
+    waiting: ListId,
     opening: usize,
     open: usize,
+}
+
+/// The part of one key, and the lists that all keys share.
+type Parts<'a, K, S, C> = (&'a mut KeyPool<K>, &'a mut ConnectionLists<S>, &'a mut Lists<C, Instant>);
+
+/// Which connections a client can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acceptable {
+    /// Only those that are reset.
+    Reset,
+    /// Also those whose reset can be sent with the client's first command.
+    Any,
 }
 
 /// What to do for a client that wants a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolAction<S> {
+    /// The client has an idle connection.
     Take(S),
+    /// The client has a connection that was not reset. If it cannot use it, [`ConnectionPool::wait_for`] follows.
+    TakeUnreset(S),
     /// The client waits. Open a connection.
     Open,
     /// The client waits. The worker of this idle or kept connection must release it, after a reset if it is kept.
@@ -64,218 +93,309 @@ pub enum PoolAction<S> {
     Wait,
 }
 
-impl<S, C> Default for KeyPool<S, C> {
-    fn default() -> Self {
+impl<K> KeyPool<K> {
+    fn new(key: K, waiting: ListId) -> Self {
         Self {
+            key,
             idle: Connections::default(),
             kept: Connections::default(),
             orphaned: Connections::default(),
-            reserved: HashSet::new(),
+            reserved: Connections::default(),
             evicting: 0,
-            waiting: LinkedMap::default(),
+            waiting,
             opening: 0,
             open: 0,
         }
     }
-}
 
-impl<S: WorkerBound, C: WorkerBound> KeyPool<S, C> {
     /// Waiting clients for which no connection is reserved or being opened.
-    fn unserved(&self) -> usize {
-        self.waiting.len().saturating_sub(self.opening + self.reserved.len() + self.evicting)
-    }
-
-    fn take_next(&mut self, thread: usize) -> Option<C> {
-        let client = self.next_waiting(thread)?;
-        self.waiting.remove(client).map(|_| client)
+    fn unserved<C: WorkerBound>(&self, clients: &Lists<C, Instant>) -> usize {
+        clients.len(self.waiting).saturating_sub(self.opening + self.reserved.count() + self.evicting)
     }
 
     /// The client that gets a connection of this worker: the one that has waited longest, or the first of the
     /// worker's own within [`LOCALITY_WINDOW`].
-    fn next_waiting(&self, thread: usize) -> Option<C> {
-        let (longest, first) = self.waiting.first()?;
-        let mut recent = self
-            .waiting
-            .iter()
-            .take(LOCALITY_SCAN)
-            .take_while(|(_, since)| *since <= first + LOCALITY_WINDOW);
+    fn next_waiting<C: WorkerBound>(&self, clients: &Lists<C, Instant>, thread: usize) -> Option<C> {
+        let (longest, first) = clients.first(self.waiting)?;
+        let is_recent = |(_, since): &(C, Instant)| *since <= first + LOCALITY_WINDOW;
+        let mut recent = clients.iter(self.waiting).take(LOCALITY_SCAN).take_while(is_recent);
         let local = recent.find(|(client, _)| client.thread() == thread);
         Some(local.map_or(longest, |(client, _)| client))
     }
 
-    fn remove(&mut self, server: S) {
-        for list in [&mut self.idle, &mut self.kept, &mut self.orphaned] {
-            list.remove(server);
-        }
-        self.reserved.remove(&server);
+    fn has_available(&self) -> bool {
+        self.idle.count() + self.kept.count() + self.orphaned.count() > 0
     }
 
-    fn keep_in(&mut self, server: S, list: impl FnOnce(&mut Self) -> &mut Connections<S>) -> bool {
-        let is_kept = self.waiting.is_empty();
-        if is_kept {
-            list(self).push(server);
-        } else {
-            self.reserved.insert(server);
+    /// The newest connection of this worker, which is the one whose data is most likely in the caches.
+    fn take_newest_of<S: WorkerBound>(
+        &mut self,
+        lists: &mut ConnectionLists<S>,
+        thread: usize,
+        acceptable: Acceptable,
+    ) -> Option<PoolAction<S>> {
+        let idle = self.idle.newest_of(lists, thread);
+        let orphaned = match acceptable {
+            Acceptable::Any => self.orphaned.newest_of(lists, thread),
+            Acceptable::Reset => None,
+        };
+        match (idle, orphaned) {
+            (Some((_, idle_order)), Some((orphaned, order))) if order > idle_order => {
+                self.orphaned.remove(lists, orphaned).then_some(PoolAction::TakeUnreset(orphaned))
+            }
+            (Some((idle, _)), _) => self.idle.remove(lists, idle).then_some(PoolAction::Take(idle)),
+            (None, Some((orphaned, _))) => {
+                self.orphaned.remove(lists, orphaned).then_some(PoolAction::TakeUnreset(orphaned))
+            }
+            (None, None) => None,
         }
-        is_kept
+    }
+
+    fn take_oldest<S: WorkerBound>(&mut self, lists: &mut ConnectionLists<S>, thread: usize) -> Option<S> {
+        let all = [&mut self.idle, &mut self.orphaned, &mut self.kept];
+        all.into_iter().find_map(|list| list.take_oldest(lists, thread))
+    }
+
+    fn remove<S: WorkerBound>(&mut self, lists: &mut ConnectionLists<S>, server: S) {
+        for list in [&mut self.idle, &mut self.kept, &mut self.orphaned, &mut self.reserved] {
+            if list.remove(lists, server) {
+                return;
+            }
+        }
     }
 }
 
 impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
     pub fn new(limit: usize) -> Self {
-        Self { limit, open: 0, waiting: 0, pools: HashMap::new() }
+        Self {
+            limit,
+            open: 0,
+            connections: Lists::default(),
+            order: 0,
+            clients: Lists::default(),
+            waiting: 0,
+            pools: Vec::new(),
+            numbers: HashMap::new(),
+            recent: Cell::new(0),
+        }
+    }
+
+    fn number(&self, key: &K) -> Option<usize> {
+        let recent = self.recent.get();
+        if self.pools.get(recent).and_then(Option::as_ref).is_some_and(|pool| pool.key == *key) {
+            return Some(recent);
+        }
+        let number = *self.numbers.get(key)?;
+        self.recent.set(number);
+        Some(number)
+    }
+
+    fn get(&self, key: &K) -> Option<&KeyPool<K>> {
+        self.pools[self.number(key)?].as_ref()
+    }
+
+    fn get_mut(&mut self, key: &K) -> Option<Parts<'_, K, S, C>> {
+        let number = self.number(key)?;
+        let pool = self.pools[number].as_mut()?;
+        Some((pool, &mut self.connections, &mut self.clients))
+    }
+
+    fn get_or_add(&mut self, key: &K) -> Parts<'_, K, S, C> {
+        let number = self.number(key).unwrap_or_else(|| {
+            let free = self.pools.iter().position(Option::is_none);
+            let number = free.unwrap_or_else(|| {
+                self.pools.push(None);
+                self.pools.len() - 1
+            });
+            self.numbers.insert(key.clone(), number);
+            number
+        });
+        let Self { pools, connections, clients, .. } = self;
+        let pool = pools[number].get_or_insert_with(|| KeyPool::new(key.clone(), clients.create()));
+        (pool, connections, clients)
+    }
+
+    fn next_order(&mut self) -> u64 {
+        self.order += 1;
+        self.order
     }
 
     /// Acquires a connection for a client, or adds the client to the wait queue.
-    pub fn acquire(&mut self, key: &K, client: C, now: Instant) -> PoolAction<S> {
-        let key_pool = self.pools.entry(key.clone()).or_default();
-        if let Some(idle) = key_pool.idle.take_newest_of(client.thread()) {
-            return PoolAction::Take(idle);
+    pub fn acquire(&mut self, key: &K, client: C, acceptable: Acceptable, now: Instant) -> PoolAction<S> {
+        let thread = client.thread();
+        let (pool, connections, clients) = self.get_or_add(key);
+        if let Some(taken) = pool.take_newest_of(connections, thread, acceptable) {
+            return taken;
         }
-        key_pool.waiting.push_back(client, now);
+        clients.push_back(pool.waiting, client, now);
         self.waiting += 1;
-        self.next_action(key, client.thread())
+        self.next_action(key, thread)
+    }
+
+    /// After [`PoolAction::TakeUnreset`]: the client waits, and the connection is reserved until it is reset.
+    pub fn wait_for(&mut self, key: &K, server: S, client: C, now: Instant) {
+        let order = self.next_order();
+        let (pool, connections, clients) = self.get_or_add(key);
+        pool.reserved.push(connections, server, order);
+        clients.push_back(pool.waiting, client, now);
+        self.waiting += 1;
     }
 
     /// What the worker `thread` must do for waiting clients. The pool counts it as started.
     pub fn next_action(&mut self, key: &K, thread: usize) -> PoolAction<S> {
-        let Some(key_pool) = self.pools.get_mut(key) else { return PoolAction::Wait };
-        if key_pool.unserved() == 0 {
+        let has_room = self.open < self.limit;
+        let order = self.next_order();
+        let Some((pool, connections, clients)) = self.get_mut(key) else { return PoolAction::Wait };
+        if pool.unserved(clients) == 0 {
             return PoolAction::Wait;
         }
-        let has_room = self.open < self.limit;
-        let free = key_pool.idle.take_newest().or_else(|| key_pool.orphaned.take_oldest(thread));
+        let free = pool.idle.take_newest(connections);
+        let free = free.or_else(|| pool.orphaned.take_oldest(connections, thread));
         let free = match free {
-            None if !has_room => key_pool.kept.take_oldest(thread),
+            None if !has_room => pool.kept.take_oldest(connections, thread),
             free => free,
         };
         if let Some(server) = free {
-            key_pool.reserved.insert(server);
+            pool.reserved.push(connections, server, order);
             return PoolAction::Release(server);
         }
         if has_room {
             self.open_unconditionally(key);
             return PoolAction::Open;
         }
-        let oldest = |key_pool: &mut KeyPool<S, C>| {
-            let lists = [&mut key_pool.idle, &mut key_pool.orphaned, &mut key_pool.kept];
-            lists.into_iter().find_map(|list| list.take_oldest(thread))
+        let mut pools = self.pools.iter_mut().flatten();
+        let Some(oldest) = pools.find_map(|pool| pool.take_oldest(&mut self.connections, thread)) else {
+            return PoolAction::Wait;
         };
-        let Some(idle) = self.pools.values_mut().find_map(oldest) else { return PoolAction::Wait };
-        if let Some(key_pool) = self.pools.get_mut(key) {
-            key_pool.evicting += 1;
+        if let Some((pool, ..)) = self.get_mut(key) {
+            pool.evicting += 1;
         }
-        PoolAction::Evict(idle)
+        PoolAction::Evict(oldest)
     }
 
     /// A connection was closed, or had been closed before, for waiting clients of this key.
     pub fn eviction_done(&mut self, key: &K) {
-        if let Some(key_pool) = self.pools.get_mut(key) {
-            key_pool.evicting = key_pool.evicting.saturating_sub(1);
+        if let Some((pool, ..)) = self.get_mut(key) {
+            pool.evicting = pool.evicting.saturating_sub(1);
         }
         self.remove_unused(key);
     }
 
     /// Counts a connection that is opened even if the limit is reached.
     pub fn open_unconditionally(&mut self, key: &K) {
-        let key_pool = self.pools.entry(key.clone()).or_default();
         self.open += 1;
-        key_pool.opening += 1;
-        key_pool.open += 1;
+        let (pool, ..) = self.get_or_add(key);
+        pool.opening += 1;
+        pool.open += 1;
     }
 
     /// A connect has ended: the connection must be [released](Self::release) or [closed](Self::closed).
     pub fn opened(&mut self, key: &K) {
-        if let Some(key_pool) = self.pools.get_mut(key) {
-            key_pool.opening = key_pool.opening.saturating_sub(1);
+        if let Some((pool, ..)) = self.get_mut(key) {
+            pool.opening = pool.opening.saturating_sub(1);
         }
     }
 
     /// Releases a connection: to the waiting client that it returns, otherwise to the idle ones.
     pub fn release(&mut self, key: &K, server: S) -> Option<C> {
-        let key_pool = self.pools.entry(key.clone()).or_default();
-        key_pool.reserved.remove(&server);
-        let client = key_pool.take_next(server.thread());
-        match client {
-            Some(_) => self.waiting -= 1,
-            None => key_pool.idle.push(server),
-        }
-        client
+        let order = self.next_order();
+        let (pool, connections, clients) = self.get_or_add(key);
+        pool.reserved.remove(connections, server);
+        let Some(client) = pool.next_waiting(clients, server.thread()) else {
+            pool.idle.push(connections, server, order);
+            return None;
+        };
+        clients.remove(client);
+        self.waiting -= 1;
+        Some(client)
     }
 
     /// Whether this connection must still be released to the clients that wait.
     pub fn is_reserved(&self, key: &K, server: S) -> bool {
-        self.pools.get(key).is_some_and(|key_pool| key_pool.reserved.contains(&server))
+        self.get(key).is_some_and(|pool| pool.reserved.contains(&self.connections, server))
     }
 
     /// Keeps a connection for its client, which is between transactions. If it returns false, the connection must
     /// be reset and released to the next waiting client.
     pub fn keep(&mut self, key: &K, server: S) -> bool {
-        let key_pool = self.pools.entry(key.clone()).or_default();
-        key_pool.keep_in(server, |key_pool| &mut key_pool.kept)
+        self.keep_in(key, server, |pool| &mut pool.kept)
     }
 
     /// The same for a connection whose client has disconnected.
     pub fn keep_orphaned(&mut self, key: &K, server: S) -> bool {
-        let key_pool = self.pools.entry(key.clone()).or_default();
-        key_pool.keep_in(server, |key_pool| &mut key_pool.orphaned)
+        self.keep_in(key, server, |pool| &mut pool.orphaned)
+    }
+
+    fn keep_in(
+        &mut self,
+        key: &K,
+        server: S,
+        list: impl FnOnce(&mut KeyPool<K>) -> &mut Connections,
+    ) -> bool {
+        let order = self.next_order();
+        let (pool, connections, clients) = self.get_or_add(key);
+        let is_kept = clients.len(pool.waiting) == 0;
+        let list = if is_kept { list(pool) } else { &mut pool.reserved };
+        list.push(connections, server, order);
+        is_kept
     }
 
     /// Takes a kept connection for its client, or to reset it. Returns false if it is no longer kept.
     pub fn take_kept(&mut self, key: &K, server: S) -> bool {
-        let Some(key_pool) = self.pools.get_mut(key) else { return false };
-        key_pool.kept.remove(server) || key_pool.orphaned.remove(server)
+        let Some((pool, connections, _)) = self.get_mut(key) else { return false };
+        pool.kept.remove(connections, server) || pool.orphaned.remove(connections, server)
     }
 
     /// Assigns a connection without a reset to the next client, if that is on the same worker and `may` use it.
     pub fn assign_unreset(&mut self, key: &K, server: S, may: impl FnOnce(C) -> bool) -> Option<C> {
-        let key_pool = self.pools.get_mut(key)?;
-        let client = key_pool.next_waiting(server.thread())?;
+        let (pool, connections, clients) = self.get_mut(key)?;
+        let client = pool.next_waiting(clients, server.thread())?;
         if client.thread() != server.thread() || !may(client) {
             return None;
         }
-        key_pool.waiting.remove(client);
+        pool.reserved.remove(connections, server);
+        clients.remove(client);
         self.waiting -= 1;
-        key_pool.reserved.remove(&server);
         Some(client)
     }
 
     /// A connection has ended, in whatever state; `None` if it was never opened. There is room for another one.
     pub fn closed(&mut self, key: &K, server: Option<S>) {
         self.open = self.open.saturating_sub(1);
-        if let Some(key_pool) = self.pools.get_mut(key) {
-            key_pool.open = key_pool.open.saturating_sub(1);
+        if let Some((pool, connections, _)) = self.get_mut(key) {
+            pool.open = pool.open.saturating_sub(1);
             if let Some(server) = server {
-                key_pool.remove(server);
+                pool.remove(connections, server);
             }
         }
         self.remove_unused(key);
     }
 
     pub fn leave_queue(&mut self, key: &K, client: C) {
-        if let Some(key_pool) = self.pools.get_mut(key) {
-            self.waiting -= usize::from(key_pool.waiting.remove(client).is_some());
+        if self.clients.remove(client).is_some() {
+            self.waiting -= 1;
+            self.remove_unused(key);
         }
-        self.remove_unused(key);
     }
 
     /// Adds a client to the front of the queue, because the connection that it was assigned broke.
     pub fn requeue_first(&mut self, key: &K, client: C, since: Instant) {
-        self.pools.entry(key.clone()).or_default().waiting.push_front(client, since);
+        let (pool, _, clients) = self.get_or_add(key);
+        clients.push_front(pool.waiting, client, since);
         self.waiting += 1;
     }
 
     pub fn pop_waiting(&mut self, key: &K) -> Option<C> {
-        let key_pool = self.pools.get_mut(key)?;
-        let (client, _) = key_pool.waiting.first()?;
-        key_pool.waiting.remove(client);
+        let (pool, _, clients) = self.get_mut(key)?;
+        let (client, _) = clients.first(pool.waiting)?;
+        clients.remove(client);
         self.waiting -= 1;
         Some(client)
     }
 
     /// Whether a connection of this key is open, which will be released some time.
     pub fn has_open(&self, key: &K) -> bool {
-        self.pools.get(key).is_some_and(|key_pool| key_pool.open > key_pool.opening)
+        self.get(key).is_some_and(|pool| pool.open > pool.opening)
     }
 
     pub fn unserved_key(&self) -> Option<K> {
@@ -283,8 +403,8 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         if self.waiting == 0 {
             return None;
         }
-        let mut unserved = self.pools.iter().filter(|(_, key_pool)| key_pool.unserved() > 0);
-        unserved.next().map(|(key, _)| key.clone())
+        let mut pools = self.pools.iter().flatten();
+        pools.find(|pool| pool.unserved(&self.clients) > 0).map(|pool| pool.key.clone())
     }
 
     pub fn open(&self) -> usize {
@@ -302,20 +422,18 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
 
     /// Takes an idle connection until it is [released](Self::release) or [closed](Self::closed).
     pub fn take_idle(&mut self, key: &K, server: S) -> bool {
-        let Some(key_pool) = self.pools.get_mut(key) else { return false };
-        key_pool.idle.remove(server)
+        let Some((pool, connections, _)) = self.get_mut(key) else { return false };
+        pool.idle.remove(connections, server)
     }
 
     /// The number of unserved clients, if another client would have to wait for one of them.
     pub fn queue_length(&self) -> Option<usize> {
         // A kept connection can be taken without waiting for its client.
-        let is_available = |key_pool: &KeyPool<S, C>| {
-            !key_pool.idle.is_empty() || !key_pool.kept.is_empty() || !key_pool.orphaned.is_empty()
-        };
-        if self.open < self.limit || self.pools.values().any(is_available) {
+        let mut pools = self.pools.iter().flatten();
+        if self.open < self.limit || pools.any(KeyPool::has_available) {
             return None;
         }
-        Some(self.pools.values().map(KeyPool::unserved).sum())
+        Some(self.pools.iter().flatten().map(|pool| pool.unserved(&self.clients)).sum())
     }
 
     /// Changes the limit. Surplus connections are closed when they are released.
@@ -329,24 +447,28 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
 
     /// Connections of this key, including connections that are being opened.
     pub fn open_count(&self, key: &K) -> usize {
-        self.pools.get(key).map_or(0, |key_pool| key_pool.open)
+        self.get(key).map_or(0, |pool| pool.open)
     }
 
     pub fn has_connection(&self) -> bool {
-        self.pools.values().any(|key_pool| key_pool.open > key_pool.opening)
+        self.pools.iter().flatten().any(|pool| pool.open > pool.opening)
     }
 
     pub fn is_opening(&self) -> bool {
-        self.pools.values().any(|key_pool| key_pool.opening > 0)
+        self.pools.iter().flatten().any(|pool| pool.opening > 0)
     }
 
     /// Clients can name any number of databases, so unused keys are removed.
     fn remove_unused(&mut self, key: &K) {
-        let unused = |key_pool: &KeyPool<S, C>| {
-            key_pool.open == 0 && key_pool.waiting.is_empty() && key_pool.evicting == 0
+        let Some(number) = self.number(key) else { return };
+        let is_unused = |pool: &mut KeyPool<K>| {
+            pool.open == 0 && self.clients.len(pool.waiting) == 0 && pool.evicting == 0
         };
-        if self.pools.get(key).is_some_and(unused) {
-            self.pools.remove(key);
+        let Some(pool) = self.pools[number].take_if(is_unused) else { return };
+        self.numbers.remove(key);
+        self.clients.discard(pool.waiting);
+        for list in [pool.idle, pool.kept, pool.orphaned, pool.reserved] {
+            list.discard(&mut self.connections);
         }
     }
 }

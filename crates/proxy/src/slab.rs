@@ -15,6 +15,10 @@ impl WorkerBound for Id {
     fn thread(self) -> usize {
         self.thread as usize
     }
+
+    fn slot(self) -> usize {
+        self.index
+    }
 }
 
 pub(crate) struct Slab<T> {

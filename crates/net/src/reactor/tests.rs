@@ -49,7 +49,7 @@ fn two_reactors_share_a_listener_and_none_of_its_connections_is_lost() {
     let first = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
     let mut listeners = [first.try_clone().unwrap(), first];
     for (reactor, listener) in reactors.iter().zip(&listeners) {
-        reactor.register_listener(listener, 3).unwrap();
+        reactor.register_listener(listener, 3, Trigger::Edge).unwrap();
     }
     let address = listeners[0].address().unwrap();
     let _client = std::net::TcpStream::connect(address).unwrap();
@@ -60,6 +60,25 @@ fn two_reactors_share_a_listener_and_none_of_its_connections_is_lost() {
     }
     let accepted = listeners.iter_mut().filter_map(|listener| listener.accept().unwrap()).count();
     assert_eq!(accepted, 1);
+}
+
+#[test]
+fn a_level_triggered_listener_is_reported_until_its_connections_are_accepted() {
+    let mut reactor = Reactor::new().unwrap();
+    let mut listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
+    reactor.register_listener(&listener, 3, Trigger::Level).unwrap();
+    let address = listener.address().unwrap();
+    let _clients = [(); 2].map(|()| std::net::TcpStream::connect(address).unwrap());
+    for _ in 0..2 {
+        assert_eq!(reactor.wait(LONG).unwrap().count(), 1);
+        assert!(listener.accept().unwrap().is_some());
+    }
+    assert_eq!(reactor.wait(Duration::ZERO).unwrap().count(), 0);
+    reactor.deregister_listener(&listener).unwrap();
+    let _third = std::net::TcpStream::connect(address).unwrap();
+    assert_eq!(reactor.wait(Duration::ZERO).unwrap().count(), 0);
+    reactor.register_listener(&listener, 3, Trigger::Level).unwrap();
+    assert_eq!(reactor.wait(LONG).unwrap().count(), 1);
 }
 
 #[test]

@@ -1,25 +1,152 @@
-//! Accepting clients, also when the machine runs out of file descriptors or memory.
+//! Accepting clients: which listeners are watched, also when the machine runs out of file descriptors or memory.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Error, Fault};
+use ciphertoll_net::{Channel, Error, Fault, Listener, Peer, Reactor, Trigger};
 
-use super::{ACCEPTS, DeferredWork, Worker};
-use crate::log::Level;
-use crate::protocol::Protocol;
+use super::backoff::Backoff;
+use super::flow::{TokenKind, token_of};
 
+/// Number of the first listener, after the signals and the mailbox.
+const FIRST_LISTENER: usize = 2;
+/// Clients that are told at once that the server cannot be reached.
+const REFUSED_AT_ONCE: usize = 64;
 /// At most one log line about failures per interval.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The listeners of one worker, which are watched only while clients can be accepted.
+pub(super) struct Acceptor {
+    listeners: Vec<Listener>,
+    is_watching: bool,
+    /// Clients that are counted, but cannot be greeted before the server is known.
+    early_clients: Vec<(Box<Channel>, Peer)>,
+    /// Pauses while the machine lacks resources.
+    backoff: Backoff,
+    failures: UnloggedFailures,
+}
+
+/// What has come of a listener's readiness.
+pub(super) enum AcceptedClient {
+    Client(Channel, Peer),
+    /// Another worker was faster, or the client has left.
+    None,
+    Failed(Error),
+}
+
+impl Acceptor {
+    pub(super) fn new(listeners: Vec<Listener>) -> Self {
+        Self {
+            listeners,
+            is_watching: false,
+            early_clients: Vec::new(),
+            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
+            failures: UnloggedFailures::default(),
+        }
+    }
+
+    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.listeners.iter().filter_map(Listener::address)
+    }
+
+    /// The same listeners, for another worker.
+    pub(super) fn share(&self) -> Result<Vec<Listener>, Error> {
+        self.listeners.iter().map(Listener::try_clone).collect()
+    }
+
+    /// Watches the listeners, unless the machine still lacks resources.
+    pub(super) fn watch(&mut self, reactor: &Reactor, now: Instant) -> Result<(), Error> {
+        if self.is_watching || self.backoff.is_paused(now) {
+            return Ok(());
+        }
+        self.backoff.resume();
+        for (at, listener) in self.listeners.iter().enumerate() {
+            let token = token_of(TokenKind::Fixed, FIRST_LISTENER + at);
+            reactor.register_listener(listener, token, Trigger::Level)?;
+        }
+        self.is_watching = true;
+        Ok(())
+    }
+
+    /// Leaves clients in the accept queue.
+    pub(super) fn pause(&mut self, reactor: &Reactor) {
+        if std::mem::take(&mut self.is_watching) {
+            for listener in &self.listeners {
+                // It fails only for a listener that is not watched.
+                let _ = reactor.deregister_listener(listener);
+            }
+        }
+    }
+
+    /// When the listeners are to be watched again; `None` unless the machine lacks resources.
+    pub(super) fn paused_until(&self) -> Option<Instant> {
+        self.backoff.until()
+    }
+
+    /// Accepts one client of the listener with this number. While resources are lacking, no more are accepted.
+    pub(super) fn accept(&mut self, number: usize, reactor: &Reactor, now: Instant) -> AcceptedClient {
+        let at = number.checked_sub(FIRST_LISTENER);
+        let Some(listener) = at.and_then(|at| self.listeners.get_mut(at)) else {
+            return AcceptedClient::None;
+        };
+        match listener.accept() {
+            Ok(None) => AcceptedClient::None,
+            Ok(Some((channel, peer))) => {
+                self.backoff.succeeded();
+                AcceptedClient::Client(channel, peer)
+            }
+            Err(error) => {
+                if error.fault() == Fault::Host {
+                    self.pause(reactor);
+                    self.backoff.failed(now);
+                }
+                AcceptedClient::Failed(error)
+            }
+        }
+    }
+
+    /// Accepts clients that are only told why they cannot be served.
+    pub(super) fn accept_waiting(&mut self) -> Vec<(Box<Channel>, Peer)> {
+        let mut clients = Vec::new();
+        for listener in &mut self.listeners {
+            while let Ok(Some((channel, peer))) = listener.accept() {
+                clients.push((Box::new(channel), peer));
+                if clients.len() >= REFUSED_AT_ONCE {
+                    break;
+                }
+            }
+        }
+        clients
+    }
+
+    pub(super) fn add_early(&mut self, channel: Box<Channel>, peer: Peer) {
+        self.early_clients.push((channel, peer));
+    }
+
+    pub(super) fn take_early(&mut self) -> Vec<(Box<Channel>, Peer)> {
+        std::mem::take(&mut self.early_clients)
+    }
+
+    /// Counts a failure. Returns the number of failures if a log line is due.
+    pub(super) fn count_failure(&mut self, now: Instant) -> Option<u64> {
+        self.failures.add(now)
+    }
+
+    /// Closes the listeners. Those of other workers refer to the same sockets, which would still be reported.
+    pub(super) fn stop(&mut self, reactor: &Reactor) {
+        self.pause(reactor);
+        self.listeners.clear();
+    }
+}
+
 /// Failures to accept that are not logged yet.
 #[derive(Default)]
-pub(super) struct UnloggedFailures {
+struct UnloggedFailures {
     count: u64,
     logged: Option<Instant>,
 }
 
 impl UnloggedFailures {
-    /// Counts a failure. Returns the number of failures if a log line is due.
     fn add(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
         if self.logged.is_some_and(|logged| now.duration_since(logged) < LOG_INTERVAL) {
@@ -27,47 +154,6 @@ impl UnloggedFailures {
         }
         self.logged = Some(now);
         Some(std::mem::take(&mut self.count))
-    }
-}
-
-impl<P: Protocol> Worker<P> {
-    pub(super) fn accept(&mut self) {
-        if self.drain.is_some() || self.backoff.is_paused(self.now) || !self.is_server_known() {
-            return;
-        }
-        self.backoff.resume();
-        self.start_early_clients();
-        for at in 0..self.listeners.len() {
-            self.accept_at(at);
-        }
-    }
-
-    fn accept_at(&mut self, at: usize) {
-        for _ in 0..ACCEPTS {
-            let Some(listener) = self.listeners.get_mut(at) else { return };
-            match listener.accept() {
-                Ok(None) => return,
-                Ok(Some((channel, peer))) => {
-                    self.backoff.succeeded();
-                    self.accept_client(channel, peer);
-                }
-                Err(error) => {
-                    self.accept_failed(&error);
-                    if error.fault() == Fault::Host {
-                        // No edge reports the clients that wait; the end of the pause does.
-                        return self.backoff.failed(self.now);
-                    }
-                }
-            }
-        }
-        self.deferred.push(DeferredWork::Accept);
-    }
-
-    pub(super) fn accept_failed(&mut self, error: &Error) {
-        if let Some(failures) = self.accept_failures.add(self.now) {
-            let fields: [(&str, &dyn std::fmt::Display); 2] = [("reason", error), ("failures", &failures)];
-            self.log.event(Level::Warn, "accept-failed", &fields);
-        }
     }
 }
 
@@ -81,5 +167,24 @@ mod tests {
         assert_eq!(failures.add(now), Some(1));
         assert_eq!((0..5).filter_map(|_| failures.add(now)).count(), 0);
         assert_eq!(failures.add(now + LOG_INTERVAL), Some(6));
+    }
+
+    #[test]
+    fn a_paused_listener_keeps_its_clients() {
+        let (mut reactor, now) = (Reactor::new().unwrap(), Instant::now());
+        let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = listener.address().unwrap();
+        let mut acceptor = Acceptor::new(vec![listener]);
+        let mut is_reported = |acceptor: &mut Acceptor, action: fn(&mut Acceptor, &Reactor, Instant)| {
+            action(acceptor, &reactor, now);
+            reactor.wait(Duration::from_millis(50)).unwrap().count() > 0
+        };
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        let watch = |acceptor: &mut Acceptor, reactor: &Reactor, now| acceptor.watch(reactor, now).unwrap();
+        assert!(is_reported(&mut acceptor, watch));
+        assert!(!is_reported(&mut acceptor, |acceptor, reactor, _| acceptor.pause(reactor)));
+        assert!(is_reported(&mut acceptor, watch));
+        assert!(matches!(acceptor.accept(FIRST_LISTENER, &reactor, now), AcceptedClient::Client(..)));
+        assert!(matches!(acceptor.accept(FIRST_LISTENER, &reactor, now), AcceptedClient::None));
     }
 }

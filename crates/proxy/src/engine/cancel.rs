@@ -4,43 +4,43 @@
 //! it. When the server closes the request's connection, it has sent the signal; a signal that finds no
 //! command has no effect.
 
-use ciphertoll_net::{ConnectProgress, Connected, Error, Readiness, Received, WatchedEvents};
+use ciphertoll_net::{Channel, Error, Readiness, WatchedEvents};
 
-use super::{
-    Activity, CancelRequest, ClientStage, ServerConnection, ServerStage, TokenKind, Worker, token_of,
-};
+use super::backend::{Activity, ServerConnection, ServerStage};
+use super::cancel_request::{CancelRequest, CancelStep, MAX_CANCELS};
+use super::client::{Client, ClientStage};
+use super::flow::TokenKind;
+use super::mailbox::WorkerMessage;
+use super::worker::Worker;
 use crate::log::Level;
 use crate::protocol::{ConnectPlan, Protocol};
 use crate::slab::Id;
 
-/// Requests in progress at a time. Further ones are dropped: they need no login.
-const MAX_CANCELS: usize = 64;
-/// Reason for closing a requester that does not wait.
-pub(super) const REQUESTER_LEFT: &str = "left before its cancel request was complete";
-
 impl<P: Protocol> Worker<P> {
     /// A client asks to cancel the command of the client that has this process ID and key.
     pub(super) fn handle_cancel(&mut self, requester: Id, process_id: u32, key: &[u8]) {
-        let thread = self.worker_of(process_id);
+        let thread = self.tokens.worker_of(process_id);
         if thread != self.shared.thread {
             return self.forward_cancel(requester, thread, process_id, key);
         }
         if let Some(waiting) = self.queued_client(process_id, key) {
-            let (count, how) = if self.cancel_queued(waiting) {
-                (&self.services.metrics.cancels_waiting, "cancelled a waiting command")
+            let was_cancelled = self.cancel_queued(waiting);
+            let metrics = self.env.metrics();
+            let (count, how) = if was_cancelled {
+                (&metrics.cancels_waiting, "cancelled a waiting command")
             } else {
-                (&self.services.metrics.cancels_dropped, "sent a cancel request too early")
+                (&metrics.cancels_dropped, "sent a cancel request too early")
             };
             count.increment();
             return self.close_client(requester, how);
         }
         let Some((server_id, plan)) = self.cancel_target(process_id, key) else {
             // Like servers: no response, so that keys cannot be guessed.
-            self.services.metrics.cancels_dropped.increment();
+            self.env.metrics().cancels_dropped.increment();
             return self.close_client(requester, "sent a cancel request without a matching command");
         };
         match self.start_cancel(requester, server_id, plan) {
-            Ok(()) => self.await_cancel(requester),
+            Ok(()) => self.update_client(requester, |client, env| client.await_cancel(env.now)),
             Err(error) => {
                 self.cancel_failed(&error);
                 self.close_client(requester, "sent a cancel request that failed");
@@ -49,36 +49,19 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn start_cancel(&mut self, requester: Id, server: Id, plan: ConnectPlan) -> Result<(), Error> {
-        let mut connecting = self.upstream.open(plan)?;
-        let until = self.now + self.limits.reset;
-        let request = CancelRequest { connecting: None, channel: None, server, requester, until };
-        let id = self.cancels.insert(request);
-        if let Err(error) = self.reactor.register(
-            connecting.channel(),
-            token_of(TokenKind::Cancel, id.index),
-            WatchedEvents::Both,
-        ) {
+        let connecting = self.env.upstream.open(plan)?;
+        let until = self.env.now + self.env.limits.reset;
+        let id = self.cancels.insert(CancelRequest::new(connecting, server, requester, until));
+        if let Some(channel) = self.cancels.get_mut(id).and_then(CancelRequest::channel)
+            && let Err(error) = self.env.register(channel, TokenKind::Cancel, id.index, WatchedEvents::Both)
+        {
             self.cancels.remove(id);
             return Err(error);
-        }
-        if let Some(request) = self.cancels.get_mut(id) {
-            request.connecting = Some(connecting);
         }
         if let Some(server) = self.servers.get_mut(server) {
             server.cancels += 1;
         }
         Ok(())
-    }
-
-    /// Closes the requester when its request is done, or at once if it has left.
-    fn await_cancel(&mut self, requester: Id) {
-        let now = self.now;
-        let Some(client) = self.clients.get_mut(requester) else { return };
-        client.stage = ClientStage::Cancelling;
-        client.since = now;
-        if client.flow.ended {
-            self.close_client(requester, REQUESTER_LEFT);
-        }
     }
 
     /// The connection of the client that has this process ID and key, and the cancel request to send.
@@ -89,7 +72,7 @@ impl<P: Protocol> Worker<P> {
         let ClientStage::Active(id) = self.clients.get(self.client_by_token(process_id, key)?)?.stage else {
             return None;
         };
-        Some((id, self.protocol.cancel_plan(&self.servers.open(id)?.state)?))
+        Some((id, self.env.protocol.cancel_plan(&self.servers.open(id)?.state)?))
     }
 
     /// The client that has this process ID and key, if its command waits for a connection.
@@ -99,61 +82,37 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn client_by_token(&self, process_id: u32, key: &[u8]) -> Option<Id> {
-        let id = *self.by_process.get(&process_id)?;
+        let id = self.tokens.client(process_id)?;
         let secret = self.clients.get(id)?.cancel_token?.secret;
         (key.len() == secret.len() && openssl::memcmp::eq(key, &secret)).then_some(id)
     }
 
     pub(super) fn cancel_ready(&mut self, id: Id, readiness: Readiness) {
         let Some(cancel) = self.cancels.get_mut(id) else { return };
-        if let Some(connecting) = cancel.connecting.take() {
-            let sent = connecting.advance(readiness).and_then(|mut progress| {
-                if let ConnectProgress::Done(Connected { channel, .. }) = &mut progress {
-                    channel.send()?;
-                }
-                Ok(progress)
-            });
-            match sent {
-                Ok(ConnectProgress::Pending(pending)) => {
-                    cancel.connecting = Some(pending);
-                    return;
-                }
-                Ok(ConnectProgress::Done(connected)) => cancel.channel = Some(connected.channel),
-                Err(error) => {
-                    self.cancel_failed(&error);
-                    return self.cancel_done(id);
-                }
+        let sent = &self.env.services.metrics.cancels_sent;
+        match cancel.ready(readiness, || sent.increment()) {
+            CancelStep::Wait => {}
+            CancelStep::Done => self.cancel_done(id),
+            CancelStep::Failed(error) => {
+                self.cancel_failed(&error);
+                self.cancel_done(id);
             }
-            self.services.metrics.cancels_sent.increment();
-        }
-        // The server sends nothing; it closes the connection when it has sent the signal.
-        while let Some(channel) = self.cancels.get_mut(id).and_then(|cancel| cancel.channel.as_mut()) {
-            match channel.receive_input() {
-                Ok(Received::WouldBlock) => return,
-                Ok(Received::Drained | Received::MoreLikely) => {
-                    let bytes = channel.input().len();
-                    channel.consume(bytes);
-                }
-                Ok(Received::Closed) => return self.cancel_done(id),
-                Err(_) => {
-                    self.discard_target(id);
-                    return self.cancel_done(id);
-                }
-            }
+            CancelStep::Lost => self.cancel_lost(id),
         }
     }
 
-    /// It is not known whether the request will still take effect, so the connection must not be reused.
-    pub(super) fn discard_target(&mut self, id: Id) {
+    /// It is not known whether the request will still take effect, so the connection must not be used again.
+    pub(super) fn cancel_lost(&mut self, id: Id) {
         if let Some(server) = self.cancels.get(id).map(|cancel| cancel.server)
             && let Some(server) = self.servers.get_mut(server)
         {
             server.lost_cancel = true;
         }
+        self.cancel_done(id);
     }
 
     /// A request has reached the server, or never will.
-    pub(super) fn cancel_done(&mut self, id: Id) {
+    fn cancel_done(&mut self, id: Id) {
         let Some(cancel) = self.cancels.remove(id) else { return };
         self.close_client(cancel.requester, "sent a cancel request");
         let Some(server) = self.servers.get_mut(cancel.server) else { return };
@@ -166,7 +125,29 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn cancel_failed(&self, error: &Error) {
-        self.services.metrics.cancels_failed.increment();
-        self.log.event(Level::Warn, "cancel-failed", &[("server", &self.server), ("reason", error)]);
+        self.env.metrics().cancels_failed.increment();
+        let fields: [(&str, &dyn std::fmt::Display); 2] = [("server", &self.env.server), ("reason", error)];
+        self.env.log.event(Level::Warn, "cancel-failed", &fields);
+    }
+
+    /// Hands a cancel request on to the worker of the client that it names.
+    fn forward_cancel(&mut self, requester: Id, thread: usize, process_id: u32, key: &[u8]) {
+        let Some(Client { mut channel, .. }) = self.clients.remove(requester) else { return };
+        if self.env.reactor.deregister(&mut channel).is_ok() {
+            self.shared.count_client(thread);
+            let requester = Box::new(channel);
+            let message = WorkerMessage::Cancel { requester, process_id, key: key.to_vec() };
+            if self.shared.send(thread, message).is_some() {
+                self.shared.uncount_client(thread);
+                self.env.metrics().cancels_dropped.increment();
+            }
+        }
+        self.client_removed();
+    }
+
+    pub(super) fn accept_cancel(&mut self, channel: Channel, process_id: u32, key: &[u8]) {
+        if let Some(requester) = self.insert_client(channel, ClientStage::Cancelling) {
+            self.handle_cancel(requester, process_id, key);
+        }
     }
 }

@@ -1,19 +1,14 @@
 //! TLS with clients.
 
+use ciphertoll_net::Error;
 use ciphertoll_net::tls::{self, Acceptor, AcceptorSettings, FilePurpose, Identity};
-use ciphertoll_net::{Accepted, Error, Peer};
 
-use super::{AccessRules, ClientStage, Worker};
 use crate::client_auth::ClientAuth;
-use crate::log::Level;
-use crate::protocol::{Protocol, ProtocolHandshake};
-use crate::settings::UnixAuth;
-use crate::slab::Id;
 use crate::upstream::{CertificateExpiry, expiry_of};
 
 #[derive(Clone)]
 pub(super) struct ClientTls {
-    acceptor: Acceptor,
+    pub(super) acceptor: Acceptor,
     /// How TLS clients authenticate.
     auth: ClientAuth,
     pub(super) expiries: Vec<CertificateExpiry>,
@@ -28,6 +23,10 @@ impl ClientTls {
         let auth =
             if service.clients.is_some() { ClientAuth::Certificate } else { ClientAuth::PasswordByTls };
         Ok(Self { acceptor, auth, expiries })
+    }
+
+    pub(super) fn auth(&self) -> ClientAuth {
+        self.auth
     }
 }
 
@@ -45,61 +44,4 @@ fn check_files(service: &AcceptorSettings) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-impl AccessRules {
-    pub(super) fn auth_for(&self, peer: Peer) -> ClientAuth {
-        match (peer, &self.tls) {
-            (Peer::Process { uid, .. }, _) if !self.uids.allow(uid) => ClientAuth::Denied { uid },
-            (Peer::Process { .. }, _) => match self.unix_auth {
-                UnixAuth::Peer => ClientAuth::Granted,
-                UnixAuth::Scram | UnixAuth::Password => ClientAuth::PasswordByUnix,
-            },
-            (Peer::Address(_), Some(tls)) => tls.auth,
-            // Without a peer UID and without a certificate, the client must know a password.
-            (Peer::Address(_), None) => ClientAuth::PasswordByTcp,
-        }
-    }
-}
-
-impl<P: Protocol> Worker<P> {
-    pub(super) fn begin_tls(&mut self, id: Id) {
-        let Some(client) = self.clients.get_mut(id) else { return };
-        let Some(tls) = &self.access.tls else {
-            return self.close_client(id, "requested TLS, which is not offered");
-        };
-        if let Err(error) = client.channel.accept_tls(&tls.acceptor) {
-            self.log.event(Level::Warn, "tls-failed", &[("client", &id.index), ("reason", &error)]);
-            return self.close_client(id, "failed its TLS handshake");
-        }
-        let stage = std::mem::replace(&mut client.stage, ClientStage::Flushing);
-        if let ClientStage::Handshake(handshake) = stage {
-            client.stage = ClientStage::TlsHandshake(handshake);
-        }
-        self.continue_tls(id);
-    }
-
-    /// Continues a TLS handshake; the protocol's handshake follows.
-    pub(super) fn continue_tls(&mut self, id: Id) {
-        let Some(client) = self.clients.get_mut(id) else { return };
-        match client.channel.shake_hands() {
-            Ok(Accepted::NeedInput) if client.channel.is_blocked() => {
-                self.close_client(id, "does not read responses");
-            }
-            Ok(Accepted::NeedInput) => {}
-            Ok(Accepted::Done) => {
-                let name = client.channel.peer_common_name();
-                let stage = std::mem::replace(&mut client.stage, ClientStage::Flushing);
-                if let ClientStage::TlsHandshake(mut handshake) = stage {
-                    handshake.tls_established(name);
-                    client.stage = ClientStage::Handshake(handshake);
-                }
-                self.step_handshake(id);
-            }
-            Err(error) => {
-                self.log.event(Level::Info, "tls-failed", &[("client", &id.index), ("reason", &error)]);
-                self.close_client(id, "failed its TLS handshake");
-            }
-        }
-    }
 }

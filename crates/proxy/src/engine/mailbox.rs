@@ -6,8 +6,9 @@ use std::time::Instant;
 use ciphertoll_net::{Channel, Error, Peer, Reactor, WakeHandle};
 use ciphertoll_wire::relay::Vacate;
 
+use super::backend::ServerConnection;
 use super::control::ControlRequest;
-use super::{ServerConnection, TokenKind, token_of};
+use super::flow::{TokenKind, token_of};
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::slab::Id;

@@ -19,7 +19,7 @@
 //!
 //! A client is unserved if it waits and no connection is reserved, being opened or about to be evicted for
 //! it. Whatever makes room (a connection that ends, a higher limit, a connection of another key that becomes
-//! idle or kept) is followed on the same worker by [`Worker::serve_waiting`](super::Worker::serve_waiting),
+//! idle or kept) is followed on the same worker by `Worker::serve_waiting`,
 //! which leaves no client unserved while something can be done. Every reservation, connect and eviction ends
 //! in a connection that is released or closed.
 //!
@@ -32,9 +32,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Discovery;
-use super::health::ConnectHistory;
 use super::mailbox::{Mailbox, WorkerMessage};
+use super::upkeep::ConnectHistory;
 use crate::pool::ConnectionPool;
 use crate::protocol::Protocol;
 use crate::slab::Id;
@@ -74,6 +73,17 @@ impl<T> WorkerShared<T> {
 }
 
 pub(super) type SharedPool<P> = WorkerShared<ConnectionPool<<P as Protocol>::Key, Id, Id>>;
+
+/// Whether the server's greeting is known, which clients are greeted with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Discovery {
+    #[default]
+    NotStarted,
+    /// A connection is being opened for it.
+    Running,
+    /// All workers know what was learned from it.
+    Done,
+}
 
 #[derive(Default)]
 pub(super) struct ServerHealth {

@@ -1,65 +1,42 @@
 //! Timeouts, checked a few times per second, which is precise enough for all of them.
 
+use std::time::Duration;
+
 use ciphertoll_net::Error;
 
-use super::park::KEEP_TIME;
-use super::{Activity, Backend, ClientConnection, ClientStage, ServerStage, Worker};
-use crate::protocol::{PendingKill, Pooling, Protocol, ProtocolRequest, ProtocolSession};
+use super::backend::{Backend, ServerExpiry};
+use super::client::{Client, ClientStage};
+use super::worker::Worker;
+use crate::protocol::{PendingKill, Protocol, ProtocolSession};
 use crate::refusal::Refusal;
 use crate::slab::Id;
+
+/// How long a connection is kept before it is reset, so that the next client need not wait for the reset.
+const KEEP_TIME: Duration = Duration::from_secs(1);
 
 impl<P: Protocol> Worker<P> {
     pub(super) fn tick(&mut self) {
         for id in self.clients.ids() {
-            self.tick_client(id);
+            self.apply_pending_kill(id);
+            self.update_client(id, |client, env| client.tick(env));
         }
         for id in self.servers.ids() {
             self.tick_server(id);
         }
         for id in self.cancels.ids() {
-            if self.cancels.get(id).is_some_and(|cancel| self.now >= cancel.until) {
-                self.discard_target(id);
-                self.cancel_done(id);
+            if self.cancels.get(id).is_some_and(|cancel| self.env.now >= cancel.until) {
+                self.cancel_lost(id);
             }
         }
         self.maintain();
-        if std::mem::take(&mut self.retry_accept) {
-            self.accept();
-        }
-    }
-
-    fn tick_client(&mut self, id: Id) {
-        self.apply_pending_kill(id);
-        let Some(client) = self.clients.get(id) else { return };
-        let waited = self.now.duration_since(client.since);
-        match client.stage {
-            ClientStage::Handshake(_) | ClientStage::TlsHandshake(_) if waited >= self.limits.login => {
-                self.close_client(id, "did not log in in time");
-            }
-            ClientStage::Queued { .. } if waited >= self.limits.queue => {
-                let seconds = self.limits.queue.as_secs_f64();
-                let message = format!("no server connection became free within {seconds} s");
-                self.refuse(id, &Refusal::new(Refusal::FULL, message));
-            }
-            ClientStage::Cancelling if waited >= self.limits.reset => {
-                self.close_client(id, "its cancel request took too long");
-            }
-            ClientStage::Flushing if waited >= self.limits.reset => {
-                self.close_client(id, "did not read the last message in time");
-            }
-            _ => {}
+        if std::mem::take(&mut self.agenda.retry_accept) {
+            self.resume_accepting();
         }
     }
 
     /// Carries out a `KILL` by another client, for a client that has no connection.
     fn apply_pending_kill(&mut self, id: Id) {
-        let order = match self.clients.get(id).map(|client| &client.stage) {
-            Some(ClientStage::Queued { request, .. } | ClientStage::Parked { request, .. }) => {
-                request.pending_kill()
-            }
-            _ => PendingKill::None,
-        };
-        match order {
+        match self.clients.get(id).map_or(PendingKill::None, Client::pending_kill) {
             PendingKill::None => {}
             PendingKill::Query => drop(self.cancel_queued(id)),
             PendingKill::Connection => {
@@ -71,44 +48,27 @@ impl<P: Protocol> Worker<P> {
 
     fn tick_server(&mut self, id: Id) {
         let Some(server) = self.servers.get(id) else { return };
-        let backend = match &server.stage {
-            ServerStage::Connecting { until, .. } if self.now >= *until => {
-                let (key, seconds) = (server.key.clone(), self.limits.connect.as_secs());
-                return self.connect_failed(&key, Some(id), &Error::TimedOut { seconds });
+        let is_gone = |client| self.clients.get(client).is_none();
+        match server.tick(&self.env, KEEP_TIME, is_gone) {
+            ServerExpiry::None => {}
+            ServerExpiry::ConnectTimedOut => {
+                let (key, seconds) = (server.key.clone(), self.env.limits.connect.as_secs());
+                self.connect_failed(&key, Some(id), &Error::TimedOut { seconds });
             }
-            ServerStage::Connecting { .. } => return,
-            ServerStage::Open(backend) => backend,
-        };
-        let reason = match &backend.activity {
-            Activity::Idle { .. } if self.drain.is_some() && self.pooling == Pooling::Session => {
-                "the proxy is stopping"
-            }
-            Activity::Idle { since, .. }
-                if self.now.duration_since(*since) >= self.limits.idle && !self.is_kept_warm(&server.key) =>
-            {
-                "it was idle for too long"
-            }
-            Activity::Kept { since, client, .. }
-                if self.now.duration_since(*since) >= KEEP_TIME || self.clients.get(*client).is_none() =>
-            {
-                // Reset before a client needs it.
+            ServerExpiry::ResetKept => {
                 if self.take_kept(id) {
                     self.reset_kept(id);
                 }
-                return;
             }
-            Activity::Resetting { until, .. } if self.now >= *until => server.upkeep.timeout_reason(),
-            Activity::AwaitingCancel { until, .. } if self.now >= *until => {
-                "a request to cancel is still on its way"
-            }
-            _ => return,
-        };
-        self.close_server(id, reason);
+            ServerExpiry::Unused if self.is_kept_warm(&server.key) => {}
+            ServerExpiry::Unused => self.close_server(id, "it was idle for too long"),
+            ServerExpiry::Close(reason) => self.close_server(id, reason),
+        }
     }
 
     pub(super) fn refuse_new_clients(&mut self) {
         for id in self.clients.ids() {
-            let is_new = |client: &ClientConnection<P>| match client.stage {
+            let is_new = |client: &Client<P>| match client.stage {
                 ClientStage::Handshake(_) | ClientStage::TlsHandshake(_) => true,
                 ClientStage::Queued { .. } => client.cancel_token.is_none(),
                 _ => false,
@@ -121,8 +81,8 @@ impl<P: Protocol> Worker<P> {
 
     /// Disconnects all clients when the time for draining is over.
     pub(super) fn cut_off_clients(&mut self) {
-        let Some(drain) = &self.drain else { return };
-        if self.now < drain.until {
+        let Some(drain) = &self.env.drain else { return };
+        if self.env.now < drain.until {
             return;
         }
         let mut count = 0;
@@ -146,7 +106,7 @@ impl<P: Protocol> Worker<P> {
                 _ => self.close_client(id, "was cut off"),
             }
         }
-        if let Some(drain) = &mut self.drain {
+        if let Some(drain) = &mut self.env.drain {
             drain.cut_off += count;
         }
     }

@@ -1,7 +1,7 @@
 //! The worker threads of a proxy: how they start, and how they end together.
 
-use std::collections::HashMap;
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
@@ -9,29 +9,28 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ciphertoll_net::{Channel, Error, Listener, Reactor, SpareBuffer, WatchedEvents};
 use jiff::Timestamp;
 
-use super::accept::UnloggedFailures;
-use super::backoff::Backoff;
-use super::control::{PreparedSettings, Services};
+use super::accept::Acceptor;
+use super::agenda::Agenda;
+use super::cancel_tokens::CancelTokens;
+use super::control::{ControlHandle, PreparedSettings};
+use super::environment::{Environment, Services};
 use super::exclusive::ExclusiveDatabases;
+use super::flow::TokenKind;
 use super::key_deriver::KeyDeriver;
-use super::mailbox::Mailbox;
+use super::mailbox::{Mailbox, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState, WorkerShared};
-use super::{ControlHandle, SIGNALS, TokenKind, Worker, token_of};
+use super::worker::{SIGNALS, Worker};
 use crate::log::Log;
 use crate::notify::Notifier;
-use crate::pool::ConnectionPool;
+use crate::pool::{ConnectionPool, WorkerBound};
 use crate::protocol::Protocol;
-use crate::random::RandomBytes;
 use crate::settings::{AllowedUids, ListenAddress, Settings, StartError};
 use crate::slab::Slab;
-
-/// Number of the first listener, after the signals and the mailbox.
-const LISTENERS: usize = 2;
 
 pub struct Workers<P: Protocol> {
     first: Worker<P>,
@@ -61,7 +60,7 @@ impl<P: Protocol> Workers<P> {
         let services = Services {
             metrics: Arc::default(),
             notifier: notifier.clone(),
-            key_deriver: KeyDeriver::start(Arc::clone(&mailboxes)).map_err(no_thread)?,
+            key_deriver: start_key_deriver(Arc::clone(&mailboxes)).map_err(no_thread)?,
             began: Instant::now(),
             started: Timestamp::now(),
         };
@@ -72,25 +71,21 @@ impl<P: Protocol> Workers<P> {
         for ((reactor, shared), pool) in reactors.into_iter().zip(shared).zip(pools) {
             let listeners = match workers.first() {
                 None => open_listeners(&settings.listen, &settings.allowed_uids)?,
-                Some(first) => {
-                    let clones = first.listeners.iter().map(Listener::try_clone).collect::<Result<_, _>>();
-                    clones.map_err(host("threads"))?
-                }
+                Some(first) => first.acceptor.share().map_err(host("threads"))?,
             };
-            watch_listeners(&listeners, &reactor).map_err(host("listeners"))?;
             let (prepared, services) = (prepared.clone(), services.clone());
             workers.push(Worker::new(reactor, listeners, shared, pool, prepared, settings, services));
         }
         let mut first = workers.remove(0);
         let mut signals = Channel::from_unix(signals).map_err(host("signals"))?;
-        let key = token_of(TokenKind::Fixed, SIGNALS);
-        first.reactor.register(&mut signals, key, WatchedEvents::Reading).map_err(host("signals"))?;
+        let watched = first.env.register(&mut signals, TokenKind::Fixed, SIGNALS, WatchedEvents::Reading);
+        watched.map_err(host("signals"))?;
         first.signals = Some(signals);
         Ok(Self { first, others: workers })
     }
 
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.first.listeners.iter().filter_map(Listener::address).collect()
+        self.first.acceptor.addresses().collect()
     }
 
     pub fn control(&self) -> ControlHandle<P> {
@@ -146,12 +141,13 @@ fn make_directory(socket: &Path, mode_of_socket: u32) -> Result<(), StartError> 
     }
 }
 
-/// With several workers, an edge wakes only one of them.
-fn watch_listeners(listeners: &[Listener], reactor: &Reactor) -> Result<(), Error> {
-    for (at, listener) in listeners.iter().enumerate() {
-        reactor.register_listener(listener, token_of(TokenKind::Fixed, LISTENERS + at))?;
-    }
-    Ok(())
+fn start_key_deriver<P: Protocol>(mailboxes: Arc<[Mailbox<P>]>) -> io::Result<KeyDeriver> {
+    KeyDeriver::start(move |server| {
+        if let Some(mailbox) = mailboxes.get(server.thread()) {
+            // A worker that has ended opens no connections.
+            let _ = mailbox.send(WorkerMessage::KeysDerived(server));
+        }
+    })
 }
 
 fn join(handles: Vec<JoinHandle<Result<usize, Error>>>) -> Result<usize, Error> {
@@ -182,37 +178,32 @@ impl<P: Protocol> Worker<P> {
     ) -> Self {
         let PreparedSettings { access, protocol, upstream, limits, log } = prepared;
         let (thread, threads) = (shared.thread, shared.threads());
+        let now = services.began;
         Self {
-            protocol,
-            pooling: settings.pooling,
+            env: Environment {
+                protocol,
+                pooling: settings.pooling,
+                limits,
+                server: settings.server.address.to_string(),
+                log,
+                access,
+                upstream,
+                services,
+                reactor,
+                spare: SpareBuffer::default(),
+                now,
+                drain: None,
+            },
+            shared,
             pool,
-            limits,
-            server: settings.server.address.to_string(),
-            log,
-            reactor,
-            listeners,
-            signals: None,
-            access,
-            upstream,
+            acceptor: Acceptor::new(listeners),
             clients: Slab::of_thread(thread, threads),
             servers: Slab::of_thread(thread, threads),
             cancels: Slab::default(),
-            by_process: HashMap::new(),
-            random: RandomBytes::default(),
-            spare: SpareBuffer::default(),
-            deferred: Vec::new(),
-            ready: Vec::new(),
-            check_unserved: false,
-            early_clients: Vec::new(),
-            retry_accept: false,
-            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(1)),
-            accept_failures: UnloggedFailures::default(),
-            now: services.began,
-            next_tick: services.began,
-            drain: None,
-            services,
+            tokens: CancelTokens::of_thread(thread, threads),
             exclusive: ExclusiveDatabases::default(),
-            shared,
+            agenda: Agenda::new(now),
+            signals: None,
         }
     }
 
@@ -224,24 +215,5 @@ impl<P: Protocol> Worker<P> {
             worker.shared.stop_all();
         }
         ended
-    }
-
-    fn turns(&mut self) -> Result<usize, Error> {
-        self.is_server_known();
-        loop {
-            if self.shared.must_stop() {
-                return Ok(self.clients.len());
-            }
-            if let Some(cut_off) = self.drain.as_ref().map(|drain| drain.cut_off)
-                && self.shared.clients() == 0
-                && self.shared.close_mailbox()
-            {
-                for server in self.servers.ids() {
-                    self.close_server(server, "the proxy is stopping");
-                }
-                return Ok(cut_off);
-            }
-            self.turn()?;
-        }
     }
 }

@@ -1,138 +1,200 @@
-//! Lists with an index: constant time to find and remove a member.
-
-use std::collections::HashMap;
-use std::hash::Hash;
+//! Doubly linked lists over one table. A member is found by its slot, so every operation takes constant time and
+//! hashes nothing, and memory is allocated only for new slots. A member is in one list at most.
 
 use super::WorkerBound;
 
-/// An ordered map: a doubly linked list whose links are keys.
-pub(super) struct LinkedMap<K, V> {
-    nodes: HashMap<K, Node<K, V>>,
-    first: Option<K>,
-    last: Option<K>,
+/// Lists of members `M`, each with a value.
+pub(super) struct Lists<M, V> {
+    /// By slot.
+    nodes: Vec<Option<Node<M, V>>>,
+    ends: Vec<ListEnds>,
+    unused: Vec<ListId>,
 }
 
-struct Node<K, V> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ListId(usize);
+
+#[derive(Clone, Copy)]
+struct Node<M, V> {
+    member: M,
     value: V,
-    before: Option<K>,
-    after: Option<K>,
+    list: ListId,
+    before: Option<usize>,
+    after: Option<usize>,
 }
 
-impl<K, V> Default for LinkedMap<K, V> {
+#[derive(Clone, Copy, Default)]
+struct ListEnds {
+    first: Option<usize>,
+    last: Option<usize>,
+    length: usize,
+}
+
+impl<M, V> Default for Lists<M, V> {
     fn default() -> Self {
-        Self { nodes: HashMap::new(), first: None, last: None }
+        Self { nodes: Vec::new(), ends: Vec::new(), unused: Vec::new() }
     }
 }
 
-impl<K: Copy + Eq + Hash, V: Copy> LinkedMap<K, V> {
-    pub(super) fn len(&self) -> usize {
-        self.nodes.len()
+impl<M: WorkerBound, V: Copy> Lists<M, V> {
+    pub(super) fn create(&mut self) -> ListId {
+        self.unused.pop().unwrap_or_else(|| {
+            self.ends.push(ListEnds::default());
+            ListId(self.ends.len() - 1)
+        })
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+    /// Allows an empty list to be created again.
+    pub(super) fn discard(&mut self, list: ListId) {
+        debug_assert_eq!(self.len(list), 0, "members would be lost");
+        self.unused.push(list);
     }
 
-    /// Adds a member at the end, or moves it there.
-    pub(super) fn push_back(&mut self, key: K, value: V) {
-        self.remove(key);
-        let before = self.last.replace(key);
-        match before.and_then(|last| self.nodes.get_mut(&last)) {
-            Some(last) => last.after = Some(key),
-            None => self.first = Some(key),
+    pub(super) fn len(&self, list: ListId) -> usize {
+        self.ends[list.0].length
+    }
+
+    /// Adds a member at the end, after removing it from the list that it is in.
+    pub(super) fn push_back(&mut self, list: ListId, member: M, value: V) {
+        self.remove(member);
+        let before = self.ends[list.0].last;
+        self.insert(Node { member, value, list, before, after: None });
+    }
+
+    /// Adds a member at the front, after removing it from the list that it is in.
+    pub(super) fn push_front(&mut self, list: ListId, member: M, value: V) {
+        self.remove(member);
+        let after = self.ends[list.0].first;
+        self.insert(Node { member, value, list, before: None, after });
+    }
+
+    fn insert(&mut self, node: Node<M, V>) {
+        let slot = node.member.slot();
+        self.link(node.list, node.before, Some(slot), node.after);
+        self.ends[node.list.0].length += 1;
+        if self.nodes.len() <= slot {
+            self.nodes.resize_with(slot + 1, || None);
         }
-        self.nodes.insert(key, Node { value, before, after: None });
+        self.nodes[slot] = Some(node);
     }
 
-    /// Adds a member at the front, or moves it there.
-    pub(super) fn push_front(&mut self, key: K, value: V) {
-        self.remove(key);
-        let after = self.first.replace(key);
-        match after.and_then(|first| self.nodes.get_mut(&first)) {
-            Some(first) => first.before = Some(key),
-            None => self.last = Some(key),
+    /// Makes `node`, or nothing, the only member between two neighbours.
+    fn link(&mut self, list: ListId, before: Option<usize>, node: Option<usize>, after: Option<usize>) {
+        match before.and_then(|slot| self.nodes[slot].as_mut()) {
+            Some(neighbour) => neighbour.after = node.or(after),
+            None => self.ends[list.0].first = node.or(after),
         }
-        self.nodes.insert(key, Node { value, before: None, after });
-    }
-
-    pub(super) fn remove(&mut self, key: K) -> Option<V> {
-        let Node { value, before, after } = self.nodes.remove(&key)?;
-        match before.and_then(|before| self.nodes.get_mut(&before)) {
-            Some(node) => node.after = after,
-            None => self.first = after,
+        match after.and_then(|slot| self.nodes[slot].as_mut()) {
+            Some(neighbour) => neighbour.before = node.or(before),
+            None => self.ends[list.0].last = node.or(before),
         }
-        match after.and_then(|after| self.nodes.get_mut(&after)) {
-            Some(node) => node.before = before,
-            None => self.last = before,
-        }
-        Some(value)
     }
 
-    pub(super) fn first(&self) -> Option<(K, V)> {
-        self.member(self.first)
+    fn node(&self, member: M) -> Option<&Node<M, V>> {
+        self.nodes.get(member.slot())?.as_ref().filter(|node| node.member == member)
     }
 
-    pub(super) fn last(&self) -> Option<(K, V)> {
-        self.member(self.last)
+    pub(super) fn contains(&self, list: ListId, member: M) -> bool {
+        self.node(member).is_some_and(|node| node.list == list)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (K, V)> {
-        let after = |(key, _): &(K, V)| self.member(self.nodes.get(key)?.after);
-        std::iter::successors(self.first(), after)
+    /// Removes a member from the list that it is in.
+    pub(super) fn remove(&mut self, member: M) -> Option<(ListId, V)> {
+        let Node { value, list, before, after, .. } = *self.node(member)?;
+        self.nodes[member.slot()] = None;
+        self.link(list, before, None, after);
+        self.ends[list.0].length -= 1;
+        Some((list, value))
     }
 
-    fn member(&self, key: Option<K>) -> Option<(K, V)> {
-        key.and_then(|key| Some((key, self.nodes.get(&key)?.value)))
+    /// Removes a member if it is in this list.
+    pub(super) fn remove_from(&mut self, list: ListId, member: M) -> bool {
+        self.contains(list, member) && self.remove(member).is_some()
+    }
+
+    pub(super) fn first(&self, list: ListId) -> Option<(M, V)> {
+        self.at(self.ends[list.0].first)
+    }
+
+    pub(super) fn last(&self, list: ListId) -> Option<(M, V)> {
+        self.at(self.ends[list.0].last)
+    }
+
+    pub(super) fn iter(&self, list: ListId) -> impl Iterator<Item = (M, V)> {
+        let after = |(member, _): &(M, V)| self.at(self.node(*member)?.after);
+        std::iter::successors(self.first(list), after)
+    }
+
+    fn at(&self, slot: Option<usize>) -> Option<(M, V)> {
+        self.nodes[slot?].as_ref().map(|node| (node.member, node.value))
     }
 }
 
 /// Connections in the order in which they were added, of each worker and overall.
-pub(super) struct Connections<S> {
-    /// With numbers that give the overall order.
-    threads: Vec<LinkedMap<S, u64>>,
-    next: u64,
+#[derive(Default)]
+pub(super) struct Connections {
+    /// The list of each worker.
+    threads: Vec<ListId>,
+    count: usize,
 }
 
-impl<S> Default for Connections<S> {
-    fn default() -> Self {
-        Self { threads: Vec::new(), next: 0 }
-    }
-}
+/// The value of a member is its place in the order of all connections.
+pub(super) type ConnectionLists<S> = Lists<S, u64>;
 
-impl<S: WorkerBound> Connections<S> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.threads.iter().all(LinkedMap::is_empty)
+impl Connections {
+    pub(super) fn count(&self) -> usize {
+        self.count
     }
 
-    pub(super) fn push(&mut self, server: S) {
-        let thread = server.thread();
-        if self.threads.len() <= thread {
-            self.threads.resize_with(thread + 1, LinkedMap::default);
+    pub(super) fn push<S: WorkerBound>(&mut self, lists: &mut ConnectionLists<S>, server: S, order: u64) {
+        while self.threads.len() <= server.thread() {
+            self.threads.push(lists.create());
         }
-        self.threads[thread].push_back(server, self.next);
-        self.next += 1;
+        lists.push_back(self.threads[server.thread()], server, order);
+        self.count += 1;
     }
 
-    pub(super) fn remove(&mut self, server: S) -> bool {
-        self.threads.get_mut(server.thread()).is_some_and(|own| own.remove(server).is_some())
+    pub(super) fn contains<S: WorkerBound>(&self, lists: &ConnectionLists<S>, server: S) -> bool {
+        self.threads.get(server.thread()).is_some_and(|list| lists.contains(*list, server))
     }
 
-    pub(super) fn take_newest_of(&mut self, thread: usize) -> Option<S> {
-        let (server, _) = self.threads.get(thread)?.last()?;
-        self.remove(server).then_some(server)
+    pub(super) fn remove<S: WorkerBound>(&mut self, lists: &mut ConnectionLists<S>, server: S) -> bool {
+        let own = self.threads.get(server.thread());
+        let was_member = own.is_some_and(|list| lists.remove_from(*list, server));
+        self.count -= usize::from(was_member);
+        was_member
+    }
+
+    /// The newest connection of this worker.
+    pub(super) fn newest_of<S: WorkerBound>(
+        &self,
+        lists: &ConnectionLists<S>,
+        thread: usize,
+    ) -> Option<(S, u64)> {
+        lists.last(*self.threads.get(thread)?)
     }
 
     /// Takes the newest connection of all workers.
-    pub(super) fn take_newest(&mut self) -> Option<S> {
-        let newest = self.threads.iter().filter_map(LinkedMap::last).max_by_key(|(_, number)| *number);
-        newest.map(|(server, _)| server).filter(|server| self.remove(*server))
+    pub(super) fn take_newest<S: WorkerBound>(&mut self, lists: &mut ConnectionLists<S>) -> Option<S> {
+        let newest = self.threads.iter().filter_map(|list| lists.last(*list)).max_by_key(|(_, order)| *order);
+        newest.map(|(server, _)| server).filter(|server| self.remove(lists, *server))
     }
 
     /// Takes the oldest connection of this worker, or of all workers if it has none.
-    pub(super) fn take_oldest(&mut self, thread: usize) -> Option<S> {
-        let of_all = || self.threads.iter().filter_map(LinkedMap::first).min_by_key(|(_, number)| *number);
-        let oldest = self.threads.get(thread).and_then(LinkedMap::first).or_else(of_all);
-        oldest.map(|(server, _)| server).filter(|server| self.remove(*server))
+    pub(super) fn take_oldest<S: WorkerBound>(
+        &mut self,
+        lists: &mut ConnectionLists<S>,
+        thread: usize,
+    ) -> Option<S> {
+        let first = |list: &ListId| lists.first(*list);
+        let of_all = || self.threads.iter().filter_map(first).min_by_key(|(_, order)| *order);
+        let oldest = self.threads.get(thread).and_then(first).or_else(of_all);
+        oldest.map(|(server, _)| server).filter(|server| self.remove(lists, *server))
+    }
+
+    /// Allows the lists, which must be empty, to be used for another key.
+    pub(super) fn discard<S: WorkerBound>(self, lists: &mut ConnectionLists<S>) {
+        self.threads.into_iter().for_each(|list| lists.discard(list));
     }
 }
 

@@ -23,6 +23,10 @@ impl WorkerBound for Number {
     fn thread(self) -> usize {
         self.0
     }
+
+    fn slot(self) -> usize {
+        self.1 as usize
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,8 +166,16 @@ impl Model {
 
     fn queue(&mut self, client: Number, key: Name) {
         self.clients.insert(client, (key, ClientState::Queued));
-        match self.pool.acquire(&key, client, self.began) {
-            PoolAction::Take(connection) => self.assign(client, connection),
+        // Half of the clients accept a connection that was not reset, and half of these can use it.
+        let acceptable = if client.1.is_multiple_of(2) { Acceptable::Any } else { Acceptable::Reset };
+        match self.pool.acquire(&key, client, acceptable, self.began) {
+            PoolAction::TakeUnreset(connection) if client.1.is_multiple_of(4) => {
+                self.pool.wait_for(&key, connection, client, self.began);
+                self.set(connection, ServerState::Resetting);
+            }
+            PoolAction::Take(connection) | PoolAction::TakeUnreset(connection) => {
+                self.assign(client, connection);
+            }
             action => self.apply_action(client.thread(), key, action),
         }
     }
@@ -200,7 +212,7 @@ impl Model {
                     return self.mailboxes[connection.thread()]
                         .push_back(WorkerMessage::Evict(connection, key));
                 }
-                PoolAction::Take(_) | PoolAction::Wait => return,
+                PoolAction::Take(_) | PoolAction::TakeUnreset(_) | PoolAction::Wait => return,
             }
         }
     }
@@ -208,7 +220,7 @@ impl Model {
     fn serve_waiting(&mut self, thread: usize) {
         while let Some(key) = self.pool.unserved_key() {
             match self.pool.next_action(&key, thread) {
-                PoolAction::Take(_) | PoolAction::Wait => return,
+                PoolAction::Wait => return,
                 action => self.apply_action(thread, key, action),
             }
         }

@@ -3,7 +3,7 @@ use super::*;
 impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, C> {
     /// Acquires when the time does not matter.
     fn acquire_now(&mut self, key: &K, client: C) -> PoolAction<S> {
-        self.acquire(key, client, Instant::now())
+        self.acquire(key, client, Acceptable::Reset, Instant::now())
     }
 }
 
@@ -11,12 +11,20 @@ impl WorkerBound for char {
     fn thread(self) -> usize {
         usize::from(self.is_uppercase())
     }
+
+    fn slot(self) -> usize {
+        self as usize
+    }
 }
 
 /// From 100 on, the second worker's.
 impl WorkerBound for i32 {
     fn thread(self) -> usize {
         usize::from(self >= 100)
+    }
+
+    fn slot(self) -> usize {
+        self.unsigned_abs() as usize
     }
 }
 
@@ -50,7 +58,7 @@ fn a_waiting_client_gets_the_place_of_a_broken_connection() {
     pool.opened(&shop);
     assert_eq!(pool.pop_waiting(&shop), Some('b'));
     pool.closed(&shop, None);
-    assert_eq!((pool.open(), pool.pools.len()), (0, 0));
+    assert_eq!((pool.open(), pool.numbers.len()), (0, 0));
 }
 
 #[test]
@@ -185,9 +193,9 @@ fn a_client_gets_another_connection_if_a_reserved_one_breaks() {
 fn clients_of_the_same_worker_go_first_if_they_came_at_the_same_time() {
     let (mut pool, shop) = (idle_on_the_first(1), "shop");
     let first = Instant::now();
-    assert_eq!(pool.acquire(&shop, 'x', first), PoolAction::Take(1));
+    assert_eq!(pool.acquire(&shop, 'x', Acceptable::Reset, first), PoolAction::Take(1));
     for (client, after) in [('Z', Duration::ZERO), ('a', LOCALITY_WINDOW), ('b', LOCALITY_WINDOW * 2)] {
-        assert_eq!(pool.acquire(&shop, client, first + after), PoolAction::Wait);
+        assert_eq!(pool.acquire(&shop, client, Acceptable::Reset, first + after), PoolAction::Wait);
     }
     assert_eq!(pool.release(&shop, 1), Some('a'));
     // The client that has waited longest goes first although it is on the other worker.
@@ -230,12 +238,27 @@ fn a_connection_whose_client_has_left_is_used_before_a_new_one_is_opened() {
     assert!(pool.take_kept(&shop, 1) && !pool.take_kept(&shop, 1));
 }
 
+#[test]
+fn the_newest_connection_is_taken_whether_it_is_reset_or_not() {
+    let (mut pool, shop, now) = (idle_on_the_first(2), "shop", Instant::now());
+    assert_eq!(pool.acquire(&shop, 'a', Acceptable::Any, now), PoolAction::Take(2));
+    assert!(pool.keep_orphaned(&shop, 2));
+    assert_eq!(pool.acquire(&shop, 'b', Acceptable::Reset, now), PoolAction::Take(1));
+    assert_eq!(pool.release(&shop, 1), None);
+    assert_eq!(pool.acquire(&shop, 'c', Acceptable::Any, now), PoolAction::Take(1));
+    assert_eq!(pool.acquire(&shop, 'd', Acceptable::Any, now), PoolAction::TakeUnreset(2));
+    // It cannot be used before it is reset: the client waits for it.
+    pool.wait_for(&shop, 2, 'd', now);
+    assert!(pool.is_reserved(&shop, 2) && pool.unserved_key().is_none());
+    assert_eq!(pool.release(&shop, 2), Some('d'));
+}
+
 /// Counts comparisons.
 #[derive(Clone, Copy, Debug)]
 struct Counted(usize);
 
 thread_local! {
-    static COMPARISONS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    static COMPARISONS: Cell<usize> = const { Cell::new(0) };
 }
 
 impl PartialEq for Counted {
@@ -247,15 +270,13 @@ impl PartialEq for Counted {
 
 impl Eq for Counted {}
 
-impl Hash for Counted {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
-
 impl WorkerBound for Counted {
     fn thread(self) -> usize {
         0
+    }
+
+    fn slot(self) -> usize {
+        self.0
     }
 }
 
@@ -277,7 +298,7 @@ fn the_end_of_a_transaction_takes_constant_time() {
         assert_eq!(pool.release(&shop, Counted(number)), None);
         assert!(pool.take_idle(&shop, Counted(number)));
     }
-    // Each of the five operations compares a few keys in the same slot of a hash table.
+    // Each of the five operations compares a connection with the one in its slot.
     let comparisons = COMPARISONS.get();
     assert!(comparisons < TRANSACTIONS * 100, "{comparisons} comparisons");
 }

@@ -3,12 +3,16 @@ use proptest::prelude::*;
 use super::*;
 
 /// The remainder of the number is the worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TestServer(u8);
 
 impl WorkerBound for TestServer {
     fn thread(self) -> usize {
         usize::from(self.0 % 3)
+    }
+
+    fn slot(self) -> usize {
+        usize::from(self.0)
     }
 }
 
@@ -17,7 +21,7 @@ enum Step {
     PushBack(u8),
     PushFront(u8),
     Remove(u8),
-    TakeNewestOf(usize),
+    NewestOf(usize),
     TakeNewest,
     TakeOldest(usize),
 }
@@ -27,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..12_u8).prop_map(Step::PushBack),
         1 => (0..12_u8).prop_map(Step::PushFront),
         3 => (0..12_u8).prop_map(Step::Remove),
-        1 => (0..4_usize).prop_map(Step::TakeNewestOf),
+        1 => (0..4_usize).prop_map(Step::NewestOf),
         1 => Just(Step::TakeNewest),
         1 => (0..4_usize).prop_map(Step::TakeOldest),
     ]
@@ -44,8 +48,8 @@ impl Naive {
         self.0.len() < before
     }
 
-    fn take_newest_of(&mut self, thread: usize) -> Option<TestServer> {
-        self.0.iter().rposition(|server| server.thread() == thread).map(|at| self.0.remove(at))
+    fn newest_of(&self, thread: usize) -> Option<TestServer> {
+        self.0.iter().rfind(|server| server.thread() == thread).copied()
     }
 
     fn take_oldest(&mut self, thread: usize) -> Option<TestServer> {
@@ -57,53 +61,90 @@ impl Naive {
 proptest! {
     #[test]
     fn connections_behave_like_a_naive_list(steps in proptest::collection::vec(step(), 1..100)) {
-        let (mut connections, mut naive) = (Connections::default(), Naive::default());
-        for step in steps {
+        let (mut lists, mut connections) = (Lists::default(), Connections::default());
+        let mut naive = Naive::default();
+        for (order, step) in steps.into_iter().enumerate() {
             match step {
                 Step::PushBack(number) | Step::PushFront(number) => {
-                    connections.push(TestServer(number));
-                    naive.remove(TestServer(number));
-                    naive.0.push(TestServer(number));
+                    let server = TestServer(number);
+                    prop_assert_eq!(connections.remove(&mut lists, server), naive.remove(server));
+                    connections.push(&mut lists, server, order as u64);
+                    naive.0.push(server);
                 }
                 Step::Remove(number) => {
-                    prop_assert_eq!(connections.remove(TestServer(number)), naive.remove(TestServer(number)));
+                    let server = TestServer(number);
+                    prop_assert_eq!(connections.contains(&lists, server), naive.0.contains(&server));
+                    prop_assert_eq!(connections.remove(&mut lists, server), naive.remove(server));
                 }
-                Step::TakeNewestOf(thread) => {
-                    prop_assert_eq!(connections.take_newest_of(thread), naive.take_newest_of(thread));
+                Step::NewestOf(thread) => {
+                    let newest = connections.newest_of(&lists, thread).map(|(server, _)| server);
+                    prop_assert_eq!(newest, naive.newest_of(thread));
                 }
-                Step::TakeNewest => prop_assert_eq!(connections.take_newest(), naive.0.pop()),
+                Step::TakeNewest => prop_assert_eq!(connections.take_newest(&mut lists), naive.0.pop()),
                 Step::TakeOldest(thread) => {
-                    prop_assert_eq!(connections.take_oldest(thread), naive.take_oldest(thread));
+                    prop_assert_eq!(connections.take_oldest(&mut lists, thread), naive.take_oldest(thread));
                 }
             }
-            prop_assert_eq!(connections.is_empty(), naive.0.is_empty());
+            prop_assert_eq!(connections.count(), naive.0.len());
         }
     }
 
     #[test]
-    fn a_linked_map_behaves_like_a_naive_list(steps in proptest::collection::vec(step(), 1..100)) {
-        let (mut map, mut naive) = (LinkedMap::default(), Vec::new());
-        for (value, step) in steps.into_iter().enumerate() {
+    fn lists_behave_like_naive_ones(steps in proptest::collection::vec((step(), any::<bool>()), 1..100)) {
+        let mut lists = Lists::default();
+        let both = [lists.create(), lists.create()];
+        let mut naive = [Vec::new(), Vec::new()];
+        for (value, (step, is_second)) in steps.into_iter().enumerate() {
+            let at = usize::from(is_second);
             match step {
-                Step::PushBack(key) => {
-                    map.push_back(key, value);
-                    naive.retain(|(other, _)| *other != key);
-                    naive.push((key, value));
+                Step::PushBack(number) | Step::PushFront(number) => {
+                    let member = TestServer(number);
+                    for list in &mut naive {
+                        list.retain(|(other, _)| *other != member);
+                    }
+                    if matches!(step, Step::PushBack(_)) {
+                        lists.push_back(both[at], member, value);
+                        naive[at].push((member, value));
+                    } else {
+                        lists.push_front(both[at], member, value);
+                        naive[at].insert(0, (member, value));
+                    }
                 }
-                Step::PushFront(key) => {
-                    map.push_front(key, value);
-                    naive.retain(|(other, _)| *other != key);
-                    naive.insert(0, (key, value));
+                Step::Remove(number) => {
+                    let member = TestServer(number);
+                    let found = naive[at].iter().position(|(other, _)| *other == member);
+                    prop_assert_eq!(lists.remove_from(both[at], member), found.is_some());
+                    found.map(|found| naive[at].remove(found));
                 }
-                Step::Remove(key) => {
-                    let at = naive.iter().position(|(other, _)| *other == key);
-                    prop_assert_eq!(map.remove(key), at.map(|at| naive.remove(at).1));
-                }
-                Step::TakeNewestOf(_) | Step::TakeNewest | Step::TakeOldest(_) => {}
+                Step::NewestOf(_) | Step::TakeNewest | Step::TakeOldest(_) => {}
             }
-            prop_assert_eq!(map.iter().collect::<Vec<_>>(), naive.clone());
-            prop_assert_eq!((map.first(), map.last()), (naive.first().copied(), naive.last().copied()));
-            prop_assert_eq!((map.len(), map.is_empty()), (naive.len(), naive.is_empty()));
+            for (list, naive) in both.into_iter().zip(&naive) {
+                prop_assert_eq!(lists.iter(list).collect::<Vec<_>>(), naive.clone());
+                prop_assert_eq!(lists.first(list), naive.first().copied());
+                prop_assert_eq!((lists.last(list), lists.len(list)), (naive.last().copied(), naive.len()));
+            }
         }
     }
+}
+
+#[test]
+fn an_earlier_member_of_the_same_slot_is_not_found() {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Generation(u8);
+    impl WorkerBound for Generation {
+        fn thread(self) -> usize {
+            0
+        }
+
+        fn slot(self) -> usize {
+            0
+        }
+    }
+    let mut lists = Lists::default();
+    let list = lists.create();
+    lists.push_back(list, Generation(1), ());
+    assert!(lists.remove_from(list, Generation(1)));
+    lists.push_back(list, Generation(2), ());
+    assert!(!lists.contains(list, Generation(1)) && !lists.remove_from(list, Generation(1)));
+    assert_eq!((lists.remove(Generation(1)), lists.len(list)), (None, 1));
 }

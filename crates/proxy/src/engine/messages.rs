@@ -1,17 +1,23 @@
-//! Clients and server connections that move between workers, and the messages that move them.
+//! What workers send each other, and clients and server connections that move between them.
 
 use std::time::Instant;
 
-use ciphertoll_net::{Channel, Peer, WatchedEvents};
+use ciphertoll_net::{Channel, Connecting, Peer, WatchedEvents};
+use ciphertoll_wire::relay::Vacate;
 
+use super::agenda::DeferredWork;
+use super::backend::{Activity, ServerConnection, ServerStage};
+use super::client::{Client, ClientStage};
+use super::environment::Drain;
+use super::exclusive::matches_database;
+use super::flow::TokenKind;
 use super::mailbox::WorkerMessage;
-use super::{
-    Activity, ClientConnection, ClientStage, DeferredWork, Discovery, Drain, ServerConnection, ServerStage,
-    TokenKind, Worker, token_of,
-};
+use super::shared_state::Discovery;
+use super::worker::Worker;
 use crate::log::Level;
+use crate::metrics::EXCLUSIVE_ACCESS;
 use crate::pool::{PoolAction, WorkerBound};
-use crate::protocol::Protocol;
+use crate::protocol::{PoolKey, Protocol};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -20,7 +26,7 @@ impl<P: Protocol> Worker<P> {
         let Some(mailbox) = self.shared.mailboxes.get(self.shared.thread) else { return };
         for message in mailbox.take_all() {
             match message {
-                WorkerMessage::Control(request) => request(self),
+                WorkerMessage::Control(request) => self.answer(request),
                 WorkerMessage::NewClient(channel, peer) => self.accept_handed_over(channel, peer),
                 WorkerMessage::ReleaseReserved(server) => self.release_reserved(server),
                 WorkerMessage::Evict(server, key) => self.evict(server, &key),
@@ -30,7 +36,7 @@ impl<P: Protocol> Worker<P> {
                     self.accept_cancel(*requester, process_id, &key);
                 }
                 WorkerMessage::CloseUnused(vacate) => self.close_unused(vacate),
-                WorkerMessage::KeysDerived(server) => self.keys_derived(server),
+                WorkerMessage::KeysDerived(server) => self.continue_connect(server, Connecting::resume),
                 WorkerMessage::Learn(learned) => self.learn(learned),
                 WorkerMessage::Stop(until) => self.stop(until),
             }
@@ -41,7 +47,7 @@ impl<P: Protocol> Worker<P> {
     pub(super) fn accept_client(&mut self, channel: Channel, peer: Peer) {
         // Clients above the limit are accepted in order to send them an error message. Above twice the limit
         // they are not: connections that never log in must not use up the file descriptors.
-        if self.shared.clients() >= self.limits.clients.saturating_mul(2) {
+        if self.shared.clients() >= self.env.limits.clients.saturating_mul(2) {
             return;
         }
         let thread = self.shared.assign_client();
@@ -59,31 +65,71 @@ impl<P: Protocol> Worker<P> {
 
     /// Another worker has accepted this client, and may know the server's greeting, which this one does not.
     fn accept_handed_over(&mut self, channel: Box<Channel>, peer: Peer) {
-        if self.protocol.discovery_key().is_none() || self.drain.is_some() {
+        if self.env.protocol.discovery_key().is_none() || self.env.drain.is_some() {
             return self.start_client(*channel, peer);
         }
-        self.early_clients.push((channel, peer));
+        self.acceptor.add_early(channel, peer);
         // If no other worker tells the greeting, this one asks for it.
-        self.retry_accept = true;
+        self.agenda.retry_accept = true;
     }
 
-    pub(super) fn start_early_clients(&mut self) {
-        for (channel, peer) in std::mem::take(&mut self.early_clients) {
-            self.start_client(*channel, peer);
-        }
-    }
-
-    fn start_client(&mut self, channel: Channel, peer: Peer) {
+    /// Starts the handshake of a client, which is counted already.
+    pub(super) fn start_client(&mut self, channel: Channel, peer: Peer) {
         let Some(id) = self.add_client(channel, peer) else { return };
-        if self.drain.is_some() {
+        if self.env.drain.is_some() {
             return self.refuse(id, &Refusal::stopping());
         }
         if P::SENDS_FIRST {
-            self.send_greeting(id);
+            self.update_client(id, |client, _| client.greet_first());
         }
     }
 
-    /// Carries out an action of the pool for clients that wait. [`PoolAction::Take`] is not expected here.
+    fn add_client(&mut self, channel: Channel, peer: Peer) -> Option<Id> {
+        let auth = self.env.access.auth_for(peer);
+        let stage = ClientStage::Handshake(self.env.protocol.handshake(auth));
+        self.env.metrics().clients.increment();
+        self.insert_client(channel, stage)
+    }
+
+    pub(super) fn insert_client(&mut self, channel: Channel, stage: ClientStage<P>) -> Option<Id> {
+        let id = self.clients.insert(Client::new(channel, stage, self.env.now));
+        let client = self.clients.get_mut(id)?;
+        let registered =
+            self.env.register(&mut client.channel, TokenKind::Client, id.index, WatchedEvents::Reading);
+        if let Err(error) = registered {
+            self.accept_failed(&error);
+            self.remove_client(id);
+            return None;
+        }
+        Some(id)
+    }
+
+    /// Whether clients can be greeted. If not, a connection is opened to learn the server's greeting.
+    pub(super) fn is_server_known(&mut self) -> bool {
+        let Some(key) = self.env.protocol.discovery_key() else { return true };
+        if self.shared.replace_discovery(Discovery::NotStarted, Discovery::Running) {
+            self.pool.with(|pool| pool.open_unconditionally(&key));
+            self.open_server(&key);
+        }
+        false
+    }
+
+    /// Sends an error message to the clients that wait for the server's greeting.
+    pub(super) fn refuse_early_clients(&mut self, refusal: &Refusal) {
+        let mut clients = self.acceptor.accept_waiting();
+        for _ in &clients {
+            self.shared.count_client(self.shared.thread);
+        }
+        clients.append(&mut self.acceptor.take_early());
+        for (channel, peer) in clients {
+            if let Some(id) = self.add_client(*channel, peer) {
+                self.refuse(id, refusal);
+            }
+        }
+        self.agenda.retry_accept = true;
+    }
+
+    /// Carries out an action of the pool for clients that wait.
     pub(super) fn apply_action(&mut self, key: &P::Key, mut action: PoolAction<Id>) {
         let own = self.shared.thread;
         loop {
@@ -108,7 +154,8 @@ impl<P: Protocol> Worker<P> {
                     }
                     return;
                 }
-                PoolAction::Take(_) | PoolAction::Wait => return,
+                // Only a client that has just come takes a connection at once.
+                PoolAction::Take(_) | PoolAction::TakeUnreset(_) | PoolAction::Wait => return,
             }
         }
     }
@@ -122,7 +169,7 @@ impl<P: Protocol> Worker<P> {
                 let action = pool.next_action(&key, own);
                 Some((key, action))
             }) {
-                None | Some((_, PoolAction::Take(_) | PoolAction::Wait)) => return,
+                None | Some((_, PoolAction::Wait)) => return,
                 Some(found) => found,
             };
             self.apply_action(&key, action);
@@ -148,26 +195,26 @@ impl<P: Protocol> Worker<P> {
             self.close_server(id, "makes room for another database");
         }
         self.pool.with(|pool| pool.eviction_done(key));
-        self.check_unserved = true;
+        self.agenda.check_unserved = true;
     }
 
     /// Sends an idle connection to the worker of the client that it is for.
     pub(super) fn send_server(&mut self, id: Id, client: Id) {
         let Some(mut server) = self.servers.remove(id) else { return };
         if let ServerStage::Open(backend) = &mut server.stage
-            && let Err(error) = self.reactor.deregister(&mut backend.channel)
+            && let Err(error) = self.env.reactor.deregister(&mut backend.channel)
         {
-            self.log.event(
+            self.env.log.event(
                 Level::Warn,
                 "server-lost",
                 &[("server_connection", &id.index), ("reason", &error)],
             );
-            self.services.metrics.closed.increment("lost");
+            self.env.metrics().closed.increment("lost");
             self.pool.with(|pool| {
-                pool.requeue_first(&server.key, client, self.services.began);
+                pool.requeue_first(&server.key, client, self.env.services.began);
                 pool.closed(&server.key, Some(id));
             });
-            self.check_unserved = true;
+            self.agenda.check_unserved = true;
             return;
         }
         if let Some(WorkerMessage::TakeServer(server, _)) =
@@ -183,27 +230,27 @@ impl<P: Protocol> Worker<P> {
     fn take_server(&mut self, server: ServerConnection<P>, client: Id) {
         let id = self.servers.insert(server);
         let Some(backend) = self.servers.open_mut(id) else { return };
-        let token = token_of(TokenKind::Server, id.index);
-        let registered = self.reactor.register(&mut backend.channel, token, WatchedEvents::Reading);
+        let registered =
+            self.env.register(&mut backend.channel, TokenKind::Server, id.index, WatchedEvents::Reading);
         backend.flow.watched = false;
-        let unread = backend.flow.unread || backend.flow.ended || !backend.channel.input().is_empty();
+        let has_more = backend.flow.has_more() || !backend.channel.input().is_empty();
         if let Err(error) = registered {
-            if let Some(ClientConnection { stage: ClientStage::Queued { key, .. }, since, .. }) =
+            if let Some(Client { stage: ClientStage::Queued { key, .. }, since, .. }) =
                 self.clients.get(client)
             {
                 self.pool.with(|pool| pool.requeue_first(key, client, *since));
             }
             return self.server_lost(id, Some(&error));
         }
-        if unread {
-            self.deferred.push(DeferredWork::Server(id));
+        if has_more {
+            self.agenda.defer(DeferredWork::Server(id));
         }
-        self.log.event(
+        self.env.log.event(
             Level::Debug,
             "server-moved",
             &[("server_connection", &id.index), ("thread", &self.shared.thread)],
         );
-        self.services.metrics.moves.increment();
+        self.env.metrics().moves.increment();
         self.assign(client, id);
     }
 
@@ -222,51 +269,52 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Hands a cancel request on to the worker of the client that it names.
-    pub(super) fn forward_cancel(&mut self, requester: Id, thread: usize, process_id: u32, key: &[u8]) {
-        let Some(ClientConnection { mut channel, .. }) = self.clients.remove(requester) else { return };
-        if self.reactor.deregister(&mut channel).is_ok() {
-            self.shared.count_client(thread);
-            let requester = Box::new(channel);
-            let message = WorkerMessage::Cancel { requester, process_id, key: key.to_vec() };
-            if self.shared.send(thread, message).is_some() {
-                self.shared.uncount_client(thread);
-                self.services.metrics.cancels_dropped.increment();
+    /// Closes the connections that no client uses, for a command that needs exclusive access to a database.
+    pub(super) fn close_unused(&mut self, target: Vacate) {
+        for id in self.servers.ids() {
+            let Some(server) = self.servers.get(id) else { continue };
+            if matches_database(&target, server.key.database()) && self.take_unused(id) {
+                self.close_server(id, EXCLUSIVE_ACCESS);
             }
         }
-        self.client_removed();
+        self.exclusive.add(target, self.env.now);
     }
 
-    fn accept_cancel(&mut self, channel: Channel, process_id: u32, key: &[u8]) {
-        if let Some(requester) = self.insert_client(channel, ClientStage::Cancelling) {
-            self.handle_cancel(requester, process_id, key);
+    fn take_unused(&mut self, id: Id) -> bool {
+        let Some(server) = self.servers.get(id) else { return false };
+        match self.servers.open(id).map(|backend| &backend.activity) {
+            Some(Activity::Idle { .. }) => self.pool.with(|pool| pool.take_idle(&server.key, id)),
+            Some(Activity::Kept { .. }) => self.take_kept(id),
+            _ => false,
         }
     }
 
     pub(super) fn share_learned(&self, key: &P::Key) {
         if self.shared.threads() > 1
-            && let Some(learned) = self.protocol.learned(key)
+            && let Some(learned) = self.env.protocol.learned(key)
         {
             self.shared.broadcast(|| WorkerMessage::Learn(learned.clone()));
         }
     }
 
     fn learn(&mut self, learned: P::Learned) {
-        self.protocol.learn(learned);
-        if self.protocol.discovery_key().is_some() {
+        self.env.protocol.learn(learned);
+        if self.env.protocol.discovery_key().is_some() {
             // This worker has forgotten the greeting and will not be told it again: it must be learned anew.
             self.shared.replace_discovery(Discovery::Done, Discovery::NotStarted);
         }
         // Clients may be waiting for the greeting.
-        self.deferred.push(DeferredWork::Accept);
+        self.resume_accepting();
     }
 
     /// Stops accepting clients, and drains connected ones until `until`.
     pub(super) fn stop(&mut self, until: Instant) {
-        let cut_off = self.drain.as_ref().map_or(0, |drain| drain.cut_off);
-        self.drain = Some(Drain { until, cut_off });
-        self.listeners.clear();
-        self.start_early_clients();
+        let cut_off = self.env.drain.as_ref().map_or(0, |drain| drain.cut_off);
+        self.env.drain = Some(Drain { until, cut_off });
+        self.acceptor.stop(&self.env.reactor);
+        for (channel, peer) in self.acceptor.take_early() {
+            self.start_client(*channel, peer);
+        }
         self.refuse_new_clients();
         self.tick();
         self.cut_off_clients();

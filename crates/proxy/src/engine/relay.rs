@@ -4,17 +4,17 @@ use ciphertoll_net::{Channel, Error, Received};
 use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session;
 
-use super::mailbox::WorkerMessage;
-use super::{Activity, Backend, ClientConnection, ClientStage, DeferredWork, HeldBack, Worker};
+use super::backend::{Activity, Backend};
+use super::client::Client;
+use super::flow::HeldBack;
 use crate::metrics::Counter;
 use crate::protocol::{FromClient, Protocol, ProtocolSession, SessionPhase, SettingsResult};
-use crate::refusal::Refusal;
-use crate::slab::Id;
 
 /// Reads of one side per turn.
 const READS: usize = 16;
 
-enum ToServer {
+/// What the worker must do after the client's bytes were passed on.
+pub(super) enum ToServer {
     /// All bytes that were there are passed on, or wait for the server.
     Waits,
     More,
@@ -26,7 +26,8 @@ enum ToServer {
     ServerLost(Error),
 }
 
-enum ToClient {
+/// What the worker must do after the server's bytes were passed on.
+pub(super) enum ToClient {
     Waits,
     More,
     ClientLost,
@@ -39,98 +40,12 @@ enum ToClient {
     Refused(session::Error),
 }
 
-impl<P: Protocol> Worker<P> {
-    pub(super) fn pump_to_server(&mut self, id: Id) {
-        let Some(client) = self.clients.get_mut(id) else { return };
-        let ClientStage::Active(server_id) = client.stage else { return };
-        let Some(backend) = self.servers.open_mut(server_id) else { return };
-        client.channel.borrow(&mut self.spare);
-        let outcome = pass_to_server(client, backend, &self.services.metrics.bytes_to_server);
-        if let ToServer::Left = outcome {
-            // Its last message and whatever follows it.
-            let bytes = client.channel.input().len();
-            client.channel.consume(bytes);
-        }
-        client.channel.give_back(&mut self.spare);
-        self.watch_server(server_id);
-        match outcome {
-            ToServer::Waits => {}
-            ToServer::More => self.deferred.push(DeferredWork::Client(id)),
-            ToServer::Exclusive(processed) => self.pass_exclusive(id, server_id, &processed),
-            ToServer::Left => self.close_client(id, "left"),
-            ToServer::ChangeUser => self.change_user(id),
-            ToServer::Violated(error) => self.refuse(id, &Refusal::from_client(&error)),
-            ToServer::ServerLost(error) => self.send_failed(server_id, &error),
-        }
-    }
-
-    /// Passes on a command that needs exclusive access to a database, after closing its idle connections.
-    fn pass_exclusive(&mut self, client_id: Id, server_id: Id, processed: &FromClient) {
-        for target in &processed.exclusive {
-            self.shared.broadcast(|| WorkerMessage::CloseUnused(target.clone()));
-            self.close_unused(target.clone());
-        }
-        let Some(client) = self.clients.get_mut(client_id) else { return };
-        let Some(backend) = self.servers.open_mut(server_id) else { return };
-        let sent = forward(&mut client.channel, &mut backend.channel, processed)
-            .and_then(|()| backend.channel.send());
-        self.watch_server(server_id);
-        match sent {
-            Ok(_) => self.deferred.push(DeferredWork::Client(client_id)),
-            Err(error) => self.send_failed(server_id, &error),
-        }
-    }
-
-    /// The server takes no more bytes, but it may have sent the reason.
-    fn send_failed(&mut self, id: Id, error: &Error) {
-        self.pump_to_client(id);
-        if self.servers.open(id).is_some() {
-            self.server_lost(id, Some(error));
-        }
-    }
-
-    /// Passes a server's bytes to the client, or reads them if there is none.
-    pub(super) fn pump_to_client(&mut self, id: Id) {
-        let Some(backend) = self.servers.open_mut(id) else { return };
-        let Activity::Session { client: client_id, .. } = backend.activity else {
-            return self.read_unassigned(id);
-        };
-        let Some(client) = self.clients.get_mut(client_id) else { return };
-        let was_full = is_full(backend);
-        backend.channel.borrow(&mut self.spare);
-        let outcome = pass_to_client(client, backend, &self.services.metrics.bytes_to_client);
-        backend.channel.give_back(&mut self.spare);
-        if was_full && !is_full(backend) {
-            self.deferred.push(DeferredWork::Client(client_id));
-        }
-        self.watch_client(client_id);
-        match outcome {
-            ToClient::Waits => {}
-            ToClient::More => self.deferred.push(DeferredWork::Server(id)),
-            ToClient::ClientLost => self.close_client(client_id, "went away"),
-            ToClient::ServerLost(error) => self.server_lost(id, error.as_ref()),
-            ToClient::Broken(error) => self.server_lost(id, Some(&Error::Protocol(error))),
-            ToClient::SettingsApplied => {
-                self.report_start(client_id, id);
-                self.deferred.push(DeferredWork::Server(id));
-            }
-            ToClient::CanDetach => self.park(client_id, id),
-            ToClient::NeedsQuery => self.query_settings(id),
-            ToClient::Pinned(reason) => {
-                self.log_pin(client_id, id, reason);
-                self.deferred.push(DeferredWork::Server(id));
-            }
-            ToClient::Refused(error) => self.refuse(client_id, &Refusal::settings_failed(&error)),
-        }
-    }
-}
-
-fn is_full<P: Protocol>(backend: &Backend<P>) -> bool {
+pub(super) fn is_full<P: Protocol>(backend: &Backend<P>) -> bool {
     backend.session().is_some_and(ProtocolSession::is_full)
 }
 
-fn pass_to_server<P: Protocol>(
-    client: &mut ClientConnection<P>,
+pub(super) fn pass_to_server<P: Protocol>(
+    client: &mut Client<P>,
     backend: &mut Backend<P>,
     bytes: &Counter,
 ) -> ToServer {
@@ -140,13 +55,15 @@ fn pass_to_server<P: Protocol>(
             client.flow.unread = true;
             return ToServer::Waits;
         }
-        client.flow.unread = false;
+        let has_more = std::mem::take(&mut client.flow.unread);
         // Bytes that were held back come first, or ever more would accumulate.
-        let received = if std::mem::take(&mut client.flow.held_back) == HeldBack::Something {
-            Received::MoreLikely
-        } else {
+        let received = if std::mem::take(&mut client.flow.held_back) == HeldBack::Nothing {
             let Ok(received) = client.channel.receive_input() else { return ToServer::Left };
             received
+        } else if has_more {
+            Received::MoreLikely
+        } else {
+            Received::Drained
         };
         let mut inserted = false;
         let goodbye = loop {
@@ -186,8 +103,10 @@ fn pass_to_server<P: Protocol>(
         }
         if session.awaits_settings() {
             // No edge reports bytes that are held back here.
-            let is_emptied = matches!(received, Received::Drained | Received::WouldBlock);
-            client.flow.unread = !is_emptied || !client.channel.input().is_empty();
+            client.flow.unread = received == Received::MoreLikely;
+            if !client.channel.input().is_empty() {
+                client.flow.held_back = HeldBack::Something;
+            }
             return ToServer::Waits;
         }
         match received {
@@ -199,8 +118,8 @@ fn pass_to_server<P: Protocol>(
     ToServer::More
 }
 
-fn pass_to_client<P: Protocol>(
-    client: &mut ClientConnection<P>,
+pub(super) fn pass_to_client<P: Protocol>(
+    client: &mut Client<P>,
     backend: &mut Backend<P>,
     bytes: &Counter,
 ) -> ToClient {
@@ -269,7 +188,11 @@ fn pass_to_client<P: Protocol>(
 }
 
 /// Carries out the session's decision. What is inserted is sent together with what follows.
-fn forward(client: &mut Channel, server: &mut Channel, processed: &FromClient) -> Result<(), Error> {
+pub(super) fn forward(
+    client: &mut Channel,
+    server: &mut Channel,
+    processed: &FromClient,
+) -> Result<(), Error> {
     pass(client, server, processed.pass_bytes)?;
     client.consume(processed.drop_bytes);
     server.output().extend_from_slice(&processed.insert);

@@ -1,0 +1,62 @@
+//! What a worker has to do that no edge announces.
+
+use std::time::{Duration, Instant};
+
+use crate::slab::Id;
+
+/// Interval of timeouts and upkeep.
+pub(super) const TICK: Duration = Duration::from_millis(250);
+
+pub(super) struct Agenda {
+    deferred: Vec<DeferredWork>,
+    /// Clients may be waiting for connections that can be opened now.
+    pub(super) check_unserved: bool,
+    /// Accept clients again at the next tick.
+    pub(super) retry_accept: bool,
+    pub(super) next_tick: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeferredWork {
+    /// Pass on what the client has sent.
+    Client(Id),
+    /// Read what the server has sent on this connection.
+    Server(Id),
+    /// This client has not sent anything to this connection yet.
+    Park(Id, Id),
+}
+
+impl Agenda {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { deferred: Vec::new(), check_unserved: false, retry_accept: false, next_tick: now }
+    }
+
+    pub(super) fn defer(&mut self, work: DeferredWork) {
+        self.deferred.push(work);
+    }
+
+    pub(super) fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    pub(super) fn take_deferred(&mut self) -> Vec<DeferredWork> {
+        std::mem::take(&mut self.deferred)
+    }
+
+    /// Keeps the memory of finished work.
+    pub(super) fn give_back(&mut self, mut done: Vec<DeferredWork>) {
+        if self.deferred.is_empty() {
+            done.clear();
+            self.deferred = done;
+        }
+    }
+
+    /// How long the worker may wait for events. `resume` is another time at which there is something to do.
+    pub(super) fn timeout(&self, resume: Option<Instant>) -> Duration {
+        if self.has_deferred() {
+            return Duration::ZERO;
+        }
+        let next = resume.map_or(self.next_tick, |resume| resume.min(self.next_tick));
+        next.saturating_duration_since(Instant::now())
+    }
+}

@@ -1,0 +1,466 @@
+//! A server connection: its connect, its sessions, its resets. A transition does what concerns only this connection, and
+//! returns what the worker must do.
+
+use std::time::Instant;
+
+use ciphertoll_net::{
+    Channel, ConnectProgress, Connected, Connecting, Error, Readiness, Received, WatchedEvents,
+};
+use ciphertoll_wire::{Response, postgres, session};
+
+use super::environment::Environment;
+use super::flow::{Flow, TokenKind, token_of};
+use super::upkeep::Upkeep;
+use crate::log::Level;
+use crate::protocol::{
+    AcquiredState, CommandOutcome, Detached, PoolKey, Pooling, Protocol, ProtocolCommand, ProtocolSession,
+    Release,
+};
+use crate::slab::{Id, Slab};
+
+pub(super) struct ServerConnection<P: Protocol> {
+    pub(super) key: P::Key,
+    pub(super) opened_at: Instant,
+    /// Cancel requests that are on their way to it.
+    pub(super) cancels: u32,
+    /// A cancel request was lost on its way: it may still cancel a command of the next client.
+    pub(super) lost_cancel: bool,
+    pub(super) upkeep: Upkeep,
+    pub(super) stage: ServerStage<P>,
+}
+
+pub(super) enum ServerStage<P: Protocol> {
+    /// `None` only during a step.
+    Connecting {
+        connecting: Option<Box<Connecting>>,
+        until: Instant,
+    },
+    Open(Box<Backend<P>>),
+}
+
+pub(super) struct Backend<P: Protocol> {
+    pub(super) channel: Channel,
+    pub(super) state: P::BackendState,
+    pub(super) flow: Flow,
+    pub(super) activity: Activity<P>,
+}
+
+pub(super) enum Activity<P: Protocol> {
+    Idle {
+        since: Instant,
+        command: P::Command,
+    },
+    Session {
+        client: Id,
+        session: P::Session,
+    },
+    /// Kept without a reset for its client's next transaction, or for any client if its own has left.
+    Kept {
+        client: Id,
+        since: Instant,
+        context: P::ResetContext,
+        command: P::Command,
+    },
+    /// Its client has left, and a cancel request is on its way: it must not hit the next client's command.
+    AwaitingCancel {
+        until: Instant,
+        release: Release<P::ResetContext>,
+    },
+    Resetting {
+        command: P::Command,
+        until: Instant,
+    },
+}
+
+/// What the worker must do after a transition of an open connection.
+pub(super) enum BackendStep {
+    Wait,
+    /// Pass on what it has for its client, or read it if there is none.
+    Relay {
+        is_unblocked: bool,
+        has_input: bool,
+    },
+    /// It awaits commands: it is available to clients.
+    Available,
+    Close(String),
+    /// It has ended. `None`: the server has closed it.
+    Lost(Option<Error>),
+}
+
+/// What the worker must do after a step of a connect.
+pub(super) enum ConnectStep {
+    Wait,
+    Opened,
+    Failed(Error),
+}
+
+/// What the worker must do with a connection because of the time.
+pub(super) enum ServerExpiry {
+    None,
+    ConnectTimedOut,
+    /// Reset it before a client needs it.
+    ResetKept,
+    /// It was idle for longer than connections may be: close it, unless it is kept warm.
+    Unused,
+    Close(&'static str),
+}
+
+/// How a session has ended.
+pub(super) struct EndedSession<P: Protocol> {
+    pub(super) client: Id,
+    pub(super) release: Result<Release<P::ResetContext>, session::Error>,
+    pub(super) has_sent_nothing: bool,
+}
+
+impl<P: Protocol> Slab<ServerConnection<P>> {
+    pub(super) fn open(&self, id: Id) -> Option<&Backend<P>> {
+        match &self.get(id)?.stage {
+            ServerStage::Open(backend) => Some(backend),
+            ServerStage::Connecting { .. } => None,
+        }
+    }
+
+    pub(super) fn open_mut(&mut self, id: Id) -> Option<&mut Backend<P>> {
+        match &mut self.get_mut(id)?.stage {
+            ServerStage::Open(backend) => Some(backend),
+            ServerStage::Connecting { .. } => None,
+        }
+    }
+}
+
+impl<P: Protocol> ServerConnection<P> {
+    pub(super) fn connecting(key: P::Key, env: &Environment<P>) -> Self {
+        let login = env.protocol.fingerprint(&key);
+        Self {
+            key,
+            opened_at: env.now,
+            cancels: 0,
+            lost_cancel: false,
+            upkeep: Upkeep::new((env.upstream.fingerprint, login), env.now),
+            stage: ServerStage::Connecting { connecting: None, until: env.now + env.limits.connect },
+        }
+    }
+
+    pub(super) fn wait_for_connect(&mut self, pending: Connecting) {
+        if let ServerStage::Connecting { connecting, .. } = &mut self.stage {
+            *connecting = Some(Box::new(pending));
+        }
+    }
+
+    /// The connect that waits for readiness or for derived keys.
+    pub(super) fn continue_connect(
+        &mut self,
+        id: Id,
+        step: impl FnOnce(Connecting) -> Result<ConnectProgress, Error>,
+        env: &mut Environment<P>,
+    ) -> ConnectStep {
+        let ServerStage::Connecting { connecting, .. } = &mut self.stage else { return ConnectStep::Wait };
+        let Some(pending) = connecting.take() else { return ConnectStep::Wait };
+        match step(*pending) {
+            Ok(ConnectProgress::Pending(mut pending)) => {
+                env.services.key_deriver.derive(id, &mut pending);
+                self.wait_for_connect(pending);
+                ConnectStep::Wait
+            }
+            Ok(ConnectProgress::Done(connected)) => match self.connected(id, connected, env) {
+                Ok(()) => ConnectStep::Opened,
+                Err(error) => ConnectStep::Failed(error),
+            },
+            Err(error) => ConnectStep::Failed(error),
+        }
+    }
+
+    fn connected(&mut self, id: Id, connected: Connected, env: &mut Environment<P>) -> Result<(), Error> {
+        let Connected { mut channel, server: info, .. } = connected;
+        env.reactor.watch(&mut channel, token_of(TokenKind::Server, id.index), WatchedEvents::Reading)?;
+        let negotiated = channel.negotiated();
+        let tls = negotiated.as_ref().map_or("none", |negotiated| negotiated.version);
+        let group = negotiated.as_ref().and_then(|negotiated| negotiated.group.as_deref()).unwrap_or("none");
+        let login_info = (info.version().to_owned(), info.auth_label());
+        let fields: [(&str, &dyn std::fmt::Display); 6] = [
+            ("server_connection", &id.index),
+            ("database", &self.key.database()),
+            ("server_version", &login_info.0),
+            ("tls", &tls),
+            ("group", &group),
+            ("auth", &login_info.1),
+        ];
+        env.log.event(Level::Info, "server-connected", &fields);
+        let Some(state) = env.protocol.backend_state(&self.key, info) else {
+            let reason = "the server speaks another protocol";
+            return Err(postgres::Error::Protocol { message: "end of the login", reason }.into());
+        };
+        // The time that the login took does not count towards the age.
+        self.opened_at = env.now;
+        self.stage = ServerStage::Open(Box::new(Backend {
+            channel,
+            state,
+            // Process what the server sent together with the end of the login.
+            flow: Flow { unread: true, ..Flow::default() },
+            activity: Activity::Idle { since: env.now, command: env.protocol.idle_command() },
+        }));
+        Ok(())
+    }
+
+    /// Why a connection must be closed instead of being used by another client, apart from its session's state.
+    pub(super) fn obsolete_reason(&self, is_over_limit: bool, env: &Environment<P>) -> Option<&'static str> {
+        if is_over_limit {
+            return Some("the limit of server connections was lowered");
+        }
+        let login = env.protocol.fingerprint(&self.key);
+        let is_current = login.is_some() && self.upkeep.was_opened_with((env.upstream.fingerprint, login));
+        (!is_current).then_some("it was opened with old settings")
+    }
+
+    /// Why a connection must be closed instead of being used by another client.
+    pub(super) fn discard_reason(&self, is_over_limit: bool, env: &Environment<P>) -> Option<&'static str> {
+        let is_over = env.drain.is_some() && env.pooling == Pooling::Session;
+        self.obsolete_reason(is_over_limit, env)
+            .or(is_over.then_some("the proxy is stopping"))
+            .or(self.lost_cancel.then_some("a request to cancel may still be on its way"))
+            .or((env.now.duration_since(self.opened_at) > env.limits.age).then_some("it is old"))
+    }
+
+    /// A connection without a client is idle from now on; returns the key for the pool.
+    pub(super) fn becomes_idle(&mut self, env: &Environment<P>) -> Option<&mut Backend<P>> {
+        let since = self.upkeep.idle_since(env.now);
+        let ServerStage::Open(backend) = &mut self.stage else { return None };
+        backend.activity = Activity::Idle { since, command: env.protocol.idle_command() };
+        Some(backend)
+    }
+
+    /// What the time requires. `is_client_gone` tells whether a client has left.
+    pub(super) fn tick(
+        &self,
+        env: &Environment<P>,
+        keep_time: std::time::Duration,
+        is_client_gone: impl Fn(Id) -> bool,
+    ) -> ServerExpiry {
+        let now = env.now;
+        let backend = match &self.stage {
+            ServerStage::Connecting { until, .. } if now >= *until => return ServerExpiry::ConnectTimedOut,
+            ServerStage::Connecting { .. } => return ServerExpiry::None,
+            ServerStage::Open(backend) => backend,
+        };
+        match &backend.activity {
+            Activity::Idle { .. } if env.drain.is_some() && env.pooling == Pooling::Session => {
+                ServerExpiry::Close("the proxy is stopping")
+            }
+            Activity::Idle { since, .. } if now.duration_since(*since) >= env.limits.idle => {
+                ServerExpiry::Unused
+            }
+            Activity::Kept { since, client, .. }
+                if now.duration_since(*since) >= keep_time || is_client_gone(*client) =>
+            {
+                ServerExpiry::ResetKept
+            }
+            Activity::Resetting { until, .. } if now >= *until => {
+                ServerExpiry::Close(self.upkeep.timeout_reason())
+            }
+            Activity::AwaitingCancel { until, .. } if now >= *until => {
+                ServerExpiry::Close("a request to cancel is still on its way")
+            }
+            _ => ServerExpiry::None,
+        }
+    }
+}
+
+impl<P: Protocol> Backend<P> {
+    pub(super) fn ready(&mut self, id: Id, readiness: Readiness, env: &Environment<P>) -> BackendStep {
+        self.flow.ended |= readiness == Readiness::ReadableToEnd;
+        let was_blocked = self.channel.is_blocked();
+        if was_blocked {
+            if let Err(error) = self.channel.send() {
+                return BackendStep::Lost(Some(error));
+            }
+            if let Err(error) = self.watch(id, env) {
+                return BackendStep::Lost(Some(error));
+            }
+        }
+        BackendStep::Relay {
+            is_unblocked: was_blocked && !self.channel.is_blocked(),
+            has_input: readiness != Readiness::Writable,
+        }
+    }
+
+    /// Watches for room to send while output is pending.
+    pub(super) fn watch(&mut self, id: Id, env: &Environment<P>) -> Result<(), Error> {
+        self.flow.watch(&mut self.channel, &env.reactor, token_of(TokenKind::Server, id.index))
+    }
+
+    pub(super) fn session(&self) -> Option<&P::Session> {
+        match &self.activity {
+            Activity::Session { session, .. } => Some(session),
+            _ => None,
+        }
+    }
+
+    /// The client that uses it.
+    pub(super) fn client(&self) -> Option<Id> {
+        match self.activity {
+            Activity::Session { client, .. } => Some(client),
+            _ => None,
+        }
+    }
+
+    pub(super) fn kept_context(&self) -> Option<P::ResetContext> {
+        match self.activity {
+            Activity::Kept { context, .. } => Some(context),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_kept_for(&self, client: Id) -> bool {
+        matches!(self.activity, Activity::Kept { client: last, .. } if last == client)
+    }
+
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        match self.activity {
+            Activity::Idle { since, .. } => Some(since),
+            _ => None,
+        }
+    }
+
+    /// Starts the session of a client. On failure, the request is returned, and the connection is as before.
+    pub(super) fn start_session(
+        &mut self,
+        client: Id,
+        request: P::Request,
+        acquired: AcquiredState,
+        env: &Environment<P>,
+    ) -> Result<(), (P::Request, session::Error)> {
+        let to_server = self.channel.output();
+        match env.protocol.start_session(request, acquired, &mut self.state, to_server) {
+            Ok(session) => {
+                self.activity = Activity::Session { client, session };
+                Ok(())
+            }
+            Err(failed) => {
+                to_server.clear();
+                Err((failed.request, failed.error))
+            }
+        }
+    }
+
+    /// Ends the session of a client that has left; `None` if there is none.
+    pub(super) fn end_session(&mut self, env: &Environment<P>) -> Option<EndedSession<P>> {
+        let (client, session) = self.take_session(env)?;
+        let has_sent_nothing = session.can_detach();
+        Some(EndedSession { client, release: session.release(&mut self.state), has_sent_nothing })
+    }
+
+    /// Ends the session of a client at the end of its transaction; `None` if it has none.
+    #[expect(clippy::type_complexity, reason = "the protocol's own result")]
+    pub(super) fn detach(
+        &mut self,
+        client: Id,
+        env: &Environment<P>,
+    ) -> Option<Result<Detached<P::Request, P::ResetContext>, session::Error>> {
+        if self.client() != Some(client) {
+            return None;
+        }
+        let (_, session) = self.take_session(env)?;
+        Some(session.detach(&mut self.state))
+    }
+
+    fn take_session(&mut self, env: &Environment<P>) -> Option<(Id, P::Session)> {
+        let idle = Activity::Idle { since: env.now, command: env.protocol.idle_command() };
+        match std::mem::replace(&mut self.activity, idle) {
+            Activity::Session { client, session } => Some((client, session)),
+            other => {
+                self.activity = other;
+                None
+            }
+        }
+    }
+
+    /// Keeps the connection without a reset. What the server sends meanwhile is read.
+    pub(super) fn keep(&mut self, client: Id, context: P::ResetContext, env: &Environment<P>) {
+        self.activity =
+            Activity::Kept { client, since: env.now, context, command: env.protocol.idle_command() };
+    }
+
+    /// Sends a command of the proxy's own. The connection is available again when the server has answered.
+    pub(super) fn send_command(
+        &mut self,
+        id: Id,
+        encode: impl FnOnce(&P, &mut P::BackendState, &mut Vec<u8>) -> Result<P::Command, session::Error>,
+        env: &Environment<P>,
+    ) -> BackendStep {
+        let command = match encode(&env.protocol, &mut self.state, self.channel.output()) {
+            Ok(command) => command,
+            Err(error) => return BackendStep::Close(error.to_string()),
+        };
+        self.activity = Activity::Resetting { command, until: env.now + env.limits.reset };
+        match self.channel.send().and_then(|_| self.watch(id, env)) {
+            Ok(()) => BackendStep::Wait,
+            Err(error) => BackendStep::Lost(Some(error)),
+        }
+    }
+
+    /// Queries the settings that the client takes along when it is detached.
+    pub(super) fn query_settings(&mut self, id: Id, env: &Environment<P>) -> BackendStep {
+        let Activity::Session { session, .. } = &mut self.activity else { return BackendStep::Wait };
+        if let Err(error) = session.query_settings(&self.state, self.channel.output()) {
+            return BackendStep::Lost(Some(Error::Protocol(error)));
+        }
+        self.flush(id, env)
+    }
+
+    pub(super) fn flush(&mut self, id: Id, env: &Environment<P>) -> BackendStep {
+        match self.channel.send().and_then(|_| self.watch(id, env)) {
+            Ok(()) => BackendStep::Wait,
+            Err(error) => BackendStep::Lost(Some(error)),
+        }
+    }
+
+    /// Reads what the server sends on a connection that no client uses.
+    pub(super) fn read_unassigned(&mut self, env: &mut Environment<P>) -> BackendStep {
+        self.channel.borrow(&mut env.spare);
+        let step = self.read_responses();
+        self.channel.give_back(&mut env.spare);
+        step
+    }
+
+    fn read_responses(&mut self) -> BackendStep {
+        loop {
+            let command = match &mut self.activity {
+                Activity::Idle { command, .. }
+                | Activity::Kept { command, .. }
+                | Activity::Resetting { command, .. } => command,
+                Activity::AwaitingCancel { .. } => {
+                    self.flow.unread = true;
+                    return BackendStep::Wait;
+                }
+                Activity::Session { .. } => return BackendStep::Wait,
+            };
+            self.flow.unread = false;
+            let received = match self.channel.receive_input() {
+                Ok(Received::Closed) => return BackendStep::Lost(None),
+                Ok(received) => received,
+                Err(error) => return BackendStep::Lost(Some(error)),
+            };
+            let mut input = self.channel.input();
+            let before = input.len();
+            let answer = command.step(&mut input, &mut self.state);
+            let consumed = before - input.len();
+            self.channel.consume(consumed);
+            match answer {
+                Ok(Response::Done(CommandOutcome::Idle)) => {
+                    self.flow.unread |= received == Received::MoreLikely;
+                    return BackendStep::Available;
+                }
+                Ok(Response::Done(CommandOutcome::Unusable(reason))) => {
+                    return BackendStep::Close(reason.to_owned());
+                }
+                Ok(Response::NeedInput) => {}
+                Err(error) => return BackendStep::Lost(Some(Error::Protocol(error))),
+            }
+            match received {
+                Received::MoreLikely => {}
+                Received::Drained if self.flow.ended => {}
+                _ => return BackendStep::Wait,
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Carries out what clients' transitions return: handshake, wait queue, disconnect.
+
+use ciphertoll_net::{Readiness, Sent};
+
+use super::agenda::DeferredWork;
+use super::backend::Backend;
+use super::client::{Client, ClientStage, ClientStep};
+use super::environment::Environment;
+use super::worker::Worker;
+use crate::log::Level;
+use crate::pool::ConnectionPool;
+use crate::protocol::{AcquiredState, Pooling, Protocol, ProtocolRequest, ProtocolSession};
+use crate::refusal::Refusal;
+use crate::slab::Id;
+
+impl<P: Protocol> Worker<P> {
+    pub(super) fn client_ready(&mut self, id: Id, readiness: Readiness) {
+        self.update_client(id, |client, env| client.ready(id, readiness, env));
+    }
+
+    pub(super) fn update_client(
+        &mut self,
+        id: Id,
+        transition: impl FnOnce(&mut Client<P>, &mut Environment<P>) -> ClientStep<P>,
+    ) {
+        if let Some(client) = self.clients.get_mut(id) {
+            let step = transition(client, &mut self.env);
+            self.client_step(id, step);
+        }
+    }
+
+    pub(super) fn client_step(&mut self, id: Id, step: ClientStep<P>) {
+        match step {
+            ClientStep::Wait => {}
+            ClientStep::Relay { server, has_input } => {
+                if self.servers.open(server).is_some_and(|backend| backend.flow.unread) {
+                    self.relay_to_client(server);
+                }
+                // It may have been detached from its connection by now.
+                if has_input {
+                    self.continue_client(id);
+                }
+            }
+            ClientStep::Resume => self.resume(id),
+            ClientStep::LogIn(request) => self.log_in(id, request),
+            ClientStep::Acquire(key) => self.begin_transaction(id, &key),
+            ClientStep::Cancel { process_id, key } => self.handle_cancel(id, process_id, &key),
+            ClientStep::Refuse(refusal) => self.refuse(id, &refusal),
+            ClientStep::Close(reason) => self.close_client(id, reason),
+            ClientStep::Remove => drop(self.remove_client(id)),
+        }
+    }
+
+    pub(super) fn continue_client(&mut self, id: Id) {
+        match self.clients.get(id).map(|client| &client.stage) {
+            Some(ClientStage::Active(_)) => self.relay_to_server(id),
+            Some(ClientStage::Parked { .. }) => self.resume(id),
+            _ => {}
+        }
+    }
+
+    /// An authenticated client is greeted, or acquires a connection, or waits for one.
+    fn log_in(&mut self, id: Id, request: P::Request) {
+        let granted = self
+            .cannot_serve()
+            .map_or_else(|| self.env.protocol.pool_key(&request), Err)
+            .and_then(|key| self.queue_is_full().map_or(Ok(key), Err));
+        let Some(client) = self.clients.get_mut(id) else { return };
+        client.since = self.env.now;
+        let key = match granted {
+            Ok(key) => key,
+            Err(refusal) => {
+                request.refuse(&refusal, client.channel.output());
+                return self.refused(id, &refusal);
+            }
+        };
+        if self.env.pooling == Pooling::Transaction
+            && let Some(token) = self.tokens.create()
+        {
+            if client.greet_early(key.clone(), request, token, &self.env) {
+                self.tokens.insert(token, id);
+                return self.greeted(id);
+            }
+        } else {
+            client.stage = ClientStage::Queued { key: key.clone(), request };
+        }
+        self.acquire(id, &key);
+        self.end_handshake(id);
+    }
+
+    /// Sends what the handshake has to say to a client that cannot be greeted yet.
+    fn end_handshake(&mut self, id: Id) {
+        if let Some(client) = self.clients.get_mut(id)
+            && client.cancel_token.is_none()
+            && !client.channel.output().is_empty()
+            && !matches!(client.channel.send(), Ok(Sent::All))
+        {
+            self.close_client(id, "does not read responses");
+        }
+    }
+
+    /// A parked client has sent something.
+    fn resume(&mut self, id: Id) {
+        self.update_client(id, Client::begin_transaction);
+    }
+
+    /// A client with a command takes its last connection again, or acquires another one, or waits.
+    fn begin_transaction(&mut self, id: Id, key: &P::Key) {
+        if let Some(last_server) = self.clients.get(id).and_then(|client| client.last_server)
+            && self.servers.open(last_server).is_some_and(|backend| backend.is_kept_for(id))
+            && self.take_kept(last_server)
+        {
+            self.resume_on_last(id, last_server);
+            self.relay_to_server(id);
+            // It may have been less than a command; then the connection is available to others meanwhile.
+            return self.park_early(id, last_server);
+        }
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let ClientStage::Parked { request, .. } = &client.stage else { return };
+        if let Some(refusal) = self.env.protocol.pool_key(request).err().or_else(|| self.queue_is_full()) {
+            return self.refuse(id, &refusal);
+        }
+        if let Some(client) = self.clients.get_mut(id) {
+            client.queue();
+            self.acquire(id, key);
+        }
+    }
+
+    /// Assigns a client its last connection again, which has been taken from the pool's list of kept ones.
+    fn resume_on_last(&mut self, id: Id, last_server: Id) {
+        let Some(backend) = self.servers.open_mut(last_server) else { return };
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let Some((_, request)) = client.take_waiting() else { return };
+        match backend.start_session(id, request, AcquiredState::SameClient, &self.env) {
+            Ok(()) => client.stage = ClientStage::Active(last_server),
+            // Fails only if commands must be sent first, and this connection needs none.
+            Err((_, error)) => {
+                self.close_client(id, &error.to_string());
+                self.impossible(last_server, "its client could not resume it");
+            }
+        }
+    }
+
+    /// A client changes its user: its connection is released, and it repeats its handshake.
+    pub(super) fn change_user(&mut self, id: Id, server: Id) {
+        let Some(session) = self.servers.open(server).and_then(Backend::session) else { return };
+        let Some(handshake) = self.env.protocol.change_user_handshake(session) else {
+            let message = "a change of user is not possible on this connection";
+            return self.refuse(id, &Refusal::new(Refusal::UNSUPPORTED, message));
+        };
+        let Some(client) = self.clients.get_mut(id) else { return };
+        client.stage = ClientStage::Handshake(handshake);
+        client.since = self.env.now;
+        client.last_server = None;
+        if let Some(token) = client.cancel_token.take() {
+            self.tokens.remove(token);
+        }
+        self.session_ended(server);
+        self.update_client(id, Client::step_handshake);
+    }
+
+    fn cannot_serve(&self) -> Option<Refusal> {
+        if self.env.drain.is_some() {
+            return Some(Refusal::stopping());
+        }
+        let limit = self.env.limits.clients;
+        (self.shared.clients() > limit)
+            .then(|| Refusal::new(Refusal::FULL, format!("the limit of {limit} clients is reached")))
+    }
+
+    /// Why a client must not join the wait queue.
+    fn queue_is_full(&self) -> Option<Refusal> {
+        let ahead = self.pool.read(ConnectionPool::queue_length)?;
+        (ahead >= self.env.limits.queued).then(|| {
+            let message =
+                format!("all server connections are in use, and {ahead} clients are waiting already");
+            Refusal::new(Refusal::FULL, message)
+        })
+    }
+
+    pub(super) fn refuse(&mut self, id: Id, refusal: &Refusal) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        if let ClientStage::Active(server) = client.stage {
+            if let Some(session) = self.servers.open(server).and_then(Backend::session) {
+                session.refuse(refusal, client.channel.output());
+            }
+        } else {
+            client.write_refusal(refusal);
+        }
+        self.refused(id, refusal);
+    }
+
+    /// Logs and counts a client that was sent an error message, and closes it.
+    pub(super) fn refused(&mut self, id: Id, refusal: &Refusal) {
+        let state = String::from_utf8_lossy(&refusal.sqlstate).into_owned();
+        let fields: [(&str, &dyn std::fmt::Display); 3] =
+            [("client", &id.index), ("sqlstate", &state), ("reason", &refusal.message)];
+        self.env.log.event(Level::Info, "refused", &fields);
+        self.env.metrics().refusals.increment(&state);
+        self.close_after_flush(id);
+    }
+
+    pub(super) fn close_after_flush(&mut self, id: Id) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        if !matches!(client.channel.send(), Ok(Sent::Blocked)) {
+            return self.close_client(id, "was closed after an error message");
+        }
+        client.since = self.env.now;
+        let last_server = client.last_server;
+        let stage = std::mem::replace(&mut client.stage, ClientStage::Flushing);
+        if let Some(token) = client.cancel_token.take() {
+            self.tokens.remove(token);
+        }
+        self.watch_client(id);
+        self.release_client(id, stage, last_server);
+    }
+
+    pub(super) fn close_client(&mut self, id: Id, how: &str) {
+        let Some(client) = self.remove_client(id) else { return };
+        self.env.log.event(Level::Debug, "client-gone", &[("client", &id.index), ("how", &how)]);
+        if let Some(token) = client.cancel_token {
+            self.tokens.remove(token);
+        }
+        // First, so that its file descriptor is free for the next client.
+        let Client { mut channel, stage, last_server, .. } = client;
+        channel.give_back(&mut self.env.spare);
+        drop(channel);
+        self.release_client(id, stage, last_server);
+    }
+
+    pub(super) fn remove_client(&mut self, id: Id) -> Option<Client<P>> {
+        let client = self.clients.remove(id)?;
+        self.client_removed();
+        Some(client)
+    }
+
+    pub(super) fn client_removed(&self) {
+        self.shared.uncount_client(self.shared.thread);
+        // Workers without clients wait for the last client of all.
+        if self.env.drain.is_some() && self.shared.clients() == 0 {
+            self.shared.wake_all();
+        }
+    }
+
+    fn release_client(&mut self, id: Id, stage: ClientStage<P>, last_server: Option<Id>) {
+        match stage {
+            ClientStage::Queued { key, .. } => self.pool.with(|pool| pool.leave_queue(&key, id)),
+            ClientStage::Active(server) => self.session_ended(server),
+            ClientStage::Handshake(_)
+            | ClientStage::TlsHandshake(_)
+            | ClientStage::Parked { .. }
+            | ClientStage::Cancelling
+            | ClientStage::Flushing => {}
+        }
+        // A connection that is kept for it is available to any client now.
+        if let Some(server) = last_server
+            && let Some(backend) = self.servers.open(server)
+            && backend.is_kept_for(id)
+            && let Some(context) = backend.kept_context()
+            && self.take_kept(server)
+        {
+            self.release_between_transactions(id, server, context);
+        }
+    }
+
+    pub(super) fn watch_client(&mut self, id: Id) {
+        if let Some(client) = self.clients.get_mut(id)
+            && !client.watch(id, &self.env)
+        {
+            self.close_client(id, "cannot be watched");
+        }
+    }
+
+    /// Input that no edge will report is processed.
+    pub(super) fn schedule_unread(&mut self, id: Id) {
+        if self.clients.get(id).is_some_and(|client| client.flow.has_more()) {
+            self.agenda.defer(DeferredWork::Client(id));
+        }
+    }
+
+    /// Cancels the command of a client that waits for a connection. Returns whether it could be cancelled.
+    pub(super) fn cancel_queued(&mut self, id: Id) -> bool {
+        let Some((key, sent)) = self.clients.get_mut(id).and_then(Client::cancel_command) else {
+            return false;
+        };
+        self.pool.with(|pool| pool.leave_queue(&key, id));
+        match sent {
+            Sent::All => self.agenda.defer(DeferredWork::Client(id)),
+            Sent::Blocked => self.close_client(id, "does not read responses"),
+        }
+        true
+    }
+}

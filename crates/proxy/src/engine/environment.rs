@@ -1,0 +1,92 @@
+//! What every transition of a worker's state machines may use: the time, the settings, the readiness loop.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ciphertoll_net::{Channel, Error, Peer, Reactor, SpareBuffer, WatchedEvents};
+use jiff::Timestamp;
+
+use super::client_tls::ClientTls;
+use super::flow::{TokenKind, token_of};
+use super::key_deriver::KeyDeriver;
+use crate::client_auth::ClientAuth;
+use crate::log::Log;
+use crate::metrics::Metrics;
+use crate::notify::Notifier;
+use crate::protocol::{Pooling, Protocol};
+use crate::settings::{AllowedUids, Limits, UnixAuth};
+use crate::upstream::Upstream;
+
+pub(super) struct Environment<P: Protocol> {
+    pub(super) protocol: P,
+    pub(super) pooling: Pooling,
+    pub(super) limits: Limits,
+    /// The server's address, for the log.
+    pub(super) server: String,
+    pub(super) log: Log,
+    pub(super) access: AccessRules,
+    pub(super) upstream: Upstream,
+    pub(super) services: Services,
+    pub(super) reactor: Reactor,
+    pub(super) spare: SpareBuffer,
+    /// The time of the current turn.
+    pub(super) now: Instant,
+    pub(super) drain: Option<Drain>,
+}
+
+/// Which clients are accepted, and how they authenticate.
+#[derive(Clone)]
+pub(super) struct AccessRules {
+    pub(super) uids: AllowedUids,
+    pub(super) unix_auth: UnixAuth,
+    /// `None` if TLS is not offered.
+    pub(super) tls: Option<ClientTls>,
+}
+
+/// What a worker needs for operation, but not for sessions.
+#[derive(Clone)]
+pub(super) struct Services {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) notifier: Notifier,
+    pub(super) key_deriver: KeyDeriver,
+    pub(super) began: Instant,
+    pub(super) started: Timestamp,
+}
+
+/// The proxy is stopping.
+pub(super) struct Drain {
+    pub(super) until: Instant,
+    pub(super) cut_off: usize,
+}
+
+impl<P: Protocol> Environment<P> {
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.services.metrics
+    }
+
+    /// Watches a socket for input, or also for room to send.
+    pub(super) fn register(
+        &self,
+        channel: &mut Channel,
+        kind: TokenKind,
+        index: usize,
+        events: WatchedEvents,
+    ) -> Result<(), Error> {
+        self.reactor.register(channel, token_of(kind, index), events)
+    }
+}
+
+impl AccessRules {
+    pub(super) fn auth_for(&self, peer: Peer) -> ClientAuth {
+        match (peer, &self.tls) {
+            (Peer::Process { uid, .. }, _) if !self.uids.allow(uid) => ClientAuth::Denied { uid },
+            (Peer::Process { .. }, _) => match self.unix_auth {
+                UnixAuth::Peer => ClientAuth::Granted,
+                UnixAuth::Scram | UnixAuth::Password => ClientAuth::PasswordByUnix,
+            },
+            (Peer::Address(_), Some(tls)) => tls.auth(),
+            // Without a peer UID and without a certificate, the client must know a password.
+            (Peer::Address(_), None) => ClientAuth::PasswordByTcp,
+        }
+    }
+}
