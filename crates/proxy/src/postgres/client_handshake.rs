@@ -36,7 +36,7 @@ pub struct ClientHandshake {
     auth: ClientAuth,
     credentials: Option<Arc<CredentialStore>>,
     tls: TlsState,
-    recent_logins: RecentLogins,
+    recent_logins: Option<RecentLogins>,
     /// Drawn together with those of other clients, if it is known to be needed.
     nonce: Option<ServerNonce>,
     state: HandshakeState,
@@ -87,14 +87,13 @@ type Outcome = HandshakeResult<StartupRequest>;
 impl ClientHandshake {
     pub fn new(auth: ClientAuth, credentials: Option<Arc<CredentialStore>>) -> Self {
         let state = HandshakeState::Startup { requests: 0 };
-        let recent_logins = RecentLogins::default();
-        Self { auth, credentials, tls: auth.initial_tls(), recent_logins, nonce: None, state }
+        Self { auth, credentials, tls: auth.initial_tls(), recent_logins: None, nonce: None, state }
     }
 
     /// Saves parsing a message that clients have sent before, and drawing a nonce.
     #[must_use]
     pub(super) fn with_caches(self, recent_logins: RecentLogins, nonce: Option<ServerNonce>) -> Self {
-        Self { recent_logins, nonce, ..self }
+        Self { recent_logins: Some(recent_logins), nonce, ..self }
     }
 
     fn wait(&mut self, state: HandshakeState) -> HandshakeStep<StartupRequest> {
@@ -144,7 +143,8 @@ impl ClientHandshake {
 
     fn login(&mut self, message: &StartupMessage<'_>, out: &mut Vec<u8>) -> Outcome {
         self.auth.check(self.credentials.is_some())?;
-        let parameters = match self.recent_logins.parameters(message) {
+        let known = self.recent_logins.take().and_then(|logins| logins.parameters(message));
+        let parameters = match known {
             Some(parameters) => parameters,
             None => Arc::new(StartupParameters::read(message)?),
         };
