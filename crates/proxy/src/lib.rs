@@ -20,6 +20,7 @@ mod duration;
 mod engine;
 mod fingerprint;
 mod log;
+mod login_names;
 mod metrics;
 pub mod mysql;
 mod notify;

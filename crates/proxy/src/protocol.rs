@@ -110,7 +110,7 @@ pub trait Protocol: Clone + Send + 'static {
     /// Completes a client's login without a server connection if everything that the greeting needs is known;
     /// otherwise returns false. The client acquires a connection with its first command.
     fn greet_early(
-        &self,
+        &mut self,
         key: &Self::Key,
         request: &mut Self::Request,
         cancel_token: CancelToken,

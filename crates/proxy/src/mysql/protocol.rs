@@ -19,6 +19,7 @@ use super::session::{BackendState, ClientSession, ReleasedState};
 use super::startup_request::StartupRequest;
 use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
+use crate::login_names::LoginNames;
 use crate::protocol::{
     AcquiredState, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol, ProtocolCommand,
     SessionResult, StartFailed, remember,
@@ -44,7 +45,7 @@ pub struct MySql {
     /// That of the server's URL first; each with the capabilities that its clients used last.
     default_keys: Vec<MySqlKey>,
     /// The capabilities of each user's last client that used the default database.
-    client_terms: Arc<Mutex<HashMap<Arc<str>, Terms>>>,
+    client_terms: Arc<Mutex<HashMap<LoginNames, Terms>>>,
     encryption: MySqlTlsMode,
     transport: Transport,
     credentials: Option<Arc<CredentialStore>>,
@@ -67,8 +68,7 @@ pub struct LearnedParameters {
 /// User, database, and the capabilities of the login.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MySqlKey {
-    user: Arc<str>,
-    database: Option<Arc<str>>,
+    names: LoginNames,
     terms: Terms,
 }
 
@@ -88,7 +88,7 @@ struct ServerAccount {
 }
 
 impl MySql {
-    fn client_terms(&self) -> MutexGuard<'_, HashMap<Arc<str>, Terms>> {
+    fn client_terms(&self) -> MutexGuard<'_, HashMap<LoginNames, Terms>> {
         self.client_terms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,7 +96,7 @@ impl MySql {
     fn use_client_terms(&mut self) {
         let terms_by_user = self.client_terms.lock().unwrap_or_else(PoisonError::into_inner);
         for key in &mut self.default_keys {
-            if let Some(terms) = terms_by_user.get(&key.user) {
+            if let Some(terms) = terms_by_user.get(&key.names) {
                 key.terms = *terms;
             }
         }
@@ -105,9 +105,9 @@ impl MySql {
 
 impl ServerAccount {
     fn of(user: &DatabaseUser) -> Self {
-        let database = user.database.as_deref().map(Into::into);
+        let names = LoginNames::new(&user.name, user.database.as_deref());
         Self {
-            default_key: MySqlKey { user: user.name.as_str().into(), database, terms: FIRST_TERMS },
+            default_key: MySqlKey { names, terms: FIRST_TERMS },
             password: user.password.clone(),
             fingerprint: user.fingerprint(),
         }
@@ -145,7 +145,7 @@ impl Protocol for MySql {
             default_keys: accounts.iter().map(|account| account.default_key.clone()).collect(),
             accounts: accounts
                 .into_iter()
-                .map(|account| (Arc::clone(&account.default_key.user), account))
+                .map(|account| (account.default_key.user().into(), account))
                 .collect(),
             client_terms: Arc::default(),
             encryption: match server.encryption {
@@ -170,8 +170,8 @@ impl Protocol for MySql {
         (self.accounts, self.default_keys) = (accounts, default_keys);
         (self.encryption, self.transport, self.credentials) = (encryption, transport, credentials);
         self.known_status.clear();
-        let accounts = &self.accounts;
-        self.client_terms().retain(|user, _| accounts.contains_key(user));
+        let default_keys = &self.default_keys;
+        self.client_terms().retain(|names, _| default_keys.iter().any(|key| key.names == *names));
         self.use_client_terms();
     }
 
@@ -238,15 +238,15 @@ impl Protocol for MySql {
         let own = account
             .map(|account| &account.default_key)
             .ok_or_else(|| self.unknown_user(&request.user, '\''))?;
-        let (user, terms) = (Arc::clone(&own.user), request.terms);
-        let database = match (&request.database, &own.database) {
-            (Some(name), own) if own.as_deref() != Some(name) => Some(name.as_str().into()),
-            (_, own) => own.clone(),
+        let terms = request.terms;
+        let names = match request.database.as_deref() {
+            Some(name) if own.names.database() != Some(name) => LoginNames::new(own.user(), Some(name)),
+            _ => {
+                self.client_terms().insert(own.names.clone(), terms);
+                own.names.clone()
+            }
         };
-        if database == own.database {
-            self.client_terms().insert(Arc::clone(&user), terms);
-        }
-        Ok(MySqlKey { user, database, terms })
+        Ok(MySqlKey { names, terms })
     }
 
     fn default_keys(&self) -> &[MySqlKey] {
@@ -254,18 +254,18 @@ impl Protocol for MySql {
     }
 
     fn fingerprint(&self, key: &MySqlKey) -> Option<Fingerprint> {
-        self.accounts.get(&key.user).map(|account| account.fingerprint)
+        self.accounts.get(key.user()).map(|account| account.fingerprint)
     }
 
     fn connect_plan(&self, key: &MySqlKey) -> Option<ConnectPlan> {
-        let account = self.accounts.get(&key.user)?;
+        let account = self.accounts.get(key.user())?;
         let plugin = self.greeting.as_ref().map_or(Plugin::default(), |greeting| greeting.plugin());
         let login = Arc::new(MySqlLogin {
-            database: key.database.as_deref().map(ToOwned::to_owned),
+            database: key.names.database().map(ToOwned::to_owned),
             encryption: self.encryption,
             transport: self.transport,
             plugin,
-            ..MySqlLogin::new(key.user.to_string(), account.password.clone())
+            ..MySqlLogin::new(key.user().to_owned(), account.password.clone())
         });
         let machine = MySqlConnect::pooled(Arc::clone(&login), key.terms);
         Some(ConnectPlan { login: session::Login::MySql(login), machine: session::Connect::MySql(machine) })
@@ -282,7 +282,7 @@ impl Protocol for MySql {
             self.greeting = Some(Arc::new(greeting));
             self.known_status.clear();
         }
-        let backend = BackendState::of(&info, key.database.as_deref().map(ToOwned::to_owned));
+        let backend = BackendState::of(&info, key.names.database().map(ToOwned::to_owned));
         if self.pooling == Pooling::Transaction {
             remember(&mut self.known_status, key.without_terms(), backend.status);
         }
@@ -290,7 +290,7 @@ impl Protocol for MySql {
     }
 
     fn greet_early(
-        &self,
+        &mut self,
         key: &MySqlKey,
         request: &mut StartupRequest,
         _: CancelToken,
@@ -352,11 +352,11 @@ impl Protocol for MySql {
 
 impl PoolKey for MySqlKey {
     fn user(&self) -> &str {
-        &self.user
+        self.names.user()
     }
 
     fn database(&self) -> &str {
-        self.database.as_deref().unwrap_or_default()
+        self.names.database().unwrap_or_default()
     }
 }
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
 use ciphertoll_wire::postgres::server::{
     AuthResponse, Authentication, FrontendMessage, Startup, StartupMessage, TlsAnswer, read_frontend,
-    read_startup, write_authentication, write_negotiate_protocol_version, write_tls_answer,
+    read_startup, write_authentication, write_tls_answer,
 };
-use ciphertoll_wire::postgres::startup::PROTOCOL_3_0;
 use ciphertoll_wire::scram::{self, Binding, Mechanism, ServerFirst, Verifier};
 use ciphertoll_wire::{Secret, postgres};
 
 use crate::client_auth::{ClientAuth, TlsState};
-use crate::postgres::startup_request::StartupRequest;
+use crate::postgres::recent_logins::RecentLogins;
+use crate::postgres::startup_request::{StartupParameters, StartupRequest};
 use crate::protocol::{HandshakeResult, HandshakeStep, ProtocolHandshake, next_step};
 use crate::refusal::Refusal;
 
@@ -26,12 +26,19 @@ pub struct CredentialStore {
     verifiers: HashMap<String, Verifier>,
     /// For unknown users: it has the same salt and costs the same, but no password matches.
     decoy: Verifier,
+    /// The request for authentication.
+    sasl_request: Vec<u8>,
 }
+
+type ServerNonce = [u8; ServerFirst::NONCE_BYTES];
 
 pub struct ClientHandshake {
     auth: ClientAuth,
     credentials: Option<Arc<CredentialStore>>,
     tls: TlsState,
+    recent_logins: Option<RecentLogins>,
+    /// Drawn together with those of other clients, if it is known to be needed.
+    nonce: Option<ServerNonce>,
     state: HandshakeState,
 }
 
@@ -63,7 +70,11 @@ impl CredentialStore {
             .into_iter()
             .map(|(user, password)| Ok((user.to_owned(), verifier(password.expose())?)))
             .collect::<Result<_, scram::Error>>()?;
-        Ok(Self { verifiers, decoy: verifier(&decoy)? })
+        let mut sasl_request = Vec::new();
+        let mechanisms = vec![Mechanism::Sha256.name().as_bytes()];
+        // Fails only for more than a gigabyte.
+        let _ = write_authentication(&mut sasl_request, &Authentication::Sasl { mechanisms });
+        Ok(Self { verifiers, decoy: verifier(&decoy)?, sasl_request })
     }
 
     fn verifier_of(&self, user: &str) -> &Verifier {
@@ -75,7 +86,14 @@ type Outcome = HandshakeResult<StartupRequest>;
 
 impl ClientHandshake {
     pub fn new(auth: ClientAuth, credentials: Option<Arc<CredentialStore>>) -> Self {
-        Self { auth, credentials, tls: auth.initial_tls(), state: HandshakeState::Startup { requests: 0 } }
+        let state = HandshakeState::Startup { requests: 0 };
+        Self { auth, credentials, tls: auth.initial_tls(), recent_logins: None, nonce: None, state }
+    }
+
+    /// Saves parsing a message that clients have sent before, and drawing a nonce.
+    #[must_use]
+    pub(super) fn with_caches(self, recent_logins: RecentLogins, nonce: Option<ServerNonce>) -> Self {
+        Self { recent_logins: Some(recent_logins), nonce, ..self }
     }
 
     fn wait(&mut self, state: HandshakeState) -> HandshakeStep<StartupRequest> {
@@ -125,27 +143,27 @@ impl ClientHandshake {
 
     fn login(&mut self, message: &StartupMessage<'_>, out: &mut Vec<u8>) -> Outcome {
         self.auth.check(self.credentials.is_some())?;
-        let request = StartupRequest::read(message)?;
+        let known = self.recent_logins.take().and_then(|logins| logins.parameters(message));
+        let parameters = match known {
+            Some(parameters) => parameters,
+            None => Arc::new(StartupParameters::read(message)?),
+        };
         if self.tls == TlsState::Required {
             return Err(Refusal::new(Refusal::WHO, "this proxy requires TLS"));
         }
-        let names = message.parameters().map(|(name, _)| name);
-        let unknown: Vec<&[u8]> = names.filter(|name| name.starts_with(b"_pq_.")).collect();
-        if message.version > PROTOCOL_3_0 || !unknown.is_empty() {
-            // Fails only for more than a gigabyte of options.
-            let _ = write_negotiate_protocol_version(out, PROTOCOL_3_0, &unknown);
-        }
-        if let Some(credentials) = self.credentials.clone().filter(|_| self.auth.needs_password()) {
-            let mechanisms = vec![Mechanism::Sha256.name().as_bytes()];
-            let _ = write_authentication(out, &Authentication::Sasl { mechanisms });
+        out.extend_from_slice(&parameters.negotiation);
+        let request = StartupRequest::new(parameters);
+        if let Some(credentials) = self.credentials.take_if(|_| self.auth.needs_password()) {
+            out.extend_from_slice(&credentials.sasl_request);
             self.state = HandshakeState::AwaitScram { request, credentials };
             return Ok(None);
         }
-        if self.auth.is_met(&self.tls, &request.user) {
+        let user = &request.parameters.user;
+        if self.auth.is_met(&self.tls, user) {
             return Ok(Some(HandshakeStep::Login(request)));
         }
         // The server's wording, without the name in the certificate.
-        let message = format!("certificate authentication failed for user \"{}\"", request.user);
+        let message = format!("certificate authentication failed for user \"{user}\"");
         Err(Refusal::new(Refusal::WHO, message))
     }
 
@@ -159,14 +177,17 @@ impl ClientHandshake {
         let Some(answer) = read_answer(input)? else {
             return Ok(Some(self.wait(HandshakeState::AwaitScram { request, credentials })));
         };
-        let first = match answer.sasl_initial().map_err(|error| broken(&error))? {
-            (name, Some(first)) if Mechanism::from_name(name) == Some(Mechanism::Sha256) => {
-                let verifier = credentials.verifier_of(&request.user);
-                ServerFirst::answer(verifier, Mechanism::Sha256, Binding::None, first)
-            }
+        let user = &request.parameters.user;
+        let client_first = match answer.sasl_initial().map_err(|error| broken(&error))? {
+            (name, Some(first)) if Mechanism::from_name(name) == Some(Mechanism::Sha256) => first,
             _ => return Err(out_of_order()),
         };
-        let first = first.map_err(|_| wrong_password(&request.user))?;
+        let (verifier, mechanism) = (credentials.verifier_of(user), Mechanism::Sha256);
+        let first = match self.nonce.take() {
+            Some(nonce) => ServerFirst::with_random(verifier, mechanism, Binding::None, client_first, nonce),
+            None => ServerFirst::answer(verifier, mechanism, Binding::None, client_first),
+        };
+        let first = first.map_err(|_| wrong_password(user))?;
         let _ = write_authentication(out, &Authentication::SaslContinue(first.message()));
         self.state = HandshakeState::AwaitProof { request, first };
         Ok(None)
@@ -182,7 +203,7 @@ impl ClientHandshake {
         let Some(answer) = read_answer(input)? else {
             return Ok(Some(self.wait(HandshakeState::AwaitProof { request, first })));
         };
-        let last = first.judge(answer.sasl()).map_err(|_| wrong_password(&request.user))?;
+        let last = first.judge(answer.sasl()).map_err(|_| wrong_password(&request.parameters.user))?;
         let _ = write_authentication(out, &Authentication::SaslFinal(&last));
         Ok(Some(HandshakeStep::Login(request)))
     }

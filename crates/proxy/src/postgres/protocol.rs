@@ -14,14 +14,17 @@ use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
 use super::client_handshake::{ClientHandshake, CredentialStore};
-use super::session::{BackendState, ClientSession, ResetContext, digest, write_greeting};
+use super::recent_logins::{EarlyGreeting, RecentLogins};
+use super::session::{BackendState, ClientSession, READY_BYTES, ResetContext, write_ready};
 use super::startup_request::{StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
+use crate::login_names::LoginNames;
 use crate::protocol::{
     AcquiredState, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol, ProtocolCommand,
     ResetPolicy, SessionResult, StartFailed, remember,
 };
+use crate::random::RandomBytes;
 use crate::refusal::Refusal;
 use crate::settings::{DatabaseUser, Settings, StartError};
 use crate::url::UpstreamEncryption;
@@ -39,6 +42,9 @@ pub struct Postgres {
     pooling: Pooling,
     reset: ResetPolicy,
     known_parameters: HashMap<PostgresKey, Parameters>,
+    /// Empty in session pooling.
+    recent_logins: RecentLogins,
+    random: RandomBytes,
 }
 
 #[derive(Clone)]
@@ -52,12 +58,36 @@ struct ServerAccount {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PostgresKey {
-    user: Arc<str>,
-    database: Arc<str>,
+pub struct PostgresKey(LoginNames);
+
+impl PostgresKey {
+    pub(super) fn new(user: &str, database: &str) -> Self {
+        Self(LoginNames::new(user, Some(database)))
+    }
 }
 
 impl Postgres {
+    /// Remembers the settings of new connections.
+    fn remember_parameters(&mut self, key: PostgresKey, parameters: Parameters) {
+        if self.known_parameters.get(&key) != Some(&parameters) {
+            self.recent_logins.clear();
+            remember(&mut self.known_parameters, key, parameters);
+        }
+    }
+
+    /// The end of a login; `None` if only the server can tell what it is.
+    fn early_greeting(&self, key: &PostgresKey, request: &StartupRequest) -> Option<EarlyGreeting> {
+        let known = self.known_parameters.get(key)?;
+        let mut parameters = known.clone();
+        for (name, value) in request.differing(known) {
+            if !cannot_fail(name, value, known) {
+                return None;
+            }
+            parameters.set(name.as_bytes(), value.as_bytes()).ok()?;
+        }
+        EarlyGreeting::new(&parameters).ok()
+    }
+
     fn login_as(&self, user: &str, password: Secret, database: Option<&str>) -> Arc<PostgresLogin> {
         let binding = match self.encryption {
             PostgresTlsMode::Plain => ChannelBinding::Disabled,
@@ -76,10 +106,7 @@ impl Postgres {
 impl ServerAccount {
     fn of(user: &DatabaseUser, max_iterations: u32) -> Self {
         Self {
-            default_key: PostgresKey {
-                user: user.name.as_str().into(),
-                database: user.database.as_deref().unwrap_or(&user.name).into(),
-            },
+            default_key: PostgresKey::new(&user.name, user.database.as_deref().unwrap_or(&user.name)),
             password: user.password.clone(),
             keys: Arc::new(KeyCache::with_max_iterations(max_iterations)),
             fingerprint: user.fingerprint(),
@@ -118,7 +145,7 @@ impl Protocol for Postgres {
             default_keys: accounts.iter().map(|account| account.default_key.clone()).collect(),
             accounts: accounts
                 .into_iter()
-                .map(|account| (Arc::clone(&account.default_key.user), account))
+                .map(|account| (account.default_key.user().into(), account))
                 .collect(),
             encryption: match settings.server.encryption {
                 UpstreamEncryption::None => PostgresTlsMode::Plain,
@@ -129,6 +156,8 @@ impl Protocol for Postgres {
             pooling: settings.pooling,
             reset: settings.reset,
             known_parameters: HashMap::new(),
+            recent_logins: RecentLogins::default(),
+            random: RandomBytes::default(),
         })
     }
 
@@ -142,7 +171,10 @@ impl Protocol for Postgres {
             pooling: _,
             reset: _,
             known_parameters: _,
+            recent_logins: _,
+            random: _,
         } = newer;
+        self.recent_logins.clear();
         let older = std::mem::replace(&mut self.accounts, accounts);
         for (user, account) in &mut self.accounts {
             let limit = account.keys.max_iterations();
@@ -154,7 +186,7 @@ impl Protocol for Postgres {
             }
         }
         let fingerprint = |accounts: &HashMap<_, ServerAccount>, key: &PostgresKey| {
-            accounts.get(&key.user).map(|own| own.fingerprint)
+            accounts.get(key.user()).map(|own| own.fingerprint)
         };
         let accounts = &self.accounts;
         self.known_parameters.retain(|key, _| fingerprint(&older, key) == fingerprint(accounts, key));
@@ -165,6 +197,7 @@ impl Protocol for Postgres {
 
     fn forget_learned(&mut self) {
         self.known_parameters.clear();
+        self.recent_logins.clear();
     }
 
     fn learned(&self, key: &PostgresKey) -> Option<Self::Learned> {
@@ -172,23 +205,26 @@ impl Protocol for Postgres {
     }
 
     fn learn(&mut self, (key, known): Self::Learned) {
-        remember(&mut self.known_parameters, key, known);
+        self.remember_parameters(key, known);
     }
 
     fn handshake(&mut self, auth: ClientAuth) -> ClientHandshake {
         let credentials = if auth == ClientAuth::PasswordByUnix { &self.by_unix } else { &self.by_tcp };
-        ClientHandshake::new(auth, credentials.clone())
+        let nonce = if auth.needs_password() { self.random.take() } else { None };
+        ClientHandshake::new(auth, credentials.clone()).with_caches(self.recent_logins.clone(), nonce)
     }
 
     fn pool_key(&self, request: &StartupRequest) -> Result<PostgresKey, Refusal> {
-        let account = self.accounts.get(request.user.as_str());
+        let parameters = &request.parameters;
+        if let Some(key) = self.recent_logins.key(parameters) {
+            return Ok(key.clone());
+        }
+        let account = self.accounts.get(parameters.user.as_str());
         let own = account
             .map(|account| &account.default_key)
-            .ok_or_else(|| self.unknown_user(&request.user, '"'))?;
-        Ok(match &request.database {
-            Some(name) if **name != *own.database => {
-                PostgresKey { user: Arc::clone(&own.user), database: name.as_str().into() }
-            }
+            .ok_or_else(|| self.unknown_user(&parameters.user, '"'))?;
+        Ok(match &parameters.database {
+            Some(name) if name != own.database() => PostgresKey::new(own.user(), name),
             _ => own.clone(),
         })
     }
@@ -198,12 +234,12 @@ impl Protocol for Postgres {
     }
 
     fn fingerprint(&self, key: &PostgresKey) -> Option<Fingerprint> {
-        self.accounts.get(&key.user).map(|account| account.fingerprint)
+        self.accounts.get(key.user()).map(|account| account.fingerprint)
     }
 
     fn connect_plan(&self, key: &PostgresKey) -> Option<ConnectPlan> {
-        let account = self.accounts.get(&key.user)?;
-        let login = self.login_as(&key.user, account.password.clone(), Some(&key.database));
+        let account = self.accounts.get(key.user())?;
+        let login = self.login_as(key.user(), account.password.clone(), Some(key.database()));
         let machine = PostgresConnect::pooled(Arc::clone(&login), Arc::clone(&account.keys));
         Some(ConnectPlan {
             login: session::Login::Postgres(login),
@@ -213,7 +249,7 @@ impl Protocol for Postgres {
 
     fn cancel_plan(&self, backend: &BackendState) -> Option<ConnectPlan> {
         let (process_id, key) = backend.cancel.clone()?;
-        let user = &self.default_keys.first()?.user;
+        let user = self.default_keys.first()?.user();
         // A cancel request needs no login.
         let login = self.login_as(user, Secret::new(Vec::new()), None);
         let machine = PostgresConnect::cancelling(Arc::clone(&login), process_id, key);
@@ -227,32 +263,29 @@ impl Protocol for Postgres {
         let ServerInfo::Postgres(info) = info else { return None };
         let backend = BackendState::new(info);
         if self.pooling == Pooling::Transaction {
-            remember(&mut self.known_parameters, key.clone(), backend.base.clone());
+            self.remember_parameters(key.clone(), backend.base.clone());
         }
         Some(backend)
     }
 
     fn greet_early(
-        &self,
+        &mut self,
         key: &PostgresKey,
         request: &mut StartupRequest,
         cancel_token: CancelToken,
         out: &mut Vec<u8>,
     ) -> bool {
-        let Some(known) = self.known_parameters.get(key) else { return false };
-        let settings = request.differing(known);
-        let mut parameters = known.clone();
-        for (name, value) in settings {
-            // Only the server can tell whether other settings are valid.
-            let is_set =
-                cannot_fail(name, value, known) && parameters.set(name.as_bytes(), value.as_bytes()).is_ok();
-            if !is_set {
-                return false;
-            }
+        let parameters = &request.parameters;
+        if self.recent_logins.greeting(parameters).is_none() {
+            let Some(greeting) = self.early_greeting(key, request) else { return false };
+            self.recent_logins.add(parameters, key.clone(), greeting);
         }
-        request.sent_digest = digest(&parameters);
+        let Some(greeting) = self.recent_logins.greeting(parameters) else { return false };
+        out.reserve(greeting.bytes.len() + READY_BYTES);
+        out.extend_from_slice(&greeting.bytes);
+        request.sent_digest = greeting.digest;
         request.process_id = Some(cancel_token.process_id);
-        write_greeting(&parameters, cancel_token, out).is_ok()
+        write_ready(cancel_token, out).is_ok()
     }
 
     fn start_session(
@@ -306,11 +339,11 @@ impl Protocol for Postgres {
 
 impl PoolKey for PostgresKey {
     fn user(&self) -> &str {
-        &self.user
+        self.0.user()
     }
 
     fn database(&self) -> &str {
-        &self.database
+        self.0.database().unwrap_or_default()
     }
 }
 

@@ -107,6 +107,8 @@ struct TransactionPooling {
     has_input: bool,
 }
 
+/// `BackendKeyData` and `ReadyForQuery`: see [`write_ready`].
+pub(super) const READY_BYTES: usize = 13 + 6;
 const ENCODING: &[u8] = b"client_encoding";
 /// Settings that the server reports and that clients cannot change.
 pub(super) const FIXED: [&str; 6] = [
@@ -433,13 +435,22 @@ pub(super) fn write_greeting(
     cancel_token: CancelToken,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
+    write_parameters(parameters, out)?;
+    write_ready(cancel_token, out)
+}
+
+/// The part of it that depends on the settings only.
+pub(super) fn write_parameters(parameters: &Parameters, out: &mut Vec<u8>) -> Result<(), Error> {
     write_authentication(out, &Authentication::Ok)?;
     for (name, value) in parameters.iter() {
         write_parameter_status(out, name, value)?;
     }
-    if let Some(key) = CancelKey::new(cancel_token.secret.to_vec()) {
-        write_backend_key_data(out, cancel_token.process_id, &key)?;
-    }
+    Ok(())
+}
+
+/// The part of it that differs between clients.
+pub(super) fn write_ready(cancel_token: CancelToken, out: &mut Vec<u8>) -> Result<(), Error> {
+    write_backend_key_data(out, cancel_token.process_id, &cancel_token.secret)?;
     write_ready_for_query(out, TransactionStatus::Idle);
     Ok(())
 }

@@ -1,7 +1,13 @@
 //! What a PostgreSQL client asks for in its startup message.
 
+use std::sync::Arc;
+
 use ciphertoll_wire::postgres::relay::{ClientStatements, first_command_bytes};
-use ciphertoll_wire::postgres::server::{Report, StartupMessage, write_error, write_ready_for_query};
+use ciphertoll_wire::postgres::server::{
+    OwnedStartupMessage, Report, StartupMessage, write_error, write_negotiate_protocol_version,
+    write_ready_for_query,
+};
+use ciphertoll_wire::postgres::startup::PROTOCOL_3_0;
 use ciphertoll_wire::postgres::{Parameters, Severity, TransactionStatus};
 
 use super::session::{BackendState, FIXED};
@@ -17,13 +23,22 @@ const MAX_CHANGED: usize = 64;
 /// The setting that determines how all others are encoded.
 const ENCODING: &str = "client_encoding";
 
-/// User, database, and the settings of the session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StartupRequest {
+/// What a startup message asks for. Clients that send the same message share it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct StartupParameters {
+    message: OwnedStartupMessage,
+    /// The answer to a protocol version or to protocol options that are not supported; otherwise empty.
+    pub(crate) negotiation: Vec<u8>,
     pub user: String,
     pub database: Option<String>,
     /// Names and values; the encoding is last.
     settings: Vec<(String, String)>,
+}
+
+/// User, database, and the settings of the session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartupRequest {
+    pub parameters: Arc<StartupParameters>,
     /// Settings that the session has changed since; they take precedence.
     changed: Vec<(String, String)>,
     pub(crate) statements: ClientStatements,
@@ -32,7 +47,7 @@ pub struct StartupRequest {
     pub(crate) process_id: Option<u32>,
 }
 
-impl StartupRequest {
+impl StartupParameters {
     /// Reads the startup message; fails if the client asks for something that the proxy cannot grant.
     pub fn read(message: &StartupMessage<'_>) -> Result<Self, Refusal> {
         let (mut user, mut database, mut settings) = (None, None, Vec::new());
@@ -52,8 +67,19 @@ impl StartupRequest {
         let user = user.ok_or_else(|| Refusal::new(Refusal::WHO, "the startup message names no user"))?;
         settings.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
         let database = database.filter(|name| !name.is_empty());
+        Ok(Self { message: message.into(), negotiation: negotiation(message), user, database, settings })
+    }
+
+    /// Whether they were read from an equal message.
+    pub(crate) fn are_of(&self, message: &StartupMessage<'_>) -> bool {
+        self.message == *message
+    }
+}
+
+impl StartupRequest {
+    pub fn new(parameters: Arc<StartupParameters>) -> Self {
         let (changed, statements) = (Vec::new(), ClientStatements::default());
-        Ok(Self { user, database, settings, changed, statements, sent_digest: 0, process_id: None })
+        Self { parameters, changed, statements, sent_digest: 0, process_id: None }
     }
 
     /// The settings that differ from `parameters`; the encoding is last.
@@ -63,7 +89,7 @@ impl StartupRequest {
         };
         let is_older = |(name, _): &&(String, String)| find(&self.changed, name).is_none();
         let mut differing: Vec<_> =
-            self.settings.iter().filter(is_older).chain(&self.changed).filter(differs).collect();
+            self.parameters.settings.iter().filter(is_older).chain(&self.changed).filter(differs).collect();
         if !self.changed.is_empty() {
             differing.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
         }
@@ -97,14 +123,14 @@ impl StartupRequest {
         };
         let (name, value) = (text(name)?, text(value)?);
         self.changed.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
-        if find(&self.settings, &name) != Some(value.as_str()) {
+        if find(&self.parameters.settings, &name) != Some(value.as_str()) {
             self.changed.push((name, value));
         }
         if self.changed.len() > MAX_CHANGED { Err(Unportable) } else { Ok(()) }
     }
 
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
-        find(&self.changed, name).or_else(|| find(&self.settings, name))
+        find(&self.changed, name).or_else(|| find(&self.parameters.settings, name))
     }
 
     pub(crate) fn clear_settings(&mut self) {
@@ -163,6 +189,17 @@ pub(crate) fn cannot_fail(name: &str, value: &str, parameters: &Parameters) -> b
         && value.len() <= MAX_NAME_BYTES
         && value.bytes().all(plain)
         && parameters.get(NAME.as_bytes()).is_some()
+}
+
+fn negotiation(message: &StartupMessage<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let names = message.parameters().map(|(name, _)| name);
+    let unknown: Vec<&[u8]> = names.filter(|name| name.starts_with(b"_pq_.")).collect();
+    if message.version > PROTOCOL_3_0 || !unknown.is_empty() {
+        // Fails only for more than a gigabyte of options.
+        let _ = write_negotiate_protocol_version(&mut out, PROTOCOL_3_0, &unknown);
+    }
+    out
 }
 
 fn text(bytes: &[u8]) -> Result<String, Refusal> {
@@ -225,7 +262,9 @@ mod tests {
         let mut bytes = Vec::new();
         encode_startup(&mut bytes, parameters).unwrap();
         match read_startup(&mut &bytes[..]).unwrap() {
-            Some(Startup::Login(message)) => StartupRequest::read(&message),
+            Some(Startup::Login(message)) => {
+                StartupParameters::read(&message).map(|parameters| StartupRequest::new(Arc::new(parameters)))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -239,7 +278,8 @@ mod tests {
             ("replication", "false"),
         ])
         .unwrap();
-        assert_eq!((request.user.as_str(), request.database.as_deref()), ("app", None));
+        let names = (request.parameters.user.as_str(), request.parameters.database.as_deref());
+        assert_eq!(names, ("app", None));
         let mut known = Parameters::default();
         let expected = [
             ("search_path", "a, b"),

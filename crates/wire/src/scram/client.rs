@@ -9,7 +9,7 @@ use crate::scram::{
     derivation::{DerivedKeys, KeyDerivation},
     digest::Digest,
     error::Error,
-    keys::{self, MAX_ITERATIONS, ScramKey, ScramKeys},
+    keys::{self, HmacKey, MAX_ITERATIONS, ScramKey, ScramKeys},
     mechanism::Binding,
     message::{Attributes, base64, escape},
 };
@@ -92,7 +92,7 @@ impl ClientFirst {
     pub fn answer(self, password: &[u8], server_first: &[u8]) -> Result<ClientFinal, Error> {
         let challenge = self.challenge(server_first)?;
         let keys = ScramKeys::derive(challenge.digest, password, &challenge.salt, challenge.iterations)?;
-        challenge.answer(&keys)
+        Ok(challenge.answer(&keys))
     }
 
     /// The same with cached keys, if salt and iterations are unchanged.
@@ -104,7 +104,7 @@ impl ClientFirst {
     ) -> Result<ClientFinal, Error> {
         let challenge = self.max_iterations(cache.max_iterations()).challenge(server_first)?;
         let keys = cache.keys(challenge.digest, password, &challenge.salt, challenge.iterations)?;
-        challenge.answer(&keys)
+        Ok(challenge.answer(&keys))
     }
 
     /// Parses the server's first message. Its answer needs keys that may have to be derived.
@@ -155,14 +155,14 @@ impl Challenge {
         KeyDerivation::new(self.digest, password, &self.salt, self.iterations, cache)
     }
 
-    pub(crate) fn answer(self, keys: &ScramKeys) -> Result<ClientFinal, Error> {
+    pub(crate) fn answer(self, keys: &ScramKeys) -> ClientFinal {
         let Self { iterations, without_proof, auth_message, .. } = self;
-        let proof = keys.proof(auth_message.as_bytes())?;
-        Ok(ClientFinal {
+        let proof = keys.proof(auth_message.as_bytes());
+        ClientFinal {
             message: format!("{without_proof},p={}", base64(&proof)),
             iterations,
-            expected: Zeroizing::new(keys::server_signature(keys.server(), auth_message.as_bytes())?),
-        })
+            expected: Zeroizing::new(HmacKey::new(keys.server()).mac(auth_message.as_bytes())),
+        }
     }
 }
 

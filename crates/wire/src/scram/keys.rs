@@ -2,7 +2,10 @@
 
 use std::ops::Deref;
 
-use openssl::{hash, memcmp, pkcs5, pkey::PKey, rand, sign::Signer};
+use hmac::{Hmac, KeyInit, Mac};
+use openssl::{memcmp, pkcs5, rand};
+use sha1::Sha1;
+use sha2::{Digest as _, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::scram::{digest::Digest, error::Error};
@@ -10,7 +13,9 @@ use crate::scram::{digest::Digest, error::Error};
 /// The most iterations that a client accepts: seconds of work. Servers use 4096 by default.
 pub const MAX_ITERATIONS: u32 = 10_000_000;
 /// The longest digest.
-const MAX_KEY_BYTES: usize = 32;
+pub(crate) const MAX_KEY_BYTES: usize = 32;
+/// The block length of both digests, to which HMAC pads its key with zeros.
+const BLOCK_BYTES: usize = 64;
 
 /// A key, a proof or a signature.
 #[derive(Clone, Copy)]
@@ -25,14 +30,16 @@ impl ScramKey {
         Self { digest, bytes: [0; MAX_KEY_BYTES] }
     }
 
+    /// The key of these bytes, which have the digest's length.
+    fn of(digest: Digest, bytes: &[u8]) -> Self {
+        let mut key = Self::zero(digest);
+        key.bytes_mut().copy_from_slice(bytes);
+        key
+    }
+
     /// The key of these bytes, if they have the digest's length.
     pub(crate) fn from_slice(digest: Digest, bytes: &[u8]) -> Option<Self> {
-        let mut key = Self::zero(digest);
-        if bytes.len() != digest.bytes() {
-            return None;
-        }
-        key.bytes_mut().copy_from_slice(bytes);
-        Some(key)
+        (bytes.len() == digest.bytes()).then(|| Self::of(digest, bytes))
     }
 
     pub(crate) fn digest(&self) -> Digest {
@@ -76,14 +83,15 @@ impl ScramKeys {
         let mut salted = Zeroizing::new(ScramKey::zero(digest));
         pkcs5::pbkdf2_hmac(password, salt, iterations as usize, digest.openssl(), salted.bytes_mut())
             .map_err(|_| Error::Crypto { operation: "PBKDF2" })?;
+        let salted = HmacKey::new(&salted);
         Ok(Self {
-            client: Zeroizing::new(hmac(&salted, b"Client Key")?),
-            server: Zeroizing::new(hmac(&salted, b"Server Key")?),
+            client: Zeroizing::new(salted.mac(b"Client Key")),
+            server: Zeroizing::new(salted.mac(b"Server Key")),
         })
     }
 
     /// `StoredKey`: verifies proofs.
-    pub(crate) fn stored(&self) -> Result<ScramKey, Error> {
+    pub(crate) fn stored(&self) -> ScramKey {
         hash(&self.client)
     }
 
@@ -93,20 +101,50 @@ impl ScramKeys {
     }
 
     /// `ClientProof`.
-    pub(crate) fn proof(&self, auth_message: &[u8]) -> Result<ScramKey, Error> {
-        Ok(xor(&self.client, &hmac(&self.stored()?, auth_message)?))
+    pub(crate) fn proof(&self, auth_message: &[u8]) -> ScramKey {
+        xor(&self.client, &HmacKey::new(&self.stored()).mac(auth_message))
     }
 }
 
-/// `ServerSignature`.
-pub(crate) fn server_signature(server_key: &ScramKey, auth_message: &[u8]) -> Result<ScramKey, Error> {
-    hmac(server_key, auth_message)
+/// HMAC with one key. What depends on the key alone is computed once; it is as secret as the key, and zeroed when
+/// dropped.
+#[derive(Clone)]
+pub(crate) enum HmacKey {
+    Sha1(Hmac<Sha1>),
+    Sha256(Hmac<Sha256>),
 }
 
-/// Whether a proof was computed from the password of `stored_key`.
-pub(crate) fn proves(stored_key: &ScramKey, auth_message: &[u8], proof: &ScramKey) -> Result<bool, Error> {
-    let client_key = Zeroizing::new(xor(proof, &hmac(stored_key, auth_message)?));
-    Ok(equal(&hash(&client_key)?, stored_key))
+impl HmacKey {
+    pub(crate) fn new(key: &ScramKey) -> Self {
+        let mut block = Zeroizing::new([0; BLOCK_BYTES]);
+        block[..key.len()].copy_from_slice(key);
+        match key.digest {
+            Digest::Sha1 => Self::Sha1(Hmac::new((&*block).into())),
+            Digest::Sha256 => Self::Sha256(Hmac::new((&*block).into())),
+        }
+    }
+
+    pub(crate) fn mac(&self, data: &[u8]) -> ScramKey {
+        match self {
+            Self::Sha1(hmac) => {
+                ScramKey::of(Digest::Sha1, &hmac.clone().chain_update(data).finalize().into_bytes())
+            }
+            Self::Sha256(hmac) => {
+                ScramKey::of(Digest::Sha256, &hmac.clone().chain_update(data).finalize().into_bytes())
+            }
+        }
+    }
+}
+
+/// Whether a proof was computed from the password of `stored_key`, whose HMAC key is `proof_key`.
+pub(crate) fn proves(
+    stored_key: &ScramKey,
+    proof_key: &HmacKey,
+    auth_message: &[u8],
+    proof: &ScramKey,
+) -> bool {
+    let client_key = Zeroizing::new(xor(proof, &proof_key.mac(auth_message)));
+    equal(&hash(&client_key), stored_key)
 }
 
 /// Compares in constant time.
@@ -120,20 +158,11 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
-fn hash(key: &ScramKey) -> Result<ScramKey, Error> {
-    let made = hash::hash(key.digest.openssl(), key).ok();
-    let made = made.and_then(|made| ScramKey::from_slice(key.digest, &made));
-    made.ok_or(Error::Crypto { operation: key.digest.mechanism() })
-}
-
-fn hmac(key: &ScramKey, data: &[u8]) -> Result<ScramKey, Error> {
-    let hmac = || {
-        let mut mac = ScramKey::zero(key.digest);
-        let secret = PKey::hmac(key)?;
-        Signer::new(key.digest.openssl(), &secret)?.sign_oneshot(mac.bytes_mut(), data)?;
-        Ok(mac)
-    };
-    hmac().map_err(|_: openssl::error::ErrorStack| Error::Crypto { operation: "HMAC" })
+fn hash(key: &ScramKey) -> ScramKey {
+    match key.digest {
+        Digest::Sha1 => ScramKey::of(key.digest, &Sha1::digest(&**key)),
+        Digest::Sha256 => ScramKey::of(key.digest, &Sha256::digest(&**key)),
+    }
 }
 
 /// Both keys must have the same digest.
@@ -150,10 +179,10 @@ mod tests {
         // Test case 1 has a key of 20 bytes, which HMAC fills up with zeros.
         let mut key = ScramKey::zero(Digest::Sha256);
         key.bytes[..20].fill(0x0b);
-        let mac = hmac(&key, b"Hi There").unwrap();
+        let mac = HmacKey::new(&key).mac(b"Hi There");
         assert_eq!(mac[..8], [0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53]);
         key.digest = Digest::Sha1;
-        let mac = hmac(&key, b"Hi There").unwrap();
+        let mac = HmacKey::new(&key).mac(b"Hi There");
         assert_eq!((mac.len(), &mac[..8]), (20, &[0xb6, 0x17, 0x31, 0x86, 0x55, 0x05, 0x72, 0x64][..]));
     }
 }

@@ -1,8 +1,15 @@
 //! SCRAM messages, which are lists of attributes (RFC 5802, section 5.1).
 
-use base64::{Engine, prelude::BASE64_STANDARD};
+use base64::{DecodeSliceError, Engine, prelude::BASE64_STANDARD};
 
-use crate::scram::{digest::Digest, error::Error, keys::ScramKey};
+use crate::scram::{
+    digest::Digest,
+    error::Error,
+    keys::{MAX_KEY_BYTES, ScramKey},
+};
+
+/// The decoder writes whole groups of three bytes.
+const MAX_DECODED_BYTES: usize = MAX_KEY_BYTES.next_multiple_of(3);
 
 /// Parses a message's attributes from its front.
 pub(crate) struct Attributes<'a> {
@@ -49,7 +56,12 @@ impl<'a> Attributes<'a> {
 
     /// A proof or a signature.
     pub(crate) fn key(&mut self, name: char, digest: Digest) -> Result<ScramKey, Error> {
-        let key = ScramKey::from_slice(digest, &self.base64(name)?);
+        let mut bytes = [0; MAX_DECODED_BYTES];
+        let key = match BASE64_STANDARD.decode_slice(self.value(name)?, &mut bytes) {
+            Ok(length) => ScramKey::from_slice(digest, &bytes[..length]),
+            Err(DecodeSliceError::OutputSliceTooSmall) => None,
+            Err(DecodeSliceError::DecodeError(_)) => return Err(self.error("not base64")),
+        };
         key.ok_or_else(|| self.error("a proof or signature of a wrong length"))
     }
 
@@ -64,6 +76,10 @@ impl<'a> Attributes<'a> {
 
 pub(crate) fn base64(bytes: &[u8]) -> String {
     BASE64_STANDARD.encode(bytes)
+}
+
+pub(crate) fn push_base64(text: &mut String, bytes: &[u8]) {
+    BASE64_STANDARD.encode_string(bytes, text);
 }
 
 /// A key from its base64 form, for verifiers.

@@ -1,11 +1,13 @@
 //! What a server stores of a password.
 
+use std::sync::Arc;
+
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::scram::{
     digest::Digest,
     error::Error,
-    keys::{self, MAX_ITERATIONS, ScramKey, ScramKeys},
+    keys::{self, HmacKey, MAX_ITERATIONS, ScramKey, ScramKeys},
     message::{base64, from_base64, key_from_base64},
 };
 
@@ -13,13 +15,20 @@ use crate::scram::{
 const SALT_BYTES: usize = 16;
 
 /// A salted, iterated hash of a password, and the key to sign with. It suffices to verify a client and to
-/// impersonate the server, but not to log in. Hence it has no `Debug`.
+/// impersonate the server, but not to log in. Hence it has no `Debug`. Clones share its keys.
 #[derive(Clone)]
-pub struct Verifier {
-    pub(crate) iterations: u32,
-    pub(crate) salt: Vec<u8>,
-    pub(crate) stored_key: ScramKey,
-    pub(crate) server_key: ScramKey,
+pub struct Verifier(Arc<VerifierKeys>);
+
+struct VerifierKeys {
+    iterations: u32,
+    salt: Vec<u8>,
+    stored_key: ScramKey,
+    server_key: ScramKey,
+    /// The rest is computed from the above, once for all logins.
+    proof_key: HmacKey,
+    signature_key: HmacKey,
+    /// Salt and iterations, as in the server's first message.
+    challenge: String,
 }
 
 impl Verifier {
@@ -39,7 +48,19 @@ impl Verifier {
         }
         let iterations = bounded(iterations)?;
         let keys = ScramKeys::derive(digest, password, salt, iterations)?;
-        Ok(Self { iterations, salt: salt.to_vec(), stored_key: keys.stored()?, server_key: *keys.server() })
+        Ok(Self::new(iterations, salt.to_vec(), keys.stored(), *keys.server()))
+    }
+
+    fn new(iterations: u32, salt: Vec<u8>, stored_key: ScramKey, server_key: ScramKey) -> Self {
+        Self(Arc::new(VerifierKeys {
+            iterations,
+            challenge: format!("s={},i={iterations}", base64(&salt)),
+            salt,
+            stored_key,
+            server_key,
+            proof_key: HmacKey::new(&stored_key),
+            signature_key: HmacKey::new(&server_key),
+        }))
     }
 
     /// Parses `SCRAM-SHA-256$ITERATIONS:SALT$StoredKey:ServerKey`, the form of PostgreSQL's `rolpassword`.
@@ -52,23 +73,23 @@ impl Verifier {
         let (stored_key, server_key) = keys.split_once(':').ok_or(invalid("one key is missing"))?;
         let iterations = iterations.parse().map_err(|_| invalid("the iterations are not a number"))?;
         let salt = from_base64(salt).filter(|salt| !salt.is_empty());
-        Ok(Self {
-            iterations: bounded(iterations)?,
-            salt: salt.ok_or(invalid("the salt is empty or not base64"))?,
-            stored_key: key_from_base64(Digest::Sha256, stored_key).ok_or(invalid("not a key"))?,
-            server_key: key_from_base64(Digest::Sha256, server_key).ok_or(invalid("not a key"))?,
-        })
+        Ok(Self::new(
+            bounded(iterations)?,
+            salt.ok_or(invalid("the salt is empty or not base64"))?,
+            key_from_base64(Digest::Sha256, stored_key).ok_or(invalid("not a key"))?,
+            key_from_base64(Digest::Sha256, server_key).ok_or(invalid("not a key"))?,
+        ))
     }
 
     /// The text that [`Verifier::parse`] reads and that PostgreSQL accepts in place of a password.
     pub fn text(&self) -> Zeroizing<String> {
         let (stored, server) =
-            (Zeroizing::new(base64(&self.stored_key)), Zeroizing::new(base64(&self.server_key)));
+            (Zeroizing::new(base64(&self.0.stored_key)), Zeroizing::new(base64(&self.0.server_key)));
         let text = format!(
             "{}${}:{}${}:{}",
             self.digest().mechanism(),
-            self.iterations,
-            base64(&self.salt),
+            self.0.iterations,
+            base64(&self.0.salt),
             stored.as_str(),
             server.as_str()
         );
@@ -76,15 +97,28 @@ impl Verifier {
     }
 
     pub fn digest(&self) -> Digest {
-        self.stored_key.digest()
+        self.0.stored_key.digest()
     }
 
     pub fn iterations(&self) -> u32 {
-        self.iterations
+        self.0.iterations
+    }
+
+    pub(crate) fn challenge(&self) -> &str {
+        &self.0.challenge
+    }
+
+    pub(crate) fn accepts(&self, auth_message: &[u8], proof: &ScramKey) -> bool {
+        keys::proves(&self.0.stored_key, &self.0.proof_key, auth_message, proof)
+    }
+
+    /// `ServerSignature`.
+    pub(crate) fn signature(&self, auth_message: &[u8]) -> ScramKey {
+        self.0.signature_key.mac(auth_message)
     }
 }
 
-impl Drop for Verifier {
+impl Drop for VerifierKeys {
     fn drop(&mut self) {
         self.stored_key.zeroize();
         self.server_key.zeroize();

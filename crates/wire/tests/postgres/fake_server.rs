@@ -4,7 +4,7 @@ use ciphertoll_wire::Step;
 use ciphertoll_wire::postgres::server::{
     self, Authentication, FrontendMessage, Report, Startup, StoredPassword, TlsAnswer,
 };
-use ciphertoll_wire::postgres::{CancelKey, Error, PostgresConnect, Severity, TransactionStatus};
+use ciphertoll_wire::postgres::{Error, PostgresConnect, Severity, TransactionStatus};
 use ciphertoll_wire::scram::{Binding, Mechanism, ServerFirst, Verifier};
 
 pub(crate) const USER: &str = "toll";
@@ -157,7 +157,7 @@ pub(crate) fn welcome(out: &mut Vec<u8>) {
     for (name, value) in [("server_encoding", "UTF8"), ("server_version", "17.2"), ("TimeZone", "UTC")] {
         server::write_parameter_status(out, name.as_bytes(), value.as_bytes()).unwrap();
     }
-    server::write_backend_key_data(out, 42, &CancelKey::new(CANCEL_KEY.to_vec()).unwrap()).unwrap();
+    server::write_backend_key_data(out, 42, &CANCEL_KEY).unwrap();
     server::write_ready_for_query(out, TransactionStatus::Idle);
 }
 

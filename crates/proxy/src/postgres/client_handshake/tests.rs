@@ -38,7 +38,8 @@ fn a_login_is_the_same_whole_and_byte_by_byte() {
         let HandshakeStep::Login(request) = step(&mut handshake, &login, &mut out) else {
             panic!("no login")
         };
-        assert_eq!((request.user.as_str(), request.database.as_deref()), ("app", Some("shop")));
+        let parameters = &request.parameters;
+        assert_eq!((parameters.user.as_str(), parameters.database.as_deref()), ("app", Some("shop")));
         // Nothing is sent before a session can start.
         assert_eq!(out, b"N");
     }
@@ -132,7 +133,7 @@ fn a_login_reveals_neither_known_users_nor_passwords() {
     let credentials =
         Arc::new(CredentialStore::for_users([("app", &Secret::new(b"secret".to_vec()))], 4096).unwrap());
     let (step, answer) = log_in(&credentials, "app", b"secret");
-    assert!(matches!(step, HandshakeStep::Login(request) if request.user == "app"));
+    assert!(matches!(step, HandshakeStep::Login(request) if request.parameters.user == "app"));
     assert_eq!(answer, Ok(()));
     for (user, password) in [("app", &b"wrong"[..]), ("nobody", b"secret")] {
         let (step, answer) = log_in(&credentials, user, password);

@@ -2,6 +2,7 @@ use ciphertoll_wire::postgres::server::{Startup, read_startup};
 use ciphertoll_wire::postgres::startup::encode_startup;
 
 use super::*;
+use crate::postgres::startup_request::StartupParameters;
 use crate::protocol::{HandshakeStep, ProtocolHandshake};
 use crate::settings::{AllowedUids, Limits, ScramIterations, UnixAuth};
 
@@ -31,14 +32,16 @@ fn postgres(users: &[(&str, &str)]) -> Postgres {
 }
 
 fn key(user: &str, database: &str) -> PostgresKey {
-    PostgresKey { user: user.into(), database: database.into() }
+    PostgresKey::new(user, database)
 }
 
 fn request(parameters: &[(&str, &str)]) -> StartupRequest {
     let mut bytes = Vec::new();
     encode_startup(&mut bytes, parameters).unwrap();
     match read_startup(&mut &bytes[..]).unwrap() {
-        Some(Startup::Login(message)) => StartupRequest::read(&message).unwrap(),
+        Some(Startup::Login(message)) => {
+            StartupRequest::new(StartupParameters::read(&message).unwrap().into())
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -79,12 +82,80 @@ fn learned_settings_and_keys_are_kept_unless_the_password_changes() {
     assert_eq!(protocol.known_parameters.keys().collect::<Vec<_>>(), [&key("a", "till")]);
     assert_eq!(protocol.pooling, Pooling::Transaction);
     let cancel_token = CancelToken { process_id: 1, secret: [0; 4] };
-    let greeted = |protocol: &Postgres| {
+    let greeted = |protocol: &mut Postgres| {
         protocol.greet_early(&key("a", "till"), &mut request(&[("user", "a")]), cancel_token, &mut Vec::new())
     };
-    assert!(greeted(&protocol));
+    assert!(greeted(&mut protocol));
     protocol.forget_learned();
-    assert!(!greeted(&protocol));
+    assert!(!greeted(&mut protocol));
+}
+
+/// The end of a login that needs no server connection; `None` if it needs one.
+fn greet(protocol: &mut Postgres, parameters: &[(&str, &str)]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    encode_startup(&mut bytes, parameters).unwrap();
+    let step = protocol.handshake(ClientAuth::Granted).step(&mut &bytes[..], &mut Vec::new());
+    let HandshakeStep::Login(mut request) = step else { panic!("{step:?}") };
+    let key = protocol.pool_key(&request).unwrap();
+    let cancel_token = CancelToken { process_id: 1, secret: [0; 4] };
+    let mut out = Vec::new();
+    let is_greeted = protocol.greet_early(&key, &mut request, cancel_token, &mut out);
+    is_greeted.then_some(out)
+}
+
+fn known(name: &str) -> Parameters {
+    let mut parameters = Parameters::default();
+    parameters.set(b"application_name", name.as_bytes()).unwrap();
+    parameters
+}
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+#[test]
+fn repeated_logins_are_answered_like_the_first() {
+    let mut protocol = postgres(&[("a", "x"), ("b", "y")]);
+    for (user, name) in [("a", "of a"), ("b", "of b")] {
+        protocol.remember_parameters(key(user, "shop"), known(name));
+    }
+    let logins: [&[(&str, &str)]; 4] = [
+        &[("user", "a")],
+        &[("user", "b")],
+        &[("user", "a"), ("application_name", "own")],
+        &[("user", "b"), ("application_name", "own")],
+    ];
+    let greetings = logins.map(|login| greet(&mut protocol, login).unwrap());
+    for (login, greeting) in logins.into_iter().zip(&greetings) {
+        assert!(protocol.recent_logins.key(&request(login).parameters).is_none());
+        assert_eq!(greet(&mut protocol, login).as_ref(), Some(greeting));
+    }
+    for (greeting, name) in greetings.iter().zip(["of a", "of b", "own", "own"]) {
+        assert!(contains(greeting, name), "{name}");
+    }
+}
+
+#[test]
+fn changes_reach_logins_that_are_repeated() {
+    let login = [("user", "a")];
+    let mut protocol = postgres(&[("a", "x"), ("b", "y")]);
+    assert_eq!(greet(&mut protocol, &login), None);
+    protocol.remember_parameters(key("a", "shop"), known("before"));
+    assert!(contains(&greet(&mut protocol, &login).unwrap(), "before"));
+    protocol.learn((key("a", "shop"), known("after")));
+    assert!(contains(&greet(&mut protocol, &login).unwrap(), "after"));
+    // The user has another password.
+    protocol.reload(postgres(&[("a", "other"), ("b", "y")]));
+    assert_eq!(greet(&mut protocol, &login), None);
+    // A login that is still in its handshake when its user is removed.
+    protocol.remember_parameters(key("a", "shop"), known("again"));
+    assert!(greet(&mut protocol, &login).is_some());
+    let mut bytes = Vec::new();
+    encode_startup(&mut bytes, &login).unwrap();
+    let mut handshake = protocol.handshake(ClientAuth::Granted);
+    protocol.reload(postgres(&[("b", "y")]));
+    let HandshakeStep::Login(request) = handshake.step(&mut &bytes[..], &mut Vec::new()) else { panic!() };
+    assert_eq!(protocol.pool_key(&request).unwrap_err().sqlstate, Refusal::WHO);
 }
 
 #[test]

@@ -11,12 +11,15 @@ use ciphertoll_wire::relay::Goodbye;
 use ciphertoll_wire::session;
 
 use super::*;
+use crate::postgres::startup_request::StartupParameters;
 
 fn request(settings: &[(&str, &str)]) -> StartupRequest {
     let mut bytes = Vec::new();
     encode_startup(&mut bytes, &[&[("user", "app")], settings].concat()).unwrap();
     match read_startup(&mut &bytes[..]).unwrap() {
-        Some(Startup::Login(message)) => StartupRequest::read(&message).unwrap(),
+        Some(Startup::Login(message)) => {
+            StartupRequest::new(StartupParameters::read(&message).unwrap().into())
+        }
         other => panic!("{other:?}"),
     }
 }

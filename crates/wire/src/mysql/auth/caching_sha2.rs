@@ -6,7 +6,7 @@
 //! socket), else `XORed` with the nonce and encrypted with the server's RSA key, which the client requests with
 //! [`KEY_WANTED`]. The key is not authenticated: it protects against passive observers only.
 
-use openssl::sha::{Sha256, sha256};
+use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::mysql::auth::native_password::NONCE_BYTES;
@@ -28,7 +28,7 @@ pub struct CachedPassword([u8; HASH_BYTES]);
 
 impl CachedPassword {
     pub fn of(password: &[u8]) -> Self {
-        Self(sha256(&*Zeroizing::new(sha256(password))))
+        Self(sha256(&[&*Zeroizing::new(sha256(&[password]))]))
     }
 
     /// Whether `response` to `nonce` was computed from the password.
@@ -36,7 +36,7 @@ impl CachedPassword {
         let Ok(response) = <&[u8; HASH_BYTES]>::try_from(response) else {
             return false;
         };
-        let candidate = sha256(&xor(response, &mask(&self.0, nonce)));
+        let candidate = sha256(&[&xor(response, &sha256(&[&self.0, nonce]))]);
         openssl::memcmp::eq(&candidate, &self.0)
     }
 
@@ -48,16 +48,18 @@ impl CachedPassword {
 
 /// The response to `nonce`. The response for an empty password is empty and not computed here.
 pub(crate) fn response(password: &[u8], nonce: &[u8; NONCE_BYTES]) -> [u8; HASH_BYTES] {
-    let once = Zeroizing::new(sha256(password));
-    let twice = Zeroizing::new(sha256(&*once));
-    xor(&once, &mask(&twice, nonce))
+    let once = Zeroizing::new(sha256(&[password]));
+    let twice = Zeroizing::new(sha256(&[&*once]));
+    xor(&once, &sha256(&[&*twice, nonce]))
 }
 
-fn mask(twice: &[u8; HASH_BYTES], nonce: &[u8; NONCE_BYTES]) -> [u8; HASH_BYTES] {
+/// OpenSSL looks the digest up in its providers and allocates for each hash.
+fn sha256(parts: &[&[u8]]) -> [u8; HASH_BYTES] {
     let mut hash = Sha256::new();
-    hash.update(twice);
-    hash.update(nonce);
-    hash.finish()
+    for part in parts {
+        hash.update(part);
+    }
+    hash.finalize().into()
 }
 
 fn xor(a: &[u8; HASH_BYTES], b: &[u8; HASH_BYTES]) -> [u8; HASH_BYTES] {

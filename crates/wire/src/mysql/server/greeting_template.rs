@@ -20,6 +20,8 @@ const OF_LOGIN: Capabilities = Capabilities::LONG_PASSWORD
     .with(Capabilities::PLUGIN_AUTH_LENENC);
 /// Longer than any server's version; the rest is cut.
 const MAX_VERSION_BYTES: usize = 128;
+/// Longer than any greeting with such a version.
+const MAX_GREETING_BYTES: usize = 256;
 
 /// The parts of a server's greeting that are the same for every client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +110,7 @@ impl GreetingTemplate {
             status: self.status,
             plugin: self.plugin.name(),
         };
+        out.reserve(MAX_GREETING_BYTES);
         packet::write(out, 0, |out| greeting.encode(out))
     }
 }

@@ -101,7 +101,7 @@ impl Authenticator {
         };
         let challenge = first.max_iterations(cache.max_iterations()).challenge(server_first)?;
         if let Some(keys) = challenge.known_keys(cache) {
-            return send_proof(challenge.answer(&keys)?, bound, out);
+            return send_proof(challenge.answer(&keys), bound, out);
         }
         let (derivation, keys) = challenge.derivation(password, cache);
         self.derivation = Some(derivation);
@@ -123,7 +123,7 @@ impl Authenticator {
         let State::AwaitKeys(.., keys) = &self.state else { return Ok(true) };
         let Some(keys) = keys.get() else { return Ok(false) };
         if let State::AwaitKeys(challenge, bound, _) = std::mem::replace(&mut self.state, State::Over) {
-            self.state = send_proof(challenge.answer(&keys?)?, bound, out)?;
+            self.state = send_proof(challenge.answer(&keys?), bound, out)?;
         }
         Ok(true)
     }

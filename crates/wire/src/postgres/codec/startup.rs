@@ -74,6 +74,25 @@ impl<'a> StartupMessage<'a> {
     }
 }
 
+/// A copy of a [`StartupMessage`], to recognize equal ones.
+#[derive(Debug, PartialEq, Eq)]
+pub struct OwnedStartupMessage {
+    version: u32,
+    parameters: Box<[u8]>,
+}
+
+impl From<&StartupMessage<'_>> for OwnedStartupMessage {
+    fn from(message: &StartupMessage<'_>) -> Self {
+        Self { version: message.version, parameters: message.parameters.into() }
+    }
+}
+
+impl PartialEq<StartupMessage<'_>> for OwnedStartupMessage {
+    fn eq(&self, message: &StartupMessage<'_>) -> bool {
+        self.version == message.version && *self.parameters == *message.parameters
+    }
+}
+
 /// Takes a client's first message, or its next one after a reply; `None` if it is incomplete.
 pub fn read_startup<'a>(input: &mut &'a [u8]) -> Result<Option<Startup<'a>>, Error> {
     if input.first() == Some(&TLS_HANDSHAKE) {

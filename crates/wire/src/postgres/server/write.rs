@@ -3,7 +3,6 @@
 use crate::postgres::{
     codec::{
         authentication::Authentication,
-        cancel_key::CancelKey,
         column::{Field, encode_row_description},
         copy_start::CopyStart,
         kind,
@@ -58,10 +57,12 @@ pub fn write_parameter_status(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> R
     })
 }
 
-pub fn write_backend_key_data(out: &mut Vec<u8>, process_id: u32, key: &CancelKey) -> Result<(), Error> {
+/// Appends a `BackendKeyData` with a key of four bytes, or of up to
+/// [`CancelKey::MAX_BYTES`](crate::postgres::CancelKey::MAX_BYTES) in protocol 3.2.
+pub fn write_backend_key_data(out: &mut Vec<u8>, process_id: u32, key: &[u8]) -> Result<(), Error> {
     write_with(out, kind::BACKEND_KEY_DATA, |out| {
         put_u32(out, process_id);
-        out.extend_from_slice(key.expose());
+        out.extend_from_slice(key);
     })
 }
 
