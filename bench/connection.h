@@ -34,7 +34,7 @@ __attribute__((noreturn)) static void die_tls(const char *action) {
     die("%s: %s", action, ERR_error_string(error, NULL));
 }
 
-static void send_all(struct connection *connection, const uint8_t *bytes, size_t count) {
+static inline void send_all(struct connection *connection, const uint8_t *bytes, size_t count) {
     if (connection->ssl != NULL) {
         /* Without partial writes a blocking SSL_write sends all or fails. */
         if (SSL_write(connection->ssl, bytes, (int)count) != (int)count)
@@ -53,7 +53,7 @@ static void send_all(struct connection *connection, const uint8_t *bytes, size_t
 }
 
 /* One receive, blocking, behind what is already there. */
-static void receive_some(struct connection *connection) {
+static inline void receive_some(struct connection *connection) {
     uint8_t *at = connection->buffer + connection->have;
     size_t room = BUFFER_BYTES - connection->have;
     if (room == 0)
