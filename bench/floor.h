@@ -9,7 +9,7 @@
 #ifndef CIPHERTOLL_FLOOR_H
 #define CIPHERTOLL_FLOOR_H
 
-#include "peer.h"
+#include "connection.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -21,73 +21,10 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#define REQUEST_BYTES 64
-#define BUFFER_BYTES 4096
-
-struct connection {
-    int fd;
-    SSL *ssl; /* NULL: plain */
-    size_t have;
-    size_t reply_bytes;
-    uint64_t sent_ns;
-    uint64_t random;
-    uint32_t rows;
-    size_t request_bytes;
-    size_t id_offset; /* of the key in the request */
-    uint8_t request[REQUEST_BYTES];
-    uint8_t buffer[BUFFER_BYTES];
-};
-
 /* Writes a key as the protocol has it. */
 static void store_id(uint8_t *at, uint32_t id);
 /* Whether what has come of a reply is the server's error. */
 static bool is_error(const uint8_t *reply, size_t have);
-
-__attribute__((noreturn)) static void die_tls(const char *action) {
-    unsigned long error = ERR_get_error();
-    if (error == 0)
-        die("%s: the server closed the connection", action);
-    die("%s: %s", action, ERR_error_string(error, NULL));
-}
-
-static void send_all(struct connection *connection, const uint8_t *bytes, size_t count) {
-    if (connection->ssl != NULL) {
-        /* Without partial writes a blocking SSL_write sends all or fails. */
-        if (SSL_write(connection->ssl, bytes, (int)count) != (int)count)
-            die_tls("send");
-        return;
-    }
-    while (count > 0) {
-        ssize_t sent = send(connection->fd, bytes, count, MSG_NOSIGNAL);
-        if (sent < 0 && errno != EINTR)
-            die("send: %s", strerror(errno));
-        if (sent > 0) {
-            bytes += sent;
-            count -= (size_t)sent;
-        }
-    }
-}
-
-/* One receive, blocking, behind what is already there. */
-static void receive_some(struct connection *connection) {
-    uint8_t *at = connection->buffer + connection->have;
-    size_t room = BUFFER_BYTES - connection->have;
-    if (room == 0)
-        die("the reply is longer than %d bytes", BUFFER_BYTES);
-    ssize_t got;
-    if (connection->ssl != NULL) {
-        got = SSL_read(connection->ssl, at, (int)room);
-        if (got <= 0)
-            die_tls("receive");
-    } else {
-        got = recv(connection->fd, at, room, 0);
-        if (got < 0)
-            die("receive: %s", strerror(errno));
-        if (got == 0)
-            die("receive: the server closed the connection");
-    }
-    connection->have += (size_t)got;
-}
 
 /* Keys are uniform from 1 to `rows`; each connection, by its number, has keys of its own. */
 static void seed_keys(struct connection *connection, uint32_t rows, uint64_t number) {

@@ -8,9 +8,7 @@
  * socket over, with the TLS session on it.
  */
 #include "floor.h"
-
-#include <fcntl.h>
-#include <libpq-fe.h>
+#include "postgres_login.h"
 
 static const char HELP[] =
     "The floor of a prepared select of one row: a bare closed loop; prints one JSON line.\n"
@@ -111,25 +109,7 @@ static bool is_error(const uint8_t *reply, size_t have) {
     return have > 0 && reply[0] == ERROR_RESPONSE;
 }
 
-/* ---- Login, by libpq ---- */
-
-static PGconn *log_in(const struct peer_args *args) {
-    char port[8];
-    snprintf(port, sizeof port, "%d", args->port);
-    const char *version = args->tls == TLS_1_2 ? "TLSv1.2" : "TLSv1.3";
-    const char *const names[] = {"host", "port", "user", "password", "dbname", "gssencmode", "sslmode",
-                                 /* from here on for TLS only */
-                                 "sslrootcert", "ssl_min_protocol_version", "ssl_max_protocol_version", NULL};
-    const char *const values[] = {args->host, port, args->user, args->password, args->database, "disable",
-                                  args->tls == TLS_NONE ? "disable" : "verify-full",
-                                  args->ca, version, version, NULL};
-    PGconn *server = PQconnectdbParams(names, values, 0);
-    if (server == NULL)
-        die("connect: out of memory");
-    if (PQstatus(server) != CONNECTION_OK)
-        die("connect: %s", PQerrorMessage(server));
-    return server;
-}
+/* ---- The statement ---- */
 
 static void prepare(PGconn *server, const char *sql) {
     PGresult *result = PQprepare(server, STATEMENT, sql, 0, NULL);
@@ -137,23 +117,6 @@ static void prepare(PGconn *server, const char *sql) {
         die("prepare: %s", PQerrorMessage(server));
     PQclear(result);
 }
-
-/* From here on libpq knows nothing of what happens on its socket. */
-static void take_over(struct connection *connection, PGconn *server, const struct peer_args *args) {
-    connection->fd = PQsocket(server);
-    int flags = fcntl(connection->fd, F_GETFL);
-    if (flags < 0 || fcntl(connection->fd, F_SETFL, flags & ~O_NONBLOCK) != 0)
-        die("cannot make the socket blocking: %s", strerror(errno));
-    if (args->tls == TLS_NONE)
-        return;
-    connection->ssl = PQsslStruct(server, "OpenSSL");
-    /* In place of libpq's own reading and writing, which keeps count of errors. */
-    if (connection->ssl == NULL || SSL_set_fd(connection->ssl, connection->fd) != 1)
-        die_tls("TLS");
-    SSL_set_read_ahead(connection->ssl, args->read_ahead);
-}
-
-/* ---- The statement ---- */
 
 static void encode_request(struct connection *connection) {
     uint8_t *at = store_header(connection->request, BIND, BIND_BYTES);

@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #define NS_PER_S UINT64_C(1000000000)
-#define MAX_CLIENTS 1024
+#define MAX_CLIENTS 16384
 #define MAX_PASSWORD 256
 /* A run may outlast its planned time by this much before it is called hung. */
 #define GRACE_SECONDS 30
@@ -58,6 +58,14 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void usage_error(c
 enum peer_tls { TLS_NONE, TLS_1_2, TLS_1_3 };
 enum peer_mode { MODE_EPOLL, MODE_THREADS };
 enum peer_trigger { TRIGGER_EDGE, TRIGGER_LEVEL };
+enum peer_protocol { PROTOCOL_POSTGRES, PROTOCOL_MARIADB };
+enum peer_operation { OPERATION_CONNECT, OPERATION_CONNECT_QUERY, OPERATION_TEXT, OPERATION_PREPARED };
+/* When a relay resets a pooled connection. */
+enum reset_policy {
+    RESET_NONE,
+    RESET_ALWAYS, /* after its client has left */
+    RESET_FIRST,  /* in front of the first command of the next client */
+};
 
 struct peer_args {
     const char *host;
@@ -73,8 +81,14 @@ struct peer_args {
     int clients;
     uint32_t rows;
     bool query;
+    bool announce;
+    const char *listen;
+    int connections;
     enum peer_mode mode;
     enum peer_trigger trigger;
+    enum peer_protocol protocol;
+    enum peer_operation operation;
+    enum reset_policy reset;
     bool read_ahead;
     char password[MAX_PASSWORD + 1];
 };
@@ -98,6 +112,12 @@ enum peer_option {
     OPT_MODE,
     OPT_TRIGGER,
     OPT_READ_AHEAD,
+    OPT_PROTOCOL,
+    OPT_OPERATION,
+    OPT_ANNOUNCE,
+    OPT_LISTEN,
+    OPT_CONNECTIONS,
+    OPT_RESET,
     OPT_HELP,
 };
 
@@ -153,6 +173,9 @@ static inline void take_option(struct peer_args *args, int option, const char *v
     static const char *const modes[] = {"epoll", "threads", NULL};
     static const char *const triggers[] = {"edge", "level", NULL};
     static const char *const switches[] = {"off", "on", NULL};
+    static const char *const protocols[] = {"postgres", "mariadb", NULL};
+    static const char *const operations[] = {"connect", "connect-query", "text", "prepared", NULL};
+    static const char *const resets[] = {"none", "always", "first", NULL};
     switch (option) {
     case OPT_HOST: args->host = value; break;
     case OPT_PORT: args->port = (int)parse_whole("port", value, 1, 65535); break;
@@ -171,11 +194,27 @@ static inline void take_option(struct peer_args *args, int option, const char *v
     case OPT_MODE: args->mode = (enum peer_mode)parse_name("mode", value, modes, "epoll, threads"); break;
     case OPT_TRIGGER: args->trigger = (enum peer_trigger)parse_name("trigger", value, triggers, "edge, level"); break;
     case OPT_READ_AHEAD: args->read_ahead = parse_name("read-ahead", value, switches, "on, off") == 1; break;
+    case OPT_PROTOCOL:
+        args->protocol = (enum peer_protocol)parse_name("protocol", value, protocols, "postgres, mariadb");
+        break;
+    case OPT_OPERATION:
+        args->operation = (enum peer_operation)parse_name("operation", value, operations,
+                                                          "connect, connect-query, text, prepared");
+        break;
+    case OPT_ANNOUNCE: args->announce = true; break;
+    case OPT_LISTEN: args->listen = value; break;
+    case OPT_CONNECTIONS: args->connections = (int)parse_whole("connections", value, 1, 1024); break;
+    case OPT_RESET: args->reset = (enum reset_policy)parse_name("reset", value, resets, "none, always, first"); break;
     case OPT_HELP:
         fputs(help, stdout);
         exit(0);
     default: usage_error("wrong arguments"); /* getopt_long has named the option */
     }
+}
+
+static inline void check_socket_path(const char *name, const char *path) {
+    if (path != NULL && strlen(path) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
+        usage_error("--%s: the path is longer than a unix socket's may be", name);
 }
 
 /* Parses into `args`, which holds the program's defaults; `options` lists what the program takes. */
@@ -188,8 +227,8 @@ static inline void parse_args(struct peer_args *args, int argc, char **argv, con
         usage_error("%s: no such argument", argv[optind]);
     if ((args->port == 0) == (args->socket == NULL))
         usage_error("exactly one of --port and --socket is wanted");
-    if (args->socket != NULL && strlen(args->socket) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
-        usage_error("--socket: the path is longer than a unix socket's may be");
+    check_socket_path("socket", args->socket);
+    check_socket_path("listen", args->listen);
     if (args->socket != NULL && args->tls != TLS_NONE)
         usage_error("--tls is for TCP; a unix socket is measured plain");
     if (args->tls != TLS_NONE && args->ca == NULL)

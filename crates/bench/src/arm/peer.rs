@@ -14,8 +14,10 @@ use crate::setup::BenchSetup;
 pub(crate) struct PeerResult {
     pub(crate) operations: f64,
     pub(crate) rate_per_s: f64,
-    cpu_us_per_op: f64,
-    pub(crate) mean_ns: f64,
+    pub(crate) cpu_us_per_op: f64,
+    mean_ns: f64,
+    pub(crate) p50_ns: f64,
+    pub(crate) p99_ns: f64,
 }
 
 pub(super) fn connect_loop(arm: &BenchArm, setup: &BenchSetup<'_>) -> Result<Sample> {
@@ -59,7 +61,7 @@ fn run(arm: &BenchArm, setup: &BenchSetup<'_>, name: &str, extra: &[&str]) -> Re
 }
 
 /// The command of a loop, with its connection and account.
-pub(crate) fn command(
+fn command(
     name: &str,
     setup: &BenchSetup<'_>,
     endpoint: &Endpoint,
@@ -67,6 +69,18 @@ pub(crate) fn command(
     auth: Auth,
 ) -> Result<Command> {
     let mut command = Command::new(setup.peers.join(name));
+    add_connection(&mut command, setup, endpoint, tls, auth)?;
+    Ok(command)
+}
+
+/// Adds the arguments for connection and account.
+pub(crate) fn add_connection(
+    command: &mut Command,
+    setup: &BenchSetup<'_>,
+    endpoint: &Endpoint,
+    tls: Option<TlsVersion>,
+    auth: Auth,
+) -> Result<()> {
     match endpoint {
         Endpoint::Unix(socket) => _ = command.arg("--socket").arg(socket),
         Endpoint::Tcp(address) => {
@@ -87,9 +101,13 @@ pub(crate) fn command(
     let account = setup.server.account(auth);
     command.args(["--user", &account.user, "--database", setup.server.database()]);
     command.arg("--password-file").arg(account.password_file);
-    Ok(command)
+    Ok(())
 }
 
-pub(crate) fn result(command: &mut Command) -> Result<PeerResult> {
-    serde_json::from_str(&output(command)?).context("the loop printed no result")
+fn result(command: &mut Command) -> Result<PeerResult> {
+    parse(&output(command)?)
+}
+
+pub(crate) fn parse(printed: &str) -> Result<PeerResult> {
+    serde_json::from_str(printed).context("the loop printed no result")
 }

@@ -1,32 +1,34 @@
-//! `make bench-pools`: compares ciphertoll-proxy with `PgBouncer`, with `ProxySQL` if installed, and with direct connections,
-//! on private servers over TLS 1.3. Prints ratios; they do not change the exit code, because machines differ.
+//! `make bench-pools`: compares ciphertoll-proxy with other proxies if installed, with the cheapest possible relays, and
+//! with direct connections, on private servers over TLS 1.3. Prints ratios; they do not change the exit code, because
+//! machines differ.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use ciphertoll_bench::arm::Tools;
 use ciphertoll_bench::interleave::{Ratio, Rounds};
 use ciphertoll_bench::pools::calls::calls_per_op;
-use ciphertoll_bench::pools::run::{GeneratorRun, run};
+use ciphertoll_bench::pools::report::{PoolReport, heading, line};
+use ciphertoll_bench::pools::run::{PoolSample, run};
 use ciphertoll_bench::pools::work::PoolWorkload;
-use ciphertoll_bench::pools::{PoolRoute, PooledServer, crowd};
+use ciphertoll_bench::pools::{PoolRoute, PoolUse, PooledServer, crowd};
 use ciphertoll_bench::setup::{BenchSetup, on_server};
 use ciphertoll_bench::{RoundArguments, print_line};
 use ciphertoll_lab::proxy::SocketAuth;
 use ciphertoll_lab::{Lab, Tables};
-use ciphertoll_model::{Auth, Engine, Scale};
+use ciphertoll_model::{Auth, Engine, ProxyProgram, Scale};
 use clap::Parser;
 
 /// The title of the measurement with many clients, matched by `--only`.
 const CROWD: &str = "PostgreSQL: many clients on few connections, transaction mode";
 
-/// Compare ciphertoll-proxy with `PgBouncer` and `ProxySQL`, in shuffled rounds on one private server per engine
+/// Compare ciphertoll-proxy with other proxies and with the cheapest possible relays, in shuffled rounds on one private
+/// server per engine
 #[derive(Parser)]
 struct Arguments {
     #[command(flatten)]
     rounds: RoundArguments,
-    /// Length of each run, in whole seconds
+    /// Length of each run
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     /// Run only workloads with this text in their title: PostgreSQL, MariaDB, connect, query, prepared, 1 client, many
@@ -42,8 +44,9 @@ fn main() -> Result<()> {
     ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
     crowd::raise_file_limit()?;
     print_line(&format!(
-        "upstream TLS 1.3, verified; downstream unix socket; pgbench on libpq, a loop on libmariadb, sysbench\n\
-         {} shuffled rounds of {} s; latency and CPU (of the proxy) per operation; × is ciphertoll-proxy ÷ peer (95 %)",
+        "upstream TLS 1.3, verified; downstream unix socket; one C client on libpq and libmariadb\n\
+         {} shuffled rounds of {} s, after a warm-up round; µs of latency, and µs of CPU time per operation;\n\
+         calls: system calls of the relay per operation; × is ciphertoll-proxy ÷ peer (95 % interval)",
         arguments.rounds.rounds, arguments.seconds
     ))?;
     let (rows, tools) = (Scale::DEFAULT, Tools::find());
@@ -75,24 +78,36 @@ fn measure(
 ) -> Result<()> {
     let engine = setup.server.engine();
     print_line(&format!("\n{} {}", engine.display_name(), setup.server.version()))?;
+    for program in ProxyProgram::ALL {
+        let version = setup.lab.proxy_version(program);
+        if !version.is_empty() && ciphertoll_model::Proxy::of(program).impossible(engine).is_none() {
+            print_line(&format!("  {} {version}", program.display_name()))?;
+        }
+    }
     for admission in [SocketAuth::Trusted, SocketAuth::Password] {
         let works: Vec<PoolWorkload> =
             works.iter().copied().filter(|work| work.admission == admission).collect();
         if works.is_empty() {
             continue;
         }
+        let routes = PoolRoute::of(engine, admission);
+        let of_baseline = routes.iter().filter(|_| baseline.is_some()).filter_map(|own| own.in_baseline());
         let mut pools = Vec::new();
-        let routes = PoolRoute::of(engine, admission).iter().copied();
-        let baselines = routes.clone().filter(|_| baseline.is_some()).filter_map(PoolRoute::in_baseline);
-        for route in routes.chain(baselines) {
-            match PooledServer::start(route, admission, setup, baseline) {
+        for route in routes.iter().copied().chain(of_baseline) {
+            match PooledServer::start(route, PoolUse::of(admission), setup, baseline) {
                 Ok(pool) => pools.push(pool),
                 Err(error) => print_line(&format!("  {} is skipped: {error:#}", route.label()))?,
             }
         }
-        works.into_iter().try_for_each(|work| compare(work, &pools, setup, rounds))?;
+        for work in works {
+            if let Err(error) = compare(work, &pools, setup, rounds) {
+                // A process that has ended says why.
+                pools.iter_mut().try_for_each(|pool| pool.check().context(pool.route.label()))?;
+                return Err(error);
+            }
+        }
     }
-    if crowd { many(setup, rounds) } else { Ok(()) }
+    if crowd { PoolRoute::CROWD.into_iter().try_for_each(|route| many(route, setup, rounds)) } else { Ok(()) }
 }
 
 fn compare(
@@ -101,86 +116,49 @@ fn compare(
     setup: &BenchSetup<'_>,
     rounds: &RoundArguments,
 ) -> Result<()> {
-    print_line(&format!("\n{}", work.title()))?;
-    let pools: Vec<&PooledServer> = pools.iter().filter(|pool| pool.route.is_for(work)).collect();
-    let sample = |index: usize| run(work, pools[index], setup, setup.seconds);
+    print_line(&format!("\n{}\n{}", work.title(), heading()))?;
+    let routes: Vec<PoolRoute> = pools.iter().map(|pool| pool.route).collect();
+    let sample = |arm: usize| run(work, &pools[arm], setup, setup.seconds).context(routes[arm].label());
     let rounds = Rounds::take(pools.len(), rounds, sample)?;
-    for (index, pool) in pools.iter().enumerate() {
-        let mut line = level(&pool.route.label(), &rounds, index);
-        if let Some(calls) = calls_per_op(work, pool, setup)? {
-            write!(line, " {calls:>6.1} calls")?;
-        }
-        print_line(&line)?;
+    for (arm, pool) in pools.iter().enumerate() {
+        let calls = calls_per_op(work, pool, setup)?;
+        print_line(&line(&routes[arm].label(), &rounds, arm, calls))?;
     }
-    for (ours, own) in pools.iter().enumerate() {
-        for (peer, other) in pools.iter().enumerate() {
-            let is_peer = own.route.is_peer_of(other.route);
-            if is_peer || (own.route == PoolRoute::Proxy("proxy") && other.route == PoolRoute::Unix) {
-                let rate = ratio(&rounds, ours, peer, |run| run.rate_per_s)?;
-                let mut line = format!("  {} ÷ {}: rate × {rate}", own.route.label(), other.route.label());
-                if is_peer {
-                    let is_other_build = matches!(other.route, PoolRoute::Baseline(_));
-                    let cpu = ratio(&rounds, ours, peer, |run| run.cpu_us_per_op)?;
-                    write!(line, "   CPU × {cpu}")?;
-                    if !is_other_build {
-                        let met = [(rate.value >= work.goal.rate), (cpu.value <= work.goal.cpu)].map(answer);
-                        let goal = &work.goal;
-                        write!(
-                            line,
-                            "\n    goal: rate ≥ {:.2}: {}, CPU ≤ {:.2}: {}",
-                            goal.rate, met[0], goal.cpu, met[1]
-                        )?;
-                    }
-                }
-                print_line(&line)?;
-            }
-        }
-    }
-    Ok(())
+    let report = PoolReport { work, routes: &routes, rounds: &rounds };
+    report.ratios()?.iter().try_for_each(|line| print_line(line))
 }
 
 fn answer(is_met: bool) -> &'static str {
     if is_met { "yes" } else { "no" }
 }
 
-fn ratio(
-    rounds: &Rounds<GeneratorRun>,
-    ours: usize,
-    peer: usize,
-    value: impl Fn(&GeneratorRun) -> f64,
-) -> Result<Ratio> {
-    rounds.ratio(ours, peer, value).context("too few rounds")
-}
-
-fn level(label: &str, rounds: &Rounds<GeneratorRun>, index: usize) -> String {
-    let rate = rounds.level(index, |run| run.rate_per_s);
-    let mean = rounds.level(index, |run| run.mean_us);
-    let cpu = rounds.level(index, |run| run.cpu_us_per_op);
-    let cpu = if cpu.is_nan() { String::new() } else { format!("{cpu:>6.1} µs CPU") };
-    format!("  {label:<27} {rate:>8.0} /s  {mean:>7.0} µs  {cpu}")
-}
-
-fn many(setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
+fn many(route: PoolRoute, setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
     const MB: f64 = 1e6;
-    let pool =
-        PooledServer::start(PoolRoute::Proxy("proxy+mode=transaction"), SocketAuth::Trusted, setup, None)?;
-    print_line(&format!("\n{CROWD}"))?;
+    let pool_use = PoolUse { admission: SocketAuth::Trusted, clients: crowd::POOL_CLIENTS };
+    let pool = PooledServer::start(route, pool_use, setup, None)?;
+    let connections = 2 * crowd::POOL_CLIENTS;
+    print_line(&format!("\n{CROWD}: {}, {connections} connections", route.label()))?;
     let memory = crowd::memory(&pool, setup)?;
     let [before, after] = [memory.before_bytes, memory.with_clients_bytes].map(|bytes| bytes as f64 / MB);
     print_line(&format!(
-        "  memory: {before:.1} MB, with {} idle clients {after:.1} MB\n    goal: ≤ 100 MB: {}",
+        "  memory: {before:.1} MB, with {} idle clients {after:.1} MB [goal ≤ 100 MB: {}]\n{}",
         crowd::IDLE,
-        answer(after <= 100.0)
+        answer(after <= 100.0),
+        heading()
     ))?;
     let sample = |index: usize| crowd::run(crowd::CLIENTS[index], &pool, setup, setup.seconds);
     let rounds = Rounds::take(crowd::CLIENTS.len(), rounds, sample)?;
     for (index, clients) in crowd::CLIENTS.into_iter().enumerate() {
-        let mut line = level(&format!("query, text; {clients} clients"), &rounds, index);
-        if index > 0 {
-            write!(line, "   rate × {} of 10 clients'", ratio(&rounds, index, 0, |run| run.rate_per_s)?)?;
-        }
-        print_line(&line)?;
+        print_line(&line(&format!("query, text; {clients} clients"), &rounds, index, None))?;
     }
-    let last = ratio(&rounds, crowd::CLIENTS.len() - 1, 0, |run| run.rate_per_s)?;
-    print_line(&format!("    goal: rate ≥ 0.90 of 10 clients': {}", answer(last.value >= 0.9)))
+    for (index, clients) in crowd::CLIENTS.into_iter().enumerate().skip(1) {
+        print_line(&format!("  {clients} clients ÷ 10 clients: rate × {}", rate_of_ten(&rounds, index)?))?;
+    }
+    let last = rate_of_ten(&rounds, crowd::CLIENTS.len() - 1)?;
+    print_line(&format!("    [goal ≥ 0.90: {}]", answer(last.value >= 0.9)))
+}
+
+/// The rate ÷ that of 10 clients.
+fn rate_of_ten(rounds: &Rounds<PoolSample>, index: usize) -> Result<Ratio> {
+    rounds.ratio(index, 0, |run| run.rate_per_s).context("too few rounds")
 }

@@ -1,4 +1,4 @@
-//! Counts system calls with strace, in a separate run, because strace slows the proxy down.
+//! Counts system calls with strace, in a separate run, because strace slows the relay down.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -8,17 +8,17 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::PooledServer;
-use super::run::run;
+use super::run::run_whole;
 use super::work::PoolWorkload;
 use crate::setup::BenchSetup;
 
 const SECONDS: f64 = 1.0;
 
-/// System calls of the proxy per operation. `None` without a proxy, or if strace is missing or not permitted.
+/// System calls of the relay per operation. `None` without one, or if strace is missing or not permitted.
 pub fn calls_per_op(work: PoolWorkload, pool: &PooledServer, setup: &BenchSetup<'_>) -> Result<Option<f64>> {
-    let Some(proxy) = pool.proxy() else { return Ok(None) };
+    let Some(pid) = pool.pid()? else { return Ok(None) };
     let begun = Command::new("strace")
-        .args(["-f", "-c", "-p", &proxy.pid().to_string()])
+        .args(["-f", "-c", "-p", &pid.to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -26,7 +26,7 @@ pub fn calls_per_op(work: PoolWorkload, pool: &PooledServer, setup: &BenchSetup<
     let Ok(mut strace) = begun else { return Ok(None) };
     let mut lines = BufReader::new(strace.stderr.take().context("no stderr")?).lines();
     let attached = lines.by_ref().map_while(Result::ok).any(|line| line.contains("attached"));
-    let run = if attached { Some(run(work, pool, setup, SECONDS)) } else { None };
+    let run = if attached { Some(run_whole(work, pool, setup, SECONDS)) } else { None };
     let watcher = i32::try_from(strace.id()).context("a process id")?;
     // strace has already exited if it could not attach.
     let _ = kill(Pid::from_raw(watcher), Signal::SIGINT);

@@ -3,22 +3,22 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use ciphertoll_lab::proxy::RunningProxy;
+use ciphertoll_lab::proxy::SocketAuth;
 use ciphertoll_model::{Auth, Endpoint, Engine};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::PooledServer;
-use super::run::{GeneratorRun, as_user, measure};
-use crate::arm::pgbench::parse;
-use crate::arm::tool::output;
+use super::run::{PoolSample, run_on};
+use super::work::{ClientAction, PoolWorkload};
 use crate::setup::BenchSetup;
 
 pub const CLIENTS: [u16; 4] = [10, 100, 1_000, 5_000];
 pub const IDLE: usize = 10_000;
-/// The generator is pinned to this processor, so that it cannot take more of the proxy's with more clients.
+/// Clients that determine the size of the pool: 100 connections.
+pub const POOL_CLIENTS: u16 = 50;
+/// The load generator is pinned to this processor, so that it cannot take more of the proxy's with more clients.
 const PROCESSOR: &str = "0";
 /// Protocol 3.0.
 const VERSION: [u8; 4] = [0, 3, 0, 0];
@@ -41,10 +41,10 @@ pub fn raise_file_limit() -> Result<()> {
 
 /// Measures the memory of the proxy before and after logging in [`IDLE`] clients.
 pub fn memory(pool: &PooledServer, setup: &BenchSetup<'_>) -> Result<ProxyMemory> {
-    let proxy = pool.proxy().context("there is a proxy")?;
-    let before_bytes = resident_bytes(proxy)?;
+    let pid = pool.pid()?.context("there is no proxy")?;
+    let before_bytes = resident_bytes(pid)?;
     let clients: Vec<UnixStream> = (0..IDLE).map(|_| log_in(pool, setup)).collect::<Result<_>>()?;
-    let with_clients_bytes = resident_bytes(proxy)?;
+    let with_clients_bytes = resident_bytes(pid)?;
     drop(clients);
     Ok(ProxyMemory { before_bytes, with_clients_bytes })
 }
@@ -67,23 +67,17 @@ fn log_in(pool: &PooledServer, setup: &BenchSetup<'_>) -> Result<UnixStream> {
     Ok(client)
 }
 
-fn resident_bytes(proxy: &RunningProxy) -> Result<u64> {
+fn resident_bytes(pid: i32) -> Result<u64> {
     const BYTES_PER_KB: u64 = 1024;
-    let status = fs::read_to_string(format!("/proc/{}/status", proxy.pid())).context("the proxy's status")?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).context("the proxy's status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let kb: u64 = line.trim().trim_end_matches(" kB").parse().context("VmRSS is a number")?;
     Ok(kb * BYTES_PER_KB)
 }
 
 /// Reads rows by key with this many concurrent clients.
-pub fn run(clients: u16, pool: &PooledServer, setup: &BenchSetup<'_>, seconds: f64) -> Result<GeneratorRun> {
-    let pgbench =
-        setup.tools.pgbench.as_ref().context("pgbench is not installed: install the PostgreSQL package")?;
-    let mut command = Command::new("taskset");
-    command.args(["--cpu-list", PROCESSOR]).arg(pgbench);
-    command.args(["--no-vacuum", "--protocol", "simple", "--select-only", "--progress", "3600"]);
-    command.args(["--client", &clients.to_string(), "--time", &seconds.ceil().to_string()]);
-    as_user(&mut command, pool, setup)?.arg(setup.server.database());
-    // The CPU time includes the logins, which are few compared with the operations.
-    measure(pool, || parse(&output(&mut command)?))
+pub fn run(clients: u16, pool: &PooledServer, setup: &BenchSetup<'_>, seconds: f64) -> Result<PoolSample> {
+    let (act, admission) = (ClientAction::Text, SocketAuth::Trusted);
+    let work = PoolWorkload { engine: Engine::Postgres, act, admission, clients };
+    run_on(PROCESSOR, work, pool, setup, seconds)
 }

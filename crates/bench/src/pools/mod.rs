@@ -1,10 +1,14 @@
-//! Compares pooling proxies with each other and with direct connections, on the same server. Unmodified generators create
-//! the load: pgbench on libpq, a loop on libmariadb, and sysbench ([`work`] lists the workloads, [`run`] runs one). Compared
-//! are throughput, and the proxy's CPU time and system calls per operation ([`calls`]). [`crowd`] measures the cost of many
-//! clients.
+//! Compares pooling proxies with each other, with direct connections and with relay floors, on the same server. One C client
+//! on libpq and libmariadb creates the load ([`work`] lists the workloads, [`run`] runs one). Compared are throughput,
+//! latency, the CPU time of client, server and proxy, and the proxy's system calls per operation ([`calls`]). [`route`]
+//! lists the routes and their comparisons, [`goal`] the goals. [`crowd`] measures the cost of many clients.
 
 pub mod calls;
 pub mod crowd;
+pub mod floor;
+pub mod goal;
+pub mod report;
+pub mod route;
 pub mod run;
 pub mod work;
 
@@ -13,88 +17,40 @@ use ciphertoll_lab::Lab;
 use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
 use ciphertoll_model::{Auth, Clients, Endpoint, Engine, Path as PathLevel};
 
-use self::work::{ClientAction, PoolWorkload};
+pub use self::route::PoolRoute;
+
+use self::floor::RelayFloor;
+use self::work::PoolWorkload;
 use crate::setup::BenchSetup;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolRoute {
-    /// Directly over the unix socket, unencrypted.
-    Unix,
-    /// Directly over TCP and TLS 1.3, with verification.
-    Tls,
-    /// Through the proxy with this level of `--path`.
-    Proxy(&'static str),
-    /// Through the same proxy of another build.
-    Baseline(&'static str),
-}
+/// SCRAM iterations of PostgreSQL and PgBouncer. ciphertoll-proxy's own default on unix sockets is 1.
+const SCRAM_CONFIG: &str = "scram-iterations = 4096\n";
 
+/// A route to the server, with the process of its proxy.
 pub struct PooledServer {
     pub route: PoolRoute,
-    proxy: Option<RunningProxy>,
+    relay: Relay,
     endpoint: Endpoint,
 }
 
-impl PoolRoute {
-    const POSTGRES: [Self; 5] = [
-        Self::Unix,
-        Self::Proxy("proxy"),
-        Self::Proxy("pgbouncer"),
-        Self::Proxy("proxy+mode=transaction"),
-        Self::Proxy("pgbouncer+mode=transaction"),
-    ];
+enum Relay {
+    None,
+    Proxy(RunningProxy),
+    Floor(RelayFloor),
+}
 
-    /// The compared routes, in the order of the output.
-    pub fn of(engine: Engine, admission: SocketAuth) -> &'static [Self] {
-        match (engine, admission) {
-            (Engine::Postgres, SocketAuth::Trusted) => &Self::POSTGRES,
-            // Directly, the server trusts the peer.
-            (Engine::Postgres, SocketAuth::Password) => &Self::POSTGRES[1..],
-            (Engine::MariaDb | Engine::MySql, _) => {
-                &[Self::Unix, Self::Tls, Self::Proxy("proxy"), Self::Proxy("proxysql")]
-            }
-            (Engine::MongoDb | Engine::FerretDb, _) => &[],
-        }
-    }
+/// How a route is used.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolUse {
+    pub admission: SocketAuth,
+    /// Determines the size of the pool.
+    pub clients: u16,
+}
 
-    /// The same route through ciphertoll-proxy of another build.
-    pub fn in_baseline(self) -> Option<Self> {
-        match self {
-            Self::Proxy(label) if self.is_ours() => Some(Self::Baseline(label)),
-            _ => None,
-        }
-    }
-
-    pub fn label(self) -> String {
-        match self {
-            Self::Unix => "no proxy, unix, plain".into(),
-            Self::Tls => "no proxy, TCP, TLS 1.3".into(),
-            Self::Proxy(label) => label.into(),
-            Self::Baseline(label) => label.replacen("proxy", "baseline", 1),
-        }
-    }
-
-    fn is_ours(self) -> bool {
-        matches!(self, Self::Proxy(label) if label.starts_with("proxy") && !label.starts_with("proxysql"))
-    }
-
-    /// Whether this is ciphertoll-proxy, and `peer` another proxy in the same mode, or the same of another build.
-    pub fn is_peer_of(self, peer: Self) -> bool {
-        let mode = |label: &str| label.contains("transaction");
-        match (self, peer) {
-            (Self::Proxy(ours), Self::Proxy(peer)) => {
-                self.is_ours() && mode(ours) == mode(peer) && ours != peer
-            }
-            (Self::Proxy(ours), Self::Baseline(peer)) => ours == peer,
-            _ => false,
-        }
-    }
-
-    /// Whether the generators support this workload over the route.
-    pub fn is_for(self, work: PoolWorkload) -> bool {
-        match self {
-            Self::Tls => matches!(work.act, ClientAction::Connect | ClientAction::ConnectQuery),
-            Self::Unix | Self::Proxy(_) | Self::Baseline(_) => true,
-        }
+impl PoolUse {
+    /// For all workloads with this admission.
+    pub fn of(admission: SocketAuth) -> Self {
+        Self { admission, clients: PoolWorkload::most_clients() }
     }
 }
 
@@ -102,45 +58,81 @@ impl PooledServer {
     /// Starts the proxy, if any. It has a connection to the server when this returns.
     pub fn start(
         route: PoolRoute,
-        admission: SocketAuth,
+        pool_use: PoolUse,
         setup: &BenchSetup<'_>,
         baseline: Option<&Lab>,
     ) -> Result<Self> {
-        let proxy = match (route, baseline) {
-            (PoolRoute::Unix | PoolRoute::Tls, _) => None,
-            (PoolRoute::Proxy(label), _) => Some(start(label, admission, setup, setup.lab)?),
-            (PoolRoute::Baseline(label), Some(lab)) => Some(start(label, admission, setup, lab)?),
+        let start = |level: &str, arguments: &[String], lab: &Lab| {
+            start_proxy(level, &route.label(), arguments, pool_use, setup, lab).map(Relay::Proxy)
+        };
+        let relay = match (route, baseline) {
+            (PoolRoute::Unix | PoolRoute::Tls, _) => Relay::None,
+            (PoolRoute::Sidecar(sidecar), _) => start(sidecar.level(), &sidecar.arguments(), setup.lab)?,
+            (PoolRoute::Baseline(sidecar), Some(lab)) => start(sidecar.level(), &sidecar.arguments(), lab)?,
             (PoolRoute::Baseline(_), None) => bail!("there is no other build"),
+            (PoolRoute::Peer(level), _) => start(level, &[], setup.lab)?,
+            (PoolRoute::Floor(floor), _) => {
+                Relay::Floor(RelayFloor::start(floor, 2 * pool_use.clients, setup)?)
+            }
         };
-        let endpoint = match (&proxy, route) {
-            (Some(proxy), _) => proxy.endpoint(),
-            (None, PoolRoute::Tls) => setup.server.tcp_endpoint(),
-            (None, _) => setup.server.unix_endpoint(),
+        let endpoint = match (&relay, route) {
+            (Relay::Proxy(proxy), _) => proxy.endpoint(),
+            (Relay::Floor(floor), _) => floor.endpoint(),
+            (Relay::None, PoolRoute::Tls) => setup.server.tcp_endpoint(),
+            (Relay::None, _) => setup.server.unix_endpoint(),
         };
-        Ok(Self { route, proxy, endpoint })
+        Ok(Self { route, relay, endpoint })
     }
 
-    pub fn proxy(&self) -> Option<&RunningProxy> {
-        self.proxy.as_ref()
+    /// The process of the proxy or floor.
+    pub fn pid(&self) -> Result<Option<i32>> {
+        match &self.relay {
+            Relay::None => Ok(None),
+            Relay::Proxy(proxy) => Ok(Some(proxy.pid())),
+            Relay::Floor(floor) => floor.pid().map(Some),
+        }
+    }
+
+    /// Fails if its process has ended.
+    pub fn check(&mut self) -> Result<()> {
+        match &mut self.relay {
+            Relay::None => Ok(()),
+            Relay::Proxy(proxy) => Ok(proxy.check()?),
+            Relay::Floor(floor) => floor.check(),
+        }
     }
 }
 
-fn start(label: &str, admission: SocketAuth, setup: &BenchSetup<'_>, lab: &Lab) -> Result<RunningProxy> {
-    let level: PathLevel = label.parse().with_context(|| format!("{label} is not a level of --path"))?;
-    let PathLevel::Proxy(proxy) = level else { bail!("{label} is not a proxy") };
+fn start_proxy(
+    level: &str,
+    label: &str,
+    arguments: &[String],
+    PoolUse { admission, clients }: PoolUse,
+    setup: &BenchSetup<'_>,
+    lab: &Lab,
+) -> Result<RunningProxy> {
+    let path: PathLevel = level.parse().with_context(|| format!("{level} is not a level of --path"))?;
+    let PathLevel::Proxy(proxy) = path else { bail!("{level} is not a proxy") };
     let Endpoint::Tcp(behind) = setup.server.tcp_endpoint() else {
         bail!("the server does not listen on TCP")
     };
-    let most = PoolWorkload::ALL.map(|work| work.clients).into_iter().max().unwrap_or(1);
     let account = setup.server.account(Auth::default_of(setup.server.engine()));
+    let mut arguments = arguments.to_vec();
+    if admission == SocketAuth::Password && setup.engine() == Engine::Postgres {
+        // Not secret, and the proxy may run as another user.
+        let config = lab.scratch().path().join("scram.toml");
+        std::fs::write(&config, SCRAM_CONFIG).context("cannot write a configuration file")?;
+        arguments.extend(["--config".to_owned(), config.display().to_string()]);
+    }
     let start = ProxyStart {
         proxy,
         server: setup.server,
         behind,
         account: &account,
         admission,
-        clients: Clients::new(most).context("a number of clients")?,
-        name: &label.replace(['+', '='], "-"),
+        arguments: &arguments,
+        clients: Clients::new(clients).context("a number of clients")?,
+        name: &label.replace(['+', '=', ' ', ','], "-"),
         namespace: None,
         processors: None,
         logs: lab.scratch().path(),

@@ -1,4 +1,4 @@
-//! The workloads of the comparison, with their performance goals.
+//! The workloads of the comparison.
 
 use ciphertoll_lab::proxy::SocketAuth;
 use ciphertoll_model::Engine;
@@ -17,56 +17,57 @@ pub enum ClientAction {
     Prepared,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolWorkload {
     pub engine: Engine,
     pub act: ClientAction,
     /// How clients log in to the proxy.
     pub admission: SocketAuth,
     pub clients: u16,
-    /// The goal for ciphertoll-proxy compared with another proxy in the same mode.
-    pub goal: PoolGoal,
 }
 
-/// Ratios, ciphertoll-proxy ÷ the other proxy.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PoolGoal {
-    pub rate: f64,
-    /// Maximum CPU time per operation of the proxy.
-    pub cpu: f64,
+impl ClientAction {
+    /// Whether an operation opens a connection.
+    pub fn is_connect(self) -> bool {
+        match self {
+            Self::Connect | Self::ConnectQuery => true,
+            Self::Text | Self::Prepared => false,
+        }
+    }
+
+    /// `--operation` of `pool_client`.
+    pub(super) fn argument(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::ConnectQuery => "connect-query",
+            Self::Text => "text",
+            Self::Prepared => "prepared",
+        }
+    }
 }
 
-const fn postgres(
-    act: ClientAction,
-    admission: SocketAuth,
-    clients: u16,
-    rate: f64,
-    cpu: f64,
-) -> PoolWorkload {
-    PoolWorkload { engine: Engine::Postgres, act, admission, clients, goal: PoolGoal { rate, cpu } }
+const fn postgres(act: ClientAction, admission: SocketAuth, clients: u16) -> PoolWorkload {
+    PoolWorkload { engine: Engine::Postgres, act, admission, clients }
 }
 
-const fn mariadb(act: ClientAction, clients: u16, rate: f64, cpu: f64) -> PoolWorkload {
-    let goal = PoolGoal { rate, cpu };
-    PoolWorkload { engine: Engine::MariaDb, act, admission: SocketAuth::Trusted, clients, goal }
+const fn mariadb(act: ClientAction, clients: u16) -> PoolWorkload {
+    PoolWorkload { engine: Engine::MariaDb, act, admission: SocketAuth::Trusted, clients }
 }
 
 impl PoolWorkload {
     /// All workloads, in the order of the output.
-    ///
-    /// The goals are ratios to PgBouncer 1.25 and ProxySQL 2.7, derived from absolute goals on one machine, so that they
-    /// apply to every machine.
-    pub const ALL: [Self; 10] = [
-        postgres(ClientAction::ConnectQuery, SocketAuth::Trusted, 1, 1.30, 0.58),
-        postgres(ClientAction::ConnectQuery, SocketAuth::Trusted, MANY, 1.16, 0.83),
-        postgres(ClientAction::Text, SocketAuth::Trusted, MANY, 1.0, 0.69),
-        postgres(ClientAction::Prepared, SocketAuth::Trusted, MANY, 1.0, 0.56),
-        postgres(ClientAction::ConnectQuery, SocketAuth::Password, 1, 37.0, 0.58),
-        mariadb(ClientAction::Connect, 1, 1.59, 0.52),
-        mariadb(ClientAction::ConnectQuery, 1, 1.61, 0.47),
-        mariadb(ClientAction::ConnectQuery, MANY, 1.0, 0.47),
-        mariadb(ClientAction::Text, MANY, 1.0, 0.50),
-        mariadb(ClientAction::Prepared, MANY, 1.0, 0.59),
+    pub const ALL: [Self; 11] = [
+        postgres(ClientAction::ConnectQuery, SocketAuth::Trusted, 1),
+        postgres(ClientAction::ConnectQuery, SocketAuth::Trusted, MANY),
+        postgres(ClientAction::Text, SocketAuth::Trusted, MANY),
+        postgres(ClientAction::Prepared, SocketAuth::Trusted, MANY),
+        postgres(ClientAction::ConnectQuery, SocketAuth::Password, 1),
+        postgres(ClientAction::ConnectQuery, SocketAuth::Password, MANY),
+        mariadb(ClientAction::Connect, 1),
+        mariadb(ClientAction::ConnectQuery, 1),
+        mariadb(ClientAction::ConnectQuery, MANY),
+        mariadb(ClientAction::Text, MANY),
+        mariadb(ClientAction::Prepared, MANY),
     ];
 
     /// Shown, and matched by `--only`.
@@ -84,6 +85,10 @@ impl PoolWorkload {
         let clients =
             if self.clients == 1 { "1 client".to_owned() } else { format!("{} clients", self.clients) };
         format!("{}: {act}{admission}; {clients}", self.engine.display_name())
+    }
+
+    pub(super) fn most_clients() -> u16 {
+        Self::ALL.map(|work| work.clients).into_iter().max().unwrap_or(1)
     }
 }
 

@@ -117,6 +117,7 @@ impl Proxies {
             behind,
             account: &account,
             admission: SocketAuth::Trusted,
+            arguments: &[],
             clients: cell.clients,
             name: &format!("p{}", self.count),
             namespace: namespace.as_ref(),

@@ -23,6 +23,8 @@ pub struct ProxyStart<'a> {
     pub account: &'a ClientAccount,
     /// What the proxy requires of clients on its Unix socket.
     pub admission: SocketAuth,
+    /// More arguments of ciphertoll-proxy, for settings that are not levels. Other programs ignore them.
+    pub arguments: &'a [String],
     /// Number of concurrent clients, which determines the size of the pool.
     pub clients: Clients,
     /// Unique in the run.

@@ -34,6 +34,7 @@ pub(super) fn command(
     if matches!((context.workspace.run_as, endpoint), (RunAs::Other(_), Endpoint::Unix(_))) {
         arguments.extend(["--allow-uid".to_owned(), geteuid().to_string()]);
     }
+    arguments.extend_from_slice(start.arguments);
     let mut command = ProxyCommand::new(file, arguments);
     if !context.password.expose().is_empty() {
         match start.server.server_engine().properties().sidecar_password {

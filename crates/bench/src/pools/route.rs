@@ -1,0 +1,269 @@
+//! The compared routes, and which of them are compared with each other.
+
+use ciphertoll_lab::proxy::SocketAuth;
+use ciphertoll_model::{Engine, PoolMode};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolRoute {
+    /// Directly over the unix socket, unencrypted.
+    Unix,
+    /// Directly over TCP and TLS 1.3, with verification.
+    Tls,
+    Sidecar(SidecarRoute),
+    /// The same of another build.
+    Baseline(SidecarRoute),
+    /// Another proxy, with this level of `--path`.
+    Peer(&'static str),
+    Floor(FloorRoute),
+}
+
+/// ciphertoll-proxy with these settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SidecarRoute {
+    pub mode: PoolMode,
+    /// `--reset tracked`.
+    pub tracked: bool,
+    pub threads: u8,
+}
+
+/// A C loop that relays with the fewest possible instructions: the lower bound of a proxy's CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FloorRoute {
+    pub events: FloorEvents,
+    pub reset: FloorReset,
+}
+
+/// How a floor waits for events and moves bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloorEvents {
+    Epoll,
+    /// `io_uring`.
+    Uring,
+}
+
+/// When a floor resets a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloorReset {
+    /// Never, except after a client with prepared statements.
+    Never,
+    /// After each client; a client keeps its connection until then.
+    Always,
+    /// In front of the first command of the next client.
+    First,
+}
+
+const fn sidecar(mode: PoolMode, tracked: bool, threads: u8) -> PoolRoute {
+    PoolRoute::Sidecar(SidecarRoute { mode, tracked, threads })
+}
+
+const fn floor(events: FloorEvents, reset: FloorReset) -> PoolRoute {
+    PoolRoute::Floor(FloorRoute { events, reset })
+}
+
+impl PoolRoute {
+    const DIRECT: [Self; 2] = [Self::Unix, Self::Tls];
+    const SIDECARS: [Self; 4] = [
+        sidecar(PoolMode::Session, false, 1),
+        sidecar(PoolMode::Session, false, 2),
+        sidecar(PoolMode::Transaction, false, 1),
+        sidecar(PoolMode::Transaction, false, 2),
+    ];
+    /// PostgreSQL only.
+    const TRACKED: [Self; 1] = [sidecar(PoolMode::Transaction, true, 1)];
+    const EPOLL_FLOORS: [Self; 3] = [
+        floor(FloorEvents::Epoll, FloorReset::Always),
+        floor(FloorEvents::Epoll, FloorReset::First),
+        floor(FloorEvents::Epoll, FloorReset::Never),
+    ];
+    const URING_FLOORS: [Self; 3] = [
+        floor(FloorEvents::Uring, FloorReset::Always),
+        floor(FloorEvents::Uring, FloorReset::First),
+        floor(FloorEvents::Uring, FloorReset::Never),
+    ];
+    const POSTGRES_PEERS: [Self; 2] = [Self::Peer("pgbouncer"), Self::Peer("pgbouncer+mode=transaction")];
+    const MARIADB_PEERS: [Self; 2] = [Self::Peer("proxysql"), Self::Peer("mysqlrouter")];
+
+    /// Routes of the measurement with many clients.
+    pub const CROWD: [Self; 2] =
+        [sidecar(PoolMode::Transaction, false, 1), sidecar(PoolMode::Transaction, true, 1)];
+
+    /// The compared routes, in the order of the output.
+    pub fn of(engine: Engine, admission: SocketAuth) -> Vec<Self> {
+        let parts: &[&[Self]] = match (engine, admission) {
+            (Engine::Postgres, SocketAuth::Trusted) => &[
+                &Self::DIRECT,
+                &Self::SIDECARS,
+                &Self::TRACKED,
+                &Self::POSTGRES_PEERS,
+                &Self::EPOLL_FLOORS,
+                &Self::URING_FLOORS,
+            ],
+            // The server trusts the peer of its own unix socket, and the floors check no password.
+            (Engine::Postgres, SocketAuth::Password) => {
+                &[&[Self::Tls], &Self::SIDECARS, &Self::TRACKED, &Self::POSTGRES_PEERS]
+            }
+            (Engine::MariaDb | Engine::MySql, _) => {
+                &[&Self::DIRECT, &Self::SIDECARS, &Self::MARIADB_PEERS, &Self::EPOLL_FLOORS]
+            }
+            (Engine::MongoDb | Engine::FerretDb, _) => &[],
+        };
+        parts.concat()
+    }
+
+    /// The same route through ciphertoll-proxy of another build.
+    pub fn in_baseline(self) -> Option<Self> {
+        match self {
+            Self::Sidecar(sidecar) => Some(Self::Baseline(sidecar)),
+            _ => None,
+        }
+    }
+
+    pub fn label(self) -> String {
+        match self {
+            Self::Unix => "no proxy, unix, plain".into(),
+            Self::Tls => "no proxy, TCP, TLS 1.3".into(),
+            Self::Sidecar(sidecar) => format!("proxy{}", sidecar.modifiers()),
+            Self::Baseline(sidecar) => format!("baseline{}", sidecar.modifiers()),
+            Self::Peer(label) => label.into(),
+            Self::Floor(FloorRoute { events, reset }) => {
+                format!("floor {}, reset {}", events.label(), reset.argument())
+            }
+        }
+    }
+
+    /// Whether the figures of this route are divided by those of `peer`: routes of ciphertoll-proxy by peers and floors
+    /// that reset alike, two threads by one, and by another build. `engine` is that of the workload.
+    pub fn is_compared_with(self, peer: Self, engine: Engine) -> bool {
+        let Self::Sidecar(own) = self else { return false };
+        match peer {
+            Self::Unix => self == Self::SIDECARS[0],
+            Self::Tls => false,
+            Self::Sidecar(other) => own.threads > 1 && other == SidecarRoute { threads: 1, ..own },
+            Self::Baseline(other) => own == other,
+            Self::Peer(label) if label.starts_with("pgbouncer") => {
+                own.threads == 1 && label.contains("transaction") == (own.mode == PoolMode::Transaction)
+            }
+            // These multiplex, and reset what they know to be changed.
+            Self::Peer(_) => own.threads == 1,
+            // MariaDB tells a proxy whether a session has changed, so the reset may be saved.
+            Self::Floor(floor) => {
+                own.threads == 1
+                    && (floor.reset == own.reset()
+                        || engine != Engine::Postgres
+                            && own.mode == PoolMode::Transaction
+                            && floor.reset == FloorReset::Never)
+            }
+        }
+    }
+}
+
+impl SidecarRoute {
+    /// The floor's policy that equals that of the sidecar.
+    pub fn reset(self) -> FloorReset {
+        match (self.mode, self.tracked) {
+            (PoolMode::Session, _) => FloorReset::Always,
+            (PoolMode::Transaction, false) => FloorReset::First,
+            (PoolMode::Transaction, true) => FloorReset::Never,
+        }
+    }
+
+    fn modifiers(self) -> String {
+        let mode = if self.mode == PoolMode::Transaction { "+mode=transaction" } else { "" };
+        let tracked = if self.tracked { ", tracked" } else { "" };
+        let threads = if self.threads == 1 { String::new() } else { format!(", {} threads", self.threads) };
+        format!("{mode}{tracked}{threads}")
+    }
+
+    /// The level of `--path` without the other settings.
+    pub(super) fn level(self) -> &'static str {
+        match self.mode {
+            PoolMode::Session => "proxy",
+            PoolMode::Transaction => "proxy+mode=transaction",
+        }
+    }
+
+    pub(super) fn arguments(self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        if self.tracked {
+            arguments.extend(["--reset", "tracked"].map(ToOwned::to_owned));
+        }
+        // One thread is the default.
+        if self.threads > 1 {
+            arguments.extend(["--threads".to_owned(), self.threads.to_string()]);
+        }
+        arguments
+    }
+}
+
+impl FloorEvents {
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Epoll => "epoll",
+            Self::Uring => "io_uring",
+        }
+    }
+}
+
+impl FloorReset {
+    /// `--reset` of the floors.
+    pub fn argument(self) -> &'static str {
+        match self {
+            Self::Never => "none",
+            Self::Always => "always",
+            Self::First => "first",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(engine: Engine, admission: SocketAuth) -> Vec<String> {
+        let routes = PoolRoute::of(engine, admission);
+        let peers = |own: PoolRoute| {
+            let compared = routes.iter().filter(move |peer| own.is_compared_with(**peer, engine));
+            compared.map(move |peer| format!("{} ÷ {}", own.label(), peer.label()))
+        };
+        routes.iter().flat_map(|own| peers(*own)).collect()
+    }
+
+    #[test]
+    fn labels_are_unique() {
+        let mut labels: Vec<String> =
+            PoolRoute::of(Engine::Postgres, SocketAuth::Trusted).into_iter().map(PoolRoute::label).collect();
+        assert_eq!(labels[3], "proxy, 2 threads");
+        labels.sort();
+        labels.dedup();
+        assert_eq!(labels.len(), PoolRoute::of(Engine::Postgres, SocketAuth::Trusted).len());
+    }
+
+    #[test]
+    fn postgres_is_compared_with_the_same_resets() {
+        let expected = [
+            "proxy ÷ no proxy, unix, plain",
+            "proxy ÷ pgbouncer",
+            "proxy ÷ floor epoll, reset always",
+            "proxy ÷ floor io_uring, reset always",
+            "proxy, 2 threads ÷ proxy",
+            "proxy+mode=transaction ÷ pgbouncer+mode=transaction",
+            "proxy+mode=transaction ÷ floor epoll, reset first",
+            "proxy+mode=transaction ÷ floor io_uring, reset first",
+            "proxy+mode=transaction, 2 threads ÷ proxy+mode=transaction",
+            "proxy+mode=transaction, tracked ÷ pgbouncer+mode=transaction",
+            "proxy+mode=transaction, tracked ÷ floor epoll, reset none",
+            "proxy+mode=transaction, tracked ÷ floor io_uring, reset none",
+        ];
+        assert_eq!(pairs(Engine::Postgres, SocketAuth::Trusted), expected);
+        assert_eq!(pairs(Engine::Postgres, SocketAuth::Password).len(), 5);
+    }
+
+    #[test]
+    fn mariadb_in_transaction_mode_is_compared_with_and_without_resets() {
+        let pairs = pairs(Engine::MariaDb, SocketAuth::Trusted);
+        for peer in ["proxysql", "mysqlrouter", "floor epoll, reset first", "floor epoll, reset none"] {
+            assert!(pairs.contains(&format!("proxy+mode=transaction ÷ {peer}")), "{peer}: {pairs:?}");
+        }
+        assert!(!pairs.contains(&"proxy ÷ floor epoll, reset none".to_owned()));
+    }
+}
