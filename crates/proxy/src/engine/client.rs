@@ -235,7 +235,7 @@ impl<P: Protocol> Client<P> {
         key: P::Key,
         mut request: P::Request,
         cancel_token: CancelToken,
-        env: &Environment<P>,
+        env: &mut Environment<P>,
     ) -> bool {
         let out = self.channel.output();
         let before = out.len();

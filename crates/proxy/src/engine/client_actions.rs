@@ -77,7 +77,7 @@ impl<P: Protocol> Worker<P> {
         if self.env.pooling == Pooling::Transaction
             && let Some(token) = self.tokens.create()
         {
-            if client.greet_early(key.clone(), request, token, &self.env) {
+            if client.greet_early(key.clone(), request, token, &mut self.env) {
                 self.tokens.insert(token, id);
                 return self.greeted(id);
             }
