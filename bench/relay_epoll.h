@@ -42,6 +42,7 @@ static void send_to_server(struct server *server) {
 
 static void close_client(struct client *client) {
     close(client->source.fd);
+    forget_client(client);
 }
 
 static uint8_t *plaintext_room(void) {

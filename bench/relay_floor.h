@@ -53,6 +53,7 @@ struct client {
     unsigned login; /* the protocol's state */
     unsigned owed;  /* answers that the server has not completed */
     bool leaving;
+    bool at_end; /* nothing more can come from it: for relay_uring.h */
     bool pinned; /* its session has state: it keeps its connection */
     bool waiting;
     struct server *server; /* assigned now */
@@ -112,6 +113,7 @@ static void watch_client(struct client *client);
 static void send_to_client(struct client *client, const uint8_t *bytes, size_t count);
 /* Sends the records in `out`. */
 static void send_to_server(struct server *server);
+/* Closes its socket; calls forget_client when nothing more can come from it. */
 static void close_client(struct client *client);
 /* Room for PLAIN_BYTES; what `send_to_client` gets of it stays until it is sent. */
 static uint8_t *plaintext_room(void);
@@ -315,14 +317,16 @@ static inline void client_arrived(int fd) {
     watch_client(client);
 }
 
-static inline void release(struct client *client) {
-    struct server *server = client->server;
-    if (server == NULL)
-        return;
-    if (client->owed > 0 || server->in_transaction)
-        die("a client left before the answer to its command, or within a transaction");
+static void forget_client(struct client *client) {
+    STAILQ_INSERT_HEAD(&free_clients, client, next);
+}
+
+/* The client of this connection has left. */
+static inline void release(struct server *server, bool resets) {
+    if (server->in_transaction)
+        die("a client left within a transaction");
     server->client = server->owner = NULL;
-    if (policy != RESET_ALWAYS && !client->pinned) {
+    if (!resets) {
         give_back(server);
         return;
     }
@@ -342,9 +346,13 @@ static inline void client_gone(struct client *client) {
         LIST_INSERT_HEAD(&unowned, last, idle);
     }
     /* The client first: it may wait for the end of its connection. */
+    struct server *server = client->server;
+    bool resets = policy == RESET_ALWAYS || client->pinned;
+    if (client->owed > 0)
+        die("a client left before the answer to its command");
     close_client(client);
-    release(client);
-    STAILQ_INSERT_HEAD(&free_clients, client, next);
+    if (server != NULL)
+        release(server, resets);
 }
 
 static inline void client_received(struct client *client, const uint8_t *bytes, size_t count) {

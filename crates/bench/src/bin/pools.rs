@@ -61,7 +61,8 @@ fn main() -> Result<()> {
         let pgbench = (engine == Engine::Postgres).then(|| rows.in_whole_branches());
         let sysbench = (engine == Engine::MariaDb).then_some(rows);
         let tables = Tables { pgbench, sysbench, ..Tables::default() };
-        let auths = [Auth::default_of(engine)];
+        let trust = (engine == Engine::Postgres).then_some(Auth::Trust);
+        let auths: Vec<Auth> = trust.into_iter().chain([Auth::default_of(engine)]).collect();
         on_server(engine, &tables, &auths, &tools, (rows, arguments.seconds), |setup| {
             measure(&works, crowd, setup, baseline.as_ref(), &arguments.rounds)
         })?;

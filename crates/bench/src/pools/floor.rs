@@ -22,7 +22,7 @@ impl RelayFloor {
         let name = program(route.events, setup.engine())?;
         let program = setup.peers.join(name);
         if !program.is_file() {
-            bail!("{name} is not built: scripts/build-peers builds it if its libraries are installed");
+            bail!("{name} is not built: install liburing-dev for it, and run scripts/build-peers");
         }
         let directory = setup.private.join(format!("{name}-{}", route.reset.argument()));
         std::fs::create_dir_all(&directory).context("cannot create a directory")?;

@@ -33,7 +33,7 @@ impl PoolGoal {
     }
 }
 
-/// ` (≥ 0.95: yes)`; empty without a limit. `close` says that the interval contains the limit.
+/// ` [goal ≥ 0.95: yes]`; empty without a limit. `close` means that the interval contains the limit.
 pub fn judge_rate(rate: Ratio, min: Option<f64>) -> String {
     min.map_or_else(String::new, |min| judge('≥', min, rate.value >= min, rate))
 }

@@ -98,9 +98,9 @@ impl PoolRoute {
                 &Self::EPOLL_FLOORS,
                 &Self::URING_FLOORS,
             ],
-            // The server trusts the peer of its own unix socket, and the floors check no password.
+            // The floors check no password.
             (Engine::Postgres, SocketAuth::Password) => {
-                &[&[Self::Tls], &Self::SIDECARS, &Self::TRACKED, &Self::POSTGRES_PEERS]
+                &[&Self::DIRECT, &Self::SIDECARS, &Self::TRACKED, &Self::POSTGRES_PEERS]
             }
             (Engine::MariaDb | Engine::MySql, _) => {
                 &[&Self::DIRECT, &Self::SIDECARS, &Self::MARIADB_PEERS, &Self::EPOLL_FLOORS]
@@ -255,7 +255,7 @@ mod tests {
             "proxy+mode=transaction, tracked ÷ floor io_uring, reset none",
         ];
         assert_eq!(pairs(Engine::Postgres, SocketAuth::Trusted), expected);
-        assert_eq!(pairs(Engine::Postgres, SocketAuth::Password).len(), 5);
+        assert_eq!(pairs(Engine::Postgres, SocketAuth::Password).len(), 6);
     }
 
     #[test]

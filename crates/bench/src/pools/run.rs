@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use ciphertoll_lab::CpuMeter;
+use ciphertoll_lab::proxy::SocketAuth;
 use ciphertoll_model::{Auth, Engine, TlsVersion};
 
 use super::work::PoolWorkload;
@@ -103,7 +104,7 @@ fn run_client(
     (warm_up, seconds): (f64, f64),
 ) -> Result<PoolSample> {
     let tls = (pool.route == PoolRoute::Tls).then_some(TlsVersion::Tls13);
-    let auth = Auth::default_of(setup.engine());
+    let auth = auth(work, pool.route);
     peer::add_connection(&mut command, setup, &pool.endpoint, tls, auth)?;
     let (protocol, rows) = match work.engine {
         Engine::Postgres => ("postgres", setup.accounts()),
@@ -114,6 +115,16 @@ fn run_client(
     command.args(["--clients", &work.clients.to_string(), "--rows", &rows.rows().to_string()]);
     command.args(["--seconds", &seconds.to_string(), "--warm-up", &warm_up.to_string()]);
     measure(&mut command, &PoolMeters::of(pool, setup)?)
+}
+
+/// How clients log in. Directly, PostgreSQL trusts its clients in the workloads in which proxies do.
+fn auth(work: PoolWorkload, route: PoolRoute) -> Auth {
+    let is_direct = matches!(route, PoolRoute::Unix | PoolRoute::Tls);
+    if is_direct && work.engine == Engine::Postgres && work.admission == SocketAuth::Trusted {
+        Auth::Trust
+    } else {
+        Auth::default_of(work.engine)
+    }
 }
 
 /// Reads the meters when the client announces the start and the end of its window.
