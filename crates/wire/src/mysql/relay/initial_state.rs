@@ -40,8 +40,9 @@ const DISTURBED: [Option<&str>; 7] = [
     None,
     Some("-11:11"),
 ];
-/// Makes the server report changes of the session's state. Servers that do not have the setting refuse it.
-pub(crate) const TRACK: &str = "SET session_track_state_change=ON";
+/// Makes the server report changes of the session's state, the first time in the response, as a confirmation. MySQL does
+/// not report the setting itself, hence a second one. Servers that do not have the setting refuse it.
+pub(crate) const TRACK: &str = "SET session_track_state_change=ON,sql_safe_updates=@@sql_safe_updates";
 /// Far more than the settings take.
 const LIMIT_BYTES: usize = 1 << 14;
 
