@@ -200,6 +200,7 @@ fn remains_after(backend: &mut BackendState, exchanges: &[(&str, Vec<u8>)]) -> R
         session.process_client(&written(|out| encode_query(out, text).unwrap()), backend).unwrap();
         session.process_server(response, backend).unwrap();
     }
+    assert_eq!(session.process_client(&written(encode_quit), backend).unwrap().goodbye, Goodbye::Said);
     match session.leave(backend) {
         Release::Reset(released) => released.remains,
         release => panic!("{release:?}"),

@@ -344,12 +344,13 @@ impl Resets {
     }
 }
 
-/// Runs a text in a session of its own, and returns whether the connection was reset after it.
+/// Runs a text in a session of its own, which ends as most do, and returns whether the connection was reset after it.
 fn is_reset_after(proxy: &Proxy, capabilities: Capabilities, text: &str) -> bool {
     let before = Resets::of(proxy);
     let mut raw = proxy.raw_with(capabilities);
     raw.query(text);
     assert_eq!(RawClient::error(&raw.results()), None, "{text}");
+    raw.command(b"\x01");
     drop(raw);
     let mut is_reset = false;
     await_that("the connection is released", || {

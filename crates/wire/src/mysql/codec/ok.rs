@@ -118,8 +118,12 @@ impl OkPacket {
         let all_of_transaction = || {
             let mut reader = Reader::new(payload, "OK");
             reader.u8()?;
-            (reader.lenenc_int()?, reader.lenenc_int()?);
-            (reader.u16()?, reader.u16()?);
+            for _ in 0..2 {
+                reader.lenenc_int()?;
+            }
+            for _ in 0..2 {
+                reader.u16()?;
+            }
             reader.lenenc_bytes()?;
             let mut changes = Reader::new(reader.lenenc_bytes()?, "session state");
             while !changes.is_empty() {

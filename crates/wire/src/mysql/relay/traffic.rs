@@ -272,9 +272,11 @@ impl MySqlRelay {
         if header.sequence != 0 {
             return Err(Error::protocol("command", "a packet is missing or out of order"));
         }
-        let response = command_kind(kind)?;
-        self.remains.begin_command(kind);
-        match response {
+        let command = command_kind(kind)?;
+        if !matches!(command, CommandKind::Quit | CommandKind::ChangeUser) {
+            self.remains.begin_command(kind);
+        }
+        match command {
             CommandKind::Quit => return Ok(Goodbye::Said),
             CommandKind::ChangeUser => return Ok(Goodbye::Anew),
             CommandKind::NoResponse => self.client_payload = ClientPayload::NoResponse,

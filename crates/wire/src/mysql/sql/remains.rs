@@ -232,9 +232,8 @@ impl RemainsScanner {
     fn sign(&mut self, before: Before, sign: u8) -> Before {
         match (self.verb, sign, before) {
             (_, b';', _) => self.verb = Verb::Begin,
-            (Verb::Begin, ..) => return self.unknown(),
             (Verb::Transaction, b',', _) => {}
-            (Verb::Transaction, ..) => return self.unknown(),
+            (Verb::Begin | Verb::Transaction, ..) => return self.unknown(),
             (_, b'(', Before::Word(remains)) => self.raise(remains),
             (_, b'(', Before::Sign | Before::As | Before::From | Before::Target) => {}
             (_, b'(', _) => return self.unknown(),
