@@ -87,12 +87,12 @@ pub struct Config {
         help = "How long a client keeps a server connection [default: session]"
     )]
     pub mode: Option<Pooling>,
-    /// When a server connection is reset between two clients. `tracked` is for PostgreSQL in the mode `transaction`.
+    /// When a server connection is reset between two clients. For PostgreSQL, `tracked` needs the mode `transaction`.
     #[arg(
         long,
         value_name = "POLICY",
         help = "When a server connection is reset between two clients; tracked: not after plain data access \
-                (PostgreSQL, --mode transaction) [default: always]"
+                (PostgreSQL: --mode transaction only) [default: always]"
     )]
     pub reset: Option<ResetPolicy>,
     /// Number of worker threads. Each uses at most one CPU.
@@ -298,7 +298,8 @@ impl Config {
         let (pooling, unix_auth) = (self.mode.unwrap_or_default(), self.unix_auth.unwrap_or_default());
         let reset = self.reset.unwrap_or_default();
         if reset == ResetPolicy::Tracked
-            && (pooling != Pooling::Transaction || server.protocol != ProtocolKind::Postgres)
+            && pooling == Pooling::Session
+            && server.protocol == ProtocolKind::Postgres
         {
             return Err(ConfigError::TrackedReset);
         }

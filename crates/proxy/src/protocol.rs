@@ -143,6 +143,12 @@ pub trait Protocol: Clone + Send + 'static {
         false
     }
 
+    /// Whether another client can use a connection at once, because its sessions have left it as a reset would, or have
+    /// left only what the policy allows.
+    fn is_as_after_reset(&self, _: Self::ResetContext) -> bool {
+        false
+    }
+
     /// A command that shows whether the server still answers.
     fn ping(&self, backend: &mut Self::BackendState, to_server: &mut Vec<u8>)
     -> SessionResult<Self::Command>;
@@ -452,6 +458,7 @@ pub enum Pooling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResetPolicy {
+    /// Unless it is certain that nothing remains.
     #[default]
     Always,
     /// Unless the words of all statements were plain data access and transaction control.

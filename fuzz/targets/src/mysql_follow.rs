@@ -8,7 +8,7 @@ use ciphertoll_wire::mysql::relay::{
     ClientStatements, ConnectionStatements, MySqlRelay, RELAYED, SessionChanges, SessionFollower,
     begins_with_quit, first_command_bytes,
 };
-use ciphertoll_wire::mysql::sql::{Effects, Escapes, TextReader};
+use ciphertoll_wire::mysql::sql::{Effects, Escapes, RemainsReader, TextReader};
 use ciphertoll_wire::mysql::{Capabilities, Error};
 
 /// The client has ended its session, or needs a statement that is not prepared here.
@@ -102,6 +102,9 @@ pub fn run(data: &[u8]) {
     let mut reader = TextReader::new(escapes);
     turns.chunks(size).for_each(|piece| reader.read(piece));
     assert_eq!(reader.end(), Effects::of(turns, escapes));
+    let mut remains = RemainsReader::default();
+    turns.chunks(size).for_each(|piece| remains.read(piece));
+    assert_eq!(remains.end(), RemainsReader::of(turns));
     let _ = (first_command_bytes(turns), begins_with_quit(turns));
     let (mut whole, mut portions) =
         (FollowedSession::new(agreed, escapes), FollowedSession::new(agreed, escapes));

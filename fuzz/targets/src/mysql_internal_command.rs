@@ -4,7 +4,8 @@
 //! session state, then to two resets.
 
 use ciphertoll_wire::mysql::relay::{
-    InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome, Transaction,
+    InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome,
+    StateTracking, Transaction,
 };
 use ciphertoll_wire::mysql::{Capabilities, Error, Response};
 
@@ -34,7 +35,9 @@ fn read_in_portions(choices: u8, bytes: &[u8], size: usize) -> Run {
     let database = (choices & 2 == 0).then(|| "shop".to_owned());
     let mut wire = Wire { later: bytes, received: Vec::new(), size };
     let mut out = Vec::new();
-    let mut learning = InitialStateQuery::begin(capabilities, database, &mut out).expect("it can be written");
+    let tracking = if choices & 8 == 0 { StateTracking::Off } else { StateTracking::On };
+    let mut learning =
+        InitialStateQuery::begin(capabilities, database, tracking, &mut out).expect("it can be written");
     let learnt = wire.feed(|input| learning.step(input));
     let mut run = Run { beginning: learnt.and_then(Result::ok), resets: Vec::new() };
     let remains = OpenState {

@@ -5,6 +5,7 @@
 //! and whose other bits are the length, followed by the data.
 
 use ciphertoll_wire::mysql::relay::{ConnectionState, MySqlRelay, RELAYED};
+use ciphertoll_wire::mysql::sql::Remains;
 use ciphertoll_wire::mysql::{Capabilities, Error};
 use ciphertoll_wire::relay::Goodbye;
 
@@ -20,7 +21,7 @@ struct Line {
 impl Line {
     fn new(agreed: Capabilities) -> Self {
         Self {
-            relay: MySqlRelay::new(agreed),
+            relay: MySqlRelay::new(agreed).observing_remains(Remains::StateOfRoutines),
             up: HeldBytes::default(),
             down: HeldBytes::default(),
             ended: None,
@@ -88,6 +89,8 @@ pub fn run(data: &[u8]) {
             assert_eq!((whole.up.passed, whole.down.passed), (portions.up.passed, portions.down.passed));
             assert_eq!(whole.relay.connection_state(), portions.relay.connection_state());
             assert_eq!(whole.relay.next_sequence(), portions.relay.next_sequence());
+            // A report that has not arrived completely counts as a change.
+            assert!(whole.relay.remains() <= portions.relay.remains());
             if let ConnectionState::Clean(_) = whole.relay.connection_state() {
                 assert!(whole.relay.between_answers());
             }

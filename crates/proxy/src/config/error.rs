@@ -23,7 +23,7 @@ pub enum ConfigError {
     },
     #[error("\"{0}\" is not set: set it in the configuration file or with --{0}")]
     Missing(&'static str),
-    #[error("reset = \"tracked\" is for PostgreSQL with mode = \"transaction\" only")]
+    #[error("reset = \"tracked\" needs mode = \"transaction\" with PostgreSQL")]
     TrackedReset,
     #[error("invalid URL in --server: {0}")]
     Url(#[from] UrlError),

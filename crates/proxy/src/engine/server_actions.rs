@@ -187,6 +187,10 @@ impl<P: Protocol> Worker<P> {
                     self.return_to_pool(id);
                 }
             }
+            Release::Reset(context) if self.env.protocol.is_as_after_reset(context) => {
+                self.env.metrics().skipped_resets.increment();
+                self.reset_server(id, Release::Clean);
+            }
             Release::Reset(context) => {
                 self.env.metrics().resets.increment();
                 self.send_command(id, |protocol, state, out| protocol.reset(context, state, out));

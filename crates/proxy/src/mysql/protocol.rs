@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ciphertoll_wire::mysql::command::encode_quit;
 use ciphertoll_wire::mysql::greeting_template::GreetingTemplate;
-use ciphertoll_wire::mysql::relay::{Diagnostics, InternalCommand, ResetOutcome};
+use ciphertoll_wire::mysql::relay::{Diagnostics, InternalCommand, OpenState, ResetOutcome};
+use ciphertoll_wire::mysql::sql::Remains;
 use ciphertoll_wire::mysql::ssl_request::UTF8MB4;
 use ciphertoll_wire::mysql::{
     self, Capabilities, MySqlConnect, MySqlLogin, MySqlTlsMode, Plugin, Terms, Transport,
@@ -22,7 +23,7 @@ use crate::fingerprint::Fingerprint;
 use crate::login_names::LoginNames;
 use crate::protocol::{
     AcquiredState, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol, ProtocolCommand,
-    SessionResult, StartFailed, remember,
+    ResetPolicy, SessionResult, StartFailed, remember,
 };
 use crate::random::RandomBytes;
 use crate::refusal::Refusal;
@@ -54,6 +55,7 @@ pub struct MySql {
     random: RandomBytes,
     connection_ids: ConnectionIds,
     pooling: Pooling,
+    reset: ResetPolicy,
     /// Status flags of new connections.
     known_status: HashMap<MySqlKey, u16>,
 }
@@ -161,6 +163,7 @@ impl Protocol for MySql {
             random: RandomBytes::default(),
             connection_ids: ConnectionIds::default(),
             pooling: settings.pooling,
+            reset: settings.reset,
             known_status: HashMap::new(),
         })
     }
@@ -282,7 +285,8 @@ impl Protocol for MySql {
             self.greeting = Some(Arc::new(greeting));
             self.known_status.clear();
         }
-        let backend = BackendState::of(&info, key.names.database().map(ToOwned::to_owned));
+        let database = key.names.database().map(ToOwned::to_owned);
+        let backend = BackendState::of(&info, database, self.reset);
         if self.pooling == Pooling::Transaction {
             remember(&mut self.known_status, key.without_terms(), backend.status);
         }
@@ -323,6 +327,7 @@ impl Protocol for MySql {
         to_server: &mut Vec<u8>,
     ) -> SessionResult<InternalCommand> {
         backend.prepared.clear();
+        backend.remains = Remains::Nothing;
         // A session that was not told the initial state has not started, and needs no reset.
         let initial_state = backend.initial_state.as_ref().ok_or(mysql::Error::NotReset)?;
         Ok(InternalCommand::reset(backend.capabilities, initial_state, released.open_state, to_server)?)
@@ -331,6 +336,11 @@ impl Protocol for MySql {
     fn can_pipeline_reset(&self, _: Self::ResetContext) -> bool {
         // Commands are answered one by one: those behind a failed reset would be executed.
         false
+    }
+
+    fn is_as_after_reset(&self, released: ReleasedState) -> bool {
+        // More remains only within the limit of the policy.
+        released.remains < Remains::Anything && released.open_state == OpenState::default()
     }
 
     fn ping(&self, backend: &mut BackendState, to_server: &mut Vec<u8>) -> SessionResult<InternalCommand> {

@@ -3,9 +3,11 @@
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::{
     ConnectionState, ConnectionStatements, Diagnostics, InitialState, InitialStateQuery, KillCommand,
-    KillReplacement, KillStatement, MySqlRelay, OpenState, ServerProduct, SessionRestore,
+    KillReplacement, KillStatement, MySqlRelay, OpenState, ServerProduct, SessionRestore, StateTracking,
+    TextEncoding,
 };
 use ciphertoll_wire::mysql::server::write_ok;
+use ciphertoll_wire::mysql::sql::Remains;
 use ciphertoll_wire::mysql::{Capabilities, Error, MySqlServerInfo, Response};
 
 use super::connection_ids::{ConnectionIds, FIRST_ID, KillTarget, RegisteredClient};
@@ -13,7 +15,8 @@ use super::refusal;
 use super::startup_request::{LoginContext, StartupRequest};
 use super::transaction_pooling::{CommandPurpose, TransactionPooling};
 use crate::protocol::{
-    CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, SessionResult, SettingsResult,
+    CancelToken, Detached, FromClient, FromServer, ProtocolSession, Release, ResetPolicy, SessionResult,
+    SettingsResult,
 };
 use crate::refusal::Refusal;
 
@@ -31,6 +34,9 @@ pub struct BackendState {
     pub product: ServerProduct,
     /// The statements of its client that are prepared here, in transaction pooling.
     pub prepared: ConnectionStatements,
+    pub reset: ResetPolicy,
+    /// What its sessions have left since the last reset.
+    pub remains: Remains,
 }
 
 /// What a reset must know of the session before it, and whether its client may ask for diagnostics.
@@ -38,6 +44,8 @@ pub struct BackendState {
 pub struct ReleasedState {
     pub open_state: OpenState,
     pub diagnostics: Diagnostics,
+    /// What this session and earlier ones have left since the last reset.
+    pub remains: Remains,
 }
 
 #[derive(Debug)]
@@ -63,9 +71,12 @@ pub(super) enum PoolingMode {
     Transaction(Box<TransactionPooling>),
 }
 
+/// Capabilities without which the server does not report every change of the state.
+const REPORTS_CHANGES: Capabilities = Capabilities::SESSION_TRACK.with(Capabilities::DEPRECATE_EOF);
+
 impl BackendState {
     /// The state after a login to this database.
-    pub fn of(server: &MySqlServerInfo, database: Option<String>) -> Self {
+    pub fn of(server: &MySqlServerInfo, database: Option<String>, reset: ResetPolicy) -> Self {
         Self {
             capabilities: server.capabilities,
             connection_id: server.connection_id,
@@ -74,7 +85,36 @@ impl BackendState {
             initial_state: None,
             product: ServerProduct::of(&server.version),
             prepared: ConnectionStatements::default(),
+            reset,
+            remains: Remains::Nothing,
         }
+    }
+
+    /// Whether the server is asked to report changes of the state.
+    fn wanted_tracking(&self) -> StateTracking {
+        let is_wanted = self.reset == ResetPolicy::Tracked && self.capabilities.contains(REPORTS_CHANGES);
+        if is_wanted { StateTracking::On } else { StateTracking::Off }
+    }
+
+    /// The most that sessions may leave without a reset after them.
+    pub(super) fn remains_limit(&self) -> Remains {
+        match self.wanted_tracking() {
+            StateTracking::On => Remains::StateOfRoutines,
+            StateTracking::Off => Remains::Nothing,
+        }
+    }
+
+    /// Adds what a session has left, and returns what all of them have.
+    fn add_remains(&mut self, remains: Remains) -> Remains {
+        let initial_state = self.initial_state.as_ref();
+        let is_readable = initial_state.is_some_and(|state| state.text_encoding() == TextEncoding::AsciiSafe);
+        let is_tracked = initial_state.is_some_and(|state| state.tracking() == StateTracking::On);
+        self.remains = match self.remains.max(remains) {
+            _ if !is_readable || !self.prepared.is_empty() => Remains::Anything,
+            Remains::StateOfRoutines if !is_tracked => Remains::Anything,
+            remains => remains,
+        };
+        self.remains
     }
 }
 
@@ -85,7 +125,8 @@ pub(super) fn query_initial_state(
     if backend.initial_state.is_some() {
         return Ok(None);
     }
-    InitialStateQuery::begin(backend.capabilities, backend.database.clone(), to_server).map(Some)
+    let (database, tracking) = (backend.database.clone(), backend.wanted_tracking());
+    InitialStateQuery::begin(backend.capabilities, database, tracking, to_server).map(Some)
 }
 
 impl ClientSession {
@@ -99,7 +140,9 @@ impl ClientSession {
         let initial_state_query = query_initial_state(backend, to_server)?;
         let registration = connection_ids.register(request.connection_id, Some(backend.connection_id));
         Ok(Self {
-            relay: MySqlRelay::new(backend.capabilities).with_own_numbers(FIRST_ID),
+            relay: MySqlRelay::new(backend.capabilities)
+                .with_own_numbers(FIRST_ID)
+                .observing_remains(backend.remains_limit()),
             is_logging_in: initial_state_query.is_some(),
             initial_state_query,
             command: None,
@@ -185,7 +228,20 @@ impl ClientSession {
             ConnectionState::Clean(_) if self.command.is_some() => {
                 Release::Close("the client left before the proxy's commands for it were answered")
             }
-            ConnectionState::Clean(open_state) => Release::Reset(ReleasedState { open_state, diagnostics }),
+            ConnectionState::Clean(open_state) => {
+                Release::Reset(ReleasedState { open_state, diagnostics, remains: self.relay.remains() })
+            }
+        }
+    }
+
+    /// The same, and records on the connection what the session has left.
+    fn leave(&self, backend: &mut BackendState) -> Release<ReleasedState> {
+        match self.release_action() {
+            Release::Reset(released) => {
+                let remains = backend.add_remains(released.remains);
+                Release::Reset(ReleasedState { remains, ..released })
+            }
+            release => release,
         }
     }
 }
@@ -253,8 +309,8 @@ impl ProtocolSession for ClientSession {
         matches!(&self.mode, PoolingMode::Transaction(pooled) if !pooled.has_input) && !self.awaits_settings()
     }
 
-    fn detach(self, _: &mut BackendState) -> SessionResult<Detached<StartupRequest, ReleasedState>> {
-        let release = self.release_action();
+    fn detach(self, backend: &mut BackendState) -> SessionResult<Detached<StartupRequest, ReleasedState>> {
+        let release = self.leave(backend);
         let request = match self.mode {
             PoolingMode::Session(_) => None,
             PoolingMode::Transaction(pooled) => {
@@ -268,8 +324,8 @@ impl ProtocolSession for ClientSession {
         Ok(Detached { request, release })
     }
 
-    fn release(self, _: &mut BackendState) -> SessionResult<Release<ReleasedState>> {
-        Ok(self.release_action())
+    fn release(self, backend: &mut BackendState) -> SessionResult<Release<ReleasedState>> {
+        Ok(self.leave(backend))
     }
 }
 

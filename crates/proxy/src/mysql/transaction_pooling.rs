@@ -8,7 +8,7 @@ use ciphertoll_wire::mysql::relay::{
     RestoredSession, SessionChanges, SessionFollower, SessionReset, SessionRestore, StatusFlags,
     TextEncoding, Transaction, UNKNOWN_STATEMENT, encode_refusal, first_command_bytes, restorable,
 };
-use ciphertoll_wire::mysql::sql::DefaultDatabase;
+use ciphertoll_wire::mysql::sql::{DefaultDatabase, Remains};
 use ciphertoll_wire::mysql::{Error, Response};
 use ciphertoll_wire::relay::Goodbye;
 
@@ -172,7 +172,13 @@ impl ClientSession {
             }
         };
         session_state.registration.set_backend(Some(backend.connection_id));
-        let mut relay = MySqlRelay::new(backend.capabilities).with_own_numbers(FIRST_ID).watched();
+        let mut relay = MySqlRelay::new(backend.capabilities)
+            .with_own_numbers(FIRST_ID)
+            .watched()
+            .observing_remains(backend.remains_limit());
+        if command.is_some() {
+            relay.raise_remains(Remains::Anything);
+        }
         if session_state.option.is_some() {
             relay.set_statements(MultiStatements::Changed);
         }
@@ -324,6 +330,7 @@ impl ClientSession {
     fn prepare(&mut self, backend: &BackendState, to_server: &mut Vec<u8>) -> Result<(), Error> {
         let PoolingMode::Transaction(pooled) = &mut self.mode else { return Ok(()) };
         let Some(own) = pooled.pending.take() else { return Ok(()) };
+        self.relay.raise_remains(Remains::Anything);
         let early = self.command.take().map(|(_, restore)| restore);
         let mut restore = early.unwrap_or_else(|| SessionRestore::new(backend.capabilities));
         restore.prepare(pooled.session_state.statements.text(own).unwrap_or_default(), to_server)?;

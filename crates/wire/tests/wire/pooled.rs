@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use ciphertoll_wire::Secret;
+use ciphertoll_wire::mysql::err::ErrPacket;
 use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::{
-    InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome,
+    InitialState, InitialStateQuery, InternalCommand, MultiStatements, OpenState, ResetOutcome, StateTracking,
 };
 use ciphertoll_wire::mysql::{
     Capabilities, Error, MySqlConnect, MySqlLogin, MySqlRowsReader, Response, Terms, server,
@@ -84,7 +85,8 @@ fn nothing() -> Vec<u8> {
 
 fn learn(database: Option<&str>) -> InitialState {
     let mut out = Vec::new();
-    let mut learning = InitialStateQuery::begin(OFFERED, database.map(ToOwned::to_owned), &mut out).unwrap();
+    let database = database.map(ToOwned::to_owned);
+    let mut learning = InitialStateQuery::begin(OFFERED, database, StateTracking::Off, &mut out).unwrap();
     assert!(String::from_utf8_lossy(&out).contains("SELECT @@character_set_client,"));
     let (beginning, rest) = feed(&settings(SETTINGS), &[1], |input| match learning.step(input).unwrap() {
         Response::Done(beginning) => Some(beginning),
@@ -92,6 +94,55 @@ fn learn(database: Option<&str>) -> InitialState {
     });
     assert!(rest.is_empty());
     beginning.expect("the response is complete")
+}
+
+/// What a connection learns that is to report changes of its state.
+fn learn_tracked(answers: &[Vec<u8>]) -> Option<Result<InitialState, Error>> {
+    let mut out = Vec::new();
+    let mut learning = InitialStateQuery::begin(OFFERED, None, StateTracking::On, &mut out).unwrap();
+    assert!(String::from_utf8_lossy(&out).contains("SET session_track_state_change=ON"));
+    let (end, rest) = feed(&answers.concat(), &[1], |input| match learning.step(input) {
+        Ok(Response::NeedInput) => None,
+        Ok(Response::Done(beginning)) => Some(Ok(beginning)),
+        Err(error) => Some(Err(error)),
+    });
+    assert!(rest.is_empty());
+    end
+}
+
+fn err(code: u16) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let err = ErrPacket { code, sql_state: *b"HY000", message: b"no" };
+    server::write_err(&mut bytes, 1, &err).unwrap();
+    bytes
+}
+
+/// The server reports a change of the state.
+fn changed() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    server::write_ok(&mut bytes, 1, &OkPacket { status: 0x4002, ..OkPacket::default() }).unwrap();
+    bytes
+}
+
+#[test]
+fn changes_are_tracked_only_if_the_server_confirms_it() {
+    let tracking = |answer| learn_tracked(&[settings(SETTINGS), answer]).unwrap().unwrap().tracking();
+    assert_eq!(tracking(changed()), StateTracking::On);
+    // The server does not report this change, or does not have the setting.
+    assert_eq!((tracking(ok()), tracking(err(1193))), (StateTracking::Off, StateTracking::Off));
+    assert!(learn_tracked(&[settings(SETTINGS)]).is_none());
+    // Both responses are read before a refusal is returned.
+    assert!(matches!(learn_tracked(&[err(1820), err(1820)]), Some(Err(Error::Server { code: 1820, .. }))));
+    let mut beginning = learn_tracked(&[settings(SETTINGS), changed()]).unwrap().ok();
+    let first = [ok(), ok(), ok(), settings(SETTINGS), ok(), nothing()];
+    // Every reset ends it, and begins it again.
+    let (sent, end) = reset(&mut beginning, OpenState::default(), &[&first[..], &[changed()]].concat());
+    assert!(sent.contains("SET session_track_state_change=ON"), "{sent}");
+    assert_eq!(end, Some(Ok(ResetOutcome::Restored)));
+    assert_eq!(beginning.as_ref().unwrap().tracking(), StateTracking::On);
+    let (_, end) = reset(&mut beginning, OpenState::default(), &[ok(), nothing(), err(1193)]);
+    assert_eq!(end, Some(Ok(ResetOutcome::Restored)));
+    assert_eq!(beginning.as_ref().unwrap().tracking(), StateTracking::Off);
 }
 
 /// The commands of a reset, and its outcome with these responses.
@@ -174,8 +225,7 @@ fn a_default_database_cannot_be_unset() {
 fn a_refusal_is_returned_after_all_responses() {
     let mut beginning = Some(learn(Some("gone")));
     let mut no = Vec::new();
-    let err =
-        ciphertoll_wire::mysql::err::ErrPacket { code: 1049, sql_state: *b"42000", message: b"Unknown" };
+    let err = ErrPacket { code: 1049, sql_state: *b"42000", message: b"Unknown" };
     server::write_err(&mut no, 1, &err).unwrap();
     let answers = [ok(), ok(), ok(), settings(SETTINGS), no, ok(), nothing()];
     let end = reset(&mut beginning, OpenState::default(), &answers).1;

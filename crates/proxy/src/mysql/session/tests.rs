@@ -33,6 +33,8 @@ fn backend() -> BackendState {
         initial_state: None,
         product: ServerProduct::MariaDb,
         prepared: ConnectionStatements::default(),
+        reset: ResetPolicy::Always,
+        remains: Remains::Nothing,
     }
 }
 
@@ -128,11 +130,9 @@ fn a_connection_is_reset_only_if_its_state_is_known() {
         session.process_server(down, &mut backend).unwrap();
         session.release_action()
     };
-    assert_eq!(release(&ping, &ok(2)), Release::Reset(ReleasedState::default()));
-    assert_eq!(
-        release(&ping, &ok(3)),
-        Release::Reset(ReleasedState { open_state: open, ..ReleasedState::default() })
-    );
+    let pinged = ReleasedState { remains: Remains::Nothing, ..ReleasedState::default() };
+    assert_eq!(release(&ping, &ok(2)), Release::Reset(pinged));
+    assert_eq!(release(&ping, &ok(3)), Release::Reset(ReleasedState { open_state: open, ..pinged }));
     // This command has no response.
     assert_eq!(release(&close, b""), Release::Reset(ReleasedState::default()));
     for (up, down) in [
@@ -190,4 +190,63 @@ fn a_kill_is_translated_to_the_servers_connection_id() {
     // The server's own IDs are passed on.
     let processed = killer.process_client(&kill(11), &mut backend).unwrap();
     assert_eq!((processed.pass_bytes, processed.insert.len()), (kill(11).len(), 0));
+}
+
+/// What remains after commands with these responses on a connection of its own.
+fn remains_after(backend: &mut BackendState, exchanges: &[(&str, Vec<u8>)]) -> Remains {
+    let mut session =
+        ClientSession::begin(&request(), backend, &ConnectionIds::default(), &mut Vec::new()).unwrap();
+    for (text, response) in exchanges {
+        session.process_client(&written(|out| encode_query(out, text).unwrap()), backend).unwrap();
+        session.process_server(response, backend).unwrap();
+    }
+    assert_eq!(session.process_client(&written(encode_quit), backend).unwrap().goodbye, Goodbye::Said);
+    match session.leave(backend) {
+        Release::Reset(released) => released.remains,
+        release => panic!("{release:?}"),
+    }
+}
+
+#[test]
+fn what_earlier_sessions_have_left_is_known() {
+    let (_, mut backend) = started_session();
+    assert_eq!(remains_after(&mut backend, &[("BEGIN", ok(3)), ("COMMIT", ok(2))]), Remains::Nothing);
+    // Tables may have triggers.
+    assert_eq!(remains_after(&mut backend, &[("DELETE FROM t", ok(2))]), Remains::Anything);
+    assert_eq!(remains_after(&mut backend, &[("BEGIN", ok(3)), ("COMMIT", ok(2))]), Remains::Anything);
+}
+
+#[test]
+fn tracked_sessions_leave_what_the_server_does_not_report() {
+    let (_, mut backend) = started_session();
+    backend.reset = ResetPolicy::Tracked;
+    let delete = [("DELETE FROM t", ok(2))];
+    // The client has not negotiated that the server reports changes.
+    assert_eq!(remains_after(&mut backend, &delete), Remains::Anything);
+    backend.capabilities = backend.capabilities.with(Capabilities::SESSION_TRACK);
+    (backend.initial_state, backend.remains) = (None, Remains::Nothing);
+    let mut to_server = Vec::new();
+    let mut session =
+        ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut to_server).unwrap();
+    assert!(String::from_utf8_lossy(&to_server).contains("session_track_state_change=ON"));
+    session.process_server(&initial_state_response(), &mut backend).unwrap();
+    assert!(session.awaits_settings());
+    session.process_server(&ok(0x4002), &mut backend).unwrap();
+    assert!(!session.awaits_settings());
+    assert_eq!(remains_after(&mut backend, &delete), Remains::StateOfRoutines);
+    assert_eq!(remains_after(&mut backend, &[("SELECT 1", ok(2))]), Remains::StateOfRoutines);
+    assert_eq!(remains_after(&mut backend, &[("DELETE FROM t", ok(0x4002))]), Remains::Anything);
+}
+
+#[test]
+fn texts_in_an_ambiguous_encoding_are_not_trusted() {
+    let (_, mut backend) = started_session();
+    let row = initial_state_response().windows(7).position(|bytes| bytes == b"utf8mb4").unwrap();
+    let mut response = initial_state_response();
+    response[row..row + 7].copy_from_slice(b"gb18030");
+    backend.initial_state = None;
+    let mut session =
+        ClientSession::begin(&request(), &backend, &ConnectionIds::default(), &mut Vec::new()).unwrap();
+    session.process_server(&response, &mut backend).unwrap();
+    assert_eq!(remains_after(&mut backend, &[("SELECT 1", ok(2))]), Remains::Anything);
 }

@@ -7,7 +7,7 @@ use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::session;
 
 use super::super::session::ReleasedState;
-use crate::protocol::{Detached, ProtocolRequest, Release};
+use crate::protocol::{Detached, ProtocolRequest, Release, ResetPolicy};
 
 use super::*;
 
@@ -68,6 +68,8 @@ fn backend(connection_ids: &ConnectionIds) -> BackendState {
         initial_state: None,
         product: ServerProduct::MariaDb,
         prepared: ConnectionStatements::default(),
+        reset: ResetPolicy::Always,
+        remains: Remains::Nothing,
     };
     let mut session = ClientSession::begin_pooled(
         request(),

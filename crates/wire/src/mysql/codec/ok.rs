@@ -22,6 +22,11 @@ const NO_BACKSLASH_ESCAPES: u16 = 0x0200;
 const MORE_RESULTS_EXIST: u16 = 0x0008;
 /// `SERVER_STATUS_CURSOR_EXISTS`.
 const CURSOR_EXISTS: u16 = 0x0040;
+/// `SERVER_SESSION_STATE_CHANGED`.
+const SESSION_STATE_CHANGED: u16 = 0x4000;
+/// Kinds of session state that concern the transaction only: `SESSION_TRACK_GTIDS`,
+/// `SESSION_TRACK_TRANSACTION_CHARACTERISTICS` and `SESSION_TRACK_TRANSACTION_STATE`.
+const OF_TRANSACTION: std::ops::RangeInclusive<u8> = 3..=5;
 /// The payload of an EOF. A longer one that starts with the same byte is an OK or a row.
 const EOF_BYTES: usize = 5;
 
@@ -99,6 +104,38 @@ impl OkPacket {
     /// Whether backslashes in quotes are ordinary bytes.
     pub fn takes_backslashes_as_they_are(&self) -> bool {
         self.status & NO_BACKSLASH_ESCAPES != 0
+    }
+
+    /// Whether the server reports changes of session state.
+    pub fn session_state_changed(&self) -> bool {
+        self.status & SESSION_STATE_CHANGED != 0
+    }
+
+    /// Whether an OK with this payload, or the part of it that has arrived, reports changes of session state other than
+    /// of the transaction. What cannot be read counts as a change.
+    pub(crate) fn reports_changes(payload: &[u8], capabilities: Capabilities) -> bool {
+        let is_readable = capabilities.contains(Capabilities::SESSION_TRACK) && payload.len() > EOF_BYTES;
+        let all_of_transaction = || {
+            let mut reader = Reader::new(payload, "OK");
+            reader.u8()?;
+            for _ in 0..2 {
+                reader.lenenc_int()?;
+            }
+            for _ in 0..2 {
+                reader.u16()?;
+            }
+            reader.lenenc_bytes()?;
+            let mut changes = Reader::new(reader.lenenc_bytes()?, "session state");
+            while !changes.is_empty() {
+                let kind = changes.u8()?;
+                changes.lenenc_bytes()?;
+                if !OF_TRANSACTION.contains(&kind) {
+                    return Ok(false);
+                }
+            }
+            Ok::<bool, Error>(true)
+        };
+        !is_readable || !all_of_transaction().unwrap_or(false)
     }
 
     /// Whether a cursor with more rows is open.

@@ -7,7 +7,10 @@
 use crate::{
     mysql::{
         client::rows::MySqlRowsReader,
-        codec::{capabilities::Capabilities, command::encode_query_on},
+        codec::{
+            capabilities::Capabilities, command::encode_query_on, err::ErrPacket, ok::OkPacket,
+            packet::PacketReader,
+        },
         error::Error,
     },
     response::{Response, Row},
@@ -37,6 +40,9 @@ const DISTURBED: [Option<&str>; 7] = [
     None,
     Some("-11:11"),
 ];
+/// Makes the server report changes of the session's state, the first time in the response, as a confirmation. MySQL does
+/// not report the setting itself, hence a second one. Servers that do not have the setting refuse it.
+pub(crate) const TRACK: &str = "SET session_track_state_change=ON,sql_safe_updates=@@sql_safe_updates";
 /// Far more than the settings take.
 const LIMIT_BYTES: usize = 1 << 14;
 
@@ -47,6 +53,28 @@ pub struct InitialState {
     pub(crate) settings: SettingsRestore,
     /// The client character set.
     pub(crate) text_encoding: TextEncoding,
+    pub(crate) tracking: StateTracking,
+}
+
+/// Whether the server reports changes of the session's state (`session_track_state_change`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StateTracking {
+    #[default]
+    Off,
+    /// It was switched on, and the server has confirmed that by a report.
+    On,
+}
+
+impl StateTracking {
+    /// Reads the response to [`TRACK`]; `None` if it has not arrived.
+    pub(crate) fn read(packets: &mut PacketReader, input: &mut &[u8]) -> Result<Option<Self>, Error> {
+        let Some(payload) = packets.take(input, "response to the proxy")? else { return Ok(None) };
+        if ErrPacket::is(payload) {
+            return Ok(Some(Self::Off));
+        }
+        let ok = OkPacket::parse(payload)?;
+        Ok(Some(if ok.session_state_changed() { Self::On } else { Self::Off }))
+    }
 }
 
 /// Whether the client character set is ASCII-safe, i.e. an ASCII byte never is part of another character.
@@ -70,6 +98,10 @@ impl InitialState {
     /// The character set of clients that do not change it.
     pub fn text_encoding(&self) -> TextEncoding {
         self.text_encoding
+    }
+
+    pub fn tracking(&self) -> StateTracking {
+        self.tracking
     }
 
     /// The settings whose value `COM_RESET_CONNECTION` may change.
@@ -96,38 +128,60 @@ pub(crate) struct SettingValues(Vec<Option<String>>);
 pub struct InitialStateQuery {
     reader: MySqlRowsReader,
     database: Option<String>,
+    tracking: StateTracking,
+    /// What was read or refused, while the response to [`TRACK`] is awaited.
+    outcome: Option<Result<InitialState, Error>>,
+    packets: PacketReader,
 }
 
 impl InitialStateQuery {
-    /// Appends the query. `database` is the default database of the login.
+    /// Appends the query. `database` is the default database of the login; `tracking`, whether changes of the state are
+    /// to be reported from then on.
     pub fn begin(
         capabilities: Capabilities,
         database: Option<String>,
+        tracking: StateTracking,
         out: &mut Vec<u8>,
     ) -> Result<Self, Error> {
         encode_query_settings(capabilities, out)?;
-        Ok(Self { reader: reader(capabilities), database })
+        if tracking == StateTracking::On {
+            encode_query_on(capabilities, out, TRACK)?;
+        }
+        let (reader, packets) = (reader(capabilities), PacketReader::for_response());
+        Ok(Self { reader, database, tracking, outcome: None, packets })
     }
 
     /// Takes whole packets from the front of `input`. After [`Error::Server`] the connection awaits the next
     /// command and nothing was learned. After any other error the connection is unusable.
     pub fn step(&mut self, input: &mut &[u8]) -> Result<Response<InitialState>, Error> {
-        Ok(match self.reader.step(input)? {
-            Response::NeedInput => Response::NeedInput,
-            Response::Done(rows) => {
-                let values = SettingValues::read(rows)?;
-                let text_encoding = values
-                    .0
-                    .first()
-                    .and_then(Option::as_deref)
-                    .map_or(TextEncoding::AsciiSafe, TextEncoding::of);
-                let database = self.database.take();
-                Response::Done(InitialState {
-                    database,
-                    settings: SettingsRestore::AtLogin(values),
-                    text_encoding,
-                })
-            }
+        let mut outcome = match self.outcome.take() {
+            Some(outcome) => outcome,
+            None => match self.reader.step(input) {
+                Ok(Response::NeedInput) => return Ok(Response::NeedInput),
+                Ok(Response::Done(rows)) => Ok(self.read(rows)?),
+                Err(refusal @ Error::Server { .. }) => Err(refusal),
+                Err(error) => return Err(error),
+            },
+        };
+        if self.tracking == StateTracking::On {
+            let Some(tracking) = StateTracking::read(&mut self.packets, input)? else {
+                self.outcome = Some(outcome);
+                return Ok(Response::NeedInput);
+            };
+            outcome = outcome.map(|state| InitialState { tracking, ..state });
+        }
+        outcome.map(Response::Done)
+    }
+
+    fn read(&mut self, rows: Vec<Row>) -> Result<InitialState, Error> {
+        let values = SettingValues::read(rows)?;
+        let character_set = values.0.first().and_then(Option::as_deref);
+        let text_encoding = character_set.map_or(TextEncoding::AsciiSafe, TextEncoding::of);
+        Ok(InitialState {
+            database: self.database.take(),
+            settings: SettingsRestore::AtLogin(values),
+            text_encoding,
+            tracking: StateTracking::Off,
         })
     }
 }

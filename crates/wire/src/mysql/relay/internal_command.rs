@@ -20,7 +20,7 @@ use crate::{
         },
         error::Error,
         relay::{
-            initial_state::{self, InitialState, SettingValues, SettingsRestore},
+            initial_state::{self, InitialState, SettingValues, SettingsRestore, StateTracking},
             traffic::{MultiStatements, OpenState},
         },
     },
@@ -31,7 +31,7 @@ use crate::{
 const FIND_NOTHING: &str = "SELECT 1 FROM DUAL WHERE 0";
 /// Returns no row if the session has no default database. No command can unset one.
 const FIND_DATABASE: &str = "SELECT 1 FROM DUAL WHERE DATABASE() IS NOT NULL";
-const MAX_REPLIES: usize = 8;
+const MAX_REPLIES: usize = 9;
 
 /// Reads the responses to internal commands.
 #[derive(Debug)]
@@ -62,6 +62,8 @@ enum ExpectedReply {
     Settings,
     /// An empty result set, unless the state differs.
     NoRows,
+    /// Whether the server reports changes of the state.
+    Tracking,
 }
 
 impl InternalCommand {
@@ -112,6 +114,10 @@ impl InternalCommand {
             None => encode_query_on(capabilities, out, FIND_DATABASE)?,
         }
         command.expect(ExpectedReply::NoRows);
+        if initial_state.tracking == StateTracking::On {
+            encode_query_on(capabilities, out, initial_state::TRACK)?;
+            command.expect(ExpectedReply::Tracking);
+        }
         Ok(command)
     }
 
@@ -162,6 +168,7 @@ impl InternalCommand {
             let reply = self.replies[self.at];
             let answered = match reply {
                 ExpectedReply::Ok => self.read_ok(input),
+                ExpectedReply::Tracking => self.read_tracking(input, initial_state),
                 ExpectedReply::Settings | ExpectedReply::NoRows => {
                     self.rows.step(input).and_then(|rows| match rows {
                         Response::NeedInput => Ok(Response::NeedInput),
@@ -190,6 +197,20 @@ impl InternalCommand {
         };
         refuse_err(payload)?;
         OkPacket::parse_any(payload)?;
+        Ok(Response::Done(()))
+    }
+
+    fn read_tracking(
+        &mut self,
+        input: &mut &[u8],
+        initial_state: &mut Option<InitialState>,
+    ) -> Result<Response<()>, Error> {
+        let Some(tracking) = StateTracking::read(&mut self.packets, input)? else {
+            return Ok(Response::NeedInput);
+        };
+        if let Some(initial_state) = initial_state {
+            initial_state.tracking = tracking;
+        }
         Ok(Response::Done(()))
     }
 

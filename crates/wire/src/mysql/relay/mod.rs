@@ -14,11 +14,12 @@ pub(crate) mod kill;
 pub(crate) mod observer;
 pub(crate) mod prepared_statements;
 pub(crate) mod session_follower;
+pub(crate) mod session_remains;
 pub(crate) mod session_restore;
 pub(crate) mod traffic;
 
 pub use super::codec::capabilities::RELAYED;
-pub use initial_state::{InitialState, InitialStateQuery, TextEncoding, quotable};
+pub use initial_state::{InitialState, InitialStateQuery, StateTracking, TextEncoding, quotable};
 pub use internal_command::{InternalCommand, ResetOutcome};
 pub use kill::{KillCommand, KillReplacement, KillStatement, KillTarget};
 pub use prepared_statements::{ClientStatements, ConnectionStatements, UNKNOWN_STATEMENT};

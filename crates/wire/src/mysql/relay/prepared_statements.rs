@@ -60,6 +60,10 @@ impl ConnectionStatements {
         self.0.clear();
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn get(&self, own: u32) -> Option<ConnectionStatement> {
         self.0.get(&own).copied()
     }

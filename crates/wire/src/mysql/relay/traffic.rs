@@ -22,7 +22,9 @@ use crate::{
             framer::Framer,
             kill::{self, KillCommand, KillScan},
             observer::ResponseObserver,
+            session_remains::RemainsObserver,
         },
+        sql::remains::Remains,
     },
     relay::{FromClient, Goodbye},
 };
@@ -55,6 +57,7 @@ pub struct MySqlRelay {
     error_was_last: bool,
     kill_policy: KillPolicy,
     observer: Option<ResponseObserver>,
+    remains: RemainsObserver,
 }
 
 /// What is done with a client's KILL.
@@ -147,6 +150,7 @@ impl MySqlRelay {
             error_was_last: false,
             kill_policy: KillPolicy::Forward,
             observer: None,
+            remains: RemainsObserver::default(),
         }
     }
 
@@ -156,6 +160,23 @@ impl MySqlRelay {
     pub fn with_own_numbers(mut self, from: u32) -> Self {
         self.kill_policy = KillPolicy::HoldFrom(from);
         self
+    }
+
+    /// Reads the texts of commands and the server's reports, until more than `limit` remains.
+    #[must_use]
+    pub fn observing_remains(mut self, limit: Remains) -> Self {
+        self.remains = RemainsObserver::up_to(limit);
+        self
+    }
+
+    /// What the session may leave on its connection.
+    pub fn remains(&self) -> Remains {
+        self.remains.remains()
+    }
+
+    /// Commands of the proxy for this session leave something.
+    pub fn raise_remains(&mut self, remains: Remains) {
+        self.remains.raise(remains);
     }
 
     /// The next command and its length, if it is complete and names a connection identifier of the proxy. It
@@ -214,6 +235,8 @@ impl MySqlRelay {
         let mut at = 0;
         let ends = self.client_framer.skip(input, &mut at);
         if at > 0 {
+            let is_complete = ends && !self.client_framer.continues;
+            self.remains.payload(&input[..at], is_complete, self.capabilities);
             return Ok(ClientEvent::Payload(at));
         }
         let Some((header, payload)) = (if ends { packet::peek_header(input) } else { None }) else {
@@ -249,7 +272,11 @@ impl MySqlRelay {
         if header.sequence != 0 {
             return Err(Error::protocol("command", "a packet is missing or out of order"));
         }
-        match command_kind(kind)? {
+        let command = command_kind(kind)?;
+        if !matches!(command, CommandKind::Quit | CommandKind::ChangeUser) {
+            self.remains.begin_command(kind);
+        }
+        match command {
             CommandKind::Quit => return Ok(Goodbye::Said),
             CommandKind::ChangeUser => return Ok(Goodbye::Anew),
             CommandKind::NoResponse => self.client_payload = ClientPayload::NoResponse,
@@ -325,7 +352,7 @@ impl MySqlRelay {
                     }
                     let start = header.length.min(MAX_START_BYTES);
                     let Some(start) = here.get(..start) else { return Ok(at) };
-                    self.read_response(header, start)?;
+                    self.read_response(header, start, here)?;
                     self.server_framer.begin(header, &mut at);
                     continue;
                 }
@@ -336,8 +363,8 @@ impl MySqlRelay {
         }
     }
 
-    /// Takes the first bytes of a packet that is not a row.
-    fn read_response(&mut self, header: Header, start: &[u8]) -> Result<(), Error> {
+    /// Takes the first bytes of a packet that is not a row. `here` is the part of it that has arrived.
+    fn read_response(&mut self, header: Header, start: &[u8], here: &[u8]) -> Result<(), Error> {
         let Some(response) = self.current else { return self.read_unsolicited(start) };
         self.next = header.sequence.wrapping_add(1);
         self.error_was_last = false;
@@ -346,16 +373,16 @@ impl MySqlRelay {
         }
         let next = match response {
             ResponseState::Ok => {
-                self.record_status(OkPacket::parse_any(start)?);
+                self.record_status(OkPacket::parse_any(start)?, here);
                 None
             }
             ResponseState::Text => None,
-            ResponseState::Results(of) => self.results(start, of)?,
+            ResponseState::Results(of) => self.results(start, here, of)?,
             ResponseState::Columns { left: 1, of } => Some(self.after_columns(of)),
             ResponseState::Columns { left, of } => Some(ResponseState::Columns { left: left - 1, of }),
             ResponseState::EndOfColumns(of) => {
                 let end = OkPacket::parse_eof(start)?;
-                self.record_status(end);
+                self.record_status(end, here);
                 (of != ResultSource::Execute || !end.cursor_exists()).then_some(ResponseState::Rows(of))
             }
             ResponseState::Rows(of) => {
@@ -363,7 +390,7 @@ impl MySqlRelay {
                     return Err(Error::protocol("row", "it is empty"));
                 }
                 let end = OkPacket::parse_end_of_rows(start, self.capabilities)?;
-                self.end_result(end, of)
+                self.end_result(end, here, of)
             }
             ResponseState::PrepareOk => definitions(PrepareOk::parse(start)?.definitions(self.capabilities)),
             ResponseState::Definitions { left } => definitions(left - 1),
@@ -375,13 +402,18 @@ impl MySqlRelay {
     }
 
     /// The first packet of a response that may have results.
-    fn results(&mut self, start: &[u8], of: ResultSource) -> Result<Option<ResponseState>, Error> {
+    fn results(
+        &mut self,
+        start: &[u8],
+        here: &[u8],
+        of: ResultSource,
+    ) -> Result<Option<ResponseState>, Error> {
         if OkPacket::is(start) {
             let ok = OkPacket::parse(start)?;
             if let Some(observer) = &mut self.observer {
                 observer.record_insert_id(ok);
             }
-            return Ok(self.end_result(ok, of));
+            return Ok(self.end_result(ok, here, of));
         }
         if start.first() == Some(&LOCAL_INFILE) {
             return self.read_file_request(of).map(Some);
@@ -414,12 +446,14 @@ impl MySqlRelay {
     }
 
     /// A result set has ended; what follows it.
-    fn end_result(&mut self, end: OkPacket, of: ResultSource) -> Option<ResponseState> {
-        self.record_status(end);
+    fn end_result(&mut self, end: OkPacket, here: &[u8], of: ResultSource) -> Option<ResponseState> {
+        self.record_status(end, here);
         (of != ResultSource::Fetch && end.more_results_exist()).then_some(ResponseState::Results(of))
     }
 
-    fn record_status(&mut self, end: OkPacket) {
+    #[inline]
+    fn record_status(&mut self, end: OkPacket, here: &[u8]) {
+        self.remains.record_ok(end, here, self.capabilities);
         self.transaction = if end.is_in_transaction() { Transaction::Open } else { Transaction::None };
         if let Some(observer) = &mut self.observer {
             observer.record_ok(end);
@@ -432,6 +466,7 @@ impl MySqlRelay {
             return Ok(());
         }
         self.error_was_last = true;
+        self.remains.raise(Remains::Anything);
         if let Some(observer) = &mut self.observer {
             observer.record_err();
         }

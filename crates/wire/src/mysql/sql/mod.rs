@@ -2,6 +2,9 @@
 
 pub(crate) mod effects;
 pub(crate) mod lexer;
+pub(crate) mod plain_words;
+pub(crate) mod remains;
 
 pub use effects::{DefaultDatabase, Effects, NextTransaction, StatementCount, TextReader};
 pub use lexer::Escapes;
+pub use remains::{Remains, RemainsReader};

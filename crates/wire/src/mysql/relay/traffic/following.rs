@@ -89,7 +89,7 @@ impl MySqlRelay {
             return Err(Error::protocol("response to PREPARE", "it is too long"));
         }
         let Some(start) = payload.get(..header.length) else { return Ok(None) };
-        self.read_response(header, start)?;
+        self.read_response(header, start, start)?;
         let prepare_ok = PrepareOk::parse(start)?;
         Ok(Some(PrepareReply { prepare_ok, bytes: HEADER_BYTES + header.length }))
     }
