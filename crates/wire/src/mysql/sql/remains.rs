@@ -30,13 +30,13 @@ pub struct RemainsReader {
 #[derive(Debug)]
 struct RemainsScanner {
     remains: Remains,
-    verb: Verb,
+    verb: StatementVerb,
     before: Before,
 }
 
 /// The kind of statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verb {
+enum StatementVerb {
     /// Before the first word.
     Begin,
     Transaction,
@@ -83,7 +83,8 @@ enum Dotted {
 
 impl Default for RemainsReader {
     fn default() -> Self {
-        let scanner = RemainsScanner { remains: Remains::Nothing, verb: Verb::Begin, before: Before::Sign };
+        let scanner =
+            RemainsScanner { remains: Remains::Nothing, verb: StatementVerb::Begin, before: Before::Sign };
         Self { lexer: Lexer::new(Escapes::Backslash), scanner }
     }
 }
@@ -140,13 +141,19 @@ impl RemainsScanner {
         }
         self.before = match *token {
             Token::Word(word) => match self.verb {
-                Verb::Begin => self.first(word),
-                Verb::Transaction => self.transaction_word(word),
+                StatementVerb::Begin => self.first(word),
+                StatementVerb::Transaction => self.transaction_word(word),
                 _ => self.word(before, word),
             },
             Token::Sign(sign) => self.sign(before, sign),
-            Token::Literal if self.verb != Verb::Begin && self.verb != Verb::Transaction => Before::Other,
-            Token::SystemVariable if self.verb != Verb::Begin && self.verb != Verb::Transaction => {
+            Token::Literal
+                if self.verb != StatementVerb::Begin && self.verb != StatementVerb::Transaction =>
+            {
+                Before::Other
+            }
+            Token::SystemVariable
+                if self.verb != StatementVerb::Begin && self.verb != StatementVerb::Transaction =>
+            {
                 Before::SystemPrefix
             }
             Token::Name(_) | Token::NameOrString(_) => self.quoted(before, token),
@@ -161,13 +168,13 @@ impl RemainsScanner {
 
     fn first(&mut self, word: &[u8]) -> Before {
         self.verb = match word {
-            b"select" => Verb::Select,
-            b"begin" | b"start" | b"commit" | b"rollback" => Verb::Transaction,
-            b"insert" | b"replace" => Verb::Insert,
-            b"update" | b"delete" | b"with" | b"show" | b"savepoint" | b"release" => Verb::Data,
+            b"select" => StatementVerb::Select,
+            b"begin" | b"start" | b"commit" | b"rollback" => StatementVerb::Transaction,
+            b"insert" | b"replace" => StatementVerb::Insert,
+            b"update" | b"delete" | b"with" | b"show" | b"savepoint" | b"release" => StatementVerb::Data,
             _ => return self.unknown(),
         };
-        if matches!(self.verb, Verb::Insert | Verb::Data) {
+        if matches!(self.verb, StatementVerb::Insert | StatementVerb::Data) {
             self.raise(Remains::StateOfRoutines);
         }
         Before::Word(Remains::Nothing)
@@ -177,7 +184,7 @@ impl RemainsScanner {
         if word == b"to" {
             // `ROLLBACK TO` a savepoint.
             self.raise(Remains::StateOfRoutines);
-            self.verb = Verb::Data;
+            self.verb = StatementVerb::Data;
         } else if !is_transaction_word(word) {
             return self.unknown();
         }
@@ -200,7 +207,7 @@ impl RemainsScanner {
             (_, b"as" | b"collate") => return Before::As,
             (_, b"from") => return Before::From,
             (Before::From, b"dual") => return Before::Dual,
-            (_, b"into") if self.verb == Verb::Insert => return Before::Into,
+            (_, b"into") if self.verb == StatementVerb::Insert => return Before::Into,
             (_, b"into") => return self.unknown(),
             _ => {}
         }
@@ -219,7 +226,7 @@ impl RemainsScanner {
 
     fn quoted(&mut self, before: Before, token: &Token<'_>) -> Before {
         match (self.verb, before, token) {
-            (Verb::Begin | Verb::Transaction, ..) => self.unknown(),
+            (StatementVerb::Begin | StatementVerb::Transaction, ..) => self.unknown(),
             (_, Before::Into | Before::DotAfter(Dotted::Target), _) => Before::Target,
             (_, Before::As, _) | (_, _, Token::NameOrString(_)) => Before::Other,
             _ => {
@@ -231,9 +238,9 @@ impl RemainsScanner {
 
     fn sign(&mut self, before: Before, sign: u8) -> Before {
         match (self.verb, sign, before) {
-            (_, b';', _) => self.verb = Verb::Begin,
-            (Verb::Transaction, b',', _) => {}
-            (Verb::Begin | Verb::Transaction, ..) => return self.unknown(),
+            (_, b';', _) => self.verb = StatementVerb::Begin,
+            (StatementVerb::Transaction, b',', _) => {}
+            (StatementVerb::Begin | StatementVerb::Transaction, ..) => return self.unknown(),
             (_, b'(', Before::Word(remains)) => self.raise(remains),
             (_, b'(', Before::Sign | Before::As | Before::From | Before::Target) => {}
             (_, b'(', _) => return self.unknown(),

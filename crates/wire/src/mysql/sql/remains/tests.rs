@@ -115,7 +115,7 @@ fn anything_else_needs_a_reset() {
     }
 }
 
-/// Pieces of statements, in the order of what remains after them.
+/// Pieces of statements, and what may surround them.
 fn piece() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "SELECT", "1", "(", ")", ",", ".", "FROM", "DUAL", "AS", "abs", "own", "@@", "'x'", "`t`", "\"q\"",
