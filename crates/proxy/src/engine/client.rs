@@ -260,6 +260,10 @@ impl<P: Protocol> Client<P> {
         let received = self.channel.receive_input().unwrap_or(Received::Closed);
         let first_input = request.first_input(self.channel.input());
         let key = key.clone();
+        if first_input == FirstInput::Terminate {
+            let bytes = self.channel.input().len();
+            self.channel.consume(bytes);
+        }
         self.channel.give_back(&mut env.spare);
         match (first_input, received) {
             (FirstInput::Terminate, _) | (FirstInput::Incomplete, Received::Closed) => {
