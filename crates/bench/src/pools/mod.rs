@@ -35,7 +35,7 @@ pub struct PooledServer {
 
 enum Relay {
     None,
-    Proxy(RunningProxy),
+    Proxy(Box<RunningProxy>),
     Floor(RelayFloor),
 }
 
@@ -63,7 +63,8 @@ impl PooledServer {
         baseline: Option<&Lab>,
     ) -> Result<Self> {
         let start = |level: &str, arguments: &[String], lab: &Lab| {
-            start_proxy(level, &route.label(), arguments, pool_use, setup, lab).map(Relay::Proxy)
+            start_proxy(level, &route.label(), arguments, pool_use, setup, lab)
+                .map(|proxy| Relay::Proxy(Box::new(proxy)))
         };
         let relay = match (route, baseline) {
             (PoolRoute::Unix | PoolRoute::Tls, _) => Relay::None,
