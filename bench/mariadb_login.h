@@ -1,6 +1,6 @@
 /*
- * The login to MariaDB by mysql_native_password, plain or with TLS, and the packets of its protocol. For set-up only: it
- * reads with care and not fast.
+ * The login to MariaDB by mysql_native_password, plain or with TLS, and the packets of its protocol. For set-up only:
+ * it reads with care and not fast.
  */
 #ifndef CIPHERTOLL_MARIADB_LOGIN_H
 #define CIPHERTOLL_MARIADB_LOGIN_H

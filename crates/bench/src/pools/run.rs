@@ -177,7 +177,7 @@ mod tests {
         let taken = sample(&result, &opened, &closed);
         assert_eq!((taken.relay_us, taken.server_us, taken.client_us), (50.0, 80.0, 20.5));
         assert_eq!((taken.p50_us, taken.p99_us), (90.0, 250.0));
-        assert_eq!(taken.relay_and_server_us(), 130.0);
+        assert_eq!((taken.relay_and_server_us(), taken.operations), (130.0, 1000.0));
         let direct = PoolReading { relay: None, server: 0 };
         assert!(sample(&result, &direct, &direct).relay_us.is_nan());
         assert!(peer::parse("pool_client: no").is_err());
