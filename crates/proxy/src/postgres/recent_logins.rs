@@ -6,7 +6,7 @@ use ciphertoll_wire::postgres::server::StartupMessage;
 use ciphertoll_wire::postgres::{Error, Parameters};
 
 use super::protocol::PostgresKey;
-use super::session::{digest, write_parameters};
+use super::session::write_parameters;
 use super::startup_request::StartupParameters;
 
 /// More than the programs that usually share a pool. Each entry takes at most a few times the longest startup message.
@@ -35,7 +35,7 @@ impl EarlyGreeting {
     pub(super) fn new(parameters: &Parameters) -> Result<Self, Error> {
         let mut bytes = Vec::new();
         write_parameters(parameters, &mut bytes)?;
-        Ok(Self { bytes, digest: digest(parameters) })
+        Ok(Self { bytes, digest: parameters.digest() })
     }
 }
 

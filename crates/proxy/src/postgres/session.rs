@@ -1,7 +1,5 @@
 //! A client on a server connection: the traffic between the two, and the proxy's own commands.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::{
     ClientBytes, ConnectionState, ConnectionStatements, Followed, InternalCommand, PostgresRelay,
@@ -304,7 +302,7 @@ impl ClientSession {
             |pooled: &&TransactionPooling| pooled.acquired != AcquiredState::SameClient && !pooled.has_input;
         let pooled = self.pooled.as_deref().filter(is_due)?;
         let sent = pooled.request.sent_digest;
-        (sent != digest(&backend.parameters)).then_some(&backend.parameters)
+        (sent != backend.parameters.digest()).then_some(&backend.parameters)
     }
 }
 
@@ -397,7 +395,7 @@ impl ProtocolSession for ClientSession {
         let request = self.pooled.take().map(|pooled| {
             let mut request = pooled.request;
             if pooled.acquired != AcquiredState::SameClient || pooled.was_reported {
-                request.sent_digest = digest(&backend.parameters);
+                request.sent_digest = backend.parameters.digest();
             }
             request
         });
@@ -500,13 +498,6 @@ impl TransactionPooling {
 fn has_ascii_within(encoding: Option<&[u8]>) -> bool {
     const ENCODINGS: [&[u8]; 7] = [b"SJIS", b"SHIFT_JIS_2004", b"BIG5", b"GBK", b"GB18030", b"UHC", b"JOHAB"];
     encoding.is_some_and(|encoding| ENCODINGS.iter().any(|name| encoding.eq_ignore_ascii_case(name)))
-}
-
-/// Differs between different settings.
-pub(crate) fn digest(parameters: &Parameters) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    parameters.iter().for_each(|pair| pair.hash(&mut hasher));
-    hasher.finish()
 }
 
 /// Whether the server has refused a command and awaits the next one.

@@ -1,16 +1,28 @@
 //! `ParameterStatus`: the settings that a server reports.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
 use crate::postgres::{codec::reader::Reader, error::Error};
 
 /// More than any server reports; each is short.
 const MAX_PARAMETERS: usize = 128;
 
 /// The settings that a server reports, with their latest values. Names are compared case-insensitively, as by
-/// servers.
+/// servers. Clones share what is equal.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
-    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    pairs: Arc<Vec<Arc<Pair>>>,
     changes: u64,
+    /// The sum of the pairs' hashes.
+    digest: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Pair {
+    name: Box<[u8]>,
+    value: Box<[u8]>,
+    hash: u64,
 }
 
 impl PartialEq for Parameters {
@@ -21,24 +33,40 @@ impl PartialEq for Parameters {
 
 impl Eq for Parameters {}
 
+impl Pair {
+    fn new(name: &[u8], value: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (name, value).hash(&mut hasher);
+        Self { name: name.into(), value: value.into(), hash: hasher.finish() }
+    }
+}
+
 impl Parameters {
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        let found = self.pairs.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_slice())
+        self.pairs.iter().find(|pair| pair.name.eq_ignore_ascii_case(name)).map(|pair| &*pair.value)
     }
 
     /// Stores a value. New settings are added in the order in which they are first reported.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<(), Error> {
         self.changes += 1;
-        if let Some((_, old)) = self.pairs.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
-            old.clear();
-            old.extend_from_slice(value);
-            return Ok(());
+        let Some(at) = self.pairs.iter().position(|pair| pair.name.eq_ignore_ascii_case(name)) else {
+            return self.add(Pair::new(name, value));
+        };
+        let old = &self.pairs[at];
+        if *old.value != *value {
+            let new = Pair::new(&old.name, value);
+            self.digest = self.digest.wrapping_sub(old.hash).wrapping_add(new.hash);
+            Arc::make_mut(&mut self.pairs)[at] = Arc::new(new);
         }
+        Ok(())
+    }
+
+    fn add(&mut self, pair: Pair) -> Result<(), Error> {
         if self.pairs.len() >= MAX_PARAMETERS {
             return Err(Error::protocol("ParameterStatus", "there are too many"));
         }
-        self.pairs.push((name.to_vec(), value.to_vec()));
+        self.digest = self.digest.wrapping_add(pair.hash);
+        Arc::make_mut(&mut self.pairs).push(Arc::new(pair));
         Ok(())
     }
 
@@ -47,8 +75,13 @@ impl Parameters {
         self.changes
     }
 
+    /// Differs, most likely, if names or values differ. The order does not matter.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.pairs.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))
+        self.pairs.iter().map(|pair| (&*pair.name, &*pair.value))
     }
 }
 
@@ -72,6 +105,12 @@ mod tests {
         parameters.set(b"timezone", b"Europe/Vienna").unwrap();
         assert_eq!(parameters.get(b"TIMEZONE"), Some(&b"Europe/Vienna"[..]));
         assert_eq!(parameters.iter().count(), 2);
+        let before = parameters.clone();
+        parameters.set(b"TimeZone", b"UTC").unwrap();
+        assert_ne!((before.digest(), before.get(b"TimeZone")), (parameters.digest(), Some(&b"UTC"[..])));
+        parameters.set(b"TimeZone", b"Europe/Vienna").unwrap();
+        assert_eq!((before.digest(), &before), (parameters.digest(), &parameters));
+        assert!(before.changes() < parameters.changes());
         for number in 0..MAX_PARAMETERS - 2 {
             parameters.set(number.to_string().as_bytes(), b"").unwrap();
         }
