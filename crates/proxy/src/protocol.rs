@@ -74,7 +74,7 @@ pub trait Protocol: Clone + Send + 'static {
         None
     }
 
-    fn pool_key(&self, request: &Self::Request) -> Result<Self::Key, Refusal>;
+    fn pool_key(&mut self, request: &Self::Request) -> Result<Self::Key, Refusal>;
 
     /// The keys of clients that name no database: one per user, that of the server's URL first.
     fn default_keys(&self) -> &[Self::Key];
@@ -235,7 +235,7 @@ pub trait ProtocolSession: Sized {
     /// Appends the end of the login.
     fn greet(
         &mut self,
-        backend: &Self::BackendState,
+        backend: &mut Self::BackendState,
         cancel_token: CancelToken,
         out: &mut Vec<u8>,
     ) -> SessionResult<()>;

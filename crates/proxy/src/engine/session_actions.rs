@@ -102,7 +102,7 @@ impl<P: Protocol> Worker<P> {
         let Activity::Session { session, .. } = &mut backend.activity else { return };
         client.cancel_token = Some(token);
         self.tokens.insert(token, client_id);
-        if session.greet(&backend.state, token, client.channel.output()).is_err() {
+        if session.greet(&mut backend.state, token, client.channel.output()).is_err() {
             return self.close_client(client_id, "cannot be greeted");
         }
         self.env.log.event(

@@ -236,7 +236,7 @@ impl Protocol for MySql {
         Some(Some(ClientHandshake::change_user(context, self.credentials.clone(), template)))
     }
 
-    fn pool_key(&self, request: &StartupRequest) -> Result<MySqlKey, Refusal> {
+    fn pool_key(&mut self, request: &StartupRequest) -> Result<MySqlKey, Refusal> {
         let account = self.accounts.get(request.user.as_str());
         let own = account
             .map(|account| &account.default_key)

@@ -257,7 +257,7 @@ impl ProtocolSession for ClientSession {
             || matches!(&self.mode, PoolingMode::Transaction(pooled) if pooled.pending.is_some())
     }
 
-    fn greet(&mut self, backend: &BackendState, _: CancelToken, out: &mut Vec<u8>) -> SessionResult<()> {
+    fn greet(&mut self, backend: &mut BackendState, _: CancelToken, out: &mut Vec<u8>) -> SessionResult<()> {
         let ok = OkPacket { status: backend.status, ..OkPacket::default() };
         Ok(write_ok(out, self.login_sequence, &ok)?)
     }

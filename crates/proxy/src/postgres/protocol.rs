@@ -14,8 +14,8 @@ use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
 use super::client_handshake::{ClientHandshake, CredentialStore};
-use super::recent_logins::{EarlyGreeting, RecentLogins};
-use super::session::{BackendState, ClientSession, READY_BYTES, ResetContext, write_ready};
+use super::recent_logins::RecentLogins;
+use super::session::{BackendState, ClientSession, Greeting, ResetContext};
 use super::startup_request::{StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
@@ -76,7 +76,7 @@ impl Postgres {
     }
 
     /// The end of a login; `None` if only the server can tell what it is.
-    fn early_greeting(&self, key: &PostgresKey, request: &StartupRequest) -> Option<EarlyGreeting> {
+    fn early_greeting(&self, key: &PostgresKey, request: &StartupRequest) -> Option<Greeting> {
         let known = self.known_parameters.get(key)?;
         let mut parameters = known.clone();
         for (name, value) in request.differing(known) {
@@ -85,7 +85,7 @@ impl Postgres {
             }
             parameters.set(name.as_bytes(), value.as_bytes()).ok()?;
         }
-        EarlyGreeting::new(&parameters).ok()
+        Greeting::new(&parameters).ok()
     }
 
     fn login_as(&self, user: &str, password: Secret, database: Option<&str>) -> Arc<PostgresLogin> {
@@ -214,7 +214,7 @@ impl Protocol for Postgres {
         ClientHandshake::new(auth, credentials.clone()).with_caches(self.recent_logins.clone(), nonce)
     }
 
-    fn pool_key(&self, request: &StartupRequest) -> Result<PostgresKey, Refusal> {
+    fn pool_key(&mut self, request: &StartupRequest) -> Result<PostgresKey, Refusal> {
         let parameters = &request.parameters;
         if let Some(key) = self.recent_logins.key(parameters) {
             return Ok(key.clone());
@@ -223,10 +223,15 @@ impl Protocol for Postgres {
         let own = account
             .map(|account| &account.default_key)
             .ok_or_else(|| self.unknown_user(&parameters.user, '"'))?;
-        Ok(match &parameters.database {
+        let key = match &parameters.database {
             Some(name) if name != own.database() => PostgresKey::new(own.user(), name),
             _ => own.clone(),
-        })
+        };
+        // Otherwise it is added with its greeting.
+        if self.pooling == Pooling::Session {
+            self.recent_logins.add(parameters, key.clone(), None);
+        }
+        Ok(key)
     }
 
     fn default_keys(&self) -> &[PostgresKey] {
@@ -278,14 +283,12 @@ impl Protocol for Postgres {
         let parameters = &request.parameters;
         if self.recent_logins.greeting(parameters).is_none() {
             let Some(greeting) = self.early_greeting(key, request) else { return false };
-            self.recent_logins.add(parameters, key.clone(), greeting);
+            self.recent_logins.add(parameters, key.clone(), Some(greeting));
         }
         let Some(greeting) = self.recent_logins.greeting(parameters) else { return false };
-        out.reserve(greeting.bytes.len() + READY_BYTES);
-        out.extend_from_slice(&greeting.bytes);
         request.sent_digest = greeting.digest;
         request.process_id = Some(cancel_token.process_id);
-        write_ready(cancel_token, out).is_ok()
+        greeting.write(cancel_token, out).is_ok()
     }
 
     fn start_session(

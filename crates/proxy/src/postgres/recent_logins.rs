@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::server::StartupMessage;
-use ciphertoll_wire::postgres::{Error, Parameters};
 
 use super::protocol::PostgresKey;
-use super::session::write_parameters;
+use super::session::Greeting;
 use super::startup_request::StartupParameters;
 
 /// More than the programs that usually share a pool. Each entry takes at most a few times the longest startup message.
@@ -21,22 +20,8 @@ pub(super) struct RecentLogins(Arc<Vec<RecentLogin>>);
 struct RecentLogin {
     parameters: Arc<StartupParameters>,
     key: PostgresKey,
-    greeting: Arc<EarlyGreeting>,
-}
-
-/// The end of a login without the part that differs between clients.
-pub(super) struct EarlyGreeting {
-    pub(super) bytes: Vec<u8>,
-    /// Digest of the settings in it.
-    pub(super) digest: u64,
-}
-
-impl EarlyGreeting {
-    pub(super) fn new(parameters: &Parameters) -> Result<Self, Error> {
-        let mut bytes = Vec::new();
-        write_parameters(parameters, &mut bytes)?;
-        Ok(Self { bytes, digest: parameters.digest() })
-    }
+    /// `None` if clients are greeted by a connection.
+    greeting: Option<Arc<Greeting>>,
 }
 
 impl RecentLogins {
@@ -50,8 +35,8 @@ impl RecentLogins {
         self.find(parameters).map(|login| &login.key)
     }
 
-    pub(super) fn greeting(&self, parameters: &Arc<StartupParameters>) -> Option<&EarlyGreeting> {
-        self.find(parameters).map(|login| &*login.greeting)
+    pub(super) fn greeting(&self, parameters: &Arc<StartupParameters>) -> Option<&Greeting> {
+        self.find(parameters).and_then(|login| login.greeting.as_deref())
     }
 
     fn find(&self, parameters: &Arc<StartupParameters>) -> Option<&RecentLogin> {
@@ -63,14 +48,14 @@ impl RecentLogins {
         &mut self,
         parameters: &Arc<StartupParameters>,
         key: PostgresKey,
-        greeting: EarlyGreeting,
+        greeting: Option<Greeting>,
     ) {
         let logins = Arc::make_mut(&mut self.0);
         logins.retain(|login| login.parameters != *parameters);
         if logins.len() >= MAX_LOGINS {
             logins.remove(0);
         }
-        let (parameters, greeting) = (Arc::clone(parameters), Arc::new(greeting));
+        let (parameters, greeting) = (Arc::clone(parameters), greeting.map(Arc::new));
         logins.push(RecentLogin { parameters, key, greeting });
     }
 
@@ -102,7 +87,7 @@ mod tests {
 
     fn add(logins: &mut RecentLogins, user: &str) -> Arc<StartupParameters> {
         let parameters = Arc::new(StartupParameters::read(&message(&bytes(user))).unwrap());
-        let greeting = EarlyGreeting { bytes: user.as_bytes().to_vec(), digest: 0 };
+        let greeting = Some(Greeting { bytes: user.as_bytes().to_vec(), digest: 0 });
         logins.add(&parameters, PostgresKey::new(user, "shop"), greeting);
         parameters
     }

@@ -32,6 +32,35 @@ pub struct BackendState {
     pub(crate) remains: Remains,
     /// For cancel requests.
     pub(crate) cancel: Option<(u32, CancelKey)>,
+    greeting: Greeting,
+}
+
+/// The part of a greeting that depends on the reported settings only.
+#[derive(Default)]
+pub(super) struct Greeting {
+    pub(super) bytes: Vec<u8>,
+    /// Of the settings in it.
+    pub(super) digest: u64,
+}
+
+impl Greeting {
+    pub(super) fn new(parameters: &Parameters) -> Result<Self, Error> {
+        let mut bytes = Vec::new();
+        write_authentication(&mut bytes, &Authentication::Ok)?;
+        for (name, value) in parameters.iter() {
+            write_parameter_status(&mut bytes, name, value)?;
+        }
+        Ok(Self { bytes, digest: parameters.digest() })
+    }
+
+    /// Appends the end of a login.
+    pub(super) fn write(&self, cancel_token: CancelToken, out: &mut Vec<u8>) -> Result<(), Error> {
+        out.reserve(self.bytes.len() + READY_BYTES);
+        out.extend_from_slice(&self.bytes);
+        write_backend_key_data(out, cancel_token.process_id, &cancel_token.secret)?;
+        write_ready_for_query(out, TransactionStatus::Idle);
+        Ok(())
+    }
 }
 
 impl BackendState {
@@ -47,6 +76,7 @@ impl BackendState {
             prepared: ConnectionStatements::default(),
             remains: Remains::Nothing,
             cancel: None,
+            greeting: Greeting::default(),
         }
     }
 
@@ -321,12 +351,15 @@ impl ProtocolSession for ClientSession {
 
     fn greet(
         &mut self,
-        backend: &BackendState,
+        backend: &mut BackendState,
         cancel_token: CancelToken,
         out: &mut Vec<u8>,
     ) -> SessionResult<()> {
         self.record_process_id(backend, cancel_token.process_id);
-        Ok(write_greeting(&backend.parameters, cancel_token, out)?)
+        if backend.greeting.bytes.is_empty() || backend.greeting.digest != backend.parameters.digest() {
+            backend.greeting = Greeting::new(&backend.parameters)?;
+        }
+        Ok(backend.greeting.write(cancel_token, out)?)
     }
 
     fn report_changed_settings(&self, backend: &BackendState, out: &mut Vec<u8>) -> SessionResult<()> {
@@ -425,32 +458,6 @@ impl ProtocolSession for ClientSession {
             ConnectionState::Unknown(reason) => Release::Close(reason),
         })
     }
-}
-
-/// Appends the end of the login.
-pub(super) fn write_greeting(
-    parameters: &Parameters,
-    cancel_token: CancelToken,
-    out: &mut Vec<u8>,
-) -> Result<(), Error> {
-    write_parameters(parameters, out)?;
-    write_ready(cancel_token, out)
-}
-
-/// The part of it that depends on the settings only.
-pub(super) fn write_parameters(parameters: &Parameters, out: &mut Vec<u8>) -> Result<(), Error> {
-    write_authentication(out, &Authentication::Ok)?;
-    for (name, value) in parameters.iter() {
-        write_parameter_status(out, name, value)?;
-    }
-    Ok(())
-}
-
-/// The part of it that differs between clients.
-pub(super) fn write_ready(cancel_token: CancelToken, out: &mut Vec<u8>) -> Result<(), Error> {
-    write_backend_key_data(out, cancel_token.process_id, &cancel_token.secret)?;
-    write_ready_for_query(out, TransactionStatus::Idle);
-    Ok(())
 }
 
 impl TransactionPooling {

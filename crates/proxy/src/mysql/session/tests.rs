@@ -77,9 +77,12 @@ fn started_session() -> (ClientSession, BackendState) {
 
 #[test]
 fn the_first_session_of_a_connection_queries_the_initial_state() {
-    let (mut session, backend) = started_session();
+    let (mut session, mut backend) = started_session();
     assert!(backend.initial_state.is_some());
-    assert_eq!(written(|out| session.greet(&backend, TOKEN, out).unwrap()), b"\x07\0\0\x03\0\0\0\x02\0\0\0");
+    assert_eq!(
+        written(|out| session.greet(&mut backend, TOKEN, out).unwrap()),
+        b"\x07\0\0\x03\0\0\0\x02\0\0\0"
+    );
     // The query was not the client's, and needs no reset.
     assert_eq!(session.release_action(), Release::Clean);
     // The next session starts at once.

@@ -60,11 +60,11 @@ fn a_fingerprint_changes_with_the_password() {
 
 #[test]
 fn only_configured_users_are_logged_in_as() {
-    let protocol = postgres(&[("a", "x"), ("b", "y")]);
+    let mut protocol = postgres(&[("a", "x"), ("b", "y")]);
     assert!(protocol.connect_plan(&key("b", "till")).is_some());
     assert!(protocol.connect_plan(&key("c", "shop")).is_none());
     assert_eq!(protocol.default_keys(), [key("a", "shop"), key("b", "shop")]);
-    let key_of = |parameters: &[(&str, &str)]| protocol.pool_key(&request(parameters));
+    let mut key_of = |parameters: &[(&str, &str)]| protocol.pool_key(&request(parameters));
     assert_eq!(key_of(&[("user", "b")]), Ok(key("b", "shop")));
     assert_eq!(key_of(&[("user", "b"), ("database", "till")]), Ok(key("b", "till")));
     assert_eq!(key_of(&[("user", "c")]).unwrap_err().sqlstate, Refusal::WHO);
