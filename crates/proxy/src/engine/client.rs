@@ -23,6 +23,8 @@ const REQUESTER_LEFT: &str = "left before its cancel request was complete";
 pub(super) struct Client<P: Protocol> {
     pub(super) channel: Channel,
     pub(super) stage: ClientStage<P>,
+    pub(super) connected_at: Instant,
+    /// When it began to wait for what its stage says.
     pub(super) since: Instant,
     pub(super) flow: Flow,
     /// `None` before the login is complete.
@@ -76,7 +78,15 @@ pub(super) enum ClientStep<P: Protocol> {
 
 impl<P: Protocol> Client<P> {
     pub(super) fn new(channel: Channel, stage: ClientStage<P>, now: Instant) -> Self {
-        Self { channel, stage, since: now, flow: Flow::default(), cancel_token: None, last_server: None }
+        Self {
+            channel,
+            stage,
+            connected_at: now,
+            since: now,
+            flow: Flow::default(),
+            cancel_token: None,
+            last_server: None,
+        }
     }
 
     pub(super) fn ready(&mut self, id: Id, readiness: Readiness, env: &mut Environment<P>) -> ClientStep<P> {

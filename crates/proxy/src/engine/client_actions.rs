@@ -230,6 +230,7 @@ impl<P: Protocol> Worker<P> {
 
     pub(super) fn remove_client(&mut self, id: Id) -> Option<Client<P>> {
         let client = self.clients.remove(id)?;
+        self.shared.client_left(self.env.now.duration_since(client.connected_at));
         self.client_removed();
         Some(client)
     }

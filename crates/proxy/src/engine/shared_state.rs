@@ -31,6 +31,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::mailbox::{Mailbox, WorkerMessage};
 use super::upkeep::ConnectHistory;
@@ -40,6 +41,10 @@ use crate::slab::Id;
 
 /// A new client moves only to a worker that has at least so many fewer: moving has a cost.
 const MIN_DIFFERENCE: usize = 2;
+/// The same while most clients leave at once, so that a client that connects for one query is not moved.
+const MIN_DIFFERENCE_OF_BRIEF: usize = 16;
+/// A client that stays for a shorter time is brief: moving it would have cost more than it gained.
+const BRIEF: Duration = Duration::from_millis(10);
 
 /// A value that workers use in turn. With a single worker it needs no lock.
 pub(super) enum WorkerShared<T> {
@@ -97,6 +102,21 @@ pub(super) struct SharedState<P: Protocol> {
     pub(super) server_health: WorkerShared<ServerHealth>,
     pub(super) mailboxes: Arc<[Mailbox<P>]>,
     counters: Arc<SharedCounters>,
+    recent: RecentClients,
+}
+
+/// Which of the last clients that left this worker were brief, one bit each.
+#[derive(Clone, Copy, Default)]
+struct RecentClients(u32);
+
+impl RecentClients {
+    fn add(&mut self, stayed: Duration) {
+        self.0 = self.0 << 1 | u32::from(stayed < BRIEF);
+    }
+
+    fn are_brief(self) -> bool {
+        self.0.count_ones() > u32::BITS / 2
+    }
 }
 
 /// Counters without a lock.
@@ -131,6 +151,7 @@ impl<P: Protocol> SharedState<P> {
             server_health,
             mailboxes: Arc::clone(mailboxes),
             counters: Arc::clone(&counters),
+            recent: RecentClients::default(),
         };
         server_healths.into_iter().enumerate().map(of_worker).collect()
     }
@@ -158,14 +179,19 @@ impl<P: Protocol> SharedState<P> {
     /// Counts a new client for this worker, or for one that has far fewer. Returns the worker.
     pub(super) fn assign_client(&self) -> usize {
         let own = self.counters.clients_of(self.thread);
+        let difference = if self.recent.are_brief() { MIN_DIFFERENCE_OF_BRIEF } else { MIN_DIFFERENCE };
         let mut thread = self.thread;
-        if own >= MIN_DIFFERENCE {
+        if own >= difference {
             let fewest = (0..self.threads()).map(|thread| (self.counters.clients_of(thread), thread)).min();
-            thread =
-                fewest.filter(|(few, _)| few + MIN_DIFFERENCE <= own).map_or(thread, |(_, thread)| thread);
+            thread = fewest.filter(|(few, _)| few + difference <= own).map_or(thread, |(_, thread)| thread);
         }
         self.count_client(thread);
         thread
+    }
+
+    /// Remembers how long a client of this worker has stayed.
+    pub(super) fn client_left(&mut self, stayed: Duration) {
+        self.recent.add(stayed);
     }
 
     pub(super) fn count_client(&self, thread: usize) {
@@ -242,13 +268,29 @@ mod tests {
     }
 
     #[test]
+    fn brief_clients_stay_where_they_are_accepted() {
+        let (_reactors, mut shared) = shared(2);
+        for stayed in [BRIEF, Duration::ZERO] {
+            (0..u32::BITS).for_each(|_| shared[0].client_left(stayed));
+            let assigned: Vec<usize> = (0..3).map(|_| shared[0].assign_client()).collect();
+            assert_eq!(assigned, [0, 0, usize::from(stayed == BRIEF)]);
+            for worker in assigned {
+                shared[0].uncount_client(worker);
+            }
+        }
+        // But no worker gets far more clients than another one.
+        let assigned = (0..100).filter(|_| shared[0].assign_client() == 0).count();
+        assert_eq!(assigned, 50 + MIN_DIFFERENCE_OF_BRIEF / 2);
+    }
+
+    #[test]
     fn one_worker_stops_all() {
         let (mut reactors, shared) = shared(2);
         assert!(!shared[1].must_stop());
         shared[0].stop_all();
         assert!(shared[1].must_stop());
         for reactor in &mut reactors {
-            assert_eq!(reactor.wait(std::time::Duration::ZERO).unwrap().count(), 1);
+            assert_eq!(reactor.wait(Duration::ZERO).unwrap().count(), 1);
         }
     }
 

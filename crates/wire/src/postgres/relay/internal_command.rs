@@ -1,6 +1,8 @@
 //! Internal commands: a proxy sends them on its own behalf and does not forward the responses. They apply a
 //! client's settings, reset a session after its client has left, and check whether the server responds.
 
+use std::sync::LazyLock;
+
 use crate::{
     postgres::{
         codec::{
@@ -84,6 +86,11 @@ impl InternalCommand {
         settings: impl IntoIterator<Item = (&'a str, &'a str)>,
         out: &mut Vec<u8>,
     ) -> Result<Self, Error> {
+        let mut settings = settings.into_iter().peekable();
+        if settings.peek().is_none() {
+            out.extend_from_slice(&RESET_FIRST);
+            return Ok(Self::in_front());
+        }
         encode_command("DISCARD ALL", out)?;
         // An explicit transaction commits even on servers that leave the commit to the `Sync`.
         Self::restore(settings, out)
@@ -111,7 +118,12 @@ impl InternalCommand {
     /// Appends a message that closes the unnamed statement, to be sent before the first commands of the next client.
     pub fn close_unnamed(out: &mut Vec<u8>) -> Result<Self, Error> {
         encode_close_statement(out, "")?;
-        Ok(Self { kind: Kind::TakeOver, left: 0, refusal: None, values: Vec::new() })
+        Ok(Self::in_front())
+    }
+
+    /// Commands without a `Sync`, in front of those of the next client.
+    fn in_front() -> Self {
+        Self { kind: Kind::TakeOver, left: 0, refusal: None, values: Vec::new() }
     }
 
     /// Appends a query for the values of settings. It replaces the unnamed statement.
@@ -204,6 +216,16 @@ impl InternalCommand {
         }
     }
 }
+
+/// The messages of [`InternalCommand::take_over`] without settings, which nearly every client needs.
+static RESET_FIRST: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut out = Vec::new();
+    let encoded = encode_command("DISCARD ALL", &mut out)
+        .and_then(|()| InternalCommand::restore(std::iter::empty(), &mut out));
+    // Fails only for texts of more than a gigabyte.
+    debug_assert!(encoded.is_ok());
+    out
+});
 
 fn encode_command(sql: &str, out: &mut Vec<u8>) -> Result<(), Error> {
     encode_parse(out, "", sql, &[])?;
