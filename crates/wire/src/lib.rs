@@ -58,6 +58,7 @@ pub mod session;
 pub mod step;
 pub mod tls;
 pub mod value;
+mod words;
 
 pub use ciphertoll_vocabulary::Phase;
 pub use fault::Fault;

@@ -221,7 +221,7 @@ impl<P: Protocol> ServerConnection<P> {
             .or((env.now.duration_since(self.opened_at) > env.limits.age).then_some("it is old"))
     }
 
-    /// A connection without a client is idle from now on; returns the key for the pool.
+    /// A connection without a client is idle from now on.
     pub(super) fn becomes_idle(&mut self, env: &Environment<P>) -> Option<&mut Backend<P>> {
         let since = self.upkeep.idle_since(env.now);
         let ServerStage::Open(backend) = &mut self.stage else { return None };
@@ -229,7 +229,7 @@ impl<P: Protocol> ServerConnection<P> {
         Some(backend)
     }
 
-    /// What the time requires. `is_client_gone` tells whether a client has left.
+    /// What the time requires. `is_client_gone` says whether a client has left.
     pub(super) fn tick(
         &self,
         env: &Environment<P>,
