@@ -5,6 +5,8 @@
     reason = "doc comments here are the text of --help, with its brackets"
 )]
 
+mod load;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -20,6 +22,8 @@ use clap::builder::styling::Styles;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+pub(crate) use load::{AdviseArguments, LoadArguments, PredictArguments};
 
 use crate::tde::TdeArguments;
 
@@ -55,6 +59,10 @@ pub(crate) enum CliCommand {
     Report(ReportArguments),
     /// Compare two runs and report changed costs
     Compare(CompareArguments),
+    /// Predict latency, throughput, cores and memory of a load that was not measured
+    Predict(PredictArguments),
+    /// Advise a configuration for a load: its cost, its saving, and the settings for it
+    Advise(AdviseArguments),
     /// List the installed servers; fetch others
     #[command(args_conflicts_with_subcommands = true, after_help = SERVERS_EXAMPLES)]
     Servers {

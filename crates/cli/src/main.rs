@@ -6,6 +6,7 @@ compile_error!(
      docker run --rm -it -v \"$PWD\":/ciphertoll -w /ciphertoll rust:1.95-bookworm make run"
 );
 
+mod advise;
 mod arguments;
 mod compare;
 mod completions;
@@ -15,6 +16,7 @@ mod failure;
 mod hidden;
 mod lab;
 mod passwords;
+mod predict;
 mod presets;
 mod progress;
 mod report;
@@ -57,6 +59,8 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
         CliCommand::Resume(arguments) => run::resume(&arguments),
         CliCommand::Report(arguments) => report::report(&arguments),
         CliCommand::Compare(arguments) => compare::compare(&arguments),
+        CliCommand::Predict(arguments) => predict::predict(&arguments),
+        CliCommand::Advise(arguments) => advise::advise(&arguments),
         CliCommand::Servers { command: Some(ServersCommand::Fetch { name }), .. } => servers::fetch(name),
         CliCommand::Servers { command: None, json } => servers::servers(json),
         CliCommand::Doctor { json } => doctor::doctor(json),

@@ -9,6 +9,7 @@ use ciphertoll_model::{
     Clients, Engine, ExitCode, Grid, Link, LinkShape, Path, Prepare, QueryLanguage, Refusal, Refused,
     SAFE_CLIENTS, ServerLevel, ServerUrl, Settings, Size, Spec, SpecError, TlsVersion, Tunnel, Workload,
 };
+use ciphertoll_presets::{Measures, Preset};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::mongodb::CommandTemplate;
 
@@ -111,14 +112,14 @@ fn check_command(spec: &Spec) -> Result<(), Failure> {
 }
 
 /// The published study to repeat.
-fn study(arguments: &RunArguments) -> Option<&'static ciphertoll_presets::Preset> {
+fn study(arguments: &RunArguments) -> Option<&'static Preset> {
     arguments.what.as_deref().and_then(ciphertoll_presets::find)
 }
 
 /// The specification that the other options modify.
 fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failure> {
     if let Some(preset) = study(arguments) {
-        let servers = arguments.factors.server.clone().unwrap_or_else(|| preset.servers());
+        let servers = arguments.factors.server.clone().unwrap_or_else(|| servers_of(preset));
         return Ok(preset.spec(&servers, arguments.size.unwrap_or(Size::Standard)));
     }
     if let Some(file) = &arguments.what {
@@ -158,6 +159,23 @@ fn base(arguments: &RunArguments, at_urls: &[ServerLevel]) -> Result<Spec, Failu
         }
     }
     Ok(spec)
+}
+
+/// The servers of a preset if the user names none.
+fn servers_of(preset: &Preset) -> Vec<ServerLevel> {
+    let all = preset.servers();
+    let installed = || all.iter().filter(|level| ciphertoll_lab::find(level).is_ok()).cloned();
+    match preset.measures {
+        Measures::EveryServer => all,
+        Measures::OneServer => {
+            for left_out in installed().skip(1) {
+                let name = preset.name;
+                tell(&format!("{left_out} is also installed; to measure it: ciphertoll run {name} --server {left_out}"));
+            }
+            // If none is installed, the error names each.
+            installed().next().map_or(all.clone(), |first| vec![first])
+        }
+    }
 }
 
 /// The quick run, with the sidecar if it is installed.

@@ -36,11 +36,14 @@ enum State {
 struct Querying {
     connected: Connected,
     reader: ResponseReader,
+    place: StepIndex,
+    /// Statements answered.
+    answered: u64,
 }
 
 pub(crate) enum ConnectOperation {
     Connect,
-    /// One query; everything is timed.
+    /// Queries, one after another; everything is timed.
     ConnectQuery(Query),
     /// One query; only the query is timed.
     FirstQuery(Query),
@@ -67,13 +70,22 @@ impl Query {
         Self { values: program.values(), program, random, sql: String::new() }
     }
 
-    fn send(&mut self, mut connected: Connected) -> Result<Box<Querying>, Error> {
+    fn send(&mut self, connected: Connected) -> Result<Box<Querying>, Error> {
         let place = self.program.draw(&mut self.random, &mut self.values);
+        self.send_step(connected, place, 0)
+    }
+
+    fn send_step(
+        &mut self,
+        mut connected: Connected,
+        place: StepIndex,
+        answered: u64,
+    ) -> Result<Box<Querying>, Error> {
         let room = (connected.channel.output(), &mut self.sql);
         self.program.encode(place, &self.values, &connected.server, &[], room)?;
         connected.channel.send()?;
         let reader = connected.server.response_reader(ResponseKind::Text);
-        Ok(Box::new(Querying { connected, reader }))
+        Ok(Box::new(Querying { connected, reader, place, answered }))
     }
 }
 
@@ -113,7 +125,7 @@ impl ChurnClient {
         &mut self,
         mut querying: Box<Querying>,
         readiness: Readiness,
-        churn: &ChurnShared<'_>,
+        churn: &mut ChurnShared<'_>,
         recorder: &mut Recorder,
     ) -> Result<Turn, Error> {
         let reader = &mut querying.reader;
@@ -122,21 +134,28 @@ impl ChurnClient {
             self.state = State::Querying(querying);
             return Ok(Turn::Pending);
         };
-        if let ConnectOperation::ConnectQuery(query) | ConnectOperation::FirstQuery(query) = &churn.purpose {
-            query.program.check(StepIndex::default(), summary.row_bytes)?;
+        let Querying { mut connected, place, mut answered, .. } = *querying;
+        answered += 1;
+        if let ConnectOperation::ConnectQuery(query) | ConnectOperation::FirstQuery(query) =
+            &mut churn.purpose
+        {
+            query.program.check(place, summary.row_bytes)?;
+            if let Some(next) = query.program.next(place) {
+                self.state = State::Querying(query.send_step(connected, next, answered)?);
+                return Ok(Turn::Pending);
+            }
         }
-        let mut connected = querying.connected;
         if matches!(churn.purpose, ConnectOperation::FirstQuery(_)) {
             spin(churn.injected_delay);
             connected.stopwatch.lap(Phase::FirstQuery);
-            let ended = finish(&connected.stopwatch, 1, recorder);
+            let ended = finish(&connected.stopwatch, answered, recorder);
             connected.server.encode_goodbye(connected.channel.output());
             // The operation succeeded; a failing close does not change that.
             let _ = connected.channel.close();
             return Ok(ended);
         }
         connected.stopwatch.lap(Phase::FirstQuery);
-        close(connected, churn.injected_delay, 1, recorder)
+        close(connected, churn.injected_delay, answered, recorder)
     }
 }
 

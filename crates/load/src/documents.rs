@@ -19,7 +19,12 @@ pub(crate) fn work(workload: Workload, scale: Scale, query: Option<&str>) -> Tri
     let mut builder = DocumentScriptBuilder { script: Script::default(), records: i64::from(scale.rows()) };
     match workload {
         Workload::Connect => return TrialOperation::Connect,
-        Workload::ConnectQuery => return TrialOperation::ConnectQuery(builder.find_one()),
+        Workload::ConnectQuery { queries } => {
+            let mut script = builder.find_one();
+            let again = script.steps.iter().cycle().take(usize::from(queries.count()));
+            script.steps = again.cloned().collect();
+            return TrialOperation::ConnectQuery(script);
+        }
         Workload::FirstQuery => return TrialOperation::FirstQuery(builder.find_one()),
         Workload::FindOne => return TrialOperation::Transactions(builder.find_one()),
         Workload::Ycsb(mix) => builder.ycsb(mix),

@@ -74,15 +74,13 @@ impl CompiledScript {
         compile(engine, script, inserts, None).map_err(Error::Script)
     }
 
-    /// Compiles the first step alone, as text: the query of a connect.
-    pub(crate) fn first_as_text(
+    /// Compiles every step as text: the queries of a short-lived connection.
+    pub(crate) fn as_text(
         engine: Engine,
         script: &Script,
         inserts: Arc<Inserts>,
     ) -> Result<Self, Error> {
-        let first = script.steps.first().cloned().into_iter().collect();
-        let script = Script { steps: first, branches: Vec::new(), ..script.clone() };
-        compile(engine, &script, inserts, Some(StatementProtocol::Text)).map_err(Error::Script)
+        compile(engine, script, inserts, Some(StatementProtocol::Text)).map_err(Error::Script)
     }
 
     pub(crate) fn values(&self) -> Values {

@@ -65,7 +65,7 @@ pub(crate) fn run(assignment: &ThreadAssignment<'_>, start: &StartBarrier) -> Op
 impl ThreadAssignment<'_> {
     fn query(&self, script: &Script) -> Result<Query, Error> {
         let inserts = Arc::clone(&self.inserts);
-        let program = CompiledScript::first_as_text(self.spec.engine, script, inserts)?;
+        let program = CompiledScript::as_text(self.spec.engine, script, inserts)?;
         Ok(Query::new(program, self.random()))
     }
 

@@ -31,8 +31,8 @@ fn sql_work(engine: Engine, workload: Workload, scale: Scale, query: Option<&str
     let rows = i64::from(scale.rows());
     match workload {
         Workload::Connect => return TrialOperation::Connect,
-        Workload::ConnectQuery => {
-            builder.text("SELECT 1", &[]);
+        Workload::ConnectQuery { queries } => {
+            (0..queries.count()).for_each(|_| builder.text("SELECT 1", &[]));
             return TrialOperation::ConnectQuery(builder.script);
         }
         Workload::FirstQuery => {

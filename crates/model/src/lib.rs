@@ -35,7 +35,7 @@ pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse,
     Ctx, Dataset, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, Iterations, LevelError, Link,
     LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy, ProxyFront, ProxyProgram,
-    RelativeScale, Resumption, Scale, ScaleBase, ScaleLevel, ServerLevel, ServerUrl, SetConnection,
+    Queries, RelativeScale, Resumption, Scale, ScaleBase, ScaleLevel, ServerLevel, ServerUrl, SetConnection,
     SshCipher, SshSession, SshTunnel, Tde, TdeCipher, TdeTarget, TlsDemand, TlsPath, TlsStart, Tunnel,
     UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Workload, YcsbMix,
 };

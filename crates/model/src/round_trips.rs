@@ -47,7 +47,7 @@ pub fn of_operation(peer: &ServerProperties<'_>, cell: &Cell) -> Option<RoundTri
     };
     match cell.workload {
         Workload::Connect => connect(0),
-        Workload::ConnectQuery => connect(1),
+        Workload::ConnectQuery { queries } => connect(queries.count().into()),
         // One short statement on an existing connection.
         Workload::FirstQuery | Workload::PointSelect | Workload::SelectOnly | Workload::FindOne => {
             match cell.treatment.path {
@@ -82,7 +82,8 @@ pub fn of_operation_at_most(cell: &Cell) -> u32 {
     };
     match cell.workload {
         Workload::Connect => connect(),
-        Workload::ConnectQuery | Workload::FirstQuery => connect() + 1,
+        Workload::ConnectQuery { queries } => connect() + u32::from(queries.count()),
+        Workload::FirstQuery => connect() + 1,
         Workload::PointSelect | Workload::SelectOnly | Workload::FindOne => 1,
         // Prepare and execute; read and update.
         Workload::Query | Workload::Ycsb(_) => 2,

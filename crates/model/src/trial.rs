@@ -117,9 +117,9 @@ pub struct TlsSpec {
 pub enum TrialOperation {
     /// Connect and close.
     Connect,
-    /// Connect, the script's first step as text, close; everything is timed.
+    /// Connect, the script's steps as text, close; everything is timed.
     ConnectQuery(Script),
-    /// The same, with only the query timed.
+    /// Connect, the script's only step as text, close; only the query is timed.
     FirstQuery(Script),
     /// Transactions on connections that are opened before the window.
     Transactions(Script),

@@ -3,6 +3,7 @@
 //! The figures are a reference, never a target for tuning or an input of a measurement. Ratios are compared, because the
 //! machines differ.
 
+mod calibrate;
 mod mongodb_tls_2024;
 mod mysql_tls_2013;
 mod mysql_tunnel_2013;
@@ -30,12 +31,22 @@ pub struct Preset {
     pub source: &'static str,
     /// Levels of the servers that repeat it, the closest to the published one first.
     servers: &'static [&'static str],
+    /// How many of them, if the user names none.
+    pub measures: Measures,
     /// Differences between the study and its repetition, one line each.
     pub deviations: &'static [&'static str],
     /// Explanations of the figures, one line each.
     pub explanation: &'static [&'static str],
     spec: fn(&[ServerLevel], Size) -> Spec,
     published: fn() -> Vec<Published>,
+}
+
+/// How many of its servers a preset measures if the user names none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measures {
+    EveryServer,
+    /// The first one that is installed.
+    OneServer,
 }
 
 /// A published ratio to the unencrypted baseline.
@@ -63,6 +74,7 @@ pub struct Published {
 
 /// Every study that can be repeated here.
 pub const PRESETS: &[Preset] = &[
+    calibrate::PRESET,
     mysql_tls_2013::PRESET,
     mysql_tunnel_2013::PRESET,
     mysql_wan_2013::PRESET,

@@ -5,7 +5,7 @@ use ciphertoll_model::{
 };
 
 use crate::table::{FigureRow, Table};
-use crate::{Preset, Published, ratio};
+use crate::{Measures, Preset, Published, ratio};
 
 const PHASES: &str = include_str!("../data/mongodb-tls-2024.csv");
 /// The published driver, as a level.
@@ -16,6 +16,7 @@ pub(crate) const PRESET: Preset = Preset {
     about: "what TLS costs a MongoDB driver: building its client, its first query, and a query on an open client",
     source: "a cloud vendor's documentation, December 2024: MongoDB 4.2, three nodes of 1 core and 2 GB, pymongo",
     servers: &["mongodb", "ferretdb"],
+    measures: Measures::EveryServer,
     deviations: &[
         "published: a replica set of three nodes over a network, and the driver connects to each; here: one server on this \
          machine, with a direct connection",
@@ -48,7 +49,7 @@ fn workload(phase: &str) -> Option<Workload> {
     match phase {
         "connect" => Some(Workload::Connect),
         "first-query" => Some(Workload::FirstQuery),
-        "connect+first-query" => Some(Workload::ConnectQuery),
+        "connect+first-query" => Some(Workload::CONNECT_QUERY),
         "reused-query" => Some(Workload::FindOne),
         _ => None,
     }
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn every_phase_is_a_latency_of_pymongos() {
-        let workloads = [Workload::Connect, Workload::FirstQuery, Workload::ConnectQuery, Workload::FindOne];
+        let workloads = [Workload::Connect, Workload::FirstQuery, Workload::CONNECT_QUERY, Workload::FindOne];
         for (published, workload) in published().iter().zip(workloads) {
             assert_eq!((published.workload, published.metric), (workload, Metric::LatencyNsMean));
             assert_eq!(published.driver.to_string(), DRIVER);

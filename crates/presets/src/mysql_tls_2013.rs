@@ -5,7 +5,7 @@ use ciphertoll_model::{
 };
 
 use crate::table::{FigureRow, Table};
-use crate::{Preset, Published, ratio, tls_of_2013};
+use crate::{Measures, Preset, Published, ratio, tls_of_2013};
 
 const CONNECTS: &str = include_str!("../data/mysql-tls-2013-connect.csv");
 const POOLED: &str = include_str!("../data/mysql-tls-2013-pooled.csv");
@@ -15,6 +15,7 @@ pub(crate) const PRESET: Preset = Preset {
     about: "what TLS costs MySQL's connects and pooled queries, by RSA key length",
     source: "MySQL Performance Blog, 10 October 2013: MySQL 5.6.13 on an i7-2600K (4 cores, 8 threads)",
     servers: &["mysql-8.0", "mariadb"],
+    measures: Measures::EveryServer,
     deviations: &[
         "published: connects by a Perl client and reads by sysbench 0.5; here: ciphertoll's own client",
         "published: MySQL 5.6 with yaSSL and TLS 1.0; here: a newer server and TLS 1.2 with the same cipher, DHE-RSA-AES256-SHA",

@@ -5,7 +5,7 @@ use ciphertoll_model::{
 };
 
 use crate::table::{FigureRow, Table};
-use crate::{Preset, Published, ratio, tls_of_2013};
+use crate::{Measures, Preset, Published, ratio, tls_of_2013};
 
 const CONNECTS: &str = include_str!("../data/mysql-tunnel-2013-connect.csv");
 
@@ -14,6 +14,7 @@ pub(crate) const PRESET: Preset = Preset {
     about: "what SSH tunnels cost MySQL's connects compared with TLS, with keys of 4096 bits",
     source: "MySQL Performance Blog, 18 November 2013: Percona Server 5.6.13, two machines on gigabit Ethernet",
     servers: &["mysql-8.0", "mariadb"],
+    measures: Measures::EveryServer,
     deviations: &[
         "published: a Perl client on another machine; here: ciphertoll's own client over an emulated link of 0.2 ms",
         "published: TLS 1.0 with DHE-RSA-AES256-SHA; here: TLS 1.2 with the same cipher",

@@ -4,7 +4,7 @@ use ciphertoll_model::duration::Span;
 use ciphertoll_model::{Grid, Link, Metric, Path, ServerKey, ServerLevel, Size, Spec, TlsVersion, Workload};
 
 use crate::table::{FigureRow, Table};
-use crate::{Preset, Published, tls_of_2013};
+use crate::{Measures, Preset, Published, tls_of_2013};
 
 const LOSSES: &str = include_str!("../data/mysql-wan-2013-connect-loss.csv");
 
@@ -13,6 +13,7 @@ pub(crate) const PRESET: Preset = Preset {
     about: "what TLS costs MySQL's connects over 44.6 and 170.1 ms, by RSA key length and server build",
     source: "MySQL Performance Blog, 18 November 2013: MySQL and Percona Server 5.6.13, within the US and from there to Europe",
     servers: &["mysql-8.0", "mariadb"],
+    measures: Measures::EveryServer,
     deviations: &[
         "published: the share of connects per second that is lost; here: the ratio of latencies, so that a loss of 34.39 % is \
          1.52 × the latency",
@@ -51,7 +52,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
     let grid = Grid {
         server: servers.to_vec(),
         path: [Path::Plain].into_iter().chain(then).chain(modern).collect(),
-        workload: vec![Workload::ConnectQuery],
+        workload: vec![Workload::CONNECT_QUERY],
         link: links.iter().filter_map(|rtt| link(rtt)).collect(),
         ..Grid::default()
     };
@@ -67,7 +68,7 @@ fn published() -> Vec<Published> {
         Some(Published {
             link: link(row.text("rtt_avg_ms"))?,
             of: Some(row.text("server")),
-            ..Published::new(Workload::ConnectQuery, path, Metric::LatencyNsMean, ratio)
+            ..Published::new(Workload::CONNECT_QUERY, path, Metric::LatencyNsMean, ratio)
         })
     };
     Table::parse(LOSSES).rows().filter_map(of).collect()

@@ -7,7 +7,7 @@ use ciphertoll_model::{
 };
 
 use crate::table::{FigureRow, Table};
-use crate::{Preset, Published, ratio};
+use crate::{Measures, Preset, Published, ratio};
 
 const TRANSACTIONS: &str = include_str!("../data/postgres-tde-2021.csv");
 
@@ -16,6 +16,7 @@ pub(crate) const PRESET: Preset = Preset {
     about: "what encryption at rest costs PostgreSQL's transactions, by the share of the data in its buffers",
     source: "a PostgreSQL vendor's performance analysis of 2021: PostgreSQL 13.1, 16 cores, 16 GB of buffers",
     servers: &["postgres"],
+    measures: Measures::EveryServer,
     deviations: &[
         "published: a server built to encrypt its own pages; here: a library under an unmodified server (tde, AES-256-XTS). In both, \
          a page is encrypted when it leaves the server's buffers, and the page cache holds it encrypted",

@@ -5,7 +5,7 @@ use ciphertoll_model::{
 };
 
 use crate::table::{FigureRow, Table};
-use crate::{Preset, Published};
+use crate::{Measures, Preset, Published};
 
 const CONNECTS: &str = include_str!("../data/proxysql-2017-connect.csv");
 
@@ -14,6 +14,7 @@ pub(crate) const PRESET: Preset = Preset {
     about: "what a pooling proxy next to the client saves on encrypted connects, compared with TLS and OpenVPN",
     source: "a post of 2017 on ProxySQL and TLS: MySQL 5.7.19, ProxySQL 1.4.1, OpenVPN 2.4.3, OpenSSL 1.0.1e",
     servers: &["mysql-8.0", "mariadb", "postgres"],
+    measures: Measures::EveryServer,
     deviations: &[
         "published: 10,000 connects of one PHP thread, timed once as a whole; here: one client connects during each trial, in \
          blocks, and rates are compared",
@@ -62,7 +63,7 @@ fn proxies(engine: Engine) -> &'static [&'static str] {
 }
 
 fn spec(servers: &[ServerLevel], size: Size) -> Spec {
-    let with_query = (size != Size::Smoke).then_some(Workload::ConnectQuery);
+    let with_query = (size != Size::Smoke).then_some(Workload::CONNECT_QUERY);
     let grid = |server: &ServerLevel| {
         let then = ["tls", "openvpn"].into_iter().flat_map(as_then).map(|(path, _)| path);
         let modern = Path::tls(TlsVersion::Tls13, ServerKey::P256);

@@ -3,13 +3,14 @@
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{Engine, Grid, Link, LinkShape, Path, ServerLevel, Size, Spec, Workload};
 
-use crate::Preset;
+use crate::{Measures, Preset};
 
 pub(crate) const PRESET: Preset = Preset {
     name: "wan-modern",
     about: "what TLS 1.2 and 1.3, resumed, direct and eager, SSH, WireGuard and OpenVPN cost a connect over long links",
     source: "no published study: the questions of 2013 for today's protocols",
     servers: &["mariadb", "postgres"],
+    measures: Measures::EveryServer,
     deviations: &[],
     explanation: &[],
     spec,
@@ -53,7 +54,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
         Grid {
             server: vec![server.clone()],
             path,
-            workload: vec![Workload::ConnectQuery],
+            workload: vec![Workload::CONNECT_QUERY],
             link: rtts_ms.iter().map(|ms| Link::Emulated(LinkShape::of_rtt_us(ms * 1_000))).collect(),
             ..Grid::default()
         }

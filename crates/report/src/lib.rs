@@ -6,6 +6,7 @@
 
 mod chart;
 mod comparison;
+mod costs;
 mod csv;
 mod document;
 mod html;
@@ -25,6 +26,9 @@ use ciphertoll_model::Plan;
 use ciphertoll_stats::{Analysis, RunFacts};
 
 pub use comparison::{ChangeDocument, ComparisonDocument, ComparisonReport, comparison, comparison_json};
+pub use costs::{
+    AdviceReport, CostReport, advice, advice_json, predictions, predictions_json, terms, terms_json,
+};
 pub use csv::{Plot, csv};
 pub use document::{
     CellDocument, Document, FlagDocument, LegDocument, PrimitivesDocument, PublishedDocument, TollDocument,

@@ -3,6 +3,7 @@
 use crate::RunReport;
 use crate::number::plural;
 use ciphertoll_model::{Auth, Cell, Engine, Factor, Pace, Plan, ServerLevel, Stratum, Treatment};
+use ciphertoll_stats::RunFacts;
 
 /// The factors that vary in a stratum, including the compared one.
 pub(crate) fn row_factors(plan: &Plan, stratum: &Stratum) -> Vec<Factor> {
@@ -89,8 +90,12 @@ pub(crate) fn stratum(plan: &Plan, stratum: &Stratum, rows: &[Factor]) -> String
 
 /// `MariaDB 10.11.14`, or `stock (MariaDB 10.11.14)`. A server that imitates another one says so.
 pub(crate) fn server(report: &RunReport<'_>, server: &ServerLevel) -> String {
+    server_of(&report.facts, server)
+}
+
+pub(crate) fn server_of(facts: &RunFacts<'_>, server: &ServerLevel) -> String {
     let engine = server.engine.display_name();
-    let full = match report.facts.server_version(&server.short_name()) {
+    let full = match facts.server_version(&server.short_name()) {
         Some(version) => format!("{engine} {}", number_of(version)),
         None => engine.to_owned(),
     };

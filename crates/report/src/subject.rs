@@ -16,9 +16,10 @@ pub(crate) fn subject(cell: &Cell, rows: &[Factor], heading: &[Factor]) -> Strin
     match cell.workload.connection_use() {
         ConnectionUse::PerOperation => {
             let what = match cell.workload {
-                Workload::ConnectQuery => "connect with one query",
-                Workload::FirstQuery => "connection's first query",
-                _ => "connect",
+                Workload::CONNECT_QUERY => "connect with one query".to_owned(),
+                Workload::ConnectQuery { queries } => format!("connect with {} queries", queries.count()),
+                Workload::FirstQuery => "connection's first query".to_owned(),
+                _ => "connect".to_owned(),
             };
             let (adjective, through) = path.map_or_else(Default::default, words_of);
             let operation = format!("{adjective}{what}{through}{}{details}", server("to", cell, rows));

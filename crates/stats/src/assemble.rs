@@ -167,6 +167,11 @@ impl<'a> Trials<'a> {
         pairs
     }
 
+    /// The valid trials of a copy of a cell, in the order of blocks.
+    pub fn observations(&self, visited: Visited) -> impl Iterator<Item = &'a Observation> {
+        self.completed.values().filter_map(move |block| *block.outcomes.get(&visited)?)
+    }
+
     /// Every voided trial of either copy of a cell, including those whose repetition succeeded.
     pub fn voided(&self, cell: usize) -> Vec<VoidedTrial> {
         let of_all = self.completed.values().flat_map(|block| &block.voided);

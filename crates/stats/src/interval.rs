@@ -215,7 +215,7 @@ fn half_width(sd: f64, count: u32, confidence: f64) -> f64 {
 }
 
 /// The two-sided critical value of Student's t.
-fn critical_t(confidence: f64, degrees: f64) -> f64 {
+pub(crate) fn critical_t(confidence: f64, degrees: f64) -> f64 {
     // Abramowitz & Stegun 26.7.1 solved for t.
     let share = inv_beta_reg(degrees / 2.0, 0.5, 1.0 - confidence);
     (degrees * (1.0 / share - 1.0)).sqrt()

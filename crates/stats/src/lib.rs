@@ -9,6 +9,7 @@ pub mod assemble;
 pub mod compare;
 mod conclude;
 mod contrast;
+pub mod cost;
 mod elapsed;
 mod facts;
 pub mod holm;
@@ -21,6 +22,7 @@ pub use analysis::{
     Analysis, CellAnalysis, CellRole, Comparison, Doubt, Estimate, PairedRatio, StratumAnalysis,
     UnevenCheckpoints, UnevenPairs, Verdict, VoidedTrial,
 };
+pub use cost::CostModel;
 pub use compare::{Change, ChangeVerdict, ComparedRun, RunComparison, compare};
 pub use conclude::{analyse, analyse_trials, precise_enough};
 pub use elapsed::Elapsed;

@@ -506,7 +506,7 @@ fn proxy(measured: &mut Measured) -> &mut ProxyUse {
 
 #[test]
 fn a_sound_trial_through_a_proxy_passes_and_tells_of_it() {
-    for workload in [Workload::Connect, Workload::ConnectQuery, Workload::PointSelect] {
+    for workload in [Workload::Connect, Workload::CONNECT_QUERY, Workload::PointSelect] {
         let (cell, mut measured) = pooled("proxy", workload);
         measured.middle_cpu_ns = 300_000_000;
         measured.middle_rss_peak_bytes = Some(4 << 20);
@@ -534,13 +534,13 @@ fn a_proxy_that_does_not_pool_or_does_not_encrypt_is_void() {
         ("the server counted 12 requests", |measured| proxy(measured).requests = Some(12)),
     ];
     for (words, change) in changes {
-        let (cell, mut measured) = pooled("pgbouncer", Workload::ConnectQuery);
+        let (cell, mut measured) = pooled("pgbouncer", Workload::CONNECT_QUERY);
         change(&mut measured);
         let reason = void(&cell, &measured);
         assert!(matches!(reason, VoidReason::Proxy { .. }) && reason.to_string().contains(words), "{reason}");
     }
     // Counts that the server does not report are ignored, and so are requests of a load that sends none.
-    let (cell, mut measured) = pooled("pgbouncer", Workload::ConnectQuery);
+    let (cell, mut measured) = pooled("pgbouncer", Workload::CONNECT_QUERY);
     let unknown = proxy(&mut measured);
     (unknown.connections, unknown.in_the_clear, unknown.requests) = (None, None, None);
     assert!(judged(&cell, &measured).is_ok());

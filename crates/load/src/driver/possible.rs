@@ -1,7 +1,7 @@
 //! Which cells a driver can run; pure, so that plans can be made without any driver installed.
 
 use ciphertoll_model::{
-    Auth, Cell, ClientCertificate, Ctx, Engine, Factor, Pace, Path, Resumption, SecurityLevel, TlsLibrary,
+    Auth, Cell, ClientCertificate, Ctx, Engine, Factor, Pace, Path, Queries, Resumption, SecurityLevel, TlsLibrary,
     TlsPath, TlsStart, Workload,
 };
 
@@ -65,6 +65,11 @@ fn first_unsupported(file: &DriverFile, facts: &DriverRequirements) -> Option<Un
             Factor::Auth => obstacle(factor, &AuthKind::name_of(facts.auth), facts.auth.to_string()),
             _ => obstacle(factor, "open", facts.pace.to_string()),
         };
+    }
+    if let Workload::ConnectQuery { queries } = facts.workload
+        && queries != Queries::ONE
+    {
+        return obstacle(Factor::Workload, "queries", facts.workload.to_string());
     }
     // A driver uses its library's TLS with default settings.
     if let Some(key) = facts.path.as_tls().and_then(own_tls) {

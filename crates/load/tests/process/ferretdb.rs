@@ -225,9 +225,9 @@ pub(crate) fn connects_are_made_of_phases() {
     let Some(server) = server() else { return };
     for auth in [Auth::default_of(Engine::FerretDb), Auth::ScramSha1] {
         let (endpoint, tls) = server.tls();
-        let spec = TrialSpec { endpoint, tls, auth, ..server.spec(Workload::ConnectQuery) };
+        let spec = TrialSpec { endpoint, tls, auth, ..server.spec(Workload::CONNECT_QUERY) };
         let result = outcome(&spec).unwrap();
-        let operations = operations(Workload::ConnectQuery, &result);
+        let operations = operations(Workload::CONNECT_QUERY, &result);
         assert_eq!(result.phase_sums_ns.values().sum::<u64>(), result.latency.sum_ns);
         for phase in
             [Phase::TcpConnect, Phase::TlsHandshake, Phase::ServerGreeting, Phase::Auth, Phase::FirstQuery]
@@ -257,7 +257,7 @@ pub(crate) fn what_is_inserted_is_there() {
 pub(crate) fn a_record_that_is_not_there() {
     let Some(server) = server() else { return };
     let scale = (RECORDS * 2).to_string().parse().unwrap();
-    for workload in [Workload::FindOne, Workload::ConnectQuery] {
+    for workload in [Workload::FindOne, Workload::CONNECT_QUERY] {
         let work = work(Engine::FerretDb, workload, scale, None);
         let spec = TrialSpec { work, pace: TrialPace::Closed, ..server.spec(workload) };
         let result = outcome(&spec).unwrap();

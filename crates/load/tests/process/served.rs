@@ -62,9 +62,9 @@ fn phases_fit(workload: Workload, pace: TrialPace, result: &TrialResult) {
     let sum: u64 = result.phase_sums_ns.values().sum();
     let phases: Vec<_> = result.phase_sums_ns.keys().copied().collect();
     match workload {
-        Workload::Connect | Workload::ConnectQuery => {
+        Workload::Connect | Workload::CONNECT_QUERY => {
             assert!(phases.contains(&Phase::TcpConnect) && phases.contains(&Phase::Close));
-            assert_eq!(phases.contains(&Phase::FirstQuery), workload == Workload::ConnectQuery);
+            assert_eq!(phases.contains(&Phase::FirstQuery), workload == Workload::CONNECT_QUERY);
         }
         Workload::FirstQuery => assert_eq!(phases, [Phase::FirstQuery]),
         _ => assert_eq!(phases, []),

@@ -74,6 +74,11 @@ impl LinkShape {
         self.loss_ppm > 0 || self.rate_kbit > 0
     }
 
+    /// Whether it only delays packets: no loss, jitter or rate limit.
+    pub fn is_pure_delay(self) -> bool {
+        self == Self::of_rtt_us(self.rtt_us)
+    }
+
     fn modified(mut self, modifier: &str) -> Result<Option<Self>, LevelError> {
         let (key, value) = modifier.split_once('=').unwrap_or((modifier, ""));
         let (part, number) = match key {

@@ -35,7 +35,7 @@ pub(crate) use server::parse_engine;
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};
 pub use url::documents::{DocumentsLogin, DocumentsUrl, LoginMechanism, SetConnection};
 pub use url::{ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls};
-pub use workload::{Bytes, ConnectionUse, Dataset, Workload, YcsbMix};
+pub use workload::{Bytes, ConnectionUse, Dataset, Queries, Workload, YcsbMix};
 
 use std::cmp::Reverse;
 use std::fmt;

@@ -11,8 +11,8 @@ use crate::labelled;
 pub enum Workload {
     /// `socket()` to the completed login, then an orderly close without waiting for the peer.
     Connect,
-    /// A connect with one query before the close.
-    ConnectQuery,
+    /// A connect with queries before the close, each after the response to the previous one.
+    ConnectQuery { queries: Queries },
     /// The first statement on a fresh connection, which is opened and closed outside of the measured time.
     FirstQuery,
     /// A prepared statement that reads a sysbench row by primary key.
@@ -58,6 +58,11 @@ bounded! {
     Bytes(u32) up to 0x4000_0000, read by number
 }
 
+bounded! {
+    /// The number of queries of a short-lived connection.
+    Queries(u16) up to 1000, read by count
+}
+
 /// How operations use connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionUse {
@@ -85,12 +90,17 @@ impl YcsbMix {
     }
 }
 
+impl Queries {
+    pub const ONE: Self = Self(1);
+}
+
 impl Bytes {
     /// The default of a bulk read.
     pub const DEFAULT: Self = Self(16 << 10);
     const UNITS: [(&'static str, u32); 2] = [("m", 1 << 20), ("k", 1 << 10)];
 
-    fn parse(text: &str) -> Option<Self> {
+    /// Parses `300`, `16k`, `1m`.
+    pub fn parse(text: &str) -> Option<Self> {
         let unit = Self::UNITS.iter().find_map(|(name, size)| Some((text.strip_suffix(name)?, *size)));
         let (number, size) = unit.unwrap_or((text, 1));
         number.parse::<u32>().ok()?.checked_mul(size).and_then(Self::new)
@@ -98,10 +108,13 @@ impl Bytes {
 }
 
 impl Workload {
-    /// Every workload; a bulk read has its default size.
+    /// A connect with one query.
+    pub const CONNECT_QUERY: Self = Self::ConnectQuery { queries: Queries::ONE };
+
+    /// Every workload; modifiers have their defaults.
     pub const ALL: [Self; 17] = [
         Self::Connect,
-        Self::ConnectQuery,
+        Self::CONNECT_QUERY,
         Self::FirstQuery,
         Self::PointSelect,
         Self::SelectOnly,
@@ -123,7 +136,7 @@ impl Workload {
     pub fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
-            Self::ConnectQuery => "connect-query",
+            Self::ConnectQuery { .. } => "connect-query",
             Self::FirstQuery => "first-query",
             Self::PointSelect => "point-select",
             Self::SelectOnly => "select-only",
@@ -139,7 +152,7 @@ impl Workload {
 
     pub fn connection_use(self) -> ConnectionUse {
         match self {
-            Self::Connect | Self::ConnectQuery | Self::FirstQuery => ConnectionUse::PerOperation,
+            Self::Connect | Self::ConnectQuery { .. } | Self::FirstQuery => ConnectionUse::PerOperation,
             _ => ConnectionUse::Pooled,
         }
     }
@@ -176,11 +189,13 @@ impl Workload {
     /// The tables that it needs on `engine`, if any. On a document database, the first query reads a document.
     pub fn dataset(self, engine: Engine) -> Option<Dataset> {
         match self {
-            Self::ConnectQuery | Self::FirstQuery if engine.query_language() == QueryLanguage::Documents => {
+            Self::ConnectQuery { .. } | Self::FirstQuery
+                if engine.query_language() == QueryLanguage::Documents =>
+            {
                 Some(Dataset::Ycsb)
             }
             Self::FindOne | Self::Ycsb(_) => Some(Dataset::Ycsb),
-            Self::Connect | Self::ConnectQuery | Self::BulkRead { .. } | Self::Query => None,
+            Self::Connect | Self::ConnectQuery { .. } | Self::BulkRead { .. } | Self::Query => None,
             Self::FirstQuery | Self::PointSelect | Self::OltpReadOnly | Self::OltpReadWrite => {
                 Some(Dataset::Sysbench)
             }
@@ -204,6 +219,9 @@ impl fmt::Display for Workload {
         formatter.write_str(self.name())?;
         match self {
             Self::BulkRead { bytes } => write!(formatter, "+bytes={bytes}"),
+            Self::ConnectQuery { queries } if *queries != Queries::ONE => {
+                write!(formatter, "+queries={}", queries.count())
+            }
             _ => Ok(()),
         }
     }
@@ -215,14 +233,20 @@ impl FromStr for Workload {
     fn from_str(text: &str) -> Result<Self, LevelError> {
         let level = |name: &str| match_name(Factor::Workload.label(), name, &Self::ALL, Self::name);
         parse_modified(Factor::Workload, text, level, |workload, modifier| {
-            let (Self::BulkRead { .. }, Some(size)) = (workload, modifier.strip_prefix("bytes=")) else {
-                return Ok(None);
-            };
-            let bytes = Bytes::parse(size).ok_or_else(|| {
-                let expected = "bytes from 1 to 1024m, such as 300, 16k or 1m";
-                LevelError::out_of_range(Factor::Workload.label(), text, expected)
-            })?;
-            Ok(Some(Self::BulkRead { bytes }))
+            let out_of_range = |expected| LevelError::out_of_range(Factor::Workload.label(), text, expected);
+            Ok(match (workload, modifier.split_once('=')) {
+                (Self::BulkRead { .. }, Some(("bytes", size))) => {
+                    let expected = "bytes from 1 to 1024m, such as 300, 16k or 1m";
+                    let bytes = Bytes::parse(size).ok_or_else(|| out_of_range(expected))?;
+                    Some(Self::BulkRead { bytes })
+                }
+                (Self::ConnectQuery { .. }, Some(("queries", count))) => {
+                    let queries = count.parse().ok().and_then(Queries::new);
+                    let queries = queries.ok_or_else(|| out_of_range("queries from 1 to 1000"))?;
+                    Some(Self::ConnectQuery { queries })
+                }
+                _ => None,
+            })
         })
     }
 }

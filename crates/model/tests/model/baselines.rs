@@ -135,7 +135,7 @@ fn what_only_goes_by_the_same_name_is_not_compared() {
     let grid = Grid {
         path: vec![Path::Plain, TLS13],
         driver: ["native", "mine"].map(|name| name.parse().unwrap()).to_vec(),
-        workload: vec![Workload::Connect, Workload::ConnectQuery],
+        workload: vec![Workload::Connect, Workload::CONNECT_QUERY],
         ..Grid::default()
     };
     let known = [unlike("mine", Workload::Connect), unlike("mine", Workload::PointSelect)];
@@ -148,7 +148,7 @@ fn what_only_goes_by_the_same_name_is_not_compared() {
             stratum.treatments.iter().map(|&cell| (&plan.cells[cell], &plan.cells[stratum.baseline]))
         });
         let across = contrasts.clone().filter(|(cell, base)| cell.treatment.driver != base.treatment.driver);
-        assert!(across.clone().all(|(cell, _)| cell.workload == Workload::ConnectQuery), "{baseline:?}");
+        assert!(across.clone().all(|(cell, _)| cell.workload == Workload::CONNECT_QUERY), "{baseline:?}");
         assert!(across.count() >= 2, "{baseline:?}");
         let of_connect = contrasts.filter(|(cell, _)| cell.workload == Workload::Connect).count();
         // Among paths each driver has its own.

@@ -73,7 +73,7 @@ fn fill(cell: &mut CellAnalysis) {
         Some(tls) if is_postgres => 1.0 + f64::from(u8::from(tls.version == TlsVersion::Tls13)),
         _ => 0.0,
     };
-    let query = f64::from(u8::from(cell.cell.workload == Workload::ConnectQuery));
+    let query = f64::from(u8::from(cell.cell.workload == Workload::CONNECT_QUERY));
     let connect = 1.0 + login + handshake + asked + query;
     let trips = if cell.cell.workload == Workload::FirstQuery { 1.0 } else { connect };
     let crypto_ns = if rsa { 5_600_000.0 } else { 210_000.0 * handshake };

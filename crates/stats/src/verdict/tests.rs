@@ -105,7 +105,7 @@ fn headlines_follow_the_load() {
     let (mean, p95, rate) = (Metric::LatencyNsMean, Metric::LatencyNsP95, Metric::RatePerS);
     for (workload, clients, pace, expected) in [
         (Workload::Connect, Clients::ONE, Pace::Closed, &[mean][..]),
-        (Workload::ConnectQuery, eight, Pace::Closed, &[rate]),
+        (Workload::CONNECT_QUERY, eight, Pace::Closed, &[rate]),
         (Workload::PointSelect, eight, Pace::Closed, &[rate, p95]),
         (Workload::Connect, Clients::ONE, Pace::PerSecond(100), &[mean, p95]),
     ] {

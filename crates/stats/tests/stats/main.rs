@@ -3,6 +3,7 @@
 mod assembling;
 mod checkpoints;
 mod comparing;
+mod costs;
 mod coverage;
 mod fixture;
 mod properties;

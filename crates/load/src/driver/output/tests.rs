@@ -86,7 +86,7 @@ fn pgbench_is_read() {
 
 #[test]
 fn a_connect_is_timed_from_the_previous_end() {
-    let name = WorkloadName::of(ciphertoll_model::Workload::ConnectQuery);
+    let name = WorkloadName::of(ciphertoll_model::Workload::CONNECT_QUERY);
     let rule = tool("pgbench").workloads[&name].result.clone().unwrap();
     let outcome = log_rule(rule).read(PGBENCH.into_iter()).unwrap();
     // The beginning of a client's first operation is not known.

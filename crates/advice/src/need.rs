@@ -1,0 +1,136 @@
+//! What a configuration must fulfil.
+
+use ciphertoll_model::{
+    Ctx, OpenVpnCipher, Path, ProxyProgram, Resumption, TlsLibrary, TlsPath, TlsStart, Treatment, Tunnel,
+    Verification, labelled,
+};
+
+labelled! {
+    /// What a configuration must fulfil, in addition to encrypting every connection between hosts.
+    pub enum Need {
+        /// The client side verifies the server's certificate and name, or the key of the tunnel's other end.
+        Verify = "verify",
+        /// Nothing between the client and the server sees plaintext.
+        EndToEnd = "end-to-end",
+        /// The server's files are encrypted.
+        AtRest = "at-rest",
+        /// No process besides client and server.
+        NoNewProcess = "no-new-process",
+        /// Nothing beyond the URL changes for the client.
+        NoDriverChange = "no-driver-change",
+    }
+}
+
+impl Need {
+    /// Why `treatment` does not fulfil it, if so.
+    pub fn unmet(self, treatment: &Treatment) -> Option<&'static str> {
+        let Treatment { path, at_rest, .. } = treatment;
+        match self {
+            Self::Verify => unverified(treatment),
+            Self::EndToEnd => match path {
+                Path::Proxy(_) => Some("the proxy sees plaintext on the clients' host"),
+                Path::Tunnel(_) => Some("the ends of the tunnel see plaintext"),
+                _ => None,
+            },
+            Self::AtRest => (!at_rest.encrypts()).then_some("the server's files are not encrypted"),
+            Self::NoNewProcess => match path {
+                Path::Proxy(_) => Some("it needs a proxy"),
+                // In the kernel.
+                Path::Tunnel(Tunnel::WireGuard) => None,
+                Path::Tunnel(_) => Some("it needs a tunnel's processes"),
+                _ => None,
+            },
+            Self::NoDriverChange => driver_change(treatment),
+        }
+    }
+}
+
+/// Why connections between hosts are not encrypted, if so. No load is advised to use such a configuration.
+pub(crate) fn unencrypted(path: Path) -> Option<&'static str> {
+    match path {
+        Path::Plain | Path::Compressed(_) => Some("not encrypted"),
+        Path::Unix => Some("not encrypted, and only for clients on the server's host"),
+        Path::Tunnel(Tunnel::OpenVpn(OpenVpnCipher::None)) => Some("not encrypted"),
+        Path::Tls(_) | Path::Tunnel(_) | Path::Proxy(_) => None,
+    }
+}
+
+fn unverified(treatment: &Treatment) -> Option<&'static str> {
+    let url = treatment.server.url.as_ref();
+    match treatment.path {
+        Path::Tls(_) if url.is_some_and(|url| url.tls.verification() != Verification::Full) => {
+            Some("the URL does not verify the server's certificate and name")
+        }
+        Path::Proxy(proxy) if proxy.program == ProxyProgram::ProxySql => {
+            Some("ProxySQL does not verify the server's name")
+        }
+        path => unencrypted(path),
+    }
+}
+
+/// What a client would need that a URL cannot say.
+fn driver_change(treatment: &Treatment) -> Option<&'static str> {
+    if treatment.ctx == Some(Ctx::Shared) {
+        return Some("the client must keep one TLS context");
+    }
+    let Path::Tls(TlsPath { resumption, start, library, .. }) = treatment.path else { return None };
+    match (resumption, start, library) {
+        (Resumption::Always | Resumption::BySessionId, _, _) => Some("the client must resume TLS sessions"),
+        (_, TlsStart::Eager, _) => Some("the client must send its first message before the server's answer"),
+        (_, _, TlsLibrary::Rustls) => Some("the client must use rustls"),
+        // `sslnegotiation=direct` is in the URL.
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ciphertoll_model::{AtRest, Auth, Driver, Link, ServerLevel};
+
+    use super::*;
+
+    fn treatment(path: &str) -> Treatment {
+        Treatment {
+            server: "postgres".parse::<ServerLevel>().unwrap(),
+            path: path.parse().unwrap(),
+            auth: Auth::Trust,
+            ctx: None,
+            driver: Driver::Native,
+            link: Link::Local,
+            at_rest: AtRest::None,
+        }
+    }
+
+    #[test]
+    fn each_need_is_met_by_some_paths_only() {
+        for (need, met, unmet) in [
+            (Need::Verify, "tls1.3-p256", "proxysql"),
+            (Need::Verify, "proxy", "plain"),
+            (Need::EndToEnd, "tls1.2-p256", "proxy"),
+            (Need::EndToEnd, "tls1.3-p256+resume", "ssh-aes256-gcm"),
+            (Need::NoNewProcess, "wireguard", "stunnel"),
+            (Need::NoNewProcess, "tls1.3-p256", "proxy"),
+            (Need::NoDriverChange, "tls1.3-p256+direct", "tls1.3-p256+resume"),
+            (Need::NoDriverChange, "proxy", "tls1.3-p256+eager"),
+            (Need::NoDriverChange, "tls1.3-p256", "tls1.3-p256+client=rustls"),
+        ] {
+            assert_eq!(need.unmet(&treatment(met)), None, "{need:?} {met}");
+            assert!(need.unmet(&treatment(unmet)).is_some(), "{need:?} {unmet}");
+        }
+        let shared = Treatment { ctx: Some(Ctx::Shared), ..treatment("tls1.3-p256") };
+        assert!(Need::NoDriverChange.unmet(&shared).is_some());
+        let encrypted = Treatment { at_rest: AtRest::Native, ..treatment("plain") };
+        assert_eq!(Need::AtRest.unmet(&encrypted), None);
+        assert!(Need::AtRest.unmet(&treatment("plain")).is_some());
+    }
+
+    #[test]
+    fn unencrypted_paths_are_known() {
+        for path in ["plain", "unix", "openvpn-none", "plain+compress=zlib"] {
+            assert!(unencrypted(path.parse().unwrap()).is_some(), "{path}");
+        }
+        for path in ["tls1.3", "proxy", "pgbouncer", "ssh-aes256-gcm", "wireguard", "openvpn-aes256-gcm"] {
+            assert_eq!(unencrypted(path.parse().unwrap()), None, "{path}");
+        }
+    }
+}

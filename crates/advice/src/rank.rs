@@ -1,0 +1,133 @@
+//! Ranks the configurations of a run for a load.
+
+use ciphertoll_model::{Path, ServerLevel, TlsVersion, Treatment};
+use ciphertoll_stats::Estimate;
+use ciphertoll_stats::cost::{BreakEven, CostModel, Load, MissingTerm, Prediction, Profile, Role};
+
+use crate::Need;
+use crate::need::unencrypted;
+
+/// The configurations of one server for a load, the first choice first.
+#[derive(Debug)]
+pub struct Advice<'a> {
+    /// The first one is advised.
+    pub choices: Vec<Choice<'a>>,
+    pub excluded: Vec<Excluded<'a>>,
+    /// The unencrypted configuration that costs are compared with: plain TCP.
+    pub plain: Option<(&'a Profile, Prediction)>,
+}
+
+/// A configuration that fulfils every need.
+#[derive(Debug)]
+pub struct Choice<'a> {
+    pub profile: &'a Profile,
+    pub prediction: Prediction,
+    /// CPU time of all roles per session, µs.
+    pub cpu_us: Estimate,
+    /// Saved CPU time per session compared with this configuration if the first choice is used instead, µs; absent for the first
+    /// choice.
+    pub saving_us: Option<Estimate>,
+    /// Compared with the first choice (`Side::First`); absent for it.
+    pub break_even: Option<BreakEven>,
+    /// Whether it is known to cost more than the cheapest.
+    pub rank: Rank,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// It costs the least, or its cost is not known to be higher.
+    AsCheap,
+    CostsMore,
+}
+
+/// A configuration that is not advised.
+#[derive(Debug)]
+pub struct Excluded<'a> {
+    pub treatment: &'a Treatment,
+    pub reason: String,
+}
+
+/// Ranks the configurations of `server`.
+///
+/// 1. Only configurations that encrypt every connection between hosts and fulfil every need are ranked.
+/// 2. The cheapest is the one with the least CPU time of all roles per session.
+/// 3. Among those not known to cost more, the simplest is the first choice: without a tunnel, without a new process, the newest
+///    protocol.
+/// 4. The others follow by cost.
+pub fn advise<'a>(
+    model: &'a CostModel,
+    server: &ServerLevel,
+    needs: &[Need],
+    load: &Load,
+) -> Result<Advice<'a>, MissingTerm> {
+    let mut advice = Advice { choices: Vec::new(), excluded: Vec::new(), plain: None };
+    let mut missing = None;
+    for profile in model.profiles.iter().filter(|profile| profile.treatment.server == *server) {
+        let treatment = &profile.treatment;
+        if treatment.path == Path::Plain && advice.plain.is_none() {
+            advice.plain = Some((profile, model.predict(profile, load)));
+        }
+        let unmet = unencrypted(treatment.path)
+            .or_else(|| needs.iter().find_map(|need| need.unmet(treatment)))
+            .map(str::to_owned);
+        match (unmet, model.session_cpu(profile, Role::Total, load)) {
+            (Some(reason), _) => advice.excluded.push(Excluded { treatment, reason }),
+            (None, Err(term)) => {
+                missing.get_or_insert(term);
+                let reason = format!("the run lacks {term}");
+                advice.excluded.push(Excluded { treatment, reason });
+            }
+            (None, Ok(cpu)) => advice.choices.push(Choice {
+                profile,
+                prediction: model.predict(profile, load),
+                cpu_us: model.means.value(&cpu).estimate(),
+                saving_us: None,
+                break_even: None,
+                rank: Rank::AsCheap,
+            }),
+        }
+    }
+    if advice.choices.is_empty()
+        && let Some(term) = missing
+    {
+        return Err(term);
+    }
+    advice.order(model, load)?;
+    Ok(advice)
+}
+
+impl Advice<'_> {
+    fn order(&mut self, model: &CostModel, load: &Load) -> Result<(), MissingTerm> {
+        self.choices.sort_by(|left, right| left.cpu_us.value.total_cmp(&right.cpu_us.value));
+        let Some(cheapest) = self.choices.first().map(|choice| choice.profile) else { return Ok(()) };
+        let cpu = |profile| model.session_cpu(profile, Role::Total, load);
+        for choice in self.choices.iter_mut().skip(1) {
+            let more = model.means.value(&(cpu(choice.profile)? - &cpu(cheapest)?)).estimate();
+            choice.rank = if more.low() > 0.0 { Rank::CostsMore } else { Rank::AsCheap };
+        }
+        self.choices.sort_by_key(|choice| match choice.rank {
+            Rank::AsCheap => (false, Some(complexity(&choice.profile.treatment))),
+            // Stable: by cost.
+            Rank::CostsMore => (true, None),
+        });
+        let first = self.choices[0].profile;
+        for choice in self.choices.iter_mut().skip(1) {
+            let saving = cpu(choice.profile)? - &cpu(first)?;
+            choice.saving_us = Some(model.means.value(&saving).estimate());
+            choice.break_even = model.break_even(first, choice.profile, load).ok();
+        }
+        Ok(())
+    }
+}
+
+/// How much a configuration adds: what is simpler compares as less.
+fn complexity(treatment: &Treatment) -> (u8, bool, std::cmp::Reverse<TlsVersion>) {
+    let (processes, version) = match treatment.path {
+        Path::Plain | Path::Compressed(_) | Path::Unix => (0, TlsVersion::Tls13),
+        Path::Tls(tls) => (0, tls.version),
+        Path::Proxy(proxy) => (1, proxy.version),
+        Path::Tunnel(_) => (2, TlsVersion::Tls13),
+    };
+    let changes_driver = Need::NoDriverChange.unmet(treatment).is_some();
+    (processes, changes_driver, std::cmp::Reverse(version))
+}

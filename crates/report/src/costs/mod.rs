@@ -1,0 +1,122 @@
+//! What loads cost that were not measured: predictions, the terms behind them, and advice.
+
+mod advice;
+mod predictions;
+mod terms;
+
+use ciphertoll_model::{Auth, Cell, Clients, Factor, Metric, Pace, Scale, ServerLevel, Treatment, Workload};
+use ciphertoll_stats::cost::{Cores, CostModel, Load, MissingTerm};
+use ciphertoll_stats::{Estimate, RunFacts};
+
+use crate::names;
+use crate::number::{plural, quantity, significant, uncertainty, uncertainty_in};
+use crate::view::TableEntry;
+
+pub use advice::{AdviceReport, advice, advice_json};
+pub use predictions::{predictions, predictions_json};
+pub use terms::{terms, terms_json};
+
+/// The input of reports from the cost model of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct CostReport<'a> {
+    /// Name of the run's directory.
+    pub run: &'a str,
+    pub facts: &'a RunFacts<'a>,
+    pub model: &'a CostModel,
+    pub load: &'a Load,
+}
+
+impl<'a> CostReport<'a> {
+    /// The servers of the run, in order.
+    fn servers(&self) -> Vec<&'a ServerLevel> {
+        let mut servers: Vec<&ServerLevel> = Vec::new();
+        for profile in &self.model.profiles {
+            if !servers.contains(&&profile.treatment.server) {
+                servers.push(&profile.treatment.server);
+            }
+        }
+        servers
+    }
+
+    fn server_name(&self, server: &ServerLevel) -> String {
+        names::server_of(self.facts, server)
+    }
+
+    /// Configurations by the factors that vary among those of their server. The default authentication is not named.
+    fn labels(&self, server: &ServerLevel) -> impl Fn(&Treatment) -> String + use<> {
+        let all = self.model.profiles.iter().filter(|profile| profile.treatment.server == *server);
+        let cells: Vec<Cell> = all.map(|profile| cell(&profile.treatment)).collect();
+        let cells: Vec<&Cell> = cells.iter().collect();
+        let varying: Vec<Factor> = names::varying(&cells, Factor::Path);
+        move |treatment| {
+            let usual = treatment.auth == Auth::default_of(treatment.server.engine);
+            let named = |factor: &&Factor| !(**factor == Factor::Auth && usual);
+            let cell = cell(treatment);
+            let named: Vec<Factor> = varying.iter().filter(named).copied().collect();
+            names::row_label(&cell, &named)
+        }
+    }
+}
+
+/// A cell of the configuration, whose load does not matter.
+fn cell(treatment: &Treatment) -> Cell {
+    Cell {
+        treatment: treatment.clone(),
+        workload: Workload::Connect,
+        clients: Clients::ONE,
+        scale: Scale::DEFAULT,
+        relative: None,
+        pace: Pace::Closed,
+    }
+}
+
+/// `500 connects/s, 3 queries each, 45 ms round trip, 200 clients, results of 1000 bytes, 8 cores for the server`.
+fn load_in_words(load: &Load) -> String {
+    let queries = match load.queries_per_connection {
+        0.0 => "no query each".to_owned(),
+        1.0 => "1 query each".to_owned(),
+        several => format!("{} queries each", short(several)),
+    };
+    let rate = match load.connects_per_s {
+        Some(rate) => format!("{} connects/s", short(rate)),
+        None => "as many connects as possible".to_owned(),
+    };
+    let cores = match load.cores {
+        Cores::Shared(cores) => format!("{} cores for clients and server", short(cores)),
+        Cores::Separate { server, clients: None } => format!("{} cores for the server", short(server)),
+        Cores::Separate { server, clients: Some(clients) } => {
+            format!("{} cores for the server, {} for clients", short(server), short(clients))
+        }
+    };
+    let link = match load.rtt_ns {
+        0.0 => "local connections".to_owned(),
+        rtt_ns => format!("{} round trip", quantity(Metric::LatencyNsMean, rtt_ns)),
+    };
+    let clients = load.clients.map(|clients| plural(u64::from(clients.get()), "client"));
+    let rows = (load.row_bytes > 0).then(|| format!("results of {} bytes", load.row_bytes));
+    let parts = [Some(rate), Some(queries), Some(link), clients, rows, Some(cores)];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// A number that a user typed: without trailing zeros.
+fn short(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { value.to_string() }
+}
+
+/// A value over its interval, in the unit of a metric.
+fn in_unit_of(metric: Metric, estimate: &Estimate) -> TableEntry {
+    TableEntry::new([quantity(metric, estimate.value), uncertainty(metric, estimate)])
+}
+
+fn plain_number(estimate: &Estimate) -> TableEntry {
+    TableEntry::new([significant(estimate.value), uncertainty_in(1.0, estimate)])
+}
+
+fn entry(metric: Metric, found: &Result<Estimate, MissingTerm>) -> TableEntry {
+    found.as_ref().map_or_else(|_| TableEntry::absent(), |estimate| in_unit_of(metric, estimate))
+}
+
+/// What measures missing terms.
+fn calibration(server: &ServerLevel) -> String {
+    format!("ciphertoll run calibrate --server {server}")
+}
