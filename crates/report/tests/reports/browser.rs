@@ -33,7 +33,7 @@ fn a_page_with_every_chart_is_whole_by_itself() {
         }
         assert!(beside.contains("<table") && beside.contains("<caption"), "numbers stand beside: {beside}");
     }
-    assert_eq!(seen.dom.matches("<svg").count(), 19, "no picture but in a figure");
+    assert_eq!(seen.dom.matches("<svg").count(), 2 * 19, "a figure has a picture for each layout");
 }
 
 #[test]
