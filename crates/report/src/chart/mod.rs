@@ -18,7 +18,7 @@ use ciphertoll_stats::{CellAnalysis, Comparison, Estimate};
 use crate::markup::Element;
 use crate::names;
 use crate::number::measured;
-use crate::svg::{Drawing, Layout, Shape, dot, group, tooltip, upright_whisker};
+use crate::svg::{ChartWidth, Drawing, Shape, dot, group, tooltip, upright_whisker};
 use crate::view::{Column, ColumnKind, Sentence, StratumView, Table, level};
 
 pub(crate) use blocks::ratios_by_block;
@@ -35,7 +35,7 @@ pub(crate) struct Figure {
     pub(crate) heading: String,
     /// How to read it.
     pub(crate) reading: String,
-    /// The same picture in each layout; the style sheet shows one.
+    /// The same picture in each width; the style sheet shows one.
     pub(crate) pictures: [Element; 2],
     pub(crate) numbers: Table,
     pub(crate) notes: Vec<Sentence>,
@@ -47,10 +47,10 @@ pub(crate) fn of_stratum(stratum: &StratumView<'_>, id: &str) -> Vec<Figure> {
     charts.into_iter().filter_map(|chart| chart(stratum, id)).collect()
 }
 
-/// The picture in each layout, with its name and its text alternative.
+/// The picture in each width, with its name and its text alternative.
 fn pictures(id: &str, title: &str, description: &str, draw: impl Fn(&mut Drawing)) -> [Element; 2] {
-    Layout::ALL.map(|layout| {
-        let mut drawing = Drawing::new(layout);
+    ChartWidth::ALL.map(|width| {
+        let mut drawing = Drawing::new(width);
         draw(&mut drawing);
         drawing.finish(id, title, description)
     })

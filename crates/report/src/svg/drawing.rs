@@ -1,12 +1,12 @@
 //! A chart under construction, row by row.
 
-use super::{Anchor, LINE, Layout, coordinate, hatch, rect, text, width_of};
+use super::{Anchor, ChartWidth, LINE, coordinate, hatch, rect, text, width_of};
 use crate::markup::Element;
 
 /// Grows downwards. The background may be added last.
 #[derive(Debug)]
 pub(crate) struct Drawing {
-    layout: Layout,
+    width: ChartWidth,
     behind: Vec<Element>,
     marks: Vec<Element>,
     bottom: f64,
@@ -25,12 +25,12 @@ const BOLD: f64 = 1.08;
 const CAPTION_GAP: f64 = 4.0;
 
 impl Drawing {
-    pub(crate) fn new(layout: Layout) -> Self {
-        Self { layout, behind: Vec::new(), marks: Vec::new(), bottom: 0.0 }
+    pub(crate) fn new(width: ChartWidth) -> Self {
+        Self { width, behind: Vec::new(), marks: Vec::new(), bottom: 0.0 }
     }
 
     pub(crate) fn width(&self) -> f64 {
-        self.layout.width()
+        self.width.units()
     }
 
     /// The top of the next row.
@@ -62,9 +62,9 @@ impl Drawing {
             if last + width_of(value) + LINE > self.width() {
                 self.bottom += LINE;
             }
-            let (x, anchor) = match self.layout {
-                Layout::Narrow => (self.width(), Anchor::End),
-                Layout::Wide => (last + LINE, Anchor::Start),
+            let (x, anchor) = match self.width {
+                ChartWidth::Narrow => (self.width(), Anchor::End),
+                ChartWidth::Wide => (last + LINE, Anchor::Start),
             };
             self.mark(text(x, self.bottom - 4.0, anchor, &format!("value {tone}"), value));
         }
@@ -99,15 +99,15 @@ impl Drawing {
 
     /// The chart with a name and a text alternative.
     pub(crate) fn finish(self, id: &str, title: &str, description: &str) -> Element {
-        let id = match self.layout {
-            Layout::Narrow => id.to_owned(),
-            Layout::Wide => format!("{id}-wide"),
+        let id = match self.width {
+            ChartWidth::Narrow => id.to_owned(),
+            ChartWidth::Wide => format!("{id}-wide"),
         };
         let (title_id, description_id) = (format!("{id}-title"), format!("{id}-desc"));
         let height = self.bottom.ceil() + 2.0;
         let text = |name: &'static str, id: &str, text: &str| Element::new(name).with("id", id).text(text);
         Element::new("svg")
-            .class(self.layout.class())
+            .class(self.width.class())
             .with("viewBox", format!("0 0 {} {}", coordinate(self.width()), coordinate(height)))
             .with("role", "img")
             .with("aria-labelledby", format!("{title_id} {description_id}"))

@@ -15,7 +15,7 @@ use crate::markup::Element;
 
 /// Every chart is drawn twice, because its text must neither shrink on a phone nor grow on a desktop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(crate) enum ChartWidth {
     /// For a phone, and half a page of paper.
     Narrow,
     /// For the full width of a desktop.
@@ -43,11 +43,11 @@ pub(crate) enum Shape {
     Ring,
 }
 
-impl Layout {
+impl ChartWidth {
     pub(crate) const ALL: [Self; 2] = [Self::Narrow, Self::Wide];
 
     /// The width of a chart in its own units.
-    pub(crate) fn width(self) -> f64 {
+    pub(crate) fn units(self) -> f64 {
         match self {
             Self::Narrow => 420.0,
             Self::Wide => 1_040.0,

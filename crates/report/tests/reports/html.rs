@@ -269,7 +269,7 @@ fn contrast(one: f64, other: f64) -> f64 {
 }
 
 /// The page without its wide charts.
-pub(crate) fn one_layout(page: &str) -> String {
+pub(crate) fn one_width(page: &str) -> String {
     let mut pieces = page.split("<svg class=\"chart wide\"");
     let first = pieces.next().unwrap_or_default().to_owned();
     pieces.fold(first, |text, piece| text + piece.split_once("</svg>").unwrap().1.trim_start())
@@ -283,7 +283,7 @@ fn attributes<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
 
 /// The style sheet has tests of its own, and would drown a snapshot, as would the same charts for another width.
 fn without_style(page: &str) -> String {
-    let page = &one_layout(page);
+    let page = &one_width(page);
     let (before, rest) = page.split_once("<style>").unwrap();
     let (_, after) = rest.split_once("</style>").unwrap();
     let (script, end) = after.split_once("<script>").unwrap();
