@@ -4,7 +4,7 @@ use ciphertoll_stats::Estimate;
 
 use crate::number::measured_in;
 use crate::svg::{
-    Anchor, Drawing, Scale, Swatch, WIDTH, across, group, hatch, rect, text, tooltip, whisker, width_of,
+    Anchor, Drawing, Scale, Swatch, across, group, hatch, rect, text, tooltip, whisker, width_of,
 };
 
 const HEIGHT: f64 = 19.0;
@@ -38,12 +38,11 @@ pub(super) enum BarNames {
     Left,
 }
 
-/// The bars over their axis, each with the interval of its total. `unit` is a divisor and its name.
-pub(super) fn drawn(bars: &[StackedBar<'_>], unit: (f64, &str), names: BarNames) -> Drawing {
+/// Draws the bars over their axis, each with the interval of its total. `unit` is a divisor and its name.
+pub(super) fn draw(drawing: &mut Drawing, bars: &[StackedBar<'_>], unit: (f64, &str), names: BarNames) {
     let highest = bars.iter().map(|bar| bar.total.high()).fold(0.0, f64::max);
-    let axis = Scale::linear((0.0, highest / unit.0), (0.0, WIDTH - 8.0));
+    let axis = Scale::linear((0.0, highest / unit.0), (0.0, drawing.width() - 8.0));
     let at = |value: f64| axis.at(value / unit.0);
-    let mut drawing = Drawing::default();
     for StackedBar { label, total, parts } in bars {
         let measured = measured_in(unit, total);
         drawing.caption(label, &measured, "");
@@ -60,9 +59,8 @@ pub(super) fn drawn(bars: &[StackedBar<'_>], unit: (f64, &str), names: BarNames)
             BarNames::Left => group("mark").child(tooltip(format!("total: {measured}"))).child(interval),
         });
     }
-    drawing.behind(across(&axis, 0.0, drawing.bottom(), unit.1.trim()));
+    drawing.behind(across(&axis, (0.0, drawing.bottom()), drawing.width(), unit.1.trim()));
     drawing.advance(16.0);
-    drawing
 }
 
 impl BarPart {

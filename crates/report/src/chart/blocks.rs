@@ -4,15 +4,15 @@ use ciphertoll_model::{Arm, Metric};
 use ciphertoll_stats::assemble::PlannedComparison;
 use ciphertoll_stats::{Comparison, Interval, PairedRatio, headline_metrics};
 
-use super::{Figure, comparison_label};
+use super::{Figure, comparison_label, pictures};
 use crate::number::{is_certain, ratio_with_interval, significant};
-use crate::svg::{
-    Anchor, Drawing, Scale, Shape, WIDTH, dot, group, line, polyline, rect, text, tooltip, upright,
-};
+use crate::svg::{Anchor, Drawing, Scale, Shape, dot, group, line, polyline, rect, text, tooltip, upright};
 use crate::view::{Column, ColumnKind, StratumView, Table, TableEntry};
 use crate::{RunReport, sentence};
 
-const HEIGHT: f64 = 64.0;
+const HEIGHT: f64 = 70.0;
+/// Space for half a dot.
+const DOT: f64 = 6.0;
 /// Names of ratios end here.
 const LEFT: f64 = 52.0;
 /// One block shows no drift.
@@ -42,25 +42,16 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     let last = panels.iter().flat_map(|panel| &panel.ratios).map(|(block, _)| *block).max()?;
     // Every panel spans the same ratio, so that a drift here and noise there can be compared.
     let half = panels.iter().map(Panel::half_span).fold(1.005, f64::max) * 1.01;
-    let across = Scale::linear((0.5, f64::from(last) + 0.5), (LEFT, WIDTH - 4.0));
-    let mut drawing = Drawing::default();
-    for panel in &panels {
-        drawn(&mut drawing, panel, &across, half);
-    }
-    for tick in across.ticks(8).iter().filter(|tick| tick.value.fract().abs() < 1e-9) {
-        let y = drawing.bottom() + 10.0;
-        drawing.mark(text(across.at(tick.value), y, Anchor::Middle, "tick", &tick.label));
-    }
-    drawing.advance(14.0);
-    drawing.lines("block, in the order of the run", "tick");
     let noun = sentence::noun(metric);
     let heading = format!("Block by block: {noun} ÷ {}", stratum.baseline_label());
     let has_interval = panels.iter().filter_map(Panel::certain).any(|of| of.ratio.interval().is_some());
     let labels: Vec<String> = panels.iter().map(Panel::caption).collect();
     let description = format!("Dots over {last} blocks, a panel for each. {}.", labels.join("; "));
     let id = format!("{id}-blocks");
+    let title = format!("{heading}, {}", stratum.name());
+    let pictures = pictures(&id, &title, &description, |drawing| draw(drawing, &panels, last, half));
     Some(Figure {
-        picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
+        pictures,
         id,
         heading,
         reading: format!(
@@ -115,12 +106,27 @@ impl Panel<'_> {
     }
 }
 
+fn draw(drawing: &mut Drawing, panels: &[Panel<'_>], last: u32, half: f64) {
+    let across = Scale::linear((0.5, f64::from(last) + 0.5), (LEFT, drawing.width() - 4.0));
+    for panel in panels {
+        drawn(drawing, panel, &across, half);
+    }
+    for tick in across.ticks(8).iter().filter(|tick| tick.value.fract().abs() < 1e-9) {
+        let y = drawing.bottom() + 10.0;
+        drawing.mark(text(across.at(tick.value), y, Anchor::Middle, "tick", &tick.label));
+    }
+    drawing.advance(14.0);
+    drawing.lines("block, in the order of the run", "tick");
+}
+
 fn drawn(drawing: &mut Drawing, panel: &Panel<'_>, across: &Scale, half: f64) {
     drawing.caption(&panel.label, &panel.value(), "");
     let top = drawing.advance(HEIGHT + 8.0);
     let centre = panel.centre();
-    let axis = Scale::log((centre / half, centre * half), (top + HEIGHT, top + 2.0));
+    // The outermost dots stay within the panel with their whole size.
+    let axis = Scale::log((centre / half, centre * half), (top + HEIGHT - DOT, top + DOT));
     let (left, right) = across.range();
+    drawing.mark(rect(left, top, right - left, HEIGHT, "panel"));
     drawing.mark(upright(&axis, left, right, 4, ""));
     if let Some(summary) = panel.certain() {
         if let Some(Interval { low, high }) = summary.ratio.interval() {

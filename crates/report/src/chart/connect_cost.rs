@@ -3,7 +3,7 @@
 use ciphertoll_model::Metric;
 
 use super::bars::{self, BarNames, BarPart, StackedBar};
-use super::{Figure, TOTAL_WHISKER, whiskers};
+use super::{Figure, TOTAL_WHISKER, pictures, whiskers};
 use crate::number::{measured, percent, quantity, scale, uncertainty};
 use crate::view::connect_cost::{self, Bar, CostPart, ServerCosts};
 use crate::view::{Column, ColumnKind, Sentence, Table, TableEntry};
@@ -26,8 +26,6 @@ fn figure<'a>(report: &RunReport<'_>, costs: &ServerCosts<'a>, id: &str) -> Figu
         parts: bar.parts.iter().map(|(part, spent)| bar_part(bar, *part, *spent)).collect(),
     };
     let bars: Vec<StackedBar<'_>> = costs.bars.iter().map(bar).collect();
-    let mut drawing = bars::drawn(&bars, unit, BarNames::Centred);
-    drawing.key(costs.parts().map(|part| bars::swatch(look(part).0, part.title(), is_hatched(part))));
     let heading = names::server(report, costs.server);
     let concurrency = costs.bars.first().map_or_else(String::new, |bar| names::concurrency(&bar.cell.cell));
     let title = format!("Breakdown of connect time, {heading}, at {concurrency}");
@@ -35,7 +33,10 @@ fn figure<'a>(report: &RunReport<'_>, costs: &ServerCosts<'a>, id: &str) -> Figu
         connect_cost::sentence(report, costs).map(Sentence::neutral).into_iter().collect();
     notes.extend(connect_cost::remarks(costs));
     Figure {
-        picture: drawing.finish(id, &title, &in_words(costs)),
+        pictures: pictures(id, &title, &in_words(costs), |drawing| {
+            bars::draw(drawing, &bars, unit, BarNames::Centred);
+            drawing.key(costs.parts().map(|part| bars::swatch(look(part).0, part.title(), is_hatched(part))));
+        }),
         id: id.to_owned(),
         heading,
         reading: format!(

@@ -4,16 +4,17 @@ use ciphertoll_model::Metric;
 use ciphertoll_stats::CellAnalysis;
 
 use super::bars::{self, BarNames, BarPart, StackedBar};
-use super::{Figure, TOTAL_WHISKER, highest, in_words, table_of, whiskers};
+use super::{Figure, TOTAL_WHISKER, highest, in_words, pictures, table_of, whiskers};
 use crate::number::{measured_in, scale};
 use crate::svg::Swatch;
-use crate::view::{StratumView, level};
+use crate::view::{StratumView, absent, level};
 
 const ROLES: [(Metric, &str, &str); 3] = [
     (Metric::CpuUsPerOpClient, "role-client", "client"),
     (Metric::CpuUsPerOpMiddle, "role-middle", "middle"),
     (Metric::CpuUsPerOpServer, "role-server", "server"),
 ];
+const METRICS: [Metric; 4] = [ROLES[0].0, ROLES[1].0, ROLES[2].0, Metric::CpuUsPerOpTotal];
 const REST: &str = "too little of each role to measure";
 const REST_CLASS: &str = "role-rest";
 /// If the total is more than this multiple of its parts, the chart shows a rest.
@@ -26,25 +27,28 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     if bars.is_empty() {
         return None;
     }
-    let mut drawing = bars::drawn(&bars, unit, BarNames::Left);
     let shown = ROLES.map(|(_, class, name)| (class, name)).into_iter().chain([(REST_CLASS, REST)]);
     let seen =
         shown.filter(|(class, _)| bars.iter().any(|bar| bar.parts.iter().any(|part| part.class == *class)));
-    drawing.key(seen.map(|(class, name)| Swatch::filled(class, name)));
+    let seen: Vec<(&str, &str)> = seen.collect();
     let heading = "CPU per operation".to_owned();
     let description = format!(
         "Stacked bars, one for each path, of the CPU time of client, middle and server. Totals: {}.",
         in_words(stratum, total)
     );
     let id = format!("{id}-cpu");
+    let pictures = pictures(&id, &format!("{heading}, {}", stratum.name()), &description, |drawing| {
+        bars::draw(drawing, &bars, unit, BarNames::Left);
+        drawing.key(seen.iter().map(|(class, name)| Swatch::filled(class, *name)));
+    });
     let totals = bars.iter().map(|bar| bar.total);
     Some(Figure {
-        picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
+        pictures,
         id,
         heading,
         reading: format!("CPU time of all roles; {}.", whiskers(totals, TOTAL_WHISKER)),
-        numbers: table_of(stratum, &[ROLES[0].0, ROLES[1].0, ROLES[2].0, total]),
-        notes: Vec::new(),
+        numbers: table_of(stratum, &METRICS),
+        notes: absent::sentences(stratum, &METRICS),
     })
 }
 

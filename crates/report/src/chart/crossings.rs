@@ -4,20 +4,21 @@
 use ciphertoll_model::{Metric, MetricDirection};
 use ciphertoll_stats::{Comparison, Estimate};
 
-use super::{Figure, series_look, whiskers};
+use super::{Figure, pictures, series_look, whiskers};
 use crate::lists::distinct;
 use crate::number::{measured, ratio, ratio_interval, ratio_with_interval};
 use crate::sentence;
 use crate::svg::{
-    Anchor, Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, line, text, tooltip, upright,
-    upright_whisker, width_of,
+    Anchor, Drawing, Scale, Shape, Swatch, across, dot, group, line, text, tooltip, upright, upright_whisker,
+    width_of,
 };
 use crate::view::{Column, ColumnKind, StratumView, Table, TableEntry, certain_ratio, crossings, level};
 
 const HEIGHT: f64 = 240.0;
 const TOP: f64 = 8.0;
 const LEFT: f64 = 44.0;
-const RIGHT: f64 = WIDTH - 10.0;
+/// From the end of the axis to the edge.
+const RIGHT: f64 = 10.0;
 /// The width for points with almost no crossings, which have no place on a logarithmic axis.
 const STRIP: f64 = 52.0;
 /// Fewer pages per operation count as none.
@@ -66,14 +67,26 @@ fn point<'a>(stratum: &StratumView<'a>, comparison: &'a Comparison, metric: Metr
 }
 
 fn figure(metric: Metric, points: &[Point<'_>]) -> Figure {
-    let place = PlotArea::of(points);
-    let mut drawing = Drawing::default();
+    let heading = format!("Cost by page crossings: {}", sentence::noun(metric));
+    let id = format!("crossings-{}", metric.label().replace('_', "-"));
+    Figure {
+        pictures: pictures(&id, &heading, &in_words(points), |drawing| draw(drawing, points)),
+        id,
+        reading: reading(metric, points),
+        heading,
+        numbers: numbers(points),
+        notes: Vec::new(),
+    }
+}
+
+fn draw(drawing: &mut Drawing, points: &[Point<'_>]) {
+    let place = PlotArea::of(points, drawing.width());
     drawing.advance(HEIGHT);
-    axes(&mut drawing, &place);
+    axes(drawing, &place);
     let series = distinct(points.iter().map(|point| point.series.as_str()));
     for point in points {
         let index = series.iter().position(|name| *name == point.series).unwrap_or_default();
-        drawn(&mut drawing, point, &place, look(index));
+        drawn(drawing, point, &place, look(index));
     }
     for (x, y, anchor, name) in names(points, &place) {
         drawing.mark(text(x, y, anchor, "tick", name));
@@ -84,25 +97,15 @@ fn figure(metric: Metric, points: &[Point<'_>]) -> Figure {
         let (shape, colour) = look(index);
         Swatch::drawn(dot(shape, (7.0, 6.0), &colour), *name)
     }));
-    let heading = format!("Cost by page crossings: {}", sentence::noun(metric));
-    let id = format!("crossings-{}", metric.label().replace('_', "-"));
-    Figure {
-        picture: drawing.finish(&id, &heading, &in_words(points)),
-        id,
-        reading: reading(metric, &place, points),
-        heading,
-        numbers: numbers(points),
-        notes: Vec::new(),
-    }
 }
 
-fn reading(metric: Metric, place: &PlotArea, points: &[Point<'_>]) -> String {
+fn reading(metric: Metric, points: &[Point<'_>]) -> String {
     let intervals = whiskers(points.iter().map(|point| point.ratio), "whiskers are 95 % intervals");
     let side = match metric.direction() {
         MetricDirection::HigherIsBetter => "below 1 is slower",
         MetricDirection::LowerIsBetter => "above 1 costs more",
     };
-    let strip = match place.strip {
+    let strip = match Strip::of(points) {
         Strip::Used => " Left of the dashed line: fewer than 0.01 pages.",
         Strip::Unused => "",
     };
@@ -119,23 +122,31 @@ enum Strip {
     Unused,
 }
 
+impl Strip {
+    fn of(points: &[Point<'_>]) -> Self {
+        if points.iter().all(|point| point.pages.value >= FEWEST) { Self::Unused } else { Self::Used }
+    }
+}
+
 struct PlotArea {
+    width: f64,
     across: Scale,
     along: Scale,
     strip: Strip,
 }
 
 impl PlotArea {
-    fn of(points: &[Point<'_>]) -> Self {
+    fn of(points: &[Point<'_>], width: f64) -> Self {
         let crossing = || points.iter().map(|point| point.pages.value).filter(|pages| *pages >= FEWEST);
-        let strip = if crossing().count() < points.len() { Strip::Used } else { Strip::Unused };
+        let strip = Strip::of(points);
         let (low, high) = (crossing().fold(f64::INFINITY, f64::min), crossing().fold(0.0, f64::max));
         let (low, high) = if low <= high { (low, high) } else { (1.0, 1.0) };
         let lowest = points.iter().map(|point| point.ratio.low()).fold(1.0, f64::min);
         let highest = points.iter().map(|point| point.ratio.high()).fold(1.0, f64::max);
         let from = if strip == Strip::Used { LEFT + STRIP } else { LEFT };
         Self {
-            across: Scale::log((low / BEYOND, high * BEYOND), (from, RIGHT)),
+            width,
+            across: Scale::log((low / BEYOND, high * BEYOND), (from, width - RIGHT)),
             along: Scale::log((lowest / AIR, highest * AIR), (HEIGHT, TOP)),
             strip,
         }
@@ -151,10 +162,11 @@ impl PlotArea {
 }
 
 fn axes(drawing: &mut Drawing, place: &PlotArea) {
-    drawing.behind(upright(&place.along, LEFT, RIGHT, 6, ""));
-    drawing.behind(across(&place.across, TOP, HEIGHT, ""));
+    let right = place.across.range().1;
+    drawing.behind(upright(&place.along, LEFT, right, 6, ""));
+    drawing.behind(across(&place.across, (TOP, HEIGHT), place.width, ""));
     let one = place.along.at(1.0);
-    drawing.behind(line((LEFT, one), (RIGHT, one), "one"));
+    drawing.behind(line((LEFT, one), (right, one), "one"));
     if place.strip == Strip::Used {
         let from = place.across.range().0;
         drawing.behind(line((from, TOP), (from, HEIGHT), "floor"));
@@ -200,7 +212,7 @@ fn names(points: &[Point<'_>], place: &PlotArea) -> Vec<(f64, f64, Anchor, Strin
             let is_clear = |other: &[f64; 4]| {
                 right <= other[0] || other[2] <= left || y + HALF <= other[1] || other[3] <= y - HALF
             };
-            left >= LEFT && right <= WIDTH && taken.iter().all(is_clear)
+            left >= LEFT && right <= place.width && taken.iter().all(is_clear)
         };
         if let Some((left, right, anchor)) = beside.into_iter().find(free) {
             taken.push([left, y - HALF, right, y + HALF]);

@@ -3,11 +3,9 @@
 use ciphertoll_model::{Arm, Metric, MetricDirection, Unit};
 use ciphertoll_stats::{PairedRatio, headline_metrics, margin};
 
-use super::{Figure, comparison_label};
+use super::{Figure, comparison_label, pictures};
 use crate::number::{percent, ratio, ratio_interval, ratio_with_interval};
-use crate::svg::{
-    Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, hatch, line, rect, tooltip, whisker,
-};
+use crate::svg::{Drawing, Scale, Shape, Swatch, across, dot, group, hatch, line, rect, tooltip, whisker};
 use crate::view::{Column, ColumnKind, StratumView, Table, TableEntry, Tone, certain_ratio, levels};
 use crate::{names, sentence};
 
@@ -33,26 +31,20 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     let families: Vec<MetricRatios<'_>> =
         headline_metrics(stratum.cell()).iter().filter_map(|metric| family(stratum, *metric)).collect();
     let (low, high) = reach(&families)?;
-    let axis = Scale::log((low, high), (4.0, WIDTH - 8.0));
-    let mut drawing = Drawing::default();
-    for family in &families {
-        drawn(&mut drawing, family, &axis, &stratum.baseline_label());
-    }
-    let bottom = drawing.bottom();
-    drawing.behind(across(&axis, 4.0, bottom, "×"));
-    drawing.advance(16.0);
-    drawing.key(key(&families));
     let heading = format!("Cost compared with {}", stratum.baseline_label());
     let id = format!("{id}-tolls");
     let numbers = table(stratum, &families);
-    Some(Figure {
-        picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &in_words(&families)),
-        id,
-        heading,
-        reading: reading(&families),
-        numbers,
-        notes: Vec::new(),
-    })
+    let title = format!("{heading}, {}", stratum.name());
+    let pictures = pictures(&id, &title, &in_words(&families), |drawing| {
+        let axis = Scale::log((low, high), (4.0, drawing.width() - 8.0));
+        for family in &families {
+            drawn(drawing, family, &axis, &stratum.baseline_label());
+        }
+        drawing.behind(across(&axis, (4.0, drawing.bottom()), drawing.width(), "×"));
+        drawing.advance(16.0);
+        drawing.key(key(&families));
+    });
+    Some(Figure { pictures, id, heading, reading: reading(&families), numbers, notes: Vec::new() })
 }
 
 fn reading(families: &[MetricRatios<'_>]) -> String {

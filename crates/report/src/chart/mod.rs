@@ -18,7 +18,7 @@ use ciphertoll_stats::{CellAnalysis, Comparison, Estimate};
 use crate::markup::Element;
 use crate::names;
 use crate::number::measured;
-use crate::svg::{Shape, dot, group, tooltip, upright_whisker};
+use crate::svg::{ChartWidth, Drawing, Shape, dot, group, tooltip, upright_whisker};
 use crate::view::{Column, ColumnKind, Sentence, StratumView, Table, level};
 
 pub(crate) use blocks::ratios_by_block;
@@ -35,16 +35,25 @@ pub(crate) struct Figure {
     pub(crate) heading: String,
     /// How to read it.
     pub(crate) reading: String,
-    pub(crate) picture: Element,
+    /// The same picture in each width; the style sheet shows one.
+    pub(crate) pictures: [Element; 2],
     pub(crate) numbers: Table,
     pub(crate) notes: Vec<Sentence>,
 }
 
-/// Every chart of a stratum that its numbers allow: first those of levels, then those of ratios. `id` is the stratum's.
-pub(crate) fn of_stratum(stratum: &StratumView<'_>, id: &str) -> [Vec<Figure>; 2] {
-    let levels = [phases::figure(stratum, id), percentiles::figure(stratum, id), cpu::figure(stratum, id)];
-    let ratios = [forest::figure(stratum, id), blocks::figure(stratum, id)];
-    [levels.into_iter().flatten().collect(), ratios.into_iter().flatten().collect()]
+/// Every chart of a stratum that its numbers allow. `id` is the stratum's.
+pub(crate) fn of_stratum(stratum: &StratumView<'_>, id: &str) -> Vec<Figure> {
+    let charts = [forest::figure, phases::figure, percentiles::figure, cpu::figure, blocks::figure];
+    charts.into_iter().filter_map(|chart| chart(stratum, id)).collect()
+}
+
+/// The picture in each width, with its name and its text alternative.
+fn pictures(id: &str, title: &str, description: &str, draw: impl Fn(&mut Drawing)) -> [Element; 2] {
+    ChartWidth::ALL.map(|width| {
+        let mut drawing = Drawing::new(width);
+        draw(&mut drawing);
+        drawing.finish(id, title, description)
+    })
 }
 
 const TOTAL_WHISKER: &str = "the whisker is the 95 % interval of the total";

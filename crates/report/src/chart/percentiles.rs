@@ -2,10 +2,10 @@
 
 use ciphertoll_model::Metric;
 
-use super::{Figure, highest, in_words, lowest, table_of, whiskers};
+use super::{Figure, highest, in_words, lowest, pictures, table_of, whiskers};
 use crate::number::{measured_in, scale};
-use crate::svg::{Drawing, Scale, Shape, Swatch, WIDTH, across, dot, group, line, tooltip, whisker};
-use crate::view::{StratumView, level};
+use crate::svg::{Drawing, Scale, Shape, Swatch, across, dot, group, line, tooltip, whisker};
+use crate::view::{StratumView, absent, level};
 
 const PERCENTILES: [(Metric, Shape, &str); 3] = [
     (Metric::LatencyNsP50, Shape::Circle, "p50"),
@@ -25,22 +25,27 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     let last = *metrics.last()?;
     let (low, high) = (lowest(stratum, &metrics), highest(stratum, &metrics));
     let unit = scale(last, high);
-    let place = (4.0, WIDTH - 8.0);
     let is_linear = high / low <= WIDEST_LINEAR;
-    let axis = if is_linear {
-        Scale::linear((0.0, high / unit.0), place)
-    } else {
-        Scale::log((low / unit.0 * 0.9, high / unit.0 * 1.1), place)
+    let axis = |width: f64| {
+        let place = (4.0, width - 8.0);
+        if is_linear {
+            Scale::linear((0.0, high / unit.0), place)
+        } else {
+            Scale::log((low / unit.0 * 0.9, high / unit.0 * 1.1), place)
+        }
     };
-    let drawing = drawn(stratum, &metrics, &axis, unit);
     let heading = "Latency percentiles".to_owned();
     let worst = metrics.iter().map(|metric| format!("{}: {}", metric.title(), in_words(stratum, *metric)));
     let description = format!("Dots, one row for each path. {}.", worst.collect::<Vec<_>>().join(". "));
     let growth = if is_linear { "" } else { " on a logarithmic axis" };
     let id = format!("{id}-percentiles");
+    let pictures = pictures(&id, &format!("{heading}, {}", stratum.name()), &description, |drawing| {
+        let axis = axis(drawing.width());
+        draw(drawing, stratum, &metrics, &axis, unit);
+    });
     let shown = stratum.cells().flat_map(|cell| metrics.iter().filter_map(|metric| level(cell, *metric)));
     Some(Figure {
-        picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
+        pictures,
         id,
         heading,
         reading: format!(
@@ -49,7 +54,7 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
             whiskers(shown, "whiskers are 95 % intervals")
         ),
         numbers: table_of(stratum, &metrics),
-        notes: Vec::new(),
+        notes: absent::sentences(stratum, &PERCENTILES.map(|(metric, ..)| metric)),
     })
 }
 
@@ -64,8 +69,13 @@ fn what_they_are(metrics: &[Metric]) -> String {
     text.replacen("half", "Half", 1)
 }
 
-fn drawn(stratum: &StratumView<'_>, metrics: &[Metric], axis: &Scale, unit: (f64, &str)) -> Drawing {
-    let mut drawing = Drawing::default();
+fn draw(
+    drawing: &mut Drawing,
+    stratum: &StratumView<'_>,
+    metrics: &[Metric],
+    axis: &Scale,
+    unit: (f64, &str),
+) {
     for cell in stratum.cells() {
         let name = stratum.row_label(cell);
         let shown: Vec<_> = PERCENTILES
@@ -85,9 +95,8 @@ fn drawn(stratum: &StratumView<'_>, metrics: &[Metric], axis: &Scale, unit: (f64
             drawing.mark(mark);
         }
     }
-    drawing.behind(across(axis, 0.0, drawing.bottom(), unit.1.trim()));
+    drawing.behind(across(axis, (0.0, drawing.bottom()), drawing.width(), unit.1.trim()));
     drawing.advance(16.0);
     let key = PERCENTILES.into_iter().filter(|(metric, ..)| metrics.contains(metric));
     drawing.key(key.map(|(_, shape, word)| Swatch::drawn(dot(shape, (7.0, 6.0), word), word)));
-    drawing
 }

@@ -4,7 +4,7 @@ use ciphertoll_model::{Metric, Phase};
 use ciphertoll_stats::CellAnalysis;
 
 use super::bars::{self, BarNames, BarPart, StackedBar};
-use super::{Figure, TOTAL_WHISKER, highest, in_words, whiskers};
+use super::{Figure, TOTAL_WHISKER, highest, in_words, pictures, whiskers};
 use crate::number::{measured_in, scale};
 use crate::view::{StratumView, level, phases};
 
@@ -15,21 +15,24 @@ pub(super) fn figure(stratum: &StratumView<'_>, id: &str) -> Option<Figure> {
     let section = phases::section(stratum)?;
     let unit = scale(TIME, highest(stratum, &[TIME]));
     let bars: Vec<StackedBar<'_>> = stratum.cells().filter_map(|cell| bar(stratum, cell, unit)).collect();
-    let mut drawing = bars::drawn(&bars, unit, BarNames::Centred);
     let engine = stratum.cell().treatment.server.engine;
     let happens = |phase: &Phase| stratum.cells().any(|cell| level(cell, Metric::of_phase(*phase)).is_some());
-    let shown = Phase::in_order_of(engine).into_iter().filter(happens);
-    drawing
-        .key(shown.map(|phase| bars::swatch(look(phase).0, phases::title(phase, engine), is_hatched(phase))));
+    let shown: Vec<Phase> = Phase::in_order_of(engine).into_iter().filter(happens).collect();
+    let swatch =
+        |phase: &Phase| bars::swatch(look(*phase).0, phases::title(*phase, engine), is_hatched(*phase));
     let heading = "Breakdown of connect time".to_owned();
     let description = format!(
         "Stacked bars, one for each path, of the mean duration of each phase. Totals: {}.",
         in_words(stratum, TIME)
     );
     let id = format!("{id}-phases");
+    let pictures = pictures(&id, &format!("{heading}, {}", stratum.name()), &description, |drawing| {
+        bars::draw(drawing, &bars, unit, BarNames::Centred);
+        drawing.key(shown.iter().map(swatch));
+    });
     let totals = bars.iter().map(|bar| bar.total);
     Some(Figure {
-        picture: drawing.finish(&id, &format!("{heading}, {}", stratum.name()), &description),
+        pictures,
         id,
         heading,
         reading: format!("Mean duration of each phase, in order; {}.", whiskers(totals, TOTAL_WHISKER)),

@@ -3,13 +3,11 @@
 use ciphertoll_model::{Cell, Clients, Metric};
 use ciphertoll_stats::Estimate;
 
-use super::{Figure, apart, point_of_line, whiskers};
+use super::{Figure, apart, pictures, point_of_line, whiskers};
 use crate::lists::grouped;
 use crate::names;
 use crate::number::{measured, measured_in, plural, scale};
-use crate::svg::{
-    Anchor, Drawing, Scale, Shape, WIDTH, group, line, polyline, text, tooltip, upright, width_of,
-};
+use crate::svg::{Anchor, Drawing, Scale, Shape, group, line, polyline, text, tooltip, upright, width_of};
 use crate::view::{Column, ColumnKind, StratumView, Table, TableEntry, level};
 
 const HEIGHT: f64 = 220.0;
@@ -65,25 +63,17 @@ fn rates(sweep: &ClientSweep<'_>) -> Option<Rates> {
     let highest = points().map(|(_, estimate)| estimate.high()).fold(0.0, f64::max);
     let unit = scale(Metric::RatePerS, highest);
     let longest = series.iter().map(|series| width_of(&series.label)).fold(0.0, f64::max);
-    let right = WIDTH - longest.min(LONGEST_NAME) - 14.0;
-    let across = Scale::log((f64::from(first), f64::from(last)), (LEFT + 12.0, right));
-    let along = Scale::linear((0.0, highest / unit.0), (HEIGHT, 8.0));
-    let mut drawing = Drawing::default();
-    drawing.advance(HEIGHT);
-    drawing.behind(upright(&along, LEFT, right + 8.0, 5, ""));
-    for count in &counts {
-        let x = across.at(f64::from(*count));
-        drawing.behind(line((x, 8.0), (x, HEIGHT), "grid"));
-        drawing.mark(text(x, HEIGHT + 15.0, Anchor::Middle, "tick", count.to_string()));
-    }
-    drawing.advance(16.0);
-    drawing.lines(&format!("clients; rates in{}", unit.1), "tick");
-    drawn(&mut drawing, &series, &RatePlotArea { across, along, unit, right });
     let load = load(sweep.strata[0], &counts);
     let heading = "Rate by number of clients".to_owned();
     let id = format!("rates-{}", sweep.first + 1);
+    let pictures = pictures(&id, &format!("{heading}, {load}"), &in_words(&series), |drawing| {
+        let right = drawing.width() - longest.min(LONGEST_NAME) - 14.0;
+        let across = Scale::log((f64::from(first), f64::from(last)), (LEFT + 12.0, right));
+        let along = Scale::linear((0.0, highest / unit.0), (HEIGHT, 8.0));
+        draw(drawing, &series, &counts, &RatePlotArea { across, along, unit, right });
+    });
     let figure = Figure {
-        picture: drawing.finish(&id, &format!("{heading}, {load}"), &in_words(&series)),
+        pictures,
         id,
         heading,
         reading: format!(
@@ -131,6 +121,19 @@ struct RatePlotArea<'a> {
     along: Scale,
     unit: (f64, &'a str),
     right: f64,
+}
+
+fn draw(drawing: &mut Drawing, series: &[Series<'_>], counts: &[u16], place: &RatePlotArea<'_>) {
+    drawing.advance(HEIGHT);
+    drawing.behind(upright(&place.along, LEFT, place.right + 8.0, 5, ""));
+    for count in counts {
+        let x = place.across.at(f64::from(*count));
+        drawing.behind(line((x, 8.0), (x, HEIGHT), "grid"));
+        drawing.mark(text(x, HEIGHT + 15.0, Anchor::Middle, "tick", count.to_string()));
+    }
+    drawing.advance(16.0);
+    drawing.lines(&format!("clients; rates in{}", place.unit.1), "tick");
+    drawn(drawing, series, place);
 }
 
 fn drawn(drawing: &mut Drawing, series: &[Series<'_>], place: &RatePlotArea<'_>) {

@@ -4,11 +4,11 @@
 use ciphertoll_model::{Link, Metric};
 use ciphertoll_stats::Estimate;
 
-use super::{Figure, apart, point_of_line, series_look, whiskers};
+use super::{Figure, apart, pictures, point_of_line, series_look, whiskers};
 use crate::lists::grouped;
 use crate::number::{measured, plural};
 use crate::svg::{
-    Anchor, Drawing, Scale, Swatch, WIDTH, dot, group, line, polyline, text, tooltip, upright, width_of,
+    Anchor, Drawing, Scale, Swatch, dot, group, line, polyline, text, tooltip, upright, width_of,
 };
 use crate::view::round_trips::{self, OverLinks, Point, Series, rtt_ns};
 use crate::{RunReport, names};
@@ -43,22 +43,34 @@ pub(crate) fn of_loads(report: &RunReport<'_>, all: &[OverLinks<'_>]) -> Vec<Fig
 }
 
 fn figure(report: &RunReport<'_>, over: &OverLinks<'_>, id: &str) -> Figure {
-    let mut drawing = Drawing::default();
+    let (about, server) = (round_trips::title(over.workload), names::server(report, over.server));
+    let heading = format!("{about}, {server}");
+    Figure {
+        pictures: pictures(id, &heading, &round_trips::in_words(over), |drawing| draw(drawing, over)),
+        id: id.to_owned(),
+        heading,
+        reading: reading(over),
+        numbers: round_trips::table(over),
+        notes: round_trips::notes(report, over),
+    }
+}
+
+fn draw(drawing: &mut Drawing, over: &OverLinks<'_>) {
     drawing.advance(HEIGHT);
-    let place = LinkPlotArea::of(over);
-    axes(&mut drawing, over, &place);
+    let place = LinkPlotArea::of(over, drawing.width());
+    axes(drawing, over, &place);
     let groups = groups(over, &place);
     for (total, group) in &groups {
         if let Some(total) = total {
             drawing.behind(reference(&place, *total));
         }
-        leader(&mut drawing, &place, group);
+        leader(drawing, &place, group);
         drawing.mark(text(place.right + MARGIN, group.label_y + 4.0, Anchor::Start, "tick", said(*total)));
     }
     for (_, group) in &groups {
         let middle = (group.members.len() - 1) as f64 / 2.0;
         for (nth, index) in group.members.iter().enumerate() {
-            drawn(&mut drawing, over, *index, &place, (nth as f64 - middle) * ASIDE);
+            drawn(drawing, over, *index, &place, (nth as f64 - middle) * ASIDE);
         }
     }
     drawing.advance(18.0);
@@ -67,17 +79,8 @@ fn figure(report: &RunReport<'_>, over: &OverLinks<'_>, id: &str) -> Figure {
         drawing.key(over.series.iter().enumerate().map(|(index, series)| swatch(index, series)));
     } else {
         for (_, group) in &groups {
-            named(&mut drawing, over, &place, group);
+            named(drawing, over, &place, group);
         }
-    }
-    let (about, server) = (round_trips::title(over.workload), names::server(report, over.server));
-    Figure {
-        picture: drawing.finish(id, &format!("{about}, {server}"), &round_trips::in_words(over)),
-        id: id.to_owned(),
-        heading: format!("{about}, {server}"),
-        reading: reading(over),
-        numbers: round_trips::table(over),
-        notes: round_trips::notes(report, over),
     }
 }
 
@@ -116,7 +119,7 @@ struct LinkPlotArea {
 }
 
 impl LinkPlotArea {
-    fn of(over: &OverLinks<'_>) -> Self {
+    fn of(over: &OverLinks<'_>, width: f64) -> Self {
         let strip: Vec<Link> = over.links.iter().copied().filter(|link| rtt_ns(*link).is_none()).collect();
         let rtts = || over.links.iter().filter_map(|link| rtt_ns(*link));
         let (shortest, farthest) = (rtts().fold(f64::INFINITY, f64::min), rtts().fold(0.0, f64::max));
@@ -132,7 +135,7 @@ impl LinkPlotArea {
         let names = if longest <= LONGEST_NAME { Names::Beside } else { Names::Below };
         let said = over.series.iter().map(|series| width_of(&said(series.total()))).fold(0.0, f64::max);
         let beside = if names == Names::Beside { said.max(longest) } else { said };
-        let (from, right) = (LEFT + 4.0 + STRIP * strip.len() as f64, WIDTH - beside - MARGIN);
+        let (from, right) = (LEFT + 4.0 + STRIP * strip.len() as f64, width - beside - MARGIN);
         Self {
             across: Scale::log(reach_ns, (from, right)),
             along: Scale::log((low / NS_PER_MS, high / NS_PER_MS), (HEIGHT, TOP)),

@@ -1,68 +1,62 @@
-//! The first screen: the advice and its cost in words.
+//! The first screen, for a reader who decides: the cost in one sentence, one picture, and what to do.
 
-use ciphertoll_stats::CellAnalysis;
-
-use super::{flowing, said};
+use super::table::scrolling;
+use super::{flowing, paragraph, tone_words};
 use crate::RunReport;
+use crate::lists::distinct;
 use crate::markup::Element;
 use crate::view::advice::{self, Advice};
-use crate::view::{SentenceGroup, StratumView, verdicts};
+use crate::view::headline::{certainty, headline};
+use crate::view::{StratumView, Table, Tone, matrix};
 
 pub(super) fn section(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Element {
-    let heading = |text: &str| Element::new("h2").with("id", "answer-heading").text(flowing(text));
-    let section = |class: &str| {
-        Element::new("section").class(class).with("id", "answer").with("aria-labelledby", "answer-heading")
+    const HEADING: &str = "answer-heading";
+    let advice = advice::advice(strata);
+    let sentence = headline(report, strata, advice.as_ref());
+    let picture = matrix::table(strata);
+    // The banner above says why.
+    let sentence = sentence.unwrap_or_else(|| match picture {
+        Some(_) => "No verdict yet".to_owned(),
+        None => "No answer yet".to_owned(),
+    });
+    Element::new("section")
+        .class("answer")
+        .with("id", "answer")
+        .with("aria-labelledby", HEADING)
+        .child(Element::new("h2").with("id", HEADING).text(flowing(&sentence)))
+        .children(certainty(report, strata).map(|certainty| sure(&certainty)))
+        .child(
+            Element::new("div")
+                .class("screen")
+                .children(picture.iter().map(in_colour))
+                .children(advice.iter().map(what_to_do)),
+        )
+}
+
+fn sure(certainty: &str) -> Element {
+    let link = Element::new("a").with("href", "#how-far-to-trust-this").text("How far to trust this");
+    Element::new("p").class("muted").text(flowing(certainty)).text(" ").child(link).text(".")
+}
+
+/// The matrix and the meaning of its marks.
+fn in_colour(table: &Table) -> Element {
+    let tones = distinct(table.rows.iter().flatten().map(|entry| entry.tone));
+    let meaning = |tone: &Tone| {
+        let words = tone_words(*tone)?.to_lowercase();
+        let sign = Element::new("span").class("sign").text(tone.mark());
+        Some(Element::new("li").class(tone.class()).child(sign).text(" ").text(words))
     };
-    let Some(advice) = advice::advice(strata) else {
-        let groups = verdicts::groups(report, strata);
-        // The banner above says why.
-        let words = if groups.is_empty() { "No answer yet" } else { "What this run says" };
-        return section("answer")
-            .child(heading(words))
-            .children(groups.iter().flat_map(|said| group(said, "h3")));
-    };
-    let (chosen, rest) = split(report, strata, &advice);
-    let is_alone = rest.is_empty();
-    let chosen =
-        Element::new("div").class("chosen").children(chosen.iter().flat_map(|said| group(said, "h3")));
-    let answer = section(if is_alone { "answer" } else { "answer two" })
-        .child(heading(&format!("Switch on {}", advice.choice)))
-        .child(why(&advice))
-        .child(chosen);
-    if is_alone {
-        return answer;
-    }
-    let rest = Element::new("div")
-        .class("rest")
-        .child(Element::new("h3").text("Other comparisons"))
-        .children(rest.iter().flat_map(|said| group(said, "h4")));
-    answer.child(rest)
+    let legend = Element::new("ul").class("legend").children(tones.iter().filter_map(meaning));
+    let caption = "Cost of each configuration (rows) under each load (columns), compared with the baseline";
+    Element::new("div").class("picture matrix").child(scrolling(table, caption)).child(legend)
 }
 
-/// The reason for the advice, and what would save most of the cost.
-fn why(advice: &Advice) -> Element {
-    let why = Element::new("p").class("why").text(flowing(&advice.why));
-    match advice.saving {
-        Some(saving) => why.text(" ").child(Element::new("strong").text(flowing(saving))),
-        None => why,
-    }
-}
-
-/// The sentences about the advised path, and all others.
-fn split(
-    report: &RunReport<'_>,
-    strata: &[StratumView<'_>],
-    advice: &Advice,
-) -> (Vec<SentenceGroup>, Vec<SentenceGroup>) {
-    let is_about = |stratum: &StratumView<'_>, cell: &CellAnalysis| advice::is_about(advice, stratum, cell);
-    (
-        verdicts::groups_of(report, strata, is_about),
-        verdicts::groups_of(report, strata, |stratum, cell| !is_about(stratum, cell)),
-    )
-}
-
-/// The sentences under their context, a heading of the level `heading`.
-fn group(group: &SentenceGroup, heading: &'static str) -> Vec<Element> {
-    let heading = group.heading.as_ref().map(|text| Element::new(heading).text(flowing(text)));
-    heading.into_iter().chain([said(&group.sentences, "")]).collect()
+fn what_to_do(advice: &Advice) -> Element {
+    let choice = Element::new("strong").text(flowing(&format!("Switch on {}.", advice.choice)));
+    let saving = advice.saving.map(|saving| paragraph("prose", saving));
+    Element::new("div")
+        .class("todo")
+        .child(Element::new("h3").text("What to do"))
+        .child(Element::new("p").class("prose").child(choice).text(" ").text(flowing(&advice.why)))
+        .children(saving)
 }

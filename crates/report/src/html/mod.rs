@@ -5,6 +5,7 @@ mod answer;
 mod measured;
 mod record;
 mod table;
+mod words;
 
 use crate::RunReport;
 use crate::markup::Element;
@@ -14,22 +15,32 @@ use crate::view::{self, Sentence, StratumView, Tone};
 const STYLE: &str = include_str!("assets/style.css");
 const SCRIPT: &str = include_str!("assets/script.js");
 /// The hash of [`SCRIPT`] for the content security policy: no other script may run. A test recomputes it.
-const SCRIPT_SHA256: &str = "sha256-7Q/xcuk5JmZHtk9OiW+kHGoMsQkNY7pgFM+2+XLBXhc=";
+const SCRIPT_SHA256: &str = "sha256-Vbq3vxJ3J5AKL3T9gQaBsMYOnWPPFxPEjHbuPxOUNTQ=";
 
-/// A section with its anchor and its name in the table of contents.
+/// A part of the page under a heading.
 struct PagePart {
+    /// Unique in the page.
     id: String,
-    name: String,
-    body: Element,
+    heading: String,
+    content: Vec<Element>,
 }
 
 /// The report as one self-contained page.
 pub fn html(report: &RunReport<'_>) -> String {
     let strata = view::strata(report);
-    let title = view::verdicts::title(report);
+    let title = title(report);
     let page =
         Element::new("html").with("lang", "en").child(head(&title)).child(body(report, &strata, &title));
     format!("<!DOCTYPE html>\n{}\n", page.render())
+}
+
+/// The title of every report; a run that repeats a study names it first.
+fn title(report: &RunReport<'_>) -> String {
+    let title = view::verdicts::title(report);
+    match view::published::study(report) {
+        Some(study) => format!("Repeat of the published study {}. {title}", study.name),
+        None => title,
+    }
 }
 
 fn head(title: &str) -> Element {
@@ -49,18 +60,13 @@ fn head(title: &str) -> Element {
 }
 
 fn body(report: &RunReport<'_>, strata: &[StratumView<'_>], title: &str) -> Element {
-    let parts: Vec<PagePart> = measured::parts(strata)
+    let details = words::part(report, strata)
         .into_iter()
+        .chain(measured::parts(strata))
         .chain(measured::connect_costs(report))
         .chain(measured::round_trips(report))
         .chain(measured::crossed(strata))
-        .chain(record::parts(report, strata))
-        .collect();
-    let contents = parts.iter().map(|part| {
-        Element::new("li").child(Element::new("a").with("href", format!("#{}", part.id)).text(&part.name))
-    });
-    let contents =
-        Element::new("nav").with("aria-label", "Contents").child(Element::new("ul").children(contents));
+        .chain(record::parts(report, strata));
     let banner = view::verdicts::banner(report, strata);
     let header = Element::new("header")
         .child(paragraph("brand", &format!("ciphertoll report · {}", report.run)))
@@ -69,9 +75,9 @@ fn body(report: &RunReport<'_>, strata: &[StratumView<'_>], title: &str) -> Elem
     let main = Element::new("main")
         .with("id", "main")
         .with("tabindex", "-1")
+        .children(record::published(report).map(PagePart::open))
         .child(answer::section(report, strata))
-        .child(contents)
-        .children(parts.into_iter().map(|part| part.body));
+        .child(engineering(details));
     Element::new("body")
         .child(Element::new("a").class("skip").with("href", "#main").text("Skip to the answer"))
         .child(header)
@@ -80,14 +86,41 @@ fn body(report: &RunReport<'_>, strata: &[StratumView<'_>], title: &str) -> Elem
         .child(Element::new("script").verbatim(SCRIPT))
 }
 
-/// A section under a heading of the second level.
-fn section(id: &str, heading: &str) -> Element {
-    let heading_id = format!("{id}-heading");
+/// The evidence, for a reader who checks it or builds on it.
+fn engineering(parts: impl Iterator<Item = PagePart>) -> Element {
+    const HEADING: &str = "details-heading";
+    // The script shows the button.
+    let button = Element::new("button").with("type", "button").with("data-opens", "").with("hidden", "");
     Element::new("section")
         .class("part")
-        .with("id", id)
-        .with("aria-labelledby", heading_id.clone())
-        .child(Element::new("h2").with("id", heading_id).text(flowing(heading)))
+        .with("id", "details")
+        .with("aria-labelledby", HEADING)
+        .child(Element::new("h2").with("id", HEADING).text("Details"))
+        .child(button.text("Open all"))
+        .children(parts.map(PagePart::folded))
+}
+
+impl PagePart {
+    fn new(id: &str, heading: &str, content: Vec<Element>) -> Self {
+        Self { id: id.to_owned(), heading: heading.to_owned(), content }
+    }
+
+    fn open(self) -> Element {
+        let heading = format!("{}-heading", self.id);
+        Element::new("section")
+            .class("part")
+            .with("id", self.id)
+            .with("aria-labelledby", heading.clone())
+            .child(Element::new("h2").with("id", heading).text(flowing(&self.heading)))
+            .children(self.content)
+    }
+
+    /// The anchor is inside: a browser that follows a link to it opens the part.
+    fn folded(self) -> Element {
+        let summary = Element::new("summary").child(Element::new("h3").text(flowing(&self.heading)));
+        let content = Element::new("div").with("id", self.id).children(self.content);
+        Element::new("details").class("part").child(summary).child(content)
+    }
 }
 
 /// Sentences as a list, each after its mark.
@@ -98,6 +131,7 @@ fn said(sentences: &[Sentence], class: &str) -> Element {
             .child(Element::new("span").class("sign").with("aria-hidden", "true").text(sentence.tone.mark()));
         let mut text = Element::new("span");
         if let Some(words) = tone_words(sentence.tone) {
+            let words = format!("{words}:");
             text = text.child(Element::new("span").class("visually-hidden").text(words)).text(" ");
         }
         item = item.child(text.text(flowing(&sentence.text)));
@@ -111,12 +145,12 @@ fn said(sentences: &[Sentence], class: &str) -> Element {
 fn tone_words(tone: Tone) -> Option<&'static str> {
     Some(match tone {
         Tone::Neutral => return None,
-        Tone::Caution => "Caution:",
-        Tone::Same => "No difference:",
-        Tone::Negligible => "Negligible:",
-        Tone::Unsure => "Inconclusive:",
-        Tone::Better => "Lower cost:",
-        Tone::Worse => "Higher cost:",
+        Tone::Caution => "Caution",
+        Tone::Same => "No difference",
+        Tone::Negligible => "Negligible",
+        Tone::Unsure => "Inconclusive",
+        Tone::Better => "Lower cost",
+        Tone::Worse => "Higher cost",
     })
 }
 

@@ -1,64 +1,58 @@
 //! Caveats, environment and the command that repeats the run.
 
 use super::table::scrolling;
-use super::{PagePart, paragraph, said, section};
+use super::{PagePart, paragraph, said};
 use crate::RunReport;
 use crate::markup::Element;
 use crate::view::repeat::{self, Fact, ServerFacts};
 use crate::view::{Section, StratumView, caveats, negotiated, published};
 
 pub(super) fn parts(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<PagePart> {
-    let mut parts: Vec<PagePart> = published::section(report).map(published_part).into_iter().collect();
     // Skipped configurations come before the other caveats.
-    let mut caveats = caveats::sections(report, strata);
-    caveats.reverse();
-    let spoken = |(index, Section { heading, notes, .. }): (usize, Section)| {
-        let id = format!("caveats-{}", index + 1);
-        PagePart { body: section(&id, &heading).child(said(&notes, "notes")), id, name: heading }
+    let caveats = caveats::sections(report, strata).into_iter().rev();
+    let spoken = |Section { heading, notes, .. }: Section| {
+        let id = heading.to_lowercase().replace(' ', "-");
+        PagePart::new(&id, &heading, vec![said(&notes, "notes")])
     };
-    parts.extend(caveats.into_iter().enumerate().map(spoken));
+    let mut parts: Vec<PagePart> = caveats.map(spoken).collect();
     parts.push(environment(report));
-    parts.extend(negotiated::section(strata).map(|Section { heading, notes, .. }| PagePart {
-        id: "negotiated".to_owned(),
-        name: "Negotiated".to_owned(),
-        body: section("negotiated", &heading).child(said(&notes, "notes")),
+    parts.extend(negotiated::section(strata).map(|Section { heading, notes, .. }| {
+        PagePart::new("negotiated", &heading, vec![said(&notes, "notes")])
     }));
     parts.push(again(report));
     parts
 }
 
-fn published_part(section: Section) -> PagePart {
-    const ID: &str = "published";
-    let Section { heading, table, notes } = section;
-    let mut body = super::section(ID, &heading);
-    if let Some(table) = table {
-        body = body.child(scrolling(&table, &heading));
-    }
-    PagePart {
-        id: ID.to_owned(),
-        name: "Compared with the published study".to_owned(),
-        body: body.child(said(&notes, "notes")),
-    }
+/// The study's ratios next to those of this run.
+pub(super) fn published(report: &RunReport<'_>) -> Option<PagePart> {
+    let (Section { heading, table, notes }, background) = published::section_and_background(report)?;
+    let more = Element::new("details")
+        .child(Element::new("summary").text("Source, explanation and deviations"))
+        .child(said(&background, "notes"));
+    let table = table.map(|table| scrolling(&table, &heading));
+    let notes = (!notes.is_empty()).then(|| said(&notes, "notes"));
+    let content = notes.into_iter().chain(table).chain([more]).collect();
+    Some(PagePart::new("published", "Published and measured", content))
 }
 
 fn environment(report: &RunReport<'_>) -> PagePart {
-    let mut body = section("environment", "Environment");
+    let mut content = Vec::new();
     let machine = repeat::machine(report);
     if !machine.is_empty() {
-        body = body.child(Element::new("h3").text("The machine")).child(facts(&machine));
+        content.extend([Element::new("h4").text("The machine"), facts(&machine)]);
     }
     for server in repeat::servers(report) {
-        body = body.children(of_server(&server));
+        content.extend(of_server(&server));
     }
-    let body = body.child(Element::new("h3").text("The run")).child(facts(&repeat::run(report)));
-    PagePart { id: "environment".to_owned(), name: "Environment".to_owned(), body }
+    content.extend([Element::new("h4").text("The run"), facts(&repeat::run(report))]);
+    PagePart::new("environment", "Environment", content)
 }
 
 fn of_server(server: &ServerFacts) -> Vec<Element> {
     let fact = |name: &str, value: &String| Fact { name: name.to_owned(), value: value.clone() };
     let library = server.tls_library.iter().map(|library| fact("TLS library", library));
     let about: Vec<Fact> = [fact("Version", &server.version)].into_iter().chain(library).collect();
-    let mut elements = vec![Element::new("h3").text(format!("The server {}", server.name)), facts(&about)];
+    let mut elements = vec![Element::new("h4").text(format!("The server {}", server.name)), facts(&about)];
     if !server.settings.is_empty() {
         let settings: Vec<Fact> = server.settings.iter().map(|(name, value)| fact(name, value)).collect();
         let summary = format!("Settings that differ from the server's defaults ({})", settings.len());
@@ -78,7 +72,6 @@ fn facts(facts: &[Fact]) -> Element {
 
 fn again(report: &RunReport<'_>) -> PagePart {
     const ID: &str = "command";
-    let heading = "Repeat the run";
     let command = Element::new("div")
         .class("command")
         .child(Element::new("pre").child(Element::new("code").with("id", ID).text(repeat::command(report))))
@@ -91,6 +84,5 @@ fn again(report: &RunReport<'_>) -> PagePart {
                 .text("Copy the command"),
         )
         .child(Element::new("span").with("id", format!("{ID}-status")).with("role", "status"));
-    let body = section("again", heading).child(paragraph("prose", repeat::WHERE)).child(command);
-    PagePart { id: "again".to_owned(), name: heading.to_owned(), body }
+    PagePart::new("again", "Repeat the run", vec![paragraph("prose", repeat::WHERE), command])
 }

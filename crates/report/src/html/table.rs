@@ -39,9 +39,12 @@ fn grid(table: &Table, caption: &str) -> Element {
 fn heading(column: &Column) -> Element {
     let heading = Element::new("th").with("scope", "col");
     let heading = if column.kind == ColumnKind::Text { heading.class("prose-cell") } else { heading };
-    let text = column.lines.join(" ");
-    // Screen readers announce an empty heading.
-    heading.text(if text.is_empty() { "\u{2013}".to_owned() } else { flowing(&text) })
+    match column.lines.as_slice() {
+        // Screen readers announce an empty heading.
+        [only] if only.is_empty() => heading.text("\u{2013}"),
+        [only] => heading.text(flowing(only)),
+        several => heading.children(several.iter().map(|line| Element::new("span").text(flowing(line)))),
+    }
 }
 
 /// A number and its uncertainty.

@@ -1,14 +1,14 @@
 //! Axes: a thin line and a label for each tick.
 
-use super::{Anchor, Scale, WIDTH, group, line, text, width_of};
+use super::{Anchor, Scale, group, line, text, width_of};
 use crate::markup::Element;
 
 /// The most labels of a horizontal axis.
 const MOST_ACROSS: usize = 6;
 
-/// A horizontal axis under a chart that goes from `top` to `bottom`; its labels need one line below.
+/// A horizontal axis under a chart that goes from `top` to `bottom` and is `width` wide; its labels need one line below.
 /// `unit` follows the last label.
-pub(crate) fn across(scale: &Scale, top: f64, bottom: f64, unit: &str) -> Element {
+pub(crate) fn across(scale: &Scale, (top, bottom): (f64, f64), width: f64, unit: &str) -> Element {
     let ticks = scale.ticks(MOST_ACROSS);
     let last = ticks.len().saturating_sub(1);
     let mut axis = group("axis");
@@ -17,7 +17,7 @@ pub(crate) fn across(scale: &Scale, top: f64, bottom: f64, unit: &str) -> Elemen
         let label = if index == last { format!("{} {unit}", tick.label) } else { tick.label.clone() };
         let half = width_of(&label) / 2.0;
         let (place, anchor) = match x {
-            x if x + half > WIDTH => (WIDTH, Anchor::End),
+            x if x + half > width => (width, Anchor::End),
             x if x - half < 0.0 => (0.0, Anchor::Start),
             x => (x, Anchor::Middle),
         };

@@ -1,11 +1,12 @@
 //! A chart under construction, row by row.
 
-use super::{Anchor, LINE, WIDTH, coordinate, hatch, rect, text, width_of};
+use super::{Anchor, ChartWidth, LINE, coordinate, hatch, rect, text, width_of};
 use crate::markup::Element;
 
 /// Grows downwards. The background may be added last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Drawing {
+    width: ChartWidth,
     behind: Vec<Element>,
     marks: Vec<Element>,
     bottom: f64,
@@ -18,7 +19,20 @@ pub(crate) struct Swatch {
     pub(crate) label: String,
 }
 
+/// Bold letters are wider.
+const BOLD: f64 = 1.08;
+/// Between a caption and the marks below it: letters like p and g reach below their line.
+const CAPTION_GAP: f64 = 4.0;
+
 impl Drawing {
+    pub(crate) fn new(width: ChartWidth) -> Self {
+        Self { width, behind: Vec::new(), marks: Vec::new(), bottom: 0.0 }
+    }
+
+    pub(crate) fn width(&self) -> f64 {
+        self.width.units()
+    }
+
     /// The top of the next row.
     pub(crate) fn bottom(&self) -> f64 {
         self.bottom
@@ -39,20 +53,26 @@ impl Drawing {
         self.behind.push(mark);
     }
 
-    /// A name on the left and its value on the right, in one line if it fits.
+    /// A name and its value above the marks of a row, in one line if they fit. On a wide chart the value follows its name,
+    /// because the eye would lose the line on the way to the right edge.
     pub(crate) fn caption(&mut self, name: &str, value: &str, tone: &str) {
         self.lines(name, "name");
         if !value.is_empty() {
-            let last = name_lines(name).last().map_or(0.0, |line| width_of(line));
-            if last + width_of(value) + LINE > WIDTH {
+            let last = self.name_lines(name).last().map_or(0.0, |line| width_of(line)) * BOLD;
+            if last + width_of(value) + LINE > self.width() {
                 self.bottom += LINE;
             }
-            self.mark(text(WIDTH, self.bottom - 4.0, Anchor::End, &format!("value {tone}"), value));
+            let (x, anchor) = match self.width {
+                ChartWidth::Narrow => (self.width(), Anchor::End),
+                ChartWidth::Wide => (last + LINE, Anchor::Start),
+            };
+            self.mark(text(x, self.bottom - 4.0, anchor, &format!("value {tone}"), value));
         }
+        self.bottom += CAPTION_GAP;
     }
 
     pub(crate) fn lines(&mut self, content: &str, class: &str) {
-        for line in name_lines(content) {
+        for line in self.name_lines(content) {
             self.bottom += LINE;
             self.mark(text(0.0, self.bottom - 4.0, Anchor::Start, class, line));
         }
@@ -65,7 +85,7 @@ impl Drawing {
         let mut top = self.advance(LINE + 4.0) + 6.0;
         for Swatch { marks, label } in swatches {
             let width = BOX + width_of(&label);
-            if left > 0.0 && left + width > WIDTH {
+            if left > 0.0 && left + width > self.width() {
                 left = 0.0;
                 self.bottom += LINE;
                 top += LINE;
@@ -79,18 +99,26 @@ impl Drawing {
 
     /// The chart with a name and a text alternative.
     pub(crate) fn finish(self, id: &str, title: &str, description: &str) -> Element {
+        let id = match self.width {
+            ChartWidth::Narrow => id.to_owned(),
+            ChartWidth::Wide => format!("{id}-wide"),
+        };
         let (title_id, description_id) = (format!("{id}-title"), format!("{id}-desc"));
         let height = self.bottom.ceil() + 2.0;
         let text = |name: &'static str, id: &str, text: &str| Element::new(name).with("id", id).text(text);
         Element::new("svg")
-            .class("chart")
-            .with("viewBox", format!("0 0 {} {}", coordinate(WIDTH), coordinate(height)))
+            .class(self.width.class())
+            .with("viewBox", format!("0 0 {} {}", coordinate(self.width()), coordinate(height)))
             .with("role", "img")
             .with("aria-labelledby", format!("{title_id} {description_id}"))
             .child(text("title", &title_id, title))
             .child(text("desc", &description_id, description))
             .children(self.behind)
             .children(self.marks)
+    }
+
+    fn name_lines(&self, text: &str) -> Vec<String> {
+        crate::terminal::wrap(text, (self.width() / width_of("x")) as usize)
     }
 }
 
@@ -109,8 +137,4 @@ impl Swatch {
     pub(crate) fn drawn(mark: Element, label: impl Into<String>) -> Self {
         Self { marks: vec![mark], label: label.into() }
     }
-}
-
-fn name_lines(text: &str) -> Vec<String> {
-    crate::terminal::wrap(text, (WIDTH / width_of("x")) as usize)
 }

@@ -13,8 +13,15 @@ use std::fmt::Write as _;
 
 use crate::markup::Element;
 
-/// The width of every chart in its own units: a screen fits two, a phone one.
-pub(crate) const WIDTH: f64 = 420.0;
+/// Every chart is drawn twice, because its text must neither shrink on a phone nor grow on a desktop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChartWidth {
+    /// For a phone, and half a page of paper.
+    Narrow,
+    /// For the full width of a desktop.
+    Wide,
+}
+
 /// From one line of text to the next.
 pub(crate) const LINE: f64 = 17.0;
 
@@ -34,6 +41,25 @@ pub(crate) enum Shape {
     Diamond,
     Wedge,
     Ring,
+}
+
+impl ChartWidth {
+    pub(crate) const ALL: [Self; 2] = [Self::Narrow, Self::Wide];
+
+    /// The width of a chart in its own units.
+    pub(crate) fn units(self) -> f64 {
+        match self {
+            Self::Narrow => 420.0,
+            Self::Wide => 1_040.0,
+        }
+    }
+
+    fn class(self) -> &'static str {
+        match self {
+            Self::Narrow => "chart narrow",
+            Self::Wide => "chart wide",
+        }
+    }
 }
 
 impl Shape {

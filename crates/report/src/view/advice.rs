@@ -18,7 +18,7 @@ pub(crate) struct Advice {
 }
 
 /// The levels of a path in the factors that vary.
-type Levels = Vec<(Factor, Option<String>)>;
+pub(super) type Levels = Vec<(Factor, Option<String>)>;
 
 /// An encrypted path with all its comparisons with unencrypted ones.
 struct Candidate {
@@ -71,7 +71,7 @@ fn compares_encryption(stratum: &StratumView<'_>) -> bool {
 
 /// Whether `cell` has these levels in the factors that vary in its stratum: a TLS context that makes no difference under a
 /// load is measured only once.
-fn is_at(levels: &Levels, stratum: &StratumView<'_>, cell: &CellAnalysis) -> bool {
+pub(super) fn is_at(levels: &Levels, stratum: &StratumView<'_>, cell: &CellAnalysis) -> bool {
     let mut varying = levels.iter().filter(|(factor, _)| stratum.rows.contains(factor));
     varying.all(|(factor, level)| cell.cell.level(*factor) == *level)
 }

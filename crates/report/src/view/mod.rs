@@ -1,12 +1,15 @@
 //! The view model: everything a report says, as sentences and tables, before layout.
 
+pub(crate) mod absent;
 pub(crate) mod advice;
 pub(crate) mod at_rest;
 pub(crate) mod caveats;
 pub(crate) mod connect_cost;
 pub(crate) mod crossings;
 mod documents;
+pub(crate) mod headline;
 pub(crate) mod levels;
+pub(crate) mod matrix;
 pub(crate) mod negotiated;
 pub(crate) mod phases;
 pub(crate) mod published;

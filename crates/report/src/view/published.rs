@@ -40,8 +40,21 @@ impl Pair<'_> {
     }
 }
 
+/// The comparison with the source, explanations and deviations among its notes.
 pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
-    let preset = ciphertoll_presets::find(&report.plan.name)?;
+    let (mut section, background) = section_and_background(report)?;
+    section.notes.extend(background);
+    Some(section)
+}
+
+/// The study that the run repeats.
+pub(crate) fn study(report: &RunReport<'_>) -> Option<&'static Preset> {
+    ciphertoll_presets::find(&report.plan.name)
+}
+
+/// The comparison, and apart from it its source, explanations and deviations.
+pub(crate) fn section_and_background(report: &RunReport<'_>) -> Option<(Section, Vec<Sentence>)> {
+    let preset = study(report)?;
     let pairs = pairs(report);
     if pairs.is_empty() {
         return None;
@@ -53,16 +66,17 @@ pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
     let columns = names.flat_map(|name| [format!("{name}\npublished"), format!("{name}\nhere")]);
     let columns = columns.map(|heading| Column::new(ColumnKind::Ratio, &heading));
     let clear = pairs.first().map_or("plain", Pair::clear);
-    Some(Section {
+    let section = Section {
         heading: format!("Compared with the published study: {} · encrypted ÷ {clear}", preset.name),
-        table: Some(Table::new("", columns, rows(report, &pairs, &metrics))),
-        notes: notes(preset, &pairs, report),
-    })
+        table: Some(Table::new("configuration", columns, rows(report, &pairs, &metrics))),
+        notes: disagreement(&pairs, report).into_iter().chain(losses(&pairs)).collect(),
+    };
+    Some((section, background(preset)))
 }
 
 /// The published figures that correspond to a cell; none if the run repeats no study.
 pub(crate) fn of_cell(report: &RunReport<'_>, cell: &CellAnalysis) -> Vec<Published> {
-    let Some(preset) = ciphertoll_presets::find(&report.plan.name) else { return Vec::new() };
+    let Some(preset) = study(report) else { return Vec::new() };
     if !preset.is_of(cell.cell.treatment.server.engine) {
         return Vec::new();
     }
@@ -160,14 +174,11 @@ fn here(estimate: Option<&Estimate>) -> TableEntry {
     }
 }
 
-fn notes(preset: &Preset, pairs: &[Pair<'_>], report: &RunReport<'_>) -> Vec<Sentence> {
-    let mut notes: Vec<Sentence> = disagreement(pairs, report).into_iter().collect();
-    notes.extend(losses(pairs));
-    notes.push(Sentence::neutral(format!("Source: {}.", preset.source)));
-    let explained = preset.explanation.iter();
-    notes.extend(explained.map(|line| Sentence::neutral(format!("Explanation: {line}."))));
-    notes.extend(preset.deviations.iter().map(|line| Sentence::neutral(format!("Deviation: {line}."))));
-    notes
+fn background(preset: &Preset) -> Vec<Sentence> {
+    let explained = preset.explanation.iter().map(|line| format!("Explanation: {line}."));
+    let deviations = preset.deviations.iter().map(|line| format!("Deviation: {line}."));
+    let source = format!("Source: {}.", preset.source);
+    std::iter::once(source).chain(explained).chain(deviations).map(Sentence::neutral).collect()
 }
 
 /// How many ratios differ from the published ones, and the largest difference.

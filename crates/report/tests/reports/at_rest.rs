@@ -86,7 +86,7 @@ fn what_is_not_encrypted_is_said_not_to_be() {
 }
 
 /// A study of which the scale says how much of the data is cached.
-fn by_its_cache() -> Run {
+pub(crate) fn by_its_cache() -> Run {
     let spec = "name = \"postgres-tde-2021\"\n[set.postgres]\nshared_buffers = \"256MB\"\n[[grid]]\n\
                 server = [\"postgres\"]\npath = [\"plain\"]\nworkload = [\"select-only\", \"tpcb-like\"]\n\
                 clients = [2]\nscale = [800000, 7800000]\nat-rest = [\"none\", \"tde\"]\n";

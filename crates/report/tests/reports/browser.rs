@@ -8,7 +8,8 @@ use ciphertoll_report::html;
 use ciphertoll_skip::missing;
 use serde_json::Value;
 
-use crate::fixture::{Run, hostile, keys, one_block};
+use crate::at_rest::by_its_cache;
+use crate::fixture::{Run, hostile, keys, one_block, quick, troubled};
 use crate::simulated::simulated;
 
 /// Names a browser that is not on the PATH.
@@ -33,7 +34,7 @@ fn a_page_with_every_chart_is_whole_by_itself() {
         }
         assert!(beside.contains("<table") && beside.contains("<caption"), "numbers stand beside: {beside}");
     }
-    assert_eq!(seen.dom.matches("<svg").count(), 19, "no picture but in a figure");
+    assert_eq!(seen.dom.matches("<svg").count(), 2 * 19, "a figure has a picture for each width");
 }
 
 #[test]
@@ -55,6 +56,31 @@ fn what_a_connect_is_made_of_can_be_read_without_seeing_it() {
     let plain = words.split_once("plain").expect("plain is described").1;
     assert!(!plain.split(';').next().unwrap_or_default().contains("signature"), "{plain}");
     assert!(figure.contains("<caption") && figure.contains("of it is the signature"), "{figure}");
+}
+
+/// Wide tables scroll inside their own boxes, and details are closed.
+#[test]
+fn a_page_fits_a_phone_and_is_short_on_a_desktop() {
+    for run in [simulated(), quick(), troubled(), by_its_cache()] {
+        let [Some(phone), Some(desktop)] = [390, 1280].map(|width| laid_out(&run, width)) else { return };
+        assert!(phone.0 <= 390, "{phone:?}");
+        assert!(desktop.0 <= 1280 && desktop.1 <= 3_000, "{desktop:?}");
+    }
+}
+
+/// Width and height of the page in a window of this width, px.
+fn laid_out(run: &Run, width: u32) -> Option<(u32, u32)> {
+    let page = html(&run.report()).replace('&', "&amp;").replace('"', "&quot;");
+    let frame = format!(
+        "<!DOCTYPE html><title>-</title><iframe style=\"width: {width}px; height: 600px; border: 0\" srcdoc=\"{page}\">\
+         </iframe><script>const frame = document.querySelector('iframe'); frame.onload = () => {{ \
+         const page = frame.contentDocument.documentElement; \
+         document.title = page.scrollWidth + ' ' + page.scrollHeight; }};</script>"
+    );
+    let dom = seen_page(&frame)?.dom;
+    let title = dom.split_once("<title>").expect("a page has a title").1.split('<').next()?;
+    let (width, height) = title.split_once(' ').expect("the script ran");
+    Some((width.parse().expect("a width"), height.parse().expect("a height")))
 }
 
 #[test]

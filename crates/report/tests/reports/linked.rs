@@ -7,6 +7,7 @@ use ciphertoll_report::{Plot, Style, csv, html, markdown, terminal};
 use ciphertoll_stats::CellAnalysis;
 
 use crate::fixture::{Run, estimate, leg, measured};
+use crate::html::one_width;
 
 const PATHS: &str = "\"plain\", \"tls1.3-p256\", \"tls1.3-rsa4096\", \"tls1.2-p256\", \"tls1.2-p256+resume\"";
 
@@ -115,9 +116,9 @@ fn times_and_round_trips_for_a_spreadsheet() {
 
 #[test]
 fn a_page_shows_times_against_round_trips() {
-    let page = html(&near_and_far().report());
-    let from = page.find("<section class=\"part\" id=\"round-trips\"").unwrap();
-    insta::assert_snapshot!(page[from..].split_inclusive("</section>").next().unwrap());
+    let page = one_width(&html(&near_and_far().report()));
+    let from = page.find("<div id=\"round-trips\"").unwrap();
+    insta::assert_snapshot!(page[from..].split_inclusive("</details>\n</div>").next().unwrap());
 }
 
 #[test]
@@ -211,7 +212,7 @@ fn an_interval_that_reaches_below_0_bends_no_axis() {
             time.ci_low = Some(-time.value);
         }
     }
-    let page = html(&run.report());
+    let page = one_width(&html(&run.report()));
     assert!(!page.contains("NaN") && !page.contains("inf\""), "a coordinate is a number");
     let section = page.split_once("id=\"round-trips-1\"").unwrap().1.split("</figure>").next().unwrap();
     let ticks = section.matches("class=\"tick\"").count();

@@ -9,6 +9,7 @@ mod csv;
 mod document;
 mod documents;
 mod fixture;
+mod geometry;
 mod html;
 mod linked;
 mod markdown;

@@ -1,5 +1,8 @@
 "use strict";
-// The page says everything without this; it only saves a selection by hand, and opens what paper cannot open.
+// The page says everything without this; it saves a selection by hand and clicks, and opens what paper cannot open.
+const openAll = () => {
+  for (const details of document.querySelectorAll("details")) details.open = true;
+};
 for (const button of document.querySelectorAll("button[data-copies]")) {
   const source = document.getElementById(button.dataset.copies);
   const status = document.getElementById(button.dataset.copies + "-status");
@@ -14,6 +17,8 @@ for (const button of document.querySelectorAll("button[data-copies]")) {
     }
   });
 }
-addEventListener("beforeprint", () => {
-  for (const details of document.querySelectorAll("details")) details.open = true;
-});
+for (const button of document.querySelectorAll("button[data-opens]")) {
+  button.hidden = false;
+  button.addEventListener("click", openAll);
+}
+addEventListener("beforeprint", openAll);
