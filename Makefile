@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Stages depend on each other and measure time, so they never run in parallel.
 .NOTPARALLEL:
-.PHONY: help run setup test test-full bench bench-links bench-pools bench-documents truth compare-truth deny peers tde-proof bench-tde
+.PHONY: help run setup test test-full bench bench-links bench-pools bench-documents truth compare-truth predict-truth deny peers tde-proof bench-tde
 
 # rustup's default directory, for a shell that was opened before rustup was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -104,6 +104,11 @@ compare-truth: ## check `ciphertoll compare` with identical runs and with an inj
 	@scripts/setup bench
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-compare-truth $(ARGS)
+
+predict-truth: ## predict situations that a calibration did not contain, then measure them (ARGS='--server postgres'); about 35 minutes
+	@scripts/setup bench
+	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy -p ciphertoll-bench
+	@$(TARGET)/release/ciphertoll-predictions $(ARGS)
 
 deny: ## check dependencies: licences, bans, sources and, if reachable, advisories
 	@scripts/deny

@@ -1,6 +1,6 @@
 //! Ranks the configurations of a run for a load.
 
-use ciphertoll_model::{Path, ServerLevel, TlsVersion, Treatment};
+use ciphertoll_model::{Auth, Driver, Path, ServerLevel, TlsVersion, Treatment};
 use ciphertoll_stats::Estimate;
 use ciphertoll_stats::cost::{BreakEven, CostModel, Load, MissingTerm, Prediction, Profile, Role};
 
@@ -49,11 +49,14 @@ pub struct Excluded<'a> {
 
 /// Ranks the configurations of `server`.
 ///
-/// 1. Only configurations that encrypt every connection between hosts and fulfil every need are ranked.
+/// 1. Only configurations that encrypt every connection between hosts, use the newest measured TLS version, and fulfil every need
+///    are ranked.
 /// 2. The cheapest is the one with the least CPU time of all roles per session.
 /// 3. Among those not known to cost more, the simplest is the first choice: without a tunnel, without a new process, the newest
 ///    protocol.
 /// 4. The others follow by cost.
+///
+/// All have the same authentication and driver.
 pub fn advise<'a>(
     model: &'a CostModel,
     server: &ServerLevel,
@@ -62,12 +65,22 @@ pub fn advise<'a>(
 ) -> Result<Advice<'a>, MissingTerm> {
     let mut advice = Advice { choices: Vec::new(), excluded: Vec::new(), plain: None };
     let mut missing = None;
-    for profile in model.profiles.iter().filter(|profile| profile.treatment.server == *server) {
+    let of_server: Vec<&Profile> =
+        model.profiles.iter().filter(|profile| profile.treatment.server == *server).collect();
+    let login = login(&of_server);
+    let newest = of_server.iter().filter_map(|profile| Some(profile.treatment.path.as_tls()?.version)).max();
+    for profile in of_server {
         let treatment = &profile.treatment;
+        if login.is_some_and(|login| (&treatment.auth, &treatment.driver) != login) {
+            let reason = format!("another login: auth {}, driver {}", treatment.auth, treatment.driver);
+            advice.excluded.push(Excluded { treatment, reason });
+            continue;
+        }
         if treatment.path == Path::Plain && advice.plain.is_none() {
             advice.plain = Some((profile, model.predict(profile, load)));
         }
         let unmet = unencrypted(treatment.path)
+            .or_else(|| newest.and_then(|newest| older_protocol(treatment.path, newest)))
             .or_else(|| needs.iter().find_map(|need| need.unmet(treatment)))
             .map(str::to_owned);
         match (unmet, model.session_cpu(profile, Role::Total, load)) {
@@ -120,8 +133,22 @@ impl Advice<'_> {
     }
 }
 
+/// Peers will require the newest protocol next, so that an older one is no choice even if it costs less.
+fn older_protocol(path: Path, newest: TlsVersion) -> Option<&'static str> {
+    let is_older = path.as_tls().is_some_and(|tls| tls.version < newest);
+    is_older.then_some("an older protocol than the newest that was measured")
+}
+
+/// The authentication and the driver that all choices share, as they are not a question of encryption: those of the first
+/// configuration with a password.
+fn login<'a>(profiles: &[&'a Profile]) -> Option<(&'a Auth, &'a Driver)> {
+    let login = |profile: &&'a Profile| (&profile.treatment.auth, &profile.treatment.driver);
+    let mut all = profiles.iter().map(login);
+    all.clone().find(|(auth, _)| **auth != Auth::Trust).or_else(|| all.next())
+}
+
 /// How much a configuration adds: what is simpler compares as less.
-fn complexity(treatment: &Treatment) -> (u8, bool, std::cmp::Reverse<TlsVersion>) {
+fn complexity(treatment: &Treatment) -> (bool, u8, bool, std::cmp::Reverse<TlsVersion>) {
     let (processes, version) = match treatment.path {
         Path::Plain | Path::Compressed(_) | Path::Unix => (0, TlsVersion::Tls13),
         Path::Tls(tls) => (0, tls.version),
@@ -129,5 +156,5 @@ fn complexity(treatment: &Treatment) -> (u8, bool, std::cmp::Reverse<TlsVersion>
         Path::Tunnel(_) => (2, TlsVersion::Tls13),
     };
     let changes_driver = Need::NoDriverChange.unmet(treatment).is_some();
-    (processes, changes_driver, std::cmp::Reverse(version))
+    (treatment.at_rest.encrypts(), processes, changes_driver, std::cmp::Reverse(version))
 }

@@ -1,7 +1,8 @@
 //! The settings that switch a configuration on, to paste.
 
 use ciphertoll_model::{
-    AtRest, ClientCertificate, Engine, Path, PoolMode, ProxyProgram, ServerKey, TlsPath, TlsStart, TlsVersion, Treatment,
+    AtRest, ClientCertificate, Engine, Path, PoolMode, ProxyProgram, ServerKey, TlsPath, TlsStart,
+    TlsVersion, Treatment,
 };
 
 /// Where settings go, and their text.
@@ -50,11 +51,21 @@ fn driver_url(engine: Engine, tls: TlsPath) -> String {
     match engine {
         Engine::Postgres => {
             let direct = if tls.start == TlsStart::Direct { "&sslnegotiation=direct" } else { "" };
-            let own = if mtls { format!("&sslcert={CLIENT_CERTIFICATE}&sslkey={CLIENT_KEY}") } else { String::new() };
-            format!("postgres://app@{HOST}:5432/shop?sslmode=verify-full&sslrootcert={AUTHORITY}{own}{direct}")
+            let own = if mtls {
+                format!("&sslcert={CLIENT_CERTIFICATE}&sslkey={CLIENT_KEY}")
+            } else {
+                String::new()
+            };
+            format!(
+                "postgres://app@{HOST}:5432/shop?sslmode=verify-full&sslrootcert={AUTHORITY}{own}{direct}"
+            )
         }
         Engine::MariaDb | Engine::MySql => {
-            let own = if mtls { format!("&ssl-cert={CLIENT_CERTIFICATE}&ssl-key={CLIENT_KEY}") } else { String::new() };
+            let own = if mtls {
+                format!("&ssl-cert={CLIENT_CERTIFICATE}&ssl-key={CLIENT_KEY}")
+            } else {
+                String::new()
+            };
             format!("mysql://app@{HOST}:3306/shop?ssl-mode=VERIFY_IDENTITY&ssl-ca={AUTHORITY}{own}")
         }
         Engine::MongoDb | Engine::FerretDb => {

@@ -3,6 +3,7 @@
 //! - Its load generator compared with other tools: [`comparison`] lists the comparisons, [`arm`] runs one tool,
 //!   [`interleave`] alternates them, [`goal`] checks the goals, [`agreement`] compares the reported figures, [`stall`]
 //!   checks that a pause of the server is visible.
+//! - Its predictions compared with measurements: [`predictions`].
 //! - Its verdicts compared with known effects: [`truth`] within a run, [`pairs`] between two runs.
 //! - Emulated links: [`links`]. Encryption at rest, measured with another client: [`at_rest`].
 //! - The sidecar compared with other pooling proxies: [`pools`]. Loading documents: [`documents`].
@@ -17,6 +18,7 @@ pub mod interleave;
 pub mod links;
 pub mod pairs;
 pub mod pools;
+pub mod predictions;
 pub mod real;
 pub mod setup;
 pub mod stall;

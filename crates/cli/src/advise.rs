@@ -20,12 +20,8 @@ pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
     let name = record.name();
     let costs = CostReport { run: &name, facts: &facts, model: &model, load: &load };
     require_profiles(&costs)?;
-    let advice = AdviceReport {
-        costs,
-        needs: &arguments.need,
-        core_price: arguments.core_price,
-        load_source: None,
-    };
+    let advice =
+        AdviceReport { costs, needs: &arguments.need, core_price: arguments.core_price, load_source: None };
     let document = if arguments.json {
         ciphertoll_report::advice_json(&advice)?
     } else {

@@ -224,6 +224,9 @@ pub(crate) struct OutputArguments {
     /// Print the JSON document instead of the table
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
+    /// Print all tables instead of the summary, as `ciphertoll report` does
+    #[arg(long, help_heading = "Output", conflicts_with = "json")]
+    pub(crate) details: bool,
     /// Print only warnings and errors on stderr
     #[arg(short, long, help_heading = "Output")]
     pub(crate) quiet: bool,
@@ -529,6 +532,8 @@ pub(crate) enum PlanFormat {
 pub(crate) enum ReportFormat {
     /// Text and tables
     Terminal,
+    /// The 25 lines that end a run
+    Summary,
     /// One self-contained page
     Html,
     /// For a pull request

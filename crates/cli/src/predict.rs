@@ -3,8 +3,8 @@
 use ciphertoll_model::ExitCode;
 use ciphertoll_record::Record;
 use ciphertoll_report::CostReport;
-use ciphertoll_stats::cost::{CostModel, Load};
 use ciphertoll_stats::RunFacts;
+use ciphertoll_stats::cost::{CostModel, Load};
 
 use crate::arguments::{LoadArguments, PredictArguments};
 use crate::failure::Failure;
@@ -30,7 +30,9 @@ pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure>
 /// The load, on the machine of the run unless cores are given.
 pub(crate) fn load_for(model: &CostModel, arguments: &LoadArguments) -> Result<Load, Failure> {
     arguments.load(model.cpus).ok_or_else(|| {
-        Failure::usage("the record does not say how many cores its machine has: add --cores or --shared-cores")
+        Failure::usage(
+            "the record does not say how many cores its machine has: add --cores or --shared-cores",
+        )
     })
 }
 

@@ -40,6 +40,7 @@ pub(crate) fn document(record: &Record, format: ReportFormat, plot: Plot) -> Res
     Ok(match format {
         ReportFormat::Json => ciphertoll_report::json(&report)?,
         ReportFormat::Terminal => ciphertoll_report::terminal(&report, style(), width()),
+        ReportFormat::Summary => ciphertoll_report::summary(&report, style(), width()),
         ReportFormat::Html => ciphertoll_report::html(&report),
         ReportFormat::Markdown => ciphertoll_report::markdown(&report),
         ReportFormat::Csv => ciphertoll_report::csv(&report, plot),

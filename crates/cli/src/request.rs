@@ -170,7 +170,9 @@ fn servers_of(preset: &Preset) -> Vec<ServerLevel> {
         Measures::OneServer => {
             for left_out in installed().skip(1) {
                 let name = preset.name;
-                tell(&format!("{left_out} is also installed; to measure it: ciphertoll run {name} --server {left_out}"));
+                tell(&format!(
+                    "{left_out} is also installed; to measure it: ciphertoll run {name} --server {left_out}"
+                ));
             }
             // If none is installed, the error names each.
             installed().next().map_or(all.clone(), |first| vec![first])

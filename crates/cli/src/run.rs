@@ -203,7 +203,11 @@ fn measure(
 
 /// Reads the record from disk, so that the output is identical to that of any later `report`.
 fn show(path: &Path, output: &OutputArguments) -> Result<(), Failure> {
-    let format = if output.json { ReportFormat::Json } else { ReportFormat::Terminal };
+    let format = match output {
+        OutputArguments { json: true, .. } => ReportFormat::Json,
+        OutputArguments { details: true, .. } => ReportFormat::Terminal,
+        _ => ReportFormat::Summary,
+    };
     report::print(&Record::open(path)?, format)?;
     if output.is_verbose() {
         tell(&format!("recorded in {}", path.display()));

@@ -75,11 +75,7 @@ impl CompiledScript {
     }
 
     /// Compiles every step as text: the queries of a short-lived connection.
-    pub(crate) fn as_text(
-        engine: Engine,
-        script: &Script,
-        inserts: Arc<Inserts>,
-    ) -> Result<Self, Error> {
+    pub(crate) fn as_text(engine: Engine, script: &Script, inserts: Arc<Inserts>) -> Result<Self, Error> {
         compile(engine, script, inserts, Some(StatementProtocol::Text)).map_err(Error::Script)
     }
 

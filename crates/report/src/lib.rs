@@ -18,6 +18,7 @@ mod number;
 mod plan;
 mod sentence;
 mod subject;
+mod summary;
 mod svg;
 mod terminal;
 mod view;
@@ -37,6 +38,7 @@ pub use document::{
 pub use html::html;
 pub use markdown::markdown;
 pub use plan::{dry_run, plan_summary};
+pub use summary::summary;
 pub use view::connect_cost::CostPart;
 
 /// The input of every report format.

@@ -14,7 +14,7 @@ const NARROWEST: usize = 40;
 const WIDEST: usize = 110;
 
 pub(crate) fn render(report: &RunReport<'_>, style: Style, width: u16) -> String {
-    let canvas = Canvas { style, width: usize::from(width).clamp(NARROWEST, WIDEST) };
+    let canvas = Canvas::new(style, width);
     let strata = view::strata(report);
     let mut lines = canvas.heading(&verdicts::title(report));
     let banner = verdicts::banner(report, &strata);
@@ -40,7 +40,8 @@ pub(crate) fn table(table: &Table, style: Style, width: u16) -> String {
     lines.iter().fold(String::new(), |text, line| text + line + "\n")
 }
 
-struct Canvas {
+/// Lays sentences and tables out in a width.
+pub(crate) struct Canvas {
     style: Style,
     width: usize,
 }
@@ -59,7 +60,28 @@ enum Ink {
 }
 
 impl Canvas {
-    fn heading(&self, text: &str) -> Vec<String> {
+    pub(crate) fn new(style: Style, width: u16) -> Self {
+        Self { style, width: usize::from(width).clamp(NARROWEST, WIDEST) }
+    }
+
+    pub(crate) fn bold(&self, text: &str) -> String {
+        self.paint(Ink::Bold, text)
+    }
+
+    pub(crate) fn faint(&self, text: &str) -> String {
+        self.paint(Ink::Faint, text)
+    }
+
+    pub(crate) fn plain_sentence(&self, sentence: &Sentence) -> Vec<String> {
+        self.sentence(sentence, Indent::None)
+    }
+
+    /// Indented.
+    pub(crate) fn group_sentence(&self, sentence: &Sentence) -> Vec<String> {
+        self.sentence(sentence, Indent::Group)
+    }
+
+    pub(crate) fn heading(&self, text: &str) -> Vec<String> {
         wrap(text, self.width).iter().map(|line| self.paint(Ink::Bold, line)).collect()
     }
 
@@ -130,11 +152,19 @@ impl Canvas {
         lines
     }
 
+    /// `None` if the table is too wide.
     fn fitting(&self, table: &Table) -> Option<Vec<String>> {
         // Without colours, because escapes have no width.
         let plain = Self { style: Style::Plain, width: self.width };
         let widest = plain.grid(table).iter().map(|line| line.chars().count()).max().unwrap_or(0);
         (widest <= self.width).then(|| self.grid(table))
+    }
+
+    /// As many of the first columns as fit, and the number of the others.
+    pub(crate) fn first_columns(&self, table: &Table) -> Option<(Vec<String>, usize)> {
+        let last = table.columns.len();
+        let piece = |to: usize| Some((self.fitting(&table.slice(1..to))?, last - to));
+        (2..=last).rev().find_map(piece)
     }
 
     fn grid(&self, table: &Table) -> Vec<String> {

@@ -55,6 +55,17 @@ pub struct Pairs<'a> {
 /// Metrics that must be equal in both trials of a pair.
 const CHECKPOINTS: [Metric; 2] = [Metric::CheckpointsBegun, Metric::CheckpointsCompleted];
 
+/// The trials of all completed blocks by their quality.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrialCounts {
+    /// All attempts.
+    pub attempts: u32,
+    /// Attempts that were voided.
+    pub voided: u32,
+    /// Valid trials with at least one flag.
+    pub flagged: u32,
+}
+
 #[derive(Debug, Default)]
 struct BlockTrials<'a> {
     /// `None` if the trial was voided.
@@ -170,6 +181,17 @@ impl<'a> Trials<'a> {
     /// The valid trials of a copy of a cell, in the order of blocks.
     pub fn observations(&self, visited: Visited) -> impl Iterator<Item = &'a Observation> {
         self.completed.values().filter_map(move |block| *block.outcomes.get(&visited)?)
+    }
+
+    pub fn counts(&self) -> TrialCounts {
+        let mut counts = TrialCounts::default();
+        for block in self.completed.values() {
+            let valid = block.outcomes.values().flatten();
+            counts.voided += block.voided.len() as u32;
+            counts.attempts += (block.voided.len() + valid.clone().count()) as u32;
+            counts.flagged += valid.filter(|observation| !observation.flags.is_empty()).count() as u32;
+        }
+        counts
     }
 
     /// Every voided trial of either copy of a cell, including those whose repetition succeeded.

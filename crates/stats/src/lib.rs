@@ -22,9 +22,9 @@ pub use analysis::{
     Analysis, CellAnalysis, CellRole, Comparison, Doubt, Estimate, PairedRatio, StratumAnalysis,
     UnevenCheckpoints, UnevenPairs, Verdict, VoidedTrial,
 };
-pub use cost::CostModel;
 pub use compare::{Change, ChangeVerdict, ComparedRun, RunComparison, compare};
 pub use conclude::{analyse, analyse_trials, precise_enough};
+pub use cost::CostModel;
 pub use elapsed::Elapsed;
 pub use facts::{PrimitiveTimes, RunFacts, SearchedFiles, StartedServer};
 pub use holm::holm;

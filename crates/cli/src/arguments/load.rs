@@ -140,7 +140,8 @@ fn queries(text: &str) -> Result<f64, String> {
 }
 
 fn row_bytes(text: &str) -> Result<Bytes, String> {
-    Bytes::parse(text).ok_or_else(|| format!("\"{text}\" is not a size from 1 to 1024m, such as 300, 16k or 1m"))
+    Bytes::parse(text)
+        .ok_or_else(|| format!("\"{text}\" is not a size from 1 to 1024m, such as 300, 16k or 1m"))
 }
 
 fn cores(text: &str) -> Result<f64, String> {
@@ -148,15 +149,19 @@ fn cores(text: &str) -> Result<f64, String> {
 }
 
 fn price(text: &str) -> Result<f64, String> {
-    let number_of = text.strip_suffix("/month").ok_or_else(|| format!("\"{text}\" is not a price, such as 30/month"))?;
+    let number_of =
+        text.strip_suffix("/month").ok_or_else(|| format!("\"{text}\" is not a price, such as 30/month"))?;
     number(number_of, 0.0..=1e9, "a price, such as 30/month")
 }
 
 fn round_trip(text: &str) -> Result<LinkShape, String> {
-    let link: Link = text.parse().map_err(|_| format!("\"{text}\" is not a round-trip time, such as 45ms or 0.2ms"))?;
+    let link: Link =
+        text.parse().map_err(|_| format!("\"{text}\" is not a round-trip time, such as 45ms or 0.2ms"))?;
     match link.shape() {
         Some(shape) if shape.is_pure_delay() => Ok(shape),
-        Some(_) => Err("loss, jitter and rate of a link are not predicted: give its round-trip time only".to_owned()),
+        Some(_) => {
+            Err("loss, jitter and rate of a link are not predicted: give its round-trip time only".to_owned())
+        }
         None => Ok(LinkShape::of_rtt_us(0)),
     }
 }

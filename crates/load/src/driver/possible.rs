@@ -1,8 +1,8 @@
 //! Which cells a driver can run; pure, so that plans can be made without any driver installed.
 
 use ciphertoll_model::{
-    Auth, Cell, ClientCertificate, Ctx, Engine, Factor, Pace, Path, Queries, Resumption, SecurityLevel, TlsLibrary,
-    TlsPath, TlsStart, Workload,
+    Auth, Cell, ClientCertificate, Ctx, Engine, Factor, Pace, Path, Queries, Resumption, SecurityLevel,
+    TlsLibrary, TlsPath, TlsStart, Workload,
 };
 
 use super::file::{AuthKind, DriverFile, Paces, PathKind, Reasons, WorkloadName};

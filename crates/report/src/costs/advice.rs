@@ -36,10 +36,12 @@ pub fn advice(report: &AdviceReport<'_>, style: Style, width: u16) -> String {
     text += &paragraphs(&[first, second], width);
     for server in report.costs.servers() {
         text += &format!("\n{}\n", report.costs.server_name(server));
-        text += &match ciphertoll_advice::advise(report.costs.model, server, report.needs, report.costs.load) {
+        text += &match ciphertoll_advice::advise(report.costs.model, server, report.needs, report.costs.load)
+        {
             Ok(advice) => of_server(report, server, &advice, (style, width)),
             Err(term) => {
-                let missing = format!("No advice: the run lacks {term}. To measure it: {}", calibration(server));
+                let missing =
+                    format!("No advice: the run lacks {term}. To measure it: {}", calibration(server));
                 paragraphs(&[missing], width)
             }
         };
@@ -63,7 +65,9 @@ fn of_server(
         None => paragraphs(&["No configuration of the run fulfils these needs.".to_owned()], width),
         Some(first) => {
             let sentences = sentences(report, advice, first, &label);
-            paragraphs(&sentences, width) + "\n" + &terminal::table(&table(report, advice, &label), style, width)
+            paragraphs(&sentences, width)
+                + "\n"
+                + &terminal::table(&table(report, advice, &label), style, width)
         }
     };
     text += &paragraphs(&excluded(&advice.excluded, &label), width);
@@ -104,13 +108,18 @@ fn sentences(
         });
     }
     if let Some((plain, prediction)) = &advice.plain {
-        let total = prediction.cpu_us.iter().find_map(|(role, found)| {
-            (*role == ciphertoll_stats::cost::Role::Total).then(|| found.ok())?
-        });
+        let total = prediction
+            .cpu_us
+            .iter()
+            .find_map(|(role, found)| (*role == ciphertoll_stats::cost::Role::Total).then(|| found.ok())?);
         if let Some(total) = total {
             let more = first.cpu_us.value / total.value;
             let name_of_plain = label(&plain.treatment);
-            sentences.push(format!("Compared with {name_of_plain} ({}): {} ×.", cpu(&total), significant(more)));
+            sentences.push(format!(
+                "Compared with {name_of_plain} ({}): {} ×.",
+                cpu(&total),
+                significant(more)
+            ));
         }
     }
     sentences
@@ -168,7 +177,12 @@ fn table(report: &AdviceReport<'_>, advice: &Advice<'_>, label: &impl Fn(&Treatm
         (label(&choice.profile.treatment), entries)
     };
     let plain = advice.plain.iter().filter_map(|(profile, prediction)| {
-        let cpu_us = prediction.cpu_us.iter().find(|(role, _)| *role == ciphertoll_stats::cost::Role::Total)?.1.ok()?;
+        let cpu_us = prediction
+            .cpu_us
+            .iter()
+            .find(|(role, _)| *role == ciphertoll_stats::cost::Role::Total)?
+            .1
+            .ok()?;
         let reference = Choice {
             profile,
             prediction: prediction.clone(),
@@ -186,7 +200,10 @@ fn table(report: &AdviceReport<'_>, advice: &Advice<'_>, label: &impl Fn(&Treatm
 
 fn excluded(all: &[Excluded<'_>], label: &impl Fn(&Treatment) -> String) -> Vec<String> {
     let by_reason = grouped(all.iter().map(|excluded| (excluded.reason.clone(), label(excluded.treatment))));
-    by_reason.into_iter().map(|(reason, labels)| format!("Not considered: {} ({reason}).", labels.join(", "))).collect()
+    by_reason
+        .into_iter()
+        .map(|(reason, labels)| format!("Not considered: {} ({reason}).", labels.join(", ")))
+        .collect()
 }
 
 #[derive(Serialize)]

@@ -59,7 +59,7 @@ impl<'a> CostReport<'a> {
 }
 
 /// A cell of the configuration, whose load does not matter.
-fn cell(treatment: &Treatment) -> Cell {
+pub(crate) fn cell(treatment: &Treatment) -> Cell {
     Cell {
         treatment: treatment.clone(),
         workload: Workload::Connect,

@@ -20,10 +20,10 @@ pub fn predictions(report: &CostReport<'_>, style: Style, width: u16) -> String 
         text += &format!("\n{}\n", report.server_name(server));
         text += &terminal::table(&table(report, server, &all), style, width);
         let notes = notes(report, server, &all);
-        text += &notes.iter().flat_map(|note| terminal::wrap(note, usize::from(width))).fold(
-            String::new(),
-            |text, line| text + &line + "\n",
-        );
+        text += &notes
+            .iter()
+            .flat_map(|note| terminal::wrap(note, usize::from(width)))
+            .fold(String::new(), |text, line| text + &line + "\n");
     }
     text
 }
@@ -84,9 +84,7 @@ fn notes(report: &CostReport<'_>, server: &ServerLevel, all: &[(&Profile, Predic
         .map(|(limit, labels)| format!("Limited by {limit}: {}.", labels.join(", ")))
         .collect();
     if !notes.is_empty() {
-        notes.push(
-            "Throughput assumes linear cores. Times are without waiting for a processor.".to_owned(),
-        );
+        notes.push("Throughput assumes linear cores. Times are without waiting for a processor.".to_owned());
     }
     if let Some(rate) = report.load.connects_per_s {
         let overloaded = all.iter().filter(|(_, prediction)| {
@@ -211,7 +209,11 @@ impl<'a> PredictionDocument<'a> {
             limited_by: prediction.throughput.ok().map(|most| most.limit.label()),
             cpu_us_per_session: known(&prediction.cpu_us),
             cores: known(&prediction.cores),
-            memory_bytes: prediction.memory_bytes.iter().map(|(role, bytes)| (role.label(), *bytes)).collect(),
+            memory_bytes: prediction
+                .memory_bytes
+                .iter()
+                .map(|(role, bytes)| (role.label(), *bytes))
+                .collect(),
             missing: missing(prediction).into_iter().map(MissingTerm::label).collect(),
         }
     }

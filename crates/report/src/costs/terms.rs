@@ -20,7 +20,8 @@ pub fn terms(report: &CostReport<'_>, style: Style, width: u16) -> String {
     for server in report.servers() {
         let label = report.labels(server);
         let of_server = all.iter().filter(|term| term.treatment.server == *server);
-        let columns = ["clients", "between", "server", "total"].map(|heading| Column::new(ColumnKind::Level, heading));
+        let columns =
+            ["clients", "between", "server", "total"].map(|heading| Column::new(ColumnKind::Level, heading));
         let row = |term: &NamedTerm<'_>| {
             let entry = |role: Role| {
                 let found = term.by_role.iter().find(|(of, _)| *of == role);
@@ -52,11 +53,13 @@ struct TermDocument<'a> {
 }
 
 pub fn terms_json(report: &CostReport<'_>) -> Result<String, serde_json::Error> {
-    let document = |term: NamedTerm<'_>| serde_json::to_value(TermDocument {
-        treatment: term.treatment,
-        term: term.term.label(),
-        by_role: term.by_role.iter().map(|(role, estimate)| (role.label(), *estimate)).collect(),
-    });
+    let document = |term: NamedTerm<'_>| {
+        serde_json::to_value(TermDocument {
+            treatment: term.treatment,
+            term: term.term.label(),
+            by_role: term.by_role.iter().map(|(role, estimate)| (role.label(), *estimate)).collect(),
+        })
+    };
     let terms = report.model.terms().into_iter().map(document).collect::<Result<Vec<_>, _>>()?;
     let version = ciphertoll_model::SCHEMA_VERSION;
     serde_json::to_string_pretty(&serde_json::json!({

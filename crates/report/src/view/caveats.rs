@@ -1,6 +1,7 @@
 //! The limits of the answer: noise, shared cores, dropped trials, skipped cells.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::mem::discriminant;
 
 use ciphertoll_model::{
     Cell, CpuPinning, Environment, Factor, Flag, LookDecision, Metric, NoiseLimits, SecurityLevel, TlsPath,
@@ -8,7 +9,7 @@ use ciphertoll_model::{
 use ciphertoll_stats::{CellAnalysis, Comparison, headline_metrics};
 
 use super::{Section, Sentence, StratumView, at_rest, capital, certain_ratio, clean, crossings, documents};
-use crate::lists::distinct;
+use crate::lists::{distinct, grouped};
 use crate::number::{effect, percent, plural, significant};
 use crate::{RunReport, names, sentence};
 
@@ -41,8 +42,8 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
     trust.extend(documents::sentences(report));
     trust.extend(uncached(report));
     trust.extend(allowed_noise(report));
-    trust.extend(cells.iter().filter_map(|(stratum, cell)| voided(stratum, cell)));
-    trust.extend(cells.iter().flat_map(|(stratum, cell)| flags(stratum, cell)));
+    trust.extend(voided(&cells));
+    trust.extend(flags(&cells));
     trust.extend(warnings(report));
     trust.extend(lowered(report));
     [("How far to trust this", trust), ("Not measured", skipped(report))]
@@ -189,46 +190,80 @@ fn judged(stratum: &StratumView<'_>, comparison: &Comparison) -> Vec<Option<Sent
     headline_metrics(&comparison.cell.cell).iter().filter_map(entry).collect()
 }
 
-fn voided(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Option<Sentence> {
-    let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for trial in &cell.voided {
-        reasons.entry(clean(&trial.reason.to_string())).or_default().push(trial.block.to_string());
-    }
-    if reasons.is_empty() {
-        return None;
-    }
-    let reason = |(reason, blocks): (String, Vec<String>)| {
-        let plural = if blocks.len() == 1 { "" } else { "s" };
-        format!("{reason} (block{plural} {})", blocks.join(", "))
+/// Configurations named in a sentence about a cause.
+const NAMED_CONFIGURATIONS: usize = 3;
+
+type NamedCell<'a, 'b> = (&'a StratumView<'b>, &'a CellAnalysis);
+
+/// Voided trials, a sentence for each cause.
+fn voided(cells: &[NamedCell<'_, '_>]) -> Vec<Sentence> {
+    let all = cells.iter().flat_map(|(stratum, cell)| {
+        let reasons = cell.voided.iter().map(|trial| &trial.reason);
+        reasons.map(move |reason| {
+            (discriminant(reason), (stratum.cell_name(cell), 1, clean(&reason.to_string())))
+        })
+    });
+    let sentence = |trials: Vec<(String, u32, String)>| {
+        let reason = trials.first().map_or("", |(.., reason)| reason);
+        let is_common = trials.iter().all(|(.., other)| other == reason);
+        let example = if is_common { "" } else { "for example: " };
+        Sentence::caution(format!(
+            "{} voided ({example}{reason}): {}.",
+            total(&trials),
+            by_configuration(&trials)
+        ))
     };
-    let reasons: Vec<String> = reasons.into_iter().map(reason).collect();
-    let text = format!(
-        "{}: {} voided: {}.",
-        stratum.cell_name(cell),
-        plural(cell.voided.len() as u64, "trial"),
-        reasons.join("; "),
-    );
-    Some(Sentence::caution(text))
+    grouped(all).into_iter().map(|(_, trials)| sentence(trials)).collect()
 }
 
-fn flags(stratum: &StratumView<'_>, cell: &CellAnalysis) -> Vec<Sentence> {
-    let line = |(trials, flag): &(u32, Flag)| {
-        let trials = plural(u64::from(*trials), "trial");
-        // The number is that of the first such trial, not of the worst.
-        let what = match flag {
-            Flag::Unsteady { second_half_ratio: ratio } => {
-                format!("unsteady (for example, the second half ran at {ratio:.2} × the rate of the first)")
-            }
-            Flag::CpuElsewhere { share } if *share < 0.0 => overlap(*share),
-            Flag::CpuOverlap { share } => overlap(*share),
-            Flag::CpuElsewhere { share } => {
-                format!("disturbed by other processes (for example with {} of the CPU time)", percent(*share))
-            }
-            Flag::DelayedAck => "with a median of 40 ms: Nagle's algorithm and delayed ACK".to_owned(),
-        };
-        Sentence::caution(format!("{}: {trials} {what}.", stratum.cell_name(cell)))
+/// Flagged trials, a sentence for each kind of flag.
+fn flags(cells: &[NamedCell<'_, '_>]) -> Vec<Sentence> {
+    let all = cells.iter().flat_map(|(stratum, cell)| {
+        let text = move |(trials, flag): &(u32, Flag)| (stratum.cell_name(cell), *trials, words_of(flag));
+        cell.flags.iter().map(move |counted| (discriminant(&counted.1), text(counted)))
+    });
+    let sentence = |trials: Vec<(String, u32, String)>| {
+        let what = trials.first().map_or("", |(.., what)| what);
+        Sentence::caution(format!("{} {what}: {}.", total(&trials), by_configuration(&trials)))
     };
-    cell.flags.iter().map(line).collect()
+    grouped(all).into_iter().map(|(_, trials)| sentence(trials)).collect()
+}
+
+fn total(trials: &[(String, u32, String)]) -> String {
+    plural(trials.iter().map(|(_, count, _)| u64::from(*count)).sum(), "trial")
+}
+
+/// The configurations with the most trials.
+fn by_configuration(trials: &[(String, u32, String)]) -> String {
+    let counts = grouped(trials.iter().map(|(name, count, _)| (name, *count)));
+    let mut counts: Vec<(&String, u32)> =
+        counts.into_iter().map(|(name, counts)| (name, counts.iter().sum())).collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let others = counts.len().saturating_sub(NAMED_CONFIGURATIONS);
+    let named = counts.iter().take(NAMED_CONFIGURATIONS);
+    let mut parts: Vec<String> = match counts.as_slice() {
+        [(name, _)] => vec![(*name).clone()],
+        _ => named.map(|(name, count)| format!("{name} ({count})")).collect(),
+    };
+    if others > 0 {
+        parts.push(format!("and {}", plural(others as u64, "other configuration")));
+    }
+    parts.join("; ")
+}
+
+/// The number is that of the first such trial, not of the worst.
+fn words_of(flag: &Flag) -> String {
+    match flag {
+        Flag::Unsteady { second_half_ratio: ratio } => {
+            format!("unsteady (for example, the second half ran at {ratio:.2} × the rate of the first)")
+        }
+        Flag::CpuElsewhere { share } if *share < 0.0 => overlap(*share),
+        Flag::CpuOverlap { share } => overlap(*share),
+        Flag::CpuElsewhere { share } => {
+            format!("disturbed by other processes (for example with {} of the CPU time)", percent(*share))
+        }
+        Flag::DelayedAck => "with a median of 40 ms: Nagle's algorithm and delayed ACK".to_owned(),
+    }
 }
 
 /// Old records have a negative share in [`Flag::CpuElsewhere`] instead of a flag of its own.

@@ -12,6 +12,28 @@ use crate::{names, sentence};
 
 /// A row for each configuration, a column for each load and context; `None` without numbers.
 pub(crate) fn table(strata: &[StratumView<'_>]) -> Option<Table> {
+    laid_out(strata, heading, entry)
+}
+
+/// The same with a line for each configuration: the ratio and its interval.
+pub(crate) fn short(strata: &[StratumView<'_>]) -> Option<Table> {
+    laid_out(strata, heading, |stratum, levels| {
+        let TableEntry { lines, tone } = entry(stratum, levels);
+        let shown: Vec<&str> = lines.iter().take(2).map(String::as_str).collect();
+        let line = match shown.as_slice() {
+            [value, interval] if interval.contains('–') => format!("{value} ({interval})"),
+            [value, ..] => (*value).to_owned(),
+            [] => String::new(),
+        };
+        TableEntry { lines: vec![line], tone }
+    })
+}
+
+fn laid_out(
+    strata: &[StratumView<'_>],
+    heading: impl Fn(&StratumView<'_>) -> String,
+    entry: impl Fn(&StratumView<'_>, &Levels) -> TableEntry,
+) -> Option<Table> {
     let is_shown = |stratum: &&StratumView<'_>| stratum.plan.factor.is_none() && metric(stratum).is_some();
     let shown: Vec<&StratumView<'_>> = strata.iter().filter(is_shown).collect();
     let rows = rows(&shown);

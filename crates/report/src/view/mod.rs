@@ -6,6 +6,7 @@ pub(crate) mod at_rest;
 pub(crate) mod caveats;
 pub(crate) mod connect_cost;
 pub(crate) mod crossings;
+pub(crate) mod decision;
 mod documents;
 pub(crate) mod headline;
 pub(crate) mod levels;

@@ -17,4 +17,5 @@ mod plan;
 mod proxied;
 mod schema;
 mod simulated;
+mod summary;
 mod terminal;

@@ -24,7 +24,12 @@ pub enum Side {
 
 impl CostModel {
     /// Compares the CPU time of all roles in a session of `first` and of `second`.
-    pub fn break_even(&self, first: &Profile, second: &Profile, load: &Load) -> Result<BreakEven, MissingTerm> {
+    pub fn break_even(
+        &self,
+        first: &Profile,
+        second: &Profile,
+        load: &Load,
+    ) -> Result<BreakEven, MissingTerm> {
         let difference = |queries: f64| -> Result<WeightedSum, MissingTerm> {
             let load = Load { queries_per_connection: queries, ..*load };
             let cpu = |profile| self.session_cpu(profile, Role::Total, &load);
@@ -41,7 +46,8 @@ impl CostModel {
     /// Reference: Fieller, *Some problems in interval estimation*, JRSS B 16 (1954).
     fn crossing(&self, one: &WeightedSum, per_query: &WeightedSum) -> BreakEven {
         let (a, b) = (self.means.value(one), self.means.value(per_query));
-        let cheaper = |difference: &Uncertain| if difference.value < 0.0 { Side::First } else { Side::Second };
+        let cheaper =
+            |difference: &Uncertain| if difference.value < 0.0 { Side::First } else { Side::Second };
         let is_certain = |difference: &Uncertain| difference.value.abs() > difference.half_width();
         if !is_certain(&a) && !is_certain(&b) {
             return BreakEven::Unknown;

@@ -7,7 +7,7 @@ use ciphertoll_model::{
 };
 
 use super::session::{ByClients, RowCosts, SessionCosts};
-use super::sum::{MeasuredMean, Means, Source, WeightedSum};
+use super::sum::{Means, MeasuredMean, Source, WeightedSum};
 use super::{CostModel, MemoryCosts, Profile, Role, RoundTripCosts, Utilisation};
 use crate::assemble::Visited;
 use crate::facts::RunFacts;
@@ -99,7 +99,8 @@ impl Fit<'_> {
             let is_known = !(costs.connect.is_empty() && costs.further_query.is_empty());
             is_known.then_some((role, costs))
         };
-        let mut latency = self.session_costs([treatment, &like], |cell| self.source(cell, Metric::LatencyNsMean));
+        let mut latency =
+            self.session_costs([treatment, &like], |cell| self.source(cell, Metric::LatencyNsMean));
         // With more clients, operations wait for processors.
         latency.connect.0.retain(|(clients, _)| *clients == 1);
         latency.further_query.0.retain(|(clients, _)| *clients == 1);
@@ -109,7 +110,10 @@ impl Fit<'_> {
             latency,
             round_trips: self.round_trips(treatment, &like),
             utilisation: self.utilisation(treatment, &like),
-            memory: [Role::Middle, Role::Server].into_iter().filter_map(|role| Some((role, self.memory(&like, role)?))).collect(),
+            memory: [Role::Middle, Role::Server]
+                .into_iter()
+                .filter_map(|role| Some((role, self.memory(&like, role)?)))
+                .collect(),
         }
     }
 
@@ -121,9 +125,8 @@ impl Fit<'_> {
     ) -> SessionCosts {
         let cost = |treatment, workload, clients| of(self.local(treatment, workload, clients)?);
         let connect = |treatment, clients| cost(treatment, Workload::Connect, clients);
-        let first_of = |treatment| {
-            Some(cost(treatment, Workload::CONNECT_QUERY, 1)? - &connect(treatment, 1)?)
-        };
+        let first_of =
+            |treatment| Some(cost(treatment, Workload::CONNECT_QUERY, 1)? - &connect(treatment, 1)?);
         let first_query = first_of(treatment);
         let mut further_query = ByClients(self.by_clients(|clients| {
             let (queries, several) = self.several(like, clients)?;
@@ -214,7 +217,8 @@ impl Fit<'_> {
             let (longest, others) = links.split_last()?;
             let trips = (over_link(longest)? - &local) * self.rtt_ns(*longest).recip();
             let error = |shape: &LinkShape| {
-                let predicted = self.means.value(&(local.clone() + &(trips.clone() * self.rtt_ns(*shape)))).value;
+                let predicted =
+                    self.means.value(&(local.clone() + &(trips.clone() * self.rtt_ns(*shape)))).value;
                 let measured = self.means.value(&over_link(shape)?).value;
                 Some((predicted / measured).ln().abs())
             };
@@ -229,7 +233,8 @@ impl Fit<'_> {
 
     /// Emulated links without loss, jitter and rate, the longest last.
     fn links(&self) -> Vec<LinkShape> {
-        let mut shapes: Vec<LinkShape> = self.plan.cells.iter().filter_map(|cell| cell.treatment.link.shape()).collect();
+        let mut shapes: Vec<LinkShape> =
+            self.plan.cells.iter().filter_map(|cell| cell.treatment.link.shape()).collect();
         shapes.retain(|shape| shape.rtt_ns() > 0 && shape.is_pure_delay());
         shapes.sort_unstable();
         shapes.dedup();

@@ -21,7 +21,7 @@ pub use break_even::{BreakEven, Side};
 pub use load::{Cores, Load};
 pub use predict::{Limit, Prediction, Throughput};
 pub use session::{ByClients, RowCosts, SessionCosts};
-pub use sum::{MeasuredMean, Means, Source, Uncertain, WeightedSum};
+pub use sum::{Means, MeasuredMean, Source, Uncertain, WeightedSum};
 pub use terms::{NamedTerm, Term};
 
 labelled! {

@@ -57,7 +57,12 @@ impl CostModel {
     }
 
     /// The CPU time of a session, µs, as a sum that can be subtracted from that of another configuration.
-    pub fn session_cpu(&self, profile: &Profile, role: Role, load: &Load) -> Result<WeightedSum, MissingTerm> {
+    pub fn session_cpu(
+        &self,
+        profile: &Profile,
+        role: Role,
+        load: &Load,
+    ) -> Result<WeightedSum, MissingTerm> {
         Predictor { means: &self.means, profile, load }.cpu(role)
     }
 }
@@ -71,7 +76,8 @@ struct Predictor<'a> {
 impl Predictor<'_> {
     fn predict(&self) -> Prediction {
         let roles = || self.profile.cpu.keys().copied();
-        let cpu_us: Vec<_> = roles().map(|role| (role, self.cpu(role).map(|sum| self.predicted(&sum)))).collect();
+        let cpu_us: Vec<_> =
+            roles().map(|role| (role, self.cpu(role).map(|sum| self.predicted(&sum)))).collect();
         let cores = self.load.connects_per_s.into_iter().flat_map(|rate| {
             let cores = move |role| (role, self.cpu(role).map(|sum| self.predicted(&(sum * (rate * 1e-6)))));
             roles().map(cores)
@@ -106,11 +112,9 @@ impl Predictor<'_> {
     fn queries_cpu(&self, role: Role, concurrency: f64) -> Result<WeightedSum, MissingTerm> {
         let Load { queries_per_connection, row_bytes, .. } = *self.load;
         let costs = self.profile.cpu.get(&role).ok_or(MissingTerm::Query)?;
-        costs.queries(queries_per_connection, row_bytes, concurrency).ok_or(if costs.further_query.is_empty() {
-            MissingTerm::Query
-        } else {
-            MissingTerm::Rows
-        })
+        costs
+            .queries(queries_per_connection, row_bytes, concurrency)
+            .ok_or(if costs.further_query.is_empty() { MissingTerm::Query } else { MissingTerm::Rows })
     }
 
     /// The mean number of clients that do not wait for the link. If times are unknown: all of them.
@@ -181,7 +185,8 @@ impl Predictor<'_> {
     fn throughput(&self) -> Result<Throughput, MissingTerm> {
         let mut lowest = match self.load.clients {
             Some(clients) => {
-                let sessions_per_s = inverse(f64::from(clients.get()) * 1e9, &self.timed(&self.session_time()?));
+                let sessions_per_s =
+                    inverse(f64::from(clients.get()) * 1e9, &self.timed(&self.session_time()?));
                 Some(Throughput { sessions_per_s, limit: Limit::Clients })
             }
             None => None,
@@ -230,6 +235,12 @@ struct Time {
 
 /// `numerator` ÷ a positive estimate.
 fn inverse(numerator: f64, of: &Estimate) -> Estimate {
-    let limit = |limit: Option<f64>| limit.map(|limit| if limit > 0.0 { numerator / limit } else { f64::INFINITY });
-    Estimate { value: numerator / of.value, ci_low: limit(of.ci_high), ci_high: limit(of.ci_low), blocks: of.blocks }
+    let limit =
+        |limit: Option<f64>| limit.map(|limit| if limit > 0.0 { numerator / limit } else { f64::INFINITY });
+    Estimate {
+        value: numerator / of.value,
+        ci_low: limit(of.ci_high),
+        ci_high: limit(of.ci_low),
+        blocks: of.blocks,
+    }
 }

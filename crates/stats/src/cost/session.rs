@@ -43,7 +43,8 @@ impl ByClients {
             Some(0) => self.0.first()?.1.clone(),
             Some(above) => {
                 let ((fewer, low), (more, high)) = (&self.0[above - 1], &self.0[above]);
-                let position = (concurrency / f64::from(*fewer)).ln() / (f64::from(*more) / f64::from(*fewer)).ln();
+                let position =
+                    (concurrency / f64::from(*fewer)).ln() / (f64::from(*more) / f64::from(*fewer)).ln();
                 low.clone() * (1.0 - position) + &(high.clone() * position)
             }
         })

@@ -42,12 +42,14 @@ impl CostModel {
     fn terms_of<'a>(&'a self, profile: &'a Profile) -> Vec<NamedTerm<'a>> {
         let estimate = |sum: WeightedSum| self.means.value(&sum).estimate();
         let cpu = |term: Term, of: &dyn Fn(Role) -> Option<WeightedSum>| {
-            let by_role: Vec<_> = Role::ALL.into_iter().filter_map(|role| Some((role, estimate(of(role)?)))).collect();
+            let by_role: Vec<_> =
+                Role::ALL.into_iter().filter_map(|role| Some((role, estimate(of(role)?)))).collect();
             (term, by_role)
         };
         let costs = |role: Role| profile.cpu.get(&role);
         let connect = |of: &Profile, role: Role| of.cpu.get(&role)?.connect.at(1.0);
-        let beyond = |other: Option<&Profile>, role: Role| Some(connect(profile, role)? - &connect(other?, role)?);
+        let beyond =
+            |other: Option<&Profile>, role: Role| Some(connect(profile, role)? - &connect(other?, role)?);
         let (unencrypted, unauthenticated) = (self.without_tls(profile), self.without_password(profile));
         let handshake = match profile.treatment.path {
             Path::Tls(tls) if tls.resumption == Resumption::Never => Some(Term::FullHandshake),
@@ -56,8 +58,10 @@ impl CostModel {
         };
         let rows = |role: Role| costs(role)?.rows.as_ref();
         let trips = profile.round_trips.as_ref();
-        let total = |sum: Option<WeightedSum>| sum.map(|sum| (Role::Total, estimate(sum))).into_iter().collect();
-        let memory = |(role, costs): (&Role, &super::MemoryCosts)| (*role, estimate(costs.per_connection.clone()));
+        let total =
+            |sum: Option<WeightedSum>| sum.map(|sum| (Role::Total, estimate(sum))).into_iter().collect();
+        let memory =
+            |(role, costs): (&Role, &super::MemoryCosts)| (*role, estimate(costs.per_connection.clone()));
         let all = [
             Some(cpu(Term::Connect, &|role| connect(profile, role))),
             handshake.map(|term| cpu(term, &|role| beyond(unencrypted, role))),

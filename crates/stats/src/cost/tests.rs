@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use ciphertoll_model::Metric;
 
 use super::session::{ByClients, RowCosts};
-use super::sum::{MeasuredMean, Means, Source, WeightedSum};
+use super::sum::{Means, MeasuredMean, Source, WeightedSum};
 
 fn source(cell: usize) -> Source {
     Source { cell, metric: Metric::CpuUsPerOpTotal }
@@ -23,7 +23,10 @@ fn a_cell_that_cancels_out_adds_no_uncertainty() {
     assert!((value.value - 10.0).abs() < 1e-9 && value.variance == 0.0, "{value:?}");
     let twice = means.value(&(noisy.clone() + &noisy));
     let once = means.value(&noisy);
-    assert!((twice.variance - 4.0 * once.variance).abs() < 1e-9, "the same cell is not independent of itself");
+    assert!(
+        (twice.variance - 4.0 * once.variance).abs() < 1e-9,
+        "the same cell is not independent of itself"
+    );
     assert!((means.covariance(&noisy, &(noisy.clone() * 3.0 - &steady)) - 3.0 * once.variance).abs() < 1e-9);
 }
 
@@ -39,7 +42,8 @@ fn a_prediction_is_wider_than_the_measurement() {
     let means = means(&[&[9.0, 11.0, 10.0, 10.0, 9.5, 10.5]]);
     let value = means.value(&WeightedSum::of(source(0)));
     let half = |estimate: crate::Estimate| estimate.high() - estimate.value;
-    let (own, repeated, wrong) = (half(value.estimate()), half(value.prediction(0.0)), half(value.prediction(0.1)));
+    let (own, repeated, wrong) =
+        (half(value.estimate()), half(value.prediction(0.0)), half(value.prediction(0.1)));
     assert!((repeated / own - std::f64::consts::SQRT_2).abs() < 1e-9);
     assert!((wrong - repeated.hypot(1.96)).abs() < 1e-9);
 }

@@ -6,7 +6,9 @@ use ciphertoll_model::{
     Auth, Bytes, Clients, Environment, Event, Grid, Link, LinkShape, Metric, Path, Plan, Queries, Size, Spec,
     TimestampedEvent, Workload,
 };
-use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Limit, Load, MissingTerm, Profile, Role, Side, Term};
+use ciphertoll_stats::cost::{
+    BreakEven, Cores, CostModel, Limit, Load, MissingTerm, Profile, Role, Side, Term,
+};
 use ciphertoll_stats::{Estimate, RunFacts};
 
 use crate::fixture::{Metrics, Trial, run, scatter, stamped};
@@ -70,14 +72,19 @@ fn grid(workload: Vec<Workload>, clients: &[u16]) -> Grid {
 fn whole() -> Vec<Grid> {
     let links: Vec<Link> =
         RTTS_MS.iter().map(|ms| Link::Emulated(LinkShape::of_rtt_us(ms * 1_000))).collect();
-    let rows = [1 << 10, 16 << 10, 256 << 10].map(|bytes| Workload::BulkRead { bytes: Bytes::new(bytes).unwrap() });
+    let rows =
+        [1 << 10, 16 << 10, 256 << 10].map(|bytes| Workload::BulkRead { bytes: Bytes::new(bytes).unwrap() });
     let several = Workload::ConnectQuery { queries: Queries::new(SEVERAL).unwrap() };
     vec![
         grid(vec![Workload::Connect, several, Workload::PointSelect], &[1, 8]),
         grid(vec![Workload::CONNECT_QUERY], &[1]),
         grid(rows.to_vec(), &[1]),
         Grid { link: links, ..grid(vec![Workload::CONNECT_QUERY, Workload::PointSelect], &[1]) },
-        Grid { path: vec![Path::Plain], auth: Some(vec![Auth::Trust]), ..grid(vec![Workload::Connect], &[1]) },
+        Grid {
+            path: vec![Path::Plain],
+            auth: Some(vec![Auth::Trust]),
+            ..grid(vec![Workload::Connect], &[1])
+        },
     ]
 }
 
@@ -96,7 +103,9 @@ fn measured(plan: &Plan, trial: Trial, spread: f64) -> Metrics {
     let unchecked = if cell.treatment.auth == Auth::Trust { 50.0 } else { 0.0 };
     let sum = |factor: [f64; 3]| {
         [0, 1].map(|side| {
-            factor[0] * truth.connect[side] + factor[1] * truth.first_query[side] + factor[2] * truth.query[side]
+            factor[0] * truth.connect[side]
+                + factor[1] * truth.first_query[side]
+                + factor[2] * truth.query[side]
         })
     };
     let (mut cpu, trips) = match cell.workload {
@@ -190,7 +199,10 @@ fn a_load_that_was_not_measured_costs_what_its_parts_cost() {
         assert_close(&cores, (of(0) + of(1)) * 500e-6);
         let connect_ns = (truth.connect[0] + truth.connect[1]) * 1_100.0 + truth.connect_trips * 170e6;
         assert_close(&predicted.connect_ns.unwrap(), connect_ns);
-        assert_close(&predicted.session_ns.unwrap(), (of(0) + of(1)) * 1_100.0 + (truth.connect_trips + 7.0) * 170e6);
+        assert_close(
+            &predicted.session_ns.unwrap(),
+            (of(0) + of(1)) * 1_100.0 + (truth.connect_trips + 7.0) * 170e6,
+        );
     }
 }
 
@@ -223,7 +235,9 @@ fn terms_are_named_and_memory_grows_with_connections() {
     let terms = model.terms();
     let term = |path: &str, term: Term, role: Role| {
         let found = terms.iter().find(|found| {
-            found.term == term && found.treatment.path.to_string() == path && found.treatment.auth != Auth::Trust
+            found.term == term
+                && found.treatment.path.to_string() == path
+                && found.treatment.auth != Auth::Trust
         });
         found.unwrap().by_role.iter().find(|(of, _)| *of == role).unwrap().1
     };

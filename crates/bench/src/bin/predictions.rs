@@ -1,0 +1,77 @@
+//! `make predict-truth`: predicts situations that a calibration did not contain, then measures them. Prints Markdown; exits with 1 if
+//! the predictions miss their goals.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use ciphertoll_bench::predictions::{Compared, compare_server};
+use ciphertoll_bench::print_line;
+use ciphertoll_model::ServerLevel;
+use clap::Parser;
+
+/// Predict situations that a calibration did not contain, then measure them
+#[derive(Parser)]
+struct Arguments {
+    /// The servers to calibrate
+    #[arg(long, value_delimiter = ',', default_value = "mariadb,postgres")]
+    server: Vec<ServerLevel>,
+    /// The directory of the records; those that it has already are not measured again
+    #[arg(long, value_name = "DIR", default_value = "ciphertoll-runs/predictions")]
+    records: PathBuf,
+}
+
+/// Share of the measurements that lie inside the interval of their prediction.
+const INSIDE: f64 = 0.90;
+/// Median of the absolute errors.
+const MEDIAN_ERROR: f64 = 0.10;
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let mut all = Vec::new();
+    for server in &arguments.server {
+        all.extend(compare_server(server, &arguments.records)?);
+    }
+    print_line(
+        "| server | path | situation | quantity | predicted | interval | measured | error | inside |",
+    )?;
+    print_line("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")?;
+    for compared in &all {
+        print_line(&row(compared))?;
+    }
+    let inside = all.iter().filter(|compared| compared.is_inside()).count();
+    let share = inside as f64 / all.len().max(1) as f64;
+    let mut errors: Vec<f64> = all.iter().map(|compared| compared.error().abs()).collect();
+    errors.sort_by(f64::total_cmp);
+    let median = errors.get(errors.len() / 2).copied().unwrap_or(f64::INFINITY);
+    print_line(&format!(
+        "\n{inside} of {} measurements ({:.0} %) lie inside the interval of their prediction; goal: {:.0} %. Median error: {:.1} %; \
+         goal: {:.0} %.",
+        all.len(),
+        share * 100.0,
+        INSIDE * 100.0,
+        median * 100.0,
+        MEDIAN_ERROR * 100.0,
+    ))?;
+    let is_sound = share >= INSIDE && median <= MEDIAN_ERROR;
+    Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn row(compared: &Compared) -> String {
+    // Times are in ns.
+    let divisor = if compared.quantity.ends_with("ms") { 1e6 } else { 1.0 };
+    let number = |value: f64| {
+        let value = value / divisor;
+        if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+    };
+    let Compared { server, path, situation, quantity, predicted, measured } = compared;
+    format!(
+        "| {server} | {path} | {situation} | {quantity} | {} | {}–{} | {} | {:+.0} % | {} |",
+        number(predicted.value),
+        number(predicted.low()),
+        number(predicted.high()),
+        number(*measured),
+        compared.error() * 100.0,
+        if compared.is_inside() { "yes" } else { "**no**" },
+    )
+}

@@ -1,0 +1,178 @@
+//! Predictions of the cost model compared with measurements: situations that the fitted run did not contain are predicted,
+//! then measured.
+
+use std::fs;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use ciphertoll_model::{
+    Arm, Bytes, Cell, Clients, Engine, Grid, Link, LinkShape, Metric, Queries, ServerLevel, Size, Spec,
+    Workload,
+};
+use ciphertoll_record::Record;
+use ciphertoll_stats::assemble::Visited;
+use ciphertoll_stats::cost::{Cores, CostModel, Load, MeasuredMean, Prediction, Role};
+use ciphertoll_stats::{Estimate, RunFacts};
+
+use crate::ciphertoll_program;
+
+/// A prediction and the measurement that it was for.
+pub struct Compared {
+    pub server: String,
+    pub path: String,
+    /// Workload, clients and link.
+    pub situation: String,
+    pub quantity: &'static str,
+    pub predicted: Estimate,
+    pub measured: f64,
+}
+
+impl Compared {
+    /// The measured value ÷ the predicted one, minus 1.
+    pub fn error(&self) -> f64 {
+        self.measured / self.predicted.value - 1.0
+    }
+
+    pub fn is_inside(&self) -> bool {
+        (self.predicted.low()..=self.predicted.high()).contains(&self.measured)
+    }
+}
+
+/// Calibrates `server` and measures the situations into records in `directory`, unless they are there, and compares.
+pub fn compare_server(server: &ServerLevel, directory: &Path) -> Result<Vec<Compared>> {
+    let preset = ciphertoll_presets::find("calibrate").context("there is no preset calibrate")?;
+    let name = |what: &str| format!("{what}-{}", server.short_name());
+    let calibration = preset.spec(std::slice::from_ref(server), Size::Standard);
+    let calibration = Spec { name: name("calibration"), ..calibration };
+    let calibration = measured(&calibration, directory)?;
+    let situations = measured(&situations(server, &name("situations")), directory)?;
+    let facts = RunFacts::of(&calibration.plan, &calibration.events);
+    let model = CostModel::fit(&calibration.plan, &facts);
+    compare(&model, &situations)
+}
+
+/// The situations: none of them is a cell of the calibration.
+fn situations(server: &ServerLevel, name: &str) -> Spec {
+    let resumed: &[&str] = match server.engine {
+        Engine::MariaDb | Engine::MySql => &["tls1.3-p256+resume"],
+        _ => &[],
+    };
+    let all = [&["plain", "tls1.2-p256", "tls1.3-p256", "ssh-aes256-gcm", "proxy"], resumed].concat();
+    let few = ["plain", "tls1.3-p256", "proxy"];
+    let grid = |paths: &[&str], workload: Workload, clients: u16, link: Link| Grid {
+        server: vec![server.clone()],
+        path: paths.iter().filter_map(|path| path.parse().ok()).collect(),
+        workload: vec![workload],
+        clients: Clients::new(clients).into_iter().collect(),
+        link: vec![link],
+        ..Grid::default()
+    };
+    let session = |count| Workload::ConnectQuery { queries: Queries::new(count).unwrap_or(Queries::ONE) };
+    let rows = Workload::BulkRead { bytes: Bytes::new(64 << 10).unwrap_or(Bytes::DEFAULT) };
+    let far = Link::Emulated(LinkShape::of_rtt_us(170_000));
+    Spec {
+        name: name.to_owned(),
+        size: Size::Small,
+        grids: vec![
+            grid(&all, session(5), 4, Link::Local),
+            grid(&few, session(100), 32, Link::Local),
+            grid(&few, Workload::Connect, 32, Link::Local),
+            grid(&all, session(1), 32, far),
+            grid(&few, session(3), 1, far),
+            grid(&few, rows, 1, Link::Local),
+        ],
+        ..Spec::quick(&[])
+    }
+}
+
+/// The record called like the specification; measured if there is none.
+fn measured(spec: &Spec, directory: &Path) -> Result<Record> {
+    if let Ok(path) = ciphertoll_record::resolve(directory, &spec.name) {
+        return Record::open(&path).with_context(|| format!("cannot read {}", path.display()));
+    }
+    fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    let file = directory.join(format!("{}.toml", spec.name));
+    fs::write(&file, spec.to_toml()).with_context(|| format!("cannot write {}", file.display()))?;
+    let status = Command::new(ciphertoll_program()?)
+        .arg("run")
+        .arg(&file)
+        .arg("--run-dir")
+        .arg(directory)
+        .args(["--json"])
+        .stdout(std::process::Stdio::null())
+        .status()
+        .context("cannot start ciphertoll")?;
+    if !matches!(status.code(), Some(0 | 6)) {
+        bail!("ciphertoll run {} failed: {status}", file.display());
+    }
+    let path = ciphertoll_record::resolve(directory, &spec.name)?;
+    Ok(Record::open(&path)?)
+}
+
+fn compare(model: &CostModel, record: &Record) -> Result<Vec<Compared>> {
+    let facts = RunFacts::of(&record.plan, &record.events);
+    let cpus = facts.environment.context("the record has no environment")?.cpus;
+    let mut all = Vec::new();
+    for (index, cell) in record.plan.cells.iter().enumerate() {
+        let is_profile = |profile: &&ciphertoll_stats::cost::Profile| {
+            let (own, other) = (&cell.treatment, &profile.treatment);
+            (&own.server, own.path, own.auth) == (&other.server, other.path, other.auth)
+        };
+        let Some(profile) = model.profiles.iter().find(is_profile) else { continue };
+        let prediction = model.predict(profile, &load(cell, cpus));
+        let mean = |metric: Metric| {
+            let visited = Visited { cell: index, arm: Arm::Main };
+            let values =
+                facts.trials.observations(visited).filter_map(|found| found.metrics.get(&metric).copied());
+            MeasuredMean::of(&values.collect::<Vec<_>>()).map(|mean| mean.value)
+        };
+        for (quantity, predicted, metric) in quantities(cell, &prediction) {
+            let Some(measured) = mean(metric) else { continue };
+            all.push(Compared {
+                server: cell.treatment.server.short_name(),
+                path: cell.treatment.path.to_string(),
+                situation: format!("{}, {} clients, {}", cell.workload, cell.clients, cell.treatment.link),
+                quantity,
+                predicted,
+                measured,
+            });
+        }
+    }
+    Ok(all)
+}
+
+fn load(cell: &Cell, cpus: u16) -> Load {
+    let (queries_per_connection, row_bytes) = match cell.workload {
+        Workload::ConnectQuery { queries } => (f64::from(queries.count()), 0),
+        Workload::BulkRead { bytes } => (1.0, bytes.number()),
+        _ => (0.0, 0),
+    };
+    Load {
+        connects_per_s: None,
+        queries_per_connection,
+        rtt_ns: cell.treatment.link.shape().map_or(0.0, |shape| shape.rtt_ns() as f64),
+        clients: NonZeroU32::new(u32::from(cell.clients.count())),
+        row_bytes,
+        cores: Cores::Shared(f64::from(cpus)),
+    }
+}
+
+/// What is predicted of a cell, with the metric that measures it.
+fn quantities(cell: &Cell, prediction: &Prediction) -> Vec<(&'static str, Estimate, Metric)> {
+    let total = prediction.cpu_us.iter().find(|(role, _)| *role == Role::Total).and_then(|(_, cpu)| cpu.ok());
+    let mut all = Vec::new();
+    if let Workload::BulkRead { .. } = cell.workload {
+        all.extend(prediction.query_ns.ok().map(|time| ("latency, ms", time, Metric::LatencyNsMean)));
+        return all;
+    }
+    if cell.clients == Clients::ONE {
+        all.extend(prediction.session_ns.ok().map(|time| ("latency, ms", time, Metric::LatencyNsMean)));
+    } else {
+        let rate = prediction.throughput.ok().map(|most| most.sessions_per_s);
+        all.extend(rate.map(|rate| ("sessions/s", rate, Metric::RatePerS)));
+    }
+    all.extend(total.map(|cpu| ("CPU, µs", cpu, Metric::CpuUsPerOpTotal)));
+    all
+}

@@ -1,0 +1,141 @@
+//! What to do after a run: the encrypted configuration with the lowest cost, from how many queries per connection on another
+//! one costs less, and what it saves.
+
+use ciphertoll_advice::{Advice, Need, Rank, advise};
+use ciphertoll_model::{Baseline, Factor, Metric, ServerLevel, Treatment};
+use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, Profile, Role, Side};
+use ciphertoll_stats::{Estimate, Interval};
+
+use crate::costs::cell;
+use crate::number::{is_certain, measured, significant};
+use crate::{RunReport, names, subject};
+
+/// Queries of a short-lived and of a long-lived connection.
+const FEW_QUERIES: f64 = 1.0;
+const MANY_QUERIES: f64 = 10_000.0;
+
+/// What to do about one server.
+#[derive(Debug)]
+pub(crate) struct Decision {
+    /// Its name, if the run has several.
+    pub(crate) server: Option<String>,
+    /// `Use ciphertoll-proxy for connections with up to 61 (55–70) queries, and TLS 1.3 with a P-256 certificate for longer ones.`
+    pub(crate) choice: String,
+    /// What that saves, one sentence each.
+    pub(crate) savings: Vec<String>,
+}
+
+/// One for each server whose encrypted configurations the run can compare; none if paths are not what the run compares.
+pub(crate) fn decisions(report: &RunReport<'_>) -> Vec<Decision> {
+    if !matches!(report.plan.baseline, Baseline::Path(_)) {
+        return Vec::new();
+    }
+    let model = CostModel::fit(report.plan, &report.facts);
+    let servers = report.plan.servers();
+    let several = servers.len() > 1;
+    let decision = |server: &&ServerLevel| {
+        let name = several.then(|| names::server(report, server));
+        Some(Decision { server: name, ..Comparer { model: &model, server }.decide()? })
+    };
+    servers.iter().filter_map(decision).collect()
+}
+
+struct Comparer<'a> {
+    model: &'a CostModel,
+    server: &'a ServerLevel,
+}
+
+impl<'a> Comparer<'a> {
+    fn decide(&self) -> Option<Decision> {
+        let cores = Cores::Shared(f64::from(self.model.cpus.unwrap_or(1)));
+        let advice = |queries_per_connection| {
+            let load = Load { queries_per_connection, ..Load::simple(cores) };
+            advise(self.model, self.server, &[Need::Verify], &load).ok().map(|advice| (advice, load))
+        };
+        let (short, load) = advice(FEW_QUERIES)?;
+        let (long, _) = advice(MANY_QUERIES)?;
+        let (first, lasting) = (short.choices.first()?.profile, long.choices.first()?.profile);
+        let choice = if first == lasting {
+            let tied = tied(&short);
+            format!("Use {}{tied}.", name(first))
+        } else {
+            let until = match self.model.break_even(first, lasting, &load).ok()? {
+                BreakEven::At { queries, interval, below: Side::First } => {
+                    format!("with up to {} queries", break_even(queries, interval))
+                }
+                _ => "with few queries".to_owned(),
+            };
+            format!(
+                "Use {} for connections {until}, and {} for longer-lived ones.",
+                name(first),
+                name(lasting)
+            )
+        };
+        let alternative = if first == lasting { self.alternative(&short) } else { Some(lasting) };
+        let against = alternative.filter(|other| *other != first).into_iter();
+        let plain = short.plain.as_ref().map(|(profile, _)| *profile);
+        let savings = against.chain(plain).filter_map(|other| self.saving(first, other, &load)).collect();
+        Some(Decision { server: None, choice, savings })
+    }
+
+    /// The direct TLS connection that the choice is compared with.
+    fn alternative(&self, advice: &Advice<'a>) -> Option<&'a Profile> {
+        let is_tls = |profile: &&Profile| profile.treatment.path.as_tls().is_some();
+        advice.choices.iter().map(|choice| choice.profile).find(is_tls)
+    }
+
+    /// What `first` saves or costs per connect and per query, compared with `other`.
+    fn saving(&self, first: &Profile, other: &Profile, load: &Load) -> Option<String> {
+        let difference = |queries: f64| {
+            let load = Load { queries_per_connection: queries, ..*load };
+            let cpu = |profile| self.model.session_cpu(profile, Role::Total, &load).ok();
+            Some(cpu(first)? - &cpu(other)?)
+        };
+        let connect = difference(0.0)?;
+        let query = difference(2.0)? - &difference(1.0)?;
+        let value = |sum| self.model.means.value(sum).estimate();
+        let parts = [(value(&connect), "connect"), (value(&query), "query")];
+        let parts: Vec<String> = parts.iter().map(|(found, what)| change(found, what)).collect();
+        Some(format!("Compared with {}: {}.", name(other), parts.join(", ")))
+    }
+}
+
+/// `1.31 ms ±2 % less CPU time per connect`; no figure if the difference can be noise.
+fn change(difference: &Estimate, what: &str) -> String {
+    let is_noise = difference.interval().is_none_or(|Interval { low, high }| low <= 0.0 && high >= 0.0);
+    if is_noise || !is_certain(difference) {
+        return format!("no measurable difference per {what}");
+    }
+    let Estimate { value, ci_low, ci_high, blocks } = *difference;
+    let (less, size) = if value < 0.0 {
+        let limit = |limit: Option<f64>| limit.map(|limit| -limit);
+        ("less", Estimate { value: -value, ci_low: limit(ci_high), ci_high: limit(ci_low), blocks })
+    } else {
+        ("more", *difference)
+    };
+    format!("{} {less} CPU time per {what}", measured(Metric::CpuUsPerOpTotal, &size))
+}
+
+/// Which others cost no more.
+fn tied(advice: &Advice<'_>) -> String {
+    let others = advice.choices.iter().skip(1).filter(|choice| choice.rank == Rank::AsCheap);
+    let names: Vec<String> = others.map(|choice| name(choice.profile)).collect();
+    if names.is_empty() { String::new() } else { format!("; {} costs no less", names.join(" or ")) }
+}
+
+/// `61 (55–70)`.
+pub(crate) fn break_even(queries: f64, interval: Option<Interval>) -> String {
+    let rounded = |queries: f64| if queries < 9.5 { significant(queries) } else { format!("{queries:.0}") };
+    match interval {
+        Some(Interval { low, high }) => format!("{} ({}–{})", rounded(queries), rounded(low), rounded(high)),
+        None => format!("{} (interval unbounded)", rounded(queries)),
+    }
+}
+
+fn name(profile: &Profile) -> String {
+    let Treatment { path, .. } = &profile.treatment;
+    match path {
+        ciphertoll_model::Path::Plain => "plain TCP".to_owned(),
+        _ => subject::choice(&cell(&profile.treatment), &[Factor::Path]),
+    }
+}
