@@ -40,7 +40,7 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
     // A role's CPU time is reported from 200 ms on.
     let trial_time = match size {
         Size::Smoke => None,
-        Size::Quick | Size::Small | Size::Standard => Some(Span::from_millis(700)),
+        Size::Quick | Size::Small | Size::Standard => Some(Span::from_millis(600)),
         Size::Full => Some(Span::from_millis(5_000)),
     };
     let blocks = match size {
@@ -76,7 +76,7 @@ fn grids(server: &ServerLevel) -> Vec<Grid> {
         grid(&with_resumed, vec![Workload::CONNECT_QUERY], &[FEW], &[&local[..], &links].concat()),
         grid(&with_older, several.into_iter().chain([Workload::PointSelect]).collect(), &[FEW, MANY], &local),
         grid(&paths(&PATHS), rows.collect(), &[FEW], &local),
-        grid(&paths(&PATHS), vec![Workload::PointSelect], &[FEW], &longest),
+        grid(&with_older, vec![Workload::PointSelect], &[FEW], &longest),
     ]
 }
 

@@ -8,7 +8,11 @@ use ciphertoll_model::Metric;
 use serde::Serialize;
 
 use crate::analysis::Estimate;
-use crate::interval::{CONFIDENCE, Interval, LogSummary, critical_t};
+use crate::interval::{CONFIDENCE, LogSummary, critical_t};
+
+/// A term can need many cells, and the one with the most voided trials decides. There is no interval below this number of
+/// blocks.
+const MIN_BLOCKS: u32 = 4;
 
 /// One metric of one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -105,12 +109,15 @@ impl Uncertain {
     pub fn prediction(&self, error: f64) -> Estimate {
         const NORMAL_95: f64 = 1.96;
         let scatter = self.half_width() * std::f64::consts::SQRT_2;
-        self.with_half_width(scatter.hypot(NORMAL_95 * error * self.value))
+        let predicted = self.with_half_width(scatter.hypot(NORMAL_95 * error * self.value));
+        // No time and no CPU time is below 0.
+        Estimate { ci_low: predicted.ci_low.map(|limit| limit.max(0.0)), ..predicted }
     }
 
     fn with_half_width(&self, half_width: f64) -> Estimate {
         let Self { value, blocks, .. } = *self;
-        Estimate::new(value, Interval { low: value - half_width, high: value + half_width }, blocks)
+        let limit = |limit: f64| (blocks >= MIN_BLOCKS).then_some(limit);
+        Estimate { value, ci_low: limit(value - half_width), ci_high: limit(value + half_width), blocks }
     }
 }
 
