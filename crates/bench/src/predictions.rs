@@ -77,7 +77,7 @@ fn situations(server: &ServerLevel, name: &str) -> Spec {
         size: Size::Small,
         grids: vec![
             grid(&all, session(5), 4, Link::Local),
-            grid(&few, session(100), 32, Link::Local),
+            grid(&few, session(30), 32, Link::Local),
             grid(&few, Workload::Connect, 32, Link::Local),
             grid(&all, session(1), 32, far),
             grid(&few, session(3), 1, far),
