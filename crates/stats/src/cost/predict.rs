@@ -77,9 +77,11 @@ impl Predictor<'_> {
     fn predict(&self) -> Prediction {
         let roles = || self.profile.cpu.keys().copied();
         let cpu_us: Vec<_> =
-            roles().map(|role| (role, self.cpu(role).map(|sum| self.predicted(&sum)))).collect();
+            roles().map(|role| (role, self.cpu(role).and_then(|sum| positive(self.predicted(&sum))))).collect();
         let cores = self.load.connects_per_s.into_iter().flat_map(|rate| {
-            let cores = move |role| (role, self.cpu(role).map(|sum| self.predicted(&(sum * (rate * 1e-6)))));
+            let cores = move |role| {
+                (role, self.cpu(role).and_then(|sum| positive(self.predicted(&(sum * (rate * 1e-6))))))
+            };
             roles().map(cores)
         });
         let memory = self.profile.memory.iter().filter_map(|(role, costs)| {
@@ -87,9 +89,9 @@ impl Predictor<'_> {
             Some((*role, self.predicted(&(costs.base.clone() + &(costs.per_connection.clone() * more)))))
         });
         Prediction {
-            connect_ns: self.connect_time().map(|time| self.timed(&time)),
-            query_ns: self.query_time().map(|time| self.timed(&time)),
-            session_ns: self.session_time().map(|time| self.timed(&time)),
+            connect_ns: self.connect_time().and_then(|time| positive(self.timed(&time))),
+            query_ns: self.query_time().and_then(|time| positive(self.timed(&time))),
+            session_ns: self.session_time().and_then(|time| positive(self.timed(&time))),
             throughput: self.throughput(),
             cpu_us,
             cores: cores.collect(),
@@ -185,8 +187,8 @@ impl Predictor<'_> {
     fn throughput(&self) -> Result<Throughput, MissingTerm> {
         let mut lowest = match self.load.clients {
             Some(clients) => {
-                let sessions_per_s =
-                    inverse(f64::from(clients.get()) * 1e9, &self.timed(&self.session_time()?));
+                let time = positive(self.timed(&self.session_time()?))?;
+                let sessions_per_s = inverse(f64::from(clients.get()) * 1e9, &time);
                 Some(Throughput { sessions_per_s, limit: Limit::Clients })
             }
             None => None,
@@ -204,7 +206,8 @@ impl Predictor<'_> {
         for (cores, roles, limit) in limits {
             let Some(cores) = cores else { continue };
             let used = self.saturated_cpu(&roles)?;
-            let sessions_per_s = inverse(cores * 1e6, &used.prediction(MODEL_ERROR));
+            let used = positive(used.prediction(MODEL_ERROR))?;
+            let sessions_per_s = inverse(cores * 1e6, &used);
             if lowest.is_none_or(|lowest| sessions_per_s.value < lowest.sessions_per_s.value) {
                 lowest = Some(Throughput { sessions_per_s, limit });
             }
@@ -231,6 +234,11 @@ impl Predictor<'_> {
 struct Time {
     local: WeightedSum,
     link: WeightedSum,
+}
+
+/// No time and no CPU time is 0 or less: then noise dominates it.
+fn positive(estimate: Estimate) -> Result<Estimate, MissingTerm> {
+    if estimate.value > 0.0 { Ok(estimate) } else { Err(MissingTerm::Precision) }
 }
 
 /// `numerator` ÷ a positive estimate.

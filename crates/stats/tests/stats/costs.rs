@@ -312,3 +312,21 @@ fn resumption_shares_the_costs_of_established_connections() {
     let predicted = model.predict(profile(&model, "tls1.3-p256+resume"), &load);
     assert!(predicted.cpu_us.iter().all(|(_, cpu)| cpu.is_ok()), "{:?}", predicted.cpu_us);
 }
+
+#[test]
+fn a_cost_below_its_noise_is_not_predicted() {
+    let plan = plan(whole());
+    let mut events = vec![environment()];
+    events.extend(run(&plan, |trial| {
+        let mut metrics = measured(&plan, trial, 0.0);
+        // More queries take less time: noise.
+        if matches!(plan.cells[trial.cell].workload, Workload::ConnectQuery { queries } if queries.count() > 1) {
+            metrics.insert(Metric::LatencyNsMean, 1.0);
+        }
+        metrics
+    }));
+    let model = CostModel::fit(&plan, &RunFacts::of(&plan, &events));
+    let predicted = model.predict(profile(&model, "plain"), &load());
+    assert_eq!(predicted.query_ns, Err(MissingTerm::Precision));
+    assert!(predicted.connect_ns.is_ok());
+}
