@@ -24,6 +24,8 @@ pub enum Error {
         /// A suggestion, or empty.
         hint: String,
     },
+    #[error("{} is not a run: {reason}", path.display())]
+    NotARun { path: PathBuf, reason: &'static str },
     /// No space is left. Earlier lines stay readable.
     #[error("disk full: cannot {action} {}", path.display())]
     DiskFull { action: &'static str, path: PathBuf },
@@ -39,7 +41,9 @@ impl Error {
     /// The exit code of a process that ends with this error.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Unreadable { .. } | Self::Locked { .. } | Self::Newer { .. } => ExitCode::RecordUnusable,
+            Self::Unreadable { .. } | Self::Locked { .. } | Self::Newer { .. } | Self::NotARun { .. } => {
+                ExitCode::RecordUnusable
+            }
             Self::NotFound { .. } => ExitCode::Usage,
             Self::DiskFull { .. } | Self::Io { .. } | Self::Untrusted { .. } => ExitCode::HostResource,
         }

@@ -1,6 +1,7 @@
 //! Everything that outlives a process: the run directory with its events, and the ledger of effects with which a later run
 //! cleans up after a killed one.
 
+mod catalogue;
 mod control_group;
 mod disk;
 pub mod error;
@@ -11,6 +12,10 @@ pub mod read;
 pub mod run_dir;
 pub mod scratch;
 
+pub use catalogue::{
+    Catalogue, CatalogueEntry, Removable, RemovableRun, RunContents, RunState, Selection, find_removable,
+    finish_removals, list_runs, remove_run,
+};
 pub use control_group::remove_control_group;
 pub use error::Error;
 pub use ledger::{Effect, Ledger};

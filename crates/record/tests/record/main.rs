@@ -2,5 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
 
+mod catalogue;
 mod run_directory;
 mod sweep;
