@@ -5,6 +5,8 @@
     reason = "doc comments here are the text of --help, with its brackets"
 )]
 
+pub(crate) mod runs;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -21,6 +23,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use self::runs::RunsArguments;
 use crate::tde::TdeArguments;
 
 /// What does encryption cost your database, and how do you make it cost nothing?
@@ -55,6 +58,8 @@ pub(crate) enum CliCommand {
     Report(ReportArguments),
     /// Compare two runs and report changed costs
     Compare(CompareArguments),
+    /// List the recorded runs; remove them
+    Runs(RunsArguments),
     /// List the installed servers; fetch others
     #[command(args_conflicts_with_subcommands = true, after_help = SERVERS_EXAMPLES)]
     Servers {

@@ -20,8 +20,10 @@ mod progress;
 mod report;
 mod request;
 mod run;
+mod runs;
 mod servers;
 mod settings;
+mod table;
 mod tde;
 
 use std::io::Write;
@@ -57,6 +59,7 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
         CliCommand::Resume(arguments) => run::resume(&arguments),
         CliCommand::Report(arguments) => report::report(&arguments),
         CliCommand::Compare(arguments) => compare::compare(&arguments),
+        CliCommand::Runs(arguments) => runs::runs(&arguments),
         CliCommand::Servers { command: Some(ServersCommand::Fetch { name }), .. } => servers::fetch(name),
         CliCommand::Servers { command: None, json } => servers::servers(json),
         CliCommand::Doctor { json } => doctor::doctor(json),

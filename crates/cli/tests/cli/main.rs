@@ -13,6 +13,7 @@ mod proxies;
 mod recorded;
 mod replica_set;
 mod resumed;
+mod runs;
 mod servers;
 mod settings;
 mod support;
