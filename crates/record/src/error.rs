@@ -32,6 +32,8 @@ pub enum Error {
     /// The operating system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot use the scratch directory {}: {reason}", path.display())]
+    ScratchUnusable { path: PathBuf, reason: String },
     /// Another user could change a directory that must be private.
     #[error("{} {problem}; remove it, or ask its owner to", path.display())]
     Untrusted { path: PathBuf, problem: &'static str },
@@ -45,7 +47,10 @@ impl Error {
                 ExitCode::RecordUnusable
             }
             Self::NotFound { .. } => ExitCode::Usage,
-            Self::DiskFull { .. } | Self::Io { .. } | Self::Untrusted { .. } => ExitCode::HostResource,
+            Self::DiskFull { .. }
+            | Self::Io { .. }
+            | Self::ScratchUnusable { .. }
+            | Self::Untrusted { .. } => ExitCode::HostResource,
         }
     }
 

@@ -23,4 +23,8 @@ pub use mount::{is_mounted, unmount};
 pub use process::{ProcessEnd, ProcessIdentity};
 pub use read::{Record, Tail, resolve};
 pub use run_dir::{DEFAULT_RUNS, RunDirectory};
-pub use scratch::{Left, Scratch, SweepReport, check_ours, scratch_root, sweep};
+pub use scratch::{
+    LONGEST_SOCKET_BELOW_ROOT, Left, MAX_SOCKET_BYTES, SCRATCH_DIRECTORY_VARIABLE, Scratch, ScratchUse,
+    SweepReport, check_ours, check_scratch_directory, is_noexec, prepare_scratch_directory, scratch_root,
+    scratch_root_below, sweep,
+};

@@ -14,6 +14,7 @@ mod recorded;
 mod replica_set;
 mod resumed;
 mod runs;
+mod scratch;
 mod servers;
 mod settings;
 mod support;

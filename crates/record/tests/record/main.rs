@@ -4,4 +4,5 @@
 
 mod catalogue;
 mod run_directory;
+mod scratch_directory;
 mod sweep;
