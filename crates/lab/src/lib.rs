@@ -17,6 +17,7 @@ mod host;
 mod lab;
 mod middle;
 pub mod remote;
+pub mod server_load;
 mod servers;
 mod tls;
 

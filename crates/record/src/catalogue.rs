@@ -108,16 +108,16 @@ pub struct Removable {
 impl CatalogueEntry {
     /// Inspects the directory at `path`. Fails if it is not a run; a damaged run is an entry.
     pub fn inspect(path: &Path) -> Result<Self, Error> {
-        Self::inspect_held(path, disk::lock_holder(&path.join(LOCK)))
+        Self::inspect_held(path, &disk::lock_holder(&path.join(LOCK)))
     }
 
-    fn inspect_held(path: &Path, lock: Result<LockHolder, Error>) -> Result<Self, Error> {
+    fn inspect_held(path: &Path, lock: &Result<LockHolder, Error>) -> Result<Self, Error> {
         check_is_run(path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let size_bytes = size_of(path)?;
         let record = Record::open(path);
         let began_at = began_at(&name, record.as_ref().ok(), path)?;
-        let state = match (&lock, &record) {
+        let state = match (lock, &record) {
             (Ok(LockHolder::AnotherProcess), _) => RunState::InProgress,
             (Err(error), _) | (_, Err(error)) => RunState::Unreadable { reason: error.to_string() },
             (Ok(LockHolder::Nobody), Ok(record)) if ended_complete(record) => RunState::Complete,
@@ -141,7 +141,7 @@ impl RemovableRun {
         let lock =
             disk::try_lock(&path.join(LOCK))?.ok_or_else(|| Error::Locked { path: path.to_owned() })?;
         // Not `inspect`, which would take us for the process that writes the run.
-        Ok(Self { entry: CatalogueEntry::inspect_held(path, Ok(LockHolder::Nobody))?, lock })
+        Ok(Self { entry: CatalogueEntry::inspect_held(path, &Ok(LockHolder::Nobody))?, lock })
     }
 }
 
@@ -291,7 +291,7 @@ fn check_is_run(path: &Path) -> Result<(), Error> {
     if !metadata.is_dir() {
         return refuse("it is not a directory");
     }
-    let has = |name: &&str| fs::symlink_metadata(path.join(name)).is_ok_and(|metadata| metadata.is_file());
+    let has = |name: &str| fs::symlink_metadata(path.join(name)).is_ok_and(|metadata| metadata.is_file());
     if [SPEC, PLAN, EVENTS].iter().all(|name| has(name)) || is_damaged_run(path)? {
         return Ok(());
     }
