@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::between::{ServerRestarted, load_between};
 pub use self::describe::describe;
+pub use self::postgres::MIN_INTERVAL as POSTGRES_MIN_INTERVAL;
 pub use self::reading::{CountsByPart, LoadReading, OpenConnections, OpenTls, ServerStart};
 use crate::error::Error;
 use crate::remote::probe::{Passwords, log_in};
@@ -101,8 +102,10 @@ pub enum LoadAbsence {
     Idle,
 }
 
-/// Reads the counters of the server twice. For PostgreSQL, `interval` is at least [`postgres::MIN_INTERVAL`]: sessions
-/// publish their counters late. Fails if the server counts nothing that this needs, or was restarted in between.
+type ReadCounters = fn(&mut CounterReader) -> Result<LoadReading, Error>;
+
+/// Reads the counters of the server twice. For PostgreSQL, `interval` is at least [`POSTGRES_MIN_INTERVAL`]. Fails if the
+/// server counts nothing that this needs, or if its counters were reset in between.
 pub fn read(
     name: &str,
     url: &ServerUrl,
@@ -111,14 +114,13 @@ pub fn read(
 ) -> Result<ServerLoad, Error> {
     let no_counters =
         |reason: &str| Error::NoLoadCounters { name: name.to_owned(), reason: reason.to_owned() };
-    let (read_counters, interval): (fn(&mut CounterReader) -> Result<LoadReading, Error>, Duration) =
-        match url.engine() {
-            Engine::MariaDb | Engine::MySql => (mysql::read, interval),
-            Engine::Postgres => (postgres::read, interval.max(postgres::MIN_INTERVAL)),
-            Engine::MongoDb | Engine::FerretDb => {
-                return Err(no_counters("the load of document databases cannot be read"));
-            }
-        };
+    let (read_counters, interval) = match url.engine() {
+        Engine::MariaDb | Engine::MySql => (mysql::read as ReadCounters, interval),
+        Engine::Postgres => (postgres::read as ReadCounters, interval.max(POSTGRES_MIN_INTERVAL)),
+        Engine::MongoDb | Engine::FerretDb => {
+            return Err(no_counters("the load of document databases cannot be read"));
+        }
+    };
     let mut reader = CounterReader::new(log_in(name, url, passwords)?);
     let first = read_counters(&mut reader)?;
     if first.is_empty() {

@@ -8,7 +8,7 @@ use crate::error::Error;
 
 /// A session publishes its counters once per second while it works, and at its end. An error of one second then is at most a
 /// tenth.
-pub(crate) const MIN_INTERVAL: Duration = Duration::from_secs(10);
+pub const MIN_INTERVAL: Duration = Duration::from_secs(10);
 /// From this version, sessions are counted.
 const SESSIONS: u64 = 140_000;
 /// From this version, a session can be told to publish its counters.

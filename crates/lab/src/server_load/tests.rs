@@ -6,6 +6,7 @@ use super::between::ServerRestarted;
 use super::reading::{CountsByPart, OpenTls, of_server};
 use super::*;
 
+#[expect(clippy::unnecessary_wraps, reason = "the type of the counters")]
 fn of(count: u64) -> Result<CountsByPart, LoadAbsence> {
     Ok(of_server(count))
 }
@@ -32,7 +33,7 @@ fn mysql(times: u64) -> LoadReading {
     }
 }
 
-/// A reading of PostgreSQL without pg_stat_statements.
+/// A reading of PostgreSQL without `pg_stat_statements`.
 fn postgres(times: u64) -> LoadReading {
     let not_counted = || Err(LoadAbsence::NotCounted);
     LoadReading {

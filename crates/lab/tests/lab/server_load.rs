@@ -120,7 +120,9 @@ fn as_owner(server: &Server, statements: &[&str]) {
         channel_binding: postgres::ChannelBinding::Disabled,
     };
     let mut client = Client::connect(&Address::Unix(socket), Login::Postgres(Arc::new(login)), None).unwrap();
-    statements.iter().for_each(|statement| client.execute(statement).unwrap());
+    for statement in statements {
+        client.execute(statement).unwrap();
+    }
     client.close().unwrap();
 }
 
