@@ -40,6 +40,11 @@ pub(super) fn read(reader: &mut CounterReader) -> Result<LoadReading, Error> {
     });
     let statements = questions.map(|questions| questions.saturating_sub(closed.unwrap_or_default()));
     let ages = [number("uptime"), number("uptime_since_flush_status")];
+    // With OpenSSL 3, this stays 0 although handshakes are resumed, so 0 says nothing.
+    let resumed = number("ssl_session_cache_hits").and_then(|hits| match hits {
+        0 => Err(LoadAbsence::NotCounted),
+        hits => Ok(of_server(hits)),
+    });
     Ok(LoadReading {
         start: ServerStart::SecondsAgo(ages.into_iter().flatten().min().unwrap_or_default()),
         own_statements,
@@ -49,7 +54,7 @@ pub(super) fn read(reader: &mut CounterReader) -> Result<LoadReading, Error> {
         // Statements outside of transactions are not counted as such.
         transactions: Err(LoadAbsence::NotCounted),
         handshakes: number("ssl_finished_accepts").map(of_server),
-        resumed_handshakes: number("ssl_session_cache_hits").map(of_server),
+        resumed_handshakes: resumed,
         aborted_connects: refused.map(of_server),
         connected_clients: open.map(|all| all.saturating_sub(1)),
         most_connected_clients: number("max_used_connections"),

@@ -74,6 +74,8 @@ fn connects_statements_and_handshakes_of_mariadb_and_mysql_are_counted() {
             assert!(load.most_connected_clients.is_some_and(|clients| clients >= 2), "{engine}: {load:?}");
             assert_eq!(load.aborted_connects_per_s, Some(0.0), "{engine}: {load:?}");
             assert_eq!(load.absent.get(&LoadValue::TransactionsPerS), Some(&LoadAbsence::NotCounted));
+            // A counter that may never leave 0 is not taken for a share of 0.
+            assert_ne!(load.resumed_share, Some(0.0), "{engine}: {load:?}");
         }
     }
 }
