@@ -171,7 +171,7 @@ fn confirm(runs: &[RemovableRun]) -> Result<Answer, Failure> {
     let what = counted(entries.len(), "run", "runs");
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Err(Failure::usage(format!(
-            "{what} would be removed; add --yes, because there is no terminal to ask"
+            "{what} would be removed; stdin and stderr must be a terminal for the question: add --yes"
         )));
     }
     for entry in &entries {

@@ -138,14 +138,14 @@ pub fn is_noexec(directory: &Path) -> Result<bool, Error> {
     Ok(found.flags().contains(FsFlags::ST_NOEXEC))
 }
 
-/// Who can rename entries of the directory can replace our files in it. The sticky bit prevents that, as in `/tmp`.
+/// A user that can rename entries of the directory can replace our files. The sticky bit prevents that, as in `/tmp`.
 fn check_writers(directory: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
     const STICKY: u32 = 0o1000;
     const WRITABLE_BY_ALL: u32 = 0o002;
     const WRITABLE_BY_GROUP: u32 = 0o020;
     let mode = metadata.mode();
     let is_ours = metadata.uid() == geteuid().as_raw();
-    // On many systems each user has a group of their own, which may write to all their directories.
+    // On many systems each user has a private group, which may write to all directories of the user.
     let forbidden = if is_ours { WRITABLE_BY_ALL } else { WRITABLE_BY_ALL | WRITABLE_BY_GROUP };
     if mode & STICKY == 0 && mode & forbidden != 0 {
         let reason =

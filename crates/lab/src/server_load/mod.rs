@@ -31,7 +31,7 @@ use crate::servers::control;
 pub struct ServerLoad {
     /// Time between the readings.
     pub seconds: f64,
-    /// New connections; MySQL and MariaDB also count those that failed.
+    /// New connections; MySQL and MariaDB also count failed ones.
     pub connects_per_s: Option<f64>,
     pub statements_per_s: Option<f64>,
     /// Statements per new connection. Statements of connections that stay open count, too.

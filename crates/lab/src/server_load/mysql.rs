@@ -30,8 +30,7 @@ pub(super) fn read(reader: &mut CounterReader) -> Result<LoadReading, Error> {
         let value = status.get(name).and_then(|value| value.parse::<u64>().ok());
         value.ok_or(LoadAbsence::NotCounted)
     };
-    // The server also counts the last command of a connection that is closed in an orderly way. Those that were aborted sent
-    // none.
+    // The server also counts COM_QUIT, which every connection sends at its end unless it was aborted.
     let counters = ["questions", "connections", "threads_connected", "aborted_connects", "aborted_clients"];
     let [questions, connections, open, refused, aborted] = counters.map(number);
     let closed = connections.map(|all| {

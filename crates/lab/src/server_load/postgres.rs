@@ -61,7 +61,7 @@ fn databases(
     version: u64,
 ) -> Result<[Result<CountsByPart, LoadAbsence>; 3], Error> {
     let sessions = if version < SESSIONS { "NULL" } else { "sessions" };
-    // Each session begins with a transaction of its own, before the first of its client.
+    // Each session begins with an internal transaction, before the first transaction of its client.
     let sql = format!(
         "SELECT datid, {sessions}, xact_commit + xact_rollback - coalesce({sessions}, 0), numbackends \
          FROM pg_stat_database WHERE datname IS NOT NULL"

@@ -103,7 +103,7 @@ fn an_idle_server_has_rates_but_no_shares() {
     assert_eq!((load.connects_per_s, load.statements_per_s), (Some(0.0), Some(0.0)));
     assert_eq!(load.absent.get(&LoadValue::StatementsPerConnection), Some(&LoadAbsence::Idle));
     assert_eq!(load.absent.get(&LoadValue::ResumedShare), Some(&LoadAbsence::Idle));
-    // Those that stay open are known.
+    // Open connections are known even if none is new.
     assert_eq!(load.encrypted_connect_share, Some(0.9));
 }
 
