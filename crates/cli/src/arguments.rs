@@ -6,6 +6,7 @@
 )]
 
 mod load;
+pub(crate) mod runs;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,15 +17,15 @@ use ciphertoll_model::{
     AtRest, Auth, Clients, CpuPinning, Ctx, Driver, LatenessLimit, Link, Pace, Path, ScaleLevel, ServerLevel,
     Setting, Size, StealLimit, Storage, Workload,
 };
-use ciphertoll_record::DEFAULT_RUNS;
+use ciphertoll_record::{DEFAULT_RUNS, SCRATCH_DIRECTORY_VARIABLE as SCRATCH_DIR};
 use ciphertoll_report::Plot;
 use clap::builder::styling::Styles;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-pub(crate) use load::{AdviseArguments, LoadArguments, PredictArguments};
-
+pub(crate) use self::load::{AdviseArguments, LoadArguments, PredictArguments};
+use self::runs::RunsArguments;
 use crate::tde::TdeArguments;
 
 /// What does encryption cost your database, and how do you make it cost nothing?
@@ -63,6 +64,8 @@ pub(crate) enum CliCommand {
     Predict(PredictArguments),
     /// Advise a configuration for a load: its cost, its saving, and the settings for it
     Advise(AdviseArguments),
+    /// List the recorded runs; remove them
+    Runs(RunsArguments),
     /// List the installed servers; fetch others
     #[command(args_conflicts_with_subcommands = true, after_help = SERVERS_EXAMPLES)]
     Servers {
@@ -78,6 +81,9 @@ pub(crate) enum CliCommand {
         /// Print JSON instead of the table
         #[arg(long)]
         json: bool,
+        /// The directory of scratch files to check, as for `run`
+        #[arg(long, value_name = "DIR", env = SCRATCH_DIR, hide_env_values = true, value_parser = directory)]
+        scratch_dir: Option<PathBuf>,
     },
     /// Encrypt PostgreSQL data: manage keys, convert clusters, run PostgreSQL programs
     Tde(TdeArguments),
@@ -103,6 +109,11 @@ pub(crate) enum CliCommand {
 const MAX_STEAL: &str = "CIPHERTOLL_MAX_STEAL";
 const MAX_LATENESS: &str = "CIPHERTOLL_MAX_LATENESS";
 
+/// Refuses what is not UTF-8, as the specification is text.
+fn directory(text: &str) -> Result<PathBuf, &'static str> {
+    if text.is_empty() { Err("it is empty") } else { Ok(text.into()) }
+}
+
 const RUN_EXAMPLES: &str = "\
 Examples:
   ciphertoll run
@@ -126,6 +137,8 @@ Examples:
       server settings: each is verified, recorded, and shown in the report
   ciphertoll run --url staging=postgres://app@db.example/shop --query 'SELECT count(*) FROM orders'
       your own server; its password comes from PGPASSWORD, ~/.pgpass or a prompt
+  ciphertoll run --server postgres --workload oltp-read-write --scratch-dir /mnt/nvme
+      the files of the private server on another disk
   ciphertoll run mysql-tls-2013 --size small
       repeat a published study: its ratios next to those measured here
   ciphertoll run --size full --dry-run --format toml > nightly.toml
@@ -170,6 +183,11 @@ pub(crate) struct RunArguments {
     /// Where private servers store their files: disk, or tmpfs (in memory, to separate cipher cost from disk cost)
     #[arg(long, value_name = "WHERE", help_heading = "Method")]
     pub(crate) storage: Option<Storage>,
+    /// The directory in which private servers have their data, sockets and keys, below ciphertoll-UID
+    /// [default: /var/tmp]
+    #[arg(long, value_name = "DIR", env = SCRATCH_DIR, hide_env_values = true, value_parser = directory,
+          help_heading = "Method")]
+    pub(crate) scratch_dir: Option<PathBuf>,
     /// A setting for all private servers of an engine; may be repeated
     #[arg(long, value_name = "ENGINE.NAME=VALUE", help_heading = "Method")]
     pub(crate) set: Vec<Setting>,
@@ -258,6 +276,9 @@ pub(crate) struct ResumeArguments {
     /// The directory that holds the run directories
     #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS)]
     pub(crate) run_dir: PathBuf,
+    /// Another directory for the files of private servers; default: that of the run
+    #[arg(long, value_name = "DIR", env = SCRATCH_DIR, hide_env_values = true, value_parser = directory)]
+    pub(crate) scratch_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: OutputArguments,
 }
@@ -357,6 +378,9 @@ pub(crate) struct LabArguments {
     /// A server setting; may be repeated
     #[arg(long, value_name = "ENGINE.NAME=VALUE")]
     pub(crate) set: Vec<Setting>,
+    /// The directory for the server's files, as for `run`
+    #[arg(long, value_name = "DIR", env = SCRATCH_DIR, hide_env_values = true, value_parser = directory)]
+    pub(crate) scratch_dir: Option<PathBuf>,
     /// Print only warnings and errors
     #[arg(short, long)]
     pub(crate) quiet: bool,

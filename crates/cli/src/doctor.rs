@@ -19,8 +19,9 @@ const DRIVER: &str = "driver ";
 const INDENT: usize = 2;
 const STATE_COLUMNS: usize = 9;
 
-pub(crate) fn doctor(as_json: bool) -> Result<ExitCode, Failure> {
-    let findings = doctor::examine(&run::program()?, &[doctor::probes(), driver_probes()].concat());
+pub(crate) fn doctor(as_json: bool, scratch_directory: Option<&Path>) -> Result<ExitCode, Failure> {
+    let probes = [doctor::probes(), driver_probes()].concat();
+    let findings = doctor::examine(&run::program()?, &probes, scratch_directory);
     let able = doctor::can_measure(&findings);
     print_document(&if as_json {
         serde_json::to_string_pretty(&json!({ "can_measure": able, "checks": findings }))?

@@ -22,7 +22,7 @@ use crate::arguments::LabArguments;
 use crate::environment::ClientEnvironment;
 use crate::failure::Failure;
 use crate::progress::tell;
-use crate::{request, run};
+use crate::{request, run, scratch};
 
 /// The hidden command that [`within`] implements.
 pub(crate) const WITHIN_COMMAND: &str = "__within";
@@ -41,7 +41,8 @@ pub(crate) fn lab(arguments: &LabArguments) -> Result<u8, Failure> {
         return Err(Failure::new(ExitCode::NothingRan, "nothing to start"));
     };
     let interrupt = run::watch_signals()?;
-    let mut bench = LabBench::new(run::program()?, interrupt.clone());
+    let scratch_root = scratch::root(arguments.scratch_dir.as_deref(), scratch::used_for(&plan))?;
+    let mut bench = LabBench::new(run::program()?, interrupt.clone()).with_scratch_root(scratch_root);
     let code = start(&mut bench, &plan, cell, arguments, &interrupt).and_then(|client| {
         let environment = prepare_environment(&bench, &client)?;
         run_command(&client, &environment, &arguments.command, &interrupt)

@@ -22,8 +22,11 @@ mod progress;
 mod report;
 mod request;
 mod run;
+mod runs;
+mod scratch;
 mod servers;
 mod settings;
+mod table;
 mod tde;
 
 use std::io::Write;
@@ -61,9 +64,10 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
         CliCommand::Compare(arguments) => compare::compare(&arguments),
         CliCommand::Predict(arguments) => predict::predict(&arguments),
         CliCommand::Advise(arguments) => advise::advise(&arguments),
+        CliCommand::Runs(arguments) => runs::runs(&arguments),
         CliCommand::Servers { command: Some(ServersCommand::Fetch { name }), .. } => servers::fetch(name),
         CliCommand::Servers { command: None, json } => servers::servers(json),
-        CliCommand::Doctor { json } => doctor::doctor(json),
+        CliCommand::Doctor { json, scratch_dir } => doctor::doctor(json, scratch_dir.as_deref()),
         CliCommand::Tde(arguments) => return tde::tde(&arguments),
         CliCommand::Completions { shell } => completions::completions(shell),
         CliCommand::Man { command } => completions::man(command.as_deref()),

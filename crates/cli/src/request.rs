@@ -16,6 +16,7 @@ use ciphertoll_wire::mongodb::CommandTemplate;
 use crate::arguments::{FactorArguments, RunArguments, UrlArguments};
 use crate::failure::Failure;
 use crate::progress::tell;
+use crate::scratch;
 
 pub(crate) struct Request {
     pub(crate) spec: Spec,
@@ -51,6 +52,7 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     spec.max_steal = arguments.max_steal.unwrap_or(spec.max_steal);
     spec.max_lateness = arguments.max_lateness.unwrap_or(spec.max_lateness);
     spec.storage = arguments.storage.unwrap_or(spec.storage);
+    scratch::choose(&mut spec, arguments.scratch_dir.as_ref())?;
     spec.pin = arguments.pin.unwrap_or(spec.pin);
     if let Some(file) = &arguments.config {
         let (name, settings) = configuration(file)?;

@@ -10,7 +10,7 @@ use ciphertoll_model::{
     Arm, Baseline, Cell, Driver, DriverName, Ending, Event, ExitCode, Limitations, Plan, Prepare, Refusal,
     ServerLevel, Spec, TimestampedEvent, Workload,
 };
-use ciphertoll_record::{Record, RunDirectory};
+use ciphertoll_record::{Record, RunDirectory, scratch_root_below};
 use ciphertoll_stats::RunFacts;
 use jiff::Timestamp;
 
@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::progress::{ProgressDisplay, tell};
 use crate::request::{self, Request};
 use crate::settings::check_settings;
-use crate::{passwords, print_document, report};
+use crate::{passwords, print_document, report, scratch};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
@@ -36,8 +36,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             PlanFormat::Toml => Spec { seed: Some(plan.seed), ..spec }.to_toml(),
         });
     }
-    // Refuses a specification without a plan before it connects to any server.
-    plan(&spec, seed, &absent)?;
+    // Refuses a specification without a plan, or without a place for it, before it connects to any server.
+    let used_for = scratch::used_for(&plan(&spec, seed, &absent)?);
+    let scratch_root = scratch::root(spec.scratch_dir.as_deref(), used_for)?;
     require_a_server(&spec)?;
     check_settings(&spec)?;
     let passwords = passwords::gather(request::servers(&spec), passwords)?;
@@ -47,7 +48,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         tell(ciphertoll_report::plan_summary(&plan).trim_end());
     }
     let directory = RunDirectory::create(&arguments.run_dir, &spec, &plan, Timestamp::now())?;
-    measure(&plan, directory, Vec::new(), passwords, &arguments.output)
+    let means = Means { passwords, scratch_root };
+    measure(&plan, directory, Vec::new(), means, &arguments.output)
 }
 
 /// Makes the plan. Fails if a driver is missing; skips cells that a driver cannot measure.
@@ -152,7 +154,7 @@ fn rename(spec: &mut Spec, from: &ServerLevel, to: &ServerLevel) {
 pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
     let path = ciphertoll_record::resolve(&arguments.run_dir, &arguments.run)?;
     let (directory, record) = RunDirectory::resume(&path)?;
-    let Record { plan, events, .. } = record;
+    let Record { plan, events, spec, .. } = record;
     let facts = RunFacts::of(&plan, &events);
     let is_complete = facts.ending == Some(Ending::Complete);
     if arguments.output.is_verbose() {
@@ -166,13 +168,29 @@ pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
     }
     if is_complete {
         // A run that was killed after its last event has left files. The next run reports what cannot be removed.
-        let _ = ciphertoll_record::sweep(&ciphertoll_record::scratch_root());
+        let recorded =
+            spec.scratch_dir.as_deref().map_or_else(ciphertoll_record::scratch_root, scratch_root_below);
+        let _ = ciphertoll_record::sweep(&recorded);
         show(&path, &arguments.output)?;
         return Ok(exit_code(&plan, &facts));
     }
     request::check_files(plan.servers())?;
+    let recorded = spec.scratch_dir.as_deref();
+    let chosen = arguments.scratch_dir.as_deref().or(recorded);
+    let scratch_root = scratch::root(chosen, scratch::used_for(&plan))?;
+    let recorded_root = recorded.map_or_else(ciphertoll_record::scratch_root, scratch_root_below);
+    if recorded_root != scratch_root {
+        // The interrupted run may have left files there. If the directory is gone, they are, too.
+        let _ = ciphertoll_record::sweep(&recorded_root);
+    }
     let passwords = passwords::gather(plan.servers(), Passwords::new())?;
-    measure(&plan, directory, events, passwords, &arguments.output)
+    measure(&plan, directory, events, Means { passwords, scratch_root }, &arguments.output)
+}
+
+/// What a run needs in addition to its plan.
+struct Means {
+    passwords: Passwords,
+    scratch_root: PathBuf,
 }
 
 /// Measures the trials that `events` lack, and shows the report.
@@ -180,13 +198,13 @@ fn measure(
     plan: &Plan,
     directory: RunDirectory,
     events: Vec<TimestampedEvent>,
-    passwords: Passwords,
+    Means { passwords, scratch_root }: Means,
     output: &OutputArguments,
 ) -> Result<ExitCode, Failure> {
     let interrupt = watch_signals()?;
     let path = directory.path().to_owned();
-    let mut bench =
-        LabBench::new(program()?, interrupt.clone()).with_logs(path.join("logs")).with_passwords(passwords);
+    let bench = LabBench::new(program()?, interrupt.clone()).with_logs(path.join("logs"));
+    let mut bench = bench.with_passwords(passwords).with_scratch_root(scratch_root);
     let format = if output.quiet { ProgressFormat::None } else { output.progress };
     let mut sink = RecordingSink { directory, progress: ProgressDisplay::new(format, plan) };
     let outcome = Run::resuming(plan, &mut bench, &mut sink, &interrupt, events).carry_out(VERSION);

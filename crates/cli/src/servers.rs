@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::print_document;
 use crate::progress::tell;
+use crate::table::columns;
 
 pub(crate) fn servers(as_json: bool) -> Result<ExitCode, Failure> {
     let builds: Vec<Build> = Engine::ALL.into_iter().flat_map(ciphertoll_lab::installed).collect();
@@ -76,18 +77,6 @@ fn listing(builds: &[Build]) -> String {
     text
 }
 
-/// Aligns the columns of a table. Lines have no trailing spaces.
-fn columns<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let line = |row: &[String; N]| {
-        let cells: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
-}
-
 /// The error if no server is installed: how to install each.
 fn none() -> String {
     let mut line = "no server is installed".to_owned();
@@ -131,12 +120,6 @@ fn document(builds: &[Build]) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_column_is_as_wide_as_its_widest_cell() {
-        let rows = [["engine", "v"], ["MariaDB", "10.11"], ["ü", ""]].map(|row| row.map(str::to_owned));
-        assert_eq!(columns(&rows), "engine   v\nMariaDB  10.11\nü\n");
-    }
 
     #[test]
     fn without_a_server_the_error_says_how_to_install_one() {

@@ -107,6 +107,10 @@ pub enum Error {
     WrongPassword { name: String, reason: String },
     #[error("{name} refuses the statement of --query: {reason}")]
     Statement { name: String, reason: String },
+    #[error("the counters of {name} were reset between two readings; try again")]
+    CountersReset { name: String },
+    #[error("cannot read the load of {name}: {reason}")]
+    NoLoadCounters { name: String, reason: String },
     #[error("cannot create {}: {source}; set XDG_CACHE_HOME or HOME to a directory that you can write to", path.display())]
     Cache { path: PathBuf, source: io::Error },
     #[error("{source} ({option} in the URL of {name})")]
@@ -161,6 +165,8 @@ impl Error {
             | Self::Unreachable { .. }
             | Self::WrongPassword { .. }
             | Self::NotPrimary { .. }
+            | Self::CountersReset { .. }
+            | Self::NoLoadCounters { .. }
             | Self::Unverified { .. } => ExitCode::ServerRefused,
             Self::PortsTaken { .. }
             | Self::DiskFull { .. }

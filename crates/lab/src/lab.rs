@@ -34,7 +34,12 @@ impl Lab {
     /// Creates a lab with its own scratch directory. `helper` is the program with the hidden command
     /// [`crate::EXEC_COMMAND`], usually the target of `/proc/self/exe`. Sweep first.
     pub fn open(helper: PathBuf) -> Result<Self, Error> {
-        Self::open_in(helper, &scratch_root(), cache_directory())
+        Self::open_below(helper, &scratch_root())
+    }
+
+    /// The same with another root of scratch directories.
+    pub fn open_below(helper: PathBuf, scratch_root: &Path) -> Result<Self, Error> {
+        Self::open_in(helper, scratch_root, cache_directory())
     }
 
     pub fn open_in(helper: PathBuf, scratch_root: &Path, cache: PathBuf) -> Result<Self, Error> {

@@ -17,6 +17,7 @@ mod host;
 mod lab;
 mod middle;
 pub mod remote;
+pub mod server_load;
 mod servers;
 mod tls;
 
@@ -31,6 +32,7 @@ pub use host::cache::cache_directory;
 pub use host::environment;
 pub use host::exec::{EXEC_COMMAND, ExecRequest, Provisions, Rights, SharedMemory, Stdin, run_exec_helper};
 pub use host::processors::{ProcessorSplit, split_processors};
+pub use host::scratch::prepare_scratch_root;
 pub use host::spawn::{Child, Launch};
 pub use host::user::{RunAs, ServerUser};
 pub use lab::Lab;

@@ -1,6 +1,7 @@
 //! The specification of a run, parsed once from arguments, a preset or TOML. Nothing afterwards parses a string.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,9 @@ pub struct Spec {
     /// Storage of private servers' files.
     #[serde(default, skip_serializing_if = "is_default")]
     pub storage: Storage,
+    /// The directory of scratch files; `/var/tmp` if absent. An absolute path once the specification is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scratch_dir: Option<PathBuf>,
     /// Additional settings of private servers, by engine.
     #[serde(default, rename = "set", skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,

@@ -67,6 +67,28 @@ pub(crate) fn try_lock(path: &Path) -> Result<Option<Flock<File>>, Error> {
     }
 }
 
+/// Who holds a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockHolder {
+    Nobody,
+    AnotherProcess,
+}
+
+/// Finds out whether the lock file at `path` is held. Creates no file; a missing one is not held.
+pub(crate) fn lock_holder(path: &Path) -> Result<LockHolder, Error> {
+    let opened = OpenOptions::new().read(true).custom_flags(no_follow()).open(path);
+    let file = match opened {
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(LockHolder::Nobody),
+        opened => opened.context("open", path)?,
+    };
+    // Shared, so that two readers do not take each other for a writer.
+    match Flock::lock(file, FlockArg::LockSharedNonblock) {
+        Ok(_) => Ok(LockHolder::Nobody),
+        Err((_, Errno::EWOULDBLOCK)) => Ok(LockHolder::AnotherProcess),
+        Err((_, errno)) => Err(io::Error::from(errno)).context("lock", path),
+    }
+}
+
 /// Takes the lock file at `path`; waits if another process holds it.
 pub(crate) fn lock(path: &Path) -> Result<Flock<File>, Error> {
     Flock::lock(open_lock(path)?, FlockArg::LockExclusive)
@@ -87,9 +109,12 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<(), Error> {
 }
 
 fn open_lock(path: &Path) -> Result<File, Error> {
-    // A lock file is never read or written. Without O_NOFOLLOW, a link could make it another user's file.
-    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(no_follow);
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(no_follow());
     options.open(path).context("open", path)
+}
+
+/// A lock file is never read or written. Without `O_NOFOLLOW`, a link could make it another user's file.
+fn no_follow() -> i32 {
+    rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()
 }

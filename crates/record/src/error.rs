@@ -24,12 +24,16 @@ pub enum Error {
         /// A suggestion, or empty.
         hint: String,
     },
+    #[error("{} is not a run: {reason}", path.display())]
+    NotARun { path: PathBuf, reason: &'static str },
     /// No space is left. Earlier lines stay readable.
     #[error("disk full: cannot {action} {}", path.display())]
     DiskFull { action: &'static str, path: PathBuf },
     /// The operating system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot use the scratch directory {}: {reason}", path.display())]
+    ScratchUnusable { path: PathBuf, reason: String },
     /// Another user could change a directory that must be private.
     #[error("{} {problem}; remove it, or ask its owner to", path.display())]
     Untrusted { path: PathBuf, problem: &'static str },
@@ -39,9 +43,14 @@ impl Error {
     /// The exit code of a process that ends with this error.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Unreadable { .. } | Self::Locked { .. } | Self::Newer { .. } => ExitCode::RecordUnusable,
+            Self::Unreadable { .. } | Self::Locked { .. } | Self::Newer { .. } | Self::NotARun { .. } => {
+                ExitCode::RecordUnusable
+            }
             Self::NotFound { .. } => ExitCode::Usage,
-            Self::DiskFull { .. } | Self::Io { .. } | Self::Untrusted { .. } => ExitCode::HostResource,
+            Self::DiskFull { .. }
+            | Self::Io { .. }
+            | Self::ScratchUnusable { .. }
+            | Self::Untrusted { .. } => ExitCode::HostResource,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Everything that outlives a process: the run directory with its events, and the ledger of effects with which a later run
 //! cleans up after a killed one.
 
+mod catalogue;
 mod control_group;
 mod disk;
 pub mod error;
@@ -11,6 +12,10 @@ pub mod read;
 pub mod run_dir;
 pub mod scratch;
 
+pub use catalogue::{
+    Catalogue, CatalogueEntry, Removable, RemovableRun, RunContents, RunState, Selection, find_removable,
+    finish_removals, list_runs, remove_run,
+};
 pub use control_group::remove_control_group;
 pub use error::Error;
 pub use ledger::{Effect, Ledger};
@@ -18,4 +23,8 @@ pub use mount::{is_mounted, unmount};
 pub use process::{ProcessEnd, ProcessIdentity};
 pub use read::{Record, Tail, resolve};
 pub use run_dir::{DEFAULT_RUNS, RunDirectory};
-pub use scratch::{Left, Scratch, SweepReport, check_ours, scratch_root, sweep};
+pub use scratch::{
+    LONGEST_SOCKET_BELOW_ROOT, Left, MAX_SOCKET_BYTES, SCRATCH_DIRECTORY_VARIABLE, Scratch, ScratchUse,
+    SweepReport, check_ours, check_scratch_directory, is_noexec, prepare_scratch_directory, scratch_root,
+    scratch_root_below, sweep,
+};

@@ -15,7 +15,7 @@ pub(crate) const PLAN: &str = "plan.json";
 pub(crate) const EVENTS: &str = "events.jsonl";
 
 /// Length of `20261121T011500Z`.
-const TIME_BYTES: usize = 16;
+pub(crate) const TIME_BYTES: usize = 16;
 
 /// The contents of a run directory.
 #[derive(Clone, Debug, PartialEq)]

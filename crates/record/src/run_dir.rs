@@ -14,9 +14,9 @@ use crate::read::{EVENTS, PLAN, Record, SPEC, unreadable};
 /// The default directory of runs.
 pub const DEFAULT_RUNS: &str = "ciphertoll-runs";
 
-const LOCK: &str = "lock";
-const HISTOGRAMS: &str = "histograms";
-const LOGS: &str = "logs";
+pub(crate) const LOCK: &str = "lock";
+pub(crate) const HISTOGRAMS: &str = "histograms";
+pub(crate) const LOGS: &str = "logs";
 const LONGEST_NAME: usize = 40;
 
 /// A run directory that only this process writes.

@@ -1,10 +1,11 @@
 //! The scratch directory of a run, and the sweep that removes those of killed runs.
 //!
 //! Each run has `/var/tmp/ciphertoll-UID/XXXXXXXX/` with a `lock` that it holds while it lives and a
-//! ledger of its effects. Ledgers lie here and not in the run directory, because a later run finds
-//! all of them here, whatever directory the earlier one was started in. Directories are made, swept
+//! ledger of its effects; the user may choose another directory than `/var/tmp`. Ledgers lie here and not in the run
+//! directory, because a later run finds all of them here, whatever directory the earlier one was started in. Directories are made, swept
 //! and removed one at a time, under a lock on their root: else one could be swept while it is born.
 
+use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -12,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::fcntl::Flock;
-use nix::unistd::geteuid;
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::{AccessFlags, eaccess, geteuid};
 
 use crate::control_group::remove_control_group;
 use crate::disk;
@@ -25,6 +27,13 @@ use crate::process::{ProcessEnd, ProcessIdentity};
 const PASS_THROUGH: u32 = 0o711;
 /// The time that a left-over process gets for its own clean-up.
 const GRACE: Duration = Duration::from_secs(3);
+/// The environment variable that chooses the directory.
+pub const SCRATCH_DIRECTORY_VARIABLE: &str = "CIPHERTOLL_SCRATCH_DIR";
+const DEFAULT_DIRECTORY: &str = "/var/tmp";
+/// The longest path of a Unix socket: `sun_path` without its terminating zero.
+pub const MAX_SOCKET_BYTES: usize = 107;
+/// The longest path of a socket below a root: `/0123abcd/template-0123/run/mongodb-65535.sock`.
+pub const LONGEST_SOCKET_BELOW_ROOT: usize = 46;
 const LOCK: &str = "lock";
 const LEDGER: &str = "ledger.jsonl";
 
@@ -57,9 +66,97 @@ pub struct Left {
     pub reason: String,
 }
 
-/// The root of this user's scratch directories: `/var/tmp/ciphertoll-UID`.
+/// What scratch files are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScratchUse {
+    Data,
+    /// Also code that is executed: the library of page encryption.
+    Code,
+}
+
+/// The default root of this user's scratch directories: `/var/tmp/ciphertoll-UID`.
 pub fn scratch_root() -> PathBuf {
-    PathBuf::from(format!("/var/tmp/ciphertoll-{}", geteuid()))
+    scratch_root_below(Path::new(DEFAULT_DIRECTORY))
+}
+
+/// The root of this user's scratch directories in `directory`.
+pub fn scratch_root_below(directory: &Path) -> PathBuf {
+    directory.join(format!("ciphertoll-{}", geteuid()))
+}
+
+/// Checks the directory that the user has chosen, and returns the root of scratch directories in it, as an absolute path
+/// without links. Creates nothing.
+pub fn prepare_scratch_directory(directory: &Path, used_for: ScratchUse) -> Result<PathBuf, Error> {
+    // Servers and later runs have other working directories.
+    let absolute = fs::canonicalize(directory).map_err(|error| unusable(directory, &error))?;
+    check_scratch_directory(&absolute, used_for)?;
+    Ok(scratch_root_below(&absolute))
+}
+
+/// Fails unless scratch files can be in `directory`, an absolute path: it must be writable, no other user may replace our
+/// files, paths of sockets must fit, and code must be executable if there is any. Creates nothing.
+pub fn check_scratch_directory(directory: &Path, used_for: ScratchUse) -> Result<(), Error> {
+    let metadata = fs::metadata(directory).map_err(|error| unusable(directory, &error))?;
+    if !metadata.is_dir() {
+        return Err(unusable(directory, &"it is not a directory"));
+    }
+    // The specification and the ledger are text.
+    if directory.to_str().is_none() {
+        return Err(unusable(directory, &"its path is not UTF-8"));
+    }
+    check_writers(directory, &metadata)?;
+    let root = scratch_root_below(directory);
+    let longest = MAX_SOCKET_BYTES - LONGEST_SOCKET_BELOW_ROOT;
+    if let Some(excess) = root.as_os_str().len().checked_sub(longest).filter(|&excess| excess > 0) {
+        let reason = format!(
+            "its path is {excess} bytes too long for Unix sockets below it ({MAX_SOCKET_BYTES} bytes); use a shorter one"
+        );
+        return Err(unusable(directory, &reason));
+    }
+    if used_for == ScratchUse::Code && is_noexec(directory)? {
+        let reason =
+            "it is on a file system that is mounted noexec, but page encryption (tde) runs a library from it";
+        return Err(unusable(directory, &reason));
+    }
+    if fs::symlink_metadata(&root).is_ok() {
+        // Its parent need not be writable.
+        return check_ours(&root).and_then(|()| check_writable(directory, &root));
+    }
+    check_writable(directory, directory)
+}
+
+fn check_writable(directory: &Path, path: &Path) -> Result<(), Error> {
+    eaccess(path, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|errno| {
+        let what = if path == directory { "it".to_owned() } else { path.display().to_string() };
+        unusable(directory, &format!("{what} is not writable: {}", errno.desc()))
+    })
+}
+
+/// Whether files in `directory` cannot be executed.
+pub fn is_noexec(directory: &Path) -> Result<bool, Error> {
+    let found = statvfs(directory).map_err(io::Error::from).context("look at", directory)?;
+    Ok(found.flags().contains(FsFlags::ST_NOEXEC))
+}
+
+/// A user that can rename entries of the directory can replace our files. The sticky bit prevents that, as in `/tmp`.
+fn check_writers(directory: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
+    const STICKY: u32 = 0o1000;
+    const WRITABLE_BY_ALL: u32 = 0o002;
+    const WRITABLE_BY_GROUP: u32 = 0o020;
+    let mode = metadata.mode();
+    let is_ours = metadata.uid() == geteuid().as_raw();
+    // On many systems each user has a private group, which may write to all directories of the user.
+    let forbidden = if is_ours { WRITABLE_BY_ALL } else { WRITABLE_BY_ALL | WRITABLE_BY_GROUP };
+    if mode & STICKY == 0 && mode & forbidden != 0 {
+        let reason =
+            "other users can write to it and could replace files; make it private, or set its sticky bit";
+        return Err(unusable(directory, &reason));
+    }
+    Ok(())
+}
+
+fn unusable(directory: &Path, reason: &dyn Display) -> Error {
+    Error::ScratchUnusable { path: directory.to_owned(), reason: reason.to_string() }
 }
 
 /// Removes the scratch directories of dead runs under `root`: ends their processes, by process id *and* start time, and removes

@@ -13,6 +13,8 @@ mod proxies;
 mod recorded;
 mod replica_set;
 mod resumed;
+mod runs;
+mod scratch;
 mod servers;
 mod settings;
 mod support;

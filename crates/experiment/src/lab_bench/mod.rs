@@ -41,6 +41,8 @@ pub struct LabBench {
     program: PathBuf,
     /// In the scratch directory, where absent.
     logs: Option<PathBuf>,
+    /// The root of scratch directories.
+    scratch_root: PathBuf,
     interrupt: Interrupt,
     injection: Option<Injection>,
     lab: Option<Lab>,
@@ -103,6 +105,7 @@ impl LabBench {
         Self {
             program,
             logs: None,
+            scratch_root: ciphertoll_record::scratch_root(),
             interrupt,
             injection: None,
             lab: None,
@@ -122,6 +125,13 @@ impl LabBench {
     #[must_use]
     pub fn with_logs(mut self, logs: PathBuf) -> Self {
         self.logs = Some(logs);
+        self
+    }
+
+    /// With this root of scratch directories instead of the default one.
+    #[must_use]
+    pub fn with_scratch_root(mut self, root: PathBuf) -> Self {
+        self.scratch_root = root;
         self
     }
 
@@ -243,11 +253,11 @@ impl LabBench {
 
 impl Bench for LabBench {
     fn sweep(&mut self, emit: &mut Emit<'_>) -> Result<(), BenchError> {
-        sweep(emit)
+        sweep(&self.scratch_root, emit)
     }
 
     fn prepare(&mut self, plan: &Plan, emit: &mut Emit<'_>) -> Result<Environment, BenchError> {
-        let mut lab = Lab::open(self.program.clone()).map_err(bench_error)?;
+        let mut lab = Lab::open_below(self.program.clone(), &self.scratch_root).map_err(bench_error)?;
         lab.store_servers_on(plan.storage);
         let logs = self.logs_of(&lab)?;
         self.links = Links::prepare(plan, &mut lab, &self.program, self.links_by, emit)?;
@@ -505,9 +515,8 @@ fn apart(pin: CpuPinning, emit: &mut Emit<'_>) -> Option<ProcessorSplit> {
 }
 
 /// Removes the remains of killed runs.
-fn sweep(emit: &mut Emit<'_>) -> Result<(), BenchError> {
-    let report = ciphertoll_record::sweep(&ciphertoll_record::scratch_root())
-        .map_err(|error| bench_error(error.into()))?;
+fn sweep(scratch_root: &std::path::Path, emit: &mut Emit<'_>) -> Result<(), BenchError> {
+    let report = ciphertoll_record::sweep(scratch_root).map_err(|error| bench_error(error.into()))?;
     if report.directories_removed > 0 {
         let message = format!(
             "removed the remains of killed runs: {} directories, {} processes",

@@ -93,6 +93,12 @@ impl Preload {
         data: &Path,
         tde: Tde,
     ) -> Result<Self, Error> {
+        if ciphertoll_record::is_noexec(directory)? {
+            return Err(Error::AtRestUnavailable(format!(
+                "at-rest tde runs a library from {}, which is mounted noexec: choose another directory by --scratch-dir",
+                directory.display()
+            )));
+        }
         let library = directory.join(PRELOAD_LIBRARY);
         fs::copy(from, &library).context("copy", from)?;
         fs::set_permissions(&library, Permissions::from_mode(PUBLIC_FILE))

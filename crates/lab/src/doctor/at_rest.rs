@@ -3,10 +3,9 @@
 use std::fs;
 
 use ciphertoll_model::{Engine, ServerLevel};
-use ciphertoll_record::scratch_root;
 use nix::unistd::geteuid;
 
-use super::directories::{file_system, nearest};
+use super::directories::{configured_root, file_system, nearest};
 use super::finding::{CheckPurpose, Finding};
 use crate::at_rest::{fscrypt, gocryptfs, native};
 use crate::servers::engines;
@@ -21,7 +20,7 @@ pub(super) fn all() -> Vec<Finding> {
         check_fscrypt(fscrypt::find_obstacle(), fscrypt::kernel_cipher()),
         aes(&cpu, &ciphers),
         memory(geteuid().is_root()),
-        disk(file_system(&mounts, &nearest(&scratch_root())).as_deref()),
+        disk(file_system(&mounts, &nearest(&configured_root())).as_deref()),
     ]
 }
 
@@ -102,7 +101,7 @@ fn disk(kind: Option<&str>) -> Finding {
     let (purpose, name) = (CheckPurpose::AtRest, "disk");
     match kind {
         Some("tmpfs" | "ramfs") => {
-            let cure = "mount a disk on /var/tmp: otherwise, measurements do not include the disk";
+            let cure = "use --scratch-dir with a directory on a disk: otherwise, measurements do not include the disk";
             Finding::limited(purpose, name, "the scratch directory is on a tmpfs", cure)
         }
         Some(kind) => Finding::ok(purpose, name, format!("the scratch directory is on {kind}")),

@@ -4,12 +4,15 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_record::{Scratch, check_ours, scratch_root};
+use ciphertoll_record::{
+    SCRATCH_DIRECTORY_VARIABLE, Scratch, ScratchUse, check_ours, is_noexec, scratch_root, scratch_root_below,
+};
 use nix::sys::statvfs::statvfs;
 
-use super::finding::{CheckPurpose, Finding, Need};
+use super::finding::{CheckOutcome, CheckPurpose, Finding, Need};
 use crate::host::cache::cache_directory;
 use crate::host::files::PRIVATE_DIRECTORY;
+use crate::host::scratch::prepare_scratch_root;
 
 const MIB: u64 = 1 << 20;
 /// Space for a template, a copy per server, and logs.
@@ -18,14 +21,9 @@ const ENOUGH_BYTES: u64 = 4 << 30;
 const LEAST_BYTES: u64 = 512 << 20;
 
 pub(super) fn all() -> Vec<Finding> {
-    let (scratch, cache) = (scratch_root(), cache_directory());
+    let cache = cache_directory();
     vec![
-        judge(
-            "scratch",
-            &scratch,
-            try_scratch(&scratch),
-            "its path is fixed: make /var/tmp writable, with 4 GiB free",
-        ),
+        scratch(chosen_directory().as_deref()),
         judge(
             "cache",
             &cache,
@@ -33,6 +31,42 @@ pub(super) fn all() -> Vec<Finding> {
             "set XDG_CACHE_HOME to a directory of your own, with 4 GiB free",
         ),
     ]
+}
+
+/// The directory of scratch files that the user has chosen, if any.
+fn chosen_directory() -> Option<PathBuf> {
+    std::env::var_os(SCRATCH_DIRECTORY_VARIABLE)
+        .filter(|path| !path.is_empty())
+        .map(|path| std::path::absolute(&path).unwrap_or_else(|_| path.into()))
+}
+
+/// The root of scratch directories, whether it can be used or not.
+pub(super) fn configured_root() -> PathBuf {
+    chosen_directory().map_or_else(scratch_root, |directory| scratch_root_below(&directory))
+}
+
+fn scratch(directory: Option<&Path>) -> Finding {
+    let (root, tried, cure) = match directory {
+        None => {
+            let root = scratch_root();
+            let tried = try_scratch(&root);
+            (root, tried, "make /var/tmp writable, with 4 GiB free, or use --scratch-dir")
+        }
+        Some(directory) => {
+            let prepared =
+                prepare_scratch_root(directory, ScratchUse::Data).map_err(|error| error.to_string());
+            let root = prepared.clone().unwrap_or_else(|_| scratch_root_below(directory));
+            let tried = prepared.and_then(|root| try_scratch(&root));
+            (root, tried, "use another --scratch-dir, with 4 GiB free")
+        }
+    };
+    let finding = judge("scratch", &root, tried, cure);
+    if finding.verdict == CheckOutcome::Ok && is_noexec(&nearest(&root)).unwrap_or(false) {
+        let seen = format!("{}; it is mounted noexec, so --at-rest tde cannot be measured", finding.seen);
+        let cure = "for --at-rest tde, use another --scratch-dir";
+        return Finding::limited(CheckPurpose::Measure, "scratch", seen, cure).needed(Need::Always);
+    }
+    finding
 }
 
 /// Creates a scratch directory if its parent exists; else checks whether the parent can be created.
@@ -116,7 +150,6 @@ pub(super) fn file_system(mounts: &str, path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::CheckOutcome;
     use super::*;
 
     #[test]
@@ -140,6 +173,20 @@ mod tests {
         let finding = judge("cache", &cache, Err("no".to_owned()), "cure");
         assert_eq!(finding.verdict, CheckOutcome::No { cure: "cure".to_owned() });
         assert_eq!(finding.need, Need::Always);
+    }
+
+    #[test]
+    fn a_chosen_directory_is_checked() {
+        let place = tempfile::tempdir_in("/var/tmp").unwrap();
+        fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
+        let finding = scratch(Some(place.path()));
+        assert!(
+            !finding.is_no() && finding.seen.contains(&place.path().display().to_string()),
+            "{finding:?}"
+        );
+        let finding = scratch(Some(&place.path().join("none")));
+        assert!(finding.is_no() && finding.need == Need::Always, "{finding:?}");
+        assert!(finding.seen.contains("No such file"), "{finding:?}");
     }
 
     #[test]

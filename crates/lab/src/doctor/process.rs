@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use ciphertoll_record::ProcessIdentity;
+use ciphertoll_record::{ProcessIdentity, SCRATCH_DIRECTORY_VARIABLE};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -20,9 +20,9 @@ use crate::host::files::PRIVATE_DIRECTORY;
 const LIMIT: Duration = Duration::from_secs(40);
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
 
-/// Runs each probe in a process of `helper`, our own binary. Failures are findings. Call on the main thread, because probes
-/// end with the thread that started them.
-pub fn examine(helper: &Path, probes: &[Probe]) -> Vec<Finding> {
+/// Runs each probe in a process of `helper`, our own binary, with `scratch_directory` as the directory of scratch files if it
+/// is given. Failures are findings. Call on the main thread, because probes end with the thread that started them.
+pub fn examine(helper: &Path, probes: &[Probe], scratch_directory: Option<&Path>) -> Vec<Finding> {
     let directory = match ProbeDirectory::create() {
         Ok(directory) => directory,
         Err(error) => {
@@ -32,9 +32,15 @@ pub fn examine(helper: &Path, probes: &[Probe]) -> Vec<Finding> {
             return probes.iter().map(failed).collect();
         }
     };
+    let start = |probe: &Probe| {
+        let mut command = Command::new(helper);
+        if let Some(scratch) = scratch_directory {
+            command.env(SCRATCH_DIRECTORY_VARIABLE, scratch);
+        }
+        RunningProbe::start(command, probe, &directory)
+    };
     // In parallel, because most probes wait for a program's version.
-    let running: Vec<_> =
-        probes.iter().map(|probe| (probe, RunningProbe::start(helper, probe, &directory))).collect();
+    let running: Vec<_> = probes.iter().map(|probe| (probe, start(probe))).collect();
     let findings =
         running.into_iter().flat_map(|(probe, running)| match running.and_then(RunningProbe::finish) {
             Ok(findings) => findings,
@@ -81,10 +87,9 @@ struct RunningProbe {
 }
 
 impl RunningProbe {
-    fn start(helper: &Path, probe: &Probe, parent: &ProbeDirectory) -> Result<Self, String> {
+    fn start(mut command: Command, probe: &Probe, parent: &ProbeDirectory) -> Result<Self, String> {
         let directory = parent.0.join(probe.name.replace(' ', "-"));
         DirBuilder::new().mode(PRIVATE_DIRECTORY).create(&directory).map_err(|error| cannot_start(&error))?;
-        let mut command = Command::new(helper);
         // A killed compiler leaves temporary files.
         command.env("TMPDIR", &directory).env("LC_ALL", "C");
         command.arg(PROBE_COMMAND).arg(&probe.name).arg(directory).process_group(0);
@@ -183,7 +188,7 @@ mod tests {
     #[test]
     fn a_helper_that_cannot_be_started_is_a_no_for_each_probe() {
         let probes = super::super::checks::probes();
-        let findings = examine(Path::new("/nonexistent/ciphertoll"), &probes);
+        let findings = examine(Path::new("/nonexistent/ciphertoll"), &probes, None);
         assert_eq!(findings.len(), probes.len());
         assert!(findings.iter().all(Finding::is_no));
     }

@@ -10,6 +10,7 @@ pub(crate) mod hex;
 pub(crate) mod port;
 pub(crate) mod processors;
 pub(crate) mod programs;
+pub(crate) mod scratch;
 pub(crate) mod spawn;
 pub(crate) mod storage;
 pub(crate) mod user;

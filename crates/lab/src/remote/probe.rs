@@ -68,16 +68,10 @@ pub fn probe(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Probe
     let mut found: Option<ProbedServer> = None;
     let mut refused = Vec::new();
     for tls_version in tls_versions(url) {
-        // With `TlsDemand::Both`, plaintext serves a comparison with TLS only.
-        if tls_version.is_none()
-            && url.tls.demand == TlsDemand::Both
-            && found.is_none()
-            && let Some((_, error)) = refused.first()
-        {
-            return Err(unreachable_server(name, error));
+        if found.is_none() {
+            check_plaintext(name, url, tls_version, refused.first().map(|(_, error)| error))?;
         }
-        let answered = check_tls_answer(url, tls_version, refused.last().map(|(_, error)| error));
-        match answered.and_then(|()| login.connect(tls_version, url.database.as_deref(), None)) {
+        match attempt(name, login, tls_version, refused.last().map(|(_, error)| error))? {
             Ok(mut client) => {
                 let family = client.peer_family().unwrap_or(AddressFamily::V4);
                 let (engine, version, facts) = match url.engine().query_language() {
@@ -101,13 +95,6 @@ pub fn probe(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Probe
                     tls_version,
                 });
             }
-            Err(error) if error.is_too_many_connections() => return Err(unreachable_server(name, &error)),
-            Err(error) if is_unverified(&error) => {
-                return Err(unverified(name, url, error.to_string()));
-            }
-            Err(error @ ciphertoll_net::Error::TlsSettings(_)) => {
-                return Err(Error::UrlTls { name: name.to_owned(), reason: error.to_string() });
-            }
             Err(error) => refused.push((tls_version, error)),
         }
     }
@@ -117,10 +104,62 @@ pub fn probe(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Probe
             Ok(found)
         }
         (None, Some((_, error))) => Err(unreachable_server(name, error)),
-        (None, None) => Err(Error::Unreachable {
-            name: name.to_owned(),
-            reason: "the URL permits no connection".to_owned(),
-        }),
+        (None, None) => Err(no_connection(name)),
+    }
+}
+
+fn no_connection(name: &str) -> Error {
+    Error::Unreachable { name: name.to_owned(), reason: "the URL permits no connection".to_owned() }
+}
+
+/// Logs in once, by the most secure TLS version that `url` permits and the server accepts, by the rules of [`probe`].
+pub(crate) fn log_in(name: &str, url: &ServerUrl, passwords: &Passwords) -> Result<Client, Error> {
+    check_files(name, url)?;
+    let login = UrlLogin { url, password: &password_of(passwords, name) };
+    let mut refused: Vec<ciphertoll_net::Error> = Vec::new();
+    for tls_version in tls_versions(url) {
+        check_plaintext(name, url, tls_version, refused.first())?;
+        match attempt(name, login, tls_version, refused.last())? {
+            Ok(client) => return Ok(client),
+            Err(error) => refused.push(error),
+        }
+    }
+    Err(match refused.first() {
+        Some(error) => unreachable_server(name, error),
+        None => no_connection(name),
+    })
+}
+
+/// Fails before a login without TLS if no login with TLS has succeeded, and the URL permits plaintext for a comparison with
+/// TLS only.
+fn check_plaintext(
+    name: &str,
+    url: &ServerUrl,
+    tls_version: Option<TlsVersion>,
+    first_refusal: Option<&ciphertoll_net::Error>,
+) -> Result<(), Error> {
+    match (tls_version, url.tls.demand, first_refusal) {
+        (None, TlsDemand::Both, Some(error)) => Err(unreachable_server(name, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Tries one TLS version. The inner error: the server refuses this one, and the next may be tried.
+fn attempt(
+    name: &str,
+    login: UrlLogin<'_>,
+    tls_version: Option<TlsVersion>,
+    last_refusal: Option<&ciphertoll_net::Error>,
+) -> Result<Result<Client, ciphertoll_net::Error>, Error> {
+    let url = login.url;
+    let answered = check_tls_answer(url, tls_version, last_refusal);
+    match answered.and_then(|()| login.connect(tls_version, url.database.as_deref(), None)) {
+        Err(error) if error.is_too_many_connections() => Err(unreachable_server(name, &error)),
+        Err(error) if is_unverified(&error) => Err(unverified(name, url, error.to_string())),
+        Err(error @ ciphertoll_net::Error::TlsSettings(_)) => {
+            Err(Error::UrlTls { name: name.to_owned(), reason: error.to_string() })
+        }
+        outcome => Ok(outcome),
     }
 }
 

@@ -17,6 +17,7 @@ mod postgres;
 mod proxies;
 mod refusals;
 mod round_trips;
+mod server_load;
 mod spawn;
 mod stand;
 mod tunnels;

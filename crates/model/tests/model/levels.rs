@@ -188,6 +188,7 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
                 LatenessLimit::default()
             },
             storage: if seed.is_some() { Storage::Tmpfs } else { Storage::Disk },
+            scratch_dir: blocks.map(|blocks| format!("/scratch/{blocks}").into()),
             pin: if seed.is_some() { CpuPinning::Auto } else { CpuPinning::Off },
             grids,
         },

@@ -11,7 +11,7 @@ use ciphertoll_skip::not_for_all;
 use jiff::Timestamp;
 use tempfile::TempDir;
 
-fn at(time: &str) -> Timestamp {
+pub(crate) fn at(time: &str) -> Timestamp {
     time.parse().unwrap()
 }
 
@@ -19,16 +19,16 @@ fn spec(name: &str) -> Spec {
     Spec { name: name.to_owned(), ..Spec::quick(&[ServerLevel::of(Engine::MariaDb)]) }
 }
 
-fn create(runs: &Path, name: &str, now: Timestamp) -> Result<RunDirectory, Error> {
+pub(crate) fn create(runs: &Path, name: &str, now: Timestamp) -> Result<RunDirectory, Error> {
     let spec = spec(name);
     RunDirectory::create(runs, &spec, &Plan::new(&spec, 7).unwrap(), now)
 }
 
-fn started() -> Event {
+pub(crate) fn started() -> Event {
     Event::RunStarted { schema_version: SCHEMA_VERSION, tool_version: "0.1.0".to_owned() }
 }
 
-fn block(number: u32) -> Event {
+pub(crate) fn block(number: u32) -> Event {
     Event::BlockFinished { block: number }
 }
 

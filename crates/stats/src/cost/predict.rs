@@ -76,8 +76,9 @@ struct Predictor<'a> {
 impl Predictor<'_> {
     fn predict(&self) -> Prediction {
         let roles = || self.profile.cpu.keys().copied();
-        let cpu_us: Vec<_> =
-            roles().map(|role| (role, self.cpu(role).and_then(|sum| positive(self.predicted(&sum))))).collect();
+        let cpu_us: Vec<_> = roles()
+            .map(|role| (role, self.cpu(role).and_then(|sum| positive(self.predicted(&sum)))))
+            .collect();
         let cores = self.load.connects_per_s.into_iter().flat_map(|rate| {
             let cores = move |role| {
                 (role, self.cpu(role).and_then(|sum| positive(self.predicted(&(sum * (rate * 1e-6))))))

@@ -28,6 +28,7 @@ pub(crate) const LOAD: &str = "load";
 pub(crate) fn ciphertoll(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ciphertoll"));
     command.args(arguments).env("COLUMNS", "100").env_remove("CLICOLOR_FORCE");
+    command.env_remove("CIPHERTOLL_SCRATCH_DIR");
     command.env("CIPHERTOLL_MAX_STEAL", "100%").env("CIPHERTOLL_MAX_LATENESS", "100%");
     command
 }
