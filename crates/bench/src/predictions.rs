@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
     Arm, Bytes, Cell, Clients, Engine, Grid, Link, LinkShape, Metric, Queries, ServerLevel, Size, Spec,
     Workload,
@@ -71,15 +72,16 @@ fn situations(server: &ServerLevel, name: &str) -> Spec {
     };
     let session = |count| Workload::ConnectQuery { queries: Queries::new(count).unwrap_or(Queries::ONE) };
     let rows = Workload::BulkRead { bytes: Bytes::new(64 << 10).unwrap_or(Bytes::DEFAULT) };
-    let far = Link::Emulated(LinkShape::of_rtt_us(170_000));
+    let [far, farther] = [80_000, 170_000].map(|rtt_us| Link::Emulated(LinkShape::of_rtt_us(rtt_us)));
     Spec {
         name: name.to_owned(),
         size: Size::Small,
+        trial_time: Some(Span::from_millis(1_000)),
         grids: vec![
             grid(&all, session(5), 4, Link::Local),
             grid(&few, session(30), 32, Link::Local),
             grid(&few, Workload::Connect, 32, Link::Local),
-            grid(&all, session(1), 32, far),
+            grid(&all, session(1), 32, farther),
             grid(&few, session(3), 1, far),
             grid(&few, rows, 1, Link::Local),
         ],

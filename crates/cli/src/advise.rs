@@ -1,31 +1,108 @@
 //! `advise`: which configuration to switch on for a load, from the record of a run.
 
-use ciphertoll_model::ExitCode;
+use ciphertoll_lab::{Passwords, server_load};
+use ciphertoll_lab::server_load::ServerLoad;
+use ciphertoll_model::{Engine, ExitCode};
 use ciphertoll_record::Record;
-use ciphertoll_report::{AdviceReport, CostReport};
+use ciphertoll_report::{AdviceReport, CostReport, CurrentTransport};
 use ciphertoll_stats::RunFacts;
-use ciphertoll_stats::cost::CostModel;
+use ciphertoll_stats::cost::{CostModel, Load};
 
-use crate::arguments::AdviseArguments;
+use crate::arguments::{AdviseArguments, LoadArguments};
 use crate::failure::Failure;
 use crate::predict::{load_for, require_profiles};
-use crate::{print_document, report};
+use crate::progress::tell;
+use crate::{passwords, print_document, report, request};
 
 pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
     let path = ciphertoll_record::resolve(&arguments.run_dir, &arguments.run)?;
     let record = Record::open(&path)?;
     let facts = RunFacts::of(&record.plan, &record.events);
-    let model = CostModel::fit(&record.plan, &facts);
-    let load = load_for(&model, &arguments.load)?;
+    let mut model = CostModel::fit(&record.plan, &facts);
+    let mut load = load_for(&model, &arguments.load)?;
     let name = record.name();
+    let counted = match &arguments.url {
+        Some(url) => Some(count(url, arguments, &mut model, &name)?),
+        None => None,
+    };
+    if let Some(counted) = &counted {
+        fill_in(&mut load, &arguments.load, &counted.load)?;
+    }
     let costs = CostReport { run: &name, facts: &facts, model: &model, load: &load };
     require_profiles(&costs)?;
-    let advice =
-        AdviceReport { costs, needs: &arguments.need, core_price: arguments.core_price, load_source: None };
+    let advice = AdviceReport {
+        costs,
+        needs: &arguments.need,
+        core_price: arguments.core_price,
+        load_source: counted.as_ref().map(|counted| counted.sentence.as_str()),
+        current: counted.as_ref().and_then(|counted| current_transport(&counted.load)),
+    };
     let document = if arguments.json {
         ciphertoll_report::advice_json(&advice)?
     } else {
         ciphertoll_report::advice(&advice, report::style(), report::width())
     };
     print_document(&document)
+}
+
+/// What a running server counts.
+struct Counted {
+    load: ServerLoad,
+    sentence: String,
+}
+
+/// Reads the counters, and leaves only configurations of the same engine in the model.
+fn count(
+    url: &str,
+    arguments: &AdviseArguments,
+    model: &mut CostModel,
+    run: &str,
+) -> Result<Counted, Failure> {
+    let mut given = Passwords::new();
+    let server = request::server_at(url, &mut given)?;
+    let Some(url) = server.url.as_deref() else { return Err(Failure::usage("--url must be NAME=URL")) };
+    let engine = server.engine;
+    let is_like = |other: Engine| other == engine || (other.is_mysql_family() && engine.is_mysql_family());
+    model.profiles.retain(|profile| is_like(profile.treatment.server.engine));
+    if model.profiles.is_empty() {
+        let name = engine.display_name();
+        return Err(Failure::usage(format!(
+            "{run} has no {name}; measure one: ciphertoll run calibrate --server {}",
+            engine.label()
+        )));
+    }
+    request::check_files([&server])?;
+    let name = server.short_name();
+    let passwords = passwords::gather([&server], given)?;
+    tell(&format!("reading the counters of {name} twice"));
+    let load = server_load::read(&name, url, &passwords, arguments.interval.duration())?;
+    let sentence = format!("{name}: {}", server_load::describe(&load));
+    Ok(Counted { load, sentence })
+}
+
+/// Takes from the server what the command line does not say.
+fn fill_in(load: &mut Load, asked: &LoadArguments, counted: &ServerLoad) -> Result<(), Failure> {
+    if asked.connects.is_none() {
+        let rate = counted.connects_per_s.filter(|rate| *rate > 0.0);
+        load.connects_per_s = Some(rate.ok_or_else(|| {
+            Failure::usage("the server counted no connects in this time: add --connects, or a longer --interval")
+        })?);
+    }
+    if asked.queries_per_connection.is_none() {
+        let per_connection = counted.statements_per_connection.or(counted.transactions_per_connection());
+        load.queries_per_connection = per_connection.ok_or_else(|| {
+            Failure::usage("the server does not count statements: add --queries-per-connection")
+        })?;
+    }
+    Ok(())
+}
+
+/// How most of the server's connections are encrypted now; `None` if it does not say.
+fn current_transport(counted: &ServerLoad) -> Option<CurrentTransport> {
+    const MOST: f64 = 0.5;
+    if counted.encrypted_connect_share.is_some_and(|share| share < MOST) {
+        return Some(CurrentTransport::Plain);
+    }
+    let most = counted.versions.iter().find(|version| version.share > MOST)?;
+    Some(CurrentTransport::Tls(most.version))
 }

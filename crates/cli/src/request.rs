@@ -202,24 +202,29 @@ fn quick(servers: &[ServerLevel]) -> Spec {
 fn servers_at(arguments: &UrlArguments) -> Result<(Vec<ServerLevel>, Passwords), Failure> {
     let (mut servers, mut passwords) = (Vec::new(), Passwords::new());
     for text in &arguments.url {
-        let Some((name, url)) = text.split_once('=').filter(|(name, _)| !name.contains("://")) else {
-            return Err(Failure::usage(
-                "--url must be NAME=URL, such as staging=postgres://app@db.example/shop",
-            ));
-        };
-        let (url, password) = ServerUrl::split_password(url);
-        let unusable = |error| Failure::usage(format!("the URL of {name} cannot be used: {error}"));
-        let url = url.parse().map_err(unusable)?;
-        servers.push(ServerLevel::at(name, url)?);
-        if let Some(password) = password {
-            tell(&format!(
-                "the password in the URL of {name} is visible in the process list and in the shell's history; use \
-                 CIPHERTOLL_PASSWORD or a password file instead"
-            ));
-            passwords.insert(name.to_owned(), Secret::new(password.into_bytes()));
-        }
+        servers.push(server_at(text, &mut passwords)?);
     }
     Ok((servers, passwords))
+}
+
+/// A server as `NAME=URL`. A password in the URL is taken out of it.
+pub(crate) fn server_at(text: &str, passwords: &mut Passwords) -> Result<ServerLevel, Failure> {
+    let Some((name, url)) = text.split_once('=').filter(|(name, _)| !name.contains("://")) else {
+        return Err(Failure::usage(
+            "--url must be NAME=URL, such as staging=postgres://app@db.example/shop",
+        ));
+    };
+    let (url, password) = ServerUrl::split_password(url);
+    let unusable = |error| Failure::usage(format!("the URL of {name} cannot be used: {error}"));
+    let server = ServerLevel::at(name, url.parse().map_err(unusable)?)?;
+    if let Some(password) = password {
+        tell(&format!(
+            "the password in the URL of {name} is visible in the process list and in the shell's history; use \
+             CIPHERTOLL_PASSWORD or a password file instead"
+        ));
+        passwords.insert(name.to_owned(), Secret::new(password.into_bytes()));
+    }
+    Ok(server)
 }
 
 /// The name and the settings of a configuration file.

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ciphertoll_advice::Need;
+use ciphertoll_model::duration::Span;
 use ciphertoll_model::{Bytes, Link, LinkShape};
 use ciphertoll_record::DEFAULT_RUNS;
 use ciphertoll_stats::cost::{Cores, Load};
@@ -81,6 +82,8 @@ Examples:
       only configurations without a proxy or a tunnel
   ciphertoll advise calibrate --connects 2000/s --core-price 30/month
       the cost in money
+  ciphertoll advise calibrate --url prod=postgres://app@db.example/shop
+      the load of a running server, from its own counters; nothing is written there
 
 The rules are in docs/advise.md.";
 
@@ -95,6 +98,12 @@ pub(crate) struct AdviseArguments {
     pub(crate) run_dir: PathBuf,
     #[command(flatten)]
     pub(crate) load: LoadArguments,
+    /// Read connects and statements from the counters of a running server, as for `run`; options of the load take precedence
+    #[arg(long, value_name = "NAME=URL", help_heading = "Load")]
+    pub(crate) url: Option<String>,
+    /// With --url: time between two readings; PostgreSQL: at least 10s
+    #[arg(long, value_name = "TIME", default_value = "10s", requires = "url", help_heading = "Load")]
+    pub(crate) interval: Span,
     /// What a configuration must fulfil, beyond encryption: verify, end-to-end, at-rest, no-new-process, no-driver-change
     #[arg(long, value_name = "NEED", value_delimiter = ',', value_parser = need(), default_value = "verify")]
     pub(crate) need: Vec<Need>,

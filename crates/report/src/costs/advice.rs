@@ -1,8 +1,8 @@
 //! The advised configuration for a load: its cost, its saving, when another one costs less, and its settings.
 
 use ciphertoll_advice::{Advice, Choice, Excluded, Need, Rank, SettingsFile, settings};
-use ciphertoll_model::{Metric, ServerLevel, Treatment};
-use ciphertoll_stats::cost::{BreakEven, Side};
+use ciphertoll_model::{Metric, Path, ServerLevel, TlsVersion, Treatment};
+use ciphertoll_stats::cost::{BreakEven, Profile, Role, Side};
 use ciphertoll_stats::{Estimate, Interval};
 use serde::Serialize;
 
@@ -22,6 +22,15 @@ pub struct AdviceReport<'a> {
     pub core_price: Option<f64>,
     /// How the load was read from a server, if it was.
     pub load_source: Option<&'a str>,
+    /// How most connections of that server are encrypted.
+    pub current: Option<CurrentTransport>,
+}
+
+/// How most connections of a running server are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CurrentTransport {
+    Plain,
+    Tls(TlsVersion),
 }
 
 /// The advice for a terminal of `width` columns.
@@ -86,7 +95,8 @@ fn sentences(
     label: &impl Fn(&Treatment) -> String,
 ) -> Vec<String> {
     let name = label(&first.profile.treatment);
-    let mut sentences = vec![format!("Use {name}: {} per session.", cpu(&first.cpu_us))];
+    let mut sentences: Vec<String> = compared_with_now(report, first, label).into_iter().collect();
+    sentences.push(format!("Use {name}: {} per session.", cpu(&first.cpu_us)));
     let rate = report.costs.load.connects_per_s;
     let in_cores = |microseconds: &Estimate| {
         rate.map_or(String::new(), |rate| {
@@ -111,7 +121,7 @@ fn sentences(
         let total = prediction
             .cpu_us
             .iter()
-            .find_map(|(role, found)| (*role == ciphertoll_stats::cost::Role::Total).then(|| found.ok())?);
+            .find_map(|(role, found)| (*role == Role::Total).then(|| found.ok())?);
         if let Some(total) = total {
             let more = first.cpu_us.value / total.value;
             let name_of_plain = label(&plain.treatment);
@@ -123,6 +133,38 @@ fn sentences(
         }
     }
     sentences
+}
+
+/// `Now: tls1.2-p256 costs 0.9 cores; proxy would save 0.8 of them.`
+fn compared_with_now(
+    report: &AdviceReport<'_>,
+    first: &Choice<'_>,
+    label: &impl Fn(&Treatment) -> String,
+) -> Option<String> {
+    let CostReport { model, load, .. } = report.costs;
+    let (current, rate) = (report.current?, load.connects_per_s?);
+    let is_current = |profile: &&Profile| {
+        let Treatment { path, auth, driver, .. } = &profile.treatment;
+        let is_path = match (current, path) {
+            (CurrentTransport::Plain, Path::Plain) => true,
+            (CurrentTransport::Tls(version), Path::Tls(tls)) => tls.version == version,
+            _ => false,
+        };
+        is_path && (auth, driver) == (&first.profile.treatment.auth, &first.profile.treatment.driver)
+    };
+    let now = model.profiles.iter().find(is_current)?;
+    let cpu = |profile| model.session_cpu(profile, Role::Total, load).ok();
+    let cores = |sum| model.means.value(sum).value * rate * 1e-6;
+    let (used, saved) = (cpu(now)?, cpu(now)? - &cpu(first.profile)?);
+    let cost = format!("Now: {} costs {} cores", label(&now.treatment), significant(cores(&used)));
+    if now.treatment == first.profile.treatment {
+        return Some(format!("{cost}, and no other configuration is known to cost less."));
+    }
+    let name = label(&first.profile.treatment);
+    Some(match cores(&saved) {
+        saved if saved > 0.0 => format!("{cost}; {name} would save {} of them.", significant(saved)),
+        saved => format!("{cost}; {name} would cost {} more.", significant(-saved)),
+    })
 }
 
 fn cpu(estimate: &Estimate) -> String {
@@ -180,7 +222,7 @@ fn table(report: &AdviceReport<'_>, advice: &Advice<'_>, label: &impl Fn(&Treatm
         let cpu_us = prediction
             .cpu_us
             .iter()
-            .find(|(role, _)| *role == ciphertoll_stats::cost::Role::Total)?
+            .find(|(role, _)| *role == Role::Total)?
             .1
             .ok()?;
         let reference = Choice {

@@ -12,7 +12,7 @@ use crate::names;
 use crate::number::{plural, quantity, significant, uncertainty, uncertainty_in};
 use crate::view::TableEntry;
 
-pub use advice::{AdviceReport, advice, advice_json};
+pub use advice::{AdviceReport, CurrentTransport, advice, advice_json};
 pub use predictions::{predictions, predictions_json};
 pub use terms::{terms, terms_json};
 
