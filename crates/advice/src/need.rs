@@ -48,9 +48,10 @@ impl Need {
 /// Why connections between hosts are not encrypted, if so. No load is advised to use such a configuration.
 pub(crate) fn unencrypted(path: Path) -> Option<&'static str> {
     match path {
-        Path::Plain | Path::Compressed(_) => Some("not encrypted"),
+        Path::Plain | Path::Compressed(_) | Path::Tunnel(Tunnel::OpenVpn(OpenVpnCipher::None)) => {
+            Some("not encrypted")
+        }
         Path::Unix => Some("not encrypted, and only for clients on the server's host"),
-        Path::Tunnel(Tunnel::OpenVpn(OpenVpnCipher::None)) => Some("not encrypted"),
         Path::Tls(_) | Path::Tunnel(_) | Path::Proxy(_) => None,
     }
 }

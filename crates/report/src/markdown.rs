@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crate::RunReport;
 use crate::number::{is_certain, ratio, ratio_interval};
+use crate::view::decision::{self, Decision};
 use crate::view::repeat;
 use crate::view::{
     Column, ColumnKind, Section, Sentence, StratumView, Table, TableEntry, Tone, advice, caveats,
@@ -20,12 +21,7 @@ pub fn markdown(report: &RunReport<'_>) -> String {
     if !banner.is_empty() {
         let _ = write!(text, "\n{}", quoted(&banner));
     }
-    if let Some(advice) = advice::advice(&strata) {
-        let _ = writeln!(text, "\n**Switch on {}.** {}", escaped(&advice.choice), escaped(&advice.why));
-        if let Some(saving) = advice.saving {
-            let _ = writeln!(text, "{}", escaped(saving));
-        }
-    }
+    text += &what_to_do(report, &strata);
     for group in verdicts::groups(report, &strata) {
         let heading = group.heading.map(|heading| format!("\n**{}**\n", escaped(&heading)));
         let _ = write!(text, "{}\n{}", heading.unwrap_or_default(), listed(&group.sentences));
@@ -51,6 +47,25 @@ pub fn markdown(report: &RunReport<'_>) -> String {
     let _ = writeln!(text, "\n{}", escaped(&caveats::footer(report)));
     let _ = writeln!(text, "\n{}", escaped(repeat::WHERE));
     let _ = writeln!(text, "\n{}", fenced(&repeat::command(report)));
+    text
+}
+
+/// The decision of the cost model, or the advice from the verdicts if the run lacks its terms.
+fn what_to_do(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> String {
+    let mut text = String::new();
+    let decisions = decision::decisions(report);
+    for Decision { server, choice, savings } in &decisions {
+        let place = server.as_ref().map_or(String::new(), |server| format!("{}: ", escaped(server)));
+        let savings: Vec<Sentence> =
+            savings.iter().map(|saving| Sentence::neutral(saving.as_str())).collect();
+        let _ = write!(text, "\n{place}**{}**\n\n{}", escaped(choice), listed(&savings));
+    }
+    if let Some(advice) = advice::advice(strata).filter(|_| decisions.is_empty()) {
+        let _ = writeln!(text, "\n**Switch on {}.** {}", escaped(&advice.choice), escaped(&advice.why));
+        if let Some(saving) = advice.saving {
+            let _ = writeln!(text, "{}", escaped(saving));
+        }
+    }
     text
 }
 

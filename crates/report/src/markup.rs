@@ -97,7 +97,7 @@ impl Element {
 
 /// Elements without an end tag in HTML.
 fn is_void(name: &str) -> bool {
-    matches!(name, "meta" | "link" | "br" | "hr" | "wbr")
+    matches!(name, "meta" | "link" | "input" | "br" | "hr" | "wbr")
 }
 
 /// Escapes text and attributes in double quotes. Control characters become spaces.

@@ -6,7 +6,7 @@ use ciphertoll_model::{Metric, Unit};
 use ciphertoll_stats::{Estimate, Interval};
 
 /// Above this, ± is misleading (intervals of ratios are skewed), so the limits are shown.
-const WIDEST_PLUS_MINUS: f64 = 0.3;
+pub(crate) const WIDEST_PLUS_MINUS: f64 = 0.3;
 
 /// Whether the estimate can be printed: value and limits, if any, are finite.
 pub(crate) fn is_certain(estimate: &Estimate) -> bool {
@@ -135,6 +135,9 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
 
 /// Three significant digits, never in exponents.
 pub(crate) fn significant(value: f64) -> String {
+    if value.is_infinite() {
+        return "∞".to_owned();
+    }
     let magnitude = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
     // 999.6 rounds up into the next magnitude.
     let magnitude = if value.abs() >= 10f64.powi(magnitude + 1) * 0.9995 { magnitude + 1 } else { magnitude };
@@ -211,6 +214,7 @@ mod tests {
         assert_eq!(quantity(Metric::RatePerS, 36_412.0), "36.4 k/s");
         assert_eq!(quantity(Metric::CpuUsPerOpTotal, 5_120.0), "5.12 ms");
         assert_eq!(quantity(Metric::RssBytesServer, 104_857_600.0), "100 MiB");
+        assert_eq!(significant(f64::INFINITY), "∞", "the upper limit of a rate whose cost may be 0");
     }
 
     #[test]

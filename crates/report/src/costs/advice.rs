@@ -1,5 +1,7 @@
 //! The advised configuration for a load: its cost, its saving, when another one costs less, and its settings.
 
+use std::fmt::Write as _;
+
 use ciphertoll_advice::{Advice, Choice, Excluded, Need, Rank, SettingsFile, settings};
 use ciphertoll_model::{Metric, Path, ServerLevel, TlsVersion, Treatment};
 use ciphertoll_stats::cost::{BreakEven, Profile, Role, Side};
@@ -44,7 +46,7 @@ pub fn advice(report: &AdviceReport<'_>, style: Style, width: u16) -> String {
     let second = format!("Needs: encryption between hosts, {}.", needs.join(", "));
     text += &paragraphs(&[first, second], width);
     for server in report.costs.servers() {
-        text += &format!("\n{}\n", report.costs.server_name(server));
+        let _ = writeln!(text, "\n{}", report.costs.server_name(server));
         text += &match ciphertoll_advice::advise(report.costs.model, server, report.needs, report.costs.load)
         {
             Ok(advice) => of_server(report, server, &advice, (style, width)),
@@ -82,7 +84,7 @@ fn of_server(
     text += &paragraphs(&excluded(&advice.excluded, &label), width);
     let files = advice.choices.first().map(|first| settings(&first.profile.treatment)).unwrap_or_default();
     for SettingsFile { place, text: content } in &files {
-        text += &format!("\n# ---- {place}\n{content}");
+        let _ = write!(text, "\n# ---- {place}\n{content}");
     }
     text
 }

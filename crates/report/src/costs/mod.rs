@@ -1,6 +1,7 @@
 //! What loads cost that were not measured: predictions, the terms behind them, and advice.
 
 mod advice;
+mod page_model;
 mod predictions;
 mod terms;
 
@@ -11,6 +12,9 @@ use ciphertoll_stats::{Estimate, RunFacts};
 use crate::names;
 use crate::number::{plural, quantity, significant, uncertainty, uncertainty_in};
 use crate::view::TableEntry;
+
+pub(crate) use page_model::PageModel;
+pub(crate) use predictions::{ServerPredictions, by_server};
 
 pub use advice::{AdviceReport, CurrentTransport, advice, advice_json};
 pub use predictions::{predictions, predictions_json};
@@ -99,7 +103,7 @@ fn load_in_words(load: &Load) -> String {
 }
 
 /// A number that a user typed: without trailing zeros.
-fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { value.to_string() }
 }
 

@@ -1,6 +1,7 @@
 //! A load in every configuration of a run.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use ciphertoll_model::{Metric, ServerLevel, Treatment};
 use ciphertoll_stats::Estimate;
@@ -15,17 +16,36 @@ use crate::{Style, terminal};
 /// Predictions of a load for a terminal of `width` columns.
 pub fn predictions(report: &CostReport<'_>, style: Style, width: u16) -> String {
     let mut text = format!("Predicted from {}: {}\n", report.run, load_in_words(report.load));
-    for server in report.servers() {
-        let all = of_server(report, server);
-        text += &format!("\n{}\n", report.server_name(server));
-        text += &terminal::table(&table(report, server, &all), style, width);
-        let notes = notes(report, server, &all);
+    for ServerPredictions { name, table, notes } in by_server(report) {
+        let _ = writeln!(text, "\n{name}");
+        text += &terminal::table(&table, style, width);
         text += &notes
             .iter()
             .flat_map(|note| terminal::wrap(note, usize::from(width)))
             .fold(String::new(), |text, line| text + &line + "\n");
     }
     text
+}
+
+/// What is predicted for the configurations of one server.
+pub(crate) struct ServerPredictions {
+    /// Of the server.
+    pub(crate) name: String,
+    /// One row for each configuration.
+    pub(crate) table: Table,
+    pub(crate) notes: Vec<String>,
+}
+
+pub(crate) fn by_server(report: &CostReport<'_>) -> Vec<ServerPredictions> {
+    let predicted = |server: &ServerLevel| {
+        let all = of_server(report, server);
+        ServerPredictions {
+            name: report.server_name(server),
+            table: table(report, server, &all),
+            notes: notes(report, server, &all),
+        }
+    };
+    report.servers().into_iter().map(predicted).collect()
 }
 
 fn of_server<'a>(report: &CostReport<'a>, server: &ServerLevel) -> Vec<(&'a Profile, Prediction)> {

@@ -1,6 +1,7 @@
 //! The terms of the cost model.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use ciphertoll_model::{Metric, Treatment};
 use ciphertoll_stats::Estimate;
@@ -29,7 +30,7 @@ pub fn terms(report: &CostReport<'_>, style: Style, width: u16) -> String {
             };
             (format!("{}: {}", label(term.treatment), term.term.label()), ROLES.map(entry).to_vec())
         };
-        text += &format!("\n{}\n", report.server_name(server));
+        let _ = writeln!(text, "\n{}", report.server_name(server));
         text += &terminal::table(&Table::new("term", columns, of_server.map(row)), style, width);
     }
     text

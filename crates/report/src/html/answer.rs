@@ -6,6 +6,7 @@ use crate::RunReport;
 use crate::lists::distinct;
 use crate::markup::Element;
 use crate::view::advice::{self, Advice};
+use crate::view::decision::{self, Decision};
 use crate::view::headline::{certainty, headline};
 use crate::view::{StratumView, Table, Tone, matrix};
 
@@ -29,7 +30,7 @@ pub(super) fn section(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ele
             Element::new("div")
                 .class("screen")
                 .children(picture.iter().map(in_colour))
-                .children(advice.iter().map(what_to_do)),
+                .children(what_to_do(report, advice.as_ref())),
         )
 }
 
@@ -51,12 +52,32 @@ fn in_colour(table: &Table) -> Element {
     Element::new("div").class("picture matrix").child(scrolling(table, caption)).child(legend)
 }
 
-fn what_to_do(advice: &Advice) -> Element {
+/// The decision of the cost model, or the advice from the verdicts if the run lacks its terms.
+fn what_to_do(report: &RunReport<'_>, advice: Option<&Advice>) -> Option<Element> {
+    let decisions = decision::decisions(report);
+    let content: Vec<Element> = if decisions.is_empty() {
+        advice.map(advised)?
+    } else {
+        decisions.iter().flat_map(decided).collect()
+    };
+    let heading = Element::new("h3").text("What to do");
+    Some(Element::new("div").class("todo").child(heading).children(content))
+}
+
+fn decided(decision: &Decision) -> Vec<Element> {
+    let choice = Element::new("strong").text(flowing(&decision.choice));
+    let mut paragraph = Element::new("p").class("prose");
+    if let Some(server) = &decision.server {
+        paragraph = paragraph.text(format!("{server}: "));
+    }
+    let saving = |saving: &String| Element::new("li").text(flowing(saving));
+    let savings = Element::new("ul").class("savings").children(decision.savings.iter().map(saving));
+    let savings = (!decision.savings.is_empty()).then_some(savings);
+    [paragraph.child(choice)].into_iter().chain(savings).collect()
+}
+
+fn advised(advice: &Advice) -> Vec<Element> {
     let choice = Element::new("strong").text(flowing(&format!("Switch on {}.", advice.choice)));
-    let saving = advice.saving.map(|saving| paragraph("prose", saving));
-    Element::new("div")
-        .class("todo")
-        .child(Element::new("h3").text("What to do"))
-        .child(Element::new("p").class("prose").child(choice).text(" ").text(flowing(&advice.why)))
-        .children(saving)
+    let why = Element::new("p").class("prose").child(choice).text(" ").text(flowing(&advice.why));
+    [why].into_iter().chain(advice.saving.map(|saving| paragraph("prose", saving))).collect()
 }

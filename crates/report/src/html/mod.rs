@@ -5,6 +5,7 @@ mod answer;
 mod measured;
 mod record;
 mod table;
+mod what_if;
 mod words;
 
 use crate::RunReport;
@@ -14,7 +15,7 @@ use crate::view::{self, Sentence, StratumView, Tone};
 
 const STYLE: &str = include_str!("assets/style.css");
 const SCRIPT: &str = include_str!("assets/script.js");
-/// The hash of [`SCRIPT`] for the content security policy: no other script may run. A test recomputes it.
+/// The hash of [`SCRIPT`] for the content security policy: no script without one may run. A test recomputes it.
 const SCRIPT_SHA256: &str = "sha256-Vbq3vxJ3J5AKL3T9gQaBsMYOnWPPFxPEjHbuPxOUNTQ=";
 
 /// A part of the page under a heading.
@@ -44,8 +45,9 @@ fn title(report: &RunReport<'_>) -> String {
 }
 
 fn head(title: &str) -> Element {
+    let what_if = what_if::SCRIPT_SHA256;
     let policy = format!(
-        "default-src 'none'; style-src 'unsafe-inline'; script-src '{SCRIPT_SHA256}'; base-uri 'none'; \
+        "default-src 'none'; style-src 'unsafe-inline'; script-src '{SCRIPT_SHA256}' '{what_if}'; base-uri 'none'; \
          form-action 'none'"
     );
     let meta =
@@ -72,18 +74,22 @@ fn body(report: &RunReport<'_>, strata: &[StratumView<'_>], title: &str) -> Elem
         .child(paragraph("brand", &format!("ciphertoll report · {}", report.run)))
         .child(Element::new("h1").text(flowing(title)))
         .children((!banner.is_empty()).then(|| Element::new("div").class("banner").child(said(&banner, ""))));
+    let what_if = what_if::part(report);
+    let scripts = [SCRIPT].into_iter().chain(what_if.is_some().then_some(what_if::SCRIPT));
+    let scripts = scripts.map(|script| Element::new("script").verbatim(script));
     let main = Element::new("main")
         .with("id", "main")
         .with("tabindex", "-1")
         .children(record::published(report).map(PagePart::open))
         .child(answer::section(report, strata))
+        .children(what_if.map(PagePart::open))
         .child(engineering(details));
     Element::new("body")
         .child(Element::new("a").class("skip").with("href", "#main").text("Skip to the answer"))
         .child(header)
         .child(main)
         .child(Element::new("footer").text(view::caveats::footer(report)))
-        .child(Element::new("script").verbatim(SCRIPT))
+        .children(scripts)
 }
 
 /// The evidence, for a reader who checks it or builds on it.
@@ -175,18 +181,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_policy_allows_this_script_and_no_other() {
-        let hash = STANDARD.encode(Sha256::digest(SCRIPT.as_bytes()));
-        assert_eq!(
-            SCRIPT_SHA256,
-            format!("sha256-{hash}"),
-            "script.js has changed: change SCRIPT_SHA256, too"
-        );
+    fn the_policy_allows_these_scripts_and_no_other() {
+        let scripts =
+            [("script.js", SCRIPT, SCRIPT_SHA256), ("what-if.js", what_if::SCRIPT, what_if::SCRIPT_SHA256)];
+        for (file, script, allowed) in scripts {
+            let hash = STANDARD.encode(Sha256::digest(script.as_bytes()));
+            assert_eq!(allowed, format!("sha256-{hash}"), "{file} has changed: change SCRIPT_SHA256, too");
+        }
     }
 
     #[test]
     fn what_is_embedded_cannot_end_its_element() {
-        assert!(!SCRIPT.contains("</") && !STYLE.contains("</"));
+        assert!([SCRIPT, what_if::SCRIPT, STYLE].iter().all(|text| !text.contains("</")));
         assert!(!STYLE.contains("url(") && !STYLE.contains("@import"), "nothing is loaded");
     }
 

@@ -71,7 +71,7 @@ impl<'a> Comparer<'a> {
                 name(lasting)
             )
         };
-        let alternative = if first == lasting { self.alternative(&short) } else { Some(lasting) };
+        let alternative = if first == lasting { Self::alternative(&short) } else { Some(lasting) };
         let against = alternative.filter(|other| *other != first).into_iter();
         let plain = short.plain.as_ref().map(|(profile, _)| *profile);
         let savings = against.chain(plain).filter_map(|other| self.saving(first, other, &load)).collect();
@@ -79,7 +79,7 @@ impl<'a> Comparer<'a> {
     }
 
     /// The direct TLS connection that the choice is compared with.
-    fn alternative(&self, advice: &Advice<'a>) -> Option<&'a Profile> {
+    fn alternative(advice: &Advice<'a>) -> Option<&'a Profile> {
         let is_tls = |profile: &&Profile| profile.treatment.path.as_tls().is_some();
         advice.choices.iter().map(|choice| choice.profile).find(is_tls)
     }

@@ -47,9 +47,9 @@ pub(crate) fn section(report: &RunReport<'_>) -> Option<Section> {
     Some(section)
 }
 
-/// The study that the run repeats.
+/// The study that the run repeats; `None` for presets without published figures.
 pub(crate) fn study(report: &RunReport<'_>) -> Option<&'static Preset> {
-    ciphertoll_presets::find(&report.plan.name)
+    ciphertoll_presets::find(&report.plan.name).filter(|preset| !preset.published().is_empty())
 }
 
 /// The comparison, and apart from it its source, explanations and deviations.

@@ -110,20 +110,20 @@ fn a_request_would_have_been_seen() {
 }
 
 /// What a browser made of a page.
-struct Seen {
-    dom: String,
+pub(crate) struct Seen {
+    pub(crate) dom: String,
     log: String,
     requested: Vec<String>,
 }
 
 impl Seen {
-    fn assert_quiet(&self) {
+    pub(crate) fn assert_quiet(&self) {
         let said: Vec<&str> = self.log.lines().filter(|line| line.contains("CONSOLE")).collect();
         assert!(said.is_empty(), "{said:#?}");
     }
 
     /// The page asked for nothing; it itself is a file, which is no request.
-    fn assert_alone(&self) {
+    pub(crate) fn assert_alone(&self) {
         assert_eq!(self.requested, Vec::<String>::new());
     }
 }
@@ -133,6 +133,11 @@ fn seen(run: &Run) -> Option<Seen> {
 }
 
 fn seen_page(markup: &str) -> Option<Seen> {
+    seen_at(markup, "")
+}
+
+/// At an address with this fragment.
+pub(crate) fn seen_at(markup: &str, fragment: &str) -> Option<Seen> {
     let Some(browser) = browser() else {
         missing(&format!("no chromium on the PATH, and {BROWSER} names none"));
         return None;
@@ -141,7 +146,7 @@ fn seen_page(markup: &str) -> Option<Seen> {
     let page = directory.path().join("report.html");
     std::fs::write(&page, markup).expect("the page can be written");
     let net_log = directory.path().join("net.json");
-    let output = dump_dom(&browser, directory.path(), &page, &net_log);
+    let output = dump_dom(&browser, directory.path(), (&page, fragment), &net_log);
     let log = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{}: {log}", output.status);
     let requested = requested(&std::fs::read_to_string(&net_log).expect("the browser logs its requests"));
@@ -159,7 +164,7 @@ fn browser() -> Option<PathBuf> {
 }
 
 /// `timeout` ends a browser that hangs; nothing can be resolved, so nothing can be fetched either.
-fn dump_dom(browser: &Path, scratch: &Path, page: &Path, net_log: &Path) -> Output {
+fn dump_dom(browser: &Path, scratch: &Path, (page, fragment): (&Path, &str), net_log: &Path) -> Output {
     const SECONDS: &str = "300";
     let with = |flag: &str, path: &Path| format!("{flag}={}", path.display());
     Command::new("timeout")
@@ -175,7 +180,7 @@ fn dump_dom(browser: &Path, scratch: &Path, page: &Path, net_log: &Path) -> Outp
         .arg(with("--user-data-dir", &scratch.join("profile")))
         .arg(with("--log-net-log", net_log))
         .arg("--dump-dom")
-        .arg(format!("file://{}", page.display()))
+        .arg(format!("file://{}{fragment}", page.display()))
         .env("HOME", scratch)
         .output()
         .expect("timeout(1) and the browser can be started")

@@ -286,9 +286,11 @@ fn without_style(page: &str) -> String {
     let page = &one_width(page);
     let (before, rest) = page.split_once("<style>").unwrap();
     let (_, after) = rest.split_once("</style>").unwrap();
-    let (script, end) = after.split_once("<script>").unwrap();
-    let (_, end) = end.split_once("</script>").unwrap();
-    format!("{before}<style>…</style>{script}<script>…</script>{end}")
+    let mut pieces = after.split("<script>");
+    let rest = pieces.next().unwrap_or_default().to_owned();
+    let rest = pieces
+        .fold(rest, |text, piece| text + "<script>…</script>" + piece.split_once("</script>").unwrap().1);
+    format!("{before}<style>…</style>{rest}")
 }
 
 fn section<'a>(page: &'a str, id: &str) -> &'a str {
@@ -297,7 +299,7 @@ fn section<'a>(page: &'a str, id: &str) -> &'a str {
 }
 
 /// What is read, a line for each element that has any.
-fn text_of(markup: &str) -> String {
+pub(crate) fn text_of(markup: &str) -> String {
     let mut text = String::new();
     for piece in markup.split('<') {
         let words = piece.split_once('>').map_or(piece, |(_, words)| words);
@@ -310,6 +312,7 @@ fn text_of(markup: &str) -> String {
         ("&quot;", "\""),
         ("&#39;", "'"),
         ("&amp;", "&"),
+        ("&nbsp;", " "),
         ("\u{a0}", " "),
         ("\u{2060}", ""),
     ] {

@@ -19,3 +19,4 @@ mod schema;
 mod simulated;
 mod summary;
 mod terminal;
+mod what_if;

@@ -39,11 +39,15 @@ pub(crate) fn simulated() -> Run {
 }
 
 /// A linear congruential generator: its quality is that it never changes.
-struct Noise(u64);
+pub(crate) struct Noise(u64);
 
 impl Noise {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     /// A factor within ±3 % of 1.
-    fn factor(&mut self) -> f64 {
+    pub(crate) fn factor(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         1.0 + 0.06 * ((self.0 >> 40) as f64 / f64::from(1 << 24) - 0.5)
     }

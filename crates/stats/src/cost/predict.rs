@@ -9,9 +9,9 @@ use crate::analysis::Estimate;
 
 /// The model's own error in CPU time and in time on a local link, as a share with the meaning of a standard deviation: the scatter
 /// of the predictions of `make predict-truth` around its measurements ([docs/trust.md](../../../../docs/trust.md)).
-pub(crate) const MODEL_ERROR: f64 = 0.06;
+pub const MODEL_ERROR: f64 = 0.06;
 /// The same for what a link adds, which is a whole number of round trips.
-const LINK_ERROR: f64 = 0.01;
+pub const LINK_ERROR: f64 = 0.01;
 /// A result that fits into TCP's initial window of ten segments (RFC 6928).
 const INITIAL_WINDOW_BYTES: u32 = 14_600;
 

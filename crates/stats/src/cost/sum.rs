@@ -12,7 +12,9 @@ use crate::interval::{CONFIDENCE, LogSummary, critical_t};
 
 /// A term can need many cells, and the one with the most voided trials decides. There is no interval below this number of
 /// blocks.
-const MIN_BLOCKS: u32 = 4;
+pub const MIN_BLOCKS: u32 = 4;
+/// Half of the width of the normal distribution's 95 % interval, in standard deviations.
+pub const NORMAL_95: f64 = 1.96;
 
 /// One metric of one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -107,7 +109,6 @@ impl Uncertain {
     /// The value with an interval for a repetition of the measurement: both scatter, and the model itself is wrong by
     /// `error`, a share of the value with the meaning of a standard deviation.
     pub fn prediction(&self, error: f64) -> Estimate {
-        const NORMAL_95: f64 = 1.96;
         let scatter = self.half_width() * std::f64::consts::SQRT_2;
         let predicted = self.with_half_width(scatter.hypot(NORMAL_95 * error * self.value));
         // No time and no CPU time is below 0.
@@ -124,6 +125,11 @@ impl Uncertain {
 impl WeightedSum {
     pub fn of(source: Source) -> Self {
         Self(BTreeMap::from([(source, 1.0)]))
+    }
+
+    /// In the order in which [`Means::value`] adds.
+    pub fn weights(&self) -> impl Iterator<Item = (Source, f64)> {
+        self.0.iter().map(|(source, weight)| (*source, *weight))
     }
 
     fn add(mut self, other: &Self, factor: f64) -> Self {
