@@ -17,14 +17,14 @@ type Costs<'a> = &'a [(&'a str, f64, f64)];
 /// A run over these paths. Trials of one cell differ by ±`scatter` in turn.
 fn model(costs: Costs<'_>, auths: &[Auth], scatter: f64) -> CostModel {
     let grid = Grid {
-        path: costs.iter().map(|(path, ..)| path.parse().unwrap()).collect(),
-        server: vec!["postgres".parse().unwrap()],
+        path: costs.iter().map(|(path, ..)| path.parse().expect("valid")).collect(),
+        server: vec!["postgres".parse().expect("valid")],
         auth: (!auths.is_empty()).then(|| auths.to_vec()),
         workload: vec![Workload::Connect, Workload::PointSelect],
         ..Grid::default()
     };
     let spec = Spec { name: "test".to_owned(), size: Size::Small, grids: vec![grid], ..Spec::quick(&[]) };
-    let plan = Plan::new(&spec, 1).unwrap();
+    let plan = Plan::new(&spec, 1).expect("valid");
     let stamped = |event| TimestampedEvent { at_unix_ms: 0, event };
     let mut events = vec![stamped(Event::EnvironmentSeen { environment: environment() })];
     for block in &plan.blocks {
@@ -32,7 +32,7 @@ fn model(costs: Costs<'_>, auths: &[Auth], scatter: f64) -> CostModel {
         for visit in &block.visits {
             let cell = &plan.cells[visit.cell];
             let path = cell.treatment.path.to_string();
-            let (_, connect, query) = costs.iter().find(|(name, ..)| *name == path).unwrap();
+            let (_, connect, query) = costs.iter().find(|(name, ..)| *name == path).expect("valid");
             let sign = if block.number.is_multiple_of(2) { 1.0 } else { -1.0 };
             let cost =
                 if cell.workload == Workload::Connect { connect } else { query } * (1.0 + sign * scatter);
@@ -80,8 +80,8 @@ fn load(queries_per_connection: f64) -> Load {
 }
 
 fn first(model: &CostModel, needs: &[Need], queries: f64) -> Option<String> {
-    let server = "postgres".parse().unwrap();
-    let advice = advise(model, &server, needs, &load(queries)).unwrap();
+    let server = "postgres".parse().expect("valid");
+    let advice = advise(model, &server, needs, &load(queries)).expect("valid");
     advice.choices.first().map(|choice| choice.profile.treatment.path.to_string())
 }
 

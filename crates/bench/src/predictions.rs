@@ -6,16 +6,17 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use ciphertoll_advice::{Need, advise};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    Arm, Bytes, Cell, Clients, Engine, Grid, Link, LinkShape, Metric, Queries, ServerLevel, Size, Spec,
-    Workload,
+    Arm, Baseline, Bytes, Cell, Clients, Engine, Grid, Link, LinkShape, Metric, Queries, ServerLevel, Size,
+    Spec, Workload,
 };
 use ciphertoll_record::Record;
 use ciphertoll_stats::assemble::Visited;
-use ciphertoll_stats::cost::{Cores, CostModel, Load, MeasuredMean, Prediction, Role};
-use ciphertoll_stats::{Estimate, RunFacts};
+use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, MeasuredMean, Prediction, Profile, Role};
+use ciphertoll_stats::{Estimate, Interval, RunFacts};
 
 use crate::ciphertoll_program;
 
@@ -43,15 +44,85 @@ impl Compared {
 
 /// Calibrates `server` and measures the situations into records in `directory`, unless they are there, and compares.
 pub fn compare_server(server: &ServerLevel, directory: &Path) -> Result<Vec<Compared>> {
-    let preset = ciphertoll_presets::find("calibrate").context("there is no preset calibrate")?;
-    let name = |what: &str| format!("{what}-{}", server.short_name());
-    let calibration = preset.spec(std::slice::from_ref(server), Size::Standard);
-    let calibration = Spec { name: name("calibration"), ..calibration };
-    let calibration = measured(&calibration, directory)?;
-    let situations = measured(&situations(server, &name("situations")), directory)?;
+    let calibration = calibration(server, directory)?;
+    let situations =
+        measured(&situations(server, &format!("situations-{}", server.short_name())), directory)?;
     let facts = RunFacts::of(&calibration.plan, &calibration.events);
     let model = CostModel::fit(&calibration.plan, &facts);
     compare(&model, &situations)
+}
+
+/// The CPU time of the advised configuration for short connections ÷ that for long ones, measured around their break-even.
+pub struct BreakEvenCheck {
+    pub server: String,
+    /// The advised paths for connections with few and with many queries.
+    pub paths: [String; 2],
+    pub queries: f64,
+    pub interval: Interval,
+    /// Queries per connection, what `advise` chooses there, and the measured ratio of CPU times: below 1, the first path costs less.
+    pub measured: Vec<(u16, String, Estimate)>,
+}
+
+/// Measures both configurations at half, at and at twice their break-even.
+pub fn check_break_even(server: &ServerLevel, directory: &Path) -> Result<Option<BreakEvenCheck>> {
+    let calibration = calibration(server, directory)?;
+    let facts = RunFacts::of(&calibration.plan, &calibration.events);
+    let model = CostModel::fit(&calibration.plan, &facts);
+    let cpus = f64::from(model.cpus.context("the record has no environment")?);
+    let load = |queries_per_connection| Load { queries_per_connection, ..Load::simple(Cores::Shared(cpus)) };
+    let first = |queries: f64| -> Result<&Profile> {
+        let advice = advise(&model, server, &[Need::Verify], &load(queries))
+            .map_err(|term| anyhow!("lacks {term}"))?;
+        Ok(advice.choices.first().context("there is no choice")?.profile)
+    };
+    let (short, long) = (first(1.0)?, first(100_000.0)?);
+    let found = model.break_even(short, long, &load(1.0)).map_err(|term| anyhow!("lacks {term}"))?;
+    // Without an interval there is no difference per query to measure.
+    let BreakEven::At { queries, interval: Some(interval), .. } = found else { return Ok(None) };
+    let counts = [queries / 2.0, queries, queries * 2.0]
+        .map(|count| count.round().clamp(1.0, f64::from(Queries::MAX)) as u16);
+    let paths = [short.treatment.path, long.treatment.path];
+    let grid = |count: &u16| Grid {
+        server: vec![server.clone()],
+        path: paths.to_vec(),
+        workload: Queries::new(*count)
+            .map(|queries| Workload::ConnectQuery { queries })
+            .into_iter()
+            .collect(),
+        clients: Clients::new(8).into_iter().collect(),
+        ..Grid::default()
+    };
+    let spec = Spec {
+        name: format!("break-even-{}", server.short_name()),
+        size: Size::Small,
+        blocks: Some(10),
+        trial_time: Some(Span::from_millis(1_000)),
+        baseline: Some(Baseline::Path(paths[1])),
+        grids: counts.iter().map(grid).collect(),
+        ..Spec::quick(&[])
+    };
+    let record = measured(&spec, directory)?;
+    let analysis = ciphertoll_stats::analyse(&record.plan, &record.events);
+    let ratio = |count: &u16| {
+        let is_it = |cell: &Cell| matches!(cell.workload, Workload::ConnectQuery { queries } if queries.count() == *count);
+        let all = &analysis.comparisons;
+        let comparison = all.iter().find(|found| found.arm == Arm::Main && is_it(&found.cell.cell))?;
+        let chosen = first(f64::from(*count)).ok()?.treatment.path.to_string();
+        Some((*count, chosen, comparison.ratios.get(&Metric::CpuUsPerOpTotal)?.ratio))
+    };
+    Ok(Some(BreakEvenCheck {
+        server: server.short_name(),
+        paths: paths.map(|path| path.to_string()),
+        queries,
+        interval,
+        measured: counts.iter().filter_map(ratio).collect(),
+    }))
+}
+
+fn calibration(server: &ServerLevel, directory: &Path) -> Result<Record> {
+    let preset = ciphertoll_presets::find("calibrate").context("there is no preset calibrate")?;
+    let spec = preset.spec(std::slice::from_ref(server), Size::Standard);
+    measured(&Spec { name: format!("calibration-{}", server.short_name()), ..spec }, directory)
 }
 
 /// The situations: none of them is a cell of the calibration.
@@ -118,7 +189,7 @@ fn compare(model: &CostModel, record: &Record) -> Result<Vec<Compared>> {
     let cpus = facts.environment.context("the record has no environment")?.cpus;
     let mut all = Vec::new();
     for (index, cell) in record.plan.cells.iter().enumerate() {
-        let is_profile = |profile: &&ciphertoll_stats::cost::Profile| {
+        let is_profile = |profile: &&Profile| {
             let (own, other) = (&cell.treatment, &profile.treatment);
             (&own.server, own.path, own.auth) == (&other.server, other.path, other.auth)
         };
@@ -169,7 +240,8 @@ fn quantities(cell: &Cell, prediction: &Prediction) -> Vec<(&'static str, Estima
         all.extend(prediction.query_ns.ok().map(|time| ("latency, ms", time, Metric::LatencyNsMean)));
         return all;
     }
-    if cell.clients == Clients::ONE {
+    // Over a link, clients end their operations at the same time, and a window has a whole number of them.
+    if cell.clients == Clients::ONE || cell.treatment.link != Link::Local {
         all.extend(prediction.session_ns.ok().map(|time| ("latency, ms", time, Metric::LatencyNsMean)));
     } else {
         let rate = prediction.throughput.ok().map(|most| most.sessions_per_s);

@@ -1,7 +1,7 @@
 //! `advise`: which configuration to switch on for a load, from the record of a run.
 
-use ciphertoll_lab::{Passwords, server_load};
 use ciphertoll_lab::server_load::ServerLoad;
+use ciphertoll_lab::{Passwords, server_load};
 use ciphertoll_model::{Engine, ExitCode};
 use ciphertoll_record::Record;
 use ciphertoll_report::{AdviceReport, CostReport, CurrentTransport};
@@ -85,7 +85,9 @@ fn fill_in(load: &mut Load, asked: &LoadArguments, counted: &ServerLoad) -> Resu
     if asked.connects.is_none() {
         let rate = counted.connects_per_s.filter(|rate| *rate > 0.0);
         load.connects_per_s = Some(rate.ok_or_else(|| {
-            Failure::usage("the server counted no connects in this time: add --connects, or a longer --interval")
+            Failure::usage(
+                "the server counted no connects in this time: add --connects, or a longer --interval",
+            )
         })?);
     }
     if asked.queries_per_connection.is_none() {

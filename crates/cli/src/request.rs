@@ -210,9 +210,7 @@ fn servers_at(arguments: &UrlArguments) -> Result<(Vec<ServerLevel>, Passwords),
 /// A server as `NAME=URL`. A password in the URL is taken out of it.
 pub(crate) fn server_at(text: &str, passwords: &mut Passwords) -> Result<ServerLevel, Failure> {
     let Some((name, url)) = text.split_once('=').filter(|(name, _)| !name.contains("://")) else {
-        return Err(Failure::usage(
-            "--url must be NAME=URL, such as staging=postgres://app@db.example/shop",
-        ));
+        return Err(Failure::usage("--url must be NAME=URL, such as staging=postgres://app@db.example/shop"));
     };
     let (url, password) = ServerUrl::split_password(url);
     let unusable = |error| Failure::usage(format!("the URL of {name} cannot be used: {error}"));

@@ -28,7 +28,8 @@ use ciphertoll_stats::{Analysis, RunFacts};
 
 pub use comparison::{ChangeDocument, ComparisonDocument, ComparisonReport, comparison, comparison_json};
 pub use costs::{
-    AdviceReport, CostReport, CurrentTransport, advice, advice_json, predictions, predictions_json, terms, terms_json,
+    AdviceReport, CostReport, CurrentTransport, advice, advice_json, predictions, predictions_json, terms,
+    terms_json,
 };
 pub use csv::{Plot, csv};
 pub use document::{

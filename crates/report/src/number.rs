@@ -29,7 +29,7 @@ pub(crate) fn uncertainty(metric: Metric, estimate: &Estimate) -> String {
 pub(crate) fn uncertainty_in(factor: f64, estimate: &Estimate) -> String {
     let value = estimate.value;
     let Some(Interval { low, high }) = estimate.interval() else { return NO_INTERVAL.to_owned() };
-    let half_width = (high - value).max(value - low) / value;
+    let half_width = (high - value).max(value - low) / value.abs();
     if half_width <= WIDEST_PLUS_MINUS {
         return format!("±{}", percent(half_width));
     }

@@ -132,7 +132,8 @@ fn next_steps(report: &RunReport<'_>) -> [String; 3] {
         if calibrate {
             format!("Advice:   ciphertoll advise {run} --connects 500/s --queries-per-connection 3")
         } else {
-            "Your load: ciphertoll run calibrate, then ciphertoll advise latest --connects 500/s".to_owned()
+            "Your load: ciphertoll run calibrate, then ciphertoll advise calibrate --connects 500/s"
+                .to_owned()
         },
     ]
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ciphertoll_bench::predictions::{Compared, compare_server};
+use ciphertoll_bench::predictions::{BreakEvenCheck, Compared, check_break_even, compare_server};
 use ciphertoll_bench::print_line;
 use ciphertoll_model::ServerLevel;
 use clap::Parser;
@@ -53,8 +53,33 @@ fn main() -> Result<ExitCode> {
         median * 100.0,
         MEDIAN_ERROR * 100.0,
     ))?;
-    let is_sound = share >= INSIDE && median <= MEDIAN_ERROR;
+    let mut is_sound = share >= INSIDE && median <= MEDIAN_ERROR;
+    for server in &arguments.server {
+        match check_break_even(server, &arguments.records)? {
+            Some(check) => is_sound &= print_break_even(&check)?,
+            None => print_line(&format!("\n{}: no break-even with an interval.", server.short_name()))?,
+        }
+    }
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether each choice of `advise` costs less than the other one, or no more than can be told.
+fn print_break_even(check: &BreakEvenCheck) -> Result<bool> {
+    let BreakEvenCheck { server, paths: [short, long], queries, interval, measured } = check;
+    print_line(&format!(
+        "\n{server}: {short} and {long} cost the same at {queries:.0} ({:.0}–{:.0}) queries per connection.\n\n\
+         | queries per connection | `advise` chooses | CPU time of {short} ÷ {long} |\n| --- | --- | --- |",
+        interval.low, interval.high
+    ))?;
+    let mut is_sound = true;
+    for (count, chosen, ratio) in measured {
+        let (low, high) = (ratio.low(), ratio.high());
+        print_line(&format!("| {count} | {chosen} | {:.3} ({low:.3}–{high:.3}) |", ratio.value))?;
+        // Within the interval of the break-even, either choice is right.
+        let is_open = (interval.low..=interval.high).contains(&f64::from(*count));
+        is_sound &= is_open || if chosen == short { low <= 1.0 } else { high >= 1.0 };
+    }
+    Ok(is_sound)
 }
 
 fn row(compared: &Compared) -> String {

@@ -45,7 +45,7 @@ const PREDICT_EXAMPLES: &str = "\
 Examples:
   ciphertoll run calibrate
       measures every term of the cost model in under ten minutes
-  ciphertoll predict latest --connects 500/s --queries-per-connection 3 --rtt 45ms --cores 8
+  ciphertoll predict calibrate --connects 500/s --queries-per-connection 3 --rtt 45ms --cores 8
       latency, cores and throughput of this load, for every configuration of the run
   ciphertoll predict calibrate --clients 200 --row-bytes 16k --json
       the same as JSON
@@ -76,7 +76,7 @@ pub(crate) struct PredictArguments {
 
 const ADVISE_EXAMPLES: &str = "\
 Examples:
-  ciphertoll advise latest --connects 500/s --queries-per-connection 3
+  ciphertoll advise calibrate --connects 500/s --queries-per-connection 3
       the configuration with the lowest cost for this load, and the settings for it
   ciphertoll advise calibrate --need end-to-end,no-new-process --rtt 45ms
       only configurations without a proxy or a tunnel

@@ -1,6 +1,7 @@
 //! Tests of the program: wrong input, complete runs on real servers, and faults such as killed processes and full disks.
 
 mod at_rest;
+mod decide;
 mod doctor;
 mod documents;
 mod end_to_end;

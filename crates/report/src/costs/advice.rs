@@ -120,10 +120,8 @@ fn sentences(
         });
     }
     if let Some((plain, prediction)) = &advice.plain {
-        let total = prediction
-            .cpu_us
-            .iter()
-            .find_map(|(role, found)| (*role == Role::Total).then(|| found.ok())?);
+        let total =
+            prediction.cpu_us.iter().find_map(|(role, found)| (*role == Role::Total).then(|| found.ok())?);
         if let Some(total) = total {
             let more = first.cpu_us.value / total.value;
             let name_of_plain = label(&plain.treatment);
@@ -177,11 +175,11 @@ fn cpu(estimate: &Estimate) -> String {
 fn until(found: &BreakEven, other: &str) -> String {
     match found {
         BreakEven::Always(_) => ", at any number of queries per connection".to_owned(),
-        BreakEven::At { queries, interval, below } => {
-            let limits = match interval {
-                Some(Interval { low, high }) => format!(" ({}–{})", significant(*low), significant(*high)),
-                None => " (no upper limit known)".to_owned(),
-            };
+        BreakEven::At { interval: None, .. } => {
+            ", for short-lived connections: no difference per query is known".to_owned()
+        }
+        BreakEven::At { queries, interval: Some(Interval { low, high }), below } => {
+            let limits = format!(" ({}–{})", significant(*low), significant(*high));
             let (direction, there) = match below {
                 Side::First => ("up to", "above"),
                 Side::Second => ("from", "below"),
@@ -221,12 +219,7 @@ fn table(report: &AdviceReport<'_>, advice: &Advice<'_>, label: &impl Fn(&Treatm
         (label(&choice.profile.treatment), entries)
     };
     let plain = advice.plain.iter().filter_map(|(profile, prediction)| {
-        let cpu_us = prediction
-            .cpu_us
-            .iter()
-            .find(|(role, _)| *role == Role::Total)?
-            .1
-            .ok()?;
+        let cpu_us = prediction.cpu_us.iter().find(|(role, _)| *role == Role::Total)?.1.ok()?;
         let reference = Choice {
             profile,
             prediction: prediction.clone(),

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_stats::CONFIDENCE;
 use ciphertoll_stats::cost::{
-    ByClients, LINK_ERROR, MIN_BLOCKS, MODEL_ERROR, MissingTerm, NORMAL_95, Profile, Role, SessionCosts,
-    Source, WeightedSum,
+    ByClients, LINK_CPU_ERROR, LINK_ERROR, MIN_BLOCKS, MODEL_ERROR, MissingTerm, NORMAL_95, Profile, Role,
+    SessionCosts, Source, WeightedSum,
 };
 use serde::Serialize;
 
@@ -20,6 +20,7 @@ pub(crate) struct PageModel {
     normal_95: f64,
     model_error: f64,
     link_error: f64,
+    link_cpu_error: f64,
     min_blocks: u32,
     widest_plus_minus: f64,
     /// Names of terms with their words, in the order of notes.
@@ -83,6 +84,7 @@ impl PageModel {
             normal_95: NORMAL_95,
             model_error: MODEL_ERROR,
             link_error: LINK_ERROR,
+            link_cpu_error: LINK_CPU_ERROR,
             min_blocks: MIN_BLOCKS,
             widest_plus_minus: WIDEST_PLUS_MINUS,
             missing_terms: MissingTerm::ALL.map(|term| (term, term.label())).into(),

@@ -85,8 +85,8 @@ fn table(report: &CostReport<'_>, server: &ServerLevel, all: &[(&Profile, Predic
         }
         if has_memory {
             let memory = prediction.memory_bytes.iter().find(|(role, _)| *role == Role::Server);
-            let bytes = |(_, bytes): &(Role, Estimate)| in_unit_of(Metric::RssBytesServer, bytes);
-            entries.push(memory.map_or_else(TableEntry::absent, bytes));
+            let bytes = memory.map_or(Err(MissingTerm::Memory), |(_, bytes)| *bytes);
+            entries.push(entry(Metric::RssBytesServer, &bytes));
         }
         (label(&profile.treatment), entries)
     };
@@ -144,6 +144,7 @@ fn missing(prediction: &Prediction) -> Vec<MissingTerm> {
     let mut missing: Vec<MissingTerm> =
         times.into_iter().chain(total).filter_map(|found| found.as_ref().err().copied()).collect();
     missing.extend(prediction.throughput.as_ref().err());
+    missing.extend(prediction.memory_bytes.iter().filter_map(|(_, bytes)| bytes.as_ref().err()));
     missing.sort_unstable();
     missing.dedup();
     missing
@@ -229,11 +230,7 @@ impl<'a> PredictionDocument<'a> {
             limited_by: prediction.throughput.ok().map(|most| most.limit.label()),
             cpu_us_per_session: known(&prediction.cpu_us),
             cores: known(&prediction.cores),
-            memory_bytes: prediction
-                .memory_bytes
-                .iter()
-                .map(|(role, bytes)| (role.label(), *bytes))
-                .collect(),
+            memory_bytes: known(&prediction.memory_bytes),
             missing: missing(prediction).into_iter().map(MissingTerm::label).collect(),
         }
     }

@@ -36,7 +36,22 @@ pub fn terms(report: &CostReport<'_>, style: Style, width: u16) -> String {
     text
 }
 
+/// A cost that may be 0 is an upper limit.
 fn value(term: Term, estimate: &Estimate) -> TableEntry {
+    let shown = shown(term, estimate);
+    match estimate.interval() {
+        Some(interval) if interval.low <= 0.0 => {
+            let Estimate { blocks, .. } = *estimate;
+            let limit = Estimate { value: interval.high.max(0.0), ci_low: None, ci_high: None, blocks };
+            let limit = self::shown(term, &limit).lines.first().cloned().unwrap_or_default();
+            TableEntry::new(["≈ 0".to_owned(), format!("below {limit}")])
+        }
+        None if estimate.value <= 0.0 => TableEntry::absent(),
+        _ => shown,
+    }
+}
+
+fn shown(term: Term, estimate: &Estimate) -> TableEntry {
     match term {
         Term::ConnectRoundTrips | Term::QueryRoundTrips => plain_number(estimate),
         Term::ConnectionMemory => in_unit_of(Metric::WalBytesPerOperation, estimate),

@@ -59,17 +59,20 @@ impl<'a> Comparer<'a> {
             let tied = tied(&short);
             format!("Use {}{tied}.", name(first))
         } else {
-            let until = match self.model.break_even(first, lasting, &load).ok()? {
-                BreakEven::At { queries, interval, below: Side::First } => {
-                    format!("with up to {} queries", break_even(queries, interval))
-                }
-                _ => "with few queries".to_owned(),
-            };
-            format!(
-                "Use {} for connections {until}, and {} for longer-lived ones.",
-                name(first),
-                name(lasting)
-            )
+            match self.model.break_even(first, lasting, &load).ok()? {
+                BreakEven::At { queries, interval: Some(interval), below: Side::First } => format!(
+                    "Use {} for connections with up to {} queries, and {} for longer-lived ones.",
+                    name(first),
+                    break_even(queries, interval),
+                    name(lasting)
+                ),
+                // Simplicity decided.
+                _ => format!(
+                    "Use {} for short-lived connections, and {}, which is simpler, for long-lived ones.",
+                    name(first),
+                    name(lasting)
+                ),
+            }
         };
         let alternative = if first == lasting { Self::alternative(&short) } else { Some(lasting) };
         let against = alternative.filter(|other| *other != first).into_iter();
@@ -124,12 +127,9 @@ fn tied(advice: &Advice<'_>) -> String {
 }
 
 /// `61 (55–70)`.
-pub(crate) fn break_even(queries: f64, interval: Option<Interval>) -> String {
+fn break_even(queries: f64, Interval { low, high }: Interval) -> String {
     let rounded = |queries: f64| if queries < 9.5 { significant(queries) } else { format!("{queries:.0}") };
-    match interval {
-        Some(Interval { low, high }) => format!("{} ({}–{})", rounded(queries), rounded(low), rounded(high)),
-        None => format!("{} (interval unbounded)", rounded(queries)),
-    }
+    format!("{} ({}–{})", rounded(queries), rounded(low), rounded(high))
 }
 
 fn name(profile: &Profile) -> String {

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 pub use break_even::{BreakEven, Side};
 pub use load::{Cores, Load};
-pub use predict::{LINK_ERROR, Limit, MODEL_ERROR, Prediction, Throughput};
+pub use predict::{LINK_CPU_ERROR, LINK_ERROR, Limit, MODEL_ERROR, Prediction, Throughput};
 pub use session::{ByClients, RowCosts, SessionCosts};
 pub use sum::{MIN_BLOCKS, Means, MeasuredMean, NORMAL_95, Source, Uncertain, WeightedSum};
 pub use terms::{NamedTerm, Term};
@@ -50,7 +50,7 @@ labelled! {
         RoundTrips = "the round trips (workload connect-query over an emulated link)",
         /// Not in the model.
         RowsOverLink = "the waits of long results for TCP's window over a link, which the model does not have",
-        Memory = "the memory per connection (workload point-select with 1 and 8 clients)",
+        Memory = "the server's memory per connection (workload point-select with 1 and 8 clients; not measured for PostgreSQL)",
         /// It is not positive.
         Precision = "precision: a cost is smaller than its noise (more blocks, or a quieter machine)",
     }

@@ -1,5 +1,7 @@
 //! What a load costs in one configuration.
 
+use std::num::NonZeroU32;
+
 use ciphertoll_model::labelled;
 
 use super::session::SMALL_ROW_BYTES;
@@ -10,6 +12,8 @@ use crate::analysis::Estimate;
 /// The model's own error in CPU time and in time on a local link, as a share with the meaning of a standard deviation: the scatter
 /// of the predictions of `make predict-truth` around its measurements ([docs/trust.md](../../../../docs/trust.md)).
 pub const MODEL_ERROR: f64 = 0.06;
+/// The same for CPU time over a link, which is measured on local ones: processors sleep more, and caches are cold.
+pub const LINK_CPU_ERROR: f64 = 0.20;
 /// The same for what a link adds, which is a whole number of round trips.
 pub const LINK_ERROR: f64 = 0.01;
 /// A result that fits into TCP's initial window of ten segments (RFC 6928).
@@ -28,8 +32,8 @@ pub struct Prediction {
     pub cpu_us: Vec<(Role, Result<Estimate, MissingTerm>)>,
     /// Processors used, if the load has a rate.
     pub cores: Vec<(Role, Result<Estimate, MissingTerm>)>,
-    /// Resident memory with all clients connected, bytes.
-    pub memory_bytes: Vec<(Role, Estimate)>,
+    /// Resident memory with all clients connected, bytes; empty if the load has no number of clients.
+    pub memory_bytes: Vec<(Role, Result<Estimate, MissingTerm>)>,
 }
 
 /// The most sessions per second.
@@ -85,10 +89,11 @@ impl Predictor<'_> {
             };
             roles().map(cores)
         });
-        let memory = self.profile.memory.iter().filter_map(|(role, costs)| {
-            let more = f64::from(self.load.clients?.get() - 1);
-            Some((*role, self.predicted(&(costs.base.clone() + &(costs.per_connection.clone() * more)))))
-        });
+        let memory = |clients: NonZeroU32| {
+            let of = move |role| (role, self.memory(role, clients));
+            let middle = self.profile.memory.contains_key(&Role::Middle).then_some(Role::Middle);
+            middle.into_iter().chain([Role::Server]).map(of).collect()
+        };
         Prediction {
             connect_ns: self.connect_time().and_then(|time| positive(self.timed(&time))),
             query_ns: self.query_time().and_then(|time| positive(self.timed(&time))),
@@ -96,12 +101,22 @@ impl Predictor<'_> {
             throughput: self.throughput(),
             cpu_us,
             cores: cores.collect(),
-            memory_bytes: memory.collect(),
+            memory_bytes: self.load.clients.map(memory).unwrap_or_default(),
         }
     }
 
     fn predicted(&self, sum: &WeightedSum) -> Estimate {
-        self.means.value(sum).prediction(MODEL_ERROR)
+        self.means.value(sum).prediction(self.cpu_error())
+    }
+
+    fn memory(&self, role: Role, clients: NonZeroU32) -> Result<Estimate, MissingTerm> {
+        let costs = self.profile.memory.get(&role).ok_or(MissingTerm::Memory)?;
+        let more = costs.per_connection.clone() * f64::from(clients.get() - 1);
+        Ok(self.means.value(&(costs.base.clone() + &more)).prediction(MODEL_ERROR))
+    }
+
+    fn cpu_error(&self) -> f64 {
+        if self.load.rtt_ns > 0.0 { LINK_CPU_ERROR } else { MODEL_ERROR }
     }
 
     /// The CPU time of a session, µs.
@@ -207,7 +222,7 @@ impl Predictor<'_> {
         for (cores, roles, limit) in limits {
             let Some(cores) = cores else { continue };
             let used = self.saturated_cpu(&roles)?;
-            let used = positive(used.prediction(MODEL_ERROR))?;
+            let used = positive(used.prediction(self.cpu_error()))?;
             let sessions_per_s = inverse(cores * 1e6, &used);
             if lowest.is_none_or(|lowest| sessions_per_s.value < lowest.sessions_per_s.value) {
                 lowest = Some(Throughput { sessions_per_s, limit });

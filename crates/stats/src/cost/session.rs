@@ -66,6 +66,11 @@ impl RowCosts {
         Self { per_byte: per_kib * (1.0 / 1024.0), per_record }
     }
 
+    /// Of a result of many records: a byte and its share of a record. The two can be told apart much less precisely.
+    pub fn per_byte_of_long_rows(&self) -> WeightedSum {
+        self.per_byte.clone() + &(self.per_record.clone() * f64::from(RECORD_BYTES).recip())
+    }
+
     /// Beyond a result of [`SMALL_ROW_BYTES`].
     pub fn of_row(&self, bytes: u32) -> WeightedSum {
         let more_records = bytes / RECORD_BYTES;

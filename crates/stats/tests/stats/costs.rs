@@ -56,7 +56,7 @@ fn truth(path: &str) -> Truth {
 const PATHS: [&str; 3] = ["plain", "tls1.3-p256", "proxy"];
 
 fn paths() -> Vec<Path> {
-    PATHS.iter().map(|path| path.parse().unwrap()).collect()
+    PATHS.iter().map(|path| path.parse().expect("valid")).collect()
 }
 
 fn grid(workload: Vec<Workload>, clients: &[u16]) -> Grid {
@@ -72,9 +72,9 @@ fn grid(workload: Vec<Workload>, clients: &[u16]) -> Grid {
 fn whole() -> Vec<Grid> {
     let links: Vec<Link> =
         RTTS_MS.iter().map(|ms| Link::Emulated(LinkShape::of_rtt_us(ms * 1_000))).collect();
-    let rows =
-        [1 << 10, 16 << 10, 256 << 10].map(|bytes| Workload::BulkRead { bytes: Bytes::new(bytes).unwrap() });
-    let several = Workload::ConnectQuery { queries: Queries::new(SEVERAL).unwrap() };
+    let rows = [1 << 10, 16 << 10, 256 << 10]
+        .map(|bytes| Workload::BulkRead { bytes: Bytes::new(bytes).expect("valid") });
+    let several = Workload::ConnectQuery { queries: Queries::new(SEVERAL).expect("valid") };
     vec![
         grid(vec![Workload::Connect, several, Workload::PointSelect], &[1, 8]),
         grid(vec![Workload::CONNECT_QUERY], &[1]),
@@ -90,7 +90,7 @@ fn whole() -> Vec<Grid> {
 
 fn plan(grids: Vec<Grid>) -> Plan {
     let spec = Spec { name: "test".to_owned(), size: Size::Small, grids, ..Spec::quick(&[]) };
-    Plan::new(&spec, 1).unwrap()
+    Plan::new(&spec, 1).expect("valid")
 }
 
 /// The metrics that the truth gives, scattered by `spread`.
@@ -163,7 +163,7 @@ fn profile<'a>(model: &'a CostModel, path: &str) -> &'a Profile {
     let is_it = |profile: &&Profile| {
         profile.treatment.path.to_string() == path && profile.treatment.auth != Auth::Trust
     };
-    model.profiles.iter().find(is_it).unwrap()
+    model.profiles.iter().find(is_it).expect("valid")
 }
 
 fn load() -> Load {
@@ -246,11 +246,14 @@ fn terms_are_named_and_memory_grows_with_connections() {
     assert_close(&term("plain", Term::Authentication, Role::Server), 50.0);
     assert_close(&term("plain", Term::ConnectRoundTrips, Role::Total), 3.0);
     assert_close(&term("proxy", Term::QueryRoundTrips, Role::Total), 1.0);
-    assert_close(&term("plain", Term::Byte, Role::Server), 0.2 / 1024.0);
+    assert_close(&term("plain", Term::Kibibyte, Role::Server), 0.2);
     assert_close(&term("plain", Term::ConnectionMemory, Role::Server), 2e5);
     let many = Load { clients: NonZeroU32::new(1_000), ..load() };
     let memory = model.predict(profile(&model, "plain"), &many).memory_bytes;
-    assert_close(&memory.iter().find(|(role, _)| *role == Role::Server).unwrap().1, 1e8 + 2e5 * 1_000.0);
+    assert_close(
+        &memory.iter().find(|(role, _)| *role == Role::Server).unwrap().1.unwrap(),
+        1e8 + 2e5 * 1_000.0,
+    );
 }
 
 #[test]
@@ -268,9 +271,9 @@ fn the_break_even_is_where_both_cost_the_same() {
     assert!(interval.low < expected && expected < interval.high, "{interval:?} {queries} {expected}");
     let mirrored = model.break_even(tls, proxy, &load()).unwrap();
     assert!(matches!(mirrored, BreakEven::At { below: Side::Second, .. }), "{mirrored:?}");
-    let plain = profile(&model, "plain");
-    assert_eq!(model.break_even(plain, tls, &load()), Ok(BreakEven::Always(Side::First)));
-    assert_eq!(model.break_even(plain, plain, &load()), Ok(BreakEven::Unknown));
+    let unencrypted = profile(&model, "plain");
+    assert_eq!(model.break_even(unencrypted, tls, &load()), Ok(BreakEven::Always(Side::First)));
+    assert_eq!(model.break_even(unencrypted, unencrypted, &load()), Ok(BreakEven::Unknown));
 }
 
 #[test]

@@ -161,7 +161,11 @@
     }
 
     predicted(sum) {
-      return prediction(valueOf(sum), model.modelError);
+      return prediction(valueOf(sum), this.cpuError());
+    }
+
+    cpuError() {
+      return this.load.rttNs > 0 ? model.linkCpuError : model.modelError;
     }
 
     cpu(role) {
