@@ -75,7 +75,7 @@ pub(crate) fn cell(treatment: &Treatment) -> Cell {
 }
 
 /// `500 connects/s, 3 queries each, 45 ms round trip, 200 clients, results of 1000 bytes, 8 cores for the server`.
-fn load_in_words(load: &Load) -> String {
+pub(crate) fn load_in_words(load: &Load) -> String {
     let queries = match load.queries_per_connection {
         0.0 => "no query each".to_owned(),
         1.0 => "1 query each".to_owned(),

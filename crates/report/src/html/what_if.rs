@@ -11,7 +11,7 @@ use crate::markup::Element;
 
 pub(super) const SCRIPT: &str = include_str!("assets/what-if.js");
 /// See [`super::SCRIPT_SHA256`].
-pub(super) const SCRIPT_SHA256: &str = "sha256-9B7bPSeSEXRIqpUpIjx7b72i3tVP38/NV33MjRjxfGs=";
+pub(super) const SCRIPT_SHA256: &str = "sha256-A5ZTKLeZGEevjTB4PcbXNo+PpzPGvDsdR7Tpz38NCXo=";
 
 /// A number that the reader may change.
 struct Field {
@@ -79,6 +79,7 @@ pub(super) fn part(report: &RunReport<'_>) -> Option<PagePart> {
     let load = load(FIELDS.map(|field| field.value));
     let costs = CostReport { run: report.run, facts: &report.facts, model: &model, load: &load };
     let data = serde_json::to_string(&PageModel::of(&costs)).ok()?;
+    let words = costs::load_in_words(&load);
     let panel = Element::new("div")
         .with("id", "what-if-panel")
         .with("data-model", data)
@@ -87,7 +88,7 @@ pub(super) fn part(report: &RunReport<'_>) -> Option<PagePart> {
         .child(
             paragraph(
                 "muted",
-                "This is the cost of a default load. To enter another one, open the page with JavaScript.",
+                &format!("The load: {words}. To change the load, open the page with JavaScript."),
             )
             .with("data-without-script", ""),
         )

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::at_rest::by_its_cache;
 use crate::fixture::{Run, hostile, keys, one_block, quick, troubled};
 use crate::simulated::simulated;
+use crate::what_if::calibrated;
 
 /// Names a browser that is not on the PATH.
 const BROWSER: &str = "CIPHERTOLL_CHROMIUM";
@@ -66,6 +67,12 @@ fn a_page_fits_a_phone_and_is_short_on_a_desktop() {
         assert!(phone.0 <= 390, "{phone:?}");
         assert!(desktop.0 <= 1280 && desktop.1 <= 3_000, "{desktop:?}");
     }
+}
+
+#[test]
+fn the_what_if_panel_fits_a_phone() {
+    let Some((width, _)) = laid_out(&calibrated(), 390) else { return };
+    assert!(width <= 390, "{width}");
 }
 
 /// Width and height of the page in a window of this width, px.

@@ -5,6 +5,7 @@ use ciphertoll_report::{Style, html, terminal};
 use crate::at_rest::{by_its_cache, crossed};
 use crate::fixture::{Run, against, contexts, hostile, noisy, one_block, quick, smoke, troubled};
 use crate::simulated::simulated;
+use crate::what_if::calibrated;
 
 #[test]
 fn a_page_with_every_chart() {
@@ -32,6 +33,13 @@ fn the_first_thing_said_is_the_answer() {
             .collect::<Vec<_>>()
             .join("\n---\n")
     );
+}
+
+#[test]
+fn what_to_do_is_the_decision_of_the_cost_model_for_each_server() {
+    let answer = text_of(section(&html(&calibrated().report()), "answer"));
+    let (_, what_to_do) = answer.split_once("What to do\n").unwrap();
+    insta::assert_snapshot!(what_to_do);
 }
 
 #[test]
@@ -107,6 +115,8 @@ fn a_published_study_is_in_the_title_and_comes_first() {
     let [published, answer] = [">Published and measured<", "id=\"answer\""].map(|part| main.find(part));
     assert!(published.unwrap() < answer.unwrap());
     assert!(!html(&quick().report()).contains("Published and measured"));
+    let own = html(&calibrated().report());
+    assert!(!own.contains("published study"), "the preset calibrate repeats no study");
 }
 
 /// The sentences under the title of the terminal's report, each in one line.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Cell, Ending, Engine, Event, LinkShape, Metric, Observation, Path, Plan, Spec, TlsVersion, Workload,
+    Cell, Ending, Engine, Event, Metric, Observation, Path, Plan, Spec, TlsVersion, Workload,
 };
 use ciphertoll_report::{CostReport, Style, html, predictions};
 use ciphertoll_stats::cost::{Cores, CostModel, Load};
@@ -130,7 +130,8 @@ fn observation(cell: &Cell, noise: &mut Noise) -> Observation {
         cost * scatter() / clients.powf(0.1)
     });
     let total = client + middle + server;
-    let rtt_ns = cell.treatment.link.shape().map_or(0, LinkShape::rtt_ns) as f64;
+    // Half a millisecond more than configured: the shorter link does not fit the longer one.
+    let rtt_ns = cell.treatment.link.shape().map_or(0.0, |shape| shape.rtt_ns() as f64 + 5e5);
     let alone_ns = total * 1_100.0 + (connects * costs.connect_trips + queries) * rtt_ns;
     let rate = (clients * 1e9 / alone_ns).min(0.9 * 2e6 / total);
     let mut metrics = BTreeMap::from([

@@ -1,6 +1,6 @@
 "use strict";
-// `ciphertoll predict` in the page. Functions have the names of those in crates/stats/src/cost, crates/report/src/costs and
-// crates/report/src/number.rs, and compute the same in the same order. A test compares every field of the tables.
+// `ciphertoll predict` in the page. Functions have the names of those in crates/stats/src/cost, crates/report/src/costs
+// and crates/report/src/number.rs, and compute the same in the same order. A test compares every field of the tables.
 {
   const panel = document.getElementById("what-if-panel");
   const model = JSON.parse(panel.dataset.model);
@@ -391,7 +391,8 @@
     status.textContent = "";
     if (wrong !== undefined) {
       const { textContent } = wrong.labels[0];
-      status.textContent = `${textContent}: a number from ${wrong.min} to ${wrong.max}. Below is the last load.`;
+      const range = `${textContent}: a number from ${wrong.min} to ${wrong.max}.`;
+      status.textContent = `${range} The tables show the last valid load.`;
       return false;
     }
     const [connectsPerS, queriesPerConnection, rttMs, cores] = inputs.map((input) => input.valueAsNumber);
