@@ -12,7 +12,7 @@ use clap::Parser;
 
 /// Predict situations that a calibration did not contain, then measure them
 #[derive(Parser)]
-struct Arguments {
+struct PredictionArguments {
     /// The servers to calibrate
     #[arg(long, value_delimiter = ',', default_value = "mariadb,postgres")]
     server: Vec<ServerLevel>,
@@ -27,7 +27,7 @@ const INSIDE: f64 = 0.90;
 const MEDIAN_ERROR: f64 = 0.10;
 
 fn main() -> Result<ExitCode> {
-    let arguments = Arguments::parse();
+    let arguments = PredictionArguments::parse();
     let mut all = Vec::new();
     for server in &arguments.server {
         all.extend(compare_server(server, &arguments.records)?);

@@ -193,15 +193,18 @@ impl Fit<'_> {
         self.means.get(source).map(|_| WeightedSum::of(source))
     }
 
-    /// The CPU time of a role. If that of the client was too short to be reported, it is the rest of the total.
+    /// The CPU time of a role. If it was too short to be reported, it is the rest of the total.
     fn cpu(&self, cell: usize, role: Role) -> Option<WeightedSum> {
         let of = |role: Role| self.source(cell, role.cpu_metric());
+        let has_middle = matches!(self.plan.cells[cell].treatment.path, Path::Proxy(_) | Path::Tunnel(_));
+        let others = [Role::Client, Role::Middle, Role::Server].into_iter().filter(|other| *other != role);
         of(role).or_else(|| match role {
-            Role::Client => {
-                let rest = of(Role::Total)? - &of(Role::Server)?;
-                Some(of(Role::Middle).map_or(rest.clone(), |middle| rest - &middle))
+            Role::Total => None,
+            Role::Middle if !has_middle => None,
+            Role::Client | Role::Middle | Role::Server => {
+                let needed = others.filter(|other| *other != Role::Middle || has_middle);
+                needed.map(of).try_fold(of(Role::Total)?, |rest, other| Some(rest - &other?))
             }
-            Role::Middle | Role::Server | Role::Total => None,
         })
     }
 

@@ -9,7 +9,7 @@ use crate::tree::{expect_none, workspace_root};
 const PREFIX: &str = "ciphertoll-";
 
 /// Each crate and the crates that it may use. A new crate needs a row here, and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 23] = [
+const ARROWS: [(&str, &[&str]); 24] = [
     ("vocabulary", &[]),
     ("model", &["vocabulary"]),
     ("presets", &["model"]),
@@ -23,11 +23,12 @@ const ARROWS: [(&str, &[&str]); 23] = [
     ("lab", &["model", "record", "wire", "net", "link", "tde"]),
     ("stats", &["model"]),
     ("experiment", &["model", "record", "stats", "lab", "load", "link", "primitives"]),
-    ("report", &["model", "presets", "stats"]),
+    ("advice", &["model", "stats"]),
+    ("report", &["model", "presets", "stats", "advice"]),
     ("proxy", &["wire", "net"]),
     ("tde", &[]),
     ("tde-preload", &["tde"]),
-    ("bench", &["model", "record", "stats", "link", "lab", "load", "experiment"]),
+    ("bench", &["model", "presets", "record", "stats", "advice", "link", "lab", "load", "experiment"]),
     ("oracles", &["model", "wire", "net", "lab", "load"]),
     ("skip", &["model"]),
     ("fuzz-targets", &["wire", "proxy", "tde"]),
