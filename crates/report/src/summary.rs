@@ -22,15 +22,10 @@ pub fn summary(report: &RunReport<'_>, style: Style, width: u16) -> String {
     lines.extend(banner.iter().take(1).flat_map(|sentence| canvas.plain_sentence(sentence)));
     let room = MOST_LINES.saturating_sub(lines.len() + LINES_AFTER_TABLE);
     lines.extend(costs(&canvas, report, &strata, room));
-    let mut rest = what_to_do(&canvas, report);
-    rest.extend(canvas.plain_sentence(&Sentence::neutral(how_sure(report, &strata))));
-    rest.extend(next_steps(report).iter().map(|line| canvas.faint(line)));
-    let room = MOST_LINES.saturating_sub(lines.len());
-    // The last lines say how sure the rest is.
-    let excess = rest.len().saturating_sub(room);
-    let cut = rest.len() - excess - TAIL.min(rest.len() - excess);
-    rest.drain(cut..cut + excess);
-    lines.extend(rest);
+    let mut end = canvas.plain_sentence(&Sentence::neutral(how_sure(report, &strata)));
+    end.extend(next_steps(report).iter().map(|line| canvas.faint(line)));
+    lines.extend(what_to_do(&canvas, report, MOST_LINES.saturating_sub(lines.len() + end.len())));
+    lines.extend(end);
     space_out(&mut lines, &[canvas.bold(WHAT_TO_DO), canvas.faint(&next_steps(report)[0])]);
     let mut text = lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n");
     text.push('\n');
@@ -47,9 +42,6 @@ fn space_out(lines: &mut Vec<String>, starts: &[String]) {
         }
     }
 }
-
-/// Lines at the end that are never cut: how sure, and what to type next.
-const TAIL: usize = 4;
 
 /// The matrix in its short form, as many rows as fit, or sentences if it does not fit into the width.
 fn costs(canvas: &Canvas, report: &RunReport<'_>, strata: &[StratumView<'_>], room: usize) -> Vec<String> {
@@ -88,18 +80,34 @@ fn shortened(canvas: &Canvas, table: &Table, room: usize) -> Option<Vec<String>>
     Some(lines)
 }
 
-fn what_to_do(canvas: &Canvas, report: &RunReport<'_>) -> Vec<String> {
+/// The decisions. If there is no room, savings are left out, the last ones first.
+fn what_to_do(canvas: &Canvas, report: &RunReport<'_>, room: usize) -> Vec<String> {
     let decisions = decision::decisions(report);
-    let mut lines = Vec::new();
-    for found in &decisions {
+    let mut choices: Vec<Vec<String>> = Vec::new();
+    let mut savings: Vec<(usize, Vec<String>)> = Vec::new();
+    for (number, found) in decisions.iter().enumerate() {
         let place = found.server.as_ref().map_or(String::new(), |server| format!("{server}: "));
-        lines.extend(canvas.plain_sentence(&Sentence::neutral(format!("{place}{}", found.choice))));
-        let savings = found.savings.iter().map(|saving| Sentence::neutral(saving.as_str()));
-        lines.extend(savings.flat_map(|saving| canvas.group_sentence(&saving)));
+        choices.push(canvas.plain_sentence(&Sentence::neutral(format!("{place}{}", found.choice))));
+        let sentences = found.savings.iter().map(|saving| Sentence::neutral(saving.as_str()));
+        savings.extend(sentences.map(|saving| (number, canvas.group_sentence(&saving))));
+    }
+    let lines_of = |savings: &[(usize, Vec<String>)]| {
+        let lines = choices.iter().chain(savings.iter().map(|(_, lines)| lines)).map(Vec::len);
+        1 + lines.sum::<usize>()
+    };
+    while !savings.is_empty() && lines_of(&savings) > room {
+        savings.pop();
+    }
+    let mut lines = Vec::new();
+    for (number, choice) in choices.iter().enumerate() {
+        lines.extend(choice.iter().cloned());
+        let of_choice = savings.iter().filter(|(of, _)| *of == number);
+        lines.extend(of_choice.flat_map(|(_, lines)| lines.iter().cloned()));
     }
     if !lines.is_empty() {
         lines.insert(0, canvas.bold(WHAT_TO_DO));
     }
+    lines.truncate(room);
     lines
 }
 

@@ -25,6 +25,7 @@ pub(crate) struct PageModel {
     widest_plus_minus: f64,
     /// Names of terms with their words, in the order of notes.
     missing_terms: Vec<(MissingTerm, &'static str)>,
+    calibrated_terms: Vec<MissingTerm>,
     /// Value, variance and blocks.
     means: Vec<(f64, f64, u32)>,
     servers: Vec<ServerModel>,
@@ -88,6 +89,7 @@ impl PageModel {
             min_blocks: MIN_BLOCKS,
             widest_plus_minus: WIDEST_PLUS_MINUS,
             missing_terms: MissingTerm::ALL.map(|term| (term, term.label())).into(),
+            calibrated_terms: MissingTerm::ALL.into_iter().filter(|term| term.is_calibrated()).collect(),
             means: sources.iter().filter_map(mean).collect(),
             servers: report.servers().into_iter().map(server).collect(),
         }

@@ -118,12 +118,13 @@ fn notes(report: &CostReport<'_>, server: &ServerLevel, all: &[(&Profile, Predic
     let missing = all.iter().flat_map(|(profile, prediction)| {
         missing(prediction).into_iter().map(|term| (term, label(&profile.treatment)))
     });
-    let missing: Vec<String> = grouped(missing)
-        .into_iter()
-        .map(|(term, labels)| format!("Not predicted for {}: the run lacks {term}.", labels.join(", ")))
-        .collect();
-    if !missing.is_empty() {
-        notes.extend(missing);
+    let missing = grouped(missing);
+    notes.extend(
+        missing
+            .iter()
+            .map(|(term, labels)| format!("Not predicted for {}: the run lacks {term}.", labels.join(", "))),
+    );
+    if missing.iter().any(|(term, _)| term.is_calibrated()) {
         notes.push(format!("To measure what is missing: {}", calibration(server)));
     }
     notes

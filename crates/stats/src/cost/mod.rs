@@ -118,6 +118,13 @@ impl Role {
     }
 }
 
+impl MissingTerm {
+    /// Whether a calibration of any server measures it.
+    pub fn is_calibrated(self) -> bool {
+        !matches!(self, Self::RowsOverLink | Self::Precision | Self::Memory)
+    }
+}
+
 impl std::fmt::Display for MissingTerm {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(self.label())

@@ -5,6 +5,7 @@
   const panel = document.getElementById("what-if-panel");
   const model = JSON.parse(panel.dataset.model);
   const missingWords = new Map(model.missingTerms);
+  const calibrated = new Set(model.calibratedTerms);
 
   /** Thrown where the run lacks a term. */
   class Missing {
@@ -332,7 +333,7 @@
       const without = labels((found) => missing(found).includes(term));
       lines.push(`Not predicted for ${without.join(", ")}: the run lacks ${missingWords.get(term)}.`);
     }
-    if (terms.length > 0) lines.push(`To measure what is missing: ${calibration}`);
+    if (terms.some((term) => calibrated.has(term))) lines.push(`To measure what is missing: ${calibration}`);
     return lines;
   };
 
