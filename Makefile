@@ -105,7 +105,7 @@ compare-truth: ## check `ciphertoll compare` with identical runs and with an inj
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-compare-truth $(ARGS)
 
-predict-truth: ## predict situations that a calibration did not contain, then measure them (ARGS='--server postgres'); about 35 minutes
+predict-truth: ## predict situations that a calibration did not contain, then measure them (ARGS='--server postgres'); about 40 minutes
 	@scripts/setup bench
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-predictions $(ARGS)
