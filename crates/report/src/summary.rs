@@ -22,6 +22,9 @@ pub fn summary(report: &RunReport<'_>, style: Style, width: u16) -> String {
     lines.extend(banner.iter().take(1).flat_map(|sentence| canvas.plain_sentence(sentence)));
     let room = MOST_LINES.saturating_sub(lines.len() + LINES_AFTER_TABLE);
     lines.extend(costs(&canvas, report, &strata, room));
+    let published = view::published::section_and_background(report);
+    let published = published.and_then(|(section, _)| section.notes.into_iter().next());
+    lines.extend(published.iter().flat_map(|sentence| canvas.plain_sentence(sentence)));
     let mut end = canvas.plain_sentence(&Sentence::neutral(how_sure(report, &strata)));
     end.extend(next_steps(report).iter().map(|line| canvas.faint(line)));
     lines.extend(what_to_do(&canvas, report, MOST_LINES.saturating_sub(lines.len() + end.len())));

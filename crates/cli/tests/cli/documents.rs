@@ -43,7 +43,7 @@ fn field<'a>(value: &'a Value, key: &str) -> &'a str {
 /// A run to its end, and its record as a person and as a program is told it.
 fn run(arguments: &[&str]) -> (String, Value) {
     let place = tempfile::tempdir().expect("a directory");
-    let fixed = ["run", "-q", "--run-dir", text(place.path())];
+    let fixed = ["run", "-q", "--details", "--run-dir", text(place.path())];
     let output = ciphertoll(&[&fixed, arguments].concat()).output().expect("the program starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     // On a busy machine no operation may end within a short window, which leaves its cell out.

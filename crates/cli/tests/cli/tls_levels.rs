@@ -139,7 +139,7 @@ struct Repeated {
 /// Repeats the study with these additional arguments.
 fn repeated(study: &str, arguments: &[&str]) -> Repeated {
     let place = tempfile::tempdir().expect("a directory");
-    let fixed = ["run", study, "--size", "smoke", "-q", "--run-dir", text(place.path())];
+    let fixed = ["run", study, "--size", "smoke", "-q", "--details", "--run-dir", text(place.path())];
     let output = ciphertoll(&[&fixed, arguments].concat()).output().expect("the program starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&output.stderr));

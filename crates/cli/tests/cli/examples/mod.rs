@@ -35,14 +35,9 @@ enum How {
     MayNeed(fn() -> bool),
 }
 
-const EXCEPTIONS: [Exception; 39] = [
+const EXCEPTIONS: [Exception; 38] = [
     Exception {
         command: "ciphertoll run calibrate",
-        how: How::Planned,
-        why: "it takes ten minutes: a separate test runs a short one",
-    },
-    Exception {
-        command: "ciphertoll run calibrate --server postgres",
         how: How::Planned,
         why: "it takes ten minutes: a separate test runs a short one",
     },
