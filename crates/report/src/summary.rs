@@ -138,10 +138,10 @@ fn next_steps(report: &RunReport<'_>) -> [String; 3] {
     let run = report.run;
     let calibrate = report.plan.name == "calibrate";
     [
-        format!("Details:  ciphertoll report {run}"),
-        format!("Page:     ciphertoll report {run} --format html -o report.html"),
+        format!("Details:   ciphertoll report {run}"),
+        format!("Page:      ciphertoll report {run} --format html -o report.html"),
         if calibrate {
-            format!("Advice:   ciphertoll advise {run} --connects 500/s --queries-per-connection 3")
+            format!("Advice:    ciphertoll advise {run} --connects 500/s --queries-per-connection 3")
         } else {
             "Your load: ciphertoll run calibrate, then ciphertoll advise calibrate --connects 500/s"
                 .to_owned()

@@ -83,6 +83,9 @@ fn of_server(
     };
     text += &paragraphs(&excluded(&advice.excluded, &label), width);
     let files = advice.choices.first().map(|first| settings(&first.profile.treatment)).unwrap_or_default();
+    if files.is_empty() && !advice.choices.is_empty() {
+        text += "No settings to paste: ciphertoll has no template for this configuration.\n";
+    }
     for SettingsFile { place, text: content } in &files {
         let _ = write!(text, "\n# ---- {place}\n{content}");
     }
