@@ -102,9 +102,12 @@ pub(crate) fn load_in_words(load: &Load) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// A number that a user typed: without trailing zeros.
+/// A number that a user typed or a server counted: three significant digits, without trailing zeros.
 pub(crate) fn short(value: f64) -> String {
-    if value.fract() == 0.0 { format!("{value:.0}") } else { value.to_string() }
+    if value.fract() == 0.0 {
+        return format!("{value:.0}");
+    }
+    significant(value).trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// A value over its interval, in the unit of a metric.
