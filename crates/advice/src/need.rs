@@ -1,14 +1,14 @@
 //! What a configuration must fulfil.
 
 use ciphertoll_model::{
-    Ctx, OpenVpnCipher, Path, ProxyProgram, Resumption, TlsLibrary, TlsPath, TlsStart, Treatment, Tunnel,
-    Verification, labelled,
+    Ctx, OpenVpnCipher, Path, ProxyProgram, Resumption, SecurityLevel, TlsLibrary, TlsPath, TlsStart,
+    Treatment, Tunnel, Verification, labelled,
 };
 
 labelled! {
-    /// What a configuration must fulfil, in addition to encrypting every connection between hosts.
+    /// What a configuration must fulfil, in addition to what [`insufficient`] requires of all.
     pub enum Need {
-        /// The client side verifies the server's certificate and name, or the key of the tunnel's other end.
+        /// The client side verifies the server's certificate and name, or the key of the tunnel's other end. Always required.
         Verify = "verify",
         /// Nothing between the client and the server sees plaintext.
         EndToEnd = "end-to-end",
@@ -26,7 +26,7 @@ impl Need {
     pub fn unmet(self, treatment: &Treatment) -> Option<&'static str> {
         let Treatment { path, at_rest, .. } = treatment;
         match self {
-            Self::Verify => unverified(treatment),
+            Self::Verify => insufficient(treatment),
             Self::EndToEnd => match path {
                 Path::Proxy(_) => Some("the proxy sees plaintext on the clients' host"),
                 Path::Tunnel(_) => Some("the ends of the tunnel see plaintext"),
@@ -45,27 +45,25 @@ impl Need {
     }
 }
 
-/// Why connections between hosts are not encrypted, if so. No load is advised to use such a configuration.
-pub(crate) fn unencrypted(path: Path) -> Option<&'static str> {
-    match path {
+/// Why a configuration is never advised, if so: connections between hosts are not encrypted or weakly encrypted, or the server
+/// is not verified.
+pub(crate) fn insufficient(treatment: &Treatment) -> Option<&'static str> {
+    const OBSOLETE: &str = "an obsolete protocol or a weak key";
+    let url = treatment.server.url.as_ref();
+    match treatment.path {
         Path::Plain | Path::Compressed(_) | Path::Tunnel(Tunnel::OpenVpn(OpenVpnCipher::None)) => {
             Some("not encrypted")
         }
         Path::Unix => Some("not encrypted, and only for clients on the server's host"),
-        Path::Tls(_) | Path::Tunnel(_) | Path::Proxy(_) => None,
-    }
-}
-
-fn unverified(treatment: &Treatment) -> Option<&'static str> {
-    let url = treatment.server.url.as_ref();
-    match treatment.path {
+        Path::Tls(tls) if tls.security_level() != SecurityLevel::Default => Some(OBSOLETE),
+        Path::Proxy(proxy) if proxy.version.is_forbidden() || proxy.key.is_weak() => Some(OBSOLETE),
         Path::Tls(_) if url.is_some_and(|url| url.tls.verification() != Verification::Full) => {
             Some("the URL does not verify the server's certificate and name")
         }
         Path::Proxy(proxy) if proxy.program == ProxyProgram::ProxySql => {
             Some("ProxySQL does not verify the server's name")
         }
-        path => unencrypted(path),
+        Path::Tls(_) | Path::Tunnel(_) | Path::Proxy(_) => None,
     }
 }
 
@@ -74,7 +72,12 @@ fn driver_change(treatment: &Treatment) -> Option<&'static str> {
     if treatment.ctx == Some(Ctx::Shared) {
         return Some("the client must keep one TLS context");
     }
-    let Path::Tls(TlsPath { resumption, start, library, .. }) = treatment.path else { return None };
+    let Path::Tls(TlsPath { resumption, start, library, suite, group, .. }) = treatment.path else {
+        return None;
+    };
+    if suite.is_some() || group.is_some() {
+        return Some("the client must offer only this cipher suite or group");
+    }
     match (resumption, start, library) {
         (Resumption::Always | Resumption::BySessionId, _, _) => Some("the client must resume TLS sessions"),
         (_, TlsStart::Eager, _) => Some("the client must send its first message before the server's answer"),
@@ -114,6 +117,7 @@ mod tests {
             (Need::NoDriverChange, "tls1.3-p256+direct", "tls1.3-p256+resume"),
             (Need::NoDriverChange, "proxy", "tls1.3-p256+eager"),
             (Need::NoDriverChange, "tls1.3-p256", "tls1.3-p256+client=rustls"),
+            (Need::NoDriverChange, "tls1.3-p256", "tls1.3-p256+group=x25519"),
         ] {
             assert_eq!(need.unmet(&treatment(met)), None, "{need:?} {met}");
             assert!(need.unmet(&treatment(unmet)).is_some(), "{need:?} {unmet}");
@@ -126,12 +130,33 @@ mod tests {
     }
 
     #[test]
-    fn unencrypted_paths_are_known() {
-        for path in ["plain", "unix", "openvpn-none", "plain+compress=zlib"] {
-            assert!(unencrypted(path.parse().unwrap()).is_some(), "{path}");
+    fn insufficient_paths_are_known() {
+        for path in [
+            "plain",
+            "unix",
+            "openvpn-none",
+            "plain+compress=zlib",
+            "tls1.0-p256",
+            "tls1.1-rsa2048",
+            "tls1.2-rsa1024",
+            "proxysql",
+        ] {
+            assert!(insufficient(&treatment(path)).is_some(), "{path}");
         }
-        for path in ["tls1.3", "proxy", "pgbouncer", "ssh-aes256-gcm", "wireguard", "openvpn-aes256-gcm"] {
-            assert_eq!(unencrypted(path.parse().unwrap()), None, "{path}");
+        for path in ["tls1.3", "tls1.2-rsa2048", "proxy", "pgbouncer", "ssh-aes256-gcm", "openvpn-aes256-gcm"]
+        {
+            assert_eq!(insufficient(&treatment(path)), None, "{path}");
         }
+    }
+
+    #[test]
+    fn a_server_that_its_url_does_not_verify_is_insufficient() {
+        let at = |mode: &str| {
+            let url = format!("postgres://app@db.example/shop?sslmode={mode}&sslrootcert=ca.pem");
+            let server = ServerLevel::at("there", url.parse().unwrap()).unwrap();
+            insufficient(&Treatment { server, ..treatment("tls1.3") })
+        };
+        assert_eq!(at("verify-full"), None);
+        assert!(at("verify-ca").is_some());
     }
 }

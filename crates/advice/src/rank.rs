@@ -1,11 +1,13 @@
 //! Ranks the configurations of a run for a load.
 
+use std::cmp::Reverse;
+
 use ciphertoll_model::{Auth, Driver, Path, ServerLevel, TlsVersion, Treatment};
 use ciphertoll_stats::Estimate;
 use ciphertoll_stats::cost::{BreakEven, CostModel, Load, MissingTerm, Prediction, Profile, Role};
 
 use crate::Need;
-use crate::need::unencrypted;
+use crate::need::insufficient;
 
 /// The configurations of one server for a load, the first choice first.
 #[derive(Debug)]
@@ -33,7 +35,7 @@ pub struct Choice<'a> {
     pub rank: Rank,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     /// It costs the least, or its cost is not known to be higher.
     AsCheap,
@@ -49,8 +51,8 @@ pub struct Excluded<'a> {
 
 /// Ranks the configurations of `server`.
 ///
-/// 1. Only configurations that encrypt every connection between hosts, use the newest measured TLS version, and fulfil every need
-///    are ranked.
+/// 1. Only configurations that encrypt every connection between hosts and verify the server, use the newest measured TLS version,
+///    and fulfil every need are ranked.
 /// 2. The cheapest is the one with the least CPU time of all roles per session.
 /// 3. Among those not known to cost more, the simplest is the first choice: without a tunnel, without a new process, the newest
 ///    protocol.
@@ -79,7 +81,7 @@ pub fn advise<'a>(
         if treatment.path == Path::Plain && advice.plain.is_none() {
             advice.plain = Some((profile, model.predict(profile, load)));
         }
-        let unmet = unencrypted(treatment.path)
+        let unmet = insufficient(treatment)
             .or_else(|| newest.and_then(|newest| older_protocol(treatment.path, newest)))
             .or_else(|| needs.iter().find_map(|need| need.unmet(treatment)))
             .map(str::to_owned);
@@ -118,10 +120,10 @@ impl Advice<'_> {
             let more = model.means.value(&(cpu(choice.profile)? - &cpu(cheapest)?)).estimate();
             choice.rank = if more.low() > 0.0 { Rank::CostsMore } else { Rank::AsCheap };
         }
-        self.choices.sort_by_key(|choice| match choice.rank {
-            Rank::AsCheap => (false, Some(complexity(&choice.profile.treatment))),
-            // Stable: by cost.
-            Rank::CostsMore => (true, None),
+        // Stable: among those that cost more, the cheapest stays first.
+        self.choices.sort_by_key(|choice| {
+            let is_tied = choice.rank == Rank::AsCheap;
+            (choice.rank, is_tied.then(|| Complexity::of(&choice.profile.treatment)))
         });
         let first = self.choices[0].profile;
         for choice in self.choices.iter_mut().skip(1) {
@@ -147,14 +149,42 @@ fn login<'a>(profiles: &[&'a Profile]) -> Option<(&'a Auth, &'a Driver)> {
     all.clone().find(|(auth, _)| **auth != Auth::Trust).or_else(|| all.next())
 }
 
-/// How much a configuration adds: what is simpler compares as less.
-fn complexity(treatment: &Treatment) -> (bool, u8, bool, std::cmp::Reverse<TlsVersion>) {
-    let (processes, version) = match treatment.path {
-        Path::Plain | Path::Compressed(_) | Path::Unix => (0, TlsVersion::Tls13),
-        Path::Tls(tls) => (0, tls.version),
-        Path::Proxy(proxy) => (1, proxy.version),
-        Path::Tunnel(_) => (2, TlsVersion::Tls13),
-    };
-    let changes_driver = Need::NoDriverChange.unmet(treatment).is_some();
-    (treatment.at_rest.encrypts(), processes, changes_driver, std::cmp::Reverse(version))
+/// How much a configuration adds. The simpler one compares as less, by the first field that differs.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Complexity {
+    at_rest: Added,
+    process: Process,
+    driver: Added,
+    protocol: Reverse<TlsVersion>,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Added {
+    Nothing,
+    Something,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Process {
+    None,
+    Proxy,
+    Tunnel,
+}
+
+impl Complexity {
+    fn of(treatment: &Treatment) -> Self {
+        let (process, version) = match treatment.path {
+            Path::Plain | Path::Compressed(_) | Path::Unix => (Process::None, TlsVersion::Tls13),
+            Path::Tls(tls) => (Process::None, tls.version),
+            Path::Proxy(proxy) => (Process::Proxy, proxy.version),
+            Path::Tunnel(_) => (Process::Tunnel, TlsVersion::Tls13),
+        };
+        let added = |is_added| if is_added { Added::Something } else { Added::Nothing };
+        Self {
+            at_rest: added(treatment.at_rest.encrypts()),
+            process,
+            driver: added(Need::NoDriverChange.unmet(treatment).is_some()),
+            protocol: Reverse(version),
+        }
+    }
 }

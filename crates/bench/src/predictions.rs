@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
-use ciphertoll_advice::{Need, advise};
+use ciphertoll_advice::advise;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
     Arm, Baseline, Bytes, Cell, Clients, Engine, Grid, Link, LinkShape, Metric, Queries, ServerLevel, Size,
@@ -71,8 +71,7 @@ pub fn check_break_even(server: &ServerLevel, directory: &Path) -> Result<Option
     let cpus = f64::from(model.cpus.context("the record has no environment")?);
     let load = |queries_per_connection| Load { queries_per_connection, ..Load::simple(Cores::Shared(cpus)) };
     let first = |queries: f64| -> Result<&Profile> {
-        let advice = advise(&model, server, &[Need::Verify], &load(queries))
-            .map_err(|term| anyhow!("lacks {term}"))?;
+        let advice = advise(&model, server, &[], &load(queries)).map_err(|term| anyhow!("lacks {term}"))?;
         Ok(advice.choices.first().context("there is no choice")?.profile)
     };
     let (short, long) = (first(1.0)?, first(100_000.0)?);

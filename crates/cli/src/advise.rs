@@ -15,7 +15,7 @@ use crate::progress::tell;
 use crate::{passwords, print_document, report, request};
 
 pub(crate) fn advise(arguments: &AdviseArguments) -> Result<ExitCode, Failure> {
-    let path = ciphertoll_record::resolve(&arguments.run_dir, &arguments.run)?;
+    let path = ciphertoll_record::resolve(&arguments.record.run_dir, &arguments.record.run)?;
     let record = Record::open(&path)?;
     let facts = RunFacts::of(&record.plan, &record.events);
     let mut model = CostModel::fit(&record.plan, &facts);

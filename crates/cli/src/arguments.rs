@@ -236,6 +236,17 @@ pub(crate) struct UrlArguments {
     pub(crate) query: Option<String>,
 }
 
+/// The recorded run that a command reads.
+#[derive(Args, Debug)]
+pub(crate) struct RecordArguments {
+    /// The run: a directory, a name, or `latest`
+    #[arg(value_name = "RUN", default_value = "latest")]
+    pub(crate) run: String,
+    /// The directory that holds the run directories
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS)]
+    pub(crate) run_dir: PathBuf,
+}
+
 /// The output of `run` and `resume`.
 #[derive(Args, Debug)]
 pub(crate) struct OutputArguments {
@@ -270,12 +281,8 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = RESUME_EXAMPLES)]
 pub(crate) struct ResumeArguments {
-    /// The run: a directory, a name, or `latest`
-    #[arg(value_name = "RUN", default_value = "latest")]
-    pub(crate) run: String,
-    /// The directory that holds the run directories
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS)]
-    pub(crate) run_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) record: RecordArguments,
     /// Another directory for the files of private servers; default: that of the run
     #[arg(long, value_name = "DIR", env = SCRATCH_DIR, hide_env_values = true, value_parser = directory)]
     pub(crate) scratch_dir: Option<PathBuf>,
@@ -403,12 +410,8 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = REPORT_EXAMPLES)]
 pub(crate) struct ReportArguments {
-    /// The run: a directory, a name, or `latest`
-    #[arg(value_name = "RUN", default_value = "latest")]
-    pub(crate) run: String,
-    /// The directory that holds the run directories
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS)]
-    pub(crate) run_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) record: RecordArguments,
     /// Output format
     #[arg(long, value_enum, default_value = "terminal")]
     pub(crate) format: ReportFormat,

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::{print_document, report};
 
 pub(crate) fn predict(arguments: &PredictArguments) -> Result<ExitCode, Failure> {
-    let path = ciphertoll_record::resolve(&arguments.run_dir, &arguments.run)?;
+    let path = ciphertoll_record::resolve(&arguments.record.run_dir, &arguments.record.run)?;
     let record = Record::open(&path)?;
     let facts = RunFacts::of(&record.plan, &record.events);
     let model = CostModel::fit(&record.plan, &facts);

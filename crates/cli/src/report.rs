@@ -15,7 +15,7 @@ use crate::print_document;
 const DEFAULT_WIDTH: u16 = 100;
 
 pub(crate) fn report(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
-    let path = ciphertoll_record::resolve(&arguments.run_dir, &arguments.run)?;
+    let path = ciphertoll_record::resolve(&arguments.record.run_dir, &arguments.record.run)?;
     let document = document(&Record::open(&path)?, arguments.format, arguments.plot)?;
     match &arguments.output {
         None => print_document(&document),

@@ -152,7 +152,7 @@ fn rename(spec: &mut Spec, from: &ServerLevel, to: &ServerLevel) {
 
 /// Continues an interrupted run; shows the report of a complete one.
 pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Failure> {
-    let path = ciphertoll_record::resolve(&arguments.run_dir, &arguments.run)?;
+    let path = ciphertoll_record::resolve(&arguments.record.run_dir, &arguments.record.run)?;
     let (directory, record) = RunDirectory::resume(&path)?;
     let Record { plan, events, spec, .. } = record;
     let facts = RunFacts::of(&plan, &events);

@@ -1,15 +1,15 @@
 //! The load of `predict` and `advise`.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 
 use ciphertoll_advice::Need;
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{Bytes, Link, LinkShape};
-use ciphertoll_record::DEFAULT_RUNS;
 use ciphertoll_stats::cost::{Cores, Load};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use super::RecordArguments;
 
 /// A load; what is absent does not limit it.
 #[derive(Args, Debug)]
@@ -58,12 +58,8 @@ linear cores. Loss, jitter and bandwidth limits of a link are not predicted. See
 #[derive(Args, Debug)]
 #[command(after_help = PREDICT_EXAMPLES)]
 pub(crate) struct PredictArguments {
-    /// The run: a directory, a name, or `latest`
-    #[arg(value_name = "RUN", default_value = "latest")]
-    pub(crate) run: String,
-    /// The directory that holds the run directories
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS)]
-    pub(crate) run_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) record: RecordArguments,
     #[command(flatten)]
     pub(crate) load: LoadArguments,
     /// Print the terms of the cost model instead of a prediction
@@ -90,12 +86,8 @@ The rules are in docs/advise.md.";
 #[derive(Args, Debug)]
 #[command(after_help = ADVISE_EXAMPLES)]
 pub(crate) struct AdviseArguments {
-    /// The run: a directory, a name, or `latest`
-    #[arg(value_name = "RUN", default_value = "latest")]
-    pub(crate) run: String,
-    /// The directory that holds the run directories
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS)]
-    pub(crate) run_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) record: RecordArguments,
     #[command(flatten)]
     pub(crate) load: LoadArguments,
     /// Read connects and statements from the counters of a running server, as for `run`; options of the load take precedence
@@ -104,8 +96,9 @@ pub(crate) struct AdviseArguments {
     /// With --url: time between two readings; PostgreSQL: at least 10s
     #[arg(long, value_name = "TIME", default_value = "10s", requires = "url", help_heading = "Load")]
     pub(crate) interval: Span,
-    /// What a configuration must fulfil, beyond encryption: verify, end-to-end, at-rest, no-new-process, no-driver-change
-    #[arg(long, value_name = "NEED", value_delimiter = ',', value_parser = need(), default_value = "verify")]
+    /// What a configuration must fulfil, beyond encryption and a verified server: end-to-end, at-rest, no-new-process,
+    /// no-driver-change; verify is always required
+    #[arg(long, value_name = "NEED", value_delimiter = ',', value_parser = need())]
     pub(crate) need: Vec<Need>,
     /// Price of one core per month, such as 30/month
     #[arg(long, value_name = "PRICE", value_parser = price)]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use ciphertoll_advice::{Advice, Choice, Excluded, Need, Rank, SettingsFile, settings};
 use ciphertoll_model::{Metric, Path, ServerLevel, TlsVersion, Treatment};
-use ciphertoll_stats::cost::{BreakEven, Profile, Role, Side};
+use ciphertoll_stats::cost::{BreakEven, MissingTerm, Profile, Role, Side};
 use ciphertoll_stats::{Estimate, Interval};
 use serde::Serialize;
 
@@ -41,9 +41,11 @@ pub fn advice(report: &AdviceReport<'_>, style: Style, width: u16) -> String {
     if let Some(source) = report.load_source {
         text += &paragraphs(&[source.to_owned()], width);
     }
-    let needs: Vec<&str> = report.needs.iter().map(|need| need.label()).collect();
+    let needs = report.needs.iter().map(|need| need.label()).filter(|need| *need != Need::Verify.label());
+    let needs: Vec<&str> =
+        ["encryption between hosts", "a verified server"].into_iter().chain(needs).collect();
     let first = format!("What to do, from {}: {}", report.costs.run, load_in_words(report.costs.load));
-    let second = format!("Needs: encryption between hosts, {}.", needs.join(", "));
+    let second = format!("Needs: {}.", needs.join(", "));
     text += &paragraphs(&[first, second], width);
     for server in report.costs.servers() {
         let _ = writeln!(text, "\n{}", report.costs.server_name(server));
@@ -83,9 +85,6 @@ fn of_server(
     };
     text += &paragraphs(&excluded(&advice.excluded, &label), width);
     let files = advice.choices.first().map(|first| settings(&first.profile.treatment)).unwrap_or_default();
-    if files.is_empty() && !advice.choices.is_empty() {
-        text += "No settings to paste: ciphertoll has no template for this configuration.\n";
-    }
     for SettingsFile { place, text: content } in &files {
         let _ = write!(text, "\n# ---- {place}\n{content}");
     }
@@ -301,30 +300,35 @@ struct FileDocument {
 
 pub fn advice_json(report: &AdviceReport<'_>) -> Result<String, serde_json::Error> {
     let CostReport { run, model, load, .. } = report.costs;
-    let servers = report.costs.servers();
-    let advised = servers.iter().map(|server| ciphertoll_advice::advise(model, server, report.needs, load));
-    let advised: Vec<_> = advised.collect();
-    let document = |(server, advice): (&&ServerLevel, &Result<Advice<'_>, _>)| match advice {
-        Ok(advice) => serde_json::to_value(server_document(report, server, advice)),
-        Err(term) => serde_json::to_value(ServerDocument {
-            server: server.short_name(),
-            choices: Vec::new(),
-            excluded: Vec::new(),
-            settings: Vec::new(),
-            missing: Some(ciphertoll_stats::cost::MissingTerm::label(*term)),
-        }),
-    };
-    let servers = servers.iter().zip(&advised).map(document).collect::<Result<Vec<_>, _>>()?;
-    let mut whole = serde_json::to_value(AdviceDocument {
+    let of_server = |server| (server, ciphertoll_advice::advise(model, server, report.needs, load));
+    let advised: Vec<(&ServerLevel, Result<Advice<'_>, MissingTerm>)> =
+        report.costs.servers().into_iter().map(of_server).collect();
+    serde_json::to_string_pretty(&AdviceDocument {
         schema_version: ciphertoll_model::SCHEMA_VERSION,
         run,
         load: LoadDocument::of(load),
         needs: report.needs.iter().map(|need| need.label()).collect(),
         core_price_per_month: report.core_price,
-        servers: Vec::new(),
-    })?;
-    whole["servers"] = serde_json::Value::Array(servers);
-    serde_json::to_string_pretty(&whole)
+        servers: advised
+            .iter()
+            .map(|(server, found)| match found {
+                Ok(advice) => server_document(report, server, advice),
+                Err(term) => ServerDocument::lacking(server, *term),
+            })
+            .collect(),
+    })
+}
+
+impl ServerDocument<'_> {
+    fn lacking(server: &ServerLevel, term: MissingTerm) -> Self {
+        Self {
+            server: server.short_name(),
+            choices: Vec::new(),
+            excluded: Vec::new(),
+            settings: Vec::new(),
+            missing: Some(term.label()),
+        }
+    }
 }
 
 fn server_document<'a>(

@@ -57,7 +57,7 @@ fn over(spec: &str) -> Run {
     run
 }
 
-/// Work, and as many round trips as the servers at hand were found to take.
+/// Work, and the number of round trips that were counted on the tested servers.
 fn fill(cell: &mut CellAnalysis) {
     let treatment = &cell.cell.treatment;
     let is_postgres = treatment.server.short_name().starts_with("postgres");
@@ -173,7 +173,7 @@ fn what_was_never_counted_is_no_guess() {
     assert!(text.contains("plain takes 3 in all."), "{text}");
 }
 
-/// Half of the connects were asked for another group, half were not: there is no one number.
+/// Half of the connects were asked for another group, half were not, so the number of round trips differs.
 #[test]
 fn connects_that_differ_have_no_one_number() {
     let mut run = near_and_far();

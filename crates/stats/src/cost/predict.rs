@@ -46,7 +46,7 @@ pub struct Throughput {
 labelled! {
     /// What limits the throughput.
     pub enum Limit {
-        /// The number of clients, each of which waits for its response.
+        /// Each client waits for its response.
         Clients = "clients",
         SharedCores = "shared_cores",
         ServerCores = "server_cores",

@@ -10,8 +10,8 @@ use serde::Serialize;
 use crate::analysis::Estimate;
 use crate::interval::{CONFIDENCE, LogSummary, critical_t};
 
-/// A term can need many cells, and the one with the most voided trials decides. There is no interval below this number of
-/// blocks.
+/// With fewer blocks a term has no interval. Lower than for verdicts: of the many cells that a term can need, the one with the
+/// most voided trials decides.
 pub const MIN_BLOCKS: u32 = 4;
 /// Half of the width of the normal distribution's 95 % interval, in standard deviations.
 pub const NORMAL_95: f64 = 1.96;
