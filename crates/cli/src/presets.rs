@@ -1,7 +1,7 @@
-//! `presets`: the published studies that can be repeated.
+//! `presets`: the published studies that can be repeated, and other named runs.
 
 use ciphertoll_model::ExitCode;
-use ciphertoll_presets::{PRESETS, Preset};
+use ciphertoll_presets::{Measures, PRESETS, Preset};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -26,9 +26,17 @@ fn listing(preset: &Preset) -> String {
     let deviations =
         deviations.iter().map(|line| format!("  deviation: {line}\n")).collect::<Vec<_>>().concat();
     let servers: Vec<String> = preset.servers().iter().map(ToString::to_string).collect();
-    let servers = servers.join(" and ");
+    let (servers, command) = match preset.measures {
+        Measures::EveryServer => {
+            (format!("{}, if installed", servers.join(" and ")), format!("{name} --size small"))
+        }
+        Measures::OneServer => {
+            (format!("the first installed of {}, or --server", servers.join(", ")), (*name).to_owned())
+        }
+    };
+    let source =
+        if preset.published().is_empty() { (*source).to_owned() } else { format!("published by: {source}") };
     format!(
-        "{name}: {about}\n  published by: {source}\n{deviations}  \
-         servers: {servers}, if installed\n  run it: ciphertoll run {name} --size small\n"
+        "{name}: {about}\n  {source}\n{deviations}  servers: {servers}\n  run it: ciphertoll run {command}\n"
     )
 }

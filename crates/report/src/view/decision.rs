@@ -1,7 +1,7 @@
 //! What to do after a run: the encrypted configuration with the lowest cost, from how many queries per connection on another
 //! one costs less, and what it saves.
 
-use ciphertoll_advice::{Advice, Rank, advise};
+use ciphertoll_advice::{Advice, Choice, Rank, advise};
 use ciphertoll_model::{Baseline, Factor, Metric, ServerLevel, Treatment};
 use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, Profile, Role, Side};
 use ciphertoll_stats::{Estimate, Interval};
@@ -56,29 +56,40 @@ impl<'a> Comparer<'a> {
         let (long, _) = advice(MANY_QUERIES)?;
         let (first, lasting) = (short.choices.first()?.profile, long.choices.first()?.profile);
         let choice = if first == lasting {
-            let tied = tied(&short);
-            format!("Use {}{tied}.", name(first))
+            format!("Use {}{}.", name(first), tied(&short))
         } else {
-            match self.model.break_even(first, lasting, &load).ok()? {
-                BreakEven::At { queries, interval: Some(interval), below: Side::First } => format!(
-                    "Use {} for connections with up to {} queries, and {} for longer-lived ones.",
-                    name(first),
-                    break_even(queries, interval),
-                    name(lasting)
-                ),
-                // Simplicity decided.
-                _ => format!(
-                    "Use {} for short-lived connections, and {}, which is simpler, for long-lived ones.",
-                    name(first),
-                    name(lasting)
-                ),
-            }
+            self.by_length((first, lasting), &long, &load)?
         };
         let alternative = if first == lasting { Self::alternative(&short) } else { Some(lasting) };
         let against = alternative.filter(|other| *other != first).into_iter();
         let plain = short.plain.as_ref().map(|(profile, _)| *profile);
         let savings = against.chain(plain).filter_map(|other| self.saving(first, other, &load)).collect();
         Some(Decision { server: None, choice, savings })
+    }
+
+    /// One configuration for short-lived and another one for long-lived connections.
+    fn by_length(
+        &self,
+        (first, lasting): (&Profile, &Profile),
+        long: &Advice<'_>,
+        load: &Load,
+    ) -> Option<String> {
+        let found = self.model.break_even(first, lasting, load).ok()?;
+        let is_tied = |choice: &Choice<'_>| choice.profile == first && choice.rank == Rank::AsCheap;
+        let why = if long.choices.iter().any(is_tied) {
+            ", which is simpler and not known to cost more,"
+        } else {
+            ""
+        };
+        let [first, lasting] = [first, lasting].map(name);
+        Some(if let BreakEven::At { queries, interval: Some(interval), below: Side::First } = found {
+            let limit = break_even(queries, interval);
+            format!(
+                "Use {first} for connections with up to {limit} queries, and {lasting} for longer-lived ones."
+            )
+        } else {
+            format!("Use {first} for short-lived connections, and {lasting}{why} for long-lived ones.")
+        })
     }
 
     /// The direct TLS connection that the choice is compared with.
