@@ -104,7 +104,7 @@ pub fn check_scratch_directory(directory: &Path, used_for: ScratchUse) -> Result
     if directory.to_str().is_none() {
         return Err(unusable(directory, &"its path is not UTF-8"));
     }
-    check_writers(directory, &metadata)?;
+    check_writers(directory)?;
     let root = scratch_root_below(directory);
     let longest = MAX_SOCKET_BYTES - LONGEST_SOCKET_BELOW_ROOT;
     if let Some(excess) = root.as_os_str().len().checked_sub(longest).filter(|&excess| excess > 0) {
@@ -138,19 +138,31 @@ pub fn is_noexec(directory: &Path) -> Result<bool, Error> {
     Ok(found.flags().contains(FsFlags::ST_NOEXEC))
 }
 
-/// A user that can rename entries of the directory can replace our files. The sticky bit prevents that, as in `/tmp`.
-fn check_writers(directory: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
+/// A user that can rename entries of the directory, or of one above it, can replace our files: its owner, and those who can
+/// write to it, unless the sticky bit prevents that, as in `/tmp`.
+fn check_writers(directory: &Path) -> Result<(), Error> {
     const STICKY: u32 = 0o1000;
     const WRITABLE_BY_ALL: u32 = 0o002;
     const WRITABLE_BY_GROUP: u32 = 0o020;
-    let mode = metadata.mode();
-    let is_ours = metadata.uid() == geteuid().as_raw();
-    // On many systems each user has a private group, which may write to all directories of the user.
-    let forbidden = if is_ours { WRITABLE_BY_ALL } else { WRITABLE_BY_ALL | WRITABLE_BY_GROUP };
-    if mode & STICKY == 0 && mode & forbidden != 0 {
-        let reason =
-            "other users can write to it and could replace files; make it private, or set its sticky bit";
-        return Err(unusable(directory, &reason));
+    for ancestor in directory.ancestors() {
+        let metadata = fs::metadata(ancestor).map_err(|error| unusable(directory, &error))?;
+        let (mode, owner) = (metadata.mode(), metadata.uid());
+        let is_ours = owner == geteuid().as_raw();
+        let which = if ancestor == directory { "it".into() } else { ancestor.to_string_lossy() };
+        if !is_ours && owner != 0 {
+            let reason = format!(
+                "{which} belongs to the user with the id {owner}, who could replace files; use a directory of your own"
+            );
+            return Err(unusable(directory, &reason));
+        }
+        // On many systems each user has a private group, which may write to all directories of the user.
+        let forbidden = if is_ours { WRITABLE_BY_ALL } else { WRITABLE_BY_ALL | WRITABLE_BY_GROUP };
+        if mode & STICKY == 0 && mode & forbidden != 0 {
+            let reason = format!(
+                "other users can write to {which} and could replace files; make it private, or set its sticky bit"
+            );
+            return Err(unusable(directory, &reason));
+        }
     }
     Ok(())
 }

@@ -84,19 +84,34 @@ fn a_directory_in_which_others_could_replace_files_is_refused() {
     assert!(matches!(error, Error::Untrusted { .. }), "{error}");
 }
 
+/// Its owner can rename what is in it, whatever its mode.
 #[test]
-fn another_users_directory_needs_the_sticky_bit_if_a_group_can_write() {
+fn another_users_directory_is_refused_also_above() {
     if !geteuid().is_root() {
         return not_for_all("only root can give a directory to another user");
     }
     let place = place();
+    let below = place.path().join("ours");
+    fs::create_dir(&below).unwrap();
+    prepare_scratch_directory(&below, ScratchUse::Data).unwrap();
     chown(place.path(), Some(65_534), None).unwrap();
-    set_mode(place.path(), 0o775);
-    assert!(refusal(place.path(), ScratchUse::Data).contains("other users can write to it"));
     for mode in [0o1775, 0o755] {
         set_mode(place.path(), mode);
-        prepare_scratch_directory(place.path(), ScratchUse::Data).unwrap();
+        for directory in [place.path(), &below] {
+            assert!(refusal(directory, ScratchUse::Data).contains("belongs to the user with the id 65534"));
+        }
     }
+}
+
+#[test]
+fn a_directory_below_one_that_others_can_write_to_is_refused() {
+    let place = place();
+    let below = place.path().join("ours");
+    fs::create_dir(&below).unwrap();
+    set_mode(place.path(), 0o777);
+    assert!(refusal(&below, ScratchUse::Data).contains("other users can write to "));
+    set_mode(place.path(), 0o1777);
+    prepare_scratch_directory(&below, ScratchUse::Data).unwrap();
 }
 
 #[test]
