@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Engine, Factor, LevelError, Path, QueryLanguage, ServerKey, TlsPath, TlsVersion, match_name};
+use super::{
+    Engine, Factor, Group, LevelError, Path, QueryLanguage, ServerKey, TlsPath, TlsVersion, match_name,
+};
 use crate::labelled;
 
 /// A connection pooler: clients connect from the same machine without encryption; connections to the server use TLS.
@@ -16,6 +18,8 @@ pub struct Proxy {
     pub version: TlsVersion,
     /// The key type of the server's certificate.
     pub key: ServerKey,
+    /// The only group that the proxy offers to the server; its defaults if absent.
+    pub group: Option<Group>,
     /// How long a client keeps a server connection.
     pub mode: PoolMode,
 }
@@ -25,6 +29,7 @@ labelled! {
         /// `ciphertoll-proxy`.
         Sidecar = "proxy",
         PgBouncer = "pgbouncer",
+        Odyssey = "odyssey",
         ProxySql = "proxysql",
         /// With connection pooling.
         MySqlRouter = "mysqlrouter",
@@ -56,6 +61,7 @@ impl ProxyProgram {
         match self {
             Self::Sidecar => "ciphertoll-proxy",
             Self::PgBouncer => "PgBouncer",
+            Self::Odyssey => "Odyssey",
             Self::ProxySql => "ProxySQL",
             Self::MySqlRouter => "MySQL Router",
         }
@@ -64,8 +70,8 @@ impl ProxyProgram {
     /// Whether the pool mode can be configured.
     fn has_modes(self) -> bool {
         match self {
-            Self::Sidecar | Self::PgBouncer => true,
-            Self::ProxySql | Self::MySqlRouter => false,
+            Self::Sidecar | Self::PgBouncer | Self::Odyssey | Self::MySqlRouter => true,
+            Self::ProxySql => false,
         }
     }
 
@@ -76,10 +82,10 @@ impl ProxyProgram {
             return Some(format!("{name} does not speak {}'s protocol", Engine::MongoDb.display_name()));
         }
         match (self, engine.is_mysql_family()) {
-            (Self::Sidecar, _) | (Self::PgBouncer, false) | (Self::ProxySql | Self::MySqlRouter, true) => {
-                None
-            }
-            (Self::PgBouncer, true) => Some(format!(
+            (Self::Sidecar, _)
+            | (Self::PgBouncer | Self::Odyssey, false)
+            | (Self::ProxySql | Self::MySqlRouter, true) => None,
+            (Self::PgBouncer | Self::Odyssey, true) => Some(format!(
                 "{name} supports PostgreSQL's protocol only: for {} use {}, {} or {}",
                 engine.display_name(),
                 Self::Sidecar.label(),
@@ -87,10 +93,11 @@ impl ProxyProgram {
                 Self::MySqlRouter.label()
             )),
             (Self::ProxySql | Self::MySqlRouter, false) => Some(format!(
-                "{name} supports MySQL's protocol only: for {} use {} or {}",
+                "{name} supports MySQL's protocol only: for {} use {}, {} or {}",
                 engine.display_name(),
                 Self::Sidecar.label(),
-                Self::PgBouncer.label()
+                Self::PgBouncer.label(),
+                Self::Odyssey.label()
             )),
         }
     }
@@ -100,12 +107,12 @@ impl Proxy {
     /// A proxy without modifiers: clients connect by unix socket; TLS 1.3 with a P-256 key to the server.
     pub const fn of(program: ProxyProgram) -> Self {
         let (version, key) = (TlsVersion::Tls13, ServerKey::P256);
-        Self { program, front: ProxyFront::Unix, version, key, mode: PoolMode::Session }
+        Self { program, front: ProxyFront::Unix, version, key, group: None, mode: PoolMode::Session }
     }
 
     /// The TLS parameters of connections to the server.
     pub fn behind(self) -> TlsPath {
-        TlsPath { key: Some(self.key), ..TlsPath::as_served(self.version) }
+        TlsPath { key: Some(self.key), group: self.group, ..TlsPath::as_served(self.version) }
     }
 
     /// Applies a modifier; `None` if it does not exist.
@@ -115,6 +122,9 @@ impl Proxy {
                 self.front = match_name("front", front, &ProxyFront::ALL, ProxyFront::label)?;
             }
             Some(("tls", tls)) => (self.version, self.key) = version_and_key(tls)?,
+            Some(("group", name)) => {
+                self.group = Some(match_name("group", name, &Group::ALL, Group::label)?);
+            }
             Some(("mode", mode)) if self.program.has_modes() => {
                 self.mode = match_name("mode", mode, &PoolMode::ALL, PoolMode::label)?;
             }
@@ -126,8 +136,10 @@ impl Proxy {
     /// Why it does not support servers of `engine`, if so.
     pub fn impossible(self, engine: Engine) -> Option<String> {
         let Self { program, version, .. } = self;
-        self.program.impossible(engine).or_else(|| match (program, version) {
-            (_, TlsVersion::Tls13) | (ProxyProgram::PgBouncer, TlsVersion::Tls12) => None,
+        let unsupported = self.program.impossible(engine).or_else(|| match (program, version) {
+            (_, TlsVersion::Tls13) | (ProxyProgram::PgBouncer | ProxyProgram::Odyssey, TlsVersion::Tls12) => {
+                None
+            }
             (_, version) if version.is_forbidden() => {
                 Some(format!("no proxy here supports {version}: RFC 8996 forbids it"))
             }
@@ -136,7 +148,19 @@ impl Proxy {
                 program.display_name(),
                 TlsVersion::Tls13
             )),
-        })
+        });
+        unsupported.or_else(|| self.impossible_group())
+    }
+
+    /// The sidecar reports the group of its server connections, and neither the servers nor other proxies do.
+    fn impossible_group(self) -> Option<String> {
+        if self.group.is_none() || self.program == ProxyProgram::Sidecar {
+            return None;
+        }
+        let (name, sidecar) = (self.program.display_name(), ProxyProgram::Sidecar.label());
+        Some(format!(
+            "neither {name} nor the server reports the group of their connections: +group= is for {sidecar} only"
+        ))
     }
 }
 
@@ -153,7 +177,7 @@ fn version_and_key(text: &str) -> Result<(TlsVersion, ServerKey), LevelError> {
 
 impl fmt::Display for Proxy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { program, front, version, key, mode } = *self;
+        let Self { program, front, version, key, group, mode } = *self;
         let usual = Self::of(program);
         formatter.write_str(program.label())?;
         if front != usual.front {
@@ -161,6 +185,9 @@ impl fmt::Display for Proxy {
         }
         if (version, key) != (usual.version, usual.key) {
             write!(formatter, "+tls={}-{key}", version.label().trim_start_matches("tls"))?;
+        }
+        if let Some(group) = group {
+            write!(formatter, "+group={group}")?;
         }
         if mode != usual.mode {
             write!(formatter, "+mode={}", mode.label())?;

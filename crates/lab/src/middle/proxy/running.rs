@@ -94,13 +94,10 @@ impl RunningProxy {
         self.child.pid()
     }
 
-    pub(crate) fn version(workspace: &Workspace, program: ProxyProgram) -> String {
-        let file = match program {
-            ProxyProgram::Sidecar => programs::find_sidecar(&workspace.helper).ok(),
-            other => programs::search(other.label()),
-        };
+    pub(crate) fn version(workspace: &Workspace, of: ProxyProgram) -> String {
+        let file = program::proxy_program(of, &workspace.helper);
         let scratch = workspace.scratch.path();
-        let version = file.and_then(|file| programs::version_of(&file, &["--version"], scratch).ok());
+        let version = file.ok().and_then(|file| programs::version_of(&file, &["--version"], scratch).ok());
         version.unwrap_or_default()
     }
 

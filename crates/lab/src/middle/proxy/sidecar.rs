@@ -1,21 +1,22 @@
 //! ciphertoll-proxy. Clients need no password on its Unix socket, where it checks the kernel-verified peer UID; over TCP they
 //! must know the password of the proxy's own server login.
 
+use std::path::PathBuf;
+
 use ciphertoll_model::{Endpoint, PoolMode};
 use nix::unistd::geteuid;
 
 use super::setup::{ProxyCommand, ProxyContext, ProxyStart, SocketAuth};
 use crate::error::Error;
-use crate::host::programs;
 use crate::host::user::RunAs;
 use crate::servers::engine::{SidecarPassword, UrlSyntax};
 
 pub(super) fn command(
+    file: PathBuf,
     context: &ProxyContext<'_>,
     start: &ProxyStart<'_>,
     endpoint: &Endpoint,
 ) -> Result<ProxyCommand, Error> {
-    let file = programs::find_sidecar(&context.workspace.helper)?;
     let listen = match endpoint {
         Endpoint::Unix(path) => format!("unix:{}", path.display()),
         Endpoint::Tcp(address) => format!("tcp:{address}"),
