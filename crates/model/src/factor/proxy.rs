@@ -81,16 +81,23 @@ impl ProxyProgram {
         if engine.query_language() == QueryLanguage::Documents {
             return Some(format!("{name} does not speak {}'s protocol", Engine::MongoDb.display_name()));
         }
+        if self == Self::MySqlRouter && engine == Engine::MariaDb {
+            // Observed with version 9.7.4 and MariaDB 10.11, which also refuses the password of its native authentication.
+            return Some(format!(
+                "{name} does not pool connections to {}: it opens one for each client; use {} or {}",
+                engine.display_name(),
+                Self::Sidecar.label(),
+                Self::ProxySql.label()
+            ));
+        }
         match (self, engine.is_mysql_family()) {
             (Self::Sidecar, _)
             | (Self::PgBouncer | Self::Odyssey, false)
             | (Self::ProxySql | Self::MySqlRouter, true) => None,
             (Self::PgBouncer | Self::Odyssey, true) => Some(format!(
-                "{name} supports PostgreSQL's protocol only: for {} use {}, {} or {}",
+                "{name} supports PostgreSQL's protocol only: for {} use {}",
                 engine.display_name(),
-                Self::Sidecar.label(),
-                Self::ProxySql.label(),
-                Self::MySqlRouter.label()
+                if engine == Engine::MySql { "proxy, proxysql or mysqlrouter" } else { "proxy or proxysql" }
             )),
             (Self::ProxySql | Self::MySqlRouter, false) => Some(format!(
                 "{name} supports MySQL's protocol only: for {} use {}, {} or {}",
@@ -218,6 +225,26 @@ mod tests {
         assert_eq!(proxy("proxy+mode=session+tls=1.3-p256+front=unix").to_string(), "proxy");
         let all = proxy("proxy+mode=transaction+tls=1.3-rsa2048+front=tcp");
         assert_eq!(all.to_string(), "proxy+front=tcp+tls=1.3-rsa2048+mode=transaction");
+        let group = proxy("proxy+mode=transaction+group=x25519mlkem768+front=tcp");
+        assert_eq!(group.to_string(), "proxy+front=tcp+group=x25519mlkem768+mode=transaction");
+    }
+
+    #[test]
+    fn the_group_of_server_connections_is_for_the_sidecar_only() {
+        let group = Some(Group::X25519MlKem768);
+        assert_eq!(proxy("proxy+group=x25519mlkem768").behind().group, group);
+        for engine in Engine::SQL {
+            assert_eq!(proxy("proxy+group=x25519mlkem768").impossible(engine), None);
+        }
+        for (other, engine) in [
+            ("pgbouncer", Engine::Postgres),
+            ("odyssey", Engine::Postgres),
+            ("proxysql", Engine::MariaDb),
+            ("mysqlrouter", Engine::MySql),
+        ] {
+            let reason = proxy(&format!("{other}+group=p256")).impossible(engine).unwrap();
+            assert!(reason.ends_with("+group= is for proxy only"), "{reason}");
+        }
     }
 
     #[test]
@@ -225,18 +252,27 @@ mod tests {
         let why = |text: &str, engine| proxy(text).impossible(engine);
         for engine in Engine::SQL {
             assert_eq!(why("proxy", engine), None, "{engine}");
-            for other in ["pgbouncer", "proxysql", "mysqlrouter"] {
-                let fits = (other == "pgbouncer") != engine.is_mysql_family();
+            for (other, fits) in [
+                ("pgbouncer", !engine.is_mysql_family()),
+                ("odyssey", !engine.is_mysql_family()),
+                ("proxysql", engine.is_mysql_family()),
+                ("mysqlrouter", engine == Engine::MySql),
+            ] {
                 assert_eq!(why(other, engine).is_none(), fits, "{other} {engine}");
             }
         }
-        for other in ["proxy", "pgbouncer", "proxysql", "mysqlrouter"] {
+        for other in ["proxy", "pgbouncer", "odyssey", "proxysql", "mysqlrouter"] {
             let reason = why(other, Engine::FerretDb).unwrap();
             assert!(reason.ends_with(" does not speak MongoDB's protocol"), "{reason}");
         }
         let reason = why("pgbouncer", Engine::MariaDb).unwrap();
-        assert!(reason.contains("for MariaDB use proxy, proxysql or mysqlrouter"), "{reason}");
+        assert!(reason.ends_with("for MariaDB use proxy or proxysql"), "{reason}");
+        let reason = why("odyssey", Engine::MySql).unwrap();
+        assert!(reason.ends_with("for MySQL use proxy, proxysql or mysqlrouter"), "{reason}");
+        let reason = why("mysqlrouter", Engine::MariaDb).unwrap();
+        assert!(reason.contains("does not pool connections to MariaDB"), "{reason}");
         assert_eq!(why("pgbouncer+tls=1.2-p256", Engine::Postgres), None);
+        assert_eq!(why("odyssey+tls=1.2-p256", Engine::Postgres), None);
         let newest = why("proxy+tls=1.2-p256", Engine::Postgres).unwrap();
         assert!(newest.contains("negotiates the server's newest version"), "{newest}");
         assert!(why("pgbouncer+tls=1.0-rsa2048", Engine::Postgres).unwrap().contains("RFC 8996"));

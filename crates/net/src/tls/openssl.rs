@@ -53,7 +53,7 @@ impl OpenSslContext {
         Ok(Self::of(Self::builder(settings)?, settings))
     }
 
-    /// A context with a range of versions and groups, the preferred group first.
+    /// A context with a range of versions and groups, the preferred group first, and key shares as [`group_list`] marks them.
     pub(super) fn negotiating(
         settings: &Settings,
         oldest: TlsVersion,
@@ -61,10 +61,10 @@ impl OpenSslContext {
     ) -> Result<Self, Error> {
         let mut builder = Self::builder(settings)?;
         builder.set_min_proto_version(Some(protocol(oldest))).map_err(settings_error)?;
-        let groups = groups.iter().map(|group| group_name(*group)).collect::<Vec<_>>().join(":");
+        let groups = group_list(groups);
         builder
             .set_groups_list(&groups)
-            .map_err(|_| Error::TlsSettings(format!("this OpenSSL lacks some of the groups {groups}")))?;
+            .map_err(|_| Error::TlsSettings(format!("this OpenSSL rejects the groups {groups}")))?;
         Ok(Self::of(builder, settings))
     }
 
@@ -334,6 +334,18 @@ fn offer(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), Err
         set.map_err(|_| Error::TlsSettings(format!("this OpenSSL has no group {group}")))?;
     }
     Ok(())
+}
+
+/// The list for OpenSSL. It sends a key share for the first group. After a post-quantum group, a second one for the next
+/// group: a server without ML-KEM would otherwise ask for it with a HelloRetryRequest.
+fn group_list(groups: &[Group]) -> String {
+    let shares = if let [Group::X25519MlKem768, _, ..] = groups { 2 } else { 0 };
+    let marked = groups.iter().enumerate().map(|(at, group)| {
+        // The mark of OpenSSL 3.5, the first with ML-KEM. Without marks, it sends a share for the first group.
+        let mark = if at < shares { "*" } else { "" };
+        format!("{mark}{}", group_name(*group))
+    });
+    marked.collect::<Vec<_>>().join(":")
 }
 
 fn group_name(group: Group) -> &'static str {
