@@ -272,9 +272,10 @@ mod tests {
         let reason = why("mysqlrouter", Engine::MariaDb).unwrap();
         assert!(reason.contains("does not pool connections to MariaDB"), "{reason}");
         assert_eq!(why("pgbouncer+tls=1.2-p256", Engine::Postgres), None);
-        assert_eq!(why("odyssey+tls=1.2-p256", Engine::Postgres), None);
-        let newest = why("proxy+tls=1.2-p256", Engine::Postgres).unwrap();
-        assert!(newest.contains("negotiates the server's newest version"), "{newest}");
+        for other in ["proxy", "odyssey"] {
+            let newest = why(&format!("{other}+tls=1.2-p256"), Engine::Postgres).unwrap();
+            assert!(newest.contains("negotiates the server's newest version"), "{newest}");
+        }
         assert!(why("pgbouncer+tls=1.0-rsa2048", Engine::Postgres).unwrap().contains("RFC 8996"));
     }
 }

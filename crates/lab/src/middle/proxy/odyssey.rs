@@ -1,9 +1,10 @@
 //! Odyssey, with the account in its configuration. Clients need no password on its Unix socket, which is in a directory
-//! that only we and it can enter, unless the start requires one; over TCP they use SCRAM-SHA-256.
+//! that only we and it can enter, unless the start requires one; over TCP they use SCRAM-SHA-256. It verifies the CA of
+//! the server's certificate, but not the name, and negotiates the newest TLS version whatever `tls_protocols` says.
 
 use std::path::PathBuf;
 
-use ciphertoll_model::{Endpoint, PoolMode, TlsVersion};
+use ciphertoll_model::{Endpoint, PoolMode};
 
 use super::setup::{ProxyCommand, ProxyContext, ProxyStart, SocketAuth};
 use crate::error::Error;
@@ -36,10 +37,6 @@ fn text(context: &ProxyContext<'_>, start: &ProxyStart<'_>, endpoint: &Endpoint)
         "authentication \"none\"".to_owned()
     };
     let login = format!("storage_user \"{}\"\n  storage_password \"{password}\"", start.account.user);
-    let version = match start.proxy.version {
-        TlsVersion::Tls13 => "tlsv1.3",
-        TlsVersion::Tls12 | TlsVersion::Tls11 | TlsVersion::Tls10 => "tlsv1.2",
-    };
     // In session mode, each session is reset. In transaction mode, prepared statements follow the client.
     let pooling = match start.proxy.mode {
         PoolMode::Session => "pool_discard yes",
@@ -51,7 +48,7 @@ fn text(context: &ProxyContext<'_>, start: &ProxyStart<'_>, endpoint: &Endpoint)
          unix_socket_dir \"{run}\"\nunix_socket_mode \"0600\"\nlocks_dir \"{run}\"\nclient_max {most}\n\
          listen {{\n {listen}\n tls \"disable\"\n}}\n\
          storage \"server\" {{\n type \"remote\"\n host \"{address}\"\n port {port}\n tls \"verify_full\"\n \
-         tls_ca_file \"{authority}\"\n tls_protocols \"{version}\"\n}}\n\
+         tls_ca_file \"{authority}\"\n}}\n\
          database \"{database}\" {{\n user \"{user}\" {{\n  {admission}\n  storage \"server\"\n  {login}\n  \
          pool \"{mode}\"\n  pool_size {pool}\n  {pooling}\n  client_fwd_error yes\n }}\n}}\n",
         run = context.run.display(),
