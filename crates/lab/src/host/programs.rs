@@ -37,9 +37,9 @@ fn search_in(path: &OsStr, program: &str) -> Option<PathBuf> {
     })
 }
 
-pub(crate) const HOW_TO_GET_MYSQL_ROUTER: &str = "install mysql-router from MySQL's own APT repository or, on Ubuntu, \
-     from Ubuntu's (Debian has no such package)";
-pub(crate) const HOW_TO_GET_ODYSSEY: &str = "install odyssey from Debian's testing or unstable (Debian 12 has no such package), or build it from its source";
+pub(crate) const HOW_TO_GET_MYSQL_ROUTER: &str = "install mysql-router from MySQL's own APT repository, from Ubuntu's or from Debian's unstable (Debian 12 has none)";
+pub(crate) const HOW_TO_GET_ODYSSEY: &str =
+    "install odyssey from Debian's unstable (Debian 12 has none), or build it from its source";
 pub(crate) const HOW_TO_GET_PROXYSQL: &str =
     "install proxysql from ProxySQL's own APT repository (neither Debian nor Ubuntu has such a package)";
 

@@ -144,9 +144,7 @@ impl Proxy {
     pub fn impossible(self, engine: Engine) -> Option<String> {
         let Self { program, version, .. } = self;
         let unsupported = self.program.impossible(engine).or_else(|| match (program, version) {
-            (_, TlsVersion::Tls13) | (ProxyProgram::PgBouncer | ProxyProgram::Odyssey, TlsVersion::Tls12) => {
-                None
-            }
+            (_, TlsVersion::Tls13) | (ProxyProgram::PgBouncer, TlsVersion::Tls12) => None,
             (_, version) if version.is_forbidden() => {
                 Some(format!("no proxy here supports {version}: RFC 8996 forbids it"))
             }
