@@ -571,7 +571,6 @@ fn another_group_behind_a_proxy_is_void() {
     for (path, group, is_sound) in [
         ("proxy+group=x25519mlkem768", Some("x25519mlkem768"), true),
         ("proxy+group=x25519mlkem768", Some("p256"), false),
-        // Some connections have another group.
         ("proxy+group=x25519mlkem768", Some("p256,x25519mlkem768"), false),
         ("proxy+group=x25519mlkem768", None, false),
         ("proxy", Some("p256"), true),

@@ -412,3 +412,16 @@ pub(super) fn first_line(error: &openssl::error::ErrorStack) -> String {
     let reason = error.errors().iter().find_map(openssl::error::Error::reason);
     reason.map_or_else(|| error.to_string(), ToOwned::to_owned)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_post_quantum_group_is_followed_by_a_second_key_share() {
+        let [hybrid, p256, x25519] = [Group::X25519MlKem768, Group::P256, Group::X25519];
+        assert_eq!(group_list(&[hybrid, p256, x25519]), "*X25519MLKEM768:*P-256:X25519");
+        assert_eq!(group_list(&[hybrid]), "X25519MLKEM768");
+        assert_eq!(group_list(&[p256, hybrid, x25519]), "P-256:X25519MLKEM768:X25519");
+    }
+}

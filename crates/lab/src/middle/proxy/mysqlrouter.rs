@@ -61,3 +61,22 @@ fn text(program: &Path, run: &Path, start: &ProxyStart<'_>, endpoint: &Endpoint)
         most = start.max_clients(),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn plugins_are_found_relative_to_the_program() {
+        let place = tempfile::tempdir().unwrap();
+        let [bin, folder] = ["bin", "lib/mysqlrouter/plugin"].map(|below| place.path().join(below));
+        let program = bin.join("mysqlrouter");
+        fs::create_dir_all(&bin).unwrap();
+        fs::write(&program, "").unwrap();
+        assert_eq!(plugins(&program), None, "it uses those of its build");
+        fs::create_dir_all(&folder).unwrap();
+        assert_eq!(plugins(&program), Some(folder.canonicalize().unwrap()));
+    }
+}
