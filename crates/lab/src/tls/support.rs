@@ -51,7 +51,7 @@ pub(crate) fn no_direct_tls(start: TlsStart, server: TlsServer<'_>) -> Error {
     let name = server.name;
     let advice = FETCHABLE
         .iter()
-        .find(|one| one.engine == Engine::Postgres && has_direct_tls(one.version))
+        .find(|one| one.engine() == Some(Engine::Postgres) && has_direct_tls(one.version))
         .map(|one| format!(": fetch {} by `ciphertoll servers fetch {}`", one.version, one.name))
         .unwrap_or_default();
     let supported = format!("PostgreSQL does from version {POSTGRES_WITH_DIRECT_TLS}{advice}");

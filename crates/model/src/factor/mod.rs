@@ -30,7 +30,7 @@ pub use path::{ChainLength, ClientCertificate, Path, Resumption, TlsPath, TlsSta
 pub use plain::{Clients, Ctx};
 pub use proxy::{PoolMode, Proxy, ProxyFront, ProxyProgram};
 pub use scale::{RelativeScale, Scale, ScaleBase, ScaleLevel};
-pub use server::ServerLevel;
+pub use server::{DebianRelease, ServerLevel};
 pub(crate) use server::parse_engine;
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};
 pub use url::documents::{DocumentsLogin, DocumentsUrl, LoginMechanism, SetConnection};
