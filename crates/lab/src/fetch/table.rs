@@ -151,8 +151,8 @@ pub const FETCHABLE: [Fetchable; 15] = [
         "11.8",
         "GPL-2.0",
         Trixie,
-        ["mariadb-server-core"],
-        ["usr/sbin/mariadbd"],
+        ["mariadb-server-core", "mariadb-client-core"],
+        ["usr/sbin/mariadbd", "usr/bin/my_print_defaults"],
         16_000_000
     ),
     debian!(
