@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ciphertoll_lab::{Build, FETCHABLE, FetchedProgram, Fetchable, Origin, Product};
+use ciphertoll_lab::{Build, FETCHABLE, Fetchable, FetchedProgram, Origin, Product};
 use ciphertoll_model::{Engine, ExitCode};
 use serde_json::json;
 

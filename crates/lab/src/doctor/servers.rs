@@ -40,9 +40,7 @@ pub(super) fn fetchable() -> Vec<Finding> {
         let seen = format!("not fetched; {megabytes} MB with {}", fetchable.client());
         Finding::limited(CheckPurpose::Measure, name, seen, format!("ciphertoll servers fetch {name}"))
     };
-    FETCHABLE
-        .iter()
-        .filter_map(|fetchable| Some(look(fetchable, fetchable.download_bytes()?))).collect()
+    FETCHABLE.iter().filter_map(|fetchable| Some(look(fetchable, fetchable.download_bytes()?))).collect()
 }
 
 fn describe(build: &Build) -> String {

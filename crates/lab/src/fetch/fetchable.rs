@@ -106,6 +106,12 @@ impl Fetchable {
         self.directory(&cache_directory()).is_dir()
     }
 
+    /// Its directory, if it was fetched. Its programs are executed, so only we may be able to write to it.
+    pub(crate) fn fetched_directory(&self) -> Option<PathBuf> {
+        let directory = self.directory(&cache_directory());
+        directories().into_iter().find(|fetched| *fetched == directory)
+    }
+
     /// Fetches the files, unless they were fetched before; returns their directory.
     pub(crate) fn fetch_files(&self, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
         let method = self.method().ok_or(Error::NotForProcessor {

@@ -18,7 +18,8 @@ pub(crate) fn linked_tls_library(program: &Path) -> Option<String> {
 fn shared_openssl(program: &Path) -> Option<String> {
     const LIBRARY: &str = "libcrypto.so";
     // The program is not run: its loader lists the libraries.
-    let output = Command::new(program).env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null()).output().ok()?;
+    let output =
+        Command::new(program).env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null()).output().ok()?;
     let listed = String::from_utf8_lossy(&output.stdout);
     let line = listed.lines().find(|line| line.trim_start().starts_with(LIBRARY))?;
     let file = line.split_once(" => ")?.1.split(" (0x").next()?;

@@ -196,7 +196,9 @@ fn missing(level: &ServerLevel, installed: &[Candidate], fetched: &[Candidate]) 
 
 /// Whether a fetched build can match the level.
 fn can_be_fetched(level: &ServerLevel) -> bool {
-    level.version.is_some() || level.release().is_some() || FETCHABLE.iter().any(|one| one.name == level.engine.label())
+    level.version.is_some()
+        || level.release().is_some()
+        || FETCHABLE.iter().any(|one| one.name == level.engine.label())
 }
 
 fn fetched_directories(release: Option<DebianRelease>) -> Vec<PathBuf> {

@@ -180,7 +180,9 @@ fn mirror(client: &FetchClient, job: &FetchJob<'_, '_>) -> Result<String, Error>
         None => Err(failed(
             job,
             "0",
-            &format!("no package source of this machine is Debian's: set {MIRROR_VARIABLE} to the address of a mirror"),
+            &format!(
+                "no package source of this machine is Debian's: set {MIRROR_VARIABLE} to the address of a mirror"
+            ),
         )),
     }
 }
