@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ring::digest::{self, SHA256, SHA384, SHA512};
+use aws_lc_rs::digest::{self, SHA256, SHA384, SHA512};
 
 use crate::Error;
 

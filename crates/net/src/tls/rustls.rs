@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ciphertoll_wire::tls::NamedGroup;
 use rustls::client::WantsClientCert;
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::ring::default_provider;
+use rustls::crypto::aws_lc_rs::{ALL_KX_GROUPS, default_provider};
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, DnsName, PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
@@ -100,7 +100,7 @@ pub(super) fn lacks(settings: &Settings) -> Option<Error> {
     provider(settings).err()
 }
 
-/// ring's cryptography, reduced to what the settings offer.
+/// The cryptography of aws-lc-rs, reduced to what the settings offer.
 fn provider(settings: &Settings) -> Result<CryptoProvider, Error> {
     let mut provider = default_provider();
     match settings.security_level {
@@ -115,7 +115,9 @@ fn provider(settings: &Settings) -> Result<CryptoProvider, Error> {
         }
     }
     if let Some(group) = settings.group {
-        provider.kx_groups.retain(|known| u16::from(known.name()) == group.number());
+        // A named group need not be one of those that rustls offers by default.
+        let is_named = |known: &&dyn SupportedKxGroup| u16::from(known.name()) == group.number();
+        provider.kx_groups = ALL_KX_GROUPS.iter().copied().filter(is_named).collect();
         if provider.kx_groups.is_empty() {
             return Err(absent(&format!("group {}", group.label())));
         }
@@ -124,7 +126,7 @@ fn provider(settings: &Settings) -> Result<CryptoProvider, Error> {
 }
 
 fn absent(what: &str) -> Error {
-    Error::TlsSettings(format!("rustls with ring has no {what}"))
+    Error::TlsSettings(format!("rustls with aws-lc-rs has no {what}"))
 }
 
 impl TlsSession for RustlsSession {
