@@ -297,9 +297,9 @@ pub(crate) struct FactorArguments {
     #[arg(long, value_name = "SERVER", value_delimiter = ',')]
     pub(crate) server: Option<Vec<ServerLevel>>,
     /// plain, unix; tls1.3-KEY, tls1.2-KEY (tls1.1, tls1.0) with KEY p256, p384, ed25519, rsa1024,
-    /// rsa2048, rsa3072 or rsa4096; without KEY the server uses its own certificate; TLS modifiers: +resume,
+    /// rsa2048, rsa3072, rsa4096, mldsa44 or mldsa65; without KEY the server uses its own certificate; TLS modifiers: +resume,
     /// +resume=id, +mtls, +eager, +direct (PostgreSQL 17 and later), +suite=NAME, +group=NAME, +chain=N,
-    /// +client=rustls, and (also for plain) +compress=zlib (MongoDB). Tunnels: ssh-CIPHER (aes128-gcm, aes256-gcm,
+    /// +client=rustls or openssl-3.5, and (also for plain) +compress=zlib (MongoDB). Tunnels: ssh-CIPHER (aes128-gcm, aes256-gcm,
     /// chacha20-poly1305, aes256-ctr, aes256-cbc; +N for a tunnel without a session), openvpn-CIPHER (aes256-gcm,
     /// aes256-cbc, none), wireguard, stunnel. Pooling proxies, with plaintext downstream and TLS upstream: proxy
     /// (ciphertoll-proxy), pgbouncer (PostgreSQL), proxysql, mysqlrouter (MariaDB, MySQL); modifiers: +front=tcp,

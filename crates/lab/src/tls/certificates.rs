@@ -197,6 +197,8 @@ fn generate_key(key: ServerKey) -> Result<PKey<Private>, ErrorStack> {
         ServerKey::Rsa2048 => PKey::from_rsa(Rsa::generate(2048)?),
         ServerKey::Rsa3072 => PKey::from_rsa(Rsa::generate(3072)?),
         ServerKey::Rsa4096 => PKey::from_rsa(Rsa::generate(4096)?),
+        // `check_client` refuses these paths.
+        ServerKey::MlDsa44 | ServerKey::MlDsa65 => Err(ErrorStack::get()),
     }
 }
 

@@ -29,6 +29,9 @@ pub(crate) fn unavailable(reason: impl Into<String>) -> Error {
 
 /// Fails if the client's TLS library does not support the path.
 pub(crate) fn check_client(path: TlsPath) -> Result<(), Error> {
+    if let Some(key) = path.key.filter(|key| key.is_ml_dsa()) {
+        return Err(unavailable(format!("certificates with {key} keys cannot be issued yet")));
+    }
     match tls::Context::lacks(&client_settings(path)) {
         Some(error) => Err(unavailable(error.to_string())),
         None => Ok(()),
@@ -79,12 +82,10 @@ pub(crate) fn check_ml_kem(
 ) -> Result<(), Error> {
     let version = server.tls_library.and_then(|found| found.strip_prefix(library)?.split_whitespace().next());
     let has_ml_kem = version.is_some_and(|version| version_numbers(version).as_slice() >= &since[..]);
-    if group != Some(Group::X25519MlKem768) || has_ml_kem {
-        return Ok(());
-    }
+    let Some(group) = group.filter(|group| group.has_ml_kem() && !has_ml_kem) else { return Ok(()) };
     let found = server.tls_library.unwrap_or("an unknown TLS library");
     let ([major, minor], name) = (since, server.name);
-    Err(unavailable(format!("{name} uses {found}; X25519MLKEM768 requires {library} {major}.{minor}")))
+    Err(unavailable(format!("{name} uses {found}; {group} requires {library} {major}.{minor}")))
 }
 
 /// The client's TLS settings; the server name does not matter here.

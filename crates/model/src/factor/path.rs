@@ -209,8 +209,10 @@ impl TlsPath {
     }
 
     fn impossible_for_version(self) -> Option<String> {
-        let reason = if self.group == Some(Group::X25519MlKem768) && self.version != TlsVersion::Tls13 {
-            "X25519MLKEM768 needs TLS 1.3"
+        let reason = if self.group.is_some_and(Group::has_ml_kem) && self.version != TlsVersion::Tls13 {
+            "ML-KEM needs TLS 1.3"
+        } else if self.key.is_some_and(ServerKey::is_ml_dsa) && self.version != TlsVersion::Tls13 {
+            "ML-DSA certificates need TLS 1.3"
         } else if self.resumption == Resumption::BySessionId && self.version == TlsVersion::Tls13 {
             "TLS 1.3 has no session IDs: it resumes by tickets, +resume"
         } else if self.key == Some(ServerKey::Ed25519) && self.version.is_forbidden() {

@@ -32,6 +32,7 @@ pub(super) struct OpenSslContext {
     peer: PeerName,
     verification: Verification,
     version: TlsVersion,
+    library: TlsLibrary,
 }
 
 pub(super) struct OpenSslSession {
@@ -39,6 +40,7 @@ pub(super) struct OpenSslSession {
     observer: FlightObserver,
     verification: Verification,
     version: TlsVersion,
+    library: TlsLibrary,
     role: HandshakeSide,
 }
 
@@ -69,6 +71,7 @@ impl OpenSslContext {
     }
 
     fn builder(settings: &Settings) -> Result<SslContextBuilder, Error> {
+        check_version(settings.library)?;
         let mut builder = SslContextBuilder::new(SslMethod::tls_client()).map_err(settings_error)?;
         let version = protocol(settings.version);
         builder.set_min_proto_version(Some(version)).map_err(settings_error)?;
@@ -103,6 +106,7 @@ impl OpenSslContext {
             peer: settings.peer.clone(),
             verification: settings.verification,
             version: settings.version,
+            library: settings.library,
         }
     }
 
@@ -127,7 +131,9 @@ impl OpenSslContext {
             }
             (Verification::Authority | Verification::Off, _) => {}
         }
-        OpenSslSession::over(ssl, HandshakeSide::Client, self.verification, self.version)
+        let mut session = OpenSslSession::over(ssl, HandshakeSide::Client, self.verification, self.version)?;
+        session.library = self.library;
+        Ok(session)
     }
 }
 
@@ -144,7 +150,14 @@ impl OpenSslSession {
         version: TlsVersion,
     ) -> Result<Self, Error> {
         let stream = SslStream::new(ssl, MemoryBuffers::default()).map_err(settings_error)?;
-        Ok(Self { stream, observer: FlightObserver::new(), verification, version, role })
+        Ok(Self {
+            stream,
+            observer: FlightObserver::new(),
+            verification,
+            version,
+            library: TlsLibrary::OpenSsl,
+            role,
+        })
     }
 
     /// OpenSSL's reason in one line, or the verifier's if the certificate was rejected.
@@ -238,7 +251,7 @@ impl TlsSession for OpenSslSession {
         let flight = self.observer.flight();
         let certificate = ssl.peer_certificate()?;
         Some(Negotiated {
-            library: TlsLibrary::OpenSsl,
+            library: self.library,
             version: match ssl.version2() {
                 Some(SslVersion::TLS1_3) => TlsVersion::Tls13.label(),
                 Some(SslVersion::TLS1_2) => TlsVersion::Tls12.label(),
@@ -303,11 +316,25 @@ fn load_authorities(builder: &mut SslContextBuilder, anchors: &TrustAnchors) -> 
 
 /// The error if the library lacks a suite or group of `settings`.
 pub(super) fn lacks(settings: &Settings) -> Option<Error> {
+    if let Err(error) = check_version(settings.library) {
+        return Some(error);
+    }
     let mut builder = match SslContextBuilder::new(SslMethod::tls_client()) {
         Ok(builder) => builder,
         Err(error) => return Some(settings_error(error)),
     };
     offer(&mut builder, settings).err()
+}
+
+/// Fails if the settings require a newer OpenSSL than this process has loaded.
+fn check_version(library: TlsLibrary) -> Result<(), Error> {
+    /// `OPENSSL_VERSION_NUMBER` of 3.5.
+    const OPENSSL_3_5: i64 = 0x3050_0000;
+    if library == TlsLibrary::OpenSsl35 && openssl::version::number() < OPENSSL_3_5 {
+        let found = openssl::version::version();
+        return Err(Error::TlsSettings(format!("this process has {found}, and {library} is required")));
+    }
+    Ok(())
 }
 
 /// Sets what is offered, where the settings name it.
@@ -343,6 +370,8 @@ fn group_name(group: Group) -> &'static str {
         Group::P384 => "P-384",
         Group::P521 => "P-521",
         Group::X25519MlKem768 => "X25519MLKEM768",
+        Group::SecP256r1MlKem768 => "SecP256r1MLKEM768",
+        Group::MlKem768 => "MLKEM768",
     }
 }
 

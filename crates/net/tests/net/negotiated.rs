@@ -14,6 +14,9 @@ use crate::server::{Goodbye, Server};
 /// 3.5, as `OPENSSL_VERSION_NUMBER`.
 const OPENSSL_WITH_ML_KEM: i64 = 0x3050_0000;
 
+/// Those that every process has.
+const LIBRARIES: [TlsLibrary; 2] = [TlsLibrary::OpenSsl, TlsLibrary::Rustls];
+
 fn negotiate(driver: Driver, authority: &Authority, tls: ServerTls, offer: Offer) -> Negotiated {
     let acceptor = authority.acceptor(tls);
     let server = Server::tcp(move |listener| listener.accept().log_in(Some(&acceptor)).goodbye());
@@ -25,7 +28,7 @@ fn negotiate(driver: Driver, authority: &Authority, tls: ServerTls, offer: Offer
 }
 
 fn drivers_and_libraries() -> impl Iterator<Item = (Driver, TlsLibrary)> {
-    Driver::ALL.into_iter().flat_map(|driver| TlsLibrary::ALL.map(|library| (driver, library)))
+    Driver::ALL.into_iter().flat_map(|driver| LIBRARIES.map(|library| (driver, library)))
 }
 
 #[test]
@@ -101,6 +104,17 @@ fn what_a_library_lacks_it_says_beforehand() {
         openssl::version::number() < OPENSSL_WITH_ML_KEM
     );
     assert!(lacks(TlsLibrary::Rustls, hybrid).unwrap().contains("x25519mlkem768"));
+    let as_it_is: fn(&mut Settings) = |_| {};
+    match lacks(TlsLibrary::OpenSsl35, as_it_is) {
+        None => assert!(openssl::version::number() >= OPENSSL_WITH_ML_KEM),
+        Some(reason) => {
+            assert!(openssl::version::number() < OPENSSL_WITH_ML_KEM);
+            assert!(
+                reason.contains(openssl::version::version()) && reason.contains("openssl-3.5"),
+                "{reason}"
+            );
+        }
+    }
     let weak: fn(&mut Settings) = |settings| settings.security_level = SecurityLevel::Weak;
     assert_eq!(lacks(TlsLibrary::OpenSsl, weak), None);
     assert!(lacks(TlsLibrary::Rustls, weak).unwrap().contains("2048"));

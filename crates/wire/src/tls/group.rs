@@ -16,7 +16,6 @@ impl NamedGroup {
         }
         match self.0 {
             0x001e => "x448".into(),
-            0x11eb => "p256mlkem768".into(),
             number => format!("{number:#06x}").into(),
         }
     }
