@@ -1,4 +1,4 @@
-//! Signature schemes (IANA "TLS SignatureScheme").
+//! Signature schemes (IANA "TLS `SignatureScheme`").
 
 use std::borrow::Cow;
 
