@@ -439,8 +439,10 @@ pub(crate) fn leg(path: Path, connections: u64) -> LegCount {
         auth: None,
         library: some("OpenSSL 3.0.16"),
         compressor: None,
+        signature: None,
+        unused_shares: Vec::new(),
     };
-    LegCount { leg, connections }
+    LegCount { leg, connections, handshake: None }
 }
 
 fn environment() -> Environment {
