@@ -371,7 +371,11 @@ fn requested_authentication(cell: &Cell) -> Option<String> {
 
 /// The legs that clients observed, and those of the tunnel or proxy.
 fn legs(measured: &Measured) -> Vec<LegCount> {
-    let tunnel = measured.tunnel.iter().map(|used| LegCount { leg: used.leg.clone(), connections: 1, handshake: None });
+    let tunnel = measured.tunnel.iter().map(|used| LegCount {
+        leg: used.leg.clone(),
+        connections: 1,
+        handshake: None,
+    });
     let proxy = measured.proxy.iter().flat_map(|used| used.legs.iter().cloned());
     measured.load.legs.iter().cloned().chain(tunnel).chain(proxy).collect()
 }

@@ -129,10 +129,11 @@ fn leg_of(NegotiatedParameters { tls, auth, compressor }: &NegotiatedParameters)
         library: negotiated.map(|tls| tls.library.label().to_owned()),
         compressor: compressor.map(|compressor| compressor.name().to_owned()),
         signature: negotiated.and_then(|tls| tls.signature.as_deref().map(ToOwned::to_owned)),
-        unused_shares: negotiated.map_or_else(Vec::new, |tls| tls.unused_shares.iter().map(share).collect()),
+        unused_shares: negotiated
+            .map_or_else(Vec::new, |tls| tls.unused_shares.iter().copied().map(share).collect()),
     }
 }
 
-fn share(share: &tls::KeyShare) -> KeyShare {
+fn share(share: tls::KeyShare) -> KeyShare {
     KeyShare { group: share.group.label().into_owned(), bytes: share.bytes }
 }

@@ -173,7 +173,9 @@ impl Proxies {
         // If the server does not report other connections, all count as encrypted like the one that was checked.
         let legs = standing
             .map(|standing| all_of(up.seen, standing).into_iter().map(|leg| named_as(&last, leg)).collect());
-        let of_last = || vec![LegCount { leg: last.clone(), connections: came.encrypted.unwrap_or(1), handshake: None }];
+        let of_last = || {
+            vec![LegCount { leg: last.clone(), connections: came.encrypted.unwrap_or(1), handshake: None }]
+        };
         let proxy = ProxyUse {
             legs: legs.unwrap_or_else(of_last),
             set_up_ns,

@@ -83,7 +83,11 @@ impl<'a> MockBench<'a> {
                 window_ns,
                 latency: summary(operations, sum_ns, operation_ns),
                 phase_sums_ns: phases(request.cell, sum_ns),
-                legs: vec![LegCount { leg: leg(request.cell), connections: operations.max(1), handshake: None }],
+                legs: vec![LegCount {
+                    leg: leg(request.cell),
+                    connections: operations.max(1),
+                    handshake: None,
+                }],
                 client_cpu_ns: (busy * CLIENT_CPU_SHARE) as u64,
                 client_rss_peak_bytes: 8 << 20,
                 usable_ports: Some(28_232 * 64),

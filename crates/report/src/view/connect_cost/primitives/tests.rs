@@ -20,6 +20,8 @@ fn leg(version: &str, group: Option<&str>, resumed: bool) -> Leg {
         auth: None,
         library: Some("openssl".to_owned()),
         compressor: None,
+        signature: None,
+        unused_shares: Vec::new(),
     }
 }
 
