@@ -26,7 +26,7 @@ use crate::error::{Context, Error};
 use crate::host::accounting::CpuMeter;
 use crate::host::hex::hex;
 use crate::host::workspace::Workspace;
-use crate::servers::config::{AccessControl, CA_FILE, CertificateRequest, ClientRequirements, ListenPorts};
+use crate::servers::config::{AccessControl, CertificateRequest, ClientRequirements, ListenPorts};
 use crate::servers::control::ControlLogin;
 use crate::servers::counters::Counters;
 use crate::servers::directory::ServerDirectory;
@@ -428,7 +428,7 @@ impl Server {
     }
 
     pub fn ca_file(&self) -> PathBuf {
-        self.directory.root.join(CA_FILE)
+        self.directory.ca_file(self.certificate)
     }
 
     /// The loopback address in its certificates, which also contain the addresses of links.

@@ -36,7 +36,7 @@ use crate::servers::engine::{
     SidecarPassword, UnmetSetting, UrlSyntax,
 };
 use crate::tls::credentials::Credentials;
-use crate::tls::support::{TlsServer, check_openssl_group, has_direct_tls, no_direct_tls, unavailable};
+use crate::tls::support::{TlsServer, check_openssl, has_direct_tls, no_direct_tls, unavailable};
 
 const PROPERTIES: EngineProperties = EngineProperties {
     engine: Engine::Postgres,
@@ -97,7 +97,7 @@ impl ServerEngine for Postgres {
                 "{} supports P-256 only (ssl_ecdh_curve): version {SEVERAL_GROUPS} is the first with several groups",
                 server.name
             ))),
-            group => check_openssl_group(group, server),
+            _ => check_openssl(path, server),
         }
     }
 
@@ -193,14 +193,16 @@ impl ServerEngine for Postgres {
         &self,
         control: &ControlLogin,
         _scratch: &Path,
-        _build: &Build,
+        build: &Build,
     ) -> Result<ServerDescription, Error> {
         let doing = "read the server's version and settings";
         let mut client = control.connect()?;
         let identity = "SELECT current_setting('server_version'), current_setting('ssl_library')";
         let mut identity = control::query(&mut client, doing, identity)?.into_iter().flatten();
         let version = identity.next().unwrap_or_default();
-        let tls_library = identity.next().filter(|library| !library.is_empty());
+        // The server reports the library without its version.
+        let reported = identity.next().filter(|library| !library.is_empty());
+        let tls_library = binary::linked_tls_library(&build.server_program).or(reported);
         let changed = "SELECT name, current_setting(name) FROM pg_settings \
              WHERE source IN ('configuration file', 'command line')";
         let rows = control::query(&mut client, doing, changed)?;
