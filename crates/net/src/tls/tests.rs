@@ -1,7 +1,11 @@
 //! Handshakes in memory: what is observed equals what the server's end counts.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::thread;
 
 use ::openssl::asn1::Asn1Time;
 use ::openssl::ec::{EcGroup, EcKey};
@@ -40,7 +44,7 @@ struct Wires {
 impl Read for Wires {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.incoming.is_empty() {
-            return Err(io::ErrorKind::WouldBlock.into());
+            return Err(ErrorKind::WouldBlock.into());
         }
         let count = into.len().min(self.incoming.len());
         into[..count].copy_from_slice(&self.incoming[..count]);
@@ -137,12 +141,16 @@ impl Certified {
     }
 
     fn openssl(&self, groups: &str) -> Box<dyn ServerEnd> {
+        Box::new(SslStream::new(Ssl::new(&self.acceptor(groups)).unwrap(), Wires::default()).unwrap())
+    }
+
+    fn acceptor(&self, groups: &str) -> SslContext {
         let mut context = SslContext::builder(SslMethod::tls_server()).unwrap();
         context.set_private_key(&self.key).unwrap();
         context.set_certificate(&self.certificate).unwrap();
         context.set_groups_list(groups).unwrap();
         context.set_min_proto_version(Some(SslVersion::TLS1_2)).unwrap();
-        Box::new(SslStream::new(Ssl::new(&context.build()).unwrap(), Wires::default()).unwrap())
+        context.build()
     }
 
     fn rustls(&self, groups: &[&'static dyn SupportedKxGroup]) -> Box<dyn ServerEnd> {
@@ -317,4 +325,55 @@ fn a_resumed_session_has_no_signature() {
         });
         assert_eq!(signatures, [(false, true), (true, false)], "{version:?}");
     }
+}
+
+/// `openssl s_client`'s count of the same handshake. RSA signatures have one length.
+#[test]
+fn sizes_are_those_of_s_client() {
+    let certified = Certified::rsa();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let acceptor = certified.acceptor("P-256");
+    let server = thread::spawn(move || {
+        for socket in listener.incoming().take(4) {
+            let mut stream = SslStream::new(Ssl::new(&acceptor).unwrap(), socket.unwrap()).unwrap();
+            // Clients end with and without a close_notify.
+            let _ = stream.accept().and_then(|()| stream.ssl_read(&mut [0; 1]).map(drop));
+        }
+    });
+    for (version, option) in [(TlsVersion::Tls12, "-tls1_2"), (TlsVersion::Tls13, "-tls1_3")] {
+        let Some(expected) = s_client(&address, option, certified.file.path()) else {
+            // Nobody else connects: the server's thread ends with the test's process.
+            return ciphertoll_skip::missing("no program openssl found");
+        };
+        let settings = certified.settings(TlsLibrary::OpenSsl, version);
+        let mut client = Context::build(&settings).unwrap().session(None).unwrap();
+        let mut socket = TcpStream::connect(&address).unwrap();
+        while client.handshake().unwrap() == Handshake::NeedInput {
+            socket.write_all(&std::mem::take(client.outgoing())).unwrap();
+            let mut bytes = [0; 4096];
+            let count = socket.read(&mut bytes).unwrap();
+            client.feed(&bytes[..count]);
+        }
+        let size = client.handshake_size().unwrap();
+        let found = format!("read {} bytes and written {} bytes", size.read_bytes, size.written_bytes);
+        assert_eq!(found, expected, "{version:?}");
+    }
+    server.join().unwrap();
+}
+
+/// `read 1183 bytes and written 323 bytes`; `None` if the program is not installed.
+fn s_client(address: &str, version: &str, authority: &Path) -> Option<String> {
+    let output = Command::new("openssl")
+        .args(["s_client", "-connect", address, version, "-servername", "localhost", "-CAfile"])
+        .arg(authority)
+        .stdin(Stdio::null())
+        .output();
+    let output = match output {
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        output => output.unwrap(),
+    };
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = said.lines().find_map(|line| line.strip_prefix("SSL handshake has "));
+    Some(line.unwrap_or_else(|| panic!("{said}")).to_owned())
 }
