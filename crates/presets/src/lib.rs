@@ -8,6 +8,7 @@ mod mongodb_tls_2024;
 mod mysql_tls_2013;
 mod mysql_tunnel_2013;
 mod mysql_wan_2013;
+mod post_quantum;
 mod postgres_tde_2021;
 mod proxysql_2017;
 mod table;
@@ -82,6 +83,7 @@ pub const PRESETS: &[Preset] = &[
     mongodb_tls_2024::PRESET,
     postgres_tde_2021::PRESET,
     wan_modern::PRESET,
+    post_quantum::PRESET,
 ];
 
 /// The study called `name`.

@@ -246,18 +246,19 @@ impl Fetchable {
 
     /// The first that matches `level` and has a build for this processor. A level without a version matches any version.
     pub(crate) fn for_level(level: &ServerLevel) -> Option<&'static Self> {
-        // `11.8.9` is possible if the table has `11.8`.
-        let accepts = |level: &ServerLevel, version: &str| {
-            level.accepts_version(version)
-                || level.version.as_deref().is_some_and(|wanted| {
-                    ServerLevel { version: Some(version.to_owned()), ..level.clone() }.accepts_version(wanted)
-                })
+        // Of packages only the series is known: they may well be of version 11.8.9.
+        let accepts = |level: &ServerLevel, one: &Self| match (&level.version, one.release()) {
+            (Some(wanted), Some(_)) if !level.accepts_version(one.version) => {
+                let series = ServerLevel { version: Some(one.version.to_owned()), ..level.clone() };
+                series.accepts_version(wanted)
+            }
+            _ => level.accepts_version(one.version),
         };
         let mut all = FETCHABLE.iter().filter(|one| one.method().is_some());
         all.find(|one| {
             one.engine() == Some(level.engine)
                 && level.directory.is_none()
-                && accepts(level, one.version)
+                && accepts(level, one)
                 && match level.release() {
                     None => !one.is_labelled(),
                     release => one.release() == release,
