@@ -53,8 +53,8 @@ pub use settings::{Setting, SettingError, Settings};
 pub use spec::{CpuPinning, Grid, Prepare, Size, Spec, SpecError};
 pub use storage::{Storage, StorageError};
 pub use trial::{
-    Endpoint, ErrorCount, ErrorKind, FailureOrigin, LatencySummary, Leg, LegCount, LoadMessage, Namespace,
-    TlsSpec, TrialOperation, TrialPace, TrialResult, TrialSpec,
+    Endpoint, ErrorCount, ErrorKind, FailureOrigin, HandshakeSize, KeyShare, LatencySummary, Leg, LegCount,
+    LoadMessage, Namespace, TlsSpec, TrialOperation, TrialPace, TrialResult, TrialSpec,
 };
 
 /// Version of the files that ciphertoll writes: events, plans and JSON reports.

@@ -67,7 +67,7 @@ labelled_enum! {
         OpenSsl = "openssl",
         /// OpenSSL 3.5 or newer, which has post-quantum algorithms, where the system's is older.
         OpenSsl35 = "openssl-3.5",
-        /// rustls with ring's cryptography, as in drivers written in Rust.
+        /// rustls with the cryptography of aws-lc-rs, as in drivers written in Rust.
         Rustls = "rustls",
     }
 }

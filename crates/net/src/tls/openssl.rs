@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use ciphertoll_resumption::SessionPolicy;
-use ciphertoll_wire::tls::{FlightObserver, NamedGroup};
+use ciphertoll_wire::tls::NamedGroup;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::Id;
@@ -18,10 +18,11 @@ use openssl::x509::{X509Ref, X509VerifyResult};
 use socket2::Socket;
 
 use super::memory::MemoryBuffers;
+use super::observed::ObservedHandshake;
 use super::session::{Decrypted, Filled, Handshake, TlsSession};
 use super::{
-    Group, Identity, Negotiated, PeerName, Resumption, ResumptionMethod, SecurityLevel, Settings, TlsLibrary,
-    TlsVersion, TrustAnchors, Verification, alpn_length, certificate,
+    Group, HandshakeSize, Identity, Negotiated, PeerName, Resumption, ResumptionMethod, SecurityLevel,
+    Settings, TlsLibrary, TlsVersion, TrustAnchors, Verification, alpn_length, certificate,
 };
 use crate::Error;
 use crate::buffer::Buffer;
@@ -37,7 +38,7 @@ pub(super) struct OpenSslContext {
 
 pub(super) struct OpenSslSession {
     stream: SslStream<MemoryBuffers>,
-    observer: FlightObserver,
+    observed: ObservedHandshake,
     verification: Verification,
     version: TlsVersion,
     library: TlsLibrary,
@@ -152,7 +153,7 @@ impl OpenSslSession {
         let stream = SslStream::new(ssl, MemoryBuffers::default()).map_err(settings_error)?;
         Ok(Self {
             stream,
-            observer: FlightObserver::new(),
+            observed: ObservedHandshake::default(),
             verification,
             version,
             library: TlsLibrary::OpenSsl,
@@ -188,17 +189,13 @@ impl TlsSession for OpenSslSession {
     fn fill(&mut self, socket: &mut Socket) -> io::Result<Filled> {
         let memory = self.stream.get_mut();
         let (filled, new) = memory.fill(socket)?;
-        if !self.observer.finished() {
-            self.observer.feed(new);
-        }
+        self.observed.received(new);
         Ok(filled)
     }
 
     fn feed(&mut self, bytes: &[u8]) {
         self.stream.get_mut().incoming.append(bytes);
-        if !self.observer.finished() {
-            self.observer.feed(bytes);
-        }
+        self.observed.received(bytes);
     }
 
     fn outgoing(&mut self) -> &mut Vec<u8> {
@@ -210,8 +207,14 @@ impl TlsSession for OpenSslSession {
             HandshakeSide::Client => self.stream.connect(),
             HandshakeSide::Server => self.stream.accept(),
         };
+        if self.role == HandshakeSide::Client {
+            self.observed.sent(&self.stream.get_ref().outgoing);
+        }
         match progress {
-            Ok(()) => Ok(Handshake::Done),
+            Ok(()) => {
+                self.stream.get_mut().meter.complete();
+                Ok(Handshake::Done)
+            }
             Err(error) if error.code() == ErrorCode::WANT_READ => Ok(Handshake::NeedInput),
             Err(error) => Err(self.explain(&error)),
         }
@@ -248,24 +251,34 @@ impl TlsSession for OpenSslSession {
     fn negotiated(&self) -> Option<Negotiated> {
         let ssl = self.stream.ssl();
         let suite = ssl.current_cipher()?;
-        let flight = self.observer.flight();
+        let flight = self.observed.flight();
         let certificate = ssl.peer_certificate()?;
+        let key = key_label(&certificate)?;
+        let version = match ssl.version2() {
+            Some(SslVersion::TLS1_3) => TlsVersion::Tls13.label(),
+            Some(SslVersion::TLS1_2) => TlsVersion::Tls12.label(),
+            Some(SslVersion::TLS1_1) => TlsVersion::Tls11.label(),
+            Some(SslVersion::TLS1) => TlsVersion::Tls10.label(),
+            _ => "older than tls1.0",
+        };
+        let resumed = ssl.session_reused();
+        let signature = if resumed { None } else { self.observed.signature(version, &key) };
         Some(Negotiated {
             library: self.library,
-            version: match ssl.version2() {
-                Some(SslVersion::TLS1_3) => TlsVersion::Tls13.label(),
-                Some(SslVersion::TLS1_2) => TlsVersion::Tls12.label(),
-                Some(SslVersion::TLS1_1) => TlsVersion::Tls11.label(),
-                Some(SslVersion::TLS1) => TlsVersion::Tls10.label(),
-                _ => "older than tls1.0",
-            },
+            version,
             suite: suite.standard_name().unwrap_or(suite.name()),
             group: flight.group.map(NamedGroup::label),
-            key: key_label(&certificate)?,
-            resumed: ssl.session_reused(),
+            key,
+            resumed,
             chain: chain_length(ssl),
             hello_retry: flight.hello_retry,
+            signature,
+            unused_shares: self.observed.unused_shares(flight.group),
         })
+    }
+
+    fn handshake_size(&self) -> Option<HandshakeSize> {
+        self.stream.get_ref().meter.size()
     }
 
     fn alpn(&self) -> Option<&[u8]> {
@@ -406,17 +419,20 @@ fn chain_length(ssl: &SslRef) -> Option<u8> {
     ssl.peer_cert_chain().and_then(|chain| u8::try_from(chain.len()).ok())
 }
 
-/// `p256`, `rsa2048`; an unknown algorithm is shown by OpenSSL's number.
+/// `p256`, `rsa2048`.
 fn key_label(x509: &X509Ref) -> Option<Cow<'static, str>> {
-    let key = x509.public_key().ok()?;
-    Some(match key.id() {
-        Id::RSA if key.bits() == 2048 => "rsa2048".into(),
-        Id::RSA => format!("rsa{}", key.bits()).into(),
-        // OpenSSL 3 takes 15 µs to report the curve, as it converts the whole key: too slow for every connect.
-        Id::EC => certificate::curve_label(&x509.to_der().ok()?).into(),
-        Id::ED25519 => "ed25519".into(),
-        other => format!("key type {}", other.as_raw()).into(),
-    })
+    // OpenSSL before 3.5 cannot read every key of a certificate.
+    let key = x509.public_key().ok();
+    match key.as_ref().map(|key| key.id()) {
+        Some(Id::RSA) => match key?.bits() {
+            2048 => Some("rsa2048".into()),
+            bits => Some(format!("rsa{bits}").into()),
+        },
+        Some(Id::ED25519) => Some("ed25519".into()),
+        // OpenSSL 3 takes 15 µs to report the curve, as it converts the whole key: too slow for every connect. It has
+        // no numbers for ML-DSA.
+        _ => certificate::key_label(&x509.to_der().ok()?),
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
@@ -428,4 +444,20 @@ pub(super) fn first_line(error: &openssl::error::ErrorStack) -> String {
     // System errors have no reason.
     let reason = error.errors().iter().find_map(openssl::error::Error::reason);
     reason.map_or_else(|| error.to_string(), ToOwned::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use openssl::x509::X509;
+
+    use super::*;
+
+    /// OpenSSL before 3.5 cannot read such keys.
+    #[test]
+    fn ml_dsa_keys_have_a_name_with_any_openssl() {
+        for (der, label) in certificate::ML_DSA_EXAMPLES {
+            let x509 = X509::from_der(der).unwrap();
+            assert_eq!(key_label(&x509).as_deref(), Some(label));
+        }
+    }
 }

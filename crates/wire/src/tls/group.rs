@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use ciphertoll_vocabulary::Group;
 
 /// A group as it is on the wire: its code point, which may be of a group that our clients never offer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamedGroup(pub u16);
 
 impl NamedGroup {
