@@ -35,7 +35,7 @@ enum How {
     MayNeed(fn() -> bool),
 }
 
-const EXCEPTIONS: [Exception; 38] = [
+const EXCEPTIONS: [Exception; 41] = [
     Exception {
         command: "ciphertoll run calibrate",
         how: How::Planned,
