@@ -1,6 +1,7 @@
 //! Counts what connections negotiated.
 
 use ciphertoll_model::{HandshakeSize, KeyShare, Leg, LegCount};
+use ciphertoll_net::tls::TlsLibrary;
 use ciphertoll_net::{Connected, tls};
 use ciphertoll_wire::session::ServerInfo;
 use ciphertoll_wire::{mongodb, mysql, postgres};
@@ -129,6 +130,11 @@ fn leg_of(NegotiatedParameters { tls, auth, compressor }: &NegotiatedParameters)
         library: negotiated.map(|tls| tls.library.label().to_owned()),
         compressor: compressor.map(|compressor| compressor.name().to_owned()),
         signature: negotiated.and_then(|tls| tls.signature.as_deref().map(ToOwned::to_owned)),
+        library_version: negotiated.and_then(|tls| match tls.library {
+            TlsLibrary::OpenSsl35 => Some(tls::openssl_version().to_owned()),
+            // Of the machine or of this program: in the record's environment.
+            TlsLibrary::OpenSsl | TlsLibrary::Rustls => None,
+        }),
         unused_shares: negotiated
             .map_or_else(Vec::new, |tls| tls.unused_shares.iter().copied().map(share).collect()),
     }

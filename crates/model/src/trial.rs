@@ -297,6 +297,9 @@ pub struct Leg {
     /// if the session was resumed. In TLS 1.2, the names of ECDSA schemes mean any curve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
+    /// The version of a client library that was chosen by its version: `OpenSSL 3.5.9 …`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library_version: Option<String>,
     /// Key shares that the client sent and the server did not select.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unused_shares: Vec<KeyShare>,

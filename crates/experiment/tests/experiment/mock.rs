@@ -255,6 +255,7 @@ fn leg(cell: &Cell) -> Leg {
             .and_then(|tls| tls.key)
             .filter(|key| key.is_ml_dsa())
             .map(|key| key.label().to_owned()),
+        library_version: None,
         unused_shares: Vec::new(),
     }
 }

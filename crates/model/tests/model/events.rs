@@ -63,6 +63,7 @@ fn leg() -> impl Strategy<Value = LegCount> {
                 chain: resumed.map(u8::from),
                 hello_retry,
                 signature: resumed.map(|_| "mldsa65".to_owned()),
+                library_version: None,
                 unused_shares: Vec::from_iter(hello_retry.map(|_| share)),
             },
             connections,

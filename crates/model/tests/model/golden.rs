@@ -44,6 +44,7 @@ fn legs() -> Vec<LegCount> {
         library: None,
         compressor: None,
         signature: None,
+        library_version: None,
         unused_shares: Vec::new(),
     };
     let encrypted = Leg {

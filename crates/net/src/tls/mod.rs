@@ -119,6 +119,11 @@ impl From<&str> for PeerName {
     }
 }
 
+/// `OpenSSL 3.5.9 29 Sep 2026`: the OpenSSL that this process has loaded.
+pub fn openssl_version() -> &'static str {
+    ::openssl::version::version()
+}
+
 /// The length of a protocol's name, which ALPN stores in one byte (RFC 7301, 3.1).
 fn alpn_length(protocol: &[u8]) -> Result<u8, Error> {
     u8::try_from(protocol.len())

@@ -449,6 +449,7 @@ pub(crate) fn leg(path: Path, connections: u64) -> LegCount {
         library: some("OpenSSL 3.0.16"),
         compressor: None,
         signature: None,
+        library_version: None,
         unused_shares: Vec::new(),
     };
     LegCount { leg, connections, handshake: None }

@@ -186,6 +186,7 @@ fn legs_are_summed_and_flags_counted_by_trial() {
         library: None,
         compressor: None,
         signature: None,
+        library_version: None,
         unused_shares: Vec::new(),
     };
     let mut events = Vec::new();

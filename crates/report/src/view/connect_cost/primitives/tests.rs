@@ -21,6 +21,7 @@ fn leg(version: &str, group: Option<&str>, resumed: bool) -> Leg {
         library: Some("openssl".to_owned()),
         compressor: None,
         signature: None,
+        library_version: None,
         unused_shares: Vec::new(),
     }
 }

@@ -28,6 +28,7 @@ fn leg(group: &str, unused: &[(&str, u16)], hello_retry: bool) -> Leg {
     let share = |(group, bytes): &(&str, u16)| KeyShare { group: (*group).to_owned(), bytes: *bytes };
     Leg {
         group: Some(group.to_owned()),
+        library_version: None,
         unused_shares: unused.iter().map(share).collect(),
         hello_retry: Some(hello_retry),
         ..Leg::default()
