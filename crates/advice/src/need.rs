@@ -88,6 +88,7 @@ fn driver_change(treatment: &Treatment) -> Option<&'static str> {
         (Resumption::Always | Resumption::BySessionId, _, _) => Some("the client must resume TLS sessions"),
         (_, TlsStart::Eager, _) => Some("the client must send its first message before the server's answer"),
         (_, _, TlsLibrary::Rustls) => Some("the client must use rustls"),
+        (_, _, TlsLibrary::OpenSsl35) => Some("the client must use OpenSSL 3.5 or newer"),
         // `sslnegotiation=direct` is in the URL.
         _ => None,
     }

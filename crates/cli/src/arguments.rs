@@ -297,9 +297,9 @@ pub(crate) struct FactorArguments {
     #[arg(long, value_name = "SERVER", value_delimiter = ',')]
     pub(crate) server: Option<Vec<ServerLevel>>,
     /// plain, unix; tls1.3-KEY, tls1.2-KEY (tls1.1, tls1.0) with KEY p256, p384, ed25519, rsa1024,
-    /// rsa2048, rsa3072 or rsa4096; without KEY the server uses its own certificate; TLS modifiers: +resume,
+    /// rsa2048, rsa3072, rsa4096, mldsa44 or mldsa65; without KEY the server uses its own certificate; TLS modifiers: +resume,
     /// +resume=id, +mtls, +eager, +direct (PostgreSQL 17 and later), +suite=NAME, +group=NAME, +chain=N,
-    /// +client=rustls, and (also for plain) +compress=zlib (MongoDB). Tunnels: ssh-CIPHER (aes128-gcm, aes256-gcm,
+    /// +client=rustls or openssl-3.5, and (also for plain) +compress=zlib (MongoDB). Tunnels: ssh-CIPHER (aes128-gcm, aes256-gcm,
     /// chacha20-poly1305, aes256-ctr, aes256-cbc; +N for a tunnel without a session), openvpn-CIPHER (aes256-gcm,
     /// aes256-cbc, none), wireguard, stunnel. Pooling proxies, with plaintext downstream and TLS upstream: proxy
     /// (ciphertoll-proxy), pgbouncer, odyssey (PostgreSQL), proxysql (MariaDB, MySQL), mysqlrouter (MySQL); modifiers:
@@ -505,8 +505,12 @@ const FETCH_EXAMPLES: &str = "\
 Examples:
   ciphertoll servers fetch postgres-18
   ciphertoll servers fetch mysql-8.0
-      Builds come through Maven (mvn), whose settings for mirrors and proxies apply. Each download is
-      checked against a built-in SHA-256. An interrupted download is continued.";
+      These builds come through Maven (mvn), whose settings for mirrors and proxies apply. Each download is
+      checked against a built-in SHA-256. An interrupted download is continued.
+  ciphertoll servers fetch mariadb-11.8
+  ciphertoll servers fetch debian-sid:postgres-18
+      Debian's packages, by apt-get, which verifies their signature. They run on any Debian or Ubuntu;
+      nothing is installed.";
 
 fn fetchable() -> impl TypedValueParser<Value = &'static Fetchable> {
     let names = PossibleValuesParser::new(FETCHABLE.iter().map(|fetchable| fetchable.name));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ciphertoll_lab::{Build, FETCHABLE, Fetchable, Origin};
+use ciphertoll_lab::{Build, FETCHABLE, Fetchable, FetchedProgram, Origin, Product};
 use ciphertoll_model::{Engine, ExitCode};
 use serde_json::json;
 
@@ -24,16 +24,26 @@ pub(crate) fn servers(as_json: bool) -> Result<ExitCode, Failure> {
 }
 
 pub(crate) fn fetch(fetchable: &Fetchable) -> Result<ExitCode, Failure> {
-    let build = fetchable.fetch(&mut tell)?;
-    print_document(&format!(
-        "{} is installed: {} {} ({}) in {}; to use it: ciphertoll run --server {}",
-        fetchable.name,
-        build.engine.display_name(),
-        build.version,
-        tls(&build),
-        build.base_directory.display(),
-        build.level(),
-    ))
+    let name = fetchable.name;
+    print_document(&match fetchable.fetch(&mut tell)? {
+        FetchedProgram::Server(build) => format!(
+            "{name} is installed: {} {} ({}) in {}; to use it: ciphertoll run --server {}",
+            build.engine.display_name(),
+            build.version,
+            tls(&build),
+            build.base_directory.display(),
+            build.level(),
+        ),
+        FetchedProgram::Other { program, version } => {
+            let used = match fetchable.product {
+                Product::Proxy(program) => format!("ciphertoll run --path plain,{}", program.label()),
+                Product::Server(_) | Product::OpenSsl => {
+                    "ciphertoll run --path tls1.3-p256+group=x25519mlkem768+client=openssl-3.5".to_owned()
+                }
+            };
+            format!("{name} is installed: {version} in {}; to use it: {used}", program.display())
+        }
+    })
 }
 
 fn tls(build: &Build) -> String {
@@ -67,8 +77,8 @@ fn listing(builds: &[Build]) -> String {
     let mut text = columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
     let mut heading = "\nnot installed, but available:\n";
     for fetchable in absent() {
-        let Fetchable { name, engine, version, licence, .. } = fetchable;
-        let (engine, size, command) = (engine.display_name(), megabytes(fetchable), command(fetchable));
+        let Fetchable { name, product, version, licence, .. } = fetchable;
+        let (engine, size, command) = (product.display_name(), megabytes(fetchable), command(fetchable));
         // Writing to a string cannot fail.
         let _ =
             writeln!(text, "{heading}  {name} ({engine} {version}, {size} MB, licence {licence}): {command}");
@@ -104,7 +114,7 @@ fn document(builds: &[Build]) -> Result<String, Failure> {
     let to_fetch = |fetchable: &Fetchable| {
         json!({
             "name": fetchable.name,
-            "engine": fetchable.engine.label(),
+            "engine": fetchable.product.label(),
             "version": fetchable.version,
             "licence": fetchable.licence,
             "download_bytes": fetchable.download_bytes(),

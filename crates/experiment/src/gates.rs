@@ -138,6 +138,9 @@ fn check_negotiated(cell: &Cell, leg: &Leg) -> Result<(), VoidReason> {
         pair(tls.key.map(ServerKey::label), leg.key.as_deref(), "no key"),
         (handshake(resumes), handshake(leg.resumed == Some(true))),
     ];
+    // Other keys leave the scheme open, and so its label.
+    let scheme = tls.key.filter(|key| key.is_ml_dsa() && !resumes).map(ServerKey::label);
+    pairs.extend(scheme.map(|scheme| pair(Some(scheme), leg.signature.as_deref(), "no signature")));
     pairs.extend(tls.suite.map(|suite| pair(Some(suite.iana()), leg.suite.as_deref(), "no suite")));
     // Before TLS 1.3 a resumed session exchanges no keys.
     let exchanges_keys = !resumes || tls.version == TlsVersion::Tls13;
@@ -375,7 +378,11 @@ fn requested_authentication(cell: &Cell) -> Option<String> {
 
 /// The legs that clients observed, and those of the tunnel or proxy.
 fn legs(measured: &Measured) -> Vec<LegCount> {
-    let tunnel = measured.tunnel.iter().map(|used| LegCount { leg: used.leg.clone(), connections: 1 });
+    let tunnel = measured.tunnel.iter().map(|used| LegCount {
+        leg: used.leg.clone(),
+        connections: 1,
+        handshake: None,
+    });
     let proxy = measured.proxy.iter().flat_map(|used| used.legs.iter().cloned());
     measured.load.legs.iter().cloned().chain(tunnel).chain(proxy).collect()
 }

@@ -1,13 +1,23 @@
 //! Counts what connections negotiated.
 
-use ciphertoll_model::{Leg, LegCount};
+use ciphertoll_model::{HandshakeSize, KeyShare, Leg, LegCount};
+use ciphertoll_net::tls::TlsLibrary;
 use ciphertoll_net::{Connected, tls};
 use ciphertoll_wire::session::ServerInfo;
 use ciphertoll_wire::{mongodb, mysql, postgres};
 
-/// Distinct results of negotiation, and the number of connections with each.
+/// Distinct results of negotiation, and what was counted with each.
 #[derive(Default)]
-pub(crate) struct Legs(Vec<(NegotiatedParameters, u64)>);
+pub(crate) struct Legs(Vec<(NegotiatedParameters, Counted)>);
+
+#[derive(Default)]
+struct Counted {
+    connections: u64,
+    /// Of all handshakes; `None` without TLS. Sizes differ between connections, so they are not part of the leg.
+    handshakes: Option<tls::HandshakeSize>,
+    /// Of the first connection: a system call for each would be part of what is measured.
+    segment_bytes: Option<u32>,
+}
 
 #[derive(PartialEq)]
 struct NegotiatedParameters {
@@ -32,28 +42,65 @@ impl Legs {
             ServerInfo::Postgres(server) => (ObservedAuthMethod::Postgres(server.auth), None),
             ServerInfo::MongoDb(server) => (ObservedAuthMethod::MongoDb(server.auth), server.compressor),
         };
-        self.add(NegotiatedParameters { tls: connected.channel.negotiated(), auth, compressor }, 1);
+        let channel = &connected.channel;
+        let counted = self.entry(NegotiatedParameters { tls: channel.negotiated(), auth, compressor });
+        if counted.connections == 0 {
+            counted.segment_bytes = channel.segment_bytes();
+        }
+        counted.add(1, channel.handshake_size());
     }
 
     pub(crate) fn merge(&mut self, other: Self) {
-        for (negotiated, connections) in other.0 {
-            self.add(negotiated, connections);
+        for (negotiated, others) in other.0 {
+            let counted = self.entry(negotiated);
+            counted.add(others.connections, others.handshakes);
+            counted.segment_bytes = counted.segment_bytes.or(others.segment_bytes);
         }
     }
 
     pub(crate) fn counts(&self) -> Vec<LegCount> {
-        let count = |(negotiated, connections): &(NegotiatedParameters, u64)| LegCount {
+        let count = |(negotiated, counted): &(NegotiatedParameters, Counted)| LegCount {
             leg: leg_of(negotiated),
-            connections: *connections,
+            connections: counted.connections,
+            handshake: counted.mean(),
         };
         self.0.iter().map(count).collect()
     }
 
-    fn add(&mut self, negotiated: NegotiatedParameters, connections: u64) {
-        match self.0.iter_mut().find(|(known, _)| *known == negotiated) {
-            Some((_, count)) => *count += connections,
-            None => self.0.push((negotiated, connections)),
-        }
+    fn entry(&mut self, negotiated: NegotiatedParameters) -> &mut Counted {
+        let position = self.0.iter().position(|(known, _)| *known == negotiated);
+        let position = position.unwrap_or_else(|| {
+            self.0.push((negotiated, Counted::default()));
+            self.0.len() - 1
+        });
+        &mut self.0[position].1
+    }
+}
+
+impl Counted {
+    fn add(&mut self, connections: u64, handshakes: Option<tls::HandshakeSize>) {
+        self.connections += connections;
+        self.handshakes = match (self.handshakes, handshakes) {
+            (Some(sum), Some(size)) => Some(tls::HandshakeSize {
+                read_bytes: sum.read_bytes + size.read_bytes,
+                written_bytes: sum.written_bytes + size.written_bytes,
+                first_flight_bytes: sum.first_flight_bytes + size.first_flight_bytes,
+            }),
+            (sum, size) => sum.or(size),
+        };
+    }
+
+    fn mean(&self) -> Option<HandshakeSize> {
+        let sum = self.handshakes?;
+        let connections = self.connections.max(1);
+        let mean = |bytes: u64| (bytes + connections / 2) / connections;
+        let first_flight_bytes = mean(sum.first_flight_bytes);
+        Some(HandshakeSize {
+            read_bytes: mean(sum.read_bytes),
+            written_bytes: mean(sum.written_bytes),
+            first_flight_bytes,
+            segments: self.segment_bytes.map(|bytes| first_flight_bytes.div_ceil(u64::from(bytes))),
+        })
     }
 }
 
@@ -82,5 +129,17 @@ fn leg_of(NegotiatedParameters { tls, auth, compressor }: &NegotiatedParameters)
         auth: Some(auth.label()),
         library: negotiated.map(|tls| tls.library.label().to_owned()),
         compressor: compressor.map(|compressor| compressor.name().to_owned()),
+        signature: negotiated.and_then(|tls| tls.signature.as_deref().map(ToOwned::to_owned)),
+        library_version: negotiated.and_then(|tls| match tls.library {
+            TlsLibrary::OpenSsl35 => Some(tls::openssl_version().to_owned()),
+            // Of the machine or of this program: in the record's environment.
+            TlsLibrary::OpenSsl | TlsLibrary::Rustls => None,
+        }),
+        unused_shares: negotiated
+            .map_or_else(Vec::new, |tls| tls.unused_shares.iter().copied().map(share).collect()),
     }
+}
+
+fn share(share: tls::KeyShare) -> KeyShare {
+    KeyShare { group: share.group.label().into_owned(), bytes: share.bytes }
 }

@@ -33,11 +33,12 @@ pub use event::{Ending, Event, Flag, LinkKind, LookDecision, Observation, Timest
 pub use exit::ExitCode;
 pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse,
-    Ctx, Dataset, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, Iterations, LevelError, Link,
-    LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy, ProxyFront, ProxyProgram,
-    Queries, RelativeScale, Resumption, Scale, ScaleBase, ScaleLevel, ServerLevel, ServerUrl, SetConnection,
-    SshCipher, SshSession, SshTunnel, Tde, TdeCipher, TdeTarget, TlsDemand, TlsPath, TlsStart, Tunnel,
-    UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Workload, YcsbMix,
+    Ctx, Dataset, DebianRelease, DocumentsLogin, DocumentsUrl, Driver, DriverName, Factor, Iterations,
+    LevelError, Link, LinkShape, LoginMechanism, OpenVpnCipher, Pace, Path, Percent, PoolMode, Proxy,
+    ProxyFront, ProxyProgram, Queries, RelativeScale, Resumption, Scale, ScaleBase, ScaleLevel, ServerLevel,
+    ServerUrl, SetConnection, SshCipher, SshSession, SshTunnel, Tde, TdeCipher, TdeTarget, TlsDemand,
+    TlsPath, TlsStart, Tunnel, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Workload,
+    YcsbMix,
 };
 pub use metric::{Metric, MetricDirection, Unit};
 pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
@@ -52,8 +53,8 @@ pub use settings::{Setting, SettingError, Settings};
 pub use spec::{CpuPinning, Grid, Prepare, Size, Spec, SpecError};
 pub use storage::{Storage, StorageError};
 pub use trial::{
-    Endpoint, ErrorCount, ErrorKind, FailureOrigin, LatencySummary, Leg, LegCount, LoadMessage, Namespace,
-    TlsSpec, TrialOperation, TrialPace, TrialResult, TrialSpec,
+    Endpoint, ErrorCount, ErrorKind, FailureOrigin, HandshakeSize, KeyShare, LatencySummary, Leg, LegCount,
+    LoadMessage, Namespace, TlsSpec, TrialOperation, TrialPace, TrialResult, TrialSpec,
 };
 
 /// Version of the files that ciphertoll writes: events, plans and JSON reports.

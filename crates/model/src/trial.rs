@@ -293,6 +293,23 @@ pub struct Leg {
     /// The negotiated compressor; absent without compression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compressor: Option<String>,
+    /// The server's signature scheme in the handshake, by IANA's name; absent if it is not known (RSA in TLS 1.3), and
+    /// if the session was resumed. In TLS 1.2, the names of ECDSA schemes mean any curve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+    /// The version of a client library that was chosen by its version: `OpenSSL 3.5.9 …`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library_version: Option<String>,
+    /// Key shares that the client sent and the server did not select.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unused_shares: Vec<KeyShare>,
+}
+
+/// A public key that a client sends for a group before it knows the server's choice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct KeyShare {
+    pub group: String,
+    pub bytes: u16,
 }
 
 /// A leg and the number of connections with it.
@@ -300,4 +317,81 @@ pub struct Leg {
 pub struct LegCount {
     pub leg: Leg,
     pub connections: u64,
+    /// Absent without TLS, and if the driver does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshake: Option<HandshakeSize>,
+}
+
+/// The size of TLS handshakes, without bytes of the database's protocol: means over the connections, because
+/// signatures differ by a few bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HandshakeSize {
+    /// Read by the client until its handshake was complete.
+    pub read_bytes: u64,
+    /// Written by the client, its Finished included.
+    pub written_bytes: u64,
+    /// The server's first flight, without a HelloRetryRequest.
+    pub first_flight_bytes: u64,
+    /// TCP segments of the first flight, by the maximum segment size of the connection; absent on a unix socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segments: Option<u64>,
+}
+
+impl LegCount {
+    /// Adds further connections with the same leg.
+    pub fn add(&mut self, other: &Self) {
+        self.handshake = match (self.handshake, other.handshake) {
+            (Some(own), Some(others)) => Some(own.mean(self.connections, others, other.connections)),
+            (own, others) => own.or(others),
+        };
+        self.connections += other.connections;
+    }
+}
+
+impl HandshakeSize {
+    fn mean(self, connections: u64, other: Self, of_other: u64) -> Self {
+        let mean = |own: u64, others: u64| {
+            let total = (connections + of_other).max(1);
+            (own * connections + others * of_other + total / 2) / total
+        };
+        Self {
+            read_bytes: mean(self.read_bytes, other.read_bytes),
+            written_bytes: mean(self.written_bytes, other.written_bytes),
+            first_flight_bytes: mean(self.first_flight_bytes, other.first_flight_bytes),
+            segments: self.segments.max(other.segments),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(connections: u64, bytes: Option<u64>) -> LegCount {
+        let size = |bytes| HandshakeSize {
+            read_bytes: bytes,
+            written_bytes: 2 * bytes,
+            first_flight_bytes: bytes,
+            segments: Some(bytes.div_ceil(1_448)),
+        };
+        LegCount { leg: Leg::default(), connections, handshake: bytes.map(size) }
+    }
+
+    #[test]
+    fn sizes_are_weighted_by_connections() {
+        let mut sum = count(3, Some(1_000));
+        sum.add(&count(1, Some(2_001)));
+        assert_eq!(sum.connections, 4);
+        let size = sum.handshake.unwrap();
+        assert_eq!((size.read_bytes, size.written_bytes, size.segments), (1_250, 2_501, Some(2)));
+    }
+
+    #[test]
+    fn an_unknown_size_changes_no_mean() {
+        let mut sum = count(3, None);
+        sum.add(&count(1, Some(2_000)));
+        sum.add(&count(10, None));
+        assert_eq!(sum.connections, 14);
+        assert_eq!(sum.handshake.unwrap().read_bytes, 2_000);
+    }
 }

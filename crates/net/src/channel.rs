@@ -261,6 +261,16 @@ impl Channel {
     pub fn negotiated(&self) -> Option<tls::Negotiated> {
         self.session.as_ref()?.negotiated()
     }
+
+    /// The size of the TLS handshake; `None` without TLS.
+    pub fn handshake_size(&self) -> Option<tls::HandshakeSize> {
+        self.session.as_ref()?.handshake_size()
+    }
+
+    /// The bytes that one TCP segment of the connection holds, without options; `None` on a unix socket.
+    pub fn segment_bytes(&self) -> Option<u32> {
+        self.socket.tcp_mss().ok().filter(|bytes| *bytes > 0)
+    }
 }
 
 fn fill(buffer: &mut Buffer, socket: &mut Socket) -> io::Result<tls::Filled> {

@@ -60,14 +60,15 @@ pub struct Config {
                 mariadb://…?ssl-ca=FILE. The server's certificate and host name are verified unless sslmode \
                 (ssl-mode) says otherwise")]
     pub server: Option<String>,
-    /// Key exchange groups that are offered to the server, the preferred one first: `x25519mlkem768`, `x25519`, `p256`,
-    /// `p384`, `p521`.
+    /// Key exchange groups that are offered to the server, the preferred one first: `x25519mlkem768`,
+    /// `secp256r1mlkem768`, `mlkem768`, `x25519`, `p256`, `p384`, `p521`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
     #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = group, display_order = 2)]
     #[arg(
         help = "Key exchange groups that are offered to the server, the preferred one first: x25519mlkem768, \
-                x25519, p256, p384, p521 [default: all of them that OpenSSL has, post-quantum and p256 first]"
+                secp256r1mlkem768, mlkem768, x25519, p256, p384, p521 [default: x25519mlkem768 if OpenSSL has it, \
+                then p256, x25519, p384, p521]"
     )]
     pub tls_groups: Vec<Group>,
     /// Certificate (PEM file) for TCP clients: they must then use TLS, and may connect from other machines.

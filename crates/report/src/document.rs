@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    AtRest, Auth, CellId, Ctx, Driver, Ending, Environment, Flag, KeyExchangeTime, Leg, Link, Margins,
-    Metric, Pace, Path, RelativeScale, SCHEMA_VERSION, SignatureTime, Skipped, Storage, Workload, is_default,
+    AtRest, Auth, CellId, Ctx, Driver, Ending, Environment, Flag, HandshakeSize, KeyExchangeTime, Leg, Link,
+    Margins, Metric, Pace, Path, RelativeScale, SCHEMA_VERSION, SignatureTime, Skipped, Storage, Workload,
+    is_default,
 };
 use ciphertoll_presets::Published;
 use ciphertoll_stats::{
@@ -257,6 +258,9 @@ pub struct LegDocument {
     pub leg: Leg,
     /// Number of connections.
     pub connections: u64,
+    /// The mean size of the TLS handshake; absent without TLS, and if the driver does not report it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handshake: Option<HandshakeSize>,
 }
 
 /// The run as one JSON text; ends in a newline.
@@ -403,7 +407,11 @@ fn cell_document(report: &RunReport<'_>, costs: &[ServerCosts<'_>], analysed: &C
         legs: analysed
             .legs
             .iter()
-            .map(|count| LegDocument { leg: count.leg.clone(), connections: count.connections })
+            .map(|count| LegDocument {
+                leg: count.leg.clone(),
+                connections: count.connections,
+                handshake: count.handshake,
+            })
             .collect(),
     }
 }

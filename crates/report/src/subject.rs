@@ -76,8 +76,7 @@ pub(crate) fn choice(cell: &Cell, rows: &[Factor]) -> String {
     let path = cell.treatment.path;
     let mut details = detail_list(cell, rows, Naming::Full);
     if let (Some(key), Some(certificate)) = (path.as_tls().and_then(|tls| tls.key), details.first_mut()) {
-        let article = if key.rsa_bits().is_some() || key == ServerKey::Ed25519 { "an" } else { "a" };
-        *certificate = format!("{article} {certificate}");
+        *certificate = format!("{} {certificate}", article(key));
     }
     let server = server("on", cell, rows);
     if details.is_empty() {
@@ -135,7 +134,7 @@ fn detail_list(cell: &Cell, rows: &[Factor], naming: Naming) -> Vec<String> {
             TlsStart::Eager => Some("eager".to_owned()),
         });
         details.extend(tls.chain.map(|chain| format!("chain of {chain}")));
-        details.extend((tls.library == TlsLibrary::Rustls).then(|| "rustls".to_owned()));
+        details.extend((tls.library != TlsLibrary::OpenSsl).then(|| library(tls.library).to_owned()));
         details.extend(tls.compressor.map(|compressor| format!("{compressor} compression")));
     }
     if let Some(tunnel) = cell.treatment.path.as_tunnel()
@@ -242,6 +241,30 @@ pub(crate) fn certificate(key: ServerKey) -> &'static str {
         ServerKey::Rsa2048 => "RSA-2048 certificate",
         ServerKey::Rsa3072 => "RSA-3072 certificate",
         ServerKey::Rsa4096 => "RSA-4096 certificate",
+        ServerKey::MlDsa44 => "ML-DSA-44 certificate",
+        ServerKey::MlDsa65 => "ML-DSA-65 certificate",
+    }
+}
+
+/// The article before a key's name: `a P-256 certificate`.
+pub(crate) fn article(key: ServerKey) -> &'static str {
+    match key {
+        ServerKey::P256 | ServerKey::P384 => "a",
+        ServerKey::Ed25519
+        | ServerKey::Rsa1024
+        | ServerKey::Rsa2048
+        | ServerKey::Rsa3072
+        | ServerKey::Rsa4096
+        | ServerKey::MlDsa44
+        | ServerKey::MlDsa65 => "an",
+    }
+}
+
+fn library(library: TlsLibrary) -> &'static str {
+    match library {
+        TlsLibrary::OpenSsl => "OpenSSL",
+        TlsLibrary::OpenSsl35 => "OpenSSL 3.5",
+        TlsLibrary::Rustls => "rustls",
     }
 }
 

@@ -20,11 +20,15 @@ pub fn summary(report: &RunReport<'_>, style: Style, width: u16) -> String {
     let mut lines = canvas.heading(&verdicts::title(report));
     let banner = verdicts::banner(report, &strata);
     lines.extend(banner.iter().take(1).flat_map(|sentence| canvas.plain_sentence(sentence)));
-    let room = MOST_LINES.saturating_sub(lines.len() + LINES_AFTER_TABLE);
+    let key_exchange = view::key_exchange::sentences(report, &strata);
+    let key_exchange: Vec<String> =
+        key_exchange.iter().flat_map(|sentence| canvas.plain_sentence(sentence)).collect();
+    let room = MOST_LINES.saturating_sub(lines.len() + LINES_AFTER_TABLE.max(5 + key_exchange.len()));
     lines.extend(costs(&canvas, report, &strata, room));
     let published = view::published::section_and_background(report);
     let published = published.and_then(|(section, _)| section.notes.into_iter().next());
     lines.extend(published.iter().flat_map(|sentence| canvas.plain_sentence(sentence)));
+    lines.extend(key_exchange);
     let mut end = canvas.plain_sentence(&Sentence::neutral(how_sure(report, &strata)));
     end.extend(next_steps(report).iter().map(|line| canvas.faint(line)));
     lines.extend(what_to_do(&canvas, report, MOST_LINES.saturating_sub(lines.len() + end.len())));

@@ -265,7 +265,7 @@ impl<'a> Pairs<'a> {
         let mut sums: Vec<LegCount> = Vec::new();
         for seen in self.own().flat_map(|observation| &observation.legs) {
             match sums.iter_mut().find(|sum| sum.leg == seen.leg) {
-                Some(sum) => sum.connections += seen.connections,
+                Some(sum) => sum.add(seen),
                 None => sums.push(seen.clone()),
             }
         }

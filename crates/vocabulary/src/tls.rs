@@ -31,6 +31,10 @@ labelled_enum! {
         Rsa2048 = "rsa2048",
         Rsa3072 = "rsa3072",
         Rsa4096 = "rsa4096",
+        /// ML-DSA-44 (FIPS 204): post-quantum.
+        MlDsa44 = "mldsa44",
+        /// ML-DSA-65 (FIPS 204): post-quantum.
+        MlDsa65 = "mldsa65",
     }
 }
 
@@ -47,6 +51,10 @@ labelled_enum! {
         P521 = "p521",
         /// X25519 combined with ML-KEM-768: post-quantum.
         X25519MlKem768 = "x25519mlkem768",
+        /// NIST P-256 combined with ML-KEM-768: post-quantum.
+        SecP256r1MlKem768 = "secp256r1mlkem768",
+        /// ML-KEM-768 alone: post-quantum.
+        MlKem768 = "mlkem768",
     }
 }
 
@@ -57,7 +65,9 @@ labelled_enum! {
         /// The system's OpenSSL, as in libpq and most other drivers.
         #[default]
         OpenSsl = "openssl",
-        /// rustls with ring's cryptography, as in drivers written in Rust.
+        /// OpenSSL 3.5 or newer, which has post-quantum algorithms, where the system's is older.
+        OpenSsl35 = "openssl-3.5",
+        /// rustls with the cryptography of aws-lc-rs, as in drivers written in Rust.
         Rustls = "rustls",
     }
 }
@@ -125,7 +135,7 @@ impl ServerKey {
             Self::Rsa2048 => Some(2048),
             Self::Rsa3072 => Some(3072),
             Self::Rsa4096 => Some(4096),
-            Self::P256 | Self::P384 | Self::Ed25519 => None,
+            Self::P256 | Self::P384 | Self::Ed25519 | Self::MlDsa44 | Self::MlDsa65 => None,
         }
     }
 
@@ -133,6 +143,17 @@ impl ServerKey {
     /// bits of security).
     pub fn is_weak(self) -> bool {
         self == Self::Rsa1024
+    }
+
+    /// Whether it signs with ML-DSA.
+    pub fn is_ml_dsa(self) -> bool {
+        matches!(self, Self::MlDsa44 | Self::MlDsa65)
+    }
+}
+
+impl TlsLibrary {
+    pub fn is_openssl(self) -> bool {
+        matches!(self, Self::OpenSsl | Self::OpenSsl35)
     }
 }
 
@@ -145,7 +166,14 @@ impl Group {
             Self::P384 => 0x0018,
             Self::P521 => 0x0019,
             Self::X25519MlKem768 => 0x11ec,
+            Self::SecP256r1MlKem768 => 0x11eb,
+            Self::MlKem768 => 0x0201,
         }
+    }
+
+    /// Whether it contains ML-KEM, alone or combined with a curve.
+    pub fn has_ml_kem(self) -> bool {
+        matches!(self, Self::X25519MlKem768 | Self::SecP256r1MlKem768 | Self::MlKem768)
     }
 }
 

@@ -23,6 +23,7 @@ pub mod postgres_server;
 pub mod scram;
 pub mod tde_file_class;
 pub mod tde_key_file;
+pub mod tls_client_hello;
 pub mod tls_flight;
 
 /// A fuzz target; its name is also that of its directory in `fuzz/seeds`.
@@ -31,7 +32,7 @@ pub struct FuzzTarget {
     pub run: fn(&[u8]),
 }
 
-pub const ALL: [FuzzTarget; 21] = [
+pub const ALL: [FuzzTarget; 22] = [
     FuzzTarget { name: "mongodb_connect", run: mongodb_connect::run },
     FuzzTarget { name: "mongodb_reply", run: mongodb_reply::run },
     FuzzTarget { name: "mongodb_template", run: mongodb_template::run },
@@ -52,6 +53,7 @@ pub const ALL: [FuzzTarget; 21] = [
     FuzzTarget { name: "scram", run: scram::run },
     FuzzTarget { name: "tde_file_class", run: tde_file_class::run },
     FuzzTarget { name: "tde_key_file", run: tde_key_file::run },
+    FuzzTarget { name: "tls_client_hello", run: tls_client_hello::run },
     FuzzTarget { name: "tls_flight", run: tls_flight::run },
 ];
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use ciphertoll_lab::ClientOpenSsl;
 use ciphertoll_load::driver::{self, DriverRequirements, PreparedDriver, Task};
 use ciphertoll_model::{Cell, Driver, DriverName, Event, Plan, TrialSpec};
 
@@ -62,7 +63,10 @@ impl Drivers {
             let task = Task { workload: cell.workload, scale: cell.scale };
             return LoadCommand { command: ready.command(program, &task), grace: ready.grace(spec) };
         }
-        let mut command = Command::new(program);
+        let library = cell.treatment.path.as_tls().map(|tls| tls.library).unwrap_or_default();
+        // Checked before the run: `Server::prepare_tls`.
+        let openssl = ClientOpenSsl::for_library(library).unwrap_or(ClientOpenSsl::Linked);
+        let mut command = openssl.command(program);
         command.arg("__load");
         LoadCommand { command, grace: NATIVE_GRACE }
     }

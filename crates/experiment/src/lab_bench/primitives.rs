@@ -67,7 +67,7 @@ fn timed(
     let mut failed = |error: &Error| emit(Event::Warned { message: error.to_string() });
     for key in &wanted.keys {
         match ciphertoll_primitives::signature(*key, interrupted) {
-            Ok(time) => _ = signatures.insert(key.label().to_owned(), time),
+            Ok(time) => signatures.extend(time.map(|time| (key.label().to_owned(), time))),
             Err(Error::Interrupted) => return None,
             Err(error) => failed(&error),
         }

@@ -173,7 +173,9 @@ impl Proxies {
         // If the server does not report other connections, all count as encrypted like the one that was checked.
         let legs = standing
             .map(|standing| all_of(up.seen, standing).into_iter().map(|leg| named_as(&last, leg)).collect());
-        let of_last = || vec![LegCount { leg: last.clone(), connections: came.encrypted.unwrap_or(1) }];
+        let of_last = || {
+            vec![LegCount { leg: last.clone(), connections: came.encrypted.unwrap_or(1), handshake: None }]
+        };
         let proxy = ProxyUse {
             legs: legs.unwrap_or_else(of_last),
             set_up_ns,
@@ -194,10 +196,10 @@ impl Proxies {
 
 /// The legs of both readings, each with the larger number of connections.
 fn all_of(mut seen: Vec<LegCount>, standing: Vec<LegCount>) -> Vec<LegCount> {
-    for LegCount { leg, connections } in standing {
-        match seen.iter_mut().find(|known| known.leg == leg) {
-            Some(known) => known.connections = known.connections.max(connections),
-            None => seen.push(LegCount { leg, connections }),
+    for stands in standing {
+        match seen.iter_mut().find(|known| known.leg == stands.leg) {
+            Some(known) => known.connections = known.connections.max(stands.connections),
+            None => seen.push(stands),
         }
     }
     seen

@@ -105,7 +105,10 @@ fn another_version_or_key_or_a_resumed_session_is_void() {
 #[test]
 fn a_session_that_is_not_taken_up_or_a_shorter_chain_is_void() {
     type Change = fn(&mut ciphertoll_model::Leg);
-    let changes: [(&str, Change); 4] = [
+    let changes: [(&str, Change); 7] = [
+        ("tls1.3-mldsa65", |leg| leg.key = Some("p256".to_owned())),
+        ("tls1.3-mldsa65", |leg| leg.signature = Some("ecdsa_secp256r1_sha256".to_owned())),
+        ("tls1.3-mldsa44", |leg| leg.signature = None),
         ("tls1.3-p256+resume", |leg| leg.resumed = Some(false)),
         ("tls1.2-p256+resume=id", |leg| leg.resumed = None),
         ("tls1.3-p256+chain=3", |leg| leg.chain = Some(2)),

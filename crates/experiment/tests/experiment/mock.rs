@@ -83,7 +83,11 @@ impl<'a> MockBench<'a> {
                 window_ns,
                 latency: summary(operations, sum_ns, operation_ns),
                 phase_sums_ns: phases(request.cell, sum_ns),
-                legs: vec![LegCount { leg: leg(request.cell), connections: operations.max(1) }],
+                legs: vec![LegCount {
+                    leg: leg(request.cell),
+                    connections: operations.max(1),
+                    handshake: None,
+                }],
                 client_cpu_ns: (busy * CLIENT_CPU_SHARE) as u64,
                 client_rss_peak_bytes: 8 << 20,
                 usable_ports: Some(28_232 * 64),
@@ -222,7 +226,7 @@ fn proxy_use(proxy: Proxy, cell: &Cell, operations: u64) -> ProxyUse {
         ..Leg::default()
     };
     ProxyUse {
-        legs: vec![LegCount { leg, connections: clients }],
+        legs: vec![LegCount { leg, connections: clients, handshake: None }],
         set_up_ns: SET_UP_NS,
         connections: Some(clients),
         in_the_clear: Some(0),
@@ -247,5 +251,12 @@ fn leg(cell: &Cell) -> Leg {
         auth: None,
         library: tls.map(|_| "openssl".to_owned()),
         compressor: cell.treatment.path.compressor().map(|compressor| compressor.label().to_owned()),
+        signature: tls
+            .filter(|tls| tls.resumption == Resumption::Never)
+            .and_then(|tls| tls.key)
+            .filter(|key| key.is_ml_dsa())
+            .map(|key| key.label().to_owned()),
+        library_version: None,
+        unused_shares: Vec::new(),
     }
 }

@@ -28,11 +28,13 @@ pub(super) fn engine(engine: Engine) -> Finding {
 
 pub(super) fn fetchable() -> Vec<Finding> {
     let look = |fetchable: &'static Fetchable, bytes: u64| {
-        let level =
-            ServerLevel { version: Some(fetchable.version.to_owned()), ..ServerLevel::of(fetchable.engine) };
         let name = fetchable.name;
         if fetchable.is_here() {
-            return Finding::ok(CheckPurpose::Measure, name, format!("fetched; --server {level}"));
+            let seen = match fetchable.engine() {
+                Some(_) => format!("fetched; --server {name}"),
+                None => "fetched".to_owned(),
+            };
+            return Finding::ok(CheckPurpose::Measure, name, seen);
         }
         let megabytes = bytes.div_ceil(1_000_000);
         let seen = format!("not fetched; {megabytes} MB with {}", fetchable.client());

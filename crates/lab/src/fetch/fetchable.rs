@@ -1,15 +1,16 @@
-//! A server that can be fetched.
+//! A program that can be fetched: a server, a proxy, or a TLS library.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::Engine;
+use ciphertoll_model::{DebianRelease, Engine, ProxyProgram};
 
 use super::archive::Archive;
 use super::client::{ClientProgram, FetchClient};
+use super::debian::{self, DebianPackages};
 use super::golang::{self, GoModule};
-use super::job::{FetchJob, PARTIAL, remove_directory};
+use super::job::{FetchJob, PARTIAL, file_name, remove_directory};
 use super::maven;
 use crate::error::{Context, Error};
 use crate::host::cache::{cache_directory, lock, make_cache, with_suffix};
@@ -26,23 +27,51 @@ const PUBLIC_DIRECTORY: u32 = 0o755;
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fetchable {
-    /// A level that selects it: `postgres-18`.
+    /// For a server, a level that selects it: `postgres-18`, `debian-13:postgres-17`.
     pub name: &'static str,
-    pub engine: Engine,
-    /// The version that the server program reports.
+    pub product: Product,
+    /// The version that the program reports, or the beginning of it.
     pub version: &'static str,
     pub licence: &'static str,
-    /// The server program, relative to its directory.
+    /// The main program, relative to its directory.
     pub(super) program: &'static str,
     /// Packages with system libraries that the server needs and that may be missing.
     pub(super) libraries: Option<&'static str>,
     pub(super) source: BuildSource,
 }
 
+/// What a fetch provides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    Server(Engine),
+    Proxy(ProxyProgram),
+    /// The program `openssl` and its libraries.
+    OpenSsl,
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BuildSource {
     Archives { x86_64: Option<Archive>, aarch64: Option<Archive> },
     Module(GoModule),
+    Packages(DebianPackages),
+}
+
+impl Product {
+    pub fn display_name(self) -> &'static str {
+        match self {
+            Self::Server(engine) => engine.display_name(),
+            Self::Proxy(program) => program.display_name(),
+            Self::OpenSsl => "OpenSSL",
+        }
+    }
+
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Server(engine) => engine.label(),
+            Self::Proxy(program) => program.label(),
+            Self::OpenSsl => "openssl",
+        }
+    }
 }
 
 /// The part of a source for this machine.
@@ -50,6 +79,7 @@ pub(super) enum BuildSource {
 pub(super) enum FetchMethod<'a> {
     Unpack(&'a Archive),
     Build(&'a GoModule),
+    Install(&'a DebianPackages),
 }
 
 impl FetchMethod<'_> {
@@ -57,6 +87,7 @@ impl FetchMethod<'_> {
         match self {
             Self::Unpack(_) => maven::MAVEN,
             Self::Build(_) => golang::GO,
+            Self::Install(_) => debian::APT,
         }
     }
 }
@@ -67,6 +98,7 @@ impl Fetchable {
         self.method().map(|method| match method {
             FetchMethod::Unpack(archive) => archive.bytes,
             FetchMethod::Build(module) => module.bytes,
+            FetchMethod::Install(packages) => packages.bytes,
         })
     }
 
@@ -74,11 +106,17 @@ impl Fetchable {
         self.directory(&cache_directory()).is_dir()
     }
 
+    /// Its directory, if it was fetched. Its programs are executed, so only we may be able to write to it.
+    pub(crate) fn fetched_directory(&self) -> Option<PathBuf> {
+        let directory = self.directory(&cache_directory());
+        directories().into_iter().find(|fetched| *fetched == directory)
+    }
+
     /// Fetches the files, unless they were fetched before; returns their directory.
     pub(crate) fn fetch_files(&self, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
         let method = self.method().ok_or(Error::NotForProcessor {
             name: self.name,
-            engine: self.engine.label(),
+            engine: self.product.label(),
             known: self.known_processor(),
         })?;
         let client = || FetchClient::search(method.client(), self.name);
@@ -92,19 +130,52 @@ impl Fetchable {
                 archive.as_ref().map(FetchMethod::Unpack)
             }
             BuildSource::Module(module) => Some(FetchMethod::Build(module)),
+            BuildSource::Packages(packages) => Some(FetchMethod::Install(packages)),
         }
+    }
+
+    pub fn engine(&self) -> Option<Engine> {
+        match self.product {
+            Product::Server(engine) => Some(engine),
+            Product::Proxy(_) | Product::OpenSsl => None,
+        }
+    }
+
+    /// The Debian release of its packages.
+    pub(crate) fn release(&self) -> Option<DebianRelease> {
+        match &self.source {
+            BuildSource::Packages(packages) => Some(packages.release),
+            BuildSource::Archives { .. } | BuildSource::Module(_) => None,
+        }
+    }
+
+    /// Whether only a level with this release selects it, because there is a build without a label.
+    pub(crate) fn is_labelled(&self) -> bool {
+        self.name.contains(':')
     }
 
     /// A processor architecture that has a build.
     fn known_processor(&self) -> &'static str {
         match &self.source {
             BuildSource::Archives { aarch64: Some(_), .. } => "aarch64",
-            BuildSource::Archives { aarch64: None, .. } | BuildSource::Module(_) => "x86_64",
+            BuildSource::Archives { aarch64: None, .. }
+            | BuildSource::Module(_)
+            | BuildSource::Packages(_) => "x86_64",
         }
     }
 
     fn directory(&self, cache: &Path) -> PathBuf {
-        cache.join(SERVERS).join(format!("{}-{}", self.engine.label(), self.version))
+        cache.join(SERVERS).join(self.directory_name())
+    }
+
+    pub(super) fn directory_name(&self) -> String {
+        match self.source {
+            BuildSource::Archives { .. } | BuildSource::Module(_) => {
+                format!("{}-{}", self.product.label(), self.version)
+            }
+            // The exact version is known after the fetch.
+            BuildSource::Packages(_) => file_name(self.name),
+        }
     }
 
     pub(crate) fn program_path(&self, cache: &Path) -> PathBuf {
@@ -135,8 +206,15 @@ impl Fetchable {
         let left = match method {
             FetchMethod::Unpack(archive) => archive.make(&mut job, client, &partial)?,
             FetchMethod::Build(module) => module.make(&mut job, client, &partial)?,
+            FetchMethod::Install(packages) => packages.make(&mut job, client, &partial, &target)?,
         };
         fs::rename(&partial, &target).context("keep", &target)?;
+        if let FetchMethod::Install(packages) = method
+            && let Err(error) = packages.check(&target)
+        {
+            remove_directory(&target)?;
+            return Err(error);
+        }
         // The client keeps its own copy.
         if left.is_dir() {
             remove_directory(&left)?;
@@ -162,7 +240,7 @@ impl Fetchable {
     }
 }
 
-/// The directories of all fetched servers, including those of other versions of ciphertoll.
+/// The directories of everything that was fetched.
 pub(crate) fn directories() -> Vec<PathBuf> {
     let cache = cache_directory();
     let servers = cache.join(SERVERS);

@@ -1,7 +1,7 @@
 //! What the steps of a fetch have in common.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Context, Error};
@@ -22,8 +22,24 @@ impl FetchJob<'_, '_> {
 
     /// The file with the client's output.
     pub(super) fn log(&self) -> PathBuf {
-        self.downloads.join(format!("{}.log", self.name))
+        self.downloads.join(format!("{}.log", self.file_name()))
     }
+
+    pub(super) fn append_to_log(&self, text: &[u8]) -> Result<(), Error> {
+        let log = self.log();
+        let file = File::options().append(true).create(true).open(&log);
+        file.and_then(|mut file| file.write_all(text)).context("write", &log)
+    }
+
+    /// The name, without characters that have a meaning in search paths.
+    pub(super) fn file_name(&self) -> String {
+        file_name(self.name)
+    }
+}
+
+/// `debian-13-postgres-17` of `debian-13:postgres-17`. A colon separates directories in search paths.
+pub(super) fn file_name(name: &str) -> String {
+    name.replace(':', "-")
 }
 
 pub(super) fn remove_directory(path: &Path) -> Result<(), Error> {

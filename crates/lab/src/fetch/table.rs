@@ -1,9 +1,12 @@
 //! The table of builds that can be fetched, each with the checksum that it must have.
 
-use ciphertoll_model::{Engine, ServerLevel};
+use std::path::PathBuf;
+
+use ciphertoll_model::{DebianRelease, Engine, ProxyProgram, ServerLevel};
 
 use super::archive::Archive;
-use super::fetchable::{BuildSource, Fetchable};
+use super::debian::DebianPackages;
+use super::fetchable::{self, BuildSource, Fetchable, Product};
 use super::golang::{GoModule, Toolchain};
 use super::unpack::{ArchiveMember, ZipSelection};
 
@@ -13,7 +16,7 @@ macro_rules! postgres {
     ($major:literal, $version:literal, ($bytes:literal, $sha256:literal), $aarch64:expr) => {
         Fetchable {
             name: concat!("postgres-", $major),
-            engine: Engine::Postgres,
+            product: Product::Server(Engine::Postgres),
             version: $version,
             licence: "PostgreSQL",
             program: "bin/postgres",
@@ -49,7 +52,32 @@ macro_rules! postgres {
     };
 }
 
-pub const FETCHABLE: [Fetchable; 7] = [
+/// A program in Debian packages: its name, product, version and licence, the release, its packages, its programs, and
+/// the bytes to download.
+macro_rules! debian {
+    (
+        $name:literal, $product:expr, $version:literal, $licence:literal, $release:ident,
+        $packages:expr, $programs:expr, $bytes:literal $(, without $removed:literal)?
+    ) => {
+        Fetchable {
+            name: $name,
+            product: $product,
+            version: $version,
+            licence: $licence,
+            program: $programs[0],
+            libraries: None,
+            source: BuildSource::Packages(DebianPackages {
+                release: DebianRelease::$release,
+                packages: &$packages,
+                programs: &$programs,
+                removed: &[$($removed)?],
+                bytes: $bytes,
+            }),
+        }
+    };
+}
+
+pub const FETCHABLE: [Fetchable; 15] = [
     postgres!(
         18,
         "18.6",
@@ -82,7 +110,7 @@ pub const FETCHABLE: [Fetchable; 7] = [
     ),
     Fetchable {
         name: "mysql-8.0",
-        engine: Engine::MySql,
+        product: Product::Server(Engine::MySql),
         version: "8.0.33",
         licence: "GPL-2.0",
         program: "bin/mysqld",
@@ -100,7 +128,7 @@ pub const FETCHABLE: [Fetchable; 7] = [
     },
     Fetchable {
         name: "ferretdb",
-        engine: Engine::FerretDb,
+        product: Product::Server(Engine::FerretDb),
         version: "1.24.2",
         licence: "Apache-2.0",
         program: "bin/ferretdb",
@@ -117,6 +145,87 @@ pub const FETCHABLE: [Fetchable; 7] = [
             toolchain: Toolchain { version: "1.24.3", sum: TOOLCHAIN_SUM, bytes: 82_881_604 },
         }),
     },
+    debian!(
+        "mariadb-11.8",
+        Product::Server(Engine::MariaDb),
+        "11.8",
+        "GPL-2.0",
+        Trixie,
+        ["mariadb-server-core", "mariadb-client-core"],
+        ["usr/sbin/mariadbd", "usr/bin/my_print_defaults"],
+        16_000_000
+    ),
+    debian!(
+        "mysql-9.7",
+        Product::Server(Engine::MySql),
+        "9.7",
+        "GPL-2.0",
+        Sid,
+        ["mysql-server-core"],
+        ["usr/sbin/mysqld"],
+        60_000_000
+    ),
+    debian!(
+        "debian-13:postgres-17",
+        Product::Server(Engine::Postgres),
+        "17",
+        "PostgreSQL",
+        Trixie,
+        ["postgresql-17"],
+        ["usr/lib/postgresql/17/bin/postgres", "usr/lib/postgresql/17/bin/initdb"],
+        40_000_000,
+        without "usr/lib/postgresql/17/lib/llvmjit.so"
+    ),
+    debian!(
+        "debian-sid:postgres-18",
+        Product::Server(Engine::Postgres),
+        "18",
+        "PostgreSQL",
+        Sid,
+        ["postgresql-18"],
+        ["usr/lib/postgresql/18/bin/postgres", "usr/lib/postgresql/18/bin/initdb"],
+        40_000_000
+    ),
+    debian!(
+        "openssl-3.5",
+        Product::OpenSsl,
+        "3.5",
+        "Apache-2.0",
+        Trixie,
+        ["openssl"],
+        ["usr/bin/openssl"],
+        9_000_000
+    ),
+    debian!(
+        "pgbouncer",
+        Product::Proxy(ProxyProgram::PgBouncer),
+        "1",
+        "ISC",
+        Sid,
+        ["pgbouncer"],
+        ["usr/sbin/pgbouncer"],
+        20_000_000
+    ),
+    debian!(
+        "mysqlrouter",
+        Product::Proxy(ProxyProgram::MySqlRouter),
+        "9",
+        "GPL-2.0",
+        Sid,
+        ["mysql-router"],
+        ["usr/bin/mysqlrouter"],
+        30_000_000
+    ),
+    debian!(
+        "odyssey",
+        Product::Proxy(ProxyProgram::PgBouncer),
+        "1",
+        "BSD-3-Clause",
+        Sid,
+        ["odyssey"],
+        ["usr/bin/odyssey"],
+        20_000_000
+    ),
 ];
 
 /// Checksum of the Go distribution for this machine's processor; unknown for others.
@@ -137,9 +246,38 @@ impl Fetchable {
 
     /// The first that matches `level` and has a build for this processor. A level without a version matches any version.
     pub(crate) fn for_level(level: &ServerLevel) -> Option<&'static Self> {
+        // Of packages only the series is known: they may well be of version 11.8.9.
+        let accepts = |level: &ServerLevel, one: &Self| match (&level.version, one.release()) {
+            (Some(wanted), Some(_)) if !level.accepts_version(one.version) => {
+                let series = ServerLevel { version: Some(one.version.to_owned()), ..level.clone() };
+                series.accepts_version(wanted)
+            }
+            _ => level.accepts_version(one.version),
+        };
         let mut all = FETCHABLE.iter().filter(|one| one.method().is_some());
         all.find(|one| {
-            one.engine == level.engine && level.directory.is_none() && level.accepts_version(one.version)
+            one.engine() == Some(level.engine)
+                && level.directory.is_none()
+                && accepts(level, one)
+                && match level.release() {
+                    None => !one.is_labelled(),
+                    release => one.release() == release,
+                }
         })
     }
+}
+
+/// The directory of each fetched server that a level without a directory can select: those of `release`, or else all that
+/// need no label, including those of other versions of ciphertoll.
+pub(crate) fn directories_for(release: Option<DebianRelease>) -> Vec<PathBuf> {
+    let known = |directory: &PathBuf| {
+        let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        FETCHABLE.iter().find(|fetchable| fetchable.directory_name() == name)
+    };
+    let mut all = fetchable::directories();
+    all.retain(|directory| match (release, known(directory)) {
+        (None, known) => known.is_none_or(|known| !known.is_labelled()),
+        (Some(release), known) => known.is_some_and(|known| known.release() == Some(release)),
+    });
+    all
 }

@@ -3,12 +3,28 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use memchr::memmem;
 
-/// `OpenSSL 3`. `None` if the file names no known library; then only the running server can report it.
+/// `OpenSSL 3.0.19`, or `OpenSSL 3` if the file of a shared library is not found. `None` if the program names no known
+/// library; then only the running server can report it.
 pub(crate) fn linked_tls_library(program: &Path) -> Option<String> {
-    tls_library_in(&read(program)?)
+    let named = tls_library_in(&read(program)?)?;
+    Some(shared_openssl(program).filter(|exact| exact.starts_with(&named)).unwrap_or(named))
+}
+
+/// The version in the `libcrypto` that the program's loader finds.
+fn shared_openssl(program: &Path) -> Option<String> {
+    const LIBRARY: &str = "libcrypto.so";
+    // The program is not run: its loader lists the libraries.
+    let output =
+        Command::new(program).env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null()).output().ok()?;
+    let listed = String::from_utf8_lossy(&output.stdout);
+    let line = listed.lines().find(|line| line.trim_start().starts_with(LIBRARY))?;
+    let file = line.split_once(" => ")?.1.split(" (0x").next()?;
+    let version = digits_after(&read(Path::new(file))?, "OpenSSL ")?;
+    Some(format!("OpenSSL {version}"))
 }
 
 /// `Go 1.26.8 crypto/tls`

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ciphertoll_model::{AtRest, Identity, SecurityLevel, Storage};
 use ciphertoll_wire::Secret;
@@ -16,11 +16,20 @@ use crate::host::workspace::Workspace;
 use crate::servers::config::{CA_FILE, CERTIFICATE_FILE, CLIENT_CA_FILE, COMBINED_FILE, KEY_FILE};
 use crate::tls::certificates::{Authorities, Authority};
 use crate::tls::credentials::ServerCertificate;
+use crate::tls::ml_dsa;
 
 /// Other users can open paths below the directory, but not list it.
 pub(crate) const PASS_THROUGH: u32 = 0o711;
 /// A link to the directory of the current certificate.
 pub(crate) const CURRENT: &str = "current";
+
+/// Groups that a server accepts in addition to its defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AddedGroups {
+    None,
+    /// The server's OpenSSL must have them.
+    MlKem,
+}
 
 /// Paths of a server's files, which are removed on drop. The server's user can write to `data` and `run` only, so that it
 /// cannot interfere with our own files.
@@ -113,7 +122,15 @@ impl ServerDirectory {
         if directory.exists() {
             return Ok(());
         }
-        let certificate = authority.issue(certificate)?;
+        let (certificate, own_authority) = if certificate.key.is_ml_dsa() {
+            let chain = ml_dsa::issue(certificate, &self.root)?;
+            (chain.server, Some(chain.authority_pem))
+        } else {
+            (authority.issue(certificate)?, None)
+        };
+        if let (Some(pem), file) = (own_authority, self.own_authority(&directory)) {
+            files::write(&file, &pem, PUBLIC_FILE, RunAs::Ourselves)?;
+        }
         files::make_directory(&directory, PRIVATE_DIRECTORY, run_as)?;
         let public = &certificate.certificate_pem;
         files::write(&directory.join(CERTIFICATE_FILE), public, PUBLIC_FILE, run_as)?;
@@ -122,21 +139,43 @@ impl ServerDirectory {
         files::write(&directory.join(COMBINED_FILE), &both, PRIVATE_FILE, run_as)
     }
 
-    /// Writes an OpenSSL configuration that accepts weaker keys than the default, for one process.
+    /// The authority that clients must trust for this certificate.
+    pub(crate) fn ca_file(&self, certificate: ServerCertificate) -> PathBuf {
+        if certificate.key.is_ml_dsa() {
+            self.own_authority(&self.tls.join(certificate.label()))
+        } else {
+            self.root.join(CA_FILE)
+        }
+    }
+
+    /// The file of the authority that exists for one certificate only.
+    fn own_authority(&self, certificate: &Path) -> PathBuf {
+        certificate.with_extension(CA_FILE)
+    }
+
+    /// Writes an OpenSSL configuration for one process, if it needs one: it accepts weaker keys than the default, and
+    /// groups with ML-KEM that are not in the default list, after those of the list.
     pub(crate) fn write_openssl(
         &self,
         strength: SecurityLevel,
+        groups: AddedGroups,
         run_as: RunAs,
     ) -> Result<Option<PathBuf>, Error> {
         let level = match strength {
-            SecurityLevel::Default => return Ok(None),
-            SecurityLevel::Weak => 1,
-            SecurityLevel::Obsolete => 0,
+            SecurityLevel::Default => None,
+            SecurityLevel::Weak => Some("CipherString = DEFAULT:@SECLEVEL=1\n"),
+            SecurityLevel::Obsolete => Some("CipherString = DEFAULT:@SECLEVEL=0\n"),
         };
-        let text = format!(
-            "openssl_conf = all\n[all]\nssl_conf = tls\n[tls]\nsystem_default = weak\n\
-             [weak]\nCipherString = DEFAULT:@SECLEVEL={level}\n"
-        );
+        let groups = match groups {
+            AddedGroups::None => None,
+            AddedGroups::MlKem => Some("Groups = DEFAULT:SecP256r1MLKEM768:MLKEM768\n"),
+        };
+        if level.is_none() && groups.is_none() {
+            return Ok(None);
+        }
+        let lines = [level, groups].map(Option::unwrap_or_default).concat();
+        let text =
+            format!("openssl_conf = all\n[all]\nssl_conf = tls\n[tls]\nsystem_default = own\n[own]\n{lines}");
         let file = self.root.join("openssl.cnf");
         files::write(&file, text.as_bytes(), PUBLIC_FILE, run_as)?;
         Ok(Some(file))

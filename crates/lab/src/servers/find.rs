@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ciphertoll_model::{Engine, ServerLevel};
+use ciphertoll_model::{DebianRelease, Engine, ServerLevel};
 
 use crate::error::Error;
 use crate::fetch::fetchable::{self, Fetchable};
-use crate::fetch::table::FETCHABLE;
+use crate::fetch::table::{self, FETCHABLE};
 use crate::host::cache::cache_directory;
+use crate::host::programs;
 use crate::servers::build::{Build, version_numbers};
 use crate::servers::engine::EngineProperties;
 use crate::servers::engines;
@@ -38,6 +39,12 @@ pub enum Origin {
     Fetched,
 }
 
+/// A program that was fetched and runs.
+pub enum FetchedProgram {
+    Server(Build),
+    Other { program: PathBuf, version: String },
+}
+
 impl Build {
     pub fn origin(&self) -> Origin {
         if fetchable::is_fetched(&self.server_program) { Origin::Fetched } else { Origin::Installed }
@@ -49,9 +56,17 @@ impl Build {
         let series: Vec<&str> = self.version.split('.').take(series_parts).collect();
         let of =
             |version: &str| ServerLevel { version: Some(version.to_owned()), ..ServerLevel::of(self.engine) };
-        let levels = [of(&series.join(".")), of(&self.version)];
+        let versions = [series.join("."), self.version.clone()];
+        let labelled = |release: DebianRelease, version: &str| ServerLevel {
+            label: Some(release.label().to_owned()),
+            ..of(version)
+        };
+        let releases = DebianRelease::ALL.into_iter();
+        let levels = versions.iter().map(|version| of(version)).chain(
+            releases.flat_map(|release| versions.iter().map(move |version| labelled(release, version))),
+        );
         let finds_this = |level: &ServerLevel| find(level).is_ok_and(|found| found == *self);
-        levels.into_iter().find(finds_this).unwrap_or_else(|| ServerLevel {
+        { levels }.find(finds_this).unwrap_or_else(|| ServerLevel {
             directory: Some(self.base_directory.clone()),
             ..ServerLevel::of(self.engine)
         })
@@ -65,16 +80,23 @@ impl Build {
 }
 
 impl Fetchable {
-    /// Fetches the server, unless it was fetched before. `progress` is called before each slow step.
-    pub fn fetch(&self, progress: &mut dyn FnMut(&str)) -> Result<Build, Error> {
+    /// Fetches a server, a proxy or OpenSSL, unless it was fetched before. `progress` is called before each slow step.
+    pub fn fetch(&self, progress: &mut dyn FnMut(&str)) -> Result<FetchedProgram, Error> {
         let directory = self.fetch_files(progress)?;
+        // A reported version proves that the program runs on this machine.
+        let Some(engine) = self.engine() else {
+            let program = self.program_path(&cache_directory());
+            let version = programs::version_of(&program, &["--version"], &directory)
+                .or_else(|_| programs::version_of(&program, &["version"], &directory))
+                .map_err(|_| self.explain_failure())?;
+            return Ok(FetchedProgram::Other { program, version });
+        };
         let level = ServerLevel {
             version: Some(self.version.to_owned()),
             directory: Some(directory),
-            ..ServerLevel::of(self.engine)
+            ..ServerLevel::of(engine)
         };
-        // A reported version proves that the program runs on this machine.
-        find(&level).map_err(|_| self.explain_failure())
+        find(&level).map(FetchedProgram::Server).map_err(|_| self.explain_failure())
     }
 }
 
@@ -83,9 +105,13 @@ impl Fetchable {
 /// version, any fetched build matches.
 pub fn find(level: &ServerLevel) -> Result<Build, Error> {
     let programs = engines::of(level.engine).properties();
-    let installed = candidates(programs, &directories(level.directory.as_deref()));
+    let release = level.release();
+    let installed = match release {
+        None => candidates(programs, &directories(level.directory.as_deref())),
+        Some(_) => Vec::new(),
+    };
     let fetched = match level.directory {
-        None => candidates(programs, &fetched_directories()),
+        None => candidates(programs, &fetched_directories(release)),
         Some(_) => Vec::new(),
     };
     let newest =
@@ -101,7 +127,9 @@ pub fn find(level: &ServerLevel) -> Result<Build, Error> {
 
 /// All builds of `engine` that a level without a directory can select, newest first.
 pub fn installed(engine: Engine) -> Vec<Build> {
-    let directories: Vec<PathBuf> = directories(None).into_iter().chain(fetched_directories()).collect();
+    let releases = std::iter::once(None).chain(DebianRelease::ALL.map(Some));
+    let directories: Vec<PathBuf> =
+        directories(None).into_iter().chain(releases.flat_map(fetched_directories)).collect();
     let candidates = candidates(engines::of(engine).properties(), &directories).into_iter();
     // A build without its installer cannot be started.
     let mut builds: Vec<Build> = candidates.filter_map(|candidate| build(engine, candidate).ok()).collect();
@@ -168,11 +196,13 @@ fn missing(level: &ServerLevel, installed: &[Candidate], fetched: &[Candidate]) 
 
 /// Whether a fetched build can match the level.
 fn can_be_fetched(level: &ServerLevel) -> bool {
-    level.version.is_some() || FETCHABLE.iter().any(|one| one.name == level.engine.label())
+    level.version.is_some()
+        || level.release().is_some()
+        || FETCHABLE.iter().any(|one| one.name == level.engine.label())
 }
 
-fn fetched_directories() -> Vec<PathBuf> {
-    fetchable::directories().iter().map(|directory| directory.join("bin")).collect()
+fn fetched_directories(release: Option<DebianRelease>) -> Vec<PathBuf> {
+    table::directories_for(release).iter().map(|directory| directory.join("bin")).collect()
 }
 
 /// The directories to search: below `named` only, or PATH and system directories.

@@ -16,11 +16,12 @@ use crate::servers::config::{
     CLIENT_CA_FILE, ClientRequirements, Config, ListenAddress, ListenPorts, Network,
 };
 use crate::servers::control::ControlLogin;
-use crate::servers::directory::{CURRENT, ServerDirectory};
+use crate::servers::directory::{AddedGroups, CURRENT, ServerDirectory};
 use crate::servers::engine::ServerEngine;
 use crate::servers::engines;
 use crate::servers::process::{LaunchContext, ServerProcess};
 use crate::servers::template::DataTemplate;
+use crate::tls::support::has_openssl_with_ml_kem;
 
 const MOST_PORTS: usize = 5;
 
@@ -57,6 +58,11 @@ pub(crate) struct LaunchPlan {
     pub(crate) workspace: Workspace,
 }
 
+/// What the OpenSSL of this build supports.
+fn added_groups(build: &Build) -> AddedGroups {
+    if has_openssl_with_ml_kem(build) { AddedGroups::MlKem } else { AddedGroups::None }
+}
+
 impl LaunchPlan {
     pub(crate) fn prepare(
         workspace: &Workspace,
@@ -83,7 +89,7 @@ impl LaunchPlan {
             build: start.build.clone(),
             settings: settings.clone(),
             requirements: ClientRequirements::default(),
-            openssl: directory.write_openssl(start.strength, workspace.run_as)?,
+            openssl: directory.write_openssl(start.strength, added_groups(start.build), workspace.run_as)?,
             strength: start.strength,
             plugins,
             preload,

@@ -26,7 +26,7 @@ use crate::error::{Context, Error};
 use crate::host::accounting::CpuMeter;
 use crate::host::hex::hex;
 use crate::host::workspace::Workspace;
-use crate::servers::config::{AccessControl, CA_FILE, CertificateRequest, ClientRequirements, ListenPorts};
+use crate::servers::config::{AccessControl, CertificateRequest, ClientRequirements, ListenPorts};
 use crate::servers::control::ControlLogin;
 use crate::servers::counters::Counters;
 use crate::servers::directory::ServerDirectory;
@@ -168,7 +168,9 @@ impl Server {
     pub fn prepare_tls(&self, path: TlsPath) -> Result<(), Error> {
         support::check_client(path)?;
         let (name, release) = (&self.plan.build.name(), self.plan.build.version.as_str());
-        self.plan.engine.check_tls(path, TlsServer { name, release, tls_library: self.tls_library() })?;
+        let server = TlsServer { name, release, tls_library: self.tls_library() };
+        support::check_release(path, self.engine(), server)?;
+        self.plan.engine.check_tls(path, server)?;
         self.prepare_certificate(path.into())
     }
 
@@ -428,7 +430,7 @@ impl Server {
     }
 
     pub fn ca_file(&self) -> PathBuf {
-        self.directory.root.join(CA_FILE)
+        self.directory.ca_file(self.certificate)
     }
 
     /// The loopback address in its certificates, which also contain the addresses of links.

@@ -19,14 +19,14 @@ use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
 use crate::tls::credentials::ServerCertificate;
 
 /// Longer than any run, but short enough that nobody comes to rely on the certificates.
-const VALID_DAYS: i64 = 7;
+pub(super) const VALID_DAYS: i64 = 7;
 const DAY_S: i64 = 86_400;
 /// Tolerates a clock that is set back a little, as in a resumed virtual machine.
 const VALID_BEFORE_S: i64 = 3_600;
 /// The validity of a certificate: its begin and end, in seconds from now.
 const THIS_RUN: [i64; 2] = [-VALID_BEFORE_S, VALID_DAYS * DAY_S];
 const UNTIL_YESTERDAY: [i64; 2] = [-2 * DAY_S, -DAY_S];
-const NAME: &str = "ciphertoll lab authority";
+pub(super) const NAME: &str = "ciphertoll lab authority";
 const NAME_FOR_CLIENTS: &str = "ciphertoll lab authority for clients";
 const X509_V3: i32 = 2;
 const SERIAL_BITS: i32 = 127;
@@ -197,6 +197,8 @@ fn generate_key(key: ServerKey) -> Result<PKey<Private>, ErrorStack> {
         ServerKey::Rsa2048 => PKey::from_rsa(Rsa::generate(2048)?),
         ServerKey::Rsa3072 => PKey::from_rsa(Rsa::generate(3072)?),
         ServerKey::Rsa4096 => PKey::from_rsa(Rsa::generate(4096)?),
+        // By `ml_dsa`.
+        ServerKey::MlDsa44 | ServerKey::MlDsa65 => Err(ErrorStack::get()),
     }
 }
 

@@ -2,4 +2,6 @@
 
 pub(crate) mod certificates;
 pub(crate) mod credentials;
+pub(crate) mod ml_dsa;
+pub(crate) mod newer_openssl;
 pub(crate) mod support;

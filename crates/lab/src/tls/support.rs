@@ -1,16 +1,15 @@
 //! Checks whether the client's TLS library and a server support a path. Paths that they do not support are left out of a
 //! run with the reason. What only one engine lacks is in that engine's module.
 
-use ciphertoll_model::{Engine, Group, TlsPath, TlsStart};
+use ciphertoll_model::{Engine, Group, ServerKey, TlsLibrary, TlsPath, TlsStart};
 use ciphertoll_net::tls;
 
+use super::newer_openssl::{ClientOpenSsl, POST_QUANTUM_OPENSSL};
 use crate::error::Error;
 use crate::fetch::table::FETCHABLE;
-use crate::servers::build::version_numbers;
+use crate::servers::build::{Build, version_numbers};
 
 const POSTGRES_WITH_DIRECT_TLS: u32 = 17;
-/// The first OpenSSL with ML-KEM.
-const OPENSSL_WITH_ML_KEM: [u32; 2] = [3, 5];
 
 /// A server, as far as its TLS depends on it.
 #[derive(Clone, Copy)]
@@ -29,10 +28,30 @@ pub(crate) fn unavailable(reason: impl Into<String>) -> Error {
 
 /// Fails if the client's TLS library does not support the path.
 pub(crate) fn check_client(path: TlsPath) -> Result<(), Error> {
-    match tls::Context::lacks(&client_settings(path)) {
-        Some(error) => Err(unavailable(error.to_string())),
-        None => Ok(()),
+    let openssl = ClientOpenSsl::for_library(path.library)?;
+    // Another process has the newer OpenSSL, so it is not asked. From 3.5 on, it has all groups and keys.
+    let asked = match openssl {
+        ClientOpenSsl::Linked => path,
+        ClientOpenSsl::Loader(_) => TlsPath { library: TlsLibrary::OpenSsl, group: None, key: None, ..path },
+    };
+    if let Some(error) = tls::Context::lacks(&client_settings(asked)) {
+        return Err(unavailable(error.to_string()));
     }
+    let own = openssl::version::version();
+    match asked.key.filter(|key| key.is_ml_dsa() && asked.library == TlsLibrary::OpenSsl) {
+        Some(key) if !has_post_quantum(Some(own), "OpenSSL", POST_QUANTUM_OPENSSL) => {
+            Err(unavailable(format!(
+                "the client uses {own}, which cannot verify {key} certificates: use +client=openssl-3.5 or +client=rustls"
+            )))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Fails if servers of this release do not support the path, whatever their TLS library.
+pub(crate) fn check_release(path: TlsPath, engine: Engine, server: TlsServer<'_>) -> Result<(), Error> {
+    let reason = path.impossible_for_release(engine, server.release, server.name);
+    reason.map_or(Ok(()), |reason| Err(unavailable(reason)))
 }
 
 /// Fails if a server that begins TLS only after a request cannot start it like that.
@@ -48,7 +67,7 @@ pub(crate) fn no_direct_tls(start: TlsStart, server: TlsServer<'_>) -> Error {
     let name = server.name;
     let advice = FETCHABLE
         .iter()
-        .find(|one| one.engine == Engine::Postgres && has_direct_tls(one.version))
+        .find(|one| one.engine() == Some(Engine::Postgres) && has_direct_tls(one.version))
         .map(|one| format!(": fetch {} by `ciphertoll servers fetch {}`", one.version, one.name))
         .unwrap_or_default();
     let supported = format!("PostgreSQL does from version {POSTGRES_WITH_DIRECT_TLS}{advice}");
@@ -65,26 +84,37 @@ pub(crate) fn has_direct_tls(postgres_release: &str) -> bool {
     version_numbers(postgres_release).first().is_some_and(|major| *major >= POSTGRES_WITH_DIRECT_TLS)
 }
 
-/// Fails if `group` needs a newer OpenSSL than the server's.
-pub(crate) fn check_openssl_group(group: Option<Group>, server: TlsServer<'_>) -> Result<(), Error> {
-    check_ml_kem(group, server, "OpenSSL", OPENSSL_WITH_ML_KEM)
+/// Fails if the path needs a newer OpenSSL than the server's.
+pub(crate) fn check_openssl(path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
+    check_post_quantum(path, server, "OpenSSL", POST_QUANTUM_OPENSSL)
 }
 
-/// Fails if `group` is ML-KEM and the server's TLS library is not `library` of at least version `since`.
-pub(crate) fn check_ml_kem(
-    group: Option<Group>,
+/// Fails if the path has ML-KEM or ML-DSA and the server's TLS library is not `library` of at least version `since`.
+pub(crate) fn check_post_quantum(
+    path: TlsPath,
     server: TlsServer<'_>,
     library: &str,
     since: [u32; 2],
 ) -> Result<(), Error> {
-    let version = server.tls_library.and_then(|found| found.strip_prefix(library)?.split_whitespace().next());
-    let has_ml_kem = version.is_some_and(|version| version_numbers(version).as_slice() >= &since[..]);
-    if group != Some(Group::X25519MlKem768) || has_ml_kem {
+    let group = path.group.filter(|group| group.has_ml_kem()).map(Group::label);
+    let key = path.key.filter(|key| key.is_ml_dsa()).map(ServerKey::label);
+    let Some(what) = group.or(key) else { return Ok(()) };
+    if has_post_quantum(server.tls_library, library, since) {
         return Ok(());
     }
     let found = server.tls_library.unwrap_or("an unknown TLS library");
     let ([major, minor], name) = (since, server.name);
-    Err(unavailable(format!("{name} uses {found}; X25519MLKEM768 requires {library} {major}.{minor}")))
+    Err(unavailable(format!("{name} uses {found}; {what} requires {library} {major}.{minor}")))
+}
+
+/// Whether the server's OpenSSL has ML-KEM and ML-DSA, as far as its files tell.
+pub(crate) fn has_openssl_with_ml_kem(build: &Build) -> bool {
+    has_post_quantum(build.tls_library().as_deref(), "OpenSSL", POST_QUANTUM_OPENSSL)
+}
+
+fn has_post_quantum(found: Option<&str>, library: &str, since: [u32; 2]) -> bool {
+    let version = found.and_then(|found| found.strip_prefix(library)?.split_whitespace().next());
+    version.is_some_and(|version| version_numbers(version).as_slice() >= &since[..])
 }
 
 /// The client's TLS settings; the server name does not matter here.

@@ -30,8 +30,8 @@ pub use path::{ChainLength, ClientCertificate, Path, Resumption, TlsPath, TlsSta
 pub use plain::{Clients, Ctx};
 pub use proxy::{PoolMode, Proxy, ProxyFront, ProxyProgram};
 pub use scale::{RelativeScale, Scale, ScaleBase, ScaleLevel};
-pub use server::ServerLevel;
 pub(crate) use server::parse_engine;
+pub use server::{DebianRelease, ServerLevel};
 pub use tunnel::{OpenVpnCipher, SshCipher, SshSession, SshTunnel, Tunnel};
 pub use url::documents::{DocumentsLogin, DocumentsUrl, LoginMechanism, SetConnection};
 pub use url::{ServerUrl, TlsDemand, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls};

@@ -5,6 +5,34 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::{Engine, Factor, LevelError, ServerUrl, as_text, match_name};
+use crate::labelled;
+
+labelled! {
+    /// A Debian release whose programs can be fetched. As a label of a server it selects the release's build:
+    /// `debian-13:postgres-17`.
+    pub enum DebianRelease {
+        Trixie = "debian-13",
+        /// The newest packages, which change from day to day.
+        Sid = "debian-sid",
+    }
+}
+
+impl DebianRelease {
+    /// Its name in the archive.
+    pub const fn suite(self) -> &'static str {
+        match self {
+            Self::Trixie => "trixie",
+            Self::Sid => "sid",
+        }
+    }
+
+    pub const fn display_name(self) -> &'static str {
+        match self {
+            Self::Trixie => "Debian 13",
+            Self::Sid => "Debian sid",
+        }
+    }
+}
 
 /// Finds the engine that is called `text`.
 pub(crate) fn parse_engine(text: &str) -> Result<Engine, LevelError> {
@@ -38,9 +66,17 @@ impl ServerLevel {
         Ok(Self { label, url: Some(Box::new(url)), ..Self::of(engine) })
     }
 
-    /// The name in a cell's id: the label, else engine and version.
+    /// The Debian release whose build the label selects, if it names one.
+    pub fn release(&self) -> Option<DebianRelease> {
+        let label = self.label.as_deref().filter(|_| self.url.is_none() && self.directory.is_none())?;
+        DebianRelease::ALL.into_iter().find(|release| release.label() == label)
+    }
+
+    /// The name in a cell's id: the label, else engine and version. A release has several servers, so its label does not
+    /// name one.
     pub fn short_name(&self) -> String {
         match (&self.label, &self.version) {
+            (Some(_), _) if self.release().is_some() => self.to_string(),
             (Some(label), _) => label.clone(),
             (None, Some(version)) => format!("{}-{version}", self.engine.label()),
             (None, None) => self.engine.label().to_owned(),

@@ -5,11 +5,12 @@ use std::fmt::Debug;
 
 use ciphertoll_model::{
     Absence, AddressFamily, Arm, Auth, Branch, CellId, Compressor, Ctx, DocumentsLogin, Draw, Ending,
-    Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, FailureOrigin, Flag, Group, Identity,
-    KeyExchangeTime, LatencySummary, Leg, LegCount, LoadMessage, LoginMechanism, LookDecision, Metric,
-    Namespace, Observation, Phase, ReadPreference, Resumption, Script, ScriptStatement, ScriptStep,
-    SecurityLevel, SignatureTime, Skipped, StatementProtocol, Suite, TimestampedEvent, TlsLibrary, TlsSpec,
-    TlsStart, TlsVersion, TrialOperation, TrialPace, TrialResult, TrialSpec, Verification, VoidReason,
+    Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, FailureOrigin, Flag, Group, HandshakeSize,
+    Identity, KeyExchangeTime, KeyShare, LatencySummary, Leg, LegCount, LoadMessage, LoginMechanism,
+    LookDecision, Metric, Namespace, Observation, Phase, ReadPreference, Resumption, Script, ScriptStatement,
+    ScriptStep, SecurityLevel, SignatureTime, Skipped, StatementProtocol, Suite, TimestampedEvent,
+    TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialOperation, TrialPace, TrialResult, TrialSpec,
+    Verification, VoidReason,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -40,6 +41,13 @@ fn leg() -> impl Strategy<Value = LegCount> {
     let rest =
         (option::of(any::<String>()), option::of(any::<bool>()), option::of(any::<bool>()), any::<u64>());
     (texts, rest).prop_map(|((from, to, tls_version, suite), (group, resumed, hello_retry, connections))| {
+        let share = KeyShare { group: "x25519mlkem768".to_owned(), bytes: 1_216 };
+        let size = HandshakeSize {
+            read_bytes: connections,
+            written_bytes: 1_621,
+            first_flight_bytes: connections,
+            segments: resumed.map(u64::from),
+        };
         LegCount {
             leg: Leg {
                 from,
@@ -54,8 +62,12 @@ fn leg() -> impl Strategy<Value = LegCount> {
                 resumed,
                 chain: resumed.map(u8::from),
                 hello_retry,
+                signature: resumed.map(|_| "mldsa65".to_owned()),
+                library_version: None,
+                unused_shares: Vec::from_iter(hello_retry.map(|_| share)),
             },
             connections,
+            handshake: hello_retry.map(|_| size),
         }
     })
 }

@@ -43,6 +43,9 @@ fn legs() -> Vec<LegCount> {
         auth: None,
         library: None,
         compressor: None,
+        signature: None,
+        library_version: None,
+        unused_shares: Vec::new(),
     };
     let encrypted = Leg {
         tls_version: Some("tls1.3".to_owned()),
@@ -54,7 +57,7 @@ fn legs() -> Vec<LegCount> {
         library: Some("openssl".to_owned()),
         ..plain.clone()
     };
-    [plain, encrypted].map(|leg| LegCount { leg, connections: 5_078 }).to_vec()
+    [plain, encrypted].map(|leg| LegCount { leg, connections: 5_078, handshake: None }).to_vec()
 }
 
 fn observation() -> Observation {

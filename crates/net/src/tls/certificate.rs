@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ring::digest::{self, SHA256, SHA384, SHA512};
+use aws_lc_rs::digest::{self, SHA256, SHA384, SHA512};
 
 use crate::Error;
 
@@ -45,6 +45,8 @@ pub(super) fn key_label(certificate_der: &[u8]) -> Option<Cow<'static, str>> {
     const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
     const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
     const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
+    /// FIPS 204 (RFC 9881, 2): the last byte is the parameter set.
+    const ML_DSA: [u8; 8] = [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03];
     let key = public_key(certificate_der)?;
     Some(match key.algorithm {
         RSA => match modulus_bits(key.bits)? {
@@ -53,12 +55,13 @@ pub(super) fn key_label(certificate_der: &[u8]) -> Option<Cow<'static, str>> {
         },
         EC => curve_of(&key).into(),
         ED25519 => "ed25519".into(),
-        _ => "another key".into(),
+        other => match other.strip_prefix(&ML_DSA) {
+            Some([17]) => "mldsa44".into(),
+            Some([18]) => "mldsa65".into(),
+            Some([19]) => "mldsa87".into(),
+            _ => "another key".into(),
+        },
     })
-}
-
-pub(super) fn curve_label(certificate_der: &[u8]) -> &'static str {
-    public_key(certificate_der).map_or(OTHER_CURVE, |key| curve_of(&key))
 }
 
 /// The digest of the certificate's signature, used for channel binding (RFC 5929, 4.1); `None` if the signature
@@ -91,8 +94,6 @@ pub(super) fn signed_without_digest() -> Error {
     Error::Tls("the certificate's signature algorithm implies no digest for channel binding".to_owned())
 }
 
-const OTHER_CURVE: &str = "other curve";
-
 fn curve_of(key: &PublicKey<'_>) -> &'static str {
     const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
     const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
@@ -102,7 +103,7 @@ fn curve_of(key: &PublicKey<'_>) -> &'static str {
         Some(P256) => "p256",
         Some(P384) => "p384",
         Some(P521) => "p521",
-        _ => OTHER_CURVE,
+        _ => "other curve",
     }
 }
 
@@ -160,6 +161,13 @@ fn element<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     *input = rest;
     Some((tag, content))
 }
+
+/// Certificates by OpenSSL 3.6 with ML-DSA keys, signed with P-256.
+#[cfg(test)]
+pub(super) const ML_DSA_EXAMPLES: [(&[u8], &str); 2] = [
+    (include_bytes!("certificate/mldsa44.der"), "mldsa44"),
+    (include_bytes!("certificate/mldsa65.der"), "mldsa65"),
+];
 
 #[cfg(test)]
 mod tests;

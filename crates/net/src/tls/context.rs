@@ -20,7 +20,9 @@ impl Context {
     /// Builds a context: reads the authorities and the client's certificate.
     pub fn build(settings: &Settings) -> Result<Self, Error> {
         Ok(Self(match settings.library {
-            TlsLibrary::OpenSsl => ContextInner::OpenSsl(OpenSslContext::build(settings)?),
+            TlsLibrary::OpenSsl | TlsLibrary::OpenSsl35 => {
+                ContextInner::OpenSsl(OpenSslContext::build(settings)?)
+            }
             TlsLibrary::Rustls => ContextInner::Rustls(RustlsContext::build(settings)?),
         }))
     }
@@ -34,7 +36,7 @@ impl Context {
     /// The error if the library lacks a suite or group of the settings.
     pub fn lacks(settings: &Settings) -> Option<Error> {
         match settings.library {
-            TlsLibrary::OpenSsl => openssl::lacks(settings),
+            TlsLibrary::OpenSsl | TlsLibrary::OpenSsl35 => openssl::lacks(settings),
             TlsLibrary::Rustls => rustls::lacks(settings),
         }
     }

@@ -1,9 +1,10 @@
 //! The memory buffers that a TLS library uses in place of a socket. One `recv` takes a whole record with its header.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 
 use socket2::Socket;
 
+use super::handshake_size::HandshakeMeter;
 use super::session::Filled;
 use crate::buffer::Buffer;
 
@@ -11,6 +12,8 @@ use crate::buffer::Buffer;
 pub(super) struct MemoryBuffers {
     pub(super) incoming: Buffer,
     pub(super) outgoing: Vec<u8>,
+    /// Of what the library has read and written here.
+    pub(super) meter: HandshakeMeter,
 }
 
 impl MemoryBuffers {
@@ -30,14 +33,25 @@ impl Read for MemoryBuffers {
         if self.incoming.is_empty() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        self.incoming.read(into)
+        let bytes = self.incoming.read(into)?;
+        self.meter.read(bytes);
+        Ok(bytes)
     }
 }
 
 impl Write for MemoryBuffers {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         self.outgoing.extend_from_slice(from);
+        self.meter.written(from, self.incoming.unread().len());
         Ok(from.len())
+    }
+
+    /// rustls writes a flight as slices, one for each record.
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let before = self.outgoing.len();
+        let bytes = self.outgoing.write_vectored(slices)?;
+        self.meter.written(&self.outgoing[before..], self.incoming.unread().len());
+        Ok(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -8,7 +8,9 @@ mod acceptor;
 mod certificate;
 mod context;
 mod files;
+mod handshake_size;
 mod memory;
+mod observed;
 mod openssl;
 mod rustls;
 mod rustls_sessions;
@@ -24,10 +26,12 @@ pub use ciphertoll_resumption::Sessions;
 pub use ciphertoll_vocabulary::{
     Group, Identity, SecurityLevel, ServerKey, Suite, TlsLibrary, TlsVersion, Verification,
 };
+pub use ciphertoll_wire::tls::{KeyShare, NamedGroup};
 
 pub use self::acceptor::{Acceptor, AcceptorSettings};
 pub use self::context::Context;
 pub use self::files::{FileError, FilePurpose, check_file};
+pub use self::handshake_size::HandshakeSize;
 pub(crate) use self::session::{Decrypted, Filled, Handshake, TlsSession};
 
 /// The CA certificates that the server's certificate must chain to.
@@ -101,6 +105,12 @@ pub struct Negotiated {
     pub chain: Option<u8>,
     /// Whether the server sent a HelloRetryRequest, which costs a round trip.
     pub hello_retry: bool,
+    /// The server's signature scheme in the handshake. TLS 1.2: as the server named it; its names of ECDSA mean any
+    /// curve. TLS 1.3 encrypts it; there it follows from the key, and is absent for RSA. Absent in other versions, and
+    /// if the session was resumed.
+    pub signature: Option<Cow<'static, str>>,
+    /// The key shares of the client's first hello that the server did not select.
+    pub unused_shares: Vec<KeyShare>,
 }
 
 impl From<&str> for PeerName {
@@ -109,8 +119,16 @@ impl From<&str> for PeerName {
     }
 }
 
+/// `OpenSSL 3.5.9 29 Sep 2026`: the OpenSSL that this process has loaded.
+pub fn openssl_version() -> &'static str {
+    ::openssl::version::version()
+}
+
 /// The length of a protocol's name, which ALPN stores in one byte (RFC 7301, 3.1).
 fn alpn_length(protocol: &[u8]) -> Result<u8, Error> {
     u8::try_from(protocol.len())
         .map_err(|_| Error::TlsSettings("the protocol's name is too long for ALPN".to_owned()))
 }
+
+#[cfg(test)]
+mod tests;

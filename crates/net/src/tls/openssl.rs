@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use ciphertoll_resumption::SessionPolicy;
-use ciphertoll_wire::tls::{FlightObserver, NamedGroup};
+use ciphertoll_wire::tls::NamedGroup;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::Id;
@@ -18,10 +18,11 @@ use openssl::x509::{X509Ref, X509VerifyResult};
 use socket2::Socket;
 
 use super::memory::MemoryBuffers;
+use super::observed::ObservedHandshake;
 use super::session::{Decrypted, Filled, Handshake, TlsSession};
 use super::{
-    Group, Identity, Negotiated, PeerName, Resumption, ResumptionMethod, SecurityLevel, Settings, TlsLibrary,
-    TlsVersion, TrustAnchors, Verification, alpn_length, certificate,
+    Group, HandshakeSize, Identity, Negotiated, PeerName, Resumption, ResumptionMethod, SecurityLevel,
+    Settings, TlsLibrary, TlsVersion, TrustAnchors, Verification, alpn_length, certificate,
 };
 use crate::Error;
 use crate::buffer::Buffer;
@@ -32,13 +33,15 @@ pub(super) struct OpenSslContext {
     peer: PeerName,
     verification: Verification,
     version: TlsVersion,
+    library: TlsLibrary,
 }
 
 pub(super) struct OpenSslSession {
     stream: SslStream<MemoryBuffers>,
-    observer: FlightObserver,
+    observed: ObservedHandshake,
     verification: Verification,
     version: TlsVersion,
+    library: TlsLibrary,
     role: HandshakeSide,
 }
 
@@ -69,6 +72,7 @@ impl OpenSslContext {
     }
 
     fn builder(settings: &Settings) -> Result<SslContextBuilder, Error> {
+        check_version(settings.library)?;
         let mut builder = SslContextBuilder::new(SslMethod::tls_client()).map_err(settings_error)?;
         let version = protocol(settings.version);
         builder.set_min_proto_version(Some(version)).map_err(settings_error)?;
@@ -103,6 +107,7 @@ impl OpenSslContext {
             peer: settings.peer.clone(),
             verification: settings.verification,
             version: settings.version,
+            library: settings.library,
         }
     }
 
@@ -127,7 +132,9 @@ impl OpenSslContext {
             }
             (Verification::Authority | Verification::Off, _) => {}
         }
-        OpenSslSession::over(ssl, HandshakeSide::Client, self.verification, self.version)
+        let mut session = OpenSslSession::over(ssl, HandshakeSide::Client, self.verification, self.version)?;
+        session.library = self.library;
+        Ok(session)
     }
 }
 
@@ -144,7 +151,14 @@ impl OpenSslSession {
         version: TlsVersion,
     ) -> Result<Self, Error> {
         let stream = SslStream::new(ssl, MemoryBuffers::default()).map_err(settings_error)?;
-        Ok(Self { stream, observer: FlightObserver::new(), verification, version, role })
+        Ok(Self {
+            stream,
+            observed: ObservedHandshake::default(),
+            verification,
+            version,
+            library: TlsLibrary::OpenSsl,
+            role,
+        })
     }
 
     /// OpenSSL's reason in one line, or the verifier's if the certificate was rejected.
@@ -175,17 +189,13 @@ impl TlsSession for OpenSslSession {
     fn fill(&mut self, socket: &mut Socket) -> io::Result<Filled> {
         let memory = self.stream.get_mut();
         let (filled, new) = memory.fill(socket)?;
-        if !self.observer.finished() {
-            self.observer.feed(new);
-        }
+        self.observed.received(new);
         Ok(filled)
     }
 
     fn feed(&mut self, bytes: &[u8]) {
         self.stream.get_mut().incoming.append(bytes);
-        if !self.observer.finished() {
-            self.observer.feed(bytes);
-        }
+        self.observed.received(bytes);
     }
 
     fn outgoing(&mut self) -> &mut Vec<u8> {
@@ -197,8 +207,14 @@ impl TlsSession for OpenSslSession {
             HandshakeSide::Client => self.stream.connect(),
             HandshakeSide::Server => self.stream.accept(),
         };
+        if self.role == HandshakeSide::Client {
+            self.observed.sent(&self.stream.get_ref().outgoing);
+        }
         match progress {
-            Ok(()) => Ok(Handshake::Done),
+            Ok(()) => {
+                self.stream.get_mut().meter.complete();
+                Ok(Handshake::Done)
+            }
             Err(error) if error.code() == ErrorCode::WANT_READ => Ok(Handshake::NeedInput),
             Err(error) => Err(self.explain(&error)),
         }
@@ -235,24 +251,34 @@ impl TlsSession for OpenSslSession {
     fn negotiated(&self) -> Option<Negotiated> {
         let ssl = self.stream.ssl();
         let suite = ssl.current_cipher()?;
-        let flight = self.observer.flight();
+        let flight = self.observed.flight();
         let certificate = ssl.peer_certificate()?;
+        let key = key_label(&certificate)?;
+        let version = match ssl.version2() {
+            Some(SslVersion::TLS1_3) => TlsVersion::Tls13.label(),
+            Some(SslVersion::TLS1_2) => TlsVersion::Tls12.label(),
+            Some(SslVersion::TLS1_1) => TlsVersion::Tls11.label(),
+            Some(SslVersion::TLS1) => TlsVersion::Tls10.label(),
+            _ => "older than tls1.0",
+        };
+        let resumed = ssl.session_reused();
+        let signature = if resumed { None } else { self.observed.signature(version, &key) };
         Some(Negotiated {
-            library: TlsLibrary::OpenSsl,
-            version: match ssl.version2() {
-                Some(SslVersion::TLS1_3) => TlsVersion::Tls13.label(),
-                Some(SslVersion::TLS1_2) => TlsVersion::Tls12.label(),
-                Some(SslVersion::TLS1_1) => TlsVersion::Tls11.label(),
-                Some(SslVersion::TLS1) => TlsVersion::Tls10.label(),
-                _ => "older than tls1.0",
-            },
+            library: self.library,
+            version,
             suite: suite.standard_name().unwrap_or(suite.name()),
             group: flight.group.map(NamedGroup::label),
-            key: key_label(&certificate)?,
-            resumed: ssl.session_reused(),
+            key,
+            resumed,
             chain: chain_length(ssl),
             hello_retry: flight.hello_retry,
+            signature,
+            unused_shares: self.observed.unused_shares(flight.group),
         })
+    }
+
+    fn handshake_size(&self) -> Option<HandshakeSize> {
+        self.stream.get_ref().meter.size()
     }
 
     fn alpn(&self) -> Option<&[u8]> {
@@ -303,11 +329,25 @@ fn load_authorities(builder: &mut SslContextBuilder, anchors: &TrustAnchors) -> 
 
 /// The error if the library lacks a suite or group of `settings`.
 pub(super) fn lacks(settings: &Settings) -> Option<Error> {
+    if let Err(error) = check_version(settings.library) {
+        return Some(error);
+    }
     let mut builder = match SslContextBuilder::new(SslMethod::tls_client()) {
         Ok(builder) => builder,
         Err(error) => return Some(settings_error(error)),
     };
     offer(&mut builder, settings).err()
+}
+
+/// Fails if the settings require a newer OpenSSL than this process has loaded.
+fn check_version(library: TlsLibrary) -> Result<(), Error> {
+    /// `OPENSSL_VERSION_NUMBER` of 3.5.
+    const OPENSSL_3_5: i64 = 0x3050_0000;
+    if library == TlsLibrary::OpenSsl35 && openssl::version::number() < OPENSSL_3_5 {
+        let found = openssl::version::version();
+        return Err(Error::TlsSettings(format!("this process has {found}, and {library} is required")));
+    }
+    Ok(())
 }
 
 /// Sets what is offered, where the settings name it.
@@ -336,10 +376,16 @@ fn offer(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), Err
     Ok(())
 }
 
-/// The list for OpenSSL. It sends a key share for the first group. After a post-quantum group, a second one for the next
+/// The list for OpenSSL. It sends a key share for the first group. After a group with ML-KEM, a second one for the next
 /// group: a server without ML-KEM would otherwise ask for it with a HelloRetryRequest.
 fn group_list(groups: &[Group]) -> String {
-    let shares = if let [Group::X25519MlKem768, _, ..] = groups { 2 } else { 0 };
+    let shares = if let [first, _, ..] = groups
+        && first.has_ml_kem()
+    {
+        2
+    } else {
+        0
+    };
     let marked = groups.iter().enumerate().map(|(at, group)| {
         // The mark of OpenSSL 3.5, the first with ML-KEM. Without marks, it sends a share for the first group.
         let mark = if at < shares { "*" } else { "" };
@@ -355,6 +401,8 @@ fn group_name(group: Group) -> &'static str {
         Group::P384 => "P-384",
         Group::P521 => "P-521",
         Group::X25519MlKem768 => "X25519MLKEM768",
+        Group::SecP256r1MlKem768 => "SecP256r1MLKEM768",
+        Group::MlKem768 => "MLKEM768",
     }
 }
 
@@ -389,17 +437,20 @@ fn chain_length(ssl: &SslRef) -> Option<u8> {
     ssl.peer_cert_chain().and_then(|chain| u8::try_from(chain.len()).ok())
 }
 
-/// `p256`, `rsa2048`; an unknown algorithm is shown by OpenSSL's number.
+/// `p256`, `rsa2048`.
 fn key_label(x509: &X509Ref) -> Option<Cow<'static, str>> {
-    let key = x509.public_key().ok()?;
-    Some(match key.id() {
-        Id::RSA if key.bits() == 2048 => "rsa2048".into(),
-        Id::RSA => format!("rsa{}", key.bits()).into(),
-        // OpenSSL 3 takes 15 µs to report the curve, as it converts the whole key: too slow for every connect.
-        Id::EC => certificate::curve_label(&x509.to_der().ok()?).into(),
-        Id::ED25519 => "ed25519".into(),
-        other => format!("key type {}", other.as_raw()).into(),
-    })
+    // OpenSSL before 3.5 cannot read every key of a certificate.
+    let key = x509.public_key().ok();
+    match key.as_ref().map(|key| key.id()) {
+        Some(Id::RSA) => match key?.bits() {
+            2048 => Some("rsa2048".into()),
+            bits => Some(format!("rsa{bits}").into()),
+        },
+        Some(Id::ED25519) => Some("ed25519".into()),
+        // OpenSSL 3 takes 15 µs to report the curve, as it converts the whole key: too slow for every connect. It has
+        // no numbers for ML-DSA.
+        _ => certificate::key_label(&x509.to_der().ok()?),
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "is handed to map_err as it is")]
@@ -415,7 +466,18 @@ pub(super) fn first_line(error: &openssl::error::ErrorStack) -> String {
 
 #[cfg(test)]
 mod tests {
+    use openssl::x509::X509;
+
     use super::*;
+
+    /// OpenSSL before 3.5 cannot read such keys.
+    #[test]
+    fn ml_dsa_keys_have_a_name_with_any_openssl() {
+        for (der, label) in certificate::ML_DSA_EXAMPLES {
+            let x509 = X509::from_der(der).unwrap();
+            assert_eq!(key_label(&x509).as_deref(), Some(label));
+        }
+    }
 
     #[test]
     fn a_post_quantum_group_is_followed_by_a_second_key_share() {

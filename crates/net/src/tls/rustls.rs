@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ciphertoll_wire::tls::NamedGroup;
 use rustls::client::WantsClientCert;
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::ring::default_provider;
+use rustls::crypto::aws_lc_rs::{ALL_KX_GROUPS, default_provider};
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, DnsName, PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
@@ -19,10 +19,11 @@ use rustls::{
 use socket2::Socket;
 
 use super::memory::MemoryBuffers;
+use super::observed::ObservedHandshake;
 use super::session::{Decrypted, Filled, Handshake, TlsSession};
 use super::{
-    Identity, Negotiated, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary, TlsVersion,
-    TrustAnchors, Verification, alpn_length, certificate, rustls_sessions,
+    HandshakeSize, Identity, Negotiated, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary,
+    TlsVersion, TrustAnchors, Verification, alpn_length, certificate, rustls_sessions,
 };
 use crate::Error;
 use crate::buffer::Buffer;
@@ -37,6 +38,7 @@ pub(super) struct RustlsContext {
 pub(super) struct RustlsSession {
     connection: ClientConnection,
     memory: MemoryBuffers,
+    observed: ObservedHandshake,
     /// The peer's `close_notify` arrived, perhaps together with data, and was not yet reported to the caller.
     has_closed: bool,
     version: TlsVersion,
@@ -89,6 +91,7 @@ impl RustlsContext {
         Ok(RustlsSession {
             connection: connection.map_err(settings_error)?,
             memory: MemoryBuffers::default(),
+            observed: ObservedHandshake::default(),
             has_closed: false,
             version: self.version,
         })
@@ -100,7 +103,7 @@ pub(super) fn lacks(settings: &Settings) -> Option<Error> {
     provider(settings).err()
 }
 
-/// ring's cryptography, reduced to what the settings offer.
+/// The cryptography of aws-lc-rs, reduced to what the settings offer.
 fn provider(settings: &Settings) -> Result<CryptoProvider, Error> {
     let mut provider = default_provider();
     match settings.security_level {
@@ -115,7 +118,9 @@ fn provider(settings: &Settings) -> Result<CryptoProvider, Error> {
         }
     }
     if let Some(group) = settings.group {
-        provider.kx_groups.retain(|known| u16::from(known.name()) == group.number());
+        // A named group need not be one of those that rustls offers by default.
+        let is_named = |known: &&dyn SupportedKxGroup| u16::from(known.name()) == group.number();
+        provider.kx_groups = ALL_KX_GROUPS.iter().copied().filter(is_named).collect();
         if provider.kx_groups.is_empty() {
             return Err(absent(&format!("group {}", group.label())));
         }
@@ -124,16 +129,19 @@ fn provider(settings: &Settings) -> Result<CryptoProvider, Error> {
 }
 
 fn absent(what: &str) -> Error {
-    Error::TlsSettings(format!("rustls with ring has no {what}"))
+    Error::TlsSettings(format!("rustls with aws-lc-rs has no {what}"))
 }
 
 impl TlsSession for RustlsSession {
     fn fill(&mut self, socket: &mut Socket) -> io::Result<Filled> {
-        self.memory.fill(socket).map(|(filled, _)| filled)
+        let (filled, new) = self.memory.fill(socket)?;
+        self.observed.received(new);
+        Ok(filled)
     }
 
     fn feed(&mut self, bytes: &[u8]) {
         self.memory.incoming.append(bytes);
+        self.observed.received(bytes);
     }
 
     fn outgoing(&mut self) -> &mut Vec<u8> {
@@ -143,7 +151,9 @@ impl TlsSession for RustlsSession {
     fn handshake(&mut self) -> Result<Handshake, Error> {
         loop {
             self.put_out()?;
+            self.observed.sent(&self.memory.outgoing);
             if !self.connection.is_handshaking() {
+                self.memory.meter.complete();
                 return Ok(Handshake::Done);
             }
             if self.memory.incoming.is_empty() {
@@ -197,23 +207,33 @@ impl TlsSession for RustlsSession {
         let certificates = self.connection.peer_certificates()?;
         let [certificate, ..] = certificates else { return None };
         let group = self.connection.negotiated_key_exchange_group();
+        let group = group.map(|group| NamedGroup(u16::from(group.name())));
+        let version = match self.connection.protocol_version() {
+            Some(ProtocolVersion::TLSv1_3) => TlsVersion::Tls13.label(),
+            Some(ProtocolVersion::TLSv1_2) => TlsVersion::Tls12.label(),
+            _ => "older than tls1.2",
+        };
+        let key = certificate::key_label(certificate)?;
+        let (chain, signature) = match kind {
+            HandshakeKind::Resumed => (None, None),
+            _ => (u8::try_from(certificates.len()).ok(), self.observed.signature(version, &key)),
+        };
         Some(Negotiated {
             library: TlsLibrary::Rustls,
-            version: match self.connection.protocol_version() {
-                Some(ProtocolVersion::TLSv1_3) => TlsVersion::Tls13.label(),
-                Some(ProtocolVersion::TLSv1_2) => TlsVersion::Tls12.label(),
-                _ => "older than tls1.2",
-            },
+            version,
             suite: suite_label(self.connection.negotiated_cipher_suite()?.suite()),
-            group: group.map(|group| NamedGroup(u16::from(group.name())).label()),
-            key: certificate::key_label(certificate)?,
+            group: group.map(NamedGroup::label),
+            key,
             resumed: kind == HandshakeKind::Resumed,
-            chain: match kind {
-                HandshakeKind::Resumed => None,
-                _ => u8::try_from(certificates.len()).ok(),
-            },
+            chain,
             hello_retry: kind == HandshakeKind::FullWithHelloRetryRequest,
+            signature,
+            unused_shares: self.observed.unused_shares(group),
         })
+    }
+
+    fn handshake_size(&self) -> Option<HandshakeSize> {
+        self.memory.meter.size()
     }
 
     fn alpn(&self) -> Option<&[u8]> {
@@ -232,7 +252,7 @@ impl TlsSession for RustlsSession {
 impl RustlsSession {
     /// Passes received bytes to rustls.
     fn take_in(&mut self) -> Result<(), Error> {
-        self.connection.read_tls(&mut self.memory.incoming).map_err(record_error)?;
+        self.connection.read_tls(&mut self.memory).map_err(record_error)?;
         let state = self.connection.process_new_packets().map_err(|error| self.explain(&error))?;
         if state.peer_has_closed() {
             // Nothing after a `close_notify` is from the peer.
@@ -256,7 +276,7 @@ impl RustlsSession {
 
     fn put_out(&mut self) -> Result<(), Error> {
         while self.connection.wants_write() {
-            self.connection.write_tls(&mut self.memory.outgoing).map_err(record_error)?;
+            self.connection.write_tls(&mut self.memory).map_err(record_error)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use socket2::Socket;
 
-use super::Negotiated;
+use super::{HandshakeSize, Negotiated};
 use crate::Error;
 use crate::buffer::Buffer;
 
@@ -48,6 +48,9 @@ pub(crate) trait TlsSession: Send {
 
     /// The negotiated parameters; `None` before the handshake is complete.
     fn negotiated(&self) -> Option<Negotiated>;
+
+    /// The size of the handshake; `None` before it is complete.
+    fn handshake_size(&self) -> Option<HandshakeSize>;
 
     fn alpn(&self) -> Option<&[u8]>;
 

@@ -9,6 +9,7 @@ pub(crate) mod crossings;
 pub(crate) mod decision;
 mod documents;
 pub(crate) mod headline;
+pub(crate) mod key_exchange;
 pub(crate) mod levels;
 pub(crate) mod matrix;
 pub(crate) mod negotiated;
@@ -134,6 +135,7 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
         sections.extend(phases::section(stratum));
         sections.extend(crossings::section(stratum));
     }
+    sections.extend(key_exchange::section(report, strata));
     sections.extend(connect_cost::sections(report));
     sections.extend(round_trips::sections(report));
     sections.extend(published::section(report));

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Arm, Cell, CellId, CryptoInstruction, Ending, Engine, Environment, Event, Flag, KeyExchangeTime, Leg,
-    LegCount, Metric, Path, Plan, ServerKey, ServerLevel, SignatureTime, Size, Skipped, Spec, Stratum,
-    TimestampedEvent, TlsVersion, VoidReason, Workload,
+    Arm, Cell, CellId, CryptoInstruction, Ending, Engine, Environment, Event, Flag, HandshakeSize,
+    KeyExchangeTime, KeyShare, Leg, LegCount, Metric, Path, Plan, ServerKey, ServerLevel, SignatureTime,
+    Size, Skipped, Spec, Stratum, TimestampedEvent, TlsVersion, VoidReason, Workload,
 };
 use ciphertoll_report::RunReport;
 use ciphertoll_stats::{
@@ -237,7 +237,16 @@ pub(crate) fn troubled() -> Run {
     let connect = run.comparison(Workload::Connect, TLS13);
     connect.cell.flags =
         vec![(2, Flag::Unsteady { second_half_ratio: 0.83 }), (1, Flag::CpuElsewhere { share: 0.12 })];
-    connect.cell.legs[0].leg.hello_retry = Some(true);
+    let seen = &mut connect.cell.legs[0];
+    seen.leg.hello_retry = Some(true);
+    seen.leg.signature = Some("ecdsa_secp256r1_sha256".to_owned());
+    seen.leg.unused_shares = vec![KeyShare { group: "x25519mlkem768".to_owned(), bytes: 1_216 }];
+    seen.handshake = Some(HandshakeSize {
+        read_bytes: 14_702,
+        written_bytes: 1_874,
+        first_flight_bytes: 14_603,
+        segments: Some(1),
+    });
     if let Some(time) = connect.ratios.get_mut(&Metric::LatencyNsMean) {
         time.hodges_lehmann = 2.2;
     }
@@ -439,8 +448,11 @@ pub(crate) fn leg(path: Path, connections: u64) -> LegCount {
         auth: None,
         library: some("OpenSSL 3.0.16"),
         compressor: None,
+        signature: None,
+        library_version: None,
+        unused_shares: Vec::new(),
     };
-    LegCount { leg, connections }
+    LegCount { leg, connections, handshake: None }
 }
 
 fn environment() -> Environment {

@@ -59,7 +59,7 @@ fn behind(name: &str) -> LegCount {
         library: Some(proxy.program.display_name().to_owned()),
         ..Leg::default()
     };
-    LegCount { leg, connections: 2 }
+    LegCount { leg, connections: 2, handshake: None }
 }
 
 #[test]

@@ -185,13 +185,16 @@ fn legs_are_summed_and_flags_counted_by_trial() {
         auth: None,
         library: None,
         compressor: None,
+        signature: None,
+        library_version: None,
+        unused_shares: Vec::new(),
     };
     let mut events = Vec::new();
     for block in 1..=2 {
         events.push(stamped(Event::BlockStarted { block }));
         for cell in 0..2 {
             let mut seen = observation(connect_metrics(100.0));
-            seen.legs = vec![LegCount { leg: leg.clone(), connections: 40 }];
+            seen.legs = vec![LegCount { leg: leg.clone(), connections: 40, handshake: None }];
             let ratio = f64::from(block);
             let unsteady = Flag::Unsteady { second_half_ratio: ratio };
             seen.flags = vec![unsteady.clone(), unsteady, Flag::DelayedAck];
@@ -202,7 +205,7 @@ fn legs_are_summed_and_flags_counted_by_trial() {
     }
     let analysis = analyse(&plan, &events);
     let cell = treatment(&analysis);
-    assert_eq!(cell.legs, [LegCount { leg, connections: 80 }]);
+    assert_eq!(cell.legs, [LegCount { leg, connections: 80, handshake: None }]);
     let first = Flag::Unsteady { second_half_ratio: 1.0 };
     assert_eq!(cell.flags, [(2, first), (1, Flag::DelayedAck)]);
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use ciphertoll_vocabulary::Group;
 
 /// A group as it is on the wire: its code point, which may be of a group that our clients never offer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamedGroup(pub u16);
 
 impl NamedGroup {
@@ -16,7 +16,6 @@ impl NamedGroup {
         }
         match self.0 {
             0x001e => "x448".into(),
-            0x11eb => "p256mlkem768".into(),
             number => format!("{number:#06x}").into(),
         }
     }

@@ -3,7 +3,10 @@
 //! [`FlightObserver`] splits the bytes into records. `HandshakeMessages` gets the content of handshake
 //! records, regardless of record boundaries, keeps the few bytes it needs and skips the rest.
 
-use crate::tls::{group::NamedGroup, server_hello::ServerHello};
+use crate::tls::fields::{array, bytes};
+use crate::tls::group::NamedGroup;
+use crate::tls::server_hello::ServerHello;
+use crate::tls::signature::SignatureScheme;
 
 const RECORD_HEADER_BYTES: usize = 5;
 /// The longest record in any version (RFC 5246, 6.2.3).
@@ -20,9 +23,11 @@ const SERVER_KEY_EXCHANGE: u8 = 12;
 const SERVER_HELLO_DONE: u8 = 14;
 /// A post-quantum key share has 1.1 KB. A longer `ServerHello` is ignored.
 const MAX_SERVER_HELLO_BYTES: usize = 16 << 10;
-/// The `ECCurveType` and `NamedCurve` at the start of a key exchange (RFC 8422, 5.4).
-const NAMED_CURVE_BYTES: usize = 3;
+/// The part of a key exchange that is read (RFC 8422, 5.4): `ECCurveType`, `NamedCurve`, a public key of up to 255
+/// bytes with its length, `SignatureAndHashAlgorithm`.
+const MAX_KEY_EXCHANGE_BYTES: usize = 1 + 2 + 1 + 255 + 2;
 const CURVE_TYPE_NAMED: u8 = 3;
+const TLS_1_2: u16 = 0x0303;
 const TLS_1_3: u16 = 0x0304;
 
 /// The negotiated parameters.
@@ -35,6 +40,8 @@ pub struct Flight {
     /// Such as `0x0304` for TLS 1.3.
     pub version: Option<u16>,
     pub cipher_suite: Option<u16>,
+    /// The server's signature; visible only in TLS 1.2, which does not encrypt it.
+    pub signature: Option<SignatureScheme>,
 }
 
 /// Observes a TLS server's first bytes without changing, delaying or refusing them.
@@ -123,7 +130,7 @@ struct HandshakeMessages {
 enum HandshakeMessage {
     Header(Partial<MESSAGE_HEADER_BYTES>),
     ServerHello { body: Vec<u8>, length: usize },
-    ServerKeyExchange { curve: Partial<NAMED_CURVE_BYTES> },
+    ServerKeyExchange { start: Vec<u8>, length: usize },
     Skipped { left: usize },
 }
 
@@ -155,11 +162,12 @@ impl HandshakeMessages {
                         self.hello(hello);
                     }
                 }
-                HandshakeMessage::ServerKeyExchange { curve } => {
-                    if let Some([curve_type, high, low]) = curve.take(&mut bytes) {
-                        if curve_type == CURVE_TYPE_NAMED {
-                            self.flight.group = Some(NamedGroup(u16::from_be_bytes([high, low])));
-                        }
+                HandshakeMessage::ServerKeyExchange { start, length } => {
+                    let (now, rest) = bytes.split_at(bytes.len().min(*length - start.len()));
+                    bytes = rest;
+                    start.extend_from_slice(now);
+                    if start.len() == *length {
+                        (self.flight.group, self.flight.signature) = key_exchange(start, self.flight.version);
                         self.state = FlightState::Finished;
                     }
                 }
@@ -180,8 +188,11 @@ impl HandshakeMessages {
             (FlightState::AwaitHello, SERVER_HELLO) if (1..=MAX_SERVER_HELLO_BYTES).contains(&length) => {
                 HandshakeMessage::ServerHello { body: Vec::new(), length }
             }
-            (FlightState::AwaitKeyExchange, SERVER_KEY_EXCHANGE) if length >= NAMED_CURVE_BYTES => {
-                HandshakeMessage::ServerKeyExchange { curve: Partial::default() }
+            (FlightState::AwaitKeyExchange, SERVER_KEY_EXCHANGE) if length > 0 => {
+                HandshakeMessage::ServerKeyExchange {
+                    start: Vec::new(),
+                    length: length.min(MAX_KEY_EXCHANGE_BYTES),
+                }
             }
             // A HelloRequest may come first (RFC 5246, 7.4.1.1).
             (FlightState::AwaitHello, HELLO_REQUEST) if length == 0 => HandshakeMessage::default(),
@@ -208,6 +219,7 @@ impl HandshakeMessages {
             group: hello.group,
             version: Some(hello.version),
             cipher_suite: Some(hello.cipher_suite),
+            signature: None,
         };
         self.state = match hello.is_retry {
             true if !again => FlightState::AwaitHello,
@@ -217,6 +229,20 @@ impl HandshakeMessages {
             _ => FlightState::Finished,
         };
     }
+}
+
+/// The group and, in TLS 1.2, the signature scheme of a key exchange on a named curve.
+fn key_exchange(mut start: &[u8], version: Option<u16>) -> (Option<NamedGroup>, Option<SignatureScheme>) {
+    let start = &mut start;
+    let Some([CURVE_TYPE_NAMED, high, low]) = array(start) else { return (None, None) };
+    let scheme = |start: &mut &[u8]| {
+        let [key_bytes] = array(start)?;
+        bytes(start, usize::from(key_bytes))?;
+        Some(SignatureScheme(u16::from_be_bytes(array(start)?)))
+    };
+    // Older versions sign without naming a scheme.
+    let scheme = if version == Some(TLS_1_2) { scheme(start) } else { None };
+    (Some(NamedGroup(u16::from_be_bytes([high, low]))), scheme)
 }
 
 impl Default for HandshakeMessage {

@@ -1,5 +1,6 @@
 //! `ServerHello` (RFC 8446, 4.1.3; RFC 5246, 7.4.1.3), as far as it shows what was negotiated.
 
+use crate::tls::fields::{array, bytes, vector};
 use crate::tls::group::NamedGroup;
 
 /// SHA-256 of "HelloRetryRequest": the random of a `ServerHello` that is a HelloRetryRequest (RFC 8446,
@@ -44,22 +45,4 @@ impl ServerHello {
         }
         Some(Self { is_retry: random == RETRY_RANDOM, version, cipher_suite, group })
     }
-}
-
-fn array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
-    let (taken, rest) = input.split_first_chunk()?;
-    *input = rest;
-    Some(*taken)
-}
-
-fn bytes<'a>(input: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
-    let (taken, rest) = input.split_at_checked(length)?;
-    *input = rest;
-    Some(taken)
-}
-
-/// Bytes with a two-byte length prefix.
-fn vector<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = u16::from_be_bytes(array(input)?);
-    bytes(input, usize::from(length))
 }

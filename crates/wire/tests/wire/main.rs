@@ -14,4 +14,5 @@ mod pooled;
 mod recorded;
 mod relayed;
 mod round_trip;
+mod tls_client_hello;
 mod tls_flight;

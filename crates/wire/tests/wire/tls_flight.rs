@@ -6,7 +6,7 @@ use std::{
 };
 
 use ciphertoll_vocabulary::Group;
-use ciphertoll_wire::tls::{Flight, FlightObserver, NamedGroup};
+use ciphertoll_wire::tls::{Flight, FlightObserver, NamedGroup, SignatureScheme};
 use openssl::{
     asn1::Asn1Time,
     hash::MessageDigest,
@@ -23,6 +23,7 @@ const AES_256_GCM_1_3: u16 = 0x1302;
 const ECDHE_RSA_AES256_GCM: u16 = 0xc030;
 const DHE_RSA_AES256_GCM: u16 = 0x009f;
 const RSA_AES256_GCM: u16 = 0x009d;
+const RSA_PSS_SHA256: u16 = 0x0804;
 
 /// One end of a connection in memory.
 #[derive(Debug, Default)]
@@ -179,6 +180,7 @@ fn tls_1_3() {
             group: Some(group.into()),
             version: Some(0x0304),
             cipher_suite: Some(AES_256_GCM_1_3),
+            signature: None,
         };
         assert_eq!(flight(SslVersion::TLS1_3, groups, groups), expected);
     }
@@ -191,6 +193,7 @@ fn tls_1_3_with_a_hello_retry() {
         group: Some(Group::P256.into()),
         version: Some(0x0304),
         cipher_suite: Some(AES_256_GCM_1_3),
+        signature: None,
     };
     assert_eq!(flight(SslVersion::TLS1_3, "P-256", "X25519:P-256"), expected);
 }
@@ -203,6 +206,7 @@ fn tls_1_2_with_a_curve() {
             group: Some(group.into()),
             version: Some(0x0303),
             cipher_suite: Some(ECDHE_RSA_AES256_GCM),
+            signature: Some(SignatureScheme(RSA_PSS_SHA256)),
         };
         assert_eq!(flight(SslVersion::TLS1_2, "X25519:P-256", groups), expected);
     }
@@ -225,6 +229,7 @@ fn tls_1_2_without_a_curve() {
             group: None,
             version: Some(0x0303),
             cipher_suite: Some(cipher_suite),
+            signature: None,
         };
         assert_eq!(observe(&handshake(&server, &client)), expected);
     }
@@ -242,8 +247,29 @@ fn a_resumed_tls_1_2_session_has_no_group() {
     resumed.extend_from_slice(&full[5..5 + hello_message_bytes]);
     resumed.extend_from_slice(&[22, 3, 3, 0, 10, 4, 0, 0, 6, 0, 0, 0, 9, 0, 0]);
     resumed.extend_from_slice(&[20, 3, 3, 0, 1, 1]);
-    let expected = Flight { group: None, ..observe(&full) };
+    let expected = Flight { group: None, signature: None, ..observe(&full) };
     assert_eq!(observe(&resumed), expected);
+}
+
+#[test]
+fn versions_before_1_2_sign_without_naming_a_scheme() {
+    let weak = |context: &mut SslContextBuilder| context.set_security_level(0);
+    let server = server_context(weak);
+    let client = client_context(|context| {
+        weak(context);
+        only(SslVersion::TLS1_1)(context);
+    });
+    let flight = observe(&handshake(&server, &client));
+    assert_eq!((flight.version, flight.signature), (Some(0x0302), None));
+    assert_eq!(flight.group, Some(Group::X25519.into()));
+}
+
+#[test]
+fn a_key_exchange_without_a_signature_still_shows_its_group() {
+    let hello = [&[22, 3, 3, 0, 42, 2, 0, 0, 38, 3, 3][..], &[0; 33], &[0xc0, 0x18, 0]].concat();
+    let exchange = [&[22, 3, 3, 0, 8, 12, 0, 0, 4][..], &[3, 0, 29, 0]].concat();
+    let flight = observe(&[hello, exchange].concat());
+    assert_eq!((flight.group, flight.signature), (Some(Group::X25519.into()), None));
 }
 
 #[test]
@@ -281,4 +307,14 @@ fn a_huge_hello_is_not_buffered() {
 fn labels() {
     let labels = [0x001d, 0x0017, 0x0018, 0x0019, 0x11ec, 0x0100].map(|number| NamedGroup(number).label());
     assert_eq!(labels, ["x25519", "p256", "p384", "p521", "x25519mlkem768", "0x0100"]);
+}
+
+#[test]
+fn signature_schemes() {
+    let labels = [0x0403, 0x0804, 0x0905, 0x0301].map(|number| SignatureScheme(number).label());
+    assert_eq!(labels, ["ecdsa_secp256r1_sha256", "rsa_pss_rsae_sha256", "mldsa65", "0x0301"]);
+    let of_key = |key| SignatureScheme::of_key(key).map(SignatureScheme::label);
+    assert_eq!(of_key("p384").as_deref(), Some("ecdsa_secp384r1_sha384"));
+    assert_eq!(of_key("mldsa44").as_deref(), Some("mldsa44"));
+    assert_eq!(of_key("rsa2048"), None);
 }

@@ -131,9 +131,14 @@ fn an_archive_that_cannot_be_unpacked_leaves_no_server() {
 #[test]
 fn names_in_the_table_are_levels() {
     for fetchable in &FETCHABLE {
-        let level: ServerLevel = fetchable.name.parse().unwrap();
-        assert!(level.engine == fetchable.engine && level.accepts_version(fetchable.version));
         assert_eq!(Fetchable::named(fetchable.name), Some(fetchable));
+        if fetchable.engine().is_some() {
+            let level: ServerLevel = fetchable.name.parse().unwrap();
+            assert_eq!(Some(level.engine), fetchable.engine());
+            assert!(level.accepts_version(fetchable.version), "{level}");
+            assert_eq!(Fetchable::for_level(&level), Some(fetchable));
+            assert_eq!(fetchable.is_labelled(), level.release().is_some());
+        }
         let BuildSource::Archives { x86_64, aarch64 } = &fetchable.source else { continue };
         for archive in [x86_64, aarch64].into_iter().flatten() {
             assert!(

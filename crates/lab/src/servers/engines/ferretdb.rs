@@ -24,7 +24,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ciphertoll_model::{Auth, Engine, Resumption, TlsPath, TlsVersion};
+use ciphertoll_model::{Auth, Engine, Group, Resumption, ServerKey, TlsPath, TlsVersion};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::session::Login;
 use serde_json::json;
@@ -48,7 +48,7 @@ use crate::servers::engine::{
     EngineProperties, LoginRequest, ServerDescription, ServerEngine, SidecarPassword,
 };
 use crate::tls::credentials::Credentials;
-use crate::tls::support::{TlsServer, check_ml_kem, unavailable};
+use crate::tls::support::{TlsServer, check_post_quantum, unavailable};
 
 const PROPERTIES: EngineProperties = EngineProperties {
     engine: Engine::FerretDb,
@@ -123,7 +123,13 @@ impl ServerEngine for FerretDb {
                 "FerretDB resumes by tickets only: Go's crypto/tls has no session cache",
             ));
         }
-        check_ml_kem(path.group, server, "Go", GO_WITH_ML_KEM)
+        let known = [Group::X25519, Group::P256, Group::P384, Group::P521, Group::X25519MlKem768];
+        let lacking = path.group.filter(|group| !known.contains(group)).map(Group::label);
+        let lacking = lacking.or(path.key.filter(|key| key.is_ml_dsa()).map(ServerKey::label));
+        if let Some(what) = lacking {
+            return Err(unavailable(format!("{} uses Go's crypto/tls, which has no {what}", server.name)));
+        }
+        check_post_quantum(path, server, "Go", GO_WITH_ML_KEM)
     }
 
     fn template_control(&self, socket: &Path) -> ControlLogin {

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::servers::build::{Build, version_numbers};
 use crate::servers::control::{self, ControlLogin};
 use crate::servers::engine::{EngineProperties, ServerDescription};
-use crate::tls::support::{TlsServer, check_openssl_group, check_requested_start};
+use crate::tls::support::{TlsServer, check_openssl, check_requested_start};
 
 /// The first version with parsec.
 const PARSEC_SINCE: [u32; 2] = [11, 6];
@@ -49,7 +49,7 @@ impl MySqlVariant for MariaDb {
 
     fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
         check_requested_start(path.start, server)?;
-        check_openssl_group(path.group, server)
+        check_openssl(path, server)
     }
 
     fn install_arguments(&self, build: &Build, data: &Path, run: &Path) -> Vec<String> {

@@ -26,7 +26,7 @@ use crate::servers::engine::{
     Change, EngineProperties, LoginRequest, ServerDescription, ServerEngine, SidecarPassword,
 };
 use crate::tls::credentials::Credentials;
-use crate::tls::support::{TlsServer, check_openssl_group};
+use crate::tls::support::{TlsServer, check_openssl};
 
 const PROPERTIES: EngineProperties = EngineProperties {
     engine: Engine::MongoDb,
@@ -84,7 +84,7 @@ impl ServerEngine for MongoDb {
 
     fn check_tls(&self, path: TlsPath, server: TlsServer<'_>) -> Result<(), Error> {
         document_family::check_tls(path, server)?;
-        check_openssl_group(path.group, server)
+        check_openssl(path, server)
     }
 
     fn template_control(&self, socket: &Path) -> ControlLogin {

@@ -15,7 +15,7 @@ use crate::servers::build::{Build, version_numbers};
 use crate::servers::config::ListenAddress;
 use crate::servers::control::{self, ControlLogin};
 use crate::servers::engine::{EngineProperties, PreparedLogin, ServerDescription};
-use crate::tls::support::{TlsServer, check_openssl_group, check_requested_start, unavailable};
+use crate::tls::support::{TlsServer, check_openssl, check_requested_start, unavailable};
 
 /// The version that has `mysql_native_password` only if it is enabled.
 const NATIVE_OPTIONAL: [u32; 2] = [8, 4];
@@ -63,7 +63,7 @@ impl MySqlVariant for MySql {
             return Err(unavailable(reason));
         }
         check_requested_start(path.start, server)?;
-        check_openssl_group(path.group, server)
+        check_openssl(path, server)
     }
 
     /// There is no installer: the server creates its data directory.

@@ -47,6 +47,7 @@ impl ConnectionMonitor {
         let leg = |(encryption, connections): (ConnectionEncryption, u64)| LegCount {
             leg: encryption.leg(self.key),
             connections,
+            handshake: None,
         };
         Ok(open.into_iter().map(leg).collect())
     }

@@ -22,7 +22,7 @@ fn verifies(authority: &Authority, leaf: &Certificate, address: &str) -> bool {
 #[test]
 fn certificates_verify_for_loopback_and_nothing_else() {
     let authority = Authority::generate().unwrap();
-    for key in ServerKey::ALL {
+    for key in ServerKey::ALL.into_iter().filter(|key| !key.is_ml_dsa()) {
         let leaf = authority.issue(key).unwrap();
         assert!(verifies(&authority, &leaf, "127.0.0.1"));
         assert!(verifies(&authority, &leaf, "::1"));

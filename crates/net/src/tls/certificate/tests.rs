@@ -50,6 +50,14 @@ fn keys_by_name() {
     assert_eq!(end_point_digest(&der), None);
 }
 
+#[test]
+fn ml_dsa_keys_by_name() {
+    for (der, label) in ML_DSA_EXAMPLES {
+        assert_eq!(key_label(der).as_deref(), Some(label));
+        assert_eq!(end_point_digest(der), Some(Digest::Sha256));
+    }
+}
+
 /// The digest matches the signature algorithm, and its value equals OpenSSL's.
 #[test]
 fn digests_by_signature() {

@@ -49,7 +49,7 @@ impl Primitives {
         let encrypted = || cell.legs.iter().filter(|count| count.leg.tls_version.is_some());
         let connections: u64 = encrypted().map(|count| count.connections).sum();
         let mut mean = Self::default();
-        for LegCount { leg, connections: of_leg } in encrypted() {
+        for LegCount { leg, connections: of_leg, .. } in encrypted() {
             let share = *of_leg as f64 / connections as f64;
             if leg.resumed != Some(true) {
                 mean.prove(leg, tls, share, [own, authority]);

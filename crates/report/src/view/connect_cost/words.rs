@@ -120,7 +120,7 @@ fn connect(bar: &Bar<'_>, tls: TlsPath) -> String {
     let Some(key) = tls.key.filter(|_| bar.parts.contains_key(&CostPart::Signature)) else {
         return format!("resumed {protocol} connect ({})", bar.label);
     };
-    let article = if key.rsa_bits().is_some() || key == ServerKey::Ed25519 { "an" } else { "a" };
+    let article = subject::article(key);
     let is_all = bar.label == ciphertoll_model::Path::tls(tls.version, key).to_string();
     let details = if is_all { String::new() } else { format!(" ({})", bar.label) };
     format!("{protocol} connect with {article} {} certificate{details}", key_name(key))

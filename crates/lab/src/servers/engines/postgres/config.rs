@@ -6,11 +6,20 @@ use std::path::Path;
 use ciphertoll_model::cache::default_buffers;
 use ciphertoll_model::{Clients, Engine, SecurityLevel};
 
+use super::SEVERAL_GROUPS;
 use super::access::{certificate_request_file, identity_map};
+use crate::servers::build::version_numbers;
 use crate::servers::config::{CERTIFICATE_FILE, Config, KEY_FILE, Network};
+use crate::tls::support::has_openssl_with_ml_kem;
 
 /// The process of a closed connection ends soon, but the next connection may come earlier.
 const MAX_CONNECTIONS: u16 = Clients::MAX * 4;
+
+/// The default of `ssl_groups`, and the other curves.
+const DEFAULT_GROUPS: &str = "X25519:prime256v1:secp384r1:secp521r1";
+/// After the others, because the server prefers its first group: a client that offers them and a default group gets the same
+/// as with the server's default.
+const ML_KEM_GROUPS: &str = ":X25519MLKEM768:SecP256r1MLKEM768:MLKEM768";
 
 pub(super) fn text(config: &Config<'_>) -> String {
     let mut text = String::new();
@@ -40,6 +49,10 @@ fn options(config: &Config<'_>) -> Vec<(&'static str, String)> {
         ("max_connections", MAX_CONNECTIONS.to_string()),
         ("password_encryption", "scram-sha-256".to_owned()),
     ];
+    if version_numbers(&config.build.version).first().is_some_and(|major| *major >= SEVERAL_GROUPS) {
+        let groups = [DEFAULT_GROUPS, if has_openssl_with_ml_kem(config.build) { ML_KEM_GROUPS } else { "" }];
+        options.push(("ssl_groups", groups.concat()));
+    }
     // Scales are relative to these buffers.
     options.extend(default_buffers(Engine::Postgres).map(|(name, value)| (name, value.to_owned())));
     match &config.network {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ciphertoll_model::{Engine, Group, Resumption, TlsPath, TlsStart};
+use ciphertoll_model::{Engine, Resumption, TlsPath, TlsStart};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::host::exec::{Provisions, SharedMemory};
 use crate::host::user::RunAs;
 use crate::servers::binary;
-use crate::servers::build::{Build, version_numbers};
+use crate::servers::build::Build;
 use crate::servers::config::{ClientRequirements, Config};
 use crate::servers::control::{self, ControlLogin};
 use crate::servers::counters::{ConnectionCounts, Counters};
@@ -36,7 +36,7 @@ use crate::servers::engine::{
     SidecarPassword, UnmetSetting, UrlSyntax,
 };
 use crate::tls::credentials::Credentials;
-use crate::tls::support::{TlsServer, check_openssl_group, has_direct_tls, no_direct_tls, unavailable};
+use crate::tls::support::{TlsServer, check_openssl, has_direct_tls, no_direct_tls, unavailable};
 
 const PROPERTIES: EngineProperties = EngineProperties {
     engine: Engine::Postgres,
@@ -91,14 +91,7 @@ impl ServerEngine for Postgres {
                 "PostgreSQL never resumes TLS sessions: it issues no tickets and keeps no session ids";
             return Err(unavailable(reason));
         }
-        let major = version_numbers(server.release).first().copied().unwrap_or_default();
-        match path.group {
-            Some(group) if major < SEVERAL_GROUPS && group != Group::P256 => Err(unavailable(format!(
-                "{} supports P-256 only (ssl_ecdh_curve): version {SEVERAL_GROUPS} is the first with several groups",
-                server.name
-            ))),
-            group => check_openssl_group(group, server),
-        }
+        check_openssl(path, server)
     }
 
     /// The access rules of a new data directory admit everybody who reaches the socket, which is in a private directory.
@@ -193,14 +186,16 @@ impl ServerEngine for Postgres {
         &self,
         control: &ControlLogin,
         _scratch: &Path,
-        _build: &Build,
+        build: &Build,
     ) -> Result<ServerDescription, Error> {
         let doing = "read the server's version and settings";
         let mut client = control.connect()?;
         let identity = "SELECT current_setting('server_version'), current_setting('ssl_library')";
         let mut identity = control::query(&mut client, doing, identity)?.into_iter().flatten();
         let version = identity.next().unwrap_or_default();
-        let tls_library = identity.next().filter(|library| !library.is_empty());
+        // The server reports the library without its version.
+        let reported = identity.next().filter(|library| !library.is_empty());
+        let tls_library = binary::linked_tls_library(&build.server_program).or(reported);
         let changed = "SELECT name, current_setting(name) FROM pg_settings \
              WHERE source IN ('configuration file', 'command line')";
         let rows = control::query(&mut client, doing, changed)?;

@@ -20,6 +20,9 @@ fn leg(version: &str, group: Option<&str>, resumed: bool) -> Leg {
         auth: None,
         library: Some("openssl".to_owned()),
         compressor: None,
+        signature: None,
+        library_version: None,
+        unused_shares: Vec::new(),
     }
 }
 
@@ -32,7 +35,7 @@ fn primitives(path: &str, legs: &[(Leg, u64)]) -> Option<Primitives> {
     let mut cell = cells.find(|cell| cell.cell.treatment.path.as_tls().is_some()).unwrap().clone();
     cell.legs = legs
         .iter()
-        .map(|(leg, connections)| LegCount { leg: leg.clone(), connections: *connections })
+        .map(|(leg, connections)| LegCount { leg: leg.clone(), connections: *connections, handshake: None })
         .collect();
     let signatures = [("p256".to_owned(), P256), ("rsa2048".to_owned(), RSA)].into();
     let key_exchanges = [("x25519".to_owned(), KeyExchangeTime { agree_ns: 50_000 })].into();

@@ -1,0 +1,19 @@
+//! Fields of TLS messages (RFC 8446, 3), taken from the front of the input; `None` if it is too short.
+
+pub(crate) fn array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, rest) = input.split_first_chunk()?;
+    *input = rest;
+    Some(*taken)
+}
+
+pub(crate) fn bytes<'a>(input: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = input.split_at_checked(length)?;
+    *input = rest;
+    Some(taken)
+}
+
+/// Bytes with a two-byte length prefix.
+pub(crate) fn vector<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = u16::from_be_bytes(array(input)?);
+    bytes(input, usize::from(length))
+}
