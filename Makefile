@@ -29,12 +29,15 @@ run: ## build the release and run `ciphertoll run` with ARGS='…'
 setup: ## install everything needed to build, run and test
 	@scripts/setup test
 
+# Programs that tests need and that Debian 12 does not have.
+FETCHED := postgres-18 ferretdb mariadb-11.8 debian-sid:postgres-18 mysql-9.7 openssl-3.5 pgbouncer mysqlrouter odyssey
+
 test: ## check format and lints, run all tests; prints the seconds of each stage (ARGS='cli::faults' runs only tests with this in their name)
 	@$(STAGE) setup scripts/setup test
 	@$(STAGE) fmt $(CARGO) fmt --all --check
 	@$(STAGE) clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@$(STAGE) peers scripts/build-peers $(TARGET)/peers
-	@$(STAGE) servers scripts/fetch-servers 'postgres-18 ferretdb' $(CARGO)
+	@$(STAGE) servers scripts/fetch-servers '$(FETCHED)' $(CARGO)
 	@$(STAGE) drivers scripts/fetch-drivers $(TARGET)/drivers
 	@$(STAGE) test $(CARGO) run --quiet --locked -p ciphertoll-test-runner -- $(ARGS)
 	@$(STAGE) doctest $(CARGO) test --quiet --workspace --locked --doc

@@ -505,8 +505,12 @@ const FETCH_EXAMPLES: &str = "\
 Examples:
   ciphertoll servers fetch postgres-18
   ciphertoll servers fetch mysql-8.0
-      Builds come through Maven (mvn), whose settings for mirrors and proxies apply. Each download is
-      checked against a built-in SHA-256. An interrupted download is continued.";
+      These builds come through Maven (mvn), whose settings for mirrors and proxies apply. Each download is
+      checked against a built-in SHA-256. An interrupted download is continued.
+  ciphertoll servers fetch mariadb-11.8
+  ciphertoll servers fetch debian-sid:postgres-18
+      Debian's packages, by apt-get, which verifies their signature. They run on any Debian or Ubuntu;
+      nothing is installed.";
 
 fn fetchable() -> impl TypedValueParser<Value = &'static Fetchable> {
     let names = PossibleValuesParser::new(FETCHABLE.iter().map(|fetchable| fetchable.name));

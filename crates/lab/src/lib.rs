@@ -51,4 +51,4 @@ pub use servers::template::DataTemplate;
 pub use tls::certificates::{Authority, Certificate};
 pub use tls::credentials::ClientAccount;
 pub use tls::credentials::{Credentials, ServerCertificate};
-pub use tls::newer_openssl::ClientOpenSsl;
+pub use tls::newer_openssl::{ClientOpenSsl, openssl_with_post_quantum};

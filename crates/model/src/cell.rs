@@ -192,10 +192,18 @@ impl Cell {
         tls.and_then(|tls| impossible_start(server.engine, tls.start))
             .or_else(|| tls.and_then(TlsPath::impossible))
             .or_else(|| tls.and_then(|tls| self.impossible_with(tls)))
+            .or_else(|| tls.and_then(|tls| self.impossible_for_release(tls)))
             .or_else(|| path.as_proxy().and_then(|proxy| self.impossible_through(proxy)))
             .or_else(|| path.compressor().and_then(|compressor| self.impossible_compressed(compressor)))
             .or_else(|| auth.impossible(server.engine, *path))
             .or_else(|| self.workload.impossible(server.engine))
+    }
+
+    /// Constraints of a server whose level has a version.
+    fn impossible_for_release(&self, tls: TlsPath) -> Option<String> {
+        let ServerLevel { engine, version, .. } = &self.treatment.server;
+        let version = version.as_deref()?;
+        tls.impossible_for_release(*engine, version, &format!("{} {version}", engine.display_name()))
     }
 
     /// Constraints of message compression.

@@ -65,6 +65,10 @@ impl Client {
         self.channel.negotiated()
     }
 
+    pub fn handshake_size(&self) -> Option<tls::HandshakeSize> {
+        self.channel.handshake_size()
+    }
+
     /// Runs a statement and returns the rows of all result sets, or the documents of all batches.
     pub fn query(&mut self, sql: &str) -> Result<Vec<Row>, Error> {
         self.server.encode_query(self.channel.output(), sql)?;

@@ -161,7 +161,7 @@ fn tls_of_2013(rsa_bits: &str) -> Option<Path> {
 
 #[cfg(test)]
 mod tests {
-    use ciphertoll_model::Plan;
+    use ciphertoll_model::{Plan, Skipped};
 
     use super::*;
 
@@ -229,7 +229,9 @@ mod tests {
             for size in [Size::Smoke, Size::Small, Size::Standard, Size::Full] {
                 let plan = Plan::new(&preset.spec(&preset.servers(), size), 1).unwrap();
                 assert_eq!((plan.name.as_str(), plan.servers().len()), (preset.name, preset.servers.len()));
-                assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
+                // MySQL has no post-quantum TLS, which is a result.
+                let of_mysql = |skipped: &Skipped| skipped.id.starts_with("mysql-9.7/");
+                assert!(plan.skipped.iter().all(of_mysql), "{:?}", plan.skipped);
             }
         }
     }

@@ -16,6 +16,9 @@ use crate::support::{answer, is_root, items, one_document, real_server, text};
 /// Set where tests may fetch from registries: they are slow, and not ours to load.
 const MAY_FETCH: &str = "CIPHERTOLL_TEST_FETCH";
 
+/// The address of Debian's archive.
+const MIRROR: &str = "CIPHERTOLL_DEBIAN_MIRROR";
+
 #[test]
 fn every_server_that_is_listed_can_be_asked_for() {
     if !real_server() {
@@ -35,8 +38,9 @@ fn every_server_that_is_listed_can_be_asked_for() {
         let build = ciphertoll_lab::find(&level).expect("the server that was listed");
         assert_eq!((build.version.as_str(), build.engine.label()), (told("version"), told("engine")));
         assert_eq!(text(&build.base_directory), told("directory"));
-        let row = table.stdout.lines().find(|line| line.ends_with(told("directory")));
-        assert!(row.is_some_and(|row| row.contains(&format!("--server {level} "))), "{level}: {table:?}");
+        let row = table.stdout.lines().find(|line| line.contains(&format!("--server {level} ")));
+        let directory = format!(" {}", told("directory"));
+        assert!(row.is_some_and(|row| row.ends_with(&directory)), "{level}: {table:?}");
     }
     for fetchable in items(&document, "fetchable") {
         let command = fetchable["command"].as_str().expect("a command");
@@ -84,9 +88,16 @@ impl Stranger {
     /// The one line that a fetch ends with, which must fail.
     #[track_caller]
     fn fails(&self) -> String {
+        self.fails_to_fetch("postgres-18", text(&self.path()), None)
+    }
+
+    /// The same for any build, with a search path and the address of a package archive.
+    #[track_caller]
+    fn fails_to_fetch(&self, name: &str, path: &str, mirror: Option<&str>) -> String {
         let mut command = Command::new(self.place.path().join("ciphertoll"));
-        command.args(["servers", "fetch", "postgres-18"]).current_dir(self.place.path());
-        command.env("PATH", self.path()).env("XDG_CACHE_HOME", self.cache());
+        command.args(["servers", "fetch", name]).current_dir(self.place.path());
+        command.env("PATH", path).env("XDG_CACHE_HOME", self.cache());
+        command.env_remove(MIRROR).envs(mirror.map(|address| (MIRROR, address)));
         if let Some(user) = nobody() {
             command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
         }
@@ -120,6 +131,39 @@ fn a_client_that_fails_is_told_with_its_log_and_leaves_no_server() {
     assert!(line.contains(text(&cache.join("downloads/postgres-18.log"))), "{line}");
     assert_eq!(fs::read_dir(cache.join("servers")).expect("servers").count(), 0);
     assert_eq!(owner(&cache.join("servers")), nobody().map_or(Uid::effective(), |user| user.uid));
+}
+
+#[test]
+fn a_package_archive_without_a_valid_signature_is_refused() {
+    /// Of the system's programs, where `apt-get` and its verifier are.
+    const SYSTEM: &str = "/usr/bin:/bin";
+    if !Path::new("/usr/bin/apt-get").is_file() {
+        not_for_all("there is no apt-get");
+        return;
+    }
+    let stranger = Stranger::new();
+    let mirror = stranger.place.path().join("mirror");
+    let release = mirror.join("dists/trixie");
+    fs::create_dir_all(&release).expect("a directory");
+    let address = format!("file:{}", text(&mirror));
+    let forged =
+        "Origin: Debian\nCodename: trixie\nSuite: stable\nComponents: main\nArchitectures: amd64 arm64\n";
+    for (file, contents) in [(None, ""), (Some("Release"), forged), (Some("InRelease"), forged)] {
+        if let Some(file) = file {
+            fs::write(release.join(file), contents).expect("a file");
+        }
+        let line = stranger.fails_to_fetch("mariadb-11.8", SYSTEM, Some(&address));
+        assert!(
+            line.starts_with("ciphertoll: cannot fetch mariadb-11.8: apt-get failed"),
+            "{file:?}: {line}"
+        );
+        let cache = stranger.cache().join("ciphertoll");
+        assert_eq!(fs::read_dir(cache.join("servers")).expect("servers").count(), 0, "{file:?}");
+    }
+    let line = stranger.fails_to_fetch("mariadb-11.8", SYSTEM, Some("not an address"));
+    assert!(line.contains("is not an address of a package archive (CIPHERTOLL_DEBIAN_MIRROR)"), "{line}");
+    let line = stranger.fails_to_fetch("mariadb-11.8", text(&stranger.path()), None);
+    assert!(line.contains("requires apt-get") && line.contains("package apt"), "{line}");
 }
 
 fn owner(path: &Path) -> Uid {

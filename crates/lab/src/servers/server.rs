@@ -168,7 +168,9 @@ impl Server {
     pub fn prepare_tls(&self, path: TlsPath) -> Result<(), Error> {
         support::check_client(path)?;
         let (name, release) = (&self.plan.build.name(), self.plan.build.version.as_str());
-        self.plan.engine.check_tls(path, TlsServer { name, release, tls_library: self.tls_library() })?;
+        let server = TlsServer { name, release, tls_library: self.tls_library() };
+        support::check_release(path, self.engine(), server)?;
+        self.plan.engine.check_tls(path, server)?;
         self.prepare_certificate(path.into())
     }
 

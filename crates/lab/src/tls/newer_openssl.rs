@@ -69,15 +69,19 @@ fn fetched() -> Option<PathBuf> {
     Fetchable::named(NAME).and_then(Fetchable::fetched_directory)
 }
 
-/// The program `openssl` with ML-DSA: the machine's, or else the fetched one.
-pub(super) fn program() -> Result<PathBuf, Error> {
+/// The program `openssl` with ML-KEM and ML-DSA: the machine's, or else the fetched one.
+pub fn openssl_with_post_quantum() -> Option<PathBuf> {
     let is_new = |program: &PathBuf| {
         let said = programs::version_of(program, &["version"], Path::new("/nonexistent")).unwrap_or_default();
         let version = said.split_whitespace().nth(1).unwrap_or_default();
         version_numbers(version).as_slice() >= &POST_QUANTUM_OPENSSL[..]
     };
     let fetched = || fetched().map(|root| root.join("bin/openssl"));
-    programs::search("openssl").filter(is_new).or_else(fetched).ok_or_else(|| {
+    programs::search("openssl").filter(is_new).or_else(fetched)
+}
+
+pub(super) fn program() -> Result<PathBuf, Error> {
+    openssl_with_post_quantum().ok_or_else(|| {
         unavailable(format!(
             "certificates with ML-DSA keys need the program openssl of version 3.5: `ciphertoll servers fetch {NAME}`"
         ))

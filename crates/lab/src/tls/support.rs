@@ -48,6 +48,12 @@ pub(crate) fn check_client(path: TlsPath) -> Result<(), Error> {
     }
 }
 
+/// Fails if servers of this release do not support the path, whatever their TLS library.
+pub(crate) fn check_release(path: TlsPath, engine: Engine, server: TlsServer<'_>) -> Result<(), Error> {
+    let reason = path.impossible_for_release(engine, server.release, server.name);
+    reason.map_or(Ok(()), |reason| Err(unavailable(reason)))
+}
+
 /// Fails if a server that begins TLS only after a request cannot start it like that.
 pub(crate) fn check_requested_start(start: TlsStart, server: TlsServer<'_>) -> Result<(), Error> {
     match start {

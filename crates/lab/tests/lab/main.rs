@@ -13,6 +13,7 @@ mod line;
 mod mariadb;
 mod mysql;
 mod pinning;
+mod post_quantum;
 mod postgres;
 mod proxies;
 mod refusals;

@@ -7,8 +7,8 @@ use ciphertoll_vocabulary::SecurityLevel;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Compressor, Factor, Group, LevelError, Proxy, ProxyProgram, ServerKey, Suite, TlsLibrary, TlsVersion,
-    Tunnel, as_number, as_text, bounded, match_name, parse_modified,
+    Compressor, Engine, Factor, Group, LevelError, Proxy, ProxyProgram, ServerKey, Suite, TlsLibrary,
+    TlsVersion, Tunnel, as_number, as_text, bounded, match_name, parse_modified,
 };
 
 /// How bytes get from client to server.
@@ -221,6 +221,35 @@ impl TlsPath {
             return None;
         };
         Some(reason.to_owned())
+    }
+
+    /// Why servers of this release cannot negotiate it, if their release alone tells; `name` is the server's in a sentence.
+    pub fn impossible_for_release(self, engine: Engine, release: &str, name: &str) -> Option<String> {
+        /// The first PostgreSQL with several groups (`ssl_groups`).
+        const POSTGRES_WITH_GROUPS: [u32; 1] = [18];
+        /// The first MySQL seen that refuses X25519, ML-KEM and ML-DSA certificates, whatever its OpenSSL has.
+        const MYSQL_WITH_NIST_ONLY: [u32; 2] = [9, 7];
+        let release: Vec<u32> = release.split('.').map(|part| part.parse().unwrap_or(0)).collect();
+        match (engine, self.group, self.key) {
+            (Engine::Postgres, Some(group), _)
+                if group != Group::P256 && release[..] < POSTGRES_WITH_GROUPS[..] =>
+            {
+                let [first] = POSTGRES_WITH_GROUPS;
+                Some(format!(
+                    "{name} supports P-256 only (ssl_ecdh_curve): version {first} is the first with several groups"
+                ))
+            }
+            (Engine::MySql, _, Some(key)) if key.is_ml_dsa() && release[..] >= MYSQL_WITH_NIST_ONLY[..] => {
+                Some(format!("{name} refuses certificates with {key} keys"))
+            }
+            (Engine::MySql, Some(group), _)
+                if !matches!(group, Group::P256 | Group::P384 | Group::P521)
+                    && release[..] >= MYSQL_WITH_NIST_ONLY[..] =>
+            {
+                Some(format!("{name} supports NIST curves only, not {group}"))
+            }
+            _ => None,
+        }
     }
 
     /// The security level that both sides need.

@@ -35,7 +35,7 @@ enum How {
     MayNeed(fn() -> bool),
 }
 
-const EXCEPTIONS: [Exception; 38] = [
+const EXCEPTIONS: [Exception; 41] = [
     Exception {
         command: "ciphertoll run calibrate",
         how: How::Planned,
@@ -158,6 +158,21 @@ const EXCEPTIONS: [Exception; 38] = [
         why: "PostgreSQL 18 was not fetched, and this test asks no registry",
     },
     Exception {
+        command: "ciphertoll servers fetch mariadb-11.8",
+        how: How::Needs(mariadb_11),
+        why: "mariadb-11.8 was not fetched, and this test asks no registry",
+    },
+    Exception {
+        command: "ciphertoll servers fetch debian-sid:postgres-18",
+        how: How::Needs(postgres_of_sid),
+        why: "debian-sid:postgres-18 was not fetched, and this test asks no registry",
+    },
+    Exception {
+        command: "ciphertoll servers fetch debian-13:postgres-17",
+        how: How::Needs(postgres_of_13),
+        why: "debian-13:postgres-17 was not fetched, and this test asks no registry",
+    },
+    Exception {
         command: "ciphertoll servers fetch mysql-8.0",
         how: How::MayNeed(mysql_8),
         why: "MySQL 8.0 was not fetched (make test-full does), and this test asks no registry",
@@ -239,6 +254,18 @@ const PATIENCE: &str = "600s";
 
 fn postgres_18() -> bool {
     is_here("postgres-18")
+}
+
+fn mariadb_11() -> bool {
+    is_here("mariadb-11.8")
+}
+
+fn postgres_of_13() -> bool {
+    is_here("debian-13:postgres-17")
+}
+
+fn postgres_of_sid() -> bool {
+    is_here("debian-sid:postgres-18")
 }
 
 fn mysql_8() -> bool {

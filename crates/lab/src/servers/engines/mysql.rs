@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ciphertoll_model::{Auth, Engine, Group, SecurityLevel, TlsPath, TlsVersion};
+use ciphertoll_model::{Auth, Engine, SecurityLevel, TlsPath, TlsVersion};
 use ciphertoll_wire::{Secret, mysql};
 
 use super::mysql_family::queries::{self, first_accounts, native_hash};
@@ -23,8 +23,6 @@ const NATIVE_OPTIONAL: [u32; 2] = [8, 4];
 const NATIVE_REMOVED: [u32; 1] = [9];
 /// The last MySQL seen without `ChaCha20` in its default suites of TLS 1.2.
 const WITHOUT_CHACHA20: [u32; 3] = [8, 0, 33];
-/// The first MySQL seen with NIST curves only: it refuses X25519 and ML-KEM.
-const NIST_GROUPS_ONLY: [u32; 2] = [9, 7];
 /// The first MySQL without TLS 1.0 and 1.1.
 const WITHOUT_OLD_TLS: [u32; 3] = [8, 0, 28];
 
@@ -64,17 +62,7 @@ impl MySqlVariant for MySql {
             let reason = format!("{name} has no ChaCha20-Poly1305 in TLS 1.2 (its ssl_cipher lists none)");
             return Err(unavailable(reason));
         }
-        if let Some(key) = path.key.filter(|key| key.is_ml_dsa()) {
-            // Seen with 9.7, whose OpenSSL has ML-DSA: "Invalid certificates".
-            return Err(unavailable(format!("{name} refuses certificates with {key} keys")));
-        }
         check_requested_start(path.start, server)?;
-        let nist = [Group::P256, Group::P384, Group::P521];
-        if let Some(group) = path.group.filter(|group| !nist.contains(group))
-            && release.as_slice() >= &NIST_GROUPS_ONLY[..]
-        {
-            return Err(unavailable(format!("{name} supports NIST curves only, not {group}")));
-        }
         check_openssl(path, server)
     }
 

@@ -182,7 +182,9 @@ fn reason(path: &str, engine: Engine, release: &str, tls_library: &str) -> Optio
     let path = path.as_tls().unwrap();
     let name = &format!("{} {release}", engine.display_name());
     let server = TlsServer { name, release, tls_library: Some(tls_library) };
-    let checked = support::check_client(path).and_then(|()| of(engine).check_tls(path, server));
+    let checked = support::check_client(path)
+        .and_then(|()| support::check_release(path, engine, server))
+        .and_then(|()| of(engine).check_tls(path, server));
     checked.err().map(|error| error.to_string())
 }
 
@@ -217,6 +219,29 @@ fn postgres_supports_p256_only_before_18() {
     assert_eq!(reason_for("p256", "15.18"), None);
     assert!(reason_for("x25519", "17.2").unwrap().contains("supports P-256 only"));
     assert_eq!(reason_for("x25519", "18.6"), None);
+}
+
+#[test]
+fn mysql_supports_nist_curves_only_from_9_7() {
+    let reason_for = |path: &str, release| reason(path, Engine::MySql, release, "OpenSSL 3.6.5");
+    let said = reason_for("tls1.3-p256+group=x25519", "9.7.4").unwrap();
+    assert_eq!(said, "MySQL 9.7.4 supports NIST curves only, not x25519");
+    assert_eq!(reason_for("tls1.3-p256+group=p384", "9.7.4"), None);
+    assert_eq!(reason_for("tls1.3-p256+group=x25519", "8.0.33"), None);
+    let said = reason_for("tls1.3-mldsa65+client=rustls", "9.7.4").unwrap();
+    assert_eq!(said, "MySQL 9.7.4 refuses certificates with mldsa65 keys");
+}
+
+#[test]
+fn post_quantum_certificates_need_a_client_and_a_server_that_have_them() {
+    let path = "tls1.3-mldsa65+client=rustls";
+    assert_eq!(reason(path, Engine::MariaDb, "11.8.9", "OpenSSL 3.5.9"), None);
+    let said = reason(path, Engine::MariaDb, "10.11.19", "OpenSSL 3.0.19").unwrap();
+    assert_eq!(said, "MariaDB 10.11.19 uses OpenSSL 3.0.19; mldsa65 requires OpenSSL 3.5");
+    if openssl::version::number() < 0x3050_0000 {
+        let said = reason("tls1.3-mldsa65", Engine::MariaDb, "11.8.9", "OpenSSL 3.5.9").unwrap();
+        assert!(said.contains("cannot verify mldsa65") && said.contains("+client=openssl-3.5"), "{said}");
+    }
 }
 
 #[test]

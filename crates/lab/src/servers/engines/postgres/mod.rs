@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ciphertoll_model::{Engine, Group, Resumption, TlsPath, TlsStart};
+use ciphertoll_model::{Engine, Resumption, TlsPath, TlsStart};
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::host::exec::{Provisions, SharedMemory};
 use crate::host::user::RunAs;
 use crate::servers::binary;
-use crate::servers::build::{Build, version_numbers};
+use crate::servers::build::Build;
 use crate::servers::config::{ClientRequirements, Config};
 use crate::servers::control::{self, ControlLogin};
 use crate::servers::counters::{ConnectionCounts, Counters};
@@ -91,14 +91,7 @@ impl ServerEngine for Postgres {
                 "PostgreSQL never resumes TLS sessions: it issues no tickets and keeps no session ids";
             return Err(unavailable(reason));
         }
-        let major = version_numbers(server.release).first().copied().unwrap_or_default();
-        match path.group {
-            Some(group) if major < SEVERAL_GROUPS && group != Group::P256 => Err(unavailable(format!(
-                "{} supports P-256 only (ssl_ecdh_curve): version {SEVERAL_GROUPS} is the first with several groups",
-                server.name
-            ))),
-            _ => check_openssl(path, server),
-        }
+        check_openssl(path, server)
     }
 
     /// The access rules of a new data directory admit everybody who reaches the socket, which is in a private directory.
