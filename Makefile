@@ -66,7 +66,7 @@ bench-links: ## measure emulated links: accuracy, throughput, CPU cost (ARGS='--
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-links $(ARGS)
 
-bench-pools: ## compare the sidecar with PgBouncer, ProxySQL, no proxy and the cheapest possible relays (ARGS='--only connect', '--baseline ../other/target/release')
+bench-pools: ## compare the sidecar with PgBouncer, Odyssey, ProxySQL, MySQL Router, no proxy and the cheapest possible relays (ARGS='--only connect', '--baseline ../other/target/release')
 	@scripts/setup bench
 	@scripts/build-peers $(TARGET)/peers
 	@scripts/build-pgbouncer $(TARGET)/pgbouncer

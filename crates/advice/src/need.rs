@@ -60,10 +60,16 @@ pub(crate) fn insufficient(treatment: &Treatment) -> Option<&'static str> {
         Path::Tls(_) if url.is_some_and(|url| url.tls.verification() != Verification::Full) => {
             Some("the URL does not verify the server's certificate and name")
         }
-        Path::Proxy(proxy) if proxy.program == ProxyProgram::ProxySql => {
-            Some("ProxySQL does not verify the server's name")
-        }
-        Path::Tls(_) | Path::Tunnel(_) | Path::Proxy(_) => None,
+        Path::Proxy(proxy) => unverified_name(proxy.program),
+        Path::Tls(_) | Path::Tunnel(_) => None,
+    }
+}
+
+fn unverified_name(program: ProxyProgram) -> Option<&'static str> {
+    match program {
+        ProxyProgram::Odyssey => Some("Odyssey does not verify the server's name"),
+        ProxyProgram::ProxySql => Some("ProxySQL does not verify the server's name"),
+        ProxyProgram::Sidecar | ProxyProgram::PgBouncer | ProxyProgram::MySqlRouter => None,
     }
 }
 
@@ -110,6 +116,7 @@ mod tests {
     fn each_need_is_met_by_some_paths_only() {
         for (need, met, unmet) in [
             (Need::Verify, "tls1.3-p256", "proxysql"),
+            (Need::Verify, "pgbouncer", "odyssey"),
             (Need::Verify, "proxy", "plain"),
             (Need::EndToEnd, "tls1.2-p256", "proxy"),
             (Need::EndToEnd, "tls1.3-p256+resume", "ssh-aes256-gcm"),
@@ -141,6 +148,7 @@ mod tests {
             "tls1.1-rsa2048",
             "tls1.2-rsa1024",
             "proxysql",
+            "odyssey",
         ] {
             assert!(insufficient(&treatment(path)).is_some(), "{path}");
         }

@@ -26,7 +26,7 @@ pub struct BenchSetup<'a> {
 
 /// Measures on a private server with a P-256 key, these tables, and an account for each of `auths`.
 pub fn on_server(
-    engine: Engine,
+    level: &ServerLevel,
     tables: &Tables,
     auths: &[Auth],
     tools: &Tools,
@@ -35,7 +35,7 @@ pub fn on_server(
 ) -> Result<()> {
     let program = ciphertoll_program()?;
     let lab = Lab::open(program.clone())?;
-    let build = ciphertoll_lab::find(&ServerLevel::of(engine))?;
+    let build = ciphertoll_lab::find(level)?;
     let template = lab.template(&build, tables, &mut |_| (), &|| false)?;
     let log = lab.scratch().path().join("server.log");
     let start = ServerStart {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Auth, Cell, ChainLength, Compressor, ConnectionUse, Driver, Engine, Flag, Iterations, LatencySummary,
-    LatenessLimit, Leg, LegCount, Link, LinkKind, LinkShape, Metric, NoiseLimits, Observation, Path, Proxy,
-    ProxyFront, Resumption, ServerKey, Settings, StealLimit, TlsLibrary, TlsVersion, Treatment, TrialResult,
-    VoidReason, Workload,
+    Auth, Cell, ChainLength, Compressor, ConnectionUse, Driver, Engine, Flag, Group, Iterations,
+    LatencySummary, LatenessLimit, Leg, LegCount, Link, LinkKind, LinkShape, Metric, NoiseLimits,
+    Observation, Path, Proxy, ProxyFront, Resumption, ServerKey, Settings, StealLimit, TlsLibrary,
+    TlsVersion, Treatment, TrialResult, VoidReason, Workload,
 };
 
 use crate::absent::{MIN_CPU_NS, MIN_SAMPLES_P95, MIN_SAMPLES_P99, absences, knows_middle, roles};
@@ -275,13 +275,20 @@ fn check_proxy(cell: &Cell, proxy: Proxy, measured: &Measured) -> Result<(), Voi
     if used.legs.is_empty() {
         return void("the server reports no connection from it".to_owned());
     }
-    let words = |version: Option<&str>, key: Option<&str>| {
-        format!("{} {} between proxy and server", version.unwrap_or(NO_TLS), key.unwrap_or("no key"))
-    };
     let behind = proxy.behind();
-    let planned = words(Some(behind.version.label()), behind.key.map(ServerKey::label));
+    let words = |version: Option<&str>, key: Option<&str>, group: Option<&str>| {
+        // If the level leaves the group open, any group is as planned.
+        let group = match behind.group {
+            Some(_) => format!(" {}", group.unwrap_or("no reported group")),
+            None => String::new(),
+        };
+        let (version, key) = (version.unwrap_or(NO_TLS), key.unwrap_or("no key"));
+        format!("{version} {key}{group} between proxy and server")
+    };
+    let [key, group] = [behind.key.map(ServerKey::label), behind.group.map(Group::label)];
+    let planned = words(Some(behind.version.label()), key, group);
     for LegCount { leg, .. } in &used.legs {
-        let observed = words(leg.tls_version.as_deref(), leg.key.as_deref());
+        let observed = words(leg.tls_version.as_deref(), leg.key.as_deref(), leg.group.as_deref());
         if observed != planned {
             return Err(negotiated(planned, observed));
         }

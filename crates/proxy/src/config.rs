@@ -6,7 +6,7 @@ use std::io::Read;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
-use ciphertoll_net::tls::{AcceptorSettings, Identity};
+use ciphertoll_net::tls::{AcceptorSettings, Group, Identity};
 use ciphertoll_wire::Secret;
 use ciphertoll_wire::postgres::DIRECT_TLS_ALPN;
 use ciphertoll_wire::scram::MAX_ITERATIONS;
@@ -25,7 +25,8 @@ use crate::protocol::{Pooling, ResetPolicy};
 use crate::settings::{
     AllowedUids, DatabaseUser, Limits, ListenAddress, ScramIterations, Settings, UnixAuth,
 };
-use crate::url::{ProtocolKind, ServerUrl};
+use crate::upstream::default_groups;
+use crate::url::{ProtocolKind, ServerUrl, UpstreamEncryption};
 
 pub use error::ConfigError;
 
@@ -59,6 +60,17 @@ pub struct Config {
                 mariadb://…?ssl-ca=FILE. The server's certificate and host name are verified unless sslmode \
                 (ssl-mode) says otherwise")]
     pub server: Option<String>,
+    /// Key exchange groups that are offered to the server, the preferred one first: `x25519mlkem768`,
+    /// `secp256r1mlkem768`, `mlkem768`, `x25519`, `p256`, `p384`, `p521`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = group, display_order = 2)]
+    #[arg(
+        help = "Key exchange groups that are offered to the server, the preferred one first: x25519mlkem768, \
+                secp256r1mlkem768, mlkem768, x25519, p256, p384, p521 [default: x25519mlkem768 if OpenSSL has it, \
+                then p256, x25519, p384, p521]"
+    )]
+    pub tls_groups: Vec<Group>,
     /// Certificate (PEM file) for TCP clients: they must then use TLS, and may connect from other machines.
     #[arg(long, value_name = "FILE")]
     #[arg(
@@ -312,9 +324,11 @@ impl Config {
         if let Some(admin) = self.admin.clone().filter(|admin| !admin.is_local()) {
             return Err(ConfigError::AdminNotLoopback(admin));
         }
+        let groups = self.groups(&server)?;
         let allowed_uids = self.uids(unix_auth);
         let (level, format) = (self.log.level.unwrap_or_default(), self.log.format.unwrap_or_default());
         let effective = Self {
+            tls_groups: groups.clone(),
             mode: Some(pooling),
             reset: Some(reset),
             threads: Some(threads),
@@ -328,6 +342,7 @@ impl Config {
         let settings = Settings {
             listen,
             server,
+            groups,
             users,
             allowed_uids,
             unix_auth,
@@ -340,6 +355,16 @@ impl Config {
         };
         let (admin, log) = (self.admin.clone(), Log::new(level, format));
         Ok(Resolved { settings, admin, log, effective, without_password })
+    }
+
+    /// The groups that are offered to the server; none without TLS.
+    fn groups(&self, server: &ServerUrl) -> Result<Vec<Group>, ConfigError> {
+        match (&server.encryption, self.tls_groups.as_slice()) {
+            (UpstreamEncryption::None, []) => Ok(Vec::new()),
+            (UpstreamEncryption::None, _) => Err(ConfigError::GroupsWithoutTls),
+            (UpstreamEncryption::Tls { .. }, []) => Ok(default_groups()),
+            (UpstreamEncryption::Tls { .. }, groups) => Ok(groups.to_vec()),
+        }
     }
 
     /// The proxy's own UID and those configured. If clients must know a password and no UID is configured:
@@ -497,6 +522,13 @@ impl UserSection {
     fn database_at(&self, server: &ServerUrl) -> Option<String> {
         self.database.clone().or_else(|| server.database.clone())
     }
+}
+
+fn group(text: &str) -> Result<Group, String> {
+    Group::from_label(text).ok_or_else(|| {
+        let known: Vec<&str> = Group::ALL.into_iter().map(Group::label).collect();
+        format!("unknown group; it is one of: {}", known.join(", "))
+    })
 }
 
 fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {

@@ -88,6 +88,8 @@ pub struct Metrics {
     pub waits: WaitHistogram,
     pub refusals: LabelledCounter,
     pub opened: Counter,
+    /// Opened server connections by the group of their key exchange; `none` without TLS.
+    pub groups: LabelledCounter,
     pub failed: LabelledCounter,
     /// Server connections that have ended, by reason.
     pub closed: LabelledCounter,
@@ -222,6 +224,12 @@ fn write_servers(text: &mut Exposition, metrics: &Metrics, status: &Status) {
         status.limits.server_connections,
     );
     text.counter("connects_total", "Opened server connections.", metrics.opened.get());
+    text.counters(
+        "connect_groups_total",
+        "Opened server connections by key exchange group.",
+        "group",
+        metrics.groups.counts(),
+    );
     text.counters("connect_failures_total", "Failed connects by reason.", "reason", metrics.failed.counts());
     text.counters(
         "closed_total",

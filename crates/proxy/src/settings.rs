@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ciphertoll_net::tls::AcceptorSettings;
+use ciphertoll_net::tls::{AcceptorSettings, Group};
 use ciphertoll_wire::Secret;
 use clap::ValueEnum;
 use schemars::JsonSchema;
@@ -21,6 +21,8 @@ pub struct Settings {
     /// At least one address.
     pub listen: Vec<ListenAddress>,
     pub server: ServerUrl,
+    /// Key exchange groups that are offered to the server; empty without TLS.
+    pub groups: Vec<Group>,
     /// The user in the server's URL is first.
     pub users: Vec<DatabaseUser>,
     pub allowed_uids: AllowedUids,

@@ -1,5 +1,6 @@
 //! The status of a proxy, as JSON and as text.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,9 @@ pub struct Status {
     pub pools: Vec<PoolStatus>,
     pub threads: Vec<ThreadStatus>,
     pub counts: StatusCounters,
+    /// Opened server connections by the group of their key exchange; `none` without TLS.
+    #[serde(default)]
+    pub groups: BTreeMap<String, u64>,
     pub certificates: Vec<CertificateStatus>,
 }
 
@@ -182,6 +186,10 @@ impl Display for Status {
             counts.opened, counts.failed, counts.closed
         )?;
         writeln!(out, "                    {} reloads, {} failed", counts.reloads, counts.reloads_failed)?;
+        if !self.groups.is_empty() {
+            let groups = self.groups.iter().map(|(group, count)| format!("{group} {count}"));
+            writeln!(out, "key exchanges       {}", groups.collect::<Vec<_>>().join(", "))?;
+        }
         for CertificateStatus { file, expires_unix_s } in &self.certificates {
             writeln!(out, "certificate         {file} expires {}", date(*expires_unix_s))?;
         }
@@ -239,6 +247,7 @@ pub(crate) mod tests {
                 oldest_s: 61.5,
                 ..PoolStatus::default()
             }],
+            groups: BTreeMap::from([("p256".to_owned(), 1), ("x25519mlkem768".to_owned(), 6)]),
             certificates: vec![CertificateStatus {
                 file: "/ca.pem".to_owned(),
                 expires_unix_s: 1_800_000_000,
@@ -251,6 +260,7 @@ pub(crate) mod tests {
     fn the_status_is_shown_as_text() {
         let text = example().to_string();
         assert!(text.contains("server connections  5 of 20\n"), "{text}");
+        assert!(text.contains("key exchanges       p256 1, x25519mlkem768 6\n"), "{text}");
         assert!(text.contains("/ca.pem expires 2027-01-15T08:00:00Z\n"), "{text}");
         let rows: Vec<&str> = text.lines().rev().take(2).collect();
         assert_eq!(

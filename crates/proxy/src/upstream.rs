@@ -22,7 +22,9 @@ use crate::protocol::ConnectPlan;
 use crate::url::{ServerAddress, ServerUrl, UpstreamEncryption};
 
 /// The client sends a key share for the first group: P-256 is supported by all servers and fast everywhere.
-const GROUPS: [Group; 4] = [Group::P256, Group::X25519, Group::P384, Group::P521];
+const CLASSICAL_GROUPS: [Group; 4] = [Group::P256, Group::X25519, Group::P384, Group::P521];
+/// The first OpenSSL with ML-KEM. From this version on, the client can send several key shares.
+const OPENSSL_WITH_ML_KEM: i64 = 0x3050_0000;
 /// When a connection is opened, a name that was resolved longer ago is resolved again.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -62,9 +64,9 @@ struct Resolver {
 
 impl Upstream {
     /// Reads certificates and resolves the name. If that fails, it is no error: the name is resolved again.
-    pub fn new(url: &ServerUrl) -> Result<Self, Error> {
+    pub fn new(url: &ServerUrl, groups: &[Group]) -> Result<Self, Error> {
         check_files(url)?;
-        let context = context(url)?;
+        let context = context(url, groups)?;
         let addresses = match &url.address {
             ServerAddress::Socket(path) => Addresses::Known(Address::Unix(path.clone())),
             ServerAddress::Host { host, port } => match host.parse() {
@@ -72,7 +74,7 @@ impl Upstream {
                 Err(_) => Addresses::Resolved(Resolver::look_up(host, *port)),
             },
         };
-        let (fingerprint, expiries) = read_tls_files(&url.encryption)?;
+        let (fingerprint, expiries) = read_tls_files(&url.encryption, groups)?;
         Ok(Self { context, addresses, fingerprint, expiries })
     }
 
@@ -95,7 +97,10 @@ impl Upstream {
 }
 
 /// The fingerprint of the TLS settings and their files, and the expiry of certificates.
-fn read_tls_files(encryption: &UpstreamEncryption) -> Result<(Fingerprint, Vec<CertificateExpiry>), Error> {
+fn read_tls_files(
+    encryption: &UpstreamEncryption,
+    groups: &[Group],
+) -> Result<(Fingerprint, Vec<CertificateExpiry>), Error> {
     let (mut fingerprint, mut expiries) = (FingerprintBuilder::default(), Vec::new());
     let UpstreamEncryption::Tls { verification, anchors, identity } = encryption else {
         fingerprint.add(b"plain");
@@ -106,6 +111,9 @@ fn read_tls_files(encryption: &UpstreamEncryption) -> Result<(Fingerprint, Vec<C
         Verification::Authority => b"authority",
         Verification::Off => b"off",
     });
+    for group in groups {
+        fingerprint.add(group.label().as_bytes());
+    }
     // The system's authorities are left out: they are updated without affecting open connections.
     let authorities = match anchors {
         TrustAnchors::File(file) | TrustAnchors::FileAndSystem(file) => Some(file),
@@ -155,10 +163,37 @@ fn check_files(url: &ServerUrl) -> Result<(), Error> {
     Ok(())
 }
 
-fn context(url: &ServerUrl) -> Result<Option<Context>, Error> {
+/// The groups that are offered if the settings name none: post-quantum key exchange if OpenSSL has it.
+pub(crate) fn default_groups() -> Vec<Group> {
+    let hybrid = Group::X25519MlKem768;
+    let has_hybrid = openssl::version::number() >= OPENSSL_WITH_ML_KEM && is_available(hybrid);
+    has_hybrid.then_some(hybrid).into_iter().chain(CLASSICAL_GROUPS).collect()
+}
+
+/// Whether OpenSSL has a group.
+fn is_available(group: Group) -> bool {
+    let lacks = Context::lacks(&Settings {
+        library: TlsLibrary::OpenSsl,
+        version: TlsVersion::Tls13,
+        verification: Verification::Full,
+        anchors: TrustAnchors::System,
+        peer: PeerName::from("localhost"),
+        suite: None,
+        group: Some(group),
+        security_level: SecurityLevel::Default,
+        resumption: Resumption::Never,
+        identity: None,
+    });
+    lacks.is_none()
+}
+
+fn context(url: &ServerUrl, groups: &[Group]) -> Result<Option<Context>, Error> {
     let UpstreamEncryption::Tls { verification, anchors, identity } = &url.encryption else {
         return Ok(None);
     };
+    if let Some(group) = groups.iter().find(|group| !is_available(**group)) {
+        return Err(Error::TlsSettings(format!("this OpenSSL has no group {group} (tls-groups)")));
+    }
     let host = match &url.address {
         ServerAddress::Host { host, .. } => host.as_str(),
         ServerAddress::Socket(_) => "",
@@ -175,7 +210,7 @@ fn context(url: &ServerUrl) -> Result<Option<Context>, Error> {
         resumption: Resumption::Never,
         identity: identity.clone(),
     };
-    Context::negotiating(&settings, TlsVersion::Tls12, &GROUPS).map(Some)
+    Context::negotiating(&settings, TlsVersion::Tls12, groups).map(Some)
 }
 
 impl Addresses {
@@ -231,12 +266,29 @@ mod tests {
 
     #[test]
     fn the_fingerprint_changes_with_the_tls_mode() {
-        let fingerprint = |mode: &str| {
+        let fingerprint = |mode: &str, groups: &[Group]| {
             let url = format!("postgres://a@127.0.0.1/shop?sslmode={mode}").parse().unwrap();
-            Upstream::new(&url).unwrap().fingerprint
+            Upstream::new(&url, groups).unwrap().fingerprint
         };
-        assert_eq!(fingerprint("disable"), fingerprint("disable"));
-        assert_ne!(fingerprint("disable"), fingerprint("require"));
+        let (usual, other) = (default_groups(), [Group::X25519, Group::P256]);
+        assert_eq!(fingerprint("disable", &[]), fingerprint("disable", &[]));
+        assert_ne!(fingerprint("disable", &[]), fingerprint("require", &usual));
+        assert_ne!(fingerprint("require", &other), fingerprint("require", &usual));
+    }
+
+    #[test]
+    fn post_quantum_key_exchange_is_preferred_where_openssl_has_it() {
+        let groups = default_groups();
+        assert!(groups.ends_with(&CLASSICAL_GROUPS), "{groups:?}");
+        if is_available(Group::X25519MlKem768) {
+            assert_eq!(groups[0], Group::X25519MlKem768);
+            return;
+        }
+        assert_eq!(groups, CLASSICAL_GROUPS);
+        let url: ServerUrl = "postgres://a@127.0.0.1/shop?sslmode=require".parse().unwrap();
+        let refusal = Upstream::new(&url, &[Group::X25519MlKem768, Group::P256]).err().unwrap().to_string();
+        let reason = "cannot build the TLS context: this OpenSSL has no group x25519mlkem768 (tls-groups)";
+        assert_eq!(refusal, reason);
     }
 
     #[test]

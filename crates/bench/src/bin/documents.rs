@@ -11,7 +11,7 @@ use ciphertoll_bench::setup::{BenchSetup, on_server};
 use ciphertoll_bench::{RoundArguments, ciphertoll_program, print_line};
 use ciphertoll_lab::{Lab, Server, Tables};
 use ciphertoll_load::driver;
-use ciphertoll_model::{Auth, Engine, Scale};
+use ciphertoll_model::{Auth, Engine, Scale, ServerLevel};
 use clap::Parser;
 
 /// Compare ciphertoll with pymongo and go-ycsb, in shuffled rounds on a private document database
@@ -54,13 +54,18 @@ fn main() -> Result<()> {
     ))?;
     let (seconds, rounds) = (arguments.seconds, &arguments.rounds);
     if wants_load {
-        on_server(engine, &Tables::default(), &[], &tools, (arguments.load, seconds), |setup| {
-            compare_loaders(&loading, setup, rounds)
-        })?;
+        on_server(
+            &ServerLevel::of(engine),
+            &Tables::default(),
+            &[],
+            &tools,
+            (arguments.load, seconds),
+            |setup| compare_loaders(&loading, setup, rounds),
+        )?;
     }
     if wants_find {
         let tables = Tables { ycsb: Some(arguments.scale), ..Tables::default() };
-        on_server(engine, &tables, &[], &tools, (arguments.scale, seconds), |setup| {
+        on_server(&ServerLevel::of(engine), &tables, &[], &tools, (arguments.scale, seconds), |setup| {
             compare_finders(&finding, setup, rounds)
         })?;
     }

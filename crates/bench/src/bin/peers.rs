@@ -12,7 +12,7 @@ use ciphertoll_bench::setup::{BenchSetup, on_server};
 use ciphertoll_bench::stall::{STALL, StallResult};
 use ciphertoll_bench::{RoundArguments, print_line};
 use ciphertoll_lab::Tables;
-use ciphertoll_model::{Auth, Engine, Scale};
+use ciphertoll_model::{Auth, Engine, Scale, ServerLevel};
 use clap::Parser;
 
 /// Compare ciphertoll's load generator with other tools, in shuffled rounds on one private server per engine
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
         let pgbench = (engine == Engine::Postgres).then(|| rows.in_whole_branches());
         let tables = Tables { sysbench: Some(rows), pgbench, ..Tables::default() };
         let auths: Vec<Auth> = asked.iter().map(|comparison| comparison.auth).collect();
-        on_server(engine, &tables, &auths, &tools, (rows, arguments.seconds), |setup| {
+        on_server(&ServerLevel::of(engine), &tables, &auths, &tools, (rows, arguments.seconds), |setup| {
             measure(&asked, stall.as_deref(), setup, &arguments.rounds)
         })?;
     }

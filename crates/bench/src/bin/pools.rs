@@ -16,7 +16,7 @@ use ciphertoll_bench::setup::{BenchSetup, on_server};
 use ciphertoll_bench::{RoundArguments, print_line};
 use ciphertoll_lab::proxy::SocketAuth;
 use ciphertoll_lab::{Lab, Tables};
-use ciphertoll_model::{Auth, Engine, ProxyProgram, Scale};
+use ciphertoll_model::{Auth, Engine, ProxyProgram, Scale, ServerLevel};
 use clap::Parser;
 
 /// The title of the measurement with many clients, matched by `--only`.
@@ -31,9 +31,12 @@ struct Arguments {
     /// Length of each run
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Run only workloads with this text in their title: PostgreSQL, MariaDB, connect, query, prepared, 1 client, many
+    /// Run only workloads with this text in their title: PostgreSQL, MariaDB, MySQL, connect, query, prepared, 1 client, many
     #[arg(long, default_value = "")]
     only: String,
+    /// MySQL to measure with, as in `ciphertoll run --server`; skipped if it is not found
+    #[arg(long, value_name = "SERVER", default_value = "mysql")]
+    mysql: ServerLevel,
     /// Also measure ciphertoll-proxy of another build, in the same rounds
     #[arg(long, value_name = "DIRECTORY")]
     baseline: Option<PathBuf>,
@@ -51,7 +54,9 @@ fn main() -> Result<()> {
     ))?;
     let (rows, tools) = (Scale::DEFAULT, Tools::find());
     let baseline = arguments.baseline.map(|directory| Lab::open(directory.join("ciphertoll"))).transpose()?;
-    for engine in [Engine::Postgres, Engine::MariaDb] {
+    let [postgres, mariadb] = [Engine::Postgres, Engine::MariaDb].map(ServerLevel::of);
+    for level in [postgres, mariadb, arguments.mysql] {
+        let engine = level.engine;
         let asked = |work: &PoolWorkload| work.engine == engine && work.title().contains(&arguments.only);
         let works: Vec<PoolWorkload> = PoolWorkload::ALL.into_iter().filter(asked).collect();
         let crowd = engine == Engine::Postgres && CROWD.contains(&arguments.only);
@@ -59,11 +64,15 @@ fn main() -> Result<()> {
             continue;
         }
         let pgbench = (engine == Engine::Postgres).then(|| rows.in_whole_branches());
-        let sysbench = (engine == Engine::MariaDb).then_some(rows);
+        let sysbench = engine.is_mysql_family().then_some(rows);
         let tables = Tables { pgbench, sysbench, ..Tables::default() };
         let trust = (engine == Engine::Postgres).then_some(Auth::Trust);
         let auths: Vec<Auth> = trust.into_iter().chain([Auth::default_of(engine)]).collect();
-        on_server(engine, &tables, &auths, &tools, (rows, arguments.seconds), |setup| {
+        if let (Engine::MySql, Err(missing)) = (engine, ciphertoll_lab::find(&level)) {
+            print_line(&format!("\nMySQL is skipped: {missing}"))?;
+            continue;
+        }
+        on_server(&level, &tables, &auths, &tools, (rows, arguments.seconds), |setup| {
             measure(&works, crowd, setup, baseline.as_ref(), &arguments.rounds)
         })?;
     }

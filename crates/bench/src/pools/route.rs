@@ -80,8 +80,16 @@ impl PoolRoute {
         floor(FloorEvents::Uring, FloorReset::First),
         floor(FloorEvents::Uring, FloorReset::Never),
     ];
-    const POSTGRES_PEERS: [Self; 2] = [Self::Peer("pgbouncer"), Self::Peer("pgbouncer+mode=transaction")];
-    const MARIADB_PEERS: [Self; 2] = [Self::Peer("proxysql"), Self::Peer("mysqlrouter")];
+    const POSTGRES_PEERS: [Self; 4] = [
+        Self::Peer("pgbouncer"),
+        Self::Peer("pgbouncer+mode=transaction"),
+        Self::Peer("odyssey"),
+        Self::Peer("odyssey+mode=transaction"),
+    ];
+    const MARIADB_PEERS: [Self; 1] = [Self::Peer("proxysql")];
+    /// MySQL Router does not pool connections to MariaDB.
+    const MYSQL_PEERS: [Self; 3] =
+        [Self::Peer("proxysql"), Self::Peer("mysqlrouter"), Self::Peer("mysqlrouter+mode=transaction")];
 
     /// Routes of the measurement with many clients.
     pub const CROWD: [Self; 2] =
@@ -102,9 +110,11 @@ impl PoolRoute {
             (Engine::Postgres, SocketAuth::Password) => {
                 &[&Self::DIRECT, &Self::SIDECARS, &Self::TRACKED, &Self::POSTGRES_PEERS]
             }
-            (Engine::MariaDb | Engine::MySql, _) => {
+            (Engine::MariaDb, _) => {
                 &[&Self::DIRECT, &Self::SIDECARS, &Self::MARIADB_PEERS, &Self::EPOLL_FLOORS]
             }
+            // The floors do not log in as MySQL requires.
+            (Engine::MySql, _) => &[&Self::DIRECT, &Self::SIDECARS, &Self::MYSQL_PEERS],
             (Engine::MongoDb | Engine::FerretDb, _) => &[],
         };
         parts.concat()
@@ -140,11 +150,11 @@ impl PoolRoute {
             Self::Tls => false,
             Self::Sidecar(other) => own.threads > 1 && other == SidecarRoute { threads: 1, ..own },
             Self::Baseline(other) => own == other,
-            Self::Peer(label) if label.starts_with("pgbouncer") => {
+            // It multiplexes, and resets what it knows to be changed.
+            Self::Peer("proxysql") => own.threads == 1,
+            Self::Peer(label) => {
                 own.threads == 1 && label.contains("transaction") == (own.mode == PoolMode::Transaction)
             }
-            // These multiplex, and reset what they know to be changed.
-            Self::Peer(_) => own.threads == 1,
             // MariaDB tells a proxy whether a session has changed, so the reset may be saved.
             Self::Floor(floor) => {
                 own.threads == 1
@@ -243,27 +253,39 @@ mod tests {
         let expected = [
             "proxy ÷ no proxy, unix, plain",
             "proxy ÷ pgbouncer",
+            "proxy ÷ odyssey",
             "proxy ÷ floor epoll, reset always",
             "proxy ÷ floor io_uring, reset always",
             "proxy, 2 threads ÷ proxy",
             "proxy+mode=transaction ÷ pgbouncer+mode=transaction",
+            "proxy+mode=transaction ÷ odyssey+mode=transaction",
             "proxy+mode=transaction ÷ floor epoll, reset first",
             "proxy+mode=transaction ÷ floor io_uring, reset first",
             "proxy+mode=transaction, 2 threads ÷ proxy+mode=transaction",
             "proxy+mode=transaction, tracked ÷ pgbouncer+mode=transaction",
+            "proxy+mode=transaction, tracked ÷ odyssey+mode=transaction",
             "proxy+mode=transaction, tracked ÷ floor epoll, reset none",
             "proxy+mode=transaction, tracked ÷ floor io_uring, reset none",
         ];
         assert_eq!(pairs(Engine::Postgres, SocketAuth::Trusted), expected);
-        assert_eq!(pairs(Engine::Postgres, SocketAuth::Password).len(), 6);
+        assert_eq!(pairs(Engine::Postgres, SocketAuth::Password).len(), 9);
     }
 
     #[test]
     fn mariadb_in_transaction_mode_is_compared_with_and_without_resets() {
         let pairs = pairs(Engine::MariaDb, SocketAuth::Trusted);
-        for peer in ["proxysql", "mysqlrouter", "floor epoll, reset first", "floor epoll, reset none"] {
+        for peer in ["proxysql", "floor epoll, reset first", "floor epoll, reset none"] {
             assert!(pairs.contains(&format!("proxy+mode=transaction ÷ {peer}")), "{peer}: {pairs:?}");
         }
         assert!(!pairs.contains(&"proxy ÷ floor epoll, reset none".to_owned()));
+    }
+
+    #[test]
+    fn mysql_is_compared_with_mysql_router_in_the_same_mode() {
+        let pairs = pairs(Engine::MySql, SocketAuth::Trusted);
+        for pair in ["proxy ÷ mysqlrouter", "proxy+mode=transaction ÷ mysqlrouter+mode=transaction"] {
+            assert!(pairs.contains(&pair.to_owned()), "{pair}: {pairs:?}");
+        }
+        assert!(!pairs.contains(&"proxy ÷ mysqlrouter+mode=transaction".to_owned()), "{pairs:?}");
     }
 }

@@ -50,24 +50,28 @@ const fn postgres(act: ClientAction, admission: SocketAuth, clients: u16) -> Poo
     PoolWorkload { engine: Engine::Postgres, act, admission, clients }
 }
 
-const fn mariadb(act: ClientAction, clients: u16) -> PoolWorkload {
-    PoolWorkload { engine: Engine::MariaDb, act, admission: SocketAuth::Trusted, clients }
+const fn mysql_family(engine: Engine, act: ClientAction, clients: u16) -> PoolWorkload {
+    PoolWorkload { engine, act, admission: SocketAuth::Trusted, clients }
 }
 
 impl PoolWorkload {
     /// All workloads, in the order of the output.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         postgres(ClientAction::ConnectQuery, SocketAuth::Trusted, 1),
         postgres(ClientAction::ConnectQuery, SocketAuth::Trusted, MANY),
         postgres(ClientAction::Text, SocketAuth::Trusted, MANY),
         postgres(ClientAction::Prepared, SocketAuth::Trusted, MANY),
         postgres(ClientAction::ConnectQuery, SocketAuth::Password, 1),
         postgres(ClientAction::ConnectQuery, SocketAuth::Password, MANY),
-        mariadb(ClientAction::Connect, 1),
-        mariadb(ClientAction::ConnectQuery, 1),
-        mariadb(ClientAction::ConnectQuery, MANY),
-        mariadb(ClientAction::Text, MANY),
-        mariadb(ClientAction::Prepared, MANY),
+        mysql_family(Engine::MariaDb, ClientAction::Connect, 1),
+        mysql_family(Engine::MariaDb, ClientAction::ConnectQuery, 1),
+        mysql_family(Engine::MariaDb, ClientAction::ConnectQuery, MANY),
+        mysql_family(Engine::MariaDb, ClientAction::Text, MANY),
+        mysql_family(Engine::MariaDb, ClientAction::Prepared, MANY),
+        mysql_family(Engine::MySql, ClientAction::ConnectQuery, 1),
+        mysql_family(Engine::MySql, ClientAction::ConnectQuery, MANY),
+        mysql_family(Engine::MySql, ClientAction::Text, MANY),
+        mysql_family(Engine::MySql, ClientAction::Prepared, MANY),
     ];
 
     /// Shown, and matched by `--only`.

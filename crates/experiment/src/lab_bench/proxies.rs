@@ -205,9 +205,10 @@ fn all_of(mut seen: Vec<LegCount>, standing: Vec<LegCount>) -> Vec<LegCount> {
     seen
 }
 
-/// The server does not know the other end: takes its name and library from `known`.
+/// The server does not know the other end: takes its name and library from `known`, and the group that the proxy reports.
 fn named_as(known: &Leg, counted: LegCount) -> LegCount {
-    let leg = Leg { from: known.from.clone(), library: known.library.clone(), ..counted.leg };
+    let group = counted.leg.group.clone().or_else(|| known.group.clone());
+    let leg = Leg { from: known.from.clone(), library: known.library.clone(), group, ..counted.leg };
     LegCount { leg, ..counted }
 }
 

@@ -570,6 +570,24 @@ fn another_version_or_key_behind_a_proxy_is_void() {
 }
 
 #[test]
+fn another_group_behind_a_proxy_is_void() {
+    for (path, group, is_sound) in [
+        ("proxy+group=x25519mlkem768", Some("x25519mlkem768"), true),
+        ("proxy+group=x25519mlkem768", Some("p256"), false),
+        ("proxy+group=x25519mlkem768", Some("p256,x25519mlkem768"), false),
+        ("proxy+group=x25519mlkem768", None, false),
+        ("proxy", Some("p256"), true),
+        ("proxy", None, true),
+    ] {
+        let (cell, mut measured) = pooled(path, Workload::Connect);
+        proxy(&mut measured).legs[0].leg.group = group.map(ToOwned::to_owned);
+        let judged = judged(&cell, &measured);
+        assert_eq!(judged.is_ok(), is_sound, "{path} {group:?}");
+        assert!(is_sound || matches!(judged, Err(VoidReason::Negotiated { .. })), "{path} {group:?}");
+    }
+}
+
+#[test]
 fn in_front_of_a_proxy_a_client_is_let_in_as_its_front_says() {
     for (path, sound, wrong) in
         [("proxy", "trust", "scram-4096"), ("pgbouncer+front=tcp", "scram-4096", "trust")]

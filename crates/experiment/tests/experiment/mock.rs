@@ -222,6 +222,7 @@ fn proxy_use(proxy: Proxy, cell: &Cell, operations: u64) -> ProxyUse {
         tls_version: Some(behind.version.label().to_owned()),
         suite: Some("TLS_AES_256_GCM_SHA384".to_owned()),
         key: behind.key.map(|key| key.label().to_owned()),
+        group: behind.group.map(|group| group.label().to_owned()),
         ..Leg::default()
     };
     ProxyUse {

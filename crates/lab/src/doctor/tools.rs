@@ -5,7 +5,8 @@ use std::path::Path;
 use super::finding::CheckPurpose::{self, AtRest, Drivers, Measure, Tunnels};
 use super::finding::Finding;
 use crate::host::programs::{
-    HOW_TO_GET_MYSQL_ROUTER, HOW_TO_GET_PROXYSQL, SIDECAR, how_to_install, search, version_of,
+    HOW_TO_GET_MYSQL_ROUTER, HOW_TO_GET_ODYSSEY, HOW_TO_GET_PROXYSQL, SIDECAR, how_to_install, search,
+    version_of,
 };
 use crate::middle::proxy::running::sidecar_program;
 
@@ -44,7 +45,7 @@ impl PackageSource {
     }
 }
 
-pub(super) const TOOLS: [Tool; 15] = [
+pub(super) const TOOLS: [Tool; 16] = [
     Tool::of("mvn", Measure, &["-B", "-Dstyle.color=never", "-v"], "maven", "fetches servers"),
     Tool::of("openssl", Measure, &["version"], "openssl", "shows certificates and speeds of ciphers"),
     Tool::of("ssh", Tunnels, &["-V"], "openssh-client", "SSH tunnels"),
@@ -58,6 +59,10 @@ pub(super) const TOOLS: [Tool; 15] = [
     },
     Tool::of("haproxy", Tunnels, &["-v"], "haproxy", "TLS in front of a server"),
     Tool::of("pgbouncer", Tunnels, &["--version"], "pgbouncer", "pools connections to PostgreSQL"),
+    Tool {
+        source: PackageSource::Elsewhere(HOW_TO_GET_ODYSSEY),
+        ..Tool::of("odyssey", Tunnels, &["--version"], "", "pools connections to PostgreSQL")
+    },
     Tool {
         source: PackageSource::Elsewhere(HOW_TO_GET_PROXYSQL),
         ..Tool::of("proxysql", Tunnels, &["--version"], "", "pools connections to MariaDB and MySQL")

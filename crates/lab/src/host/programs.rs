@@ -37,8 +37,10 @@ fn search_in(path: &OsStr, program: &str) -> Option<PathBuf> {
     })
 }
 
-pub(crate) const HOW_TO_GET_MYSQL_ROUTER: &str = "install mysql-router from MySQL's own APT repository or, on Ubuntu, \
-     from Ubuntu's (Debian has no such package)";
+pub(crate) const HOW_TO_GET_MYSQL_ROUTER: &str = "run `ciphertoll servers fetch mysqlrouter`, or install mysql-router from MySQL's \
+     own APT repository or, on Ubuntu, from Ubuntu's";
+pub(crate) const HOW_TO_GET_ODYSSEY: &str =
+    "run `ciphertoll servers fetch odyssey`, or build it from its source";
 pub(crate) const HOW_TO_GET_PROXYSQL: &str =
     "install proxysql from ProxySQL's own APT repository (neither Debian nor Ubuntu has such a package)";
 

@@ -9,7 +9,7 @@ use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
 use ciphertoll_lab::{Child, ClientAccount, Error, Launch, Provisions, RunAs, Server, Tables};
 use ciphertoll_link::LinkProcess;
 use ciphertoll_model::{
-    Auth, Clients, Endpoint, Engine, ExitCode, Link, LinkKind, LinkShape, Path as NetworkPath, Proxy,
+    Auth, Clients, Endpoint, Engine, ExitCode, Group, Link, LinkKind, LinkShape, Path as NetworkPath, Proxy,
     ServerLevel,
 };
 use ciphertoll_net::Address;
@@ -124,9 +124,22 @@ fn visit(running: &RunningProxy, account: &ClientAccount, database: &str) -> Str
     answer
 }
 
-fn proxies() -> [Proxy; 4] {
-    ["proxy", "proxy+tls=1.3-rsa2048", "pgbouncer", "pgbouncer+tls=1.2-rsa2048+mode=transaction"]
-        .map(|path| path.parse::<NetworkPath>().unwrap().as_proxy().expect("a proxy"))
+/// The proxies of PostgreSQL.
+fn proxies() -> [Proxy; 7] {
+    [
+        "proxy",
+        "proxy+tls=1.3-rsa2048",
+        "proxy+group=p256+mode=transaction",
+        "pgbouncer",
+        "pgbouncer+tls=1.2-rsa2048+mode=transaction",
+        "odyssey",
+        "odyssey+tls=1.3-rsa2048+mode=transaction",
+    ]
+    .map(proxy_of)
+}
+
+fn proxy_of(path: &str) -> Proxy {
+    path.parse::<NetworkPath>().unwrap().as_proxy().expect("a proxy")
 }
 
 /// The proxy; prints a reason to skip if its program is missing.
@@ -169,6 +182,7 @@ fn pooled_connections_are_few_and_encrypted() {
             assert_eq!(one.tls_version.as_deref(), Some(proxy.version.label()), "{proxy}");
             assert_eq!(one.key.as_deref(), Some(proxy.key.label()), "{proxy}");
         }
+        assert_eq!(running.leg().group.as_deref(), proxy.group.map(Group::label), "{proxy}");
         drop(running);
         // A pooled backend publishes its counters when it ends, which is late on a busy machine.
         let deadline = Instant::now() + Duration::from_mins(1);
@@ -221,6 +235,80 @@ fn assert_private(place: &Path, password: &str) {
             metadata.is_file() && fs::read_to_string(&path).is_ok_and(|text| text.contains(password));
         let others = metadata.permissions().mode() & 0o077;
         assert!(!has_password || others == 0, "{} can be read by others", path.display());
+    }
+}
+
+/// A proxy for clients on loopback, with `account`, to a server at `behind`.
+fn start_to(
+    stand: &Stand,
+    server: &Server,
+    proxy: Proxy,
+    behind: &Endpoint,
+    auth: Auth,
+    name: &str,
+) -> Result<RunningProxy, Error> {
+    let Endpoint::Tcp(behind) = behind else { panic!("a server listens on TCP") };
+    let log = stand.log();
+    stand.lab.start_proxy(&ProxyStart {
+        proxy,
+        server,
+        behind: *behind,
+        account: &server.account(auth),
+        admission: SocketAuth::Trusted,
+        arguments: &[],
+        clients: Clients::ONE,
+        name,
+        namespace: None,
+        processors: None,
+        logs: log.parent().expect("a directory"),
+    })
+}
+
+/// The certificates of two labs have different authorities, and their accounts without a password have the same name.
+#[test]
+fn a_server_of_another_authority_is_refused() {
+    for (engine, proxies) in [
+        (Engine::Postgres, &["proxy", "pgbouncer", "odyssey"][..]),
+        (Engine::MySql, &["proxy", "mysqlrouter"][..]),
+    ] {
+        let level = ServerLevel::of(engine);
+        let (Some(own), Some(other)) = (Stand::of(&level), Stand::of(&level)) else { continue };
+        let mut server = own.start(&Tables::default(), None).expect("a server");
+        let mut impostor = other.start(&Tables::default(), None).expect("another server");
+        for server in [&mut server, &mut impostor] {
+            server.prepare_auth(Auth::Trust).expect("an account");
+        }
+        for (number, proxy) in proxies.iter().map(|path| proxy_of(path)).enumerate() {
+            let to = |endpoint: Endpoint, name: &str| {
+                start_to(&own, &server, proxy, &endpoint, Auth::Trust, &format!("{name}{number}"))
+            };
+            let Some(_running) = here(to(server.tcp_endpoint(), "own"), proxy) else { continue };
+            assert!(to(impostor.tcp_endpoint(), "other").is_err(), "{proxy}: it does not verify its server");
+        }
+    }
+}
+
+#[test]
+fn mysql_router_pools_encrypted_connections() {
+    let Some(stand) = Stand::of(&ServerLevel::of(Engine::MySql)) else { return };
+    let server = stand.start(&Tables::default(), None).expect("a server");
+    let auth = Auth::default_of(Engine::MySql);
+    for (number, path) in
+        ["mysqlrouter", "mysqlrouter+mode=transaction", "mysqlrouter+front=tcp"].into_iter().enumerate()
+    {
+        let proxy = proxy_of(path);
+        let before = server.connection_counts().expect("counters");
+        let started = start_to(&stand, &server, proxy, &server.tcp_endpoint(), auth, &format!("r{number}"));
+        let Some(mut running) = here(started, proxy) else { continue };
+        for _ in 0..VISITS {
+            let leg = running.connect_through(&server).expect("a client");
+            assert_eq!(leg.tls_version.as_deref(), Some("tls1.3"), "{proxy}");
+        }
+        drop(running);
+        let came = server.connection_counts().expect("counters").since(before);
+        let connections = came.connections.expect("MySQL counts them");
+        assert!((1..=4).contains(&connections), "{proxy}: {connections} for {VISITS} clients");
+        assert_eq!(came.unencrypted(), Some(0), "{proxy}: {came:?}");
     }
 }
 

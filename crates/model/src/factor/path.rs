@@ -323,7 +323,7 @@ fn in_short(error: LevelError) -> LevelError {
             let keys = ServerKey::ALL.into_iter().filter(|key| key.rsa_bits().is_none());
             let keys: Vec<&str> = keys.map(ServerKey::label).collect();
             let known = ["plain", "unix"].into_iter().map(ToOwned::to_owned);
-            let tls = format!("tls1.x[-KEY] (KEY {}, rsa1024 to 4096)", keys.join(", "));
+            let tls = format!("tls1.x[-KEY] (KEY {}, rsaBITS)", keys.join(", "));
             let tunnels = ["ssh-CIPHER", "openvpn-CIPHER", "wireguard", "stunnel"].map(ToOwned::to_owned);
             let proxies = ProxyProgram::ALL.map(|program| program.label().to_owned());
             let known = known.chain([tls]).chain(tunnels).chain(proxies).collect();

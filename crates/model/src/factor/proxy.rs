@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Engine, Factor, LevelError, Path, QueryLanguage, ServerKey, TlsPath, TlsVersion, match_name};
+use super::{
+    Engine, Factor, Group, LevelError, Path, QueryLanguage, ServerKey, TlsPath, TlsVersion, match_name,
+};
 use crate::labelled;
 
 /// A connection pooler: clients connect from the same machine without encryption; connections to the server use TLS.
@@ -16,6 +18,8 @@ pub struct Proxy {
     pub version: TlsVersion,
     /// The key type of the server's certificate.
     pub key: ServerKey,
+    /// The only group that the proxy offers to the server; its defaults if absent.
+    pub group: Option<Group>,
     /// How long a client keeps a server connection.
     pub mode: PoolMode,
 }
@@ -25,6 +29,7 @@ labelled! {
         /// `ciphertoll-proxy`.
         Sidecar = "proxy",
         PgBouncer = "pgbouncer",
+        Odyssey = "odyssey",
         ProxySql = "proxysql",
         /// With connection pooling.
         MySqlRouter = "mysqlrouter",
@@ -56,6 +61,7 @@ impl ProxyProgram {
         match self {
             Self::Sidecar => "ciphertoll-proxy",
             Self::PgBouncer => "PgBouncer",
+            Self::Odyssey => "Odyssey",
             Self::ProxySql => "ProxySQL",
             Self::MySqlRouter => "MySQL Router",
         }
@@ -64,8 +70,8 @@ impl ProxyProgram {
     /// Whether the pool mode can be configured.
     fn has_modes(self) -> bool {
         match self {
-            Self::Sidecar | Self::PgBouncer => true,
-            Self::ProxySql | Self::MySqlRouter => false,
+            Self::Sidecar | Self::PgBouncer | Self::Odyssey | Self::MySqlRouter => true,
+            Self::ProxySql => false,
         }
     }
 
@@ -75,22 +81,30 @@ impl ProxyProgram {
         if engine.query_language() == QueryLanguage::Documents {
             return Some(format!("{name} does not speak {}'s protocol", Engine::MongoDb.display_name()));
         }
-        match (self, engine.is_mysql_family()) {
-            (Self::Sidecar, _) | (Self::PgBouncer, false) | (Self::ProxySql | Self::MySqlRouter, true) => {
-                None
-            }
-            (Self::PgBouncer, true) => Some(format!(
-                "{name} supports PostgreSQL's protocol only: for {} use {}, {} or {}",
+        if self == Self::MySqlRouter && engine == Engine::MariaDb {
+            // Observed with version 9.7.4 and MariaDB 10.11, which also refuses the password of its native authentication.
+            return Some(format!(
+                "{name} does not pool connections to {}: it opens one for each client; use {} or {}",
                 engine.display_name(),
                 Self::Sidecar.label(),
-                Self::ProxySql.label(),
-                Self::MySqlRouter.label()
+                Self::ProxySql.label()
+            ));
+        }
+        match (self, engine.is_mysql_family()) {
+            (Self::Sidecar, _)
+            | (Self::PgBouncer | Self::Odyssey, false)
+            | (Self::ProxySql | Self::MySqlRouter, true) => None,
+            (Self::PgBouncer | Self::Odyssey, true) => Some(format!(
+                "{name} supports PostgreSQL's protocol only: for {} use {}",
+                engine.display_name(),
+                if engine == Engine::MySql { "proxy, proxysql or mysqlrouter" } else { "proxy or proxysql" }
             )),
             (Self::ProxySql | Self::MySqlRouter, false) => Some(format!(
-                "{name} supports MySQL's protocol only: for {} use {} or {}",
+                "{name} supports MySQL's protocol only: for {} use {}, {} or {}",
                 engine.display_name(),
                 Self::Sidecar.label(),
-                Self::PgBouncer.label()
+                Self::PgBouncer.label(),
+                Self::Odyssey.label()
             )),
         }
     }
@@ -100,12 +114,12 @@ impl Proxy {
     /// A proxy without modifiers: clients connect by unix socket; TLS 1.3 with a P-256 key to the server.
     pub const fn of(program: ProxyProgram) -> Self {
         let (version, key) = (TlsVersion::Tls13, ServerKey::P256);
-        Self { program, front: ProxyFront::Unix, version, key, mode: PoolMode::Session }
+        Self { program, front: ProxyFront::Unix, version, key, group: None, mode: PoolMode::Session }
     }
 
     /// The TLS parameters of connections to the server.
     pub fn behind(self) -> TlsPath {
-        TlsPath { key: Some(self.key), ..TlsPath::as_served(self.version) }
+        TlsPath { key: Some(self.key), group: self.group, ..TlsPath::as_served(self.version) }
     }
 
     /// Applies a modifier; `None` if it does not exist.
@@ -115,6 +129,9 @@ impl Proxy {
                 self.front = match_name("front", front, &ProxyFront::ALL, ProxyFront::label)?;
             }
             Some(("tls", tls)) => (self.version, self.key) = version_and_key(tls)?,
+            Some(("group", name)) => {
+                self.group = Some(match_name("group", name, &Group::ALL, Group::label)?);
+            }
             Some(("mode", mode)) if self.program.has_modes() => {
                 self.mode = match_name("mode", mode, &PoolMode::ALL, PoolMode::label)?;
             }
@@ -126,7 +143,7 @@ impl Proxy {
     /// Why it does not support servers of `engine`, if so.
     pub fn impossible(self, engine: Engine) -> Option<String> {
         let Self { program, version, .. } = self;
-        self.program.impossible(engine).or_else(|| match (program, version) {
+        let unsupported = self.program.impossible(engine).or_else(|| match (program, version) {
             (_, TlsVersion::Tls13) | (ProxyProgram::PgBouncer, TlsVersion::Tls12) => None,
             (_, version) if version.is_forbidden() => {
                 Some(format!("no proxy here supports {version}: RFC 8996 forbids it"))
@@ -136,7 +153,19 @@ impl Proxy {
                 program.display_name(),
                 TlsVersion::Tls13
             )),
-        })
+        });
+        unsupported.or_else(|| self.impossible_group())
+    }
+
+    /// The sidecar reports the group of its server connections, and neither the servers nor other proxies do.
+    fn impossible_group(self) -> Option<String> {
+        if self.group.is_none() || self.program == ProxyProgram::Sidecar {
+            return None;
+        }
+        let (name, sidecar) = (self.program.display_name(), ProxyProgram::Sidecar.label());
+        Some(format!(
+            "neither {name} nor the server reports the group of their connections: +group= is for {sidecar} only"
+        ))
     }
 }
 
@@ -153,7 +182,7 @@ fn version_and_key(text: &str) -> Result<(TlsVersion, ServerKey), LevelError> {
 
 impl fmt::Display for Proxy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { program, front, version, key, mode } = *self;
+        let Self { program, front, version, key, group, mode } = *self;
         let usual = Self::of(program);
         formatter.write_str(program.label())?;
         if front != usual.front {
@@ -161,6 +190,9 @@ impl fmt::Display for Proxy {
         }
         if (version, key) != (usual.version, usual.key) {
             write!(formatter, "+tls={}-{key}", version.label().trim_start_matches("tls"))?;
+        }
+        if let Some(group) = group {
+            write!(formatter, "+group={group}")?;
         }
         if mode != usual.mode {
             write!(formatter, "+mode={}", mode.label())?;
@@ -191,6 +223,26 @@ mod tests {
         assert_eq!(proxy("proxy+mode=session+tls=1.3-p256+front=unix").to_string(), "proxy");
         let all = proxy("proxy+mode=transaction+tls=1.3-rsa2048+front=tcp");
         assert_eq!(all.to_string(), "proxy+front=tcp+tls=1.3-rsa2048+mode=transaction");
+        let group = proxy("proxy+mode=transaction+group=x25519mlkem768+front=tcp");
+        assert_eq!(group.to_string(), "proxy+front=tcp+group=x25519mlkem768+mode=transaction");
+    }
+
+    #[test]
+    fn the_group_of_server_connections_is_for_the_sidecar_only() {
+        let group = Some(Group::X25519MlKem768);
+        assert_eq!(proxy("proxy+group=x25519mlkem768").behind().group, group);
+        for engine in Engine::SQL {
+            assert_eq!(proxy("proxy+group=x25519mlkem768").impossible(engine), None);
+        }
+        for (other, engine) in [
+            ("pgbouncer", Engine::Postgres),
+            ("odyssey", Engine::Postgres),
+            ("proxysql", Engine::MariaDb),
+            ("mysqlrouter", Engine::MySql),
+        ] {
+            let reason = proxy(&format!("{other}+group=p256")).impossible(engine).unwrap();
+            assert!(reason.ends_with("+group= is for proxy only"), "{reason}");
+        }
     }
 
     #[test]
@@ -198,20 +250,30 @@ mod tests {
         let why = |text: &str, engine| proxy(text).impossible(engine);
         for engine in Engine::SQL {
             assert_eq!(why("proxy", engine), None, "{engine}");
-            for other in ["pgbouncer", "proxysql", "mysqlrouter"] {
-                let fits = (other == "pgbouncer") != engine.is_mysql_family();
+            for (other, fits) in [
+                ("pgbouncer", !engine.is_mysql_family()),
+                ("odyssey", !engine.is_mysql_family()),
+                ("proxysql", engine.is_mysql_family()),
+                ("mysqlrouter", engine == Engine::MySql),
+            ] {
                 assert_eq!(why(other, engine).is_none(), fits, "{other} {engine}");
             }
         }
-        for other in ["proxy", "pgbouncer", "proxysql", "mysqlrouter"] {
+        for other in ["proxy", "pgbouncer", "odyssey", "proxysql", "mysqlrouter"] {
             let reason = why(other, Engine::FerretDb).unwrap();
             assert!(reason.ends_with(" does not speak MongoDB's protocol"), "{reason}");
         }
         let reason = why("pgbouncer", Engine::MariaDb).unwrap();
-        assert!(reason.contains("for MariaDB use proxy, proxysql or mysqlrouter"), "{reason}");
+        assert!(reason.ends_with("for MariaDB use proxy or proxysql"), "{reason}");
+        let reason = why("odyssey", Engine::MySql).unwrap();
+        assert!(reason.ends_with("for MySQL use proxy, proxysql or mysqlrouter"), "{reason}");
+        let reason = why("mysqlrouter", Engine::MariaDb).unwrap();
+        assert!(reason.contains("does not pool connections to MariaDB"), "{reason}");
         assert_eq!(why("pgbouncer+tls=1.2-p256", Engine::Postgres), None);
-        let newest = why("proxy+tls=1.2-p256", Engine::Postgres).unwrap();
-        assert!(newest.contains("negotiates the server's newest version"), "{newest}");
+        for other in ["proxy", "odyssey"] {
+            let newest = why(&format!("{other}+tls=1.2-p256"), Engine::Postgres).unwrap();
+            assert!(newest.contains("negotiates the server's newest version"), "{newest}");
+        }
         assert!(why("pgbouncer+tls=1.0-rsa2048", Engine::Postgres).unwrap().contains("RFC 8996"));
     }
 }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Baseline, Clients, CpuPinning, Ctx, Driver, Engine, Grid, LatenessLimit, Link, Pace, Path,
-    PoolMode, Prepare, Proxy, ProxyFront, ProxyProgram, Scale, ScaleLevel, ServerKey, ServerLevel, Setting,
-    Settings, Size, Spec, StealLimit, Storage, TlsPath, TlsVersion, Tunnel, Workload,
+    AtRest, Auth, Baseline, Clients, CpuPinning, Ctx, Driver, Engine, Grid, Group, LatenessLimit, Link, Pace,
+    Path, PoolMode, Prepare, Proxy, ProxyFront, ProxyProgram, Scale, ScaleLevel, ServerKey, ServerLevel,
+    Setting, Settings, Size, Spec, StealLimit, Storage, TlsPath, TlsVersion, Tunnel, Workload,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -63,13 +63,13 @@ pub(crate) fn proxy() -> impl Strategy<Value = Path> {
         select(ProxyFront::ALL.to_vec()),
         select(TlsVersion::ALL.to_vec()),
         select(ServerKey::ALL.to_vec()),
+        option::of(select(Group::ALL.to_vec())),
         select(PoolMode::ALL.to_vec()),
     );
-    parts.prop_map(|(program, front, version, key, mode)| {
-        // The others have a mode of their own, which is not written.
-        let told = matches!(program, ProxyProgram::Sidecar | ProxyProgram::PgBouncer);
-        let mode = if told { mode } else { PoolMode::Session };
-        Path::Proxy(Proxy { program, front, version, key, mode })
+    parts.prop_map(|(program, front, version, key, group, mode)| {
+        // ProxySQL has a mode of its own, which is not written.
+        let mode = if program == ProxyProgram::ProxySql { PoolMode::Session } else { mode };
+        Path::Proxy(Proxy { program, front, version, key, group, mode })
     })
 }
 

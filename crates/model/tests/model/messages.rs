@@ -18,7 +18,7 @@ fn of_paths() {
     tells::<Path>("plian", "unknown path \"plian\"; did you mean \"plain\"?");
     tells::<Path>(
         "PLAIN",
-        "unknown path \"PLAIN\"; it is one of: plain, unix, tls1.x[-KEY] (KEY p256, p384, ed25519, mldsa44, mldsa65, rsa1024 to 4096), ssh-CIPHER, openvpn-CIPHER, wireguard, stunnel, proxy, pgbouncer, proxysql, mysqlrouter",
+        "unknown path \"PLAIN\"; it is one of: plain, unix, tls1.x[-KEY] (KEY p256, p384, ed25519, mldsa44, mldsa65, rsaBITS), ssh-CIPHER, openvpn-CIPHER, wireguard, stunnel, proxy, pgbouncer, odyssey, proxysql, mysqlrouter",
     );
     tells::<Path>("unxi", "unknown path \"unxi\"; did you mean \"unix\"?");
     tells::<Path>("tls1.3-p265", "unknown path \"tls1.3-p265\"; did you mean \"tls1.3-p256\"?");
@@ -26,11 +26,11 @@ fn of_paths() {
     tells::<Path>("tls1.2-rsa", "unknown path \"tls1.2-rsa\"; did you mean \"tls1.2-rsa4096\"?");
     tells::<Path>(
         "ipsec",
-        "unknown path \"ipsec\"; it is one of: plain, unix, tls1.x[-KEY] (KEY p256, p384, ed25519, mldsa44, mldsa65, rsa1024 to 4096), ssh-CIPHER, openvpn-CIPHER, wireguard, stunnel, proxy, pgbouncer, proxysql, mysqlrouter",
+        "unknown path \"ipsec\"; it is one of: plain, unix, tls1.x[-KEY] (KEY p256, p384, ed25519, mldsa44, mldsa65, rsaBITS), ssh-CIPHER, openvpn-CIPHER, wireguard, stunnel, proxy, pgbouncer, odyssey, proxysql, mysqlrouter",
     );
     tells::<Path>(
         "",
-        "unknown path \"\"; it is one of: plain, unix, tls1.x[-KEY] (KEY p256, p384, ed25519, mldsa44, mldsa65, rsa1024 to 4096), ssh-CIPHER, openvpn-CIPHER, wireguard, stunnel, proxy, pgbouncer, proxysql, mysqlrouter",
+        "unknown path \"\"; it is one of: plain, unix, tls1.x[-KEY] (KEY p256, p384, ed25519, mldsa44, mldsa65, rsaBITS), ssh-CIPHER, openvpn-CIPHER, wireguard, stunnel, proxy, pgbouncer, odyssey, proxysql, mysqlrouter",
     );
     tells::<Path>("ssh-aes256", "unknown path \"ssh-aes256\"; did you mean \"ssh-aes256-gcm\"?");
     // Of levels that are equally close, the strongest.

@@ -56,7 +56,7 @@ impl OpenSslContext {
         Ok(Self::of(Self::builder(settings)?, settings))
     }
 
-    /// A context with a range of versions and groups, the preferred group first.
+    /// A context with a range of versions and groups, the preferred group first, and key shares as [`group_list`] marks them.
     pub(super) fn negotiating(
         settings: &Settings,
         oldest: TlsVersion,
@@ -64,10 +64,10 @@ impl OpenSslContext {
     ) -> Result<Self, Error> {
         let mut builder = Self::builder(settings)?;
         builder.set_min_proto_version(Some(protocol(oldest))).map_err(settings_error)?;
-        let groups = groups.iter().map(|group| group_name(*group)).collect::<Vec<_>>().join(":");
+        let groups = group_list(groups);
         builder
             .set_groups_list(&groups)
-            .map_err(|_| Error::TlsSettings(format!("this OpenSSL lacks some of the groups {groups}")))?;
+            .map_err(|_| Error::TlsSettings(format!("this OpenSSL rejects the groups {groups}")))?;
         Ok(Self::of(builder, settings))
     }
 
@@ -376,6 +376,24 @@ fn offer(builder: &mut SslContextBuilder, settings: &Settings) -> Result<(), Err
     Ok(())
 }
 
+/// The list for OpenSSL. It sends a key share for the first group. After a group with ML-KEM, a second one for the next
+/// group: a server without ML-KEM would otherwise ask for it with a HelloRetryRequest.
+fn group_list(groups: &[Group]) -> String {
+    let shares = if let [first, _, ..] = groups
+        && first.has_ml_kem()
+    {
+        2
+    } else {
+        0
+    };
+    let marked = groups.iter().enumerate().map(|(at, group)| {
+        // The mark of OpenSSL 3.5, the first with ML-KEM. Without marks, it sends a share for the first group.
+        let mark = if at < shares { "*" } else { "" };
+        format!("{mark}{}", group_name(*group))
+    });
+    marked.collect::<Vec<_>>().join(":")
+}
+
 fn group_name(group: Group) -> &'static str {
     match group {
         Group::X25519 => "X25519",
@@ -459,5 +477,13 @@ mod tests {
             let x509 = X509::from_der(der).unwrap();
             assert_eq!(key_label(&x509).as_deref(), Some(label));
         }
+    }
+
+    #[test]
+    fn a_post_quantum_group_is_followed_by_a_second_key_share() {
+        let [hybrid, p256, x25519] = [Group::X25519MlKem768, Group::P256, Group::X25519];
+        assert_eq!(group_list(&[hybrid, p256, x25519]), "*X25519MLKEM768:*P-256:X25519");
+        assert_eq!(group_list(&[hybrid]), "X25519MLKEM768");
+        assert_eq!(group_list(&[p256, hybrid, x25519]), "P-256:X25519MLKEM768:X25519");
     }
 }

@@ -31,6 +31,24 @@ fn the_number_of_threads_is_limited() {
 }
 
 #[test]
+fn groups_are_a_list_and_need_tls_to_the_server() {
+    let groups = |server: &str, more: &str| {
+        let text = format!("listen = \"unix:/run/x/.s.PGSQL.1\"\nserver = \"{server}\"\n{more}");
+        Config::from_toml(&text)?
+            .resolve()
+            .map(|resolved| resolved.settings.groups)
+            .map_err(|error| error.to_string())
+    };
+    let tls = "postgres://app@db.example/shop";
+    assert_eq!(groups(tls, ""), Ok(default_groups()));
+    assert_eq!(groups(tls, "tls-groups = [\"p384\", \"x25519\"]"), Ok(vec![Group::P384, Group::X25519]));
+    assert!(groups(tls, "tls-groups = [\"p257\"]").is_err());
+    assert_eq!(groups(SERVER, ""), Ok(Vec::new()));
+    let refusal = groups(SERVER, "tls-groups = [\"p256\"]").unwrap_err();
+    assert!(refusal.contains("tls-groups needs TLS to the server"), "{refusal}");
+}
+
+#[test]
 fn the_effective_configuration_is_read_back_unchanged() {
     let config = config(
         "admin = \"tcp:127.0.0.1:9188\"\nmode = \"transaction\"\nhealth-time = 15\n[limits]\nmax-age = \"0.5h\"\n\

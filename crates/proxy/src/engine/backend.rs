@@ -176,6 +176,7 @@ impl<P: Protocol> ServerConnection<P> {
         let negotiated = channel.negotiated();
         let tls = negotiated.as_ref().map_or("none", |negotiated| negotiated.version);
         let group = negotiated.as_ref().and_then(|negotiated| negotiated.group.as_deref()).unwrap_or("none");
+        env.metrics().groups.increment(group);
         let login_info = (info.version().to_owned(), info.auth_label());
         let fields: [(&str, &dyn std::fmt::Display); 6] = [
             ("server_connection", &id.index),

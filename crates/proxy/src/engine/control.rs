@@ -105,7 +105,7 @@ impl<P: Protocol> PreparedSettings<P> {
         let protocol = P::from_settings(settings)?;
         let tls = settings.tls.as_ref().map(ClientTls::read).transpose().map_err(StartError::Tls)?;
         let access = AccessRules { uids: settings.allowed_uids.clone(), unix_auth: settings.unix_auth, tls };
-        let upstream = Upstream::new(&settings.server).map_err(StartError::Tls)?;
+        let upstream = Upstream::new(&settings.server, &settings.groups).map_err(StartError::Tls)?;
         Ok(Self { access, protocol, upstream, limits: settings.limits.clone(), log })
     }
 }

@@ -122,6 +122,7 @@ impl<P: Protocol> Worker<P> {
                 reloads: metrics.reloads.get(),
                 reloads_failed: metrics.reloads_failed.get(),
             },
+            groups: metrics.groups.counts(),
             certificates: client_certificates.chain(&self.env.upstream.expiries).map(certificate).collect(),
         }
     }

@@ -1,6 +1,7 @@
 //! Proxies next to the client.
 
 mod mysqlrouter;
+mod odyssey;
 mod pgbouncer;
 mod probe;
 mod program;

@@ -2,20 +2,19 @@
 //! and it can enter, unless the start requires one; over TCP they use SCRAM-SHA-256.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ciphertoll_model::{Endpoint, TlsVersion};
 
 use super::setup::{ProxyCommand, ProxyContext, ProxyStart, SocketAuth};
 use crate::error::Error;
-use crate::host::programs;
 
 pub(super) fn command(
+    file: PathBuf,
     context: &ProxyContext<'_>,
     start: &ProxyStart<'_>,
     endpoint: &Endpoint,
 ) -> Result<ProxyCommand, Error> {
-    let file = programs::find(&["pgbouncer"], "pgbouncer")?;
     let (user, password) = (&start.account.user, context.password_text());
     let users = context.write("users.txt", &format!("\"{user}\" \"{password}\"\n"))?;
     let text = text(start, endpoint, &users.display().to_string(), !password.is_empty());

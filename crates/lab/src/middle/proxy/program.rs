@@ -1,16 +1,28 @@
 //! The process of a proxy, of any program.
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ciphertoll_model::{Endpoint, ProxyFront, ProxyProgram};
 
 use super::setup::{ProxyContext, ProxyStart};
-use super::{mysqlrouter, pgbouncer, probe, proxysql, sidecar};
+use super::{mysqlrouter, odyssey, pgbouncer, probe, proxysql, sidecar};
 use crate::error::Error;
 use crate::host::exec::Provisions;
+use crate::host::programs::{self, HOW_TO_GET_MYSQL_ROUTER, HOW_TO_GET_ODYSSEY, HOW_TO_GET_PROXYSQL};
 use crate::host::spawn::{Child, Launch};
 use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener};
+
+/// The file of a proxy's program; the error says how to get it. `own` is this program, next to which the sidecar is.
+pub(super) fn proxy_program(program: ProxyProgram, own: &Path) -> Result<PathBuf, Error> {
+    match program {
+        ProxyProgram::Sidecar => programs::find_sidecar(own),
+        ProxyProgram::PgBouncer => programs::find(&["pgbouncer"], "pgbouncer"),
+        ProxyProgram::Odyssey => programs::find_or("odyssey", || HOW_TO_GET_ODYSSEY.to_owned()),
+        ProxyProgram::ProxySql => programs::find_or("proxysql", || HOW_TO_GET_PROXYSQL.to_owned()),
+        ProxyProgram::MySqlRouter => programs::find_or("mysqlrouter", || HOW_TO_GET_MYSQL_ROUTER.to_owned()),
+    }
+}
 
 /// Starts a proxy and waits until it listens; returns its address for clients.
 pub(super) fn start(context: &ProxyContext<'_>, start: &ProxyStart<'_>) -> Result<(Child, Endpoint), Error> {
@@ -37,11 +49,13 @@ pub(super) fn start(context: &ProxyContext<'_>, start: &ProxyStart<'_>) -> Resul
 
 /// Starts the program, which will listen on `endpoint`.
 fn spawn(context: &ProxyContext<'_>, start: &ProxyStart<'_>, endpoint: &Endpoint) -> Result<Child, Error> {
+    let file = proxy_program(start.proxy.program, &context.workspace.helper)?;
     let command = match start.proxy.program {
-        ProxyProgram::Sidecar => sidecar::command(context, start, endpoint)?,
-        ProxyProgram::PgBouncer => pgbouncer::command(context, start, endpoint)?,
-        ProxyProgram::ProxySql => proxysql::command(context, start, endpoint)?,
-        ProxyProgram::MySqlRouter => mysqlrouter::command(context, start, endpoint)?,
+        ProxyProgram::Sidecar => sidecar::command(file, context, start, endpoint)?,
+        ProxyProgram::Odyssey => odyssey::command(file, context, start, endpoint)?,
+        ProxyProgram::PgBouncer => pgbouncer::command(file, context, start, endpoint)?,
+        ProxyProgram::ProxySql => proxysql::command(file, context, start, endpoint)?,
+        ProxyProgram::MySqlRouter => mysqlrouter::command(file, context, start, endpoint)?,
     };
     let name = start.proxy.to_string().replace(['+', '='], "-");
     let launch = Launch {

@@ -1,21 +1,22 @@
 //! ProxySQL. Its configuration contains the account; its admin interface is a Unix socket that only we and it can reach. It
 //! verifies the CA of the server's certificate, but not the name.
 
+use std::path::PathBuf;
+
 use ciphertoll_model::Endpoint;
 
 use super::setup::{ProxyCommand, ProxyContext, ProxyStart};
 use crate::error::Error;
 use crate::host::hex::hex;
-use crate::host::programs;
 
 const ADMIN_PASSWORD_BYTES: usize = 16;
 
 pub(super) fn command(
+    file: PathBuf,
     context: &ProxyContext<'_>,
     start: &ProxyStart<'_>,
     endpoint: &Endpoint,
 ) -> Result<ProxyCommand, Error> {
-    let file = programs::find_or("proxysql", || programs::HOW_TO_GET_PROXYSQL.to_owned())?;
     let config = context.write("proxysql.cnf", &text(context, start, endpoint)?)?;
     // A single foreground process without a watchdog; its own tables are in the directory that is removed with it.
     let mut arguments = ["-f", "-e", "-M", "--initial", "-c"].map(ToOwned::to_owned).to_vec();

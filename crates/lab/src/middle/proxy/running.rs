@@ -9,8 +9,8 @@ use ciphertoll_model::{Endpoint, Leg, ProxyProgram};
 use ciphertoll_wire::Secret;
 
 use super::probe::ProxyProbe;
-use super::program;
 use super::setup::{ProxyContext, ProxyStart};
+use super::{program, sidecar};
 use crate::error::{Context, Error};
 use crate::host::accounting::CpuMeter;
 use crate::host::files::{self, PRIVATE_DIRECTORY};
@@ -27,12 +27,31 @@ pub fn sidecar_program() -> Result<PathBuf, Error> {
     programs::find_sidecar(&program)
 }
 
+/// Whether the proxy is asked for what the server does not report.
+enum ProxyStatus {
+    NotAsked,
+    /// For the group of its server connections; its sockets are in this directory.
+    AsksForGroups {
+        run: PathBuf,
+    },
+}
+
+impl ProxyStatus {
+    fn group(&self) -> Result<Option<String>, Error> {
+        match self {
+            Self::NotAsked => Ok(None),
+            Self::AsksForGroups { run } => sidecar::group(run).map(Some),
+        }
+    }
+}
+
 /// A proxy with a connection to the server. On drop, its process is ended and its files are removed.
 pub struct RunningProxy {
     child: Child,
     probe: ProxyProbe,
     endpoint: Endpoint,
     leg: Leg,
+    status: ProxyStatus,
     setup_time: Duration,
     directory: PathBuf,
 }
@@ -55,13 +74,18 @@ impl RunningProxy {
         let probe = ProxyProbe::new(start, &endpoint, &password);
         let encryption = probe.connect(&mut child)?;
         let (from, library) = (start.proxy.program.label(), start.proxy.program.display_name());
-        let leg = Leg {
+        let mut leg = Leg {
             from: from.to_owned(),
             library: Some(library.to_owned()),
             ..start.server.leg_of(encryption)
         };
-        let directory = directory.to_owned();
-        Ok(Self { child, probe, endpoint, leg, setup_time: began.elapsed(), directory })
+        let (directory, setup_time) = (directory.to_owned(), began.elapsed());
+        let status = match start.proxy.group {
+            Some(_) => ProxyStatus::AsksForGroups { run },
+            None => ProxyStatus::NotAsked,
+        };
+        leg.group = status.group()?.or(leg.group);
+        Ok(Self { child, probe, endpoint, leg, status, setup_time, directory })
     }
 
     pub fn endpoint(&self) -> Endpoint {
@@ -78,7 +102,8 @@ impl RunningProxy {
     pub fn connect_through(&mut self, server: &Server) -> Result<Leg, Error> {
         let encryption = self.probe.connect(&mut self.child)?;
         let (from, library) = (self.leg.from.clone(), self.leg.library.clone());
-        Ok(Leg { from, library, ..server.leg_of(encryption) })
+        let leg = Leg { from, library, ..server.leg_of(encryption) };
+        Ok(Leg { group: self.status.group()?.or(leg.group.clone()), ..leg })
     }
 
     pub fn setup_time(&self) -> Duration {
@@ -94,13 +119,10 @@ impl RunningProxy {
         self.child.pid()
     }
 
-    pub(crate) fn version(workspace: &Workspace, program: ProxyProgram) -> String {
-        let file = match program {
-            ProxyProgram::Sidecar => programs::find_sidecar(&workspace.helper).ok(),
-            other => programs::search(other.label()),
-        };
+    pub(crate) fn version(workspace: &Workspace, of: ProxyProgram) -> String {
+        let file = program::proxy_program(of, &workspace.helper);
         let scratch = workspace.scratch.path();
-        let version = file.and_then(|file| programs::version_of(&file, &["--version"], scratch).ok());
+        let version = file.ok().and_then(|file| programs::version_of(&file, &["--version"], scratch).ok());
         version.unwrap_or_default()
     }
 

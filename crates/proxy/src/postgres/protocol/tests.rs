@@ -15,6 +15,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
     Settings {
         listen: vec!["unix:/x".parse().unwrap()],
         server: "postgres://a@127.0.0.1/shop?sslmode=disable".parse().unwrap(),
+        groups: Vec::new(),
         users: users.iter().map(user).collect(),
         allowed_uids: AllowedUids::All,
         unix_auth: UnixAuth::Peer,
