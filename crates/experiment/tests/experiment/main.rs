@@ -3,3 +3,4 @@
 mod gates;
 mod mock;
 mod pipeline;
+mod proxy_gates;
