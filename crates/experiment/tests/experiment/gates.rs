@@ -10,6 +10,8 @@ use ciphertoll_model::{
 
 use crate::mock::MockBench;
 
+mod proxies;
+
 const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
 
 /// A cell, and what a sound trial of it measures.

@@ -255,7 +255,8 @@ fn start_to(
         behind: *behind,
         account: &server.account(auth),
         admission: SocketAuth::Trusted,
-        arguments: &[],
+        // The sidecar refuses clients only after this time without a server.
+        arguments: &["--queue-time", "2s"].map(ToOwned::to_owned),
         clients: Clients::ONE,
         name,
         namespace: None,
