@@ -15,11 +15,11 @@ mod proxies;
 const TLS13: Path = Path::tls(TlsVersion::Tls13, ServerKey::P256);
 
 /// A cell, and what a sound trial of it measures.
-pub(crate) fn sound(path: Path, workload: Workload) -> (Cell, Measured) {
+fn sound(path: Path, workload: Workload) -> (Cell, Measured) {
     sound_on(Engine::MariaDb, path, workload)
 }
 
-pub(crate) fn sound_on(engine: Engine, path: Path, workload: Workload) -> (Cell, Measured) {
+fn sound_on(engine: Engine, path: Path, workload: Workload) -> (Cell, Measured) {
     let grid = Grid {
         server: vec![ServerLevel::of(engine)],
         path: vec![path],
@@ -47,12 +47,12 @@ fn server(measured: &mut Measured) -> &mut ServerUse {
     measured.server.as_mut().expect("the mock has one")
 }
 
-pub(crate) fn judged(cell: &Cell, measured: &Measured) -> Result<Observation, VoidReason> {
+fn judged(cell: &Cell, measured: &Measured) -> Result<Observation, VoidReason> {
     judge(cell, measured, NoiseLimits::default(), &Settings::default())
 }
 
 #[track_caller]
-pub(crate) fn void(cell: &Cell, measured: &Measured) -> VoidReason {
+fn void(cell: &Cell, measured: &Measured) -> VoidReason {
     judged(cell, measured).expect_err("a void trial")
 }
 

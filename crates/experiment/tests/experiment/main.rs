@@ -3,4 +3,3 @@
 mod gates;
 mod mock;
 mod pipeline;
-mod proxy_gates;
