@@ -30,7 +30,7 @@ setup: ## install everything needed to build, run and test
 	@scripts/setup test
 
 # Programs that tests need and that Debian 12 does not have.
-FETCHED := postgres-18 ferretdb mariadb-11.8 debian-sid:postgres-18 mysql-9.7 openssl-3.5 pgbouncer mysqlrouter odyssey
+FETCHED := postgres-18 ferretdb mariadb-11.8 debian-sid:postgres-18 mysql-9.7 openssl-3.5 mysqlrouter odyssey
 
 test: ## check format and lints, run all tests; prints the seconds of each stage (ARGS='cli::faults' runs only tests with this in their name)
 	@$(STAGE) setup scripts/setup test

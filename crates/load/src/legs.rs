@@ -6,12 +6,12 @@ use ciphertoll_net::{Connected, tls};
 use ciphertoll_wire::session::ServerInfo;
 use ciphertoll_wire::{mongodb, mysql, postgres};
 
-/// Distinct results of negotiation, and what was counted with each.
+/// Distinct results of negotiation, and the totals of each.
 #[derive(Default)]
-pub(crate) struct Legs(Vec<(NegotiatedParameters, Counted)>);
+pub(crate) struct Legs(Vec<(NegotiatedParameters, LegTotals)>);
 
 #[derive(Default)]
-struct Counted {
+struct LegTotals {
     connections: u64,
     /// Of all handshakes; `None` without TLS. Sizes differ between connections, so they are not part of the leg.
     handshakes: Option<tls::HandshakeSize>,
@@ -43,41 +43,41 @@ impl Legs {
             ServerInfo::MongoDb(server) => (ObservedAuthMethod::MongoDb(server.auth), server.compressor),
         };
         let channel = &connected.channel;
-        let counted = self.entry(NegotiatedParameters { tls: channel.negotiated(), auth, compressor });
-        if counted.connections == 0 {
-            counted.segment_bytes = channel.segment_bytes();
+        let totals = self.entry(NegotiatedParameters { tls: channel.negotiated(), auth, compressor });
+        if totals.connections == 0 {
+            totals.segment_bytes = channel.segment_bytes();
         }
-        counted.add(1, channel.handshake_size());
+        totals.add(1, channel.handshake_size());
     }
 
     pub(crate) fn merge(&mut self, other: Self) {
         for (negotiated, others) in other.0 {
-            let counted = self.entry(negotiated);
-            counted.add(others.connections, others.handshakes);
-            counted.segment_bytes = counted.segment_bytes.or(others.segment_bytes);
+            let totals = self.entry(negotiated);
+            totals.add(others.connections, others.handshakes);
+            totals.segment_bytes = totals.segment_bytes.or(others.segment_bytes);
         }
     }
 
     pub(crate) fn counts(&self) -> Vec<LegCount> {
-        let count = |(negotiated, counted): &(NegotiatedParameters, Counted)| LegCount {
+        let count = |(negotiated, totals): &(NegotiatedParameters, LegTotals)| LegCount {
             leg: leg_of(negotiated),
-            connections: counted.connections,
-            handshake: counted.mean(),
+            connections: totals.connections,
+            handshake: totals.mean(),
         };
         self.0.iter().map(count).collect()
     }
 
-    fn entry(&mut self, negotiated: NegotiatedParameters) -> &mut Counted {
+    fn entry(&mut self, negotiated: NegotiatedParameters) -> &mut LegTotals {
         let position = self.0.iter().position(|(known, _)| *known == negotiated);
         let position = position.unwrap_or_else(|| {
-            self.0.push((negotiated, Counted::default()));
+            self.0.push((negotiated, LegTotals::default()));
             self.0.len() - 1
         });
         &mut self.0[position].1
     }
 }
 
-impl Counted {
+impl LegTotals {
     fn add(&mut self, connections: u64, handshakes: Option<tls::HandshakeSize>) {
         self.connections += connections;
         self.handshakes = match (self.handshakes, handshakes) {

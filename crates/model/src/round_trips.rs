@@ -7,8 +7,8 @@
 
 use crate::cell::Cell;
 use crate::factor::{
-    Auth, Engine, Path, QueryLanguage, Resumption, SshSession, SshTunnel, TlsPath, TlsStart, TlsVersion,
-    Tunnel, Workload,
+    Auth, Engine, Path, QueryLanguage, Resumption, ServerKey, SshSession, SshTunnel, TlsPath, TlsStart,
+    TlsVersion, Tunnel, Workload,
 };
 
 /// Properties of a server that affect the number of round trips.
@@ -20,6 +20,8 @@ pub struct ServerProperties<'a> {
     /// Whether it was observed to send a HelloRetryRequest. This depends on settings, so the version is used only if
     /// nothing was observed.
     pub hello_retry: Option<bool>,
+    /// The observed size of the server's first flight of TLS.
+    pub first_flight_bytes: Option<u64>,
 }
 
 /// The round trips of one operation.
@@ -75,7 +77,12 @@ pub fn of_operation_at_most(cell: &Cell) -> u32 {
     /// For a proxy on the client's side of the link: a reset, and settings before a statement.
     const PROXY: u32 = 2;
     let treatment = &cell.treatment;
-    let peer = ServerProperties { engine: treatment.server.engine, version: "", hello_retry: Some(true) };
+    let peer = ServerProperties {
+        engine: treatment.server.engine,
+        version: "",
+        hello_retry: Some(true),
+        first_flight_bytes: None,
+    };
     let connect = || match treatment.path {
         Path::Proxy(_) => PROXY,
         path => of_session(&peer, path, treatment.auth).map_or(CONNECT, |session| of_tcp(path) + session),
@@ -97,8 +104,12 @@ pub fn of_operation_at_most(cell: &Cell) -> u32 {
 
 /// Round trips of a result of this size by TCP's slow start: ten segments at once (RFC 6928), doubling each time.
 fn of_answer(bytes: u32) -> u32 {
-    const AT_ONCE: u32 = 14_600;
-    let windows = bytes.div_ceil(AT_ONCE) + 1;
+    const AT_ONCE: u64 = 14_600;
+    of_slow_start(bytes.into(), AT_ONCE)
+}
+
+fn of_slow_start(bytes: u64, at_once: u64) -> u32 {
+    let windows = bytes.div_ceil(at_once) + 1;
     // The smallest n for which 2ⁿ − 1 windows suffice.
     windows.next_power_of_two().trailing_zeros()
 }
@@ -165,19 +176,35 @@ fn of_start(peer: &ServerProperties<'_>, start: TlsStart) -> Option<u32> {
     }
 }
 
-/// From the ClientHello to the client's last message, which the login follows at once. Keys, suites and certificates
-/// do not matter: even the longest possible chain, ten certificates with RSA-4096 keys, fits into TCP's initial
-/// window (RFC 6928: ten segments), as measured over an emulated link of 40 ms with an MTU of 1500.
+/// From the ClientHello to the client's last message, which the login follows at once.
 fn of_handshake(peer: &ServerProperties<'_>, tls: TlsPath) -> Option<u32> {
     // `PostgreSQL` never resumes; document databases were not counted.
     if !peer.engine.is_mysql_family() && tls.resumption != Resumption::Never {
         return None;
     }
-    match (tls.version, tls.resumption) {
+    let handshake = match (tls.version, tls.resumption) {
         // Resumption saves a signature, but no round trip.
-        (TlsVersion::Tls13, _) => Some(1 + u32::from(asks_again(peer, tls)?)),
-        (_, Resumption::Never) => Some(2),
-        (_, Resumption::Always | Resumption::BySessionId) => Some(1),
+        (TlsVersion::Tls13, _) => 1 + u32::from(asks_again(peer, tls)?),
+        (_, Resumption::Never) => 2,
+        (_, Resumption::Always | Resumption::BySessionId) => 1,
+    };
+    Some(handshake + of_long_flight(peer, tls)?)
+}
+
+/// Round trips in which a server waits for acknowledgements in its first flight. Other keys and chains do not matter:
+/// even ten certificates with RSA-4096 keys fit into TCP's initial window (RFC 6928: ten segments), as measured over an
+/// emulated link of 40 ms with an MTU of 1500. Two certificates with ML-DSA-65 do not, as measured in the same way.
+fn of_long_flight(peer: &ServerProperties<'_>, tls: TlsPath) -> Option<u32> {
+    /// Ten segments with TCP time stamps.
+    const AT_ONCE: u64 = 14_480;
+    let sends_certificates = tls.resumption == Resumption::Never;
+    let is_long =
+        tls.key.is_some_and(ServerKey::is_ml_dsa) && tls.chain.is_some_and(|chain| chain.count() > 1);
+    match peer.first_flight_bytes {
+        Some(bytes) => Some(of_slow_start(bytes, AT_ONCE).saturating_sub(1)),
+        // Its size depends on engine and group.
+        None if is_long && sends_certificates => None,
+        None => Some(0),
     }
 }
 

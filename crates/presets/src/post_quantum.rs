@@ -40,7 +40,7 @@ const RESUMED: [&str; 2] = [
     "tls1.3-p256+resume+group=x25519+client=openssl-3.5",
     "tls1.3-p256+resume+group=x25519mlkem768+client=openssl-3.5",
 ];
-const SIDECAR: &str = "proxy";
+const SIDECAR: &str = "proxy+group=x25519mlkem768";
 
 fn spec(servers: &[ServerLevel], size: Size) -> Spec {
     const WINDOW_PER_ROUND_TRIP: u64 = 24;

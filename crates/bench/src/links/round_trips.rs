@@ -112,7 +112,12 @@ fn measure_one(
 /// The expected round trips, including TCP's. `None` if the server does not support this kind of connect.
 fn expected(server: &ServerLevel, version: &str, (path, auth): &Kind) -> Option<u32> {
     let (path, auth): (Path, Auth) = (path.parse().ok()?, auth.parse().ok()?);
-    let peer = round_trips::ServerProperties { engine: server.engine, version, hello_retry: None };
+    let peer = round_trips::ServerProperties {
+        engine: server.engine,
+        version,
+        hello_retry: None,
+        first_flight_bytes: None,
+    };
     Some(round_trips::of_tcp(path) + round_trips::of_session(&peer, path, auth)?)
 }
 

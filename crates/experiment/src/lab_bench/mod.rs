@@ -336,10 +336,11 @@ impl Bench for LabBench {
         let instance = self.instance(cell)?;
         instance.remove_inserted()?;
         let server = &mut instance.server;
-        server.prepare_auth(credentials(cell)).map_err(|error| control_failed(server, error))?;
         if let Some(tls) = cell.treatment.path.server_tls() {
             server.install_certificate(tls).map_err(|error| control_failed(server, error))?;
         }
+        // After the certificate: a restart for it empties MySQL's password cache.
+        server.prepare_auth(credentials(cell)).map_err(|error| control_failed(server, error))?;
         self.set_up_between(cell)
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::finding::CheckPurpose::{self, AtRest, Drivers, Measure, Tunnels};
 use super::finding::Finding;
+use crate::fetch::table::fetched_program;
 use crate::host::programs::{
     HOW_TO_GET_MYSQL_ROUTER, HOW_TO_GET_ODYSSEY, HOW_TO_GET_PROXYSQL, SIDECAR, how_to_install, search,
     version_of,
@@ -91,7 +92,9 @@ impl Tool {
     pub(super) fn check(&self, directory: &Path) -> Finding {
         let Self { name, purpose, source, what_for, .. } = *self;
         let programs = if self.programs.is_empty() { &[name] } else { self.programs };
-        let Some(program) = programs.iter().find_map(|program| search(program)) else {
+        let Some(program) =
+            programs.iter().find_map(|program| search(program).or_else(|| fetched_program(program)))
+        else {
             return Finding::no(purpose, name, format!("not found; {what_for}"), source.cure());
         };
         match version_of(&program, self.version, directory) {

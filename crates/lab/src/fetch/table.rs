@@ -218,7 +218,7 @@ pub const FETCHABLE: [Fetchable; 15] = [
     ),
     debian!(
         "odyssey",
-        Product::Proxy(ProxyProgram::PgBouncer),
+        Product::Proxy(ProxyProgram::Odyssey),
         "1",
         "BSD-3-Clause",
         Sid,
@@ -280,4 +280,10 @@ pub(crate) fn directories_for(release: Option<DebianRelease>) -> Vec<PathBuf> {
         (Some(release), known) => known.is_some_and(|known| known.release() == Some(release)),
     });
     all
+}
+
+/// The main program of a build that was fetched by its name: `mysqlrouter`.
+pub(crate) fn fetched_program(name: &str) -> Option<PathBuf> {
+    let fetchable = Fetchable::named(name)?;
+    Some(fetchable.fetched_directory()?.join(fetchable.program))
 }

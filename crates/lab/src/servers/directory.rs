@@ -122,14 +122,14 @@ impl ServerDirectory {
         if directory.exists() {
             return Ok(());
         }
-        let (certificate, own_authority) = if certificate.key.is_ml_dsa() {
+        let (certificate, own_pem) = if certificate.key.is_ml_dsa() {
             let chain = ml_dsa::issue(certificate, &self.root)?;
             (chain.server, Some(chain.authority_pem))
         } else {
             (authority.issue(certificate)?, None)
         };
-        if let (Some(pem), file) = (own_authority, self.own_authority(&directory)) {
-            files::write(&file, &pem, PUBLIC_FILE, RunAs::Ourselves)?;
+        if let Some(pem) = own_pem {
+            files::write(&own_authority(&directory), &pem, PUBLIC_FILE, RunAs::Ourselves)?;
         }
         files::make_directory(&directory, PRIVATE_DIRECTORY, run_as)?;
         let public = &certificate.certificate_pem;
@@ -142,15 +142,10 @@ impl ServerDirectory {
     /// The authority that clients must trust for this certificate.
     pub(crate) fn ca_file(&self, certificate: ServerCertificate) -> PathBuf {
         if certificate.key.is_ml_dsa() {
-            self.own_authority(&self.tls.join(certificate.label()))
+            own_authority(&self.tls.join(certificate.label()))
         } else {
             self.root.join(CA_FILE)
         }
-    }
-
-    /// The file of the authority that exists for one certificate only.
-    fn own_authority(&self, certificate: &Path) -> PathBuf {
-        certificate.with_extension(CA_FILE)
     }
 
     /// Writes an OpenSSL configuration for one process, if it needs one: it accepts weaker keys than the default, and
@@ -213,6 +208,11 @@ impl ServerDirectory {
         symlink(certificate.label(), &next).context("make", &next)?;
         fs::rename(&next, self.tls.join(CURRENT)).context("swap", &next)
     }
+}
+
+/// The file of the authority that exists for one certificate only.
+fn own_authority(certificate: &Path) -> PathBuf {
+    certificate.with_extension(CA_FILE)
 }
 
 impl Drop for ServerDirectory {

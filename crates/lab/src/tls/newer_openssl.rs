@@ -1,7 +1,6 @@
 //! OpenSSL 3.5 or newer for clients, where the machine's own is older: the fetched one. Our programs use it when they are
 //! started by its loader, because OpenSSL 3 keeps its binary interface.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -46,12 +45,13 @@ impl ClientOpenSsl {
     }
 
     /// The program to start instead of `program`, and its first arguments.
-    pub fn start(&self, program: &Path) -> (PathBuf, Vec<OsString>) {
+    pub(crate) fn start(&self, program: &Path) -> (PathBuf, Vec<String>) {
+        let text = |path: &Path| path.display().to_string();
         match self {
             Self::Linked => (program.to_owned(), Vec::new()),
             Self::Loader(root) => {
-                let libraries = root.join(LIBRARIES).into_os_string();
-                (root.join(LOADER), vec!["--library-path".into(), libraries, program.into()])
+                let libraries = text(&root.join(LIBRARIES));
+                (root.join(LOADER), vec!["--library-path".to_owned(), libraries, text(program)])
             }
         }
     }

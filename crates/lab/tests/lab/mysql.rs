@@ -112,7 +112,12 @@ fn the_password_cache_is_filled_again() {
             }
             // New accounts and certificates do not clear the cache; this does.
             server.prepare_auth(Auth::Cert).unwrap();
+            let before = server.pid();
             server.install_certificate(ServerKey::Rsa2048).unwrap();
+            if server.pid() != before {
+                // MySQL 9.7 is restarted for another certificate.
+                server.prepare_auth(Auth::CachingSha2).unwrap();
+            }
             assert_eq!(logged_in(&server, Auth::CachingSha2, Way::Plain).as_deref(), Ok("caching-sha2"));
             as_control(&server, "FLUSH PRIVILEGES");
             let forgotten = logged_in(&server, Auth::CachingSha2, Way::Plain);
@@ -155,7 +160,11 @@ fn every_key_can_be_installed() {
         // With and without the OpenSSL configuration for weak keys.
         for strength in [SecurityLevel::Default, SecurityLevel::Weak] {
             let mut server = stand.start_with(strength, &[]).unwrap();
-            for key in ServerKey::ALL {
+            // OpenSSL 3 refuses weak keys without that configuration.
+            let is_old = server.tls_library().unwrap().starts_with("OpenSSL 1.1.1");
+            let accepts_weak = strength == SecurityLevel::Weak || is_old;
+            let accepted = |key: &ServerKey| !key.is_ml_dsa() && (accepts_weak || !key.is_weak());
+            for key in ServerKey::ALL.into_iter().filter(accepted) {
                 server.install_certificate(key).unwrap();
                 server.install_certificate(key).unwrap();
                 let strength = if key.is_weak() { SecurityLevel::Weak } else { SecurityLevel::Default };

@@ -67,7 +67,12 @@ fn expect(level: &ServerLevel, strength: SecurityLevel, kinds: &[(&str, &str)]) 
         let visitor = Visitor::new(path, auth.parse::<Auth>().unwrap());
         visitor.prepare(&mut server).unwrap_or_else(|error| panic!("{path} {auth}: {error}"));
         let Counted { round_trips, hello_retry } = counted(&server, &visitor, Then::Nothing);
-        let peer = ServerProperties { engine: level.engine, version: &version, hello_retry: None };
+        let peer = ServerProperties {
+            engine: level.engine,
+            version: &version,
+            hello_retry: None,
+            first_flight_bytes: None,
+        };
         for peer in [peer, ServerProperties { hello_retry, ..peer }] {
             let said = of_session(&peer, visitor.path, visitor.auth);
             assert_eq!(said, u32::try_from(round_trips).ok(), "{level} {path} {auth}");
@@ -214,8 +219,12 @@ fn with_plugins_of_mariadb() {
                 continue;
             }
             let Counted { round_trips, hello_retry } = counted(&server, &visitor, Then::Nothing);
-            let peer =
-                ServerProperties { engine: Engine::MariaDb, version: &stand.build.version, hello_retry };
+            let peer = ServerProperties {
+                engine: Engine::MariaDb,
+                version: &stand.build.version,
+                hello_retry,
+                first_flight_bytes: None,
+            };
             let said = of_session(&peer, visitor.path, visitor.auth);
             assert_eq!(said, u32::try_from(round_trips).ok(), "{} {path} {auth}", stand.build.version);
         }

@@ -29,10 +29,11 @@ impl Visitor {
 
     /// Prepares the server.
     pub(crate) fn prepare(&self, server: &mut Server) -> Result<(), Error> {
-        server.prepare_auth(self.credentials())?;
-        let Some(path) = self.path.as_tls() else { return Ok(()) };
-        server.prepare_tls(path)?;
-        server.install_certificate(path)
+        if let Some(path) = self.path.as_tls() {
+            server.prepare_tls(path)?;
+            server.install_certificate(path)?;
+        }
+        server.prepare_auth(self.credentials())
     }
 
     /// The connector, to `address` or the server's own; `change` modifies the TLS settings of the path.

@@ -367,7 +367,12 @@ fn read_together(mut from: &TcpStream) -> io::Result<Vec<u8>> {
 
 pub(crate) fn a_login_waits_as_often_as_the_model_says() {
     let Some(server) = server() else { return };
-    let peer = ServerProperties { engine: Engine::FerretDb, version: "1.24.2", hello_retry: None };
+    let peer = ServerProperties {
+        engine: Engine::FerretDb,
+        version: "1.24.2",
+        hello_retry: None,
+        first_flight_bytes: None,
+    };
     for (server_port, path) in
         [(server.plain, "plain"), (server.tls, "tls1.3-p256"), (server.tls, "tls1.2-p256")]
     {

@@ -240,7 +240,7 @@ impl TlsPath {
                 ))
             }
             (Engine::MySql, _, Some(key)) if key.is_ml_dsa() && release[..] >= MYSQL_WITH_NIST_ONLY[..] => {
-                Some(format!("{name} refuses certificates with {key} keys"))
+                Some(format!("{name} refuses every handshake with an {key} certificate"))
             }
             (Engine::MySql, Some(group), _)
                 if !matches!(group, Group::P256 | Group::P384 | Group::P521)

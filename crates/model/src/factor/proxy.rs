@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{
-    Engine, Factor, Group, LevelError, Path, QueryLanguage, ServerKey, TlsPath, TlsVersion, match_name,
+    Engine, Factor, Group, LevelError, Path, QueryLanguage, ServerKey, TlsLibrary, TlsPath, TlsVersion,
+    match_name,
 };
 use crate::labelled;
 
@@ -119,7 +120,9 @@ impl Proxy {
 
     /// The TLS parameters of connections to the server.
     pub fn behind(self) -> TlsPath {
-        TlsPath { key: Some(self.key), group: self.group, ..TlsPath::as_served(self.version) }
+        let is_post_quantum = self.group.is_some_and(Group::has_ml_kem) || self.key.is_ml_dsa();
+        let library = if is_post_quantum { TlsLibrary::OpenSsl35 } else { TlsLibrary::OpenSsl };
+        TlsPath { key: Some(self.key), group: self.group, library, ..TlsPath::as_served(self.version) }
     }
 
     /// Applies a modifier; `None` if it does not exist.

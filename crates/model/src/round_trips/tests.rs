@@ -2,7 +2,7 @@ use super::*;
 
 fn sessions(engine: Engine, version: &str, kinds: &[(&str, &str, Option<u32>)]) {
     for (path, auth, count) in kinds {
-        let peer = ServerProperties { engine, version, hello_retry: None };
+        let peer = ServerProperties { engine, version, hello_retry: None, first_flight_bytes: None };
         let said = of_session(&peer, path.parse().unwrap(), auth.parse().unwrap());
         assert_eq!(said, *count, "{engine} {version} {path} {auth}");
     }
@@ -139,12 +139,40 @@ fn ferretdb() {
 fn observations_take_precedence_and_unknown_cases_are_none() {
     let tls13 = "tls1.3-p256".parse().unwrap();
     let of = |version, hello_retry| {
-        let peer = ServerProperties { engine: Engine::MariaDb, version, hello_retry };
+        let peer =
+            ServerProperties { engine: Engine::MariaDb, version, hello_retry, first_flight_bytes: None };
         of_session(&peer, tls13, Auth::Native)
     };
     assert_eq!(of("10.11.19", Some(true)), Some(4));
     assert_eq!((of("99.1", None), of("99.1", Some(false))), (None, Some(3)));
     assert_eq!((of("10.1.1", None), of("", None), of("ünknown", None)), (None, None, None));
+}
+
+/// As measured with MariaDB 11.8: 10 400 bytes with one certificate, 15 968 with two, 21 558 with three.
+#[test]
+fn a_flight_beyond_the_initial_window_costs_a_round_trip() {
+    let of = |path: &str, first_flight_bytes| {
+        let peer = ServerProperties {
+            engine: Engine::MariaDb,
+            version: "11.8.9",
+            hello_retry: Some(false),
+            first_flight_bytes,
+        };
+        of_session(&peer, path.parse().unwrap(), Auth::Native)
+    };
+    for (path, bytes, count) in [
+        ("tls1.3-mldsa65", None, Some(3)),
+        ("tls1.3-mldsa65", Some(10_400), Some(3)),
+        ("tls1.3-mldsa65", Some(14_480), Some(3)),
+        ("tls1.3-mldsa65+chain=2", Some(15_968), Some(4)),
+        ("tls1.3-mldsa65+chain=3", Some(21_558), Some(4)),
+        ("tls1.3-mldsa65+chain=10", Some(60_000), Some(5)),
+        ("tls1.3-mldsa65+chain=2", None, None),
+        ("tls1.3-mldsa65+chain=2+resume", None, Some(3)),
+        ("tls1.3-p256+chain=10", None, Some(3)),
+    ] {
+        assert_eq!(of(path, bytes), count, "{path} {bytes:?}");
+    }
 }
 
 #[test]
@@ -162,7 +190,12 @@ fn an_operation_is_a_connect_or_statement_or_both() {
     let text = "[[grid]]\npath = [\"plain\"]\nworkload = [\"connect\", \"connect-query\", \"first-query\", \
                 \"point-select\", \"bulk-read\"]\nclients = [1]\n";
     let plan = crate::Plan::new(&crate::Spec::from_toml(text).unwrap(), 1).unwrap();
-    let peer = ServerProperties { engine: Engine::MariaDb, version: "10.11.19", hello_retry: None };
+    let peer = ServerProperties {
+        engine: Engine::MariaDb,
+        version: "10.11.19",
+        hello_retry: None,
+        first_flight_bytes: None,
+    };
     let totals: Vec<(String, Option<u32>)> = plan
         .cells
         .iter()

@@ -74,6 +74,11 @@ fn row<'a>(
     }
 }
 
+/// `OpenSSL 3.5.9` of `OpenSSL 3.5.9 29 Sep 2026`.
+fn release(version: &str) -> String {
+    clean(version).split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
 /// Foreign drivers need not report the negotiated parameters.
 fn unseen(driver: &str) -> Sentence {
     Sentence::neutral(format!("driver {driver}: unknown, because the driver does not report it"))
@@ -118,6 +123,7 @@ fn of_tls(leg: &Leg, version: &str) -> Vec<String> {
         leg.key.as_deref().map(|key| format!("{} certificate", clean(key))),
         leg.signature.as_deref().map(|scheme| format!("{} signature", clean(scheme))),
         leg.chain.filter(|chain| *chain > 1).map(|chain| format!("{chain} certificates sent")),
+        leg.library_version.as_deref().map(|version| format!("client {}", release(version))),
         handshake,
     ]
     .into_iter()

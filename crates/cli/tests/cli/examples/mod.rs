@@ -35,7 +35,7 @@ enum How {
     MayNeed(fn() -> bool),
 }
 
-const EXCEPTIONS: [Exception; 41] = [
+const EXCEPTIONS: [Exception; 44] = [
     Exception {
         command: "ciphertoll run calibrate",
         how: How::Planned,
@@ -158,6 +158,21 @@ const EXCEPTIONS: [Exception; 41] = [
         why: "PostgreSQL 18 was not fetched, and this test asks no registry",
     },
     Exception {
+        command: "ciphertoll servers fetch openssl-3.5",
+        how: How::Needs(openssl_of_13),
+        why: "openssl-3.5 was not fetched, and this test asks no registry",
+    },
+    Exception {
+        command: "ciphertoll run post-quantum --server mariadb-11.8 --size small",
+        how: How::Needs(mariadb_11),
+        why: "mariadb-11.8 was not fetched",
+    },
+    Exception {
+        command: "ciphertoll run post-quantum --size small",
+        how: How::Needs(mariadb_11),
+        why: "mariadb-11.8 was not fetched",
+    },
+    Exception {
         command: "ciphertoll servers fetch mariadb-11.8",
         how: How::Needs(mariadb_11),
         why: "mariadb-11.8 was not fetched, and this test asks no registry",
@@ -254,6 +269,10 @@ const PATIENCE: &str = "600s";
 
 fn postgres_18() -> bool {
     is_here("postgres-18")
+}
+
+fn openssl_of_13() -> bool {
+    ciphertoll_lab::openssl_with_post_quantum().is_some()
 }
 
 fn mariadb_11() -> bool {

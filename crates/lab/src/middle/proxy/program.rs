@@ -8,20 +8,25 @@ use ciphertoll_model::{Endpoint, ProxyFront, ProxyProgram};
 use super::setup::{ProxyContext, ProxyStart};
 use super::{mysqlrouter, odyssey, pgbouncer, probe, proxysql, sidecar};
 use crate::error::Error;
+use crate::fetch::table::fetched_program;
 use crate::host::exec::Provisions;
 use crate::host::programs::{self, HOW_TO_GET_MYSQL_ROUTER, HOW_TO_GET_ODYSSEY, HOW_TO_GET_PROXYSQL};
 use crate::host::spawn::{Child, Launch};
 use crate::middle::listener::{SocketProtocol, on_a_free_port, wait_for_listener};
 
-/// The file of a proxy's program; the error says how to get it. `own` is this program, next to which the sidecar is.
+/// The file of a proxy's program: an installed one, or else the fetched one. The error says how to get it. `own` is this
+/// program, next to which the sidecar is.
 pub(super) fn proxy_program(program: ProxyProgram, own: &Path) -> Result<PathBuf, Error> {
-    match program {
-        ProxyProgram::Sidecar => programs::find_sidecar(own),
-        ProxyProgram::PgBouncer => programs::find(&["pgbouncer"], "pgbouncer"),
-        ProxyProgram::Odyssey => programs::find_or("odyssey", || HOW_TO_GET_ODYSSEY.to_owned()),
-        ProxyProgram::ProxySql => programs::find_or("proxysql", || HOW_TO_GET_PROXYSQL.to_owned()),
-        ProxyProgram::MySqlRouter => programs::find_or("mysqlrouter", || HOW_TO_GET_MYSQL_ROUTER.to_owned()),
-    }
+    let how_to_get = match program {
+        ProxyProgram::Sidecar => return programs::find_sidecar(own),
+        ProxyProgram::PgBouncer => programs::how_to_install("pgbouncer"),
+        ProxyProgram::Odyssey => HOW_TO_GET_ODYSSEY.to_owned(),
+        ProxyProgram::ProxySql => HOW_TO_GET_PROXYSQL.to_owned(),
+        ProxyProgram::MySqlRouter => HOW_TO_GET_MYSQL_ROUTER.to_owned(),
+    };
+    let name = program.label();
+    let found = programs::search(name).or_else(|| fetched_program(name));
+    found.ok_or(Error::ProgramMissing { program: name, how_to_get })
 }
 
 /// Starts a proxy and waits until it listens; returns its address for clients.
@@ -51,7 +56,7 @@ pub(super) fn start(context: &ProxyContext<'_>, start: &ProxyStart<'_>) -> Resul
 fn spawn(context: &ProxyContext<'_>, start: &ProxyStart<'_>, endpoint: &Endpoint) -> Result<Child, Error> {
     let file = proxy_program(start.proxy.program, &context.workspace.helper)?;
     let command = match start.proxy.program {
-        ProxyProgram::Sidecar => sidecar::command(file, context, start, endpoint)?,
+        ProxyProgram::Sidecar => sidecar::command(&file, context, start, endpoint)?,
         ProxyProgram::Odyssey => odyssey::command(file, context, start, endpoint)?,
         ProxyProgram::PgBouncer => pgbouncer::command(file, context, start, endpoint)?,
         ProxyProgram::ProxySql => proxysql::command(file, context, start, endpoint)?,

@@ -15,9 +15,10 @@ use super::setup::{ProxyCommand, ProxyContext, ProxyStart, SocketAuth};
 use crate::error::{Context, Error};
 use crate::host::user::RunAs;
 use crate::servers::engine::{SidecarPassword, UrlSyntax};
+use crate::tls::newer_openssl::ClientOpenSsl;
 
 pub(super) fn command(
-    file: PathBuf,
+    file: &Path,
     context: &ProxyContext<'_>,
     start: &ProxyStart<'_>,
     endpoint: &Endpoint,
@@ -46,7 +47,9 @@ pub(super) fn command(
         arguments.push(format!("unix:{}", admin_socket(context.run).display()));
     }
     arguments.extend_from_slice(start.arguments);
-    let mut command = ProxyCommand::new(file, arguments);
+    let openssl = ClientOpenSsl::for_library(start.proxy.behind().library)?;
+    let (file, own) = openssl.start(file);
+    let mut command = ProxyCommand::new(file, own.into_iter().chain(arguments).collect());
     if !context.password.expose().is_empty() {
         match start.server.server_engine().properties().sidecar_password {
             SidecarPassword::Variable(name) => {

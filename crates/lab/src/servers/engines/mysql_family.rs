@@ -215,8 +215,19 @@ impl<V: MySqlVariant> ServerEngine for MySqlFamily<V> {
     }
 
     fn reload_certificate(&self, control: &ControlLogin, _release: &str) -> Result<Change, Error> {
-        control::execute(&mut control.connect()?, "reload the server's certificate", V::RELOAD_CERTIFICATE)?;
-        Ok(Change::Applied)
+        /// MySQL 9.7 reloads a certificate only if `ssl-ca` has signed it. Here, that is the authority of clients. At the
+        /// start it only warns.
+        const INVALID_CERTIFICATES: &str = "3888";
+        let doing = "reload the server's certificate";
+        match control::execute(&mut control.connect()?, doing, V::RELOAD_CERTIFICATE) {
+            Ok(()) => Ok(Change::Applied),
+            Err(Error::Control { source: ciphertoll_net::Error::Protocol(error), .. })
+                if error.is_refusal(INVALID_CERTIFICATES) =>
+            {
+                Ok(Change::NeedsRestart)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn describe(

@@ -125,10 +125,12 @@ fn of_cell(report: &RunReport<'_>, cell: &CellAnalysis) -> Option<RoundTrips> {
     if seen.any(|other| other != hello_retry) {
         return None;
     }
+    let first_flight_bytes =
+        cell.legs.iter().filter_map(|count| Some(count.handshake?.first_flight_bytes)).max();
     let server = &cell.cell.treatment.server;
     let version = report.facts.server_version(&server.short_name()).unwrap_or_default();
     round_trips::of_operation(
-        &round_trips::ServerProperties { engine: server.engine, version, hello_retry },
+        &round_trips::ServerProperties { engine: server.engine, version, hello_retry, first_flight_bytes },
         &cell.cell,
     )
 }
