@@ -192,7 +192,7 @@ impl Cell {
         tls.and_then(|tls| impossible_start(server.engine, tls.start))
             .or_else(|| tls.and_then(TlsPath::impossible))
             .or_else(|| tls.and_then(|tls| self.impossible_with(tls)))
-            .or_else(|| tls.and_then(|tls| self.impossible_for_release(tls)))
+            .or_else(|| path.server_tls().and_then(|tls| self.impossible_for_release(tls)))
             .or_else(|| path.as_proxy().and_then(|proxy| self.impossible_through(proxy)))
             .or_else(|| path.compressor().and_then(|compressor| self.impossible_compressed(compressor)))
             .or_else(|| auth.impossible(server.engine, *path))
