@@ -44,10 +44,11 @@ const SIDECAR: &str = "proxy+group=x25519mlkem768";
 
 fn spec(servers: &[ServerLevel], size: Size) -> Spec {
     const WINDOW_PER_ROUND_TRIP: u64 = 24;
-    let (links, longest_ms): (&[&str], u64) = match size {
-        Size::Smoke => (&["local"], 0),
-        Size::Quick | Size::Small => (&["local", "10ms", "45ms"], 45),
-        Size::Standard | Size::Full => (&["local", "10ms", "45ms", "170ms", "45ms+loss=1%"], 170),
+    const LONGEST_MS: u64 = 170;
+    let links: &[&str] = match size {
+        Size::Smoke => &["local"],
+        Size::Quick | Size::Small => &["local", "10ms", "45ms"],
+        Size::Standard | Size::Full => &["local", "10ms", "45ms", "170ms", "45ms+loss=1%"],
     };
     let links: Vec<Link> = links.iter().filter_map(|link| link.parse().ok()).collect();
     let sql = servers.iter().filter(|server| server.engine.query_language() == QueryLanguage::Sql);
@@ -61,11 +62,18 @@ fn spec(servers: &[ServerLevel], size: Size) -> Spec {
     };
     let trial_time = match size {
         Size::Smoke => None,
-        // Long enough for a mean on the longest link, and for the CPU time of each role.
-        _ => Some(Span::from_millis((longest_ms * WINDOW_PER_ROUND_TRIP).max(600))),
+        // For the CPU time of each role.
+        Size::Quick | Size::Small => Some(Span::from_millis(600)),
+        // Long enough for a mean on the longest link, too.
+        Size::Standard | Size::Full => Some(Span::from_millis(LONGEST_MS * WINDOW_PER_ROUND_TRIP)),
+    };
+    // A hybrid key exchange costs a few per cent.
+    let blocks = match size {
+        Size::Quick | Size::Small => Some(10),
+        Size::Smoke | Size::Standard | Size::Full => None,
     };
     let baseline = BASELINE.parse().ok().map(Baseline::Path);
-    Spec { size, trial_time, baseline, grids: sql.map(grid).collect(), ..Spec::quick(&[]) }
+    Spec { size, trial_time, blocks, baseline, grids: sql.map(grid).collect(), ..Spec::quick(&[]) }
 }
 
 fn paths(engine: Engine, size: Size) -> Vec<Path> {

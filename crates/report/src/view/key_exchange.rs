@@ -1,9 +1,9 @@
 //! What a post-quantum key exchange costs a connect: one sentence for each server.
 
 use ciphertoll_model::{ConnectionUse, Group, Link, Metric, Path, ServerLevel, TlsPath};
-use ciphertoll_stats::{Comparison, Estimate, PairedRatio, Verdict};
+use ciphertoll_stats::{Comparison, PairedRatio, Verdict};
 
-use super::round_trips::rtt_ns;
+use super::round_trips::is_plain;
 use super::{Section, Sentence, StratumView, certain_ratio, clean};
 use crate::number::{effect, ratio_with_interval};
 use crate::{RunReport, names};
@@ -31,7 +31,8 @@ fn sentence(report: &RunReport<'_>, strata: &[StratumView<'_>], server: &ServerL
     let name = names::server(report, server);
     let mut costs: Vec<HybridCost<'_>> =
         strata.iter().flat_map(|stratum| hybrid_costs(stratum, server)).collect();
-    costs.sort_by_key(|cost| cost.link);
+    // Loss and jitter hide the cost.
+    costs.sort_by_key(|cost| (!is_plain(cost.link), cost.link));
     let clients = costs.iter().map(|cost| cost.comparison.cell.cell.clients).min();
     costs.retain(|cost| Some(cost.comparison.cell.cell.clients) == clients);
     let Some(shortest) = costs.first() else { return why_not(report, server, &name) };
@@ -40,20 +41,16 @@ fn sentence(report: &RunReport<'_>, strata: &[StratumView<'_>], server: &ServerL
         certain_ratio(shortest.comparison, metric).map(|ratio| ratio_with_interval(&ratio.ratio))
     };
     let [latency, cpu] = [Metric::LatencyNsMean, Metric::CpuUsPerOpTotal].map(ratio);
-    let parts =
-        [latency.map(|text| format!("{text} the latency")), cpu.map(|text| format!("{text} the CPU"))];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let place = place(shortest.link);
-    if parts.is_empty() {
-        return Some(Sentence::neutral(format!(
-            "{name}: the cost of {hybrid} is not known: too few trials."
-        )));
-    }
-    let parts = parts.join(" and ");
-    let seen = from_which_link(&costs);
-    Some(Sentence::neutral(format!(
-        "{name}: a connect with {hybrid} instead of {classical} takes {parts} {place}. {seen}"
-    )))
+    let Some(latency) = latency else {
+        let unknown = format!("{name}: the cost of {hybrid} is not known: too few trials.");
+        return why_not(report, server, &name).or(Some(Sentence::neutral(unknown)));
+    };
+    let cpu = cpu.map_or(String::new(), |cpu| format!(", its CPU time {cpu}"));
+    let (place, seen) = (place(shortest.link), from_which_link(&costs));
+    let text = format!(
+        "{name}: with {hybrid} instead of {classical}, a connect's latency is {latency}{cpu} {place}. {seen}"
+    );
+    Some(Sentence::neutral(text.trim_end()))
 }
 
 /// Comparisons that differ from their baseline in the group only.
@@ -88,50 +85,52 @@ fn why_not(report: &RunReport<'_>, server: &ServerLevel, name: &str) -> Option<S
     Some(Sentence::neutral(format!("{name}: no hybrid connect was measured: {reason}.")))
 }
 
-/// From which link on the difference in latency disappears in the noise. Links with loss or jitter are not ordered.
+/// From which link on no difference in latency is shown. Links with loss or jitter are not ordered.
 fn from_which_link(costs: &[HybridCost<'_>]) -> String {
     let known: Vec<(Link, &PairedRatio)> = costs
         .iter()
-        .filter(|cost| cost.link == Link::Local || is_only_long(cost.link))
+        .filter(|cost| is_plain(cost.link))
         .filter_map(|cost| Some((cost.link, certain_ratio(cost.comparison, Metric::LatencyNsMean)?)))
         .collect();
     if known.iter().all(|(_, ratio)| ratio.verdict.is_none()) {
         return "Too few blocks for a verdict.".to_owned();
     }
-    let hidden = known.iter().rev().take_while(|(_, ratio)| ratio.verdict != Some(Verdict::Differs)).count();
+    let is_same = |ratio: &PairedRatio| same_within(ratio).is_some();
+    let hidden = known.iter().rev().take_while(|(_, ratio)| is_same(ratio)).count();
     let Some((link, ratio)) = known.get(known.len() - hidden) else {
-        return match known.last() {
-            Some((longest, ratio)) if known.len() > 1 => {
-                format!("It is still seen {}: {}.", place(*longest), figure(&ratio.ratio))
-            }
-            _ => String::new(),
-        };
+        return known
+            .last()
+            .map_or(String::new(), |(longest, ratio)| still_seen(*longest, ratio, known.len()));
     };
-    let limit = match ratio.verdict {
-        Some(Verdict::Inconclusive { smallest_detectable_difference, .. }) => {
-            format!("; smallest detectable difference {}", effect(smallest_detectable_difference))
-        }
-        Some(Verdict::SameWithin { margin } | Verdict::RealButNegligible { margin }) => {
-            format!("; less than {}", effect(margin))
-        }
-        Some(Verdict::Differs) | None => String::new(),
+    let onwards = match hidden {
+        1 => place(*link),
+        _ if *link == Link::Local => "on any measured link".to_owned(),
+        _ => format!("{} and longer", place(*link)),
     };
-    let onwards = if known.len() > 1 { " and longer" } else { "" };
-    let where_ = if *link == Link::Local {
-        "on the local link".to_owned()
-    } else {
-        format!("{}{onwards}", place(*link))
-    };
-    format!("Nothing of it can be seen in the latency {where_} ({}{limit}).", figure(&ratio.ratio))
+    let limit = effect(same_within(ratio).unwrap_or_default());
+    let figure = ratio_with_interval(&ratio.ratio);
+    format!("Nothing of it can be seen in the latency {onwards}: {figure}, less than {limit}.")
 }
 
-fn figure(estimate: &Estimate) -> String {
-    ratio_with_interval(estimate)
+/// The margin, if the latency is the same within it.
+fn same_within(ratio: &PairedRatio) -> Option<f64> {
+    match ratio.verdict {
+        Some(Verdict::SameWithin { margin } | Verdict::RealButNegligible { margin }) => Some(margin),
+        Some(Verdict::Differs | Verdict::Inconclusive { .. }) | None => None,
+    }
 }
 
-/// Whether the link has a round trip and nothing else.
-fn is_only_long(link: Link) -> bool {
-    rtt_ns(link).is_some() && !link.to_string().contains('+')
+/// The difference over the longest of `links` links.
+fn still_seen(longest: Link, ratio: &PairedRatio, links: usize) -> String {
+    let (place, figure) = (place(longest), ratio_with_interval(&ratio.ratio));
+    match ratio.verdict {
+        Some(Verdict::Inconclusive { smallest_detectable_difference, .. }) => format!(
+            "The run does not show whether the latency differs {place}: the smallest detectable difference is {}.",
+            effect(smallest_detectable_difference)
+        ),
+        Some(_) if links > 1 => format!("It is still seen {place}: {figure}."),
+        Some(_) | None => String::new(),
+    }
 }
 
 fn place(link: Link) -> String {

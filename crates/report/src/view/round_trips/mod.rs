@@ -87,7 +87,7 @@ fn point(cell: &CellAnalysis) -> Option<Point<'_>> {
 }
 
 /// Whether it has a single round-trip time: not with jitter, loss or a rate limit.
-fn is_plain(link: Link) -> bool {
+pub(crate) fn is_plain(link: Link) -> bool {
     match link {
         Link::Local => true,
         Link::AsIs => false,
