@@ -8,12 +8,13 @@ use crate::markup::Element;
 use crate::view::advice::{self, Advice};
 use crate::view::decision::{self, Decision};
 use crate::view::headline::{certainty, headline};
-use crate::view::{StratumView, Table, Tone, matrix};
+use crate::view::{StratumView, Table, Tone, key_exchange, matrix};
 
 pub(super) fn section(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Element {
     const HEADING: &str = "answer-heading";
     let advice = advice::advice(strata);
     let sentence = headline(report, strata, advice.as_ref());
+    let key_exchange = key_exchange::sentences(report, strata);
     let picture = matrix::table(strata);
     // The banner above says why.
     let sentence = sentence.unwrap_or_else(|| match picture {
@@ -25,6 +26,7 @@ pub(super) fn section(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ele
         .with("id", "answer")
         .with("aria-labelledby", HEADING)
         .child(Element::new("h2").with("id", HEADING).text(flowing(&sentence)))
+        .children(key_exchange.iter().map(|sentence| paragraph("prose", &sentence.text)))
         .children(certainty(report, strata).map(|certainty| sure(&certainty)))
         .child(
             Element::new("div")
