@@ -11,6 +11,7 @@ mod documents;
 mod fixture;
 mod geometry;
 mod html;
+mod key_exchange;
 mod linked;
 mod markdown;
 mod plan;
