@@ -153,7 +153,7 @@ pub const FETCHABLE: [Fetchable; 15] = [
         Trixie,
         ["mariadb-server-core", "mariadb-client-core"],
         ["usr/sbin/mariadbd", "usr/bin/my_print_defaults"],
-        16_000_000
+        17_000_000
     ),
     debian!(
         "mysql-9.7",
@@ -163,7 +163,7 @@ pub const FETCHABLE: [Fetchable; 15] = [
         Sid,
         ["mysql-server-core"],
         ["usr/sbin/mysqld"],
-        60_000_000
+        50_000_000
     ),
     debian!(
         "debian-13:postgres-17",
@@ -173,7 +173,7 @@ pub const FETCHABLE: [Fetchable; 15] = [
         Trixie,
         ["postgresql-17"],
         ["usr/lib/postgresql/17/bin/postgres", "usr/lib/postgresql/17/bin/initdb"],
-        40_000_000,
+        42_000_000,
         without "usr/lib/postgresql/17/lib/llvmjit.so"
     ),
     debian!(
@@ -184,7 +184,7 @@ pub const FETCHABLE: [Fetchable; 15] = [
         Sid,
         ["postgresql-18"],
         ["usr/lib/postgresql/18/bin/postgres", "usr/lib/postgresql/18/bin/initdb"],
-        40_000_000
+        34_000_000
     ),
     debian!(
         "openssl-3.5",
@@ -204,7 +204,7 @@ pub const FETCHABLE: [Fetchable; 15] = [
         Sid,
         ["pgbouncer"],
         ["usr/sbin/pgbouncer"],
-        20_000_000
+        12_000_000
     ),
     debian!(
         "mysqlrouter",
@@ -214,7 +214,7 @@ pub const FETCHABLE: [Fetchable; 15] = [
         Sid,
         ["mysql-router"],
         ["usr/bin/mysqlrouter"],
-        30_000_000
+        25_000_000
     ),
     debian!(
         "odyssey",
@@ -224,7 +224,7 @@ pub const FETCHABLE: [Fetchable; 15] = [
         Sid,
         ["odyssey"],
         ["usr/bin/odyssey"],
-        20_000_000
+        9_000_000
     ),
 ];
 
