@@ -51,6 +51,9 @@ pub enum Error {
         "building {name} requires {client} {wanted} or newer, found {found}; install a newer version, or name the directory of an installed server"
     )]
     ClientTooOld { name: String, client: &'static str, found: String, wanted: String },
+    /// The machine's or the user's settings do not lead to a package archive, or it lacks a package.
+    #[error("cannot fetch {name}: {reason}")]
+    PackageArchive { name: &'static str, reason: String },
     #[error("cannot unpack {}: {reason}", archive.display())]
     Unpack { archive: PathBuf, reason: String },
     /// A program of an installed server is missing or does not run.
@@ -174,6 +177,7 @@ impl Error {
             | Self::ClientMissing { .. }
             | Self::NotForProcessor { .. }
             | Self::Download { .. }
+            | Self::PackageArchive { .. }
             | Self::Checksum { .. }
             | Self::ModuleChecksum { .. }
             | Self::ClientTooOld { .. }

@@ -94,7 +94,7 @@ impl PrivateArchive {
         let found: BTreeSet<&str> = own.iter().map(|package| package.name.as_str()).collect();
         if let Some(missing) = named.iter().find(|name| !found.contains(**name)) {
             let said = format!("{} has no package {missing}", self.release.display_name());
-            return Err(failed(job, "0", &said));
+            return Err(unusable(job, &said));
         }
         Ok((own, others.into_iter().filter(Package::is_library).collect()))
     }
@@ -165,26 +165,44 @@ fn failed(job: &FetchJob<'_, '_>, status: &str, said: &str) -> Error {
     }
 }
 
+fn unusable(job: &FetchJob<'_, '_>, reason: &str) -> Error {
+    Error::PackageArchive { name: job.name, reason: client::printable(reason) }
+}
+
 /// The address of Debian's archive: from the environment, or the machine's own package sources.
 fn mirror(client: &FetchClient, job: &FetchJob<'_, '_>) -> Result<String, Error> {
     if let Some(address) = std::env::var(MIRROR_VARIABLE).ok().filter(|address| !address.is_empty()) {
         return check_address(address, job);
     }
     let format = "$(REPO_URI) $(RELEASE) $(ORIGIN)";
-    let mut command = client.command(Path::new("/"));
-    command.args(["indextargets", "--format", format, "Created-By: Packages"]);
-    let output = command.output().context("start", &client.program)?;
+    let output = |arguments: &[&str]| -> Result<String, Error> {
+        let mut command = client.command(Path::new("/"));
+        let output = command.args(arguments).output().context("start", &client.program)?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let mut listed = output(&["indextargets", "--format", format, "Created-By: Packages"])?;
+    // Without package lists, as in many containers, only the addresses of lists are known.
+    listed.push_str(&sources_in(&output(&["--print-uris", "update"])?));
     let system = fs::read_to_string(OS_RELEASE).unwrap_or_default();
-    match address_in(&String::from_utf8_lossy(&output.stdout), &system) {
+    match address_in(&listed, &system) {
         Some(address) => check_address(address, job),
-        None => Err(failed(
+        None => Err(unusable(
             job,
-            "0",
             &format!(
                 "no package source of this machine is Debian's: set {MIRROR_VARIABLE} to the address of a mirror"
             ),
         )),
     }
+}
+
+/// Lines of `ADDRESS RELEASE -` from the addresses of lists, which are `'ADDRESS/dists/RELEASE/InRelease' …`.
+fn sources_in(addresses: &str) -> String {
+    let source = |line: &str| {
+        let (address, _) = line.strip_prefix('\'')?.split_once("/InRelease' ")?;
+        let (address, release) = address.split_once("/dists/")?;
+        Some(format!("{address}/ {release} -\n"))
+    };
+    addresses.lines().filter_map(source).collect()
 }
 
 /// The address of Debian's main archive in lines of `ADDRESS RELEASE ORIGIN`. The origin is unknown until the machine's own
@@ -210,7 +228,7 @@ fn check_address(address: String, job: &FetchJob<'_, '_>) -> Result<String, Erro
     if is_valid {
         return Ok(address);
     }
-    Err(failed(job, "0", &format!("{address:?} is not an address of a package archive ({MIRROR_VARIABLE})")))
+    Err(unusable(job, &format!("{address:?} is not an address of a package archive ({MIRROR_VARIABLE})")))
 }
 
 #[cfg(test)]
@@ -228,7 +246,11 @@ mod tests {
 
     #[test]
     fn without_package_lists_the_release_must_be_the_systems() {
-        let listed = "http://a.example/ nodistro $(ORIGIN)\nhttp://c.example/debian/ bookworm $(ORIGIN)\n";
+        let addresses = "'http://a.example/dists/nodistro/InRelease' a_InRelease 0 \n\
+             'http://c.example/debian-security/dists/bookworm-security/InRelease' s_InRelease 0 \n\
+             'http://c.example/debian/dists/bookworm/InRelease' c_InRelease 0 \n\
+             'http://c.example/debian/dists/bookworm/main/binary-amd64/Packages.xz' c_Packages 0 \n";
+        let listed = &sources_in(addresses);
         assert_eq!(address_in(listed, DEBIAN).as_deref(), Some("http://c.example/debian/"));
         let ubuntu = DEBIAN.replace("=debian", "=ubuntu");
         assert_eq!(address_in(listed, &ubuntu), None);
