@@ -52,3 +52,4 @@ pub use tls::certificates::{Authority, Certificate};
 pub use tls::credentials::ClientAccount;
 pub use tls::credentials::{Credentials, ServerCertificate};
 pub use tls::newer_openssl::{ClientOpenSsl, openssl_with_post_quantum};
+pub use tls::support::check_client;

@@ -23,8 +23,6 @@ use crate::url::{ServerAddress, ServerUrl, UpstreamEncryption};
 
 /// The client sends a key share for the first group: P-256 is supported by all servers and fast everywhere.
 const CLASSICAL_GROUPS: [Group; 4] = [Group::P256, Group::X25519, Group::P384, Group::P521];
-/// The first OpenSSL with ML-KEM. From this version on, the client can send several key shares.
-const OPENSSL_WITH_ML_KEM: i64 = 0x3050_0000;
 /// When a connection is opened, a name that was resolved longer ago is resolved again.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -166,7 +164,7 @@ fn check_files(url: &ServerUrl) -> Result<(), Error> {
 /// The groups that are offered if the settings name none: post-quantum key exchange if OpenSSL has it.
 pub(crate) fn default_groups() -> Vec<Group> {
     let hybrid = Group::X25519MlKem768;
-    let has_hybrid = openssl::version::number() >= OPENSSL_WITH_ML_KEM && is_available(hybrid);
+    let has_hybrid = tls::openssl_has_post_quantum() && is_available(hybrid);
     has_hybrid.then_some(hybrid).into_iter().chain(CLASSICAL_GROUPS).collect()
 }
 

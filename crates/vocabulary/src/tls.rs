@@ -151,12 +151,6 @@ impl ServerKey {
     }
 }
 
-impl TlsLibrary {
-    pub fn is_openssl(self) -> bool {
-        matches!(self, Self::OpenSsl | Self::OpenSsl35)
-    }
-}
-
 impl Group {
     /// Its code point (IANA "TLS Supported Groups").
     pub fn number(self) -> u16 {

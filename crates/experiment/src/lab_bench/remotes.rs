@@ -90,6 +90,10 @@ fn with_tables(
             skip(cell, &reason, emit);
             continue;
         }
+        if let Some(Err(error)) = cell.treatment.path.as_tls().map(ciphertoll_lab::check_client) {
+            skip(cell, &error.to_string(), emit);
+            continue;
+        }
         match tables.merged_with(cell.workload.dataset(cell.treatment.server.engine), cell.scale) {
             Some(merged) => tables = merged,
             None => skip(cell, "an external server has its tables in one size only", emit),

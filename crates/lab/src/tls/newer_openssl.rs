@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ciphertoll_model::TlsLibrary;
+use ciphertoll_net::tls;
 
 use super::support::unavailable;
 use crate::error::Error;
@@ -15,8 +16,6 @@ use crate::servers::build::version_numbers;
 
 /// The first OpenSSL with ML-KEM and ML-DSA.
 pub(crate) const POST_QUANTUM_OPENSSL: [u32; 2] = [3, 5];
-/// The same, as `OPENSSL_VERSION_NUMBER`.
-const POST_QUANTUM_NUMBER: i64 = 0x3050_0000;
 /// The fetchable build.
 const NAME: &str = "openssl-3.5";
 
@@ -34,9 +33,9 @@ impl ClientOpenSsl {
     pub fn for_library(library: TlsLibrary) -> Result<Self, Error> {
         match library {
             TlsLibrary::OpenSsl | TlsLibrary::Rustls => Ok(Self::Linked),
-            TlsLibrary::OpenSsl35 if openssl::version::number() >= POST_QUANTUM_NUMBER => Ok(Self::Linked),
+            TlsLibrary::OpenSsl35 if tls::openssl_has_post_quantum() => Ok(Self::Linked),
             TlsLibrary::OpenSsl35 => fetched().map(Self::Loader).ok_or_else(|| {
-                let own = openssl::version::version();
+                let own = tls::openssl_version();
                 unavailable(format!(
                     "{NAME} is not fetched and this program uses {own}: `ciphertoll servers fetch {NAME}`"
                 ))

@@ -27,7 +27,7 @@ pub(crate) fn unavailable(reason: impl Into<String>) -> Error {
 }
 
 /// Fails if the client's TLS library does not support the path.
-pub(crate) fn check_client(path: TlsPath) -> Result<(), Error> {
+pub fn check_client(path: TlsPath) -> Result<(), Error> {
     let openssl = ClientOpenSsl::for_library(path.library)?;
     // Another process has the newer OpenSSL, so it is not asked. From 3.5 on, it has all groups and keys.
     let asked = match openssl {
@@ -37,7 +37,7 @@ pub(crate) fn check_client(path: TlsPath) -> Result<(), Error> {
     if let Some(error) = tls::Context::lacks(&client_settings(asked)) {
         return Err(unavailable(error.to_string()));
     }
-    let own = openssl::version::version();
+    let own = tls::openssl_version();
     match asked.key.filter(|key| key.is_ml_dsa() && asked.library == TlsLibrary::OpenSsl) {
         Some(key) if !has_post_quantum(Some(own), "OpenSSL", POST_QUANTUM_OPENSSL) => {
             Err(unavailable(format!(

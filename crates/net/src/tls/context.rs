@@ -28,7 +28,8 @@ impl Context {
     }
 
     /// Builds a context that negotiates: every version from `oldest` to that of the settings, and these groups, with
-    /// a key share for the first, and also for the second after a post-quantum one. For production use, not for measurements. OpenSSL only.
+    /// a key share for the first, and also for the second after a post-quantum one. For production use, not for
+    /// measurements. OpenSSL only.
     pub fn negotiating(settings: &Settings, oldest: TlsVersion, groups: &[Group]) -> Result<Self, Error> {
         Ok(Self(ContextInner::OpenSsl(OpenSslContext::negotiating(settings, oldest, groups)?)))
     }

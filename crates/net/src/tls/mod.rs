@@ -124,6 +124,13 @@ pub fn openssl_version() -> &'static str {
     ::openssl::version::version()
 }
 
+/// Whether the OpenSSL of this process has ML-KEM and ML-DSA: from 3.5 on.
+pub fn openssl_has_post_quantum() -> bool {
+    /// `OPENSSL_VERSION_NUMBER` of 3.5.
+    const OPENSSL_3_5: i64 = 0x3050_0000;
+    ::openssl::version::number() >= OPENSSL_3_5
+}
+
 /// The length of a protocol's name, which ALPN stores in one byte (RFC 7301, 3.1).
 fn alpn_length(protocol: &[u8]) -> Result<u8, Error> {
     u8::try_from(protocol.len())

@@ -23,6 +23,7 @@ use super::session::{Decrypted, Filled, Handshake, TlsSession};
 use super::{
     Group, HandshakeSize, Identity, Negotiated, PeerName, Resumption, ResumptionMethod, SecurityLevel,
     Settings, TlsLibrary, TlsVersion, TrustAnchors, Verification, alpn_length, certificate,
+    openssl_has_post_quantum, openssl_version,
 };
 use crate::Error;
 use crate::buffer::Buffer;
@@ -56,7 +57,8 @@ impl OpenSslContext {
         Ok(Self::of(Self::builder(settings)?, settings))
     }
 
-    /// A context with a range of versions and groups, the preferred group first, and key shares as [`group_list`] marks them.
+    /// A context with a range of versions and groups, the preferred group first, and key shares as [`group_list`] marks
+    /// them.
     pub(super) fn negotiating(
         settings: &Settings,
         oldest: TlsVersion,
@@ -341,10 +343,8 @@ pub(super) fn lacks(settings: &Settings) -> Option<Error> {
 
 /// Fails if the settings require a newer OpenSSL than this process has loaded.
 fn check_version(library: TlsLibrary) -> Result<(), Error> {
-    /// `OPENSSL_VERSION_NUMBER` of 3.5.
-    const OPENSSL_3_5: i64 = 0x3050_0000;
-    if library == TlsLibrary::OpenSsl35 && openssl::version::number() < OPENSSL_3_5 {
-        let found = openssl::version::version();
+    if library == TlsLibrary::OpenSsl35 && !openssl_has_post_quantum() {
+        let found = openssl_version();
         return Err(Error::TlsSettings(format!("this process has {found}, and {library} is required")));
     }
     Ok(())

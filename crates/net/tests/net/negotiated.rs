@@ -3,16 +3,13 @@
 use ciphertoll_net::ContextSource;
 use ciphertoll_net::tls::{
     Context, Group, KeyShare, Negotiated, PeerName, SecurityLevel, Settings, Suite, TlsLibrary, TlsVersion,
-    TrustAnchors,
+    TrustAnchors, openssl_has_post_quantum,
 };
 use openssl::ssl::{NameType, SslVersion};
 
 use crate::certificates::{Authority, Key, Offer, ServerTls};
 use crate::drivers::{Driver, LoopClient, dialer};
 use crate::server::{Goodbye, Server};
-
-/// 3.5, as `OPENSSL_VERSION_NUMBER`.
-const OPENSSL_WITH_ML_KEM: i64 = 0x3050_0000;
 
 /// Those that every process has.
 const LIBRARIES: [TlsLibrary; 2] = [TlsLibrary::OpenSsl, TlsLibrary::Rustls];
@@ -115,18 +112,15 @@ fn what_a_library_lacks_it_says_beforehand() {
     assert_eq!(lacks(TlsLibrary::OpenSsl, cbc), None);
     assert!(lacks(TlsLibrary::Rustls, cbc).unwrap().contains("TLS_RSA_WITH_AES_256_CBC_SHA"));
     let hybrid: fn(&mut Settings) = |settings| settings.group = Some(Group::X25519MlKem768);
-    assert_eq!(
-        lacks(TlsLibrary::OpenSsl, hybrid).is_some(),
-        openssl::version::number() < OPENSSL_WITH_ML_KEM
-    );
+    assert_eq!(lacks(TlsLibrary::OpenSsl, hybrid).is_some(), !openssl_has_post_quantum());
     assert_eq!(lacks(TlsLibrary::Rustls, hybrid), None);
     let p521: fn(&mut Settings) = |settings| settings.group = Some(Group::P521);
     assert!(lacks(TlsLibrary::Rustls, p521).unwrap().ends_with("rustls with aws-lc-rs has no group p521"));
     let as_it_is: fn(&mut Settings) = |_| {};
     match lacks(TlsLibrary::OpenSsl35, as_it_is) {
-        None => assert!(openssl::version::number() >= OPENSSL_WITH_ML_KEM),
+        None => assert!(openssl_has_post_quantum()),
         Some(reason) => {
-            assert!(openssl::version::number() < OPENSSL_WITH_ML_KEM);
+            assert!(!openssl_has_post_quantum());
             assert!(
                 reason.contains(openssl::version::version()) && reason.contains("openssl-3.5"),
                 "{reason}"

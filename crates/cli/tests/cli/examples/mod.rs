@@ -10,12 +10,16 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use ciphertoll_lab::Fetchable;
 use ciphertoll_model::ServerLevel;
 use ciphertoll_skip::not_for_all;
 use serde_json::Value;
 
 use crate::support::{Answer, is, is_noise, real_server, text};
 use found::{Example, every_example};
+
+/// Builds that `make test` does not fetch: too large, or the same kind as another.
+const NOT_FETCHED: [&str; 3] = ["mysql-8.0", "debian-13:postgres-17", "pgbouncer"];
 
 /// An example that is not run, or that may exit with another code than 0.
 struct Exception {
@@ -35,7 +39,7 @@ enum How {
     MayNeed(fn() -> bool),
 }
 
-const EXCEPTIONS: [Exception; 44] = [
+const EXCEPTIONS: [Exception; 38] = [
     Exception {
         command: "ciphertoll run calibrate",
         how: How::Planned,
@@ -153,16 +157,6 @@ const EXCEPTIONS: [Exception; 44] = [
         why: "PostgreSQL 18 was not fetched",
     },
     Exception {
-        command: "ciphertoll servers fetch postgres-18",
-        how: How::Needs(postgres_18),
-        why: "PostgreSQL 18 was not fetched, and this test asks no registry",
-    },
-    Exception {
-        command: "ciphertoll servers fetch openssl-3.5",
-        how: How::Needs(openssl_of_13),
-        why: "openssl-3.5 was not fetched, and this test asks no registry",
-    },
-    Exception {
         command: "ciphertoll run post-quantum --server mariadb-11.8 --size small",
         how: How::Needs(mariadb_11),
         why: "mariadb-11.8 was not fetched",
@@ -171,26 +165,6 @@ const EXCEPTIONS: [Exception; 44] = [
         command: "ciphertoll run post-quantum --size small",
         how: How::Needs(mariadb_11),
         why: "mariadb-11.8 was not fetched",
-    },
-    Exception {
-        command: "ciphertoll servers fetch mariadb-11.8",
-        how: How::Needs(mariadb_11),
-        why: "mariadb-11.8 was not fetched, and this test asks no registry",
-    },
-    Exception {
-        command: "ciphertoll servers fetch debian-sid:postgres-18",
-        how: How::Needs(postgres_of_sid),
-        why: "debian-sid:postgres-18 was not fetched, and this test asks no registry",
-    },
-    Exception {
-        command: "ciphertoll servers fetch debian-13:postgres-17",
-        how: How::Needs(postgres_of_13),
-        why: "debian-13:postgres-17 was not fetched, and this test asks no registry",
-    },
-    Exception {
-        command: "ciphertoll servers fetch mysql-8.0",
-        how: How::MayNeed(mysql_8),
-        why: "MySQL 8.0 was not fetched (make test-full does), and this test asks no registry",
     },
     Exception {
         command: "ciphertoll run --server mysql-8.0,mariadb",
@@ -271,20 +245,13 @@ fn postgres_18() -> bool {
     is_here("postgres-18")
 }
 
-fn openssl_of_13() -> bool {
-    ciphertoll_lab::openssl_with_post_quantum().is_some()
+/// The build that an example fetches.
+fn fetch_of(command: &str) -> Option<&'static Fetchable> {
+    Fetchable::named(command.strip_prefix("ciphertoll servers fetch ")?)
 }
 
 fn mariadb_11() -> bool {
     is_here("mariadb-11.8")
-}
-
-fn postgres_of_13() -> bool {
-    is_here("debian-13:postgres-17")
-}
-
-fn postgres_of_sid() -> bool {
-    is_here("debian-sid:postgres-18")
 }
 
 fn mysql_8() -> bool {
@@ -382,6 +349,12 @@ impl Reader {
         }
         if planned && words(&example.command).get(1) != Some(&"run") {
             return;
+        }
+        if let Some(fetchable) = fetch_of(&example.command).filter(|fetchable| !fetchable.is_here()) {
+            // This test asks no registry.
+            let why = reason(example, &format!("{} was not fetched", fetchable.name));
+            let is_for_all = !NOT_FETCHED.contains(&fetchable.name);
+            return if is_for_all { ciphertoll_skip::missing(&why) } else { not_for_all(&why) };
         }
         let missing = if planned { None } else { missing(&example.command) };
         if let Some(missing) = missing {
