@@ -23,9 +23,14 @@ pub struct Channel {
     flushed: Sent,
 }
 
-/// A buffer shared by many channels, so that an idle channel holds none.
+/// Buffers shared by many channels, so that an idle channel holds none.
 #[derive(Default)]
-pub struct SpareBuffer(Buffer);
+pub struct SpareBuffers(Vec<Buffer>);
+
+impl SpareBuffers {
+    /// More than the channels that usually hold input for a moment.
+    const MAX: usize = 8;
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
@@ -181,17 +186,22 @@ impl Channel {
         Ok(Sent::All)
     }
 
-    /// Uses `spare` for the input, if this channel has no buffer.
-    pub fn borrow(&mut self, spare: &mut SpareBuffer) {
-        if self.incoming.is_empty() {
-            std::mem::swap(&mut self.incoming, &mut spare.0);
+    /// Uses one of `spare` for the input, if this channel has no buffer.
+    pub fn borrow(&mut self, spare: &mut SpareBuffers) {
+        if !self.incoming.has_room()
+            && let Some(buffer) = spare.0.pop()
+        {
+            self.incoming = buffer;
         }
     }
 
     /// Returns an empty buffer.
-    pub fn give_back(&mut self, spare: &mut SpareBuffer) {
-        if self.incoming.is_empty() && !spare.0.has_room() {
-            std::mem::swap(&mut self.incoming, &mut spare.0);
+    pub fn give_back(&mut self, spare: &mut SpareBuffers) {
+        if self.incoming.is_empty() && self.incoming.has_room() {
+            let buffer = std::mem::take(&mut self.incoming);
+            if spare.0.len() < SpareBuffers::MAX {
+                spare.0.push(buffer);
+            }
         }
     }
 

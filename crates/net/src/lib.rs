@@ -19,7 +19,7 @@ mod socket;
 pub mod tls;
 
 pub use accepting::Accepted;
-pub use channel::{Channel, Received, Sent, SpareBuffer};
+pub use channel::{Channel, Received, Sent, SpareBuffers};
 pub use ciphertoll_vocabulary::{AddressFamily, Phase};
 pub use connecting::{ConnectProgress, Connected, Connecting, ContextSource, Dialer};
 pub use error::{Error, Fault};

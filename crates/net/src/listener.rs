@@ -55,6 +55,31 @@ impl Listener {
         Ok(Self { inner: Inner::Tcp(listener), file: None })
     }
 
+    /// A unix socket that another process has opened at this path, and whose file this handle does not remove.
+    pub fn inherited_unix(socket: OwnedFd, path: &Path) -> Result<Self, Error> {
+        check_inherited(&socket, |address| address.as_pathname() == Some(path))?;
+        Ok(Self { inner: Inner::Unix(UnixListener::from_std(socket.into())), file: None })
+    }
+
+    /// A TCP socket that another process has opened for this address; port 0 for any port.
+    pub fn inherited_tcp(socket: OwnedFd, address: SocketAddr) -> Result<Self, Error> {
+        let is_asked_for = |own: SocketAddr| {
+            own.ip() == address.ip() && (own.port() == address.port() || address.port() == 0)
+        };
+        check_inherited(&socket, |own| own.as_socket().is_some_and(is_asked_for))?;
+        Ok(Self { inner: Inner::Tcp(TcpListener::from_std(socket.into())), file: None })
+    }
+
+    /// From now on the file of this unix socket is removed when the listener is dropped.
+    pub fn own_file(&mut self, path: &Path) {
+        self.file = Some(path.to_owned());
+    }
+
+    /// The file of a unix socket stays when the listener is dropped: another process has the socket.
+    pub fn leave_file(&mut self) {
+        self.file = None;
+    }
+
     /// The local address; `None` for a unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.inner {
@@ -102,7 +127,7 @@ impl Listener {
         }
     }
 
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
         match &self.inner {
             Inner::Tcp(listener) => listener.as_fd(),
             Inner::Unix(listener) => listener.as_fd(),
@@ -117,6 +142,18 @@ impl Drop for Listener {
             let _ = fs::remove_file(file);
         }
     }
+}
+
+/// An inherited socket must listen, and on the address that it is said to have.
+fn check_inherited(socket: &OwnedFd, is_address: impl FnOnce(&SockAddr) -> bool) -> Result<(), Error> {
+    let reference = SockRef::from(socket);
+    let unusable = |source| Error::Socket { doing: "cannot use an inherited socket", source };
+    let address = reference.local_addr().map_err(unusable)?;
+    if !reference.is_listener().map_err(unusable)? || !is_address(&address) {
+        let reason = "it does not listen on the configured address";
+        return Err(unusable(io::Error::new(io::ErrorKind::InvalidInput, reason)));
+    }
+    reference.set_nonblocking(true).map_err(unusable)
 }
 
 fn peer_process(socket: &OwnedFd) -> Result<Peer, Error> {

@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,13 +36,30 @@ const MODE: u32 = 0o600;
 
 pub struct AdminServer<P: Protocol> {
     listener: Listener,
-    file: Option<PathBuf>,
+    configured: ListenAddress,
     reactor: Reactor,
     control: ControlHandle<P>,
     connections: Slab<HttpConnection>,
 }
 
-pub struct SocketFile(Option<PathBuf>);
+/// The file of the admin socket, which is removed when this is dropped, unless another process has the socket.
+pub struct SocketFile {
+    path: Option<PathBuf>,
+    ownership: SocketOwnership,
+}
+
+/// The admin socket, which listens until the process ends.
+pub struct AdminSocket {
+    pub(crate) address: ListenAddress,
+    pub(crate) socket: OwnedFd,
+    pub(crate) ownership: SocketOwnership,
+}
+
+/// Whether the admin socket is still this process's.
+#[derive(Clone, Default)]
+pub(crate) struct SocketOwnership {
+    is_given_up: Arc<AtomicBool>,
+}
 
 struct HttpConnection {
     channel: Channel,
@@ -64,27 +84,43 @@ const JSON: &str = "application/json";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl<P: Protocol> AdminServer<P> {
-    pub fn listen(address: &ListenAddress, control: ControlHandle<P>) -> Result<Self, Error> {
-        let (listener, file) = match address {
-            ListenAddress::Unix(path) => (Listener::unix(path, MODE)?, Some(path.clone())),
-            ListenAddress::Tcp(address) => (Listener::tcp(*address)?, None),
+    /// Opens the socket, unless it was inherited.
+    pub fn listen(
+        address: &ListenAddress,
+        control: ControlHandle<P>,
+        inherited: Option<OwnedFd>,
+    ) -> Result<Self, Error> {
+        let listener = match (address, inherited) {
+            (ListenAddress::Unix(path), Some(socket)) => Listener::inherited_unix(socket, path)?,
+            (ListenAddress::Unix(path), None) => Listener::unix(path, MODE)?,
+            (ListenAddress::Tcp(address), Some(socket)) => Listener::inherited_tcp(socket, *address)?,
+            (ListenAddress::Tcp(address), None) => Listener::tcp(*address)?,
         };
         let reactor = Reactor::new()?;
         reactor.register_listener(&listener, LISTENER, Trigger::Edge)?;
-        Ok(Self { listener, file, reactor, control, connections: Slab::default() })
+        Ok(Self { listener, configured: address.clone(), reactor, control, connections: Slab::default() })
     }
 
-    /// The address, if it listens on TCP.
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.listener.address()
+    /// The address that it listens on.
+    pub fn address(&self) -> ListenAddress {
+        self.listener.address().map_or_else(|| self.configured.clone(), ListenAddress::Tcp)
     }
 
-    pub fn serve(mut self) -> io::Result<SocketFile> {
-        let file = self.file.clone();
-        // Runs until the process exits, or until epoll fails.
-        let serve = move || while self.turn().is_ok() {};
+    /// Serves until the process ends. The second value is for an upgrade.
+    pub fn serve(mut self) -> io::Result<(SocketFile, AdminSocket)> {
+        self.listener.leave_file();
+        let ownership = SocketOwnership::default();
+        let (address, socket) = (self.configured.clone(), self.listener.descriptor().try_clone_to_owned()?);
+        let path = match &address {
+            ListenAddress::Unix(path) => Some(path.clone()),
+            ListenAddress::Tcp(_) => None,
+        };
+        let file = SocketFile { path, ownership: ownership.clone() };
+        let handle = AdminSocket { address, socket, ownership: ownership.clone() };
+        // Runs until the process exits, until another process has the socket, or until epoll fails.
+        let serve = move || while !ownership.is_given_up() && self.turn().is_ok() {};
         thread::Builder::new().name("admin".to_owned()).spawn(serve)?;
-        Ok(SocketFile(file))
+        Ok((file, handle))
     }
 
     fn turn(&mut self) -> Result<(), Error> {
@@ -148,9 +184,20 @@ impl<P: Protocol> AdminServer<P> {
     }
 }
 
+impl SocketOwnership {
+    /// Another process has the socket, and answers.
+    pub(crate) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Release);
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Acquire)
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Some(file) = &self.0 {
+        if let Some(file) = self.path.as_ref().filter(|_| !self.ownership.is_given_up()) {
             // A socket file that is left over is replaced by the next listener.
             let _ = fs::remove_file(file);
         }

@@ -12,7 +12,7 @@ use clap::{ArgMatches, CommandFactory, Error, FromArgMatches, Parser, Subcommand
 /// certificate is verified. Passwords are never arguments. The password is read from CIPHERTOLL_PASSWORD,
 /// from PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass) for PostgreSQL, from MYSQL_PWD for MySQL and
 /// MariaDB, or from the source that the configuration names. SIGTERM drains clients and exits; SIGHUP reloads
-/// settings and certificates.
+/// settings and certificates; SIGUSR2 starts the program anew, which takes over without a lost connection.
 #[derive(Clone, Parser)]
 #[expect(clippy::doc_markdown, reason = "these texts are shown by --help, which does not render backticks")]
 #[command(
@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
     /// Check settings, certificates and passwords, print the effective configuration and exit
     #[arg(long)]
     pub(crate) check: bool,
+    /// Take over the listening sockets of the proxy that starts this process: see SIGUSR2
+    #[arg(long, hide = true)]
+    pub(crate) take_over: bool,
     /// The flags, which take precedence over the file.
     #[command(flatten)]
     settings: Config,

@@ -19,6 +19,7 @@ mod config;
 mod duration;
 mod engine;
 mod fingerprint;
+mod inheritance;
 mod log;
 mod login_names;
 mod metrics;
@@ -34,10 +35,11 @@ mod reloader;
 mod settings;
 mod slab;
 mod status;
+mod upgrade;
 mod upstream;
 mod url;
 
-pub use admin::{AdminServer, SocketFile, StatusError, read_status};
+pub use admin::{AdminServer, AdminSocket, SocketFile, StatusError, read_status};
 pub use client_auth::{ClientAuth, TlsState};
 pub use config::{
     Config, ConfigError, LimitsSection, LogSection, MissingPassword, Resolved, UserSection, json_schema,
@@ -45,6 +47,7 @@ pub use config::{
 pub use duration::{DurationError, HumanDuration};
 pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, Workers};
 pub use fingerprint::Fingerprint;
+pub use inheritance::Inheritance;
 pub use log::{Format, Level, Log};
 pub use metrics::{Counter, LabelledCounter, Metrics, WaitHistogram};
 pub use mysql::MySql;
@@ -62,5 +65,6 @@ pub use settings::{
 pub use status::{
     CertificateStatus, ClientStates, PoolStatus, Status, StatusCounters, StatusLimits, ThreadStatus,
 };
+pub use upgrade::{HandoverLock, Upgrader};
 pub use upstream::{CertificateExpiry, Upstream};
 pub use url::{ProtocolKind, ServerAddress, ServerUrl, UpstreamEncryption, UrlError};

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
-    AdminServer, Config, Level, ListenAddress, Log, MySql, Notifier, Postgres, PreparedSettings, Protocol,
-    ProtocolKind, Reloader, Resolved, Settings, SocketFile, StartError, UpstreamEncryption, Workers,
-    json_schema, read_status,
+    AdminServer, AdminSocket, Config, ControlHandle, HandoverLock, Inheritance, Level, ListenAddress, Log,
+    MySql, Notifier, Postgres, PreparedSettings, Protocol, ProtocolKind, Reloader, Resolved, Settings,
+    SocketFile, StartError, Upgrader, UpstreamEncryption, Workers, json_schema, read_status,
 };
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 
 use crate::arguments::{Arguments, CommandLine, Subcommands};
 
@@ -155,22 +155,36 @@ fn run<P: Protocol>(
     resolved: &Arc<Resolved>,
 ) -> Result<Result<usize, ciphertoll_net::Error>, StartError> {
     // Keeps the admin socket file until the proxy ends.
-    let (workers, _socket_file) = start::<P>(command_line, resolved)?;
-    Ok(workers.run())
+    let (workers, _socket_file, handover) = start::<P>(command_line, resolved)?;
+    let ended = workers.run();
+    handover.wait();
+    Ok(ended)
 }
 
 fn start<P: Protocol>(
     command_line: CommandLine,
     resolved: &Arc<Resolved>,
-) -> Result<(Workers<P>, Option<SocketFile>), StartError> {
+) -> Result<(Workers<P>, Option<SocketFile>, HandoverLock), StartError> {
     let Resolved { settings, admin, log, .. } = &**resolved;
     let log = *log;
-    // First, because the default action of SIGHUP ends the process.
+    // First, because the default action of these signals ends the process.
     let reloads = signals(&[SIGHUP]).map_err(signal_error)?;
+    let upgrades = signals(&[SIGUSR2]).map_err(signal_error)?;
+    let mut inheritance = command_line.arguments.take_over.then(Inheritance::receive).transpose()?;
     let notifier = Notifier::from_environment();
-    let workers =
-        Workers::start(settings, log, signals(&[SIGTERM, SIGINT]).map_err(signal_error)?, &notifier)?;
-    let socket_file = admin.as_ref().map(|address| open_admin(address, &workers, log)).transpose()?;
+    let stops = signals(&[SIGTERM, SIGINT]).map_err(signal_error)?;
+    let mut workers = Workers::start(settings, log, stops, &notifier, &mut inheritance)?;
+    let admin = admin.as_ref().map(|address| open_admin(address, workers.control(), &mut inheritance));
+    let admin = admin.transpose()?;
+    // The last step that can fail: the running proxy goes on if it does.
+    if let Some(inheritance) = inheritance {
+        inheritance.confirm()?;
+        workers.own_files(&settings.listen);
+    }
+    let (socket_file, admin) = admin.map(|admin| serve_admin(admin, log)).transpose()?.unzip();
+    let handover = Upgrader::new(workers.control(), notifier.clone(), log, settings.listen.clone(), admin)
+        .and_then(|upgrader| upgrader.watch(upgrades))
+        .map_err(thread_error)?;
     let reloader = Reloader {
         control: workers.control(),
         notifier: notifier.clone(),
@@ -180,20 +194,27 @@ fn start<P: Protocol>(
     reloader.watch(reloads, move || command_line.load()).map_err(thread_error)?;
     announce(settings, &workers, log);
     notifier.ready();
-    Ok((workers, socket_file))
+    Ok((workers, socket_file, handover))
 }
 
 fn open_admin<P: Protocol>(
     address: &ListenAddress,
-    workers: &Workers<P>,
+    control: ControlHandle<P>,
+    inheritance: &mut Option<Inheritance>,
+) -> Result<AdminServer<P>, StartError> {
+    let inherited = inheritance.as_mut().and_then(|inheritance| inheritance.take(address));
+    AdminServer::listen(address, control, inherited)
+        .map_err(|source| StartError::Host { what: address.to_string(), source })
+}
+
+fn serve_admin<P: Protocol>(
+    admin: AdminServer<P>,
     log: Log,
-) -> Result<SocketFile, StartError> {
-    let admin = AdminServer::listen(address, workers.control())
-        .map_err(|source| StartError::Host { what: address.to_string(), source })?;
-    let address = admin.address().map_or_else(|| address.to_string(), |address| format!("tcp:{address}"));
-    let socket_file = admin.serve().map_err(thread_error)?;
+) -> Result<(SocketFile, AdminSocket), StartError> {
+    let address = admin.address();
+    let served = admin.serve().map_err(thread_error)?;
     log.event(Level::Info, "admin", &[("at", &address)]);
-    Ok(socket_file)
+    Ok(served)
 }
 
 fn announce<P: Protocol>(settings: &Settings, workers: &Workers<P>, log: Log) {

@@ -36,6 +36,11 @@ impl Notifier {
         self.say("STOPPING=1");
     }
 
+    /// From now on this process is the service's main one, and it is ready.
+    pub fn main_process(&self, pid: u32) {
+        self.say(&format!("MAINPID={pid}\nREADY=1"));
+    }
+
     fn say(&self, state: &str) {
         if let Some(socket) = &self.0 {
             // The proxy runs on even if the service manager does not listen.

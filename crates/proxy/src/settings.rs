@@ -261,6 +261,10 @@ pub enum StartError {
     ScramInMySql,
     #[error("OpenSSL has no random bytes")]
     NoRandomBytes,
+    #[error("--take-over is for the process that a running proxy starts on SIGUSR2: {0}")]
+    NothingToTakeOver(String),
+    #[error("the running proxy did not hand over its sockets: {0}")]
+    NotHandedOver(std::io::Error),
     #[error(transparent)]
     Scram(#[from] ciphertoll_wire::scram::Error),
 }
@@ -268,7 +272,7 @@ pub enum StartError {
 impl StartError {
     /// Whether the settings are the cause, and not the machine.
     pub fn is_configuration_error(&self) -> bool {
-        matches!(self, Self::Tls(_) | Self::NoPassword(_) | Self::ScramInMySql)
+        matches!(self, Self::Tls(_) | Self::NoPassword(_) | Self::ScramInMySql | Self::NothingToTakeOver(_))
     }
 }
 

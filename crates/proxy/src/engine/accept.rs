@@ -1,12 +1,15 @@
 //! Accepting clients: which listeners are watched, also when the machine runs out of file descriptors or memory.
 
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::{Channel, Error, Fault, Listener, Peer, Reactor, Trigger};
 
 use super::backoff::Backoff;
 use super::flow::{TokenKind, token_of};
+use crate::settings::ListenAddress;
 
 /// Number of the first listener, after the signals and the mailbox.
 const FIRST_LISTENER: usize = 2;
@@ -47,6 +50,19 @@ impl Acceptor {
 
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.listeners.iter().filter_map(Listener::address)
+    }
+
+    pub(super) fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
+        self.listeners.iter().map(|listener| listener.descriptor().try_clone_to_owned()).collect()
+    }
+
+    /// The files of these unix sockets are removed in the end.
+    pub(super) fn own_files(&mut self, addresses: &[ListenAddress]) {
+        for (listener, address) in self.listeners.iter_mut().zip(addresses) {
+            if let ListenAddress::Unix(path) = address {
+                listener.own_file(path);
+            }
+        }
     }
 
     /// The same listeners, for another worker.
@@ -130,6 +146,12 @@ impl Acceptor {
     /// Counts a failure. Returns the number of failures if a log line is due.
     pub(super) fn count_failure(&mut self, now: Instant) -> Option<u64> {
         self.failures.add(now)
+    }
+
+    /// Closes the listeners; another process has the sockets and their files.
+    pub(super) fn hand_over(&mut self, reactor: &Reactor) {
+        self.listeners.iter_mut().for_each(Listener::leave_file);
+        self.stop(reactor);
     }
 
     /// Closes the listeners. Those of other workers refer to the same sockets, which would still be reported.

@@ -51,12 +51,13 @@ impl Agenda {
         }
     }
 
-    /// How long the worker may wait for events. `resume` is another time at which there is something to do.
-    pub(super) fn timeout(&self, resume: Option<Instant>) -> Duration {
+    /// How long the worker may wait for events after a turn that began at `now`; the length of a turn does not matter.
+    /// `resume` is another time at which there is something to do.
+    pub(super) fn timeout(&self, resume: Option<Instant>, now: Instant) -> Duration {
         if self.has_deferred() {
             return Duration::ZERO;
         }
         let next = resume.map_or(self.next_tick, |resume| resume.min(self.next_tick));
-        next.saturating_duration_since(Instant::now())
+        next.saturating_duration_since(now)
     }
 }

@@ -238,7 +238,7 @@ impl<P: Protocol> Worker<P> {
     pub(super) fn client_removed(&self) {
         self.shared.uncount_client(self.shared.thread);
         // Workers without clients wait for the last client of all.
-        if self.env.drain.is_some() && self.shared.clients() == 0 {
+        if self.env.is_ending() && self.shared.clients() == 0 {
             self.shared.wake_all();
         }
     }

@@ -1,6 +1,7 @@
 //! Control of the workers by other threads of the program: status, health, and settings that can change while a
 //! proxy runs.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
@@ -31,6 +32,16 @@ pub(super) enum ControlRequest<P> {
     Status(Sender<Status>),
     Health(Sender<Health>),
     ApplySettings(Box<PreparedSettings<P>>, Sender<()>),
+    Sockets(Sender<Option<Vec<OwnedFd>>>),
+    HandOver(Sender<HandedOver>),
+}
+
+/// Whether a worker has given its listening sockets away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HandedOver {
+    Done,
+    /// It has closed them already, and removed their files.
+    IsStopping,
 }
 
 /// Whether new clients would be served.
@@ -66,6 +77,21 @@ impl<P: Protocol> ControlHandle<P> {
     pub fn apply_settings(&self, prepared: &PreparedSettings<P>) -> Result<(), NoAnswer> {
         let apply = |reply| ControlRequest::ApplySettings(Box::new(prepared.clone()), reply);
         request(&self.mailboxes, RELOAD_TIMEOUT, apply).map(|_| ())
+    }
+
+    /// Other handles of the listening sockets, in the order of the settings. They must not be kept: a socket listens until
+    /// its last handle is closed.
+    pub fn sockets(&self) -> Result<Vec<OwnedFd>, NoAnswer> {
+        let first = self.mailboxes.first().map_or(&[][..], std::slice::from_ref);
+        request(first, STATUS_TIMEOUT, ControlRequest::Sockets)?.pop().flatten().ok_or(NoAnswer)
+    }
+
+    /// Accepts no more clients, because another process has the listening sockets now. The proxy ends when its last
+    /// client has left. Fails if it is stopping.
+    pub fn hand_over(&self) -> Result<(), NoAnswer> {
+        let all = request(&self.mailboxes, RELOAD_TIMEOUT, ControlRequest::HandOver)?;
+        // The first worker has the files.
+        if all.first() == Some(&HandedOver::Done) { Ok(()) } else { Err(NoAnswer) }
     }
 
     pub fn metrics(&self) -> &Metrics {

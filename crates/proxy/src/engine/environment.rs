@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ciphertoll_net::{Channel, Error, Peer, Reactor, SpareBuffer, WatchedEvents};
+use ciphertoll_net::{Channel, Error, Peer, Reactor, SpareBuffers, WatchedEvents};
 use jiff::Timestamp;
 
 use super::client_tls::ClientTls;
@@ -28,10 +28,12 @@ pub(super) struct Environment<P: Protocol> {
     pub(super) upstream: Upstream,
     pub(super) services: Services,
     pub(super) reactor: Reactor,
-    pub(super) spare: SpareBuffer,
+    pub(super) spare: SpareBuffers,
     /// The time of the current turn.
     pub(super) now: Instant,
     pub(super) drain: Option<Drain>,
+    /// Another process accepts the clients; this one serves those that it has, as before.
+    pub(super) is_handed_over: bool,
 }
 
 /// Which clients are accepted, and how they authenticate.
@@ -62,6 +64,11 @@ pub(super) struct Drain {
 impl<P: Protocol> Environment<P> {
     pub(super) fn metrics(&self) -> &Metrics {
         &self.services.metrics
+    }
+
+    /// Whether the proxy ends when its last client has left.
+    pub(super) fn is_ending(&self) -> bool {
+        self.drain.is_some() || self.is_handed_over
     }
 
     /// Watches a socket for input, or also for room to send.

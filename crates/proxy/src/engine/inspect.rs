@@ -34,12 +34,17 @@ impl<P: Protocol> Worker<P> {
                 self.apply_settings(*prepared);
                 let _ = reply.send(());
             }
+            ControlRequest::Sockets(reply) => {
+                let is_listening = !self.env.is_ending();
+                let _ = reply.send(is_listening.then(|| self.acceptor.sockets().ok()).flatten());
+            }
+            ControlRequest::HandOver(reply) => drop(reply.send(self.hand_over())),
         }
     }
 
     /// Whether new clients would be served. If that is not known, a connection is opened to find out.
     fn health(&mut self) -> Health {
-        if self.env.drain.is_some() {
+        if self.env.is_ending() {
             return Health::Stopping;
         }
         let (up, opening) = self.pool.read(|pool| (pool.has_connection(), pool.is_opening()));
@@ -98,7 +103,7 @@ impl<P: Protocol> Worker<P> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             server: self.env.server.clone(),
             started_unix_s: self.env.services.started.as_second(),
-            draining: self.env.drain.is_some(),
+            draining: self.env.is_ending(),
             clients: self.clients_by_stage(),
             limits: StatusLimits {
                 clients: self.env.limits.clients,

@@ -20,7 +20,7 @@ impl<P: Protocol> Worker<P> {
     pub(super) fn maintain(&mut self) {
         let ticks = self.env.now.duration_since(self.env.services.began).as_millis() / TICK.as_millis();
         let is_turn = ticks % self.shared.threads() as u128 == self.shared.thread as u128;
-        if self.env.drain.is_some() || !is_turn {
+        if self.env.is_ending() || !is_turn {
             return;
         }
         self.close_old();

@@ -8,6 +8,7 @@ use ciphertoll_wire::relay::Vacate;
 use super::agenda::DeferredWork;
 use super::backend::{Activity, ServerConnection, ServerStage};
 use super::client::{Client, ClientStage};
+use super::control::HandedOver;
 use super::environment::Drain;
 use super::exclusive::matches_database;
 use super::flow::TokenKind;
@@ -305,6 +306,23 @@ impl<P: Protocol> Worker<P> {
         }
         // Clients may be waiting for the greeting.
         self.resume_accepting();
+    }
+
+    /// Stops accepting clients, because another process does. Everything else goes on.
+    pub(super) fn hand_over(&mut self) -> HandedOver {
+        if self.env.is_ending() {
+            return HandedOver::IsStopping;
+        }
+        self.env.is_handed_over = true;
+        self.acceptor.hand_over(&self.env.reactor);
+        for (channel, peer) in self.acceptor.take_early() {
+            self.start_client(*channel, peer);
+        }
+        // If there are no clients, no disconnect will wake the other workers.
+        if self.shared.clients() == 0 {
+            self.shared.wake_all();
+        }
+        HandedOver::Done
     }
 
     /// Stops accepting clients, and drains connected ones until `until`.

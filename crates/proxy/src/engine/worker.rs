@@ -51,21 +51,18 @@ impl<P: Protocol> Worker<P> {
             if self.shared.must_stop() {
                 return Ok(self.clients.len());
             }
-            if let Some(cut_off) = self.env.drain.as_ref().map(|drain| drain.cut_off)
-                && self.shared.clients() == 0
-                && self.shared.close_mailbox()
-            {
+            if self.env.is_ending() && self.shared.clients() == 0 && self.shared.close_mailbox() {
                 for server in self.servers.ids() {
                     self.close_server(server, "the proxy is stopping");
                 }
-                return Ok(cut_off);
+                return Ok(self.env.drain.as_ref().map_or(0, |drain| drain.cut_off));
             }
             self.turn(&mut ready)?;
         }
     }
 
     fn turn(&mut self, ready: &mut Vec<(usize, Readiness)>) -> Result<(), Error> {
-        let timeout = self.agenda.timeout(self.acceptor.paused_until());
+        let timeout = self.agenda.timeout(self.acceptor.paused_until(), self.env.now);
         ready.extend(self.env.reactor.wait(timeout)?.map(|ready| (ready.key, ready.readiness)));
         self.env.now = Instant::now();
         // First, so that what another worker's client leaves behind is not handed to a client that has run

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use ciphertoll_net::{Channel, Error, Listener, Reactor, SpareBuffer, WatchedEvents};
+use ciphertoll_net::{Channel, Error, Listener, Reactor, SpareBuffers, WatchedEvents};
 use jiff::Timestamp;
 
 use super::accept::Acceptor;
@@ -25,11 +25,12 @@ use super::key_deriver::KeyDeriver;
 use super::mailbox::{Mailbox, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState, WorkerShared};
 use super::worker::{SIGNALS, Worker};
+use crate::inheritance::Inheritance;
 use crate::log::Log;
 use crate::notify::Notifier;
 use crate::pool::{ConnectionPool, WorkerBound};
 use crate::protocol::Protocol;
-use crate::settings::{AllowedUids, ListenAddress, Settings, StartError};
+use crate::settings::{ListenAddress, Settings, StartError};
 use crate::slab::Slab;
 
 pub struct Workers<P: Protocol> {
@@ -43,12 +44,13 @@ fn host(what: &str) -> impl Fn(Error) -> StartError + '_ {
 
 impl<P: Protocol> Workers<P> {
     /// Starts listening. A byte from the other end of `signals` stops the proxy: the first one drains
-    /// clients, the second one stops at once.
+    /// clients, the second one stops at once. Sockets that were inherited are not opened anew.
     pub fn start(
         settings: &Settings,
         log: Log,
         signals: UnixStream,
         notifier: &Notifier,
+        inheritance: &mut Option<Inheritance>,
     ) -> Result<Self, StartError> {
         let prepared = PreparedSettings::<P>::new(settings, log)?;
         let threads = settings.threads.get();
@@ -70,7 +72,7 @@ impl<P: Protocol> Workers<P> {
         let shared = SharedState::for_workers(&mailboxes);
         for ((reactor, shared), pool) in reactors.into_iter().zip(shared).zip(pools) {
             let listeners = match workers.first() {
-                None => open_listeners(&settings.listen, &settings.allowed_uids)?,
+                None => open_listeners(settings, inheritance)?,
                 Some(first) => first.acceptor.share().map_err(host("threads"))?,
             };
             let (prepared, services) = (prepared.clone(), services.clone());
@@ -82,6 +84,11 @@ impl<P: Protocol> Workers<P> {
         watched.map_err(host("signals"))?;
         first.signals = Some(signals);
         Ok(Self { first, others: workers })
+    }
+
+    /// The files of inherited sockets are this process's.
+    pub fn own_files(&mut self, addresses: &[ListenAddress]) {
+        self.first.acceptor.own_files(addresses);
     }
 
     pub fn addresses(&self) -> Vec<SocketAddr> {
@@ -114,18 +121,25 @@ impl<P: Protocol> Workers<P> {
 }
 
 /// Listens on all addresses, or none.
-fn open_listeners(addresses: &[ListenAddress], uids: &AllowedUids) -> Result<Vec<Listener>, StartError> {
-    let open = |address: &ListenAddress| {
-        match address {
-            ListenAddress::Unix(path) => {
-                make_directory(path, uids.mode())?;
-                Listener::unix(path, uids.mode())
+fn open_listeners(
+    settings: &Settings,
+    inheritance: &mut Option<Inheritance>,
+) -> Result<Vec<Listener>, StartError> {
+    let mode = settings.allowed_uids.mode();
+    let mut open = |address: &ListenAddress| {
+        let inherited = inheritance.as_mut().and_then(|inheritance| inheritance.take(address));
+        match (address, inherited) {
+            (ListenAddress::Unix(path), Some(socket)) => Listener::inherited_unix(socket, path),
+            (ListenAddress::Unix(path), None) => {
+                make_directory(path, mode)?;
+                Listener::unix(path, mode)
             }
-            ListenAddress::Tcp(address) => Listener::tcp(*address),
+            (ListenAddress::Tcp(address), Some(socket)) => Listener::inherited_tcp(socket, *address),
+            (ListenAddress::Tcp(address), None) => Listener::tcp(*address),
         }
         .map_err(host(&address.to_string()))
     };
-    addresses.iter().map(open).collect()
+    settings.listen.iter().map(&mut open).collect()
 }
 
 /// Creates the directory of a socket if it is missing, for the users who may use the socket.
@@ -190,9 +204,10 @@ impl<P: Protocol> Worker<P> {
                 upstream,
                 services,
                 reactor,
-                spare: SpareBuffer::default(),
+                spare: SpareBuffers::default(),
                 now,
                 drain: None,
+                is_handed_over: false,
             },
             shared,
             pool,

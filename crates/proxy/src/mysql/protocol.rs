@@ -1,6 +1,6 @@
 //! The protocol of MySQL and MariaDB for the engine.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ciphertoll_wire::mysql::command::encode_quit;
@@ -42,7 +42,7 @@ const FIRST_TERMS: Terms = Terms {
 
 #[derive(Clone)]
 pub struct MySql {
-    accounts: HashMap<Arc<str>, ServerAccount>,
+    accounts: BTreeMap<Arc<str>, ServerAccount>,
     /// That of the server's URL first; each with the capabilities that its clients used last.
     default_keys: Vec<MySqlKey>,
     /// The capabilities of each user's last client that used the default database.

@@ -1,6 +1,6 @@
 //! The PostgreSQL protocol for the engine.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::command::encode_terminate;
@@ -31,7 +31,7 @@ use crate::url::UpstreamEncryption;
 
 #[derive(Clone)]
 pub struct Postgres {
-    accounts: HashMap<Arc<str>, ServerAccount>,
+    accounts: BTreeMap<Arc<str>, ServerAccount>,
     /// The key of each user, that of the server's URL first.
     default_keys: Vec<PostgresKey>,
     encryption: PostgresTlsMode,
@@ -185,7 +185,7 @@ impl Protocol for Postgres {
                 account.keys = Arc::clone(&known.keys);
             }
         }
-        let fingerprint = |accounts: &HashMap<_, ServerAccount>, key: &PostgresKey| {
+        let fingerprint = |accounts: &BTreeMap<_, ServerAccount>, key: &PostgresKey| {
             accounts.get(key.user()).map(|own| own.fingerprint)
         };
         let accounts = &self.accounts;

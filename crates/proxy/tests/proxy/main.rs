@@ -21,6 +21,7 @@ mod site;
 mod stalls;
 mod threads;
 mod transactions;
+mod upgrades;
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -58,6 +59,7 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
         &reloads::CASES[..],
         &client_tls::CASES[..],
         &server_behaviour::CASES[..],
+        &upgrades::CASES[..],
     ]
     .concat();
     let of_sessions = [&operations::OF_SESSIONS[..], &reloads::OF_SESSIONS[..]].concat();

@@ -61,6 +61,10 @@ impl Process {
         self.child.id()
     }
 
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("it is ours").is_none()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("the proxy is there");
     }

@@ -21,7 +21,7 @@ pub(crate) const CASES: [Case; 5] = [
 ];
 
 /// The cases that best show errors if clients and connections are on different threads.
-pub(crate) const OF_BOTH: [&str; 16] = [
+pub(crate) const OF_BOTH: [&str; 17] = [
     "a cancel request hits the right command",
     "a late cancel request hits no other client",
     "nonces under eight clients",
@@ -33,6 +33,7 @@ pub(crate) const OF_BOTH: [&str; 16] = [
     "connections are not shared between users",
     "a stop under load cuts no client off",
     "the service manager is notified",
+    "an upgrade under load loses no client",
     "CA and certificate are rotated under load without ending sessions",
     "reloads, checks, warm-up and killed processes at once keep the pool's count right",
     "connections with an old password end with their sessions",

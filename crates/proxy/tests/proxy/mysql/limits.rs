@@ -7,16 +7,18 @@ use nix::sys::signal::Signal;
 
 use super::Case;
 use super::raw::{USUAL, UTF8MB4};
-use super::site::{Site, code, one};
+use super::site::{Site, client_at, code, one};
 use crate::operations::{await_that, in_queue_time};
+use crate::upgrades::upgrade_twice;
 
-pub(crate) const CASES: [Case; 6] = [
+pub(crate) const CASES: [Case; 7] = [
     ("a client waits for a connection up to the queue time", queue),
     ("too many clients are refused", too_many),
     ("each database has its own connections", other_databases),
     ("TCP clients need the password", tcp),
     ("only configured users can log in", others),
     ("a stop waits for clients, up to a limit", stops),
+    ("an upgrade under load loses no client", upgraded),
 ];
 
 fn queue(site: &mut Site) {
@@ -100,4 +102,21 @@ fn stops(site: &mut Site) {
     let (sequence, last) = raw.packet().expect("last words");
     assert_eq!((sequence, super::raw::RawClient::error(&[last])), (1, Some(1053)));
     assert_eq!(proxy.process.wait().code(), Some(6));
+}
+
+fn upgraded(site: &mut Site) {
+    let mut proxy = site.proxy(&["--pool-size", "4"]);
+    let mut lasting = proxy.client();
+    assert_eq!(one(&mut lasting, "SELECT 'before'"), "before");
+    let (socket, user, database) = (proxy.socket.clone(), proxy.user.clone(), proxy.database.clone());
+    let successor = upgrade_twice(&mut proxy.process, |nonce| {
+        let mut client = client_at(&socket, &user, &database).expect("no client is refused");
+        one(&mut client, &format!("SELECT '{nonce}'"))
+    });
+    assert_eq!(one(&mut lasting, "SELECT 'after'"), "after");
+    drop(lasting);
+    assert_eq!(proxy.process.wait().code(), Some(0));
+    assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+    successor.stop();
+    assert!(!socket.exists());
 }

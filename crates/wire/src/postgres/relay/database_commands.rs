@@ -33,6 +33,8 @@ enum CommandReader {
     Nothing,
     /// Within the statement name of a `Parse`.
     StatementName,
+    /// Before the first byte of a text.
+    AtText,
     Text(Box<Lexer>, DatabaseCommand),
 }
 
@@ -51,6 +53,11 @@ enum Verb {
     Alter,
     Create,
     Drop,
+}
+
+impl Verb {
+    /// Of `alter`, `create` and `drop`.
+    const FIRST_LETTERS: [u8; 3] = *b"acd";
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,7 +85,7 @@ impl DatabaseCommandScanner {
     #[inline]
     pub(crate) fn begin(&mut self, kind: u8) {
         self.reader = match kind {
-            kind::QUERY => CommandReader::text(),
+            kind::QUERY => CommandReader::AtText,
             kind::PARSE => CommandReader::StatementName,
             _ => CommandReader::Nothing,
         };
@@ -96,7 +103,10 @@ impl DatabaseCommandScanner {
         if let CommandReader::StatementName = self.reader {
             let Some(end) = bytes.iter().position(|byte| *byte == 0) else { return };
             bytes = &bytes[end + 1..];
-            self.reader = CommandReader::text();
+            self.reader = CommandReader::AtText;
+        }
+        if let (CommandReader::AtText, Some(first)) = (&self.reader, bytes.first()) {
+            self.reader = CommandReader::for_text(*first);
         }
         let CommandReader::Text(lexer, command) = &mut self.reader else { return };
         let end = bytes.iter().position(|byte| *byte == 0);
@@ -118,7 +128,11 @@ impl DatabaseCommandScanner {
 }
 
 impl CommandReader {
-    fn text() -> Self {
+    /// Most texts begin with a letter of another command, and need no lexer.
+    fn for_text(first: u8) -> Self {
+        if first.is_ascii_alphabetic() && !Verb::FIRST_LETTERS.contains(&first.to_ascii_lowercase()) {
+            return Self::Nothing;
+        }
         Self::Text(Box::new(Lexer::new(StringSyntax::Standard)), DatabaseCommand::default())
     }
 }

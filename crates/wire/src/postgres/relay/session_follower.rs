@@ -7,8 +7,9 @@
 //! connection.
 
 mod names;
+mod statements;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::postgres::{
@@ -22,12 +23,15 @@ use crate::postgres::{
     relay::{
         framer::{Piece, checked_header},
         session_follower::names::{ReferencedName, name_at, referenced_name},
+        session_follower::statements::ClientStatement,
     },
     sql::{
         effects::{Deallocated, Discard, Effects, Remains, TextReader},
         lexer::StringSyntax,
     },
 };
+
+pub use statements::{ClientStatements, ConnectionStatements};
 
 /// Limit for the texts of all prepared statements of a client. A client that exceeds it is pinned to its
 /// connection.
@@ -38,24 +42,6 @@ const MAX_STATEMENT_BYTES: usize = 8 << 20;
 const MAX_PENDING: usize = 1 << 12;
 /// The payload of the `CommandComplete` of a `DISCARD ALL`.
 pub(crate) const DISCARD_ALL_TAG: &[u8] = b"DISCARD ALL\0";
-
-/// The statements that a client has prepared and may use on any connection.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ClientStatements {
-    by_name: HashMap<Vec<u8>, Arc<ClientStatement>>,
-    bytes: usize,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct ClientStatement {
-    /// The complete `Parse`.
-    message: Vec<u8>,
-    effects: Effects,
-}
-
-/// The names of the statements prepared on a server connection.
-#[derive(Debug, Default)]
-pub struct ConnectionStatements(HashSet<Vec<u8>>);
 
 /// Follows one client on one server connection.
 #[derive(Debug, Default)]
@@ -139,54 +125,6 @@ enum NameUse {
     New,
     /// The name is in use; the server will refuse the `Parse`.
     Taken,
-}
-
-impl ConnectionStatements {
-    /// Call it when the connection was reset.
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// The proxy has replaced the unnamed statement.
-    pub fn forget_unnamed(&mut self) {
-        self.0.remove(&b""[..]);
-    }
-}
-
-impl ClientStatements {
-    /// The memory that all of them take.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    fn remove(&mut self, name: &[u8]) {
-        if let Some(statement) = self.by_name.remove(name) {
-            self.bytes -= statement.message.len();
-        }
-    }
-
-    fn insert(&mut self, name: Vec<u8>, statement: ClientStatement) {
-        self.bytes += statement.message.len();
-        if let Some(old) = self.by_name.insert(name, Arc::new(statement)) {
-            self.bytes -= old.message.len();
-        }
-    }
-
-    fn deallocate(&mut self, deallocated: &Deallocated, prepared: &mut ConnectionStatements) {
-        match deallocated {
-            Deallocated::None => {}
-            Deallocated::Named(names) => {
-                for name in names {
-                    self.remove(name);
-                    prepared.0.remove(name);
-                }
-            }
-            Deallocated::All => {
-                *self = Self::default();
-                prepared.clear();
-            }
-        }
-    }
 }
 
 impl SessionFollower {
@@ -361,7 +299,7 @@ impl Followed<'_> {
         let name_use = if !name.is_empty() && self.statements.by_name.contains_key(&name) {
             NameUse::Taken
         } else {
-            self.prepared.0.remove(&name);
+            self.prepared.remove(&name);
             self.statements.remove(&name);
             if self.statements.bytes + message.len() > MAX_STATEMENT_BYTES {
                 // The client is pinned, so the statement need not be kept.
@@ -447,7 +385,7 @@ impl Followed<'_> {
         };
         if header.kind == kind::CLOSE {
             self.statements.remove(name);
-            self.prepared.0.remove(name);
+            self.prepared.remove(name);
             self.follower.pending.push_back(PendingReply::ClientClose);
         } else if let Some(insert) = self.missing(name) {
             return Ok(MessageAction::InsertBefore(insert));
