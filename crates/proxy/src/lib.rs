@@ -53,7 +53,7 @@ pub use metrics::{Counter, LabelledCounter, Metrics, WaitHistogram};
 pub use mysql::MySql;
 pub use notify::Notifier;
 pub use password::{PasswordError, PasswordSource, find_in_password_file, find_password, read_password};
-pub use pool::{ConnectionPool, PoolAction, WorkerBound};
+pub use pool::{Acceptable, ConnectionPool, PoolAction, WorkerBound};
 pub use postgres::Postgres;
 pub use protocol::{HandshakeStep, Pooling, Protocol};
 pub use refusal::Refusal;
