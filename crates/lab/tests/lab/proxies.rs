@@ -19,7 +19,7 @@ use ciphertoll_wire::{Secret, postgres};
 
 use crate::capture::{Capture, MARKER};
 use crate::common::{self, QueryText};
-use ciphertoll_skip::missing;
+use ciphertoll_skip::{missing, no_proxy};
 
 use crate::stand::{Stand, Way, connect};
 
@@ -138,16 +138,16 @@ fn proxies() -> [Proxy; 7] {
     .map(proxy_of)
 }
 
-fn proxy_of(path: &str) -> Proxy {
+pub(crate) fn proxy_of(path: &str) -> Proxy {
     path.parse::<NetworkPath>().unwrap().as_proxy().expect("a proxy")
 }
 
 /// The proxy; prints a reason to skip if its program is missing.
-fn here(started: Result<RunningProxy, Error>, proxy: Proxy) -> Option<RunningProxy> {
+pub(crate) fn here(started: Result<RunningProxy, Error>, proxy: Proxy) -> Option<RunningProxy> {
     match started {
         Ok(running) => Some(running),
         Err(error) if error.exit_code() == ExitCode::NothingRan => {
-            missing(&error);
+            no_proxy(proxy.program, &error);
             None
         }
         Err(error) => panic!("{proxy}: {error}"),
@@ -227,7 +227,7 @@ fn a_proxy_leaves_no_files_and_its_password_is_private() {
 }
 
 /// Files with the password are readable by their owner only.
-fn assert_private(place: &Path, password: &str) {
+pub(crate) fn assert_private(place: &Path, password: &str) {
     use std::os::unix::fs::PermissionsExt;
     for entry in fs::read_dir(place).expect("a directory").flatten() {
         let (path, metadata) = (entry.path(), entry.metadata().expect("metadata"));
@@ -270,7 +270,8 @@ fn start_to(
 fn a_server_of_another_authority_is_refused() {
     for (engine, proxies) in [
         (Engine::Postgres, &["proxy", "pgbouncer", "odyssey"][..]),
-        (Engine::MySql, &["proxy", "mysqlrouter"][..]),
+        (Engine::MariaDb, &["proxy", "proxysql"][..]),
+        (Engine::MySql, &["proxy", "proxysql", "mysqlrouter"][..]),
     ] {
         let level = ServerLevel::of(engine);
         let (Some(own), Some(other)) = (Stand::of(&level), Stand::of(&level)) else { continue };
