@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
@@ -288,6 +291,55 @@ fn a_server_of_another_authority_is_refused() {
             assert!(to(impostor.tcp_endpoint(), "other").is_err(), "{proxy}: it does not verify its server");
         }
     }
+}
+
+/// The certificate is for `localhost`, `127.0.0.1` and `::1`, and the proxy connects to `127.0.0.2`.
+#[test]
+fn a_server_of_another_name_is_refused_unless_documented() {
+    for (engine, proxies) in [
+        (Engine::Postgres, &[("proxy", true), ("odyssey", false)][..]),
+        (Engine::MariaDb, &[("proxy", true), ("proxysql", false)][..]),
+    ] {
+        let Some(stand) = Stand::of(&ServerLevel::of(engine)) else { continue };
+        let mut server = stand.start(&Tables::default(), None).expect("a server");
+        server.prepare_auth(Auth::Trust).expect("an account");
+        let other = Endpoint::Tcp(forward_to(&server));
+        for (number, (path, verifies)) in proxies.iter().enumerate() {
+            let proxy = proxy_of(path);
+            let started = start_to(&stand, &server, proxy, &other, Auth::Trust, &format!("n{number}"));
+            match started {
+                Err(error) if error.exit_code() != ExitCode::NothingRan => {
+                    assert!(*verifies, "{proxy}: {error}");
+                }
+                started => {
+                    let started = here(started, proxy);
+                    assert!(started.is_none() || !verifies, "{proxy}: it does not verify the name");
+                }
+            }
+        }
+    }
+}
+
+/// An address of loopback that is not in the server's certificate, and leads to the server.
+fn forward_to(server: &Server) -> SocketAddr {
+    let Endpoint::Tcp(behind) = server.tcp_endpoint() else { panic!("a server listens on TCP") };
+    let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 0)).expect("a port");
+    let address = listener.local_addr().expect("its address");
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(behind) else { return };
+            for (mut from, mut to) in [(&client, &server), (&server, &client)]
+                .map(|(from, to)| (from.try_clone().expect("a stream"), to.try_clone().expect("a stream")))
+            {
+                thread::spawn(move || {
+                    // Either side may have left.
+                    let _ = io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    address
 }
 
 #[test]

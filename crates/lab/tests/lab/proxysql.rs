@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
@@ -163,14 +164,16 @@ fn only_its_user_reaches_proxysql_and_its_password_is_private() {
         for (path, ports) in [("proxysql", 0), ("proxysql+front=tcp", 1)] {
             let Some(running) = site.proxy(path, "q2") else { return };
             site.client(&running).close().expect("a close");
-            let pid = running.pid();
+            let (pid, place) = (running.pid(), site.stand.lab.scratch().path().join("q2"));
+            let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).expect("its arguments");
+            assert!(arguments.split('\0').any(|argument| argument == "--no-version-check"), "{arguments}");
+            wait_for_admin(&place);
             for of_process in ["cmdline", "environ"] {
                 let seen = fs::read(format!("/proc/{pid}/{of_process}")).expect("what can be seen of it");
                 let shows = seen.windows(password.len()).any(|part| part == password.as_bytes());
                 assert!(!shows, "{path}: the password is in its {of_process}");
             }
             assert_eq!(listening_ports(pid), ports, "{path}: the ports on which it listens");
-            let place = site.stand.lab.scratch().path().join("q2");
             assert_private(&place, &password);
             let mode = fs::metadata(place.join("run")).expect("its directory").permissions().mode();
             assert_eq!(mode & 0o077, 0, "{path}: others reach its sockets");
@@ -184,6 +187,15 @@ fn only_its_user_reaches_proxysql_and_its_password_is_private() {
             assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{path}: process {pid} is left");
             assert!(!place.exists(), "{path}: {} is left", place.display());
         }
+    }
+}
+
+/// Its admin interface, the last one, has opened.
+fn wait_for_admin(place: &Path) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !place.join("run/admin.sock").exists() {
+        assert!(Instant::now() < deadline, "no admin socket in {}", place.display());
+        thread::yield_now();
     }
 }
 
