@@ -10,23 +10,31 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
 use ciphertoll_lab::{Server, Tables};
-use ciphertoll_model::{Auth, Clients, Endpoint, Engine, PoolMode};
+use ciphertoll_link::LinkProcess;
+use ciphertoll_model::{Auth, Clients, Endpoint, Engine, Link, LinkKind, LinkShape, PoolMode, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, mysql};
 
-use crate::common::QueryText;
+use ciphertoll_skip::missing;
+
+use crate::common::{self, QueryText};
 use crate::proxies::{assert_private, here, proxy_of};
 use crate::stand::Stand;
 
 /// Number of clients that are connected at the same time.
 const CLIENTS: u16 = 8;
 
-/// A server, and the account of its clients.
+/// From 1 s on its TLS handshake times out.
+const LONG_RTT_US: u32 = 500_000;
+const LONG: LinkShape = LinkShape::of_rtt_us(LONG_RTT_US);
+
+/// A server, perhaps behind a link.
 struct Site {
-    // Dropped in this order.
+    // Dropped in this order: the link owns the server's network.
     server: Server,
+    link: Option<LinkProcess>,
     stand: Stand,
 }
 
@@ -38,13 +46,28 @@ impl Site {
     fn of(engine: Engine) -> impl Iterator<Item = Self> {
         Stand::all(engine).into_iter().map(|stand| {
             let server = stand.start(&Tables::default(), None).expect("a server");
-            Self { server, stand }
+            Self { server, link: None, stand }
         })
+    }
+
+    /// MariaDB behind a long link; prints a reason to skip if there is none.
+    fn behind_a_long_link() -> Option<Self> {
+        let mut stand = Stand::of(&ServerLevel::of(Engine::MariaDb))?;
+        let mut link =
+            LinkProcess::start(&common::helper(), Some(LinkKind::Ring)).inspect_err(missing).ok()?;
+        stand.lab.move_servers_to(link.servers().expect("a network").clone());
+        let server = stand.start(&Tables::default(), None).expect("a server");
+        link.set(LONG).expect("a link");
+        Some(Self { server, link: Some(link), stand })
     }
 
     /// The proxy on this path for [`CLIENTS`] clients; `None` if ProxySQL is not installed.
     fn proxy(&self, path: &str, name: &str) -> Option<RunningProxy> {
-        let Endpoint::Tcp(behind) = self.server.tcp_endpoint() else { panic!("a server listens on TCP") };
+        let behind = match self.link {
+            Some(_) => self.server.endpoint_over(Link::Emulated(LONG)),
+            None => self.server.tcp_endpoint(),
+        };
+        let Endpoint::Tcp(behind) = behind else { panic!("a server listens on TCP") };
         let (proxy, log) = (proxy_of(path), self.stand.log());
         let started = self.stand.lab.start_proxy(&ProxyStart {
             proxy,
@@ -55,7 +78,7 @@ impl Site {
             arguments: &[],
             clients: Clients::new(CLIENTS).expect("a number of clients"),
             name,
-            namespace: None,
+            namespace: self.link.as_ref().and_then(LinkProcess::clients),
             processors: None,
             logs: log.parent().expect("a directory"),
         });
@@ -129,6 +152,13 @@ fn pooled(site: &Site, path: &str, time: Duration) -> Option<()> {
     assert!(connections <= most, "{path}: {connections} for {CLIENTS} clients, {rounds} times");
     assert_eq!(came.unencrypted(), Some(0), "{path}: {came:?}");
     Some(())
+}
+
+#[test]
+fn proxysql_logs_in_over_a_long_link() {
+    let Some(site) = Site::behind_a_long_link() else { return };
+    let Some(running) = site.proxy("proxysql", "q1") else { return };
+    assert!(running.setup_time() > Duration::from_micros(3 * u64::from(LONG_RTT_US)));
 }
 
 /// The temporary table is created by text in a string, which ProxySQL does not parse.
