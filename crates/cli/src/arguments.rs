@@ -303,7 +303,7 @@ pub(crate) struct FactorArguments {
     /// chacha20-poly1305, aes256-ctr, aes256-cbc; +N for a tunnel without a session), openvpn-CIPHER (aes256-gcm,
     /// aes256-cbc, none), wireguard, stunnel. Pooling proxies, with plaintext downstream and TLS upstream: proxy
     /// (ciphertoll-proxy), pgbouncer, odyssey (PostgreSQL), proxysql (MariaDB, MySQL), mysqlrouter (MySQL); modifiers:
-    /// +front=tcp, +tls=1.3-KEY, +group=GROUP (proxy), +mode=transaction (all but proxysql)
+    /// +front=tcp, +tls=1.3-KEY, +group=GROUP (proxy), +mode=transaction
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     pub(crate) path: Option<Vec<Path>>,
     /// trust, cert; native (MariaDB, MySQL); caching-sha2 (MySQL); ed25519, parsec (MariaDB); scram-N,

@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-use ciphertoll_model::Engine;
+use ciphertoll_model::{Engine, ProxyProgram};
 
 /// `true` in CI.
 const CI: &str = "CI";
@@ -42,5 +42,21 @@ pub fn no_server(engine: Engine, why: &(impl Display + ?Sized)) {
     match engine {
         Engine::MySql | Engine::MongoDb => not_for_all(why),
         Engine::MariaDb | Engine::Postgres | Engine::FerretDb => missing(why),
+    }
+}
+
+/// Reports that a proxy is not installed. CI has all except ProxySQL, which no registry offers.
+///
+/// # Panics
+///
+/// In CI, where it has one.
+#[track_caller]
+pub fn no_proxy(program: ProxyProgram, why: &(impl Display + ?Sized)) {
+    match program {
+        ProxyProgram::ProxySql => not_for_all(why),
+        ProxyProgram::Sidecar
+        | ProxyProgram::PgBouncer
+        | ProxyProgram::Odyssey
+        | ProxyProgram::MySqlRouter => missing(why),
     }
 }

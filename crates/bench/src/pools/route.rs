@@ -86,10 +86,11 @@ impl PoolRoute {
         Self::Peer("odyssey"),
         Self::Peer("odyssey+mode=transaction"),
     ];
-    const MARIADB_PEERS: [Self; 1] = [Self::Peer("proxysql")];
-    /// MySQL Router does not pool connections to MariaDB.
-    const MYSQL_PEERS: [Self; 3] =
-        [Self::Peer("proxysql"), Self::Peer("mysqlrouter"), Self::Peer("mysqlrouter+mode=transaction")];
+    /// With a reset per client, and multiplexing without resets.
+    const PROXYSQL: [Self; 2] = [Self::Peer("proxysql"), Self::MULTIPLEXING];
+    const MULTIPLEXING: Self = Self::Peer("proxysql+mode=transaction");
+    /// It does not pool connections to MariaDB.
+    const MYSQL_ROUTER: [Self; 2] = [Self::Peer("mysqlrouter"), Self::Peer("mysqlrouter+mode=transaction")];
 
     /// Routes of the measurement with many clients.
     pub const CROWD: [Self; 2] =
@@ -110,11 +111,9 @@ impl PoolRoute {
             (Engine::Postgres, SocketAuth::Password) => {
                 &[&Self::DIRECT, &Self::SIDECARS, &Self::TRACKED, &Self::POSTGRES_PEERS]
             }
-            (Engine::MariaDb, _) => {
-                &[&Self::DIRECT, &Self::SIDECARS, &Self::MARIADB_PEERS, &Self::EPOLL_FLOORS]
-            }
+            (Engine::MariaDb, _) => &[&Self::DIRECT, &Self::SIDECARS, &Self::PROXYSQL, &Self::EPOLL_FLOORS],
             // The floors do not log in as MySQL requires.
-            (Engine::MySql, _) => &[&Self::DIRECT, &Self::SIDECARS, &Self::MYSQL_PEERS],
+            (Engine::MySql, _) => &[&Self::DIRECT, &Self::SIDECARS, &Self::PROXYSQL, &Self::MYSQL_ROUTER],
             (Engine::MongoDb | Engine::FerretDb, _) => &[],
         };
         parts.concat()
@@ -150,8 +149,8 @@ impl PoolRoute {
             Self::Tls => false,
             Self::Sidecar(other) => own.threads > 1 && other == SidecarRoute { threads: 1, ..own },
             Self::Baseline(other) => own == other,
-            // It multiplexes, and resets what it knows to be changed.
-            Self::Peer("proxysql") => own.threads == 1,
+            // The usual configuration of ProxySQL, which both modes replace.
+            _ if peer == Self::MULTIPLEXING => own.threads == 1,
             Self::Peer(label) => {
                 own.threads == 1 && label.contains("transaction") == (own.mode == PoolMode::Transaction)
             }
@@ -274,10 +273,24 @@ mod tests {
     #[test]
     fn mariadb_in_transaction_mode_is_compared_with_and_without_resets() {
         let pairs = pairs(Engine::MariaDb, SocketAuth::Trusted);
-        for peer in ["proxysql", "floor epoll, reset first", "floor epoll, reset none"] {
+        for peer in ["proxysql+mode=transaction", "floor epoll, reset first", "floor epoll, reset none"] {
             assert!(pairs.contains(&format!("proxy+mode=transaction ÷ {peer}")), "{peer}: {pairs:?}");
         }
         assert!(!pairs.contains(&"proxy ÷ floor epoll, reset none".to_owned()));
+    }
+
+    #[test]
+    fn both_modes_are_compared_with_proxysql_that_multiplexes() {
+        for engine in [Engine::MariaDb, Engine::MySql] {
+            let mut pairs = pairs(engine, SocketAuth::Trusted);
+            pairs.retain(|pair| pair.contains("proxysql"));
+            let expected = [
+                "proxy ÷ proxysql",
+                "proxy ÷ proxysql+mode=transaction",
+                "proxy+mode=transaction ÷ proxysql+mode=transaction",
+            ];
+            assert_eq!(pairs, expected, "{engine}");
+        }
     }
 
     #[test]

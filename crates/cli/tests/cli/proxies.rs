@@ -1,6 +1,7 @@
 //! Proxies in a run: what they make of connects, proxies that are killed or stopped in mid-trial, and that nothing of them
 //! stays.
 
+use std::path::Path;
 use std::time::Duration;
 
 use ciphertoll_model::Engine;
@@ -12,50 +13,82 @@ use crate::support::{
     until,
 };
 
-/// Paths, and what their processes are called in the ledger.
-const PROXIES: [(&str, &str); 2] = [("proxy", "ciphertoll-proxy"), ("pgbouncer", "PgBouncer")];
+/// Proxies of one engine.
+struct Tested {
+    engine: Engine,
+    server: &'static str,
+    path: &'static str,
+    /// Paths, and what their processes are called in the ledger.
+    proxies: &'static [(&'static str, &'static str)],
+    /// How their clients log in.
+    admission: &'static str,
+    /// The path that takes longer.
+    slower: &'static str,
+}
+
+const ALL: [Tested; 2] = [
+    Tested {
+        engine: Engine::Postgres,
+        server: "postgres",
+        path: "plain,tls1.3-p256,proxy,pgbouncer",
+        proxies: &[("proxy", "ciphertoll-proxy"), ("pgbouncer", "PgBouncer")],
+        admission: "trust",
+        // It has a login by SCRAM.
+        slower: "plain",
+    },
+    Tested {
+        engine: Engine::MariaDb,
+        server: "mariadb",
+        path: "plain,tls1.3-p256,proxysql,proxysql+mode=transaction",
+        proxies: &[("proxysql", "ProxySQL"), ("proxysql+mode=transaction", "ProxySQL")],
+        admission: "native",
+        slower: "tls1.3-p256",
+    },
+];
 
 const BETWEEN: Between = Between { what: "proxy", tried: "proxy_tried", trial: Duration::from_millis(750) };
 
-const ASKED: [&str; 8] = [
-    "--server",
-    "postgres",
-    "--path",
-    "plain,tls1.3-p256,proxy,pgbouncer",
-    "--workload",
-    "connect-query",
-    "--trial-time",
-    "500ms",
-];
 const FEW_BLOCKS: [&str; 2] = ["--blocks", "2"];
 /// More than are needed, for trials that are over before the test gets to them.
 const MORE_BLOCKS: [&str; 2] = ["--blocks", "6"];
 
+impl Tested {
+    /// A run of their paths; `None` without a server.
+    fn start(&self, place: &Path, blocks: &[&'static str; 2]) -> Option<Session> {
+        if !real_server_of(self.engine) {
+            return None;
+        }
+        let asked = ["--server", self.server, "--path", self.path, "--workload", "connect-query"];
+        let asked = [&asked[..], &["--trial-time", "500ms"], blocks].concat();
+        let mut session = Session::start(place, &asked);
+        session.wait_for("calibration's end", |event| is(event, "block_finished"));
+        Some(session)
+    }
+}
+
 #[test]
 fn a_run_tells_what_a_proxy_makes_of_connects() {
-    if !real_server_of(Engine::Postgres) {
-        return;
-    }
-    let place = tempfile::tempdir().expect("a directory");
-    let mut session = Session::start(place.path(), &[&ASKED[..], &FEW_BLOCKS].concat());
-    session.wait_for("calibration's end", |event| is(event, "block_finished"));
-    let here = BETWEEN.here(&session, &PROXIES);
-    // They are known from here on, should the run be over before the test asks again.
-    session.identities();
-    session.wait_for("the end", |event| is(event, "looked"));
-    let (processes, scratch) = (session.identities(), session.scratch().to_owned());
-    let finished = session.finish();
-    assert_gone(&processes, &scratch);
-    let document = one_document(&finished.stdout);
-    for (path, program) in here {
-        let cell = items(&document, "cells").iter().find(|cell| cell["path"] == path).expect("a cell");
-        let has_blocks = cell["blocks_used"].as_u64() > Some(0);
-        assert!(has_blocks || !items(cell, "voided").is_empty(), "{cell:#}");
-        if has_blocks {
-            // They need no login by SCRAM, as plain ones do.
-            let [proxied, plain] = [path, "plain"].map(|path| best(&medians_ns(&finished.events, path)));
-            assert!(proxied < plain, "{path}: {proxied} ns, plain: {plain} ns");
-            is_cured(&document, cell, program);
+    for tested in ALL {
+        let place = tempfile::tempdir().expect("a directory");
+        let Some(mut session) = tested.start(place.path(), &FEW_BLOCKS) else { continue };
+        let here = BETWEEN.here(&session, tested.proxies);
+        // They are known from here on, should the run be over before the test asks again.
+        session.identities();
+        session.wait_for("the end", |event| is(event, "looked"));
+        let (processes, scratch) = (session.identities(), session.scratch().to_owned());
+        let finished = session.finish();
+        assert_gone(&processes, &scratch);
+        let document = one_document(&finished.stdout);
+        for (path, program) in here {
+            let cell = items(&document, "cells").iter().find(|cell| cell["path"] == path).expect("a cell");
+            let has_blocks = cell["blocks_used"].as_u64() > Some(0);
+            assert!(has_blocks || !items(cell, "voided").is_empty(), "{cell:#}");
+            if has_blocks {
+                let [proxied, direct] =
+                    [path, tested.slower].map(|path| best(&medians_ns(&finished.events, path)));
+                assert!(proxied < direct, "{path}: {proxied} ns, {}: {direct} ns", tested.slower);
+                is_cured(&document, cell, program, tested.admission);
+            }
         }
     }
 }
@@ -64,13 +97,13 @@ fn a_run_tells_what_a_proxy_makes_of_connects() {
 const FEW: u64 = 10;
 
 /// Its own connections are few, and encrypted.
-fn is_cured(document: &Value, cell: &Value, program: &str) {
+fn is_cured(document: &Value, cell: &Value, program: &str, admission: &str) {
     for metric in ["setup_ns", "rss_bytes_middle"] {
         assert!(cell["metrics"][metric]["value"].as_f64() > Some(0.0), "{metric}: {cell:#}");
     }
     let (front, behind): (Vec<&Value>, Vec<&Value>) =
         items(cell, "legs").iter().partition(|leg| leg["from"] == "client");
-    assert!(front.iter().all(|leg| leg["tls_version"].is_null() && leg["auth"] == "trust"), "{front:?}");
+    assert!(front.iter().all(|leg| leg["tls_version"].is_null() && leg["auth"] == admission), "{front:?}");
     assert!(!behind.is_empty(), "{cell:#}");
     for leg in &behind {
         assert_eq!((&leg["tls_version"], &leg["key"]), (&"tls1.3".into(), &"p256".into()), "{leg}");
@@ -86,29 +119,25 @@ fn is_cured(document: &Value, cell: &Value, program: &str) {
 
 #[test]
 fn a_proxy_that_is_killed_or_stopped_voids_its_trial_and_the_run_goes_on() {
-    if !real_server_of(Engine::Postgres) {
-        return;
+    for tested in ALL {
+        let place = tempfile::tempdir().expect("a directory");
+        let Some(session) = tested.start(place.path(), &MORE_BLOCKS) else { continue };
+        let of = |(path, process): (&'static str, &'static str)| {
+            [Signal::SIGKILL, Signal::SIGSTOP].map(|signal| Interruption { path, process, signal })
+        };
+        let ahead = BETWEEN.here(&session, tested.proxies).into_iter().flat_map(of).collect();
+        BETWEEN.each_voids_its_trial(session, ahead);
     }
-    let place = tempfile::tempdir().expect("a directory");
-    let mut session = Session::start(place.path(), &[&ASKED[..], &MORE_BLOCKS].concat());
-    session.wait_for("calibration's end", |event| is(event, "block_finished"));
-    let of = |(path, process): (&'static str, &'static str)| {
-        [Signal::SIGKILL, Signal::SIGSTOP].map(|signal| Interruption { path, process, signal })
-    };
-    let ahead = BETWEEN.here(&session, &PROXIES).into_iter().flat_map(of).collect();
-    BETWEEN.each_voids_its_trial(session, ahead);
 }
 
 #[test]
 fn neither_a_killed_nor_an_interrupted_run_leaves_a_proxy() {
-    if !real_server_of(Engine::Postgres) {
-        return;
-    }
-    for signal in [Signal::SIGKILL, Signal::SIGINT] {
+    for (tested, signal) in
+        ALL.iter().flat_map(|tested| [(tested, Signal::SIGKILL), (tested, Signal::SIGINT)])
+    {
         let place = tempfile::tempdir().expect("a directory");
-        let mut session = Session::start(place.path(), &[&ASKED[..], &MORE_BLOCKS].concat());
-        session.wait_for("calibration's end", |event| is(event, "block_finished"));
-        let Some((path, program)) = BETWEEN.here(&session, &PROXIES).first().copied() else { return };
+        let Some(mut session) = tested.start(place.path(), &MORE_BLOCKS) else { continue };
+        let Some((path, program)) = BETWEEN.here(&session, tested.proxies).first().copied() else { continue };
         session.wait_for("a trial through a proxy", |event| {
             is(event, "trial_started")
                 && event["cell"].as_str().is_some_and(|cell| cell.contains(&format!("/{path}/")))

@@ -16,6 +16,7 @@ mod pinning;
 mod post_quantum;
 mod postgres;
 mod proxies;
+mod proxysql;
 mod refusals;
 mod round_trips;
 mod server_load;

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ciphertoll_lab::proxy::{ProxyStart, RunningProxy, SocketAuth};
@@ -19,7 +22,7 @@ use ciphertoll_wire::{Secret, postgres};
 
 use crate::capture::{Capture, MARKER};
 use crate::common::{self, QueryText};
-use ciphertoll_skip::missing;
+use ciphertoll_skip::{missing, no_proxy};
 
 use crate::stand::{Stand, Way, connect};
 
@@ -138,16 +141,16 @@ fn proxies() -> [Proxy; 7] {
     .map(proxy_of)
 }
 
-fn proxy_of(path: &str) -> Proxy {
+pub(crate) fn proxy_of(path: &str) -> Proxy {
     path.parse::<NetworkPath>().unwrap().as_proxy().expect("a proxy")
 }
 
 /// The proxy; prints a reason to skip if its program is missing.
-fn here(started: Result<RunningProxy, Error>, proxy: Proxy) -> Option<RunningProxy> {
+pub(crate) fn here(started: Result<RunningProxy, Error>, proxy: Proxy) -> Option<RunningProxy> {
     match started {
         Ok(running) => Some(running),
         Err(error) if error.exit_code() == ExitCode::NothingRan => {
-            missing(&error);
+            no_proxy(proxy.program, &error);
             None
         }
         Err(error) => panic!("{proxy}: {error}"),
@@ -227,7 +230,7 @@ fn a_proxy_leaves_no_files_and_its_password_is_private() {
 }
 
 /// Files with the password are readable by their owner only.
-fn assert_private(place: &Path, password: &str) {
+pub(crate) fn assert_private(place: &Path, password: &str) {
     use std::os::unix::fs::PermissionsExt;
     for entry in fs::read_dir(place).expect("a directory").flatten() {
         let (path, metadata) = (entry.path(), entry.metadata().expect("metadata"));
@@ -270,7 +273,8 @@ fn start_to(
 fn a_server_of_another_authority_is_refused() {
     for (engine, proxies) in [
         (Engine::Postgres, &["proxy", "pgbouncer", "odyssey"][..]),
-        (Engine::MySql, &["proxy", "mysqlrouter"][..]),
+        (Engine::MariaDb, &["proxy", "proxysql"][..]),
+        (Engine::MySql, &["proxy", "proxysql", "mysqlrouter"][..]),
     ] {
         let level = ServerLevel::of(engine);
         let (Some(own), Some(other)) = (Stand::of(&level), Stand::of(&level)) else { continue };
@@ -287,6 +291,55 @@ fn a_server_of_another_authority_is_refused() {
             assert!(to(impostor.tcp_endpoint(), "other").is_err(), "{proxy}: it does not verify its server");
         }
     }
+}
+
+/// The certificate is for `localhost`, `127.0.0.1` and `::1`, and the proxy connects to `127.0.0.2`.
+#[test]
+fn a_server_of_another_name_is_refused_unless_documented() {
+    for (engine, proxies) in [
+        (Engine::Postgres, &[("proxy", true), ("odyssey", false)][..]),
+        (Engine::MariaDb, &[("proxy", true), ("proxysql", false)][..]),
+    ] {
+        let Some(stand) = Stand::of(&ServerLevel::of(engine)) else { continue };
+        let mut server = stand.start(&Tables::default(), None).expect("a server");
+        server.prepare_auth(Auth::Trust).expect("an account");
+        let other = Endpoint::Tcp(forward_to(&server));
+        for (number, (path, verifies)) in proxies.iter().enumerate() {
+            let proxy = proxy_of(path);
+            let started = start_to(&stand, &server, proxy, &other, Auth::Trust, &format!("n{number}"));
+            match started {
+                Err(error) if error.exit_code() != ExitCode::NothingRan => {
+                    assert!(*verifies, "{proxy}: {error}");
+                }
+                started => {
+                    let started = here(started, proxy);
+                    assert!(started.is_none() || !verifies, "{proxy}: it does not verify the name");
+                }
+            }
+        }
+    }
+}
+
+/// An address of loopback that is not in the server's certificate, and leads to the server.
+fn forward_to(server: &Server) -> SocketAddr {
+    let Endpoint::Tcp(behind) = server.tcp_endpoint() else { panic!("a server listens on TCP") };
+    let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 0)).expect("a port");
+    let address = listener.local_addr().expect("its address");
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(behind) else { return };
+            for (mut from, mut to) in [(&client, &server), (&server, &client)]
+                .map(|(from, to)| (from.try_clone().expect("a stream"), to.try_clone().expect("a stream")))
+            {
+                thread::spawn(move || {
+                    // Either side may have left.
+                    let _ = io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    address
 }
 
 #[test]

@@ -68,14 +68,6 @@ impl ProxyProgram {
         }
     }
 
-    /// Whether the pool mode can be configured.
-    fn has_modes(self) -> bool {
-        match self {
-            Self::Sidecar | Self::PgBouncer | Self::Odyssey | Self::MySqlRouter => true,
-            Self::ProxySql => false,
-        }
-    }
-
     /// Why it does not support servers of `engine`, if so.
     fn impossible(self, engine: Engine) -> Option<String> {
         let name = self.display_name();
@@ -135,7 +127,7 @@ impl Proxy {
             Some(("group", name)) => {
                 self.group = Some(match_name("group", name, &Group::ALL, Group::label)?);
             }
-            Some(("mode", mode)) if self.program.has_modes() => {
+            Some(("mode", mode)) => {
                 self.mode = match_name("mode", mode, &PoolMode::ALL, PoolMode::label)?;
             }
             _ => return Ok(None),

@@ -44,7 +44,10 @@ fn of_paths() {
     tells::<Path>("pgbounce", "unknown path \"pgbounce\"; did you mean \"pgbouncer\"?");
     tells::<Path>("proxy+front=udp", "unknown front \"udp\"; it is one of: unix, tcp");
     tells::<Path>("proxy+mode=sesion", "unknown mode \"sesion\"; did you mean \"session\"?");
-    tells::<Path>("proxysql+mode=session", "path \"proxysql\" takes no modifier \"+mode=session\"");
+    tells::<Path>(
+        "proxysql+mode=statement",
+        "unknown mode \"statement\"; it is one of: session, transaction",
+    );
     for tls in ["1.3", "1.3-p265", "1.3-p256-p256", "", "1.3-p256+resume"] {
         let first = tls.split('+').next().unwrap_or_default();
         let resumes = tls.ends_with("resume");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ciphertoll_model::Path;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -25,7 +26,8 @@ pub(crate) struct Interruption {
 }
 
 impl Between {
-    /// The paths of `all` that work here. In CI all must work, except those without time for calibration.
+    /// The paths of `all` that work here. In CI all must work, except those of programs that it cannot install and those
+    /// without time for calibration.
     pub(crate) fn here<T: Copy>(
         &self,
         session: &Session,
@@ -33,9 +35,13 @@ impl Between {
     ) -> Vec<(&'static str, T)> {
         let named = |event: &Value, path: &str| is(event, self.tried) && event["path"] == path;
         let works = |path: &str| session.events().iter().any(|event| named(event, path));
-        let mut here: Vec<_> = all.iter().copied().filter(|(path, _)| works(path)).collect();
-        if here.len() < all.len() {
-            ciphertoll_skip::missing(&format!("a {}: {:?}", self.what, session.events()));
+        let (mut here, absent): (Vec<_>, Vec<_>) = all.iter().copied().partition(|(path, _)| works(path));
+        for (path, _) in absent {
+            let why = format!("{} {path}: {:?}", self.what, session.events());
+            match path.parse::<Path>().ok().and_then(Path::as_proxy) {
+                Some(proxy) => ciphertoll_skip::no_proxy(proxy.program, &why),
+                None => ciphertoll_skip::missing(&why),
+            }
         }
         let none = here.is_empty();
         here.retain(|(path, _)| !session.lost_path_to_noise(path));
