@@ -9,7 +9,7 @@ use ciphertoll_model::{
     Identity, KeyExchangeTime, KeyShare, LatencySummary, Leg, LegCount, LoadMessage, LoginMechanism,
     LookDecision, Metric, Namespace, Observation, Phase, ReadPreference, Resumption, Script, ScriptStatement,
     ScriptStep, SecurityLevel, SignatureTime, Skipped, StatementProtocol, Suite, TimestampedEvent,
-    TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialOperation, TrialPace, TrialResult, TrialSpec,
+    TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialOperation, TrialPace, TrialResult, TrialSpec, TrialStart,
     Verification, VoidReason,
 };
 use proptest::option;
@@ -309,6 +309,7 @@ fn trial_spec() -> impl Strategy<Value = TrialSpec> {
             namespace: (threads % 3 == 1).then(|| Namespace { user: None, network: "/proc/1/ns/net".into() }),
             processors,
             injected_delay_ns: numbers[3],
+            start: if threads % 2 == 0 { TrialStart::AtOnce } else { TrialStart::WhenTold },
         },
     )
 }
@@ -351,6 +352,7 @@ fn trial_result() -> impl Strategy<Value = TrialResult> {
             client_rss_peak_bytes: numbers[6],
             tcp_connect_ns_p50: usable_ports,
             usable_ports,
+            further_histograms: usable_ports.map(|_| Box::default()),
         },
     )
 }
@@ -358,6 +360,9 @@ fn trial_result() -> impl Strategy<Value = TrialResult> {
 fn load_message() -> impl Strategy<Value = LoadMessage> {
     let faults = [FailureOrigin::Server, FailureOrigin::Tls, FailureOrigin::Host, FailureOrigin::Internal];
     prop_oneof![
+        Just(LoadMessage::Ready),
+        any::<[u64; 2]>()
+            .prop_map(|[opens_at_ns, closes_at_ns]| LoadMessage::Begun { opens_at_ns, closes_at_ns }),
         Just(LoadMessage::WindowOpened),
         Just(LoadMessage::WindowClosed),
         any::<Vec<u64>>().prop_map(|latency_ns| LoadMessage::Samples { latency_ns }),
