@@ -8,10 +8,10 @@ use ciphertoll_model::ExitCode;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The host was not reached, or was lost and not reached again.
-    #[error("load host {host}: {reason}")]
+    #[error("host {host}: {reason}")]
     Unreachable { host: String, reason: String },
     #[error(
-        "load host {host} has ciphertoll {theirs} (protocol {their_protocol}), and this is {ours} (protocol {our_protocol}): use the same version on both"
+        "host {host} has ciphertoll {theirs} (protocol {their_protocol}), and this is {ours} (protocol {our_protocol}): use the same version on both"
     )]
     Version { host: String, theirs: String, their_protocol: u32, ours: String, our_protocol: u32 },
     #[error("cannot read {path} for the load hosts: {source}")]

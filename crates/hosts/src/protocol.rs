@@ -128,6 +128,8 @@ pub struct Hello {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineWindow {
     pub elapsed_ns: u64,
+    /// Of the machine, whatever the host may use of it.
+    pub processors: u16,
     /// CPU time of all processors that was not idle, without steal.
     pub busy_ns: u64,
     /// The part of it in which interrupts were handled, among them all packets.

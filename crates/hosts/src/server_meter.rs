@@ -39,8 +39,9 @@ impl ServerMeter {
         Ok(Self { fleet: Fleet::new(vec![transport], bootstrap)?, numbers: 0, asked: Vec::new() })
     }
 
-    /// Connects the host unless it is connected. Returns whether `is_interrupted` ended that early.
-    pub fn connect(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<bool, Error> {
+    /// Connects the host unless it is connected. Returns it if it was connected now; `None` if `is_interrupted` ended that
+    /// early.
+    pub fn connect(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<Option<Vec<HostFacts>>, Error> {
         self.asked.clear();
         self.fleet.connect(is_interrupted)
     }
@@ -63,11 +64,26 @@ impl ServerMeter {
 
     /// The CPU time between the two readings, scaled from the time between them to the window.
     pub fn used(&mut self, window_ns: u64) -> Result<ServerCpu, Error> {
-        let asked = std::mem::take(&mut self.asked);
-        let [opened, closed] = asked[..] else {
+        let readings = self.answers()?;
+        let [opened, closed] = &readings[..] else {
             return Err(self.fleet.unreachable_host("its clock was not read at both edges of the window"));
         };
-        let mut readings: [Option<Reading>; 2] = [None, None];
+        between(opened, closed, window_ns)
+            .ok_or_else(|| self.fleet.unreachable_host("the server was restarted in the window"))
+    }
+
+    /// What is read for the server on this port, in a few words.
+    pub fn source(&mut self, port: u16) -> Result<String, Error> {
+        self.asked.clear();
+        self.ask(port)?;
+        let reading = self.answers()?.pop();
+        reading.map(|reading| reading.source).ok_or_else(|| self.fleet.unreachable_host("no answer"))
+    }
+
+    /// The answers to everything that was asked, in that order.
+    fn answers(&mut self) -> Result<Vec<Reading>, Error> {
+        let asked = std::mem::take(&mut self.asked);
+        let mut readings: Vec<Option<Reading>> = vec![None; asked.len()];
         let deadline = Instant::now() + ANSWER_LIMIT;
         while readings.iter().any(Option::is_none) {
             if Instant::now() >= deadline {
@@ -77,17 +93,12 @@ impl ServerMeter {
                 let FromHost::ServerCpu { number, at_ns, cpu_ns, source, instance } = message else {
                     continue;
                 };
-                let at = [opened, closed].iter().position(|asked| *asked == number);
-                if let Some(at) = at {
+                if let Some(at) = asked.iter().position(|asked| *asked == number) {
                     readings[at] = Some(Reading { at_ns, cpu_ns, source, instance });
                 }
             }
         }
-        let [Some(opened), Some(closed)] = readings else {
-            return Err(self.fleet.unreachable_host("no answer"));
-        };
-        between(&opened, &closed, window_ns)
-            .ok_or_else(|| self.fleet.unreachable_host("the server was restarted in the window"))
+        Ok(readings.into_iter().flatten().collect())
     }
 }
 

@@ -104,6 +104,19 @@ fn split_kind<'a>(
     }
 }
 
+/// A host that is listed twice would generate load twice. A command may be repeated: it can start two processes.
+pub(crate) fn check_twice(all: &[LoadHosts]) -> Result<(), HostsError> {
+    let names = all.iter().flat_map(|hosts| match hosts {
+        LoadHosts::Ssh(names) => names.as_slice(),
+        LoadHosts::Exec(_) | LoadHosts::Kubernetes(_) => &[],
+    });
+    let names: Vec<&HostName> = names.collect();
+    match names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+        Some((_, name)) => Err(HostsError::Twice { name: name.to_string() }),
+        None => Ok(()),
+    }
+}
+
 impl LoadHosts {
     /// How many hosts these are.
     pub fn count(&self) -> usize {
@@ -176,11 +189,9 @@ impl FromStr for LoadHosts {
         Ok(match kind {
             SSH => {
                 let names: Vec<HostName> = rest.split(',').map(str::parse).collect::<Result<_, _>>()?;
-                let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
-                if let Some((_, name)) = twice {
-                    return Err(HostsError::Twice { name: name.to_string() });
-                }
-                Self::Ssh(names)
+                let hosts = Self::Ssh(names);
+                check_twice(std::slice::from_ref(&hosts))?;
+                hosts
             }
             EXEC => Self::Exec(rest.parse()?),
             _ => Self::Kubernetes(rest.parse()?),

@@ -29,8 +29,10 @@ pub use ciphertoll_vocabulary::{
     AddressFamily, Engine, Group, Identity, Phase, QueryLanguage, ReadPreference, SecurityLevel, ServerKey,
     Suite, TlsLibrary, TlsVersion, Verification,
 };
-pub use environment::{CryptoInstruction, Environment};
-pub use event::{Ending, Event, Flag, LinkKind, LookDecision, Observation, TimestampedEvent, VoidReason};
+pub use environment::{ConnectedHost, CryptoInstruction, Environment, HostRole};
+pub use event::{
+    Ending, Event, Flag, HostUse, HostsUse, LinkKind, LookDecision, Observation, TimestampedEvent, VoidReason,
+};
 pub use exit::ExitCode;
 pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse,

@@ -75,7 +75,7 @@ fn hello() -> Hello {
 }
 
 /// The identity of this boot of this machine.
-pub(crate) fn boot_id() -> String {
+pub fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }

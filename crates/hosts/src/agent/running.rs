@@ -11,6 +11,7 @@ use ciphertoll_lab::accounting::{MachineTimes, PortUsage};
 use ciphertoll_load::{LoadProcess, StartSignal, process_cpu};
 use ciphertoll_model::{ErrorKind, FailureOrigin, LoadMessage, StartCommand, TrialSpec};
 use ciphertoll_record::{Effect, ProcessIdentity, Scratch};
+use nix::unistd::{SysconfVar, sysconf};
 
 use super::Input;
 use super::files::PlacedFiles;
@@ -145,6 +146,11 @@ struct Edge {
     agent_cpu: Duration,
 }
 
+fn online_processors() -> u16 {
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    online.and_then(|count| u16::try_from(count).ok()).unwrap_or(1)
+}
+
 impl Edge {
     fn now() -> Option<Self> {
         let machine = MachineTimes::read().ok()?;
@@ -156,6 +162,7 @@ impl Edge {
         let ports = PortUsage::read_of(load_pid.cast_signed()).ok();
         Some(MachineWindow {
             elapsed_ns: (now.at - self.at).as_nanos() as u64,
+            processors: online_processors(),
             busy_ns: now.machine.busy_ns.saturating_sub(self.machine.busy_ns),
             interrupts_ns: now.machine.interrupts_ns.saturating_sub(self.machine.interrupts_ns),
             steal_ns: now.machine.steal_ns.saturating_sub(self.machine.steal_ns),

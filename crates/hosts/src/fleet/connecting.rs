@@ -17,8 +17,19 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 impl Fleet {
     /// Connects every host that is not connected. Each is tried once if it was never reached, and a few times if it was
-    /// lost. Returns whether `is_interrupted` ended that early.
-    pub fn connect(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<bool, Error> {
+    /// lost. Returns the hosts that were connected now; `None` if `is_interrupted` ended that early.
+    pub fn connect(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<Option<Vec<HostFacts>>, Error> {
+        let missing: Vec<usize> =
+            (0..self.members.len()).filter(|&host| !self.members[host].is_ready()).collect();
+        if self.connect_missing(is_interrupted)? {
+            return Ok(None);
+        }
+        self.content = None;
+        Ok(Some(missing.into_iter().filter_map(|host| self.members[host].facts.clone()).collect()))
+    }
+
+    /// Returns whether it was interrupted.
+    fn connect_missing(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<bool, Error> {
         let attempts = if self.members.iter().all(|member| member.facts.is_some()) {
             &RECONNECTS[..]
         } else {
@@ -42,7 +53,6 @@ impl Fleet {
                 return Err(self.unreachable(host, reason.clone()));
             }
         }
-        self.content = None;
         Ok(false)
     }
 

@@ -43,7 +43,7 @@ pub struct TrialOutcome {
 }
 
 /// The measurements of one host.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct HostResult {
     pub host: String,
     pub clients: u16,
