@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use ciphertoll_lab::{Lab, Server, ServerStart, Tables, find};
 use ciphertoll_model::{Auth, Endpoint, Engine, Namespace, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::{no_server, not_for_all};
 use ciphertoll_wire::session::Login;
 use ciphertoll_wire::{Secret, postgres};
+use ciphertoll_lab::{Lab, Server, ServerStart, Tables, find};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -20,7 +20,7 @@ use crate::support::{Answer, ciphertoll, items, one_document, text};
 pub(crate) struct Elsewhere {
     // Dropped in this order: the server's files lie in the lab's scratch directory.
     pub(crate) server: Server,
-    _lab: Lab,
+    lab: Lab,
     place: TempDir,
 }
 
@@ -54,7 +54,12 @@ impl Elsewhere {
             strength,
         };
         let server = lab.start(&start).expect("a server");
-        Self { server, _lab: lab, place }
+        Self { server, lab: lab, place }
+    }
+
+    /// The lab's directory, with the server's files.
+    pub(crate) fn scratch(&self) -> &Path {
+        self.lab.scratch().path()
     }
 
     pub(crate) fn port(&self) -> u16 {
