@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ciphertoll_model::ExitCode;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum HostError {
     /// The host was not reached, or was lost and not reached again.
     #[error("host {host}: {reason}")]
     Unreachable { host: String, reason: String },
@@ -27,7 +27,7 @@ pub enum Error {
     Record(#[from] ciphertoll_record::Error),
 }
 
-impl Error {
+impl HostError {
     pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { doing, source }
     }

@@ -7,7 +7,6 @@ use ciphertoll_lab::Lab;
 use ciphertoll_model::{ConnectedHost, Endpoint, Event, ExitCode, HostRole, Plan};
 use ciphertoll_record::{Effect, ProcessIdentity};
 
-use super::remotes::Remotes;
 use crate::bench::{BenchError, Emit, TrialError};
 use crate::interrupt::Interrupt;
 
@@ -21,8 +20,13 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// The hosts of the plan, not connected yet.
-    pub(super) fn of(plan: &Plan, lab: &Lab, program: &Path, remotes: &Remotes) -> Result<Self, BenchError> {
+    /// The hosts of the plan, not connected yet. `servers` are at URLs.
+    pub(super) fn of(
+        plan: &Plan,
+        lab: &Lab,
+        program: &Path,
+        servers: &[Endpoint],
+    ) -> Result<Self, BenchError> {
         if plan.load_hosts.is_empty() && plan.server_host.is_none() {
             return Ok(Self::default());
         }
@@ -39,7 +43,7 @@ impl Hosts {
             .server_host
             .as_ref()
             .map(|host| ServerMeter::new(transport::transport_of_server(host, &context), bootstrap.clone()));
-        let server_port = remotes.all().find_map(|remote| port_of(&remote.endpoint()));
+        let server_port = servers.iter().find_map(port_of);
         Ok(Self { load, server: server.transpose().map_err(unusable)?, server_port })
     }
 
@@ -134,11 +138,11 @@ fn note<'a>(lab: &Lab, pids: impl Iterator<Item = (&'a str, u32)>) -> Result<(),
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
-pub(super) fn unusable(error: ciphertoll_hosts::Error) -> BenchError {
+pub(super) fn unusable(error: ciphertoll_hosts::HostError) -> BenchError {
     BenchError { message: error.to_string(), exit_code: error.exit_code() }
 }
 
-pub(super) fn fatal(error: ciphertoll_hosts::Error) -> TrialError {
+pub(super) fn fatal(error: ciphertoll_hosts::HostError) -> TrialError {
     TrialError::Fatal(unusable(error))
 }
 

@@ -14,16 +14,16 @@ pub use self::bootstrap::Bootstrap;
 pub(crate) use self::bootstrap::{Announcement, announcement};
 pub use self::exec::ExecTransport;
 pub use self::ssh::SshTransport;
-use crate::Error;
+use crate::HostError;
 
 /// A way to one host.
-pub trait Transport: Send {
+pub trait HostTransport: Send {
     /// The host's name in records and messages.
     fn name(&self) -> &str;
 
     /// The command that starts an agent on the host. Its stdin and stdout are the agent's, perhaps after a
     /// [`Bootstrap`]; its last line on stderr explains a failure. Called again if the host is lost.
-    fn command(&mut self) -> Result<Command, Error>;
+    fn command(&mut self) -> Result<Command, HostError>;
 }
 
 /// What transports need of the coordinator.
@@ -40,8 +40,8 @@ pub struct TransportContext<'a> {
 pub fn transports(
     hosts: &[LoadHosts],
     context: &TransportContext<'_>,
-) -> Result<Vec<Box<dyn Transport>>, Error> {
-    let mut all: Vec<Box<dyn Transport>> = Vec::new();
+) -> Result<Vec<Box<dyn HostTransport>>, HostError> {
+    let mut all: Vec<Box<dyn HostTransport>> = Vec::new();
     for hosts in hosts {
         match hosts {
             LoadHosts::Ssh(names) => {
@@ -54,14 +54,14 @@ pub fn transports(
                 let label = unused_name(prefix.short_name(), &all);
                 all.push(Box::new(ExecTransport::new(label, prefix, context)));
             }
-            LoadHosts::Kubernetes(_) => return Err(Error::NoKubernetes),
+            LoadHosts::Kubernetes(_) => return Err(HostError::NoKubernetes),
         }
     }
     Ok(all)
 }
 
 /// The transport of a server's host.
-pub fn transport_of_server(host: &ServerHost, context: &TransportContext<'_>) -> Box<dyn Transport> {
+pub fn transport_of_server(host: &ServerHost, context: &TransportContext<'_>) -> Box<dyn HostTransport> {
     match host {
         ServerHost::Ssh(name) => Box::new(SshTransport::new(name.to_string(), name, context)),
         ServerHost::Exec(prefix) => {
@@ -71,7 +71,7 @@ pub fn transport_of_server(host: &ServerHost, context: &TransportContext<'_>) ->
 }
 
 /// `name`, or with the lowest number that makes it unique.
-pub fn unused_name(name: &str, used: &[Box<dyn Transport>]) -> String {
+pub fn unused_name(name: &str, used: &[Box<dyn HostTransport>]) -> String {
     let is_used = |name: &str| used.iter().any(|other| other.name() == name);
     if !is_used(name) {
         return name.to_owned();
