@@ -141,8 +141,8 @@ Examples:
       server settings: each is verified, recorded, and shown in the report
   ciphertoll run --url staging=postgres://app@db.example/shop --query 'SELECT count(*) FROM orders'
       your own server; its password comes from PGPASSWORD, ~/.pgpass or a prompt
-  ciphertoll run --url prod=postgres://app@db.example/shop --load-hosts ssh:load1,load2 --clients 64 --server-host ssh:db.example
-      clients on two other machines; the CPU of the server is read on its own machine
+  ciphertoll run --url prod=postgres://app@db.example/shop --load-hosts ssh:load1,load2
+      clients on two other machines, whose measurement windows begin together
   ciphertoll run --server postgres --workload oltp-read-write --scratch-dir /mnt/nvme
       the files of the private server on another disk
   ciphertoll run mysql-tls-2013 --size small
