@@ -5,8 +5,10 @@
     reason = "doc comments here are the text of --help, with its brackets"
 )]
 
+mod hosts;
 mod load;
 pub(crate) mod runs;
+mod url;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,8 +26,10 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use self::hosts::HostArguments;
 pub(crate) use self::load::{AdviseArguments, LoadArguments, PredictArguments};
 use self::runs::RunsArguments;
+pub(crate) use self::url::UrlArguments;
 use crate::tde::TdeArguments;
 
 /// What does encryption cost your database, and how do you make it cost nothing?
@@ -137,6 +141,8 @@ Examples:
       server settings: each is verified, recorded, and shown in the report
   ciphertoll run --url staging=postgres://app@db.example/shop --query 'SELECT count(*) FROM orders'
       your own server; its password comes from PGPASSWORD, ~/.pgpass or a prompt
+  ciphertoll run --url prod=postgres://app@db.example/shop --load-hosts ssh:load1,load2
+      clients on two other machines, whose measurement windows begin together
   ciphertoll run --server postgres --workload oltp-read-write --scratch-dir /mnt/nvme
       the files of the private server on another disk
   ciphertoll run mysql-tls-2013 --size small
@@ -201,6 +207,9 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) url: UrlArguments,
 
+    #[command(flatten)]
+    pub(crate) hosts: HostArguments,
+
     /// The directory in which run directories are created
     #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS, help_heading = "Output")]
     pub(crate) run_dir: PathBuf,
@@ -212,28 +221,6 @@ pub(crate) struct RunArguments {
     pub(crate) format: PlanFormat,
     #[command(flatten)]
     pub(crate) output: OutputArguments,
-}
-
-#[derive(Args, Debug)]
-#[command(
-    next_help_heading = "Your own server (limits unless overridden: 4 clients, 20 connects per second)"
-)]
-pub(crate) struct UrlArguments {
-    /// A running server, as a connection URL of libpq, MySQL or MongoDB; may be repeated. If the URL sets neither
-    /// sslmode, ssl-mode or tls nor a TLS file, both plaintext and TLS are measured. For options and passwords see
-    /// docs/url.md
-    #[arg(long, value_name = "NAME=URL")]
-    pub(crate) url: Vec<String>,
-    /// Create the workloads' tables or documents on the server, in a database named ciphertoll; without this option
-    /// nothing is written
-    #[arg(long, requires = "url")]
-    pub(crate) prepare: bool,
-    /// Maximum operations per second, over all clients [default: 20 connects]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) max_rate: Option<u32>,
-    /// The statement of the workload `query`: SQL, or a JSON command for a document database
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) query: Option<String>,
 }
 
 /// The recorded run that a command reads.

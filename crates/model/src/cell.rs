@@ -125,12 +125,33 @@ impl Cell {
         .or_else(|| self.impossible_for_engine())
     }
 
+    /// Why load hosts cannot run this cell: it needs what only the coordinator's machine has.
+    pub fn impossible_on_hosts(&self) -> Option<String> {
+        let Treatment { path, link, driver, .. } = &self.treatment;
+        let reason = match path {
+            Path::Unix => "load hosts have no unix socket of the server",
+            Path::Tunnel(_) => "a tunnel begins on this machine, and the clients are on load hosts",
+            Path::Proxy(_) => "a proxy runs on this machine, and the clients are on load hosts",
+            Path::Tls(tls) if tls.library == TlsLibrary::OpenSsl35 => {
+                "load hosts have no OpenSSL 3.5 of ciphertoll: their clients use the OpenSSL of the host"
+            }
+            _ if matches!(link, Link::Emulated(_)) => {
+                "an emulated link begins on this machine, and the clients are on load hosts"
+            }
+            _ if *driver != Driver::Native => "load hosts have the driver native only",
+            _ => return None,
+        };
+        Some(reason.to_owned())
+    }
+
     /// Constraints of a private server.
     fn impossible_here(&self) -> Option<String> {
         let Treatment { server, auth, path, link, driver, at_rest, .. } = &self.treatment;
         let made = matches!(link, Link::Emulated(_));
         let reason = if *auth == Auth::AsAsked {
             "as-asked is for servers at a URL: name an authentication"
+        } else if self.clients.count() > Clients::MOST_OF_PRIVATE_SERVERS {
+            "private servers have connections for 256 clients: measure a server at a URL"
         } else if made && *path == Path::Unix {
             "a unix socket has no network: no --link"
         } else if path.as_tunnel().is_some_and(Tunnel::joins_networks) && !made {

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_model::{
-    AtRest, CellId, Ending, Environment, Event, KeyExchangeTime, LinkShape, LookDecision, Path, Plan,
-    SignatureTime, Skipped, TimestampedEvent,
+    AtRest, CellId, ConnectedHost, Ending, Environment, Event, KeyExchangeTime, LinkShape, LookDecision,
+    Path, Plan, SignatureTime, Skipped, TimestampedEvent,
 };
 
 use crate::assemble::Trials;
 use crate::elapsed::Elapsed;
+use crate::hosts::HostTotals;
 
 /// A resumed run can repeat an event; unless said otherwise, the last one counts.
 #[derive(Debug, Default)]
@@ -18,6 +19,10 @@ pub struct RunFacts<'a> {
     /// Absent if the run was killed.
     pub ending: Option<Ending>,
     pub environment: Option<&'a Environment>,
+    /// Other machines that took part, each as it was connected last, in order of first appearance.
+    pub hosts: Vec<&'a ConnectedHost>,
+    /// What load hosts did, without calibration.
+    pub host_totals: HostTotals<'a>,
     /// In order of first appearance, each as it was last started.
     pub servers: Vec<StartedServer<'a>>,
     /// Cells that were not measured, each once: those of the plan, then those found during the run.
@@ -102,6 +107,12 @@ impl<'a> RunFacts<'a> {
                 self.tool_version.get_or_insert(tool_version);
             }
             Event::EnvironmentSeen { environment } => self.environment = Some(environment),
+            Event::HostConnected { host } => self.connect(host),
+            Event::TrialFinished { block: 1.., observation, .. } => {
+                if let Some(used) = &observation.hosts {
+                    self.host_totals.add(used, observation.window_ns);
+                }
+            }
             Event::ServerReady { server, version, tls_library, settings, .. } => {
                 let tls_library = tls_library.as_deref();
                 self.start(StartedServer { name: server, version, tls_library, settings });
@@ -149,6 +160,14 @@ impl<'a> RunFacts<'a> {
         match self.servers.iter_mut().find(|known| known.name == server.name) {
             Some(known) => *known = server,
             None => self.servers.push(server),
+        }
+    }
+
+    fn connect(&mut self, host: &'a ConnectedHost) {
+        let is_same = |known: &&mut &ConnectedHost| known.name == host.name && known.role == host.role;
+        match self.hosts.iter_mut().find(is_same) {
+            Some(known) => *known = host,
+            None => self.hosts.push(host),
         }
     }
 

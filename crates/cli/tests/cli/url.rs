@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ciphertoll_lab::{Lab, Server, ServerStart, Tables, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, SecurityLevel, ServerKey, ServerLevel};
+use ciphertoll_model::{Auth, Endpoint, Engine, Namespace, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::{no_server, not_for_all};
@@ -20,14 +20,22 @@ use crate::support::{Answer, ciphertoll, items, one_document, text};
 pub(crate) struct Elsewhere {
     // Dropped in this order: the server's files lie in the lab's scratch directory.
     pub(crate) server: Server,
-    _lab: Lab,
+    lab: Lab,
     place: TempDir,
 }
 
 impl Elsewhere {
     pub(crate) fn start(engine: Engine) -> Self {
+        Self::start_in(engine, None)
+    }
+
+    /// The same in this network.
+    pub(crate) fn start_in(engine: Engine, network: Option<Namespace>) -> Self {
         let place = tempfile::tempdir().expect("a directory");
-        let lab = Lab::open(env!("CARGO_BIN_EXE_ciphertoll").into()).expect("a lab");
+        let mut lab = Lab::open(env!("CARGO_BIN_EXE_ciphertoll").into()).expect("a lab");
+        if let Some(network) = network {
+            lab.move_servers_to(network);
+        }
         let build = find(&level_here(engine)).expect("a build");
         let template = lab
             .template(&build, &Tables::default(), &mut |_| {}, &|| false)
@@ -46,10 +54,15 @@ impl Elsewhere {
             strength,
         };
         let server = lab.start(&start).expect("a server");
-        Self { server, _lab: lab, place }
+        Self { server, lab, place }
     }
 
-    fn port(&self) -> u16 {
+    /// The lab's directory, with the server's files.
+    pub(crate) fn scratch(&self) -> &Path {
+        self.lab.scratch().path()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
         match self.server.tcp_endpoint() {
             Endpoint::Tcp(address) => address.port(),
             other => panic!("no TCP: {other:?}"),
@@ -102,7 +115,7 @@ impl Elsewhere {
     }
 
     /// Over the unix socket, as the server's owner.
-    fn execute(&self, sql: &str) {
+    pub(crate) fn execute(&self, sql: &str) {
         let Endpoint::Unix(socket) = self.server.unix_endpoint() else { panic!("no socket") };
         let login = postgres::PostgresLogin {
             user: "ciphertoll".to_owned(),

@@ -2,37 +2,44 @@
 
 mod drivers;
 mod failure;
+mod hosts;
 mod instance;
 mod links;
 mod observe;
+mod on_hosts;
 mod primitives;
 mod proxies;
 mod remotes;
 mod request;
+mod server_elsewhere;
 mod tunnels;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ciphertoll_lab::{Counters, Lab, Passwords, ProcessorSplit, Server, split_processors};
+use ciphertoll_lab::{Counters, Lab, Passwords, ProcessorSplit, Remote, Server, split_processors};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
     Arm, AtRest, Cell, CpuPinning, Endpoint, Environment, Event, Link, LinkKind, Path, Plan, Timing,
-    TrialResult, TrialSpec, VoidReason,
+    TrialResult, TrialSpec,
 };
 use ciphertoll_record::{Effect, ProcessIdentity};
 
 use self::drivers::Drivers;
 use self::failure::{
-    NotStarted, bench_error, control_failed, fatal, internal, load_failed, not_encrypted, server_died,
+    NotStarted, bench_error, control_failed, fatal, internal, link_is_down, load_failed, not_encrypted,
+    server_died,
 };
+use self::hosts::{Hosts, unless_interrupted};
 use self::instance::{Instance, RequiredServer, ServerContext};
 use self::links::Links;
 use self::observe::{Clocks, Middle, observe};
+use self::on_hosts::observe_on_hosts;
 use self::proxies::{Proxies, ProxyTrialUse};
 use self::remotes::{Remotes, stop_where_it_is_full};
 use self::request::{at_url, credentials, endpoint, here};
+use self::server_elsewhere::ServerElsewhere;
 use self::tunnels::{StartContext, Tunnels};
 use crate::bench::{Bench, BenchError, Emit, Measured, ProcessorsApart, TrialError, TrialRequest, TunnelUse};
 use crate::interrupt::Interrupt;
@@ -54,6 +61,7 @@ pub struct LabBench {
     instances: Vec<Instance>,
     passwords: Passwords,
     remotes: Remotes,
+    hosts: Hosts,
     drivers: Drivers,
     /// The processors of each side, where they are kept apart.
     apart: Option<ProcessorSplit>,
@@ -116,6 +124,7 @@ impl LabBench {
             instances: Vec::new(),
             passwords: Passwords::new(),
             remotes: Remotes::default(),
+            hosts: Hosts::default(),
             drivers: Drivers::default(),
             apart: None,
             files_matter: false,
@@ -303,6 +312,11 @@ impl Bench for LabBench {
         let context = StartContext { lab: &lab, logs: &logs, apart: self.apart.as_ref() };
         self.tunnels.try_all(plan, &context, &self.instances, &mut self.links, emit);
         self.proxies.try_all(plan, &context, &mut self.instances, &mut self.links, emit);
+        if last_failure.is_none() || !(self.instances.is_empty() && self.remotes.is_empty()) {
+            let servers: Vec<Endpoint> = self.remotes.all().map(Remote::endpoint).collect();
+            self.hosts = Hosts::of(plan, &lab, &self.program, &servers)?;
+            unless_interrupted(self.hosts.connect(&lab, &self.interrupt, emit))?;
+        }
         self.lab = Some(lab);
         match last_failure {
             Some(error) if self.instances.is_empty() && self.remotes.is_empty() => Err(error.into()),
@@ -323,6 +337,9 @@ impl Bench for LabBench {
     }
 
     fn up(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError> {
+        if let Some(lab) = &self.lab {
+            self.hosts.connect(lab, &self.interrupt, emit)?;
+        }
         if self.remotes.of(cell).is_some() {
             return Ok(());
         }
@@ -345,17 +362,22 @@ impl Bench for LabBench {
     }
 
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
-        if let Some(remote) = self.remotes.of(request.cell) {
-            let load = self.start_load(request.cell, at_url(request, remote))?;
-            return stop_where_it_is_full(
-                remote,
-                observe(load, &Clocks::of_machine(), None, &self.interrupt),
-            );
-        }
-        self.trial_here(request)
+        let Some(remote) = self.remotes.of(request.cell) else { return self.trial_here(request) };
+        let (spec, clocks) = (at_url(request, remote), Clocks::of_machine());
+        let measured = if self.hosts.have_clients() {
+            observe_on_hosts(&mut self.hosts, &clocks, &spec, &self.interrupt)
+        } else {
+            let load = self.start_load(request.cell, spec)?;
+            let endpoint = remote.endpoint();
+            let server = self.hosts.server_meter(&endpoint);
+            let server = server.map(|(meter, port)| ServerElsewhere { meter, port });
+            observe(load, &clocks, None, server, &self.interrupt)
+        };
+        stop_where_it_is_full(remote, measured)
     }
 
     fn down(&mut self) -> Result<(), BenchError> {
+        self.hosts = Hosts::default();
         self.proxies.down();
         let mut first_failure = None;
         for instance in self.instances.drain(..) {
@@ -433,9 +455,14 @@ impl LabBench {
         self.instance(request.cell)?.note_writing(request.cell);
         self.links.forget(link)?;
         self.tunnels.forget()?;
-        let load = self.start_load(request.cell, spec)?;
-        let between = Middle { links: &mut self.links, proxies: &mut self.proxies };
-        let measured = observe(load, &clocks, Some(between), &self.interrupt).map_err(TrialError::from);
+        let measured = if self.hosts.have_clients() {
+            observe_on_hosts(&mut self.hosts, &clocks, &spec, &self.interrupt)
+        } else {
+            let load = self.start_load(request.cell, spec)?;
+            let between = Middle { links: &mut self.links, proxies: &mut self.proxies };
+            observe(load, &clocks, Some(between), None, &self.interrupt)
+        };
+        let measured = measured.map_err(TrialError::from);
         let carried = if self.links.is_down() { Err(link_is_down()) } else { self.links.carried(link) };
         let between = self.between_after(request.cell, &measured);
         let apart = self
@@ -496,11 +523,6 @@ fn check_files(server: &mut Server) -> Result<(), TrialError> {
         }
         Err(_) | Ok(()) => Ok(()),
     }
-}
-
-fn link_is_down() -> TrialError {
-    let message = "it went down during the trial".to_owned();
-    TrialError::Void(VoidReason::Link { message })
 }
 
 fn apart(pin: CpuPinning, emit: &mut Emit<'_>) -> Option<ProcessorSplit> {
