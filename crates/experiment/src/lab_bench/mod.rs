@@ -519,10 +519,13 @@ fn apart(pin: CpuPinning, emit: &mut Emit<'_>) -> Option<ProcessorSplit> {
 fn sweep(scratch_root: &std::path::Path, emit: &mut Emit<'_>) -> Result<(), BenchError> {
     let report = ciphertoll_record::sweep(scratch_root).map_err(|error| bench_error(error.into()))?;
     if report.directories_removed > 0 {
-        let message = format!(
+        let mut message = format!(
             "removed the remains of killed runs: {} directories, {} processes",
             report.directories_removed, report.processes_killed
         );
+        if report.jobs_deleted > 0 {
+            message.push_str(&format!(", {} Kubernetes Jobs", report.jobs_deleted));
+        }
         emit(Event::Warned { message });
     }
     for left in report.left {
