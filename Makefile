@@ -42,13 +42,14 @@ test: ## check format and lints, run all tests; prints the seconds of each stage
 	@$(STAGE) test $(CARGO) run --quiet --locked -p ciphertoll-test-runner -- $(ARGS)
 	@$(STAGE) doctest $(CARGO) test --quiet --workspace --locked --doc
 
-test-full: test ## make test, the documentation, Oracle's MySQL (fetches 554 MB), PostgreSQL's suite under page encryption, pgx's suite through the sidecar, libFuzzer, make deny
+test-full: test ## make test, the documentation, Oracle's MySQL (fetches 554 MB), PostgreSQL's suite under page encryption, pgx's suite through the sidecar, load hosts on Kubernetes, libFuzzer, make deny
 	@$(STAGE) setup-full scripts/setup full
 	@RUSTDOCFLAGS="-D warnings" $(STAGE) doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@$(STAGE) test-mysql scripts/test-mysql $(CARGO)
 	@$(STAGE) test-tde scripts/test-tde $(TARGET) $(CARGO)
 	@$(CARGO) build --release --locked -p ciphertoll-proxy
 	@$(STAGE) test-pgx scripts/test-drivers-pgx $(TARGET)/pgx $(TARGET)/release/ciphertoll-proxy
+	@$(STAGE) test-kubernetes scripts/test-kubernetes $(TARGET)/kubernetes $(TARGET) $(CARGO)
 	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 60
 	@$(STAGE) deny scripts/deny
 

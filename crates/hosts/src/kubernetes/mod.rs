@@ -24,11 +24,10 @@ const COMMAND_LIMIT: Duration = Duration::from_mins(1);
 const REQUEST_TIMEOUT: &str = "--request-timeout=20s";
 /// For pulling the image and starting the pods.
 const START_LIMIT: Duration = Duration::from_mins(3);
-/// Kubernetes replaces a lost pod after 10 s or more.
-const REPLACE_LIMIT: Duration = Duration::from_mins(1);
 const POLL_EVERY: Duration = Duration::from_millis(500);
 /// Added to the Job's own deadlines: clocks of clusters differ.
 const EXPIRY_SLACK_S: u64 = 3600;
+const NOT_CREATED: &str = "Kubernetes has not created its pod";
 
 /// Pods of a Kubernetes cluster cannot be created or reached.
 #[derive(Debug, thiserror::Error)]
@@ -37,10 +36,10 @@ pub enum KubernetesError {
     NoKubectl,
     #[error("kubectl cannot {action} in {place}: {reason}")]
     Kubectl { action: &'static str, place: String, reason: String },
-    #[error("{missing} of {wanted} pods in {place} are not ready after {seconds} s: {reason}")]
-    NotReady { missing: usize, wanted: usize, place: String, seconds: u64, reason: String },
-    #[error("a load host in {place} cannot start: {reason}")]
-    Failed { place: String, reason: String },
+    #[error("load host in {place}: {reason}")]
+    NotReady { place: String, reason: String },
+    #[error("load host in {place}: not ready after {} s; {reason}", START_LIMIT.as_secs())]
+    Late { place: String, reason: String },
     #[error("interrupted")]
     Interrupted,
     #[error(transparent)]
@@ -54,95 +53,71 @@ pub struct Waiting<'a> {
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
-/// The pods of one run. Dropping deletes the Job.
+/// The Job of one run. Dropping deletes it.
 #[derive(Debug)]
-pub struct JobPods {
-    job: KubernetesJob,
-    pods: Vec<Pod>,
+pub struct Job {
+    effect: KubernetesJob,
+    pods: u16,
 }
 
-impl JobPods {
-    /// Creates the Job and waits until all its pods are ready.
+impl Job {
+    /// Creates the Job and waits until all its pods are ready. Returns them in the order of their index.
     pub fn create(
         hosts: &KubernetesHosts,
         image: &str,
         ledger: &Ledger,
         waiting: &mut Waiting<'_>,
-    ) -> Result<Self, KubernetesError> {
-        let job = new_job(hosts)?;
-        ledger.note(&Effect::KubernetesJob(job.clone()))?;
-        let mut created = Self { job, pods: Vec::new() };
-        let KubernetesJob { name, run, .. } = &created.job;
+    ) -> Result<(Self, Vec<Pod>), KubernetesError> {
+        let effect = new_job(hosts)?;
+        ledger.note(&Effect::KubernetesJob(effect.clone()))?;
+        let job = Self { effect, pods: hosts.pods };
+        let KubernetesJob { name, run, .. } = &job.effect;
         let manifest = JobFields { name, run, pods: hosts.pods, image }.manifest().to_string();
-        created.kubectl("create a Job", &["create", "--filename=-", "--output=name"], manifest.as_bytes())?;
-        let all: Vec<usize> = (0..usize::from(hosts.pods)).collect();
-        created.pods = created.wait_for(&all, usize::from(hosts.pods), START_LIMIT, waiting)?;
-        Ok(created)
-    }
-
-    /// The pods in the order of their index.
-    pub fn pods(&self) -> &[Pod] {
-        &self.pods
+        job.kubectl("create a Job", &["create", "--filename=-", "--output=name"], manifest.as_bytes())?;
+        let pods = job.wait_for_all(waiting)?;
+        Ok((job, pods))
     }
 
     /// Starts `ciphertoll` with these arguments in `pod`, connected to stdin and stdout of this command.
     pub fn command(&self, pod: &Pod, arguments: &[&str]) -> Command {
-        let mut command = self.job.kubectl();
+        let mut command = self.effect.kubectl();
         command.args(["exec", "--stdin", "--quiet", &format!("--container={CONTAINER}"), &pod.name]);
         command.args(["--", "ciphertoll"]).args(arguments);
         command
     }
 
-    /// Waits until the pod with this index is ready after its agent was lost. It is another pod if the former one is gone.
-    pub fn replace(&mut self, index: usize, waiting: &mut Waiting<'_>) -> Result<(), KubernetesError> {
-        let found = self.wait_for(&[index], self.pods.len(), REPLACE_LIMIT, waiting)?;
-        self.pods.splice(index..=index, found);
-        Ok(())
+    /// The pod with this index, if one is ready. It is another pod than before if that one was lost.
+    pub fn pod(&self, index: u16) -> Result<Pod, KubernetesError> {
+        let mut states = self.pod_list()?.by_index(self.pods);
+        let reason = match states.swap_remove(usize::from(index)) {
+            PodState::Ready(pod) => return Ok(pod),
+            PodState::Pending(reason) => reason.unwrap_or_else(|| NOT_CREATED.to_owned()),
+            PodState::Failed(reason) => reason,
+        };
+        Err(KubernetesError::NotReady { place: self.place(), reason })
     }
 
-    /// Waits at most `limit` for the pods with these indices.
-    fn wait_for(
-        &self,
-        indices: &[usize],
-        count: usize,
-        limit: Duration,
-        waiting: &mut Waiting<'_>,
-    ) -> Result<Vec<Pod>, KubernetesError> {
-        let deadline = Instant::now() + limit;
+    fn wait_for_all(&self, waiting: &mut Waiting<'_>) -> Result<Vec<Pod>, KubernetesError> {
+        let deadline = Instant::now() + START_LIMIT;
         let mut told = String::new();
         loop {
-            let (mut ready, mut reasons, mut failures) = (Vec::new(), Vec::new(), Vec::new());
-            let mut states = self.pod_list()?.by_index(count);
-            for &index in indices {
-                match std::mem::replace(&mut states[index], PodState::Pending(None)) {
+            let (mut ready, mut pending) = (Vec::new(), None);
+            for state in self.pod_list()?.by_index(self.pods) {
+                match state {
                     PodState::Ready(pod) => ready.push(pod),
-                    PodState::Pending(reason) => reasons.extend(reason),
-                    PodState::Failed(reason) => failures.push(reason),
+                    PodState::Pending(reason) => pending = pending.or(reason),
+                    PodState::Failed(reason) => return Err(KubernetesError::NotReady { place: self.place(), reason }),
                 }
             }
-            if ready.len() == indices.len() {
+            if ready.len() == usize::from(self.pods) {
                 return Ok(ready);
             }
-            let is_late = Instant::now() > deadline;
-            if is_late && reasons.is_empty() && failures.is_empty() {
-                reasons.extend(self.complaint_about_the_job());
+            if Instant::now() > deadline {
+                let reason = pending.or_else(|| self.complaint_about_the_job());
+                let reason = reason.unwrap_or_else(|| NOT_CREATED.to_owned());
+                return Err(KubernetesError::Late { place: self.place(), reason });
             }
-            // A failed pod is replaced; one that cannot start at all makes waiting useless.
-            let is_first_start = indices.len() == count;
-            if let Some(reason) = failures.first().filter(|_| is_first_start) {
-                return Err(KubernetesError::Failed { place: self.place(), reason: reason.clone() });
-            }
-            let reason = reasons.into_iter().chain(failures).next();
-            if is_late {
-                return Err(KubernetesError::NotReady {
-                    missing: indices.len() - ready.len(),
-                    wanted: indices.len(),
-                    place: self.place(),
-                    seconds: limit.as_secs(),
-                    reason: reason.unwrap_or_else(|| "Kubernetes has not created them".to_owned()),
-                });
-            }
-            tell(&mut told, (ready.len(), indices.len()), reason.as_deref(), waiting);
+            tell(&mut told, (ready.len(), self.pods), pending.as_deref(), waiting);
             if (waiting.is_interrupted)() {
                 return Err(KubernetesError::Interrupted);
             }
@@ -151,7 +126,7 @@ impl JobPods {
     }
 
     fn pod_list(&self) -> Result<PodList, KubernetesError> {
-        let selector = format!("--selector={RUN_LABEL}={}", self.job.run);
+        let selector = format!("--selector={RUN_LABEL}={}", self.effect.run);
         let action = "list pods";
         let json = self.kubectl(action, &["get", "pods", &selector, "--output=json"], b"")?;
         serde_json::from_slice(&json).map_err(|error| self.error(action, &error.to_string()))
@@ -159,13 +134,13 @@ impl JobPods {
 
     /// Why there are no pods, as the Job's last event says, if this user may read events.
     fn complaint_about_the_job(&self) -> Option<String> {
-        let about = format!("--field-selector=type=Warning,involvedObject.kind=Job,involvedObject.name={}", self.job.name);
+        let about = format!("--field-selector=type=Warning,involvedObject.kind=Job,involvedObject.name={}", self.effect.name);
         let json = self.kubectl("list events", &["get", "events", &about, "--output=json"], b"").ok()?;
         serde_json::from_slice::<EventList>(&json).ok()?.items.pop()?.message
     }
 
     fn kubectl(&self, action: &'static str, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, KubernetesError> {
-        let mut command = self.job.kubectl();
+        let mut command = self.effect.kubectl();
         command.arg(REQUEST_TIMEOUT).args(arguments);
         let output = output_within(command, input, COMMAND_LIMIT).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => KubernetesError::NoKubectl,
@@ -182,16 +157,16 @@ impl JobPods {
     }
 
     fn place(&self) -> String {
-        let KubernetesJob { context, namespace, .. } = &self.job;
+        let KubernetesJob { context, namespace, .. } = &self.effect;
         let context = context.as_ref().map(|name| format!(" of context {name}")).unwrap_or_default();
         format!("namespace {namespace}{context}")
     }
 }
 
-impl Drop for JobPods {
+impl Drop for Job {
     fn drop(&mut self) {
         // If this fails, the sweep of a later run deletes the Job, or Kubernetes does at the Job's deadline.
-        let _ = self.job.delete();
+        let _ = self.effect.delete();
     }
 }
 
@@ -242,7 +217,7 @@ fn current_context(job: &KubernetesJob) -> Result<Option<String>, KubernetesErro
 }
 
 /// Tells progress if it differs from what was told last.
-fn tell(told: &mut String, (ready, wanted): (usize, usize), reason: Option<&str>, waiting: &mut Waiting<'_>) {
+fn tell(told: &mut String, (ready, wanted): (usize, u16), reason: Option<&str>, waiting: &mut Waiting<'_>) {
     let reason = reason.map(|reason| format!("; {reason}")).unwrap_or_default();
     let line = format!("{ready} of {wanted} pods are ready{reason}");
     if *told != line {
