@@ -58,6 +58,7 @@ fn finished(block: u32, cell: CellId, arm: ciphertoll_model::Arm, cost_us: f64) 
         legs: Vec::new(),
         flags: Vec::new(),
         absent: BTreeMap::new(),
+        hosts: None,
     };
     Event::TrialFinished { block, cell, arm, observation: Box::new(observation) }
 }

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use ciphertoll_lab::{FETCHABLE, Fetchable};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, CpuPinning, Ctx, Driver, LatenessLimit, Link, Pace, Path, ScaleLevel, ServerLevel,
-    Setting, Size, StealLimit, Storage, Workload,
+    AtRest, Auth, Clients, CpuPinning, Ctx, Driver, LatenessLimit, Link, LoadHosts, Pace, Path, ScaleLevel,
+    ServerHost, ServerLevel, Setting, Size, StealLimit, Storage, Workload,
 };
 use ciphertoll_record::{DEFAULT_RUNS, SCRATCH_DIRECTORY_VARIABLE as SCRATCH_DIR};
 use ciphertoll_report::Plot;
@@ -137,6 +137,8 @@ Examples:
       server settings: each is verified, recorded, and shown in the report
   ciphertoll run --url staging=postgres://app@db.example/shop --query 'SELECT count(*) FROM orders'
       your own server; its password comes from PGPASSWORD, ~/.pgpass or a prompt
+  ciphertoll run --url prod=postgres://app@db.example/shop --load-hosts ssh:load1,load2 --clients 64 --server-host ssh:db.example
+      clients on two other machines; the CPU of the server is read on its own machine
   ciphertoll run --server postgres --workload oltp-read-write --scratch-dir /mnt/nvme
       the files of the private server on another disk
   ciphertoll run mysql-tls-2013 --size small
@@ -201,6 +203,9 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) url: UrlArguments,
 
+    #[command(flatten)]
+    pub(crate) hosts: HostArguments,
+
     /// The directory in which run directories are created
     #[arg(long, value_name = "DIR", default_value = DEFAULT_RUNS, help_heading = "Output")]
     pub(crate) run_dir: PathBuf,
@@ -234,6 +239,19 @@ pub(crate) struct UrlArguments {
     /// The statement of the workload `query`: SQL, or a JSON command for a document database
     #[arg(long, value_name = "TEXT")]
     pub(crate) query: Option<String>,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Other machines (docs/scale-out.md)")]
+pub(crate) struct HostArguments {
+    /// Run the clients on these hosts, divided evenly: ssh:HOST[,HOST…] by your own ssh; exec:COMMAND, which connects
+    /// stdin and stdout, such as exec:'docker exec -i load1'; k8s:[CONTEXT/]NAMESPACE[+pods=N][+image=IMAGE]; may be
+    /// repeated
+    #[arg(long, value_name = "HOSTS")]
+    pub(crate) load_hosts: Vec<LoadHosts>,
+    /// The host of the server at --url, ssh:HOST or exec:COMMAND, where its CPU time is read
+    #[arg(long, value_name = "HOST")]
+    pub(crate) server_host: Option<ServerHost>,
 }
 
 /// The recorded run that a command reads.

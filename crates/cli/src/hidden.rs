@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use ciphertoll_hosts::HOST_COMMAND;
 use ciphertoll_lab::EXEC_COMMAND;
 use ciphertoll_lab::doctor::PROBE_COMMAND;
 use ciphertoll_link::LINK_COMMAND;
@@ -18,6 +19,7 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
     let succeeded = match command.to_str()? {
         "__load" => ciphertoll_load::run_load_process().is_ok(),
         DRIVE_COMMAND => run_drive_process(&arguments.collect::<Vec<_>>()).is_ok(),
+        HOST_COMMAND => ciphertoll_hosts::run_host_process().is_ok(),
         LINK_COMMAND => ciphertoll_link::run_link_process().is_ok(),
         lab::WITHIN_COMMAND => return Some(lab::within(arguments)),
         EXEC_COMMAND => return Some(exec(arguments.next())),

@@ -69,6 +69,10 @@ pub(crate) fn read(arguments: &RunArguments) -> Result<Request, Failure> {
     if arguments.url.prepare {
         spec.prepare = Prepare::Yes;
     }
+    if !arguments.hosts.load_hosts.is_empty() {
+        spec.load_hosts.clone_from(&arguments.hosts.load_hosts);
+    }
+    spec.server_host = arguments.hosts.server_host.clone().or(spec.server_host);
     spec.validate()?;
     check_command(&spec)?;
     check_files(servers(&spec))?;

@@ -1,6 +1,7 @@
 //! What a plan is carried out on: the lab with its real servers, or a mock that runs the whole
 //! pipeline in tests.
 
+use ciphertoll_hosts::{HostResult, WindowOverlap};
 use ciphertoll_lab::{Counters, SyncTimes};
 use ciphertoll_model::{
     Arm, Cell, Environment, Event, ExitCode, Leg, LegCount, LinkKind, Plan, Timing, TrialPace, TrialResult,
@@ -62,6 +63,19 @@ pub struct Measured {
     /// Absent if both sides share all processors.
     pub apart: Option<ProcessorsApart>,
     pub link: Option<LinkUse>,
+    /// Absent if the clients ran on this machine.
+    pub hosts: Option<HostsMeasured>,
+    /// Whether the server runs on another machine.
+    pub server_is_elsewhere: bool,
+}
+
+/// The measurements of each load host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostsMeasured {
+    pub overlap: WindowOverlap,
+    pub hosts: Vec<HostResult>,
+    /// Machines that also run the server or the coordinator, whose CPU time is not foreign there.
+    pub shared_boot_ids: Vec<String>,
 }
 
 /// The use of a tunnel by a trial.

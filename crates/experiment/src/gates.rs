@@ -11,12 +11,13 @@ use ciphertoll_model::{
 
 use crate::absent::{MIN_CPU_NS, MIN_SAMPLES_P95, MIN_SAMPLES_P99, absences, knows_middle, roles};
 use crate::bench::{LinkUse, Measured, ProxyUse, ServerUse, TunnelUse};
+use crate::host_gates::{check_hosts, hosts_use};
 
 /// Steal is counted in ticks of 10 ms: less than this is the clock's resolution, which can exceed the allowed share of a short
 /// window.
-const MIN_STEAL_NS: u64 = 30_000_000;
+pub(crate) const MIN_STEAL_NS: u64 = 30_000_000;
 /// `TIME_WAIT` beyond this share of the usable ports voids the trial.
-const MAX_PORTS_IN_TIME_WAIT: f64 = 0.80;
+pub(crate) const MAX_PORTS_IN_TIME_WAIT: f64 = 0.80;
 /// Unattributed CPU time beyond this share of the machine's busy time is flagged.
 const MAX_CPU_ELSEWHERE: f64 = 0.05;
 /// The machine's busy time is counted in ticks of 10 ms: less than this is the clock's resolution, which over a long link can
@@ -64,6 +65,8 @@ pub fn judge(
     noise: NoiseLimits,
     settings: &Settings,
 ) -> Result<Observation, VoidReason> {
+    // Before the sum of all: its reasons name the host.
+    check_hosts(measured, noise.steal)?;
     pass_gates(cell, measured, settings)?;
     check_link(measured, noise.lateness)?;
     check_connect_time(cell, measured, noise.lateness)?;
@@ -76,6 +79,7 @@ pub fn judge(
         window_ns: measured.load.window_ns,
         legs: legs(measured),
         flags: flags(cell, measured),
+        hosts: hosts_use(measured),
     })
 }
 
@@ -92,7 +96,12 @@ fn pass_gates(cell: &Cell, measured: &Measured, settings: &Settings) -> Result<(
     if let Some(proxy) = cell.treatment.path.as_proxy() {
         check_proxy(cell, proxy, measured)?;
     }
-    check_schedule(load)?;
+    check_schedule(&ScheduleKept {
+        unfinished: load.unfinished,
+        latency: load.latency,
+        service: load.service,
+        lag: load.schedule_lag,
+    })?;
     check_client_saturation(measured)?;
     for LegCount { leg, .. } in &load.legs {
         check_negotiated(cell, leg)?;
@@ -317,13 +326,21 @@ fn check_pooling(cell: &Cell, used: &ProxyUse, measured: &Measured) -> Result<()
     Ok(())
 }
 
+/// How well load processes kept the schedule of an open loop.
+pub(crate) struct ScheduleKept {
+    pub(crate) unfinished: u64,
+    pub(crate) latency: LatencySummary,
+    pub(crate) service: Option<LatencySummary>,
+    pub(crate) lag: Option<LatencySummary>,
+}
+
 /// An open loop that falls behind its schedule, or starts operations late with idle clients, measures itself.
-fn check_schedule(load: &TrialResult) -> Result<(), VoidReason> {
-    if load.unfinished > 0 {
-        return Err(VoidReason::Overload { unfinished: load.unfinished });
+pub(crate) fn check_schedule(kept: &ScheduleKept) -> Result<(), VoidReason> {
+    if kept.unfinished > 0 {
+        return Err(VoidReason::Overload { unfinished: kept.unfinished });
     }
-    let (Some(lag), Some(service)) = (&load.schedule_lag, &load.service) else { return Ok(()) };
-    let tolerated = (load.latency.p50_ns as f64 * MAX_LAG_SHARE).max(MAX_LAG_NS as f64);
+    let (Some(lag), Some(service)) = (&kept.lag, &kept.service) else { return Ok(()) };
+    let tolerated = (kept.latency.p50_ns as f64 * MAX_LAG_SHARE).max(MAX_LAG_NS as f64);
     if lag.p99_ns as f64 > tolerated {
         return Err(VoidReason::ScheduleLag { lag_ns_p99: lag.p99_ns, service_ns_p50: service.p50_ns });
     }
@@ -392,8 +409,10 @@ fn flags(cell: &Cell, measured: &Measured) -> Vec<Flag> {
     flags.extend(unsteady(&measured.load));
     let busy = measured.machine.busy_ns;
     let link_cpu_ns = measured.link.map_or(Some(0), |link| link.cpu_ns);
-    // The CPU time of an external server is unknown.
-    if let (Some(server), Some(link_cpu_ns), true) = (&measured.server, link_cpu_ns, knows_middle(measured)) {
+    // The CPU time of an external server is unknown, or that of another machine.
+    let is_here = measured.hosts.is_none() && !measured.server_is_elsewhere;
+    let knows_all = is_here && knows_middle(measured);
+    if let (Some(server), Some(link_cpu_ns), true) = (&measured.server, link_cpu_ns, knows_all) {
         let roles = measured.load.client_cpu_ns + measured.middle_cpu_ns + server.cpu_ns + link_cpu_ns;
         let elsewhere_ns = busy as f64 - roles as f64;
         let elsewhere = elsewhere_ns / (busy as f64).max(1.0);
@@ -506,6 +525,6 @@ fn times(summary: &LatencySummary, of: SummaryMetrics) -> impl Iterator<Item = (
         .filter(|(_, value)| *value > 0.0)
 }
 
-fn ratio(part: u64, whole: u64) -> f64 {
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -4,6 +4,7 @@
 mod absent;
 pub mod bench;
 mod gates;
+mod host_gates;
 mod interrupt;
 mod lab_bench;
 mod scheduler;

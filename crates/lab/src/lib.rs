@@ -31,6 +31,7 @@ pub use host::accounting::{self, CpuClock, CpuMeter, MemoryPeak, Sample, SampleD
 pub use host::cache::cache_directory;
 pub use host::environment;
 pub use host::exec::{EXEC_COMMAND, ExecRequest, Provisions, Rights, SharedMemory, Stdin, run_exec_helper};
+pub use host::hex::hex;
 pub use host::processors::{ProcessorSplit, split_processors};
 pub use host::scratch::prepare_scratch_root;
 pub use host::spawn::{Child, Launch};

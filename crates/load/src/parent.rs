@@ -3,12 +3,14 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{LatencySummary, LoadMessage, TrialPace, TrialResult, TrialSpec};
+use ciphertoll_model::{
+    LatencySummary, LoadMessage, StartCommand, TrialPace, TrialResult, TrialSpec, TrialStart,
+};
 
 use crate::Error;
 use crate::schedule::overtime;
@@ -17,6 +19,9 @@ use crate::worker::SET_UP_LIMIT;
 
 /// Time beyond set-up, warm-up and window before a load process counts as stuck.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// Time that a load process which starts when told may be kept waiting.
+const START_PATIENCE: Duration = Duration::from_mins(2);
 
 /// No message is longer, not even one with a million samples.
 const MAX_LINE_BYTES: usize = 16 << 20;
@@ -41,6 +46,19 @@ pub struct LoadProcess {
 }
 
 type Line = Result<Vec<u8>, Error>;
+
+/// Tells a load process that starts when told to begin. Dropping it instead ends that process.
+#[derive(Debug)]
+pub struct StartSignal(ChildStdin);
+
+impl StartSignal {
+    /// If the process is gone, its missing messages say so.
+    pub fn send(mut self, command: StartCommand) {
+        let mut line = serde_json::to_string(&command).unwrap_or_default();
+        line.push('\n');
+        let _ = self.0.write_all(line.as_bytes());
+    }
+}
 
 impl LoadProcess {
     /// Starts `program __load` and sends it the trial.
@@ -69,8 +87,12 @@ impl LoadProcess {
             TrialPace::Closed => Duration::ZERO,
             TrialPace::Open { .. } => overtime(window),
         };
-        let deadline =
-            Instant::now() + SET_UP_LIMIT + Duration::from_nanos(spec.warm_up_ns) + window + overtime + grace;
+        let waiting = match spec.start {
+            TrialStart::AtOnce => Duration::ZERO,
+            TrialStart::WhenTold => START_PATIENCE,
+        };
+        let warm_up = Duration::from_nanos(spec.warm_up_ns);
+        let deadline = Instant::now() + SET_UP_LIMIT + waiting + warm_up + window + overtime + grace;
         let mut document = serde_json::to_string(spec)?;
         document.push('\n');
         let process = Self { child, lines, complaint, deadline, grace, samples: Times::new() };
@@ -83,6 +105,11 @@ impl LoadProcess {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The means to start it; only once, and only of a process that starts when told.
+    pub fn take_start_signal(&mut self) -> Option<StartSignal> {
+        self.child.stdin.take().map(StartSignal)
     }
 
     /// Waits at most `patience` for the next message. Samples are kept for results without times of their own.
@@ -109,9 +136,10 @@ impl LoadProcess {
                 LoadMessage::Finished(result) => {
                     return Ok(Some(LoadMessage::Finished(Box::new(self.with_samples(*result)))));
                 }
-                message @ (LoadMessage::WindowOpened | LoadMessage::WindowClosed) => {
-                    return Ok(Some(message));
-                }
+                message @ (LoadMessage::Ready
+                | LoadMessage::Begun { .. }
+                | LoadMessage::WindowOpened
+                | LoadMessage::WindowClosed) => return Ok(Some(message)),
             }
         }
     }

@@ -6,14 +6,16 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ciphertoll_model::{LoadMessage, TrialOperation, TrialPace, TrialResult, TrialSpec, ycsb};
+use ciphertoll_model::{
+    LoadMessage, StartCommand, TrialOperation, TrialPace, TrialResult, TrialSpec, TrialStart, ycsb,
+};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use crate::recorder::Recorder;
-use crate::usage::{process_cpu, resident_peak_bytes};
+use crate::usage::{monotonic_now_ns, process_cpu, resident_peak_bytes};
 use crate::window::MeasurementWindow;
 use crate::worker::{StartBarrier, ThreadAssignment, run};
 use crate::ycsb::Inserts;
@@ -22,6 +24,8 @@ use crate::{Error, setup};
 const MAX_SPEC_BYTES: u64 = 1 << 20;
 /// Time for the threads to enter their loops before the warm-up begins.
 const START_DELAY: Duration = Duration::from_millis(1);
+/// How often a wait for the start command looks whether a thread has failed.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// Runs the trial on stdin and reports on stdout. An error is reported there, too; the exit status only says whether
 /// there was one.
@@ -87,6 +91,8 @@ fn run_trial(messages: &mut impl Write) -> Result<TrialResult, Error> {
             client_cpu_ns: used.cpu.saturating_sub(recorder.inspection()).as_nanos() as u64,
             client_rss_peak_bytes: resident_peak_bytes(std::process::id()),
             usable_ports: setup::usable_ports(&spec),
+            further_histograms: (spec.start == TrialStart::WhenTold)
+                .then(|| Box::new(recorder.further_histograms())),
             ..result
         })
     })
@@ -124,11 +130,22 @@ fn measure(
     for _ in &starts {
         readiness.recv().map_err(|_| Error::Panicked)??;
     }
+    let begins = match spec.start {
+        TrialStart::AtOnce => Instant::now() + START_DELAY,
+        TrialStart::WhenTold => {
+            send(messages, &LoadMessage::Ready)?;
+            wait_for_start(readiness)?
+        }
+    };
     let window = MeasurementWindow::starting_at(
-        Instant::now() + START_DELAY,
+        begins,
         Duration::from_nanos(spec.warm_up_ns),
         Duration::from_nanos(spec.window_ns),
     );
+    if spec.start == TrialStart::WhenTold {
+        let [opens_at_ns, closes_at_ns] = [window.opens, window.closes].map(monotonic_ns);
+        send(messages, &LoadMessage::Begun { opens_at_ns, closes_at_ns })?;
+    }
     for start in starts {
         start.send(window).map_err(|_| Error::Panicked)?;
     }
@@ -142,6 +159,44 @@ fn measure(
     let stretch = window.length().as_secs_f64() / (closed - opened).as_secs_f64().max(f64::MIN_POSITIVE);
     let cpu = cpu_at_close.saturating_sub(cpu_at_open).mul_f64(stretch.min(1.0));
     Ok(WindowUsage { window, cpu })
+}
+
+/// Waits for the [`StartCommand`]; returns earlier if a thread fails. At the end of stdin there is no coordinator.
+fn wait_for_start(readiness: &Receiver<Result<(), Error>>) -> Result<Instant, Error> {
+    let (sender, command) = mpsc::channel();
+    // A pipe cannot be read with a deadline.
+    thread::spawn(move || sender.send(read_start()));
+    loop {
+        match command.recv_timeout(GLANCE) {
+            Ok(command) => return Ok(instant(command?.begin_at_ns)),
+            Err(RecvTimeoutError::Disconnected) => return Err(Error::Panicked),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Ok(Err(error)) = readiness.try_recv() {
+            return Err(error);
+        }
+    }
+}
+
+fn read_start() -> Result<StartCommand, Error> {
+    let mut line = String::new();
+    let mut stdin = io::stdin().lock().take(MAX_SPEC_BYTES);
+    stdin.read_line(&mut line).map_err(Error::io("cannot read the start command"))?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+/// An instant of this process by `CLOCK_MONOTONIC`, which instants are on Linux, too, but do not tell.
+fn monotonic_ns(instant: Instant) -> u64 {
+    let (now, now_ns) = (Instant::now(), monotonic_now_ns());
+    let ahead = instant.saturating_duration_since(now).as_nanos() as u64;
+    let behind = now.saturating_duration_since(instant).as_nanos() as u64;
+    (now_ns + ahead).saturating_sub(behind)
+}
+
+/// The inverse; now if the moment is over.
+fn instant(monotonic_ns: u64) -> Instant {
+    let (now, now_ns) = (Instant::now(), monotonic_now_ns());
+    now + Duration::from_nanos(monotonic_ns.saturating_sub(now_ns))
 }
 
 /// Sleeps until `moment`; returns earlier if a thread fails or all have given up.

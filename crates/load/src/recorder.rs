@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{ErrorCount, ErrorKind, Phase, TrialPace, TrialResult};
+use ciphertoll_model::{ErrorCount, ErrorKind, FurtherHistograms, Phase, TrialPace, TrialResult};
 use ciphertoll_net::PhaseTimes;
 
 use crate::Error;
@@ -220,6 +220,17 @@ impl Recorder {
                 .filter(|all| all.count > 0)
                 .map(|all| all.p50_ns),
             ..TrialResult::default()
+        }
+    }
+
+    /// What [`Self::result`] only summarises.
+    pub(crate) fn further_histograms(&self) -> FurtherHistograms {
+        let encoded = |times: &Times| if times.is_empty() { String::new() } else { times.encode() };
+        let open = self.open.as_deref();
+        FurtherHistograms {
+            service_base64: open.map_or_else(String::new, |open| encoded(&open.service)),
+            schedule_lag_base64: open.map_or_else(String::new, |open| encoded(&open.schedule_lag)),
+            tcp_connect_base64: encoded(&self.tcp_connects),
         }
     }
 

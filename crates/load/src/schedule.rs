@@ -14,7 +14,7 @@ use crate::window::MeasurementWindow;
 const MIN_OVERTIME: Duration = Duration::from_secs(2);
 
 /// How long after the window an open loop continues at most.
-pub(crate) fn overtime(window_length: Duration) -> Duration {
+pub fn overtime(window_length: Duration) -> Duration {
     window_length.max(MIN_OVERTIME)
 }
 

@@ -37,6 +37,24 @@ impl Times {
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
     }
 
+    /// Adds the samples that another process encoded and summarised; `None` if the two do not fit together.
+    pub(crate) fn add(&mut self, base64: &str, summary: &LatencySummary) -> Option<()> {
+        let added = self.add_samples(base64)?;
+        self.sum_ns = self.sum_ns.saturating_add(summary.sum_ns);
+        (added == summary.count).then_some(())
+    }
+
+    /// The same without their exact sum: how many there are.
+    pub(crate) fn add_samples(&mut self, base64: &str) -> Option<u64> {
+        let histogram = decode_histogram(base64)?;
+        self.histogram.add(&histogram).ok()?;
+        Some(histogram.len())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.histogram.is_empty()
+    }
+
     pub(crate) fn summary(&self) -> LatencySummary {
         let quantile = |q| self.histogram.value_at_quantile(q);
         LatencySummary {

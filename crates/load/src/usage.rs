@@ -1,17 +1,22 @@
-//! CPU time and peak memory.
+//! The clocks of this process, and its peak memory.
 
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
 /// User and system CPU time of all threads, including ended ones.
-pub(crate) fn process_cpu() -> Duration {
+pub fn process_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 /// User and system CPU time of this thread.
 pub(crate) fn thread_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// `CLOCK_MONOTONIC` of this machine, or of this time namespace.
+pub fn monotonic_now_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| Duration::from(now).as_nanos() as u64)
 }
 
 /// Peak resident memory of a running process; 0 if it has ended. Not from `getrusage`, whose maximum includes the process

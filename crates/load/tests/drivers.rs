@@ -315,6 +315,7 @@ impl Fixture {
             processors: None,
             namespace: None,
             injected_delay_ns: 0,
+            start: ciphertoll_model::TrialStart::AtOnce,
         }
     }
 }

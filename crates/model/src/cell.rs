@@ -125,6 +125,25 @@ impl Cell {
         .or_else(|| self.impossible_for_engine())
     }
 
+    /// Why load hosts cannot run this cell: it needs what only the coordinator's machine has.
+    pub fn impossible_on_hosts(&self) -> Option<String> {
+        let Treatment { path, link, driver, .. } = &self.treatment;
+        let reason = match path {
+            Path::Unix => "load hosts have no unix socket of the server",
+            Path::Tunnel(_) => "a tunnel begins on this machine, and the clients are on load hosts",
+            Path::Proxy(_) => "a proxy runs on this machine, and the clients are on load hosts",
+            Path::Tls(tls) if tls.library == TlsLibrary::OpenSsl35 => {
+                "load hosts have no OpenSSL 3.5 of ciphertoll: their clients use the OpenSSL of the host"
+            }
+            _ if matches!(link, Link::Emulated(_)) => {
+                "an emulated link begins on this machine, and the clients are on load hosts"
+            }
+            _ if *driver != Driver::Native => "load hosts have the driver native only",
+            _ => return None,
+        };
+        Some(reason.to_owned())
+    }
+
     /// Constraints of a private server.
     fn impossible_here(&self) -> Option<String> {
         let Treatment { server, auth, path, link, driver, at_rest, .. } = &self.treatment;

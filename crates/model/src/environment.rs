@@ -27,6 +27,36 @@ pub struct Environment {
 }
 
 labelled! {
+    /// What a connected host is for.
+    #[derive(Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum HostRole {
+        /// It runs clients.
+        Load = "load",
+        /// The server runs there.
+        Server = "server",
+    }
+}
+
+/// Another machine that takes part in a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConnectedHost {
+    pub name: String,
+    pub role: HostRole,
+    /// The version of ciphertoll there.
+    pub tool_version: String,
+    /// As the kernel names it: `x86_64`.
+    pub architecture: String,
+    pub kernel: String,
+    pub cpu_model: String,
+    pub processors: u16,
+    /// The TLS library of its clients.
+    pub tls_library: String,
+    /// What its CPU times are read from; of a load host, the clients'.
+    pub cpu_accounting: String,
+}
+
+labelled! {
     // The labels are the kernel's names.
     /// An instruction set relevant to encryption.
     #[derive(Serialize, Deserialize, JsonSchema)]

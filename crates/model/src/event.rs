@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::absence::Absence;
 use crate::cell::{Arm, CellId, Skipped};
-use crate::environment::Environment;
+use crate::environment::{ConnectedHost, Environment};
 use crate::factor::{AtRest, LinkShape, Path};
 use crate::labelled;
 use crate::metric::Metric;
@@ -67,6 +67,10 @@ pub enum Event {
         /// By group.
         #[serde(default)]
         key_exchanges: BTreeMap<String, KeyExchangeTime>,
+    },
+    /// A load host was connected, or the host of a server. Again if it was lost.
+    HostConnected {
+        host: ConnectedHost,
     },
     /// A link was made and calibrated.
     LinkMade {
@@ -181,6 +185,43 @@ pub struct Observation {
     /// Why metrics that apply are absent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub absent: BTreeMap<Metric, Absence>,
+    /// Absent if the clients ran on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Box<HostsUse>>,
+}
+
+/// What the load hosts of a trial did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostsUse {
+    /// The time that all windows had in common ÷ the window.
+    pub overlap: f64,
+    /// The true overlap differs by at most this.
+    pub overlap_uncertainty: f64,
+    /// In the order in which the user named them; those without clients are left out.
+    pub hosts: Vec<HostUse>,
+}
+
+/// What one load host did in the window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostUse {
+    pub host: String,
+    pub clients: u16,
+    pub operations: u64,
+    /// User and system CPU time of the load process.
+    pub client_cpu_ns: u64,
+    pub client_rss_peak_bytes: u64,
+    /// Open loop: how late the load process was although a client was free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule_lag_ns_p99: Option<u64>,
+    /// Busy time of all processors of its machine.
+    pub machine_busy_ns: u64,
+    pub machine_steal_ns: u64,
+    pub processors: u16,
+    /// How far its monotonic clock is ahead of the coordinator's.
+    pub clock_ahead_ns: i64,
+    pub clock_uncertainty_ns: u64,
+    /// How long after the first window its own opened.
+    pub opened_after_ns: u64,
 }
 
 /// A doubt about a trial that does not void it.
@@ -267,13 +308,40 @@ pub enum VoidReason {
     },
     #[error("no operation completed in the window: increase --trial-time")]
     NoOperations,
+    /// Something concerns one load host, or the host of the server.
+    #[error("host {host}: {reason}")]
+    OnHost { host: String, reason: Box<VoidReason> },
+    #[error("the connection was lost: {message}")]
+    HostLost { message: String },
+    /// Other processes took CPU time of a load host's machine.
+    #[error("other processes used {percent:.0} % of its processors")]
+    HostBusy {
+        /// Their CPU time ÷ that of all processors, percent.
+        percent: f64,
+    },
+    #[error("the windows of the load hosts overlapped by {percent:.1} % (± {uncertainty_percent:.1} %)")]
+    WindowsApart {
+        /// Common time ÷ window, percent.
+        percent: f64,
+        uncertainty_percent: f64,
+    },
 }
 
 impl VoidReason {
-    /// Whether the cause is a busy machine, so that a later attempt may succeed. This includes a window without
+    /// Whether the cause is a busy machine or a broken connection, so that a later attempt may succeed. This includes a window without
     /// operations: in case of a real problem, operations would fail.
     pub fn is_noise(&self) -> bool {
-        matches!(self, Self::Steal { .. } | Self::ScheduleLag { .. } | Self::Link { .. } | Self::NoOperations)
+        match self {
+            Self::OnHost { reason, .. } => reason.is_noise(),
+            Self::Steal { .. }
+            | Self::ScheduleLag { .. }
+            | Self::Link { .. }
+            | Self::NoOperations
+            | Self::HostLost { .. }
+            | Self::HostBusy { .. }
+            | Self::WindowsApart { .. } => true,
+            _ => false,
+        }
     }
 }
 

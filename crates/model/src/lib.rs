@@ -9,6 +9,7 @@ pub mod environment;
 pub mod event;
 pub mod exit;
 pub mod factor;
+pub mod hosts;
 mod labelled;
 pub mod metric;
 pub mod noise;
@@ -28,8 +29,10 @@ pub use ciphertoll_vocabulary::{
     AddressFamily, Engine, Group, Identity, Phase, QueryLanguage, ReadPreference, SecurityLevel, ServerKey,
     Suite, TlsLibrary, TlsVersion, Verification,
 };
-pub use environment::{CryptoInstruction, Environment};
-pub use event::{Ending, Event, Flag, LinkKind, LookDecision, Observation, TimestampedEvent, VoidReason};
+pub use environment::{ConnectedHost, CryptoInstruction, Environment, HostRole};
+pub use event::{
+    Ending, Event, Flag, HostUse, HostsUse, LinkKind, LookDecision, Observation, TimestampedEvent, VoidReason,
+};
 pub use exit::ExitCode;
 pub use factor::{
     AtRest, Auth, Bytes, ChainLength, ChannelBinding, ClientCertificate, Clients, Compressor, ConnectionUse,
@@ -40,6 +43,7 @@ pub use factor::{
     TlsPath, TlsStart, Tunnel, UrlError, UrlFileContent, UrlFileOption, UrlHost, UrlPlace, UrlTls, Workload,
     YcsbMix,
 };
+pub use hosts::{ExecPrefix, HostName, HostsError, KubernetesHosts, KubernetesName, LoadHosts, ServerHost};
 pub use metric::{Metric, MetricDirection, Unit};
 pub use noise::{LatenessLimit, LimitError, NoiseLimits, StealLimit};
 pub use plan::{
@@ -53,8 +57,9 @@ pub use settings::{Setting, SettingError, Settings};
 pub use spec::{CpuPinning, Grid, Prepare, Size, Spec, SpecError};
 pub use storage::{Storage, StorageError};
 pub use trial::{
-    Endpoint, ErrorCount, ErrorKind, FailureOrigin, HandshakeSize, KeyShare, LatencySummary, Leg, LegCount,
-    LoadMessage, Namespace, TlsSpec, TrialOperation, TrialPace, TrialResult, TrialSpec,
+    Endpoint, ErrorCount, ErrorKind, FailureOrigin, FurtherHistograms, HandshakeSize, KeyShare,
+    LatencySummary, Leg, LegCount, LoadMessage, Namespace, StartCommand, TlsSpec, TrialOperation, TrialPace,
+    TrialResult, TrialSpec, TrialStart,
 };
 
 /// Version of the files that ciphertoll writes: events, plans and JSON reports.

@@ -17,6 +17,7 @@ use crate::duration::Span;
 use crate::factor::{
     AtRest, Auth, ConnectionUse, Factor, Pace, Path, QueryLanguage, ServerLevel, TlsVersion,
 };
+use crate::hosts::{LoadHosts, ServerHost};
 use crate::is_default;
 use crate::noise::{LatenessLimit, NoiseLimits, StealLimit};
 use crate::settings::Settings;
@@ -94,6 +95,12 @@ pub struct Plan {
     /// Rate limit of operations on a server at a URL; see [`Plan::rate_limit_per_s`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rate: Option<u32>,
+    /// Hosts that the clients are divided over; this machine if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub load_hosts: Vec<LoadHosts>,
+    /// The host of the servers at URLs, where their CPU time is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_host: Option<ServerHost>,
 }
 
 /// A limitation of a server, found before the plan was made.
@@ -237,6 +244,8 @@ impl Plan {
             config: spec.config.clone(),
             query: spec.query.clone(),
             max_rate: spec.max_rate,
+            load_hosts: spec.load_hosts.clone(),
+            server_host: spec.server_host.clone(),
         })
     }
 
@@ -294,6 +303,7 @@ fn cells_of(spec: &Spec, limitations: &Limitations<'_>) -> (Vec<Cell>, Vec<Skipp
                 .impossibility()
                 .or_else(|| unprepared(&cell, spec.prepare))
                 .or_else(|| refused(&cell, limitations.refusals))
+                .or_else(|| if spec.load_hosts.is_empty() { None } else { cell.impossible_on_hosts() })
                 .or_else(redundancy)
                 .or_else(|| limitations.obstacle?(&cell.clone().normalised()));
             let unmeasured = Skipped::cell(&cell, String::new());

@@ -11,6 +11,7 @@ use crate::factor::{
     AtRest, Auth, Bytes, Clients, Ctx, Driver, Engine, Factor, Link, Pace, Path, Proxy, ProxyProgram,
     QueryLanguage, Scale, ScaleBase, ScaleLevel, ServerKey, ServerLevel, TlsVersion, Workload,
 };
+use crate::hosts::{HostsError, LoadHosts, ServerHost, check_twice};
 use crate::is_default;
 use crate::noise::{LatenessLimit, StealLimit};
 use crate::plan::baseline::as_text;
@@ -77,6 +78,12 @@ pub struct Spec {
     /// Rate limit of operations on servers at URLs; 20 connects per second if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rate: Option<u32>,
+    /// Hosts that the clients are divided over; this machine if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub load_hosts: Vec<LoadHosts>,
+    /// The host of the servers at URLs, where their CPU time is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_host: Option<ServerHost>,
     /// Each grid requests every combination of its levels.
     #[serde(rename = "grid")]
     pub grids: Vec<Grid>,
@@ -234,6 +241,19 @@ pub enum SpecError {
     UnusedQuery,
     #[error("max-rate must be 1 or more")]
     NoRate,
+    #[error("load-hosts: {0}")]
+    Hosts(HostsError),
+    #[error(
+        "load host {hosts} cannot reach server {server}: private servers listen on this machine's loopback only; measure a \
+         server at a URL (--url), or use exec: for a host that shares the loopback"
+    )]
+    PrivateServer { hosts: String, server: String },
+    #[error(
+        "pin = \"auto\" keeps clients and servers of one machine apart, and load-hosts has its clients elsewhere"
+    )]
+    PinnedElsewhere,
+    #[error("server-host reads the CPU of a server at a URL, and none is measured: add --url")]
+    ServerHostOfNobody,
     #[error("blocks must be 1 to {max}, not {asked}")]
     Blocks { asked: u32, max: u32 },
 }
@@ -370,6 +390,7 @@ impl Spec {
         check_names(self.grids.iter().flat_map(|grid| &grid.server))?;
         self.check_settings()?;
         self.check_query()?;
+        self.check_hosts()?;
         let blocks = self.blocks.unwrap_or_else(|| self.size.blocks());
         if !(1..=crate::plan::MAX_BLOCKS).contains(&blocks) {
             return Err(SpecError::Blocks { asked: blocks, max: crate::plan::MAX_BLOCKS });
@@ -388,6 +409,25 @@ impl Spec {
             (Some(_), false) => Err(SpecError::UnusedQuery),
             _ => Ok(()),
         }
+    }
+
+    /// Private servers are out of reach of other machines, and a host that is listed twice would be counted twice.
+    fn check_hosts(&self) -> Result<(), SpecError> {
+        check_twice(&self.load_hosts).map_err(SpecError::Hosts)?;
+        let servers = || self.grids.iter().flat_map(|grid| &grid.server);
+        let far = self.load_hosts.iter().find(|hosts| !hosts.may_share_loopback());
+        let private = servers().find(|server| server.url.is_none());
+        if let Some((hosts, server)) = far.zip(private) {
+            let (hosts, server) = (hosts.to_string(), server.short_name());
+            return Err(SpecError::PrivateServer { hosts, server });
+        }
+        if !self.load_hosts.is_empty() && self.pin == CpuPinning::Auto {
+            return Err(SpecError::PinnedElsewhere);
+        }
+        if self.server_host.is_some() && servers().all(|server| server.url.is_none()) {
+            return Err(SpecError::ServerHostOfNobody);
+        }
+        Ok(())
     }
 
     /// A setting of an engine that is not measured is an error.

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::factor::{Auth, Clients, Compressor, Ctx, DocumentsLogin, Resumption, TlsStart};
+use crate::is_default;
 use crate::script::Script;
 
 /// The specification of a trial. Contains no secret, only the file that holds it.
@@ -54,6 +55,27 @@ pub struct TrialSpec {
     pub namespace: Option<Namespace>,
     /// CPU time burned in each operation: the known effect of the truth experiment. 0 otherwise.
     pub injected_delay_ns: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub start: TrialStart,
+}
+
+/// When the warm-up of a load process begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrialStart {
+    /// As soon as its clients are ready.
+    #[default]
+    AtOnce,
+    /// At the moment of a [`StartCommand`], after it has reported [`LoadMessage::Ready`]: so that the windows of
+    /// several load processes coincide.
+    WhenTold,
+}
+
+/// The second line on stdin of a load process that starts when told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartCommand {
+    /// When the warm-up begins, by the `CLOCK_MONOTONIC` of the load process; at once if that is over.
+    pub begin_at_ns: u64,
 }
 
 /// A private network, by files through which a single-threaded process can join it.
@@ -141,6 +163,13 @@ pub enum TrialPace {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "message", content = "body")]
 pub enum LoadMessage {
+    /// The clients are ready and wait for the [`StartCommand`].
+    Ready,
+    /// After the [`StartCommand`]: the edges of the window, by the `CLOCK_MONOTONIC` of the load process.
+    Begun {
+        opens_at_ns: u64,
+        closes_at_ns: u64,
+    },
     WindowOpened,
     WindowClosed,
     /// Times of operations in the window, sent any number of times before `Finished`, by drivers without a histogram.
@@ -223,6 +252,17 @@ pub struct TrialResult {
     /// Local ports available for connects to this endpoint.
     #[serde(default)]
     pub usable_ports: Option<u64>,
+    /// Only of a load process that starts when told: what the sum over several needs in addition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub further_histograms: Option<Box<FurtherHistograms>>,
+}
+
+/// Histograms like [`TrialResult::histogram_base64`]; empty if there was nothing to record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FurtherHistograms {
+    pub service_base64: String,
+    pub schedule_lag_base64: String,
+    pub tcp_connect_base64: String,
 }
 
 /// An error and its number of occurrences.

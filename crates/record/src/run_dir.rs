@@ -102,6 +102,7 @@ fn durability(event: &Event) -> Durability {
         | Event::Looked { .. }
         | Event::Finished { .. } => Durability::Durable,
         Event::EnvironmentSeen { .. }
+        | Event::HostConnected { .. }
         | Event::LinkMade { .. }
         | Event::TunnelTried { .. }
         | Event::ProxyTried { .. }

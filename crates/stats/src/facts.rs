@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ciphertoll_model::{
-    AtRest, CellId, Ending, Environment, Event, KeyExchangeTime, LinkShape, LookDecision, Path, Plan,
-    SignatureTime, Skipped, TimestampedEvent,
+    AtRest, CellId, ConnectedHost, Ending, Environment, Event, KeyExchangeTime, LinkShape, LookDecision,
+    Path, Plan, SignatureTime, Skipped, TimestampedEvent,
 };
 
 use crate::assemble::Trials;
@@ -18,6 +18,8 @@ pub struct RunFacts<'a> {
     /// Absent if the run was killed.
     pub ending: Option<Ending>,
     pub environment: Option<&'a Environment>,
+    /// Other machines that took part, each as it was connected last, in order of first appearance.
+    pub hosts: Vec<&'a ConnectedHost>,
     /// In order of first appearance, each as it was last started.
     pub servers: Vec<StartedServer<'a>>,
     /// Cells that were not measured, each once: those of the plan, then those found during the run.
@@ -102,6 +104,7 @@ impl<'a> RunFacts<'a> {
                 self.tool_version.get_or_insert(tool_version);
             }
             Event::EnvironmentSeen { environment } => self.environment = Some(environment),
+            Event::HostConnected { host } => self.connect(host),
             Event::ServerReady { server, version, tls_library, settings, .. } => {
                 let tls_library = tls_library.as_deref();
                 self.start(StartedServer { name: server, version, tls_library, settings });
@@ -149,6 +152,14 @@ impl<'a> RunFacts<'a> {
         match self.servers.iter_mut().find(|known| known.name == server.name) {
             Some(known) => *known = server,
             None => self.servers.push(server),
+        }
+    }
+
+    fn connect(&mut self, host: &'a ConnectedHost) {
+        let is_same = |known: &&mut &ConnectedHost| known.name == host.name && known.role == host.role;
+        match self.hosts.iter_mut().find(is_same) {
+            Some(known) => *known = host,
+            None => self.hosts.push(host),
         }
     }
 

@@ -2,9 +2,11 @@
 
 mod drivers;
 mod failure;
+mod hosts;
 mod instance;
 mod links;
 mod observe;
+mod on_hosts;
 mod primitives;
 mod proxies;
 mod remotes;
@@ -27,9 +29,11 @@ use self::drivers::Drivers;
 use self::failure::{
     NotStarted, bench_error, control_failed, fatal, internal, load_failed, not_encrypted, server_died,
 };
+use self::hosts::{Hosts, unless_interrupted};
 use self::instance::{Instance, RequiredServer, ServerContext};
 use self::links::Links;
-use self::observe::{Clocks, Middle, observe};
+use self::observe::{Clocks, Middle, Unobserved, observe};
+use self::on_hosts::{OnHosts, ServerElsewhere, observe_on_hosts};
 use self::proxies::{Proxies, ProxyTrialUse};
 use self::remotes::{Remotes, stop_where_it_is_full};
 use self::request::{at_url, credentials, endpoint, here};
@@ -54,6 +58,7 @@ pub struct LabBench {
     instances: Vec<Instance>,
     passwords: Passwords,
     remotes: Remotes,
+    hosts: Hosts,
     drivers: Drivers,
     /// The processors of each side, where they are kept apart.
     apart: Option<ProcessorSplit>,
@@ -116,6 +121,7 @@ impl LabBench {
             instances: Vec::new(),
             passwords: Passwords::new(),
             remotes: Remotes::default(),
+            hosts: Hosts::default(),
             drivers: Drivers::default(),
             apart: None,
             files_matter: false,
@@ -303,6 +309,10 @@ impl Bench for LabBench {
         let context = StartContext { lab: &lab, logs: &logs, apart: self.apart.as_ref() };
         self.tunnels.try_all(plan, &context, &self.instances, &mut self.links, emit);
         self.proxies.try_all(plan, &context, &mut self.instances, &mut self.links, emit);
+        if last_failure.is_none() || !(self.instances.is_empty() && self.remotes.is_empty()) {
+            self.hosts = Hosts::of(plan, &lab, &self.program, &self.remotes)?;
+            unless_interrupted(self.hosts.connect(&lab, &self.interrupt, emit))?;
+        }
         self.lab = Some(lab);
         match last_failure {
             Some(error) if self.instances.is_empty() && self.remotes.is_empty() => Err(error.into()),
@@ -323,6 +333,9 @@ impl Bench for LabBench {
     }
 
     fn up(&mut self, cell: &Cell, emit: &mut Emit<'_>) -> Result<(), TrialError> {
+        if let Some(lab) = &self.lab {
+            self.hosts.connect(lab, &self.interrupt, emit)?;
+        }
         if self.remotes.of(cell).is_some() {
             return Ok(());
         }
@@ -345,17 +358,22 @@ impl Bench for LabBench {
     }
 
     fn trial(&mut self, request: &TrialRequest<'_>) -> Result<Measured, TrialError> {
-        if let Some(remote) = self.remotes.of(request.cell) {
-            let load = self.start_load(request.cell, at_url(request, remote))?;
-            return stop_where_it_is_full(
-                remote,
-                observe(load, &Clocks::of_machine(), None, &self.interrupt),
-            );
-        }
-        self.trial_here(request)
+        let Some(remote) = self.remotes.of(request.cell) else { return self.trial_here(request) };
+        let (spec, clocks) = (at_url(request, remote), Clocks::of_machine());
+        let measured = if self.hosts.have_clients() {
+            on_hosts(&mut self.hosts, &clocks, &spec, &self.interrupt)
+        } else {
+            let load = self.start_load(request.cell, spec)?;
+            let endpoint = remote.endpoint();
+            let server = self.hosts.server_meter(&endpoint);
+            let server = server.map(|(meter, port)| ServerElsewhere { meter, port });
+            observe(load, &clocks, None, server, &self.interrupt)
+        };
+        stop_where_it_is_full(remote, measured)
     }
 
     fn down(&mut self) -> Result<(), BenchError> {
+        self.hosts = Hosts::default();
         self.proxies.down();
         let mut first_failure = None;
         for instance in self.instances.drain(..) {
@@ -433,9 +451,14 @@ impl LabBench {
         self.instance(request.cell)?.note_writing(request.cell);
         self.links.forget(link)?;
         self.tunnels.forget()?;
-        let load = self.start_load(request.cell, spec)?;
-        let between = Middle { links: &mut self.links, proxies: &mut self.proxies };
-        let measured = observe(load, &clocks, Some(between), &self.interrupt).map_err(TrialError::from);
+        let measured = if self.hosts.have_clients() {
+            on_hosts(&mut self.hosts, &clocks, &spec, &self.interrupt)
+        } else {
+            let load = self.start_load(request.cell, spec)?;
+            let between = Middle { links: &mut self.links, proxies: &mut self.proxies };
+            observe(load, &clocks, Some(between), None, &self.interrupt)
+        };
+        let measured = measured.map_err(TrialError::from);
         let carried = if self.links.is_down() { Err(link_is_down()) } else { self.links.carried(link) };
         let between = self.between_after(request.cell, &measured);
         let apart = self
@@ -478,6 +501,23 @@ impl LabBench {
             }
         }
     }
+}
+
+/// Runs a trial whose clients are on load hosts.
+fn on_hosts(
+    hosts: &mut Hosts,
+    clocks: &Clocks,
+    spec: &TrialSpec,
+    interrupt: &Interrupt,
+) -> Result<Measured, Unobserved> {
+    let server_boot_id = hosts.server_boot_id();
+    let is_elsewhere = !clocks.have_server();
+    let (fleet, meter) = hosts.parts(&spec.endpoint);
+    let Some(fleet) = fleet else {
+        return Err(TrialError::Fatal(internal("no load host".to_owned())).into());
+    };
+    let server = meter.filter(|_| is_elsewhere).map(|(meter, port)| ServerElsewhere { meter, port });
+    observe_on_hosts(OnHosts { fleet, clocks, server, server_boot_id, interrupt }, spec)
 }
 
 /// Operations of the whole trial, extrapolated for a driver that counts only those in the window.

@@ -10,6 +10,7 @@ use ciphertoll_model::{LoadMessage, TrialResult, VoidReason};
 use super::failure::load_failed;
 use super::link_is_down;
 use super::links::Links;
+use super::on_hosts::ServerElsewhere;
 use super::proxies::Proxies;
 use crate::bench::{MachineUse, Measured, ServerUse, TrialError};
 use crate::interrupt::Interrupt;
@@ -29,6 +30,11 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
+    /// Whether the server runs on this machine.
+    pub(super) fn have_server(&self) -> bool {
+        self.cpu.is_some()
+    }
+
     pub(super) fn of(server: &Server) -> Self {
         Self {
             cpu: Some(server.cpu_meter()),
@@ -94,6 +100,7 @@ pub(super) fn observe(
     mut load: LoadProcess,
     clocks: &Clocks,
     mut middle: Option<Middle<'_>>,
+    mut server: Option<ServerElsewhere<'_>>,
     interrupt: &Interrupt,
 ) -> Result<Measured, Unobserved> {
     let pid = load.pid().cast_signed();
@@ -107,23 +114,31 @@ pub(super) fn observe(
             return Err(link_is_down().into());
         }
         match load.next_message(PATIENCE).map_err(Unobserved::of)? {
-            None | Some(LoadMessage::Samples { .. }) => {}
+            // It starts at once.
+            None | Some(LoadMessage::Samples { .. } | LoadMessage::Ready | LoadMessage::Begun { .. }) => {}
             Some(LoadMessage::WindowOpened) => {
-                clocks.memory.map(MemoryPeak::begin);
-                clocks.middle_memory.map(MemoryPeak::begin);
-                opened = Sample::take(clocks.cpu.as_ref(), &clocks.middle).ok();
+                server.iter_mut().for_each(ServerElsewhere::ask);
+                opened = open_window(clocks);
                 if let Some(middle) = &mut middle {
                     middle.links.open_window();
                     middle.proxies.look();
                 }
             }
             Some(LoadMessage::WindowClosed) => {
-                window = opened.and_then(|opened| close_window(clocks, &opened, pid));
+                server.iter_mut().for_each(ServerElsewhere::ask);
+                window = opened.and_then(|opened| close_window(clocks, &opened, Some(pid)));
                 if let Some(middle) = &mut middle {
                     middle.links.close_window();
                 }
             }
-            Some(LoadMessage::Finished(result)) => return Ok(measured(*result, window.as_ref())?),
+            Some(LoadMessage::Finished(result)) => {
+                let mut measured = measured(*result, window.as_ref())?;
+                measured.server_is_elsewhere = !clocks.have_server();
+                if let Some(server) = server {
+                    server.add_to(&mut measured)?;
+                }
+                return Ok(measured);
+            }
             Some(LoadMessage::Failed { message, .. }) => {
                 return Err(TrialError::Void(VoidReason::LoadFailed { message }).into());
             }
@@ -131,7 +146,14 @@ pub(super) fn observe(
     }
 }
 
-struct WindowUse {
+/// Reads the clocks when the window opens.
+pub(super) fn open_window(clocks: &Clocks) -> Option<Sample> {
+    clocks.memory.map(MemoryPeak::begin);
+    clocks.middle_memory.map(MemoryPeak::begin);
+    Sample::take(clocks.cpu.as_ref(), &clocks.middle).ok()
+}
+
+pub(super) struct WindowUse {
     used: SampleDifference,
     /// Whether the server's clock was read; not for external servers.
     has_server: bool,
@@ -140,18 +162,21 @@ struct WindowUse {
     time_wait_sockets: u64,
 }
 
-fn close_window(clocks: &Clocks, opened: &Sample, load: i32) -> Option<WindowUse> {
+/// `load` is the load process, if it runs on this machine.
+pub(super) fn close_window(clocks: &Clocks, opened: &Sample, load: Option<i32>) -> Option<WindowUse> {
     let used = Sample::take(clocks.cpu.as_ref(), &clocks.middle).ok()?.since(opened);
     Some(WindowUse {
         used,
         has_server: clocks.cpu.is_some(),
         rss_peak_bytes: clocks.memory.and_then(|pid| MemoryPeak::read_bytes(pid).ok()),
         middle_rss_peak_bytes: clocks.middle_memory.and_then(|pid| MemoryPeak::read_bytes(pid).ok()),
-        time_wait_sockets: PortUsage::read_of(load).map_or(0, |ports| u64::from(ports.in_time_wait)),
+        time_wait_sockets: load
+            .and_then(|load| PortUsage::read_of(load).ok())
+            .map_or(0, |ports| u64::from(ports.in_time_wait)),
     })
 }
 
-fn measured(load: TrialResult, window: Option<&WindowUse>) -> Result<Measured, TrialError> {
+pub(super) fn measured(load: TrialResult, window: Option<&WindowUse>) -> Result<Measured, TrialError> {
     let Some(&WindowUse { used, has_server, rss_peak_bytes, middle_rss_peak_bytes, time_wait_sockets }) =
         window
     else {
@@ -179,5 +204,7 @@ fn measured(load: TrialResult, window: Option<&WindowUse>) -> Result<Measured, T
         proxy: None,
         apart: None,
         link: None,
+        hosts: None,
+        server_is_elsewhere: false,
     })
 }

@@ -52,6 +52,10 @@ impl Remotes {
         (Self(all), last_failure)
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = &Remote> {
+        self.0.iter()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ciphertoll_lab::{Credentials, Remote, Server};
 use ciphertoll_model::{
     Cell, ClientCertificate, Clients, Ctx, Endpoint, Identity, Path, TlsSpec, TrialPace, TrialSpec,
-    Verification,
+    TrialStart, Verification,
 };
 
 use crate::bench::TrialRequest;
@@ -128,6 +128,7 @@ fn anywhere(request: &TrialRequest<'_>) -> TrialSpec {
         processors: None,
         namespace: None,
         injected_delay_ns: 0,
+        start: TrialStart::AtOnce,
     }
 }
 

@@ -106,6 +106,8 @@ impl<'a> MockBench<'a> {
             proxy: path.as_proxy().map(|proxy| proxy_use(proxy, request.cell, operations)),
             apart: None,
             link: None,
+            hosts: None,
+            server_is_elsewhere: false,
         }
     }
 }

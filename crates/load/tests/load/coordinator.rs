@@ -44,6 +44,7 @@ fn spec() -> TrialSpec {
         processors: None,
         namespace: None,
         injected_delay_ns: 0,
+        start: ciphertoll_model::TrialStart::AtOnce,
     }
 }
 

@@ -103,6 +103,7 @@ fn spec(directory: &Path) -> TrialSpec {
         processors: None,
         namespace: None,
         injected_delay_ns: 0,
+        start: ciphertoll_model::TrialStart::AtOnce,
     }
 }
 

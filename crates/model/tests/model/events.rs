@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ciphertoll_model::{
-    Absence, AddressFamily, Arm, Auth, Branch, CellId, Compressor, Ctx, DocumentsLogin, Draw, Ending,
-    Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, FailureOrigin, Flag, Group, HandshakeSize,
-    Identity, KeyExchangeTime, KeyShare, LatencySummary, Leg, LegCount, LoadMessage, LoginMechanism,
-    LookDecision, Metric, Namespace, Observation, Phase, ReadPreference, Resumption, Script, ScriptStatement,
-    ScriptStep, SecurityLevel, SignatureTime, Skipped, StatementProtocol, Suite, TimestampedEvent,
-    TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialOperation, TrialPace, TrialResult, TrialSpec,
-    Verification, VoidReason,
+    Absence, AddressFamily, Arm, Auth, Branch, CellId, Compressor, ConnectedHost, Ctx, DocumentsLogin, Draw,
+    Ending, Endpoint, Engine, Environment, ErrorCount, ErrorKind, Event, FailureOrigin, Flag, Group,
+    HandshakeSize, HostRole, HostUse, HostsUse, Identity, KeyExchangeTime, KeyShare, LatencySummary, Leg,
+    LegCount, LoadMessage, LoginMechanism, LookDecision, Metric, Namespace, Observation, Phase,
+    ReadPreference, Resumption, Script, ScriptStatement, ScriptStep, SecurityLevel, SignatureTime, Skipped,
+    StatementProtocol, Suite, TimestampedEvent, TlsLibrary, TlsSpec, TlsStart, TlsVersion, TrialOperation,
+    TrialPace, TrialResult, TrialSpec, TrialStart, Verification, VoidReason,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -93,8 +93,28 @@ fn observation() -> impl Strategy<Value = Observation> {
             legs,
             flags,
             absent: BTreeMap::from([(Metric::LatencyNsP95, Absence::ServerElsewhere)]),
+            hosts: (operations % 2 == 1).then(|| Box::new(hosts_use(operations))),
         },
     )
+}
+
+fn hosts_use(number: u64) -> HostsUse {
+    let use_of = |host: &str| HostUse {
+        host: host.to_owned(),
+        clients: 3,
+        operations: number,
+        client_cpu_ns: number,
+        client_rss_peak_bytes: 1,
+        schedule_lag_ns_p99: (number % 4 == 1).then_some(number),
+        machine_busy_ns: number,
+        machine_steal_ns: 0,
+        processors: 64,
+        clock_ahead_ns: number.cast_signed(),
+        clock_uncertainty_ns: number,
+        opened_after_ns: number,
+    };
+    let hosts = ["a", "b"].map(use_of).to_vec();
+    HostsUse { overlap: 0.995, overlap_uncertainty: 0.001, hosts }
 }
 
 fn void_reason() -> impl Strategy<Value = VoidReason> {
@@ -114,7 +134,27 @@ fn void_reason() -> impl Strategy<Value = VoidReason> {
         any::<String>().prop_map(|message| VoidReason::Proxy { message }),
         any::<String>().prop_map(|message| VoidReason::AtRest { message }),
         Just(VoidReason::NoOperations),
+        number().prop_map(|percent| VoidReason::WindowsApart { percent, uncertainty_percent: percent }),
+        (any::<String>(), any::<String>(), number()).prop_map(|(host, message, percent)| {
+            let lost = VoidReason::HostLost { message };
+            let reason = Box::new(if percent > 0.0 { lost } else { VoidReason::HostBusy { percent } });
+            VoidReason::OnHost { host, reason }
+        }),
     ]
+}
+
+fn host(environment: Environment) -> ConnectedHost {
+    ConnectedHost {
+        name: environment.os,
+        role: if environment.cpus % 2 == 0 { HostRole::Load } else { HostRole::Server },
+        tool_version: "0.1.0".to_owned(),
+        architecture: "x86_64".to_owned(),
+        kernel: environment.kernel,
+        cpu_model: environment.cpu_model,
+        processors: environment.cpus,
+        tls_library: environment.tls_library,
+        cpu_accounting: environment.cpu_accounting,
+    }
 }
 
 fn environment() -> impl Strategy<Value = Environment> {
@@ -175,6 +215,7 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(schema_version, tool_version)| Event::RunStarted { schema_version, tool_version }),
         any::<String>().prop_map(|tool_version| Event::RunResumed { tool_version }),
         environment().prop_map(|environment| Event::EnvironmentSeen { environment }),
+        environment().prop_map(|environment| Event::HostConnected { host: host(environment) }),
         any::<String>().prop_map(|what| Event::Preparing { what }),
         server_ready(),
         primitives_measured(),
@@ -309,6 +350,7 @@ fn trial_spec() -> impl Strategy<Value = TrialSpec> {
             namespace: (threads % 3 == 1).then(|| Namespace { user: None, network: "/proc/1/ns/net".into() }),
             processors,
             injected_delay_ns: numbers[3],
+            start: if threads % 2 == 0 { TrialStart::AtOnce } else { TrialStart::WhenTold },
         },
     )
 }
@@ -351,6 +393,7 @@ fn trial_result() -> impl Strategy<Value = TrialResult> {
             client_rss_peak_bytes: numbers[6],
             tcp_connect_ns_p50: usable_ports,
             usable_ports,
+            further_histograms: usable_ports.map(|_| Box::default()),
         },
     )
 }
@@ -358,6 +401,9 @@ fn trial_result() -> impl Strategy<Value = TrialResult> {
 fn load_message() -> impl Strategy<Value = LoadMessage> {
     let faults = [FailureOrigin::Server, FailureOrigin::Tls, FailureOrigin::Host, FailureOrigin::Internal];
     prop_oneof![
+        Just(LoadMessage::Ready),
+        any::<[u64; 2]>()
+            .prop_map(|[opens_at_ns, closes_at_ns]| LoadMessage::Begun { opens_at_ns, closes_at_ns }),
         Just(LoadMessage::WindowOpened),
         Just(LoadMessage::WindowClosed),
         any::<Vec<u64>>().prop_map(|latency_ns| LoadMessage::Samples { latency_ns }),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Arm, AtRest, CellId, CryptoInstruction, Ending, Environment, Event, Flag, KeyExchangeTime, Leg, LegCount,
-    LinkKind, LookDecision, Metric, Observation, SCHEMA_VERSION, SignatureTime, Skipped, TimestampedEvent,
-    VoidReason,
+    Arm, AtRest, CellId, ConnectedHost, CryptoInstruction, Ending, Environment, Event, Flag, HostRole,
+    HostUse, HostsUse, KeyExchangeTime, Leg, LegCount, LinkKind, LookDecision, Metric, Observation,
+    SCHEMA_VERSION, SignatureTime, Skipped, TimestampedEvent, VoidReason,
 };
 
 const GOLDEN: &str = include_str!("../golden/events-v1.jsonl");
@@ -99,6 +99,7 @@ fn observation() -> Observation {
             Flag::DelayedAck,
         ],
         absent: BTreeMap::new(),
+        hosts: None,
     }
 }
 
@@ -252,6 +253,44 @@ fn link_made() -> Event {
     }
 }
 
+/// Added when clients ran on other machines.
+fn on_hosts() -> Vec<Event> {
+    let host = ConnectedHost {
+        name: "load1".to_owned(),
+        role: HostRole::Load,
+        tool_version: "0.1.0".to_owned(),
+        architecture: "aarch64".to_owned(),
+        kernel: "6.12.5".to_owned(),
+        cpu_model: "Neoverse-V2".to_owned(),
+        processors: 64,
+        tls_library: "OpenSSL 3.0.17 1 Jul 2025".to_owned(),
+        cpu_accounting: "process CPU-time clocks".to_owned(),
+    };
+    let used = HostUse {
+        host: "load1".to_owned(),
+        clients: 4,
+        operations: 2_212,
+        client_cpu_ns: 110_000_000,
+        client_rss_peak_bytes: 9_000_000,
+        schedule_lag_ns_p99: None,
+        machine_busy_ns: 130_000_000,
+        machine_steal_ns: 0,
+        processors: 64,
+        clock_ahead_ns: -3_600_000_000_000,
+        clock_uncertainty_ns: 110_000,
+        opened_after_ns: 40_000,
+    };
+    let hosts = HostsUse { overlap: 0.9998, overlap_uncertainty: 0.0009, hosts: vec![used] };
+    let observation = Box::new(Observation { hosts: Some(Box::new(hosts)), ..observation() });
+    let lost = Box::new(VoidReason::HostLost { message: "exit code 255".to_owned() });
+    let reason = VoidReason::OnHost { host: "load1".to_owned(), reason: lost };
+    vec![
+        Event::HostConnected { host },
+        Event::TrialFinished { block: 2, cell: cell(), arm: Arm::Main, observation },
+        Event::TrialVoided { block: 2, cell: cell(), arm: Arm::Main, attempt: 1, reason },
+    ]
+}
+
 /// One of each kind.
 fn written() -> Vec<TimestampedEvent> {
     let events = [
@@ -262,6 +301,7 @@ fn written() -> Vec<TimestampedEvent> {
         vec![primitives(), link_made(), tunnel_tried()],
         proxies(),
         at_rest(),
+        on_hosts(),
     ]
     .concat();
     (FIRST_MS..).zip(events).map(|(at_unix_ms, event)| TimestampedEvent { at_unix_ms, event }).collect()
@@ -290,6 +330,7 @@ fn kind(event: &Event) -> usize {
         Event::TunnelTried { .. } => 17,
         Event::ProxyTried { .. } => 18,
         Event::AtRestProven { .. } => 19,
+        Event::HostConnected { .. } => 20,
     }
 }
 
@@ -301,7 +342,7 @@ fn lines_of_version_1_are_read() {
     let mut kinds: Vec<usize> = read.iter().map(|line| kind(&line.event)).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (0..=19).collect::<Vec<_>>());
+    assert_eq!(kinds, (0..=20).collect::<Vec<_>>());
 }
 
 /// A line that changes needs another version and a file of its own; this one stays.

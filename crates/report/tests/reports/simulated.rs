@@ -74,6 +74,7 @@ fn observation(cell: &Cell, drift: f64, noise: &mut Noise) -> Observation {
         legs: vec![LegCount { connections, ..leg(cell.treatment.path, connections) }],
         flags: Vec::new(),
         absent: BTreeMap::new(),
+        hosts: None,
     }
 }
 

@@ -155,6 +155,7 @@ fn observation(cell: &Cell, noise: &mut Noise) -> Observation {
         legs: vec![leg(cell.treatment.path, 1_000)],
         flags: Vec::new(),
         absent: BTreeMap::new(),
+        hosts: None,
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) fn stamped(event: Event) -> TimestampedEvent {
 
 pub(crate) fn observation(metrics: Metrics) -> Observation {
     let (operations, window_ns, absent) = (1_000, 2_000_000_000, BTreeMap::new());
-    Observation { metrics, operations, window_ns, legs: vec![], flags: vec![], absent }
+    Observation { metrics, operations, window_ns, legs: vec![], flags: vec![], absent, hosts: None }
 }
 
 pub(crate) fn finished(plan: &Plan, trial: Trial, observation: Observation) -> TimestampedEvent {

@@ -1,0 +1,154 @@
+//! Load hosts and the host of a server at a URL: connected before the first block, and again whenever one was lost.
+
+use std::path::Path;
+
+use ciphertoll_hosts::{Bootstrap, Fleet, HostFacts, ServerMeter, TransportContext, transport};
+use ciphertoll_lab::Lab;
+use ciphertoll_model::{ConnectedHost, Endpoint, Event, ExitCode, HostRole, Plan};
+use ciphertoll_record::{Effect, ProcessIdentity};
+
+use super::remotes::Remotes;
+use crate::bench::{BenchError, Emit, TrialError};
+use crate::interrupt::Interrupt;
+
+/// The hosts of a run; none if everything runs on this machine.
+#[derive(Default)]
+pub(super) struct Hosts {
+    load: Option<Fleet>,
+    server: Option<ServerMeter>,
+    /// The port of a server at a URL, by whose process the source of its CPU times is named.
+    server_port: Option<u16>,
+}
+
+impl Hosts {
+    /// The hosts of the plan, not connected yet.
+    pub(super) fn of(plan: &Plan, lab: &Lab, program: &Path, remotes: &Remotes) -> Result<Self, BenchError> {
+        if plan.load_hosts.is_empty() && plan.server_host.is_none() {
+            return Ok(Self::default());
+        }
+        let bootstrap = Bootstrap::of(program).map_err(unusable)?;
+        let context = TransportContext { program, bootstrap: &bootstrap, ledger: lab.scratch().ledger() };
+        let load = match plan.load_hosts.as_slice() {
+            [] => None,
+            hosts => {
+                let transports = transport::transports(hosts, &context).map_err(unusable)?;
+                Some(Fleet::new(transports, bootstrap.clone()).map_err(unusable)?)
+            }
+        };
+        let server = plan
+            .server_host
+            .as_ref()
+            .map(|host| ServerMeter::new(transport::transport_of_server(host, &context), bootstrap.clone()));
+        let server_port = remotes.all().find_map(|remote| port_of(&remote.endpoint()));
+        Ok(Self { load, server: server.transpose().map_err(unusable)?, server_port })
+    }
+
+    /// Whether clients run on load hosts.
+    pub(super) fn have_clients(&self) -> bool {
+        self.load.is_some()
+    }
+
+    /// The reader of the server's CPU, with the port of the server.
+    pub(super) fn server_meter(&mut self, endpoint: &Endpoint) -> Option<(&mut ServerMeter, u16)> {
+        Some((self.server.as_mut()?, port_of(endpoint)?))
+    }
+
+    /// Both at once.
+    pub(super) fn parts(
+        &mut self,
+        endpoint: &Endpoint,
+    ) -> (Option<&mut Fleet>, Option<(&mut ServerMeter, u16)>) {
+        (self.load.as_mut(), self.server.as_mut().zip(port_of(endpoint)))
+    }
+
+    /// Machines of hosts on which the server may run.
+    pub(super) fn server_boot_id(&self) -> Option<String> {
+        Some(self.server.as_ref()?.facts()?.boot_id.clone())
+    }
+
+    /// Connects every host that is not connected, and tells which.
+    pub(super) fn connect(
+        &mut self,
+        lab: &Lab,
+        interrupt: &Interrupt,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), TrialError> {
+        let is_interrupted = || interrupt.ending().is_some();
+        if let Some(fleet) = &mut self.load {
+            let connected = fleet.connect(&is_interrupted).map_err(fatal)?;
+            let connected = connected.ok_or(TrialError::Interrupted)?;
+            note(lab, fleet.pids())?;
+            for facts in &connected {
+                let accounting = ciphertoll_lab::accounting::CPU_ACCOUNTING.to_owned();
+                emit(Event::HostConnected { host: connected_host(facts, HostRole::Load, accounting) });
+            }
+        }
+        if let Some(meter) = &mut self.server {
+            let connected = meter.connect(&is_interrupted).map_err(fatal)?;
+            let connected = connected.ok_or(TrialError::Interrupted)?;
+            note(lab, meter.pids())?;
+            for facts in &connected {
+                let accounting = match self.server_port {
+                    Some(port) => meter.source(port).map_err(fatal)?,
+                    None => String::new(),
+                };
+                emit(Event::HostConnected { host: connected_host(facts, HostRole::Server, accounting) });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn port_of(endpoint: &Endpoint) -> Option<u16> {
+    match endpoint {
+        Endpoint::Host { port, .. } => Some(*port),
+        Endpoint::Tcp(address) => Some(address.port()),
+        Endpoint::Unix(_) => None,
+    }
+}
+
+fn connected_host(facts: &HostFacts, role: HostRole, cpu_accounting: String) -> ConnectedHost {
+    let facts = facts.clone();
+    ConnectedHost {
+        name: facts.name,
+        role,
+        tool_version: facts.tool_version,
+        architecture: facts.architecture,
+        kernel: facts.kernel,
+        cpu_model: facts.cpu_model,
+        processors: facts.processors,
+        tls_library: facts.tls_library,
+        cpu_accounting,
+    }
+}
+
+/// The connections end with this process, because their stdin does. The ledger is for one that does not.
+fn note<'a>(lab: &Lab, pids: impl Iterator<Item = (&'a str, u32)>) -> Result<(), TrialError> {
+    for (host, pid) in pids {
+        let Ok(identity) = ProcessIdentity::of(pid.cast_signed()) else { continue };
+        let (what, program) = (format!("connection to {host}"), Path::new(host).to_owned());
+        let noted = lab.scratch().ledger().note(&Effect::Process { identity, what, program });
+        noted.map_err(|error| super::failure::fatal(error.into()))?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
+pub(super) fn unusable(error: ciphertoll_hosts::Error) -> BenchError {
+    BenchError { message: error.to_string(), exit_code: error.exit_code() }
+}
+
+pub(super) fn fatal(error: ciphertoll_hosts::Error) -> TrialError {
+    TrialError::Fatal(unusable(error))
+}
+
+/// A run that ends before its first block because of a signal is ended by the scheduler.
+pub(super) fn unless_interrupted(connected: Result<(), TrialError>) -> Result<(), BenchError> {
+    match connected {
+        Ok(()) | Err(TrialError::Interrupted) => Ok(()),
+        Err(TrialError::Fatal(error)) => Err(error),
+        Err(TrialError::Void(reason)) => {
+            Err(BenchError { message: reason.to_string(), exit_code: ExitCode::HostResource })
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Load processes on other machines.
+//!
+//! A [`Transport`] is a command whose stdin and stdout reach another machine: `ssh`, `docker exec`, `kubectl exec`.
+//! What it starts there is the [`agent`], ciphertoll's own hidden command; [`protocol`] is what the two say to each
+//! other. The coordinator's end of all of them is the [`Fleet`], one poll loop on one thread. [`clock`] relates the
+//! monotonic clocks of hosts, so that their windows begin together. [`ServerMeter`] reads the CPU of a server on its own
+//! machine, by the same agent. Nothing listens, and secrets travel over stdin only.
+
+pub mod agent;
+pub mod clock;
+mod connection;
+mod error;
+mod fleet;
+pub mod protocol;
+mod secret;
+mod server_meter;
+mod share;
+pub mod transport;
+
+pub use agent::{HOST_COMMAND, boot_id, run_host_process};
+pub use clock::{ClockOffset, WindowOverlap};
+pub use error::Error;
+pub use fleet::{Fleet, HostFacts, HostResult, TrialFailure, TrialOutcome, TrialWatch};
+pub use secret::SecretBytes;
+pub use server_meter::{ServerCpu, ServerMeter};
+pub use share::shares;
+pub use transport::{Bootstrap, Transport, TransportContext};
