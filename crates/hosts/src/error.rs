@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use ciphertoll_model::ExitCode;
 
+use crate::transport::KubernetesError;
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The host was not reached, or was lost and not reached again.
@@ -21,10 +23,22 @@ pub enum Error {
     /// An operation of this machine failed.
     #[error("{doing}: {source}")]
     Io { doing: &'static str, source: io::Error },
-    #[error("load hosts by Kubernetes are not part of this build: use ssh: or exec:")]
-    NoKubernetes,
+    #[error(transparent)]
+    Kubernetes(KubernetesError),
+    /// By the user, while waiting for a host.
+    #[error("interrupted")]
+    Interrupted,
     #[error(transparent)]
     Record(#[from] ciphertoll_record::Error),
+}
+
+impl From<KubernetesError> for Error {
+    fn from(error: KubernetesError) -> Self {
+        match error {
+            KubernetesError::Interrupted => Self::Interrupted,
+            error => Self::Kubernetes(error),
+        }
+    }
 }
 
 impl Error {
@@ -34,10 +48,13 @@ impl Error {
 
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Unreachable { .. } | Self::Io { .. } | Self::FileTooLarge { .. } | Self::File { .. } => {
-                ExitCode::HostResource
-            }
-            Self::Version { .. } | Self::NoKubernetes => ExitCode::Usage,
+            Self::Unreachable { .. }
+            | Self::Io { .. }
+            | Self::FileTooLarge { .. }
+            | Self::File { .. }
+            | Self::Kubernetes(_)
+            | Self::Interrupted => ExitCode::HostResource,
+            Self::Version { .. } => ExitCode::Usage,
             Self::Record(error) => error.exit_code(),
         }
     }

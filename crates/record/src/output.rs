@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub fn output_within(mut command: Command, input: &[u8], limit: Duration) -> io:
     stdin.rewind()?;
     let (mut stdout, mut stderr) = (memory_file()?, memory_file()?);
     let mut child = command
+        // Ctrl-C is for this process, which decides what ends.
+        .process_group(0)
         .stdin(stdin)
         .stdout(Stdio::from(stdout.try_clone()?))
         .stderr(Stdio::from(stderr.try_clone()?))

@@ -28,7 +28,7 @@ impl Transport for ExecTransport {
         &self.name
     }
 
-    fn command(&mut self) -> Result<Command, Error> {
+    fn command(&mut self, _: &dyn Fn() -> bool) -> Result<Command, Error> {
         let Some((program, arguments)) = self.prefix.words().split_first() else {
             return Err(Error::Unreachable { host: self.name.clone(), reason: "no command".to_owned() });
         };

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -10,13 +11,12 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use std::os::fd::AsFd;
 
 /// The hidden command; its argument is the idle limit in seconds.
 pub const POD_COMMAND: &str = "__pod";
 
 /// Agents of a run live as long as the run. The coordinator needs less to reach a new pod.
-pub(super) const IDLE_LIMIT: Duration = Duration::from_mins(10);
+pub(crate) const POD_IDLE_LIMIT: Duration = Duration::from_mins(10);
 
 /// How often the processes are counted.
 const CHECK_EVERY: u16 = 5_000;
@@ -29,7 +29,7 @@ pub fn wait_in_pod(idle_limit: Duration) -> io::Result<()> {
         signals.add(signal);
     }
     signals.thread_block()?;
-    let mut caught = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    let caught = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     let mut last_busy = Instant::now();
     while last_busy.elapsed() < idle_limit {
         match poll(&mut [PollFd::new(caught.as_fd(), PollFlags::POLLIN)], PollTimeout::from(CHECK_EVERY)) {

@@ -1,12 +1,14 @@
 //! The Indexed Job whose pods are load hosts.
 
-use ciphertoll_record::RUN_LABEL;
+use ciphertoll_record::{RUN_LABEL, SCRATCH_DIRECTORY_VARIABLE};
 use serde_json::{Value, json};
 
-use super::idle::{IDLE_LIMIT, POD_COMMAND};
+use crate::agent::{POD_COMMAND, POD_IDLE_LIMIT};
 
 /// The container of a pod.
 pub(super) const CONTAINER: &str = "load";
+/// No registry has this name: nodes must have such an image already.
+pub(super) const LOCAL: &str = "localhost/";
 /// Where agents keep their files: in memory, and gone with the pod.
 const SCRATCH: &str = "/scratch";
 /// A user without a name, which no file of an image belongs to.
@@ -83,9 +85,9 @@ impl JobFields<'_> {
         json!({
             "name": CONTAINER,
             "image": self.image,
-            "imagePullPolicy": "IfNotPresent",
-            "command": ["ciphertoll", POD_COMMAND, IDLE_LIMIT.as_secs().to_string()],
-            "env": [{ "name": "CIPHERTOLL_SCRATCH_DIR", "value": SCRATCH }, { "name": "TMPDIR", "value": SCRATCH }],
+            "imagePullPolicy": if self.image.starts_with(LOCAL) { "Never" } else { "IfNotPresent" },
+            "command": ["ciphertoll", POD_COMMAND, POD_IDLE_LIMIT.as_secs().to_string()],
+            "env": [{ "name": SCRATCH_DIRECTORY_VARIABLE, "value": SCRATCH }],
             // No limits: they would throttle the load.
             "resources": { "requests": { "cpu": "100m", "memory": "64Mi" } },
             "securityContext": {
@@ -112,7 +114,10 @@ mod tests {
         for labels in [&manifest["metadata"]["labels"], &template["metadata"]["labels"]] {
             assert_eq!(labels[RUN_LABEL], "07");
         }
-        assert_eq!(template["spec"]["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"][RUN_LABEL], "07");
+        assert_eq!(
+            template["spec"]["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"][RUN_LABEL],
+            "07"
+        );
         assert_eq!(template["spec"]["containers"][0]["image"], "r.example/c:1");
     }
 }

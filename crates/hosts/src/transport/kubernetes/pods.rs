@@ -68,13 +68,13 @@ struct ContainerStatus {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ContainerState {
-    waiting: Option<Reason>,
-    terminated: Option<Reason>,
+    waiting: Option<StateDetail>,
+    terminated: Option<StateDetail>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Reason {
+struct StateDetail {
     reason: Option<String>,
     message: Option<String>,
     exit_code: Option<i32>,
@@ -82,9 +82,9 @@ struct Reason {
 
 /// A pod that an agent can run in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pod {
-    pub name: String,
-    pub node: String,
+pub(super) struct Pod {
+    pub(super) name: String,
+    pub(super) node: String,
 }
 
 /// The state of one pod of a Job.
@@ -112,11 +112,6 @@ impl PodList {
         }
         states
     }
-
-    /// How many pods exist.
-    pub(super) fn len(&self) -> usize {
-        self.items.len()
-    }
 }
 
 impl PodState {
@@ -142,7 +137,7 @@ impl PodObject {
             return PodState::Ready(Pod { name: name.clone(), node: node.clone() });
         }
         let waiting = self.status.container_statuses.iter().find_map(|status| status.state.waiting.as_ref());
-        if let Some(Reason { reason: Some(reason), message, .. }) = waiting {
+        if let Some(StateDetail { reason: Some(reason), message, .. }) = waiting {
             let said = format!("pod {name}: {}", joined(reason, message.as_deref()));
             return if PERMANENT.contains(&reason.as_str()) {
                 PodState::Failed(said)
@@ -152,7 +147,10 @@ impl PodObject {
         }
         let unscheduled = self.condition("PodScheduled").filter(|scheduled| scheduled.status == "False");
         let reason = unscheduled.and_then(|condition| {
-            Some(format!("pod {name}: {}", joined(condition.reason.as_deref()?, condition.message.as_deref())))
+            Some(format!(
+                "pod {name}: {}",
+                joined(condition.reason.as_deref()?, condition.message.as_deref())
+            ))
         });
         PodState::Pending(Some(reason.unwrap_or_else(|| format!("pod {name} is being started"))))
     }
@@ -166,7 +164,7 @@ impl PodObject {
         let ended = self.status.container_statuses.iter().find_map(|status| status.state.terminated.as_ref());
         match (&self.status.reason, ended) {
             (Some(reason), _) => joined(reason, self.status.message.as_deref()),
-            (None, Some(Reason { reason, message, exit_code })) => {
+            (None, Some(StateDetail { reason, message, exit_code })) => {
                 let reason = reason.as_deref().unwrap_or("its program ended");
                 let code = exit_code.map(|code| format!(" (exit code {code})")).unwrap_or_default();
                 joined(&format!("{reason}{code}"), message.as_deref())

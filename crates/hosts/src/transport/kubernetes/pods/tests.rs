@@ -47,7 +47,8 @@ fn a_replacement_counts_and_not_the_failed_pod() {
 #[test]
 fn the_reasons_of_kubernetes_are_told() {
     let waiting = |reason: &str| json!({ "phase": "Pending", "containerStatuses": [{ "state": { "waiting": { "reason": reason, "message": "no\n such" } } }] });
-    let pulling = states(&[pod(0, "a", &waiting("ErrImagePull")), pod(1, "b", &waiting("ErrImageNeverPull"))]);
+    let pulling =
+        states(&[pod(0, "a", &waiting("ErrImagePull")), pod(1, "b", &waiting("ErrImageNeverPull"))]);
     assert_eq!(pulling[0], PodState::Pending(Some("pod a: ErrImagePull: no such".to_owned())));
     assert_eq!(pulling[1], PodState::Failed("pod b: ErrImageNeverPull: no such".to_owned()));
     let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient cpu." });
