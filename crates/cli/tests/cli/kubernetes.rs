@@ -2,21 +2,26 @@
 
 mod server;
 
-use std::process::{Command, Output};
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use ciphertoll_skip::not_for_all;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use self::server::PodServer;
-use crate::support::{Answer, Session, ciphertoll, is, items, one_document, text, until};
+use self::server::{PASSWORD, PASSWORD_VARIABLE, PodServer};
+use crate::support::{Answer, Session, ciphertoll, is, items, one_document, text, until, until_within};
 
 /// What `scripts/kubernetes` tells its command.
 const GATEWAY: &str = "KUBERNETES_GATEWAY";
-const IMAGE: &str = "docker.io/library/ciphertoll:test";
-/// A context of a user without rights.
+/// The context of a user without rights.
 const NOBODY: &str = "nobody";
+const ADMIN: &str = "admin";
 const ROLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/kubernetes-role.yaml");
+/// Until Kubernetes has noticed that a pod is lost and has started another one.
+const CONVERGENCE: Duration = Duration::from_mins(2);
 
 /// A namespace of the cluster, and a server that its pods can reach.
 struct Cluster {
@@ -63,12 +68,156 @@ impl Cluster {
     }
 
     fn hosts(&self, context: &str, modifiers: &str) -> String {
-        format!("k8s:{context}/{}+image={IMAGE}{modifiers}", self.namespace)
+        format!("k8s:{context}/{}{modifiers}", self.namespace)
+    }
+
+    fn run(&self, hosts: &[&str], arguments: &[&str]) -> Answer {
+        let url = self.server.url();
+        let fixed = ["run", "--url", &url, "--json", "-q", "--run-dir", text(self.runs.path())];
+        let hosts = hosts.iter().flat_map(|hosts| ["--load-hosts", hosts]);
+        let mut command =
+            ciphertoll(&fixed.into_iter().chain(hosts).chain(arguments.iter().copied()).collect::<Vec<_>>());
+        command.env(PASSWORD_VARIABLE, PASSWORD).stdin(Stdio::null());
+        answer(command)
+    }
+
+    /// A run with long trials.
+    fn session(&self) -> Session {
+        let (url, hosts) = (self.server.url_with_password(), self.hosts(ADMIN, ""));
+        let load = ["--workload", "connect", "--clients", "4", "--max-rate", "1000"];
+        let trials = ["--blocks", "6", "--trial-time", "2s", "--url", &url, "--load-hosts", &hosts];
+        Session::start(self.runs.path(), &[&load[..], &trials].concat())
     }
 }
 
+fn answer(mut command: Command) -> Answer {
+    let Output { status, stdout, stderr } = command.output().expect("the program starts");
+    let [stdout, stderr] = [stdout, stderr].map(|text| String::from_utf8(text).expect("UTF-8"));
+    Answer { code: status.code(), stdout, stderr }
+}
+
+/// The verdicts of a report, by cell and metric.
+fn verdicts(report: &Value) -> BTreeMap<(String, String), String> {
+    let of_cell = |cell: &Value| {
+        let id = cell["id"].as_str().expect("an id").to_owned();
+        let tolls = cell["toll"].as_object().into_iter().flatten();
+        let verdict = |(metric, toll): (&String, &Value)| {
+            Some(((id.clone(), metric.clone()), toll["verdict"].as_str()?.to_owned()))
+        };
+        tolls.filter_map(verdict).collect::<Vec<_>>()
+    };
+    items(report, "cells").iter().flat_map(of_cell).collect()
+}
+
+/// Agents that run in pods: processes of pods are visible here.
+fn agents() -> usize {
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let command = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).unwrap_or_default();
+    processes.map(command).filter(|command| command.starts_with(b"ciphertoll\0__host\0")).count()
+}
+
 fn kubectl(arguments: &[&str]) -> Result<String, String> {
-    let Output { status, stdout, stderr } = Command::new("kubectl").args(arguments).output().expect("kubectl starts");
+    let Output { status, stdout, stderr } =
+        Command::new("kubectl").args(arguments).output().expect("kubectl starts");
     let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     if status.success() { Ok(stdout.into_owned()) } else { Err(stderr.into_owned()) }
+}
+
+#[test]
+fn four_pods_give_the_same_verdicts_as_four_processes_here() {
+    let Some(cluster) = Cluster::find("verdicts") else { return };
+    cluster.grant_role();
+    let load = [
+        "--workload",
+        "connect,point-select",
+        "--clients",
+        "4",
+        "--max-rate",
+        "100000",
+        "--prepare",
+        "--yes",
+    ];
+    let trials = ["--blocks", "6", "--trial-time", "500ms"];
+    let arguments = [&load[..], &trials].concat();
+    let pods = cluster.run(&[&cluster.hosts(NOBODY, "+pods=4")], &arguments);
+    assert_eq!(pods.code, Some(0), "{pods:?}");
+    cluster.assert_clean();
+    let here = ["exec:env HOST=1", "exec:env HOST=2", "exec:env HOST=3", "exec:env HOST=4"];
+    let here = cluster.run(&here, &arguments);
+    assert_eq!(here.code, Some(0), "{here:?}");
+    let [pods, here] = [pods, here].map(|answer| one_document(&answer.stdout));
+    let [in_pods, here] = [&pods, &here].map(verdicts);
+    assert_eq!(in_pods.keys().collect::<Vec<_>>(), here.keys().collect::<Vec<_>>());
+    for (which, verdict) in &in_pods {
+        let opposite = [verdict.as_str(), here[which].as_str()];
+        assert!(!matches!(opposite, ["better", "worse"] | ["worse", "better"]), "{which:?}: {opposite:?}");
+    }
+    let connects =
+        in_pods.iter().find(|((cell, metric), _)| cell.contains("/connect/") && metric == "rate_per_s");
+    let (which, verdict) = connects.expect("a verdict on connects/s");
+    assert_eq!((verdict.as_str(), here[which].as_str()), ("worse", "worse"), "TLS costs connects");
+    let hosts = items(&pods["environment"], "hosts");
+    assert_eq!(hosts.len(), 4, "{}", pods["environment"]);
+    assert!(hosts.iter().all(|host| host["node"] == "node-1"), "{hosts:?}");
+}
+
+#[test]
+fn without_rights_and_without_an_image_one_line_says_why() {
+    let Some(cluster) = Cluster::find("refusals") else { return };
+    let arguments = ["--workload", "connect", "--clients", "4", "--size", "smoke"];
+    let refused = cluster.run(&[&cluster.hosts(NOBODY, "")], &arguments);
+    assert_eq!(refused.code, Some(9), "{refused:?}");
+    let line = refused.one_line();
+    assert!(line.contains("kubectl cannot create a Job in namespace refusals of context nobody"), "{line}");
+    assert!(line.contains("User \"nobody\" cannot create resource \"jobs\""), "{line}");
+    let missing = cluster.run(&[&cluster.hosts(ADMIN, "+pods=2+image=localhost/none:1")], &arguments);
+    assert_eq!(missing.code, Some(9), "{missing:?}");
+    let line = missing.one_line();
+    assert!(line.contains("a load host in namespace refusals of context admin cannot start: pod "), "{line}");
+    assert!(line.contains("ErrImageNeverPull"), "{line}");
+    cluster.assert_clean();
+}
+
+#[test]
+fn the_job_of_a_killed_run_is_deleted_by_the_next_one() {
+    let Some(cluster) = Cluster::find("killed") else { return };
+    let mut session = cluster.session();
+    session.wait_for("a trial", |event| is(event, "trial_started"));
+    let objects =
+        cluster.kubectl(&["get", "jobs,pods,secrets,configmaps", "--output=json"]).expect("objects");
+    assert!(!objects.contains(PASSWORD) && objects.contains("ciphertoll/run"), "{objects}");
+    assert_eq!(agents(), 4);
+    session.signal(Signal::SIGKILL);
+    session.finish();
+    until("no agents", || (agents() == 0).then_some(()));
+    let left = cluster.names("jobs");
+    assert_eq!(left.len(), 1, "{left:?}");
+    let mut resume = ciphertoll(&["resume", "--json", "--run-dir", text(cluster.runs.path())]);
+    resume.env(PASSWORD_VARIABLE, PASSWORD).stdin(Stdio::null());
+    let resumed = answer(resume);
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    assert!(resumed.stderr.contains(" processes, 1 Kubernetes Jobs"), "{}", resumed.stderr);
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_lost_pod_voids_its_trial_and_the_run_continues_with_another_pod() {
+    let Some(cluster) = Cluster::find("lost") else { return };
+    let mut session = cluster.session();
+    let voided = loop {
+        session.wait_for("a trial", |event| is(event, "trial_started") && event["block"] != 0);
+        let pod = cluster.names("pods").pop().expect("a pod");
+        cluster.kubectl(&["delete", &pod, "--wait=false"]).expect("a deletion");
+        let end =
+            session.wait_for("its end", |event| is(event, "trial_finished") || is(event, "trial_voided"));
+        if is(&end, "trial_voided") {
+            break end;
+        }
+        // The pod was lost after the trial. The next one has another pod.
+        until_within(CONVERGENCE, "four pods", || (cluster.names("pods").len() == 4).then_some(()));
+    };
+    assert!(voided.to_string().contains("host_lost"), "{voided}");
+    let finished = session.finish();
+    assert_eq!(finished.code, Some(0), "{:?}", finished.told());
+    cluster.assert_clean();
 }

@@ -8,6 +8,7 @@ mod end_to_end;
 mod examples;
 mod faults;
 mod killed_anywhere;
+mod kubernetes;
 mod lab;
 mod links;
 mod proxies;
