@@ -14,6 +14,7 @@ mod doctor;
 mod environment;
 mod failure;
 mod hidden;
+mod hosts;
 mod lab;
 mod passwords;
 mod predict;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use ciphertoll_model::{Arm, Cell, CellId, Event, LookDecision, Plan, TimestampedEvent};
+use ciphertoll_model::{Arm, Cell, CellId, Event, HostRole, LookDecision, Plan, TimestampedEvent};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::arguments::ProgressFormat;
@@ -180,6 +180,13 @@ fn line(estimate: &TimeEstimate, event: &Event) -> Option<String> {
         Event::Preparing { what } => Some(what.clone()),
         Event::ServerReady { server, version, elapsed_ms, .. } => {
             Some(format!("{server} {version} ready after {:.1} s", *elapsed_ms as f64 / 1e3))
+        }
+        Event::HostConnected { host } => {
+            let what = match host.role {
+                HostRole::Load => "load host",
+                HostRole::Server => "host of the server",
+            };
+            Some(format!("{what} {} connected: {} × {}", host.name, host.processors, host.architecture))
         }
         Event::BlockFinished { block: 0 } => {
             Some(format!("calibrated · {} trials · {} left", estimate.trials, clock(estimate.left())))

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::progress::{ProgressDisplay, tell};
 use crate::request::{self, Request};
 use crate::settings::check_settings;
-use crate::{passwords, print_document, report, scratch};
+use crate::{hosts, passwords, print_document, report, scratch};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
@@ -39,6 +39,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     // Refuses a specification without a plan, or without a place for it, before it connects to any server.
     let used_for = scratch::used_for(&plan(&spec, seed, &absent)?);
     let scratch_root = scratch::root(spec.scratch_dir.as_deref(), used_for)?;
+    hosts::check(&spec, &scratch_root)?;
     require_a_server(&spec)?;
     check_settings(&spec)?;
     let passwords = passwords::gather(request::servers(&spec), passwords)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    Auth, Cell, ChainLength, Compressor, ConnectionUse, Driver, Engine, Flag, Group, Iterations,
+    Auth, Cell, ChainLength, Compressor, ConnectionUse, Driver, Engine, ErrorCount, Flag, Group, Iterations,
     LatencySummary, LatenessLimit, Leg, LegCount, Link, LinkKind, LinkShape, Metric, NoiseLimits,
     Observation, Path, Proxy, ProxyFront, Resumption, ServerKey, Settings, StealLimit, TlsLibrary,
     TlsVersion, Treatment, TrialResult, VoidReason, Workload,
@@ -85,10 +85,7 @@ pub fn judge(
 
 fn pass_gates(cell: &Cell, measured: &Measured, settings: &Settings) -> Result<(), VoidReason> {
     let Measured { load, server, machine, .. } = measured;
-    if let Some(worst) = load.errors.iter().max_by_key(|error| error.count) {
-        let count = load.errors.iter().map(|error| error.count).sum();
-        return Err(VoidReason::OperationErrors { count, message: worst.message.clone() });
-    }
+    check_errors(&load.errors)?;
     if load.operations == 0 {
         return Err(VoidReason::NoOperations);
     }
@@ -116,6 +113,12 @@ fn pass_gates(cell: &Cell, measured: &Measured, settings: &Settings) -> Result<(
         return Err(VoidReason::PortsExhausted { percent: ports * 100.0 });
     }
     Ok(())
+}
+
+pub(crate) fn check_errors(errors: &[ErrorCount]) -> Result<(), VoidReason> {
+    let Some(worst) = errors.iter().max_by_key(|error| error.count) else { return Ok(()) };
+    let count = errors.iter().map(|error| error.count).sum();
+    Err(VoidReason::OperationErrors { count, message: worst.message.clone() })
 }
 
 /// CPU time that the hypervisor takes biases trials unevenly.

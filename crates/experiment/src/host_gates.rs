@@ -4,7 +4,7 @@ use ciphertoll_hosts::HostResult;
 use ciphertoll_model::{HostUse, HostsUse, StealLimit, VoidReason};
 
 use crate::bench::{HostsMeasured, Measured};
-use crate::gates::{MAX_PORTS_IN_TIME_WAIT, MIN_STEAL_NS, ScheduleKept, check_schedule, ratio};
+use crate::gates::{MAX_PORTS_IN_TIME_WAIT, MIN_STEAL_NS, ScheduleKept, check_errors, check_schedule, ratio};
 
 /// The windows of all hosts must have this share in common.
 const MIN_OVERLAP: f64 = 0.98;
@@ -30,6 +30,7 @@ pub(crate) fn check_hosts(measured: &Measured, max_steal: StealLimit) -> Result<
 }
 
 fn check_host(used: &HostsMeasured, host: &HostResult, max_steal: StealLimit) -> Result<(), VoidReason> {
+    check_errors(&host.errors)?;
     check_schedule(&ScheduleKept {
         unfinished: host.unfinished,
         latency: host.latency,
@@ -113,6 +114,7 @@ mod tests {
             service: None,
             schedule_lag: None,
             unfinished: 0,
+            errors: Vec::new(),
             machine: MachineWindow {
                 elapsed_ns: S,
                 busy_ns: S / 2,

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use ciphertoll_model::{
-    AtRest, Auth, CellId, Ctx, Driver, Ending, Environment, Flag, HandshakeSize, KeyExchangeTime, Leg, Link,
-    Margins, Metric, Pace, Path, RelativeScale, SCHEMA_VERSION, SignatureTime, Skipped, Storage, Workload,
-    is_default,
+    AtRest, Auth, CellId, ConnectedHost, Ctx, Driver, Ending, Environment, Flag, HandshakeSize, HostRole,
+    KeyExchangeTime, Leg, Link, Margins, Metric, Pace, Path, RelativeScale, SCHEMA_VERSION, SignatureTime,
+    Skipped, Storage, Workload, is_default,
 };
 use ciphertoll_presets::Published;
 use ciphertoll_stats::{
-    CellAnalysis, Comparison, Doubt, Estimate, PairedRatio, PrimitiveTimes, SearchedFiles, UnevenCheckpoints,
-    Verdict, VoidedTrial,
+    CellAnalysis, Comparison, Doubt, Estimate, HostTotal, PairedRatio, PrimitiveTimes, SearchedFiles,
+    UnevenCheckpoints, Verdict, VoidedTrial,
 };
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -41,6 +41,12 @@ pub struct Document {
     /// The machine; absent if the run ended before it was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<Environment>,
+    /// Other machines that ran clients, or the server; absent if there was none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub load_hosts: Vec<HostDocument>,
+    /// The smallest overlap of the load hosts' measurement windows in a trial, as a share; absent without load hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub least_window_overlap: Option<f64>,
     /// The baseline as `FACTOR=LEVEL`.
     pub baseline: String,
     /// Confidence level of every interval.
@@ -65,6 +71,31 @@ pub struct Document {
     /// Storage of private servers: `tmpfs`; absent for the disk.
     #[serde(skip_serializing_if = "is_default")]
     pub storage: Storage,
+}
+
+/// Another machine that took part, with the work of its clients in all trials that count.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct HostDocument {
+    #[serde(flatten)]
+    pub host: ConnectedHost,
+    /// The most clients of a trial; absent if it had none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<u16>,
+    /// Operations per second, mean over all trials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<f64>,
+    /// CPU time of its clients per operation, mean over all trials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_us_per_op: Option<f64>,
+    /// Peak memory of its load process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rss_bytes: Option<u64>,
+    /// The largest schedule lag of a trial (p99); absent in a closed loop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule_lag_ns_p99: Option<u64>,
+    /// The largest uncertainty of its clock's offset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_uncertainty_ns: Option<u64>,
 }
 
 /// The result of a search for a written marker in all files of a server.
@@ -321,6 +352,8 @@ impl From<&RunReport<'_>> for Document {
             seed: plan.seed,
             complete: facts.ending == Some(Ending::Complete),
             environment: facts.environment.cloned(),
+            load_hosts: facts.hosts.iter().map(|host| host_document(report, host)).collect(),
+            least_window_overlap: facts.host_totals.least_overlap.map(|(share, _)| share),
             baseline: plan.baseline.to_string(),
             confidence_level: analysis.confidence_level,
             margins: plan.margins,
@@ -332,6 +365,20 @@ impl From<&RunReport<'_>> for Document {
             storage: report.plan.storage,
             skipped: facts.skipped.iter().map(|skipped| (*skipped).clone()).collect(),
         }
+    }
+}
+
+fn host_document(report: &RunReport<'_>, host: &ConnectedHost) -> HostDocument {
+    let total = report.facts.host_totals.hosts.get(host.name.as_str());
+    let total = total.filter(|_| host.role == HostRole::Load);
+    HostDocument {
+        host: host.clone(),
+        clients: total.map(|total| total.clients.1),
+        rate_per_s: total.map(HostTotal::rate_per_s),
+        cpu_us_per_op: total.and_then(HostTotal::cpu_us_per_op),
+        rss_bytes: total.map(|total| total.rss_peak_bytes),
+        schedule_lag_ns_p99: total.and_then(|total| total.schedule_lag_ns_p99),
+        clock_uncertainty_ns: total.map(|total| total.clock_uncertainty_ns),
     }
 }
 

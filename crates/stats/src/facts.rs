@@ -9,6 +9,7 @@ use ciphertoll_model::{
 
 use crate::assemble::Trials;
 use crate::elapsed::Elapsed;
+use crate::hosts::HostTotals;
 
 /// A resumed run can repeat an event; unless said otherwise, the last one counts.
 #[derive(Debug, Default)]
@@ -20,6 +21,8 @@ pub struct RunFacts<'a> {
     pub environment: Option<&'a Environment>,
     /// Other machines that took part, each as it was connected last, in order of first appearance.
     pub hosts: Vec<&'a ConnectedHost>,
+    /// What load hosts did, without calibration.
+    pub host_totals: HostTotals<'a>,
     /// In order of first appearance, each as it was last started.
     pub servers: Vec<StartedServer<'a>>,
     /// Cells that were not measured, each once: those of the plan, then those found during the run.
@@ -105,6 +108,11 @@ impl<'a> RunFacts<'a> {
             }
             Event::EnvironmentSeen { environment } => self.environment = Some(environment),
             Event::HostConnected { host } => self.connect(host),
+            Event::TrialFinished { block: 1.., observation, .. } => {
+                if let Some(used) = &observation.hosts {
+                    self.host_totals.add(used, observation.window_ns);
+                }
+            }
             Event::ServerReady { server, version, tls_library, settings, .. } => {
                 let tls_library = tls_library.as_deref();
                 self.start(StartedServer { name: server, version, tls_library, settings });

@@ -7,6 +7,7 @@ mod documents;
 mod end_to_end;
 mod examples;
 mod faults;
+mod hosts;
 mod killed_anywhere;
 mod kubernetes;
 mod lab;

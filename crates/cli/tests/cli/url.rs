@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ciphertoll_lab::{Lab, Server, ServerStart, Tables, find};
-use ciphertoll_model::{Auth, Endpoint, Engine, SecurityLevel, ServerKey, ServerLevel};
+use ciphertoll_model::{Auth, Endpoint, Engine, Namespace, SecurityLevel, ServerKey, ServerLevel};
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
 use ciphertoll_skip::{no_server, not_for_all};
@@ -26,8 +26,16 @@ pub(crate) struct Elsewhere {
 
 impl Elsewhere {
     pub(crate) fn start(engine: Engine) -> Self {
+        Self::start_in(engine, None)
+    }
+
+    /// The same in this network.
+    pub(crate) fn start_in(engine: Engine, network: Option<Namespace>) -> Self {
         let place = tempfile::tempdir().expect("a directory");
-        let lab = Lab::open(env!("CARGO_BIN_EXE_ciphertoll").into()).expect("a lab");
+        let mut lab = Lab::open(env!("CARGO_BIN_EXE_ciphertoll").into()).expect("a lab");
+        if let Some(network) = network {
+            lab.move_servers_to(network);
+        }
         let build = find(&level_here(engine)).expect("a build");
         let template = lab
             .template(&build, &Tables::default(), &mut |_| {}, &|| false)
@@ -49,7 +57,7 @@ impl Elsewhere {
         Self { server, _lab: lab, place }
     }
 
-    fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         match self.server.tcp_endpoint() {
             Endpoint::Tcp(address) => address.port(),
             other => panic!("no TCP: {other:?}"),
@@ -102,7 +110,7 @@ impl Elsewhere {
     }
 
     /// Over the unix socket, as the server's owner.
-    fn execute(&self, sql: &str) {
+    pub(crate) fn execute(&self, sql: &str) {
         let Endpoint::Unix(socket) = self.server.unix_endpoint() else { panic!("no socket") };
         let login = postgres::PostgresLogin {
             user: "ciphertoll".to_owned(),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ciphertoll_load::{ResultSum, monotonic_now_ns};
 use ciphertoll_model::{
-    ErrorKind, FailureOrigin, LatencySummary, LoadMessage, TrialPace, TrialResult, TrialSpec,
+    ErrorCount, ErrorKind, FailureOrigin, LatencySummary, LoadMessage, TrialPace, TrialResult, TrialSpec,
 };
 
 use super::{Fleet, GLANCE, Incoming};
@@ -55,6 +55,7 @@ pub struct HostResult {
     pub service: Option<LatencySummary>,
     pub schedule_lag: Option<LatencySummary>,
     pub unfinished: u64,
+    pub errors: Vec<ErrorCount>,
     pub machine: MachineWindow,
     pub usable_ports: Option<u64>,
     pub processors: u16,
@@ -297,6 +298,7 @@ impl Fleet {
                 service: result.service,
                 schedule_lag: result.schedule_lag,
                 unfinished: result.unfinished,
+                errors: result.errors,
                 machine,
                 usable_ports: result.usable_ports,
                 processors: facts.map_or(1, |facts| facts.processors),

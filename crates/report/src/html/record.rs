@@ -5,7 +5,7 @@ use super::{PagePart, paragraph, said};
 use crate::RunReport;
 use crate::markup::Element;
 use crate::view::repeat::{self, Fact, ServerFacts};
-use crate::view::{Section, StratumView, caveats, negotiated, published};
+use crate::view::{Section, StratumView, caveats, hosts, negotiated, published};
 
 pub(super) fn parts(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<PagePart> {
     // Skipped configurations come before the other caveats.
@@ -16,6 +16,10 @@ pub(super) fn parts(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Vec<P
     };
     let mut parts: Vec<PagePart> = caveats.map(spoken).collect();
     parts.push(environment(report));
+    parts.extend(hosts::section(report).map(|Section { heading, table, notes }| {
+        let table = table.map(|table| scrolling(&table, &heading));
+        PagePart::new("hosts", &heading, table.into_iter().chain([said(&notes, "notes")]).collect())
+    }));
     parts.extend(negotiated::section(strata).map(|Section { heading, notes, .. }| {
         PagePart::new("negotiated", &heading, vec![said(&notes, "notes")])
     }));

@@ -9,6 +9,7 @@ pub(crate) mod crossings;
 pub(crate) mod decision;
 mod documents;
 pub(crate) mod headline;
+pub(crate) mod hosts;
 pub(crate) mod key_exchange;
 pub(crate) mod levels;
 pub(crate) mod matrix;
@@ -139,6 +140,7 @@ pub(crate) fn sections(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Ve
     sections.extend(connect_cost::sections(report));
     sections.extend(round_trips::sections(report));
     sections.extend(published::section(report));
+    sections.extend(hosts::section(report));
     sections.extend(negotiated::section(strata));
     sections.extend(caveats::sections(report, strata));
     sections

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -78,7 +78,11 @@ impl Session {
 
     fn begin(command: &str, runs: &Path, arguments: &[&str]) -> Self {
         let fixed = [command, "--progress", "json", "--json", "--run-dir", text(runs)];
-        let mut command = ciphertoll(&[&fixed, arguments].concat());
+        Self::spawn(ciphertoll(&[&fixed, arguments].concat()))
+    }
+
+    /// Starts a command that becomes the program with these options.
+    pub(crate) fn spawn(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let identity = ProcessIdentity::of(child.id().cast_signed()).expect("a child not yet reaped");
