@@ -142,8 +142,7 @@ fn four_pods_give_the_same_verdicts_as_four_processes_here() {
     let pods = cluster.run(&[&cluster.hosts(NOBODY, "+pods=4")], &arguments);
     assert_eq!(pods.code, Some(0), "{pods:?}");
     cluster.assert_clean();
-    let here = ["exec:env HOST=1", "exec:env HOST=2", "exec:env HOST=3", "exec:env HOST=4"];
-    let here = cluster.run(&here, &arguments);
+    let here = cluster.run(&["exec:env"; 4], &arguments);
     assert_eq!(here.code, Some(0), "{here:?}");
     let [pods, here] = [pods, here].map(|answer| one_document(&answer.stdout));
     let [in_pods, here] = [&pods, &here].map(verdicts);
@@ -156,8 +155,8 @@ fn four_pods_give_the_same_verdicts_as_four_processes_here() {
         in_pods.iter().find(|((cell, metric), _)| cell.contains("/connect/") && metric == "rate_per_s");
     let (which, verdict) = connects.expect("a verdict on connects/s");
     assert_eq!((verdict.as_str(), here[which].as_str()), ("worse", "worse"), "TLS costs connects");
-    let hosts = items(&pods["environment"], "hosts");
-    assert_eq!(hosts.len(), 4, "{}", pods["environment"]);
+    let hosts = items(&pods, "load_hosts");
+    assert_eq!(hosts.len(), 4, "{pods}");
     assert!(hosts.iter().all(|host| host["node"] == "node-1"), "{hosts:?}");
 }
 

@@ -14,7 +14,7 @@ use ciphertoll_record::Ledger;
 pub use self::bootstrap::Bootstrap;
 pub(crate) use self::bootstrap::{Announcement, announcement};
 pub use self::exec::ExecTransport;
-pub use self::kubernetes::{KubernetesError, PodTransport};
+pub use self::kubernetes::KubernetesError;
 pub use self::ssh::SshTransport;
 use crate::Error;
 
@@ -80,6 +80,16 @@ pub fn transports(
         }
     }
     Ok(all)
+}
+
+/// Checks hosts that are not created yet, without creating them.
+pub fn check_uncreated(hosts: &[LoadHosts]) -> Result<(), Error> {
+    for hosts in hosts {
+        if let LoadHosts::Kubernetes(hosts) = hosts {
+            kubernetes::check(hosts)?;
+        }
+    }
+    Ok(())
 }
 
 /// The transport of a server's host.
