@@ -21,8 +21,10 @@ pub(crate) const POD_IDLE_LIMIT: Duration = Duration::from_mins(10);
 /// How often the processes are counted.
 const CHECK_EVERY: u16 = 5_000;
 
-/// Waits until SIGTERM or SIGINT, or until no other process has run in this pod for `idle_limit`. The first process of a
-/// process namespace ignores signals that it does not handle, and orphans become its children.
+/// Waits until no other process has run in this pod for `idle_limit`. An error after SIGTERM or SIGINT: a pod that is ended
+/// has failed, so that Kubernetes replaces it; one that succeeds is not replaced.
+///
+/// The first process of a process namespace ignores signals that it does not handle, and orphans become its children.
 pub fn wait_in_pod(idle_limit: Duration) -> io::Result<()> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD] {
@@ -38,7 +40,7 @@ pub fn wait_in_pod(idle_limit: Duration) -> io::Result<()> {
         }
         while let Some(signal) = caught.read_signal()? {
             if signal.ssi_signo != Signal::SIGCHLD as u32 {
-                return Ok(());
+                return Err(io::ErrorKind::Interrupted.into());
             }
         }
         reap();

@@ -19,10 +19,9 @@ use crate::Error;
 
 /// For pulling the image and starting the pods.
 const START_LIMIT: Duration = Duration::from_mins(2);
-/// Kubernetes replaces a lost pod after 10 s or more.
-const REPLACE_LIMIT: Duration = Duration::from_mins(1);
+/// Kubernetes replaces a lost pod after 10 s, and after twice that time for each further loss.
+const REPLACE_LIMIT: Duration = Duration::from_mins(2);
 const POLL_EVERY: Duration = Duration::from_millis(500);
-const NOT_CREATED: &str = "Kubernetes has not created its pod";
 
 /// Pods of a Kubernetes cluster cannot be created or reached.
 #[derive(Debug, thiserror::Error)]
@@ -123,10 +122,11 @@ impl Job {
             let mut states = self.client.pod_list()?.by_index(self.client.pods());
             let reason = match states.swap_remove(usize::from(index)) {
                 PodState::Ready(pod) => return Ok(pod),
-                PodState::Pending(reason) => reason.unwrap_or_else(|| NOT_CREATED.to_owned()),
-                PodState::Failed(reason) => reason,
+                PodState::Pending(reason) => reason,
+                PodState::Failed(reason) => Some(reason),
             };
             if Instant::now() > deadline {
+                let reason = reason.unwrap_or_else(|| self.complaint());
                 return Err(KubernetesError::NotReady {
                     place: self.client.place(),
                     seconds: REPLACE_LIMIT.as_secs(),
@@ -138,6 +138,12 @@ impl Job {
             }
             thread::sleep(POLL_EVERY);
         }
+    }
+
+    /// Why a pod was not created.
+    fn complaint(&self) -> String {
+        let reason = self.client.complaint_about_the_job();
+        reason.unwrap_or_else(|| "Kubernetes has not created its pod".to_owned())
     }
 
     fn wait_for_all(&self, waiting: &mut Waiting<'_>) -> Result<Vec<Pod>, KubernetesError> {
@@ -158,8 +164,7 @@ impl Job {
                 return Ok(ready);
             }
             if Instant::now() > deadline {
-                let reason = pending.or_else(|| self.client.complaint_about_the_job());
-                let reason = reason.unwrap_or_else(|| NOT_CREATED.to_owned());
+                let reason = pending.unwrap_or_else(|| self.complaint());
                 return Err(KubernetesError::NotReady {
                     place: self.client.place(),
                     seconds: START_LIMIT.as_secs(),
