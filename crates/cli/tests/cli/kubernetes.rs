@@ -20,6 +20,8 @@ const GATEWAY: &str = "KUBERNETES_GATEWAY";
 const NOBODY: &str = "nobody";
 const ADMIN: &str = "admin";
 const ROLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/kubernetes-role.yaml");
+/// The metrics whose verdicts must agree between runs.
+const COMPARED: [&str; 2] = ["rate_per_s", "latency_ns_p50"];
 /// Until Kubernetes has noticed that a pod is lost and has started another one.
 const CONVERGENCE: Duration = Duration::from_mins(2);
 
@@ -142,7 +144,7 @@ fn four_pods_give_the_same_verdicts_as_four_processes_here() {
     let Some(cluster) = Cluster::find("verdicts") else { return };
     cluster.grant_role();
     let load = ["--workload", "connect,point-select", "--clients", "4", "--max-rate", "100000", "--prepare"];
-    let trials = ["--blocks", "6", "--trial-time", "500ms"];
+    let trials = ["--blocks", "8", "--trial-time", "500ms"];
     let arguments = [&load[..], &trials].concat();
     let pods = cluster.run(&[&cluster.hosts(NOBODY, "+pods=4")], &arguments);
     assert_eq!(pods.code, Some(0), "{pods:?}");
@@ -151,8 +153,8 @@ fn four_pods_give_the_same_verdicts_as_four_processes_here() {
     assert_eq!(here.code, Some(0), "{here:?}");
     let [pods, here] = [pods, here].map(|answer| one_document(&answer.stdout));
     let [in_pods, here] = [&pods, &here].map(verdicts);
-    assert_eq!(in_pods.keys().collect::<Vec<_>>(), here.keys().collect::<Vec<_>>());
-    for (which, verdict) in &in_pods {
+    // Other metrics depend on the path to the server, and some are absent on a busy machine.
+    for (which, verdict) in in_pods.iter().filter(|((_, metric), _)| COMPARED.contains(&metric.as_str())) {
         assert!(!verdict.contradicts(here[which]), "{which:?}: {verdict:?}, {:?}", here[which]);
     }
     let connects = in_pods.keys().find(|(cell, metric)| cell.contains("/connect/") && metric == "rate_per_s");
