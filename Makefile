@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Stages depend on each other and measure time, so they never run in parallel.
 .NOTPARALLEL:
-.PHONY: help run setup test test-full bench bench-links bench-pools bench-documents truth compare-truth predict-truth deny peers tde-proof bench-tde
+.PHONY: help run setup test test-full bench bench-links bench-pools bench-documents bench-scale-out truth compare-truth predict-truth deny peers tde-proof bench-tde
 
 # rustup's default directory, for a shell that was opened before rustup was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -79,6 +79,11 @@ bench-documents: ## compare loading and find-one on FerretDB with pymongo and go
 	@scripts/build-go-ycsb $(TARGET)/go-ycsb
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-bench
 	@PATH="$(abspath $(TARGET))/go-ycsb:$$PATH" $(TARGET)/release/ciphertoll-documents $(ARGS)
+
+bench-scale-out: ## simulate 1,000 load hosts: the coordinator's CPU and memory per trial (ARGS='--hosts 100')
+	@scripts/setup bench
+	@$(CARGO) build --release --locked -p ciphertoll-bench
+	@$(TARGET)/release/ciphertoll-scale-out $(ARGS)
 
 # Use an idle machine: the differences are a few per cent.
 BENCH_TDE := run --server postgres --path plain --at-rest none,tde,tde+cipher=null,gocryptfs --clients 2 --blocks 30 --trial-time 250ms --pin auto $(ARGS)

@@ -7,6 +7,7 @@
 //! - Its verdicts compared with known effects: [`truth`] within a run, [`pairs`] between two runs.
 //! - Emulated links: [`links`]. Encryption at rest, measured with another client: [`at_rest`].
 //! - The sidecar compared with other pooling proxies: [`pools`]. Loading documents: [`documents`].
+//! - The coordinator with many load hosts: [`scale_out`].
 
 pub mod agreement;
 pub mod arm;
@@ -20,6 +21,7 @@ pub mod pairs;
 pub mod pools;
 pub mod predictions;
 pub mod real;
+pub mod scale_out;
 pub mod setup;
 pub mod stall;
 pub mod truth;

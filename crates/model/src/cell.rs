@@ -150,6 +150,8 @@ impl Cell {
         let made = matches!(link, Link::Emulated(_));
         let reason = if *auth == Auth::AsAsked {
             "as-asked is for servers at a URL: name an authentication"
+        } else if self.clients.count() > Clients::MOST_OF_PRIVATE_SERVERS {
+            "private servers have connections for 256 clients: measure a server at a URL"
         } else if made && *path == Path::Unix {
             "a unix socket has no network: no --link"
         } else if path.as_tunnel().is_some_and(Tunnel::joins_networks) && !made {

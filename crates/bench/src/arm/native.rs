@@ -109,6 +109,7 @@ fn spec(arm: &BenchArm, setup: &BenchSetup<'_>, trial_pace: TrialPace, seconds: 
         processors: None,
         namespace: None,
         injected_delay_ns: 0,
+        start: ciphertoll_model::TrialStart::AtOnce,
     })
 }
 

@@ -20,7 +20,7 @@ use crate::support::{Answer, ciphertoll, items, one_document, text};
 pub(crate) struct Elsewhere {
     // Dropped in this order: the server's files lie in the lab's scratch directory.
     pub(crate) server: Server,
-    _lab: Lab,
+    lab: Lab,
     place: TempDir,
 }
 
@@ -54,7 +54,12 @@ impl Elsewhere {
             strength,
         };
         let server = lab.start(&start).expect("a server");
-        Self { server, _lab: lab, place }
+        Self { server, lab: lab, place }
+    }
+
+    /// The lab's directory, with the server's files.
+    pub(crate) fn scratch(&self) -> &Path {
+        self.lab.scratch().path()
     }
 
     pub(crate) fn port(&self) -> u16 {

@@ -19,11 +19,13 @@ as_label!(Ctx of Factor::Ctx.label());
 
 bounded! {
     /// The number of concurrent clients.
-    Clients(u16) up to 256, read by count
+    Clients(u16) up to 10_000, read by count
 }
 
 impl Clients {
     pub const ONE: Self = Self(1);
+    /// Private servers have connections for so many. More clients need more than one machine.
+    pub const MOST_OF_PRIVATE_SERVERS: u16 = 256;
 }
 
-as_number!(Clients of Factor::Clients.label(), "a whole number from 1 to 256");
+as_number!(Clients of Factor::Clients.label(), "a whole number from 1 to 10000");

@@ -180,6 +180,9 @@ pub(crate) fn spec() -> impl Strategy<Value = Spec> {
             memory_bytes: blocks.map(u64::from),
             prepare: if seed.is_some() { Prepare::Yes } else { Prepare::No },
             max_rate: blocks,
+            // Hosts skip cells, perhaps all of them.
+            load_hosts: Vec::new(),
+            server_host: None,
             settings: value.map(|value| settings(&grids, &value)).unwrap_or_default(),
             max_steal: if seed.is_some() { "9%".parse().expect("a limit") } else { StealLimit::default() },
             max_lateness: if seed.is_some() {

@@ -96,8 +96,8 @@ fn of_servers() {
 
 #[test]
 fn of_numbers() {
-    for text in ["0", "257", "-1", "1.5", "many", ""] {
-        let expected = format!("clients \"{text}\" is out of range: a whole number from 1 to 256");
+    for text in ["0", "10001", "-1", "1.5", "many", ""] {
+        let expected = format!("clients \"{text}\" is out of range: a whole number from 1 to 10000");
         tells::<Clients>(text, &expected);
     }
     for text in ["0", "1000000001", "0.9cash"] {
@@ -127,8 +127,8 @@ fn of_toml() {
     toml_tells("[[grid]]\npath = []", "no level given for path");
     toml_tells("[[grid]]\npath = [\"plian\"]", "line 2: unknown path \"plian\"; did you mean \"plain\"?");
     toml_tells(
-        "[[grid]]\nclients = [1, 300]",
-        "line 2: clients \"300\" is out of range: a whole number from 1 to 256",
+        "[[grid]]\nclients = [1, 30000]",
+        "line 2: clients \"30000\" is out of range: a whole number from 1 to 10000",
     );
     toml_tells("blocks = 31\n[[grid]]", "blocks must be 1 to 30, not 31");
     toml_tells("blocks = 0\n[[grid]]", "blocks must be 1 to 30, not 0");

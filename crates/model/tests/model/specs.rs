@@ -1,6 +1,8 @@
 //! A specification prints as the TOML that asks for it again.
 
-use ciphertoll_model::{Clients, Engine, Grid, Path, Plan, ServerLevel, Spec, Workload};
+use ciphertoll_model::{
+    Clients, CpuPinning, Engine, Grid, LoadHosts, Path, Plan, ServerLevel, Spec, Workload,
+};
 use proptest::option;
 use proptest::prelude::*;
 
@@ -182,4 +184,69 @@ fn a_quick_run_stays_quick() {
     let plan = Plan::new(&Spec::quick_with_sidecar(&three), 1).unwrap();
     assert!(plan.expected_duration() <= LIMIT && plan.servers().len() < 3);
     assert!(plan.cells.iter().any(|cell| cell.treatment.path.as_proxy().is_some()));
+}
+
+const ON_HOSTS: &str = "load-hosts = [\"ssh:load1,app@load2\", \"exec:docker exec -i load3\"]\nserver-host = \"ssh:db\"\n\n\
+                        [[grid]]\nserver = [\"there=postgres://app@db.example/shop\"]\npath = [\"plain\", \"unix\", \"tls1.3\"]\n";
+
+#[test]
+fn hosts_are_read_and_printed_and_planned() {
+    let spec = Spec::from_toml(ON_HOSTS).unwrap();
+    assert_eq!(spec.load_hosts.iter().map(LoadHosts::count).sum::<usize>(), 3);
+    assert_eq!(Spec::from_toml(&spec.to_toml()), Ok(spec.clone()));
+    let plan = Plan::new(&spec, 1).unwrap();
+    assert_eq!((&plan.load_hosts, &plan.server_host), (&spec.load_hosts, &spec.server_host));
+    let text = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+    // Records of earlier versions have neither.
+    let local = Plan::new(&Spec { load_hosts: vec![], server_host: None, ..spec }, 1).unwrap();
+    assert!(!serde_json::to_string(&local).unwrap().contains("host\":"), "{local:?}");
+}
+
+#[test]
+fn hosts_that_cannot_be_used_are_refused_in_one_line() {
+    let error = |change: fn(&mut Spec)| {
+        let mut spec = Spec::from_toml(ON_HOSTS).unwrap();
+        change(&mut spec);
+        spec.validate().unwrap_err().to_string()
+    };
+    let private = |spec: &mut Spec| spec.grids[0].server = vec!["mariadb".parse().unwrap()];
+    let said = error(private);
+    assert!(
+        said.starts_with("load host ssh:load1,app@load2 cannot reach server mariadb: private servers"),
+        "{said}"
+    );
+    let said = error(|spec| spec.load_hosts.push("ssh:load1".parse().unwrap()));
+    assert_eq!(said, "load-hosts: host \"load1\" is listed twice");
+    let said = error(|spec| spec.pin = CpuPinning::Auto);
+    assert!(said.starts_with("pin = \"auto\""), "{said}");
+    let said = error(|spec| {
+        spec.load_hosts.clear();
+        spec.grids[0].server = vec!["mariadb".parse().unwrap()];
+    });
+    assert!(said.starts_with("server-host reads the CPU of a server at a URL"), "{said}");
+}
+
+#[test]
+fn what_needs_the_coordinators_machine_is_skipped_on_hosts() {
+    let mut spec = Spec::from_toml(ON_HOSTS).unwrap();
+    spec.load_hosts = vec!["exec:env".parse().unwrap()];
+    spec.server_host = None;
+    let skipped = |spec: &Spec, path: &str| {
+        let server = vec!["postgres".parse().unwrap()];
+        let path = vec!["plain".parse().unwrap(), path.parse().unwrap()];
+        let grids = vec![Grid { server, path, ..Grid::default() }];
+        let plan = Plan::new(&Spec { grids, ..spec.clone() }, 1).unwrap();
+        plan.skipped.iter().map(|skipped| skipped.reason.clone()).collect::<Vec<_>>()
+    };
+    for (path, reason) in [
+        ("unix", "load hosts have no unix socket of the server"),
+        ("ssh-aes256-gcm", "a tunnel begins on this machine"),
+        ("pgbouncer", "a proxy runs on this machine"),
+        ("tls1.3-p256+client=openssl-3.5", "load hosts have no OpenSSL 3.5 of ciphertoll"),
+    ] {
+        let reasons = skipped(&spec, path);
+        assert!(reasons.len() == 1 && reasons[0].starts_with(reason), "{path}: {reasons:?}");
+    }
+    assert_eq!(skipped(&spec, "tls1.3-p256+client=rustls"), Vec::<String>::new());
 }

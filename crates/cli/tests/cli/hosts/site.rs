@@ -67,6 +67,7 @@ impl Site {
         link.set("2ms".parse().expect("a link")).expect("a link of 2 ms");
         let there = Elsewhere::start_in(Engine::Postgres, link.servers().cloned());
         there.execute(&format!("ALTER ROLE {} CREATEDB", there.server.user()));
+        allow_new_databases(&there);
         let directory = tempfile::tempdir().expect("a directory");
         let place = directory.path().to_owned();
         make_keys(&place);
@@ -234,6 +235,14 @@ impl Drop for Host {
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();
     }
+}
+
+/// The server's own rules are for its own database.
+fn allow_new_databases(there: &Elsewhere) {
+    let rules = format!("hostssl ciphertoll {} 10.77.0.0/24 scram-sha-256\n", there.server.user());
+    let append = "find \"$0\" -name pg_hba.conf | while read -r file; do printf %s \"$1\" >>\"$file\"; done";
+    system("sh", &["-ec", append, text(there.scratch()), &rules]).expect("a rule");
+    there.execute("SELECT pg_reload_conf()");
 }
 
 /// Addresses in the network of the link, which the server's rules for clients include.

@@ -11,9 +11,9 @@ use crate::at_rest::native;
 use crate::servers::config::{CERTIFICATE_FILE, Config, KEY_FILE, Network};
 
 /// With connection churn, many times as many closed connections as clients may still be on the server's side.
-const MAX_CONNECTIONS: u16 = Clients::MAX * 16;
+const MAX_CONNECTIONS: u16 = Clients::MOST_OF_PRIVATE_SERVERS * 16;
 /// Threads kept for the next connection.
-const CACHED_THREADS: u16 = Clients::MAX + 50;
+const CACHED_THREADS: u16 = Clients::MOST_OF_PRIVATE_SERVERS + 50;
 /// The kernel limits it to `net.core.somaxconn`.
 const BACKLOG: u16 = 1024;
 

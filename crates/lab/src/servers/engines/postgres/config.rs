@@ -13,7 +13,7 @@ use crate::servers::config::{CERTIFICATE_FILE, Config, KEY_FILE, Network};
 use crate::tls::support::has_openssl_with_ml_kem;
 
 /// The process of a closed connection ends soon, but the next connection may come earlier.
-const MAX_CONNECTIONS: u16 = Clients::MAX * 4;
+const MAX_CONNECTIONS: u16 = Clients::MOST_OF_PRIVATE_SERVERS * 4;
 
 /// The default of `ssl_groups`, and the other curves.
 const DEFAULT_GROUPS: &str = "X25519:prime256v1:secp384r1:secp521r1";
