@@ -40,6 +40,9 @@ impl Cluster {
             return None;
         };
         kubectl(&["create", "namespace", namespace]).expect("a namespace");
+        // The API server refuses pods here that have more rights than the strictest standard permits.
+        let standard = "pod-security.kubernetes.io/enforce=restricted";
+        kubectl(&["label", "namespace", namespace, standard]).expect("a label");
         let runs = tempfile::tempdir().expect("a directory");
         Some(Self { namespace, server: PodServer::start(&gateway), runs })
     }
@@ -84,8 +87,8 @@ impl Cluster {
     }
 
     /// A run with long trials.
-    fn session(&self) -> Session {
-        let (url, hosts) = (self.server.url_with_password(), self.hosts(ADMIN, ""));
+    fn session(&self, modifiers: &str) -> Session {
+        let (url, hosts) = (self.server.url_with_password(), self.hosts(ADMIN, modifiers));
         let load = ["--workload", "connect", "--clients", "4", "--max-rate", "1000"];
         let trials = ["--blocks", "6", "--trial-time", "2s", "--url", &url, "--load-hosts", &hosts];
         Session::start(self.runs.path(), &[&load[..], &trials].concat())
@@ -187,7 +190,7 @@ fn without_rights_and_without_an_image_one_line_says_why() {
 #[test]
 fn the_job_of_a_killed_run_is_deleted_by_the_next_one() {
     let Some(cluster) = Cluster::find("killed") else { return };
-    let mut session = cluster.session();
+    let mut session = cluster.session("");
     session.wait_for("a trial", |event| is(event, "trial_started"));
     let objects =
         cluster.kubectl(&["get", "jobs,pods,secrets,configmaps", "--output=json"]).expect("objects");
@@ -210,7 +213,7 @@ fn the_job_of_a_killed_run_is_deleted_by_the_next_one() {
 #[test]
 fn a_lost_pod_voids_its_trial_and_the_run_continues_with_another_pod() {
     let Some(cluster) = Cluster::find("lost") else { return };
-    let mut session = cluster.session();
+    let mut session = cluster.session("");
     let voided = loop {
         session.wait_for("a trial", |event| is(event, "trial_started") && event["block"] != 0);
         let pod = cluster.names("pods").pop().expect("a pod");
@@ -227,4 +230,40 @@ fn a_lost_pod_voids_its_trial_and_the_run_continues_with_another_pod() {
     let finished = session.finish();
     assert_eq!(finished.code, Some(0), "{:?}", finished.told());
     cluster.assert_clean();
+}
+
+#[test]
+fn ctrl_c_while_there_is_no_room_for_the_pods_deletes_the_job() {
+    let Some(cluster) = Cluster::find("full") else { return };
+    let mut session = cluster.session("+pods=200");
+    let is_full = |event: &Value| {
+        let what = event["what"].as_str().unwrap_or_default();
+        what.contains(" of 200 pods are ready; pod ciphertoll-")
+            && what.contains("Unschedulable: 0/1 nodes are available")
+    };
+    session.wait_for("the scheduler's reason", is_full);
+    session.signal(Signal::SIGINT);
+    let finished = session.finish();
+    assert_eq!(finished.code, Some(130), "{:?}", finished.told());
+    assert!(
+        cluster
+            .kubectl(&["get", "jobs", "--output=jsonpath={.items[?(!@.metadata.deletionTimestamp)]}"])
+            .expect("Jobs")
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_pod_without_an_agent_ends_by_itself() {
+    let Some(cluster) = Cluster::find("idle") else { return };
+    let image = format!("--image=localhost/ciphertoll:{}", env!("CARGO_PKG_VERSION"));
+    let overrides = r#"--overrides={"spec":{"securityContext":{"runAsNonRoot":true,"runAsUser":65532,"seccompProfile":{"type":"RuntimeDefault"}},"containers":[{"name":"idle","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}]}}"#;
+    let pod = ["run", "idle", &image, "--image-pull-policy=Never", "--restart=Never", overrides];
+    let command = ["--override-type=strategic", "--command", "--", "ciphertoll", "__pod", "1"];
+    cluster.kubectl(&[&pod[..], &command].concat()).expect("a pod");
+    until("the end of the pod", || {
+        let phase =
+            cluster.kubectl(&["get", "pod", "idle", "--output=jsonpath={.status.phase}"]).expect("a pod");
+        (phase == "Succeeded").then_some(())
+    });
 }

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io;
+use std::path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
@@ -50,7 +51,7 @@ impl JobClient {
         let run = format!("{:016x}", rand::random::<u64>());
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let effect = KubernetesJob {
-            kubeconfig: env::var("KUBECONFIG").ok(),
+            kubeconfig: kubeconfig(),
             context: hosts.context.clone(),
             namespace: hosts.namespace.to_string(),
             name: format!("ciphertoll-{run}"),
@@ -162,6 +163,13 @@ impl JobClient {
         let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         Ok(Some(name).filter(|name| output.status.success() && !name.is_empty()))
     }
+}
+
+/// The user's KUBECONFIG, for a sweep that has another working directory.
+fn kubeconfig() -> Option<String> {
+    let listed = env::var_os("KUBECONFIG")?;
+    let absolute = env::split_paths(&listed).map(|path| path::absolute(&path).unwrap_or(path));
+    env::join_paths(absolute).ok()?.into_string().ok()
 }
 
 /// `kubectl get events -o json`, as far as it is used.
