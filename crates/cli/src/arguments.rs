@@ -5,6 +5,7 @@
     reason = "doc comments here are the text of --help, with its brackets"
 )]
 
+mod hosts;
 mod load;
 pub(crate) mod runs;
 
@@ -14,8 +15,8 @@ use std::path::PathBuf;
 use ciphertoll_lab::{FETCHABLE, Fetchable};
 use ciphertoll_model::duration::Span;
 use ciphertoll_model::{
-    AtRest, Auth, Clients, CpuPinning, Ctx, Driver, LatenessLimit, Link, LoadHosts, Pace, Path, ScaleLevel,
-    ServerHost, ServerLevel, Setting, Size, StealLimit, Storage, Workload,
+    AtRest, Auth, Clients, CpuPinning, Ctx, Driver, LatenessLimit, Link, Pace, Path, ScaleLevel, ServerLevel,
+    Setting, Size, StealLimit, Storage, Workload,
 };
 use ciphertoll_record::{DEFAULT_RUNS, SCRATCH_DIRECTORY_VARIABLE as SCRATCH_DIR};
 use ciphertoll_report::Plot;
@@ -24,6 +25,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use self::hosts::HostArguments;
 pub(crate) use self::load::{AdviseArguments, LoadArguments, PredictArguments};
 use self::runs::RunsArguments;
 use crate::tde::TdeArguments;
@@ -239,19 +241,6 @@ pub(crate) struct UrlArguments {
     /// The statement of the workload `query`: SQL, or a JSON command for a document database
     #[arg(long, value_name = "TEXT")]
     pub(crate) query: Option<String>,
-}
-
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Other machines (docs/scale-out.md)")]
-pub(crate) struct HostArguments {
-    /// Run the clients on these hosts, divided evenly: ssh:HOST[,HOST…] by your own ssh; exec:COMMAND, which connects
-    /// stdin and stdout, such as exec:'docker exec -i load1'; k8s:[CONTEXT/]NAMESPACE[+pods=N][+image=IMAGE]; may be
-    /// repeated
-    #[arg(long, value_name = "HOSTS")]
-    pub(crate) load_hosts: Vec<LoadHosts>,
-    /// The host of the server at --url, ssh:HOST or exec:COMMAND, where its CPU time is read
-    #[arg(long, value_name = "HOST")]
-    pub(crate) server_host: Option<ServerHost>,
 }
 
 /// The recorded run that a command reads.

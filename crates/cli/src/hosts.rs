@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
+<<<<<<< HEAD
 use ciphertoll_hosts::{Bootstrap, Error, Fleet, ServerMeter, TransportContext, Waiting, transport};
+=======
+use ciphertoll_hosts::{Bootstrap, Fleet, HostError, ServerMeter, TransportContext, transport};
+>>>>>>> hosts
 use ciphertoll_model::{LoadHosts, Spec};
 use ciphertoll_record::Scratch;
 
@@ -34,8 +38,8 @@ pub(crate) fn check(spec: &Spec, scratch_root: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
+impl From<HostError> for Failure {
+    fn from(error: HostError) -> Self {
         Self::new(error.exit_code(), error.to_string())
     }
 }

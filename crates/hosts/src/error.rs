@@ -8,7 +8,7 @@ use ciphertoll_model::ExitCode;
 use crate::transport::KubernetesError;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum HostError {
     /// The host was not reached, or was lost and not reached again.
     #[error("host {host}: {reason}")]
     Unreachable { host: String, reason: String },
@@ -32,6 +32,7 @@ pub enum Error {
     Record(#[from] ciphertoll_record::Error),
 }
 
+<<<<<<< HEAD
 impl From<KubernetesError> for Error {
     fn from(error: KubernetesError) -> Self {
         match error {
@@ -42,6 +43,9 @@ impl From<KubernetesError> for Error {
 }
 
 impl Error {
+=======
+impl HostError {
+>>>>>>> hosts
     pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { doing, source }
     }

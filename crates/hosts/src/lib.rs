@@ -1,6 +1,6 @@
 //! Load processes on other machines.
 //!
-//! A [`Transport`] is a command whose stdin and stdout reach another machine: `ssh`, `docker exec`, `kubectl exec`.
+//! A [`HostTransport`] is a command whose stdin and stdout reach another machine: `ssh`, `docker exec`, `kubectl exec`.
 //! What it starts there is the [`agent`], ciphertoll's own hidden command; [`protocol`] is what the two say to each
 //! other. The coordinator's end of all of them is the [`Fleet`], one poll loop on one thread. [`clock`] relates the
 //! monotonic clocks of hosts, so that their windows begin together. [`ServerMeter`] reads the CPU of a server on its own
@@ -19,9 +19,13 @@ pub mod transport;
 
 pub use agent::{HOST_COMMAND, POD_COMMAND, boot_id, run_host_process, wait_in_pod};
 pub use clock::{ClockOffset, WindowOverlap};
-pub use error::Error;
+pub use error::HostError;
 pub use fleet::{Fleet, HostFacts, HostResult, TrialFailure, TrialOutcome, TrialWatch};
 pub use secret::SecretBytes;
 pub use server_meter::{ServerCpu, ServerMeter};
 pub use share::shares;
+<<<<<<< HEAD
 pub use transport::{Bootstrap, Transport, TransportContext, Waiting};
+=======
+pub use transport::{Bootstrap, HostTransport, TransportContext};
+>>>>>>> hosts

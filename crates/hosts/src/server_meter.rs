@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::Error;
+use crate::error::HostError;
 use crate::fleet::{Fleet, HostFacts};
 use crate::protocol::{FromHost, ToHost};
-use crate::transport::{Bootstrap, Transport};
+use crate::transport::{Bootstrap, HostTransport};
 
 /// A host that does not answer for this long is lost.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -35,13 +35,16 @@ struct Reading {
 }
 
 impl ServerMeter {
-    pub fn new(transport: Box<dyn Transport>, bootstrap: Bootstrap) -> Result<Self, Error> {
+    pub fn new(transport: Box<dyn HostTransport>, bootstrap: Bootstrap) -> Result<Self, HostError> {
         Ok(Self { fleet: Fleet::new(vec![transport], bootstrap)?, numbers: 0, asked: Vec::new() })
     }
 
     /// Connects the host unless it is connected. Returns it if it was connected now; `None` if `is_interrupted` ended that
     /// early.
-    pub fn connect(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<Option<Vec<HostFacts>>, Error> {
+    pub fn connect(
+        &mut self,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<HostFacts>>, HostError> {
         self.asked.clear();
         self.fleet.connect(is_interrupted)
     }
@@ -55,7 +58,7 @@ impl ServerMeter {
     }
 
     /// Asks for a reading at an edge of the window, and does not wait for it.
-    pub fn ask(&mut self, port: u16) -> Result<(), Error> {
+    pub fn ask(&mut self, port: u16) -> Result<(), HostError> {
         let number = self.numbers;
         self.numbers += 1;
         self.asked.push(number);
@@ -63,7 +66,7 @@ impl ServerMeter {
     }
 
     /// The CPU time between the two readings, scaled from the time between them to the window.
-    pub fn used(&mut self, window_ns: u64) -> Result<ServerCpu, Error> {
+    pub fn used(&mut self, window_ns: u64) -> Result<ServerCpu, HostError> {
         let readings = self.answers()?;
         let [opened, closed] = &readings[..] else {
             return Err(self.fleet.unreachable_host("its clock was not read at both edges of the window"));
@@ -73,7 +76,7 @@ impl ServerMeter {
     }
 
     /// What is read for the server on this port, in a few words.
-    pub fn source(&mut self, port: u16) -> Result<String, Error> {
+    pub fn source(&mut self, port: u16) -> Result<String, HostError> {
         self.asked.clear();
         self.ask(port)?;
         let reading = self.answers()?.pop();
@@ -81,7 +84,7 @@ impl ServerMeter {
     }
 
     /// The answers to everything that was asked, in that order.
-    fn answers(&mut self) -> Result<Vec<Reading>, Error> {
+    fn answers(&mut self) -> Result<Vec<Reading>, HostError> {
         let asked = std::mem::take(&mut self.asked);
         let mut readings: Vec<Option<Reading>> = vec![None; asked.len()];
         let deadline = Instant::now() + ANSWER_LIMIT;

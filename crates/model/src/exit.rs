@@ -21,7 +21,7 @@ pub enum ExitCode {
     ServerRefused = 7,
     /// A record is unreadable, locked or newer than this version.
     RecordUnusable = 8,
-    /// The host ran out of something: disk, port, permission.
+    /// This machine lacks something (disk, port, permission), or a load host is not reached.
     HostResource = 9,
     /// Ctrl-C; what was measured is kept.
     Interrupted = 130,
@@ -63,7 +63,7 @@ impl ExitCode {
             Self::DoneInPart => "done in part: some cells were skipped or voided",
             Self::ServerRefused => "server refused: unreachable, password, TLS or certificate",
             Self::RecordUnusable => "record unreadable, locked or newer than this version",
-            Self::HostResource => "host resource: disk, port or permission",
+            Self::HostResource => "host resource: disk, port or permission; a load host that is not reached",
             Self::Interrupted => "interrupted by Ctrl-C; what was measured is kept",
             Self::Terminated => "terminated by SIGTERM; what was measured is kept",
         }

@@ -16,7 +16,7 @@ const LEAST_OVERLAP: f64 = 0.98;
 
 /// Simulate many load hosts and print what the coordinator costs per trial
 #[derive(Parser)]
-struct Arguments {
+struct SimulationArguments {
     /// Load hosts: a process each
     #[arg(long, default_value_t = 1_000)]
     hosts: usize,
@@ -33,15 +33,16 @@ fn main() -> Result<()> {
     if let (Some(MOCK_AGENT_COMMAND), Some(number)) = (arguments.next().as_deref(), arguments.next()) {
         return run_mock_agent(number.parse()?);
     }
-    measure(&Arguments::parse())
+    measure(&SimulationArguments::parse())
 }
 
-fn measure(arguments: &Arguments) -> Result<()> {
+fn measure(arguments: &SimulationArguments) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let password_file = directory.path().join("password");
     std::fs::write(&password_file, "simulated")?;
     let window = Duration::try_from_secs_f64(arguments.window).context("a length of the window")?;
-    let mut simulation = Simulation::start(std::env::current_exe()?, arguments.hosts, password_file, window)?;
+    let mut simulation =
+        Simulation::start(&std::env::current_exe()?, arguments.hosts, password_file, window)?;
     let (cpu, took) = simulation.connecting;
     print_line(&format!(
         "{} load hosts connected in {:.2} s, {:.2} s of CPU; peak memory {} MiB",

@@ -3,12 +3,12 @@
 
 pub mod mock_agent;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ciphertoll_hosts::{Bootstrap, Error, Fleet, Transport, TrialFailure, TrialWatch};
+use ciphertoll_hosts::{Bootstrap, Fleet, HostError, HostTransport, TrialFailure, TrialWatch};
 use ciphertoll_load::process_cpu;
 use ciphertoll_model::{Auth, Clients, Endpoint, Engine, TrialOperation, TrialPace, TrialSpec, TrialStart};
 
@@ -41,12 +41,12 @@ struct MockTransport {
     number: usize,
 }
 
-impl Transport for MockTransport {
+impl HostTransport for MockTransport {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn command(&mut self) -> Result<Command, Error> {
+    fn command(&mut self) -> Result<Command, HostError> {
         let mut command = Command::new(&self.program);
         command.arg(MOCK_AGENT_COMMAND).arg(self.number.to_string());
         Ok(command)
@@ -65,12 +65,12 @@ impl TrialWatch for Unwatched {
 
 impl Simulation {
     /// Starts and connects `hosts` agents; `program` is this one.
-    pub fn start(program: PathBuf, hosts: usize, password_file: PathBuf, window: Duration) -> Result<Self> {
+    pub fn start(program: &Path, hosts: usize, password_file: PathBuf, window: Duration) -> Result<Self> {
         let transport = |number| {
-            let (name, program) = (format!("host{number}"), program.clone());
-            Box::new(MockTransport { name, program, number }) as Box<dyn Transport>
+            let (name, program) = (format!("host{number}"), program.to_owned());
+            Box::new(MockTransport { name, program, number }) as Box<dyn HostTransport>
         };
-        let bootstrap = Bootstrap::of(&program)?;
+        let bootstrap = Bootstrap::of(program)?;
         let (began, cpu) = (Instant::now(), process_cpu());
         let mut fleet = Fleet::new((0..hosts).map(transport).collect(), bootstrap)?;
         fleet.connect(&|| false)?;
@@ -80,7 +80,7 @@ impl Simulation {
 
     pub fn trial(&mut self) -> Result<TrialCost> {
         let (began, cpu) = (Instant::now(), process_cpu());
-        let outcome = self.fleet.run(&self.spec, &mut Unwatched).map_err(failed)?;
+        let outcome = self.fleet.run(&self.spec, &mut Unwatched).map_err(|failure| failed(&failure))?;
         Ok(TrialCost {
             wall: began.elapsed(),
             cpu: process_cpu().saturating_sub(cpu),
@@ -93,7 +93,7 @@ impl Simulation {
     }
 }
 
-fn failed(failure: TrialFailure) -> anyhow::Error {
+fn failed(failure: &TrialFailure) -> anyhow::Error {
     anyhow::anyhow!("the trial failed: {failure:?}")
 }
 

@@ -68,7 +68,9 @@ impl Cluster {
     #[track_caller]
     fn assert_clean(&self) {
         for kind in ["jobs", "pods"] {
-            until(&format!("no {kind} in {}", self.namespace), || self.names(kind).is_empty().then_some(()));
+            until_within(CONVERGENCE, &format!("no {kind} in {}", self.namespace), || {
+                self.names(kind).is_empty().then_some(())
+            });
         }
     }
 
@@ -235,22 +237,17 @@ fn a_lost_pod_voids_its_trial_and_the_run_continues_with_another_pod() {
 #[test]
 fn ctrl_c_while_there_is_no_room_for_the_pods_deletes_the_job() {
     let Some(cluster) = Cluster::find("full") else { return };
-    let mut session = cluster.session("+pods=200");
+    let mut session = cluster.session("+pods=30");
     let is_full = |event: &Value| {
         let what = event["what"].as_str().unwrap_or_default();
-        what.contains(" of 200 pods are ready; pod ciphertoll-")
+        what.contains(" of 30 pods are ready; pod ciphertoll-")
             && what.contains("Unschedulable: 0/1 nodes are available")
     };
     session.wait_for("the scheduler's reason", is_full);
     session.signal(Signal::SIGINT);
     let finished = session.finish();
     assert_eq!(finished.code, Some(130), "{:?}", finished.told());
-    assert!(
-        cluster
-            .kubectl(&["get", "jobs", "--output=jsonpath={.items[?(!@.metadata.deletionTimestamp)]}"])
-            .expect("Jobs")
-            .is_empty()
-    );
+    cluster.assert_clean();
 }
 
 #[test]

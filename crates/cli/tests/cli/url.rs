@@ -54,7 +54,7 @@ impl Elsewhere {
             strength,
         };
         let server = lab.start(&start).expect("a server");
-        Self { server, lab: lab, place }
+        Self { server, lab, place }
     }
 
     /// The lab's directory, with the server's files.

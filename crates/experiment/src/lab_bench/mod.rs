@@ -11,13 +11,14 @@ mod primitives;
 mod proxies;
 mod remotes;
 mod request;
+mod server_elsewhere;
 mod tunnels;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ciphertoll_lab::{Counters, Lab, Passwords, ProcessorSplit, Server, split_processors};
+use ciphertoll_lab::{Counters, Lab, Passwords, ProcessorSplit, Remote, Server, split_processors};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
     Arm, AtRest, Cell, CpuPinning, Endpoint, Environment, Event, Link, LinkKind, Path, Plan, Timing,
@@ -32,11 +33,12 @@ use self::failure::{
 use self::hosts::Hosts;
 use self::instance::{Instance, RequiredServer, ServerContext};
 use self::links::Links;
-use self::observe::{Clocks, Middle, Unobserved, observe};
-use self::on_hosts::{OnHosts, ServerElsewhere, observe_on_hosts};
+use self::observe::{Clocks, Middle, observe};
+use self::on_hosts::observe_on_hosts;
 use self::proxies::{Proxies, ProxyTrialUse};
 use self::remotes::{Remotes, stop_where_it_is_full};
 use self::request::{at_url, credentials, endpoint, here};
+use self::server_elsewhere::ServerElsewhere;
 use self::tunnels::{StartContext, Tunnels};
 use crate::bench::{Bench, BenchError, Emit, Measured, ProcessorsApart, TrialError, TrialRequest, TunnelUse};
 use crate::interrupt::Interrupt;
@@ -310,7 +312,13 @@ impl Bench for LabBench {
         self.tunnels.try_all(plan, &context, &self.instances, &mut self.links, emit);
         self.proxies.try_all(plan, &context, &mut self.instances, &mut self.links, emit);
         if last_failure.is_none() || !(self.instances.is_empty() && self.remotes.is_empty()) {
+<<<<<<< HEAD
             self.hosts = Hosts::connected(plan, &lab, &self.program, &self.remotes, &self.interrupt, emit)?;
+=======
+            let servers: Vec<Endpoint> = self.remotes.all().map(Remote::endpoint).collect();
+            self.hosts = Hosts::of(plan, &lab, &self.program, &servers)?;
+            unless_interrupted(self.hosts.connect(&lab, &self.interrupt, emit))?;
+>>>>>>> hosts
         }
         self.lab = Some(lab);
         match last_failure {
@@ -360,7 +368,7 @@ impl Bench for LabBench {
         let Some(remote) = self.remotes.of(request.cell) else { return self.trial_here(request) };
         let (spec, clocks) = (at_url(request, remote), Clocks::of_machine());
         let measured = if self.hosts.have_clients() {
-            on_hosts(&mut self.hosts, &clocks, &spec, &self.interrupt)
+            observe_on_hosts(&mut self.hosts, &clocks, &spec, &self.interrupt)
         } else {
             let load = self.start_load(request.cell, spec)?;
             let endpoint = remote.endpoint();
@@ -451,7 +459,7 @@ impl LabBench {
         self.links.forget(link)?;
         self.tunnels.forget()?;
         let measured = if self.hosts.have_clients() {
-            on_hosts(&mut self.hosts, &clocks, &spec, &self.interrupt)
+            observe_on_hosts(&mut self.hosts, &clocks, &spec, &self.interrupt)
         } else {
             let load = self.start_load(request.cell, spec)?;
             let between = Middle { links: &mut self.links, proxies: &mut self.proxies };
@@ -500,23 +508,6 @@ impl LabBench {
             }
         }
     }
-}
-
-/// Runs a trial whose clients are on load hosts.
-fn on_hosts(
-    hosts: &mut Hosts,
-    clocks: &Clocks,
-    spec: &TrialSpec,
-    interrupt: &Interrupt,
-) -> Result<Measured, Unobserved> {
-    let server_boot_id = hosts.server_boot_id();
-    let is_elsewhere = !clocks.have_server();
-    let (fleet, meter) = hosts.parts(&spec.endpoint);
-    let Some(fleet) = fleet else {
-        return Err(TrialError::Fatal(internal("no load host".to_owned())).into());
-    };
-    let server = meter.filter(|_| is_elsewhere).map(|(meter, port)| ServerElsewhere { meter, port });
-    observe_on_hosts(OnHosts { fleet, clocks, server, server_boot_id, interrupt }, spec)
 }
 
 /// Operations of the whole trial, extrapolated for a driver that counts only those in the window.

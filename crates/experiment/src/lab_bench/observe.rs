@@ -10,8 +10,8 @@ use ciphertoll_model::{LoadMessage, TrialResult, VoidReason};
 use super::failure::load_failed;
 use super::link_is_down;
 use super::links::Links;
-use super::on_hosts::ServerElsewhere;
 use super::proxies::Proxies;
+use super::server_elsewhere::ServerElsewhere;
 use crate::bench::{MachineUse, Measured, ServerUse, TrialError};
 use crate::interrupt::Interrupt;
 

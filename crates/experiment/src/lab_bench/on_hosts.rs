@@ -1,44 +1,15 @@
-//! One trial on load hosts as the coordinator sees it, and the CPU of a server that runs elsewhere.
+//! One trial on load hosts as the coordinator sees it.
 
-use ciphertoll_hosts::{Error, Fleet, ServerMeter, TrialFailure, TrialWatch};
+use ciphertoll_hosts::{TrialFailure, TrialWatch};
 use ciphertoll_lab::Sample;
 use ciphertoll_model::{ErrorKind, FailureOrigin, TrialSpec, VoidReason};
 
-use super::hosts::fatal;
+use super::failure::internal;
+use super::hosts::{Hosts, fatal};
 use super::observe::{Clocks, Unobserved, WindowUse, close_window, measured, open_window};
-use crate::bench::{BenchError, HostsMeasured, MachineUse, Measured, ServerUse, TrialError};
+use super::server_elsewhere::{ServerElsewhere, void};
+use crate::bench::{BenchError, HostsMeasured, MachineUse, Measured, TrialError};
 use crate::interrupt::Interrupt;
-
-/// The reader of a server's CPU on its own machine, with the server's port.
-pub(super) struct ServerElsewhere<'a> {
-    pub(super) meter: &'a mut ServerMeter,
-    pub(super) port: u16,
-}
-
-impl ServerElsewhere<'_> {
-    /// Asks for a reading at an edge of the window. If that fails, there is none at its end.
-    pub(super) fn ask(&mut self) {
-        let _ = self.meter.ask(self.port);
-    }
-
-    /// Adds the server's use to a trial that is complete.
-    pub(super) fn add_to(self, measured: &mut Measured) -> Result<(), TrialError> {
-        let used = self.meter.used(measured.load.window_ns);
-        let cpu_ns = used.map_err(|error| lost(&error))?.cpu_ns;
-        measured.server = Some(ServerUse { cpu_ns, ..ServerUse::default() });
-        Ok(())
-    }
-}
-
-/// What a trial on load hosts needs.
-pub(super) struct OnHosts<'a> {
-    pub(super) fleet: &'a mut Fleet,
-    /// Those of a private server, which may share this machine with the hosts.
-    pub(super) clocks: &'a Clocks,
-    pub(super) server: Option<ServerElsewhere<'a>>,
-    pub(super) server_boot_id: Option<String>,
-    pub(super) interrupt: &'a Interrupt,
-}
 
 struct Watch<'a> {
     clocks: &'a Clocks,
@@ -66,8 +37,19 @@ impl TrialWatch for Watch<'_> {
 }
 
 /// Runs the trial on the hosts and reads the meters of the server at the start and end of the window.
-pub(super) fn observe_on_hosts(on: OnHosts<'_>, spec: &TrialSpec) -> Result<Measured, Unobserved> {
-    let OnHosts { fleet, clocks, server, server_boot_id, interrupt } = on;
+pub(super) fn observe_on_hosts(
+    hosts: &mut Hosts,
+    clocks: &Clocks,
+    spec: &TrialSpec,
+    interrupt: &Interrupt,
+) -> Result<Measured, Unobserved> {
+    let server_boot_id = hosts.server_boot_id();
+    let (fleet, meter) = hosts.parts(&spec.endpoint);
+    let Some(fleet) = fleet else {
+        return Err(TrialError::Fatal(internal("no load host".to_owned())).into());
+    };
+    let meter = meter.filter(|_| !clocks.have_server());
+    let server = meter.map(|(meter, port)| ServerElsewhere { meter, port });
     let mut watch = Watch { clocks, server, interrupt, opened: None, window: None };
     let outcome = fleet.run(spec, &mut watch).map_err(unobserved)?;
     let server_is_elsewhere = !clocks.have_server();
@@ -106,17 +88,4 @@ fn unobserved(failure: TrialFailure) -> Unobserved {
         }
         TrialFailure::Load { host, reason, .. } => void(host, VoidReason::LoadFailed { message: reason }),
     })
-}
-
-fn void(host: String, reason: VoidReason) -> TrialError {
-    TrialError::Void(VoidReason::OnHost { host, reason: Box::new(reason) })
-}
-
-fn lost(error: &Error) -> TrialError {
-    match error {
-        Error::Unreachable { host, reason } => {
-            void(host.clone(), VoidReason::HostLost { message: reason.clone() })
-        }
-        other => TrialError::Void(VoidReason::ServerDied { message: other.to_string() }),
-    }
 }

@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Fleet, GLANCE, HostFacts, Incoming, Member, State};
+use super::{Fleet, GLANCE, HostFacts, Incoming, Member, MemberState};
 use crate::connection::Connection;
-use crate::error::Error;
+use crate::error::HostError;
 use crate::protocol::{FromHost, Hello, PROTOCOL_VERSION};
 
 /// A connection that moves no byte for this long before the agent's first message is given up.
@@ -18,7 +18,10 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 impl Fleet {
     /// Connects every host that is not connected. Each is tried once if it was never reached, and a few times if it was
     /// lost. Returns the hosts that were connected now; `None` if `is_interrupted` ended that early.
-    pub fn connect(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<Option<Vec<HostFacts>>, Error> {
+    pub fn connect(
+        &mut self,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<HostFacts>>, HostError> {
         let missing: Vec<usize> =
             (0..self.members.len()).filter(|&host| !self.members[host].is_ready()).collect();
         if self.connect_missing(is_interrupted)? {
@@ -29,7 +32,7 @@ impl Fleet {
     }
 
     /// Returns whether it was interrupted.
-    fn connect_missing(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<bool, Error> {
+    fn connect_missing(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<bool, HostError> {
         let attempts = if self.members.iter().all(|member| member.facts.is_some()) {
             &RECONNECTS[..]
         } else {
@@ -52,23 +55,27 @@ impl Fleet {
             }
             let lost = self.members.iter().position(|member| !member.is_ready());
             if let Some(host) = lost.filter(|_| attempt + 1 == attempts.len()) {
-                let State::Lost { reason } = &self.members[host].state else { continue };
+                let MemberState::Lost { reason } = &self.members[host].state else { continue };
                 return Err(self.unreachable(host, reason.clone()));
             }
         }
         Ok(false)
     }
 
+<<<<<<< HEAD
     fn start_all(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
+=======
+    fn start_all(&mut self) -> Result<(), HostError> {
+>>>>>>> hosts
         for host in 0..self.members.len() {
             let member = &mut self.members[host];
-            if !matches!(member.state, State::Lost { .. }) {
+            if !matches!(member.state, MemberState::Lost { .. }) {
                 continue;
             }
             let command = member.transport.command(is_interrupted)?;
             let program = command.get_program().to_string_lossy().into_owned();
             match Connection::start(command, host, self.poll.registry()) {
-                Ok(connection) => member.state = State::Greeting { connection, skipped_bytes: 0 },
+                Ok(connection) => member.state = MemberState::Greeting { connection, skipped_bytes: 0 },
                 Err(error) => {
                     let reason = format!("cannot start {program}: {error}");
                     return Err(self.unreachable(host, reason));
@@ -79,9 +86,9 @@ impl Fleet {
     }
 
     /// Waits until every connection has become an agent or ended.
-    fn greet_all(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<bool, Error> {
+    fn greet_all(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<bool, HostError> {
         loop {
-            if !self.members.iter().any(|member| matches!(member.state, State::Greeting { .. })) {
+            if !self.members.iter().any(|member| matches!(member.state, MemberState::Greeting { .. })) {
                 return Ok(false);
             }
             if is_interrupted() {
@@ -96,7 +103,7 @@ impl Fleet {
         }
     }
 
-    fn greeted(&mut self, host: usize, message: FromHost) -> Result<(), Error> {
+    fn greeted(&mut self, host: usize, message: FromHost) -> Result<(), HostError> {
         match message {
             FromHost::Hello(hello) => self.accept(host, hello),
             FromHost::Refused { reason } => Err(self.unreachable(host, reason)),
@@ -105,9 +112,9 @@ impl Fleet {
     }
 
     /// Another version might misunderstand a trial.
-    fn accept(&mut self, host: usize, hello: Hello) -> Result<(), Error> {
+    fn accept(&mut self, host: usize, hello: Hello) -> Result<(), HostError> {
         if (hello.protocol_version, hello.tool_version.as_str()) != (PROTOCOL_VERSION, VERSION) {
-            return Err(Error::Version {
+            return Err(HostError::Version {
                 host: self.name(host).to_owned(),
                 theirs: hello.tool_version,
                 their_protocol: hello.protocol_version,
@@ -117,9 +124,9 @@ impl Fleet {
         }
         let name = self.name(host).to_owned();
         let member = &mut self.members[host];
-        let lost = State::Lost { reason: String::new() };
+        let lost = MemberState::Lost { reason: String::new() };
         member.state = match std::mem::replace(&mut member.state, lost) {
-            State::Greeting { connection, .. } => State::Ready(connection),
+            MemberState::Greeting { connection, .. } => MemberState::Ready(connection),
             other => other,
         };
         let was_copied = std::mem::take(&mut member.received_copy);
@@ -142,11 +149,11 @@ impl Fleet {
 
     fn give_up_stalled(&mut self) {
         for member in &mut self.members {
-            if let State::Greeting { connection, .. } = &member.state
+            if let MemberState::Greeting { connection, .. } = &member.state
                 && connection.moved.elapsed() > STALLED
             {
                 let reason = format!("no answer within {} s", STALLED.as_secs());
-                member.state = State::Lost { reason };
+                member.state = MemberState::Lost { reason };
             }
         }
     }

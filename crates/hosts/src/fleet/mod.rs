@@ -15,9 +15,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 pub use self::trial::{HostResult, TrialFailure, TrialOutcome, TrialWatch};
 use crate::clock::ClockOffset;
 use crate::connection::{Connection, Stream};
-use crate::error::Error;
+use crate::error::HostError;
 use crate::protocol::{FromHost, ToHost, line};
-use crate::transport::{Announcement, Bootstrap, Transport, announcement};
+use crate::transport::{Announcement, Bootstrap, HostTransport, announcement};
 
 /// Events of one look at the pipes.
 const EVENTS: usize = 1_024;
@@ -39,16 +39,21 @@ pub struct Fleet {
 }
 
 struct Member {
+<<<<<<< HEAD
     /// Dropped first: the end of a pod ends its agent less gently.
     state: State,
     transport: Box<dyn Transport>,
+=======
+    transport: Box<dyn HostTransport>,
+    state: MemberState,
+>>>>>>> hosts
     facts: Option<HostFacts>,
     offset: ClockOffset,
     /// Whether the program was sent by the current connection.
     received_copy: bool,
 }
 
-enum State {
+enum MemberState {
     Lost {
         reason: String,
     },
@@ -86,18 +91,18 @@ enum Incoming {
 
 impl Fleet {
     /// Hosts that are not connected yet.
-    pub fn new(transports: Vec<Box<dyn Transport>>, bootstrap: Bootstrap) -> Result<Self, Error> {
+    pub fn new(transports: Vec<Box<dyn HostTransport>>, bootstrap: Bootstrap) -> Result<Self, HostError> {
         allow_many_files();
         let member = |transport| Member {
             transport,
-            state: State::Lost { reason: "not connected".to_owned() },
+            state: MemberState::Lost { reason: "not connected".to_owned() },
             facts: None,
             offset: ClockOffset::default(),
             received_copy: false,
         };
         Ok(Self {
             members: transports.into_iter().map(member).collect(),
-            poll: Poll::new().map_err(Error::io("cannot watch the load hosts"))?,
+            poll: Poll::new().map_err(HostError::io("cannot watch the load hosts"))?,
             events: Events::with_capacity(EVENTS),
             bootstrap,
             content: None,
@@ -125,8 +130,8 @@ impl Fleet {
     }
 
     /// Sends a message to a host. If it is gone, what it does not answer says so.
-    pub(crate) fn send(&mut self, host: usize, message: &ToHost) -> Result<(), Error> {
-        let line = line(message).map_err(Error::io("cannot encode a message to a load host"))?;
+    pub(crate) fn send(&mut self, host: usize, message: &ToHost) -> Result<(), HostError> {
+        let line = line(message).map_err(HostError::io("cannot encode a message to a load host"))?;
         if let Some(connection) = self.members[host].connection_mut() {
             connection.send(line);
         }
@@ -134,11 +139,11 @@ impl Fleet {
     }
 
     /// Looks at all pipes, waiting until `until` at most, and not longer than a glance.
-    fn look(&mut self, until: Instant) -> Result<Vec<Incoming>, Error> {
+    fn look(&mut self, until: Instant) -> Result<Vec<Incoming>, HostError> {
         let patience = until.saturating_duration_since(Instant::now()).min(GLANCE);
         match self.poll.poll(&mut self.events, Some(patience)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                return Err(Error::io("cannot watch the load hosts")(error));
+                return Err(HostError::io("cannot watch the load hosts")(error));
             }
             _ => {}
         }
@@ -157,7 +162,7 @@ impl Fleet {
         Ok(incoming)
     }
 
-    fn read(&mut self, host: usize, incoming: &mut Vec<Incoming>) -> Result<(), Error> {
+    fn read(&mut self, host: usize, incoming: &mut Vec<Incoming>) -> Result<(), HostError> {
         let member = &mut self.members[host];
         let Some(connection) = member.connection_mut() else { return Ok(()) };
         let mut lines: Vec<Vec<u8>> = Vec::new();
@@ -182,9 +187,9 @@ impl Fleet {
 
     /// The message of a line; `None` for what comes before the agent's first one. The inner error is why the host
     /// cannot be used.
-    fn interpret(&mut self, host: usize, line: &[u8]) -> Result<Result<Option<FromHost>, String>, Error> {
+    fn interpret(&mut self, host: usize, line: &[u8]) -> Result<Result<Option<FromHost>, String>, HostError> {
         let parsed = serde_json::from_slice::<FromHost>(line);
-        let State::Greeting { connection, skipped_bytes } = &mut self.members[host].state else {
+        let MemberState::Greeting { connection, skipped_bytes } = &mut self.members[host].state else {
             return Ok(parsed
                 .map(Some)
                 .map_err(|_| "it sent a line that is no message of ciphertoll".to_owned()));
@@ -214,7 +219,7 @@ impl Fleet {
 
     /// Closes the connection.
     fn lose(&mut self, host: usize, reason: String) -> Incoming {
-        self.members[host].state = State::Lost { reason: reason.clone() };
+        self.members[host].state = MemberState::Lost { reason: reason.clone() };
         Incoming::Lost { host, reason }
     }
 
@@ -223,7 +228,7 @@ impl Fleet {
     }
 
     /// What the first host says, waiting until `until` at most, and not longer than a glance.
-    pub(crate) fn messages(&mut self, until: Instant) -> Result<Vec<FromHost>, Error> {
+    pub(crate) fn messages(&mut self, until: Instant) -> Result<Vec<FromHost>, HostError> {
         let mut messages = Vec::new();
         for incoming in self.look(until)? {
             match incoming {
@@ -235,12 +240,12 @@ impl Fleet {
         Ok(messages)
     }
 
-    pub(crate) fn unreachable_host(&self, reason: &str) -> Error {
+    pub(crate) fn unreachable_host(&self, reason: &str) -> HostError {
         self.unreachable(0, reason.to_owned())
     }
 
-    fn unreachable(&self, host: usize, reason: String) -> Error {
-        Error::Unreachable { host: self.name(host).to_owned(), reason }
+    fn unreachable(&self, host: usize, reason: String) -> HostError {
+        HostError::Unreachable { host: self.name(host).to_owned(), reason }
     }
 }
 
@@ -254,20 +259,20 @@ impl Drop for Fleet {
 impl Member {
     fn connection(&self) -> Option<&Connection> {
         match &self.state {
-            State::Lost { .. } => None,
-            State::Greeting { connection, .. } | State::Ready(connection) => Some(connection),
+            MemberState::Lost { .. } => None,
+            MemberState::Greeting { connection, .. } | MemberState::Ready(connection) => Some(connection),
         }
     }
 
     fn connection_mut(&mut self) -> Option<&mut Connection> {
         match &mut self.state {
-            State::Lost { .. } => None,
-            State::Greeting { connection, .. } | State::Ready(connection) => Some(connection),
+            MemberState::Lost { .. } => None,
+            MemberState::Greeting { connection, .. } | MemberState::Ready(connection) => Some(connection),
         }
     }
 
     fn is_ready(&self) -> bool {
-        matches!(self.state, State::Ready(_))
+        matches!(self.state, MemberState::Ready(_))
     }
 }
 

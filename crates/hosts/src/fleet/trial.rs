@@ -12,7 +12,7 @@ use ciphertoll_model::{
 
 use super::{Fleet, GLANCE, Incoming};
 use crate::clock::{ClockOffset, HostWindow, WindowOverlap};
-use crate::error::Error;
+use crate::error::HostError;
 use crate::protocol::{FromHost, HostTrial, MAX_FILE_BYTES, MachineWindow, ToHost, TrialFiles};
 use crate::secret::SecretBytes;
 use crate::share::parts;
@@ -82,11 +82,11 @@ pub enum TrialFailure {
         kind: ErrorKind,
     },
     /// The run cannot continue.
-    Fatal(Error),
+    Fatal(HostError),
 }
 
-impl From<Error> for TrialFailure {
-    fn from(error: Error) -> Self {
+impl From<HostError> for TrialFailure {
+    fn from(error: HostError) -> Self {
         Self::Fatal(error)
     }
 }
@@ -146,7 +146,7 @@ impl Fleet {
     }
 
     /// Tells all hosts when to begin, each by its own clock: when by the coordinator's.
-    fn begin(&mut self, trial: u64, hosts: usize) -> Result<u64, Error> {
+    fn begin(&mut self, trial: u64, hosts: usize) -> Result<u64, HostError> {
         let slowest = self.members[..hosts].iter().map(|member| member.offset.round_trip_ns).max();
         let slowest = Duration::from_nanos(slowest.unwrap_or_default());
         let lead = LEAD + LEAD_PER_HOST * hosts as u32 + slowest * 2;
@@ -333,7 +333,7 @@ fn overtime(spec: &TrialSpec) -> Duration {
 }
 
 /// The contents of the files that the specification names.
-fn files_of(spec: &TrialSpec) -> Result<TrialFiles, Error> {
+fn files_of(spec: &TrialSpec) -> Result<TrialFiles, HostError> {
     let tls = spec.tls.as_ref();
     let identity = tls.and_then(|tls| tls.identity.as_ref());
     Ok(TrialFiles {
@@ -344,13 +344,13 @@ fn files_of(spec: &TrialSpec) -> Result<TrialFiles, Error> {
     })
 }
 
-fn read(path: &Path) -> Result<SecretBytes, Error> {
-    let failed = |source| Error::File { path: path.to_owned(), source };
+fn read(path: &Path) -> Result<SecretBytes, HostError> {
+    let failed = |source| HostError::File { path: path.to_owned(), source };
     let mut content = Vec::new();
     let file = File::open(path).map_err(failed)?;
     file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut content).map_err(failed)?;
     if content.len() > MAX_FILE_BYTES {
-        return Err(Error::FileTooLarge { path: path.to_owned(), limit: MAX_FILE_BYTES });
+        return Err(HostError::FileTooLarge { path: path.to_owned(), limit: MAX_FILE_BYTES });
     }
     Ok(SecretBytes::new(content))
 }

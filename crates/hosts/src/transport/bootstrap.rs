@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::Error;
+use crate::HostError;
 use crate::agent::HOST_COMMAND;
 
 /// What the shell command says before anything else, then `present` or `absent`. What login shells print before it is
@@ -45,8 +45,8 @@ pub(crate) fn announcement(line: &[u8]) -> Option<Announcement> {
 }
 
 impl Bootstrap {
-    pub fn of(program: &Path) -> Result<Self, Error> {
-        let failed = |source| Error::File { path: program.to_owned(), source };
+    pub fn of(program: &Path) -> Result<Self, HostError> {
+        let failed = |source| HostError::File { path: program.to_owned(), source };
         let mut file = File::open(program).map_err(failed)?;
         let (mut hash, mut bytes) = (Sha256::new(), 0);
         let mut buffer = vec![0; 1 << 16];
@@ -73,9 +73,9 @@ impl Bootstrap {
     }
 
     /// The program's bytes, for hosts without a copy.
-    pub(crate) fn content(&self) -> Result<Arc<Vec<u8>>, Error> {
+    pub(crate) fn content(&self) -> Result<Arc<Vec<u8>>, HostError> {
         let content = std::fs::read(&self.program);
-        content.map(Arc::new).map_err(|source| Error::File { path: self.program.clone(), source })
+        content.map(Arc::new).map_err(|source| HostError::File { path: self.program.clone(), source })
     }
 
     /// A script for `sh -c`, on one line and without single quotes, so that every login shell passes it on when it is

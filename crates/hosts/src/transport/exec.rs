@@ -5,8 +5,8 @@ use std::process::Command;
 
 use ciphertoll_model::ExecPrefix;
 
-use super::{Bootstrap, Transport, TransportContext};
-use crate::Error;
+use super::{Bootstrap, HostTransport, TransportContext};
+use crate::HostError;
 
 pub struct ExecTransport {
     name: String,
@@ -23,14 +23,18 @@ impl ExecTransport {
     }
 }
 
-impl Transport for ExecTransport {
+impl HostTransport for ExecTransport {
     fn name(&self) -> &str {
         &self.name
     }
 
+<<<<<<< HEAD
     fn command(&mut self, _: &dyn Fn() -> bool) -> Result<Command, Error> {
+=======
+    fn command(&mut self) -> Result<Command, HostError> {
+>>>>>>> hosts
         let Some((program, arguments)) = self.prefix.words().split_first() else {
-            return Err(Error::Unreachable { host: self.name.clone(), reason: "no command".to_owned() });
+            return Err(HostError::Unreachable { host: self.name.clone(), reason: "no command".to_owned() });
         };
         let mut command = Command::new(program);
         command.args(arguments).args(["sh", "-c"]).arg(self.bootstrap.script());

@@ -16,14 +16,15 @@ pub(crate) use self::bootstrap::{Announcement, announcement};
 pub use self::exec::ExecTransport;
 pub use self::kubernetes::KubernetesError;
 pub use self::ssh::SshTransport;
-use crate::Error;
+use crate::HostError;
 
 /// A way to one host.
-pub trait Transport: Send {
+pub trait HostTransport: Send {
     /// The host's name in records and messages.
     fn name(&self) -> &str;
 
     /// The command that starts an agent on the host. Its stdin and stdout are the agent's, perhaps after a
+<<<<<<< HEAD
     /// [`Bootstrap`]; its last line on stderr explains a failure. Called again if the host is lost; it may then wait for a
     /// new host, until `is_interrupted`.
     fn command(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<Command, Error>;
@@ -39,6 +40,10 @@ pub struct Waiting<'a> {
     /// Gets a line whenever something changes.
     pub progress: &'a mut dyn FnMut(&str),
     pub is_interrupted: &'a dyn Fn() -> bool,
+=======
+    /// [`Bootstrap`]; its last line on stderr explains a failure. Called again if the host is lost.
+    fn command(&mut self) -> Result<Command, HostError>;
+>>>>>>> hosts
 }
 
 /// What transports need of the coordinator.
@@ -56,9 +61,14 @@ pub struct TransportContext<'a> {
 pub fn transports(
     hosts: &[LoadHosts],
     context: &TransportContext<'_>,
+<<<<<<< HEAD
     waiting: &mut Waiting<'_>,
 ) -> Result<Vec<Box<dyn Transport>>, Error> {
     let mut all: Vec<Box<dyn Transport>> = Vec::new();
+=======
+) -> Result<Vec<Box<dyn HostTransport>>, HostError> {
+    let mut all: Vec<Box<dyn HostTransport>> = Vec::new();
+>>>>>>> hosts
     for hosts in hosts {
         match hosts {
             LoadHosts::Ssh(names) => {
@@ -71,12 +81,16 @@ pub fn transports(
                 let label = unused_name(prefix.short_name(), &all);
                 all.push(Box::new(ExecTransport::new(label, prefix, context)));
             }
+<<<<<<< HEAD
             LoadHosts::Kubernetes(hosts) => {
                 for mut pod in kubernetes::create_pods(hosts, context.ledger, waiting)? {
                     pod.set_name(unused_name(pod.name(), &all));
                     all.push(Box::new(pod));
                 }
             }
+=======
+            LoadHosts::Kubernetes(_) => return Err(HostError::NoKubernetes),
+>>>>>>> hosts
         }
     }
     Ok(all)
@@ -93,7 +107,7 @@ pub fn check_uncreated(hosts: &[LoadHosts]) -> Result<(), Error> {
 }
 
 /// The transport of a server's host.
-pub fn transport_of_server(host: &ServerHost, context: &TransportContext<'_>) -> Box<dyn Transport> {
+pub fn transport_of_server(host: &ServerHost, context: &TransportContext<'_>) -> Box<dyn HostTransport> {
     match host {
         ServerHost::Ssh(name) => Box::new(SshTransport::new(name.to_string(), name, context)),
         ServerHost::Exec(prefix) => {
@@ -103,7 +117,7 @@ pub fn transport_of_server(host: &ServerHost, context: &TransportContext<'_>) ->
 }
 
 /// `name`, or with the lowest number that makes it unique.
-pub fn unused_name(name: &str, used: &[Box<dyn Transport>]) -> String {
+pub fn unused_name(name: &str, used: &[Box<dyn HostTransport>]) -> String {
     let is_used = |name: &str| used.iter().any(|other| other.name() == name);
     if !is_used(name) {
         return name.to_owned();

@@ -4,8 +4,8 @@ use std::process::Command;
 
 use ciphertoll_model::HostName;
 
-use super::{Bootstrap, Transport, TransportContext};
-use crate::Error;
+use super::{Bootstrap, HostTransport, TransportContext};
+use crate::HostError;
 
 /// No prompt (there is nobody to answer it), no forwarding (nothing is to listen), no terminal. A connection that goes
 /// silent is noticed within half a minute.
@@ -39,12 +39,16 @@ impl SshTransport {
     }
 }
 
-impl Transport for SshTransport {
+impl HostTransport for SshTransport {
     fn name(&self) -> &str {
         &self.name
     }
 
+<<<<<<< HEAD
     fn command(&mut self, _: &dyn Fn() -> bool) -> Result<Command, Error> {
+=======
+    fn command(&mut self) -> Result<Command, HostError> {
+>>>>>>> hosts
         let mut command = Command::new("ssh");
         // The user's login shell reads this line, and may be any shell.
         let remote = format!("exec sh -c '{}' sh", self.bootstrap.script());

@@ -9,7 +9,7 @@ use crate::tree::{expect_none, workspace_root};
 const PREFIX: &str = "ciphertoll-";
 
 /// Each crate and the crates that it may use. A new crate needs a row here, and in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 24] = [
+const ARROWS: [(&str, &[&str]); 25] = [
     ("vocabulary", &[]),
     ("model", &["vocabulary"]),
     ("presets", &["model"]),
@@ -21,14 +21,18 @@ const ARROWS: [(&str, &[&str]); 24] = [
     ("link", &["model"]),
     ("primitives", &["model"]),
     ("lab", &["model", "record", "wire", "net", "link", "tde"]),
+    ("hosts", &["model", "record", "load", "lab"]),
     ("stats", &["model"]),
-    ("experiment", &["model", "record", "stats", "lab", "load", "link", "primitives"]),
+    ("experiment", &["model", "record", "stats", "lab", "load", "link", "hosts", "primitives"]),
     ("advice", &["model", "stats"]),
     ("report", &["model", "presets", "stats", "advice"]),
     ("proxy", &["wire", "net"]),
     ("tde", &[]),
     ("tde-preload", &["tde"]),
-    ("bench", &["model", "presets", "record", "stats", "advice", "link", "lab", "load", "experiment"]),
+    (
+        "bench",
+        &["model", "presets", "record", "stats", "advice", "link", "lab", "load", "hosts", "experiment"],
+    ),
     ("oracles", &["model", "wire", "net", "lab", "load"]),
     ("skip", &["model"]),
     ("fuzz-targets", &["wire", "proxy", "tde"]),

@@ -45,8 +45,8 @@ fn an_open_loop_is_one_schedule_over_all_hosts() {
         return;
     }
     let place = tempfile::tempdir().expect("a directory");
-    let pace = ["--pace", "400/s", "--clients", "6", "--trial-time", "2s", "--blocks", "1"];
-    let finished = Session::start(place.path(), &[&SHORT[..], &TWO, &pace].concat()).finish();
+    let open_loop = ["--pace", "400/s", "--clients", "6", "--trial-time", "2s", "--blocks", "1"];
+    let finished = Session::start(place.path(), &[&SHORT[..], &TWO, &open_loop].concat()).finish();
     // On a machine without time for the clients, their schedules are late, and every trial may be void for that.
     let is_lost = |event: &&Value| is(event, "trial_voided") && !is_noise(event);
     let lost: Vec<&Value> = finished.events.iter().filter(is_lost).collect();

@@ -94,14 +94,15 @@ impl Site {
     fn write_client_configuration(&self) {
         let host_key = fs::read_to_string(self.place.join("host.pub")).expect("a key");
         let place = text(&self.place);
-        let (mut configuration, mut known) = (String::new(), String::new());
-        for (number, name) in (1..).zip(HOSTS) {
-            configuration += &format!(
+        let configured = |(number, name): (usize, &str)| {
+            format!(
                 "Host {name}\n HostName {}\n User root\n IdentityFile {place}/user\n UserKnownHostsFile {place}/known\n",
                 address(number)
-            );
-            known += &format!("{} {host_key}", address(number));
-        }
+            )
+        };
+        let configuration = (1..).zip(HOSTS).map(configured).collect::<Vec<_>>().concat();
+        let known = |number| format!("{} {host_key}", address(number));
+        let known = (1..=HOSTS.len()).map(known).collect::<Vec<_>>().concat();
         fs::write(self.place.join("ssh_config"), configuration).expect("a configuration");
         fs::write(self.place.join("known"), known).expect("known hosts");
         fs::create_dir(self.place.join("bin")).expect("a directory");
