@@ -2,11 +2,7 @@
 
 use std::path::Path;
 
-<<<<<<< HEAD
-use ciphertoll_hosts::{Bootstrap, Error, Fleet, ServerMeter, TransportContext, Waiting, transport};
-=======
-use ciphertoll_hosts::{Bootstrap, Fleet, HostError, ServerMeter, TransportContext, transport};
->>>>>>> hosts
+use ciphertoll_hosts::{Bootstrap, Fleet, HostError, ServerMeter, TransportContext, Waiting, transport};
 use ciphertoll_model::{LoadHosts, Spec};
 use ciphertoll_record::Scratch;
 

@@ -5,8 +5,6 @@ use std::path::PathBuf;
 
 use ciphertoll_model::ExitCode;
 
-use crate::transport::KubernetesError;
-
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The host was not reached, or was lost and not reached again.
@@ -32,8 +30,31 @@ pub enum HostError {
     Record(#[from] ciphertoll_record::Error),
 }
 
-<<<<<<< HEAD
-impl From<KubernetesError> for Error {
+/// Pods of a Kubernetes cluster cannot be created or reached.
+#[derive(Debug, thiserror::Error)]
+pub enum KubernetesError {
+    #[error(transparent)]
+    Kubectl(#[from] KubectlError),
+    #[error("a load host in {place} cannot start: {reason}")]
+    Failed { place: String, reason: String },
+    #[error("a load host in {place} was not ready within {seconds} s: {reason}")]
+    NotReady { place: String, seconds: u64, reason: String },
+    #[error("interrupted")]
+    Interrupted,
+    #[error(transparent)]
+    Ledger(#[from] ciphertoll_record::Error),
+}
+
+/// `kubectl` did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum KubectlError {
+    #[error("kubectl is not installed, but k8s: needs it")]
+    Missing,
+    #[error("kubectl cannot {action} in {place}: {reason}")]
+    Failed { action: &'static str, place: String, reason: String },
+}
+
+impl From<KubernetesError> for HostError {
     fn from(error: KubernetesError) -> Self {
         match error {
             KubernetesError::Interrupted => Self::Interrupted,
@@ -42,10 +63,7 @@ impl From<KubernetesError> for Error {
     }
 }
 
-impl Error {
-=======
 impl HostError {
->>>>>>> hosts
     pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { doing, source }
     }

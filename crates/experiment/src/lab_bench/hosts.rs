@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use ciphertoll_hosts::{Bootstrap, Fleet, HostFacts, ServerMeter, TransportContext, Waiting, transport};
+use ciphertoll_hosts::{
+    Bootstrap, Fleet, HostError, HostFacts, ServerMeter, TransportContext, Waiting, transport,
+};
 use ciphertoll_lab::Lab;
 use ciphertoll_model::{ConnectedHost, Endpoint, Event, ExitCode, HostRole, Plan};
 use ciphertoll_record::{Effect, ProcessIdentity};
@@ -20,21 +22,20 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-<<<<<<< HEAD
     /// Creates what must be created, and connects all hosts of the plan. A run that ends meanwhile because of a signal has
     /// none, and is ended by the scheduler.
     pub(super) fn connected(
         plan: &Plan,
         lab: &Lab,
         program: &Path,
-        remotes: &Remotes,
+        servers: &[Endpoint],
         interrupt: &Interrupt,
         emit: &mut Emit<'_>,
     ) -> Result<Self, BenchError> {
         let mut progress = |what: &str| emit(Event::Preparing { what: what.to_owned() });
         let is_interrupted = || interrupt.ending().is_some();
         let mut waiting = Waiting { progress: &mut progress, is_interrupted: &is_interrupted };
-        let connected = Self::of(plan, lab, program, remotes, &mut waiting)
+        let connected = Self::of(plan, lab, program, servers, &mut waiting)
             .and_then(|mut hosts| hosts.connect(lab, interrupt, emit).map(|()| hosts));
         match connected {
             Ok(hosts) => Ok(hosts),
@@ -46,23 +47,14 @@ impl Hosts {
         }
     }
 
-    /// The hosts of the plan, not connected yet.
+    /// The hosts of the plan, not connected yet. `servers` are at URLs.
     fn of(
         plan: &Plan,
         lab: &Lab,
         program: &Path,
-        remotes: &Remotes,
+        servers: &[Endpoint],
         waiting: &mut Waiting<'_>,
     ) -> Result<Self, TrialError> {
-=======
-    /// The hosts of the plan, not connected yet. `servers` are at URLs.
-    pub(super) fn of(
-        plan: &Plan,
-        lab: &Lab,
-        program: &Path,
-        servers: &[Endpoint],
-    ) -> Result<Self, BenchError> {
->>>>>>> hosts
         if plan.load_hosts.is_empty() && plan.server_host.is_none() {
             return Ok(Self::default());
         }
@@ -79,13 +71,8 @@ impl Hosts {
             .server_host
             .as_ref()
             .map(|host| ServerMeter::new(transport::transport_of_server(host, &context), bootstrap.clone()));
-<<<<<<< HEAD
-        let server_port = remotes.all().find_map(|remote| port_of(&remote.endpoint()));
-        Ok(Self { load, server: server.transpose().map_err(fatal)?, server_port })
-=======
         let server_port = servers.iter().find_map(port_of);
-        Ok(Self { load, server: server.transpose().map_err(unusable)?, server_port })
->>>>>>> hosts
+        Ok(Self { load, server: server.transpose().map_err(fatal)?, server_port })
     }
 
     /// Whether clients run on load hosts.
@@ -180,28 +167,13 @@ fn note<'a>(lab: &Lab, pids: impl Iterator<Item = (&'a str, u32)>) -> Result<(),
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
-pub(super) fn unusable(error: ciphertoll_hosts::HostError) -> BenchError {
+pub(super) fn unusable(error: HostError) -> BenchError {
     BenchError { message: error.to_string(), exit_code: error.exit_code() }
 }
 
-<<<<<<< HEAD
-pub(super) fn fatal(error: ciphertoll_hosts::Error) -> TrialError {
+pub(super) fn fatal(error: HostError) -> TrialError {
     match error {
-        ciphertoll_hosts::Error::Interrupted => TrialError::Interrupted,
+        HostError::Interrupted => TrialError::Interrupted,
         error => TrialError::Fatal(unusable(error)),
-=======
-pub(super) fn fatal(error: ciphertoll_hosts::HostError) -> TrialError {
-    TrialError::Fatal(unusable(error))
-}
-
-/// A run that ends before its first block because of a signal is ended by the scheduler.
-pub(super) fn unless_interrupted(connected: Result<(), TrialError>) -> Result<(), BenchError> {
-    match connected {
-        Ok(()) | Err(TrialError::Interrupted) => Ok(()),
-        Err(TrialError::Fatal(error)) => Err(error),
-        Err(TrialError::Void(reason)) => {
-            Err(BenchError { message: reason.to_string(), exit_code: ExitCode::HostResource })
-        }
->>>>>>> hosts
     }
 }

@@ -312,13 +312,8 @@ impl Bench for LabBench {
         self.tunnels.try_all(plan, &context, &self.instances, &mut self.links, emit);
         self.proxies.try_all(plan, &context, &mut self.instances, &mut self.links, emit);
         if last_failure.is_none() || !(self.instances.is_empty() && self.remotes.is_empty()) {
-<<<<<<< HEAD
-            self.hosts = Hosts::connected(plan, &lab, &self.program, &self.remotes, &self.interrupt, emit)?;
-=======
             let servers: Vec<Endpoint> = self.remotes.all().map(Remote::endpoint).collect();
-            self.hosts = Hosts::of(plan, &lab, &self.program, &servers)?;
-            unless_interrupted(self.hosts.connect(&lab, &self.interrupt, emit))?;
->>>>>>> hosts
+            self.hosts = Hosts::connected(plan, &lab, &self.program, &servers, &self.interrupt, emit)?;
         }
         self.lab = Some(lab);
         match last_failure {

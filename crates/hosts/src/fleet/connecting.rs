@@ -47,7 +47,7 @@ impl Fleet {
                 thread::sleep(GLANCE);
             }
             match self.start_all(is_interrupted) {
-                Err(Error::Interrupted) => return Ok(true),
+                Err(HostError::Interrupted) => return Ok(true),
                 started => started?,
             }
             if self.greet_all(is_interrupted)? {
@@ -62,11 +62,7 @@ impl Fleet {
         Ok(false)
     }
 
-<<<<<<< HEAD
-    fn start_all(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
-=======
-    fn start_all(&mut self) -> Result<(), HostError> {
->>>>>>> hosts
+    fn start_all(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<(), HostError> {
         for host in 0..self.members.len() {
             let member = &mut self.members[host];
             if !matches!(member.state, MemberState::Lost { .. }) {

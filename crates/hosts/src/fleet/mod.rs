@@ -39,14 +39,9 @@ pub struct Fleet {
 }
 
 struct Member {
-<<<<<<< HEAD
     /// Dropped first: the end of a pod ends its agent less gently.
-    state: State,
-    transport: Box<dyn Transport>,
-=======
-    transport: Box<dyn HostTransport>,
     state: MemberState,
->>>>>>> hosts
+    transport: Box<dyn HostTransport>,
     facts: Option<HostFacts>,
     offset: ClockOffset,
     /// Whether the program was sent by the current connection.

@@ -14,7 +14,6 @@ use ciphertoll_record::Ledger;
 pub use self::bootstrap::Bootstrap;
 pub(crate) use self::bootstrap::{Announcement, announcement};
 pub use self::exec::ExecTransport;
-pub use self::kubernetes::KubernetesError;
 pub use self::ssh::SshTransport;
 use crate::HostError;
 
@@ -24,10 +23,9 @@ pub trait HostTransport: Send {
     fn name(&self) -> &str;
 
     /// The command that starts an agent on the host. Its stdin and stdout are the agent's, perhaps after a
-<<<<<<< HEAD
     /// [`Bootstrap`]; its last line on stderr explains a failure. Called again if the host is lost; it may then wait for a
     /// new host, until `is_interrupted`.
-    fn command(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<Command, Error>;
+    fn command(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<Command, HostError>;
 
     /// The node of a cluster that the host is on.
     fn node(&self) -> Option<&str> {
@@ -40,10 +38,6 @@ pub struct Waiting<'a> {
     /// Gets a line whenever something changes.
     pub progress: &'a mut dyn FnMut(&str),
     pub is_interrupted: &'a dyn Fn() -> bool,
-=======
-    /// [`Bootstrap`]; its last line on stderr explains a failure. Called again if the host is lost.
-    fn command(&mut self) -> Result<Command, HostError>;
->>>>>>> hosts
 }
 
 /// What transports need of the coordinator.
@@ -61,14 +55,9 @@ pub struct TransportContext<'a> {
 pub fn transports(
     hosts: &[LoadHosts],
     context: &TransportContext<'_>,
-<<<<<<< HEAD
     waiting: &mut Waiting<'_>,
-) -> Result<Vec<Box<dyn Transport>>, Error> {
-    let mut all: Vec<Box<dyn Transport>> = Vec::new();
-=======
 ) -> Result<Vec<Box<dyn HostTransport>>, HostError> {
     let mut all: Vec<Box<dyn HostTransport>> = Vec::new();
->>>>>>> hosts
     for hosts in hosts {
         match hosts {
             LoadHosts::Ssh(names) => {
@@ -81,23 +70,19 @@ pub fn transports(
                 let label = unused_name(prefix.short_name(), &all);
                 all.push(Box::new(ExecTransport::new(label, prefix, context)));
             }
-<<<<<<< HEAD
             LoadHosts::Kubernetes(hosts) => {
                 for mut pod in kubernetes::create_pods(hosts, context.ledger, waiting)? {
                     pod.set_name(unused_name(pod.name(), &all));
                     all.push(Box::new(pod));
                 }
             }
-=======
-            LoadHosts::Kubernetes(_) => return Err(HostError::NoKubernetes),
->>>>>>> hosts
         }
     }
     Ok(all)
 }
 
 /// Checks hosts that are not created yet, without creating them.
-pub fn check_uncreated(hosts: &[LoadHosts]) -> Result<(), Error> {
+pub fn check_uncreated(hosts: &[LoadHosts]) -> Result<(), HostError> {
     for hosts in hosts {
         if let LoadHosts::Kubernetes(hosts) = hosts {
             kubernetes::check(hosts)?;

@@ -44,11 +44,7 @@ impl HostTransport for SshTransport {
         &self.name
     }
 
-<<<<<<< HEAD
-    fn command(&mut self, _: &dyn Fn() -> bool) -> Result<Command, Error> {
-=======
-    fn command(&mut self) -> Result<Command, HostError> {
->>>>>>> hosts
+    fn command(&mut self, _: &dyn Fn() -> bool) -> Result<Command, HostError> {
         let mut command = Command::new("ssh");
         // The user's login shell reads this line, and may be any shell.
         let remote = format!("exec sh -c '{}' sh", self.bootstrap.script());

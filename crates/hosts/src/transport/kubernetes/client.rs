@@ -13,21 +13,13 @@ use serde::Deserialize;
 use super::manifest::{CONTAINER, DEADLINE_S, JobFields, KEPT_S, LOCAL};
 use super::pods::{Pod, PodList};
 use crate::agent::HOST_COMMAND;
+use crate::error::KubectlError;
 
 /// For one command of `kubectl`, including a program that gets the user's credentials.
 const COMMAND_LIMIT: Duration = Duration::from_mins(1);
 const REQUEST_TIMEOUT: &str = "--request-timeout=20s";
 /// Added to the Job's own deadlines: clocks of clusters differ.
 const EXPIRY_SLACK_S: u64 = 3600;
-
-/// `kubectl` did not do what it was asked to.
-#[derive(Debug, thiserror::Error)]
-pub enum KubectlError {
-    #[error("kubectl is not installed, but k8s: needs it")]
-    Missing,
-    #[error("kubectl cannot {action} in {place}: {reason}")]
-    Failed { action: &'static str, place: String, reason: String },
-}
 
 /// What a creation is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

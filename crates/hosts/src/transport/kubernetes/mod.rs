@@ -12,31 +12,16 @@ use std::time::{Duration, Instant};
 use ciphertoll_model::KubernetesHosts;
 use ciphertoll_record::{Effect, Ledger};
 
-use self::client::{Creation, JobClient, KubectlError};
+use self::client::{Creation, JobClient};
 use self::pods::{Pod, PodState};
-use super::{Transport, Waiting};
-use crate::Error;
+use super::{HostTransport, Waiting};
+use crate::error::{HostError, KubernetesError};
 
 /// For pulling the image and starting the pods.
 const START_LIMIT: Duration = Duration::from_mins(2);
 /// Kubernetes replaces a lost pod after 10 s, and after twice that time for each further loss.
 const REPLACE_LIMIT: Duration = Duration::from_mins(2);
 const POLL_EVERY: Duration = Duration::from_millis(500);
-
-/// Pods of a Kubernetes cluster cannot be created or reached.
-#[derive(Debug, thiserror::Error)]
-pub enum KubernetesError {
-    #[error(transparent)]
-    Kubectl(#[from] KubectlError),
-    #[error("a load host in {place} cannot start: {reason}")]
-    Failed { place: String, reason: String },
-    #[error("a load host in {place} was not ready within {seconds} s: {reason}")]
-    NotReady { place: String, seconds: u64, reason: String },
-    #[error("interrupted")]
-    Interrupted,
-    #[error(transparent)]
-    Ledger(#[from] ciphertoll_record::Error),
-}
 
 /// An agent in a pod.
 pub(super) struct PodTransport {
@@ -54,12 +39,12 @@ impl PodTransport {
     }
 }
 
-impl Transport for PodTransport {
+impl HostTransport for PodTransport {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn command(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<Command, Error> {
+    fn command(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<Command, HostError> {
         if std::mem::replace(&mut self.was_started, true) {
             self.pod = self.job.wait_for(self.index, is_interrupted)?;
         }
