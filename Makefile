@@ -42,7 +42,7 @@ test: ## check format and lints, run all tests; prints the seconds of each stage
 	@$(STAGE) test $(CARGO) run --quiet --locked -p ciphertoll-test-runner -- $(ARGS)
 	@$(STAGE) doctest $(CARGO) test --quiet --workspace --locked --doc
 
-test-full: test ## make test, the documentation, Oracle's MySQL (fetches 554 MB), PostgreSQL's suite under page encryption, pgx's suite and alerts of the sidecar, libFuzzer, make deny
+test-full: test ## make test, the documentation, Oracle's MySQL (fetches 554 MB), PostgreSQL's suite under page encryption, pgx's suite and alerts of the sidecar, load hosts on Kubernetes, libFuzzer, make deny
 	@$(STAGE) setup-full scripts/setup full
 	@RUSTDOCFLAGS="-D warnings" $(STAGE) doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@$(STAGE) test-mysql scripts/test-mysql $(CARGO)
@@ -50,6 +50,7 @@ test-full: test ## make test, the documentation, Oracle's MySQL (fetches 554 MB)
 	@$(CARGO) build --release --locked -p ciphertoll-proxy
 	@$(STAGE) test-pgx scripts/test-drivers-pgx $(TARGET)/pgx $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-alerts scripts/test-alerts $(TARGET)/release/ciphertoll-proxy
+	@$(STAGE) test-kubernetes scripts/test-kubernetes $(TARGET)/kubernetes $(TARGET) $(CARGO)
 	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 60
 	@$(STAGE) deny scripts/deny
 

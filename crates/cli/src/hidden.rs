@@ -3,8 +3,9 @@
 use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use ciphertoll_hosts::HOST_COMMAND;
+use ciphertoll_hosts::{HOST_COMMAND, POD_COMMAND};
 use ciphertoll_lab::EXEC_COMMAND;
 use ciphertoll_lab::doctor::PROBE_COMMAND;
 use ciphertoll_link::LINK_COMMAND;
@@ -20,6 +21,7 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
         "__load" => ciphertoll_load::run_load_process().is_ok(),
         DRIVE_COMMAND => run_drive_process(&arguments.collect::<Vec<_>>()).is_ok(),
         HOST_COMMAND => ciphertoll_hosts::run_host_process().is_ok(),
+        POD_COMMAND => pod(arguments.next()),
         LINK_COMMAND => ciphertoll_link::run_link_process().is_ok(),
         lab::WITHIN_COMMAND => return Some(lab::within(arguments)),
         EXEC_COMMAND => return Some(exec(arguments.next())),
@@ -27,6 +29,12 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
         _ => return None,
     };
     Some(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Waits in a pod for agents.
+fn pod(idle_limit_s: Option<OsString>) -> bool {
+    let idle_limit_s = idle_limit_s.and_then(|seconds| seconds.to_str()?.parse().ok());
+    idle_limit_s.is_some_and(|seconds| ciphertoll_hosts::wait_in_pod(Duration::from_secs(seconds)).is_ok())
 }
 
 /// Replaces this process with the requested program; returns only if that fails.

@@ -21,10 +21,46 @@ pub enum HostError {
     /// An operation of this machine failed.
     #[error("{doing}: {source}")]
     Io { doing: &'static str, source: io::Error },
-    #[error("load hosts by Kubernetes are not part of this build: use ssh: or exec:")]
-    NoKubernetes,
+    #[error(transparent)]
+    Kubernetes(KubernetesError),
+    /// By the user, while waiting for a host.
+    #[error("interrupted")]
+    Interrupted,
     #[error(transparent)]
     Record(#[from] ciphertoll_record::Error),
+}
+
+/// Pods of a Kubernetes cluster cannot be created or reached.
+#[derive(Debug, thiserror::Error)]
+pub enum KubernetesError {
+    #[error(transparent)]
+    Kubectl(#[from] KubectlError),
+    #[error("a load host in {place} cannot start: {reason}")]
+    Failed { place: String, reason: String },
+    #[error("a load host in {place} was not ready within {seconds} s: {reason}")]
+    NotReady { place: String, seconds: u64, reason: String },
+    #[error("interrupted")]
+    Interrupted,
+    #[error(transparent)]
+    Ledger(#[from] ciphertoll_record::Error),
+}
+
+/// `kubectl` did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum KubectlError {
+    #[error("kubectl is not installed, but k8s: needs it")]
+    Missing,
+    #[error("kubectl cannot {action} in {place}: {reason}")]
+    Failed { action: &'static str, place: String, reason: String },
+}
+
+impl From<KubernetesError> for HostError {
+    fn from(error: KubernetesError) -> Self {
+        match error {
+            KubernetesError::Interrupted => Self::Interrupted,
+            error => Self::Kubernetes(error),
+        }
+    }
 }
 
 impl HostError {
@@ -34,10 +70,13 @@ impl HostError {
 
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Unreachable { .. } | Self::Io { .. } | Self::FileTooLarge { .. } | Self::File { .. } => {
-                ExitCode::HostResource
-            }
-            Self::Version { .. } | Self::NoKubernetes => ExitCode::Usage,
+            Self::Unreachable { .. }
+            | Self::Io { .. }
+            | Self::FileTooLarge { .. }
+            | Self::File { .. }
+            | Self::Kubernetes(_)
+            | Self::Interrupted => ExitCode::HostResource,
+            Self::Version { .. } => ExitCode::Usage,
             Self::Record(error) => error.exit_code(),
         }
     }

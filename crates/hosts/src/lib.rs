@@ -17,11 +17,11 @@ mod server_meter;
 mod share;
 pub mod transport;
 
-pub use agent::{HOST_COMMAND, boot_id, run_host_process};
+pub use agent::{HOST_COMMAND, POD_COMMAND, boot_id, run_host_process, wait_in_pod};
 pub use clock::{ClockOffset, WindowOverlap};
-pub use error::HostError;
+pub use error::{HostError, KubectlError, KubernetesError};
 pub use fleet::{Fleet, HostFacts, HostResult, TrialFailure, TrialOutcome, TrialWatch};
 pub use secret::SecretBytes;
 pub use server_meter::{ServerCpu, ServerMeter};
 pub use share::shares;
-pub use transport::{Bootstrap, HostTransport, TransportContext};
+pub use transport::{Bootstrap, HostTransport, TransportContext, Waiting};

@@ -42,6 +42,9 @@ labelled! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConnectedHost {
     pub name: String,
+    /// The node of a Kubernetes cluster that it is on.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub node: Option<String>,
     pub role: HostRole,
     /// The version of ciphertoll there.
     pub tool_version: String,

@@ -34,6 +34,10 @@ pub enum Error {
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot use the scratch directory {}: {reason}", path.display())]
     ScratchUnusable { path: PathBuf, reason: String },
+    #[error(
+        "cannot delete the Kubernetes Job {name} in the namespace {namespace}: {source}; the next run tries again, and the Job has a deadline"
+    )]
+    JobLeft { name: String, namespace: String, source: io::Error },
     /// Another user could change a directory that must be private.
     #[error("{} {problem}; remove it, or ask its owner to", path.display())]
     Untrusted { path: PathBuf, problem: &'static str },
@@ -50,6 +54,7 @@ impl Error {
             Self::DiskFull { .. }
             | Self::Io { .. }
             | Self::ScratchUnusable { .. }
+            | Self::JobLeft { .. }
             | Self::Untrusted { .. } => ExitCode::HostResource,
         }
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::{Durability, Lines};
 use crate::error::{Context, Error};
+use crate::kubernetes_job::KubernetesJob;
 use crate::process::ProcessIdentity;
 use crate::read::unreadable;
 
@@ -35,6 +36,8 @@ pub enum Effect {
     ControlGroup { path: PathBuf },
     /// A directory is about to be created. Undoing removes all its contents.
     Directory { path: PathBuf },
+    /// A Job is about to be created in a Kubernetes cluster.
+    KubernetesJob(KubernetesJob),
 }
 
 /// An open ledger.
@@ -114,13 +117,21 @@ fn boot_id() -> Result<String, Error> {
 mod tests {
     use super::*;
 
-    fn effects() -> [Effect; 4] {
+    fn effects() -> [Effect; 5] {
         let program = PathBuf::from("/usr/sbin/mariadbd");
         let identity = ProcessIdentity { pid: 7, start_time_ticks: 42 };
         [
             Effect::Directory { path: "/var/tmp/x".into() },
             Effect::Mount { path: "/var/tmp/x/clear".into() },
             Effect::ProcessIntended { what: "MariaDB".into(), program: program.clone() },
+            Effect::KubernetesJob(KubernetesJob {
+                kubeconfig: None,
+                context: Some("staging".into()),
+                namespace: "load".into(),
+                name: "ciphertoll-07".into(),
+                run: "07".into(),
+                expires_unix_s: 1,
+            }),
             Effect::Process { identity, what: "MariaDB".into(), program },
         ]
     }
@@ -138,7 +149,7 @@ mod tests {
         assert_eq!(contents.effects, effects());
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, &text[..text.len() - 5]).unwrap();
-        assert_eq!(Contents::read(&path).unwrap().effects, effects()[..3]);
+        assert_eq!(Contents::read(&path).unwrap().effects, effects()[..4]);
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub struct Scratch {
 pub struct SweepReport {
     /// Ended processes of killed runs.
     pub processes_killed: usize,
+    /// Deleted Kubernetes Jobs of killed runs.
+    pub jobs_deleted: usize,
     /// Removed scratch directories of killed runs.
     pub directories_removed: usize,
     /// Directories that could not be removed.
@@ -270,6 +272,7 @@ pub fn check_ours(root: &Path) -> Result<(), Error> {
 /// Undoes the effects, newest first, then removes the directory.
 fn clear(path: &Path, report: &mut SweepReport) -> Result<(), Error> {
     let contents = Contents::read(&path.join(LEDGER))?;
+    let mut unreachable = None;
     for effect in contents.effects.iter().rev() {
         match effect {
             Effect::Process { identity, .. } if contents.boot == Boot::This => {
@@ -281,9 +284,20 @@ fn clear(path: &Path, report: &mut SweepReport) -> Result<(), Error> {
             // The process started after this effect and was ended before.
             Effect::Mount { path } => mount::unmount(path)?,
             Effect::Directory { path } => remove(path)?,
+            Effect::KubernetesJob(job) if job.is_expired() => {}
+            Effect::KubernetesJob(job) => match job.delete() {
+                Ok(()) => report.jobs_deleted += 1,
+                Err(source) => unreachable = Some((job, source)),
+            },
         }
     }
-    remove(path)
+    match unreachable {
+        None => remove(path),
+        // The ledger stays, so that a later sweep tries again.
+        Some((job, source)) => {
+            Err(Error::JobLeft { name: job.name.clone(), namespace: job.namespace.clone(), source })
+        }
+    }
 }
 
 fn end(identity: ProcessIdentity) -> Result<ProcessEnd, Error> {

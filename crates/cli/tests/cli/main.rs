@@ -9,6 +9,7 @@ mod examples;
 mod faults;
 mod hosts;
 mod killed_anywhere;
+mod kubernetes;
 mod lab;
 mod links;
 mod proxies;

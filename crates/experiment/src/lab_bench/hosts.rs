@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use ciphertoll_hosts::{Bootstrap, Fleet, HostFacts, ServerMeter, TransportContext, transport};
+use ciphertoll_hosts::{
+    Bootstrap, Fleet, HostError, HostFacts, ServerMeter, TransportContext, Waiting, transport,
+};
 use ciphertoll_lab::Lab;
 use ciphertoll_model::{ConnectedHost, Endpoint, Event, ExitCode, HostRole, Plan};
 use ciphertoll_record::{Effect, ProcessIdentity};
@@ -20,23 +22,49 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// The hosts of the plan, not connected yet. `servers` are at URLs.
-    pub(super) fn of(
+    /// Creates what must be created, and connects all hosts of the plan. A run that ends meanwhile because of a signal has
+    /// none, and is ended by the scheduler.
+    pub(super) fn connected(
         plan: &Plan,
         lab: &Lab,
         program: &Path,
         servers: &[Endpoint],
+        interrupt: &Interrupt,
+        emit: &mut Emit<'_>,
     ) -> Result<Self, BenchError> {
+        let mut progress = |what: &str| emit(Event::Preparing { what: what.to_owned() });
+        let is_interrupted = || interrupt.ending().is_some();
+        let mut waiting = Waiting { progress: &mut progress, is_interrupted: &is_interrupted };
+        let connected = Self::of(plan, lab, program, servers, &mut waiting)
+            .and_then(|mut hosts| hosts.connect(lab, interrupt, emit).map(|()| hosts));
+        match connected {
+            Ok(hosts) => Ok(hosts),
+            Err(TrialError::Interrupted) => Ok(Self::default()),
+            Err(TrialError::Fatal(error)) => Err(error),
+            Err(TrialError::Void(reason)) => {
+                Err(BenchError { message: reason.to_string(), exit_code: ExitCode::HostResource })
+            }
+        }
+    }
+
+    /// The hosts of the plan, not connected yet. `servers` are at URLs.
+    fn of(
+        plan: &Plan,
+        lab: &Lab,
+        program: &Path,
+        servers: &[Endpoint],
+        waiting: &mut Waiting<'_>,
+    ) -> Result<Self, TrialError> {
         if plan.load_hosts.is_empty() && plan.server_host.is_none() {
             return Ok(Self::default());
         }
-        let bootstrap = Bootstrap::of(program).map_err(unusable)?;
+        let bootstrap = Bootstrap::of(program).map_err(fatal)?;
         let context = TransportContext { program, bootstrap: &bootstrap, ledger: lab.scratch().ledger() };
         let load = match plan.load_hosts.as_slice() {
             [] => None,
             hosts => {
-                let transports = transport::transports(hosts, &context).map_err(unusable)?;
-                Some(Fleet::new(transports, bootstrap.clone()).map_err(unusable)?)
+                let transports = transport::transports(hosts, &context, waiting).map_err(fatal)?;
+                Some(Fleet::new(transports, bootstrap.clone()).map_err(fatal)?)
             }
         };
         let server = plan
@@ -44,7 +72,7 @@ impl Hosts {
             .as_ref()
             .map(|host| ServerMeter::new(transport::transport_of_server(host, &context), bootstrap.clone()));
         let server_port = servers.iter().find_map(port_of);
-        Ok(Self { load, server: server.transpose().map_err(unusable)?, server_port })
+        Ok(Self { load, server: server.transpose().map_err(fatal)?, server_port })
     }
 
     /// Whether clients run on load hosts.
@@ -115,6 +143,7 @@ fn connected_host(facts: &HostFacts, role: HostRole, cpu_accounting: String) -> 
     let facts = facts.clone();
     ConnectedHost {
         name: facts.name,
+        node: facts.node,
         role,
         tool_version: facts.tool_version,
         architecture: facts.architecture,
@@ -138,21 +167,13 @@ fn note<'a>(lab: &Lab, pids: impl Iterator<Item = (&'a str, u32)>) -> Result<(),
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
-pub(super) fn unusable(error: ciphertoll_hosts::HostError) -> BenchError {
+pub(super) fn unusable(error: HostError) -> BenchError {
     BenchError { message: error.to_string(), exit_code: error.exit_code() }
 }
 
-pub(super) fn fatal(error: ciphertoll_hosts::HostError) -> TrialError {
-    TrialError::Fatal(unusable(error))
-}
-
-/// A run that ends before its first block because of a signal is ended by the scheduler.
-pub(super) fn unless_interrupted(connected: Result<(), TrialError>) -> Result<(), BenchError> {
-    match connected {
-        Ok(()) | Err(TrialError::Interrupted) => Ok(()),
-        Err(TrialError::Fatal(error)) => Err(error),
-        Err(TrialError::Void(reason)) => {
-            Err(BenchError { message: reason.to_string(), exit_code: ExitCode::HostResource })
-        }
+pub(super) fn fatal(error: HostError) -> TrialError {
+    match error {
+        HostError::Interrupted => TrialError::Interrupted,
+        error => TrialError::Fatal(unusable(error)),
     }
 }

@@ -31,7 +31,7 @@ use self::failure::{
     NotStarted, bench_error, control_failed, fatal, internal, link_is_down, load_failed, not_encrypted,
     server_died,
 };
-use self::hosts::{Hosts, unless_interrupted};
+use self::hosts::Hosts;
 use self::instance::{Instance, RequiredServer, ServerContext};
 use self::links::Links;
 use self::observe::{Clocks, Middle, observe};
@@ -314,8 +314,7 @@ impl Bench for LabBench {
         self.proxies.try_all(plan, &context, &mut self.instances, &mut self.links, emit);
         if last_failure.is_none() || !(self.instances.is_empty() && self.remotes.is_empty()) {
             let servers: Vec<Endpoint> = self.remotes.all().map(Remote::endpoint).collect();
-            self.hosts = Hosts::of(plan, &lab, &self.program, &servers)?;
-            unless_interrupted(self.hosts.connect(&lab, &self.interrupt, emit))?;
+            self.hosts = Hosts::connected(plan, &lab, &self.program, &servers, &self.interrupt, emit)?;
         }
         self.lab = Some(lab);
         match last_failure {
@@ -541,9 +540,11 @@ fn apart(pin: CpuPinning, emit: &mut Emit<'_>) -> Option<ProcessorSplit> {
 fn sweep(scratch_root: &std::path::Path, emit: &mut Emit<'_>) -> Result<(), BenchError> {
     let report = ciphertoll_record::sweep(scratch_root).map_err(|error| bench_error(error.into()))?;
     if report.directories_removed > 0 {
+        let ciphertoll_record::SweepReport { directories_removed, processes_killed, jobs_deleted, .. } =
+            report;
+        let jobs = if jobs_deleted > 0 { format!(", {jobs_deleted} Kubernetes Jobs") } else { String::new() };
         let message = format!(
-            "removed the remains of killed runs: {} directories, {} processes",
-            report.directories_removed, report.processes_killed
+            "removed the remains of killed runs: {directories_removed} directories, {processes_killed} processes{jobs}"
         );
         emit(Event::Warned { message });
     }

@@ -2,6 +2,7 @@
 
 mod files;
 mod listener;
+mod pod;
 mod running;
 
 use std::io::{self, BufReader, Write};
@@ -16,6 +17,8 @@ use ciphertoll_record::{SCRATCH_DIRECTORY_VARIABLE, Scratch, scratch_root, scrat
 
 use self::files::place;
 use self::listener::ServerProcesses;
+pub(crate) use self::pod::POD_IDLE_LIMIT;
+pub use self::pod::{POD_COMMAND, wait_in_pod};
 use self::running::RunningLoad;
 use crate::protocol::{FromHost, Hello, HostTrial, PROTOCOL_VERSION, ToHost, read_line, write_line};
 

@@ -46,7 +46,10 @@ impl Fleet {
             while Instant::now() < until && !is_interrupted() {
                 thread::sleep(GLANCE);
             }
-            self.start_all()?;
+            match self.start_all(is_interrupted) {
+                Err(HostError::Interrupted) => return Ok(true),
+                started => started?,
+            }
             if self.greet_all(is_interrupted)? {
                 return Ok(true);
             }
@@ -59,13 +62,13 @@ impl Fleet {
         Ok(false)
     }
 
-    fn start_all(&mut self) -> Result<(), HostError> {
+    fn start_all(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<(), HostError> {
         for host in 0..self.members.len() {
             let member = &mut self.members[host];
             if !matches!(member.state, MemberState::Lost { .. }) {
                 continue;
             }
-            let command = member.transport.command()?;
+            let command = member.transport.command(is_interrupted)?;
             let program = command.get_program().to_string_lossy().into_owned();
             match Connection::start(command, host, self.poll.registry()) {
                 Ok(connection) => member.state = MemberState::Greeting { connection, skipped_bytes: 0 },
@@ -127,6 +130,7 @@ impl Fleet {
             hello;
         member.facts = Some(HostFacts {
             name,
+            node: member.transport.node().map(ToOwned::to_owned),
             tool_version,
             architecture,
             kernel,

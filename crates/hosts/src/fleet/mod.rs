@@ -39,8 +39,9 @@ pub struct Fleet {
 }
 
 struct Member {
-    transport: Box<dyn HostTransport>,
+    /// Dropped first: the end of a pod ends its agent less gently.
     state: MemberState,
+    transport: Box<dyn HostTransport>,
     facts: Option<HostFacts>,
     offset: ClockOffset,
     /// Whether the program was sent by the current connection.
@@ -63,6 +64,8 @@ enum MemberState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFacts {
     pub name: String,
+    /// The node of a cluster that it is on.
+    pub node: Option<String>,
     pub tool_version: String,
     pub architecture: String,
     pub kernel: String,

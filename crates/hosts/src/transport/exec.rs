@@ -28,7 +28,7 @@ impl HostTransport for ExecTransport {
         &self.name
     }
 
-    fn command(&mut self) -> Result<Command, HostError> {
+    fn command(&mut self, _: &dyn Fn() -> bool) -> Result<Command, HostError> {
         let Some((program, arguments)) = self.prefix.words().split_first() else {
             return Err(HostError::Unreachable { host: self.name.clone(), reason: "no command".to_owned() });
         };

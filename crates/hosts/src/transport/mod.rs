@@ -2,6 +2,7 @@
 
 mod bootstrap;
 mod exec;
+mod kubernetes;
 mod ssh;
 
 use std::path::Path;
@@ -22,8 +23,21 @@ pub trait HostTransport: Send {
     fn name(&self) -> &str;
 
     /// The command that starts an agent on the host. Its stdin and stdout are the agent's, perhaps after a
-    /// [`Bootstrap`]; its last line on stderr explains a failure. Called again if the host is lost.
-    fn command(&mut self) -> Result<Command, HostError>;
+    /// [`Bootstrap`]; its last line on stderr explains a failure. Called again if the host is lost; it may then wait for a
+    /// new host, until `is_interrupted`.
+    fn command(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<Command, HostError>;
+
+    /// The node of a cluster that the host is on.
+    fn node(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// While hosts are created.
+pub struct Waiting<'a> {
+    /// Gets a line whenever something changes.
+    pub progress: &'a mut dyn FnMut(&str),
+    pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
 /// What transports need of the coordinator.
@@ -36,10 +50,12 @@ pub struct TransportContext<'a> {
     pub ledger: &'a Ledger,
 }
 
-/// The transports of all hosts, in the order in which the user named them. Hosts of the same name get numbers.
+/// The transports of all hosts, in the order in which the user named them. Hosts of the same name get numbers. Pods are
+/// created now.
 pub fn transports(
     hosts: &[LoadHosts],
     context: &TransportContext<'_>,
+    waiting: &mut Waiting<'_>,
 ) -> Result<Vec<Box<dyn HostTransport>>, HostError> {
     let mut all: Vec<Box<dyn HostTransport>> = Vec::new();
     for hosts in hosts {
@@ -54,10 +70,25 @@ pub fn transports(
                 let label = unused_name(prefix.short_name(), &all);
                 all.push(Box::new(ExecTransport::new(label, prefix, context)));
             }
-            LoadHosts::Kubernetes(_) => return Err(HostError::NoKubernetes),
+            LoadHosts::Kubernetes(hosts) => {
+                for mut pod in kubernetes::create_pods(hosts, context.ledger, waiting)? {
+                    pod.set_name(unused_name(pod.name(), &all));
+                    all.push(Box::new(pod));
+                }
+            }
         }
     }
     Ok(all)
+}
+
+/// Checks hosts that are not created yet, without creating them.
+pub fn check_uncreated(hosts: &[LoadHosts]) -> Result<(), HostError> {
+    for hosts in hosts {
+        if let LoadHosts::Kubernetes(hosts) = hosts {
+            kubernetes::check(hosts)?;
+        }
+    }
+    Ok(())
 }
 
 /// The transport of a server's host.

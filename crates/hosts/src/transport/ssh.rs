@@ -44,7 +44,7 @@ impl HostTransport for SshTransport {
         &self.name
     }
 
-    fn command(&mut self) -> Result<Command, HostError> {
+    fn command(&mut self, _: &dyn Fn() -> bool) -> Result<Command, HostError> {
         let mut command = Command::new("ssh");
         // The user's login shell reads this line, and may be any shell.
         let remote = format!("exec sh -c '{}' sh", self.bootstrap.script());

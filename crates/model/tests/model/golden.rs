@@ -257,6 +257,7 @@ fn link_made() -> Event {
 fn on_hosts() -> Vec<Event> {
     let host = ConnectedHost {
         name: "load1".to_owned(),
+        node: None,
         role: HostRole::Load,
         tool_version: "0.1.0".to_owned(),
         architecture: "aarch64".to_owned(),

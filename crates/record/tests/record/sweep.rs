@@ -77,7 +77,7 @@ fn a_killed_runs_child_is_ended_and_its_files_are_removed() {
     let identity = sleeper.identity();
     let left = abandon(&root, &[process(identity)]);
     let report = sweep(&root).unwrap();
-    assert_eq!(report, SweepReport { processes_killed: 1, directories_removed: 1, left: Vec::new() });
+    assert_eq!(report, SweepReport { processes_killed: 1, directories_removed: 1, ..SweepReport::default() });
     assert!(!identity.is_alive() && !left.exists());
     assert_eq!(sweep(&root).unwrap(), SweepReport::default());
 }
@@ -90,7 +90,7 @@ fn a_process_that_took_over_the_id_is_not_touched() {
     let earlier = ProcessIdentity { start_time_ticks: identity.start_time_ticks - 1, ..identity };
     let left = abandon(&root, &[process(earlier)]);
     let report = sweep(&root).unwrap();
-    assert_eq!(report, SweepReport { processes_killed: 0, directories_removed: 1, left: Vec::new() });
+    assert_eq!(report, SweepReport { processes_killed: 0, directories_removed: 1, ..SweepReport::default() });
     assert!(identity.is_alive() && !left.exists());
 }
 

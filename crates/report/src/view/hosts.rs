@@ -44,7 +44,8 @@ fn table(report: &RunReport<'_>, hosts: &[&ConnectedHost]) -> Table {
     ];
     let totals = &report.facts.host_totals.hosts;
     let row = |host: &&ConnectedHost| {
-        let machine = format!("{} × {}", host.processors, clean(&host.architecture));
+        let node = host.node.as_ref().map(|node| format!(" on {}", clean(node))).unwrap_or_default();
+        let machine = format!("{} × {}{node}", host.processors, clean(&host.architecture));
         let about = [TableEntry::text(machine), TableEntry::text(clean(&host.tool_version))];
         let measured = match totals.get(host.name.as_str()) {
             Some(total) => measured(total).to_vec(),
