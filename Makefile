@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Stages depend on each other and measure time, so they never run in parallel.
 .NOTPARALLEL:
-.PHONY: help run setup test test-full bench bench-links bench-pools bench-documents bench-scale-out truth compare-truth predict-truth deny peers tde-proof bench-tde
+.PHONY: help run setup dist book test test-full test-dist bench bench-links bench-pools bench-documents bench-scale-out truth compare-truth predict-truth deny peers tde-proof bench-tde
 
 # rustup's default directory, for a shell that was opened before rustup was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -26,6 +26,18 @@ run: ## build the release and run `ciphertoll run` with ARGS='…'
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy -p ciphertoll-tde-preload
 	@$(TARGET)/release/ciphertoll run $(ARGS)
 
+ARCHITECTURES ?= $(if $(filter aarch64,$(shell uname -m)),arm64,amd64)
+
+dist: ## build packages, tarball and bills of materials into dist/ (ARCHITECTURES='amd64 arm64')
+	@scripts/setup dist
+	@scripts/dist dist $(TARGET)/dist $(ARCHITECTURES)
+
+book: ## build the documentation as a site into target/book/site
+	@scripts/setup run
+	@scripts/fetch-mdbook $(TARGET)/book
+	@$(CARGO) build --locked -p ciphertoll-cli -p ciphertoll-proxy
+	@scripts/book $(TARGET)/book $(TARGET)/book/bin/mdbook $(TARGET)/debug/ciphertoll $(TARGET)/debug/ciphertoll-proxy
+
 setup: ## install everything needed to build, run and test
 	@scripts/setup test
 
@@ -35,6 +47,7 @@ FETCHED := postgres-18 ferretdb mariadb-11.8 debian-sid:postgres-18 mysql-9.7 op
 test: ## check format and lints, run all tests; prints the seconds of each stage (ARGS='cli::faults' runs only tests with this in their name)
 	@$(STAGE) setup scripts/setup test
 	@$(STAGE) fmt $(CARGO) fmt --all --check
+	@$(STAGE) shell scripts/check-shell
 	@$(STAGE) clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@$(STAGE) peers scripts/build-peers $(TARGET)/peers
 	@$(STAGE) servers scripts/fetch-servers '$(FETCHED)' $(CARGO)
@@ -42,7 +55,14 @@ test: ## check format and lints, run all tests; prints the seconds of each stage
 	@$(STAGE) test $(CARGO) run --quiet --locked -p ciphertoll-test-runner -- $(ARGS)
 	@$(STAGE) doctest $(CARGO) test --quiet --workspace --locked --doc
 
-test-full: test ## make test, the documentation, Oracle's MySQL (fetches 554 MB), PostgreSQL's suite under page encryption, pgx's suite and alerts of the sidecar, load hosts on Kubernetes, libFuzzer, make deny
+test-dist: ## build the packages twice, compare the bytes, and use them in clean roots of Debian 12 and 13 (needs root); then the CI scripts, images and manifests
+	@scripts/setup full
+	@scripts/dist dist $(TARGET)/dist $(ARCHITECTURES)
+	@$(STAGE) test-packages scripts/test-dist dist $(TARGET)/dist
+	@$(STAGE) test-ci scripts/test-ci dist $(TARGET)/ci
+	@$(STAGE) test-deploy scripts/test-deploy dist $(TARGET)/deploy
+
+test-full: test ## make test, make book, make test-dist, the documentation, Oracle's MySQL (fetches 554 MB), PostgreSQL's suite under page encryption, pgx's suite and alerts of the sidecar, load hosts on Kubernetes, libFuzzer, make deny
 	@$(STAGE) setup-full scripts/setup full
 	@RUSTDOCFLAGS="-D warnings" $(STAGE) doc $(CARGO) doc --workspace --no-deps --document-private-items --locked
 	@$(STAGE) test-mysql scripts/test-mysql $(CARGO)
@@ -52,6 +72,8 @@ test-full: test ## make test, the documentation, Oracle's MySQL (fetches 554 MB)
 	@$(STAGE) test-alerts scripts/test-alerts $(TARGET)/release/ciphertoll-proxy
 	@$(STAGE) test-kubernetes scripts/test-kubernetes $(TARGET)/kubernetes $(TARGET) $(CARGO)
 	@$(STAGE) fuzz $(WITH) scripts/fuzz-smoke 60
+	@$(STAGE) book $(MAKE) --no-print-directory book
+	@$(STAGE) test-dist $(MAKE) --no-print-directory test-dist
 	@$(STAGE) deny scripts/deny
 
 bench: ## compare ciphertoll with sysbench, libmariadb and a bare loop; then bench-pools, bench-documents, bench-tde

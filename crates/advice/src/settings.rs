@@ -166,7 +166,7 @@ fn sidecar_settings(engine: Engine, mode: PoolMode) -> Vec<SettingsFile> {
         "password-file = \"/run/credentials/ciphertoll-proxy.service/app\"".to_owned(),
     ]);
     vec![
-        file("/etc/ciphertoll/ciphertoll-proxy.toml", lines),
+        file("/etc/ciphertoll-proxy/ciphertoll-proxy.toml", lines),
         SettingsFile {
             place: "/etc/systemd/system/ciphertoll-proxy.service".to_owned(),
             text: SIDECAR_UNIT.to_owned(),

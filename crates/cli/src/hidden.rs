@@ -1,4 +1,4 @@
-//! The hidden commands: the coordinator starts each of its child processes with one of them.
+//! The hidden commands: the coordinator starts each of its child processes with one of them; one prints documentation.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,6 +11,7 @@ use ciphertoll_lab::doctor::PROBE_COMMAND;
 use ciphertoll_link::LINK_COMMAND;
 use ciphertoll_load::driver::{DRIVE_COMMAND, run_drive_process};
 
+use crate::reference::{REFERENCE_COMMAND, reference};
 use crate::{doctor, lab};
 
 /// Runs the hidden command that the arguments name. Returns `None` if they name none.
@@ -25,6 +26,7 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
         LINK_COMMAND => ciphertoll_link::run_link_process().is_ok(),
         lab::WITHIN_COMMAND => return Some(lab::within(arguments)),
         EXEC_COMMAND => return Some(exec(arguments.next())),
+        REFERENCE_COMMAND => return Some(print_reference(arguments.next())),
         PROBE_COMMAND => return Some(doctor::probe(arguments.next(), arguments.next())),
         _ => return None,
     };
@@ -44,4 +46,14 @@ fn exec(request: Option<OsString>) -> ExitCode {
     let error = ciphertoll_lab::run_exec_helper(&request.to_string_lossy());
     eprintln!("cannot start: {error}");
     ExitCode::from(127)
+}
+
+fn print_reference(page: Option<OsString>) -> ExitCode {
+    match reference(&page.unwrap_or_default().to_string_lossy()) {
+        Ok(code) => ExitCode::from(code.code()),
+        Err(failure) => {
+            failure.print();
+            ExitCode::from(failure.exit_code().code())
+        }
+    }
 }

@@ -20,6 +20,7 @@ mod passwords;
 mod predict;
 mod presets;
 mod progress;
+mod reference;
 mod report;
 mod request;
 mod run;

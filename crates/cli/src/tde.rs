@@ -79,7 +79,7 @@ enum TdeCommand {
         cluster: ClusterArguments,
         #[command(flatten)]
         key: KeyArguments,
-        /// The library to preload [default: the one in the directory of this program]
+        /// The library to preload [default: in the directory of this program, or in ../lib/ciphertoll from there]
         #[arg(long, value_name = "FILE")]
         library: Option<PathBuf>,
         /// The program and its arguments

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ciphertoll_proxy::{Config, ConfigError, ListenAddress, Resolved};
 use clap::{ArgMatches, CommandFactory, Error, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 
 /// Pools encrypted connections to a PostgreSQL, MySQL or MariaDB server for applications on this machine.
 ///
@@ -21,7 +22,7 @@ use clap::{ArgMatches, CommandFactory, Error, FromArgMatches, Parser, Subcommand
     max_term_width = 110,
     override_usage = "ciphertoll-proxy --listen ADDRESS --server URL [OPTIONS]\n       \
                       ciphertoll-proxy --config FILE [--check] [OPTIONS]\n       \
-                      ciphertoll-proxy status|schema",
+                      ciphertoll-proxy status|schema|completions|man",
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]
@@ -55,6 +56,10 @@ pub(crate) enum Subcommands {
     },
     /// Print the JSON Schema of the configuration file
     Schema,
+    /// Print the completion script for a shell
+    Completions { shell: Shell },
+    /// Print the man page
+    Man,
 }
 
 /// What was given on the command line.

@@ -32,7 +32,19 @@ fn main() -> ExitCode {
     let command_line = CommandLine::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let arguments = &command_line.arguments;
     match &arguments.command {
-        Some(Subcommands::Schema) => print(&json_schema()),
+        Some(Subcommands::Schema) => print(json_schema().as_bytes()),
+        Some(Subcommands::Completions { shell }) => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "ciphertoll-proxy", &mut script);
+            print(&script)
+        }
+        Some(Subcommands::Man) => {
+            let mut page = Vec::new();
+            match clap_mangen::Man::new(Arguments::command()).render(&mut page) {
+                Ok(()) => print(&page),
+                Err(error) => fail(&error, INTERNAL),
+            }
+        }
         Some(Subcommands::Status { admin, config }) => status(admin.as_ref(), config.as_deref()),
         None if arguments.check => check(&command_line),
         None => {
@@ -51,8 +63,8 @@ impl Drop for FlushLog {
     }
 }
 
-fn print(document: &str) -> ExitCode {
-    match std::io::stdout().lock().write_all(document.as_bytes()) {
+fn print(document: &[u8]) -> ExitCode {
+    match std::io::stdout().lock().write_all(document) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader has closed the pipe because it has read enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
@@ -79,7 +91,7 @@ fn status(admin: Option<&ListenAddress>, config: Option<&Path>) -> ExitCode {
     };
     let Some(address) = address else { return fail(&"the configuration has no \"admin\" address", USAGE) };
     match read_status(&address) {
-        Ok(status) => print(&status.to_string()),
+        Ok(status) => print(status.to_string().as_bytes()),
         Err(error) => fail(&error, UNREACHABLE),
     }
 }
@@ -99,7 +111,7 @@ fn check(command_line: &CommandLine) -> ExitCode {
         print_line(&format!("warning: {warning}"));
     }
     match prepared {
-        Ok(()) => print(&format!("ok\n{}", resolved.effective.to_toml())),
+        Ok(()) => print(format!("ok\n{}", resolved.effective.to_toml()).as_bytes()),
         Err(error) if error.is_configuration_error() => fail(&error, USAGE),
         Err(error) => fail(&error, HOST),
     }

@@ -9,6 +9,8 @@
 //! - [`convert`]: converts a stopped cluster to the encrypted form and back.
 //! - [`KeyFile`]: the data-encryption keys, wrapped by the key-encryption key ([`Kek`]), in a file next to the data directory.
 
+use std::path::{Path, PathBuf};
+
 mod cipher;
 pub mod cluster;
 pub mod convert;
@@ -38,6 +40,14 @@ pub use unit::{SEGMENT_START_BYTES, is_plain_segment};
 
 /// File name of the library that `tde-preload` builds.
 pub const PRELOAD_LIBRARY: &str = "libciphertoll_tde_preload.so";
+
+/// The library of `program`: in its directory, as cargo builds it, or in `../lib/ciphertoll`, as it is installed.
+pub fn find_preload_library(program: &Path) -> Option<PathBuf> {
+    let directory = program.parent()?;
+    let installed = || Some(directory.parent()?.join("lib/ciphertoll").join(PRELOAD_LIBRARY));
+    let places = [Some(directory.join(PRELOAD_LIBRARY)), installed()];
+    places.into_iter().flatten().find(|library| library.is_file())
+}
 
 /// The size of an encryption unit: a page of a relation, of WAL, or a block of any other file.
 pub const UNIT_BYTES: usize = 8192;

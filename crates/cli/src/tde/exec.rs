@@ -17,7 +17,9 @@ use std::thread;
 use ciphertoll_model::ExitCode;
 use ciphertoll_tde::cluster::{self, ClusterState};
 use ciphertoll_tde::handshake::{HANDSHAKE_FD, HandshakeMessage, HandshakeStatus, MESSAGE_BYTES};
-use ciphertoll_tde::{EncryptionEngine, Kek, KeyError, KeyFile, KeyFileFormat, PRELOAD_LIBRARY, Replace};
+use ciphertoll_tde::{
+    EncryptionEngine, Kek, KeyError, KeyFile, KeyFileFormat, PRELOAD_LIBRARY, Replace, find_preload_library,
+};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
@@ -64,7 +66,7 @@ pub(super) fn exec(
     UnlockedCluster::new(data, keys, &file, key.read()?)?.run(command, name, library)
 }
 
-/// Returns `library`, or the one in the directory of this program.
+/// Returns `library`, or that of this program.
 pub(super) fn find_library(library: Option<&Path>) -> Result<PathBuf, Failure> {
     let library = library.map_or_else(bundled_library, |path| Ok(path.to_owned()))?;
     let library = fs::canonicalize(&library).map_err(|error| host(&library, &error))?;
@@ -277,13 +279,12 @@ fn preloaded(library: PathBuf) -> OsString {
 
 fn bundled_library() -> Result<PathBuf, Failure> {
     let program = std::env::current_exe().map_err(|error| host(Path::new("this program"), &error))?;
-    let library = program.with_file_name(PRELOAD_LIBRARY);
-    if !library.exists() {
+    find_preload_library(&program).ok_or_else(|| {
         let message = format!(
-            "{} is missing: build it with `cargo build -p ciphertoll-tde-preload`, or give another with --library",
-            library.display()
+            "{PRELOAD_LIBRARY} of {} is missing: install the package ciphertoll-tde, build it with `cargo build -p \
+             ciphertoll-tde-preload`, or name it with --library",
+            program.display()
         );
-        return Err(Failure::new(ExitCode::HostResource, message));
-    }
-    Ok(library)
+        Failure::new(ExitCode::HostResource, message)
+    })
 }

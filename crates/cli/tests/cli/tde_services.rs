@@ -126,7 +126,7 @@ fn the_unit_gives_the_server_its_key_as_a_credential() {
 
     let (data, credentials) = (workspace.work().join("data"), workspace.work().join("credentials"));
     let (data, credentials) = (text(&data), text(&credentials));
-    let installed = format!("/usr/local/lib/{PRELOAD_LIBRARY}");
+    let installed = format!("/usr/lib/ciphertoll/{PRELOAD_LIBRARY}");
     assert!(unit.contains(&installed) && unit.contains("LoadCredential=kek:"), "{unit}");
     let mut session = workspace.command(Path::new("postgres"));
     for line in unit.lines().filter_map(|line| line.strip_prefix("Environment=")) {

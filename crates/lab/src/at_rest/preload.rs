@@ -7,7 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ciphertoll_model::{Tde, TdeCipher, TdeTarget};
-use ciphertoll_tde::{CipherKind, Kek, KeyError, KeyFile, MAP_MAGIC, PRELOAD_LIBRARY, Replace};
+use ciphertoll_tde::{
+    CipherKind, Kek, KeyError, KeyFile, MAP_MAGIC, PRELOAD_LIBRARY, Replace, find_preload_library,
+};
 
 use crate::error::{Context, Error};
 use crate::host::files::{self, PRIVATE_DIRECTORY, PRIVATE_FILE, PUBLIC_FILE};
@@ -37,7 +39,7 @@ pub(crate) struct Preload {
     tde: Tde,
 }
 
-/// The library in the directory of our program. Fails if this processor lacks the instructions of the target.
+/// The library of our program. Fails if this processor lacks the instructions of the target.
 pub(crate) fn find_library(helper: &Path, tde: Tde) -> Result<PathBuf, Error> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     if let Some(missing) = missing_flag(tde.target, &cpuinfo) {
@@ -45,14 +47,12 @@ pub(crate) fn find_library(helper: &Path, tde: Tde) -> Result<PathBuf, Error> {
             "the processor does not support this target: it has no {missing} instructions"
         )));
     }
-    let library = helper.with_file_name(PRELOAD_LIBRARY);
-    if library.is_file() {
-        return Ok(library);
-    }
-    Err(Error::AtRestUnavailable(format!(
-        "{PRELOAD_LIBRARY} is not in the directory of the program ({}): build it by `make run` or `cargo build -p ciphertoll-tde-preload`",
-        library.parent().unwrap_or(helper).display()
-    )))
+    find_preload_library(helper).ok_or_else(|| {
+        Error::AtRestUnavailable(format!(
+            "{PRELOAD_LIBRARY} of {} is missing: install the package ciphertoll-tde, or build it with `cargo build -p ciphertoll-tde-preload`",
+            helper.display()
+        ))
+    })
 }
 
 /// A flag of an x86-64 processor that the target requires and that is missing.

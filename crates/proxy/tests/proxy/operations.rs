@@ -173,7 +173,7 @@ fn examples(site: &mut Site) {
     // The reader's own files are replaced by the test's; comments that show further settings are uncommented.
     let credentials = directory.path().display().to_string();
     let text = text
-        .replace("/etc/ciphertoll/db-ca.pem", &ca)
+        .replace("/etc/ciphertoll-proxy/db-ca.pem", &ca)
         .replace("db.example", "127.0.0.1")
         .replace("/run/credentials/ciphertoll-proxy.service", &credentials);
     let all = text.replace("\n#: ", "\n");
@@ -188,7 +188,7 @@ fn examples(site: &mut Site) {
     let unit_text = fs::read_to_string(&unit).expect("it is shipped");
     // The program need not be installed to check its unit.
     let here = directory.path().join("ciphertoll-proxy.service");
-    let installed = "/usr/local/bin/ciphertoll-proxy";
+    let installed = "/usr/bin/ciphertoll-proxy";
     assert!(unit_text.contains(installed), "{unit_text}");
     fs::write(&here, unit_text.replace(installed, env!("CARGO_BIN_EXE_ciphertoll-proxy"))).expect("ours");
     match Command::new("systemd-analyze").arg("verify").arg(&here).output() {
