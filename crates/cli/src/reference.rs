@@ -15,18 +15,18 @@ use crate::print_document;
 
 pub(crate) const REFERENCE_COMMAND: &str = "__reference";
 
-const PAGES: [(&str, fn() -> String); 3] =
-    [("levels", levels), ("metrics", metrics), ("exit-codes", exit_codes)];
-
 /// Prints the page of this name.
 pub(crate) fn reference(page: &str) -> Result<ExitCode, Failure> {
-    match PAGES.into_iter().find(|(name, _)| *name == page) {
-        Some((_, render)) => print_document(&render()),
-        None => {
-            let names = PAGES.map(|(name, _)| name).join(", ");
-            Err(Failure::usage(format!("unknown page \"{page}\"; the pages are {names}")))
+    let text = match page {
+        "levels" => levels(),
+        "metrics" => metrics(),
+        "exit-codes" => exit_codes(),
+        _ => {
+            let message = format!("unknown page \"{page}\"; the pages are levels, metrics, exit-codes");
+            return Err(Failure::usage(message));
         }
-    }
+    };
+    print_document(&text)
 }
 
 fn levels() -> String {
