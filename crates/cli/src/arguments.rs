@@ -8,6 +8,7 @@
 mod hosts;
 mod load;
 pub(crate) mod runs;
+mod url;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ use clap_complete::Shell;
 use self::hosts::HostArguments;
 pub(crate) use self::load::{AdviseArguments, LoadArguments, PredictArguments};
 use self::runs::RunsArguments;
+pub(crate) use self::url::UrlArguments;
 use crate::tde::TdeArguments;
 
 /// What does encryption cost your database, and how do you make it cost nothing?
@@ -139,8 +141,8 @@ Examples:
       server settings: each is verified, recorded, and shown in the report
   ciphertoll run --url staging=postgres://app@db.example/shop --query 'SELECT count(*) FROM orders'
       your own server; its password comes from PGPASSWORD, ~/.pgpass or a prompt
-  ciphertoll run --url prod=postgres://app@db.example/shop --load-hosts ssh:load1,load2 --clients 64 --server-host ssh:db.example
-      clients on two other machines; the CPU of the server is read on its own machine
+  ciphertoll run --url prod=postgres://app@db.example/shop --load-hosts ssh:load1,load2
+      clients on two other machines, whose measurement windows begin together
   ciphertoll run --server postgres --workload oltp-read-write --scratch-dir /mnt/nvme
       the files of the private server on another disk
   ciphertoll run mysql-tls-2013 --size small
@@ -219,28 +221,6 @@ pub(crate) struct RunArguments {
     pub(crate) format: PlanFormat,
     #[command(flatten)]
     pub(crate) output: OutputArguments,
-}
-
-#[derive(Args, Debug)]
-#[command(
-    next_help_heading = "Your own server (limits unless overridden: 4 clients, 20 connects per second)"
-)]
-pub(crate) struct UrlArguments {
-    /// A running server, as a connection URL of libpq, MySQL or MongoDB; may be repeated. If the URL sets neither
-    /// sslmode, ssl-mode or tls nor a TLS file, both plaintext and TLS are measured. For options and passwords see
-    /// docs/url.md
-    #[arg(long, value_name = "NAME=URL")]
-    pub(crate) url: Vec<String>,
-    /// Create the workloads' tables or documents on the server, in a database named ciphertoll; without this option
-    /// nothing is written
-    #[arg(long, requires = "url")]
-    pub(crate) prepare: bool,
-    /// Maximum operations per second, over all clients [default: 20 connects]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) max_rate: Option<u32>,
-    /// The statement of the workload `query`: SQL, or a JSON command for a document database
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) query: Option<String>,
 }
 
 /// The recorded run that a command reads.

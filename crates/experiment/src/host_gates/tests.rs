@@ -96,5 +96,5 @@ fn a_slow_host_and_one_without_ports_are_named() {
     let mut stolen = host("b");
     stolen.machine.steal_ns = S;
     let said = reason_of(vec![host("a"), stolen], 1.0, &[]).unwrap();
-    assert!(said.starts_with("host b: the hypervisor took 67"), "{said}");
+    assert!(said.starts_with("host b: the hypervisor took 66.7 %"), "{said}");
 }

@@ -65,6 +65,11 @@ pub(super) fn not_encrypted(error: &ciphertoll_lab::Error) -> TrialError {
     TrialError::Void(VoidReason::AtRest { message: error.to_string() })
 }
 
+pub(super) fn link_is_down() -> TrialError {
+    let message = "it went down during the trial".to_owned();
+    TrialError::Void(VoidReason::Link { message })
+}
+
 pub(super) fn server_died(died: &ciphertoll_lab::Error) -> TrialError {
     TrialError::Void(VoidReason::ServerDied { message: died.to_string() })
 }

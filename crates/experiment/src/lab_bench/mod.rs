@@ -22,13 +22,14 @@ use ciphertoll_lab::{Counters, Lab, Passwords, ProcessorSplit, Remote, Server, s
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{
     Arm, AtRest, Cell, CpuPinning, Endpoint, Environment, Event, Link, LinkKind, Path, Plan, Timing,
-    TrialResult, TrialSpec, VoidReason,
+    TrialResult, TrialSpec,
 };
 use ciphertoll_record::{Effect, ProcessIdentity};
 
 use self::drivers::Drivers;
 use self::failure::{
-    NotStarted, bench_error, control_failed, fatal, internal, load_failed, not_encrypted, server_died,
+    NotStarted, bench_error, control_failed, fatal, internal, link_is_down, load_failed, not_encrypted,
+    server_died,
 };
 use self::hosts::Hosts;
 use self::instance::{Instance, RequiredServer, ServerContext};
@@ -521,11 +522,6 @@ fn check_files(server: &mut Server) -> Result<(), TrialError> {
         }
         Err(_) | Ok(()) => Ok(()),
     }
-}
-
-fn link_is_down() -> TrialError {
-    let message = "it went down during the trial".to_owned();
-    TrialError::Void(VoidReason::Link { message })
 }
 
 fn apart(pin: CpuPinning, emit: &mut Emit<'_>) -> Option<ProcessorSplit> {

@@ -7,8 +7,7 @@ use ciphertoll_lab::{CpuMeter, MemoryPeak, Sample, SampleDifference, Server};
 use ciphertoll_load::LoadProcess;
 use ciphertoll_model::{LoadMessage, TrialResult, VoidReason};
 
-use super::failure::load_failed;
-use super::link_is_down;
+use super::failure::{link_is_down, load_failed};
 use super::links::Links;
 use super::proxies::Proxies;
 use super::server_elsewhere::ServerElsewhere;

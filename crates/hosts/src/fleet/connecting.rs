@@ -101,6 +101,8 @@ impl Fleet {
 
     fn greeted(&mut self, host: usize, message: FromHost) -> Result<(), HostError> {
         match message {
+            // The host was connected before, and still talks of a trial that was given up.
+            _ if self.members[host].is_ready() => Ok(()),
             FromHost::Hello(hello) => self.accept(host, hello),
             FromHost::Refused { reason } => Err(self.unreachable(host, reason)),
             _ => Err(self.unreachable(host, "its agent did not say hello first".to_owned())),

@@ -101,3 +101,6 @@ impl Bootstrap {
         )
     }
 }
+
+#[cfg(test)]
+mod tests;

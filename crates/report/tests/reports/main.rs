@@ -10,6 +10,7 @@ mod document;
 mod documents;
 mod fixture;
 mod geometry;
+mod hosts;
 mod html;
 mod key_exchange;
 mod linked;

