@@ -46,7 +46,7 @@ impl HostTransport for MockTransport {
         &self.name
     }
 
-    fn command(&mut self) -> Result<Command, HostError> {
+    fn command(&mut self, _: &dyn Fn() -> bool) -> Result<Command, HostError> {
         let mut command = Command::new(&self.program);
         command.arg(MOCK_AGENT_COMMAND).arg(self.number.to_string());
         Ok(command)
