@@ -12,6 +12,7 @@ fn host(name: &str, role: HostRole, cpu_accounting: &str) -> Event {
     Event::HostConnected {
         host: ConnectedHost {
             name: name.to_owned(),
+            node: None,
             role,
             tool_version: "0.1.0".to_owned(),
             architecture: "aarch64".to_owned(),
