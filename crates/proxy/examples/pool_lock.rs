@@ -7,6 +7,7 @@
 //! disconnect", 8 clients, one thread).
 
 use std::collections::HashSet;
+use std::io::{self, Write};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
@@ -90,29 +91,33 @@ fn time_of(threads: u32) -> (Duration, usize) {
     times.max().unwrap_or_default()
 }
 
-fn main() {
+fn main() -> io::Result<()> {
+    let mut out = io::stdout().lock();
     let argument = std::env::args().nth(1).and_then(|text| text.parse::<f64>().ok());
     let connects_per_s = argument.filter(|rate| *rate > 0.0).unwrap_or(20_000.0);
     let (held, locks) = time_of(1);
-    println!("one connect takes the lock {locks} times and holds it for {} ns in all", held.as_nanos());
+    writeln!(out, "one connect takes the lock {locks} times and holds it for {} ns in all", held.as_nanos())?;
     if std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 1) {
         let (contended, _) = time_of(2);
-        println!("two threads that do nothing else: {} ns per connect and thread", contended.as_nanos());
+        writeln!(
+            out,
+            "two threads that do nothing else: {} ns per connect and thread",
+            contended.as_nanos()
+        )?;
     }
-    println!("model for {connects_per_s:.0} connects/s and thread:");
-    println!("threads  connects/s  lock busy  wait per connect  rate ÷ without a lock");
+    writeln!(out, "model for {connects_per_s:.0} connects/s and thread:")?;
+    writeln!(out, "threads  connects/s  lock busy  wait per connect  rate ÷ without a lock")?;
     for threads in THREADS {
         let (held_s, rate) = (held.as_secs_f64(), connects_per_s * f64::from(threads));
-        // Others' use of the lock. Each use is short and has a fixed length: M/D/1, the mean wait for one use.
+        // The other threads' use of the lock. Each use is short and has a fixed length: the mean wait is that of M/D/1.
         let busy = (rate - connects_per_s) * held_s;
-        let use_s = held_s / locks as f64;
-        let wait_s = locks as f64 * use_s * busy / (2.0 * (1.0 - busy).max(f64::EPSILON));
+        let wait_s = held_s * busy / (2.0 * (1.0 - busy).max(f64::EPSILON));
         let slowed = 1.0 / (1.0 + wait_s * connects_per_s);
-        println!(
-            "{threads:>7}  {:>10.0}  {:>7.1} %  {:>13.0} ns  {slowed:>21.3}",
-            rate * slowed,
-            busy * 100.0,
-            wait_s * 1e9
-        );
+        let (rate_per_s, busy_percent, nanos) = (rate * slowed, busy * 100.0, wait_s * 1e9);
+        writeln!(
+            out,
+            "{threads:>7}  {rate_per_s:>10.0}  {busy_percent:>7.1} %  {nanos:>13.0} ns  {slowed:>21.3}"
+        )?;
     }
+    Ok(())
 }

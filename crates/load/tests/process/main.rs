@@ -158,6 +158,8 @@ fn one_outcome(spec: &TrialSpec) -> Result<TrialResult, Error> {
         match process.next_message(PATIENCE)?.expect("the load process says nothing") {
             LoadMessage::Finished(result) => return Ok(*result),
             LoadMessage::WindowOpened | LoadMessage::WindowClosed => {}
+            // Only after a start that was told.
+            LoadMessage::Ready | LoadMessage::Begun { .. } => unreachable!("it waits for nobody"),
             LoadMessage::Samples { .. } | LoadMessage::Failed { .. } => unreachable!("not handed on"),
         }
     }

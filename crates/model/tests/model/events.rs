@@ -147,7 +147,7 @@ fn host(environment: Environment) -> ConnectedHost {
     ConnectedHost {
         name: environment.os,
         node: Some("node-1".to_owned()),
-        role: if environment.cpus % 2 == 0 { HostRole::Load } else { HostRole::Server },
+        role: if environment.cpus.is_multiple_of(2) { HostRole::Load } else { HostRole::Server },
         tool_version: "0.1.0".to_owned(),
         architecture: "x86_64".to_owned(),
         kernel: environment.kernel,

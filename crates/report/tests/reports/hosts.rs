@@ -89,14 +89,14 @@ fn hosts_have_a_section_with_their_share_of_the_work() {
 
 #[test]
 fn the_document_has_every_host_and_a_run_without_hosts_has_none() {
-    let document: Value = serde_json::from_str(&json(&on_hosts().report())).unwrap();
+    let document: Value = serde_json::from_str(&json(&on_hosts().report()).unwrap()).unwrap();
     let hosts = document["load_hosts"].as_array().unwrap();
     let names: Vec<&str> = hosts.iter().filter_map(|host| host["name"].as_str()).collect();
     assert_eq!(names, ["load1", "load2", "db"]);
     assert_eq!((&hosts[0]["rate_per_s"], &hosts[0]["clients"]), (&25_000.0.into(), &4.into()));
     assert!(hosts[2].get("rate_per_s").is_none(), "{}", hosts[2]);
     assert_eq!(document["least_window_overlap"], 0.9917);
-    let local: Value = serde_json::from_str(&json(&fixture::quick().report())).unwrap();
+    let local: Value = serde_json::from_str(&json(&fixture::quick().report()).unwrap()).unwrap();
     assert!(local.get("load_hosts").is_none() && local.get("least_window_overlap").is_none());
     assert!(!terminal(&fixture::quick().report(), Style::Plain, 100).contains("\nHosts\n"));
 }
