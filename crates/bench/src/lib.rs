@@ -6,6 +6,7 @@
 //! - Its predictions compared with measurements: [`predictions`].
 //! - Its verdicts compared with known effects: [`truth`] within a run, [`pairs`] between two runs.
 //! - Emulated links: [`links`]. Encryption at rest, measured with another client: [`at_rest`].
+//! - What a run does when its processes fail: [`faults`]. The sidecar under load for a long time: [`soak`].
 //! - The sidecar compared with other pooling proxies: [`pools`]. Loading documents: [`documents`].
 
 pub mod agreement;
@@ -13,6 +14,7 @@ pub mod arm;
 pub mod at_rest;
 pub mod comparison;
 pub mod documents;
+pub mod faults;
 pub mod goal;
 pub mod interleave;
 pub mod links;
@@ -21,6 +23,7 @@ pub mod pools;
 pub mod predictions;
 pub mod real;
 pub mod setup;
+pub mod soak;
 pub mod stall;
 pub mod truth;
 
@@ -41,9 +44,13 @@ pub fn ciphertoll_program() -> Result<PathBuf> {
 
 /// The directory of the compiled C loops: `target/peers`.
 pub fn peers_directory() -> Result<PathBuf> {
+    Ok(target_directory()?.join("peers"))
+}
+
+/// Cargo's directory, `target`.
+pub fn target_directory() -> Result<PathBuf> {
     let directory = own_directory()?;
-    let target = directory.parent().context("this program is not in a target directory")?;
-    Ok(target.join("peers"))
+    Ok(directory.parent().context("this program is not in a target directory")?.to_owned())
 }
 
 fn own_directory() -> Result<PathBuf> {

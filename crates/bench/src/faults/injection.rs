@@ -1,0 +1,134 @@
+//! Causes a fault in a running process, and ends it after the trial.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use ciphertoll_record::ProcessIdentity;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustix::process::{Resource, Rlimit};
+
+use super::clock::{STEP, SteppedClock};
+use super::disk::SmallDisk;
+use super::matrix::Fault;
+use super::process;
+
+/// How long a coordinator is stopped: longer than a trial.
+const PAUSE: Duration = Duration::from_secs(4);
+/// How long descriptors are counted: a process that connects again and again has a moment without a connection.
+const COUNTING: Duration = Duration::from_millis(400);
+const COUNT_EVERY: Duration = Duration::from_millis(2);
+/// How long a dead process's port may stay occupied.
+const PORT_LIMIT: Duration = Duration::from_secs(5);
+
+/// What must be undone after the trial, so that the run can continue.
+pub(super) enum Injected {
+    Nothing,
+    DiskFull,
+    Limit { pid: i32, resource: Resource, before: Rlimit },
+    /// Occupies ports until it is dropped.
+    Ports(Vec<TcpListener>),
+}
+
+/// What the injection needs besides the process.
+pub(super) struct Means<'a> {
+    pub(super) disk: Option<&'a SmallDisk>,
+    pub(super) clock: Option<&'a SteppedClock>,
+    pub(super) is_coordinator: bool,
+}
+
+pub(super) fn inject(fault: Fault, hit: ProcessIdentity, means: &Means<'_>) -> Result<Injected> {
+    let pid = hit.pid;
+    match fault {
+        Fault::Killed => signal(pid, Signal::SIGKILL).map(|()| Injected::Nothing),
+        Fault::Stopped => stop(pid, means.is_coordinator).map(|()| Injected::Nothing),
+        Fault::DiskFull => {
+            means.disk.context("there is no small disk")?.fill()?;
+            Ok(Injected::DiskFull)
+        }
+        Fault::Descriptors => exhaust_descriptors(pid),
+        Fault::PortTaken => take_ports(hit),
+        Fault::ClockStepped => {
+            means.clock.context("there is no clock to step")?.set(STEP)?;
+            Ok(Injected::Nothing)
+        }
+        Fault::MemoryLimit => {
+            let resource = Resource::As;
+            let before = process::limit(pid, resource, process::virtual_bytes(pid)?)?;
+            Ok(Injected::Limit { pid, resource, before })
+        }
+    }
+}
+
+impl Injected {
+    pub(super) fn lift(self, means: &Means<'_>) -> Result<()> {
+        match self {
+            Self::Nothing | Self::Ports(_) => Ok(()),
+            Self::DiskFull => means.disk.context("there is no small disk")?.free(),
+            Self::Limit { pid, resource, before } => {
+                process::restore(pid, resource, before);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn signal(pid: i32, signal: Signal) -> Result<()> {
+    kill(Pid::from_raw(pid), signal).with_context(|| format!("cannot send {signal} to process {pid}"))
+}
+
+/// A stopped coordinator can do nothing about it, so it is continued.
+fn stop(pid: i32, is_coordinator: bool) -> Result<()> {
+    signal(pid, Signal::SIGSTOP)?;
+    if is_coordinator {
+        thread::sleep(PAUSE);
+        signal(pid, Signal::SIGCONT)?;
+    }
+    Ok(())
+}
+
+/// Lowers the limit until the process cannot open what it closes and opens again and again.
+fn exhaust_descriptors(pid: i32) -> Result<Injected> {
+    let resource = Resource::Nofile;
+    let mut lowest = process::lowest_free_descriptor(pid)?;
+    let before = process::limit(pid, resource, lowest)?;
+    let deadline = Instant::now() + COUNTING;
+    while Instant::now() < deadline {
+        let Ok(free) = process::lowest_free_descriptor(pid) else { break };
+        if free < lowest {
+            lowest = free;
+            process::limit(pid, resource, lowest)?;
+        }
+        thread::sleep(COUNT_EVERY);
+    }
+    Ok(Injected::Limit { pid, resource, before })
+}
+
+/// Kills the process and listens on its ports, so that its next start cannot.
+fn take_ports(hit: ProcessIdentity) -> Result<Injected> {
+    let ports = process::listening_ports(hit.pid);
+    if ports.is_empty() {
+        bail!("process {} listens on no TCP port", hit.pid);
+    }
+    signal(hit.pid, Signal::SIGKILL)?;
+    let deadline = Instant::now() + PORT_LIMIT;
+    let mut taken = Vec::new();
+    for port in ports {
+        loop {
+            // The standard library sets SO_REUSEADDR, so connections in TIME_WAIT do not matter.
+            match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+                Ok(listener) => {
+                    taken.push(listener);
+                    break;
+                }
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(error).context(format!("cannot take port {port}"));
+                }
+                Err(_) => thread::sleep(Duration::from_micros(200)),
+            }
+        }
+    }
+    Ok(Injected::Ports(taken))
+}
