@@ -44,13 +44,9 @@ pub fn ciphertoll_program() -> Result<PathBuf> {
 
 /// The directory of the compiled C loops: `target/peers`.
 pub fn peers_directory() -> Result<PathBuf> {
-    Ok(target_directory()?.join("peers"))
-}
-
-/// Cargo's directory, `target`.
-pub fn target_directory() -> Result<PathBuf> {
     let directory = own_directory()?;
-    Ok(directory.parent().context("this program is not in a target directory")?.to_owned())
+    let target = directory.parent().context("this program is not in a target directory")?;
+    Ok(target.join("peers"))
 }
 
 fn own_directory() -> Result<PathBuf> {

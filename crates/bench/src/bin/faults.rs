@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use ciphertoll_bench::faults::matrix::{Fault, Target};
 use ciphertoll_bench::faults::row::{Row, carry_out};
-use ciphertoll_bench::{ciphertoll_program, print_line, target_directory};
+use ciphertoll_bench::{ciphertoll_program, print_line};
 use clap::Parser;
 
 /// Hit each process of a run with each fault, and check what the run says, that it can be resumed, and that nothing is left
@@ -16,9 +16,9 @@ struct Arguments {
     /// Test only pairs with this text: sidecar, killed, "tunnel: ssh", "load process, stopped"
     #[arg(long, default_value = "")]
     only: String,
-    /// The directory of runs and scratch files, on a disk [default: target/faults]
-    #[arg(long, value_name = "DIR")]
-    place: Option<PathBuf>,
+    /// The directory of runs and scratch files, on a disk and with a short path
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp/ciphertoll-faults")]
+    place: PathBuf,
     /// The program ciphertoll, with ciphertoll-proxy in its directory [default: beside this program]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
@@ -27,9 +27,8 @@ struct Arguments {
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let program = arguments.program.map_or_else(ciphertoll_program, |file| Ok(file.canonicalize()?))?;
-    let place = arguments.place.map_or_else(|| Ok(target_directory()?.join("faults")), Ok::<_, anyhow::Error>)?;
-    std::fs::create_dir_all(&place)?;
-    let place = place.canonicalize()?;
+    std::fs::create_dir_all(&arguments.place)?;
+    let place = arguments.place.canonicalize()?;
     print_line(Row::heading())?;
     let (mut rows, mut violations) = (0, 0);
     for target in Target::ALL {

@@ -28,8 +28,8 @@ pub(super) enum Injected {
     Nothing,
     DiskFull,
     Limit { pid: i32, resource: Resource, before: Rlimit },
-    /// Occupies ports until it is dropped.
-    Ports(Vec<TcpListener>),
+    /// The ports are free again when this is dropped.
+    Ports { listeners: Vec<TcpListener> },
 }
 
 /// What the injection needs besides the process.
@@ -65,7 +65,11 @@ pub(super) fn inject(fault: Fault, hit: ProcessIdentity, means: &Means<'_>) -> R
 impl Injected {
     pub(super) fn lift(self, means: &Means<'_>) -> Result<()> {
         match self {
-            Self::Nothing | Self::Ports(_) => Ok(()),
+            Self::Nothing => Ok(()),
+            Self::Ports { listeners } => {
+                drop(listeners);
+                Ok(())
+            }
             Self::DiskFull => means.disk.context("there is no small disk")?.free(),
             Self::Limit { pid, resource, before } => {
                 process::restore(pid, resource, before);
@@ -130,5 +134,5 @@ fn take_ports(hit: ProcessIdentity) -> Result<Injected> {
             }
         }
     }
-    Ok(Injected::Ports(taken))
+    Ok(Injected::Ports { listeners: taken })
 }

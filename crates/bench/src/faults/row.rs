@@ -24,6 +24,8 @@ const RUNS_SIZE: &str = "512k";
 /// More than are needed, for trials that end before they are hit.
 const BLOCKS: &str = "3";
 const TRIAL_TIME: &str = "2s";
+/// Words in a reason before the last lines of a log.
+const LOG_FOLLOWS: &str = "; its log ends";
 
 /// A row of the table.
 pub struct Row {
@@ -74,7 +76,8 @@ struct Place {
 
 impl Place {
     fn make(below: &Path, target: Target, fault: Fault) -> Result<Self> {
-        let path = below.join(format!("{target:?}-{fault:?}").to_lowercase());
+        // Short, because it is part of the paths of sockets.
+        let path = below.join(format!("{}{}", target as u8, fault as u8));
         let _ = fs::remove_dir_all(&path);
         let (scratch, runs) = (path.join("s"), path.join("runs"));
         for directory in [&scratch, &runs] {
@@ -293,7 +296,9 @@ fn void_reason(event: &Value) -> Option<String> {
         return None;
     }
     let reason = serde_json::from_value::<VoidReason>(event["reason"].clone());
-    Some(reason.map_or_else(|_| event["reason"].to_string(), |reason| reason.to_string()))
+    let reason = reason.map_or_else(|_| event["reason"].to_string(), |reason| reason.to_string());
+    // The end of a log is different each time.
+    Some(reason.split(LOG_FOLLOWS).next().unwrap_or_default().to_owned())
 }
 
 fn last_event(run: &Finished) -> String {

@@ -262,7 +262,7 @@ impl Server {
     }
 
     /// Restarts the server on the same data and ports, and reads its data into the buffers again.
-    fn restart(&mut self) -> Result<(), Error> {
+    pub fn restart(&mut self) -> Result<(), Error> {
         self.process.stop()?;
         self.process = self.plan.start_again(&self.directory, self.ports, &self.control)?;
         self.prewarm()
