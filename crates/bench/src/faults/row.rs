@@ -179,9 +179,8 @@ fn run_with_fault(
     let injected = inject(fault, hit, &means)?;
     session.await_end_of_trial()?;
     session.look_at_ledger();
-    // A full disk and a limit stay until the run has repeated the trial, or has ended.
-    let finished_early = !session.is_running();
-    if finished_early {
+    // A disk stays full until the run has ended; other resources return after the trial.
+    if fault == Fault::DiskFull {
         let finished = session.finish()?;
         injected.lift(&means)?;
         return Ok(finished);

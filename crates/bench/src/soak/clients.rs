@@ -9,7 +9,7 @@ use anyhow::Result;
 use ciphertoll_model::Engine;
 use ciphertoll_net::Address;
 use ciphertoll_net::blocking::Client;
-use ciphertoll_wire::session::Login;
+use ciphertoll_wire::session::{Login, Row};
 
 use super::control;
 use super::tally::Tally;
@@ -33,6 +33,14 @@ struct Lasting {
     client: Option<Client>,
     generation: u64,
     number: usize,
+    /// When it got its last answer.
+    last_served: Instant,
+}
+
+impl Lasting {
+    fn new(number: usize) -> Self {
+        Self { client: None, generation: 0, number, last_served: Instant::now() }
+    }
 }
 
 impl Load {
@@ -66,7 +74,7 @@ impl Load {
     /// Keeps these clients connected and gives each its turn, `per_s` turns per second.
     pub fn hold(&self, numbers: std::ops::Range<usize>, per_s: f64) {
         let mut clients: Vec<Lasting> =
-            numbers.map(|number| Lasting { client: None, generation: 0, number }).collect();
+            numbers.map(Lasting::new).collect();
         // Connecting is not paced: all clients should be there soon.
         for lasting in clients.iter_mut().take_while(|_| !self.is_over()) {
             self.connect_lasting(lasting);
@@ -96,9 +104,10 @@ impl Load {
         match client.execute(&set) {
             Ok(()) => {
                 lasting.client = Some(client);
+                lasting.last_served = Instant::now();
                 self.tally.connected.fetch_add(1, Ordering::Relaxed);
             }
-            Err(error) => self.tally.note_error(&error.to_string()),
+            Err(error) => self.tally.note_error(&error.to_string(), Instant::now()),
         }
     }
 
@@ -117,9 +126,14 @@ impl Load {
         };
         let in_transaction = (round + number as u64).is_multiple_of(TRANSACTION_EVERY);
         let expected = [nonce, own];
-        if self.ask(client, &query, &expected, in_transaction).is_none() {
-            lasting.client = None;
-            self.tally.connected.fetch_sub(1, Ordering::Relaxed);
+        let kind = if in_transaction { Statement::InTransaction } else { Statement::Alone };
+        match self.ask(client, &query, &expected, kind) {
+            Ok(()) => lasting.last_served = Instant::now(),
+            Err(error) => {
+                self.tally.note_error(&error, lasting.last_served);
+                lasting.client = None;
+                self.tally.connected.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -134,43 +148,37 @@ impl Load {
             let Some(mut client) = self.connect() else { continue };
             let nonce = format!("churn{number}-{round}");
             let query = format!("SELECT '{nonce}'");
-            if self.ask(&mut client, &query, &[nonce], false).is_some() {
-                let _ = client.close();
+            let began = Instant::now();
+            match self.ask(&mut client, &query, &[nonce], Statement::Alone) {
+                Ok(()) => drop(client.close()),
+                Err(error) => self.tally.note_error(&error, began),
             }
         }
     }
 
     fn connect(&self) -> Option<Client> {
+        let began = Instant::now();
         match Client::connect(&self.address, self.login.clone(), None) {
             Ok(client) => {
                 self.tally.connects.fetch_add(1, Ordering::Relaxed);
                 Some(client)
             }
             Err(error) => {
-                self.tally.note_error(&format!("connect: {error}"));
+                self.tally.note_error(&format!("connect: {error}"), began);
                 None
             }
         }
     }
 
-    /// Sends the query and checks the answer; `None` after an error, when the connection must be given up.
-    fn ask(&self, client: &mut Client, query: &str, expected: &[String], in_transaction: bool) -> Option<()> {
-        let mut exchange = || {
-            if !in_transaction {
-                return client.query(query);
-            }
-            client.execute("BEGIN")?;
-            let rows = client.query(query)?;
-            client.execute("COMMIT")?;
-            Ok(rows)
-        };
-        let rows = match exchange() {
-            Ok(rows) => rows,
-            Err(error) => {
-                self.tally.note_error(&error.to_string());
-                return None;
-            }
-        };
+    /// Sends the query and counts the answer; after an error, the connection must be given up.
+    fn ask(
+        &self,
+        client: &mut Client,
+        query: &str,
+        expected: &[String],
+        kind: Statement,
+    ) -> Result<(), String> {
+        let rows = exchange(client, query, kind).map_err(|error| error.to_string())?;
         self.tally.answers.fetch_add(1, Ordering::Relaxed);
         let values: Vec<Option<Vec<u8>>> = rows.into_iter().flatten().collect();
         let is_right = values.len() == expected.len()
@@ -178,8 +186,25 @@ impl Load {
         if !is_right {
             self.tally.wrong.fetch_add(1, Ordering::Relaxed);
         }
-        Some(())
+        Ok(())
     }
+}
+
+/// Whether a statement is sent within `BEGIN` and `COMMIT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Statement {
+    Alone,
+    InTransaction,
+}
+
+fn exchange(client: &mut Client, query: &str, kind: Statement) -> Result<Vec<Row>, ciphertoll_net::Error> {
+    if kind == Statement::Alone {
+        return client.query(query);
+    }
+    client.execute("BEGIN")?;
+    let rows = client.query(query)?;
+    client.execute("COMMIT")?;
+    Ok(rows)
 }
 
 /// A different value for each client, large enough to have no effect.

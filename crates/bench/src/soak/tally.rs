@@ -35,10 +35,10 @@ pub struct Tally {
 
 #[derive(Debug, Default)]
 struct Seen {
-    kill: Option<Instant>,
-    restart: Option<Restart>,
+    kills: Vec<Instant>,
+    restarts: Vec<Restart>,
     errors: BTreeMap<Cause, u64>,
-    /// The first messages of each cause.
+    /// Each message, and how often it came.
     messages: BTreeMap<(Cause, String), u64>,
 }
 
@@ -53,21 +53,24 @@ impl Tally {
     }
 
     pub fn note_kill(&self, connections: usize) {
-        self.seen().kill = Some(Instant::now());
+        self.seen().kills.push(Instant::now());
         self.killed.fetch_add(connections as u64, Ordering::Relaxed);
     }
 
     pub fn note_restart_begins(&self) {
-        self.seen().restart = Some(Restart { ended: None });
+        self.seen().restarts.push(Restart { ended: None });
     }
 
     pub fn note_restart_ends(&self) {
-        self.seen().restart = Some(Restart { ended: Some(Instant::now()) });
+        if let Some(restart) = self.seen().restarts.last_mut() {
+            restart.ended = Some(Instant::now());
+        }
     }
 
-    pub fn note_error(&self, message: &str) {
+    /// An error of a client that was served without one at `last_served`: what happened since then may have caused it.
+    pub fn note_error(&self, message: &str, last_served: Instant) {
         let mut seen = self.seen();
-        let cause = cause(&seen, Instant::now());
+        let cause = cause(&seen, last_served);
         *seen.errors.entry(cause).or_default() += 1;
         *seen.messages.entry((cause, message.to_owned())).or_default() += 1;
     }
@@ -83,16 +86,13 @@ impl Tally {
     }
 }
 
-fn cause(seen: &Seen, now: Instant) -> Cause {
-    let is_restarting = seen.restart.is_some_and(|restart| match restart.ended {
-        None => true,
-        Some(ended) => now.duration_since(ended) < RESTART_GRACE,
-    });
-    if is_restarting {
+fn cause(seen: &Seen, last_served: Instant) -> Cause {
+    let is_since = |moment: Instant, grace: Duration| moment + grace > last_served;
+    let by_restart = |restart: &Restart| restart.ended.is_none_or(|ended| is_since(ended, RESTART_GRACE));
+    if seen.restarts.iter().any(by_restart) {
         return Cause::Restart;
     }
-    let was_killed = seen.kill.is_some_and(|kill| now.duration_since(kill) < KILL_GRACE);
-    if was_killed { Cause::Kill } else { Cause::Unexplained }
+    if seen.kills.iter().any(|kill| is_since(*kill, KILL_GRACE)) { Cause::Kill } else { Cause::Unexplained }
 }
 
 #[cfg(test)]
@@ -100,19 +100,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_explained_by_what_happened_before() {
+    fn an_error_is_explained_by_what_happened_since_the_client_was_served() {
         let tally = Tally::default();
-        tally.note_error("first");
+        let now = Instant::now();
+        tally.note_error("first", now);
         tally.note_kill(2);
-        tally.note_error("second");
+        tally.note_error("second", now);
         tally.note_restart_begins();
-        tally.note_error("third");
+        tally.note_error("third", now);
         tally.note_restart_ends();
-        tally.note_error("third");
+        tally.note_error("third", now);
         let counts = [Cause::Kill, Cause::Restart, Cause::Unexplained].map(|cause| tally.errors(cause));
         assert_eq!(counts, [1, 2, 1]);
         assert_eq!(tally.messages().len(), 3);
-        let later = Instant::now() + RESTART_GRACE * 2;
-        assert_eq!(cause(&tally.seen(), later), Cause::Unexplained);
+        assert_eq!(cause(&tally.seen(), now + KILL_GRACE * 2), Cause::Restart);
+        assert_eq!(cause(&tally.seen(), now + RESTART_GRACE * 2), Cause::Unexplained);
     }
 }
