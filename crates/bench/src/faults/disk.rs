@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use ciphertoll_record::unmount;
 
 const FILLER: &str = "filler";
 
@@ -39,9 +40,8 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let path = self.path.to_string_lossy().into_owned();
-        // Lazily if a process still has a file open: the mount must not outlive this program.
-        let _ = run("umount", &[&path]).or_else(|_| run("umount", &["--lazy", &path]));
+        // Also if a process still has a file open: the mount must not outlive this program.
+        let _ = unmount(&self.path);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use ciphertoll_model::{ExitCode, VoidReason};
-use ciphertoll_record::{ProcessIdentity, SCRATCH_DIRECTORY_VARIABLE};
+use ciphertoll_record::{ProcessIdentity, SCRATCH_DIRECTORY_VARIABLE, unmount};
 use serde_json::Value;
 
 use super::clock::SteppedClock;
@@ -78,8 +78,12 @@ impl Place {
     fn make(below: &Path, target: Target, fault: Fault) -> Result<Self> {
         // Short, because it is part of the paths of sockets.
         let path = below.join(format!("{}{}", target as u8, fault as u8));
-        let _ = fs::remove_dir_all(&path);
         let (scratch, runs) = (path.join("s"), path.join("runs"));
+        // An interrupted matrix has left its mount.
+        for directory in [&scratch, &runs] {
+            unmount(directory)?;
+        }
+        let _ = fs::remove_dir_all(&path);
         for directory in [&scratch, &runs] {
             fs::create_dir_all(directory).context("cannot make a directory")?;
         }

@@ -28,7 +28,10 @@ const ARROWS: [(&str, &[&str]); 24] = [
     ("proxy", &["wire", "net"]),
     ("tde", &[]),
     ("tde-preload", &["tde"]),
-    ("bench", &["model", "presets", "record", "stats", "advice", "link", "lab", "load", "experiment"]),
+    (
+        "bench",
+        &["model", "presets", "record", "stats", "advice", "wire", "net", "link", "lab", "load", "experiment"],
+    ),
     ("oracles", &["model", "wire", "net", "lab", "load"]),
     ("skip", &["model"]),
     ("fuzz-targets", &["wire", "proxy", "tde"]),
