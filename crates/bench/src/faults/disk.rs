@@ -1,6 +1,6 @@
 //! A small file system that can be filled.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,9 +23,10 @@ impl SmallDisk {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// Writes until nothing more fits.
+    /// Writes until nothing more fits. Can be repeated, because a run frees space when it removes files.
     pub(super) fn fill(&self) -> Result<()> {
-        let mut file = File::create(self.path.join(FILLER)).context("cannot make a file to fill the disk with")?;
+        let file = OpenOptions::new().append(true).create(true).open(self.path.join(FILLER));
+        let mut file = file.context("cannot make a file to fill the disk with")?;
         for size in [1 << 20, 1 << 12, 1] {
             let chunk = vec![0; size];
             while file.write_all(&chunk).is_ok() {}

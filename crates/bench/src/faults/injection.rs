@@ -8,17 +8,16 @@ use anyhow::{Context, Result, bail};
 use ciphertoll_record::ProcessIdentity;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rustix::process::{Resource, Rlimit};
 
 use super::clock::{STEP, SteppedClock};
 use super::disk::SmallDisk;
 use super::matrix::Fault;
-use super::process;
+use super::process::{self, Limited};
 
 /// How long a coordinator is stopped: longer than a trial.
 const PAUSE: Duration = Duration::from_secs(4);
 /// How long descriptors are counted: a process that connects again and again has a moment without a connection.
-const COUNTING: Duration = Duration::from_millis(400);
+const COUNTING: Duration = Duration::from_millis(1_500);
 const COUNT_EVERY: Duration = Duration::from_millis(2);
 /// How long a dead process's port may stay occupied.
 const PORT_LIMIT: Duration = Duration::from_secs(5);
@@ -27,7 +26,7 @@ const PORT_LIMIT: Duration = Duration::from_secs(5);
 pub(super) enum Injected {
     Nothing,
     DiskFull,
-    Limit { pid: i32, resource: Resource, before: Rlimit },
+    Limit { pid: i32, what: Limited, before: String },
     /// The ports are free again when this is dropped.
     Ports { listeners: Vec<TcpListener> },
 }
@@ -55,9 +54,10 @@ pub(super) fn inject(fault: Fault, hit: ProcessIdentity, means: &Means<'_>) -> R
             Ok(Injected::Nothing)
         }
         Fault::MemoryLimit => {
-            let resource = Resource::As;
-            let before = process::limit(pid, resource, process::virtual_bytes(pid)?)?;
-            Ok(Injected::Limit { pid, resource, before })
+            let what = Limited::AddressSpace;
+            let before = process::soft_limit(pid, what)?;
+            process::limit(pid, what, &process::virtual_bytes(pid)?.to_string())?;
+            Ok(Injected::Limit { pid, what, before })
         }
     }
 }
@@ -71,8 +71,9 @@ impl Injected {
                 Ok(())
             }
             Self::DiskFull => means.disk.context("there is no small disk")?.free(),
-            Self::Limit { pid, resource, before } => {
-                process::restore(pid, resource, before);
+            Self::Limit { pid, what, before } => {
+                // The process may be gone.
+                let _ = process::limit(pid, what, &before);
                 Ok(())
             }
         }
@@ -95,19 +96,20 @@ fn stop(pid: i32, is_coordinator: bool) -> Result<()> {
 
 /// Lowers the limit until the process cannot open what it closes and opens again and again.
 fn exhaust_descriptors(pid: i32) -> Result<Injected> {
-    let resource = Resource::Nofile;
+    let what = Limited::Descriptors;
+    let before = process::soft_limit(pid, what)?;
     let mut lowest = process::lowest_free_descriptor(pid)?;
-    let before = process::limit(pid, resource, lowest)?;
+    process::limit(pid, what, &lowest.to_string())?;
     let deadline = Instant::now() + COUNTING;
     while Instant::now() < deadline {
         let Ok(free) = process::lowest_free_descriptor(pid) else { break };
         if free < lowest {
             lowest = free;
-            process::limit(pid, resource, lowest)?;
+            process::limit(pid, what, &lowest.to_string())?;
         }
         thread::sleep(COUNT_EVERY);
     }
-    Ok(Injected::Limit { pid, resource, before })
+    Ok(Injected::Limit { pid, what, before })
 }
 
 /// Kills the process and listens on its ports, so that its next start cannot.

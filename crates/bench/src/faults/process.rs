@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 
-use anyhow::{Context, Result};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use anyhow::{Context, Result, bail};
 
 /// The lowest descriptor that is free: with this as its limit, a process cannot open another one.
 pub(super) fn lowest_free_descriptor(pid: i32) -> Result<u64> {
@@ -27,18 +29,51 @@ pub(super) fn virtual_bytes(pid: i32) -> Result<u64> {
     Ok(kb * BYTES_PER_KB)
 }
 
-/// Sets the soft limit of a resource; the hard limit stays. Returns the earlier limits.
-pub(super) fn limit(pid: i32, resource: Resource, soft: u64) -> Result<Rlimit> {
-    let process = Pid::from_raw(pid);
-    let unchanged = getrlimit(resource);
-    let before =
-        prlimit(process, resource, Rlimit { current: Some(soft), maximum: unchanged.maximum });
-    before.context("cannot limit it")
+/// A limited resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limited {
+    Descriptors,
+    AddressSpace,
 }
 
-/// Sets earlier limits again. The process may be gone.
-pub(super) fn restore(pid: i32, resource: Resource, limits: Rlimit) {
-    let _ = prlimit(Pid::from_raw(pid), resource, limits);
+impl Limited {
+    /// The line in `/proc/PID/limits`.
+    fn line(self) -> &'static str {
+        match self {
+            Self::Descriptors => "Max open files",
+            Self::AddressSpace => "Max address space",
+        }
+    }
+
+    /// The option of `prlimit`.
+    fn option(self) -> &'static str {
+        match self {
+            Self::Descriptors => "--nofile",
+            Self::AddressSpace => "--as",
+        }
+    }
+}
+
+/// The soft limit as the kernel prints it: a number, or `unlimited`.
+pub(super) fn soft_limit(pid: i32, what: Limited) -> Result<String> {
+    let table = fs::read_to_string(format!("/proc/{pid}/limits")).context("cannot read its limits")?;
+    let line = table.lines().find_map(|line| line.strip_prefix(what.line())).context("it has no such limit")?;
+    Ok(line.split_whitespace().next().context("it has no soft limit")?.to_owned())
+}
+
+/// Sets the soft limit; the hard limit stays. As the process's own user, who may do so without privileges.
+pub(super) fn limit(pid: i32, what: Limited, soft: &str) -> Result<()> {
+    let owner = fs::metadata(format!("/proc/{pid}")).context("cannot find its user")?;
+    let mut command = Command::new("prlimit");
+    command.args(["--pid", &pid.to_string(), &format!("{}={soft}:", what.option())]);
+    if nix::unistd::geteuid().is_root() {
+        command.uid(owner.uid()).gid(owner.gid());
+    }
+    let output = command.output().context("cannot run prlimit")?;
+    if !output.status.success() {
+        bail!("cannot limit it: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
 }
 
 /// The TCP ports on which it listens.
@@ -101,5 +136,7 @@ mod tests {
         assert!(!descriptors(own).unwrap().contains(&lowest_free_descriptor(own).unwrap()));
         assert!(virtual_bytes(own).unwrap() > 1 << 20);
         assert!(all().contains(&own) && !command_line(own).is_empty());
+        let before = soft_limit(own, Limited::Descriptors).unwrap();
+        assert!(before == "unlimited" || before.parse::<u64>().is_ok(), "{before}");
     }
 }

@@ -174,8 +174,15 @@ impl Session {
     }
 
     /// Reads on until the program ends. A program that hangs is killed.
-    pub(super) fn finish(mut self) -> Result<Finished> {
-        while self.next_event()?.is_some() {}
+    pub(super) fn finish(self) -> Result<Finished> {
+        self.finish_while(|| Ok(()))
+    }
+
+    /// The same; calls `keep_up` after each event.
+    pub(super) fn finish_while(mut self, mut keep_up: impl FnMut() -> Result<()>) -> Result<Finished> {
+        while self.next_event()?.is_some() {
+            keep_up()?;
+        }
         let deadline = Instant::now() + SILENCE_LIMIT;
         let mut status = None;
         // After a timeout the pipe is still open.
