@@ -45,7 +45,8 @@ fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
     raise_file_limit()?;
-    let program = arguments.program.clone().map_or_else(ciphertoll_program, |file| Ok(file.canonicalize()?))?;
+    let program =
+        arguments.program.clone().map_or_else(ciphertoll_program, |file| Ok(file.canonicalize()?))?;
     let proxy = program.with_file_name("ciphertoll-proxy");
     if !proxy.is_file() {
         bail!("{} not found: build it first (cargo build --release -p ciphertoll-proxy)", proxy.display());

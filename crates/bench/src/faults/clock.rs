@@ -12,7 +12,7 @@ use super::matrix::Target;
 
 /// One day back, before the certificates of the run were made.
 pub(super) const STEP: &str = "-1d";
-const LIBRARY: &str = "faketime/libfaketime.so.1";
+pub(super) const LIBRARY: &str = "faketime/libfaketime.so.1";
 const EXECUTABLE: u32 = 0o755;
 const ALL_MAY_READ: u32 = 0o644;
 
@@ -44,7 +44,9 @@ impl SteppedClock {
             Target::Postgres => clock.wrap_server(&newest_postgres()?, "postgres")?,
             Target::Ssh => clock.wrap("own/ssh", Path::new("/usr/bin/ssh"))?,
             Target::OpenVpn => clock.wrap("own/openvpn", Path::new("/usr/sbin/openvpn"))?,
-            Target::Sidecar => clock.wrap("own/ciphertoll-proxy", &program.with_file_name("ciphertoll-proxy"))?,
+            Target::Sidecar => {
+                clock.wrap("own/ciphertoll-proxy", &program.with_file_name("ciphertoll-proxy"))?;
+            }
             Target::WireGuard | Target::DelayLine | Target::Load | Target::Coordinator => {}
         }
         Ok(clock)
@@ -90,7 +92,9 @@ impl SteppedClock {
         // A coordinator looks for the sidecar in its own directory.
         if self.target == Target::Sidecar {
             let own = self.directory.join("own/ciphertoll");
-            fs::hard_link(program, &own).or_else(|_| fs::copy(program, &own).map(drop)).context("cannot copy ciphertoll")?;
+            fs::hard_link(program, &own)
+                .or_else(|_| fs::copy(program, &own).map(drop))
+                .context("cannot copy ciphertoll")?;
         }
         Ok(())
     }

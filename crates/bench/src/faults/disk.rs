@@ -47,7 +47,8 @@ impl Drop for SmallDisk {
 }
 
 fn run(program: &str, arguments: &[&str]) -> Result<()> {
-    let output = Command::new(program).args(arguments).output().with_context(|| format!("cannot run {program}"))?;
+    let output =
+        Command::new(program).args(arguments).output().with_context(|| format!("cannot run {program}"))?;
     if !output.status.success() {
         bail!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }

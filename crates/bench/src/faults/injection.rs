@@ -1,5 +1,6 @@
 //! Causes a fault in a running process, and ends it after the trial.
 
+use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use ciphertoll_record::ProcessIdentity;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::clock::{STEP, SteppedClock};
+use super::clock::{LIBRARY, STEP, SteppedClock};
 use super::disk::SmallDisk;
 use super::matrix::Fault;
 use super::process::{self, Limited};
@@ -26,9 +27,15 @@ const PORT_LIMIT: Duration = Duration::from_secs(5);
 pub(super) enum Injected {
     Nothing,
     DiskFull,
-    Limit { pid: i32, what: Limited, before: String },
+    Limit {
+        pid: i32,
+        what: Limited,
+        before: String,
+    },
     /// The ports are free again when this is dropped.
-    Ports { listeners: Vec<TcpListener> },
+    Ports {
+        listeners: Vec<TcpListener>,
+    },
 }
 
 /// What the injection needs besides the process.
@@ -50,6 +57,7 @@ pub(super) fn inject(fault: Fault, hit: ProcessIdentity, means: &Means<'_>) -> R
         Fault::Descriptors => exhaust_descriptors(pid),
         Fault::PortTaken => take_ports(hit),
         Fault::ClockStepped => {
+            check_clock(pid)?;
             means.clock.context("there is no clock to step")?.set(STEP)?;
             Ok(Injected::Nothing)
         }
@@ -82,6 +90,15 @@ impl Injected {
 
 fn signal(pid: i32, signal: Signal) -> Result<()> {
     kill(Pid::from_raw(pid), signal).with_context(|| format!("cannot send {signal} to process {pid}"))
+}
+
+/// Fails unless the process reads the clock that is stepped.
+fn check_clock(pid: i32) -> Result<()> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).context("cannot read its mappings")?;
+    if !maps.contains(LIBRARY) {
+        bail!("process {pid} reads the machine's clock: {LIBRARY} is not loaded");
+    }
+    Ok(())
 }
 
 /// A stopped coordinator can do nothing about it, so it is continued.

@@ -62,7 +62,10 @@ fn look(run: &Finished, scratch: &Path) -> Vec<String> {
 fn directories(scratch: &Path) -> Vec<PathBuf> {
     let root = ciphertoll_record::scratch_root_below(scratch);
     let entries = fs::read_dir(root).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
 }
 
 fn find_control_groups(above: &Path, found: &mut Vec<PathBuf>) {

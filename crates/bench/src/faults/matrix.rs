@@ -157,11 +157,9 @@ impl Fault {
             Self::Killed => false,
             // It continues when it is allowed to; its children have measured meanwhile.
             Self::Stopped => target == Target::Coordinator,
-            Self::DiskFull
-            | Self::Descriptors
-            | Self::PortTaken
-            | Self::ClockStepped
-            | Self::MemoryLimit => true,
+            Self::DiskFull | Self::Descriptors | Self::PortTaken | Self::ClockStepped | Self::MemoryLimit => {
+                true
+            }
         }
     }
 }

@@ -12,7 +12,8 @@ use anyhow::{Context, Result, bail};
 /// The lowest descriptor that is free: with this as its limit, a process cannot open another one.
 pub(super) fn lowest_free_descriptor(pid: i32) -> Result<u64> {
     let open = descriptors(pid)?;
-    Ok((0..).find(|number| !open.contains(number)).unwrap_or_default())
+    let count = open.len() as u64;
+    Ok((0..count).find(|number| !open.contains(number)).unwrap_or(count))
 }
 
 fn descriptors(pid: i32) -> Result<BTreeSet<u64>> {
@@ -57,7 +58,8 @@ impl Limited {
 /// The soft limit as the kernel prints it: a number, or `unlimited`.
 pub(super) fn soft_limit(pid: i32, what: Limited) -> Result<String> {
     let table = fs::read_to_string(format!("/proc/{pid}/limits")).context("cannot read its limits")?;
-    let line = table.lines().find_map(|line| line.strip_prefix(what.line())).context("it has no such limit")?;
+    let line =
+        table.lines().find_map(|line| line.strip_prefix(what.line())).context("it has no such limit")?;
     Ok(line.split_whitespace().next().context("it has no soft limit")?.to_owned())
 }
 

@@ -125,7 +125,7 @@ fn hit_and_resume(program: &Path, place: &Path, target: Target, fault: Fault) ->
     }
     let mut checks = Checks { target, fault, violations: Vec::new() };
     let happened = checks.outcome(&run);
-    let mut left = checks.left_before_resume(&run, &at);
+    let mut left = left_before_resume(&run, &at);
     let resumed = resume(program, &at, clock.as_ref())?;
     let resumed_text = checks.resumed(&resumed);
     left.extend(leftovers(&resumed, &at.scratch));
@@ -256,32 +256,23 @@ impl Checks {
     }
 
     fn error_line(&mut self, run: &Finished, code: i32) -> String {
-        let known = [
-            ExitCode::NothingRan,
-            ExitCode::ServerRefused,
-            ExitCode::RecordUnusable,
-            ExitCode::HostResource,
-        ];
+        let known =
+            [ExitCode::NothingRan, ExitCode::ServerRefused, ExitCode::RecordUnusable, ExitCode::HostResource];
         if !known.iter().any(|known| *known as i32 == code) {
             self.violations.push(format!("exit code {code} is not one for a fault"));
         }
         let lines: Vec<&str> =
             run.told.iter().map(String::as_str).filter(|line| line.starts_with("ciphertoll: ")).collect();
         if lines.len() != 1 {
-            self.violations.push(format!("{} error lines instead of one: {}", lines.len(), run.told.join(" / ")));
+            self.violations.push(format!(
+                "{} error lines instead of one: {}",
+                lines.len(),
+                run.told.join(" / ")
+            ));
         }
         let line = lines.join(" / ").replacen("ciphertoll: ", "", 1);
         // Where the record is differs each time.
         line.split(" (record: ").next().unwrap_or_default().to_owned()
-    }
-
-    /// A killed coordinator's files are removed by the next run; all else must be gone at once.
-    fn left_before_resume(&mut self, run: &Finished, at: &Place) -> Vec<String> {
-        let left = leftovers(run, &at.scratch);
-        if run.code.is_some() {
-            return left;
-        }
-        left.into_iter().filter(|left| left.starts_with("process")).collect()
     }
 
     fn resumed(&mut self, resumed: &Finished) -> String {
@@ -297,6 +288,15 @@ impl Checks {
             }
         }
     }
+}
+
+/// A killed coordinator's files are removed by the next run; all else must be gone at once.
+fn left_before_resume(run: &Finished, at: &Place) -> Vec<String> {
+    let left = leftovers(run, &at.scratch);
+    if run.code.is_some() {
+        return left;
+    }
+    left.into_iter().filter(|left| left.starts_with("process")).collect()
 }
 
 /// Everything or a part was measured.
@@ -351,7 +351,10 @@ mod tests {
         let voided = json!({"event": "trial_voided", "reason": reason});
         let run = finished(Some(0), &[], vec![voided.clone()]);
         let (happened, violations) = checked(Target::MariaDb, Fault::Killed, &run);
-        assert_eq!((happened.as_str(), violations), ("voided: the server went away: signal 9; exit code 0", 0));
+        assert_eq!(
+            (happened.as_str(), violations),
+            ("voided: the server went away: signal 9; exit code 0", 0)
+        );
         let run = finished(Some(9), &["ciphertoll: disk full"], Vec::new());
         assert_eq!(checked(Target::Ssh, Fault::DiskFull, &run), ("exit code 9: disk full".to_owned(), 0));
     }

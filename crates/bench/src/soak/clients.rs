@@ -73,8 +73,7 @@ impl Load {
 
     /// Keeps these clients connected and gives each its turn, `per_s` turns per second.
     pub fn hold(&self, numbers: std::ops::Range<usize>, per_s: f64) {
-        let mut clients: Vec<Lasting> =
-            numbers.map(Lasting::new).collect();
+        let mut clients: Vec<Lasting> = numbers.map(Lasting::new).collect();
         // Connecting is not paced: all clients should be there soon.
         for lasting in clients.iter_mut().take_while(|_| !self.is_over()) {
             self.connect_lasting(lasting);

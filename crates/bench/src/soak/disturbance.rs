@@ -31,8 +31,9 @@ pub const KILLED_AT_ONCE: usize = 3;
 /// What is due in the seconds from `after` to `until` (exclusive) since the beginning.
 pub fn due(after: Duration, until: Duration) -> Vec<Disturbance> {
     let is_due = |period: &Period| {
-        (after.as_secs()..until.as_secs())
-            .any(|second| second >= period.first_s && (second - period.first_s).is_multiple_of(period.every_s))
+        (after.as_secs()..until.as_secs()).any(|second| {
+            second >= period.first_s && (second - period.first_s).is_multiple_of(period.every_s)
+        })
     };
     PERIODS.iter().filter(|period| is_due(period)).map(|period| period.what).collect()
 }

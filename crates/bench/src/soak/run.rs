@@ -169,8 +169,12 @@ impl Soak<'_> {
         let last = *self.samples.last().context("the soak was too short for a sample")?;
         let warm_up = self.plan.time.mul_f64(WARM_UP_SHARE).max(SHORTEST_WARM_UP);
         let first_pid = self.samples[0].pid;
-        let judged: Vec<SoakSample> =
-            self.samples.iter().copied().filter(|sample| sample.at >= warm_up && sample.pid == first_pid).collect();
+        let judged: Vec<SoakSample> = self
+            .samples
+            .iter()
+            .copied()
+            .filter(|sample| sample.at >= warm_up && sample.pid == first_pid)
+            .collect();
         let mut lines = vec![format!("{engine} {}:", self.server.version())];
         let mut passed = true;
         for (what, unit, trend) in trends(&judged) {

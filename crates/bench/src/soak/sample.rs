@@ -30,7 +30,8 @@ impl SoakSample {
             at,
             pid,
             rss_bytes: resident_bytes(pid)?,
-            descriptors: fs::read_dir(format!("/proc/{pid}/fd")).context("cannot list descriptors")?.count() as u64,
+            descriptors: fs::read_dir(format!("/proc/{pid}/fd")).context("cannot list descriptors")?.count()
+                as u64,
             server_connections,
             connected: count(&tally.connected),
             connects: count(&tally.connects),
@@ -67,7 +68,8 @@ impl SoakSample {
 
 fn resident_bytes(pid: i32) -> Result<u64> {
     const BYTES_PER_KB: u64 = 1024;
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).context("cannot read the sidecar's status")?;
+    let status =
+        fs::read_to_string(format!("/proc/{pid}/status")).context("cannot read the sidecar's status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let kb: u64 = line.trim().trim_end_matches(" kB").parse().context("VmRSS is not a number")?;
     Ok(kb * BYTES_PER_KB)

@@ -55,7 +55,9 @@ impl Sidecar {
             Engine::Postgres => ("postgres", "sslrootcert", ".s.PGSQL.6432"),
             _ => ("mysql", "ssl-ca", "mysqld.sock"),
         };
-        let Endpoint::Tcp(address) = server.tcp_endpoint() else { bail!("the server does not listen on TCP") };
+        let Endpoint::Tcp(address) = server.tcp_endpoint() else {
+            bail!("the server does not listen on TCP")
+        };
         let account = server.account(Auth::default_of(engine));
         let url = format!(
             "{scheme}://{}@{address}/{}?{ca}={}",
@@ -67,12 +69,20 @@ impl Sidecar {
         let [log, config, socket] = ["log", "proxy.toml", socket_name].map(|name| place.join(name));
         fs::write(&config, settings(0)).context("cannot write the settings")?;
         let mut command = Command::new(program);
-        command.args(["--listen", &format!("unix:{}", socket.display()), "--server", &url, "--mode", "transaction"]);
+        command.args([
+            "--listen",
+            &format!("unix:{}", socket.display()),
+            "--server",
+            &url,
+            "--mode",
+            "transaction",
+        ]);
         command.arg("--config").arg(&config).env("CIPHERTOLL_PASSWORD", password.trim_end());
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(File::create(&log).context("cannot make a log")?);
         let child = command.spawn().context("cannot start ciphertoll-proxy")?;
-        let current = ProcessIdentity::of(child.id().cast_signed()).context("cannot find ciphertoll-proxy")?;
+        let current =
+            ProcessIdentity::of(child.id().cast_signed()).context("cannot find ciphertoll-proxy")?;
         let mut sidecar = Self { child, current, log, config, socket, reloads: 0 };
         sidecar.await_line("event=listening", 1)?;
         Ok(sidecar)
@@ -107,7 +117,8 @@ impl Sidecar {
         self.signal(Signal::SIGUSR2)?;
         self.await_line("event=upgraded", 1)?;
         let log = fs::read_to_string(&self.log).context("cannot read the log")?;
-        let line = log.lines().find(|line| line.contains("event=upgraded")).context("no upgrade in the log")?;
+        let line =
+            log.lines().find(|line| line.contains("event=upgraded")).context("no upgrade in the log")?;
         let (_, pid) = line.split_once("pid=").context("no process id in the log")?;
         let pid = pid.split_whitespace().next().unwrap_or_default().parse().context("a process id")?;
         self.current = ProcessIdentity::of(pid).context("cannot find the new process")?;

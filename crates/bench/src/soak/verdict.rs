@@ -38,7 +38,9 @@ impl Trend {
     pub fn line(&self, what: &str, unit: &str) -> String {
         let Self { mean, growth, noise, is_flat } = self;
         let verdict = if *is_flat { "flat" } else { "GROWS" };
-        format!("{what}: {verdict} (mean {mean:.1}{unit}, growth {growth:+.2}{unit}, noise ±{noise:.2}{unit})")
+        format!(
+            "{what}: {verdict} (mean {mean:.1}{unit}, growth {growth:+.2}{unit}, noise ±{noise:.2}{unit})"
+        )
     }
 }
 

@@ -40,8 +40,7 @@ fn signal_in_mid_trial(
     gate: &'static str,
     chosen: fn(&mut Session) -> ProcessIdentity,
 ) -> Value {
-    let attack =
-        |session: &mut Session| Attack { process: chosen(session), signal, gate, trial: SHORT };
+    let attack = |session: &mut Session| Attack { process: chosen(session), signal, gate, trial: SHORT };
     session.attack_one(|_| true, attack).0
 }
 
