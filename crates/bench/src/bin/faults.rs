@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ciphertoll_bench::faults::matrix::{Fault, Target};
+use ciphertoll_bench::faults::matrix::{InjectedFault, Target};
 use ciphertoll_bench::faults::row::{Row, carry_out};
 use ciphertoll_bench::{ciphertoll_program, print_line};
 use clap::Parser;
 
 /// Hit each process of a run with each fault, and check what the run says, that it can be resumed, and that nothing is left
 #[derive(Parser)]
-struct Arguments {
+struct FaultArguments {
     /// Test only pairs with this text: sidecar, killed, "tunnel: ssh", "load process, stopped"
     #[arg(long, default_value = "")]
     only: String,
@@ -25,14 +25,14 @@ struct Arguments {
 }
 
 fn main() -> Result<ExitCode> {
-    let arguments = Arguments::parse();
+    let arguments = FaultArguments::parse();
     let program = arguments.program.map_or_else(ciphertoll_program, |file| Ok(file.canonicalize()?))?;
     std::fs::create_dir_all(&arguments.place)?;
     let place = arguments.place.canonicalize()?;
     print_line(Row::heading())?;
     let (mut rows, mut violations) = (0, 0);
     for target in Target::ALL {
-        for fault in Fault::ALL {
+        for fault in InjectedFault::ALL {
             if !format!("{}, {}", target.label(), fault.label()).contains(&arguments.only) {
                 continue;
             }

@@ -17,7 +17,7 @@ use clap::Parser;
 
 /// Soak the sidecar in front of PostgreSQL and MariaDB, at the same time
 #[derive(Parser)]
-struct Arguments {
+struct SoakArguments {
     /// Duration, without the upgrade at the end
     #[arg(long, default_value_t = 30.0)]
     minutes: f64,
@@ -42,7 +42,7 @@ struct Arguments {
 }
 
 fn main() -> Result<ExitCode> {
-    let arguments = Arguments::parse();
+    let arguments = SoakArguments::parse();
     ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
     raise_file_limit()?;
     let program =
@@ -79,7 +79,7 @@ fn main() -> Result<ExitCode> {
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn plan(arguments: &Arguments, engine: Engine) -> SoakPlan {
+fn plan(arguments: &SoakArguments, engine: Engine) -> SoakPlan {
     SoakPlan {
         engine,
         time: Duration::from_secs_f64(arguments.minutes * 60.0),

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use super::clock::{LIBRARY, STEP, SteppedClock};
 use super::disk::SmallDisk;
-use super::matrix::Fault;
+use super::matrix::InjectedFault;
 use super::process::{self, Limited};
 
 /// How long a coordinator is stopped: longer than a trial.
@@ -24,7 +24,7 @@ const COUNT_EVERY: Duration = Duration::from_millis(2);
 const PORT_LIMIT: Duration = Duration::from_secs(5);
 
 /// What must be undone after the trial, so that the run can continue.
-pub(super) enum Injected {
+pub(super) enum ActiveFault {
     Nothing,
     DiskFull,
     Limit {
@@ -39,39 +39,43 @@ pub(super) enum Injected {
 }
 
 /// What the injection needs besides the process.
-pub(super) struct Means<'a> {
+pub(super) struct InjectionMeans<'a> {
     pub(super) disk: Option<&'a SmallDisk>,
     pub(super) clock: Option<&'a SteppedClock>,
     pub(super) is_coordinator: bool,
 }
 
-pub(super) fn inject(fault: Fault, hit: ProcessIdentity, means: &Means<'_>) -> Result<Injected> {
+pub(super) fn inject(
+    fault: InjectedFault,
+    hit: ProcessIdentity,
+    means: &InjectionMeans<'_>,
+) -> Result<ActiveFault> {
     let pid = hit.pid;
     match fault {
-        Fault::Killed => signal(pid, Signal::SIGKILL).map(|()| Injected::Nothing),
-        Fault::Stopped => stop(pid, means.is_coordinator).map(|()| Injected::Nothing),
-        Fault::DiskFull => {
+        InjectedFault::Killed => signal(pid, Signal::SIGKILL).map(|()| ActiveFault::Nothing),
+        InjectedFault::Stopped => stop(pid, means.is_coordinator).map(|()| ActiveFault::Nothing),
+        InjectedFault::DiskFull => {
             means.disk.context("there is no small disk")?.fill()?;
-            Ok(Injected::DiskFull)
+            Ok(ActiveFault::DiskFull)
         }
-        Fault::Descriptors => exhaust_descriptors(pid),
-        Fault::PortTaken => take_ports(hit),
-        Fault::ClockStepped => {
+        InjectedFault::Descriptors => exhaust_descriptors(pid),
+        InjectedFault::PortTaken => take_ports(hit),
+        InjectedFault::ClockStepped => {
             check_clock(pid)?;
             means.clock.context("there is no clock to step")?.set(STEP)?;
-            Ok(Injected::Nothing)
+            Ok(ActiveFault::Nothing)
         }
-        Fault::MemoryLimit => {
+        InjectedFault::MemoryLimit => {
             let what = Limited::AddressSpace;
             let before = process::soft_limit(pid, what)?;
             process::limit(pid, what, &process::virtual_bytes(pid)?.to_string())?;
-            Ok(Injected::Limit { pid, what, before })
+            Ok(ActiveFault::Limit { pid, what, before })
         }
     }
 }
 
-impl Injected {
-    pub(super) fn lift(self, means: &Means<'_>) -> Result<()> {
+impl ActiveFault {
+    pub(super) fn lift(self, means: &InjectionMeans<'_>) -> Result<()> {
         match self {
             Self::Nothing => Ok(()),
             Self::Ports { listeners } => {
@@ -112,7 +116,7 @@ fn stop(pid: i32, is_coordinator: bool) -> Result<()> {
 }
 
 /// Lowers the limit until the process cannot open what it closes and opens again and again.
-fn exhaust_descriptors(pid: i32) -> Result<Injected> {
+fn exhaust_descriptors(pid: i32) -> Result<ActiveFault> {
     let what = Limited::Descriptors;
     let before = process::soft_limit(pid, what)?;
     let mut lowest = process::lowest_free_descriptor(pid)?;
@@ -126,11 +130,11 @@ fn exhaust_descriptors(pid: i32) -> Result<Injected> {
         }
         thread::sleep(COUNT_EVERY);
     }
-    Ok(Injected::Limit { pid, what, before })
+    Ok(ActiveFault::Limit { pid, what, before })
 }
 
 /// Kills the process and listens on its ports, so that its next start cannot.
-fn take_ports(hit: ProcessIdentity) -> Result<Injected> {
+fn take_ports(hit: ProcessIdentity) -> Result<ActiveFault> {
     let ports = process::listening_ports(hit.pid);
     if ports.is_empty() {
         bail!("process {} listens on no TCP port", hit.pid);
@@ -153,5 +157,5 @@ fn take_ports(hit: ProcessIdentity) -> Result<Injected> {
             }
         }
     }
-    Ok(Injected::Ports { listeners: taken })
+    Ok(ActiveFault::Ports { listeners: taken })
 }

@@ -18,7 +18,7 @@ pub enum Target {
 
 /// What happens to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     Killed,
     Stopped,
     DiskFull,
@@ -93,15 +93,15 @@ impl Target {
     }
 
     /// The level of `--path` whose trials are hit.
-    pub(super) fn path(self, fault: Fault) -> &'static str {
+    pub(super) fn path(self, fault: InjectedFault) -> &'static str {
         match self {
             Self::Ssh => "ssh-aes256-gcm",
             Self::OpenVpn => "openvpn-aes256-gcm",
             Self::WireGuard => "wireguard",
-            Self::Sidecar if fault == Fault::PortTaken => "proxy+front=tcp",
+            Self::Sidecar if fault == InjectedFault::PortTaken => "proxy+front=tcp",
             Self::Sidecar => "proxy",
             // Only TLS looks at the clock.
-            Self::Load | Self::Coordinator if fault == Fault::ClockStepped => "tls1.3-p256",
+            Self::Load | Self::Coordinator if fault == InjectedFault::ClockStepped => "tls1.3-p256",
             Self::MariaDb | Self::Postgres | Self::DelayLine | Self::Load | Self::Coordinator => "plain",
         }
     }
@@ -115,10 +115,10 @@ impl Target {
     }
 
     /// Only a server that writes notices a full disk.
-    pub(super) fn workload(self, fault: Fault) -> &'static str {
+    pub(super) fn workload(self, fault: InjectedFault) -> &'static str {
         match self {
-            Self::MariaDb if fault == Fault::DiskFull => "oltp-read-write",
-            Self::Postgres if fault == Fault::DiskFull => "tpcb-like",
+            Self::MariaDb if fault == InjectedFault::DiskFull => "oltp-read-write",
+            Self::Postgres if fault == InjectedFault::DiskFull => "tpcb-like",
             _ => "connect-query",
         }
     }
@@ -128,7 +128,7 @@ impl Target {
     }
 }
 
-impl Fault {
+impl InjectedFault {
     pub const ALL: [Self; 7] = [
         Self::Killed,
         Self::Stopped,
@@ -165,22 +165,24 @@ impl Fault {
 }
 
 /// Whether the pair can be tested on this machine.
-pub fn applicability(target: Target, fault: Fault) -> Applicability {
+pub fn applicability(target: Target, fault: InjectedFault) -> Applicability {
     use Applicability::Excluded;
     match (target, fault) {
-        (Target::DelayLine | Target::Load, Fault::DiskFull) => Excluded("it writes no file"),
-        (Target::OpenVpn | Target::WireGuard, Fault::PortTaken) => Excluded(PRIVATE_NETWORK),
-        (Target::DelayLine | Target::Load | Target::Coordinator, Fault::PortTaken) => {
+        (Target::DelayLine | Target::Load, InjectedFault::DiskFull) => Excluded("it writes no file"),
+        (Target::OpenVpn | Target::WireGuard, InjectedFault::PortTaken) => Excluded(PRIVATE_NETWORK),
+        (Target::DelayLine | Target::Load | Target::Coordinator, InjectedFault::PortTaken) => {
             Excluded("it does not listen")
         }
-        (Target::WireGuard, Fault::ClockStepped) => {
+        (Target::WireGuard, InjectedFault::ClockStepped) => {
             Excluded("it is a static program, whose clock can only be stepped with the machine's")
         }
-        (Target::DelayLine | Target::Load, Fault::ClockStepped) => {
+        (Target::DelayLine | Target::Load, InjectedFault::ClockStepped) => {
             Excluded("stepped together with the coordinator's: it is the same program")
         }
-        (_, Fault::ClockStepped) if clock::library().is_none() => Excluded("libfaketime is not installed"),
-        (_, Fault::DiskFull) if !nix::unistd::geteuid().is_root() => {
+        (_, InjectedFault::ClockStepped) if clock::library().is_none() => {
+            Excluded("libfaketime is not installed")
+        }
+        (_, InjectedFault::DiskFull) if !nix::unistd::geteuid().is_root() => {
             Excluded("only root can mount a small file system")
         }
         _ => Applicability::Applies,
@@ -194,7 +196,7 @@ mod tests {
     #[test]
     fn every_target_can_be_killed_and_stopped() {
         for target in Target::ALL {
-            for fault in [Fault::Killed, Fault::Stopped] {
+            for fault in [InjectedFault::Killed, InjectedFault::Stopped] {
                 assert_eq!(applicability(target, fault), Applicability::Applies, "{target:?} {fault:?}");
             }
         }
@@ -203,7 +205,7 @@ mod tests {
     #[test]
     fn labels_are_unique() {
         let mut labels: Vec<&str> = Target::ALL.into_iter().map(Target::label).collect();
-        labels.extend(Fault::ALL.into_iter().map(Fault::label));
+        labels.extend(InjectedFault::ALL.into_iter().map(InjectedFault::label));
         let count = labels.len();
         labels.sort_unstable();
         labels.dedup();

@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use super::clock::SteppedClock;
 use super::disk::SmallDisk;
-use super::injection::{Means, inject};
+use super::injection::{InjectionMeans, inject};
 use super::leftovers::leftovers;
-use super::matrix::{Applicability, Fault, FullDisk, Target, applicability};
+use super::matrix::{Applicability, FullDisk, InjectedFault, Target, applicability};
 use super::session::{Finished, Session};
 
 /// Enough for two servers and their data.
@@ -33,7 +33,7 @@ const LOG_FOLLOWS: &str = "; its log ends";
 /// A row of the table.
 pub struct Row {
     pub target: Target,
-    pub fault: Fault,
+    pub fault: InjectedFault,
     /// What happened, or why the pair was not tested.
     pub happened: String,
     pub resumed: String,
@@ -62,7 +62,7 @@ impl Row {
         self.violations.iter().fold(line, |line, violation| format!("{line}\n**VIOLATION**: {violation}"))
     }
 
-    fn excluded(target: Target, fault: Fault, reason: &str) -> Self {
+    fn excluded(target: Target, fault: InjectedFault, reason: &str) -> Self {
         let [resumed, left] = ["–", "–"].map(ToOwned::to_owned);
         let happened = format!("not tested: {reason}");
         Self { target, fault, happened, resumed, left, seconds: 0, violations: Vec::new() }
@@ -78,7 +78,7 @@ struct Place {
 }
 
 impl Place {
-    fn make(below: &Path, target: Target, fault: Fault) -> Result<Self> {
+    fn make(below: &Path, target: Target, fault: InjectedFault) -> Result<Self> {
         // Short, because it is part of the paths of sockets.
         let path = below.join(format!("{}{}", target as u8, fault as u8));
         let (scratch, runs) = (path.join("s"), path.join("runs"));
@@ -91,8 +91,8 @@ impl Place {
             fs::create_dir_all(directory).context("cannot make a directory")?;
         }
         let disk = match (fault, target.full_disk()) {
-            (Fault::DiskFull, FullDisk::Scratch) => Some(SmallDisk::mount(&scratch, SCRATCH_SIZE)?),
-            (Fault::DiskFull, FullDisk::Runs) => Some(SmallDisk::mount(&runs, RUNS_SIZE)?),
+            (InjectedFault::DiskFull, FullDisk::Scratch) => Some(SmallDisk::mount(&scratch, SCRATCH_SIZE)?),
+            (InjectedFault::DiskFull, FullDisk::Runs) => Some(SmallDisk::mount(&runs, RUNS_SIZE)?),
             _ => None,
         };
         Ok(Self { path, scratch, runs, disk })
@@ -101,7 +101,7 @@ impl Place {
 
 /// Runs the program below `place`, causes the fault in the middle of a trial, and resumes the run. A pair that cannot be
 /// carried out violates the contract, too.
-pub fn carry_out(program: &Path, place: &Path, target: Target, fault: Fault) -> Row {
+pub fn carry_out(program: &Path, place: &Path, target: Target, fault: InjectedFault) -> Row {
     if let Applicability::Excluded(reason) = applicability(target, fault) {
         return Row::excluded(target, fault, reason);
     }
@@ -112,10 +112,10 @@ pub fn carry_out(program: &Path, place: &Path, target: Target, fault: Fault) -> 
     })
 }
 
-fn hit_and_resume(program: &Path, place: &Path, target: Target, fault: Fault) -> Result<Row> {
+fn hit_and_resume(program: &Path, place: &Path, target: Target, fault: InjectedFault) -> Result<Row> {
     let began = Instant::now();
     let clock = match fault {
-        Fault::ClockStepped => Some(SteppedClock::prepare(&place.join("clock"), program, target)?),
+        InjectedFault::ClockStepped => Some(SteppedClock::prepare(&place.join("clock"), program, target)?),
         _ => None,
     };
     let at = Place::make(place, target, fault)?;
@@ -161,7 +161,7 @@ fn run_with_fault(
     at: &Place,
     clock: Option<&SteppedClock>,
     target: Target,
-    fault: Fault,
+    fault: InjectedFault,
 ) -> Result<Finished> {
     let mut command = command(program, at, clock, "run")?;
     let server = clock.map_or_else(|| target.server().to_owned(), SteppedClock::server);
@@ -187,7 +187,7 @@ fn run_with_fault(
         }
     };
     let is_coordinator = target == Target::Coordinator;
-    let means = Means { disk: at.disk.as_ref(), clock, is_coordinator };
+    let means = InjectionMeans { disk: at.disk.as_ref(), clock, is_coordinator };
     let injected = inject(fault, hit, &means)?;
     session.await_end_of_trial()?;
     session.look_at_ledger();
@@ -208,7 +208,7 @@ fn resume(program: &Path, at: &Place, clock: Option<&SteppedClock>) -> Result<Fi
 /// Checks of one pair.
 struct Checks {
     target: Target,
-    fault: Fault,
+    fault: InjectedFault,
     violations: Vec<String>,
 }
 
@@ -247,8 +247,8 @@ impl Checks {
 
     /// Only a killed coordinator, or one that cannot allocate memory, ends by a signal.
     fn ended_by_signal(&mut self) -> String {
-        let is_expected =
-            self.target == Target::Coordinator && matches!(self.fault, Fault::Killed | Fault::MemoryLimit);
+        let is_expected = self.target == Target::Coordinator
+            && matches!(self.fault, InjectedFault::Killed | InjectedFault::MemoryLimit);
         if !is_expected {
             self.violations.push("a signal ended the run".to_owned());
         }
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    fn checked(target: Target, fault: Fault, run: &Finished) -> (String, usize) {
+    fn checked(target: Target, fault: InjectedFault, run: &Finished) -> (String, usize) {
         let mut checks = Checks { target, fault, violations: Vec::new() };
         let happened = checks.outcome(run);
         (happened, checks.violations.len())
@@ -350,24 +350,27 @@ mod tests {
         let reason = json!({"gate": "server_died", "message": "signal 9"});
         let voided = json!({"event": "trial_voided", "reason": reason});
         let run = finished(Some(0), &[], vec![voided.clone()]);
-        let (happened, violations) = checked(Target::MariaDb, Fault::Killed, &run);
+        let (happened, violations) = checked(Target::MariaDb, InjectedFault::Killed, &run);
         assert_eq!(
             (happened.as_str(), violations),
             ("voided: the server went away: signal 9; exit code 0", 0)
         );
         let run = finished(Some(9), &["ciphertoll: disk full"], Vec::new());
-        assert_eq!(checked(Target::Ssh, Fault::DiskFull, &run), ("exit code 9: disk full".to_owned(), 0));
+        assert_eq!(
+            checked(Target::Ssh, InjectedFault::DiskFull, &run),
+            ("exit code 9: disk full".to_owned(), 0)
+        );
     }
 
     #[test]
     fn what_is_not_noticed_or_not_explained_is_a_violation() {
         let quiet = finished(Some(0), &[], Vec::new());
-        assert_eq!(checked(Target::Sidecar, Fault::Stopped, &quiet).1, 1);
-        assert_eq!(checked(Target::Sidecar, Fault::MemoryLimit, &quiet).1, 0);
+        assert_eq!(checked(Target::Sidecar, InjectedFault::Stopped, &quiet).1, 1);
+        assert_eq!(checked(Target::Sidecar, InjectedFault::MemoryLimit, &quiet).1, 0);
         let two = finished(Some(9), &["ciphertoll: one", "ciphertoll: two"], Vec::new());
-        assert_eq!(checked(Target::Ssh, Fault::DiskFull, &two).1, 1);
+        assert_eq!(checked(Target::Ssh, InjectedFault::DiskFull, &two).1, 1);
         let internal = finished(Some(1), &["ciphertoll: bug"], Vec::new());
-        assert_eq!(checked(Target::Ssh, Fault::DiskFull, &internal).1, 1);
-        assert_eq!(checked(Target::Load, Fault::Killed, &finished(None, &[], Vec::new())).1, 1);
+        assert_eq!(checked(Target::Ssh, InjectedFault::DiskFull, &internal).1, 1);
+        assert_eq!(checked(Target::Load, InjectedFault::Killed, &finished(None, &[], Vec::new())).1, 1);
     }
 }
