@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Stages depend on each other and measure time, so they never run in parallel.
 .NOTPARALLEL:
-.PHONY: help run setup dist book test test-full test-dist bench bench-links bench-pools bench-documents bench-scale-out truth compare-truth predict-truth deny peers tde-proof bench-tde
+.PHONY: help run setup dist book test test-full test-dist bench bench-links bench-pools bench-documents bench-scale-out truth compare-truth predict-truth faults soak deny peers tde-proof bench-tde
 
 # rustup's default directory, for a shell that was opened before rustup was installed.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -141,6 +141,16 @@ predict-truth: ## predict situations that a calibration did not contain, then me
 	@scripts/setup bench
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-predictions $(ARGS)
+
+faults: ## hit each process of a run with each fault: what it says, whether `resume` completes it, what is left (ARGS='--only sidecar'); about 30 minutes
+	@scripts/setup bench
+	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy -p ciphertoll-bench
+	@$(TARGET)/release/ciphertoll-faults $(ARGS)
+
+soak: ## run the sidecar under churn, reloads, kills, restarts, 5,000 clients and an upgrade (ARGS='--minutes 30')
+	@scripts/setup bench
+	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy -p ciphertoll-bench
+	@$(TARGET)/release/ciphertoll-soak $(ARGS)
 
 deny: ## check dependencies: licences, bans, sources and, if reachable, advisories
 	@scripts/deny

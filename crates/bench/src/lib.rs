@@ -6,6 +6,7 @@
 //! - Its predictions compared with measurements: [`predictions`].
 //! - Its verdicts compared with known effects: [`truth`] within a run, [`pairs`] between two runs.
 //! - Emulated links: [`links`]. Encryption at rest, measured with another client: [`at_rest`].
+//! - What a run does when its processes fail: [`faults`]. The sidecar under load for a long time: [`soak`].
 //! - The sidecar compared with other pooling proxies: [`pools`]. Loading documents: [`documents`].
 //! - The coordinator with many load hosts: [`scale_out`].
 
@@ -14,6 +15,7 @@ pub mod arm;
 pub mod at_rest;
 pub mod comparison;
 pub mod documents;
+pub mod faults;
 pub mod goal;
 pub mod interleave;
 pub mod links;
@@ -23,6 +25,7 @@ pub mod predictions;
 pub mod real;
 pub mod scale_out;
 pub mod setup;
+pub mod soak;
 pub mod stall;
 pub mod truth;
 

@@ -40,9 +40,14 @@ impl ProcessIdentity {
         Ok(Self { pid, start_time_ticks })
     }
 
-    /// Whether this process still runs. An ended process that was not reaped does not.
+    /// Whether this process still runs. An ended process that was not reaped does not. If it cannot be looked at, because
+    /// this process has no free file descriptor, it counts as alive.
     pub fn is_alive(&self) -> bool {
-        self.open().is_some_and(|process| !wait(&process, Duration::ZERO).unwrap_or(true))
+        match self.open() {
+            Ok(Some(process)) => !wait(&process, Duration::ZERO).unwrap_or(false),
+            Ok(None) => false,
+            Err(_) => true,
+        }
     }
 
     /// Whether this process is stopped (SIGSTOP, a debugger).
@@ -55,12 +60,12 @@ impl ProcessIdentity {
 
     /// Waits until the process has ended, at most `limit`; says whether it has.
     pub fn wait(&self, limit: Duration) -> io::Result<bool> {
-        self.open().map_or(Ok(true), |process| wait(&process, limit))
+        self.open()?.map_or(Ok(true), |process| wait(&process, limit))
     }
 
     /// Ends the process: SIGTERM, `grace`, SIGKILL. Reaping it is its parent's task.
     pub fn end(&self, grace: Duration) -> io::Result<ProcessEnd> {
-        let Some(process) = self.open() else { return Ok(ProcessEnd::AlreadyGone) };
+        let Some(process) = self.open()? else { return Ok(ProcessEnd::AlreadyGone) };
         if wait(&process, Duration::ZERO)? || !signal(&process, Signal::TERM)? {
             return Ok(ProcessEnd::AlreadyGone);
         }
@@ -76,10 +81,25 @@ impl ProcessIdentity {
 
     /// A handle of the process if it is still the same. Opened first and compared afterwards, so that the handle cannot belong
     /// to a process that reused the id in between.
-    fn open(&self) -> Option<OwnedFd> {
-        let process = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
-        (Self::of(self.pid).ok()? == *self).then_some(process)
+    fn open(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
+        let process = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => process,
+            Err(rustix::io::Errno::SRCH) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        match Self::of(self.pid) {
+            Ok(found) => Ok((found == *self).then_some(process)),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
+}
+
+/// Whether `/proc/PID` could not be read because there is no such process.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
 /// Sends a signal; false if the process has ended.

@@ -9,6 +9,10 @@ use crate::error::{Context, Error};
 
 pub(super) const MAVEN: ClientProgram = ClientProgram { name: "mvn", version: "", package: "maven" };
 
+/// The plugin that downloads, in a fixed version; `-C` refuses files with a wrong checksum. What it downloads is verified
+/// against the table.
+const PLUGIN: &str = "org.apache.maven.plugins:maven-dependency-plugin:2.8";
+
 /// Downloads `artefact` (`GROUP:NAME:VERSION`) into `directory`, under its name in the repository. Maven caches files and
 /// continues interrupted downloads.
 pub(super) fn copy(
@@ -22,7 +26,8 @@ pub(super) fn copy(
     let mut output = OsString::from("-DoutputDirectory=");
     output.push(directory);
     command
-        .args(["-B", "-Dstyle.color=never", "dependency:get", "dependency:copy"])
+        .args(["-B", "-C", "-Dstyle.color=never"])
+        .args(["get", "copy"].map(|goal| format!("{PLUGIN}:{goal}")))
         .arg("-Dtransitive=false")
         .arg(format!("-Dartifact={artefact}"))
         .arg(output);

@@ -262,7 +262,7 @@ impl Server {
     }
 
     /// Restarts the server on the same data and ports, and reads its data into the buffers again.
-    fn restart(&mut self) -> Result<(), Error> {
+    pub fn restart(&mut self) -> Result<(), Error> {
         self.process.stop()?;
         self.process = self.plan.start_again(&self.directory, self.ports, &self.control)?;
         self.prewarm()
@@ -311,22 +311,18 @@ impl Server {
         self.process.child.ended().is_none()
     }
 
-    /// Fails with its exit status and the end of its log if the server has ended.
+    /// Fails if the server is stopped (SIGSTOP), and with its exit status and the end of its log if it has ended.
     pub fn check_alive(&mut self) -> Result<(), Error> {
-        match self.process.child.ended() {
-            Some(status) => Err(self.process.child.died(status)),
-            None => self.check_mount(),
-        }
+        self.process.child.check()?;
+        self.check_mount()
     }
 
     /// Like [`Self::check_alive`], after a sign of the server's end: a killed server closes its sockets some milliseconds
     /// before it has ended.
     pub fn check_survived(&mut self) -> Result<(), Error> {
         const ENDING_LIMIT: Duration = Duration::from_secs(2);
-        match self.process.child.wait(ENDING_LIMIT)? {
-            Some(status) => Err(self.process.child.died(status)),
-            None => self.check_mount(),
-        }
+        self.process.child.wait(ENDING_LIMIT)?;
+        self.check_alive()
     }
 
     /// The process id; of the postmaster for PostgreSQL.

@@ -29,12 +29,18 @@ fn kill_in_mid_trial(
     gate: &'static str,
     chosen: fn(&mut Session) -> ProcessIdentity,
 ) -> Value {
-    let attack = |session: &mut Session| Attack {
-        process: chosen(session),
-        signal: Signal::SIGKILL,
-        gate,
-        trial: SHORT,
-    };
+    signal_in_mid_trial(session, Signal::SIGKILL, gate, chosen)
+}
+
+/// The same for any signal.
+#[track_caller]
+fn signal_in_mid_trial(
+    session: &mut Session,
+    signal: Signal,
+    gate: &'static str,
+    chosen: fn(&mut Session) -> ProcessIdentity,
+) -> Value {
+    let attack = |session: &mut Session| Attack { process: chosen(session), signal, gate, trial: SHORT };
     session.attack_one(|_| true, attack).0
 }
 
@@ -120,6 +126,25 @@ fn a_killed_server_voids_the_trial_and_is_started_afresh() {
     assert_eq!(finished.only_void("server_died"), &voided);
     assert_eq!(finished.named("server_ready").len(), 2);
     it_is_reported(&finished, "the server went away");
+}
+
+#[test]
+fn a_stopped_server_voids_the_trial_and_is_started_afresh() {
+    if !real_server() {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let mut session = Session::start(place.path(), &one_cell(&SHORT_TRIAL));
+    session.wait_for_load(0);
+    let voided = signal_in_mid_trial(&mut session, Signal::SIGSTOP, "server_died", Session::server);
+    session.wait_for("the fresh server", |event| is(event, "server_ready") && event["server"] == "mariadb");
+    let (processes, scratch) = (session.identities(), session.scratch().to_owned());
+    let finished = session.finish();
+    assert_eq!(finished.code, Some(0), "{:?}", finished.told());
+    assert_gone(&processes, &scratch);
+    assert_eq!(finished.only_void("server_died"), &voided);
+    assert!(voided["reason"]["message"].as_str().is_some_and(|how| how.contains("stopped")), "{voided}");
+    assert_eq!(finished.named("server_ready").len(), 2);
 }
 
 /// The report counts every block in which the cell has a trial that was not voided, and still tells of the void.

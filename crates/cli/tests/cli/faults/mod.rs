@@ -1,6 +1,7 @@
 //! What is left when something is killed, full, forbidden or broken: nothing, and a line that says so.
 
 mod broken;
+mod descriptors;
 mod full_disk;
 mod killed;
 mod secrets;
