@@ -144,6 +144,7 @@ predict-truth: ## predict situations that a calibration did not contain, then me
 
 faults: ## hit each process of a run with each fault: what it says, whether `resume` completes it, what is left (ARGS='--only sidecar'); about 30 minutes
 	@scripts/setup bench
+	@scripts/build-peers $(TARGET)/peers
 	@$(CARGO) build --release --locked -p ciphertoll-cli -p ciphertoll-proxy -p ciphertoll-bench
 	@$(TARGET)/release/ciphertoll-faults $(ARGS)
 

@@ -217,19 +217,44 @@ fn read_complaint(stderr: Option<impl Read + Send + 'static>) -> Receiver<String
     complaint
 }
 
-/// The last non-empty line, made printable. Long lines are read in pieces.
+/// The last line that is neither empty nor a part of a stack trace, made printable; the last line if there is none. Long
+/// lines are read in pieces.
 fn last_line(mut stderr: impl BufRead) -> String {
-    let mut last = String::new();
+    let (mut last, mut last_of_trace) = (String::new(), String::new());
     loop {
         let mut line = Vec::new();
         match stderr.by_ref().take(MAX_COMPLAINT_BYTES).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return last,
+            Ok(0) | Err(_) => return if last.is_empty() { last_of_trace } else { last },
             Ok(_) => {}
         }
         let text = String::from_utf8_lossy(&line);
         let printable: String = text.trim().chars().filter(|character| !character.is_control()).collect();
-        if !printable.is_empty() {
-            last = printable;
+        if printable.is_empty() {
+            continue;
         }
+        let kept = if is_of_trace(&printable) { &mut last_of_trace } else { &mut last };
+        *kept = printable;
+    }
+}
+
+/// Whether the line follows an error's message in a Rust program: a frame of the stack, its place, or a hint.
+fn is_of_trace(line: &str) -> bool {
+    let is_frame = line.split_once(": ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
+    is_frame || line == "stack backtrace:" || ["at ", "note: "].iter().any(|start| line.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_complaint_is_the_message_and_not_the_stack() {
+        let message = "memory allocation of 4096 bytes failed";
+        let trace = "stack backtrace:\n   0: std::alloc::rust_oom\n             at /rustc/alloc.rs:424:5\nnote: Some details\n";
+        for rest in ["", "\n\n", "note: run with `RUST_BACKTRACE=1`\n", trace] {
+            assert_eq!(last_line(format!("warning\n{message}\n{rest}").as_bytes()), message, "{rest}");
+        }
+        assert_eq!(last_line("note: only this\n".as_bytes()), "note: only this");
+        assert_eq!(last_line("".as_bytes()), "");
     }
 }

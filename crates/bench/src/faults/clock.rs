@@ -1,44 +1,47 @@
-//! A clock that is stepped for the processes of one run: libfaketime reads the offset from a file. The machine's clock is
-//! not changed, and monotonic clocks run on, as they do when a clock is stepped.
+//! A clock that is stepped for the processes of one run, by a preloaded library (`bench/stepped_clock.c`) that reads the
+//! offset from a file. The machine's clock is not changed.
 
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
 use super::matrix::Target;
+use crate::peers_directory;
 
-/// One day back, before the certificates of the run were made.
-pub(super) const STEP: &str = "-1d";
-pub(super) const LIBRARY: &str = "faketime/libfaketime.so.1";
+/// One day back, before the certificates of the run were made, in seconds.
+pub(super) const STEP_S: i64 = -86_400;
+pub(super) const LIBRARY: &str = "stepped_clock.so";
 const EXECUTABLE: u32 = 0o755;
 const ALL_MAY_READ: u32 = 0o644;
 
-/// The path of libfaketime, if it is installed.
+/// The compiled library, if it is there.
 pub(super) fn library() -> Option<PathBuf> {
-    let parents = fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
-    parents.map(|parent| parent.join(LIBRARY)).find(|library| library.is_file())
+    peers_directory().ok().map(|directory| directory.join(LIBRARY)).filter(|library| library.is_file())
 }
 
 /// A directory with the offset and the programs that read it.
 pub(super) struct SteppedClock {
     directory: PathBuf,
-    library: PathBuf,
     target: Target,
 }
 
 impl SteppedClock {
     /// The path of the directory is the same each time, because the templates of servers depend on their programs.
     pub(super) fn prepare(directory: &Path, program: &Path, target: Target) -> Result<Self> {
-        let library = library().context("libfaketime is not installed")?;
-        let clock = Self { directory: directory.join(target.server()), library, target };
+        let compiled = library().context("run scripts/build-peers first")?;
+        let clock = Self { directory: directory.join(target.server()), target };
         let _ = fs::remove_dir_all(&clock.directory);
         for part in ["own", "sbin"] {
             fs::create_dir_all(clock.directory.join(part)).context("cannot make a directory")?;
         }
-        clock.set("+0")?;
+        // Servers run as another user, who may not see the original.
+        fs::copy(compiled, clock.library()).context("cannot copy the library")?;
+        fs::write(clock.offset_file(), 0_i64.to_ne_bytes()).context("cannot write the clock's offset")?;
+        fs::set_permissions(clock.offset_file(), fs::Permissions::from_mode(ALL_MAY_READ))
+            .context("cannot set a mode")?;
         match target {
             Target::MariaDb => clock.wrap_server("/usr/sbin/mariadbd", "mariadbd")?,
             Target::Postgres => clock.wrap_server(&newest_postgres()?, "postgres")?,
@@ -52,26 +55,25 @@ impl SteppedClock {
         Ok(clock)
     }
 
-    /// Sets the offset of all clocks.
-    pub(super) fn set(&self, offset: &str) -> Result<()> {
-        let file = self.offset_file();
-        fs::write(&file, format!("{offset}\n")).context("cannot write the clock's offset")?;
-        // Servers run as another user.
-        fs::set_permissions(&file, fs::Permissions::from_mode(ALL_MAY_READ)).context("cannot set a mode")
+    /// Sets the offset of all clocks. The file is mapped, so it is never shorter.
+    pub(super) fn set(&self, offset_s: i64) -> Result<()> {
+        let file = OpenOptions::new().write(true).open(self.offset_file());
+        let file = file.context("cannot open the clock's offset")?;
+        file.write_all_at(&offset_s.to_ne_bytes(), 0).context("cannot write the clock's offset")
+    }
+
+    fn library(&self) -> PathBuf {
+        self.directory.join(LIBRARY)
     }
 
     fn offset_file(&self) -> PathBuf {
         self.directory.join("offset")
     }
 
-    fn environment(&self) -> [(&'static str, String); 5] {
+    fn environment(&self) -> [(&'static str, String); 2] {
         [
-            ("LD_PRELOAD", self.library.display().to_string()),
-            ("FAKETIME_TIMESTAMP_FILE", self.offset_file().display().to_string()),
-            ("FAKETIME_NO_CACHE", "1".to_owned()),
-            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-            // Otherwise a killed process leaves a semaphore.
-            ("FAKETIME_DISABLE_SHM", "1".to_owned()),
+            ("LD_PRELOAD", self.library().display().to_string()),
+            ("STEPPED_CLOCK", self.offset_file().display().to_string()),
         ]
     }
 
@@ -92,6 +94,7 @@ impl SteppedClock {
         // A coordinator looks for the sidecar in its own directory.
         if self.target == Target::Sidecar {
             let own = self.directory.join("own/ciphertoll");
+            let _ = fs::remove_file(&own);
             fs::hard_link(program, &own)
                 .or_else(|_| fs::copy(program, &own).map(drop))
                 .context("cannot copy ciphertoll")?;

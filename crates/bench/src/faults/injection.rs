@@ -10,7 +10,7 @@ use ciphertoll_record::ProcessIdentity;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::clock::{LIBRARY, STEP, SteppedClock};
+use super::clock::{LIBRARY, STEP_S, SteppedClock};
 use super::disk::SmallDisk;
 use super::matrix::InjectedFault;
 use super::process::{self, Limited};
@@ -27,6 +27,7 @@ const PORT_LIMIT: Duration = Duration::from_secs(5);
 pub(super) enum ActiveFault {
     Nothing,
     DiskFull,
+    SteppedClock,
     Limit {
         pid: i32,
         what: Limited,
@@ -62,8 +63,8 @@ pub(super) fn inject(
         InjectedFault::PortTaken => take_ports(hit),
         InjectedFault::ClockStepped => {
             check_clock(pid)?;
-            means.clock.context("there is no clock to step")?.set(STEP)?;
-            Ok(ActiveFault::Nothing)
+            means.clock.context("there is no clock to step")?.set(STEP_S)?;
+            Ok(ActiveFault::SteppedClock)
         }
         InjectedFault::MemoryLimit => {
             let what = Limited::AddressSpace;
@@ -82,6 +83,7 @@ impl ActiveFault {
                 drop(listeners);
                 Ok(())
             }
+            Self::SteppedClock => means.clock.context("there is no clock to step")?.set(0),
             Self::DiskFull => means.disk.context("there is no small disk")?.free(),
             Self::Limit { pid, what, before } => {
                 // The process may be gone.

@@ -180,7 +180,7 @@ pub fn applicability(target: Target, fault: InjectedFault) -> Applicability {
             Excluded("stepped together with the coordinator's: it is the same program")
         }
         (_, InjectedFault::ClockStepped) if clock::library().is_none() => {
-            Excluded("libfaketime is not installed")
+            Excluded("scripts/build-peers has not built the library")
         }
         (_, InjectedFault::DiskFull) if !nix::unistd::geteuid().is_root() => {
             Excluded("only root can mount a small file system")

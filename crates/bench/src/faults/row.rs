@@ -120,9 +120,6 @@ fn hit_and_resume(program: &Path, place: &Path, target: Target, fault: InjectedF
     };
     let at = Place::make(place, target, fault)?;
     let run = run_with_fault(program, &at, clock.as_ref(), target, fault)?;
-    if let Some(clock) = &clock {
-        clock.set("+0")?;
-    }
     let mut checks = Checks { target, fault, violations: Vec::new() };
     let happened = checks.outcome(&run);
     let mut left = left_before_resume(&run, &at);

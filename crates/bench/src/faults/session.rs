@@ -17,8 +17,8 @@ use serde_json::Value;
 
 use super::process;
 
-/// A run that is silent for longer hangs.
-pub const SILENCE_LIMIT: Duration = Duration::from_mins(3);
+/// A run that is silent for longer hangs. A tunnel may take three minutes to start.
+pub const SILENCE_LIMIT: Duration = Duration::from_mins(4);
 const GLANCE: Duration = Duration::from_millis(5);
 const LEDGER: &str = "ledger.jsonl";
 const LOAD: &str = "load";
