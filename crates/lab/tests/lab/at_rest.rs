@@ -273,11 +273,12 @@ fn a_missing_library_is_an_error() {
     let Some(stand) = Stand::all(Engine::Postgres).into_iter().next() else { return };
     let place = tempfile::tempdir().unwrap();
     let helper = place.path().join("ciphertoll");
-    let lab = ciphertoll_lab::Lab::open_in(helper, &place.path().join("scratch"), place.path().join("cache"));
+    let lab = ciphertoll_lab::Lab::open_in(helper.clone(), &place.path().join("scratch"), place.path().join("cache"));
     let error = lab
         .unwrap()
         .template_at_rest(&stand.build, &Tables::default(), tde("tde"), &mut |_| {}, &|| false)
         .unwrap_err();
     assert!(matches!(error, Error::AtRestUnavailable(_)), "{error}");
-    assert!(error.to_string().contains("libciphertoll_tde_preload.so is not in the directory"), "{error}");
+    let expected = format!("libciphertoll_tde_preload.so of {} is missing", helper.display());
+    assert!(error.to_string().contains(&expected), "{error}");
 }
