@@ -273,7 +273,11 @@ fn a_missing_library_is_an_error() {
     let Some(stand) = Stand::all(Engine::Postgres).into_iter().next() else { return };
     let place = tempfile::tempdir().unwrap();
     let helper = place.path().join("ciphertoll");
-    let lab = ciphertoll_lab::Lab::open_in(helper.clone(), &place.path().join("scratch"), place.path().join("cache"));
+    let lab = ciphertoll_lab::Lab::open_in(
+        helper.clone(),
+        &place.path().join("scratch"),
+        place.path().join("cache"),
+    );
     let error = lab
         .unwrap()
         .template_at_rest(&stand.build, &Tables::default(), tde("tde"), &mut |_| {}, &|| false)
