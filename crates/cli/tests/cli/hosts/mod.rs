@@ -182,7 +182,12 @@ fn the_cpu_of_a_server_is_read_on_its_own_host() {
     let accounting = server["host"]["cpu_accounting"].as_str().expect("a source");
     assert!(accounting.ends_with("of postgres"), "{accounting}");
     let trials = finished.named("trial_finished");
-    let costs =
-        trials.iter().filter_map(|event| event["observation"]["metrics"]["cpu_us_per_op_server"].as_f64());
-    assert!(costs.clone().count() > 0 && costs.clone().all(|cost| cost > 1.0), "{trials:?}");
+    // On a busy machine the window may contain too little for a cost, but it was read.
+    let was_read = |trial: &Value| {
+        let observation = &trial["observation"];
+        let cost = observation["metrics"]["cpu_us_per_op_server"].as_f64();
+        let too_little = observation["absent"]["cpu_us_per_op_server"]["cpu_ns"].as_u64();
+        cost.is_some_and(|cost| cost > 1.0) || too_little.is_some_and(|nanos| nanos > 0)
+    };
+    assert!(!trials.is_empty() && trials.iter().all(|trial| was_read(trial)), "{trials:?}");
 }
