@@ -20,13 +20,11 @@ const PAGES: [(&str, fn() -> String); 3] =
 
 /// Prints the page of this name.
 pub(crate) fn reference(page: &str) -> Result<ExitCode, Failure> {
-    match PAGES.into_iter().find(|(name, _)| *name == page) {
-        Some((_, render)) => print_document(&render()),
-        None => {
-            let names = PAGES.map(|(name, _)| name).join(", ");
-            Err(Failure::usage(format!("unknown page \"{page}\"; the pages are {names}")))
-        }
-    }
+    let Some((_, render)) = PAGES.into_iter().find(|(name, _)| *name == page) else {
+        let names = PAGES.map(|(name, _)| name).join(", ");
+        return Err(Failure::usage(format!("unknown page \"{page}\"; the pages are {names}")));
+    };
+    print_document(&render())
 }
 
 fn levels() -> String {
