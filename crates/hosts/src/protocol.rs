@@ -97,7 +97,8 @@ pub enum FromHost {
         number: u64,
         /// When it was read, by the host's `CLOCK_MONOTONIC`.
         at_ns: u64,
-        cpu_ns: u64,
+        /// Absent if it could not be read: the process has ended, for example.
+        cpu_ns: Option<u64>,
         /// What was read, in a few words.
         source: String,
         /// Differs if another process was read.

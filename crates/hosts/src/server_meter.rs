@@ -29,7 +29,7 @@ pub struct ServerCpu {
 #[derive(Clone)]
 struct Reading {
     at_ns: u64,
-    cpu_ns: u64,
+    cpu_ns: Option<u64>,
     source: String,
     instance: u64,
 }
@@ -71,8 +71,9 @@ impl ServerMeter {
         let [opened, closed] = &readings[..] else {
             return Err(self.fleet.unreachable_host("its clock was not read at both edges of the window"));
         };
-        between(opened, closed, window_ns)
-            .ok_or_else(|| self.fleet.unreachable_host("the server was restarted in the window"))
+        between(opened, closed, window_ns).ok_or_else(|| {
+            self.fleet.unreachable_host("the server's CPU time could not be read in the window")
+        })
     }
 
     /// What is read for the server on this port, in a few words.
@@ -110,7 +111,7 @@ fn between(opened: &Reading, closed: &Reading, window_ns: u64) -> Option<ServerC
         return None;
     }
     let elapsed_ns = closed.at_ns.checked_sub(opened.at_ns).filter(|&elapsed_ns| elapsed_ns > 0)?;
-    let used_ns = closed.cpu_ns.checked_sub(opened.cpu_ns)?;
+    let used_ns = closed.cpu_ns?.checked_sub(opened.cpu_ns?)?;
     let cpu_ns = (used_ns as f64 * window_ns as f64 / elapsed_ns as f64) as u64;
     Some(ServerCpu { cpu_ns, source: closed.source.clone() })
 }
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     fn reading(at_ns: u64, cpu_ns: u64, instance: u64) -> Reading {
-        Reading { at_ns, cpu_ns, source: "cgroup cpu.stat of postgres".to_owned(), instance }
+        Reading { at_ns, cpu_ns: Some(cpu_ns), source: "cgroup cpu.stat of postgres".to_owned(), instance }
     }
 
     #[test]
@@ -133,5 +134,12 @@ mod tests {
     fn readings_of_two_processes_have_no_difference() {
         assert_eq!(between(&reading(1_000, 50, 7), &reading(3_000, 250, 8), 1_000), None);
         assert_eq!(between(&reading(1_000, 50, 7), &reading(1_000, 250, 7), 1_000), None);
+    }
+
+    #[test]
+    fn a_reading_that_failed_is_not_zero() {
+        let failed = Reading { cpu_ns: None, ..reading(3_000, 0, 7) };
+        assert_eq!(between(&reading(1_000, 50, 7), &failed, 1_000), None);
+        assert_eq!(between(&failed, &reading(5_000, 50, 7), 1_000), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Dividing a trial over hosts. Pure.
 
-use ciphertoll_model::{Clients, TrialPace, TrialSpec};
+use ciphertoll_model::{Clients, Endpoint, TrialPace, TrialSpec};
 
 /// Keeps the numbers of hosts' inserted records apart: no trial of one host inserts as many.
 const INSERTS_PER_HOST: u64 = 1 << 32;
@@ -13,10 +13,30 @@ pub fn shares(clients: Clients, hosts: usize) -> Vec<Clients> {
     (0..used).filter_map(|host| Clients::new(share(host) as u16)).collect()
 }
 
+/// The machine of a host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine<'a> {
+    pub(crate) processors: u16,
+    /// Equal for hosts that are one machine.
+    pub(crate) boot_id: &'a str,
+}
+
+/// The threads of a host's load process, at least `least`: one per processor, of which hosts that are one machine have a
+/// share each.
+fn threads(machine: Machine<'_>, used: &[Machine<'_>], least: u16) -> u16 {
+    let hosts_there = used.iter().filter(|other| other.boot_id == machine.boot_id).count().max(1);
+    let own = usize::from(machine.processors) / hosts_there;
+    (own as u16).max(least)
+}
+
 /// The specification of each used host. Rates are divided in proportion to clients: the superposition of independent
 /// Poisson schedules is a Poisson schedule of the sum of their rates. Each host has a seed of its own.
-pub(crate) fn parts(whole: &TrialSpec, hosts: usize) -> Vec<TrialSpec> {
+pub(crate) fn parts(whole: &TrialSpec, machines: &[Machine<'_>]) -> Vec<TrialSpec> {
     let all = f64::from(whole.clients.count());
+    let shares = shares(whole.clients, machines.len());
+    let used = &machines[..shares.len()];
+    // If names are resolved for each connect, a thread waits for every answer, so there are more.
+    let least_threads = if matches!(whole.endpoint, Endpoint::Host { .. }) { whole.threads } else { 1 };
     let part = |(host, clients): (usize, Clients)| {
         let fraction = f64::from(clients.count()) / all;
         let pace = match whole.pace {
@@ -25,6 +45,7 @@ pub(crate) fn parts(whole: &TrialSpec, hosts: usize) -> Vec<TrialSpec> {
         };
         TrialSpec {
             clients,
+            threads: threads(used[host], used, least_threads).min(clients.count()),
             pace,
             max_per_s: whole.max_per_s.map(|per_s| per_s * fraction),
             seed: seed_of(whole.seed, host),
@@ -32,7 +53,7 @@ pub(crate) fn parts(whole: &TrialSpec, hosts: usize) -> Vec<TrialSpec> {
             ..whole.clone()
         }
     };
-    shares(whole.clients, hosts).into_iter().enumerate().map(part).collect()
+    shares.into_iter().enumerate().map(part).collect()
 }
 
 /// Load processes add small numbers to their seed, one for each thread.
@@ -57,6 +78,15 @@ mod tests {
                 assert!(counts.clone().max().unwrap() - counts.min().unwrap() <= 1);
             }
         }
+    }
+
+    #[test]
+    fn a_host_uses_all_its_processors_and_hosts_of_one_machine_share_them() {
+        let machine = |processors, boot_id| Machine { processors, boot_id };
+        let used = [machine(64, "a"), machine(4, "b"), machine(4, "b"), machine(1, "c"), machine(1, "c")];
+        let of = |least| used.map(|machine| threads(machine, &used, least));
+        assert_eq!(of(1), [64, 2, 2, 1, 1]);
+        assert_eq!(of(16), [64, 16, 16, 16, 16]);
     }
 
     #[test]

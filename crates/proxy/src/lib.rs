@@ -33,6 +33,7 @@ mod random;
 mod refusal;
 mod reloader;
 mod settings;
+mod signals;
 mod slab;
 mod status;
 mod upgrade;

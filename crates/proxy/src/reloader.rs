@@ -1,7 +1,7 @@
 //! SIGHUP: settings, passwords and certificates are read again on a separate thread.
 
 use std::fs::{Permissions, set_permissions};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use crate::log::{Level, Log};
 use crate::notify::Notifier;
 use crate::protocol::Protocol;
 use crate::settings::{ListenAddress, Settings};
+use crate::signals::next_signal;
 
 pub struct Reloader<P: Protocol> {
     pub control: ControlHandle<P>,
@@ -31,18 +32,10 @@ impl<P: Protocol> Reloader<P> {
         load: impl Fn() -> Result<Resolved, ConfigError> + Send + 'static,
     ) -> io::Result<()> {
         let watch = move || {
-            // Signals that arrive while settings are being read count as one.
-            let mut bytes = [0; 64];
-            loop {
-                match signals.read(&mut bytes) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Ok(0) | Err(_) => return,
-                    Ok(_) => {
-                        self.notifier.reloading();
-                        self.reload(&load);
-                        self.notifier.ready();
-                    }
-                }
+            while next_signal(&mut signals).is_some() {
+                self.notifier.reloading();
+                self.reload(&load);
+                self.notifier.ready();
             }
         };
         thread::Builder::new().name("reload".to_owned()).spawn(watch).map(|_| ())

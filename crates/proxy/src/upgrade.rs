@@ -1,10 +1,10 @@
 //! SIGUSR2: an upgrade without a lost connection. This process starts the program anew; the new process inherits the
-//! listening sockets ([`crate::Inheritance`]). When it is ready, this process accepts no more clients, serves those that
-//! it has until they leave, and ends.
+//! listening sockets ([`crate::Inheritance`]). When it is ready, this process accepts no more clients, serves its
+//! clients until they leave, and ends.
 
 use std::env;
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -15,12 +15,13 @@ use std::thread;
 use nix::sys::signal::{Signal, raise};
 
 use crate::admin::AdminSocket;
-use crate::engine::{ControlHandle, NoAnswer};
+use crate::engine::{ControlHandle, HandedOver, NoAnswer};
 use crate::inheritance::{MAX_SOCKETS, await_ready, say_yours, send};
 use crate::log::{Level, Log};
 use crate::notify::Notifier;
 use crate::protocol::Protocol;
 use crate::settings::ListenAddress;
+use crate::signals::next_signal;
 
 /// The flag of the new process.
 const FLAG: &str = "--take-over";
@@ -35,6 +36,8 @@ enum UpgradeError {
     TooManySockets,
     #[error("cannot duplicate the listening sockets, or the proxy is stopping")]
     NoSockets,
+    #[error("a worker does not answer, so the proxy stops")]
+    Stuck,
 }
 
 /// Starts new processes on request.
@@ -81,18 +84,11 @@ impl<P: Protocol> Upgrader<P> {
     pub fn watch(self, mut signals: UnixStream) -> io::Result<HandoverLock> {
         let handover = self.handover.clone();
         let watch = move || {
-            let mut bytes = [0; 64];
-            loop {
-                match signals.read(&mut bytes) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Ok(0) | Err(_) => return,
-                    Ok(_) => match self.upgrade() {
-                        // The new process is this one's child: its end must be read.
-                        Ok(mut child) => return drop(child.wait()),
-                        Err(error) => {
-                            self.log.event(Level::Warn, "upgrade-failed", &[("reason", &error)]);
-                        }
-                    },
+            while next_signal(&mut signals).is_some() {
+                match self.upgrade() {
+                    // The new process is this one's child: its end must be read.
+                    Ok(mut child) => return drop(child.wait()),
+                    Err(error) => self.log.event(Level::Warn, "upgrade-failed", &[("reason", &error)]),
                 }
             }
         };
@@ -134,8 +130,15 @@ impl<P: Protocol> Upgrader<P> {
     /// If it succeeds, the sockets and their files are the new process's.
     fn hand_over(&self, stream: &UnixStream, pid: u32) -> Result<(), UpgradeError> {
         let _lock = self.handover.lock();
-        // It fails if the proxy is stopping, or if a worker is stuck and serves nobody.
-        self.control.hand_over().map_err(|NoAnswer| UpgradeError::NoSockets)?;
+        match self.control.hand_over() {
+            Ok(HandedOver::Done) => {}
+            Ok(HandedOver::IsStopping) => return Err(UpgradeError::NoSockets),
+            Err(NoAnswer) => {
+                // Some workers may accept no clients any more: the supervisor must start the proxy anew.
+                let _ = raise(Signal::SIGTERM);
+                return Err(UpgradeError::Stuck);
+            }
+        }
         if let Some(admin) = &self.admin {
             admin.ownership.give_up();
         }

@@ -95,7 +95,7 @@ impl Hosts {
 
     /// Machines of hosts on which the server may run.
     pub(super) fn server_boot_id(&self) -> Option<String> {
-        Some(self.server.as_ref()?.facts()?.boot_id.clone())
+        Some(self.server.as_ref()?.facts()?.hello.boot_id.clone())
     }
 
     /// Connects every host that is not connected, and tells which.
@@ -140,17 +140,17 @@ fn port_of(endpoint: &Endpoint) -> Option<u16> {
 }
 
 fn connected_host(facts: &HostFacts, role: HostRole, cpu_accounting: String) -> ConnectedHost {
-    let facts = facts.clone();
+    let HostFacts { name, node, hello, .. } = facts.clone();
     ConnectedHost {
-        name: facts.name,
-        node: facts.node,
+        name,
+        node,
         role,
-        tool_version: facts.tool_version,
-        architecture: facts.architecture,
-        kernel: facts.kernel,
-        cpu_model: facts.cpu_model,
-        processors: facts.processors,
-        tls_library: facts.tls_library,
+        tool_version: hello.tool_version,
+        architecture: hello.architecture,
+        kernel: hello.kernel,
+        cpu_model: hello.cpu_model,
+        processors: hello.processors,
+        tls_library: hello.tls_library,
         cpu_accounting,
     }
 }

@@ -127,21 +127,8 @@ impl Fleet {
             MemberState::Greeting { connection, .. } => MemberState::Ready(connection),
             other => other,
         };
-        let was_copied = std::mem::take(&mut member.received_copy);
-        let Hello { tool_version, architecture, kernel, cpu_model, processors, tls_library, boot_id, .. } =
-            hello;
-        member.facts = Some(HostFacts {
-            name,
-            node: member.transport.node().map(ToOwned::to_owned),
-            tool_version,
-            architecture,
-            kernel,
-            cpu_model,
-            processors,
-            tls_library,
-            boot_id,
-            was_copied,
-        });
+        let node = member.transport.node().map(ToOwned::to_owned);
+        member.facts = Some(HostFacts { name, node, hello });
         Ok(())
     }
 

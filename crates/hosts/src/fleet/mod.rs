@@ -16,7 +16,8 @@ pub use self::trial::{HostResult, TrialFailure, TrialOutcome, TrialWatch};
 use crate::clock::ClockOffset;
 use crate::connection::{Connection, Stream};
 use crate::error::HostError;
-use crate::protocol::{FromHost, ToHost, line};
+use crate::protocol::{FromHost, Hello, ToHost, line};
+use crate::share::Machine;
 use crate::transport::{Announcement, Bootstrap, HostTransport, announcement};
 
 /// Events of one look at the pipes.
@@ -44,8 +45,6 @@ struct Member {
     transport: Box<dyn HostTransport>,
     facts: Option<HostFacts>,
     offset: ClockOffset,
-    /// Whether the program was sent by the current connection.
-    received_copy: bool,
 }
 
 enum MemberState {
@@ -66,16 +65,8 @@ pub struct HostFacts {
     pub name: String,
     /// The node of a cluster that it is on.
     pub node: Option<String>,
-    pub tool_version: String,
-    pub architecture: String,
-    pub kernel: String,
-    pub cpu_model: String,
-    pub processors: u16,
-    pub tls_library: String,
-    /// Equal for hosts that are one machine.
-    pub boot_id: String,
-    /// Whether the program was copied there by this connection.
-    pub was_copied: bool,
+    /// What its agent said first.
+    pub hello: Hello,
 }
 
 /// What a look at the pipes found.
@@ -93,7 +84,6 @@ impl Fleet {
             state: MemberState::Lost { reason: "not connected".to_owned() },
             facts: None,
             offset: ClockOffset::default(),
-            received_copy: false,
         };
         Ok(Self {
             members: transports.into_iter().map(member).collect(),
@@ -200,7 +190,6 @@ impl Fleet {
                     None => Arc::clone(self.content.insert(self.bootstrap.content()?)),
                 };
                 connection.send_content(content);
-                self.members[host].received_copy = true;
             }
             None => {
                 *skipped_bytes += line.len() + 1;
@@ -252,6 +241,14 @@ impl Drop for Fleet {
 }
 
 impl Member {
+    fn machine(&self) -> Machine<'_> {
+        let hello = self.facts.as_ref().map(|facts| &facts.hello);
+        Machine {
+            processors: hello.map_or(1, |hello| hello.processors),
+            boot_id: hello.map_or("", |hello| &hello.boot_id),
+        }
+    }
+
     fn connection(&self) -> Option<&Connection> {
         match &self.state {
             MemberState::Lost { .. } => None,

@@ -108,7 +108,8 @@ impl Fleet {
         whole: &TrialSpec,
         watch: &mut dyn TrialWatch,
     ) -> Result<TrialOutcome, TrialFailure> {
-        let specs = parts(whole, self.len());
+        let machines: Vec<_> = self.members.iter().map(|member| member.machine()).collect();
+        let specs = parts(whole, &machines);
         let number = self.trials;
         self.trials += 1;
         let outcome = self.run_parts(number, whole, &specs, watch);
@@ -301,8 +302,8 @@ impl Fleet {
                 errors: result.errors,
                 machine,
                 usable_ports: result.usable_ports,
-                processors: facts.map_or(1, |facts| facts.processors),
-                boot_id: facts.map_or_else(String::new, |facts| facts.boot_id.clone()),
+                processors: facts.map_or(1, |facts| facts.hello.processors),
+                boot_id: facts.map_or_else(String::new, |facts| facts.hello.boot_id.clone()),
                 offset: member.offset,
                 opened_after_ns: (windows[host].opens_ns - first_ns).unsigned_abs(),
             });

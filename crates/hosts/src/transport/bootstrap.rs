@@ -92,7 +92,7 @@ impl Bootstrap {
              umask 077; d=${{XDG_CACHE_HOME:-$HOME/.cache}}/ciphertoll/hosts; f=$d/ciphertoll-$s; \
              if ok \"$f\"; then echo {MARKER} {PRESENT}; touch \"$f\" 2>/dev/null; \
              else mkdir -p \"$d\" || exit 1; \
-             find \"$d\" -name \"ciphertoll-*\" -mtime +{KEPT_DAYS} -exec rm -f {{}} + 2>/dev/null; \
+             find \"$d\" \\( -name \"ciphertoll-*\" -o -name \"receiving-*\" \\) -mtime +{KEPT_DAYS} -exec rm -f {{}} + 2>/dev/null; \
              t=$(mktemp \"$d/receiving-XXXXXX\") || exit 1; trap \"rm -f \\\"$t\\\"\" EXIT; \
              echo {MARKER} {ABSENT}; head -c {bytes} >\"$t\" && chmod 700 \"$t\" || exit 1; \
              ok \"$t\" || {{ echo \"the copy of ciphertoll in $d is incomplete\" >&2; exit 1; }}; \

@@ -38,7 +38,7 @@ pub(super) enum ControlRequest<P> {
 
 /// Whether a worker has given its listening sockets away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HandedOver {
+pub enum HandedOver {
     Done,
     /// It has closed them already, and removed their files.
     IsStopping,
@@ -87,11 +87,11 @@ impl<P: Protocol> ControlHandle<P> {
     }
 
     /// Accepts no more clients, because another process has the listening sockets now. The proxy ends when its last
-    /// client has left. Fails if it is stopping.
-    pub fn hand_over(&self) -> Result<(), NoAnswer> {
+    /// client has left. If a worker does not answer, others may have given their sockets away.
+    pub fn hand_over(&self) -> Result<HandedOver, NoAnswer> {
         let all = request(&self.mailboxes, RELOAD_TIMEOUT, ControlRequest::HandOver)?;
         // The first worker has the files.
-        if all.first() == Some(&HandedOver::Done) { Ok(()) } else { Err(NoAnswer) }
+        all.into_iter().next().ok_or(NoAnswer)
     }
 
     pub fn metrics(&self) -> &Metrics {

@@ -38,5 +38,6 @@ mod upkeep;
 mod worker;
 mod workers;
 
+pub(crate) use control::HandedOver;
 pub use control::{ControlHandle, Health, NoAnswer, PreparedSettings};
 pub use workers::Workers;

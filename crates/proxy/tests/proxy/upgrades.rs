@@ -37,7 +37,7 @@ impl Successor {
     /// Stops it, and waits until it has ended.
     pub(crate) fn stop(self) {
         kill(self.0, Signal::SIGTERM).expect("it runs");
-        // It is no child of this process, which cannot wait for it otherwise.
+        // This process is not its parent and cannot wait for it.
         let stat = format!("/proc/{}/stat", self.0);
         await_that("it ends", || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")));
     }
