@@ -434,27 +434,45 @@ fn stop_under_load(site: &mut Site) {
     assert!(!socket.exists());
 }
 
+/// A service manager that is told the state of a proxy.
+pub(crate) struct Manager {
+    _place: tempfile::TempDir,
+    /// For `NOTIFY_SOCKET`.
+    pub(crate) socket: PathBuf,
+    datagrams: UnixDatagram,
+}
+
+impl Manager {
+    pub(crate) fn open() -> Self {
+        let place = tempfile::tempdir().expect("a directory");
+        let socket = place.path().join("notify");
+        let datagrams = UnixDatagram::bind(&socket).expect("a socket");
+        datagrams.set_read_timeout(Some(LONG)).expect("a limit");
+        Self { _place: place, socket, datagrams }
+    }
+
+    pub(crate) fn next_state(&self) -> String {
+        let mut bytes = [0; 256];
+        let length = self.datagrams.recv(&mut bytes).expect("it is told");
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    }
+}
+
 fn service_manager(site: &mut Site) {
     let (directory, listen) = site.new_directory();
-    let (place, _) = settings("");
-    let socket = place.path().join("notify");
-    let manager = UnixDatagram::bind(&socket).expect("a socket");
-    manager.set_read_timeout(Some(LONG)).expect("a limit");
-    let next_state = || {
-        let mut bytes = [0; 256];
-        let length = manager.recv(&mut bytes).expect("it is told");
-        String::from_utf8_lossy(&bytes[..length]).into_owned()
-    };
+    let manager = Manager::open();
     let mut command = site.program();
     let url = site.url("");
-    command.args(["--listen", &listen, "--server", &url, "--log", "debug"]).env("NOTIFY_SOCKET", &socket);
+    command
+        .args(["--listen", &listen, "--server", &url, "--log", "debug"])
+        .env("NOTIFY_SOCKET", &manager.socket);
     let mut proxy = site.proxy_by(&mut command, directory, PORT);
-    assert_eq!(next_state(), "READY=1");
+    assert_eq!(manager.next_state(), "READY=1");
     proxy.process.signal(Signal::SIGHUP);
-    assert!(next_state().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert_eq!(next_state(), "READY=1");
+    assert!(manager.next_state().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(manager.next_state(), "READY=1");
     proxy.process.await_line("event=reloaded");
     proxy.process.signal(Signal::SIGTERM);
-    assert_eq!(next_state(), "STOPPING=1");
+    assert_eq!(manager.next_state(), "STOPPING=1");
     assert_eq!(proxy.process.wait().code(), Some(0));
 }

@@ -1,7 +1,7 @@
 //! SIGUSR2: a new process takes over the listening sockets, and no client notices.
 
 use std::fs;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -11,9 +11,9 @@ use nix::unistd::Pid;
 
 use crate::Case;
 use crate::cases::one;
-use crate::operations::{await_that, settings};
+use crate::operations::{Manager, await_that, settings};
 use crate::process::Process;
-use crate::site::{LONG, PORT, Site, client_at};
+use crate::site::{PORT, Site, client_at};
 
 /// In both pooling modes.
 pub(crate) const CASES: [Case; 4] = [
@@ -134,29 +134,21 @@ fn failing(site: &mut Site) {
 
 fn service_manager(site: &mut Site) {
     let (directory, listen) = site.new_directory();
-    let (place, _) = settings("");
-    let socket = place.path().join("notify");
-    let manager = UnixDatagram::bind(&socket).expect("a socket");
-    manager.set_read_timeout(Some(LONG)).expect("a limit");
-    let next_state = || {
-        let mut bytes = [0; 256];
-        let length = manager.recv(&mut bytes).expect("it is told");
-        String::from_utf8_lossy(&bytes[..length]).into_owned()
-    };
+    let manager = Manager::open();
     let mut command = site.program();
     let url = site.url("");
-    command.args(["--listen", &listen, "--server", &url]).env("NOTIFY_SOCKET", &socket);
+    command.args(["--listen", &listen, "--server", &url]).env("NOTIFY_SOCKET", &manager.socket);
     let mut proxy = site.proxy_by(&mut command, directory, PORT);
-    assert_eq!(next_state(), "READY=1");
+    assert_eq!(manager.next_state(), "READY=1");
     proxy.process.signal(Signal::SIGUSR2);
     let successor = Successor::of(&mut proxy.process);
-    assert_eq!(next_state(), format!("MAINPID={}\nREADY=1", successor.0));
+    assert_eq!(manager.next_state(), format!("MAINPID={}\nREADY=1", successor.0));
     // From the new process.
-    assert_eq!(next_state(), "READY=1");
+    assert_eq!(manager.next_state(), "READY=1");
     // The old one ends without a word, or the service manager would take the service for stopped.
     assert_eq!(proxy.process.wait().code(), Some(0));
     kill(successor.0, Signal::SIGTERM).expect("it runs");
-    assert_eq!(next_state(), "STOPPING=1");
+    assert_eq!(manager.next_state(), "STOPPING=1");
 }
 
 fn nothing_to_take_over(site: &mut Site) {
