@@ -24,7 +24,9 @@ pub(crate) struct Machine<'a> {
 /// The threads of a host's load process, at least `least`: one per processor, of which hosts that are one machine have a
 /// share each.
 fn threads(machine: Machine<'_>, used: &[Machine<'_>], least: u16) -> u16 {
-    let hosts_there = used.iter().filter(|other| other.boot_id == machine.boot_id).count().max(1);
+    // Machines that do not tell who they are differ.
+    let is_same = |other: &&Machine<'_>| !other.boot_id.is_empty() && other.boot_id == machine.boot_id;
+    let hosts_there = used.iter().filter(is_same).count().max(1);
     let own = usize::from(machine.processors) / hosts_there;
     (own as u16).max(least)
 }
@@ -87,6 +89,7 @@ mod tests {
         let of = |least| used.map(|machine| threads(machine, &used, least));
         assert_eq!(of(1), [64, 2, 2, 1, 1]);
         assert_eq!(of(16), [64, 16, 16, 16, 16]);
+        assert_eq!(threads(machine(8, ""), &[machine(8, ""); 2], 1), 8);
     }
 
     #[test]
