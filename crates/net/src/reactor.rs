@@ -30,7 +30,8 @@ pub struct WakeHandle(Waker);
 /// A timerfd, because epoll's timeout has a resolution of milliseconds.
 struct ReactorTimer {
     timer: TimerFd,
-    at: Instant,
+    /// `None` after it has expired.
+    at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -138,25 +139,40 @@ impl Reactor {
     /// may still end one wait.
     pub fn wake_at(&mut self, at: Instant) -> Result<(), Error> {
         let timer = match &mut self.timer {
-            Some(timer) if timer.at == at => return Ok(()),
-            Some(timer) => {
-                timer.at = at;
-                &timer.timer
-            }
-            empty => &empty.insert(ReactorTimer { timer: ReactorTimer::open(&self.poll)?, at }).timer,
+            Some(timer) if timer.at == Some(at) => return Ok(()),
+            Some(timer) => timer,
+            empty => empty.insert(ReactorTimer { timer: ReactorTimer::open(&self.poll)?, at: None }),
         };
         // A time of zero would disarm the timer.
         let left = at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let once = Expiration::OneShot(TimeSpec::from_duration(left));
         // Setting the timer also resets its expiry, so each expiry is an edge without a read.
-        timer.set(once, TimerSetTimeFlags::empty()).map_err(ReactorTimer::error)
+        timer.timer.set(once, TimerSetTimeFlags::empty()).map_err(ReactorTimer::error)?;
+        timer.at = Some(at);
+        Ok(())
+    }
+
+    /// Waits until a channel is ready, or until `at`. For many waits with the same `at` this is cheaper than a timeout,
+    /// for which the kernel starts and stops a timer in each wait.
+    pub fn wait_until(&mut self, at: Instant) -> Result<impl Iterator<Item = Ready> + '_, Error> {
+        self.wake_at(at)?;
+        self.poll(None)
     }
 
     /// Waits until a channel is ready or `timeout` (rounded up to milliseconds) has passed.
     pub fn wait(&mut self, timeout: Duration) -> Result<impl Iterator<Item = Ready> + '_, Error> {
-        match self.poll.poll(&mut self.events, Some(timeout)) {
+        self.poll(Some(timeout))
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) -> Result<impl Iterator<Item = Ready> + '_, Error> {
+        match self.poll.poll(&mut self.events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
             result => result.map_err(Error::socket("cannot wait for sockets"))?,
+        }
+        if let Some(timer) = &mut self.timer
+            && self.events.iter().any(|event| event.token() == TIMER)
+        {
+            timer.at = None;
         }
         Ok(self.events.iter().filter(|event| event.token() != TIMER).map(|event| Ready {
             key: event.token().0,

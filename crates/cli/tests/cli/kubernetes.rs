@@ -12,7 +12,9 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use self::server::{PASSWORD, PASSWORD_VARIABLE, PodServer};
-use crate::support::{Answer, Session, ciphertoll, is, items, one_document, text, until, until_within};
+use crate::support::{
+    Answer, SSHD, Session, Ssh, ciphertoll, is, items, one_document, text, until, until_within,
+};
 
 /// What `scripts/kubernetes` tells its command.
 const GATEWAY: &str = "KUBERNETES_GATEWAY";
@@ -22,6 +24,8 @@ const ADMIN: &str = "admin";
 const ROLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/kubernetes-role.yaml");
 /// The metrics whose verdicts must agree between runs.
 const COMPARED: [&str; 2] = ["rate_per_s", "latency_ns_p50"];
+/// Load hosts by ssh.
+const HOSTS: [&str; 4] = ["load1", "load2", "load3", "load4"];
 /// Until Kubernetes has noticed that a pod is lost and has started another one.
 const CONVERGENCE: Duration = Duration::from_mins(2);
 
@@ -79,13 +83,30 @@ impl Cluster {
     }
 
     fn run(&self, hosts: &[&str], arguments: &[&str]) -> Answer {
+        answer(self.command(hosts, arguments))
+    }
+
+    /// A run on four hosts by ssh. Each connection has an sshd of its own, which needs no port.
+    fn run_by_ssh(&self, arguments: &[&str]) -> Answer {
+        let place = tempfile::tempdir().expect("a directory");
+        let ssh = Ssh::new(place.path());
+        let config = ssh.sshd_config(&place.path().join("home"), "");
+        let sshd = format!(" ProxyCommand {SSHD} -i -f {}", text(&config));
+        let bin = ssh.client(&HOSTS.map(|name| (name.to_owned(), sshd.clone())));
+        let mut command = self.command(&[&format!("ssh:{}", HOSTS.join(","))], arguments);
+        let own = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{own}", text(&bin)));
+        answer(command)
+    }
+
+    fn command(&self, hosts: &[&str], arguments: &[&str]) -> Command {
         let url = self.server.url();
         let fixed = ["run", "--url", &url, "--json", "-q", "--run-dir", text(self.runs.path())];
         let hosts = hosts.iter().flat_map(|hosts| ["--load-hosts", hosts]);
         let mut command =
             ciphertoll(&fixed.into_iter().chain(hosts).chain(arguments.iter().copied()).collect::<Vec<_>>());
         command.env(PASSWORD_VARIABLE, PASSWORD).stdin(Stdio::null());
-        answer(command)
+        command
     }
 
     /// A run with long trials.
@@ -145,7 +166,7 @@ fn kubectl(arguments: &[&str]) -> Result<String, String> {
 }
 
 #[test]
-fn four_pods_give_the_same_verdicts_as_four_processes_here() {
+fn four_pods_give_the_same_verdicts_as_four_hosts_by_ssh() {
     let Some(cluster) = Cluster::find("verdicts") else { return };
     cluster.grant_role();
     let load = ["--workload", "connect,point-select", "--clients", "4", "--max-rate", "100000", "--prepare"];
@@ -154,16 +175,16 @@ fn four_pods_give_the_same_verdicts_as_four_processes_here() {
     let pods = cluster.run(&[&cluster.hosts(NOBODY, "+pods=4")], &arguments);
     assert_eq!(pods.code, Some(0), "{pods:?}");
     cluster.assert_clean();
-    let here = cluster.run(&["exec:env"; 4], &arguments);
-    assert_eq!(here.code, Some(0), "{here:?}");
-    let [pods, here] = [pods, here].map(|answer| one_document(&answer.stdout));
-    let [in_pods, here] = [&pods, &here].map(verdicts);
+    let by_ssh = cluster.run_by_ssh(&arguments);
+    assert_eq!(by_ssh.code, Some(0), "{by_ssh:?}");
+    let [pods, by_ssh] = [pods, by_ssh].map(|answer| one_document(&answer.stdout));
+    let [in_pods, by_ssh] = [&pods, &by_ssh].map(verdicts);
     // Other metrics depend on the path to the server, and some are absent on a busy machine.
     for (which, verdict) in in_pods.iter().filter(|((_, metric), _)| COMPARED.contains(&metric.as_str())) {
-        assert!(!verdict.contradicts(here[which]), "{which:?}: {verdict:?}, {:?}", here[which]);
+        assert!(!verdict.contradicts(by_ssh[which]), "{which:?}: {verdict:?}, {:?}", by_ssh[which]);
     }
     let connects = in_pods.keys().find(|(cell, metric)| cell.contains("/connect/") && metric == "rate_per_s");
-    for verdicts in [&in_pods, &here] {
+    for verdicts in [&in_pods, &by_ssh] {
         let verdict = verdicts[connects.expect("a verdict on connects")];
         assert!(verdict.differs && verdict.toll < 1.0, "TLS costs connects: {verdict:?}");
     }

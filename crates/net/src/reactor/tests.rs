@@ -27,6 +27,16 @@ fn a_time_in_the_past_wakes_at_once() {
 }
 
 #[test]
+fn every_wait_until_a_time_ends() {
+    let mut reactor = Reactor::new().unwrap();
+    let at = Instant::now() + Duration::from_millis(2);
+    for _ in 0..3 {
+        assert_eq!(reactor.wait_until(at).unwrap().count(), 0);
+        assert!(Instant::now() >= at && at.elapsed() < LONG / 2);
+    }
+}
+
+#[test]
 fn a_waker_ends_a_wait_from_another_thread_and_is_not_lost() {
     let mut reactor = Reactor::new().unwrap();
     let waker = reactor.wake_handle(7).unwrap();

@@ -51,13 +51,10 @@ impl Agenda {
         }
     }
 
-    /// How long the worker may wait for events after a turn that began at `now`; the length of a turn does not matter.
-    /// `resume` is another time at which there is something to do.
-    pub(super) fn timeout(&self, resume: Option<Instant>, now: Instant) -> Duration {
-        if self.has_deferred() {
-            return Duration::ZERO;
-        }
+    /// Until when the worker may wait for events; `None` if there is work now. `resume` is another time at which there
+    /// is something to do.
+    pub(super) fn until(&self, resume: Option<Instant>) -> Option<Instant> {
         let next = resume.map_or(self.next_tick, |resume| resume.min(self.next_tick));
-        next.saturating_duration_since(now)
+        (!self.has_deferred()).then_some(next)
     }
 }

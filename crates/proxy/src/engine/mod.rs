@@ -33,6 +33,7 @@ mod relay;
 mod server_actions;
 mod session_actions;
 mod shared_state;
+mod spread;
 mod timeouts;
 mod upkeep;
 mod worker;

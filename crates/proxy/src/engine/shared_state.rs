@@ -29,7 +29,7 @@
 //! is an eventfd in the readiness loop, which keeps a wake-up that comes while the worker is busy.
 //! `pool::model` tests this bookkeeping, with messages that take any time.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -121,7 +121,9 @@ impl RecentClients {
 
 /// Counters without a lock.
 pub(super) struct SharedCounters {
-    clients: Box<[PaddedCounter]>,
+    workers: Box<[WorkerCounters]>,
+    /// So many workers accept clients, the first ones.
+    accepting: AtomicUsize,
     /// Set when a worker has ended unexpectedly.
     stop: AtomicBool,
 }
@@ -129,16 +131,20 @@ pub(super) struct SharedCounters {
 /// Fills a cache line, so that workers do not contend for it.
 #[derive(Default)]
 #[repr(align(64))]
-struct PaddedCounter(AtomicUsize);
+struct WorkerCounters {
+    clients: AtomicUsize,
+    /// Processor time that its thread has used.
+    used_ns: AtomicU64,
+}
 
 impl SharedCounters {
     pub(super) fn new(threads: usize) -> Self {
-        let clients = (0..threads).map(|_| PaddedCounter::default()).collect();
-        Self { clients, stop: AtomicBool::new(false) }
+        let workers = (0..threads).map(|_| WorkerCounters::default()).collect();
+        Self { workers, accepting: AtomicUsize::new(threads), stop: AtomicBool::new(false) }
     }
 
     fn clients_of(&self, thread: usize) -> usize {
-        self.clients.get(thread).map_or(0, |counter| counter.0.load(Ordering::SeqCst))
+        self.workers.get(thread).map_or(0, |worker| worker.clients.load(Ordering::SeqCst))
     }
 }
 
@@ -194,15 +200,48 @@ impl<P: Protocol> SharedState<P> {
         self.recent.add(stayed);
     }
 
+    /// Whether most clients that have left this worker stayed only for a moment.
+    pub(super) fn are_brief(&self) -> bool {
+        self.recent.are_brief()
+    }
+
+    /// Tells all workers how much processor time this one's thread has used.
+    pub(super) fn tell_used(&self, used: Duration) {
+        if let Some(worker) = self.counters.workers.get(self.thread) {
+            // Enough for 584 years.
+            worker.used_ns.store(used.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// What each worker has told.
+    pub(super) fn used(&self) -> Vec<Duration> {
+        let used = |worker: &WorkerCounters| Duration::from_nanos(worker.used_ns.load(Ordering::Relaxed));
+        self.counters.workers.iter().map(used).collect()
+    }
+
+    /// How many workers accept clients.
+    pub(super) fn accepting(&self) -> usize {
+        self.counters.accepting.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_accepting(&self, workers: usize) {
+        self.counters.accepting.store(workers, Ordering::Relaxed);
+    }
+
+    /// Whether this worker accepts clients.
+    pub(super) fn accepts(&self) -> bool {
+        self.thread < self.accepting()
+    }
+
     pub(super) fn count_client(&self, thread: usize) {
-        if let Some(counter) = self.counters.clients.get(thread) {
-            counter.0.fetch_add(1, Ordering::SeqCst);
+        if let Some(worker) = self.counters.workers.get(thread) {
+            worker.clients.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     pub(super) fn uncount_client(&self, thread: usize) {
-        if let Some(counter) = self.counters.clients.get(thread) {
-            counter.0.fetch_sub(1, Ordering::SeqCst);
+        if let Some(worker) = self.counters.workers.get(thread) {
+            worker.clients.fetch_sub(1, Ordering::SeqCst);
         }
     }
 

@@ -29,6 +29,7 @@ impl<P: Protocol> Worker<P> {
             }
         }
         self.maintain();
+        self.spread_clients();
         if std::mem::take(&mut self.agenda.retry_accept) {
             self.resume_accepting();
         }

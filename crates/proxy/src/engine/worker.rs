@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use ciphertoll_net::{Channel, Error, Readiness, Received};
+use ciphertoll_net::{Channel, Error, Readiness, Ready, Received};
 
 use super::accept::{AcceptedClient, Acceptor};
 use super::agenda::{Agenda, DeferredWork, TICK};
@@ -16,6 +16,7 @@ use super::exclusive::ExclusiveDatabases;
 use super::flow::{TokenKind, parse_token};
 use super::mailbox::{MAILBOX, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState};
+use super::spread::Spread;
 use crate::log::Level;
 use crate::pool::ConnectionPool;
 use crate::protocol::Protocol;
@@ -38,6 +39,8 @@ pub(crate) struct Worker<P: Protocol> {
     pub(super) tokens: CancelTokens,
     pub(super) exclusive: ExclusiveDatabases,
     pub(super) agenda: Agenda,
+    /// Only on the first worker.
+    pub(super) spread: Option<Spread>,
     /// Only on the first worker.
     pub(super) signals: Option<Channel>,
 }
@@ -62,8 +65,11 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn turn(&mut self, ready: &mut Vec<(usize, Readiness)>) -> Result<(), Error> {
-        let timeout = self.agenda.timeout(self.acceptor.paused_until(), self.env.now);
-        ready.extend(self.env.reactor.wait(timeout)?.map(|ready| (ready.key, ready.readiness)));
+        let reported = |event: Ready| (event.key, event.readiness);
+        match self.agenda.until(self.acceptor.paused_until()) {
+            Some(until) => ready.extend(self.env.reactor.wait_until(until)?.map(reported)),
+            None => ready.extend(self.env.reactor.wait(Duration::ZERO)?.map(reported)),
+        }
         self.env.now = Instant::now();
         // First, so that what another worker's client leaves behind is not handed to a client that has run
         // out of time.
@@ -161,6 +167,9 @@ impl<P: Protocol> Worker<P> {
         }
         for (channel, peer) in self.acceptor.take_early() {
             self.start_client(*channel, peer);
+        }
+        if !self.shared.accepts() {
+            return;
         }
         if let Err(error) = self.acceptor.watch(&self.env.reactor, self.env.now) {
             self.accept_failed(&error);

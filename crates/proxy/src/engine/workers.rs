@@ -24,6 +24,7 @@ use super::flow::TokenKind;
 use super::key_deriver::KeyDeriver;
 use super::mailbox::{Mailbox, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState, WorkerShared};
+use super::spread::Spread;
 use super::worker::{SIGNALS, Worker};
 use crate::inheritance::Inheritance;
 use crate::log::Log;
@@ -218,6 +219,7 @@ impl<P: Protocol> Worker<P> {
             tokens: CancelTokens::of_thread(thread, threads),
             exclusive: ExclusiveDatabases::default(),
             agenda: Agenda::new(now),
+            spread: (thread == 0).then(|| Spread::new(threads, now)),
             signals: None,
         }
     }

@@ -1,7 +1,6 @@
 //! Three load hosts and a server: network namespaces with an sshd each, and a link to the network of the server.
 
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -11,13 +10,12 @@ use ciphertoll_record::ProcessIdentity;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{is_root, script, system, text, until};
+use crate::support::{SSHD, Ssh, is_root, system, text, until};
 use crate::url::Elsewhere;
 
 pub(super) const HOSTS: [&str; 3] = ["load1", "load2", "load3"];
 /// By how much the monotonic clock of the last host is ahead.
 pub(super) const AHEAD_S: u64 = 3_600;
-const SSHD: &str = "/usr/sbin/sshd";
 
 /// Dropped in this order: sshds, the server, the network.
 pub(super) struct Site {
@@ -70,13 +68,15 @@ impl Site {
         allow_new_databases(&there);
         let directory = tempfile::tempdir().expect("a directory");
         let place = directory.path().to_owned();
-        make_keys(&place);
+        let ssh = Ssh::new(&place);
         let mut site = Self { hosts: Vec::new(), there, link, place, _place: directory };
         for number in 1..=HOSTS.len() {
-            let host = Host::start(&site, number);
+            let host = Host::start(&site, &ssh, number);
             site.hosts.push(host);
         }
-        site.write_client_configuration();
+        let named =
+            |(number, name): (usize, &str)| (name.to_owned(), format!(" HostName {}", address(number)));
+        ssh.client(&(1..).zip(HOSTS).map(named).collect::<Vec<_>>());
         Some(site)
     }
 
@@ -88,28 +88,6 @@ impl Site {
 
     fn in_clients_network(&self, command: &str) {
         system("nsenter", &[&self.enter(), "sh", "-ec", command]).expect("a network");
-    }
-
-    /// The user's own ssh, with a configuration of its own.
-    fn write_client_configuration(&self) {
-        let host_key = fs::read_to_string(self.place.join("host.pub")).expect("a key");
-        let place = text(&self.place);
-        let configured = |(number, name): (usize, &str)| {
-            format!(
-                "Host {name}\n HostName {}\n User root\n IdentityFile {place}/user\n UserKnownHostsFile {place}/known\n",
-                address(number)
-            )
-        };
-        let configuration = (1..).zip(HOSTS).map(configured).collect::<Vec<_>>().concat();
-        let known = |number| format!("{} {host_key}", address(number));
-        let known = (1..=HOSTS.len()).map(known).collect::<Vec<_>>().concat();
-        fs::write(self.place.join("ssh_config"), configuration).expect("a configuration");
-        fs::write(self.place.join("known"), known).expect("known hosts");
-        fs::create_dir(self.place.join("bin")).expect("a directory");
-        script(
-            &self.place.join("bin/ssh"),
-            &format!("exec /usr/bin/ssh -F {place}/ssh_config -o StrictHostKeyChecking=yes \"$@\""),
-        );
     }
 
     pub(super) fn url(&mut self) -> String {
@@ -131,27 +109,10 @@ impl Site {
 }
 
 impl Host {
-    fn start(site: &Site, number: usize) -> Self {
+    fn start(site: &Site, ssh: &Ssh, number: usize) -> Self {
         let place = site.place.join(format!("host{number}"));
         let (scratch, cache) = (place.join("scratch"), place.join("cache"));
-        for directory in [&place, &scratch, &cache] {
-            fs::DirBuilder::new().mode(0o700).create(directory).expect("a directory");
-        }
-        let config = place.join("sshd_config");
-        let text_of = |path: &Path| text(path).to_owned();
-        fs::write(
-            &config,
-            format!(
-                "Port 22\nListenAddress {}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\nStrictModes no\n\
-                 SetEnv XDG_CACHE_HOME={} CIPHERTOLL_SCRATCH_DIR={}\n",
-                address(number),
-                text_of(&site.place.join("host")),
-                text_of(&site.place.join("user.pub")),
-                text_of(&cache),
-                text_of(&scratch),
-            ),
-        )
-        .expect("a configuration");
+        let config = ssh.sshd_config(&place, &format!("Port 22\nListenAddress {}\n", address(number)));
         let keeper = Command::new("unshare").args(["-n", "sleep", "100000"]).spawn().expect("a namespace");
         let network = until("a network namespace", || {
             let own = fs::read_link("/proc/self/ns/net").ok()?;
@@ -249,15 +210,6 @@ fn allow_new_databases(there: &Elsewhere) {
 /// Addresses in the network of the link, which the server's rules for clients include.
 fn address(number: usize) -> String {
     format!("10.77.0.{}", 100 + number)
-}
-
-fn make_keys(place: &Path) {
-    for name in ["host", "user"] {
-        let file = place.join(name);
-        system("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", text(&file)]).expect("a key");
-    }
-    // Where sshd confines itself; Debian's service makes it.
-    let _ = fs::create_dir("/run/sshd");
 }
 
 fn start_sshd(keeper: &Child, config: &Path, is_ahead: bool) -> Child {

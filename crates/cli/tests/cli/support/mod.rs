@@ -3,6 +3,7 @@
 mod between;
 mod host;
 mod session;
+mod ssh;
 mod tmpfs;
 
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ pub(crate) use host::{
     until, until_within,
 };
 pub(crate) use session::{Attack, Finished, Session};
+pub(crate) use ssh::{SSHD, Ssh};
 pub(crate) use tmpfs::Tmpfs;
 
 use ciphertoll_model::VoidReason;

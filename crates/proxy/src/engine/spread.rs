@@ -1,0 +1,117 @@
+//! Over how many workers new clients are spread. While most clients leave at once, only as many workers accept them as
+//! these clients keep busy: a worker with more clients finds more of them ready whenever it wakes up, and a thread that
+//! sleeps costs nothing.
+
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
+
+use super::worker::Worker;
+use crate::protocol::Protocol;
+
+/// If a worker uses more than this part of a processor, more workers accept clients.
+const BUSY: f64 = 0.9;
+/// One worker fewer accepts clients if those that are left would use less than this part of a processor each.
+const LIGHT: f64 = 0.75;
+
+/// What the first worker knows of the processor time of all.
+pub(super) struct Spread {
+    since: Instant,
+    used: Vec<Duration>,
+}
+
+impl Spread {
+    pub(super) fn new(threads: usize, now: Instant) -> Self {
+        Self { since: now, used: vec![Duration::ZERO; threads] }
+    }
+
+    /// The part of a processor that each worker has used since the last call. A worker that has not told its
+    /// time since then was asleep.
+    fn load(&mut self, used: Vec<Duration>, now: Instant) -> Vec<f64> {
+        let elapsed = now.duration_since(std::mem::replace(&mut self.since, now)).as_secs_f64();
+        let before = std::mem::replace(&mut self.used, used);
+        let spent = self.used.iter().zip(before).map(|(used, before)| used.saturating_sub(before));
+        spent.map(|spent| spent.as_secs_f64() / elapsed).collect()
+    }
+}
+
+/// How many workers are to accept clients after `accepting` did, by the part of a processor that each worker uses.
+fn next(accepting: usize, load: &[f64], are_brief: bool) -> usize {
+    let is_busy = load.iter().any(|used| *used > BUSY);
+    let fewer = accepting.saturating_sub(1).max(1);
+    let total: f64 = load.iter().sum();
+    if !are_brief {
+        load.len()
+    } else if is_busy {
+        (accepting * 2).min(load.len())
+    } else if total < LIGHT * fewer as f64 {
+        fewer
+    } else {
+        accepting
+    }
+}
+
+/// The processor time of this thread.
+fn thread_time() -> Duration {
+    // The clock of a thread itself always exists.
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Into::into)
+}
+
+impl<P: Protocol> Worker<P> {
+    /// Accepts clients, or leaves them to workers that have time for them.
+    pub(super) fn spread_clients(&mut self) {
+        if self.shared.threads() == 1 {
+            return;
+        }
+        self.shared.tell_used(thread_time());
+        if let Some(spread) = &mut self.spread {
+            let load = spread.load(self.shared.used(), self.env.now);
+            self.shared.set_accepting(next(self.shared.accepting(), &load, self.shared.are_brief()));
+        }
+        if self.shared.accepts() {
+            self.resume_accepting();
+        } else {
+            self.acceptor.pause(&self.env.reactor);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_stay_are_spread_over_all_workers() {
+        assert_eq!(next(1, &[0.1, 0.0, 0.0, 0.0], false), 4);
+    }
+
+    #[test]
+    fn brief_clients_keep_few_workers_busy() {
+        let mut accepting = 4;
+        for expected in [3, 2, 1, 1] {
+            accepting = next(accepting, &[0.2, 0.2, 0.2, 0.0], true);
+            assert_eq!(accepting, expected);
+        }
+        // Between the limits nothing changes, so that it does not change all the time.
+        assert_eq!(next(1, &[0.85, 0.0, 0.0, 0.0], true), 1);
+        assert_eq!(next(2, &[0.45, 0.45, 0.0, 0.0], true), 2);
+        assert_eq!(next(1, &[0.95, 0.0, 0.0, 0.0], true), 2);
+        assert_eq!(next(2, &[0.95, 0.95, 0.0, 0.0], true), 4);
+        assert_eq!(next(4, &[0.95; 4], true), 4);
+    }
+
+    #[test]
+    fn load_is_what_was_used_since_the_last_time() {
+        let began = Instant::now();
+        let mut spread = Spread::new(2, began);
+        let ms = Duration::from_millis;
+        assert_eq!(spread.load(vec![ms(100), ms(50)], began + ms(200)), [0.5, 0.25]);
+        assert_eq!(spread.load(vec![ms(150), ms(50)], began + ms(400)), [0.25, 0.0]);
+    }
+
+    #[test]
+    fn a_thread_knows_its_time() {
+        let before = thread_time();
+        while thread_time() <= before {}
+    }
+}
