@@ -100,13 +100,10 @@ impl StartupRequest {
     /// given this client's settings; `None` if a value cannot be set.
     pub(crate) fn restoring(&self, backend: &BackendState) -> Option<Vec<(String, String)>> {
         let mut settings = owned(self.differing(&backend.parameters));
-        for (name, value) in backend.base.iter() {
+        for (name, value) in backend.parameters.changed_from(&backend.base) {
             let name = std::str::from_utf8(name).ok()?;
             let is_fixed = FIXED.iter().any(|fixed| name.eq_ignore_ascii_case(fixed));
-            if is_fixed
-                || self.value(name).is_some()
-                || backend.parameters.get(name.as_bytes()) == Some(value)
-            {
+            if is_fixed || self.value(name).is_some() {
                 continue;
             }
             settings.push((name.to_owned(), String::from_utf8(value.to_vec()).ok()?));

@@ -80,6 +80,15 @@ impl Parameters {
         self.digest
     }
 
+    /// The settings of `base` that have another value here, with their values in `base`.
+    pub fn changed_from<'a>(&self, base: &'a Self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        // Most are unchanged and in the same place, so names are compared for the others only.
+        let is_same = |at, pair| self.pairs.get(at).is_some_and(|own| own == pair);
+        let changed = base.pairs.iter().enumerate().filter(move |(at, pair)| !is_same(*at, *pair));
+        let pairs = changed.map(|(_, pair)| (&*pair.name, &*pair.value));
+        pairs.filter(|(name, value)| self.get(name) != Some(value))
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.pairs.iter().map(|pair| (&*pair.name, &*pair.value))
     }
@@ -96,6 +105,28 @@ pub fn parse_parameter_status(payload: &[u8]) -> Result<(&[u8], &[u8]), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changed_settings_are_found_in_any_order() {
+        let of = |pairs: &[(&[u8], &[u8])]| {
+            let mut parameters = Parameters::default();
+            for (name, value) in pairs {
+                parameters.set(name, value).unwrap();
+            }
+            parameters
+        };
+        let base = of(&[(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]);
+        let changed = |parameters: &Parameters| {
+            let changed = parameters.changed_from(&base);
+            changed.map(|(name, value)| (name.to_vec(), value.to_vec())).collect::<Vec<_>>()
+        };
+        assert_eq!(changed(&base.clone()), []);
+        let mut other = base.clone();
+        other.set(b"B", b"4").unwrap();
+        other.set(b"d", b"5").unwrap();
+        assert_eq!(changed(&other), [(b"b".to_vec(), b"2".to_vec())]);
+        assert_eq!(changed(&of(&[(b"c", b"3"), (b"A", b"1")])), [(b"b".to_vec(), b"2".to_vec())]);
+    }
 
     #[test]
     fn names_are_case_insensitive_and_values_are_replaced() {
