@@ -105,17 +105,29 @@ pub(super) struct SharedState<P: Protocol> {
     recent: RecentClients,
 }
 
-/// Which of the last clients that left this worker were brief, one bit each.
+/// Which of the last clients that left this worker were brief.
 #[derive(Clone, Copy, Default)]
-struct RecentClients(u32);
+struct RecentClients {
+    /// One bit each.
+    brief: u32,
+    has_new: bool,
+}
 
 impl RecentClients {
     fn add(&mut self, stayed: Duration) {
-        self.0 = self.0 << 1 | u32::from(stayed < BRIEF);
+        self.brief = self.brief << 1 | u32::from(stayed < BRIEF);
+        self.has_new = true;
     }
 
     fn are_brief(self) -> bool {
-        self.0.count_ones() > u32::BITS / 2
+        self.brief.count_ones() > u32::BITS / 2
+    }
+
+    /// What clients were like says nothing of those that come when none has left for a while.
+    fn age(&mut self) {
+        if !std::mem::take(&mut self.has_new) {
+            self.brief = 0;
+        }
     }
 }
 
@@ -203,6 +215,11 @@ impl<P: Protocol> SharedState<P> {
     /// Whether most clients that have left this worker stayed only for a moment.
     pub(super) fn are_brief(&self) -> bool {
         self.recent.are_brief()
+    }
+
+    /// Forgets what recent clients were like if none has left since the last call.
+    pub(super) fn age_recent(&mut self) {
+        self.recent.age();
     }
 
     /// Tells all workers how much processor time this one's thread has used.
@@ -320,6 +337,16 @@ mod tests {
         // But no worker gets far more clients than another one.
         let assigned = (0..100).filter(|_| shared[0].assign_client() == 0).count();
         assert_eq!(assigned, 50 + MIN_DIFFERENCE_OF_BRIEF / 2);
+    }
+
+    #[test]
+    fn clients_after_a_pause_are_not_taken_for_brief() {
+        let (_reactors, mut shared) = shared(2);
+        (0..u32::BITS).for_each(|_| shared[0].client_left(Duration::ZERO));
+        shared[0].age_recent();
+        assert!(shared[0].are_brief());
+        shared[0].age_recent();
+        assert!(!shared[0].are_brief());
     }
 
     #[test]

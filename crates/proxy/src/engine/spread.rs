@@ -63,6 +63,7 @@ impl<P: Protocol> Worker<P> {
         if self.shared.threads() == 1 {
             return;
         }
+        self.shared.age_recent();
         self.shared.tell_used(thread_time());
         if let Some(spread) = &mut self.spread {
             let load = spread.load(self.shared.used(), self.env.now);
