@@ -91,15 +91,13 @@ static struct bytes reset_command(void) {
 }
 
 /*
- * What ciphertoll-proxy sends: without a Sync, so that the server answers the reset and the command at once; the empty
- * transaction ends what the reset began; the Close marks the end of the answer.
+ * What ciphertoll-proxy sends: without a Sync, so that the server answers the reset and the command at once; the Close
+ * marks the end of the answer.
  */
 static struct bytes reset_prefix(void) {
     static struct encoded encoded;
     if (encoded.count == 0) {
         add_command(&encoded, "DISCARD ALL");
-        add_command(&encoded, "BEGIN");
-        add_command(&encoded, "COMMIT");
         add_message(&encoded, CLOSE, "S", sizeof "S");
         if (encoded.count > RESET_BYTES)
             die("the reset is longer than %d bytes", RESET_BYTES);

@@ -481,6 +481,8 @@ pub enum SettingsResult {
 pub enum Release<R> {
     /// Nothing: the server has not received anything from the client. Unsent output is dropped.
     Clean,
+    /// The same, for a connection that was not reset when the session started: it still must be.
+    Unsent(R),
     Reset(R),
     /// Close it, for this reason: the state of the protocol is not known.
     Close(&'static str),

@@ -2,7 +2,9 @@
 //!
 //! Input: one byte that selects the command, one byte for the portion size, then the responses.
 
-use ciphertoll_wire::postgres::{Error, Parameters, Response, TransactionStatus, relay::InternalCommand};
+use ciphertoll_wire::postgres::{
+    Error, Parameters, Response, TransactionStatus, relay::InternalCommand, relay::PipelinedCommit,
+};
 
 pub fn run(data: &[u8]) {
     let &[asked, size, ref bytes @ ..] = data else { return };
@@ -21,7 +23,7 @@ fn read_in_portions(asked: u8, bytes: &[u8], size: usize) -> (End, Parameters) {
         1 => InternalCommand::reset(TransactionStatus::Idle, &mut out),
         2 => InternalCommand::reset(TransactionStatus::InTransaction, &mut out),
         3 => InternalCommand::settings([("application_name", "x"), ("TimeZone", "UTC")], &mut out),
-        _ => InternalCommand::take_over([("application_name", "x")], &mut out),
+        _ => InternalCommand::take_over([("application_name", "x")], PipelinedCommit::AtOnce, &mut out),
     };
     let mut command = command.expect("it can be written");
     let mut received = Vec::new();

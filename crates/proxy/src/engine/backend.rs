@@ -347,7 +347,8 @@ impl<P: Protocol> Backend<P> {
     pub(super) fn end_session(&mut self, env: &Environment<P>) -> Option<EndedSession<P>> {
         let (client, session) = self.take_session(env)?;
         let has_sent_nothing = session.can_detach();
-        Some(EndedSession { client, release: session.release(&mut self.state), has_sent_nothing })
+        let release = session.release(&mut self.state).map(|release| self.drop_unsent(release));
+        Some(EndedSession { client, release, has_sent_nothing })
     }
 
     /// Ends the session of a client at the end of its transaction; `None` if it has none.
@@ -361,7 +362,14 @@ impl<P: Protocol> Backend<P> {
             return None;
         }
         let (_, session) = self.take_session(env)?;
-        Some(session.detach(&mut self.state))
+        let detached = session.detach(&mut self.state);
+        Some(detached.map(|detached| Detached { release: self.drop_unsent(detached.release), ..detached }))
+    }
+
+    fn drop_unsent(&mut self, release: Release<P::ResetContext>) -> Release<P::ResetContext> {
+        let Release::Unsent(context) = release else { return release };
+        self.channel.output().clear();
+        Release::Reset(context)
     }
 
     fn take_session(&mut self, env: &Environment<P>) -> Option<(Id, P::Session)> {

@@ -233,10 +233,11 @@ impl<P: Protocol> Client<P> {
         }
     }
 
-    /// Which connections this client can take. Its login must be complete for one that was not reset, so that the
-    /// server is known to accept its settings.
-    pub(super) fn acceptable(&self) -> Acceptable {
-        if self.cancel_token.is_some() { Acceptable::Any } else { Acceptable::Reset }
+    /// Which connections this client can take. In transaction pooling, its login must be complete for one that was not
+    /// reset, so that the server is known to accept its settings.
+    pub(super) fn acceptable(&self, pooling: Pooling) -> Acceptable {
+        let has_logged_in = self.cancel_token.is_some();
+        if has_logged_in || pooling == Pooling::Session { Acceptable::Any } else { Acceptable::Reset }
     }
 
     /// Completes a login without a server connection, if possible: the client is parked.

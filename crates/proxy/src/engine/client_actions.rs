@@ -260,7 +260,7 @@ impl<P: Protocol> Worker<P> {
             && let Some(context) = backend.kept_context()
             && self.take_kept(server)
         {
-            self.release_between_transactions(id, server, context);
+            self.release_unreset(id, server, context);
         }
     }
 

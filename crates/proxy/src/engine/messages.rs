@@ -185,7 +185,10 @@ impl<P: Protocol> Worker<P> {
         }
         match self.servers.open(id).map(|backend| &backend.activity) {
             Some(Activity::Idle { .. }) => self.return_to_pool(id),
-            Some(Activity::Kept { .. }) => self.reassign_kept(id),
+            Some(Activity::Kept { .. }) => {
+                self.env.metrics().steals.increment();
+                self.reassign_kept(id);
+            }
             _ => {}
         }
     }

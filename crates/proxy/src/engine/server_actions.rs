@@ -13,8 +13,8 @@ use super::shared_state::Discovery;
 use super::worker::Worker;
 use crate::log::Level;
 use crate::metrics::EXCLUSIVE_ACCESS;
-use crate::pool::{ConnectionPool, WorkerBound};
-use crate::protocol::{PoolKey, Protocol, ProtocolSession, Release};
+use crate::pool::{Acceptable, ConnectionPool, WorkerBound};
+use crate::protocol::{PoolKey, Pooling, Protocol, ProtocolSession, Release};
 use crate::refusal::Refusal;
 use crate::slab::Id;
 
@@ -157,8 +157,8 @@ impl<P: Protocol> Worker<P> {
             return;
         };
         match release {
-            Ok(Release::Reset(context)) if has_sent_nothing => {
-                self.release_between_transactions(client, id, context);
+            Ok(Release::Reset(context)) if has_sent_nothing || self.env.pooling == Pooling::Session => {
+                self.release_unreset(client, id, context);
             }
             Ok(release) => self.release_server(id, release),
             Err(error) => self.close_server(id, &error.to_string()),
@@ -191,7 +191,7 @@ impl<P: Protocol> Worker<P> {
                 self.env.metrics().skipped_resets.increment();
                 self.reset_server(id, Release::Clean);
             }
-            Release::Reset(context) => {
+            Release::Reset(context) | Release::Unsent(context) => {
                 self.env.metrics().resets.increment();
                 self.send_command(id, |protocol, state, out| protocol.reset(context, state, out));
             }
@@ -252,12 +252,15 @@ impl<P: Protocol> Worker<P> {
         // With diagnostics it is available to its client only, until the time for keeping it is over.
         if !holds_diagnostics {
             let is_kept = self.pool.with(|pool| pool.keep(&server, id));
+            if !is_kept {
+                self.env.metrics().steals.increment();
+            }
             self.kept(id, is_kept);
         }
     }
 
-    /// Releases an idle connection whose client has disconnected.
-    pub(super) fn release_between_transactions(&mut self, client: Id, id: Id, context: P::ResetContext) {
+    /// Releases a connection whose client has left in no transaction.
+    pub(super) fn release_unreset(&mut self, client: Id, id: Id, context: P::ResetContext) {
         if !self.env.protocol.can_pipeline_reset(context) || self.discard_reason(id).is_some() {
             return self.release_server(id, Release::Reset(context));
         }
@@ -290,22 +293,22 @@ impl<P: Protocol> Worker<P> {
 
     /// Gives a waiting client a kept connection that was taken from the pool's list.
     pub(super) fn reassign_kept(&mut self, id: Id) {
-        self.env.metrics().steals.increment();
         match self.next_without_reset(id) {
             Some(client) => self.assign_unreset(client, id),
             None => self.reset_kept(id),
         }
     }
 
-    /// The client that has waited longest, if it can use this connection without waiting for the reset. Its
-    /// login must be complete, so that the server is known to accept its settings.
+    /// The client that has waited longest, if it can use this connection without waiting for the reset.
     fn next_without_reset(&mut self, id: Id) -> Option<Id> {
         if !self.can_pipeline_reset(id) {
             return None;
         }
         let (server, clients) = (self.servers.get(id)?, &self.clients);
-        let has_logged_in = |client| clients.get(client).is_some_and(|client| client.cancel_token.is_some());
-        self.pool.with(|pool| pool.assign_unreset(&server.key, id, has_logged_in))
+        let pooling = self.env.pooling;
+        let can_use =
+            |client| clients.get(client).is_some_and(|client| client.acceptable(pooling) == Acceptable::Any);
+        self.pool.with(|pool| pool.assign_unreset(&server.key, id, can_use))
     }
 
     /// Whether a kept connection can be used by a client whose command follows the reset.

@@ -18,8 +18,8 @@ use crate::slab::Id;
 
 impl<P: Protocol> Worker<P> {
     pub(super) fn acquire(&mut self, id: Id, key: &P::Key) {
-        let Some(acceptable) = self.clients.get(id).map(Client::acceptable) else { return };
-        let now = self.env.now;
+        let Some(client) = self.clients.get(id) else { return };
+        let (acceptable, now) = (client.acceptable(self.env.pooling), self.env.now);
         match self.pool.with(|pool| pool.acquire(key, id, acceptable, now)) {
             PoolAction::Take(server) => self.assign(id, server),
             PoolAction::TakeUnreset(server) if self.can_pipeline_reset(server) => {

@@ -302,7 +302,7 @@ impl Protocol for Postgres {
             backend.remains = Remains::Anything;
         }
         match self.pooling {
-            Pooling::Session => ClientSession::begin(&request, backend, to_server)
+            Pooling::Session => ClientSession::begin_unpooled(&request, acquired, backend, to_server)
                 .map_err(|error| Box::new(StartFailed { request, error: error.into() })),
             Pooling::Transaction => ClientSession::begin_pooled(request, acquired, backend, to_server),
         }
@@ -320,7 +320,9 @@ impl Protocol for Postgres {
     }
 
     fn can_pipeline_reset(&self, context: ResetContext) -> bool {
-        self.pooling == Pooling::Transaction && context.transaction == TransactionStatus::Idle
+        // In session pooling, locks and notifications must not outlive their client.
+        let can_wait = self.pooling == Pooling::Transaction || context.remains < Remains::Anything;
+        can_wait && context.transaction == TransactionStatus::Idle
     }
 
     fn leaves_nothing(&self, context: ResetContext) -> bool {
@@ -360,7 +362,13 @@ impl ProtocolCommand for InternalCommand {
     ) -> SessionResult<Response<CommandOutcome>> {
         Ok(match Self::step(self, input, &mut backend.parameters)? {
             Response::NeedInput => Response::NeedInput,
-            Response::Done(TransactionStatus::Idle) => Response::Done(CommandOutcome::Idle),
+            Response::Done(TransactionStatus::Idle) => {
+                // Others are reported after the server's configuration has changed.
+                if backend.base.digest() != backend.parameters.digest() {
+                    backend.base = backend.parameters.clone();
+                }
+                Response::Done(CommandOutcome::Idle)
+            }
             Response::Done(_) => {
                 Response::Done(CommandOutcome::Unusable("the reset left a transaction open"))
             }

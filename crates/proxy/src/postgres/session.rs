@@ -2,8 +2,8 @@
 
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::{
-    ClientBytes, ConnectionState, ConnectionStatements, Followed, InternalCommand, PostgresRelay,
-    ServerBytes, SessionFollower,
+    ClientBytes, ConnectionState, ConnectionStatements, Followed, InternalCommand, PipelinedCommit,
+    PostgresRelay, ServerBytes, SessionFollower,
 };
 use ciphertoll_wire::postgres::server::{
     Authentication, write_authentication, write_backend_key_data, write_parameter_status,
@@ -30,6 +30,7 @@ pub struct BackendState {
     pub(crate) prepared: ConnectionStatements,
     /// What sessions may have left since the last reset, beside prepared statements and reported settings.
     pub(crate) remains: Remains,
+    commit: PipelinedCommit,
     /// For cancel requests.
     pub(crate) cancel: Option<(u32, CancelKey)>,
     greeting: Greeting,
@@ -72,6 +73,7 @@ impl BackendState {
     pub(crate) fn of(parameters: Parameters) -> Self {
         Self {
             base: parameters.clone(),
+            commit: PipelinedCommit::of(&parameters),
             parameters,
             prepared: ConnectionStatements::default(),
             remains: Remains::Nothing,
@@ -102,8 +104,12 @@ pub struct ClientSession {
     command: Option<(CommandPurpose, InternalCommand)>,
     /// The server has received something that a reset must undo.
     needs_reset: bool,
+    /// The client's commands were passed on.
+    has_input: bool,
     /// The value of a setting before a new one was pipelined in front of the client's first command.
     before: Option<(String, Vec<u8>)>,
+    /// Digest of the reported settings with which the client has begun, in session pooling.
+    began_with: Option<u64>,
     /// In transaction pooling only.
     pooled: Option<Box<TransactionPooling>>,
 }
@@ -132,7 +138,6 @@ struct TransactionPooling {
     /// The version of the reported settings that was recorded, see [`Parameters::changes`].
     changes: u64,
     was_reported: bool,
-    has_input: bool,
 }
 
 /// `BackendKeyData` and `ReadyForQuery`: see [`write_ready`].
@@ -150,7 +155,15 @@ pub(super) const FIXED: [&str; 6] = [
 
 impl ClientSession {
     fn silent() -> Self {
-        Self { relay: PostgresRelay::new(), command: None, needs_reset: false, before: None, pooled: None }
+        Self {
+            relay: PostgresRelay::new(),
+            command: None,
+            needs_reset: false,
+            has_input: false,
+            before: None,
+            began_with: None,
+            pooled: None,
+        }
     }
 
     /// Starts a session. Commands that apply the client's settings are appended to `to_server`, which must be
@@ -202,7 +215,7 @@ impl ClientSession {
                 backend.prepared.clear();
                 backend.parameters = backend.base.clone();
                 let settings = owned(request.differing(&backend.base));
-                let command = InternalCommand::take_over(pairs(&settings), to_server)?;
+                let command = InternalCommand::take_over(pairs(&settings), backend.commit, to_server)?;
                 (settings, Some(command))
             }
         };
@@ -217,6 +230,34 @@ impl ClientSession {
         if let Some(command) = command {
             session.command = Some((CommandPurpose::ResetFirst, command));
             session.relay.hold_after_sync();
+        }
+        Ok(session)
+    }
+
+    /// Starts a session that has its connection until it ends.
+    pub fn begin_unpooled(
+        request: &StartupRequest,
+        acquired: AcquiredState,
+        backend: &mut BackendState,
+        to_server: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
+        let mut session = match acquired {
+            AcquiredState::Reset | AcquiredState::SameClient => Self::begin(request, backend, to_server)?,
+            AcquiredState::ResetPending => {
+                let differing = request.differing(&backend.base);
+                if differing.iter().all(|(name, value)| cannot_fail(name, value, &backend.base)) {
+                    Self::begin_with_reset(request, backend, to_server)?
+                } else {
+                    backend.parameters = backend.base.clone();
+                    let command = InternalCommand::settings_after_reset(differing, to_server)?;
+                    let command = Some((CommandPurpose::Settings, command));
+                    Self { needs_reset: true, command, ..Self::silent() }
+                }
+            }
+        };
+        session.relay.observe_remains();
+        if !session.awaits_settings() {
+            session.began_with = Some(backend.parameters.digest());
         }
         Ok(session)
     }
@@ -247,7 +288,6 @@ impl ClientSession {
             unreported: Vec::new(),
             changes: backend.parameters.changes(),
             was_reported: false,
-            has_input: false,
         }));
         Ok(session)
     }
@@ -271,6 +311,18 @@ impl ClientSession {
         }
     }
 
+    /// What a client may notice until the reset.
+    fn remains(&self, backend: &BackendState) -> Remains {
+        // After a change that the client did not make, the settings after a reset are no longer known.
+        let is_known = self.began_with == Some(backend.parameters.digest())
+            && !has_ascii_within(backend.parameters.get(ENCODING));
+        match &self.pooled {
+            Some(_) => backend.remains,
+            None if is_known => self.relay.remains(),
+            None => Remains::Anything,
+        }
+    }
+
     fn read_command_responses(
         &mut self,
         rest: &mut &[u8],
@@ -284,6 +336,7 @@ impl ClientSession {
                 SettingsResult::None
             }
             (Ok(Response::Done(_)), CommandPurpose::Settings | CommandPurpose::ResetFirst) => {
+                self.began_with = Some(backend.parameters.digest());
                 SettingsResult::Applied
             }
             (Ok(Response::Done(_)), CommandPurpose::QueryValues) => {
@@ -307,7 +360,7 @@ impl ClientSession {
     fn phase(&mut self, settings_result: &SettingsResult, backend: &BackendState) -> SessionPhase {
         let Some(pooled) = &mut self.pooled else { return SessionPhase::Active };
         let is_clean = self.relay.connection_state() == ConnectionState::Clean(TransactionStatus::Idle);
-        if !is_clean || self.command.is_some() || !pooled.has_input {
+        if !is_clean || self.command.is_some() || !self.has_input {
             return SessionPhase::Active;
         }
         let effects = pooled.follower.settle();
@@ -329,7 +382,7 @@ impl ClientSession {
     /// client has sent something they would come within a response, and the server reports new values itself.
     fn unsent_settings<'a>(&self, backend: &'a BackendState) -> Option<&'a Parameters> {
         let is_due =
-            |pooled: &&TransactionPooling| pooled.acquired != AcquiredState::SameClient && !pooled.has_input;
+            |pooled: &&TransactionPooling| pooled.acquired != AcquiredState::SameClient && !self.has_input;
         let pooled = self.pooled.as_deref().filter(is_due)?;
         let sent = pooled.request.sent_digest;
         (sent != backend.parameters.digest()).then_some(&backend.parameters)
@@ -375,9 +428,7 @@ impl ProtocolSession for ClientSession {
             self.relay.process_client(input, &backend.parameters, followed)?;
         let has_input = pass_bytes > 0 || !insert.is_empty();
         self.needs_reset |= has_input;
-        if let Some(pooled) = &mut self.pooled {
-            pooled.has_input |= has_input;
-        }
+        self.has_input |= has_input;
         Ok(FromClient { insert, exclusive, ..FromClient::passes(pass_bytes, goodbye) })
     }
 
@@ -420,23 +471,30 @@ impl ProtocolSession for ClientSession {
     }
 
     fn can_detach(&self) -> bool {
-        self.pooled.as_ref().is_some_and(|pooled| !pooled.has_input) && !self.awaits_settings()
+        self.pooled.is_some() && !self.has_input && !self.awaits_settings()
     }
 
     fn detach(mut self, backend: &mut BackendState) -> SessionResult<Detached<StartupRequest, ResetContext>> {
-        self.record_remains(backend);
+        let digest = backend.parameters.digest();
+        let release = self.released(backend)?;
         let request = self.pooled.take().map(|pooled| {
             let mut request = pooled.request;
             if pooled.acquired != AcquiredState::SameClient || pooled.was_reported {
-                request.sent_digest = backend.parameters.digest();
+                request.sent_digest = digest;
             }
             request
         });
-        Ok(Detached { request, release: self.release(backend)? })
+        Ok(Detached { request, release })
     }
 
-    /// Undoes the changes of `backend` that the server has not received.
     fn release(self, backend: &mut BackendState) -> SessionResult<Release<ResetContext>> {
+        Ok(self.released(backend)?)
+    }
+}
+
+impl ClientSession {
+    /// Undoes the changes of `backend` that the server has not received.
+    fn released(&self, backend: &mut BackendState) -> Result<Release<ResetContext>, Error> {
         self.record_remains(backend);
         if !self.needs_reset {
             if let Some((name, value)) = &self.before {
@@ -448,12 +506,20 @@ impl ProtocolSession for ClientSession {
                 _ => Release::Clean,
             });
         }
-        if self.command.is_some() {
-            return Ok(Release::Close("the client left before its settings were applied"));
+        match self.command {
+            // Neither was the reset in front of them.
+            Some((CommandPurpose::ResetFirst, _)) if !self.has_input => {
+                backend.remains = Remains::Anything;
+                let (transaction, remains) = (TransactionStatus::Idle, self.remains(backend));
+                backend.parameters = backend.base.clone();
+                return Ok(Release::Unsent(ResetContext { transaction, remains }));
+            }
+            Some(_) => return Ok(Release::Close("the client left before its settings were applied")),
+            None => {}
         }
         Ok(match self.relay.connection_state() {
             ConnectionState::Clean(transaction) => {
-                Release::Reset(ResetContext { transaction, remains: backend.remains })
+                Release::Reset(ResetContext { transaction, remains: self.remains(backend) })
             }
             ConnectionState::Unknown(reason) => Release::Close(reason),
         })

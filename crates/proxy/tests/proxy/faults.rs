@@ -5,8 +5,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ciphertoll_wire::postgres::Parameters;
 use ciphertoll_wire::postgres::command::{encode_query, encode_sync};
-use ciphertoll_wire::postgres::relay::InternalCommand;
+use ciphertoll_wire::postgres::relay::{InternalCommand, PipelinedCommit};
 
 use crate::Case;
 use crate::cases::one;
@@ -47,29 +48,35 @@ fn failed_reset(site: &mut Site) {
     let proxy = site.proxy(&[]);
     let mut raw = proxy.raw(&[]);
     raw.answer();
-    let take_over = |sql: &str| {
+    let take_over = |settings: &[(&str, &str)], commit, sql: &str| {
         let mut bytes = Vec::new();
-        InternalCommand::take_over([("application_name", "next")], &mut bytes).expect("a reset");
+        InternalCommand::take_over(settings.iter().copied(), commit, &mut bytes).expect("a reset");
         encode_query(&mut bytes, sql).expect("a query");
         bytes
     };
-    raw.query("SET application_name = 'last'; SET work_mem = '7MB'");
-    raw.answer();
-    raw.send(&take_over("SELECT 1/0"));
-    assert_eq!(
-        RawClient::error_state(&raw.answer()).as_deref(),
-        Some("22012"),
-        "it is executed if the reset succeeds"
-    );
-    raw.query("SELECT current_setting('application_name') || current_setting('work_mem')");
-    let row = raw.answer().into_iter().find(|(kind, _)| *kind == b'D').expect("a row");
-    assert!(row.1.ends_with(b"next4MB"), "an error behind the reset does not undo its settings: {row:?}");
+    let next = [("application_name", "next")];
+    let version = one(&mut proxy.client(), "SHOW server_version");
+    let mut parameters = Parameters::default();
+    parameters.set(b"server_version", version.as_bytes()).expect("a value");
+    for commit in [PipelinedCommit::WithTransaction, PipelinedCommit::of(&parameters)] {
+        for (settings, left) in [(&next[..], "next4MB"), (&[], "4MB")] {
+            raw.query("SET application_name = 'last'; SET work_mem = '7MB'");
+            raw.answer();
+            raw.send(&take_over(settings, commit, "SELECT 1/0"));
+            let state = RawClient::error_state(&raw.answer());
+            assert_eq!(state.as_deref(), Some("22012"), "it is executed if the reset succeeds");
+            raw.query("SELECT '<' || current_setting('application_name') || current_setting('work_mem')");
+            let row = raw.answer().into_iter().find(|(kind, _)| *kind == b'D').expect("a row");
+            let left = format!("<{left}");
+            assert!(row.1.ends_with(left.as_bytes()), "an error behind the reset does not undo it: {row:?}");
+        }
+    }
     // DISCARD ALL fails within a transaction.
     for sql in ["DROP TABLE IF EXISTS heard", "CREATE TABLE heard (n int)", "BEGIN"] {
         raw.query(sql);
         raw.answer();
     }
-    let mut bytes = take_over("COMMIT; INSERT INTO heard VALUES (1)");
+    let mut bytes = take_over(&next, PipelinedCommit::AtOnce, "COMMIT; INSERT INTO heard VALUES (1)");
     encode_query(&mut bytes, "SELECT 'leaked'").expect("a query");
     encode_sync(&mut bytes);
     raw.send(&bytes);

@@ -7,8 +7,9 @@ use crate::cases::one;
 use crate::operations::{admin_of, await_that, samples};
 use crate::site::{Proxy, RawClient, Site};
 
-pub(crate) const CASES: [Case; 3] = [
+pub(crate) const CASES: [Case; 4] = [
     ("no session state reaches the next client", state),
+    ("after a plain session the reset comes with the next client", pending_reset),
     ("a transaction that was left open is rolled back", transactions),
     ("a connection in an unknown state is closed", unknown_state),
 ];
@@ -90,6 +91,63 @@ fn nothing_leaks(proxy: &Proxy) {
         assert_eq!(one(&mut next, query), clean, "after {left}");
         assert_eq!(one(&mut next, "SELECT pg_backend_pid()"), before, "after {left}: another connection");
     }
+}
+
+/// The reset is sent in front of the next client's settings or first command, and always sent.
+fn pending_reset(site: &mut Site) {
+    let proxy = site.proxy(&["--pool-size", "1"]);
+    let before = backend(&proxy);
+    let session = |settings: &[(&str, &str)], query: &str| {
+        let mut raw = proxy.raw(settings);
+        let greeting = raw.answer();
+        if query.is_empty() {
+            return (greeting, String::new());
+        }
+        raw.query(query);
+        let row = raw.answer().into_iter().find(|(kind, _)| *kind == b'D').expect("a row");
+        (greeting, String::from_utf8_lossy(&row.1[6..]).into_owned())
+    };
+    let look = "SELECT current_setting('statement_timeout') || current_setting('work_mem') || '<' || \
+                current_setting('application_name') || '>' || pg_backend_pid()";
+    let clean = format!("04MB<>{before}");
+    for round in 0..20 {
+        // Settings that the server may refuse, one that it cannot, and none; with a command and without.
+        let theirs = [("statement_timeout", "7s"), ("work_mem", "7MB")];
+        assert_eq!(session(&theirs, look).1, format!("7s7MB<>{before}"), "{round}");
+        assert_eq!(session(&[], look).1, clean, "{round}");
+        assert_eq!(session(&[("application_name", "a")], look).1, format!("04MB<a>{before}"), "{round}");
+        let (greeting, _) = session(&[], "");
+        let name = greeting.iter().find(|(_, payload)| payload.starts_with(b"application_name\0"));
+        assert_eq!(name.map(|(_, payload)| &payload[..]), Some(&b"application_name\0\0"[..]), "{round}");
+        assert_eq!(session(&[], look).1, clean, "{round}");
+        session(&theirs, "");
+        let (refused, _) = session(&[("TimeZone", "Mars")], "");
+        assert_eq!(RawClient::error_state(&refused).as_deref(), Some("22023"), "{round}");
+        assert_eq!(session(&[], look).1, clean, "{round}");
+    }
+    // The unnamed statement of the client before is gone, and that of the reset, too.
+    for text in ["SELECT 1", ""] {
+        let mut raw = proxy.raw(&[]);
+        raw.answer();
+        let mut bytes = Vec::new();
+        if !text.is_empty() {
+            encode_parse(&mut bytes, "", text, &[]).expect("a statement");
+        }
+        encode_describe_statement(&mut bytes, "").expect("a name");
+        encode_sync(&mut bytes);
+        raw.send(&bytes);
+        let expected = text.is_empty().then_some("26000");
+        assert_eq!(RawClient::error_state(&raw.answer()).as_deref(), expected);
+    }
+    // What others can see does not wait for a next client.
+    let mut holder = proxy.raw(&[]);
+    holder.answer();
+    holder.query("CREATE TEMP TABLE seen_by_others (n int)");
+    holder.answer();
+    drop(holder);
+    let mut other = site.control();
+    let seen = "SELECT count(*) FROM pg_class WHERE relname = 'seen_by_others'";
+    await_that("its table is dropped", || one(&mut other, seen) == "0");
 }
 
 fn transactions(site: &mut Site) {

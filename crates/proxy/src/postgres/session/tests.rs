@@ -40,6 +40,7 @@ fn transaction_of(release: Release<ResetContext>) -> Release<TransactionStatus> 
     match release {
         Release::Clean => Release::Clean,
         Release::Reset(context) => Release::Reset(context.transaction),
+        Release::Unsent(context) => Release::Unsent(context.transaction),
         Release::Close(reason) => Release::Close(reason),
     }
 }
@@ -348,7 +349,8 @@ fn a_connection_whose_reset_fails_is_closed() {
     let report = Report { severity: Severity::Error, sqlstate: *b"57014", message: b"canceled" };
     let no = written(|out| write_error(out, &report).unwrap());
     assert!(session.process_server(&no, &mut known).is_err());
-    let (session, _) = processed(&mut known);
+    let (mut session, _) = processed(&mut known);
+    session.process_client(&query(), &mut known).unwrap();
     assert!(
         matches!(transaction_of(session.release(&mut known).unwrap()), Release::Close(_)),
         "its state is not known"
@@ -400,4 +402,73 @@ fn a_connection_on_which_nothing_remains_needs_no_reset() {
     assert!(!to_server.contains("DISCARD"), "{to_server:?}");
     let (_, to_server) = begin(&mut known, &[]);
     assert!(to_server.contains("DISCARD ALL"), "{to_server:?}");
+}
+
+/// A session without transaction pooling on a connection that another client has left; returns what is sent first.
+fn behind_reset(known: &mut BackendState, settings: &[(&str, &str)]) -> (ClientSession, String) {
+    let mut to_server = Vec::new();
+    known.remains = Remains::Anything;
+    let acquired = AcquiredState::ResetPending;
+    let session = ClientSession::begin_unpooled(&request(settings), acquired, known, &mut to_server).unwrap();
+    (session, String::from_utf8_lossy(&to_server).into_owned())
+}
+
+#[test]
+fn a_session_can_begin_with_the_reset_after_another() {
+    let mut known = backend();
+    known.parameters.set(b"application_name", b"last").unwrap();
+    let (session, to_server) = behind_reset(&mut known, &[]);
+    assert!(to_server.contains("DISCARD ALL") && !session.awaits_settings(), "{to_server:?}");
+    assert_eq!(known.parameters, known.base);
+    // A setting that may be refused is set before the client may begin.
+    let (mut session, to_server) = behind_reset(&mut known, &[("TimeZone", "Mars")]);
+    let discard = to_server.find("DISCARD ALL").expect("a reset");
+    assert!(to_server[discard..].contains("TimeZone") && session.awaits_settings(), "{to_server:?}");
+    let report = Report { severity: Severity::Error, sqlstate: *b"22023", message: b"no" };
+    let mut refused = written(|out| write_error(out, &report).unwrap());
+    refused.extend(ready(TransactionStatus::Idle));
+    let processed = session.process_server(&refused, &mut known).unwrap();
+    assert!(matches!(processed.settings_result, SettingsResult::Refused(_)), "{processed:?}");
+    let Release::Reset(context) = session.release(&mut known).unwrap() else { panic!("no reset") };
+    assert_eq!(context.remains, Remains::Anything, "a refused setting may have undone the reset");
+}
+
+#[test]
+fn a_reset_that_was_not_sent_is_still_due() {
+    let mut known = backend();
+    let (session, _) = behind_reset(&mut known, &[("application_name", "next")]);
+    let Release::Unsent(context) = session.release(&mut known).unwrap() else { panic!("it is due") };
+    assert_eq!(context, ResetContext { transaction: TransactionStatus::Idle, remains: Remains::Nothing });
+    assert_eq!((&known.parameters, known.remains), (&known.base, Remains::Anything));
+    let (session, _) = processed(&mut known);
+    let detached = session.detach(&mut known).unwrap();
+    assert_eq!(transaction_of(detached.release), Release::Unsent(TransactionStatus::Idle));
+    assert_eq!((&known.parameters, known.remains), (&known.base, Remains::Anything));
+}
+
+#[test]
+fn only_after_plain_data_access_may_the_reset_wait() {
+    let left_by = |settings: &[(&str, &str)], sql: &str, answer: &[u8]| {
+        let (mut known, mut to_server) = (backend(), Vec::new());
+        let acquired = AcquiredState::Reset;
+        let mut session =
+            ClientSession::begin_unpooled(&request(settings), acquired, &mut known, &mut to_server).unwrap();
+        if session.awaits_settings() {
+            let encoding = written(|out| write_parameter_status(out, b"client_encoding", b"SJIS").unwrap());
+            let done = [&encoding[..], &ready(TransactionStatus::Idle)].concat();
+            session.process_server(&done, &mut known).unwrap();
+        }
+        session.process_client(&written(|out| encode_query(out, sql).unwrap()), &mut known).unwrap();
+        session.process_server(answer, &mut known).unwrap();
+        let Release::Reset(context) = session.release(&mut known).unwrap() else { panic!("no reset") };
+        context.remains
+    };
+    let plain = ready(TransactionStatus::Idle);
+    assert_eq!(left_by(&[], "SELECT 1", &plain), Remains::Nothing);
+    let named = [("application_name", "a")];
+    assert_eq!(left_by(&named, "SELECT 1", &[&plain[..], &plain].concat()), Remains::Nothing);
+    assert_eq!(left_by(&[], "LISTEN a", &plain), Remains::Anything);
+    assert_eq!(left_by(&[("client_encoding", "SJIS")], "SELECT 1", &plain), Remains::Anything);
+    // The server's configuration was changed meanwhile.
+    assert_eq!(left_by(&[], "SELECT 1", &answer(TransactionStatus::Idle)), Remains::Anything);
 }

@@ -47,6 +47,15 @@ enum Kind {
     TakeOver,
 }
 
+/// When a server commits what a `DISCARD ALL` without a `Sync` has done. Until then, an error in the next client's
+/// command would undo it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PipelinedCommit {
+    AtOnce,
+    /// With the end of an explicit transaction behind it. All servers do so.
+    WithTransaction,
+}
+
 impl InternalCommand {
     /// Appends the commands that reset a session. All responses of its client must have been read.
     pub fn reset(transaction: TransactionStatus, out: &mut Vec<u8>) -> Result<Self, Error> {
@@ -79,20 +88,30 @@ impl InternalCommand {
         Ok(Self { kind: Kind::Settings, left: 1, refusal: None, values: Vec::new() })
     }
 
+    /// The same behind a reset of a session without open state. If the reset fails, the server skips the settings; a
+    /// refused setting may undo the reset.
+    pub fn settings_after_reset<'a>(
+        settings: impl IntoIterator<Item = (&'a str, &'a str)>,
+        out: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
+        encode_command("DISCARD ALL", out)?;
+        Self::settings(settings, out)
+    }
+
     /// Appends a reset of a session without open state, and these settings, to be sent before the first
     /// commands of the next client. Without a `Sync`, the server skips those commands if the reset fails
     /// ("Extended Query"), and an error in them does not undo the reset.
     pub fn take_over<'a>(
         settings: impl IntoIterator<Item = (&'a str, &'a str)>,
+        commit: PipelinedCommit,
         out: &mut Vec<u8>,
     ) -> Result<Self, Error> {
         let mut settings = settings.into_iter().peekable();
-        if settings.peek().is_none() {
+        if settings.peek().is_none() && commit == PipelinedCommit::AtOnce {
             out.extend_from_slice(&RESET_FIRST);
             return Ok(Self::in_front());
         }
         encode_command("DISCARD ALL", out)?;
-        // An explicit transaction commits even on servers that leave the commit to the `Sync`.
         Self::restore(settings, out)
     }
 
@@ -217,11 +236,33 @@ impl InternalCommand {
     }
 }
 
-/// The messages of [`InternalCommand::take_over`] without settings, which nearly every client needs.
+impl PipelinedCommit {
+    /// The first minor releases that commit at once, of each major release that had some before them
+    /// (release notes of August 2022).
+    const FIRST: [(u32, u32); 5] = [(14, 5), (13, 8), (12, 12), (11, 17), (10, 22)];
+
+    /// Of the server that has reported these settings.
+    pub fn of(parameters: &Parameters) -> Self {
+        let version = parameters.get(b"server_version").and_then(release);
+        let is_at_once = version.is_some_and(|(major, minor)| {
+            major > 14 || Self::FIRST.iter().any(|(first, since)| major == *first && minor >= *since)
+        });
+        if is_at_once { Self::AtOnce } else { Self::WithTransaction }
+    }
+}
+
+/// The numbers of a release, as in `15.18 (Debian 15.18-0+deb12u1)`; `None` for a preview such as `15beta2`.
+fn release(version: &[u8]) -> Option<(u32, u32)> {
+    let version = std::str::from_utf8(version).ok()?;
+    let (major, rest) = version.split_once('.')?;
+    let minor = rest.split(|digit: char| !digit.is_ascii_digit()).next()?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// The messages of [`InternalCommand::take_over`] that nearly every client needs.
 static RESET_FIRST: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut out = Vec::new();
-    let encoded = encode_command("DISCARD ALL", &mut out)
-        .and_then(|()| InternalCommand::restore(std::iter::empty(), &mut out));
+    let encoded = encode_command("DISCARD ALL", &mut out).and_then(|()| encode_close_statement(&mut out, ""));
     // Fails only for texts of more than a gigabyte.
     debug_assert!(encoded.is_ok());
     out
@@ -242,5 +283,28 @@ fn only_value(payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         -1 if value.is_empty() => Ok(None),
         length if usize::try_from(length) == Ok(value.len()) => Ok(Some(value.to_vec())),
         _ => Err(unexpected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_commit_at_once_from_the_fixed_releases_on() {
+        let of = |version: &str| {
+            let mut parameters = Parameters::default();
+            parameters.set(b"server_version", version.as_bytes()).unwrap();
+            PipelinedCommit::of(&parameters)
+        };
+        for version in
+            ["10.22", "13.8", "14.5 (Ubuntu 14.5-1)", "15.0", "15.18 (Debian 15.18-0+deb12u1)", "18.6"]
+        {
+            assert_eq!(of(version), PipelinedCommit::AtOnce, "{version}");
+        }
+        for version in ["9.6.24", "10.21", "13.7", "13.0.0", "14.4", "15beta2", "18devel", "", ".", "x.9"] {
+            assert_eq!(of(version), PipelinedCommit::WithTransaction, "{version}");
+        }
+        assert_eq!(PipelinedCommit::of(&Parameters::default()), PipelinedCommit::WithTransaction);
     }
 }

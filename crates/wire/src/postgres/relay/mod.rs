@@ -1,17 +1,19 @@
 //! What a proxy between client and server needs.
 //!
-//! - [`PostgresRelay`] tracks the traffic that is forwarded. It splits the bytes into messages and shows them to two
+//! - [`PostgresRelay`] tracks the traffic that is forwarded. It splits the bytes into messages and shows them to its
 //!   observers: [`SessionFollower`] tracks prepared statements and session changes for transaction pooling;
-//!   `DatabaseCommandScanner` finds commands that need a database without other connections.
+//!   `RemainsObserver` tracks what a short session leaves, for session pooling; `DatabaseCommandScanner` finds commands
+//!   that need a database without other connections.
 //! - [`InternalCommand`] resets a session and applies a client's settings.
 
 pub(crate) mod database_commands;
 pub(crate) mod framer;
 pub(crate) mod internal_command;
 pub(crate) mod session_follower;
+pub(crate) mod session_remains;
 pub(crate) mod traffic;
 
-pub use internal_command::InternalCommand;
+pub use internal_command::{InternalCommand, PipelinedCommit};
 pub use session_follower::{
     ClientStatements, ConnectionStatements, Followed, SessionFollower, first_command_bytes,
 };

@@ -1,8 +1,8 @@
 //! Tracks the traffic between a client and a server that a proxy forwards: where messages start and end,
 //! which replies are pending, and whether another client could take over the server connection.
 //!
-//! Each direction has one framer. Its messages are shown to the observers: the [`DatabaseCommandScanner`] and, in
-//! transaction pooling, the [`SessionFollower`]. Only the follower may delay a message, or insert one before it. Of
+//! Each direction has one framer. Its messages are shown to the observers: the [`DatabaseCommandScanner`] and the
+//! [`RemainsObserver`] and, in transaction pooling, the [`SessionFollower`]. Only the follower may delay a message, or insert one before it. Of
 //! the server's messages, the relay itself reads the payloads of `ReadyForQuery`, `ParameterStatus` and
 //! `NotificationResponse`.
 
@@ -19,7 +19,9 @@ use crate::{
             database_commands::DatabaseCommandScanner,
             framer::Framer,
             session_follower::{DISCARD_ALL_TAG, Followed, MessageAction, ReplyAction},
+            session_remains::RemainsObserver,
         },
+        sql::effects::{Remains, StringSyntax},
     },
     relay::{Goodbye, Vacate},
 };
@@ -33,6 +35,7 @@ pub struct PostgresRelay {
     client_framer: Framer,
     server_framer: Framer,
     databases: DatabaseCommandScanner,
+    remains: RemainsObserver,
     sync_hold: SyncHold,
     /// Pending `ReadyForQuery`s, for `Query`s and for `Sync`s.
     queries: u32,
@@ -121,6 +124,16 @@ impl PostgresRelay {
         Self::default()
     }
 
+    /// From now on, [`Self::remains`] is known.
+    pub fn observe_remains(&mut self) {
+        self.remains = RemainsObserver::observing();
+    }
+
+    /// What the client's texts may have left on the connection.
+    pub fn remains(&self) -> Remains {
+        self.remains.remains()
+    }
+
     /// Sets the process ID that the client was given (`told`) and the one that the server uses (`known`). The
     /// client's own notifications must have the former: see [`Self::patches`].
     pub fn names_process(&mut self, known: u32, told: u32) {
@@ -162,6 +175,7 @@ impl PostgresRelay {
         loop {
             let piece = self.client_framer.read(input, at);
             self.databases.read(piece, &mut result.exclusive);
+            self.remains.read(piece);
             if let Some(followed) = &mut followed {
                 followed.read(piece);
             }
@@ -186,6 +200,7 @@ impl PostgresRelay {
             }
             self.command(header.kind)?;
             self.databases.begin(header.kind);
+            self.remains.begin(header.kind, || StringSyntax::of(parameters));
             self.client_framer.begin(header, at);
         }
         Ok(result)
