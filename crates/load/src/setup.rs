@@ -170,7 +170,7 @@ fn context_source(tls: &TlsSpec) -> Result<ContextSource, Error> {
     };
     Ok(match tls.ctx {
         Ctx::Shared => ContextSource::Shared(Context::build(&settings)?),
-        Ctx::PerConnect | Ctx::PerConnectSystemCa => ContextSource::PerConnect(Arc::new(settings)),
+        Ctx::PerConnect | Ctx::PerConnectSystemCa => ContextSource::per_connect(settings),
     })
 }
 

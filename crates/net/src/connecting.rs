@@ -32,7 +32,13 @@ pub struct Dialer {
 pub enum ContextSource {
     Shared(Context),
     /// A new context for each connect, as libmysqlclient and libpq do.
-    PerConnect(Arc<Settings>),
+    PerConnect(Arc<Settings>, fn(&Settings) -> Result<Context, Error>),
+}
+
+impl ContextSource {
+    pub fn per_connect(settings: Settings) -> Self {
+        Self::PerConnect(Arc::new(settings), Context::build)
+    }
 }
 
 pub struct Connecting {
@@ -256,8 +262,8 @@ impl Connecting {
         self.context = match self.tls.take() {
             None => None,
             Some(ContextSource::Shared(context)) => Some(context),
-            Some(ContextSource::PerConnect(settings)) => {
-                let context = Context::build(&settings)?;
+            Some(ContextSource::PerConnect(settings, build)) => {
+                let context = build(&settings)?;
                 self.stopwatch.lap(Phase::TlsContext);
                 Some(context)
             }

@@ -164,32 +164,15 @@ fn check_files(url: &ServerUrl) -> Result<(), Error> {
 /// The groups that are offered if the settings name none: post-quantum key exchange if OpenSSL has it.
 pub(crate) fn default_groups() -> Vec<Group> {
     let hybrid = Group::X25519MlKem768;
-    let has_hybrid = tls::openssl_has_post_quantum() && is_available(hybrid);
+    let has_hybrid = tls::openssl_has_post_quantum() && tls::openssl_has_group(hybrid);
     has_hybrid.then_some(hybrid).into_iter().chain(CLASSICAL_GROUPS).collect()
-}
-
-/// Whether OpenSSL has a group.
-fn is_available(group: Group) -> bool {
-    let lacks = Context::lacks(&Settings {
-        library: TlsLibrary::OpenSsl,
-        version: TlsVersion::Tls13,
-        verification: Verification::Full,
-        anchors: TrustAnchors::System,
-        peer: PeerName::from("localhost"),
-        suite: None,
-        group: Some(group),
-        security_level: SecurityLevel::Default,
-        resumption: Resumption::Never,
-        identity: None,
-    });
-    lacks.is_none()
 }
 
 fn context(url: &ServerUrl, groups: &[Group]) -> Result<Option<Context>, Error> {
     let UpstreamEncryption::Tls { verification, anchors, identity } = &url.encryption else {
         return Ok(None);
     };
-    if let Some(group) = groups.iter().find(|group| !is_available(**group)) {
+    if let Some(group) = groups.iter().find(|group| !tls::openssl_has_group(**group)) {
         return Err(Error::TlsSettings(format!("this OpenSSL has no group {group} (tls-groups)")));
     }
     let host = match &url.address {
@@ -278,7 +261,7 @@ mod tests {
     fn post_quantum_key_exchange_is_preferred_where_openssl_has_it() {
         let groups = default_groups();
         assert!(groups.ends_with(&CLASSICAL_GROUPS), "{groups:?}");
-        if is_available(Group::X25519MlKem768) {
+        if tls::openssl_has_group(Group::X25519MlKem768) {
             assert_eq!(groups[0], Group::X25519MlKem768);
             return;
         }

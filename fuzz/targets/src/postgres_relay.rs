@@ -53,6 +53,8 @@ impl Line {
 pub fn run(data: &[u8]) {
     let Some((&size, mut rest)) = data.split_first() else { return };
     let (mut whole, mut portions) = (Line::default(), Line::default());
+    whole.relay.observe_remains();
+    portions.relay.observe_remains();
     while let Some((&turn, said)) = rest.split_first() {
         let (said, later) = said.split_at(usize::from(turn >> 1).min(said.len()));
         rest = later;
@@ -68,6 +70,7 @@ pub fn run(data: &[u8]) {
         if whole.ended.is_none() {
             assert_eq!((whole.up.passed, whole.down.passed), (portions.up.passed, portions.down.passed));
             assert_eq!(whole.relay.connection_state(), portions.relay.connection_state());
+            assert_eq!(whole.relay.remains(), portions.relay.remains());
             assert_eq!(whole.parameters, portions.parameters);
             if let ConnectionState::Clean(_) = whole.relay.connection_state() {
                 assert!(whole.relay.between_answers());

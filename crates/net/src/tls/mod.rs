@@ -131,6 +131,11 @@ pub fn openssl_has_post_quantum() -> bool {
     ::openssl::version::number() >= OPENSSL_3_5
 }
 
+/// Whether the OpenSSL of this process has a group.
+pub fn openssl_has_group(group: Group) -> bool {
+    openssl::has_group(group)
+}
+
 /// The length of a protocol's name, which ALPN stores in one byte (RFC 7301, 3.1).
 fn alpn_length(protocol: &[u8]) -> Result<u8, Error> {
     u8::try_from(protocol.len())

@@ -19,7 +19,7 @@ use socket2::Socket;
 
 use super::memory::MemoryBuffers;
 use super::observed::ObservedHandshake;
-use super::session::{Decrypted, Filled, Handshake, TlsSession};
+use super::session::{Decrypted, Filled, Handshake, TlsContext, TlsSession};
 use super::{
     Group, HandshakeSize, Identity, Negotiated, PeerName, Resumption, ResumptionMethod, SecurityLevel,
     Settings, TlsLibrary, TlsVersion, TrustAnchors, Verification, alpn_length, certificate,
@@ -28,7 +28,6 @@ use super::{
 use crate::Error;
 use crate::buffer::Buffer;
 
-#[derive(Clone)]
 pub(super) struct OpenSslContext {
     inner: ciphertoll_resumption::Context,
     peer: PeerName,
@@ -112,8 +111,10 @@ impl OpenSslContext {
             library: settings.library,
         }
     }
+}
 
-    pub(super) fn session(&self, alpn: Option<&[u8]>) -> Result<OpenSslSession, Error> {
+impl TlsContext for OpenSslContext {
+    fn session(&self, alpn: Option<&[u8]>) -> Result<Box<dyn TlsSession>, Error> {
         let mut ssl = self.inner.ssl().map_err(settings_error)?;
         if let Some(protocol) = alpn {
             ssl.set_alpn_protos(&[&[alpn_length(protocol)?], protocol].concat()).map_err(settings_error)?;
@@ -136,7 +137,7 @@ impl OpenSslContext {
         }
         let mut session = OpenSslSession::over(ssl, HandshakeSide::Client, self.verification, self.version)?;
         session.library = self.library;
-        Ok(session)
+        Ok(Box::new(session))
     }
 }
 
@@ -339,6 +340,11 @@ pub(super) fn lacks(settings: &Settings) -> Option<Error> {
         Err(error) => return Some(settings_error(error)),
     };
     offer(&mut builder, settings).err()
+}
+
+pub(super) fn has_group(group: Group) -> bool {
+    let builder = SslContextBuilder::new(SslMethod::tls_client());
+    builder.is_ok_and(|mut builder| builder.set_groups_list(group_name(group)).is_ok())
 }
 
 /// Fails if the settings require a newer OpenSSL than this process has loaded.

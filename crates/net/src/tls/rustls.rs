@@ -20,7 +20,7 @@ use socket2::Socket;
 
 use super::memory::MemoryBuffers;
 use super::observed::ObservedHandshake;
-use super::session::{Decrypted, Filled, Handshake, TlsSession};
+use super::session::{Decrypted, Filled, Handshake, TlsContext, TlsSession};
 use super::{
     HandshakeSize, Identity, Negotiated, PeerName, Resumption, SecurityLevel, Settings, TlsLibrary,
     TlsVersion, TrustAnchors, Verification, alpn_length, certificate, rustls_sessions,
@@ -28,7 +28,6 @@ use super::{
 use crate::Error;
 use crate::buffer::Buffer;
 
-#[derive(Clone)]
 pub(super) struct RustlsContext {
     config: Arc<ClientConfig>,
     peer: PeerName,
@@ -77,8 +76,10 @@ impl RustlsContext {
         };
         Ok(Self { config: Arc::new(config), peer: settings.peer.clone(), version: settings.version })
     }
+}
 
-    pub(super) fn session(&self, alpn: Option<&[u8]>) -> Result<RustlsSession, Error> {
+impl TlsContext for RustlsContext {
+    fn session(&self, alpn: Option<&[u8]>) -> Result<Box<dyn TlsSession>, Error> {
         let config = Arc::clone(&self.config);
         let name = server_name(&self.peer)?;
         let connection = match alpn {
@@ -88,13 +89,13 @@ impl RustlsContext {
             }
             None => ClientConnection::new(config, name),
         };
-        Ok(RustlsSession {
+        Ok(Box::new(RustlsSession {
             connection: connection.map_err(settings_error)?,
             memory: MemoryBuffers::default(),
             observed: ObservedHandshake::default(),
             has_closed: false,
             version: self.version,
-        })
+        }))
     }
 }
 

@@ -27,6 +27,12 @@ pub(crate) enum Decrypted {
     Closed,
 }
 
+/// What the sessions of one library are made from.
+pub(super) trait TlsContext: Send + Sync {
+    /// A session for one connection that offers `alpn` as its only protocol.
+    fn session(&self, alpn: Option<&[u8]>) -> Result<Box<dyn TlsSession>, Error>;
+}
+
 /// The TLS session of one connection.
 pub(crate) trait TlsSession: Send {
     fn fill(&mut self, socket: &mut Socket) -> io::Result<Filled>;

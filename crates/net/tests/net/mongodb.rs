@@ -29,7 +29,7 @@ fn login(tls: MongoDbTlsMode, mechanism: Mechanism) -> Login {
 }
 
 fn dialer(address: &Address, login: Login, settings: Option<&Settings>) -> Dialer {
-    let tls = settings.map(|settings| ContextSource::PerConnect(Arc::new(settings.clone())));
+    let tls = settings.map(|settings| ContextSource::per_connect(settings.clone()));
     Dialer { address: address.clone(), login, tls, transport: Transport::NonBlocking }
 }
 

@@ -1,7 +1,6 @@
 //! A connect's phases: each where it belongs, and no moment lost between them.
 
 use std::fs;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ciphertoll_net::tls::Context;
@@ -49,7 +48,7 @@ fn a_context_costs_time_only_where_each_connect_builds_one() {
         let with_tls =
             [Phase::TcpConnect, Phase::ServerGreeting, Phase::TlsRequest, Phase::TlsHandshake, Phase::Auth];
         expect_phases(connect(&authority, Some(shared)), &with_tls);
-        let per_connect = ContextSource::PerConnect(Arc::new(settings));
+        let per_connect = ContextSource::per_connect(settings);
         let mut with_context = with_tls.to_vec();
         with_context.insert(2, Phase::TlsContext);
         expect_phases(connect(&authority, Some(per_connect)), &with_context);
@@ -61,7 +60,7 @@ fn a_context_costs_time_only_where_each_connect_builds_one() {
 fn a_context_of_each_connect_reads_its_files_again() {
     for offer in Offer::ALL {
         let authority = Authority::new();
-        let source = || ContextSource::PerConnect(Arc::new(authority.settings(offer)));
+        let source = || ContextSource::per_connect(authority.settings(offer));
         let kept = source();
         connect(&authority, Some(kept.clone()));
         fs::remove_file(authority.file()).unwrap();

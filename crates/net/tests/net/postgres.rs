@@ -30,7 +30,7 @@ fn login(encryption: PostgresTlsMode, channel_binding: ChannelBinding) -> Login 
 }
 
 fn dialer(address: &Address, login: Login, settings: Option<&Settings>) -> Dialer {
-    let tls = settings.map(|settings| ContextSource::PerConnect(Arc::new(settings.clone())));
+    let tls = settings.map(|settings| ContextSource::per_connect(settings.clone()));
     Dialer { address: address.clone(), login, tls, transport: Transport::NonBlocking }
 }
 

@@ -1,6 +1,5 @@
 //! Sessions are taken up again where that was asked for, and every connection tells.
 
-use std::sync::Arc;
 
 use ciphertoll_net::tls::{
     Context, Resumption, ResumptionMethod, SecurityLevel, Sessions, Settings, TlsLibrary, TlsVersion,
@@ -71,7 +70,7 @@ fn across_contexts() {
         let server = server(authority.acceptor(ServerTls::default()));
         let resumption = Resumption::AcrossContexts(ResumptionMethod::Any, Sessions::new());
         let settings = Settings { resumption, ..authority.settings(offer) };
-        let source = ContextSource::PerConnect(Arc::new(settings));
+        let source = ContextSource::per_connect(settings);
         expect_resumed(&server.address.clone(), &source, server, &format!("{offer:?}"));
     }
     let resumption = Resumption::AcrossContexts(ResumptionMethod::Any, Sessions::new());
