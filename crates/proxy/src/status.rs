@@ -29,6 +29,9 @@ pub struct ThreadStatus {
     pub clients: usize,
     /// Including connections that are being opened.
     pub server_connections: usize,
+    /// Whether it accepts clients. While most leave at once, only as many threads do as these keep busy.
+    #[serde(default)]
+    pub accepts: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,9 +176,11 @@ impl Display for Status {
             let each = |thread: &ThreadStatus| format!("{}/{}", thread.clients, thread.server_connections);
             let each: Vec<String> = self.threads.iter().map(each).collect();
             let (count, each) = (each.len(), each.join(", "));
+            let accepting = self.threads.iter().filter(|thread| thread.accepts).count();
             writeln!(
                 out,
-                "threads             {count}, with clients/connections {each}; {} connections moved",
+                "threads             {count}, with clients/connections {each}; {accepting} accept clients; \
+                 {} connections moved",
                 counts.moves
             )?;
         }
@@ -274,7 +279,10 @@ pub(crate) mod tests {
 
     #[test]
     fn the_load_of_workers_is_added_up() {
-        let one = Status { threads: vec![ThreadStatus { clients: 3, server_connections: 5 }], ..example() };
+        let one = Status {
+            threads: vec![ThreadStatus { clients: 3, server_connections: 5, accepts: true }],
+            ..example()
+        };
         assert!(!one.to_string().contains("threads"), "{one}");
         let mut other = one.clone();
         other.pools.push(PoolStatus { user: "aaa".to_owned(), idle: 1, ..PoolStatus::default() });
@@ -285,7 +293,9 @@ pub(crate) mod tests {
         assert_eq!(pools, [("aaa", 1), ("app", 8)]);
         assert!(both.pools[1].oldest_s > 98.0);
         assert!(
-            both.to_string().contains("threads             2, with clients/connections 3/5, 3/5; 0 conn")
+            both.to_string().contains(
+                "threads             2, with clients/connections 3/5, 3/5; 2 accept clients; 0 conn"
+            )
         );
     }
 

@@ -120,6 +120,7 @@ fn measure(
     if crowd { PoolRoute::CROWD.into_iter().try_for_each(|route| many(route, setup, rounds)) } else { Ok(()) }
 }
 
+/// Another proxy that serves no client within a run is left out of the workload.
 fn compare(
     work: PoolWorkload,
     pools: &[PooledServer],
@@ -127,14 +128,31 @@ fn compare(
     rounds: &RoundArguments,
 ) -> Result<()> {
     print_line(&format!("\n{}\n{}", work.title(), heading()))?;
-    let routes: Vec<PoolRoute> = pools.iter().map(|pool| pool.route).collect();
-    let sample = |arm: usize| run(work, &pools[arm], setup, setup.seconds).context(routes[arm].label());
-    let rounds = Rounds::take(pools.len(), rounds, sample)?;
+    let mut pools: Vec<&PooledServer> = pools.iter().collect();
+    let taken = loop {
+        let mut failed = None;
+        let sample = |arm: usize| {
+            let sample = run(work, pools[arm], setup, setup.seconds).context(pools[arm].route.label());
+            failed = sample.is_err().then_some(arm);
+            sample
+        };
+        match Rounds::take(pools.len(), rounds, sample) {
+            Ok(taken) => break taken,
+            Err(error) => match failed {
+                Some(arm) if matches!(pools[arm].route, PoolRoute::Peer(_)) => {
+                    print_line(&format!("  {:<34} left out: {error:#}", pools[arm].route.label()))?;
+                    pools.remove(arm);
+                }
+                _ => return Err(error),
+            },
+        }
+    };
     for (arm, pool) in pools.iter().enumerate() {
         let calls = calls_per_op(work, pool, setup)?;
-        print_line(&line(&routes[arm].label(), &rounds, arm, calls))?;
+        print_line(&line(&pool.route.label(), &taken, arm, calls))?;
     }
-    let report = PoolReport { work, routes: &routes, rounds: &rounds };
+    let routes: Vec<PoolRoute> = pools.iter().map(|pool| pool.route).collect();
+    let report = PoolReport { work, routes: &routes, rounds: &taken };
     report.ratios()?.iter().try_for_each(|line| print_line(line))
 }
 

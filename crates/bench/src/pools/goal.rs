@@ -19,7 +19,7 @@ impl PoolGoal {
             (
                 PoolRoute::Sidecar(sidecar),
                 PoolRoute::Floor(FloorRoute { events: FloorEvents::Epoll, reset }),
-            ) if sidecar.reset() == reset => Self { min_rate: Some(0.95), max_cpu: Some(1.15) },
+            ) if sidecar.reset(work.engine) == reset => Self { min_rate: Some(0.95), max_cpu: Some(1.15) },
             (_, PoolRoute::Peer(label)) if label.starts_with("pgbouncer") => Self::of_rate(1.0),
             (_, PoolRoute::Peer(label)) if label.starts_with("proxysql") && work.act.is_connect() => {
                 Self::of_rate(1.1)
@@ -74,7 +74,7 @@ mod tests {
         let goals = goals(0);
         assert_eq!(goals.len(), 8, "{goals:?}");
         let floor = PoolGoal { min_rate: Some(0.95), max_cpu: Some(1.15) };
-        assert!(goals.contains(&("proxy ÷ floor epoll, reset always".to_owned(), floor)));
+        assert!(goals.contains(&("proxy ÷ floor epoll, reset first".to_owned(), floor)));
     }
 
     #[test]

@@ -99,12 +99,12 @@ mod tests {
         let all = PoolRoute::of(work.engine, SocketAuth::Trusted);
         let routes: Vec<PoolRoute> = all
             .into_iter()
-            .filter(|r| ["proxy", "floor epoll, reset always"].contains(&r.label().as_str()))
+            .filter(|r| ["proxy", "floor epoll, reset first"].contains(&r.label().as_str()))
             .collect();
         let arm = |rate: f64, cpu: f64| vec![sample(rate, cpu), sample(rate * 1.001, cpu * 1.001)];
         let rounds = Rounds::of(vec![arm(990.0, 60.0), arm(1000.0, 50.0)]);
         let report = PoolReport { work, routes: &routes, rounds: &rounds };
-        let expected = "  proxy ÷ floor epoll, reset always\n    rate × 0.99 (0.99–0.99) [goal ≥ 0.95: yes]   \
+        let expected = "  proxy ÷ floor epoll, reset first\n    rate × 0.99 (0.99–0.99) [goal ≥ 0.95: yes]   \
                         relay CPU × 1.20 (1.20–1.20) [goal ≤ 1.15: no]";
         assert_eq!(report.ratios().unwrap(), [expected]);
     }

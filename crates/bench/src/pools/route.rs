@@ -157,7 +157,7 @@ impl PoolRoute {
             // MariaDB tells a proxy whether a session has changed, so the reset may be saved.
             Self::Floor(floor) => {
                 own.threads == 1
-                    && (floor.reset == own.reset()
+                    && (floor.reset == own.reset(engine)
                         || engine != Engine::Postgres
                             && own.mode == PoolMode::Transaction
                             && floor.reset == FloorReset::Never)
@@ -167,11 +167,11 @@ impl PoolRoute {
 }
 
 impl SidecarRoute {
-    /// The floor's policy that equals that of the sidecar.
-    pub fn reset(self) -> FloorReset {
+    /// The floor's policy that equals that of the sidecar. The sessions of the connect workloads are short and plain.
+    pub fn reset(self, engine: Engine) -> FloorReset {
         match (self.mode, self.tracked) {
-            (PoolMode::Session, _) => FloorReset::Always,
-            (PoolMode::Transaction, false) => FloorReset::First,
+            (PoolMode::Session, _) if engine != Engine::Postgres => FloorReset::Always,
+            (PoolMode::Session, _) | (PoolMode::Transaction, false) => FloorReset::First,
             (PoolMode::Transaction, true) => FloorReset::Never,
         }
     }
@@ -253,8 +253,8 @@ mod tests {
             "proxy ÷ no proxy, unix, plain",
             "proxy ÷ pgbouncer",
             "proxy ÷ odyssey",
-            "proxy ÷ floor epoll, reset always",
-            "proxy ÷ floor io_uring, reset always",
+            "proxy ÷ floor epoll, reset first",
+            "proxy ÷ floor io_uring, reset first",
             "proxy, 2 threads ÷ proxy",
             "proxy+mode=transaction ÷ pgbouncer+mode=transaction",
             "proxy+mode=transaction ÷ odyssey+mode=transaction",

@@ -1,6 +1,5 @@
 //! Sessions are taken up again where that was asked for, and every connection tells.
 
-
 use ciphertoll_net::tls::{
     Context, Resumption, ResumptionMethod, SecurityLevel, Sessions, Settings, TlsLibrary, TlsVersion,
 };

@@ -114,6 +114,7 @@ impl<P: Protocol> Worker<P> {
             threads: vec![ThreadStatus {
                 clients: self.clients.len(),
                 server_connections: self.servers.len(),
+                accepts: self.shared.accepts(),
             }],
             counts: StatusCounters {
                 sessions: metrics.sessions.get(),

@@ -12,10 +12,11 @@ use crate::cases::one;
 use crate::operations::{admin_of, await_that, get, samples};
 use crate::site::{Mode, Proxy, RawClient, Site};
 
-pub(crate) const CASES: [Case; 5] = [
+pub(crate) const CASES: [Case; 6] = [
     ("one connection serves clients of both threads", one_connection),
     ("the limit of connections holds", limit),
     ("both threads serve", both_serve),
+    ("brief clients keep one thread busy, clients that stay are spread over both", spread),
     ("of many commands, only the right one is cancelled", cancels),
     ("all threads stop together", end),
 ];
@@ -150,6 +151,28 @@ fn both_serve(site: &mut Site) {
     for name in ["ciphertoll-prox", "serve-1"] {
         assert!(after[name] > before[name], "{name} has not run: {before:?}, {after:?}");
     }
+}
+
+fn spread(site: &mut Site) {
+    let proxy = site.proxy(&[&["--pool-size", "8"][..], &ASKED].concat());
+    let admin = admin_of(&proxy);
+    let accepting = || {
+        let (_, body) = get(admin, "/status");
+        let status: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+        let threads = status["threads"].as_array().expect("a list");
+        threads.iter().filter(|thread| thread["accepts"] == true).count()
+    };
+    assert_eq!(accepting(), 2);
+    await_that("one thread accepts the brief clients", || {
+        for _ in 0..32 {
+            assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
+        }
+        accepting() == 1
+    });
+    await_that("both accept when no client comes and goes", || accepting() == 2);
+    let _clients: Vec<_> = (0..CLIENT_LOOPS).map(|_| proxy.client()).collect();
+    let each = threads(&proxy);
+    assert!(each.iter().all(|(clients, _)| (3..=5).contains(clients)), "{each:?}");
 }
 
 fn cancels(site: &mut Site) {
