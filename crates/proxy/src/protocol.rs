@@ -268,6 +268,14 @@ pub trait ProtocolSession: Sized {
     /// Appends queries for the settings that move with the client, see [`SessionPhase::NeedsQuery`].
     fn query_settings(&mut self, backend: &Self::BackendState, to_server: &mut Vec<u8>) -> SessionResult<()>;
 
+    /// Whether the reset that is due waits for the client's first command.
+    fn owes_reset(&self) -> bool {
+        false
+    }
+
+    /// Appends the reset that is due. Until the server has answered, the client must wait.
+    fn send_reset(&mut self, _: &mut Vec<u8>) {}
+
     /// Whether the session can be detached before the client has sent a command.
     fn can_detach(&self) -> bool;
 

@@ -100,6 +100,8 @@ pub(super) enum ServerExpiry {
     ConnectTimedOut,
     /// Reset it before a client needs it.
     ResetKept,
+    /// Its client sends nothing: send the reset that is due.
+    SendReset,
     /// It was idle for longer than connections may be: close it, unless it is kept warm.
     Unused,
     Close(&'static str),
@@ -258,6 +260,7 @@ impl<P: Protocol> ServerConnection<P> {
             Activity::Resetting { until, .. } if now >= *until => {
                 ServerExpiry::Close(self.upkeep.timeout_reason())
             }
+            Activity::Session { session, .. } if session.owes_reset() => ServerExpiry::SendReset,
             Activity::AwaitingCancel { until, .. } if now >= *until => {
                 ServerExpiry::Close("a request to cancel is still on its way")
             }
@@ -413,6 +416,13 @@ impl<P: Protocol> Backend<P> {
         if let Err(error) = session.query_settings(&self.state, self.channel.output()) {
             return BackendStep::Lost(Some(Error::Protocol(error)));
         }
+        self.flush(id, env)
+    }
+
+    /// Sends the reset that waited for the client's first command.
+    pub(super) fn send_reset(&mut self, id: Id, env: &Environment<P>) -> BackendStep {
+        let Activity::Session { session, .. } = &mut self.activity else { return BackendStep::Wait };
+        session.send_reset(self.channel.output());
         self.flush(id, env)
     }
 

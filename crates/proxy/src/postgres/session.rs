@@ -470,6 +470,20 @@ impl ProtocolSession for ClientSession {
         Ok(())
     }
 
+    fn owes_reset(&self) -> bool {
+        let waits = matches!(self.command, Some((CommandPurpose::ResetFirst, _)));
+        // In transaction pooling a client without a command loses its connection anyway.
+        waits && !self.has_input && self.pooled.is_none()
+    }
+
+    fn send_reset(&mut self, to_server: &mut Vec<u8>) {
+        if let Some((purpose @ CommandPurpose::ResetFirst, command)) = &mut self.command {
+            command.end_with_sync(to_server);
+            *purpose = CommandPurpose::Settings;
+            self.relay.release_hold();
+        }
+    }
+
     fn can_detach(&self) -> bool {
         self.pooled.is_some() && !self.has_input && !self.awaits_settings()
     }

@@ -148,6 +148,18 @@ fn pending_reset(site: &mut Site) {
     let mut other = site.control();
     let seen = "SELECT count(*) FROM pg_class WHERE relname = 'seen_by_others'";
     await_that("its table is dropped", || one(&mut other, seen) == "0");
+    // What a view has done is not seen, so the reset waits for the next client, but not until it sends something.
+    one(&mut other, "DROP VIEW IF EXISTS takes_lock");
+    one(&mut other, "CREATE VIEW takes_lock AS SELECT pg_try_advisory_lock(8150)");
+    one(&mut other, "GRANT SELECT ON takes_lock TO public");
+    session(&[], "SELECT * FROM takes_lock");
+    let mut idle = proxy.raw(&[]);
+    idle.answer();
+    let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 8150";
+    await_that("the lock is released", || one(&mut other, held) == "0");
+    idle.query(look);
+    let row = idle.answer().into_iter().find(|(kind, _)| *kind == b'D').expect("a row");
+    assert_eq!(&row.1[6..], clean.as_bytes());
 }
 
 fn transactions(site: &mut Site) {

@@ -447,6 +447,27 @@ fn a_reset_that_was_not_sent_is_still_due() {
 }
 
 #[test]
+fn a_reset_is_sent_if_the_client_sends_nothing() {
+    let mut known = backend();
+    let (mut session, _) = behind_reset(&mut known, &[]);
+    assert!(session.owes_reset());
+    let mut to_server = Vec::new();
+    session.send_reset(&mut to_server);
+    assert_eq!(to_server, b"S\0\0\0\x04");
+    assert!(session.awaits_settings() && !session.owes_reset());
+    let mut done = b"1\0\0\0\x042\0\0\0\x043\0\0\0\x04".to_vec();
+    done.extend(ready(TransactionStatus::Idle));
+    let processed = session.process_server(&done, &mut known).unwrap();
+    assert!(matches!(processed.settings_result, SettingsResult::Applied), "{processed:?}");
+    let Release::Reset(context) = session.release(&mut known).unwrap() else { panic!("no reset") };
+    assert_eq!(context.remains, Remains::Nothing, "the reset after this session may wait, too");
+    // With a command of the client it is sent anyway.
+    let (mut session, _) = behind_reset(&mut known, &[]);
+    session.process_client(&query(), &mut known).unwrap();
+    assert!(!session.owes_reset());
+}
+
+#[test]
 fn only_after_plain_data_access_may_the_reset_wait() {
     let left_by = |settings: &[(&str, &str)], sql: &str, answer: &[u8]| {
         let (mut known, mut to_server) = (backend(), Vec::new());

@@ -140,6 +140,12 @@ impl InternalCommand {
         Ok(Self::in_front())
     }
 
+    /// Appends the `Sync` that commands without one need if the next client's do not follow soon.
+    pub fn end_with_sync(&mut self, out: &mut Vec<u8>) {
+        encode_sync(out);
+        *self = Self { kind: Kind::Settings, left: 1, refusal: None, values: Vec::new() };
+    }
+
     /// Commands without a `Sync`, in front of those of the next client.
     fn in_front() -> Self {
         Self { kind: Kind::TakeOver, left: 0, refusal: None, values: Vec::new() }
