@@ -311,7 +311,7 @@ impl ClientSession {
         }
     }
 
-    /// What a client may notice until the reset.
+    /// What others may notice until the reset.
     fn remains(&self, backend: &BackendState) -> Remains {
         // After a change that the client did not make, the settings after a reset are no longer known.
         let is_known = self.began_with == Some(backend.parameters.digest())

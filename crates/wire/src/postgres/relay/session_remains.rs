@@ -7,7 +7,7 @@ use crate::postgres::{
     sql::effects::{Remains, StringSyntax, TextReader},
 };
 
-/// Texts that are read. Behind more of them, a reset of its own costs little in comparison.
+/// Texts that are read. After more of them, a separate reset costs little in comparison.
 const MAX_TEXTS: u32 = 16;
 
 /// Observes the messages of one client. [`Remains::Anything`] is final.
