@@ -4,7 +4,7 @@ use std::fs;
 
 use ciphertoll_model::ExitCode;
 
-use crate::tree::workspace_root;
+use crate::tree::{text_files, workspace_root};
 
 fn document(path: &str) -> String {
     fs::read_to_string(workspace_root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -32,4 +32,16 @@ fn the_readme_gives_the_two_commands() {
     for command in ["make run", "make test"] {
         assert!(readme.contains(command), "README.md does not mention `{command}`");
     }
+}
+
+#[test]
+fn every_page_is_in_the_sites_table_of_contents() {
+    let contents = document("scripts/book");
+    let mut pages = text_files();
+    pages.retain(|file| file.has_extension("md") && file.path.starts_with("docs"));
+    // Decisions are listed by the script.
+    pages.retain(|file| !file.path.display().to_string().starts_with("docs/decisions/0"));
+    pages.retain(|file| !contents.contains(&format!("\"{}\"", file.path.display())));
+    let missing: Vec<_> = pages.iter().map(|file| &file.path).collect();
+    assert!(missing.is_empty(), "not in CHAPTERS of scripts/book: {missing:?}");
 }
