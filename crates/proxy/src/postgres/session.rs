@@ -67,13 +67,13 @@ impl Greeting {
 impl BackendState {
     pub fn new(info: PostgresServerInfo) -> Self {
         let cancel = Some((info.process_id, info.cancel_key));
-        Self { cancel, ..Self::of(info.parameters) }
+        Self { cancel, commit: info.commit, ..Self::of(info.parameters) }
     }
 
     pub(crate) fn of(parameters: Parameters) -> Self {
         Self {
             base: parameters.clone(),
-            commit: PipelinedCommit::of(&parameters),
+            commit: PipelinedCommit::default(),
             parameters,
             prepared: ConnectionStatements::default(),
             remains: Remains::Nothing,

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use ciphertoll_wire::postgres::TransactionStatus;
-use ciphertoll_wire::postgres::server::{Authentication, write_authentication, write_ready_for_query};
+use ciphertoll_wire::postgres::server::{
+    Authentication, write_authentication, write_command_complete, write_ready_for_query,
+};
 
 use crate::site::LONG;
 
@@ -109,9 +111,15 @@ fn serve(mut stream: TcpStream, iterations: Option<u32>, events: &Sender<Event>)
     write_ready_for_query(&mut out, TransactionStatus::Idle);
     stream.write_all(&out).ok()?;
     loop {
-        message(&mut stream).filter(|(kind, _)| *kind != b'X')?;
-        // EmptyQueryResponse.
-        let mut out = b"I\0\0\0\x04".to_vec();
+        let (kind, payload) = message(&mut stream).filter(|(kind, _)| *kind != b'X')?;
+        let mut out = Vec::new();
+        match (kind, payload.as_slice()) {
+            // EmptyQueryResponse.
+            (b'Q', b"\0") => out.extend_from_slice(b"I\0\0\0\x04"),
+            (b'Q', _) => write_command_complete(&mut out, b"SET").ok()?,
+            (b'S', _) => {}
+            _ => continue,
+        }
         write_ready_for_query(&mut out, TransactionStatus::Idle);
         stream.write_all(&out).ok()?;
     }

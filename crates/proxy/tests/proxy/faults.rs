@@ -5,9 +5,10 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ciphertoll_wire::postgres::Parameters;
 use ciphertoll_wire::postgres::command::{encode_query, encode_sync};
 use ciphertoll_wire::postgres::relay::{InternalCommand, PipelinedCommit};
+use ciphertoll_wire::postgres::server::write_message;
+use ciphertoll_wire::postgres::{Parameters, Response, TransactionStatus};
 
 use crate::Case;
 use crate::cases::one;
@@ -55,10 +56,9 @@ fn failed_reset(site: &mut Site) {
         bytes
     };
     let next = [("application_name", "next")];
-    let version = one(&mut proxy.client(), "SHOW server_version");
-    let mut parameters = Parameters::default();
-    parameters.set(b"server_version", version.as_bytes()).expect("a value");
-    for commit in [PipelinedCommit::WithTransaction, PipelinedCommit::of(&parameters)] {
+    assert_eq!(probed(&mut raw, "DISCARD ALL"), PipelinedCommit::AtOnce);
+    assert_eq!(probed(&mut raw, "RESET   ALL"), PipelinedCommit::WithTransaction, "it may be rolled back");
+    for commit in [PipelinedCommit::WithTransaction, PipelinedCommit::AtOnce] {
         for (settings, left) in [(&next[..], "next4MB"), (&[], "4MB")] {
             raw.query("SET application_name = 'last'; SET work_mem = '7MB'");
             raw.answer();
@@ -86,6 +86,23 @@ fn failed_reset(site: &mut Site) {
     raw.query("ROLLBACK");
     raw.answer();
     assert_eq!(one(&mut proxy.client(), "SELECT count(*) FROM heard"), "0");
+}
+
+/// When the server commits this command, which is as long as the reset.
+fn probed(raw: &mut RawClient, command: &str) -> PipelinedCommit {
+    let mut bytes = Vec::new();
+    let mut probe = InternalCommand::probe_commit(&mut bytes).expect("a probe");
+    let reset = b"DISCARD ALL";
+    let place = bytes.windows(reset.len()).position(|part| part == reset).expect("the probe resets");
+    bytes[place..place + reset.len()].copy_from_slice(command.as_bytes());
+    raw.send(&bytes);
+    let mut answer = Vec::new();
+    for (kind, payload) in (0..3).flat_map(|_| raw.answer()) {
+        write_message(&mut answer, kind, &payload).expect("it fits");
+    }
+    let end = probe.step(&mut answer.as_slice(), &mut Parameters::default());
+    assert_eq!(end, Ok(Response::Done(TransactionStatus::Idle)));
+    probe.commit()
 }
 
 fn stalled_client(site: &mut Site) {

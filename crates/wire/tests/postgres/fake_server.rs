@@ -1,6 +1,7 @@
 //! A server for logins, built from the crate's server side.
 
 use ciphertoll_wire::Step;
+use ciphertoll_wire::postgres::relay::PipelinedCommit;
 use ciphertoll_wire::postgres::server::{
     self, Authentication, FrontendMessage, Report, Startup, StoredPassword, TlsAnswer,
 };
@@ -38,7 +39,20 @@ pub(crate) struct FakeServer {
     pub(crate) end_point: Option<&'static [u8]>,
     /// All parameters of the startup message, as text.
     pub(crate) startup: Vec<(String, String)>,
+    /// When it commits a `DISCARD ALL` without a `Sync`.
+    pub(crate) commit: PipelinedCommit,
+    session: Session,
     state: State,
+}
+
+/// The part of a session that the probe of a pooled login looks at.
+#[derive(Default)]
+struct Session {
+    application_name: String,
+    /// What a `ROLLBACK` restores.
+    committed_name: String,
+    /// The text of the unnamed statement.
+    statement: String,
 }
 
 enum State {
@@ -51,7 +65,15 @@ enum State {
 
 impl FakeServer {
     pub(crate) fn new(auth: Auth) -> Self {
-        Self { auth, tls: TlsAnswer::Yes, end_point: None, startup: Vec::new(), state: State::AwaitStartup }
+        Self {
+            auth,
+            tls: TlsAnswer::Yes,
+            end_point: None,
+            startup: Vec::new(),
+            commit: PipelinedCommit::AtOnce,
+            session: Session::default(),
+            state: State::AwaitStartup,
+        }
     }
 
     /// Runs until it needs input. Returns whether TLS must start.
@@ -78,7 +100,10 @@ impl FakeServer {
                     }
                     Some(other) => panic!("{other:?}"),
                 },
-                State::Ended => return false,
+                State::Ended => match server::read_frontend(input, LIMIT_BYTES).unwrap() {
+                    None => return false,
+                    Some(command) => self.session.execute(&command, self.commit, out),
+                },
                 state => {
                     let Some(message) = server::read_frontend(input, LIMIT_BYTES).unwrap() else {
                         self.state = state;
@@ -137,6 +162,48 @@ impl FakeServer {
             },
             _ => panic!("nothing was asked for"),
         }
+    }
+}
+
+impl Session {
+    fn execute(&mut self, command: &FrontendMessage<'_>, commit: PipelinedCommit, out: &mut Vec<u8>) {
+        match command {
+            FrontendMessage::Query(sql) => {
+                for statement in String::from_utf8_lossy(sql).split("; ") {
+                    self.run(statement, commit, out);
+                }
+                self.committed_name.clone_from(&self.application_name);
+                server::write_ready_for_query(out, TransactionStatus::Idle);
+            }
+            FrontendMessage::Parse { sql, .. } => self.statement = String::from_utf8_lossy(sql).into_owned(),
+            FrontendMessage::Bind(_) => {}
+            FrontendMessage::Execute { .. } => self.run(&self.statement.clone(), commit, out),
+            FrontendMessage::Sync => server::write_ready_for_query(out, TransactionStatus::Idle),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn run(&mut self, statement: &str, commit: PipelinedCommit, out: &mut Vec<u8>) {
+        match statement {
+            "SHOW application_name" => {
+                server::write_data_row(out, &[Some(self.application_name.as_bytes())]).unwrap();
+            }
+            "DISCARD ALL" => {
+                self.application_name.clear();
+                if commit == PipelinedCommit::AtOnce {
+                    self.committed_name.clear();
+                }
+            }
+            "BEGIN" => {}
+            "ROLLBACK" => self.application_name.clone_from(&self.committed_name),
+            "RESET application_name" => self.application_name.clear(),
+            other => {
+                let value = other.strip_prefix("SET application_name = '").expect(other);
+                value.trim_end_matches('\'').clone_into(&mut self.application_name);
+            }
+        }
+        server::write_command_complete(out, b"SET").unwrap();
+        server::write_parameter_status(out, b"application_name", self.application_name.as_bytes()).unwrap();
     }
 }
 

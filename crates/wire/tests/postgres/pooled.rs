@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::postgres::relay::InternalCommand;
-use ciphertoll_wire::postgres::server::{Startup, read_startup};
+use ciphertoll_wire::postgres::relay::{InternalCommand, PipelinedCommit};
+use ciphertoll_wire::postgres::server::{self, Report, Startup, read_startup};
 use ciphertoll_wire::postgres::{
-    CancelKey, ChannelBinding, Error, PostgresConnect, PostgresLogin, PostgresTlsMode,
+    CancelKey, ChannelBinding, Error, Parameters, PostgresConnect, PostgresLogin, PostgresTlsMode, Response,
+    Severity, TransactionStatus,
 };
 use ciphertoll_wire::scram::KeyCache;
 use ciphertoll_wire::{Secret, Step};
@@ -39,6 +40,55 @@ fn a_pooled_login_sets_nothing_and_records_settings() {
     let mut client = PostgresConnect::new(login());
     assert_eq!(join(&mut client, &mut FakeServer::new(auth), usize::MAX).0, Ok(()));
     assert_eq!(client.server().unwrap().parameters.iter().count(), 0);
+}
+
+#[test]
+fn a_pooled_login_finds_out_when_a_pipelined_reset_is_committed() {
+    for commit in [PipelinedCommit::AtOnce, PipelinedCommit::WithTransaction] {
+        let mut client = PostgresConnect::pooled(login(), Arc::new(KeyCache::new()));
+        let mut server = FakeServer::new(scram());
+        server.commit = commit;
+        assert_eq!(join(&mut client, &mut server, 1).0, Ok(()));
+        let info = client.server().unwrap();
+        assert_eq!((info.commit, info.parameters.get(b"application_name")), (commit, Some(&b""[..])));
+    }
+}
+
+/// Only a mark that was set and is gone shows that a reset is committed at once.
+#[test]
+fn a_probe_that_shows_nothing_counts_as_a_reset_that_waits() {
+    const MARK: Option<&[u8]> = Some(b"ciphertoll");
+    const EMPTY: Option<&[u8]> = Some(b"");
+    let probed = |before: &[Option<&[u8]>], after: &[Option<&[u8]>]| {
+        let (mut probe, mut answer) = (InternalCommand::probe_commit(&mut Vec::new()).unwrap(), Vec::new());
+        for rows in [Some(before), None, Some(after)] {
+            for row in rows.into_iter().flatten() {
+                server::write_data_row(&mut answer, &[*row]).unwrap();
+            }
+            if rows.is_some_and(<[_]>::is_empty) {
+                let message = b"not supported";
+                let report = Report { severity: Severity::Error, sqlstate: *b"0A000", message };
+                server::write_error(&mut answer, &report).unwrap();
+            }
+            server::write_ready_for_query(&mut answer, TransactionStatus::Idle);
+        }
+        probe.step(&mut answer.as_slice(), &mut Parameters::default()).map(|end| {
+            assert_eq!(end, Response::Done(TransactionStatus::Idle));
+            probe.commit()
+        })
+    };
+    assert_eq!(probed(&[MARK], &[EMPTY]), Ok(PipelinedCommit::AtOnce));
+    assert!(probed(&[MARK, MARK], &[EMPTY]).is_err(), "more rows than queried");
+    for (before, after) in [
+        (&[MARK][..], &[MARK][..]),
+        (&[EMPTY], &[EMPTY]),
+        (&[MARK], &[None]),
+        (&[MARK], &[]),
+        (&[], &[EMPTY]),
+        (&[], &[]),
+    ] {
+        assert_eq!(probed(before, after), Ok(PipelinedCommit::WithTransaction), "{before:?} {after:?}");
+    }
 }
 
 #[test]

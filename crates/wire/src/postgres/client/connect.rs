@@ -22,8 +22,10 @@ use crate::{
             transaction::TransactionStatus,
         },
         error::Error,
+        relay::internal_command::{InternalCommand, PipelinedCommit},
     },
     printable::printable,
+    response::Response,
     scram::{KeyCache, KeyDerivation},
     step::Step,
 };
@@ -48,6 +50,8 @@ pub struct PostgresServerInfo {
     pub auth: PostgresAuthMethod,
     /// All reported settings, for a [`PostgresConnect::pooled`]; else empty.
     pub parameters: Parameters,
+    /// As a [`PostgresConnect::pooled`] has found out.
+    pub commit: PipelinedCommit,
 }
 
 pub struct PostgresConnect {
@@ -56,6 +60,7 @@ pub struct PostgresConnect {
     authenticator: Authenticator,
     state: State,
     server: Option<PostgresServerInfo>,
+    probe: InternalCommand,
 }
 
 /// What a connection is for.
@@ -76,6 +81,7 @@ enum State {
     SendStartup,
     AwaitAuth,
     AwaitReady,
+    AwaitProbe,
     Ready,
     Failed,
 }
@@ -86,8 +92,9 @@ impl PostgresConnect {
     }
 
     /// The login of a connection for a pool. It sets nothing, not even an application name, so that a reset
-    /// restores the server's defaults, and it records the reported settings. SCRAM keys are cached in `keys`;
-    /// the caller derives missing ones, see [`Self::take_key_derivation`].
+    /// restores the server's defaults, it records the reported settings, and it finds out when the server commits a
+    /// pipelined reset. SCRAM keys are cached in `keys`; the caller derives missing ones, see
+    /// [`Self::take_key_derivation`].
     pub fn pooled(login: Arc<PostgresLogin>, keys: Arc<KeyCache>) -> Self {
         Self::of(login, ConnectPurpose::Pool, Some(keys))
     }
@@ -100,7 +107,14 @@ impl PostgresConnect {
 
     fn of(login: Arc<PostgresLogin>, purpose: ConnectPurpose, keys: Option<Arc<KeyCache>>) -> Self {
         let authenticator = Authenticator::new(Arc::clone(&login), keys);
-        Self { login, purpose, authenticator, state: State::Begin, server: None }
+        Self {
+            login,
+            purpose,
+            authenticator,
+            state: State::Begin,
+            server: None,
+            probe: InternalCommand::nothing(),
+        }
     }
 
     /// Takes whole messages from the front of `input` and appends output to `out`. The client speaks first:
@@ -115,7 +129,8 @@ impl PostgresConnect {
             State::StartTls => self.start_tls(input),
             State::SendStartup => self.send_startup(input, out),
             State::AwaitAuth => self.await_auth(input, out),
-            State::AwaitReady => self.await_ready(input),
+            State::AwaitReady => self.await_ready(input, out),
+            State::AwaitProbe => self.await_probe(input),
             State::Ready => Ok(Step::Done),
             State::Failed => Err(Error::NotReset),
         };
@@ -249,13 +264,18 @@ impl PostgresConnect {
         Ok(Step::NeedInput)
     }
 
-    fn await_ready(&mut self, input: &mut &[u8]) -> Result<Step, Error> {
+    fn await_ready(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Error> {
         while let Some(Message { kind, payload }) = message::take(input, MAX_LOGIN_PAYLOAD_BYTES)? {
             match (kind, &mut self.server) {
                 (kind::PARAMETER_STATUS, Some(server)) => take_parameter(server, &self.purpose, payload)?,
                 (kind::BACKEND_KEY_DATA, Some(server)) => take_key(server, payload)?,
                 (kind::READY_FOR_QUERY, _) => {
                     TransactionStatus::parse(payload)?;
+                    if let ConnectPurpose::Pool = self.purpose {
+                        self.probe = InternalCommand::probe_commit(out)?;
+                        self.state = State::AwaitProbe;
+                        return self.await_probe(input);
+                    }
                     self.state = State::Ready;
                     return Ok(Step::Phase(Phase::Ready));
                 }
@@ -267,6 +287,19 @@ impl PostgresConnect {
             }
         }
         Ok(Step::NeedInput)
+    }
+
+    fn await_probe(&mut self, input: &mut &[u8]) -> Result<Step, Error> {
+        let Some(server) = &mut self.server else { return Err(Error::NotReset) };
+        match self.probe.step(input, &mut server.parameters)? {
+            Response::NeedInput => Ok(Step::NeedInput),
+            Response::Done(TransactionStatus::Idle) => {
+                server.commit = self.probe.commit();
+                self.state = State::Ready;
+                Ok(Step::Phase(Phase::Ready))
+            }
+            Response::Done(_) => Err(Error::protocol("reply to the proxy", "a transaction stays open")),
+        }
     }
 }
 
@@ -290,6 +323,7 @@ fn unknown_server(auth: PostgresAuthMethod) -> PostgresServerInfo {
         cancel_key: CancelKey::none(),
         auth,
         parameters: Parameters::default(),
+        commit: PipelinedCommit::default(),
     }
 }
 

@@ -35,6 +35,8 @@ pub struct InternalCommand {
     refusal: Option<Error>,
     /// The values of the queried settings, as they arrive.
     values: Vec<Option<Vec<u8>>>,
+    /// How many there will be.
+    queried: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,18 +47,28 @@ enum Kind {
     Values,
     Ping,
     TakeOver,
+    CommitProbe,
 }
 
 /// When a server commits what a `DISCARD ALL` without a `Sync` has done. Until then, an error in the next client's
-/// command would undo it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// command would undo it. [`InternalCommand::probe_commit`] finds out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PipelinedCommit {
+    /// PostgreSQL since August 2022 (10.22, 11.17, 12.12, 13.8, 14.5, 15.0).
     AtOnce,
     /// With the end of an explicit transaction behind it. All servers do so.
+    #[default]
     WithTransaction,
 }
 
+/// A value of `application_name` that `DISCARD ALL` must remove.
+const MARK: &str = "ciphertoll";
+
 impl InternalCommand {
+    fn new(kind: Kind, left: u32) -> Self {
+        Self { kind, left, refusal: None, values: Vec::new(), queried: 0 }
+    }
+
     /// Appends the commands that reset a session. All responses of its client must have been read.
     pub fn reset(transaction: TransactionStatus, out: &mut Vec<u8>) -> Result<Self, Error> {
         let left = match transaction {
@@ -67,7 +79,7 @@ impl InternalCommand {
             }
         };
         encode_query(out, "DISCARD ALL")?;
-        Ok(Self { kind: Kind::Reset, left, refusal: None, values: Vec::new() })
+        Ok(Self::new(Kind::Reset, left))
     }
 
     /// Appends commands that set these settings for the rest of the session, all or none. Names and values
@@ -85,7 +97,7 @@ impl InternalCommand {
         // Leaves no trace for the session's next client.
         encode_close_statement(out, "")?;
         encode_sync(out);
-        Ok(Self { kind: Kind::Settings, left: 1, refusal: None, values: Vec::new() })
+        Ok(Self::new(Kind::Settings, 1))
     }
 
     /// The same behind a reset of a session without open state. If the reset fails, the server skips the settings; a
@@ -143,24 +155,26 @@ impl InternalCommand {
     /// Appends the `Sync` that commands without one need if the next client's do not follow soon.
     pub fn end_with_sync(&mut self, out: &mut Vec<u8>) {
         encode_sync(out);
-        *self = Self { kind: Kind::Settings, left: 1, refusal: None, values: Vec::new() };
+        *self = Self::new(Kind::Settings, 1);
     }
 
     /// Commands without a `Sync`, in front of those of the next client.
     fn in_front() -> Self {
-        Self { kind: Kind::TakeOver, left: 0, refusal: None, values: Vec::new() }
+        Self::new(Kind::TakeOver, 0)
     }
 
     /// Appends a query for the values of settings. It replaces the unnamed statement.
     pub fn values<'a>(names: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec<u8>) -> Result<Self, Error> {
         encode_parse(out, "", CURRENT, &[TEXT_OID])?;
+        let mut queried = 0;
         for name in names {
+            queried += 1;
             encode_bind(out, "", "", &[Param::Text(name)], ValueFormat::Text)?;
             encode_execute(out, "", 0)?;
         }
         encode_close_statement(out, "")?;
         encode_sync(out);
-        Ok(Self { kind: Kind::Values, left: 1, refusal: None, values: Vec::new() })
+        Ok(Self { queried, ..Self::new(Kind::Values, 1) })
     }
 
     /// The values queried by [`Self::values`], in that order; `None` for an unknown setting.
@@ -171,12 +185,35 @@ impl InternalCommand {
     /// Appends an empty query, whose response shows that the server is alive.
     pub fn ping(out: &mut Vec<u8>) -> Result<Self, Error> {
         encode_query(out, "")?;
-        Ok(Self { kind: Kind::Ping, left: 1, refusal: None, values: Vec::new() })
+        Ok(Self::new(Kind::Ping, 1))
+    }
+
+    /// Appends commands that show, without an error or a warning, when the server commits a pipelined `DISCARD ALL`:
+    /// the transaction that is rolled back behind it undoes it unless it was committed at once. The session ends as
+    /// it was. [`Self::commit`] has the result.
+    pub fn probe_commit(out: &mut Vec<u8>) -> Result<Self, Error> {
+        encode_query(out, &format!("SET application_name = '{MARK}'; SHOW application_name"))?;
+        for sql in ["DISCARD ALL", "BEGIN", "ROLLBACK"] {
+            encode_command(sql, out)?;
+        }
+        encode_sync(out);
+        encode_query(out, "SHOW application_name; RESET application_name")?;
+        Ok(Self { queried: 2, ..Self::new(Kind::CommitProbe, 3) })
+    }
+
+    /// What [`Self::probe_commit`] has shown. A server that refused a part of it has shown nothing.
+    pub fn commit(&self) -> PipelinedCommit {
+        match self.values.as_slice() {
+            [Some(set), Some(left)] if set == MARK.as_bytes() && left != MARK.as_bytes() => {
+                PipelinedCommit::AtOnce
+            }
+            _ => PipelinedCommit::WithTransaction,
+        }
     }
 
     /// Sends nothing and accepts unsolicited messages.
     pub fn nothing() -> Self {
-        Self { kind: Kind::Nothing, left: 0, refusal: None, values: Vec::new() }
+        Self::new(Kind::Nothing, 0)
     }
 
     /// Takes whole messages from the front of `input` and returns the transaction status once all responses
@@ -200,7 +237,9 @@ impl InternalCommand {
                     if report.severity.ends_session() || matches!(self.kind, Kind::Nothing | Kind::TakeOver) {
                         return Err(report.into());
                     }
-                    self.refusal.get_or_insert(report.into());
+                    if self.kind != Kind::CommitProbe {
+                        self.refusal.get_or_insert(report.into());
+                    }
                 }
                 kind::READY_FOR_QUERY if self.left > 0 => {
                     self.left -= 1;
@@ -212,7 +251,9 @@ impl InternalCommand {
                 kind::CLOSE_COMPLETE if self.kind == Kind::TakeOver => {
                     return Ok(Response::Done(TransactionStatus::Idle));
                 }
-                kind::DATA_ROW if self.kind == Kind::Values => self.values.push(only_value(payload)?),
+                kind::DATA_ROW if self.values.len() < self.queried => {
+                    self.values.push(only_value(payload)?);
+                }
                 kind if self.expects(kind) => {}
                 _ => {
                     return Err(Error::protocol("response to the proxy", "an unexpected message"));
@@ -224,45 +265,21 @@ impl InternalCommand {
 
     fn expects(&self, kind: u8) -> bool {
         match (self.kind, kind) {
-            (Kind::Reset, kind::COMMAND_COMPLETE) | (Kind::Ping, kind::EMPTY_QUERY_RESPONSE) => true,
+            (Kind::Reset, kind::COMMAND_COMPLETE)
+            | (Kind::Ping, kind::EMPTY_QUERY_RESPONSE)
+            | (Kind::CommitProbe, kind::ROW_DESCRIPTION)
+            | (Kind::Settings, kind::DATA_ROW) => true,
             (Kind::TakeOver, kind) => matches!(
                 kind,
                 kind::PARSE_COMPLETE | kind::BIND_COMPLETE | kind::DATA_ROW | kind::COMMAND_COMPLETE
             ),
-            (Kind::Settings | Kind::Values, kind) => matches!(
+            (Kind::Settings | Kind::Values | Kind::CommitProbe, kind) => matches!(
                 kind,
-                kind::PARSE_COMPLETE
-                    | kind::BIND_COMPLETE
-                    | kind::DATA_ROW
-                    | kind::COMMAND_COMPLETE
-                    | kind::CLOSE_COMPLETE
+                kind::PARSE_COMPLETE | kind::BIND_COMPLETE | kind::COMMAND_COMPLETE | kind::CLOSE_COMPLETE
             ),
             _ => false,
         }
     }
-}
-
-impl PipelinedCommit {
-    /// The first minor releases that commit at once, of each major release that had some before them
-    /// (release notes of August 2022).
-    const FIRST: [(u32, u32); 5] = [(14, 5), (13, 8), (12, 12), (11, 17), (10, 22)];
-
-    /// Of the server that has reported these settings.
-    pub fn of(parameters: &Parameters) -> Self {
-        let version = parameters.get(b"server_version").and_then(release);
-        let is_at_once = version.is_some_and(|(major, minor)| {
-            major > 14 || Self::FIRST.iter().any(|(first, since)| major == *first && minor >= *since)
-        });
-        if is_at_once { Self::AtOnce } else { Self::WithTransaction }
-    }
-}
-
-/// The numbers of a release, as in `15.18 (Debian 15.18-0+deb12u1)`; `None` for a preview such as `15beta2`.
-fn release(version: &[u8]) -> Option<(u32, u32)> {
-    let version = std::str::from_utf8(version).ok()?;
-    let (major, rest) = version.split_once('.')?;
-    let minor = rest.split(|digit: char| !digit.is_ascii_digit()).next()?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// The messages of [`InternalCommand::take_over`] that nearly every client needs.
@@ -289,28 +306,5 @@ fn only_value(payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         -1 if value.is_empty() => Ok(None),
         length if usize::try_from(length) == Ok(value.len()) => Ok(Some(value.to_vec())),
         _ => Err(unexpected),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_commit_at_once_from_the_fixed_releases_on() {
-        let of = |version: &str| {
-            let mut parameters = Parameters::default();
-            parameters.set(b"server_version", version.as_bytes()).unwrap();
-            PipelinedCommit::of(&parameters)
-        };
-        for version in
-            ["10.22", "13.8", "14.5 (Ubuntu 14.5-1)", "15.0", "15.18 (Debian 15.18-0+deb12u1)", "18.6"]
-        {
-            assert_eq!(of(version), PipelinedCommit::AtOnce, "{version}");
-        }
-        for version in ["9.6.24", "10.21", "13.7", "13.0.0", "14.4", "15beta2", "18devel", "", ".", "x.9"] {
-            assert_eq!(of(version), PipelinedCommit::WithTransaction, "{version}");
-        }
-        assert_eq!(PipelinedCommit::of(&Parameters::default()), PipelinedCommit::WithTransaction);
     }
 }
