@@ -30,6 +30,19 @@ impl Buffer {
         !self.storage.is_empty()
     }
 
+    /// Moves the unread bytes to a buffer of their size. Returns the previous one, empty.
+    pub(crate) fn shrink(&mut self) -> Self {
+        let storage = self.unread().to_vec();
+        let shrunk = Self { start: 0, end: storage.len(), storage };
+        let previous = std::mem::replace(self, shrunk);
+        Self { storage: previous.storage, start: 0, end: 0 }
+    }
+
+    /// Whether it was not shrunk.
+    pub(crate) fn is_full_size(&self) -> bool {
+        self.storage.len() >= INITIAL_BYTES
+    }
+
     pub(crate) fn consume(&mut self, bytes: usize) {
         self.start += bytes;
         debug_assert!(self.start <= self.end, "consumed more than was received");
@@ -89,6 +102,19 @@ impl Read for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shrunk_buffer_keeps_its_bytes_and_grows_again() {
+        let mut buffer = Buffer::default();
+        buffer.append(b"done, waiting");
+        buffer.consume(6);
+        let previous = buffer.shrink();
+        assert!(previous.is_empty() && previous.is_full_size());
+        assert_eq!((buffer.unread(), buffer.storage.len()), (&b"waiting"[..], 7));
+        buffer.append(&vec![b'+'; 2 * INITIAL_BYTES]);
+        assert!(buffer.unread().starts_with(b"waiting++") && buffer.is_full_size());
+        assert_eq!(buffer.unread().len(), 7 + 2 * INITIAL_BYTES);
+    }
 
     #[test]
     fn keeps_order_across_growth() {

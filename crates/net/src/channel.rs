@@ -25,10 +25,13 @@ pub struct Channel {
 
 /// Buffers shared by many channels, so that an idle channel holds none.
 #[derive(Default)]
-pub struct SpareBuffers(Vec<Buffer>);
+pub struct SpareBuffers {
+    incoming: Vec<Buffer>,
+    outgoing: Vec<Vec<u8>>,
+}
 
 impl SpareBuffers {
-    /// More than the channels that usually hold input for a moment.
+    /// More than the channels that usually hold input or output for a moment.
     const MAX: usize = 8;
 }
 
@@ -186,22 +189,37 @@ impl Channel {
         Ok(Sent::All)
     }
 
-    /// Uses one of `spare` for the input, if this channel has no buffer.
+    /// Uses buffers of `spare` for input and output, if this channel has none.
     pub fn borrow(&mut self, spare: &mut SpareBuffers) {
         if !self.incoming.has_room()
-            && let Some(buffer) = spare.0.pop()
+            && let Some(buffer) = spare.incoming.pop()
         {
             self.incoming = buffer;
         }
+        if self.outgoing.capacity() == 0
+            && let Some(buffer) = spare.outgoing.pop()
+        {
+            self.outgoing = buffer;
+        }
     }
 
-    /// Returns an empty buffer.
+    /// Keeps unread input, which must wait, in a buffer of its size, and returns the other one.
+    pub fn shrink_input(&mut self, spare: &mut SpareBuffers) {
+        if self.incoming.is_full_size() {
+            keep(&mut spare.incoming, self.incoming.shrink());
+        }
+    }
+
+    /// Returns empty buffers.
     pub fn give_back(&mut self, spare: &mut SpareBuffers) {
         if self.incoming.is_empty() && self.incoming.has_room() {
             let buffer = std::mem::take(&mut self.incoming);
-            if spare.0.len() < SpareBuffers::MAX {
-                spare.0.push(buffer);
+            if buffer.is_full_size() {
+                keep(&mut spare.incoming, buffer);
             }
+        }
+        if self.outgoing.is_empty() && self.outgoing.capacity() > 0 {
+            keep(&mut spare.outgoing, std::mem::take(&mut self.outgoing));
         }
     }
 
@@ -280,6 +298,12 @@ impl Channel {
     /// The bytes that one TCP segment of the connection holds, without options; `None` on a unix socket.
     pub fn segment_bytes(&self) -> Option<u32> {
         self.socket.tcp_mss().ok().filter(|bytes| *bytes > 0)
+    }
+}
+
+fn keep<T>(spare: &mut Vec<T>, buffer: T) {
+    if spare.len() < SpareBuffers::MAX {
+        spare.push(buffer);
     }
 }
 

@@ -97,12 +97,14 @@ impl Reactor {
             .map_err(Error::socket("cannot watch a socket"))
     }
 
-    /// Stops watching `channel`, which may then be registered with another reactor.
+    /// Stops watching `channel` if it is watched. It may then be registered with another reactor.
     pub fn deregister(&self, channel: &mut Channel) -> Result<(), Error> {
-        self.poll
-            .registry()
-            .deregister(&mut SourceFd(&channel.socket.as_raw_fd()))
-            .map_err(Error::socket("cannot cease to watch a socket"))
+        match self.poll.registry().deregister(&mut SourceFd(&channel.socket.as_raw_fd())) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::socket("cannot cease to watch a socket")(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A handle by which another thread ends a wait; the wait reports this key as readable. A reactor can have one.

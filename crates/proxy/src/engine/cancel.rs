@@ -146,8 +146,8 @@ impl<P: Protocol> Worker<P> {
     }
 
     pub(super) fn accept_cancel(&mut self, channel: Channel, process_id: u32, key: &[u8]) {
-        if let Some(requester) = self.insert_client(channel, ClientStage::Cancelling) {
-            self.handle_cancel(requester, process_id, key);
-        }
+        let requester = self.clients.insert(Client::new(channel, ClientStage::Cancelling, self.env.now));
+        self.register_client(requester);
+        self.handle_cancel(requester, process_id, key);
     }
 }

@@ -248,6 +248,7 @@ impl<P: Protocol> Client<P> {
         cancel_token: CancelToken,
         env: &mut Environment<P>,
     ) -> bool {
+        self.channel.borrow(&mut env.spare);
         let out = self.channel.output();
         let before = out.len();
         let is_greeted = env.pooling == Pooling::Transaction
@@ -257,6 +258,7 @@ impl<P: Protocol> Client<P> {
             self.stage = ClientStage::Parked { key, request };
         } else {
             out.truncate(before);
+            self.channel.give_back(&mut env.spare);
             self.stage = ClientStage::Queued { key, request };
         }
         is_greeted

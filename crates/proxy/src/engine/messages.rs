@@ -76,33 +76,34 @@ impl<P: Protocol> Worker<P> {
 
     /// Starts the handshake of a client, which is counted already.
     pub(super) fn start_client(&mut self, channel: Channel, peer: Peer) {
-        let Some(id) = self.add_client(channel, peer) else { return };
+        let id = self.add_client(channel, peer);
         if self.env.drain.is_some() {
-            return self.refuse(id, &Refusal::stopping());
-        }
-        if P::SENDS_FIRST {
+            self.refuse(id, &Refusal::stopping());
+        } else if P::SENDS_FIRST {
             self.update_client(id, |client, _| client.greet_first());
+        } else {
+            // Most clients have sent their first message before they are accepted.
+            self.update_client(id, Client::step_handshake);
         }
+        self.register_client(id);
     }
 
-    fn add_client(&mut self, channel: Channel, peer: Peer) -> Option<Id> {
+    fn add_client(&mut self, channel: Channel, peer: Peer) -> Id {
         let auth = self.env.access.auth_for(peer);
         let stage = ClientStage::Handshake(self.env.protocol.handshake(auth));
         self.env.metrics().clients.increment();
-        self.insert_client(channel, stage)
+        self.clients.insert(Client::new(channel, stage, self.env.now))
     }
 
-    pub(super) fn insert_client(&mut self, channel: Channel, stage: ClientStage<P>) -> Option<Id> {
-        let id = self.clients.insert(Client::new(channel, stage, self.env.now));
-        let client = self.clients.get_mut(id)?;
+    /// Watches a client for input, if it is still there. What has arrived already is reported, too.
+    pub(super) fn register_client(&mut self, id: Id) {
+        let Some(client) = self.clients.get_mut(id) else { return };
         let registered =
             self.env.register(&mut client.channel, TokenKind::Client, id.index, WatchedEvents::Reading);
         if let Err(error) = registered {
             self.accept_failed(&error);
-            self.remove_client(id);
-            return None;
+            self.close_client(id, "cannot be watched");
         }
-        Some(id)
     }
 
     /// Whether clients can be greeted. If not, a connection is opened to learn the server's greeting.
@@ -123,9 +124,9 @@ impl<P: Protocol> Worker<P> {
         }
         clients.append(&mut self.acceptor.take_early());
         for (channel, peer) in clients {
-            if let Some(id) = self.add_client(*channel, peer) {
-                self.refuse(id, refusal);
-            }
+            let id = self.add_client(*channel, peer);
+            self.refuse(id, refusal);
+            self.register_client(id);
         }
         self.agenda.retry_accept = true;
     }

@@ -29,7 +29,14 @@ impl<P: Protocol> Worker<P> {
                 self.pool.with(|pool| pool.wait_for(key, server, id, now));
                 self.reset_kept(server);
             }
-            action => self.apply_action(key, action),
+            action => {
+                self.apply_action(key, action);
+                if let Some(Client { channel, stage: ClientStage::Queued { .. }, .. }) =
+                    self.clients.get_mut(id)
+                {
+                    channel.shrink_input(&mut self.env.spare);
+                }
+            }
         }
     }
 
@@ -102,6 +109,7 @@ impl<P: Protocol> Worker<P> {
         let Activity::Session { session, .. } = &mut backend.activity else { return };
         client.cancel_token = Some(token);
         self.tokens.insert(token, client_id);
+        client.channel.borrow(&mut self.env.spare);
         if session.greet(&mut backend.state, token, client.channel.output()).is_err() {
             return self.close_client(client_id, "cannot be greeted");
         }

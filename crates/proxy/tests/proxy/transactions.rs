@@ -19,7 +19,7 @@ use crate::cases::{one, try_one};
 use crate::operations::{admin_of, await_that, in_queue_time, samples};
 use crate::site::{Proxy, RawClient, Site};
 
-pub(crate) const CASES: [Case; 16] = [
+pub(crate) const CASES: [Case; 17] = [
     ("two clients share a connection", shared),
     ("a transaction keeps its connection", transaction),
     ("settings follow their client only", settings),
@@ -33,6 +33,7 @@ pub(crate) const CASES: [Case; 16] = [
     ("an incomplete command holds no connection", incomplete_command),
     ("DISCARD ALL unpins", discards),
     ("a waiting command is cancelled", cancel_waiting),
+    ("input of any size waits for a connection", waiting_input),
     ("parked clients are served during a stop", stops),
     ("many clients on few connections", many),
     ("pgbench: more clients than connections", pgbench),
@@ -406,6 +407,28 @@ fn cancel_waiting(site: &mut Site) {
     first.query("COMMIT").expect("the end");
     assert_eq!(kinds_and_rows(&waiting.answer()).1, ["later"]);
     proxy.process.await_line("cancelled a waiting command");
+}
+
+fn waiting_input(site: &mut Site) {
+    let proxy = site.proxy(&[&["--pool-size", "1"][..], &ASKED].concat());
+    let mut waiting = proxy.raw(&[]);
+    waiting.answer();
+    let mut other = proxy.client();
+    other.query("BEGIN").expect("a transaction");
+    let texts = ["first".to_owned(), "x".repeat(100_000), "last".to_owned()];
+    let mut bytes = Vec::new();
+    for text in &texts {
+        encode_query(&mut bytes, &format!("SELECT '{text}'")).expect("a command");
+    }
+    // The first command, and the begin of the second one.
+    let (begin, rest) = bytes.split_at(100);
+    waiting.send(begin);
+    await_that("it waits", || samples(admin_of(&proxy))["clients{state=\"queued\"}"] > 0.5);
+    waiting.send(rest);
+    other.query("COMMIT").expect("the end");
+    for text in texts {
+        assert_eq!(kinds_and_rows(&waiting.answer()).1, [text]);
+    }
 }
 
 fn stops(site: &mut Site) {

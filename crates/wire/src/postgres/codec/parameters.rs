@@ -12,16 +12,16 @@ const MAX_PARAMETERS: usize = 128;
 /// servers. Clones share what is equal.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
-    pairs: Arc<Vec<Arc<Pair>>>,
+    pairs: Arc<Vec<Pair>>,
     changes: u64,
     /// The sum of the pairs' hashes.
     digest: u64,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Pair {
-    name: Box<[u8]>,
-    value: Box<[u8]>,
+    name: Arc<[u8]>,
+    value: Arc<[u8]>,
     hash: u64,
 }
 
@@ -56,7 +56,7 @@ impl Parameters {
         if *old.value != *value {
             let new = Pair::new(&old.name, value);
             self.digest = self.digest.wrapping_sub(old.hash).wrapping_add(new.hash);
-            Arc::make_mut(&mut self.pairs)[at] = Arc::new(new);
+            Arc::make_mut(&mut self.pairs)[at] = new;
         }
         Ok(())
     }
@@ -66,7 +66,7 @@ impl Parameters {
             return Err(Error::protocol("ParameterStatus", "there are too many"));
         }
         self.digest = self.digest.wrapping_add(pair.hash);
-        Arc::make_mut(&mut self.pairs).push(Arc::new(pair));
+        Arc::make_mut(&mut self.pairs).push(pair);
         Ok(())
     }
 
