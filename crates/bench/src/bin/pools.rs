@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use ciphertoll_bench::arm::Tools;
-use ciphertoll_bench::interleave::{Ratio, Rounds};
+use ciphertoll_bench::interleave::Rounds;
 use ciphertoll_bench::pools::calls::calls_per_op;
 use ciphertoll_bench::pools::report::{PoolReport, heading, line};
-use ciphertoll_bench::pools::run::{PoolSample, run};
+use ciphertoll_bench::pools::run::run;
 use ciphertoll_bench::pools::work::PoolWorkload;
 use ciphertoll_bench::pools::{PoolRoute, PoolUse, PooledServer, crowd};
 use ciphertoll_bench::setup::{BenchSetup, on_server};
@@ -117,7 +117,7 @@ fn measure(
             }
         }
     }
-    if crowd { PoolRoute::CROWD.into_iter().try_for_each(|route| many(route, setup, rounds)) } else { Ok(()) }
+    if crowd { many(setup, rounds) } else { Ok(()) }
 }
 
 /// Another proxy that serves no client within a run is left out of the workload.
@@ -160,33 +160,56 @@ fn answer(is_met: bool) -> &'static str {
     if is_met { "yes" } else { "no" }
 }
 
-fn many(route: PoolRoute, setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
-    const MB: f64 = 1e6;
+/// Many clients through each route that is there: memory per idle client, and throughput by the number of clients.
+fn many(setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
     let pool_use = PoolUse { admission: SocketAuth::Trusted, clients: crowd::POOL_CLIENTS };
-    let pool = PooledServer::start(route, pool_use, setup, None)?;
-    let connections = 2 * crowd::POOL_CLIENTS;
-    print_line(&format!("\n{CROWD}: {}, {connections} connections", route.label()))?;
-    let memory = crowd::memory(&pool, setup)?;
-    let [before, after] = [memory.before_bytes, memory.with_clients_bytes].map(|bytes| bytes as f64 / MB);
-    print_line(&format!(
-        "  memory: {before:.1} MB, with {} idle clients {after:.1} MB [goal ≤ 100 MB: {}]\n{}",
-        crowd::IDLE,
-        answer(after <= 100.0),
-        heading()
-    ))?;
-    let sample = |index: usize| crowd::run(crowd::CLIENTS[index], &pool, setup, setup.seconds);
-    let rounds = Rounds::take(crowd::CLIENTS.len(), rounds, sample)?;
-    for (index, clients) in crowd::CLIENTS.into_iter().enumerate() {
-        print_line(&line(&format!("query, text; {clients} clients"), &rounds, index, None))?;
+    print_line(&format!("\n{CROWD}: {} connections", 2 * crowd::POOL_CLIENTS))?;
+    let mut pools = Vec::new();
+    for route in PoolRoute::CROWD {
+        match PooledServer::start(route, pool_use, setup, None) {
+            Ok(pool) => pools.push(pool),
+            Err(error) => print_line(&format!("  {} is skipped: {error:#}", route.label()))?,
+        }
     }
-    for (index, clients) in crowd::CLIENTS.into_iter().enumerate().skip(1) {
-        print_line(&format!("  {clients} clients ÷ 10 clients: rate × {}", rate_of_ten(&rounds, index)?))?;
+    for pool in &pools {
+        print_memory(pool, setup)?;
     }
-    let last = rate_of_ten(&rounds, crowd::CLIENTS.len() - 1)?;
-    print_line(&format!("    [goal ≥ 0.90: {}]", answer(last.value >= 0.9)))
+    print_line(&heading())?;
+    let arms: Vec<(&PooledServer, u16)> =
+        pools.iter().flat_map(|pool| crowd::CLIENTS.map(|clients| (pool, clients))).collect();
+    let sample = |arm: usize| {
+        let (pool, clients) = arms[arm];
+        crowd::run(clients, pool, setup, setup.seconds)
+            .with_context(|| format!("{}, {clients} clients", pool.route.label()))
+    };
+    let rounds = Rounds::take(arms.len(), rounds, sample)?;
+    for (arm, (pool, clients)) in arms.iter().enumerate() {
+        print_line(&line(&format!("{}, {clients} clients", pool.route.label()), &rounds, arm, None))?;
+    }
+    let [.., few, most] = crowd::CLIENTS;
+    for (at, pool) in pools.iter().enumerate() {
+        let arm_of_most = (at + 1) * crowd::CLIENTS.len() - 1;
+        let ratio =
+            rounds.ratio(arm_of_most, arm_of_most - 1, |run| run.rate_per_s).context("too few rounds")?;
+        print_line(&format!(
+            "  {}: {most} clients ÷ {few} clients: rate × {ratio} [goal ≥ {:.2}: {}]",
+            pool.route.label(),
+            crowd::LEAST_RATE,
+            answer(ratio.value >= crowd::LEAST_RATE)
+        ))?;
+    }
+    Ok(())
 }
 
-/// The rate ÷ that of 10 clients.
-fn rate_of_ten(rounds: &Rounds<PoolSample>, index: usize) -> Result<Ratio> {
-    rounds.ratio(index, 0, |run| run.rate_per_s).context("too few rounds")
+fn print_memory(pool: &PooledServer, setup: &BenchSetup<'_>) -> Result<()> {
+    const MIB: f64 = (1 << 20) as f64;
+    let memory = crowd::memory(pool, setup).context(pool.route.label())?;
+    let [before, after] = [memory.before_bytes, memory.with_clients_bytes].map(|bytes| bytes as f64 / MIB);
+    print_line(&format!(
+        "  {}: {before:.1} MiB, with {} idle clients {after:.1} MiB [goal ≤ {:.0} MiB: {}]",
+        pool.route.label(),
+        crowd::IDLE,
+        crowd::MOST_MIB,
+        answer(after <= crowd::MOST_MIB)
+    ))
 }

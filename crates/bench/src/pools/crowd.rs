@@ -14,8 +14,11 @@ use super::run::{PoolSample, run_on};
 use super::work::{ClientAction, PoolWorkload};
 use crate::setup::BenchSetup;
 
-pub const CLIENTS: [u16; 4] = [10, 100, 1_000, 5_000];
+pub const CLIENTS: [u16; 3] = [10, 100, 5_000];
 pub const IDLE: usize = 10_000;
+/// Goals: the memory with [`IDLE`] clients, and the rate of the most clients ÷ that of as many as there are connections.
+pub const MOST_MIB: f64 = 20.0;
+pub const LEAST_RATE: f64 = 0.8;
 /// Clients that determine the size of the pool: 100 connections.
 pub const POOL_CLIENTS: u16 = 50;
 /// The load generator is pinned to this processor, so that it cannot take more of the proxy's with more clients.

@@ -93,8 +93,11 @@ impl PoolRoute {
     const MYSQL_ROUTER: [Self; 2] = [Self::Peer("mysqlrouter"), Self::Peer("mysqlrouter+mode=transaction")];
 
     /// Routes of the measurement with many clients.
-    pub const CROWD: [Self; 2] =
-        [sidecar(PoolMode::Transaction, false, 1), sidecar(PoolMode::Transaction, true, 1)];
+    pub const CROWD: [Self; 3] = [
+        sidecar(PoolMode::Transaction, false, 1),
+        sidecar(PoolMode::Transaction, true, 1),
+        Self::Peer("pgbouncer+mode=transaction"),
+    ];
 
     /// The compared routes, in the order of the output.
     pub fn of(engine: Engine, admission: SocketAuth) -> Vec<Self> {

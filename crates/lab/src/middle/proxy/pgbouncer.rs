@@ -51,7 +51,7 @@ fn text(start: &ProxyStart<'_>, endpoint: &Endpoint, users: &str, has_password: 
         TlsVersion::Tls13 => "tlsv1.3",
         TlsVersion::Tls12 | TlsVersion::Tls11 | TlsVersion::Tls10 => "tlsv1.2",
     };
-    let options: [(&str, String); 20] = [
+    let options: [(&str, String); 21] = [
         ("listen_addr", address),
         ("listen_port", port),
         ("unix_socket_dir", directory),
@@ -62,6 +62,8 @@ fn text(start: &ProxyStart<'_>, endpoint: &Endpoint, users: &str, has_password: 
         ("server_reset_query", "DISCARD ALL".to_owned()),
         ("default_pool_size", start.pool_size().to_string()),
         ("max_client_conn", start.max_clients().to_string()),
+        // By default, connects fail if 128 clients come at once.
+        ("listen_backlog", "4096".to_owned()),
         ("server_tls_sslmode", "verify-full".to_owned()),
         ("server_tls_ca_file", start.server.ca_file().display().to_string()),
         ("server_tls_protocols", version.to_owned()),

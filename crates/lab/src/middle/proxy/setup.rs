@@ -90,9 +90,9 @@ impl ProxyStart<'_> {
         2 * u32::from(self.clients.count())
     }
 
-    /// Maximum number of clients: new ones may connect before closed connections are removed.
+    /// Maximum number of clients. It is not what is measured, and new clients may connect before closed connections are
+    /// removed.
     pub(crate) fn max_clients(&self) -> u32 {
-        const CLOSING: u32 = 200;
-        self.pool_size() + CLOSING
+        self.pool_size().max(20_000)
     }
 }
