@@ -25,6 +25,8 @@ use ciphertoll_skip::{missing, no_server};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A trial in a window of this length must complete an operation on any machine.
+const LONGEST_WINDOW_NS: u64 = 4_000_000_000;
 const ROWS: &str = "10000";
 const PGBENCH_ROWS: &str = "100000";
 const DOCUMENTS: &str = "1000";
@@ -131,20 +133,20 @@ fn test_engine(fixture: &Fixture) {
 /// A trial that must succeed, and must have done what it was asked for.
 fn trial(fixture: &Fixture, driver: &Driver, ready: &PreparedDriver, way: Way, workload: Workload) {
     let scale = scale_of(fixture.engine, workload);
-    let spec = fixture.spec(way, workload, scale);
+    let mut spec = fixture.spec(way, workload, scale);
     let what = format!("{} {} {workload} {way:?}", driver.name(), fixture.engine);
-    let once = || outcome(ready, &spec, Task { workload, scale });
-    // A machine that is busy with other tests may well stand still for as long as a short window.
+    // A machine that is busy with other tests may well stand still for as long as a short window, which is repeated longer.
     let stood_still = |result: &Result<TrialResult, Error>| match result {
         Ok(result) => result.operations == 0 && result.errors.is_empty(),
         Err(error) => error.to_string().contains("no operation"),
     };
-    let mut result = once();
-    for _ in 0..2 {
-        if stood_still(&result) {
-            result = once();
+    let result = loop {
+        let result = outcome(ready, &spec, Task { workload, scale });
+        if !stood_still(&result) || spec.window_ns >= LONGEST_WINDOW_NS {
+            break result;
         }
-    }
+        spec.window_ns *= 4;
+    };
     let result = result.unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(result.operations > 0 && result.errors.is_empty(), "{what}: {result:?}");
     assert!(result.latency.sum_ns > 0 && result.latency.count > 0, "{what}: {result:?}");
