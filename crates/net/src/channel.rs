@@ -1,6 +1,6 @@
 //! A socket, with or without TLS, and its buffers.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
@@ -9,7 +9,7 @@ use socket2::Socket;
 
 use crate::buffer::Buffer;
 use crate::tls::TlsSession;
-use crate::{Error, Readiness, tls};
+use crate::{Error, Readiness, socket, tls};
 
 /// A connection: plaintext on this side, plaintext or TLS on the network.
 pub struct Channel {
@@ -73,8 +73,8 @@ impl Channel {
     /// Reads once from the socket and decrypts.
     pub fn receive(&mut self) -> Result<Received, Error> {
         let filled = match &mut self.session {
-            Some(session) => session.fill(&mut self.socket),
-            None => fill(&mut self.incoming, &mut self.socket),
+            Some(session) => session.fill(&self.socket),
+            None => fill(&mut self.incoming, &self.socket),
         };
         let filled = match filled {
             Ok(filled) => filled,
@@ -128,13 +128,13 @@ impl Channel {
 
     pub fn send(&mut self) -> Result<Sent, Error> {
         self.flushed = match &mut self.session {
-            None => flush(&mut self.socket, &mut self.outgoing, &mut self.sent)?,
+            None => flush(&self.socket, &mut self.outgoing, &mut self.sent)?,
             Some(session) => {
                 if !self.outgoing.is_empty() {
                     session.encrypt(&self.outgoing)?;
                     self.outgoing.clear();
                 }
-                flush(&mut self.socket, session.outgoing(), &mut self.sent)?
+                flush(&self.socket, session.outgoing(), &mut self.sent)?
             }
         };
         Ok(self.flushed)
@@ -175,7 +175,7 @@ impl Channel {
         }
         let mut left = bytes;
         while !left.is_empty() {
-            match self.socket.write(left) {
+            match socket::send(&self.socket, left) {
                 Ok(written) => left = &left[written..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.outgoing.extend_from_slice(left);
@@ -196,6 +196,11 @@ impl Channel {
         {
             self.incoming = buffer;
         }
+        self.borrow_output(spare);
+    }
+
+    /// The same for output only.
+    pub fn borrow_output(&mut self, spare: &mut SpareBuffers) {
         if self.outgoing.capacity() == 0
             && let Some(buffer) = spare.outgoing.pop()
         {
@@ -203,11 +208,12 @@ impl Channel {
         }
     }
 
-    /// Keeps unread input, which must wait, in a buffer of its size, and returns the other one.
+    /// Keeps unread input, which must wait, in a buffer of its size, and returns the others.
     pub fn shrink_input(&mut self, spare: &mut SpareBuffers) {
         if self.incoming.is_full_size() {
             keep(&mut spare.incoming, self.incoming.shrink());
         }
+        self.give_back_output(spare);
     }
 
     /// Returns empty buffers.
@@ -218,6 +224,10 @@ impl Channel {
                 keep(&mut spare.incoming, buffer);
             }
         }
+        self.give_back_output(spare);
+    }
+
+    fn give_back_output(&mut self, spare: &mut SpareBuffers) {
         if self.outgoing.is_empty() && self.outgoing.capacity() > 0 {
             keep(&mut spare.outgoing, std::mem::take(&mut self.outgoing));
         }
@@ -307,17 +317,17 @@ fn keep<T>(spare: &mut Vec<T>, buffer: T) {
     }
 }
 
-fn fill(buffer: &mut Buffer, socket: &mut Socket) -> io::Result<tls::Filled> {
+fn fill(buffer: &mut Buffer, socket: &Socket) -> io::Result<tls::Filled> {
     let space = buffer.space();
     let room = space.len();
-    let bytes = socket.read(space)?;
+    let bytes = socket::receive(socket, space)?;
     buffer.filled(bytes);
     Ok(tls::Filled { bytes, room })
 }
 
-fn flush(socket: &mut Socket, outgoing: &mut Vec<u8>, sent: &mut usize) -> Result<Sent, Error> {
+fn flush(socket: &Socket, outgoing: &mut Vec<u8>, sent: &mut usize) -> Result<Sent, Error> {
     while *sent < outgoing.len() {
-        match socket.write(&outgoing[*sent..]) {
+        match socket::send(socket, &outgoing[*sent..]) {
             Ok(bytes) => *sent += bytes,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Sent::Blocked),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

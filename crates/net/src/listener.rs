@@ -11,9 +11,12 @@ use std::path::{Path, PathBuf};
 use mio::net::{TcpListener, UnixListener};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::stat::{Mode, fchmod};
+use rustix::net::SocketFlags;
 use socket2::{Domain, SockAddr, SockRef, Type};
 
 use crate::{Channel, Error};
+
+const ACCEPTED: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 /// A non-blocking listener. The file of a unix socket is removed when it is dropped.
 pub struct Listener {
@@ -108,7 +111,11 @@ impl Listener {
                 Inner::Tcp(listener) => {
                     listener.accept().map(|(stream, address)| (OwnedFd::from(stream), Some(address)))
                 }
-                Inner::Unix(listener) => listener.accept().map(|(stream, _)| (OwnedFd::from(stream), None)),
+                // The peer has no address.
+                Inner::Unix(listener) => {
+                    let accepted = rustix::net::accept_with(&*listener, ACCEPTED);
+                    accepted.map(|socket| (socket, None)).map_err(io::Error::from)
+                }
             };
             match accepted {
                 Ok((socket, address)) => {

@@ -1,6 +1,7 @@
 //! Sockets for a load generator and a sidecar: non-blocking from the start, few system calls per connect, and enough
 //! local ports for connection churn.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use ciphertoll_vocabulary::AddressFamily;
 use nix::sys::socket::sockopt::IpBindAddressNoPort;
+use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Socket, Type};
 
 use crate::Error;
@@ -47,6 +49,18 @@ pub struct SourceAddresses {
 pub(crate) enum Connection {
     Established,
     InProgress,
+}
+
+/// Receives once. rustix calls the kernel directly: the C library's functions are cancellation points, which cost more
+/// as soon as a program has several threads.
+pub(crate) fn receive(socket: &Socket, into: &mut [u8]) -> io::Result<usize> {
+    let (bytes, _) = rustix::net::recv(socket, into, RecvFlags::empty())?;
+    Ok(bytes)
+}
+
+/// Sends once.
+pub(crate) fn send(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?)
 }
 
 impl SourceAddresses {

@@ -326,6 +326,12 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
         self.keep_in(key, server, |pool| &mut pool.orphaned)
     }
 
+    /// The same for a connection that was kept for its client; `None` if it is no longer kept.
+    pub fn orphan(&mut self, key: &K, server: S) -> Option<bool> {
+        let (pool, connections, _) = self.get_mut(key)?;
+        pool.kept.remove(connections, server).then(|| self.keep_orphaned(key, server))
+    }
+
     fn keep_in(
         &mut self,
         key: &K,

@@ -125,7 +125,7 @@ pub trait Protocol: Clone + Send + 'static {
         acquired: AcquiredState,
         backend: &mut Self::BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Self::Session, Box<StartFailed<Self::Request>>>;
+    ) -> Result<Box<Self::Session>, Box<StartFailed<Self::Request>>>;
 
     fn reset(
         &self,
@@ -280,11 +280,11 @@ pub trait ProtocolSession: Sized {
     fn can_detach(&self) -> bool;
 
     fn detach(
-        self,
+        self: Box<Self>,
         backend: &mut Self::BackendState,
     ) -> SessionResult<Detached<Self::Request, Self::ResetContext>>;
 
-    fn release(self, backend: &mut Self::BackendState) -> SessionResult<Release<Self::ResetContext>>;
+    fn release(&self, backend: &mut Self::BackendState) -> SessionResult<Release<Self::ResetContext>>;
 }
 
 /// A command that the proxy sends on its own behalf. Its responses are not passed to a client.

@@ -28,8 +28,8 @@ pub(crate) struct Slab<T> {
     freed: Vec<usize>,
     count: usize,
     thread: usize,
-    /// The difference between consecutive indexes of this worker.
-    step: usize,
+    /// Low bits of an index, which contain the number of the worker.
+    thread_bits: u32,
 }
 
 struct SlabSlot<T> {
@@ -47,15 +47,16 @@ impl<T> Slab<T> {
     /// The slab of one worker. Workers share no indexes.
     pub(crate) fn of_thread(thread: usize, threads: usize) -> Self {
         let (free, freed) = (Vec::new(), Vec::new());
-        Self { slots: Vec::new(), free, freed, count: 0, thread, step: threads.max(1) }
+        let thread_bits = threads.next_power_of_two().trailing_zeros();
+        Self { slots: Vec::new(), free, freed, count: 0, thread, thread_bits }
     }
 
     fn id(&self, at: usize, generation: u32) -> Id {
-        Id { index: at * self.step + self.thread, thread: self.thread as u32, generation }
+        Id { index: at << self.thread_bits | self.thread, thread: self.thread as u32, generation }
     }
 
     fn slot_mut(&mut self, id: Id) -> Option<&mut SlabSlot<T>> {
-        let slot = self.slots.get_mut(id.index / self.step)?;
+        let slot = self.slots.get_mut(id.index >> self.thread_bits)?;
         (slot.generation == id.generation && id.thread() == self.thread).then_some(slot)
     }
 
@@ -76,22 +77,38 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn get(&self, id: Id) -> Option<&T> {
-        let slot = self.slots.get(id.index / self.step)?;
+        let slot = self.slots.get(id.index >> self.thread_bits)?;
         slot.value.as_ref().filter(|_| slot.generation == id.generation && id.thread() == self.thread)
     }
 
     pub(crate) fn remove(&mut self, id: Id) -> Option<T> {
-        let slot = self.slot_mut(id)?;
-        let value = slot.value.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.freed.push(id.index / self.step);
+        let value = self.slot_mut(id)?.value.take();
+        if value.is_some() {
+            self.free_slot(id);
+        }
+        value
+    }
+
+    /// Drops a value where it is: some are large.
+    pub(crate) fn discard(&mut self, id: Id) {
+        if let Some(slot) = self.slot_mut(id)
+            && slot.value.is_some()
+        {
+            slot.value = None;
+            self.free_slot(id);
+        }
+    }
+
+    fn free_slot(&mut self, id: Id) {
+        let at = id.index >> self.thread_bits;
+        self.slots[at].generation = self.slots[at].generation.wrapping_add(1);
+        self.freed.push(at);
         self.count -= 1;
-        Some(value)
     }
 
     /// The ID of the value that has this index now.
     pub(crate) fn at(&self, index: usize) -> Option<Id> {
-        self.at_slot(index / self.step)
+        self.at_slot(index >> self.thread_bits)
     }
 
     fn at_slot(&self, at: usize) -> Option<Id> {
@@ -101,7 +118,9 @@ impl<T> Slab<T> {
 
     /// Allows the slots of removed values to be used again.
     pub(crate) fn settle(&mut self) {
-        self.free.append(&mut self.freed);
+        if !self.freed.is_empty() {
+            self.free.append(&mut self.freed);
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -135,8 +154,11 @@ mod tests {
         assert_eq!(slab.get(first), None);
         assert_eq!(slab.get_mut(first), None);
         assert_eq!(slab.remove(first), None);
+        slab.discard(first);
         assert_eq!(slab.at(third.index), Some(third));
         assert_eq!((slab.len(), slab.ids().len()), (2, 2));
+        slab.discard(third);
+        assert_eq!((slab.get(third), slab.len()), (None, 1));
     }
 
     #[test]

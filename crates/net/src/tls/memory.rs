@@ -7,6 +7,7 @@ use socket2::Socket;
 use super::handshake_size::HandshakeMeter;
 use super::session::Filled;
 use crate::buffer::Buffer;
+use crate::socket;
 
 #[derive(Default)]
 pub(super) struct MemoryBuffers {
@@ -18,10 +19,10 @@ pub(super) struct MemoryBuffers {
 
 impl MemoryBuffers {
     /// Reads once from `socket`; also returns the new bytes.
-    pub(super) fn fill(&mut self, socket: &mut Socket) -> io::Result<(Filled, &[u8])> {
+    pub(super) fn fill(&mut self, socket: &Socket) -> io::Result<(Filled, &[u8])> {
         let space = self.incoming.space();
         let room = space.len();
-        let bytes = socket.read(space)?;
+        let bytes = socket::receive(socket, space)?;
         self.incoming.filled(bytes);
         let unread = self.incoming.unread();
         Ok((Filled { bytes, room }, &unread[unread.len() - bytes..]))

@@ -189,7 +189,7 @@ impl OpenSslSession {
 }
 
 impl TlsSession for OpenSslSession {
-    fn fill(&mut self, socket: &mut Socket) -> io::Result<Filled> {
+    fn fill(&mut self, socket: &Socket) -> io::Result<Filled> {
         let memory = self.stream.get_mut();
         let (filled, new) = memory.fill(socket)?;
         self.observed.received(new);

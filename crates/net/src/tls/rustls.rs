@@ -134,7 +134,7 @@ fn absent(what: &str) -> Error {
 }
 
 impl TlsSession for RustlsSession {
-    fn fill(&mut self, socket: &mut Socket) -> io::Result<Filled> {
+    fn fill(&mut self, socket: &Socket) -> io::Result<Filled> {
         let (filled, new) = self.memory.fill(socket)?;
         self.observed.received(new);
         Ok(filled)

@@ -35,7 +35,7 @@ pub(super) trait TlsContext: Send + Sync {
 
 /// The TLS session of one connection.
 pub(crate) trait TlsSession: Send {
-    fn fill(&mut self, socket: &mut Socket) -> io::Result<Filled>;
+    fn fill(&mut self, socket: &Socket) -> io::Result<Filled>;
 
     /// Takes bytes that were read from the socket elsewhere.
     fn feed(&mut self, bytes: &[u8]);

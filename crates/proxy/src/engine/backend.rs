@@ -52,7 +52,7 @@ pub(super) enum Activity<P: Protocol> {
     },
     Session {
         client: Id,
-        session: P::Session,
+        session: Box<P::Session>,
     },
     /// Kept without a reset for its client's next transaction, or for any client if its own has left.
     Kept {
@@ -132,13 +132,13 @@ impl<P: Protocol> Slab<ServerConnection<P>> {
 
 impl<P: Protocol> ServerConnection<P> {
     pub(super) fn connecting(key: P::Key, env: &Environment<P>) -> Self {
-        let login = env.protocol.fingerprint(&key);
+        let fingerprints = (env.upstream.fingerprint, env.protocol.fingerprint(&key));
         Self {
             key,
             opened_at: env.now,
             cancels: 0,
             lost_cancel: false,
-            upkeep: Upkeep::new((env.upstream.fingerprint, login), env.now),
+            upkeep: Upkeep::new(fingerprints, env.version, env.now),
             stage: ServerStage::Connecting { connecting: None, until: env.now + env.limits.connect },
         }
     }
@@ -210,9 +210,19 @@ impl<P: Protocol> ServerConnection<P> {
         if is_over_limit {
             return Some("the limit of server connections was lowered");
         }
-        let login = env.protocol.fingerprint(&self.key);
-        let is_current = login.is_some() && self.upkeep.was_opened_with((env.upstream.fingerprint, login));
-        (!is_current).then_some("it was opened with old settings")
+        (!self.has_settings(env)).then_some("it was opened with old settings")
+    }
+
+    fn has_settings(&self, env: &Environment<P>) -> bool {
+        let fingerprints = || (env.upstream.fingerprint, env.protocol.fingerprint(&self.key));
+        self.upkeep.is_of(env.version, fingerprints)
+    }
+
+    /// The settings have changed.
+    pub(super) fn check_settings(&mut self, env: &Environment<P>) {
+        if self.has_settings(env) {
+            self.upkeep.remember(env.version);
+        }
     }
 
     /// Why a connection must be closed instead of being used by another client.
@@ -331,8 +341,9 @@ impl<P: Protocol> Backend<P> {
         client: Id,
         request: P::Request,
         acquired: AcquiredState,
-        env: &Environment<P>,
+        env: &mut Environment<P>,
     ) -> Result<(), (P::Request, session::Error)> {
+        self.channel.borrow_output(&mut env.spare);
         let to_server = self.channel.output();
         match env.protocol.start_session(request, acquired, &mut self.state, to_server) {
             Ok(session) => {
@@ -375,7 +386,7 @@ impl<P: Protocol> Backend<P> {
         Release::Reset(context)
     }
 
-    fn take_session(&mut self, env: &Environment<P>) -> Option<(Id, P::Session)> {
+    fn take_session(&mut self, env: &Environment<P>) -> Option<(Id, Box<P::Session>)> {
         let idle = Activity::Idle { since: env.now, command: env.protocol.idle_command() };
         match std::mem::replace(&mut self.activity, idle) {
             Activity::Session { client, session } => Some((client, session)),

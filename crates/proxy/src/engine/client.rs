@@ -151,12 +151,12 @@ impl<P: Protocol> Client<P> {
             let step = handshake.step(&mut input, out);
             let consumed = before - input.len();
             self.channel.consume(consumed);
-            self.channel.give_back(&mut env.spare);
             if let HandshakeStep::Login(request) = step {
                 // What the handshake has to say is sent together with the end of the login.
                 self.hold_input(received);
                 return ClientStep::LogIn(request);
             }
+            self.channel.give_back(&mut env.spare);
             // A well-behaved client does not fill its socket before it has logged in.
             if !self.channel.output().is_empty() && !matches!(self.channel.send(), Ok(Sent::All)) {
                 return ClientStep::Close(DOES_NOT_READ);
@@ -216,7 +216,8 @@ impl<P: Protocol> Client<P> {
         }
     }
 
-    fn take_stage(&mut self) -> ClientStage<P> {
+    /// What it was doing. From now on it is closed when its output is sent.
+    pub(super) fn take_stage(&mut self) -> ClientStage<P> {
         std::mem::replace(&mut self.stage, ClientStage::Flushing)
     }
 
@@ -248,7 +249,6 @@ impl<P: Protocol> Client<P> {
         cancel_token: CancelToken,
         env: &mut Environment<P>,
     ) -> bool {
-        self.channel.borrow(&mut env.spare);
         let out = self.channel.output();
         let before = out.len();
         let is_greeted = env.pooling == Pooling::Transaction
@@ -258,7 +258,6 @@ impl<P: Protocol> Client<P> {
             self.stage = ClientStage::Parked { key, request };
         } else {
             out.truncate(before);
-            self.channel.give_back(&mut env.spare);
             self.stage = ClientStage::Queued { key, request };
         }
         is_greeted
@@ -277,12 +276,14 @@ impl<P: Protocol> Client<P> {
             let bytes = self.channel.input().len();
             self.channel.consume(bytes);
         }
-        self.channel.give_back(&mut env.spare);
         match (first_input, received) {
             (FirstInput::Terminate, _) | (FirstInput::Incomplete, Received::Closed) => {
                 ClientStep::Close("left")
             }
-            (FirstInput::Incomplete, _) => ClientStep::Wait,
+            (FirstInput::Incomplete, _) => {
+                self.channel.give_back(&mut env.spare);
+                ClientStep::Wait
+            }
             (FirstInput::Command, _) => {
                 self.hold_input(received);
                 self.since = env.now;

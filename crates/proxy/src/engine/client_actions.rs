@@ -47,7 +47,7 @@ impl<P: Protocol> Worker<P> {
             ClientStep::Cancel { process_id, key } => self.handle_cancel(id, process_id, &key),
             ClientStep::Refuse(refusal) => self.refuse(id, &refusal),
             ClientStep::Close(reason) => self.close_client(id, reason),
-            ClientStep::Remove => drop(self.remove_client(id)),
+            ClientStep::Remove => self.remove_client(id),
         }
     }
 
@@ -90,13 +90,14 @@ impl<P: Protocol> Worker<P> {
 
     /// Sends what the handshake has to say to a client that cannot be greeted yet.
     fn end_handshake(&mut self, id: Id) {
-        if let Some(client) = self.clients.get_mut(id)
-            && client.cancel_token.is_none()
-            && !client.channel.output().is_empty()
-            && !matches!(client.channel.send(), Ok(Sent::All))
-        {
-            self.close_client(id, "does not read responses");
+        let Some(client) = self.clients.get_mut(id) else { return };
+        if client.cancel_token.is_some() {
+            return;
         }
+        if !client.channel.output().is_empty() && !matches!(client.channel.send(), Ok(Sent::All)) {
+            return self.close_client(id, "does not read responses");
+        }
+        client.channel.shrink_input(&mut self.env.spare);
     }
 
     /// A parked client has sent something.
@@ -131,7 +132,7 @@ impl<P: Protocol> Worker<P> {
         let Some(backend) = self.servers.open_mut(last_server) else { return };
         let Some(client) = self.clients.get_mut(id) else { return };
         let Some((_, request)) = client.take_waiting() else { return };
-        match backend.start_session(id, request, AcquiredState::SameClient, &self.env) {
+        match backend.start_session(id, request, AcquiredState::SameClient, &mut self.env) {
             Ok(()) => client.stage = ClientStage::Active(last_server),
             // Fails only if commands must be sent first, and this connection needs none.
             Err((_, error)) => {
@@ -206,8 +207,7 @@ impl<P: Protocol> Worker<P> {
             return self.close_client(id, "was closed after an error message");
         }
         client.since = self.env.now;
-        let last_server = client.last_server;
-        let stage = std::mem::replace(&mut client.stage, ClientStage::Flushing);
+        let (stage, last_server) = (client.take_stage(), client.last_server);
         if let Some(token) = client.cancel_token.take() {
             self.tokens.remove(token);
         }
@@ -216,23 +216,23 @@ impl<P: Protocol> Worker<P> {
     }
 
     pub(super) fn close_client(&mut self, id: Id, how: &str) {
-        let Some(client) = self.remove_client(id) else { return };
+        let Some(client) = self.clients.get_mut(id) else { return };
         self.env.log.event(Level::Debug, "client-gone", &[("client", &id.index), ("how", &how)]);
+        client.channel.give_back(&mut self.env.spare);
         if let Some(token) = client.cancel_token {
             self.tokens.remove(token);
         }
+        let (stage, last_server) = (client.take_stage(), client.last_server);
         // First, so that its file descriptor is free for the next client.
-        let Client { mut channel, stage, last_server, .. } = client;
-        channel.give_back(&mut self.env.spare);
-        drop(channel);
+        self.remove_client(id);
         self.release_client(id, stage, last_server);
     }
 
-    pub(super) fn remove_client(&mut self, id: Id) -> Option<Client<P>> {
-        let client = self.clients.remove(id)?;
+    fn remove_client(&mut self, id: Id) {
+        let Some(client) = self.clients.get(id) else { return };
         self.shared.client_left(self.env.now.duration_since(client.connected_at));
+        self.clients.discard(id);
         self.client_removed();
-        Some(client)
     }
 
     pub(super) fn client_removed(&self) {
@@ -258,9 +258,8 @@ impl<P: Protocol> Worker<P> {
             && let Some(backend) = self.servers.open(server)
             && backend.is_kept_for(id)
             && let Some(context) = backend.kept_context()
-            && self.take_kept(server)
         {
-            self.release_unreset(id, server, context);
+            self.orphan_server(server, context);
         }
     }
 

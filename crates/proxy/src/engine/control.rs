@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::client_tls::ClientTls;
 use super::environment::AccessRules;
 use super::mailbox::{Mailbox, WorkerMessage};
+use super::upkeep::SettingsVersion;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::protocol::Protocol;
@@ -123,6 +124,7 @@ pub struct PreparedSettings<P> {
     pub(super) upstream: Upstream,
     pub(super) limits: Limits,
     pub(super) log: Log,
+    pub(super) version: SettingsVersion,
 }
 
 impl<P: Protocol> PreparedSettings<P> {
@@ -132,6 +134,7 @@ impl<P: Protocol> PreparedSettings<P> {
         let tls = settings.tls.as_ref().map(ClientTls::read).transpose().map_err(StartError::Tls)?;
         let access = AccessRules { uids: settings.allowed_uids.clone(), unix_auth: settings.unix_auth, tls };
         let upstream = Upstream::new(&settings.server, &settings.groups).map_err(StartError::Tls)?;
-        Ok(Self { access, protocol, upstream, limits: settings.limits.clone(), log })
+        let (limits, version) = (settings.limits.clone(), SettingsVersion::new());
+        Ok(Self { access, protocol, upstream, limits, log, version })
     }
 }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use super::client_tls::ClientTls;
 use super::flow::{TokenKind, token_of};
 use super::key_deriver::KeyDeriver;
+use super::upkeep::SettingsVersion;
 use crate::client_auth::ClientAuth;
 use crate::log::Log;
 use crate::metrics::Metrics;
@@ -20,6 +21,8 @@ use crate::upstream::Upstream;
 pub(super) struct Environment<P: Protocol> {
     pub(super) protocol: P,
     pub(super) pooling: Pooling,
+    /// Of the settings.
+    pub(super) version: SettingsVersion,
     pub(super) limits: Limits,
     /// The server's address, for the log.
     pub(super) server: String,

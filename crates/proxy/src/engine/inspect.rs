@@ -63,7 +63,7 @@ impl<P: Protocol> Worker<P> {
     /// credentials is closed at once if it is idle, otherwise when its client releases it or another client would
     /// get it.
     fn apply_settings(&mut self, prepared: PreparedSettings<P>) {
-        let PreparedSettings { access, protocol, upstream, limits, log } = prepared;
+        let PreparedSettings { access, protocol, upstream, limits, log, version } = prepared;
         self.env.protocol.reload(protocol);
         if upstream.fingerprint != self.env.upstream.fingerprint {
             self.env.protocol.forget_learned();
@@ -73,7 +73,11 @@ impl<P: Protocol> Worker<P> {
         self.pool.with(|pool| pool.set_limit(limits.server_connections));
         self.env.limits = limits;
         self.env.log = log;
+        self.env.version = version;
         for id in self.servers.ids() {
+            if let Some(server) = self.servers.get_mut(id) {
+                server.check_settings(&self.env);
+            }
             if self.servers.open(id).and_then(Backend::idle_since).is_some()
                 && let Some(reason) = self.obsolete_reason(id)
             {

@@ -271,6 +271,19 @@ impl<P: Protocol> Worker<P> {
         self.kept(id, is_kept);
     }
 
+    /// The client of a kept connection has left.
+    pub(super) fn orphan_server(&mut self, id: Id, context: P::ResetContext) {
+        if !self.env.protocol.can_pipeline_reset(context) {
+            if self.take_kept(id) {
+                self.release_server(id, Release::Reset(context));
+            }
+        } else if let Some(server) = self.servers.get(id)
+            && let Some(is_kept) = self.pool.with(|pool| pool.orphan(&server.key, id))
+        {
+            self.kept(id, is_kept);
+        }
+    }
+
     /// Returns the key of the connection.
     fn start_keeping(&mut self, client: Id, id: Id, context: P::ResetContext) -> Option<P::Key> {
         let server = self.servers.get_mut(id)?;

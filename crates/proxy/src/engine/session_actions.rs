@@ -68,7 +68,7 @@ impl<P: Protocol> Worker<P> {
             return false;
         }
         let Some((_, request)) = client.take_waiting() else { return false };
-        if let Err((request, error)) = backend.start_session(client_id, request, acquired, &self.env) {
+        if let Err((request, error)) = backend.start_session(client_id, request, acquired, &mut self.env) {
             let refusal = Refusal::settings_failed(&error);
             request.refuse(&refusal, client.channel.output());
             self.refused(client_id, &refusal);

@@ -76,11 +76,8 @@ impl<P: Protocol> Worker<P> {
         self.cut_off_clients();
         // Servers first: a connection that has just ended must not be assigned to a client that has just
         // connected.
-        let is_server = |token: usize| parse_token(token).0 == TokenKind::Server;
-        for (token, readiness) in ready.iter().filter(|(token, _)| is_server(*token)) {
-            self.handle_event(*token, *readiness);
-        }
-        for (token, readiness) in ready.drain(..).filter(|(token, _)| !is_server(*token)) {
+        ready.sort_by_key(|(token, _)| parse_token(*token).0 != TokenKind::Server);
+        for (token, readiness) in ready.drain(..) {
             self.handle_event(token, readiness);
         }
         if self.acceptor.paused_until().is_some_and(|until| self.env.now >= until) {

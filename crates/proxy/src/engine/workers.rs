@@ -191,13 +191,14 @@ impl<P: Protocol> Worker<P> {
         settings: &Settings,
         services: Services,
     ) -> Self {
-        let PreparedSettings { access, protocol, upstream, limits, log } = prepared;
+        let PreparedSettings { access, protocol, upstream, limits, log, version } = prepared;
         let (thread, threads) = (shared.thread, shared.threads());
         let now = services.began;
         Self {
             env: Environment {
                 protocol,
                 pooling: settings.pooling,
+                version,
                 limits,
                 server: settings.server.address.to_string(),
                 log,

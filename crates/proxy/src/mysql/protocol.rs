@@ -310,7 +310,7 @@ impl Protocol for MySql {
         acquired: AcquiredState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<ClientSession, Box<StartFailed<StartupRequest>>> {
+    ) -> Result<Box<ClientSession>, Box<StartFailed<StartupRequest>>> {
         match self.pooling {
             Pooling::Session => ClientSession::begin(&request, backend, &self.connection_ids, to_server)
                 .map_err(|error| Box::new(StartFailed { request, error: error.into() })),

@@ -136,10 +136,10 @@ impl ClientSession {
         backend: &BackendState,
         connection_ids: &ConnectionIds,
         to_server: &mut Vec<u8>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Box<Self>, Error> {
         let initial_state_query = query_initial_state(backend, to_server)?;
         let registration = connection_ids.register(request.connection_id, Some(backend.connection_id));
-        Ok(Self {
+        Ok(Box::new(Self {
             relay: MySqlRelay::new(backend.capabilities)
                 .with_own_numbers(FIRST_ID)
                 .observing_remains(backend.remains_limit()),
@@ -150,7 +150,7 @@ impl ClientSession {
             needs_reset: false,
             mode: PoolingMode::Session(registration),
             login_context: request.login_context.clone(),
-        })
+        }))
     }
 
     /// What a change of the user needs; `None` within a response, when no client changes its user.
@@ -309,7 +309,10 @@ impl ProtocolSession for ClientSession {
         matches!(&self.mode, PoolingMode::Transaction(pooled) if !pooled.has_input) && !self.awaits_settings()
     }
 
-    fn detach(self, backend: &mut BackendState) -> SessionResult<Detached<StartupRequest, ReleasedState>> {
+    fn detach(
+        self: Box<Self>,
+        backend: &mut BackendState,
+    ) -> SessionResult<Detached<StartupRequest, ReleasedState>> {
         let release = self.leave(backend);
         let request = match self.mode {
             PoolingMode::Session(_) => None,
@@ -324,7 +327,7 @@ impl ProtocolSession for ClientSession {
         Ok(Detached { request, release })
     }
 
-    fn release(self, backend: &mut BackendState) -> SessionResult<Release<ReleasedState>> {
+    fn release(&self, backend: &mut BackendState) -> SessionResult<Release<ReleasedState>> {
         Ok(self.leave(backend))
     }
 }

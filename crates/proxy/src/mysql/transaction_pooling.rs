@@ -155,7 +155,7 @@ impl ClientSession {
         backend: &BackendState,
         connection_ids: &ConnectionIds,
         to_server: &mut Vec<u8>,
-    ) -> Result<Self, Box<StartFailed<StartupRequest>>> {
+    ) -> Result<Box<Self>, Box<StartFailed<StartupRequest>>> {
         let session_state = request.session_state.take().unwrap_or_else(|| {
             let registration = connection_ids.register(request.connection_id, None);
             Box::new(SessionState::new(registration, backend.status))
@@ -183,7 +183,7 @@ impl ClientSession {
             relay.set_statements(MultiStatements::Changed);
         }
         let has_settings = matches!(command, Some((CommandPurpose::Settings, _)));
-        let mut session = Self {
+        let mut session = Box::new(Self {
             relay,
             is_logging_in: (initial_state_query.is_some() || has_settings) && !session_state.was_greeted,
             initial_state_query,
@@ -205,7 +205,7 @@ impl ClientSession {
                 awaited_kill: false,
                 has_input: false,
             })),
-        };
+        });
         session.check_character_set(backend);
         Ok(session)
     }

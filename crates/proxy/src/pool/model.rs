@@ -308,11 +308,10 @@ impl Model {
         match state {
             ClientState::Queued => self.pool.leave_queue(&key, client),
             ClientState::Active(connection) => self.set(connection, ServerState::Resetting),
-            ClientState::Parked(last_server)
-                if self.is_kept_for(last_server, client) && self.pool.take_kept(&key, last_server) =>
-            {
-                let is_kept = self.pool.keep_orphaned(&key, last_server);
-                self.kept(last_server, key, is_kept);
+            ClientState::Parked(last_server) if self.is_kept_for(last_server, client) => {
+                if let Some(is_kept) = self.pool.orphan(&key, last_server) {
+                    self.kept(last_server, key, is_kept);
+                }
             }
             ClientState::Parked(_) => {}
         }

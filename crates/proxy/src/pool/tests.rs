@@ -236,6 +236,10 @@ fn a_connection_whose_client_has_left_is_used_before_a_new_one_is_opened() {
     assert_eq!(pool.release(&shop, 1), Some('C'));
     assert!(pool.keep_orphaned(&shop, 1));
     assert!(pool.take_kept(&shop, 1) && !pool.take_kept(&shop, 1));
+    assert_eq!(pool.orphan(&shop, 1), None);
+    assert!(pool.keep(&shop, 1));
+    assert_eq!(pool.orphan(&shop, 1), Some(true));
+    assert_eq!(pool.orphan(&shop, 1), None);
 }
 
 #[test]

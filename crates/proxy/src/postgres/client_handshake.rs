@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
 use ciphertoll_wire::postgres::server::{
-    AuthResponse, Authentication, FrontendMessage, Startup, StartupMessage, TlsAnswer, read_frontend,
-    read_startup, write_authentication, write_tls_answer,
+    AuthResponse, Authentication, FrontendMessage, Startup, TlsAnswer, read_frontend, read_startup,
+    write_authentication, write_tls_answer,
 };
 use ciphertoll_wire::scram::{self, Binding, Mechanism, ServerFirst, Verifier};
 use ciphertoll_wire::{Secret, postgres};
@@ -113,6 +113,10 @@ impl ClientHandshake {
     }
 
     fn startup(&mut self, requests: u8, input: &mut &[u8], out: &mut Vec<u8>) -> Outcome {
+        if let Some(known) = self.recent_logins.as_ref().and_then(|logins| logins.parameters(input)) {
+            *input = &input[known.message.len()..];
+            return self.login(|| Ok(known), out);
+        }
         let message = match read_startup(input) {
             // Like servers: this may not be a client of this protocol.
             Err(postgres::Error::StartupLength { .. }) => {
@@ -137,17 +141,20 @@ impl ClientHandshake {
                 return Ok(None);
             }
             Startup::Cancel { process_id, key } => HandshakeStep::Cancel { process_id, key: key.to_vec() },
-            Startup::Login(message) => return self.login(&message, out),
+            Startup::Login(message) => {
+                return self.login(|| StartupParameters::read(&message).map(Arc::new), out);
+            }
         }))
     }
 
-    fn login(&mut self, message: &StartupMessage<'_>, out: &mut Vec<u8>) -> Outcome {
+    fn login(
+        &mut self,
+        read: impl FnOnce() -> Result<Arc<StartupParameters>, Refusal>,
+        out: &mut Vec<u8>,
+    ) -> Outcome {
         self.auth.check(self.credentials.is_some())?;
-        let known = self.recent_logins.take().and_then(|logins| logins.parameters(message));
-        let parameters = match known {
-            Some(parameters) => parameters,
-            None => Arc::new(StartupParameters::read(message)?),
-        };
+        self.recent_logins = None;
+        let parameters = read()?;
         if self.tls == TlsState::Required {
             return Err(Refusal::new(Refusal::WHO, "this proxy requires TLS"));
         }

@@ -1,12 +1,15 @@
 //! The PostgreSQL protocol.
 
+mod backend_state;
 mod client_handshake;
+mod opening;
 mod protocol;
 mod recent_logins;
 mod session;
 mod startup_request;
 
+pub use backend_state::BackendState;
 pub use client_handshake::{ClientHandshake, CredentialStore};
 pub use protocol::Postgres;
-pub use session::{BackendState, ClientSession};
+pub use session::ClientSession;
 pub use startup_request::{StartupParameters, StartupRequest};

@@ -13,9 +13,10 @@ use ciphertoll_wire::scram::KeyCache;
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
 
+use super::backend_state::{BackendState, Greeting, ResetContext};
 use super::client_handshake::{ClientHandshake, CredentialStore};
 use super::recent_logins::RecentLogins;
-use super::session::{BackendState, ClientSession, Greeting, ResetContext};
+use super::session::ClientSession;
 use super::startup_request::{StartupRequest, cannot_fail};
 use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
@@ -297,7 +298,7 @@ impl Protocol for Postgres {
         acquired: AcquiredState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<ClientSession, Box<StartFailed<StartupRequest>>> {
+    ) -> Result<Box<ClientSession>, Box<StartFailed<StartupRequest>>> {
         if self.reset == ResetPolicy::Always {
             backend.remains = Remains::Anything;
         }

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use ciphertoll_wire::postgres::server::StartupMessage;
-
+use super::backend_state::Greeting;
 use super::protocol::PostgresKey;
-use super::session::Greeting;
 use super::startup_request::StartupParameters;
 
 /// More than the programs that usually share a pool. Each entry takes at most a few times the longest startup message.
@@ -25,10 +23,11 @@ struct RecentLogin {
 }
 
 impl RecentLogins {
-    /// The parameters of a login that began with the same message.
-    pub(super) fn parameters(&self, message: &StartupMessage<'_>) -> Option<Arc<StartupParameters>> {
+    /// The parameters of a login that began with the message that comes next.
+    pub(super) fn parameters(&self, input: &[u8]) -> Option<Arc<StartupParameters>> {
         let mut logins = self.0.iter().map(|login| &login.parameters);
-        logins.find(|parameters| parameters.are_of(message)).map(Arc::clone)
+        // A message begins with its length, so no other one begins with all of its bytes.
+        logins.find(|parameters| input.starts_with(&parameters.message)).map(Arc::clone)
     }
 
     pub(super) fn key(&self, parameters: &Arc<StartupParameters>) -> Option<&PostgresKey> {
@@ -67,7 +66,7 @@ impl RecentLogins {
 
 #[cfg(test)]
 mod tests {
-    use ciphertoll_wire::postgres::server::{Startup, read_startup};
+    use ciphertoll_wire::postgres::server::{Startup, StartupMessage, read_startup};
     use ciphertoll_wire::postgres::startup::encode_startup;
 
     use super::*;
@@ -97,17 +96,19 @@ mod tests {
         let mut logins = RecentLogins::default();
         let [one, other] = ["app", "apq"].map(|user| add(&mut logins, user));
         for (user, parameters) in [("app", &one), ("apq", &other)] {
-            assert!(Arc::ptr_eq(&logins.parameters(&message(&bytes(user))).unwrap(), parameters));
+            assert!(Arc::ptr_eq(&logins.parameters(&bytes(user)).unwrap(), parameters));
             assert_eq!(logins.key(parameters), Some(&PostgresKey::new(user, "shop")));
             assert_eq!(logins.greeting(parameters).unwrap().bytes, user.as_bytes());
         }
+        let first = bytes("app");
+        assert!(logins.parameters(&first[..first.len() - 1]).is_none(), "it is not complete");
         for user in ["ap", "appl", "App"] {
-            assert!(logins.parameters(&message(&bytes(user))).is_none(), "{user}");
+            assert!(logins.parameters(&bytes(user)).is_none(), "{user}");
         }
         // Another version of the protocol may be answered differently.
         let mut newer = bytes("app");
         newer[7] = 2;
-        assert!(logins.parameters(&message(&newer)).is_none());
+        assert!(logins.parameters(&newer).is_none());
     }
 
     #[test]
@@ -124,6 +125,6 @@ mod tests {
         assert_eq!(logins.0.len(), MAX_LOGINS);
         assert!(logins.key(&again).is_none() && snapshot.key(&again).is_some());
         logins.clear();
-        assert!(logins.parameters(&message(&bytes("0"))).is_none());
+        assert!(logins.parameters(&bytes("0")).is_none());
     }
 }

@@ -2,100 +2,21 @@
 
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::{
-    ClientBytes, ConnectionState, ConnectionStatements, Followed, InternalCommand, PipelinedCommit,
-    PostgresRelay, ServerBytes, SessionFollower,
+    ClientBytes, ConnectionState, ConnectionStatements, Followed, InternalCommand, PostgresRelay,
+    ServerBytes, SessionFollower,
 };
-use ciphertoll_wire::postgres::server::{
-    Authentication, write_authentication, write_backend_key_data, write_parameter_status,
-    write_ready_for_query,
-};
+use ciphertoll_wire::postgres::server::write_parameter_status;
 use ciphertoll_wire::postgres::sql::{Discard, Effects, Remains};
-use ciphertoll_wire::postgres::{
-    CancelKey, Error, Parameters, PostgresServerInfo, Severity, TransactionStatus,
-};
+use ciphertoll_wire::postgres::{Error, Parameters, Severity, TextEncoding, TransactionStatus};
 
-use super::startup_request::{StartupRequest, cannot_fail, owned, pairs};
+use super::backend_state::{BackendState, FIXED, Greeting, ResetContext};
+use super::opening::{CommandPurpose, Opening};
+use super::startup_request::StartupRequest;
 use crate::protocol::{
     AcquiredState, CancelToken, Detached, FromClient, FromServer, PinState, ProtocolSession, Release,
     SessionPhase, SessionResult, SettingsResult, StartFailed,
 };
 use crate::refusal::Refusal;
-
-/// What the server has reported about a connection, and what its sessions have done to it since its reset.
-pub struct BackendState {
-    /// Settings that the server reports.
-    pub(crate) parameters: Parameters,
-    /// Their values after a reset.
-    pub(crate) base: Parameters,
-    pub(crate) prepared: ConnectionStatements,
-    /// What sessions may have left since the last reset, beside prepared statements and reported settings.
-    pub(crate) remains: Remains,
-    commit: PipelinedCommit,
-    /// For cancel requests.
-    pub(crate) cancel: Option<(u32, CancelKey)>,
-    greeting: Greeting,
-}
-
-/// The part of a greeting that depends on the reported settings only.
-#[derive(Default)]
-pub(super) struct Greeting {
-    pub(super) bytes: Vec<u8>,
-    /// Of the settings in it.
-    pub(super) digest: u64,
-}
-
-impl Greeting {
-    pub(super) fn new(parameters: &Parameters) -> Result<Self, Error> {
-        let mut bytes = Vec::new();
-        write_authentication(&mut bytes, &Authentication::Ok)?;
-        for (name, value) in parameters.iter() {
-            write_parameter_status(&mut bytes, name, value)?;
-        }
-        Ok(Self { bytes, digest: parameters.digest() })
-    }
-
-    /// Appends the end of a login.
-    pub(super) fn write(&self, cancel_token: CancelToken, out: &mut Vec<u8>) -> Result<(), Error> {
-        out.reserve(self.bytes.len() + READY_BYTES);
-        out.extend_from_slice(&self.bytes);
-        write_backend_key_data(out, cancel_token.process_id, &cancel_token.secret)?;
-        write_ready_for_query(out, TransactionStatus::Idle);
-        Ok(())
-    }
-}
-
-impl BackendState {
-    pub fn new(info: PostgresServerInfo) -> Self {
-        let cancel = Some((info.process_id, info.cancel_key));
-        Self { cancel, commit: info.commit, ..Self::of(info.parameters) }
-    }
-
-    pub(crate) fn of(parameters: Parameters) -> Self {
-        Self {
-            base: parameters.clone(),
-            commit: PipelinedCommit::default(),
-            parameters,
-            prepared: ConnectionStatements::default(),
-            remains: Remains::Nothing,
-            cancel: None,
-            greeting: Greeting::default(),
-        }
-    }
-
-    /// Settings are about to be set. Those that the server does not report cannot be set back.
-    fn record_set<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
-        if names.into_iter().any(|name| self.base.get(name.as_bytes()).is_none()) {
-            self.remains = Remains::Anything;
-        }
-    }
-}
-
-/// How a session has left its connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResetContext {
-    pub(crate) transaction: TransactionStatus,
-    pub(crate) remains: Remains,
-}
 
 /// A client's session on a server connection, in transaction pooling of one transaction.
 #[derive(Debug)]
@@ -111,20 +32,7 @@ pub struct ClientSession {
     /// Digest of the reported settings with which the client has begun, in session pooling.
     began_with: Option<u64>,
     /// In transaction pooling only.
-    pooled: Option<Box<TransactionPooling>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CommandPurpose {
-    /// Settings that cannot fail, pipelined in front of the client's first command.
-    Pipelined,
-    /// Settings, before the client may send commands.
-    Settings,
-    /// A query for settings that the client has changed; the client waits.
-    QueryValues,
-    /// The reset after another client, and settings, pipelined in front of everything up to the client's
-    /// first `Sync`. If the reset fails, the server skips that much and no more, so what follows must wait.
-    ResetFirst,
+    pooled: Option<TransactionPooling>,
 }
 
 #[derive(Debug)]
@@ -140,121 +48,26 @@ struct TransactionPooling {
     was_reported: bool,
 }
 
-/// `BackendKeyData` and `ReadyForQuery`: see [`write_ready`].
-pub(super) const READY_BYTES: usize = 13 + 6;
-const ENCODING: &[u8] = b"client_encoding";
-/// Settings that the server reports and that clients cannot change.
-pub(super) const FIXED: [&str; 6] = [
-    "server_version",
-    "server_encoding",
-    "is_superuser",
-    "session_authorization",
-    "integer_datetimes",
-    "in_hot_standby",
-];
-
 impl ClientSession {
-    fn silent() -> Self {
-        Self {
-            relay: PostgresRelay::new(),
-            command: None,
-            needs_reset: false,
-            has_input: false,
-            before: None,
-            began_with: None,
-            pooled: None,
+    fn new(opening: Opening, pooled: Option<TransactionPooling>) -> Box<Self> {
+        let Opening { command, needs_reset, before } = opening;
+        let mut relay = PostgresRelay::new();
+        if let Some((CommandPurpose::ResetFirst, _)) = &command {
+            relay.hold_after_sync();
         }
+        Box::new(Self { relay, command, needs_reset, has_input: false, before, began_with: None, pooled })
     }
 
-    /// Starts a session. Commands that apply the client's settings are appended to `to_server`, which must be
-    /// empty. Settings that cannot fail are recorded in `state` already.
-    pub fn begin(
-        request: &StartupRequest,
-        backend: &mut BackendState,
-        to_server: &mut Vec<u8>,
-    ) -> Result<Self, Error> {
-        let mut session = Self::silent();
-        let differing = request.differing(&backend.parameters);
-        backend.record_set(differing.iter().map(|(name, _)| *name));
-        let purpose = match differing.as_slice() {
-            [] => return Ok(session),
-            [(name, value)] if cannot_fail(name, value, &backend.parameters) => {
-                let before = backend.parameters.get(name.as_bytes()).unwrap_or_default().to_vec();
-                session.before = Some(((*name).to_owned(), before));
-                backend.parameters.set(name.as_bytes(), value.as_bytes())?;
-                CommandPurpose::Pipelined
-            }
-            _ => {
-                session.needs_reset = true;
-                CommandPurpose::Settings
-            }
-        };
-        session.command = Some((purpose, InternalCommand::settings(differing, to_server)?));
-        Ok(session)
-    }
-
-    /// Starts a session on a connection that another client has left and that was not reset: it is now, or, if only
-    /// settings differ, they are set. The client's login is complete. `backend` already is what it will be when the
-    /// server has executed what is appended to `to_server`.
-    fn begin_with_reset(
-        request: &StartupRequest,
-        backend: &mut BackendState,
-        to_server: &mut Vec<u8>,
-    ) -> Result<Self, Error> {
-        let restored = if backend.remains < Remains::Anything { request.restoring(backend) } else { None };
-        let (settings, command) = match restored {
-            Some(settings) if settings.is_empty() && backend.remains == Remains::Nothing => (settings, None),
-            Some(settings) if settings.is_empty() => {
-                (settings, Some(InternalCommand::close_unnamed(to_server)?))
-            }
-            Some(settings) => {
-                let command = InternalCommand::restore(pairs(&settings), to_server)?;
-                (settings, Some(command))
-            }
-            None => {
-                backend.prepared.clear();
-                backend.parameters = backend.base.clone();
-                let settings = owned(request.differing(&backend.base));
-                let command = InternalCommand::take_over(pairs(&settings), backend.commit, to_server)?;
-                (settings, Some(command))
-            }
-        };
-        backend.remains = Remains::Nothing;
-        backend.record_set(settings.iter().map(|(name, _)| name.as_str()));
-        for (name, value) in &settings {
-            if backend.base.get(name.as_bytes()).is_some() {
-                backend.parameters.set(name.as_bytes(), value.as_bytes())?;
-            }
-        }
-        let mut session = Self { needs_reset: true, ..Self::silent() };
-        if let Some(command) = command {
-            session.command = Some((CommandPurpose::ResetFirst, command));
-            session.relay.hold_after_sync();
-        }
-        Ok(session)
-    }
-
-    /// Starts a session that has its connection until it ends.
+    /// Starts a session that has its connection until it ends. Commands that apply the client's settings are appended to
+    /// `to_server`, which must be empty.
     pub fn begin_unpooled(
         request: &StartupRequest,
         acquired: AcquiredState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Self, Error> {
-        let mut session = match acquired {
-            AcquiredState::Reset | AcquiredState::SameClient => Self::begin(request, backend, to_server)?,
-            AcquiredState::ResetPending => {
-                let differing = request.differing(&backend.base);
-                if differing.iter().all(|(name, value)| cannot_fail(name, value, &backend.base)) {
-                    Self::begin_with_reset(request, backend, to_server)?
-                } else {
-                    backend.parameters = backend.base.clone();
-                    let command = InternalCommand::settings_after_reset(differing, to_server)?;
-                    let command = Some((CommandPurpose::Settings, command));
-                    Self { needs_reset: true, command, ..Self::silent() }
-                }
-            }
-        };
+    ) -> Result<Box<Self>, Error> {
+        let opening = Opening::unpooled(request, acquired, backend, to_server)?;
+        let mut session = Self::new(opening, None);
         session.relay.observe_remains();
         if !session.awaits_settings() {
             session.began_with = Some(backend.parameters.digest());
@@ -262,25 +75,24 @@ impl ClientSession {
         Ok(session)
     }
 
+    /// The same for a session of one transaction.
     pub fn begin_pooled(
         request: StartupRequest,
         acquired: AcquiredState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Self, Box<StartFailed<StartupRequest>>> {
-        let begun = match acquired {
-            AcquiredState::Reset => Self::begin(&request, backend, to_server),
-            AcquiredState::ResetPending => Self::begin_with_reset(&request, backend, to_server),
-            AcquiredState::SameClient => Ok(Self { needs_reset: true, ..Self::silent() }),
+    ) -> Result<Box<Self>, Box<StartFailed<StartupRequest>>> {
+        let opening = match acquired {
+            AcquiredState::Reset => Opening::set(&request, backend, to_server),
+            AcquiredState::ResetPending => Opening::take_over(&request, backend, to_server),
+            AcquiredState::SameClient => Ok(Opening { needs_reset: true, ..Opening::default() }),
         };
-        let mut session = match begun {
-            Ok(session) => session,
+        let opening = match opening {
+            Ok(opening) => opening,
             Err(error) => return Err(Box::new(StartFailed { request, error: error.into() })),
         };
-        if let Some(process_id) = request.process_id {
-            session.record_process_id(backend, process_id);
-        }
-        session.pooled = Some(Box::new(TransactionPooling {
+        let process_id = request.process_id;
+        let pooled = TransactionPooling {
             request,
             follower: SessionFollower::default(),
             acquired,
@@ -288,7 +100,11 @@ impl ClientSession {
             unreported: Vec::new(),
             changes: backend.parameters.changes(),
             was_reported: false,
-        }));
+        };
+        let mut session = Self::new(opening, Some(pooled));
+        if let Some(process_id) = process_id {
+            session.record_process_id(backend, process_id);
+        }
         Ok(session)
     }
 
@@ -313,14 +129,13 @@ impl ClientSession {
 
     /// What others may notice until the reset.
     fn remains(&self, backend: &BackendState) -> Remains {
+        if self.pooled.is_some() {
+            return backend.remains;
+        }
         // After a change that the client did not make, the settings after a reset are no longer known.
         let is_known = self.began_with == Some(backend.parameters.digest())
-            && !has_ascii_within(backend.parameters.get(ENCODING));
-        match &self.pooled {
-            Some(_) => backend.remains,
-            None if is_known => self.relay.remains(),
-            None => Remains::Anything,
-        }
+            && backend.parameters.encoding() == TextEncoding::AsciiSafe;
+        if is_known { self.relay.remains() } else { Remains::Anything }
     }
 
     fn read_command_responses(
@@ -367,7 +182,7 @@ impl ClientSession {
         if !effects.is_none() {
             pooled.record_effects(effects, backend);
         }
-        if has_ascii_within(backend.parameters.get(ENCODING)) {
+        if backend.parameters.encoding() == TextEncoding::Ambiguous {
             pooled.pin.set("a client encoding whose texts cannot be read byte by byte");
         }
         if pooled.changes != backend.parameters.changes() {
@@ -383,7 +198,7 @@ impl ClientSession {
     fn unsent_settings<'a>(&self, backend: &'a BackendState) -> Option<&'a Parameters> {
         let is_due =
             |pooled: &&TransactionPooling| pooled.acquired != AcquiredState::SameClient && !self.has_input;
-        let pooled = self.pooled.as_deref().filter(is_due)?;
+        let pooled = self.pooled.as_ref().filter(is_due)?;
         let sent = pooled.request.sent_digest;
         (sent != backend.parameters.digest()).then_some(&backend.parameters)
     }
@@ -488,20 +303,22 @@ impl ProtocolSession for ClientSession {
         self.pooled.is_some() && !self.has_input && !self.awaits_settings()
     }
 
-    fn detach(mut self, backend: &mut BackendState) -> SessionResult<Detached<StartupRequest, ResetContext>> {
+    fn detach(
+        self: Box<Self>,
+        backend: &mut BackendState,
+    ) -> SessionResult<Detached<StartupRequest, ResetContext>> {
         let digest = backend.parameters.digest();
         let release = self.released(backend)?;
-        let request = self.pooled.take().map(|pooled| {
-            let mut request = pooled.request;
-            if pooled.acquired != AcquiredState::SameClient || pooled.was_reported {
-                request.sent_digest = digest;
-            }
-            request
-        });
-        Ok(Detached { request, release })
+        let Some(TransactionPooling { mut request, acquired, was_reported, .. }) = self.pooled else {
+            return Ok(Detached { request: None, release });
+        };
+        if acquired != AcquiredState::SameClient || was_reported {
+            request.sent_digest = digest;
+        }
+        Ok(Detached { request: Some(request), release })
     }
 
-    fn release(self, backend: &mut BackendState) -> SessionResult<Release<ResetContext>> {
+    fn release(&self, backend: &mut BackendState) -> SessionResult<Release<ResetContext>> {
         Ok(self.released(backend)?)
     }
 }
@@ -579,12 +396,6 @@ impl TransactionPooling {
             }
         }
     }
-}
-
-/// Whether characters of this encoding can contain ASCII bytes, such as a backslash.
-fn has_ascii_within(encoding: Option<&[u8]>) -> bool {
-    const ENCODINGS: [&[u8]; 7] = [b"SJIS", b"SHIFT_JIS_2004", b"BIG5", b"GBK", b"GB18030", b"UHC", b"JOHAB"];
-    encoding.is_some_and(|encoding| ENCODINGS.iter().any(|name| encoding.eq_ignore_ascii_case(name)))
 }
 
 /// Whether the server has refused a command and awaits the next one.

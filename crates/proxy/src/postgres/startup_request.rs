@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use ciphertoll_wire::postgres::relay::{ClientStatements, first_command_bytes};
 use ciphertoll_wire::postgres::server::{
-    OwnedStartupMessage, Report, StartupMessage, write_error, write_negotiate_protocol_version,
-    write_ready_for_query,
+    Report, StartupMessage, write_error, write_negotiate_protocol_version, write_ready_for_query,
 };
 use ciphertoll_wire::postgres::startup::PROTOCOL_3_0;
 use ciphertoll_wire::postgres::{Parameters, Severity, TransactionStatus};
 
-use super::session::{BackendState, FIXED};
+use super::backend_state::{BackendState, FIXED};
 use crate::protocol::{FirstInput, ProtocolRequest};
 use crate::refusal::Refusal;
 
@@ -26,7 +25,8 @@ const ENCODING: &str = "client_encoding";
 /// What a startup message asks for. Clients that send the same message share it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StartupParameters {
-    message: OwnedStartupMessage,
+    /// The message's bytes, to recognize equal ones.
+    pub(super) message: Box<[u8]>,
     /// The answer to a protocol version or to protocol options that are not supported; otherwise empty.
     pub(crate) negotiation: Vec<u8>,
     pub user: String,
@@ -67,12 +67,13 @@ impl StartupParameters {
         let user = user.ok_or_else(|| Refusal::new(Refusal::WHO, "the startup message names no user"))?;
         settings.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
         let database = database.filter(|name| !name.is_empty());
-        Ok(Self { message: message.into(), negotiation: negotiation(message), user, database, settings })
-    }
-
-    /// Whether they were read from an equal message.
-    pub(crate) fn are_of(&self, message: &StartupMessage<'_>) -> bool {
-        self.message == *message
+        Ok(Self {
+            message: message.bytes.into(),
+            negotiation: negotiation(message),
+            user,
+            database,
+            settings,
+        })
     }
 }
 
@@ -84,16 +85,20 @@ impl StartupRequest {
 
     /// The settings that differ from `parameters`; the encoding is last.
     pub(crate) fn differing<'a>(&'a self, parameters: &Parameters) -> Vec<(&'a str, &'a str)> {
-        let differs = |(name, value): &&(String, String)| {
-            parameters.get(name.as_bytes()).is_none_or(|known| known != value.as_bytes())
+        let mut differing = Vec::new();
+        let mut add = |(name, value): &'a (String, String)| {
+            if parameters.get(name.as_bytes()) != Some(value.as_bytes()) {
+                differing.push((name.as_str(), value.as_str()));
+            }
         };
-        let is_older = |(name, _): &&(String, String)| find(&self.changed, name).is_none();
-        let mut differing: Vec<_> =
-            self.parameters.settings.iter().filter(is_older).chain(&self.changed).filter(differs).collect();
-        if !self.changed.is_empty() {
-            differing.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
+        if self.changed.is_empty() {
+            self.parameters.settings.iter().for_each(add);
+            return differing;
         }
-        differing.into_iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+        let is_older = |(name, _): &&(String, String)| find(&self.changed, name).is_none();
+        self.parameters.settings.iter().filter(is_older).chain(&self.changed).for_each(&mut add);
+        differing.sort_by_key(|(name, _)| name.eq_ignore_ascii_case(ENCODING));
+        differing
     }
 
     /// The settings that turn a connection on which reported settings have changed into one that was reset and then

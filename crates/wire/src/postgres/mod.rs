@@ -24,7 +24,7 @@ pub use client::{
 pub use codec::{
     authentication, cancel_key::CancelKey, column, column::Column, column::ValueFormat, command,
     command::Param, copy_start::CopyStart, message, parameters::Parameters, report, report::Notice,
-    severity::Severity, startup, transaction::TransactionStatus,
+    severity::Severity, startup, text_rules::TextEncoding, transaction::TransactionStatus,
 };
 pub use error::Error;
 

@@ -62,7 +62,7 @@ fn initial_state_response() -> Vec<u8> {
 }
 
 /// A connection whose first session has started.
-fn started_session() -> (ClientSession, BackendState) {
+fn started_session() -> (Box<ClientSession>, BackendState) {
     let mut backend = backend();
     let mut to_server = Vec::new();
     let mut session =

@@ -94,7 +94,7 @@ fn begin(
     acquired: AcquiredState,
     backend: &BackendState,
     connection_ids: &ConnectionIds,
-) -> (ClientSession, Vec<u8>) {
+) -> (Box<ClientSession>, Vec<u8>) {
     let mut to_server = Vec::new();
     let session =
         ClientSession::begin_pooled(request, acquired, backend, connection_ids, &mut to_server).unwrap();

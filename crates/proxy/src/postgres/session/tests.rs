@@ -32,8 +32,16 @@ fn backend() -> BackendState {
     BackendState::of(parameters)
 }
 
-fn plain() -> ClientSession {
-    ClientSession::begin(&request(&[]), &mut backend(), &mut Vec::new()).unwrap()
+fn begin(
+    request: &StartupRequest,
+    known: &mut BackendState,
+    to_server: &mut Vec<u8>,
+) -> Result<Box<ClientSession>, Error> {
+    Ok(ClientSession::new(Opening::set(request, known, to_server)?, None))
+}
+
+fn plain() -> Box<ClientSession> {
+    begin(&request(&[]), &mut backend(), &mut Vec::new()).unwrap()
 }
 
 fn transaction_of(release: Release<ResetContext>) -> Release<TransactionStatus> {
@@ -187,8 +195,7 @@ fn a_copy_is_complete_when_the_server_says_so() {
 #[test]
 fn the_application_name_is_pipelined_and_its_response_is_dropped() {
     let (mut known, mut to_server) = (backend(), Vec::new());
-    let mut session =
-        ClientSession::begin(&request(&[("application_name", "psql")]), &mut known, &mut to_server).unwrap();
+    let mut session = begin(&request(&[("application_name", "psql")]), &mut known, &mut to_server).unwrap();
     assert!(!session.awaits_settings());
     assert_eq!(known.parameters.get(b"application_name"), Some(&b"psql"[..]));
     assert!(!to_server.is_empty());
@@ -206,8 +213,7 @@ fn the_application_name_is_pipelined_and_its_response_is_dropped() {
     let both = [own.clone(), clients.clone()].concat();
     for piece in 1..both.len() {
         let mut session =
-            ClientSession::begin(&request(&[("application_name", "psql")]), &mut backend(), &mut Vec::new())
-                .unwrap();
+            begin(&request(&[("application_name", "psql")]), &mut backend(), &mut Vec::new()).unwrap();
         session.process_client(&query(), &mut backend()).unwrap();
         let (mut held, mut passed) = (Vec::new(), Vec::new());
         for piece in both.chunks(piece) {
@@ -228,8 +234,7 @@ fn the_application_name_is_pipelined_and_its_response_is_dropped() {
 #[test]
 fn a_session_that_sent_nothing_needs_no_reset() {
     let mut known = backend();
-    let session =
-        ClientSession::begin(&request(&[("application_name", "psql")]), &mut known, &mut Vec::new()).unwrap();
+    let session = begin(&request(&[("application_name", "psql")]), &mut known, &mut Vec::new()).unwrap();
     assert_eq!(transaction_of(session.release(&mut known).unwrap()), Release::Clean);
     assert_eq!(known.parameters, backend().parameters);
 }
@@ -238,7 +243,7 @@ fn a_session_that_sent_nothing_needs_no_reset() {
 fn settings_that_can_fail_are_applied_before_the_client_starts() {
     let mut known = backend();
     let request = request(&[("TimeZone", "Nowhere"), ("client_encoding", "UTF8")]);
-    let begin = |known: &mut BackendState| ClientSession::begin(&request, known, &mut Vec::new()).unwrap();
+    let begin = |known: &mut BackendState| begin(&request, known, &mut Vec::new()).unwrap();
     let mut session = begin(&mut known);
     assert!(session.awaits_settings());
     let processed = session.process_server(&ready(TransactionStatus::Idle), &mut known).unwrap();
@@ -265,7 +270,7 @@ fn settings_that_can_fail_are_applied_before_the_client_starts() {
 }
 
 /// A session on a connection that another client has left; returns what is sent first.
-fn processed(known: &mut BackendState) -> (ClientSession, Vec<u8>) {
+fn processed(known: &mut BackendState) -> (Box<ClientSession>, Vec<u8>) {
     let mut to_server = Vec::new();
     known.remains = Remains::Anything;
     let request = request(&[("application_name", "next"), ("statement_timeout", "5")]);
@@ -405,7 +410,7 @@ fn a_connection_on_which_nothing_remains_needs_no_reset() {
 }
 
 /// A session without transaction pooling on a connection that another client has left; returns what is sent first.
-fn behind_reset(known: &mut BackendState, settings: &[(&str, &str)]) -> (ClientSession, String) {
+fn behind_reset(known: &mut BackendState, settings: &[(&str, &str)]) -> (Box<ClientSession>, String) {
     let mut to_server = Vec::new();
     known.remains = Remains::Anything;
     let acquired = AcquiredState::ResetPending;

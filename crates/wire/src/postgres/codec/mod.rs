@@ -15,3 +15,4 @@ pub mod transaction;
 pub(crate) mod kind;
 pub(crate) mod reader;
 pub(crate) mod tag;
+pub(crate) mod text_rules;

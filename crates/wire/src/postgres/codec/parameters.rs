@@ -3,7 +3,13 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use crate::postgres::{codec::reader::Reader, error::Error};
+use crate::postgres::{
+    codec::{
+        reader::Reader,
+        text_rules::{StringSyntax, TextEncoding},
+    },
+    error::Error,
+};
 
 /// More than any server reports; each is short.
 const MAX_PARAMETERS: usize = 128;
@@ -16,6 +22,8 @@ pub struct Parameters {
     changes: u64,
     /// The sum of the pairs' hashes.
     digest: u64,
+    string_syntax: StringSyntax,
+    encoding: TextEncoding,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +57,7 @@ impl Parameters {
     /// Stores a value. New settings are added in the order in which they are first reported.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<(), Error> {
         self.changes += 1;
+        self.read_rule(name, value);
         let Some(at) = self.pairs.iter().position(|pair| pair.name.eq_ignore_ascii_case(name)) else {
             return self.add(Pair::new(name, value));
         };
@@ -59,6 +68,23 @@ impl Parameters {
             Arc::make_mut(&mut self.pairs)[at] = new;
         }
         Ok(())
+    }
+
+    fn read_rule(&mut self, name: &[u8], value: &[u8]) {
+        if name.eq_ignore_ascii_case(StringSyntax::SETTING) {
+            self.string_syntax = StringSyntax::of(value);
+        } else if name.eq_ignore_ascii_case(TextEncoding::SETTING) {
+            self.encoding = TextEncoding::of(value);
+        }
+    }
+
+    /// How the server reads strings now.
+    pub fn string_syntax(&self) -> StringSyntax {
+        self.string_syntax
+    }
+
+    pub fn encoding(&self) -> TextEncoding {
+        self.encoding
     }
 
     fn add(&mut self, pair: Pair) -> Result<(), Error> {
@@ -126,6 +152,23 @@ mod tests {
         other.set(b"d", b"5").unwrap();
         assert_eq!(changed(&other), [(b"b".to_vec(), b"2".to_vec())]);
         assert_eq!(changed(&of(&[(b"c", b"3"), (b"A", b"1")])), [(b"b".to_vec(), b"2".to_vec())]);
+    }
+
+    #[test]
+    fn what_settings_say_of_texts_is_known() {
+        let mut parameters = Parameters::default();
+        assert_eq!(parameters.string_syntax(), StringSyntax::Unknown);
+        assert_eq!(parameters.encoding(), TextEncoding::AsciiSafe);
+        for (value, syntax) in [("on", StringSyntax::Standard), ("off", StringSyntax::Escaped)] {
+            parameters.set(b"Standard_Conforming_Strings", value.as_bytes()).unwrap();
+            assert_eq!(parameters.string_syntax(), syntax);
+        }
+        for (value, encoding) in [("gbk", TextEncoding::Ambiguous), ("UTF8", TextEncoding::AsciiSafe)] {
+            parameters.set(b"client_encoding", value.as_bytes()).unwrap();
+            assert_eq!(parameters.encoding(), encoding);
+        }
+        parameters.set(b"standard_conforming_strings", b"?").unwrap();
+        assert_eq!(parameters.string_syntax(), StringSyntax::Unknown);
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub enum Startup<'a> {
 pub struct StartupMessage<'a> {
     /// The major version in the upper half, the minor one in the lower half.
     pub version: u32,
+    /// All of its bytes.
+    pub bytes: &'a [u8],
     /// Names and values, each followed by a NUL. Checked to be complete pairs.
     parameters: &'a [u8],
 }
@@ -61,7 +63,7 @@ impl<'a> StartupMessage<'a> {
         self.parameters().find(|(candidate, _)| *candidate == name.as_bytes()).map(|(_, value)| value)
     }
 
-    fn parse(version: u32, mut reader: Reader<'a>) -> Result<Self, Error> {
+    fn parse(version: u32, bytes: &'a [u8], mut reader: Reader<'a>) -> Result<Self, Error> {
         if version >> 16 != PROTOCOL_3_0 >> 16 {
             return Err(reader.error("another major version"));
         }
@@ -70,26 +72,7 @@ impl<'a> StartupMessage<'a> {
             reader.nul_terminated()?;
         }
         reader.end()?;
-        Ok(Self { version, parameters: &parameters[..parameters.len() - 1] })
-    }
-}
-
-/// A copy of a [`StartupMessage`], to recognize equal ones.
-#[derive(Debug, PartialEq, Eq)]
-pub struct OwnedStartupMessage {
-    version: u32,
-    parameters: Box<[u8]>,
-}
-
-impl From<&StartupMessage<'_>> for OwnedStartupMessage {
-    fn from(message: &StartupMessage<'_>) -> Self {
-        Self { version: message.version, parameters: message.parameters.into() }
-    }
-}
-
-impl PartialEq<StartupMessage<'_>> for OwnedStartupMessage {
-    fn eq(&self, message: &StartupMessage<'_>) -> bool {
-        self.version == message.version && *self.parameters == *message.parameters
+        Ok(Self { version, bytes, parameters: &parameters[..parameters.len() - 1] })
     }
 }
 
@@ -114,8 +97,9 @@ pub fn read_startup<'a>(input: &mut &'a [u8]) -> Result<Option<Startup<'a>>, Err
         GSSENC_REQUEST => Startup::GssEncRequest,
         CANCEL_REQUEST => cancel(&mut reader)?,
         version => {
+            let bytes = &input[..LENGTH_BYTES + payload_bytes];
             *input = rest;
-            return StartupMessage::parse(version, reader).map(Startup::Login).map(Some);
+            return StartupMessage::parse(version, bytes, reader).map(Startup::Login).map(Some);
         }
     };
     reader.end()?;

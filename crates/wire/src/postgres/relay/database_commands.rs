@@ -7,9 +7,9 @@
 
 use crate::{
     postgres::{
-        codec::kind,
+        codec::{kind, text_rules::StringSyntax},
         relay::framer::Piece,
-        sql::lexer::{Lexer, MAX_TOKEN_BYTES, StringSyntax, Token},
+        sql::lexer::{Lexer, MAX_TOKEN_BYTES, Token},
     },
     relay::Vacate,
 };

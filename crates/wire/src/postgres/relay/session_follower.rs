@@ -18,6 +18,7 @@ use crate::postgres::{
         kind,
         message::{HEADER_BYTES, Header},
         parameters::Parameters,
+        text_rules::StringSyntax,
     },
     error::Error,
     relay::{
@@ -25,10 +26,7 @@ use crate::postgres::{
         session_follower::names::{ReferencedName, name_at, referenced_name},
         session_follower::statements::ClientStatement,
     },
-    sql::{
-        effects::{Deallocated, Discard, Effects, Remains, TextReader},
-        lexer::StringSyntax,
-    },
+    sql::effects::{ArrivingText, Deallocated, Discard, Effects, Remains},
 };
 
 pub use statements::{ClientStatements, ConnectionStatements};
@@ -94,7 +92,7 @@ enum ErrorRecovery {
 enum PayloadReader {
     #[default]
     Nothing,
-    Text(TextReader),
+    Text(ArrivingText),
     /// With the header.
     Parse {
         message: Vec<u8>,
@@ -131,7 +129,7 @@ impl SessionFollower {
     /// How the server will read the client's next text.
     fn string_syntax(&self, parameters: &Parameters) -> StringSyntax {
         let is_known = self.received_ready() >= self.strings_known_from;
-        if is_known { StringSyntax::of(parameters) } else { StringSyntax::Unknown }
+        if is_known { parameters.string_syntax() } else { StringSyntax::Unknown }
     }
 
     /// Whether the client's next command must wait for replies.
@@ -243,28 +241,24 @@ impl Followed<'_> {
     #[inline]
     pub(crate) fn read(&mut self, piece: Piece<'_>) {
         match &mut self.follower.payload_reader {
-            PayloadReader::Nothing => return,
-            PayloadReader::Text(reader) => reader.read(piece.bytes),
-            PayloadReader::Parse { message, .. } => {
+            PayloadReader::Nothing => {}
+            PayloadReader::Text(text) => {
+                if let Some(effects) = text.read(piece.bytes, piece.is_last) {
+                    self.follower.payload_reader = PayloadReader::Nothing;
+                    // The server reports the setting before its `ReadyForQuery`.
+                    self.apply(&effects, self.follower.requested_ready);
+                }
+            }
+            PayloadReader::Parse { message, string_syntax } => {
                 if message.len() <= MAX_STATEMENT_BYTES {
                     message.extend_from_slice(piece.bytes);
                 }
+                if piece.is_last {
+                    let (message, string_syntax) = (std::mem::take(message), *string_syntax);
+                    self.follower.payload_reader = PayloadReader::Nothing;
+                    self.end_parse(message, string_syntax);
+                }
             }
-        }
-        if piece.is_last {
-            self.end_message();
-        }
-    }
-
-    fn end_message(&mut self) {
-        match std::mem::take(&mut self.follower.payload_reader) {
-            PayloadReader::Nothing => {}
-            PayloadReader::Text(reader) => {
-                let effects = reader.end();
-                // The server reports the setting before its `ReadyForQuery`.
-                self.apply(&effects, self.follower.requested_ready);
-            }
-            PayloadReader::Parse { message, string_syntax } => self.end_parse(message, string_syntax),
         }
     }
 
@@ -332,8 +326,8 @@ impl Followed<'_> {
             kind::QUERY => {
                 self.statements.remove(b"");
                 self.prepared.forget_unnamed();
-                let reader = TextReader::new(self.follower.string_syntax(parameters));
-                self.follower.payload_reader = PayloadReader::Text(reader);
+                let text = ArrivingText::Begins(self.follower.string_syntax(parameters));
+                self.follower.payload_reader = PayloadReader::Text(text);
                 self.follower.expect_ready();
             }
             kind::FUNCTION_CALL => {

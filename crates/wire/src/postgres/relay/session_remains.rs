@@ -2,9 +2,9 @@
 //! its end: anything may remain.
 
 use crate::postgres::{
-    codec::kind,
+    codec::{kind, text_rules::StringSyntax},
     relay::framer::Piece,
-    sql::effects::{Remains, StringSyntax, TextReader},
+    sql::effects::{ArrivingText, Remains},
 };
 
 /// Texts that are read. After more of them, a separate reset costs little in comparison.
@@ -25,7 +25,7 @@ enum Payload {
     Other,
     /// The name of a statement, then its text.
     Statement(StringSyntax),
-    Text(TextReader),
+    Text(ArrivingText),
 }
 
 impl Default for RemainsObserver {
@@ -52,14 +52,14 @@ impl RemainsObserver {
 
     /// The client starts a message.
     #[inline]
-    pub(crate) fn begin(&mut self, kind: u8, string_syntax: impl FnOnce() -> StringSyntax) {
+    pub(crate) fn begin(&mut self, kind: u8, string_syntax: StringSyntax) {
         if self.remains == Remains::Anything {
             return;
         }
         match kind {
             kind::QUERY | kind::PARSE if self.texts == MAX_TEXTS => self.raise(Remains::Anything),
-            kind::QUERY => self.payload = Payload::Text(TextReader::new(string_syntax())),
-            kind::PARSE => self.payload = Payload::Statement(string_syntax()),
+            kind::QUERY => self.payload = Payload::Text(ArrivingText::Begins(string_syntax)),
+            kind::PARSE => self.payload = Payload::Statement(string_syntax),
             kind::FUNCTION_CALL => self.raise(Remains::Anything),
             // They use what a `Parse` has named, or end with the transaction.
             _ => return,
@@ -80,7 +80,7 @@ impl RemainsObserver {
             match bytes {
                 [0, text @ ..] => {
                     self.remains = self.remains.max(Remains::UnnamedStatement);
-                    self.payload = Payload::Text(TextReader::new(string_syntax));
+                    self.payload = Payload::Text(ArrivingText::Begins(string_syntax));
                     bytes = text;
                 }
                 [] if !is_last => return,
@@ -88,13 +88,11 @@ impl RemainsObserver {
                 _ => return self.raise(Remains::Anything),
             }
         }
-        let Payload::Text(reader) = &mut self.payload else { return };
+        let Payload::Text(text) = &mut self.payload else { return };
         let end = bytes.iter().position(|byte| *byte == 0);
-        reader.read(&bytes[..end.unwrap_or(bytes.len())]);
-        if (end.is_some() || is_last)
-            && let Payload::Text(reader) = std::mem::replace(&mut self.payload, Payload::Other)
-        {
-            self.raise(reader.end().remains);
+        let has_ended = end.is_some() || is_last;
+        if let Some(effects) = text.read(&bytes[..end.unwrap_or(bytes.len())], has_ended) {
+            self.raise(effects.remains);
         }
     }
 }
@@ -107,7 +105,7 @@ mod tests {
 
     /// What remains after this message, whose payload arrives in pieces of this many bytes.
     fn after(observer: &mut RemainsObserver, message: &[u8], piece_bytes: usize) -> Remains {
-        observer.begin(message[0], || StringSyntax::Standard);
+        observer.begin(message[0], StringSyntax::Standard);
         let payload = &message[HEADER_BYTES..];
         let mut left = payload.len();
         observer.read(Piece { bytes: b"", is_last: left == 0 });
@@ -160,7 +158,7 @@ mod tests {
     #[test]
     fn what_was_not_read_may_leave_anything() {
         let mut observer = RemainsObserver::observing();
-        observer.begin(kind::QUERY, || StringSyntax::Standard);
+        observer.begin(kind::QUERY, StringSyntax::Standard);
         observer.read(Piece { bytes: b"SELECT", is_last: false });
         assert_eq!(observer.remains(), Remains::Anything, "the text has not ended");
         assert_eq!(after(&mut RemainsObserver::default(), &query("SELECT 1"), 9), Remains::Anything);

@@ -21,7 +21,7 @@ use crate::{
             session_follower::{DISCARD_ALL_TAG, Followed, MessageAction, ReplyAction},
             session_remains::RemainsObserver,
         },
-        sql::effects::{Remains, StringSyntax},
+        sql::effects::Remains,
     },
     relay::{Goodbye, Vacate},
 };
@@ -200,7 +200,7 @@ impl PostgresRelay {
             }
             self.command(header.kind)?;
             self.databases.begin(header.kind);
-            self.remains.begin(header.kind, || StringSyntax::of(parameters));
+            self.remains.begin(header.kind, parameters.string_syntax());
             self.client_framer.begin(header, at);
         }
         Ok(result)

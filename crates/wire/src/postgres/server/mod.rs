@@ -8,7 +8,7 @@ pub use super::{
         authentication::Authentication,
         column::Field,
         report::Report,
-        startup::{OwnedStartupMessage, Startup, StartupMessage, read_startup},
+        startup::{Startup, StartupMessage, read_startup},
     },
     md5::StoredPassword,
 };

@@ -7,14 +7,6 @@ use std::sync::LazyLock;
 
 use crate::words::WordSet;
 
-/// The first words of such statements.
-static VERBS: LazyLock<WordSet> = LazyLock::new(|| {
-    WordSet::of(
-        "select insert update delete merge values table with copy show begin start commit end rollback abort \
-         savepoint release",
-    )
-});
-
 /// Words after which a parenthesis does not contain the arguments of a function, and types with a precision.
 static BEFORE_PARENTHESIS: LazyLock<WordSet> = LazyLock::new(|| {
     WordSet::of(
@@ -40,8 +32,13 @@ static FUNCTIONS: LazyLock<WordSet> = LazyLock::new(|| {
     )
 });
 
+/// Whether such a statement may begin with this word.
 pub(crate) fn is_verb(word: &[u8]) -> bool {
-    VERBS.contains(word)
+    let is_data =
+        matches!(word, b"select" | b"insert" | b"update" | b"delete" | b"merge" | b"values" | b"table");
+    let is_other = || matches!(word, b"with" | b"copy" | b"show" | b"savepoint" | b"release");
+    let is_transaction = || matches!(word, b"begin" | b"start" | b"commit" | b"end" | b"rollback" | b"abort");
+    is_data || is_other() || is_transaction()
 }
 
 /// Whether this word may stand before an opening parenthesis.

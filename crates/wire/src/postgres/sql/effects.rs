@@ -4,12 +4,11 @@
 //! This scans tokens; it does not parse SQL. A false positive pins a client to its connection. Effects of
 //! functions are not seen. It must not be relied on to isolate clients.
 
+use crate::postgres::codec::text_rules::StringSyntax;
 use crate::postgres::sql::{
     data_access,
-    lexer::{Lexer, MAX_TOKEN_BYTES, Token},
+    lexer::{Lexer, MAX_TOKEN_BYTES, Token, TokenText, append},
 };
-
-pub(crate) use crate::postgres::sql::lexer::StringSyntax;
 
 /// Settings changed in one transaction; more pin the connection.
 const MAX_SETTINGS: usize = 16;
@@ -127,6 +126,28 @@ impl Effects {
     }
 }
 
+/// A text that arrives. Most arrive whole.
+#[derive(Debug)]
+pub(crate) enum ArrivingText {
+    Begins(StringSyntax),
+    Partial(Box<TextReader>),
+}
+
+impl ArrivingText {
+    /// Continues the text. Returns its effects if these bytes are its last.
+    pub(crate) fn read(&mut self, bytes: &[u8], is_last: bool) -> Option<Effects> {
+        match self {
+            Self::Begins(string_syntax) if is_last => return Some(Effects::of(bytes, *string_syntax)),
+            Self::Begins(_) if bytes.is_empty() => return None,
+            Self::Begins(string_syntax) => *self = Self::Partial(Box::new(TextReader::new(*string_syntax))),
+            Self::Partial(_) => {}
+        }
+        let Self::Partial(reader) = self else { return None };
+        reader.read(bytes);
+        is_last.then(|| reader.end())
+    }
+}
+
 /// Scans a text in pieces, cut anywhere.
 #[derive(Debug)]
 pub struct TextReader {
@@ -148,7 +169,7 @@ struct EffectsScanner {
 #[derive(Debug, Default)]
 struct Name {
     /// Its parts, separated by dots.
-    text: Vec<u8>,
+    text: TokenText,
     quoting: Quoting,
     state: NameState,
 }
@@ -208,11 +229,11 @@ impl TextReader {
     }
 
     /// Ends the text and returns its effects.
-    pub fn end(mut self) -> Effects {
-        let Self { lexer, scanner } = &mut self;
+    pub fn end(&mut self) -> Effects {
+        let Self { lexer, scanner } = self;
         lexer.end(&mut |token| scanner.token(token));
         scanner.end_name(None);
-        self.scanner.effects
+        std::mem::take(&mut scanner.effects)
     }
 }
 
@@ -239,13 +260,13 @@ impl EffectsScanner {
     /// A name, or another part of one.
     fn part(&mut self, part: &[u8], quoting: Quoting) {
         if self.name.state == NameState::Dot {
-            self.name.text.push(b'.');
+            append(&mut self.name.text, b".");
         } else {
             self.end_name(None);
             self.name.quoting = Quoting::Bare;
+            self.name.text.clear();
         }
-        self.name.text.extend_from_slice(part);
-        self.name.text.truncate(MAX_TOKEN_BYTES);
+        append(&mut self.name.text, part);
         self.name.state = NameState::Part;
         if quoting == Quoting::Quoted {
             self.name.quoting = Quoting::Quoted;
@@ -257,30 +278,24 @@ impl EffectsScanner {
         if self.name.state == NameState::None {
             return;
         }
-        let mut name = std::mem::take(&mut self.name.text);
-        if !self.is_data_access(&name, next) {
+        self.name.state = NameState::None;
+        if !self.is_data_access(next) {
             self.effects.remains = Remains::Anything;
         }
-        self.adds_rows = self.name.quoting == Quoting::Bare && matches!(&name[..], b"insert" | b"merge");
+        let (name, is_bare) = (self.name.text.as_slice(), self.name.quoting == Quoting::Bare);
+        self.adds_rows = is_bare && matches!(name, b"insert" | b"merge");
         let (statement, effects) = (self.statement, &mut self.effects);
-        self.statement = match self.name.quoting {
-            Quoting::Bare => self::next(statement, &name, effects),
-            Quoting::Quoted => named(statement, &name, effects),
-        };
+        self.statement =
+            if is_bare { self::next(statement, name, effects) } else { named(statement, name, effects) };
         // A quoted name may be a column.
-        if self.name.quoting == Quoting::Bare || next == Some(Token::Sign(b'(')) || name.contains(&b'.') {
-            anywhere(&name, effects);
+        if is_bare || next == Some(Token::Sign(b'(')) || name.contains(&b'.') {
+            anywhere(name, effects);
         }
-        name.clear();
-        self.name.text = name;
-        self.name.state = NameState::None;
     }
-}
 
-impl EffectsScanner {
-    /// Whether a statement with this name, before this token, is plain data access as far as the name shows.
-    fn is_data_access(&self, name: &[u8], next: Option<Token<'_>>) -> bool {
-        let is_bare = self.name.quoting == Quoting::Bare;
+    /// Whether a statement with the current name, before this token, is plain data access as far as the name shows.
+    fn is_data_access(&self, next: Option<Token<'_>>) -> bool {
+        let (name, is_bare) = (self.name.text.as_slice(), self.name.quoting == Quoting::Bare);
         if self.statement == StatementState::Begin {
             return is_bare && data_access::is_verb(name);
         }

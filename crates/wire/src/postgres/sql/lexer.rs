@@ -1,34 +1,19 @@
 //! Splits a statement's text into tokens, as servers do ("Lexical Structure"). Comments, quotes and names are
 //! recognized; there is no grammar.
 
-use crate::postgres::codec::parameters::Parameters;
+use arrayvec::ArrayVec;
+
+use crate::postgres::codec::text_rules::StringSyntax;
 
 /// Longer names and strings are cut. A server's own names have at most 63 bytes.
 pub(crate) const MAX_TOKEN_BYTES: usize = 128;
 
-/// How backslashes in plain string literals are read (`standard_conforming_strings`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum StringSyntax {
-    /// `on`: a backslash is an ordinary byte.
-    #[default]
-    Standard,
-    /// `off`: a backslash escapes the next byte.
-    Escaped,
-    /// The server has not reported it, or may have changed it since.
-    Unknown,
-}
+pub(crate) type TokenText = ArrayVec<u8, MAX_TOKEN_BYTES>;
 
-impl StringSyntax {
-    pub const SETTING: &'static [u8] = b"standard_conforming_strings";
-
-    /// The value that the server has reported.
-    pub fn of(parameters: &Parameters) -> Self {
-        match parameters.get(Self::SETTING) {
-            Some(b"on") => Self::Standard,
-            Some(b"off") => Self::Escaped,
-            _ => Self::Unknown,
-        }
-    }
+/// Appends as much as there is room for.
+pub(crate) fn append(text: &mut TokenText, bytes: &[u8]) {
+    let bytes = &bytes[..bytes.len().min(text.remaining_capacity())];
+    text.extend(bytes.iter().copied());
 }
 
 /// A token. White space and comments are none.
@@ -51,7 +36,7 @@ pub(crate) struct Lexer {
     string_syntax: StringSyntax,
     state: LexerState,
     /// The word, name or literal that is being read.
-    text: Vec<u8>,
+    text: TokenText,
     /// Whether `text` is the complete value of the literal.
     literal: LiteralText,
 }
@@ -135,13 +120,40 @@ const LONG_TAG: &str = "a dollar quote with a long tag";
 
 impl Lexer {
     pub(crate) fn new(string_syntax: StringSyntax) -> Self {
-        Self { string_syntax, state: LexerState::Plain, text: Vec::new(), literal: LiteralText::Whole }
+        Self { string_syntax, state: LexerState::Plain, text: TokenText::new(), literal: LiteralText::Whole }
     }
 
     pub(crate) fn read(&mut self, text: &[u8], emit: &mut impl FnMut(Token<'_>)) {
-        for byte in text {
+        let mut rest = text;
+        loop {
+            rest = self.skip_run(rest);
+            let Some((byte, after)) = rest.split_first() else { return };
             self.byte(*byte, emit);
+            rest = after;
         }
+    }
+
+    /// Reads bytes that only continue a word, a name, a literal or a comment. Returns the others.
+    #[inline]
+    fn skip_run<'a>(&mut self, text: &'a [u8]) -> &'a [u8] {
+        let is_over: fn(&u8) -> bool = match self.state {
+            LexerState::Word => |byte| !is_of_word(*byte),
+            LexerState::Name(_) => |byte| *byte == b'"',
+            LexerState::Literal(_) => |byte| matches!(byte, b'\'' | b'\\'),
+            LexerState::LineComment => |byte| is_line_end(*byte),
+            _ => return text,
+        };
+        let (run, rest) = text.split_at(text.iter().position(is_over).unwrap_or(text.len()));
+        match self.state {
+            LexerState::Word => {
+                let start = self.text.len();
+                append(&mut self.text, run);
+                self.text[start..].make_ascii_lowercase();
+            }
+            LexerState::LineComment => {}
+            _ => append(&mut self.text, run),
+        }
+        rest
     }
 
     /// Ends the text. The server refuses unterminated constructs.
@@ -381,9 +393,7 @@ impl Lexer {
 
     #[inline]
     fn keep(&mut self, byte: u8) {
-        if self.text.len() < MAX_TOKEN_BYTES {
-            self.text.push(byte);
-        }
+        append(&mut self.text, &[byte]);
     }
 }
 

@@ -4,5 +4,5 @@ pub(crate) mod data_access;
 pub(crate) mod effects;
 pub(crate) mod lexer;
 
+pub use super::codec::text_rules::StringSyntax;
 pub use effects::{Deallocated, Discard, Effects, Remains, TextReader};
-pub use lexer::StringSyntax;
