@@ -152,7 +152,7 @@ struct WorkerCounters {
 impl SharedCounters {
     pub(super) fn new(threads: usize) -> Self {
         let workers = (0..threads).map(|_| WorkerCounters::default()).collect();
-        Self { workers, accepting: AtomicUsize::new(threads), stop: AtomicBool::new(false) }
+        Self { workers, accepting: AtomicUsize::new(1), stop: AtomicBool::new(false) }
     }
 
     fn clients_of(&self, thread: usize) -> usize {
@@ -210,11 +210,6 @@ impl<P: Protocol> SharedState<P> {
     /// Remembers how long a client of this worker has stayed.
     pub(super) fn client_left(&mut self, stayed: Duration) {
         self.recent.add(stayed);
-    }
-
-    /// Whether most clients that have left this worker stayed only for a moment.
-    pub(super) fn are_brief(&self) -> bool {
-        self.recent.are_brief()
     }
 
     /// Forgets what recent clients were like if none has left since the last call.
@@ -344,9 +339,9 @@ mod tests {
         let (_reactors, mut shared) = shared(2);
         (0..u32::BITS).for_each(|_| shared[0].client_left(Duration::ZERO));
         shared[0].age_recent();
-        assert!(shared[0].are_brief());
+        assert!(shared[0].recent.are_brief());
         shared[0].age_recent();
-        assert!(!shared[0].are_brief());
+        assert!(!shared[0].recent.are_brief());
     }
 
     #[test]

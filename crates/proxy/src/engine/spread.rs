@@ -1,6 +1,6 @@
-//! Over how many workers new clients are spread. While most clients leave at once, only as many workers accept them as
-//! these clients keep busy: a worker with more clients finds more of them ready whenever it wakes up, and a thread that
-//! sleeps costs nothing.
+//! How many workers accept clients: only as many as all clients keep busy. A worker with more clients finds more of them
+//! ready whenever it wakes up, and a thread that sleeps costs nothing. Clients that stay are moved to the worker with the
+//! fewest when they are accepted, see `SharedState::assign_client`.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,11 @@ pub(super) struct Spread {
 }
 
 impl Spread {
+    /// For the worker on this thread. What the thread has used before does not count.
     pub(super) fn new(threads: usize, now: Instant) -> Self {
-        Self { since: now, used: vec![Duration::ZERO; threads] }
+        let mut used = vec![Duration::ZERO; threads];
+        used[0] = thread_time();
+        Self { since: now, used }
     }
 
     /// The part of a processor that each worker has used since the last call. A worker that has not told its
@@ -36,13 +39,11 @@ impl Spread {
 }
 
 /// How many workers are to accept clients after `accepting` did, by the part of a processor that each worker uses.
-fn next(accepting: usize, load: &[f64], are_brief: bool) -> usize {
+fn next(accepting: usize, load: &[f64]) -> usize {
     let is_busy = load.iter().any(|used| *used > BUSY);
     let fewer = accepting.saturating_sub(1).max(1);
     let total: f64 = load.iter().sum();
-    if !are_brief {
-        load.len()
-    } else if is_busy {
+    if is_busy {
         (accepting * 2).min(load.len())
     } else if total < LIGHT * fewer as f64 {
         fewer
@@ -67,7 +68,7 @@ impl<P: Protocol> Worker<P> {
         self.shared.tell_used(thread_time());
         if let Some(spread) = &mut self.spread {
             let load = spread.load(self.shared.used(), self.env.now);
-            self.shared.set_accepting(next(self.shared.accepting(), &load, self.shared.are_brief()));
+            self.shared.set_accepting(next(self.shared.accepting(), &load));
         }
         if self.shared.accepts() {
             self.resume_accepting();
@@ -82,29 +83,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_that_stay_are_spread_over_all_workers() {
-        assert_eq!(next(1, &[0.1, 0.0, 0.0, 0.0], false), 4);
-    }
-
-    #[test]
-    fn brief_clients_keep_few_workers_busy() {
+    fn as_many_workers_accept_as_clients_keep_busy() {
         let mut accepting = 4;
         for expected in [3, 2, 1, 1] {
-            accepting = next(accepting, &[0.2, 0.2, 0.2, 0.0], true);
+            accepting = next(accepting, &[0.2, 0.2, 0.2, 0.0]);
             assert_eq!(accepting, expected);
         }
         // Between the limits nothing changes, so that it does not change all the time.
-        assert_eq!(next(1, &[0.85, 0.0, 0.0, 0.0], true), 1);
-        assert_eq!(next(2, &[0.45, 0.45, 0.0, 0.0], true), 2);
-        assert_eq!(next(1, &[0.95, 0.0, 0.0, 0.0], true), 2);
-        assert_eq!(next(2, &[0.95, 0.95, 0.0, 0.0], true), 4);
-        assert_eq!(next(4, &[0.95; 4], true), 4);
+        assert_eq!(next(1, &[0.85, 0.0, 0.0, 0.0]), 1);
+        assert_eq!(next(2, &[0.45, 0.45, 0.0, 0.0]), 2);
+        assert_eq!(next(1, &[0.95, 0.0, 0.0, 0.0]), 2);
+        assert_eq!(next(2, &[0.95, 0.95, 0.0, 0.0]), 4);
+        assert_eq!(next(4, &[0.95; 4]), 4);
     }
 
     #[test]
     fn load_is_what_was_used_since_the_last_time() {
         let began = Instant::now();
-        let mut spread = Spread::new(2, began);
+        let mut spread = Spread { since: began, used: vec![Duration::ZERO; 2] };
         let ms = Duration::from_millis;
         assert_eq!(spread.load(vec![ms(100), ms(50)], began + ms(200)), [0.5, 0.25]);
         assert_eq!(spread.load(vec![ms(150), ms(50)], began + ms(400)), [0.25, 0.0]);
