@@ -45,7 +45,9 @@ pub(crate) const DISCARD_ALL_TAG: &[u8] = b"DISCARD ALL\0";
 #[derive(Debug, Default)]
 pub struct SessionFollower {
     payload_reader: PayloadReader,
-    /// Replies that are pending, in order.
+    /// `ReadyForQuery`s that come first: most sessions expect nothing else.
+    first_ready: u32,
+    /// The other pending replies, in order.
     pending: VecDeque<PendingReply>,
     recovery: ErrorRecovery,
     /// Effects that outlive the transaction.
@@ -134,7 +136,7 @@ impl SessionFollower {
 
     /// Whether the client's next command must wait for replies.
     pub fn is_full(&self) -> bool {
-        self.pending.len() >= MAX_PENDING
+        self.pending.len() + usize::from(self.first_ready > 0) >= MAX_PENDING
     }
 
     fn expect_ready(&mut self) {
@@ -142,6 +144,7 @@ impl SessionFollower {
         self.pending_ready += 1;
         match self.pending.back_mut() {
             Some(PendingReply::Ready(count)) if *count < u32::MAX => *count += 1,
+            None if self.first_ready < u32::MAX => self.first_ready += 1,
             _ => self.pending.push_back(PendingReply::Ready(1)),
         }
     }
@@ -152,7 +155,10 @@ impl SessionFollower {
 
     /// Removes the first pending reply.
     fn pop_pending(&mut self) -> Option<PendingReply> {
-        let pending = self.pending.pop_front()?;
+        let pending = match std::mem::take(&mut self.first_ready) {
+            0 => self.pending.pop_front()?,
+            count => PendingReply::Ready(count),
+        };
         if let PendingReply::Ready(count) = pending {
             self.pending_ready -= u64::from(count);
         }
@@ -179,6 +185,11 @@ impl SessionFollower {
 
     /// The server has answered everything up to a `Query` or `Sync`.
     fn ready(&mut self) {
+        if self.first_ready > 0 {
+            self.first_ready -= 1;
+            self.pending_ready -= 1;
+            return;
+        }
         loop {
             match self.pending.front_mut() {
                 Some(PendingReply::Ready(count)) if *count > 1 => {
@@ -228,7 +239,7 @@ impl SessionFollower {
     /// All replies were read and no transaction is open: the effects since the last call.
     pub fn settle(&mut self) -> Effects {
         self.pending.clear();
-        self.pending_ready = 0;
+        (self.first_ready, self.pending_ready) = (0, 0);
         if let Some(failed) = self.sent_discard.take() {
             self.effects.merge(&failed.later);
         }
@@ -471,6 +482,9 @@ impl Followed<'_> {
 
     /// The server skips everything up to the next `Sync`.
     fn fail_pending(&mut self) {
+        if self.follower.first_ready > 0 {
+            return;
+        }
         let pending = &mut self.follower.pending;
         while pending.front().is_some_and(|pending| !matches!(pending, PendingReply::Ready(_))) {
             if let Some(PendingReply::ClientParse { name, name_use: NameUse::New }) = pending.pop_front() {
