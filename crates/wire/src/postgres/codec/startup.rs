@@ -127,7 +127,7 @@ pub fn encode_tls_request(out: &mut Vec<u8>) {
     put_u32(out, SSL_REQUEST);
 }
 
-/// Appends a `CancelRequest`, the only message of its connection. There is no reply.
+/// Appends a `CancelRequest`, the only message of its connection. The server does not reply.
 pub fn encode_cancel_request(out: &mut Vec<u8>, process_id: u32, key: &CancelKey) {
     put_u32(out, 12 + key.expose().len() as u32);
     put_u32(out, CANCEL_REQUEST);

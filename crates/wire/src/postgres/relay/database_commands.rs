@@ -2,7 +2,7 @@
 //! RENAME` and `… SET TABLESPACE`, and `CREATE DATABASE` for its template. A proxy must close its idle
 //! connections first.
 //!
-//! Only the first statement of each text is scanned, as far as it can be such a command. Servers run all of
+//! Only the first statement of each text is scanned, until it cannot be such a command. Servers run all of
 //! them except `RENAME` outside transaction blocks only.
 
 use crate::{

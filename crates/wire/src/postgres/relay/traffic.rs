@@ -336,7 +336,7 @@ impl PostgresRelay {
         ConnectionState::Clean(self.transaction)
     }
 
-    /// Whether the proxy may append a message of its own to the bytes forwarded to the client.
+    /// Whether the proxy may append its own message to the bytes forwarded to the client.
     pub fn between_answers(&self) -> bool {
         self.server_framer.is_between_messages()
     }

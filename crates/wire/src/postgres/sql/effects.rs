@@ -12,7 +12,7 @@ use crate::postgres::sql::{
 
 /// Settings changed in one transaction; more pin the connection.
 const MAX_SETTINGS: usize = 16;
-/// Prepared statements that one text may deallocate by name; more pin the connection.
+/// Limit of prepared statements that a text deallocates by name; more pin the connection.
 const MAX_DEALLOCATED: usize = 256;
 /// Servers truncate longer names.
 const MAX_NAME_BYTES: usize = 63;

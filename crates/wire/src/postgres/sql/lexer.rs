@@ -1,5 +1,5 @@
 //! Splits a statement's text into tokens, as servers do ("Lexical Structure"). Comments, quotes and names are
-//! recognized; there is no grammar.
+//! recognized; the grammar is not.
 
 use arrayvec::ArrayVec;
 
@@ -78,7 +78,7 @@ enum LexerState {
     Parameter,
     /// In the tag of a dollar quote.
     Tag(Vec<u8>),
-    /// In a dollar quote with this end tag, of which `matched` bytes have been read.
+    /// In a dollar quote. `matched` bytes of its end tag have been read.
     DollarQuote {
         end: Vec<u8>,
         matched: usize,
