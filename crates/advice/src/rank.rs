@@ -85,17 +85,17 @@ pub fn advise<'a>(
             .or_else(|| newest.and_then(|newest| older_protocol(treatment.path, newest)))
             .or_else(|| needs.iter().find_map(|need| need.unmet(treatment)))
             .map(str::to_owned);
-        match (unmet, model.session_cpu(profile, Role::Total, load)) {
+        match (unmet, session_cpu(model, profile, load)) {
             (Some(reason), _) => advice.excluded.push(Excluded { treatment, reason }),
             (None, Err(term)) => {
                 missing.get_or_insert(term);
                 let reason = format!("the run lacks {term}");
                 advice.excluded.push(Excluded { treatment, reason });
             }
-            (None, Ok(cpu)) => advice.choices.push(Choice {
+            (None, Ok(cpu_us)) => advice.choices.push(Choice {
                 profile,
                 prediction: model.predict(profile, load),
-                cpu_us: model.means.value(&cpu).estimate(),
+                cpu_us,
                 saving_us: None,
                 break_even: None,
                 rank: Rank::AsCheap,
@@ -109,6 +109,13 @@ pub fn advise<'a>(
     }
     advice.order(model, load)?;
     Ok(advice)
+}
+
+/// CPU time of all roles per session, with its interval, µs: without one nothing is known to cost more.
+fn session_cpu(model: &CostModel, profile: &Profile, load: &Load) -> Result<Estimate, MissingTerm> {
+    let cpu = model.session_cpu(profile, Role::Total, load)?;
+    let estimate = model.means.value(&cpu).estimate();
+    if estimate.interval().is_some() { Ok(estimate) } else { Err(MissingTerm::Intervals) }
 }
 
 impl Advice<'_> {

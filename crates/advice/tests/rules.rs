@@ -16,6 +16,11 @@ type Costs<'a> = &'a [(&'a str, f64, f64)];
 
 /// A run over these paths. Trials of one cell differ by ±`scatter` in turn.
 fn model(costs: Costs<'_>, auths: &[Auth], scatter: f64) -> CostModel {
+    model_after(u32::MAX, costs, auths, scatter)
+}
+
+/// Of the same run, interrupted after this many blocks.
+fn model_after(blocks: u32, costs: Costs<'_>, auths: &[Auth], scatter: f64) -> CostModel {
     let grid = Grid {
         path: costs.iter().map(|(path, ..)| path.parse().expect("valid")).collect(),
         server: vec!["postgres".parse().expect("valid")],
@@ -27,7 +32,7 @@ fn model(costs: Costs<'_>, auths: &[Auth], scatter: f64) -> CostModel {
     let plan = Plan::new(&spec, 1).expect("valid");
     let stamped = |event| TimestampedEvent { at_unix_ms: 0, event };
     let mut events = vec![stamped(Event::EnvironmentSeen { environment: environment() })];
-    for block in &plan.blocks {
+    for block in plan.blocks.iter().take_while(|block| block.number <= blocks) {
         events.push(stamped(Event::BlockStarted { block: block.number }));
         for visit in &block.visits {
             let cell = &plan.cells[visit.cell];
@@ -175,4 +180,15 @@ fn a_run_without_queries_gives_no_advice_for_them() {
     let server = "postgres".parse().unwrap();
     let rows = Load { row_bytes: 64 << 10, ..load(1.0) };
     assert_eq!(advise(&model, &server, &[], &rows).unwrap_err(), MissingTerm::Rows);
+}
+
+#[test]
+fn a_run_of_too_few_blocks_gives_no_advice() {
+    let server = "postgres".parse().unwrap();
+    let advised = |blocks| {
+        let model = model_after(blocks, COSTS, &[], 0.01);
+        advise(&model, &server, &[], &load(1.0)).map(|advice| advice.choices.len())
+    };
+    assert_eq!(advised(3), Err(MissingTerm::Intervals));
+    assert_eq!(advised(4), Ok(2));
 }

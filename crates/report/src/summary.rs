@@ -1,5 +1,7 @@
 //! The end of a run in at most 25 lines: what encryption costs, what to do, how sure, and what to type next.
 
+use ciphertoll_model::Ending;
+use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_stats::assemble::TrialCounts;
 use ciphertoll_stats::headline_metrics;
 
@@ -135,16 +137,24 @@ fn how_sure(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> String {
     let floor = floor.map_or(String::new(), |floor| {
         format!("; differences below {} are not claimed (noise floor)", effect(floor))
     });
-    format!("How sure: {trials}{floor}.")
+    let verdicts = if report.analysis.blocks_completed < MIN_BLOCKS_FOR_VERDICTS {
+        format!("; no verdicts and no advice before {MIN_BLOCKS_FOR_VERDICTS} blocks")
+    } else {
+        String::new()
+    };
+    format!("How sure: {trials}{floor}{verdicts}.")
 }
 
 fn next_steps(report: &RunReport<'_>) -> [String; 3] {
     let run = report.run;
     let calibrate = report.plan.name == "calibrate";
+    let is_complete = matches!(report.facts.ending, Some(Ending::Complete));
     [
         format!("Details:   ciphertoll report {run}"),
         format!("Page:      ciphertoll report {run} --format html -o report.html"),
-        if calibrate {
+        if !is_complete {
+            format!("Continue:  ciphertoll resume {run}")
+        } else if calibrate {
             format!("Advice:    ciphertoll advise {run} --connects 500/s --queries-per-connection 3")
         } else {
             "Your load: ciphertoll run calibrate, then ciphertoll advise calibrate --connects 500/s"

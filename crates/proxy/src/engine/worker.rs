@@ -1,5 +1,6 @@
 //! A worker: a thread with its readiness loop, its clients and its server connections. This module says in which order
-//! events, deferred work and timeouts are handled; [`super::actions`] carries out what the state machines return.
+//! events, deferred work and timeouts are handled; [`super::client_actions`], [`super::server_actions`] and
+//! [`super::session_actions`] carry out what the state machines return.
 
 use std::time::{Duration, Instant};
 

@@ -2,6 +2,7 @@
 //! one costs less, and what it saves.
 
 use ciphertoll_advice::{Advice, Choice, Rank, advise};
+use ciphertoll_model::plan::MIN_BLOCKS_FOR_VERDICTS;
 use ciphertoll_model::{Baseline, Factor, Metric, ServerLevel, Treatment};
 use ciphertoll_stats::cost::{BreakEven, Cores, CostModel, Load, Profile, Role, Side};
 use ciphertoll_stats::{Estimate, Interval};
@@ -25,9 +26,11 @@ pub(crate) struct Decision {
     pub(crate) savings: Vec<String>,
 }
 
-/// One for each server whose encrypted configurations the run can compare; none if paths are not what the run compares.
+/// One for each server whose encrypted configurations the run can compare; none if paths are not what the run compares, or
+/// before there are verdicts.
 pub(crate) fn decisions(report: &RunReport<'_>) -> Vec<Decision> {
-    if !matches!(report.plan.baseline, Baseline::Path(_)) {
+    let has_verdicts = report.analysis.blocks_completed >= MIN_BLOCKS_FOR_VERDICTS;
+    if !has_verdicts || !matches!(report.plan.baseline, Baseline::Path(_)) {
         return Vec::new();
     }
     let model = CostModel::fit(report.plan, &report.facts);
@@ -98,7 +101,7 @@ impl<'a> Comparer<'a> {
         advice.choices.iter().map(|choice| choice.profile).find(is_tls)
     }
 
-    /// What `first` saves or costs per connect and per query, compared with `other`.
+    /// What `first` saves or costs per connect and per query, compared with `other`; nothing without intervals.
     fn saving(&self, first: &Profile, other: &Profile, load: &Load) -> Option<String> {
         let difference = |queries: f64| {
             let load = Load { queries_per_connection: queries, ..*load };
@@ -107,8 +110,9 @@ impl<'a> Comparer<'a> {
         };
         let connect = difference(0.0)?;
         let query = difference(2.0)? - &difference(1.0)?;
-        let value = |sum| self.model.means.value(sum).estimate();
-        let parts = [(value(&connect), "connect"), (value(&query), "query")];
+        let value =
+            |sum| Some(self.model.means.value(sum).estimate()).filter(|found| found.interval().is_some());
+        let parts = [(value(&connect)?, "connect"), (value(&query)?, "query")];
         let parts: Vec<String> = parts.iter().map(|(found, what)| change(found, what)).collect();
         Some(format!("Compared with {}: {}.", name(other), parts.join(", ")))
     }

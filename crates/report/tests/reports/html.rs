@@ -1,11 +1,12 @@
 //! The page: what it says, that it is whole, and that nothing foreign becomes markup.
 
-use ciphertoll_report::{Style, html, terminal};
+use ciphertoll_model::Ending;
+use ciphertoll_report::{Style, html, markdown, summary, terminal};
 
 use crate::at_rest::{by_its_cache, crossed};
 use crate::fixture::{Run, against, contexts, hostile, noisy, one_block, quick, smoke, troubled};
 use crate::simulated::simulated;
-use crate::what_if::calibrated;
+use crate::what_if::{calibrated, calibrated_until};
 
 #[test]
 fn a_page_with_every_chart() {
@@ -40,6 +41,17 @@ fn what_to_do_is_the_decision_of_the_cost_model_for_each_server() {
     let answer = text_of(section(&html(&calibrated().report()), "answer"));
     let (_, what_to_do) = answer.split_once("What to do\n").unwrap();
     insta::assert_snapshot!(what_to_do);
+}
+
+#[test]
+fn a_run_without_verdicts_advises_nothing() {
+    let advises = |run: &Run| {
+        let report = run.report();
+        let texts = [html(&report), summary(&report, Style::Plain, 100), markdown(&report)];
+        texts.map(|text| text.contains("Use ciphertoll-proxy"))
+    };
+    assert_eq!(advises(&calibrated_until(5, Ending::Interrupted)), [false; 3]);
+    assert_eq!(advises(&calibrated_until(6, Ending::Interrupted)), [true; 3]);
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! The lines that end a run.
 
+use ciphertoll_model::Ending;
 use ciphertoll_report::{Style, summary};
 
 use crate::fixture::{Run, against, contexts, hostile, keys, noisy, one_block, quick, smoke, troubled};
 use crate::simulated::simulated;
+use crate::what_if::calibrated_until;
 
 const MOST_LINES: usize = 25;
 
@@ -15,6 +17,12 @@ fn a_run_ends_in_a_decision() {
 #[test]
 fn a_troubled_run_says_so() {
     insta::assert_snapshot!(summary(&troubled().report(), Style::Plain, 100));
+}
+
+#[test]
+fn an_interrupted_run_advises_nothing_and_says_how_to_go_on() {
+    let run = calibrated_until(3, Ending::Interrupted);
+    insta::assert_snapshot!(summary(&run.report(), Style::Plain, 100));
 }
 
 #[test]

@@ -68,11 +68,16 @@ const LOADS: [[f64; 4]; 9] = [
 
 /// A run that measured every term of the cost model.
 pub(crate) fn calibrated() -> Run {
+    calibrated_until(u32::MAX, Ending::Complete)
+}
+
+/// The same run, ended after this many blocks.
+pub(crate) fn calibrated_until(blocks: u32, ending: Ending) -> Run {
     let plan = Plan::new(&Spec::from_toml(SPEC).unwrap(), 42).unwrap();
     let mut run = Run { events: Vec::new(), analysis: ciphertoll_stats::analyse(&plan, &[]), plan };
     prologue(&mut run);
     let mut noise = Noise::new(11);
-    for block in run.plan.blocks.clone() {
+    for block in run.plan.blocks.clone().into_iter().take_while(|block| block.number <= blocks) {
         run.push(Event::BlockStarted { block: block.number });
         for visit in block.visits {
             let cell = run.plan.cells[visit.cell].clone();
@@ -85,7 +90,7 @@ pub(crate) fn calibrated() -> Run {
         }
         run.push(Event::BlockFinished { block: block.number });
     }
-    run.end(Ending::Complete);
+    run.end(ending);
     run.analysis = ciphertoll_stats::analyse(&run.plan, &run.events);
     run
 }

@@ -51,6 +51,8 @@ labelled! {
         /// Not in the model.
         RowsOverLink = "the waits of long results for TCP's window over a link, which the model does not have",
         Memory = "the server's memory per connection (workload point-select with 1 and 8 clients; not measured for PostgreSQL)",
+        /// It was measured in fewer than [`MIN_BLOCKS`].
+        Intervals = "intervals: a cost has one from 4 blocks on (more blocks, or a quieter machine)",
         /// It is not positive.
         Precision = "precision: a cost is smaller than its noise (more blocks, or a quieter machine)",
     }
