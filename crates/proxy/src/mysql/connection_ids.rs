@@ -21,16 +21,22 @@ pub struct ConnectionIds(Arc<Mutex<Registry>>);
 #[derive(Debug, Default)]
 struct Registry {
     next: u32,
-    clients: HashMap<u32, ClientRecord>,
+    clients: HashMap<u32, Arc<ClientRecord>>,
+}
+
+/// What other clients know of a client.
+#[derive(Debug)]
+struct ClientRecord {
+    kill: AtomicKill,
+    server: Mutex<ServerSide>,
 }
 
 #[derive(Debug)]
-struct ClientRecord {
-    /// `None` between transactions.
-    server_number: Option<u32>,
+struct ServerSide {
+    /// The server's ID of the client's connection; `None` between transactions.
+    number: Option<u32>,
     /// `KILL` commands for this session that are on their way to the server.
     kills: usize,
-    kill: Arc<AtomicKill>,
 }
 
 /// A [`PendingKill`] as a number.
@@ -42,9 +48,9 @@ struct AtomicKill(AtomicU8);
 pub(super) struct RegisteredClient {
     connection_ids: ConnectionIds,
     number: u32,
-    kill: Arc<AtomicKill>,
-    /// The IDs in this client's own `KILL` commands that are not answered yet.
-    kills_sent: Vec<u32>,
+    record: Arc<ClientRecord>,
+    /// The targets of this client's own `KILL` commands that are not answered yet.
+    kills_sent: Vec<Arc<ClientRecord>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,26 +93,33 @@ impl ConnectionIds {
 
     /// Registers a client; its connection, if it has one, has the server's ID `server_number`.
     pub(super) fn register(&self, number: u32, server_number: Option<u32>) -> RegisteredClient {
-        let kill = Arc::<AtomicKill>::default();
-        let target = ClientRecord { server_number, kills: 0, kill: Arc::clone(&kill) };
-        self.registry().clients.insert(number, target);
-        RegisteredClient { connection_ids: self.clone(), number, kill, kills_sent: Vec::new() }
+        let server = Mutex::new(ServerSide { number: server_number, kills: 0 });
+        let record = Arc::new(ClientRecord { kill: AtomicKill::default(), server });
+        self.registry().clients.insert(number, Arc::clone(&record));
+        RegisteredClient { connection_ids: self.clone(), number, record, kills_sent: Vec::new() }
+    }
+}
+
+impl ClientRecord {
+    fn server(&self) -> MutexGuard<'_, ServerSide> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RegisteredClient {
     pub(super) fn set_backend(&self, server_number: Option<u32>) {
-        if let Some(target) = self.connection_ids.registry().clients.get_mut(&self.number) {
-            target.server_number = server_number;
-        }
+        self.record.server().number = server_number;
     }
 
     pub(super) fn resolve_kill(&mut self, number: u32, what: relay::KillTarget) -> KillTarget {
-        let mut registry = self.connection_ids.registry();
-        let Some(target) = registry.clients.get_mut(&number) else { return KillTarget::Unknown };
-        if let Some(server_number) = target.server_number {
-            target.kills += 1;
-            self.kills_sent.push(number);
+        let Some(target) = self.connection_ids.registry().clients.get(&number).map(Arc::clone) else {
+            return KillTarget::Unknown;
+        };
+        let mut server = target.server();
+        if let Some(server_number) = server.number {
+            server.kills += 1;
+            drop(server);
+            self.kills_sent.push(target);
             return KillTarget::Backend(server_number);
         }
         target.kill.raise(match what {
@@ -118,24 +131,19 @@ impl RegisteredClient {
 
     /// The kill that another client has requested while this one had no connection.
     pub(super) fn pending_kill(&self) -> PendingKill {
-        self.kill.get()
+        self.record.kill.get()
     }
 
     /// The client has no command that could be cancelled, or its command was cancelled.
     pub(super) fn clear_query_kill(&self) {
-        self.kill.clear_query_kill();
+        self.record.kill.clear_query_kill();
     }
 
     /// All of this client's commands are answered, so its `KILL`s are done.
     pub(super) fn kills_answered(&mut self) {
-        if self.kills_sent.is_empty() {
-            return;
-        }
-        let mut registry = self.connection_ids.registry();
-        for number in self.kills_sent.drain(..) {
-            if let Some(target) = registry.clients.get_mut(&number) {
-                target.kills = target.kills.saturating_sub(1);
-            }
+        for target in self.kills_sent.drain(..) {
+            let mut server = target.server();
+            server.kills = server.kills.saturating_sub(1);
         }
     }
 
@@ -143,12 +151,11 @@ impl RegisteredClient {
     /// client. If not, none will be sent there any more: another worker could send one before the session is
     /// dropped.
     pub(super) fn has_kill_in_flight(&self) -> bool {
-        let mut registry = self.connection_ids.registry();
-        let Some(target) = registry.clients.get_mut(&self.number) else { return false };
-        if target.kills == 0 {
-            target.server_number = None;
+        let mut server = self.record.server();
+        if server.kills == 0 {
+            server.number = None;
         }
-        target.kills > 0
+        server.kills > 0
     }
 }
 

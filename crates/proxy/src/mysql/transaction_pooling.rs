@@ -176,7 +176,8 @@ impl ClientSession {
             .with_own_numbers(FIRST_ID)
             .watched()
             .observing_remains(backend.remains_limit());
-        if command.is_some() {
+        // If earlier sessions have left something, what this one leaves makes no difference.
+        if command.is_some() || backend.remains == Remains::Anything {
             relay.raise_remains(Remains::Anything);
         }
         if session_state.option.is_some() {

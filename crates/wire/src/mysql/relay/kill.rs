@@ -149,7 +149,7 @@ fn text(header: Header, here: &[u8], capabilities: Capabilities) -> KillScan {
     if here.len() < header.length {
         return KillScan::Unfinished;
     }
-    let is_kill = |word: &[u8]| word.eq_ignore_ascii_case(b"kill");
+    let is_kill = |word: &[u8]| matches!(word[0], b'k' | b'K') && word.eq_ignore_ascii_case(b"kill");
     if !here[start..].windows(4).any(is_kill) {
         return KillScan::Other;
     }

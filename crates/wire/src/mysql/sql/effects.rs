@@ -4,7 +4,10 @@
 //! This scans tokens; it does not parse SQL. A false positive pins a client to its connection. Effects of
 //! stored routines are not seen. It must not be relied on to isolate clients.
 
+use std::sync::LazyLock;
+
 use crate::mysql::sql::lexer::{Lexer, Token};
+use crate::words::WordSet;
 
 pub(crate) use crate::mysql::sql::lexer::Escapes;
 
@@ -58,7 +61,11 @@ pub enum StatementCount {
 impl Effects {
     /// Whether no effect outlives the transaction.
     pub fn is_none(&self) -> bool {
-        Self { count: StatementCount::One, ..self.clone() } == Self::default()
+        let Self { settings, database, next_transaction, pin, count: _ } = self;
+        settings.is_empty()
+            && *database == DefaultDatabase::Unchanged
+            && *next_transaction == NextTransaction::Unchanged
+            && pin.is_none()
     }
 
     /// The effects of a complete text.
@@ -259,18 +266,25 @@ impl EffectsScanner {
             }
             _ => {}
         }
-        if let Token::Word(name) | Token::Name(name) | Token::NameOrString(name) = token {
-            match name.to_ascii_lowercase().as_slice() {
-                b"get_lock" => self.function = Function::Pins("GET_LOCK"),
-                b"service_get_read_locks" | b"service_get_write_locks" => {
-                    self.function = Function::Pins("a lock of the locking service");
-                }
-                b"found_rows" => self.function = Function::Pins("FOUND_ROWS"),
-                b"row_count" => self.function = Function::Pins("ROW_COUNT"),
-                b"last_insert_id" => self.function = Function::LastInsertId,
-                b"sql_calc_found_rows" => self.effects.pins("SQL_CALC_FOUND_ROWS"),
-                _ => {}
+        match token {
+            Token::Word(name) => self.function_name(name),
+            Token::Name(name) | Token::NameOrString(name) => self.function_name(&name.to_ascii_lowercase()),
+            _ => {}
+        }
+    }
+
+    /// A name in lower case.
+    fn function_name(&mut self, name: &[u8]) {
+        match name {
+            b"get_lock" => self.function = Function::Pins("GET_LOCK"),
+            b"service_get_read_locks" | b"service_get_write_locks" => {
+                self.function = Function::Pins("a lock of the locking service");
             }
+            b"found_rows" => self.function = Function::Pins("FOUND_ROWS"),
+            b"row_count" => self.function = Function::Pins("ROW_COUNT"),
+            b"last_insert_id" => self.function = Function::LastInsertId,
+            b"sql_calc_found_rows" => self.effects.pins("SQL_CALC_FOUND_ROWS"),
+            _ => {}
         }
     }
 
@@ -318,7 +332,7 @@ impl EffectsScanner {
                 self.verb = Verb::Changes;
                 return StatementState::Other;
             }
-            word if is_harmless(word) => return StatementState::Other,
+            word if HARMLESS.contains(word) => return StatementState::Other,
             b"lock" => "LOCK TABLES",
             b"handler" => "HANDLER",
             b"prepare" | b"execute" | b"deallocate" => "PREPARE",
@@ -428,47 +442,13 @@ impl EffectsScanner {
 const UNKNOWN: &str = "a statement of an unknown kind";
 
 /// Statements whose only lasting effects are those of the words in them, or of their transaction.
-fn is_harmless(word: &[u8]) -> bool {
-    const WORDS: [&[u8]; 36] = [
-        b"alter",
-        b"analyze",
-        b"call",
-        b"check",
-        b"checksum",
-        b"commit",
-        b"delete",
-        b"desc",
-        b"describe",
-        b"do",
-        b"explain",
-        b"get",
-        b"grant",
-        b"help",
-        b"kill",
-        b"load",
-        b"optimize",
-        b"purge",
-        b"release",
-        b"rename",
-        b"repair",
-        b"resignal",
-        b"revoke",
-        b"rollback",
-        b"savepoint",
-        b"select",
-        b"show",
-        b"signal",
-        b"start",
-        b"stop",
-        b"table",
-        b"truncate",
-        b"unlock",
-        b"values",
-        b"with",
-        b"change",
-    ];
-    WORDS.contains(&word)
-}
+static HARMLESS: LazyLock<WordSet> = LazyLock::new(|| {
+    WordSet::of(
+        "alter analyze call check checksum commit delete desc describe do explain get grant help kill load \
+         optimize purge release rename repair resignal revoke rollback savepoint select show signal start stop \
+         table truncate unlock values with change",
+    )
+});
 
 /// Settings that affect only this connection's next statement, or that read back another value than was set.
 fn is_of_connection(name: &str) -> bool {

@@ -1,6 +1,8 @@
 //! Splits a statement's text into tokens, as servers do. Comments and quotes are recognized; there is no
 //! grammar.
 
+use arrayvec::ArrayVec;
+
 /// Words are compared up to this length.
 const MAX_WORD_BYTES: usize = 128;
 
@@ -42,7 +44,8 @@ pub(crate) enum Token<'a> {
 pub(crate) struct Lexer {
     escapes: Escapes,
     state: LexerState,
-    word: Vec<u8>,
+    /// One byte more than is compared, so that longer words are recognized as such.
+    word: ArrayVec<u8, { MAX_WORD_BYTES + 1 }>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,13 +86,58 @@ impl BackslashParity {
 
 impl Lexer {
     pub(crate) fn new(escapes: Escapes) -> Self {
-        Self { escapes, state: LexerState::Plain, word: Vec::new() }
+        Self { escapes, state: LexerState::Plain, word: ArrayVec::new() }
     }
 
     pub(crate) fn read(&mut self, text: &[u8], emit: &mut impl FnMut(Token<'_>)) {
-        for byte in text {
+        let mut rest = text;
+        loop {
+            rest = self.skip_run(rest);
+            let Some((byte, after)) = rest.split_first() else { return };
             self.byte(*byte, emit);
+            rest = after;
         }
+    }
+
+    /// Reads bytes that only continue a word, a name, a string or a comment. Returns the others.
+    #[inline]
+    fn skip_run<'a>(&mut self, text: &'a [u8]) -> &'a [u8] {
+        let (run, rest) = text.split_at(self.run_bytes(text));
+        match self.state {
+            LexerState::Word => {
+                let start = self.word.len();
+                self.keep(run);
+                self.word[start..].make_ascii_lowercase();
+            }
+            LexerState::Backticks | LexerState::Double(_) => self.keep(run),
+            _ => {}
+        }
+        rest
+    }
+
+    /// The length of the run of such bytes at the front.
+    #[inline]
+    fn run_bytes(&self, text: &[u8]) -> usize {
+        let end = match self.state {
+            LexerState::Word => text.iter().position(|byte| !is_of_word(*byte)),
+            LexerState::Backticks => text.iter().position(|byte| *byte == b'`'),
+            LexerState::Single(BackslashParity::Even) => {
+                text.iter().position(|byte| matches!(byte, b'\'' | b'\\'))
+            }
+            LexerState::Double(BackslashParity::Even) => {
+                text.iter().position(|byte| matches!(byte, b'"' | b'\\'))
+            }
+            LexerState::LineComment => text.iter().position(|byte| *byte == b'\n'),
+            _ => Some(0),
+        };
+        end.unwrap_or(text.len())
+    }
+
+    /// Keeps as much as there is room for.
+    fn keep(&mut self, bytes: &[u8]) {
+        let bytes = &bytes[..bytes.len().min(self.word.remaining_capacity())];
+        // There is room.
+        let _ = self.word.try_extend_from_slice(bytes);
     }
 
     /// Ends the text.
@@ -110,17 +158,15 @@ impl Lexer {
     fn byte(&mut self, byte: u8, emit: &mut impl FnMut(Token<'_>)) {
         match self.state {
             LexerState::Plain => self.plain(byte, emit),
-            LexerState::Word if is_of_word(byte) => self.keep(byte.to_ascii_lowercase()),
             LexerState::Word => {
                 emit(Token::Word(&self.word));
                 self.plain(byte, emit);
             }
             LexerState::Single(parity) => self.single(parity, byte, emit),
             LexerState::Double(parity) => self.double(parity, byte, emit),
-            LexerState::Backticks if byte == b'`' => self.name_ends(|name| Token::Name(name), emit),
-            LexerState::Backticks => self.keep(byte),
-            LexerState::LineComment if byte == b'\n' => self.state = LexerState::Plain,
-            LexerState::LineComment => {}
+            // A run ends here, see `skip_run`.
+            LexerState::Backticks => self.name_ends(|name| Token::Name(name), emit),
+            LexerState::LineComment => self.state = LexerState::Plain,
             _ => self.rare(byte, emit),
         }
     }
@@ -147,7 +193,7 @@ impl Lexer {
             self.name_ends(|name| Token::NameOrString(name), emit);
         } else {
             self.state = LexerState::Double(parity.after(byte));
-            self.keep(byte);
+            self.keep(&[byte]);
         }
     }
 
@@ -230,22 +276,24 @@ impl Lexer {
         match self.state {
             LexerState::Word => {
                 self.word.clear();
-                self.keep(byte.to_ascii_lowercase());
+                self.word.push(byte.to_ascii_lowercase());
             }
             LexerState::Backticks | LexerState::Double(_) => self.word.clear(),
             LexerState::Plain if byte > b' ' && byte != 0x7f => emit(Token::Sign(byte)),
             _ => {}
         }
     }
-
-    /// Keeps one byte more than is compared, so that longer words are recognized as such.
-    fn keep(&mut self, byte: u8) {
-        if self.word.len() <= MAX_WORD_BYTES {
-            self.word.push(byte);
-        }
-    }
 }
 
 fn is_of_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..)
+    const IS_OF_WORD: [bool; 256] = {
+        let mut table = [false; 256];
+        let mut byte = 0;
+        while byte < table.len() {
+            table[byte] = (byte as u8).is_ascii_alphanumeric() || matches!(byte as u8, b'_' | b'$' | 0x80..);
+            byte += 1;
+        }
+        table
+    };
+    IS_OF_WORD[usize::from(byte)]
 }

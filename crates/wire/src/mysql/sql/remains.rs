@@ -4,9 +4,7 @@
 //! take locks and set user variables without a word in the text, and without a report by the server.
 
 use crate::mysql::sql::lexer::{Escapes, Lexer, Token};
-use crate::mysql::sql::plain_words::{
-    is_data_function, is_data_keyword, is_function, is_lasting, is_reserved, is_transaction_word,
-};
+use crate::mysql::sql::plain_words::{PlainWord, is_transaction_word};
 
 /// What a session may leave behind for the next client of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -192,7 +190,8 @@ impl RemainsScanner {
     }
 
     fn word(&mut self, before: Before, word: &[u8]) -> Before {
-        if is_lasting(word) {
+        let plain = PlainWord::of(word);
+        if plain == Some(PlainWord::Lasting) {
             return self.unknown();
         }
         match (before, word) {
@@ -203,7 +202,7 @@ impl RemainsScanner {
             (Before::DotAfter(Dotted::Digits), _) => return self.unknown(),
             (Before::DotAfter(Dotted::Target) | Before::Into, _) => return Before::Target,
             (Before::DotAfter(Dotted::Name), _) => return Before::Other,
-            (Before::As, _) => return Before::Word(if_called(word)),
+            (Before::As, _) => return Before::Word(if_called(plain)),
             (_, b"as" | b"collate") => return Before::As,
             (_, b"from") => return Before::From,
             (Before::From, b"dual") => return Before::Dual,
@@ -217,11 +216,12 @@ impl RemainsScanner {
         if is_number(word) {
             return Before::Other;
         }
-        if !is_reserved(word) && !is_function(word) && !matches!(word, b"end" | b"_utf8mb4" | b"_binary") {
+        let is_of_values = matches!(plain, Some(PlainWord::Reserved | PlainWord::Function));
+        if !is_of_values && !matches!(word, b"end" | b"_utf8mb4" | b"_binary") {
             // A table or a column, or a word that is not needed for values.
             self.raise(Remains::StateOfRoutines);
         }
-        Before::Word(if_called(word))
+        Before::Word(if_called(plain))
     }
 
     fn quoted(&mut self, before: Before, token: &Token<'_>) -> Before {
@@ -260,18 +260,19 @@ impl RemainsScanner {
 }
 
 /// What remains if a parenthesis follows this word.
-fn if_called(word: &[u8]) -> Remains {
-    if is_reserved(word) || is_function(word) {
-        Remains::Nothing
-    } else if is_data_keyword(word) || is_data_function(word) {
-        Remains::StateOfRoutines
-    } else {
-        Remains::Anything
+fn if_called(word: Option<PlainWord>) -> Remains {
+    match word {
+        Some(PlainWord::Reserved | PlainWord::Function) => Remains::Nothing,
+        Some(PlainWord::DataKeyword | PlainWord::DataFunction) => Remains::StateOfRoutines,
+        Some(PlainWord::Lasting) | None => Remains::Anything,
     }
 }
 
-/// Whether a word that starts with a digit is a number, not a name.
+/// Whether a word is a number, not a name that may start with a digit.
 fn is_number(word: &[u8]) -> bool {
+    if !word.first().is_some_and(u8::is_ascii_digit) {
+        return false;
+    }
     let digits = |bytes: &[u8]| !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit);
     match word {
         [b'0', b'x', digits @ ..] => !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit),

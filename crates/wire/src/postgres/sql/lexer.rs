@@ -13,7 +13,8 @@ pub(crate) type TokenText = ArrayVec<u8, MAX_TOKEN_BYTES>;
 /// Appends as much as there is room for.
 pub(crate) fn append(text: &mut TokenText, bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(text.remaining_capacity())];
-    text.extend(bytes.iter().copied());
+    // There is room.
+    let _ = text.try_extend_from_slice(bytes);
 }
 
 /// A token. White space and comments are none.
@@ -136,14 +137,14 @@ impl Lexer {
     /// Reads bytes that only continue a word, a name, a literal or a comment. Returns the others.
     #[inline]
     fn skip_run<'a>(&mut self, text: &'a [u8]) -> &'a [u8] {
-        let is_over: fn(&u8) -> bool = match self.state {
-            LexerState::Word => |byte| !is_of_word(*byte),
-            LexerState::Name(_) => |byte| *byte == b'"',
-            LexerState::Literal(_) => |byte| matches!(byte, b'\'' | b'\\'),
-            LexerState::LineComment => |byte| is_line_end(*byte),
+        let bytes = match self.state {
+            LexerState::Word => text.iter().position(|byte| !is_of_word(*byte)),
+            LexerState::Name(_) => text.iter().position(|byte| *byte == b'"'),
+            LexerState::Literal(_) => text.iter().position(|byte| matches!(byte, b'\'' | b'\\')),
+            LexerState::LineComment => text.iter().position(|byte| is_line_end(*byte)),
             _ => return text,
         };
-        let (run, rest) = text.split_at(text.iter().position(is_over).unwrap_or(text.len()));
+        let (run, rest) = text.split_at(bytes.unwrap_or(text.len()));
         match self.state {
             LexerState::Word => {
                 let start = self.text.len();

@@ -140,7 +140,7 @@ proptest! {
         name in "[a-z_][a-z0-9_$]{0,12}",
         after in prop::collection::vec(piece(), 0..6),
     ) {
-        prop_assume!(if_called(name.as_bytes()) == Remains::Anything && name != "dual");
+        prop_assume!(if_called(PlainWord::of(name.as_bytes())) == Remains::Anything && name != "dual");
         let is_open = |text: &str| ["--", "#", "/*", "\\"].iter().any(|opening| text.contains(opening));
         prop_assume!(!is_open(&before.join(" ")));
         // The columns of a table may follow its name.
