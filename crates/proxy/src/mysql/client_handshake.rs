@@ -312,7 +312,8 @@ impl ClientHandshake {
             // Like servers whose cache does not have the user.
             let _ = write_more_data(out, self.sequence, &[FULL]);
             self.sequence += 2;
-            return Ok(Some(self.wait(HandshakeState::AwaitPassword { request })));
+            self.state = HandshakeState::AwaitPassword { request };
+            return Ok(None);
         }
         Err(wrong_password(&request.user, proof))
     }

@@ -329,22 +329,41 @@ fn a_clear_text_password_is_accepted_over_tls() {
     for (said, is_right) in
         [(&b"secret\0"[..], true), (b"secret", false), (b"wrong\0", false), (b"\0", false), (b"", false)]
     {
-        let mut handshake = handshake(ClientAuth::PasswordByTls, Plugin::NativePassword);
-        let mut out = Vec::new();
-        handshake.step(&mut &b""[..], &mut out);
-        handshake.tls_established(None);
-        let mut payload = Vec::new();
-        let capabilities =
-            Capabilities::PROTOCOL_41 | Capabilities::SECURE_CONNECTION | Capabilities::PLUGIN_AUTH;
-        let head = SslRequest { capabilities, max_packet_bytes: 1 << 24, character_set: 8 };
-        let plugin = Some(clear_password::NAME);
-        HandshakeResponse { head, user: b"app", auth_response: said, database: None, plugin }
-            .encode(&mut payload);
-        let mut bytes = Vec::new();
-        write_payload(&mut bytes, 1, &payload).unwrap();
-        let step = handshake.step(&mut &bytes[..], &mut out);
+        let step = over_tls(Plugin::NativePassword, &login_packet(clear_password::NAME, said));
         assert_eq!(matches!(step, HandshakeStep::Login(_)), is_right, "{said:?}: {step:?}");
     }
+}
+
+#[test]
+fn a_password_that_follows_the_login_at_once_is_read() {
+    for (said, is_right) in [(&b"secret\0"[..], true), (b"wrong\0", false)] {
+        let mut bytes = login_packet(Plugin::CachingSha2Password.name(), &[1; 32]);
+        write_payload(&mut bytes, 3, said).unwrap();
+        let step = over_tls(Plugin::CachingSha2Password, &bytes);
+        assert_eq!(matches!(step, HandshakeStep::Login(_)), is_right, "{said:?}: {step:?}");
+        assert_eq!(matches!(step, HandshakeStep::Refuse(_)), !is_right, "{said:?}: {step:?}");
+    }
+}
+
+/// The login of `app`, the first packet over TLS.
+fn login_packet(plugin: &[u8], auth_response: &[u8]) -> Vec<u8> {
+    let capabilities =
+        Capabilities::PROTOCOL_41 | Capabilities::SECURE_CONNECTION | Capabilities::PLUGIN_AUTH;
+    let head = SslRequest { capabilities, max_packet_bytes: 1 << 24, character_set: 8 };
+    let (mut payload, mut bytes) = (Vec::new(), Vec::new());
+    HandshakeResponse { head, user: b"app", auth_response, database: None, plugin: Some(plugin) }
+        .encode(&mut payload);
+    write_payload(&mut bytes, 1, &payload).unwrap();
+    bytes
+}
+
+/// The step after these bytes, which arrive at once.
+fn over_tls(greeting_plugin: Plugin, bytes: &[u8]) -> HandshakeStep<StartupRequest> {
+    let mut handshake = handshake(ClientAuth::PasswordByTls, greeting_plugin);
+    let mut out = Vec::new();
+    handshake.step(&mut &b""[..], &mut out);
+    handshake.tls_established(None);
+    handshake.step(&mut &bytes[..], &mut out)
 }
 
 #[test]
