@@ -5,7 +5,7 @@ const LENGTHS: usize = 32;
 const LETTERS: usize = 32;
 const BUCKETS: usize = LENGTHS * LETTERS;
 
-/// Words, each with a value. Most of those that are not in it are told by their length and their first letter.
+/// Words, each with a value. A lookup compares only words of the same length and with the same first letter.
 pub(crate) struct WordMap<V> {
     /// By bucket.
     words: Vec<(&'static [u8], V)>,

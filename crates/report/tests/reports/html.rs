@@ -303,7 +303,7 @@ fn attributes<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
     page.split(opening.as_str()).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0)).collect()
 }
 
-/// The style sheet has tests of its own, and would drown a snapshot, as would the same charts for another width.
+/// The style sheet has its own tests, and would drown a snapshot, as would the same charts for another width.
 fn without_style(page: &str) -> String {
     let page = &one_width(page);
     let (before, rest) = page.split_once("<style>").unwrap();

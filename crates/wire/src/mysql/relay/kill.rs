@@ -1,5 +1,5 @@
 //! Commands that end another connection or its command: `COM_PROCESS_KILL`, and `KILL` in a `COM_QUERY`. The
-//! connection identifiers in them are those that the proxy gave its clients; the server does not know them.
+//! connection identifiers in them come from the proxy; the server does not know them.
 
 use std::ops::Range;
 

@@ -18,7 +18,7 @@ pub(crate) enum PlainWord {
     DataKeyword,
     /// A further function of the server that leaves nothing. Not all versions have it.
     DataFunction,
-    /// It leaves something wherever it is: numbers of rows, values of sequences.
+    /// It leaves something in any position: numbers of rows, values of sequences.
     Lasting,
 }
 

@@ -277,7 +277,7 @@ fn is_number(word: &[u8]) -> bool {
     match word {
         [b'0', b'x', digits @ ..] => !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit),
         _ => match word.iter().position(|byte| *byte == b'e') {
-            // The exponent may have a sign, which is a token of its own.
+            // The exponent may have a sign, which the lexer reads as another token.
             Some(at) => digits(&word[..at]) && (at + 1 == word.len() || digits(&word[at + 1..])),
             None => digits(word),
         },
