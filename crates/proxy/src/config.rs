@@ -13,9 +13,7 @@ use ciphertoll_wire::scram::MAX_ITERATIONS;
 use clap::Args;
 use nix::unistd::geteuid;
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::duration::HumanDuration;
 use crate::log::{Format, Level, Log};
@@ -23,12 +21,13 @@ use crate::password::{PasswordSource, find_in_password_file, find_password, read
 use crate::postgres::CredentialStore;
 use crate::protocol::{Pooling, ResetPolicy};
 use crate::settings::{
-    AllowedUids, DatabaseUser, Limits, ListenAddress, ScramIterations, Settings, UnixAuth,
+    AllowedUids, DatabaseUser, Limits, ListenAddress, ScramIterations, Settings, UnixAuth, UpstreamTlsLibrary,
 };
-use crate::upstream::default_groups;
+use crate::upstream::{default_groups, has_group};
 use crate::url::{ProtocolKind, ServerUrl, UpstreamEncryption};
 
 pub use error::ConfigError;
+pub use schema::json_schema;
 
 /// Far more than one server's traffic keeps busy.
 const MAX_THREADS: usize = 256;
@@ -67,10 +66,20 @@ pub struct Config {
     #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = group, display_order = 2)]
     #[arg(
         help = "Key exchange groups that are offered to the server, the preferred one first: x25519mlkem768, \
-                secp256r1mlkem768, mlkem768, x25519, p256, p384, p521 [default: x25519mlkem768 if OpenSSL has it, \
-                then p256, x25519, p384, p521]"
+                secp256r1mlkem768, mlkem768, x25519, p256, p384, p521 [default: x25519mlkem768 if the library has it, \
+                then p256, x25519, p384, and OpenSSL's p521]"
     )]
     pub tls_groups: Vec<Group>,
+    /// Library that encrypts connections to the server: `rustls`, or `openssl`, the system's. OpenSSL verifies the
+    /// server's certificate in any case.
+    #[arg(
+        long,
+        value_name = "LIBRARY",
+        display_order = 2,
+        help = "Library that encrypts connections to the server [default: rustls, or openssl if only it has one \
+                of the --tls-groups]"
+    )]
+    pub tls_library: Option<UpstreamTlsLibrary>,
     /// Certificate (PEM file) for TCP clients: they must then use TLS, and may connect from other machines.
     #[arg(long, value_name = "FILE")]
     #[arg(
@@ -324,11 +333,13 @@ impl Config {
         if let Some(admin) = self.admin.clone().filter(|admin| !admin.is_local()) {
             return Err(ConfigError::AdminNotLoopback(admin));
         }
-        let groups = self.groups(&server)?;
+        let tls_library = self.upstream_tls_library(&server)?;
+        let groups = self.groups(&server, tls_library)?;
         let allowed_uids = self.uids(unix_auth);
         let (level, format) = (self.log.level.unwrap_or_default(), self.log.format.unwrap_or_default());
         let effective = Self {
             tls_groups: groups.clone(),
+            tls_library: Some(tls_library).filter(|_| !groups.is_empty()),
             mode: Some(pooling),
             reset: Some(reset),
             threads: Some(threads),
@@ -343,6 +354,7 @@ impl Config {
             listen,
             server,
             groups,
+            tls_library,
             users,
             allowed_uids,
             unix_auth,
@@ -357,12 +369,23 @@ impl Config {
         Ok(Resolved { settings, admin, log, effective, without_password })
     }
 
+    /// A library that is not named has all groups that are.
+    fn upstream_tls_library(&self, server: &ServerUrl) -> Result<UpstreamTlsLibrary, ConfigError> {
+        let lacks = |library| self.tls_groups.iter().any(|group| !has_group(library, *group));
+        match (self.tls_library, &server.encryption) {
+            (Some(_), UpstreamEncryption::None) => Err(ConfigError::LibraryWithoutTls),
+            (Some(library), UpstreamEncryption::Tls { .. }) => Ok(library),
+            (None, _) if lacks(UpstreamTlsLibrary::Rustls) => Ok(UpstreamTlsLibrary::OpenSsl),
+            (None, _) => Ok(UpstreamTlsLibrary::Rustls),
+        }
+    }
+
     /// The groups that are offered to the server; none without TLS.
-    fn groups(&self, server: &ServerUrl) -> Result<Vec<Group>, ConfigError> {
+    fn groups(&self, server: &ServerUrl, library: UpstreamTlsLibrary) -> Result<Vec<Group>, ConfigError> {
         match (&server.encryption, self.tls_groups.as_slice()) {
             (UpstreamEncryption::None, []) => Ok(Vec::new()),
             (UpstreamEncryption::None, _) => Err(ConfigError::GroupsWithoutTls),
-            (UpstreamEncryption::Tls { .. }, []) => Ok(default_groups()),
+            (UpstreamEncryption::Tls { .. }, []) => Ok(default_groups(library)),
             (UpstreamEncryption::Tls { .. }, groups) => Ok(groups.to_vec()),
         }
     }
@@ -550,44 +573,9 @@ fn suggest_key(message: &str) -> Option<String> {
     })
 }
 
-/// JSON Schema (2020-12) of the configuration file.
-pub fn json_schema() -> String {
-    let generator = SchemaSettings::default().for_deserialize().into_generator();
-    let mut schema = generator.into_root_schema_for::<Config>().to_value();
-    forbid_null(&mut schema);
-    format!("{schema:#}\n")
-}
-
-/// TOML has no null, but schemars permits it for every `Option`.
-fn forbid_null(schema: &mut Value) {
-    match schema {
-        Value::Array(items) => items.iter_mut().for_each(forbid_null),
-        Value::Object(rules) => {
-            // Defaults that are null are removed, too.
-            rules.retain(|_, rule| !rule.is_null());
-            rules.values_mut().for_each(forbid_null);
-            if let Some(Value::Array(types)) = rules.get_mut("type") {
-                types.retain(|name| name != "null");
-                if let [only] = types.as_slice() {
-                    let only = only.clone();
-                    rules.insert("type".to_owned(), only);
-                }
-            }
-            if let Some(Value::Array(choices)) = rules.get_mut("anyOf") {
-                choices.retain(|choice| choice.get("type").is_none_or(|name| name != "null"));
-                if let [Value::Object(only)] = choices.as_slice() {
-                    let only = only.clone();
-                    rules.remove("anyOf");
-                    rules.extend(only);
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
 mod error;
 mod listen_addresses;
+mod schema;
 
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,7 @@ pub struct Settings {
     pub server: ServerUrl,
     /// Key exchange groups that are offered to the server; empty without TLS.
     pub groups: Vec<Group>,
+    pub tls_library: UpstreamTlsLibrary,
     /// The user in the server's URL is first.
     pub users: Vec<DatabaseUser>,
     pub allowed_uids: AllowedUids,
@@ -60,6 +61,18 @@ impl Settings {
 pub struct ScramIterations {
     pub by_unix: u32,
     pub by_tcp: u32,
+}
+
+/// The library that encrypts connections to the server. OpenSSL verifies the server's certificate in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+#[value(rename_all = "lower")]
+pub enum UpstreamTlsLibrary {
+    /// rustls: fewer instructions per message, and post-quantum key exchange with any OpenSSL.
+    #[default]
+    Rustls,
+    /// The system's OpenSSL, with all that its configuration allows and forbids.
+    OpenSsl,
 }
 
 /// The UIDs whose processes may connect to a unix socket.

@@ -19,6 +19,7 @@ use openssl::x509::X509;
 
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::protocol::ConnectPlan;
+use crate::settings::UpstreamTlsLibrary;
 use crate::url::{ServerAddress, ServerUrl, UpstreamEncryption};
 
 /// The client sends a key share for the first group: P-256 is supported by all servers and fast everywhere.
@@ -62,9 +63,9 @@ struct Resolver {
 
 impl Upstream {
     /// Reads certificates and resolves the name. If that fails, it is no error: the name is resolved again.
-    pub fn new(url: &ServerUrl, groups: &[Group]) -> Result<Self, Error> {
+    pub fn new(url: &ServerUrl, library: UpstreamTlsLibrary, groups: &[Group]) -> Result<Self, Error> {
         check_files(url)?;
-        let context = context(url, groups)?;
+        let context = context(url, library, groups)?;
         let addresses = match &url.address {
             ServerAddress::Socket(path) => Addresses::Known(Address::Unix(path.clone())),
             ServerAddress::Host { host, port } => match host.parse() {
@@ -72,7 +73,7 @@ impl Upstream {
                 Err(_) => Addresses::Resolved(Resolver::look_up(host, *port)),
             },
         };
-        let (fingerprint, expiries) = read_tls_files(&url.encryption, groups)?;
+        let (fingerprint, expiries) = read_tls_files(&url.encryption, library, groups)?;
         Ok(Self { context, addresses, fingerprint, expiries })
     }
 
@@ -97,6 +98,7 @@ impl Upstream {
 /// The fingerprint of the TLS settings and their files, and the expiry of certificates.
 fn read_tls_files(
     encryption: &UpstreamEncryption,
+    library: UpstreamTlsLibrary,
     groups: &[Group],
 ) -> Result<(Fingerprint, Vec<CertificateExpiry>), Error> {
     let (mut fingerprint, mut expiries) = (FingerprintBuilder::default(), Vec::new());
@@ -109,6 +111,7 @@ fn read_tls_files(
         Verification::Authority => b"authority",
         Verification::Off => b"off",
     });
+    fingerprint.add(tls_library(library).label().as_bytes());
     for group in groups {
         fingerprint.add(group.label().as_bytes());
     }
@@ -161,26 +164,40 @@ fn check_files(url: &ServerUrl) -> Result<(), Error> {
     Ok(())
 }
 
-/// The groups that are offered if the settings name none: post-quantum key exchange if OpenSSL has it.
-pub(crate) fn default_groups() -> Vec<Group> {
-    let hybrid = Group::X25519MlKem768;
-    let has_hybrid = tls::openssl_has_post_quantum() && tls::openssl_has_group(hybrid);
-    has_hybrid.then_some(hybrid).into_iter().chain(CLASSICAL_GROUPS).collect()
+fn tls_library(library: UpstreamTlsLibrary) -> TlsLibrary {
+    match library {
+        UpstreamTlsLibrary::Rustls => TlsLibrary::Rustls,
+        UpstreamTlsLibrary::OpenSsl => TlsLibrary::OpenSsl,
+    }
 }
 
-fn context(url: &ServerUrl, groups: &[Group]) -> Result<Option<Context>, Error> {
+pub(crate) fn has_group(library: UpstreamTlsLibrary, group: Group) -> bool {
+    tls::has_group(tls_library(library), group)
+}
+
+/// The groups that are offered if the settings name none: post-quantum key exchange if the library has it.
+pub(crate) fn default_groups(library: UpstreamTlsLibrary) -> Vec<Group> {
+    [Group::X25519MlKem768]
+        .into_iter()
+        .chain(CLASSICAL_GROUPS)
+        .filter(|group| has_group(library, *group))
+        .collect()
+}
+
+fn context(url: &ServerUrl, library: UpstreamTlsLibrary, groups: &[Group]) -> Result<Option<Context>, Error> {
     let UpstreamEncryption::Tls { verification, anchors, identity } = &url.encryption else {
         return Ok(None);
     };
-    if let Some(group) = groups.iter().find(|group| !tls::openssl_has_group(**group)) {
-        return Err(Error::TlsSettings(format!("this OpenSSL has no group {group} (tls-groups)")));
+    let library = tls_library(library);
+    if let Some(group) = groups.iter().find(|group| !tls::has_group(library, **group)) {
+        return Err(Error::TlsSettings(format!("{library} has no group {group} (tls-groups)")));
     }
     let host = match &url.address {
         ServerAddress::Host { host, .. } => host.as_str(),
         ServerAddress::Socket(_) => "",
     };
     let settings = Settings {
-        library: TlsLibrary::OpenSsl,
+        library,
         version: TlsVersion::Tls13,
         verification: *verification,
         anchors: anchors.clone(),
@@ -191,7 +208,12 @@ fn context(url: &ServerUrl, groups: &[Group]) -> Result<Option<Context>, Error> 
         resumption: Resumption::Never,
         identity: identity.clone(),
     };
-    Context::negotiating(&settings, TlsVersion::Tls12, groups).map(Some)
+    Context::negotiating(&settings, TlsVersion::Tls12, groups).map(Some).map_err(|error| match error {
+        Error::TlsSettings(reason) if library == TlsLibrary::Rustls => {
+            Error::TlsSettings(format!("{reason} (rustls; tls-library = \"openssl\" selects OpenSSL)"))
+        }
+        error => error,
+    })
 }
 
 impl Addresses {
@@ -245,31 +267,44 @@ fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 mod tests {
     use super::*;
 
+    const RUSTLS: UpstreamTlsLibrary = UpstreamTlsLibrary::Rustls;
+    const OPENSSL: UpstreamTlsLibrary = UpstreamTlsLibrary::OpenSsl;
+
     #[test]
     fn the_fingerprint_changes_with_the_tls_mode() {
-        let fingerprint = |mode: &str, groups: &[Group]| {
+        let fingerprint = |mode: &str, library, groups: &[Group]| {
             let url = format!("postgres://a@127.0.0.1/shop?sslmode={mode}").parse().unwrap();
-            Upstream::new(&url, groups).unwrap().fingerprint
+            Upstream::new(&url, library, groups).unwrap().fingerprint
         };
-        let (usual, other) = (default_groups(), [Group::X25519, Group::P256]);
-        assert_eq!(fingerprint("disable", &[]), fingerprint("disable", &[]));
-        assert_ne!(fingerprint("disable", &[]), fingerprint("require", &usual));
-        assert_ne!(fingerprint("require", &other), fingerprint("require", &usual));
+        let (usual, other) = (default_groups(RUSTLS), [Group::X25519, Group::P256]);
+        assert_eq!(fingerprint("disable", RUSTLS, &[]), fingerprint("disable", RUSTLS, &[]));
+        assert_ne!(fingerprint("disable", RUSTLS, &[]), fingerprint("require", RUSTLS, &usual));
+        assert_ne!(fingerprint("require", RUSTLS, &other), fingerprint("require", RUSTLS, &usual));
+        assert_ne!(fingerprint("require", RUSTLS, &other), fingerprint("require", OPENSSL, &other));
     }
 
     #[test]
-    fn post_quantum_key_exchange_is_preferred_where_openssl_has_it() {
-        let groups = default_groups();
-        assert!(groups.ends_with(&CLASSICAL_GROUPS), "{groups:?}");
-        if tls::openssl_has_group(Group::X25519MlKem768) {
-            assert_eq!(groups[0], Group::X25519MlKem768);
-            return;
+    fn post_quantum_key_exchange_is_preferred_where_the_library_has_it() {
+        let [p256, x25519, p384, p521] = CLASSICAL_GROUPS;
+        assert_eq!(default_groups(RUSTLS), [Group::X25519MlKem768, p256, x25519, p384]);
+        let groups = default_groups(OPENSSL);
+        if has_group(OPENSSL, Group::X25519MlKem768) {
+            assert_eq!(groups, [Group::X25519MlKem768, p256, x25519, p384, p521]);
+        } else {
+            assert_eq!(groups, CLASSICAL_GROUPS);
         }
-        assert_eq!(groups, CLASSICAL_GROUPS);
+    }
+
+    #[test]
+    fn a_group_that_the_library_lacks_is_refused() {
         let url: ServerUrl = "postgres://a@127.0.0.1/shop?sslmode=require".parse().unwrap();
-        let refusal = Upstream::new(&url, &[Group::X25519MlKem768, Group::P256]).err().unwrap().to_string();
-        let reason = "cannot build the TLS context: this OpenSSL has no group x25519mlkem768 (tls-groups)";
-        assert_eq!(refusal, reason);
+        let refusal = |library, group| Upstream::new(&url, library, &[group]).err().unwrap().to_string();
+        let reason = "cannot build the TLS context: rustls has no group p521 (tls-groups)";
+        assert_eq!(refusal(RUSTLS, Group::P521), reason);
+        if !has_group(OPENSSL, Group::MlKem768) {
+            let reason = "cannot build the TLS context: openssl has no group mlkem768 (tls-groups)";
+            assert_eq!(refusal(OPENSSL, Group::MlKem768), reason);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ciphertoll_stats::headline_metrics;
 
 use crate::number::{effect, plural};
 use crate::terminal::Canvas;
-use crate::view::{self, Sentence, StratumView, Table, decision, matrix, verdicts};
+use crate::view::{self, Sentence, StratumView, Table, advice, decision, matrix, verdicts};
 use crate::{RunReport, Style};
 
 /// A terminal of 80 × 25 shows all of it.
@@ -33,7 +33,8 @@ pub fn summary(report: &RunReport<'_>, style: Style, width: u16) -> String {
     lines.extend(key_exchange);
     let mut end = canvas.plain_sentence(&Sentence::neutral(how_sure(report, &strata)));
     end.extend(next_steps(report).iter().map(|line| canvas.faint(line)));
-    lines.extend(what_to_do(&canvas, report, MOST_LINES.saturating_sub(lines.len() + end.len())));
+    let room = MOST_LINES.saturating_sub(lines.len() + end.len());
+    lines.extend(what_to_do(&canvas, report, &strata, room));
     lines.extend(end);
     space_out(&mut lines, &[canvas.bold(WHAT_TO_DO), canvas.faint(&next_steps(report)[0])]);
     let mut text = lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n");
@@ -89,11 +90,24 @@ fn shortened(canvas: &Canvas, table: &Table, room: usize) -> Option<Vec<String>>
     Some(lines)
 }
 
-/// The decisions. If there is no room, savings are left out, the last ones first.
-fn what_to_do(canvas: &Canvas, report: &RunReport<'_>, room: usize) -> Vec<String> {
+/// The decisions of the cost model, or the advice from the verdicts if the run lacks its terms. If there is no room,
+/// savings are left out, the last ones first.
+fn what_to_do(
+    canvas: &Canvas,
+    report: &RunReport<'_>,
+    strata: &[StratumView<'_>],
+    room: usize,
+) -> Vec<String> {
     let decisions = decision::decisions(report);
     let mut choices: Vec<Vec<String>> = Vec::new();
     let mut savings: Vec<(usize, Vec<String>)> = Vec::new();
+    if let Some(found) = advice::advice(strata).filter(|_| decisions.is_empty()) {
+        choices.push(
+            canvas.plain_sentence(&Sentence::neutral(format!("Switch on {}. {}", found.choice, found.why))),
+        );
+        let saving = found.saving.map(|saving| canvas.group_sentence(&Sentence::neutral(saving)));
+        savings.extend(saving.map(|lines| (0, lines)));
+    }
     for (number, found) in decisions.iter().enumerate() {
         let place = found.server.as_ref().map_or(String::new(), |server| format!("{server}: "));
         choices.push(canvas.plain_sentence(&Sentence::neutral(format!("{place}{}", found.choice))));

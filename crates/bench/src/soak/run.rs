@@ -21,8 +21,9 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(500);
 const HOLDERS: usize = 8;
 const CHURNERS: usize = 4;
-/// Memory settles while all clients connect for the first time: this share of the time is not judged, at least a minute.
-const WARM_UP_SHARE: f64 = 0.15;
+/// Memory settles while all clients connect, and after the first restart of the server, when they all do so again: this
+/// share of the time is not judged, at least a minute.
+const WARM_UP_SHARE: f64 = 1.0 / 3.0;
 const SHORTEST_WARM_UP: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Copy, Debug)]

@@ -45,6 +45,7 @@ pub(super) fn key_label(certificate_der: &[u8]) -> Option<Cow<'static, str>> {
     const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
     const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
     const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
+    const ED448: &[u8] = &[0x2b, 0x65, 0x71];
     /// FIPS 204 (RFC 9881, 2): the last byte is the parameter set.
     const ML_DSA: [u8; 8] = [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03];
     let key = public_key(certificate_der)?;
@@ -55,6 +56,7 @@ pub(super) fn key_label(certificate_der: &[u8]) -> Option<Cow<'static, str>> {
         },
         EC => curve_of(&key).into(),
         ED25519 => "ed25519".into(),
+        ED448 => "ed448".into(),
         other => match other.strip_prefix(&ML_DSA) {
             Some([17]) => "mldsa44".into(),
             Some([18]) => "mldsa65".into(),

@@ -9,8 +9,6 @@ use super::{Group, Settings, TlsLibrary, TlsVersion};
 use crate::Error;
 
 /// A client's TLS context: trusted authorities, offered version, client certificate.
-///
-/// The library is known to the constructors only, so that a program that negotiates is not linked with rustls.
 #[derive(Clone)]
 pub struct Context(Arc<dyn TlsContext>);
 
@@ -24,10 +22,15 @@ impl Context {
     }
 
     /// Builds a context that negotiates: every version from `oldest` to that of the settings, and these groups, with
-    /// a key share for the first, and also for the second after a post-quantum one. For production use, not for
-    /// measurements. OpenSSL only.
+    /// a key share for the first, and for a second one after a post-quantum group. For production use, not for
+    /// measurements: OpenSSL decides which certificates are accepted, whatever the library.
     pub fn negotiating(settings: &Settings, oldest: TlsVersion, groups: &[Group]) -> Result<Self, Error> {
-        Ok(Self(Arc::new(OpenSslContext::negotiating(settings, oldest, groups)?)))
+        Ok(match settings.library {
+            TlsLibrary::OpenSsl | TlsLibrary::OpenSsl35 => {
+                Self(Arc::new(OpenSslContext::negotiating(settings, oldest, groups)?))
+            }
+            TlsLibrary::Rustls => Self(Arc::new(RustlsContext::negotiating(settings, oldest, groups)?)),
+        })
     }
 
     /// The error if the library lacks a suite or group of the settings.

@@ -1,6 +1,6 @@
 //! The memory buffers that a TLS library uses in place of a socket. One `recv` takes a whole record with its header.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, Read, Write};
 
 use socket2::Socket;
 
@@ -45,14 +45,6 @@ impl Write for MemoryBuffers {
         self.outgoing.extend_from_slice(from);
         self.meter.written(from, self.incoming.unread().len());
         Ok(from.len())
-    }
-
-    /// rustls writes a flight as slices, one for each record.
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let before = self.outgoing.len();
-        let bytes = self.outgoing.write_vectored(slices)?;
-        self.meter.written(&self.outgoing[before..], self.incoming.unread().len());
-        Ok(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -13,7 +13,6 @@ mod memory;
 mod observed;
 mod openssl;
 mod rustls;
-mod rustls_sessions;
 mod session;
 
 use std::borrow::Cow;
@@ -131,9 +130,12 @@ pub fn openssl_has_post_quantum() -> bool {
     ::openssl::version::number() >= OPENSSL_3_5
 }
 
-/// Whether the OpenSSL of this process has a group.
-pub fn openssl_has_group(group: Group) -> bool {
-    openssl::has_group(group)
+/// Whether the library has a group.
+pub fn has_group(library: TlsLibrary, group: Group) -> bool {
+    match library {
+        TlsLibrary::OpenSsl | TlsLibrary::OpenSsl35 => openssl::has_group(group),
+        TlsLibrary::Rustls => rustls::has_group(group),
+    }
 }
 
 /// The length of a protocol's name, which ALPN stores in one byte (RFC 7301, 3.1).

@@ -319,7 +319,7 @@ fn protocol(version: TlsVersion) -> SslVersion {
     }
 }
 
-fn load_authorities(builder: &mut SslContextBuilder, anchors: &TrustAnchors) -> Result<(), Error> {
+pub(super) fn load_authorities(builder: &mut SslContextBuilder, anchors: &TrustAnchors) -> Result<(), Error> {
     match anchors {
         TrustAnchors::File(file) => load_ca(builder, file),
         TrustAnchors::FileAndSystem(file) => {

@@ -36,9 +36,9 @@ trait ServerEnd {
 }
 
 #[derive(Default)]
-struct Wires {
-    incoming: Vec<u8>,
-    outgoing: Vec<u8>,
+pub(super) struct Wires {
+    pub(super) incoming: Vec<u8>,
+    pub(super) outgoing: Vec<u8>,
 }
 
 impl Read for Wires {
@@ -176,8 +176,12 @@ struct Crossed {
 }
 
 /// A handshake in which the client gets the server's bytes in portions, as from segments.
-fn shake_hands(settings: &Settings, mut server: Box<dyn ServerEnd>, portion: usize) -> Crossed {
-    let mut client = Context::build(settings).unwrap().session(None).unwrap();
+fn shake_hands(settings: &Settings, server: Box<dyn ServerEnd>, portion: usize) -> Crossed {
+    shake_hands_by(&Context::build(settings).unwrap(), server, portion)
+}
+
+fn shake_hands_by(context: &Context, mut server: Box<dyn ServerEnd>, portion: usize) -> Crossed {
+    let mut client = context.session(None).unwrap();
     let mut client_bytes = 0;
     let mut server_flights = Vec::new();
     let mut progress = client.handshake().unwrap();
@@ -274,6 +278,20 @@ fn rustls_negotiates_ml_kem() {
         assert_eq!(crossed.negotiated.unused_shares, []);
         assert!(!crossed.negotiated.hello_retry);
     }
+}
+
+#[test]
+fn a_server_is_asked_again_for_its_group_only_once() {
+    let certified = Certified::p256();
+    let settings = certified.settings(TlsLibrary::Rustls, TlsVersion::Tls13);
+    let groups = [Group::X25519MlKem768, Group::P256];
+    let context = Context::negotiating(&settings, TlsVersion::Tls12, &groups).unwrap();
+    let retried = [(); 3].map(|()| {
+        let crossed = shake_hands_by(&context, certified.openssl("P-256"), usize::MAX);
+        assert!(!crossed.negotiated.resumed);
+        crossed.negotiated.hello_retry
+    });
+    assert_eq!(retried, [true, false, false]);
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub enum ConfigError {
     IncompleteTls,
     #[error("tls-cert needs a TCP address in listen: unix sockets have no TLS")]
     TlsWithoutTcp,
+    #[error("tls-library needs TLS to the server, which the URL of --server disables")]
+    LibraryWithoutTls,
     #[error("tls-groups needs TLS to the server, which the URL of --server disables")]
     GroupsWithoutTls,
     #[error("threads cannot be {0}: it must be from 1 to {MAX_THREADS}")]

@@ -1,6 +1,8 @@
 use std::fs::{self, Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 
+use serde_json::Value;
+
 use super::*;
 
 const SERVER: &str = "postgres://app@db.example/shop?sslmode=disable";
@@ -40,7 +42,9 @@ fn groups_are_a_list_and_need_tls_to_the_server() {
             .map_err(|error| error.to_string())
     };
     let tls = "postgres://app@db.example/shop";
-    assert_eq!(groups(tls, ""), Ok(default_groups()));
+    assert_eq!(groups(tls, ""), Ok(default_groups(UpstreamTlsLibrary::Rustls)));
+    let openssl = UpstreamTlsLibrary::OpenSsl;
+    assert_eq!(groups(tls, "tls-library = \"openssl\""), Ok(default_groups(openssl)));
     assert_eq!(groups(tls, "tls-groups = [\"p384\", \"x25519\"]"), Ok(vec![Group::P384, Group::X25519]));
     assert!(groups(tls, "tls-groups = [\"p257\"]").is_err());
     assert_eq!(groups(SERVER, ""), Ok(Vec::new()));

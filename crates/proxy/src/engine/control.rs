@@ -133,7 +133,8 @@ impl<P: Protocol> PreparedSettings<P> {
         let protocol = P::from_settings(settings)?;
         let tls = settings.tls.as_ref().map(ClientTls::read).transpose().map_err(StartError::Tls)?;
         let access = AccessRules { uids: settings.allowed_uids.clone(), unix_auth: settings.unix_auth, tls };
-        let upstream = Upstream::new(&settings.server, &settings.groups).map_err(StartError::Tls)?;
+        let upstream = Upstream::new(&settings.server, settings.tls_library, &settings.groups)
+            .map_err(StartError::Tls)?;
         let (limits, version) = (settings.limits.clone(), SettingsVersion::new());
         Ok(Self { access, protocol, upstream, limits, log, version })
     }

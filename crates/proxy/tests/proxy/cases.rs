@@ -145,14 +145,16 @@ fn settings(site: &mut Site) {
 }
 
 fn encrypted(site: &mut Site) {
-    let mut proxy = site.proxy(&[]);
-    let sql = "SELECT ssl, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
-    assert_eq!(proxy.sql(&[sql]), "t|TLSv1.3");
-    let line = proxy.process.await_line("event=server-connected");
-    assert!(line.contains("tls=tls1.3 group=p256 auth=scram-4096+plus"), "{line}");
     let password = String::from_utf8(site.password()).expect("text");
-    drop(proxy.psql(&["-c", "SELECT 1"]).output());
-    assert!(!proxy.process.log.iter().any(|line| line.contains(&password)), "{:?}", proxy.process.log);
+    for library in ["rustls", "openssl"] {
+        let mut proxy = site.proxy(&["--tls-library", library]);
+        let sql = "SELECT ssl, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+        assert_eq!(proxy.sql(&[sql]), "t|TLSv1.3");
+        let line = proxy.process.await_line("event=server-connected");
+        assert!(line.contains("tls=tls1.3 group=p256 auth=scram-4096+plus"), "{line}");
+        drop(proxy.psql(&["-c", "SELECT 1"]).output());
+        assert!(!proxy.process.log.iter().any(|line| line.contains(&password)), "{:?}", proxy.process.log);
+    }
 }
 
 fn pipelined(site: &mut Site) {

@@ -1,7 +1,7 @@
 //! Which path is advised, and why.
 
 use ciphertoll_model::{Ctx, Metric, Workload};
-use ciphertoll_report::{html, markdown};
+use ciphertoll_report::{Style, html, markdown, summary};
 use ciphertoll_stats::Verdict;
 
 use crate::fixture::{Run, TLS12, TLS13, against, contexts, one_block, quick, ratio_of, smoke};
@@ -24,6 +24,13 @@ fn the_newest_protocol_is_advised_and_what_an_older_one_would_save_is_said() {
     }
     let advised = advice(&run).unwrap();
     assert!(advised.contains("TLS 1.2 is not known to cost less."), "{advised}");
+}
+
+#[test]
+fn the_summary_advises_too_without_the_terms_of_the_cost_model() {
+    let said = summary(&quick().report(), Style::Plain, 100);
+    assert!(said.contains("What to do\n· Switch on TLS 1.3 with a P-256 certificate. "), "{said}");
+    assert!(!summary(&one_block().report(), Style::Plain, 100).contains("What to do"));
 }
 
 #[test]

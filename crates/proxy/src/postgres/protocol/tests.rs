@@ -4,7 +4,7 @@ use ciphertoll_wire::postgres::startup::encode_startup;
 use super::*;
 use crate::postgres::startup_request::StartupParameters;
 use crate::protocol::{HandshakeStep, ProtocolHandshake};
-use crate::settings::{AllowedUids, Limits, ScramIterations, UnixAuth};
+use crate::settings::{AllowedUids, Limits, ScramIterations, UnixAuth, UpstreamTlsLibrary};
 
 fn settings(users: &[(&str, &str)]) -> Settings {
     let user = |(name, password): &(&str, &str)| DatabaseUser {
@@ -16,6 +16,7 @@ fn settings(users: &[(&str, &str)]) -> Settings {
         listen: vec!["unix:/x".parse().unwrap()],
         server: "postgres://a@127.0.0.1/shop?sslmode=disable".parse().unwrap(),
         groups: Vec::new(),
+        tls_library: UpstreamTlsLibrary::default(),
         users: users.iter().map(user).collect(),
         allowed_uids: AllowedUids::All,
         unix_auth: UnixAuth::Peer,

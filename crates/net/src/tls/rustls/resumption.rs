@@ -1,5 +1,5 @@
-//! A session store for one rustls context: rustls's own store keeps eight tickets per server, fewer than there are
-//! clients.
+//! Session stores for one rustls context and one server: rustls's own store keeps eight tickets per server, fewer than
+//! there are clients.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,17 +11,23 @@ use rustls::client::{
 };
 use rustls::pki_types::ServerName;
 
-use super::ResumptionMethod;
+use crate::tls::ResumptionMethod;
 
 /// More than there are clients; older tickets are dropped.
 const MOST_TICKETS: usize = 1024;
 
-/// The resumption settings of a new context.
-pub(super) fn resumption(method: ResumptionMethod) -> Resumption {
+/// Resumes sessions of one context.
+pub(super) fn within_context(method: ResumptionMethod) -> Resumption {
     Resumption::store(Arc::new(SingleServerStore::default())).tls12_resumption(match method {
         ResumptionMethod::Any => Tls12Resumption::SessionIdOrTickets,
         ResumptionMethod::SessionId => Tls12Resumption::SessionIdOnly,
     })
+}
+
+/// Resumes nothing, but sends the key share that the server has asked for in an earlier handshake, which saves the round
+/// trip of a HelloRetryRequest. rustls reports a group when the server has proven its identity.
+pub(super) fn last_group() -> Resumption {
+    Resumption::store(Arc::new(LastGroup::default())).tls12_resumption(Tls12Resumption::Disabled)
 }
 
 /// A store for one server, so names do not matter.
@@ -79,5 +85,32 @@ impl ClientSessionStore for SingleServerStore {
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         self.lock().tickets.pop_back()
+    }
+}
+
+#[derive(Debug, Default)]
+struct LastGroup(Mutex<Option<NamedGroup>>);
+
+impl ClientSessionStore for LastGroup {
+    fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(group);
+    }
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        None
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, _: Tls13ClientSessionValue) {}
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        None
     }
 }
