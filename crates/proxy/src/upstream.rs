@@ -62,7 +62,7 @@ struct Resolver {
 }
 
 impl Upstream {
-    /// Reads certificates and resolves the name. If that fails, it is no error: the name is resolved again.
+    /// Reads certificates and resolves the name. A name that is not found is no failure: it is resolved again later.
     pub fn new(url: &ServerUrl, library: UpstreamTlsLibrary, groups: &[Group]) -> Result<Self, Error> {
         check_files(url)?;
         let context = context(url, library, groups)?;

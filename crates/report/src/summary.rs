@@ -90,8 +90,8 @@ fn shortened(canvas: &Canvas, table: &Table, room: usize) -> Option<Vec<String>>
     Some(lines)
 }
 
-/// The decisions of the cost model, or the advice from the verdicts if the run lacks its terms. If there is no room,
-/// savings are left out, the last ones first.
+/// The decisions of the cost model, or the advice from the verdicts if the run lacks its terms. Savings that do
+/// not fit are left out, the last ones first.
 fn what_to_do(
     canvas: &Canvas,
     report: &RunReport<'_>,

@@ -265,7 +265,7 @@ fn rustls_negotiates_ml_kem() {
     assert_eq!(crossed.negotiated.group.as_deref(), Some("x25519mlkem768"));
     assert_eq!(crossed.negotiated.unused_shares, [X25519]);
     assert_sizes(&crossed, "hybrid");
-    // Only the named group, among them those that rustls does not offer by default.
+    // Only the named group is offered, even if rustls does not offer it by default.
     for (group, server) in [
         (Group::X25519MlKem768, kx_group::X25519MLKEM768),
         (Group::SecP256r1MlKem768, kx_group::SECP256R1MLKEM768),
@@ -361,7 +361,7 @@ fn sizes_are_those_of_s_client() {
     });
     for (version, option) in [(TlsVersion::Tls12, "-tls1_2"), (TlsVersion::Tls13, "-tls1_3")] {
         let Some(expected) = s_client(&address, option, certified.file.path()) else {
-            // Nobody else connects: the server's thread ends with the test's process.
+            // No other client connects, so the server's thread ends with the test's process.
             return ciphertoll_skip::missing("no program openssl found");
         };
         let settings = certified.settings(TlsLibrary::OpenSsl, version);

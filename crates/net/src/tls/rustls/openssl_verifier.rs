@@ -145,7 +145,7 @@ impl ServerCertVerifier for OpenSslVerifier {
     }
 }
 
-/// What OpenSSL sets for the client's side of its own handshakes.
+/// The parameters that OpenSSL sets when it is the client.
 fn parameters(required: Option<&PeerName>, security_level: u32) -> Result<X509VerifyParam, ErrorStack> {
     let mut parameters = X509VerifyParam::new()?;
     parameters.set_purpose(X509PurposeId::SSL_SERVER)?;
