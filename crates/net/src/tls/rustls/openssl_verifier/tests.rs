@@ -267,6 +267,17 @@ fn rustls_accepts_the_servers_that_openssl_accepts() {
     assert!((50..150).contains(&accepted), "{accepted}");
 }
 
+/// An empty name would switch OpenSSL's check of names off.
+#[test]
+fn no_context_is_built_for_a_name_that_is_none() {
+    let server = Server::self_signed(p256(), Subject::new("db", &[Extension::Dns("db.example")]));
+    for (name, is_name) in [("db.example", true), ("", false), ("db\0.example", false)] {
+        let demand = (Verification::Full, PeerName::Dns(name.to_owned()));
+        let settings = server.settings(TlsLibrary::Rustls, &demand);
+        assert_eq!(Context::negotiating(&settings, TlsVersion::Tls12, &GROUPS).is_ok(), is_name, "{name:?}");
+    }
+}
+
 /// OpenSSL takes an error in the thread's queue for that of its next call.
 #[test]
 fn no_error_remains_in_the_queue_of_openssl() {
