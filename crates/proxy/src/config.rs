@@ -207,6 +207,13 @@ pub struct LimitsSection {
     /// more is refused.
     #[arg(skip)]
     pub max_scram_iterations: Option<NonZeroU32>,
+    /// How much of a CPU a worker thread uses, in percent, before further ones serve clients; 0: all always do.
+    #[arg(long, value_name = "PERCENT")]
+    #[arg(
+        help = "Let further threads serve clients if one uses more of a CPU, in percent; 0: all always do \
+                [default: 70]"
+    )]
+    pub thread_load: Option<u8>,
 }
 
 /// Logging.
@@ -329,6 +336,9 @@ impl Config {
         let threads = self.threads.unwrap_or(NonZeroUsize::MIN);
         if threads.get() > MAX_THREADS {
             return Err(ConfigError::Threads(threads.get()));
+        }
+        if limits.thread_load_percent > 100 {
+            return Err(ConfigError::ThreadLoad(limits.thread_load_percent));
         }
         if let Some(admin) = self.admin.clone().filter(|admin| !admin.is_local()) {
             return Err(ConfigError::AdminNotLoopback(admin));
@@ -497,6 +507,7 @@ impl Config {
             health: time(self.health_time, default.health),
             drain: time(value.drain_time, default.drain),
             scram_iterations: value.max_scram_iterations.map_or(default.scram_iterations, NonZeroU32::get),
+            thread_load_percent: value.thread_load.unwrap_or(default.thread_load_percent),
         }
     }
 }
@@ -519,6 +530,7 @@ impl LimitsSection {
             max_age: Some(limits.age.into()),
             drain_time: Some(limits.drain.into()),
             max_scram_iterations: iterations,
+            thread_load: Some(limits.thread_load_percent),
         }
     }
 }

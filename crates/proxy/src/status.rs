@@ -29,7 +29,7 @@ pub struct ThreadStatus {
     pub clients: usize,
     /// Including connections that are being opened.
     pub server_connections: usize,
-    /// Whether it accepts clients. While most leave at once, only as many threads do as these keep busy.
+    /// Whether it accepts clients, and keeps them: only as many threads do as all clients keep busy.
     #[serde(default)]
     pub accepts: bool,
 }

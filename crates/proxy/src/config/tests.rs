@@ -30,6 +30,11 @@ fn the_number_of_threads_is_limited() {
     assert!(matches!((threads(""), threads("threads = 256")), (Ok(1), Ok(256))));
     assert!(matches!(threads("threads = 257"), Err(ConfigError::Threads(257))));
     assert!(Config::from_toml("threads = 0").is_err());
+    let load =
+        |more: &str| config(more).resolve().map(|resolved| resolved.settings.limits.thread_load_percent);
+    let limits = |load: &str| format!("threads = 2\n[limits]\nthread-load = {load}");
+    assert!(matches!((load(""), load(&limits("0")), load(&limits("100"))), (Ok(70), Ok(0), Ok(100))));
+    assert!(matches!(load(&limits("101")), Err(ConfigError::ThreadLoad(101))));
 }
 
 #[test]

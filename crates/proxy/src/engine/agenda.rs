@@ -11,6 +11,8 @@ pub(super) struct Agenda {
     deferred: Vec<DeferredWork>,
     /// Clients may be waiting for connections that can be opened now.
     pub(super) check_unserved: bool,
+    /// Move clients to workers that have fewer when nothing is deferred.
+    pub(super) balance_clients: bool,
     /// Accept clients again at the next tick.
     pub(super) retry_accept: bool,
     pub(super) next_tick: Instant,
@@ -28,7 +30,13 @@ pub(super) enum DeferredWork {
 
 impl Agenda {
     pub(super) fn new(now: Instant) -> Self {
-        Self { deferred: Vec::new(), check_unserved: false, retry_accept: false, next_tick: now }
+        Self {
+            deferred: Vec::new(),
+            check_unserved: false,
+            balance_clients: false,
+            retry_accept: false,
+            next_tick: now,
+        }
     }
 
     pub(super) fn defer(&mut self, work: DeferredWork) {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::worker_shared::WorkerShared;
 use crate::protocol::CancelToken;
 use crate::random::RandomBytes;
 use crate::slab::Id;
@@ -13,9 +14,13 @@ pub(super) struct CancelTokens {
     thread: u32,
     threads: u32,
     /// Clients by the process ID that the proxy sent to them.
-    clients: HashMap<u32, Id, BuildHasherDefault<ProcessIdHasher>>,
+    clients: ByProcessId<Id>,
+    /// The workers of clients that are not on the worker that their process ID names.
+    moved: WorkerShared<ByProcessId<usize>>,
     random: RandomBytes,
 }
+
+type ByProcessId<T> = HashMap<u32, T, BuildHasherDefault<ProcessIdHasher>>;
 
 /// Process IDs are random, and clients do not choose them: they need no hash.
 #[derive(Default)]
@@ -39,16 +44,22 @@ impl Hasher for ProcessIdHasher {
 }
 
 impl CancelTokens {
-    pub(super) fn of_thread(thread: usize, threads: usize) -> Self {
-        Self {
+    pub(super) fn for_workers(threads: usize) -> Vec<Self> {
+        let of_worker = |(thread, moved)| Self {
             thread: thread as u32,
             threads: threads.max(1) as u32,
             clients: HashMap::default(),
+            moved,
             random: RandomBytes::default(),
-        }
+        };
+        WorkerShared::for_workers(HashMap::default(), threads)
+            .into_iter()
+            .enumerate()
+            .map(of_worker)
+            .collect()
     }
 
-    /// A token with a process ID that no other client of this worker has; `None` if OpenSSL has no random bytes.
+    /// A token with a process ID that no other client has; `None` if OpenSSL has no random bytes.
     pub(super) fn create(&mut self) -> Option<CancelToken> {
         loop {
             let token_bytes: [u8; 8] = self.random.take()?;
@@ -56,7 +67,9 @@ impl CancelTokens {
             let near = u32::from_be_bytes(*token_bytes.first_chunk()?) >> 1;
             // The remainder names the worker.
             let process_id = near - near % self.threads + self.thread;
-            if process_id != 0 && process_id <= MAX_PROCESS && !self.clients.contains_key(&process_id) {
+            let is_used = self.clients.contains_key(&process_id)
+                || self.moved.read(|moved| moved.contains_key(&process_id));
+            if process_id != 0 && process_id <= MAX_PROCESS && !is_used {
                 return Some(CancelToken { process_id, secret: *token_bytes.last_chunk()? });
             }
         }
@@ -68,14 +81,47 @@ impl CancelTokens {
 
     pub(super) fn remove(&mut self, token: CancelToken) {
         self.clients.remove(&token.process_id);
+        if self.named_worker(token.process_id) != self.thread as usize {
+            self.moved.with(|moved| moved.remove(&token.process_id));
+        }
+    }
+
+    /// Sends a client to another worker by `send`, which returns what could not be sent. Who learns from
+    /// [`Self::worker_of`] that the client is there can send something after it.
+    pub(super) fn hand_over<M>(
+        &mut self,
+        token: CancelToken,
+        thread: usize,
+        send: impl FnOnce() -> Option<M>,
+    ) -> Option<M> {
+        let (process_id, is_named) = (token.process_id, self.named_worker(token.process_id) == thread);
+        let clients = &mut self.clients;
+        self.moved.with(|moved| {
+            let unsent = send();
+            if unsent.is_none() {
+                clients.remove(&process_id);
+                if is_named {
+                    moved.remove(&process_id)
+                } else {
+                    moved.insert(process_id, thread)
+                };
+            }
+            unsent
+        })
     }
 
     pub(super) fn client(&self, process_id: u32) -> Option<Id> {
         self.clients.get(&process_id).copied()
     }
 
-    /// The worker whose clients have process IDs like this one.
+    /// The worker that has the client with this process ID, if there is one.
     pub(super) fn worker_of(&self, process_id: u32) -> usize {
+        let moved = self.moved.read(|moved| moved.get(&process_id).copied());
+        moved.unwrap_or_else(|| self.named_worker(process_id))
+    }
+
+    /// The worker that has given this process ID to a client.
+    fn named_worker(&self, process_id: u32) -> usize {
         (process_id % self.threads) as usize
     }
 }
@@ -83,14 +129,33 @@ impl CancelTokens {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slab::Slab;
 
     #[test]
     fn the_process_id_names_the_worker_and_one_client() {
-        let mut tokens = CancelTokens::of_thread(2, 3);
+        let mut tokens = CancelTokens::for_workers(3).remove(2);
         for _ in 0..1_000 {
             let token = tokens.create().unwrap();
             assert!(token.process_id > 0 && token.process_id <= MAX_PROCESS);
             assert_eq!((tokens.worker_of(token.process_id), tokens.client(token.process_id)), (2, None));
         }
+    }
+
+    #[test]
+    fn a_client_that_moves_is_found_on_its_worker() {
+        let mut tokens = CancelTokens::for_workers(3);
+        let mut slab = Slab::of_thread(0, 3);
+        let token = tokens[0].create().unwrap();
+        tokens[0].insert(token, slab.insert(()));
+        for (from, to) in [(0, 1), (1, 2), (2, 0), (0, 2)] {
+            assert_eq!(tokens[from].hand_over(token, to, || Some("unsent")), Some("unsent"));
+            assert!(tokens.iter().all(|tokens| tokens.worker_of(token.process_id) == from));
+            assert_eq!(tokens[from].hand_over(token, to, || None::<()>), None);
+            assert_eq!(tokens[from].client(token.process_id), None);
+            tokens[to].insert(token, slab.insert(()));
+            assert!(tokens.iter().all(|tokens| tokens.worker_of(token.process_id) == to));
+        }
+        tokens[2].remove(token);
+        assert_eq!((tokens[2].client(token.process_id), tokens[1].worker_of(token.process_id)), (None, 0));
     }
 }

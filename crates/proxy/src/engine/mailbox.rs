@@ -7,6 +7,7 @@ use ciphertoll_net::{Channel, Error, Peer, Reactor, WakeHandle};
 use ciphertoll_wire::relay::Vacate;
 
 use super::backend::ServerConnection;
+use super::client::Client;
 use super::control::ControlRequest;
 use super::flow::{TokenKind, token_of};
 use crate::protocol::Protocol;
@@ -21,6 +22,8 @@ pub(super) enum WorkerMessage<P: Protocol> {
     Control(ControlRequest<P>),
     /// Serve a new client, which is counted already.
     NewClient(Box<Channel>, Peer),
+    /// Serve a client of another worker from now on. It is counted already.
+    TakeClient(Box<MovedClient<P>>),
     /// Serve a reserved connection to clients that wait: release it again, or reset it first.
     ReleaseReserved(Id),
     /// Close a connection to make room for one of this key.
@@ -41,6 +44,15 @@ pub(super) enum WorkerMessage<P: Protocol> {
     Learn(P::Learned),
     /// Drain clients until this time, and cut off the others.
     Stop(Instant),
+}
+
+/// A client between two workers.
+pub(super) struct MovedClient<P: Protocol> {
+    pub(super) client: Client<P>,
+    /// Its number in the log so far.
+    pub(super) was: usize,
+    /// The connection that it uses, or that is kept for it.
+    pub(super) server: Option<ServerConnection<P>>,
 }
 
 pub(super) struct Mailbox<P: Protocol> {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ciphertoll_net::{Channel, Connecting, Peer, WatchedEvents};
+use ciphertoll_net::{Channel, Connecting, Error, Peer, WatchedEvents};
 use ciphertoll_wire::relay::Vacate;
 
 use super::agenda::DeferredWork;
@@ -29,6 +29,7 @@ impl<P: Protocol> Worker<P> {
             match message {
                 WorkerMessage::Control(request) => self.answer(request),
                 WorkerMessage::NewClient(channel, peer) => self.accept_handed_over(channel, peer),
+                WorkerMessage::TakeClient(moved) => self.take_client(*moved),
                 WorkerMessage::ReleaseReserved(server) => self.release_reserved(server),
                 WorkerMessage::Evict(server, key) => self.evict(server, &key),
                 WorkerMessage::TakeServer(server, client) => self.take_server(*server, client),
@@ -234,21 +235,13 @@ impl<P: Protocol> Worker<P> {
     /// Takes a connection from another worker, for this client if it still waits.
     fn take_server(&mut self, server: ServerConnection<P>, client: Id) {
         let id = self.servers.insert(server);
-        let Some(backend) = self.servers.open_mut(id) else { return };
-        let registered =
-            self.env.register(&mut backend.channel, TokenKind::Server, id.index, WatchedEvents::Reading);
-        backend.flow.watched = false;
-        let has_more = backend.flow.has_more() || !backend.channel.input().is_empty();
-        if let Err(error) = registered {
+        if let Err(error) = self.watch_moved_server(id) {
             if let Some(Client { stage: ClientStage::Queued { key, .. }, since, .. }) =
                 self.clients.get(client)
             {
                 self.pool.with(|pool| pool.requeue_first(key, client, *since));
             }
             return self.server_lost(id, Some(&error));
-        }
-        if has_more {
-            self.agenda.defer(DeferredWork::Server(id));
         }
         self.env.log.event(
             Level::Debug,
@@ -257,6 +250,19 @@ impl<P: Protocol> Worker<P> {
         );
         self.env.metrics().moves.increment();
         self.assign(client, id);
+    }
+
+    /// Watches a connection of another worker. What it has received already is processed.
+    pub(super) fn watch_moved_server(&mut self, id: Id) -> Result<(), Error> {
+        let Some(backend) = self.servers.open_mut(id) else { return Ok(()) };
+        let events = WatchedEvents::Reading;
+        self.env.register(&mut backend.channel, TokenKind::Server, id.index, events)?;
+        backend.flow.watched = false;
+        backend.watch(id, &self.env)?;
+        if backend.flow.has_more() || !backend.channel.input().is_empty() {
+            self.agenda.defer(DeferredWork::Server(id));
+        }
+        Ok(())
     }
 
     pub(super) fn refuse_anywhere(&mut self, client: Id, refusal: Refusal) {

@@ -7,8 +7,8 @@
 //!   `server_actions` carry out what the transitions return; `messages` carries out what other workers ask for.
 //! - [`environment`] is what all transitions may use. It has no client and no connection.
 //!
-//! Clients stay on their worker, and server connections move to the worker of their client. [`shared_state`] has what
-//! workers share, [`mailbox`] what they send each other.
+//! Clients move only if workers have too many or too few of them ([`spread`], [`client_moves`]), and server connections
+//! move to the worker of their client. [`shared_state`] has what workers share, [`mailbox`] what they send each other.
 
 mod accept;
 mod agenda;
@@ -19,6 +19,7 @@ mod cancel_request;
 mod cancel_tokens;
 mod client;
 mod client_actions;
+mod client_moves;
 mod client_tls;
 mod control;
 mod environment;
@@ -37,6 +38,7 @@ mod spread;
 mod timeouts;
 mod upkeep;
 mod worker;
+mod worker_shared;
 mod workers;
 
 pub(crate) use control::HandedOver;

@@ -247,11 +247,16 @@ impl<P: Protocol> Worker<P> {
 
     /// Keeps a connection without a reset for its client, unless another client waits for one.
     pub(super) fn keep_server(&mut self, client: Id, id: Id, context: P::ResetContext) {
-        let holds_diagnostics = self.env.protocol.holds_diagnostics(&context);
-        let Some(server) = self.start_keeping(client, id, context) else { return };
+        if let Some(key) = self.start_keeping(client, id, context) {
+            self.offer_kept(id, &key, context);
+        }
+    }
+
+    /// Makes a connection that is kept for its client available to other clients, too.
+    pub(super) fn offer_kept(&mut self, id: Id, key: &P::Key, context: P::ResetContext) {
         // With diagnostics it is available to its client only, until the time for keeping it is over.
-        if !holds_diagnostics {
-            let is_kept = self.pool.with(|pool| pool.keep(&server, id));
+        if !self.env.protocol.holds_diagnostics(&context) {
+            let is_kept = self.pool.with(|pool| pool.keep(key, id));
             if !is_kept {
                 self.env.metrics().steals.increment();
             }

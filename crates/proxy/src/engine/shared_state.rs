@@ -29,53 +29,23 @@
 //! is an eventfd in the readiness loop, which keeps a wake-up that comes while the worker is busy.
 //! `pool::model` tests this bookkeeping, with messages that take any time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::mailbox::{Mailbox, WorkerMessage};
 use super::upkeep::ConnectHistory;
+use super::worker_shared::WorkerShared;
 use crate::pool::ConnectionPool;
 use crate::protocol::Protocol;
 use crate::slab::Id;
 
-/// A new client moves only to a worker that has at least so many fewer: moving has a cost.
+/// A client moves only to a worker that has at least so many fewer: moving has a cost.
 const MIN_DIFFERENCE: usize = 2;
 /// The same while most clients leave at once, so that a client that connects for one query is not moved.
 const MIN_DIFFERENCE_OF_BRIEF: usize = 16;
 /// A client that stays for a shorter time is brief: moving it would have cost more than it gained.
 const BRIEF: Duration = Duration::from_millis(10);
-
-/// A value that workers use in turn. With a single worker it needs no lock.
-pub(super) enum WorkerShared<T> {
-    Alone(Box<T>),
-    Locked(Arc<Mutex<T>>),
-}
-
-impl<T> WorkerShared<T> {
-    pub(super) fn for_workers(value: T, threads: usize) -> Vec<Self> {
-        if threads == 1 {
-            return vec![Self::Alone(Box::new(value))];
-        }
-        let value = Arc::new(Mutex::new(value));
-        (0..threads).map(|_| Self::Locked(Arc::clone(&value))).collect()
-    }
-
-    pub(super) fn with<R>(&mut self, update: impl FnOnce(&mut T) -> R) -> R {
-        match self {
-            Self::Alone(value) => update(value),
-            // A worker that panics stops all of them.
-            Self::Locked(value) => update(&mut value.lock().unwrap_or_else(PoisonError::into_inner)),
-        }
-    }
-
-    pub(super) fn read<R>(&self, inspect: impl FnOnce(&T) -> R) -> R {
-        match self {
-            Self::Alone(value) => inspect(value),
-            Self::Locked(value) => inspect(&value.lock().unwrap_or_else(PoisonError::into_inner)),
-        }
-    }
-}
 
 pub(super) type SharedPool<P> = WorkerShared<ConnectionPool<<P as Protocol>::Key, Id, Id>>;
 
@@ -134,7 +104,7 @@ impl RecentClients {
 /// Counters without a lock.
 pub(super) struct SharedCounters {
     workers: Box<[WorkerCounters]>,
-    /// So many workers accept clients, the first ones.
+    /// So many workers accept and serve clients, the first ones.
     accepting: AtomicUsize,
     /// Set when a worker has ended unexpectedly.
     stop: AtomicBool,
@@ -150,9 +120,9 @@ struct WorkerCounters {
 }
 
 impl SharedCounters {
-    pub(super) fn new(threads: usize) -> Self {
+    fn new(threads: usize, accepting: usize) -> Self {
         let workers = (0..threads).map(|_| WorkerCounters::default()).collect();
-        Self { workers, accepting: AtomicUsize::new(1), stop: AtomicBool::new(false) }
+        Self { workers, accepting: AtomicUsize::new(accepting), stop: AtomicBool::new(false) }
     }
 
     fn clients_of(&self, thread: usize) -> usize {
@@ -161,9 +131,10 @@ impl SharedCounters {
 }
 
 impl<P: Protocol> SharedState<P> {
-    pub(super) fn for_workers(mailboxes: &Arc<[Mailbox<P>]>) -> Vec<Self> {
+    /// For all workers, of which the first `accepting` serve clients.
+    pub(super) fn for_workers(mailboxes: &Arc<[Mailbox<P>]>, accepting: usize) -> Vec<Self> {
         let server_healths = WorkerShared::for_workers(ServerHealth::default(), mailboxes.len());
-        let counters = Arc::new(SharedCounters::new(mailboxes.len()));
+        let counters = Arc::new(SharedCounters::new(mailboxes.len(), accepting));
         let of_worker = |(thread, server_health)| Self {
             thread,
             server_health,
@@ -196,15 +167,30 @@ impl<P: Protocol> SharedState<P> {
 
     /// Counts a new client for this worker, or for one that has far fewer. Returns the worker.
     pub(super) fn assign_client(&self) -> usize {
-        let own = self.counters.clients_of(self.thread);
-        let difference = if self.recent.are_brief() { MIN_DIFFERENCE_OF_BRIEF } else { MIN_DIFFERENCE };
-        let mut thread = self.thread;
-        if own >= difference {
-            let fewest = (0..self.threads()).map(|thread| (self.counters.clients_of(thread), thread)).min();
-            thread = fewest.filter(|(few, _)| few + difference <= own).map_or(thread, |(_, thread)| thread);
-        }
+        let thread = self.worker_with_fewer().unwrap_or(self.thread);
         self.count_client(thread);
         thread
+    }
+
+    /// The worker that a client of this one should move to, if any.
+    pub(super) fn worker_with_fewer(&self) -> Option<usize> {
+        let own = self.counters.clients_of(self.thread);
+        let difference = if self.recent.are_brief() { MIN_DIFFERENCE_OF_BRIEF } else { MIN_DIFFERENCE };
+        if self.accepts() && own < difference {
+            return None;
+        }
+        let of_worker = |thread| (self.counters.clients_of(thread), thread);
+        let (fewest, thread) = (0..self.accepting()).map(of_worker).min()?;
+        (!self.accepts() || fewest + difference <= own).then_some(thread)
+    }
+
+    /// How many clients this worker has too many.
+    pub(super) fn surplus(&self) -> usize {
+        let own = self.counters.clients_of(self.thread);
+        if !self.accepts() {
+            return own;
+        }
+        self.worker_with_fewer().map_or(0, |_| own.saturating_sub(self.clients().div_ceil(self.accepting())))
     }
 
     /// Remembers how long a client of this worker has stayed.
@@ -293,77 +279,4 @@ impl<P: Protocol> SharedState<P> {
 }
 
 #[cfg(test)]
-mod tests {
-    use ciphertoll_net::Reactor;
-
-    use super::*;
-    use crate::postgres::Postgres;
-
-    /// The reactors must outlive the test's messages.
-    fn shared(threads: usize) -> (Vec<Reactor>, Vec<SharedState<Postgres>>) {
-        let reactors: Vec<Reactor> = (0..threads).map(|_| Reactor::new().unwrap()).collect();
-        let mailboxes = reactors.iter().map(|reactor| Mailbox::of(reactor).unwrap()).collect();
-        (reactors, SharedState::for_workers(&mailboxes))
-    }
-
-    #[test]
-    fn new_clients_stay_unless_another_worker_has_far_fewer() {
-        let (_reactors, shared) = shared(3);
-        let assigned: Vec<usize> = (0..9).map(|_| shared[0].assign_client()).collect();
-        assert_eq!(assigned, [0, 0, 1, 2, 0, 1, 2, 0, 1]);
-        assert!(shared.iter().all(|own| own.clients() == 9));
-        for worker in assigned {
-            shared[1].uncount_client(worker);
-        }
-        assert_eq!((shared[2].clients(), shared[1].assign_client()), (0, 1));
-    }
-
-    #[test]
-    fn brief_clients_stay_where_they_are_accepted() {
-        let (_reactors, mut shared) = shared(2);
-        for stayed in [BRIEF, Duration::ZERO] {
-            (0..u32::BITS).for_each(|_| shared[0].client_left(stayed));
-            let assigned: Vec<usize> = (0..3).map(|_| shared[0].assign_client()).collect();
-            assert_eq!(assigned, [0, 0, usize::from(stayed == BRIEF)]);
-            for worker in assigned {
-                shared[0].uncount_client(worker);
-            }
-        }
-        // But no worker gets far more clients than another one.
-        let assigned = (0..100).filter(|_| shared[0].assign_client() == 0).count();
-        assert_eq!(assigned, 50 + MIN_DIFFERENCE_OF_BRIEF / 2);
-    }
-
-    #[test]
-    fn clients_after_a_pause_are_not_taken_for_brief() {
-        let (_reactors, mut shared) = shared(2);
-        (0..u32::BITS).for_each(|_| shared[0].client_left(Duration::ZERO));
-        shared[0].age_recent();
-        assert!(shared[0].recent.are_brief());
-        shared[0].age_recent();
-        assert!(!shared[0].recent.are_brief());
-    }
-
-    #[test]
-    fn one_worker_stops_all() {
-        let (mut reactors, shared) = shared(2);
-        assert!(!shared[1].must_stop());
-        shared[0].stop_all();
-        assert!(shared[1].must_stop());
-        for reactor in &mut reactors {
-            assert_eq!(reactor.wait(Duration::ZERO).unwrap().count(), 1);
-        }
-    }
-
-    #[test]
-    fn a_value_is_shared_with_and_without_a_lock() {
-        for threads in [1, 2, 3] {
-            let mut shared = WorkerShared::for_workers(Vec::new(), threads);
-            assert_eq!(matches!(shared[0], WorkerShared::Alone(_)), threads == 1);
-            for (thread, own) in shared.iter_mut().enumerate() {
-                own.with(|numbers| numbers.push(thread));
-            }
-            assert!(shared.iter().all(|own| own.read(Vec::len) == threads));
-        }
-    }
-}
+mod tests;

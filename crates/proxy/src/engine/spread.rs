@@ -1,6 +1,6 @@
-//! How many workers accept clients: only as many as all clients keep busy. A worker with more clients finds more of them
-//! ready whenever it wakes up, and a thread that sleeps costs nothing. Clients that stay are moved to the worker with the
-//! fewest when they are accepted, see `SharedState::assign_client`.
+//! How many workers serve clients: only as many as all clients keep busy. A worker with more clients finds more of them
+//! ready whenever it wakes up, and a thread that sleeps costs nothing. Clients are spread evenly over these workers: new
+//! ones when they are accepted (`SharedState::assign_client`), the others at the next tick ([`super::client_moves`]).
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,8 @@ use nix::time::{ClockId, clock_gettime};
 use super::worker::Worker;
 use crate::protocol::Protocol;
 
-/// If a worker uses more than this part of a processor, more workers accept clients.
-const BUSY: f64 = 0.9;
-/// One worker fewer accepts clients if those that are left would use less than this part of a processor each.
-const LIGHT: f64 = 0.75;
+/// One worker fewer serves clients if those that are left would use less than this part of what makes one busy.
+const LIGHT: f64 = 0.7;
 
 /// What the first worker knows of the processor time of all.
 pub(super) struct Spread {
@@ -38,14 +36,15 @@ impl Spread {
     }
 }
 
-/// How many workers are to accept clients after `accepting` did, by the part of a processor that each worker uses.
-fn next(accepting: usize, load: &[f64]) -> usize {
-    let is_busy = load.iter().any(|used| *used > BUSY);
+/// How many workers are to serve clients after `accepting` did, by the part of a processor that each worker uses. One that
+/// uses `busy` or more is busy.
+fn next(accepting: usize, load: &[f64], busy: f64) -> usize {
+    let is_busy = load.iter().any(|used| *used >= busy);
     let fewer = accepting.saturating_sub(1).max(1);
     let total: f64 = load.iter().sum();
     if is_busy {
         (accepting * 2).min(load.len())
-    } else if total < LIGHT * fewer as f64 {
+    } else if total < LIGHT * busy * fewer as f64 {
         fewer
     } else {
         accepting
@@ -59,7 +58,7 @@ fn thread_time() -> Duration {
 }
 
 impl<P: Protocol> Worker<P> {
-    /// Accepts clients, or leaves them to workers that have time for them.
+    /// Serves clients, or leaves them to workers that have time for them.
     pub(super) fn spread_clients(&mut self) {
         if self.shared.threads() == 1 {
             return;
@@ -68,8 +67,10 @@ impl<P: Protocol> Worker<P> {
         self.shared.tell_used(thread_time());
         if let Some(spread) = &mut self.spread {
             let load = spread.load(self.shared.used(), self.env.now);
-            self.shared.set_accepting(next(self.shared.accepting(), &load));
+            let busy = f64::from(self.env.limits.thread_load_percent) / 100.0;
+            self.shared.set_accepting(next(self.shared.accepting(), &load, busy));
         }
+        self.agenda.balance_clients = true;
         if self.shared.accepts() {
             self.resume_accepting();
         } else {
@@ -83,18 +84,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_workers_accept_as_clients_keep_busy() {
+    fn as_many_workers_serve_as_clients_keep_busy() {
         let mut accepting = 4;
         for expected in [3, 2, 1, 1] {
-            accepting = next(accepting, &[0.2, 0.2, 0.2, 0.0]);
+            accepting = next(accepting, &[0.15, 0.15, 0.15, 0.0], 0.7);
             assert_eq!(accepting, expected);
         }
         // Between the limits nothing changes, so that it does not change all the time.
-        assert_eq!(next(1, &[0.85, 0.0, 0.0, 0.0]), 1);
-        assert_eq!(next(2, &[0.45, 0.45, 0.0, 0.0]), 2);
-        assert_eq!(next(1, &[0.95, 0.0, 0.0, 0.0]), 2);
-        assert_eq!(next(2, &[0.95, 0.95, 0.0, 0.0]), 4);
-        assert_eq!(next(4, &[0.95; 4]), 4);
+        assert_eq!(next(1, &[0.65, 0.0, 0.0, 0.0], 0.7), 1);
+        assert_eq!(next(2, &[0.3, 0.3, 0.0, 0.0], 0.7), 2);
+        assert_eq!(next(1, &[0.75, 0.0, 0.0, 0.0], 0.7), 2);
+        assert_eq!(next(2, &[0.75, 0.75, 0.0, 0.0], 0.7), 4);
+        assert_eq!(next(4, &[0.95; 4], 0.7), 4);
+    }
+
+    #[test]
+    fn all_workers_serve_if_none_may_be_loaded() {
+        assert_eq!((next(2, &[0.0; 4], 0.0), next(4, &[0.0; 4], 0.0)), (4, 4));
     }
 
     #[test]

@@ -111,6 +111,10 @@ impl<P: Protocol> Worker<P> {
                 break;
             }
         }
+        if self.agenda.balance_clients && !self.agenda.has_deferred() {
+            self.agenda.balance_clients = false;
+            self.balance_clients();
+        }
         self.clients.settle();
         self.servers.settle();
         self.cancels.settle();

@@ -23,9 +23,10 @@ use super::exclusive::ExclusiveDatabases;
 use super::flow::TokenKind;
 use super::key_deriver::KeyDeriver;
 use super::mailbox::{Mailbox, WorkerMessage};
-use super::shared_state::{SharedPool, SharedState, WorkerShared};
+use super::shared_state::{SharedPool, SharedState};
 use super::spread::Spread;
 use super::worker::{SIGNALS, Worker};
+use super::worker_shared::WorkerShared;
 use crate::inheritance::Inheritance;
 use crate::log::Log;
 use crate::notify::Notifier;
@@ -70,14 +71,17 @@ impl<P: Protocol> Workers<P> {
         let mut workers = Vec::<Worker<P>>::new();
         let pool = ConnectionPool::new(settings.limits.server_connections);
         let pools = WorkerShared::for_workers(pool, threads);
-        let shared = SharedState::for_workers(&mailboxes);
-        for ((reactor, shared), pool) in reactors.into_iter().zip(shared).zip(pools) {
+        let accepting = if settings.limits.thread_load_percent == 0 { threads } else { 1 };
+        let shared = SharedState::for_workers(&mailboxes, accepting);
+        let tokens = CancelTokens::for_workers(threads);
+        for (((reactor, shared), pool), tokens) in reactors.into_iter().zip(shared).zip(pools).zip(tokens) {
             let listeners = match workers.first() {
                 None => open_listeners(settings, inheritance)?,
                 Some(first) => first.acceptor.share().map_err(host("threads"))?,
             };
             let (prepared, services) = (prepared.clone(), services.clone());
-            workers.push(Worker::new(reactor, listeners, shared, pool, prepared, settings, services));
+            let parts = (reactor, Acceptor::new(listeners), tokens);
+            workers.push(Worker::new(parts, shared, pool, prepared, settings, services));
         }
         let mut first = workers.remove(0);
         let mut signals = Channel::from_unix(signals).map_err(host("signals"))?;
@@ -183,8 +187,7 @@ impl<P: Protocol> Drop for StopAllOnPanic<P> {
 
 impl<P: Protocol> Worker<P> {
     fn new(
-        reactor: Reactor,
-        listeners: Vec<Listener>,
+        (reactor, acceptor, tokens): (Reactor, Acceptor, CancelTokens),
         shared: SharedState<P>,
         pool: SharedPool<P>,
         prepared: PreparedSettings<P>,
@@ -213,11 +216,11 @@ impl<P: Protocol> Worker<P> {
             },
             shared,
             pool,
-            acceptor: Acceptor::new(listeners),
+            acceptor,
             clients: Slab::of_thread(thread, threads),
             servers: Slab::of_thread(thread, threads),
             cancels: Slab::default(),
-            tokens: CancelTokens::of_thread(thread, threads),
+            tokens,
             exclusive: ExclusiveDatabases::default(),
             agenda: Agenda::new(now),
             spread: (thread == 0).then(|| Spread::new(threads, now)),

@@ -11,6 +11,7 @@ mod fake;
 mod faults;
 mod leaks;
 mod limits;
+mod moves;
 mod mysql;
 mod operations;
 mod parked;
@@ -74,7 +75,8 @@ fn postgres(filter: &str) -> (usize, Vec<String>) {
     ]
     .concat();
     let of_both = |(name, _): &Case| threads::OF_BOTH.contains(name);
-    let chosen: Vec<Case> = both.iter().copied().filter(of_both).chain(threads::CASES).collect();
+    let chosen: Vec<Case> =
+        both.iter().copied().filter(of_both).chain(threads::CASES).chain(moves::CASES).collect();
     let on_two_sessions = [&chosen[..], &limits::CASES[..], &faults::CASES[..], &stalls::CASES[..]].concat();
     let on_two_transactions = [&chosen[..], &transactions::CASES[..], &parked::CASES[..]].concat();
     let one = site::usual_threads();

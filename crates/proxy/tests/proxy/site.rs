@@ -36,6 +36,25 @@ pub(crate) struct Site {
     pub(crate) mode: Mode,
     /// The number of worker threads of the next proxies.
     pub(crate) threads: usize,
+    pub(crate) thread_load: ThreadLoad,
+}
+
+/// When further threads of the next proxies serve clients.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ThreadLoad {
+    /// All threads always do.
+    None,
+    /// As the configuration file says.
+    AsConfigured,
+}
+
+impl ThreadLoad {
+    pub(crate) fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::None => &["--thread-load", "0"],
+            Self::AsConfigured => &[],
+        }
+    }
 }
 
 /// The number of worker threads, unless a case sets it.
@@ -95,7 +114,9 @@ impl Site {
         let (directory, lab, template) =
             open_lab(&build, &Tables { sysbench: Some(scale), ..Tables::default() });
         let (mode, threads) = (Mode::Session, usual_threads());
-        let mut site = Self { server: None, lab, build, template, directory, proxies: 0, mode, threads };
+        let thread_load = ThreadLoad::None;
+        let mut site =
+            Self { server: None, lab, build, template, directory, proxies: 0, mode, threads, thread_load };
         site.start_server();
         Some(site)
     }
@@ -180,7 +201,8 @@ impl Site {
 
     /// Starts a proxy; it listens when this returns.
     pub(crate) fn proxy_by(&self, command: &mut Command, directory: PathBuf, port: u16) -> Proxy {
-        let mut process = Process::start(command.args(["--threads", &self.threads.to_string()]));
+        command.args(["--threads", &self.threads.to_string()]).args(self.thread_load.arguments());
+        let mut process = Process::start(command);
         let line = process.await_line("event=listening");
         let port = port_in(&line).unwrap_or(port);
         let user = self.server().account(Auth::default_of(Engine::Postgres)).user;

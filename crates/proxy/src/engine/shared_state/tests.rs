@@ -1,0 +1,88 @@
+use ciphertoll_net::Reactor;
+
+use super::*;
+use crate::postgres::Postgres;
+
+/// The reactors must outlive the test's messages.
+fn shared(threads: usize) -> (Vec<Reactor>, Vec<SharedState<Postgres>>) {
+    let reactors: Vec<Reactor> = (0..threads).map(|_| Reactor::new().unwrap()).collect();
+    let mailboxes = reactors.iter().map(|reactor| Mailbox::of(reactor).unwrap()).collect();
+    (reactors, SharedState::for_workers(&mailboxes, threads))
+}
+
+#[test]
+fn new_clients_stay_unless_another_worker_has_far_fewer() {
+    let (_reactors, shared) = shared(3);
+    let assigned: Vec<usize> = (0..9).map(|_| shared[0].assign_client()).collect();
+    assert_eq!(assigned, [0, 0, 1, 2, 0, 1, 2, 0, 1]);
+    assert!(shared.iter().all(|own| own.clients() == 9));
+    for worker in assigned {
+        shared[1].uncount_client(worker);
+    }
+    assert_eq!((shared[2].clients(), shared[1].assign_client()), (0, 1));
+}
+
+#[test]
+fn clients_are_for_the_workers_that_accept() {
+    let (_reactors, shared) = shared(3);
+    shared[0].set_accepting(1);
+    assert!((0..9).all(|_| shared[0].assign_client() == 0));
+    shared[0].set_accepting(2);
+    assert_eq!((shared[0].surplus(), shared[0].worker_with_fewer()), (4, Some(1)));
+    for _ in 0..4 {
+        shared[0].uncount_client(0);
+        shared[0].count_client(1);
+    }
+    assert_eq!((shared[0].surplus(), shared[1].surplus()), (0, 0));
+    shared[0].set_accepting(1);
+    assert_eq!((shared[1].surplus(), shared[1].worker_with_fewer()), (4, Some(0)));
+}
+
+#[test]
+fn brief_clients_stay_where_they_are_accepted() {
+    let (_reactors, mut shared) = shared(2);
+    for stayed in [BRIEF, Duration::ZERO] {
+        (0..u32::BITS).for_each(|_| shared[0].client_left(stayed));
+        let assigned: Vec<usize> = (0..3).map(|_| shared[0].assign_client()).collect();
+        assert_eq!(assigned, [0, 0, usize::from(stayed == BRIEF)]);
+        for worker in assigned {
+            shared[0].uncount_client(worker);
+        }
+    }
+    // But no worker gets far more clients than another one.
+    let assigned = (0..100).filter(|_| shared[0].assign_client() == 0).count();
+    assert_eq!(assigned, 50 + MIN_DIFFERENCE_OF_BRIEF / 2);
+}
+
+#[test]
+fn clients_after_a_pause_are_not_taken_for_brief() {
+    let (_reactors, mut shared) = shared(2);
+    (0..u32::BITS).for_each(|_| shared[0].client_left(Duration::ZERO));
+    shared[0].age_recent();
+    assert!(shared[0].recent.are_brief());
+    shared[0].age_recent();
+    assert!(!shared[0].recent.are_brief());
+}
+
+#[test]
+fn one_worker_stops_all() {
+    let (mut reactors, shared) = shared(2);
+    assert!(!shared[1].must_stop());
+    shared[0].stop_all();
+    assert!(shared[1].must_stop());
+    for reactor in &mut reactors {
+        assert_eq!(reactor.wait(Duration::ZERO).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn a_value_is_shared_with_and_without_a_lock() {
+    for threads in [1, 2, 3] {
+        let mut shared = WorkerShared::for_workers(Vec::new(), threads);
+        assert_eq!(matches!(shared[0], WorkerShared::Alone(_)), threads == 1);
+        for (thread, own) in shared.iter_mut().enumerate() {
+            own.with(|numbers| numbers.push(thread));
+        }
+        assert!(shared.iter().all(|own| own.read(Vec::len) == threads));
+    }
+}
