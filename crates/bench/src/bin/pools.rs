@@ -186,16 +186,17 @@ fn many(setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
     for (arm, (pool, clients)) in arms.iter().enumerate() {
         print_line(&line(&format!("{}, {clients} clients", pool.route.label()), &rounds, arm, None))?;
     }
-    let [.., few, most] = crowd::CLIENTS;
+    let [.., few, shared, most] = crowd::CLIENTS;
     for (at, pool) in pools.iter().enumerate() {
         let arm_of_most = (at + 1) * crowd::CLIENTS.len() - 1;
-        let ratio =
-            rounds.ratio(arm_of_most, arm_of_most - 1, |run| run.rate_per_s).context("too few rounds")?;
+        let ratio_to = |arm| rounds.ratio(arm_of_most, arm, |run| run.rate_per_s).context("too few rounds");
+        let (to_few, to_shared) = (ratio_to(arm_of_most - 2)?, ratio_to(arm_of_most - 1)?);
         print_line(&format!(
-            "  {}: {most} clients ÷ {few} clients: rate × {ratio} [goal ≥ {:.2}: {}]",
+            "  {}: {most} clients ÷ {few} clients: rate × {to_few} [goal ≥ {:.2}: {}]; \
+             ÷ {shared} clients: × {to_shared}",
             pool.route.label(),
             crowd::LEAST_RATE,
-            answer(ratio.value >= crowd::LEAST_RATE)
+            answer(to_few.value >= crowd::LEAST_RATE)
         ))?;
     }
     Ok(())

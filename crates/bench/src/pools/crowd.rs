@@ -14,7 +14,9 @@ use super::run::{PoolSample, run_on};
 use super::work::{ClientAction, PoolWorkload};
 use crate::setup::BenchSetup;
 
-pub const CLIENTS: [u16; 3] = [10, 100, 5_000];
+/// The first two numbers of clients keep their connections. With the third, most transactions are of another client than
+/// the last one on the connection, as with the last number.
+pub const CLIENTS: [u16; 4] = [10, 100, 200, 5_000];
 pub const IDLE: usize = 10_000;
 /// Goals: the memory with [`IDLE`] clients, and the rate of the most clients ÷ that of as many as there are connections.
 pub const MOST_MIB: f64 = 20.0;
