@@ -17,6 +17,9 @@
 //!   has broken meanwhile, closing it ended the reservation, and its worker looks for unserved clients before
 //!   it sleeps.
 //!
+//! A connection that is kept for a client and moves with it is in no list meanwhile. When it arrives, it is kept again,
+//! which looks for waiting clients.
+//!
 //! A client is unserved if it waits and no connection is reserved, being opened or about to be evicted for
 //! it. Whatever makes room (a connection that ends, a higher limit, a connection of another key that becomes
 //! idle or kept) is followed on the same worker by `Worker::serve_waiting`,
