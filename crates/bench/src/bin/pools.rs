@@ -34,6 +34,9 @@ struct Arguments {
     /// Run only workloads with this text in their title: PostgreSQL, MariaDB, MySQL, connect, query, prepared, 1 client, many
     #[arg(long, default_value = "")]
     only: String,
+    /// PostgreSQL to measure with, as in `ciphertoll run --server`
+    #[arg(long, value_name = "SERVER", default_value = "postgres")]
+    postgres: ServerLevel,
     /// MySQL to measure with, as in `ciphertoll run --server`; skipped if it is not found
     #[arg(long, value_name = "SERVER", default_value = "mysql")]
     mysql: ServerLevel,
@@ -54,8 +57,7 @@ fn main() -> Result<()> {
     ))?;
     let (rows, tools) = (Scale::DEFAULT, Tools::find());
     let baseline = arguments.baseline.map(|directory| Lab::open(directory.join("ciphertoll"))).transpose()?;
-    let [postgres, mariadb] = [Engine::Postgres, Engine::MariaDb].map(ServerLevel::of);
-    for level in [postgres, mariadb, arguments.mysql] {
+    for level in [arguments.postgres, ServerLevel::of(Engine::MariaDb), arguments.mysql] {
         let engine = level.engine;
         let asked = |work: &PoolWorkload| work.engine == engine && work.title().contains(&arguments.only);
         let works: Vec<PoolWorkload> = PoolWorkload::ALL.into_iter().filter(asked).collect();
