@@ -18,7 +18,8 @@ use crate::setup::BenchSetup;
 /// the last one on the connection, as with the last number.
 pub const CLIENTS: [u16; 4] = [10, 100, 200, 5_000];
 pub const IDLE: usize = 10_000;
-/// Goals: the memory with [`IDLE`] clients, and the rate of the most clients ÷ that of as many as there are connections.
+/// Goals: the memory with [`IDLE`] clients, and the rate of the most clients ÷ that of few. The few are as many as there
+/// are connections, or twice as many if only then connections are reset between clients, as with the most.
 pub const MOST_MIB: f64 = 20.0;
 pub const LEAST_RATE: f64 = 0.8;
 /// Clients that determine the size of the pool: 100 connections.

@@ -99,6 +99,11 @@ impl PoolRoute {
         Self::Peer("pgbouncer+mode=transaction"),
     ];
 
+    /// Whether a connection is reset whenever it goes to another client.
+    pub fn resets_between_clients(self) -> bool {
+        matches!(self, Self::Sidecar(SidecarRoute { tracked: false, .. }))
+    }
+
     /// The compared routes, in the order of the output.
     pub fn of(engine: Engine, admission: SocketAuth) -> Vec<Self> {
         let parts: &[&[Self]] = match (engine, admission) {
