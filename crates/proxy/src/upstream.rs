@@ -62,7 +62,7 @@ struct Resolver {
 }
 
 impl Upstream {
-    /// Reads certificates and resolves the name. A name that is not found is no failure: it is resolved again later.
+    /// Reads certificates and resolves the name. A name that cannot be resolved now is not an error: it is resolved again later.
     pub fn new(url: &ServerUrl, library: UpstreamTlsLibrary, groups: &[Group]) -> Result<Self, Error> {
         check_files(url)?;
         let context = context(url, library, groups)?;

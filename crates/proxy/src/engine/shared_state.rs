@@ -96,7 +96,7 @@ impl RecentClients {
         self.brief.count_ones() > u32::BITS / 2
     }
 
-    /// What clients were like says nothing of those that come when none has left for a while.
+    /// If no client has left for a while, new clients may be different from earlier ones.
     fn age(&mut self) {
         if !std::mem::take(&mut self.has_new) {
             self.brief = 0;
@@ -134,7 +134,7 @@ impl SharedCounters {
 }
 
 impl<P: Protocol> SharedState<P> {
-    /// For all workers, of which the first `accepting` serve clients.
+    /// The views of all workers. The first `accepting` workers serve clients.
     pub(super) fn for_workers(mailboxes: &Arc<[Mailbox<P>]>, accepting: usize) -> Vec<Self> {
         let server_healths = WorkerShared::for_workers(ServerHealth::default(), mailboxes.len());
         let counters = Arc::new(SharedCounters::new(mailboxes.len(), accepting));

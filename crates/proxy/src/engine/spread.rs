@@ -9,7 +9,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::worker::Worker;
 use crate::protocol::Protocol;
 
-/// One worker fewer serves clients if those that are left would use less than this part of what makes one busy.
+/// One worker fewer serves clients if the load of each remaining worker would be less than this part of the busy limit.
 const LIGHT: f64 = 0.7;
 
 /// What the first worker knows of the processor time of all.

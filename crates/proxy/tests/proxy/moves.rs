@@ -60,7 +60,7 @@ impl MovingClients {
                 });
                 self.await_spread(process, 100, "clients are on one thread", |[_, second]| second == 0);
             }
-            // The last time, those that rest stay where they are for what follows.
+            // Clients on both threads, for what follows: some of them have moved.
             self.await_spread(process, 0, "clients are spread", |[first, second]| {
                 first.abs_diff(second) <= 2
             });
