@@ -19,6 +19,8 @@ const NAME: &str = "there";
 /// Of each connection of the client.
 const STATEMENTS: u64 = 3;
 const SHORT: Duration = Duration::from_secs(2);
+/// The client has one connection at a time. A busy machine has not yet ended a few of the earlier ones.
+const MOST_OPEN: u64 = 8;
 
 fn url(server: &Server, options: &str) -> ServerUrl {
     let Endpoint::Tcp(address) = server.tcp_endpoint() else { panic!("a private server has an address") };
@@ -70,7 +72,7 @@ fn connects_statements_and_handshakes_of_mariadb_and_mysql_are_counted() {
             assert!((each - STATEMENTS as f64).abs() < 0.1, "{engine}: {load:?}");
             let encrypted = load.encrypted_connect_share.unwrap();
             assert!((encrypted - share).abs() < 0.02, "{engine}: {load:?}");
-            assert!(load.connected_clients.is_some_and(|clients| clients <= 1), "{engine}: {load:?}");
+            assert!(load.connected_clients.is_some_and(|clients| clients <= MOST_OPEN), "{engine}: {load:?}");
             assert!(load.most_connected_clients.is_some_and(|clients| clients >= 2), "{engine}: {load:?}");
             assert_eq!(load.aborted_connects_per_s, Some(0.0), "{engine}: {load:?}");
             assert_eq!(load.absent.get(&LoadValue::TransactionsPerS), Some(&LoadAbsence::NotCounted));
@@ -138,7 +140,7 @@ fn connects_and_transactions_of_postgres_are_counted() {
         assert_is_of(&load, connects, Engine::Postgres);
         let each = load.transactions_per_connection().unwrap();
         assert!((each - STATEMENTS as f64).abs() < 0.5, "{load:?}");
-        assert!(load.connected_clients.is_some_and(|clients| clients <= 2), "{load:?}");
+        assert!(load.connected_clients.is_some_and(|clients| clients <= MOST_OPEN), "{load:?}");
         for (value, absence) in [
             (LoadValue::StatementsPerS, LoadAbsence::NotCounted),
             (LoadValue::Versions, LoadAbsence::MissingRight),
