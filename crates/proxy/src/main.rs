@@ -180,8 +180,8 @@ fn start<P: Protocol>(
     let Resolved { settings, admin, log, .. } = &**resolved;
     let log = *log;
     // First, because the default action of these signals ends the process.
-    let reloads = signals(&[SIGHUP]).map_err(signal_error)?;
-    let upgrades = signals(&[SIGUSR2]).map_err(signal_error)?;
+    let reload_signals = signals(&[SIGHUP]).map_err(signal_error)?;
+    let upgrade_signals = signals(&[SIGUSR2]).map_err(signal_error)?;
     let mut inheritance = command_line.arguments.take_over.then(Inheritance::receive).transpose()?;
     let notifier = Notifier::from_environment();
     let stops = signals(&[SIGTERM, SIGINT]).map_err(signal_error)?;
@@ -194,16 +194,18 @@ fn start<P: Protocol>(
         workers.own_files(&settings.listen);
     }
     let (socket_file, admin) = admin.map(|admin| serve_admin(admin, log)).transpose()?.unzip();
-    let handover = Upgrader::new(workers.control(), notifier.clone(), log, settings.listen.clone(), admin)
-        .and_then(|upgrader| upgrader.watch(upgrades))
-        .map_err(thread_error)?;
-    let reloader = Reloader {
+    let mut upgrader =
+        Upgrader::new(workers.control(), notifier.clone(), log, settings.listen.clone(), admin)
+            .map_err(signal_error)?;
+    let handover = upgrader.handover();
+    workers.on_signal("upgrade", upgrade_signals, move || upgrader.upgrade())?;
+    let mut reloader = Reloader {
         control: workers.control(),
         notifier: notifier.clone(),
         log,
         started_with: Arc::clone(resolved),
     };
-    reloader.watch(reloads, move || command_line.load()).map_err(thread_error)?;
+    workers.on_signal("reload", reload_signals, move || reloader.reload(|| command_line.load()))?;
     announce(settings, &workers, log);
     notifier.ready();
     Ok((workers, socket_file, handover))

@@ -8,10 +8,10 @@
 mod list;
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
 use list::{ConnectionLists, Connections, ListId, Lists};
 
 /// Among clients that started to wait within this time of the first one, a client on the connection's worker
@@ -175,7 +175,7 @@ impl<K: Clone + Eq + Hash, S: WorkerBound, C: WorkerBound> ConnectionPool<K, S, 
             clients: Lists::default(),
             waiting: 0,
             pools: Vec::new(),
-            numbers: HashMap::new(),
+            numbers: HashMap::default(),
             recent: Cell::new(0),
         }
     }

@@ -1,7 +1,6 @@
 //! What the engine requires of a protocol. PostgreSQL implements it in `postgres`, MySQL and MariaDB in
 //! `mysql`.
 
-use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
 
@@ -11,6 +10,7 @@ use ciphertoll_wire::postgres::relay::Patch;
 use ciphertoll_wire::relay::{Goodbye, Vacate};
 use ciphertoll_wire::session::{self, ServerInfo};
 use clap::ValueEnum;
+use foldhash::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

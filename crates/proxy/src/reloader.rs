@@ -1,11 +1,8 @@
-//! SIGHUP: settings, passwords and certificates are read again on a separate thread.
+//! SIGHUP: settings, passwords and certificates are read again on a thread of its own.
 
 use std::fs::{Permissions, set_permissions};
-use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::thread;
 
 use crate::config::{ConfigError, Resolved};
 use crate::engine::{ControlHandle, PreparedSettings};
@@ -13,7 +10,6 @@ use crate::log::{Level, Log};
 use crate::notify::Notifier;
 use crate::protocol::Protocol;
 use crate::settings::{ListenAddress, Settings};
-use crate::signals::next_signal;
 
 pub struct Reloader<P: Protocol> {
     pub control: ControlHandle<P>,
@@ -25,23 +21,9 @@ pub struct Reloader<P: Protocol> {
 }
 
 impl<P: Protocol> Reloader<P> {
-    /// Reloads the settings by `load` whenever a byte arrives from the other end of `signals`.
-    pub fn watch(
-        mut self,
-        mut signals: UnixStream,
-        load: impl Fn() -> Result<Resolved, ConfigError> + Send + 'static,
-    ) -> io::Result<()> {
-        let watch = move || {
-            while next_signal(&mut signals).is_some() {
-                self.notifier.reloading();
-                self.reload(&load);
-                self.notifier.ready();
-            }
-        };
-        thread::Builder::new().name("reload".to_owned()).spawn(watch).map(|_| ())
-    }
-
-    fn reload(&mut self, load: &impl Fn() -> Result<Resolved, ConfigError>) {
+    /// Reloads the settings by `load`.
+    pub fn reload(&mut self, load: impl Fn() -> Result<Resolved, ConfigError>) {
+        self.notifier.reloading();
         let reloaded = load().map_err(Into::into).and_then(|resolved| self.apply(resolved));
         let metrics = self.control.metrics();
         match reloaded {
@@ -55,6 +37,7 @@ impl<P: Protocol> Reloader<P> {
                 self.log.event(Level::Warn, "reload-failed", &[("reason", &error)]);
             }
         }
+        self.notifier.ready();
     }
 
     /// If it fails, the old settings stay in force.

@@ -10,7 +10,6 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use nix::sys::signal::{Signal, raise};
 
@@ -21,7 +20,6 @@ use crate::log::{Level, Log};
 use crate::notify::Notifier;
 use crate::protocol::Protocol;
 use crate::settings::ListenAddress;
-use crate::signals::next_signal;
 
 /// The flag of the new process.
 const FLAG: &str = "--take-over";
@@ -50,6 +48,8 @@ pub struct Upgrader<P: Protocol> {
     listen: Vec<ListenAddress>,
     admin: Option<AdminSocket>,
     handover: HandoverLock,
+    /// The new process serves.
+    is_done: bool,
 }
 
 /// Held while sockets are handed over. Without clients the workers end at once then, and the process must not exit before
@@ -77,25 +77,29 @@ impl<P: Protocol> Upgrader<P> {
         admin: Option<AdminSocket>,
     ) -> io::Result<Self> {
         let (program, handover) = (env::current_exe()?, HandoverLock::default());
-        Ok(Self { control, notifier, log, program, listen, admin, handover })
+        Ok(Self { control, notifier, log, program, listen, admin, handover, is_done: false })
     }
 
-    /// Upgrades when a byte arrives from the other end of `signals`, once. After a failure it can be repeated.
-    pub fn watch(self, mut signals: UnixStream) -> io::Result<HandoverLock> {
-        let handover = self.handover.clone();
-        let watch = move || {
-            while next_signal(&mut signals).is_some() {
-                match self.upgrade() {
-                    // The new process is this one's child: its end must be read.
-                    Ok(mut child) => return drop(child.wait()),
-                    Err(error) => self.log.event(Level::Warn, "upgrade-failed", &[("reason", &error)]),
-                }
+    pub fn handover(&self) -> HandoverLock {
+        self.handover.clone()
+    }
+
+    /// Upgrades, once. After a failure it can be repeated.
+    pub fn upgrade(&mut self) {
+        if self.is_done {
+            return;
+        }
+        match self.start_new_process() {
+            Ok(mut child) => {
+                self.is_done = true;
+                // The new process is this one's child: its end must be read.
+                let _ = child.wait();
             }
-        };
-        thread::Builder::new().name("upgrade".to_owned()).spawn(watch).map(|_| handover)
+            Err(error) => self.log.event(Level::Warn, "upgrade-failed", &[("reason", &error)]),
+        }
     }
 
-    fn upgrade(&self) -> Result<Child, UpgradeError> {
+    fn start_new_process(&self) -> Result<Child, UpgradeError> {
         let sockets = self.sockets()?;
         let not_started = |source| UpgradeError::NotStarted { program: self.program.clone(), source };
         let (ours, theirs) = UnixStream::pair().map_err(not_started)?;

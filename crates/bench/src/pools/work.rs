@@ -56,7 +56,7 @@ const fn mysql_family(engine: Engine, act: ClientAction, clients: u16) -> PoolWo
 
 impl PoolWorkload {
     /// All workloads, in the order of the output.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         postgres(ClientAction::ConnectQuery, SocketAuth::Trusted, 1),
         postgres(ClientAction::ConnectQuery, SocketAuth::Trusted, MANY),
         postgres(ClientAction::Text, SocketAuth::Trusted, MANY),
@@ -64,6 +64,7 @@ impl PoolWorkload {
         postgres(ClientAction::ConnectQuery, SocketAuth::Password, 1),
         postgres(ClientAction::ConnectQuery, SocketAuth::Password, MANY),
         mysql_family(Engine::MariaDb, ClientAction::Connect, 1),
+        mysql_family(Engine::MariaDb, ClientAction::Connect, MANY),
         mysql_family(Engine::MariaDb, ClientAction::ConnectQuery, 1),
         mysql_family(Engine::MariaDb, ClientAction::ConnectQuery, MANY),
         mysql_family(Engine::MariaDb, ClientAction::Text, MANY),

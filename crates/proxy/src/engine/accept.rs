@@ -9,10 +9,11 @@ use ciphertoll_net::{Channel, Error, Fault, Listener, Peer, Reactor, Trigger};
 
 use super::backoff::Backoff;
 use super::flow::{TokenKind, token_of};
+use super::worker::{FIRST_ON_SIGNAL, MAX_ON_SIGNAL};
 use crate::settings::ListenAddress;
 
-/// Number of the first listener, after the signals and the mailbox.
-const FIRST_LISTENER: usize = 2;
+/// Number of the first listener, after the mailbox and the signals.
+const FIRST_LISTENER: usize = FIRST_ON_SIGNAL + MAX_ON_SIGNAL;
 /// Clients that are told at once that the server cannot be reached.
 const REFUSED_AT_ONCE: usize = 64;
 /// At most one log line about failures per interval.
@@ -141,6 +142,11 @@ impl Acceptor {
 
     pub(super) fn take_early(&mut self) -> Vec<(Box<Channel>, Peer)> {
         std::mem::take(&mut self.early_clients)
+    }
+
+    /// Whether neither a client waits here nor an end of a pause.
+    pub(super) fn is_idle(&self) -> bool {
+        self.early_clients.is_empty() && self.backoff.until().is_none()
     }
 
     /// Counts a failure. Returns the number of failures if a log line is due.

@@ -47,6 +47,10 @@ impl Agenda {
         !self.deferred.is_empty()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.deferred.is_empty() && !self.check_unserved && !self.balance_clients
+    }
+
     pub(super) fn take_deferred(&mut self) -> Vec<DeferredWork> {
         std::mem::take(&mut self.deferred)
     }

@@ -1,7 +1,6 @@
 //! The tokens that clients were given to cancel their commands with.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use foldhash::HashMap;
 
 use super::worker_shared::WorkerShared;
 use crate::protocol::CancelToken;
@@ -14,33 +13,10 @@ pub(super) struct CancelTokens {
     thread: u32,
     threads: u32,
     /// Clients by the process ID that the proxy sent to them.
-    clients: ByProcessId<Id>,
+    clients: HashMap<u32, Id>,
     /// The workers of clients that are not on the worker that their process ID names.
-    moved: WorkerShared<ByProcessId<usize>>,
+    moved: WorkerShared<HashMap<u32, usize>>,
     random: RandomBytes,
-}
-
-type ByProcessId<T> = HashMap<u32, T, BuildHasherDefault<ProcessIdHasher>>;
-
-/// Process IDs are random, and clients do not choose them: they need no hash.
-#[derive(Default)]
-struct ProcessIdHasher(u64);
-
-impl Hasher for ProcessIdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0 << 8 | u64::from(*byte);
-        }
-    }
-
-    fn write_u32(&mut self, process_id: u32) {
-        // The hash table uses the upper bits, too.
-        self.0 = u64::from(process_id) << 32 | u64::from(process_id);
-    }
 }
 
 impl CancelTokens {

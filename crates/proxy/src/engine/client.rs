@@ -129,10 +129,14 @@ impl<P: Protocol> Client<P> {
     }
 
     /// Sends the greeting, in protocols in which the server sends first.
-    pub(super) fn greet_first(&mut self) -> ClientStep<P> {
+    pub(super) fn greet_first(&mut self, env: &mut Environment<P>) -> ClientStep<P> {
         let ClientStage::Handshake(handshake) = &mut self.stage else { return ClientStep::Wait };
+        self.channel.borrow_output(&mut env.spare);
         match (handshake.step(&mut &b""[..], self.channel.output()), self.channel.send()) {
-            (HandshakeStep::NeedInput, Ok(Sent::All)) => ClientStep::Wait,
+            (HandshakeStep::NeedInput, Ok(Sent::All)) => {
+                self.channel.give_back(&mut env.spare);
+                ClientStep::Wait
+            }
             (HandshakeStep::Refuse(refusal), _) => ClientStep::Refuse(refusal),
             _ => ClientStep::Close("does not read the greeting"),
         }

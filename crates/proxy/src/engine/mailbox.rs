@@ -1,6 +1,7 @@
 //! The messages between workers, and their mailboxes.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use ciphertoll_net::{Channel, Error, Peer, Reactor, WakeHandle};
@@ -10,6 +11,7 @@ use super::backend::ServerConnection;
 use super::client::Client;
 use super::control::ControlRequest;
 use super::flow::{TokenKind, token_of};
+use crate::on_demand::OnDemandThread;
 use crate::protocol::Protocol;
 use crate::refusal::Refusal;
 use crate::slab::Id;
@@ -59,38 +61,42 @@ pub(super) struct Mailbox<P: Protocol> {
     /// `None` if the worker has ended.
     messages: Mutex<Option<Vec<WorkerMessage<P>>>>,
     bell: WakeHandle,
+    /// The worker's thread; none for the first worker, whose thread never ends.
+    thread: OnceLock<OnDemandThread<()>>,
 }
 
 impl<P: Protocol> Mailbox<P> {
     pub(super) fn of(reactor: &Reactor) -> Result<Self, Error> {
         let bell = reactor.wake_handle(token_of(TokenKind::Fixed, MAILBOX))?;
-        Ok(Self { messages: Mutex::new(Some(Vec::new())), bell })
+        Ok(Self { messages: Mutex::new(Some(Vec::new())), bell, thread: OnceLock::new() })
+    }
+
+    /// From now on the worker has this thread, which starts for messages.
+    pub(super) fn start(&self, thread: OnDemandThread<()>) -> io::Result<()> {
+        // Messages may have come already.
+        self.thread.get_or_init(|| thread).add_unless_waiting(())
     }
 
     fn messages(&self) -> MutexGuard<'_, Option<Vec<WorkerMessage<P>>>> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a message and wakes the worker; returns the message if the worker has ended.
+    /// Sends a message and wakes the worker; returns the message if the worker has ended, or if it has no thread and none can
+    /// be started.
     #[must_use]
     pub(super) fn send(&self, message: WorkerMessage<P>) -> Option<WorkerMessage<P>> {
-        let is_first = match &mut *self.messages() {
-            None => return Some(message),
-            Some(messages) => {
-                messages.push(message);
-                messages.len() == 1
-            }
-        };
+        let mut mailbox = self.messages();
+        let Some(messages) = &mut *mailbox else { return Some(message) };
+        messages.push(message);
         // Earlier messages have woken the worker, which has not read them yet.
-        if is_first {
-            self.wake();
-        }
-        None
+        if messages.len() > 1 || self.wake().is_ok() { None } else { messages.pop() }
     }
 
-    pub(super) fn wake(&self) {
+    /// Fails if the worker has no thread and none can be started.
+    pub(super) fn wake(&self) -> io::Result<()> {
         // It fails only if the counter of the eventfd is full, and then the worker is awake.
         let _ = self.bell.wake();
+        self.thread.get().map_or(Ok(()), |thread| thread.add_unless_waiting(()))
     }
 
     pub(super) fn take_all(&self) -> Vec<WorkerMessage<P>> {

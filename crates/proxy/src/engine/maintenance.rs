@@ -1,7 +1,8 @@
 //! Upkeep of idle server connections: health checks, warm-up, maximum age.
 
-use std::collections::HashMap;
 use std::time::Instant;
+
+use foldhash::HashMap;
 
 use super::agenda::TICK;
 use super::worker::Worker;
@@ -27,7 +28,7 @@ impl<P: Protocol> Worker<P> {
         if !self.env.limits.health.is_zero() {
             self.check_idle();
         }
-        if self.env.limits.warm > 0 {
+        if self.env.limits.warm > 0 && self.shared.accepts() {
             self.warm_up();
         }
     }
@@ -47,7 +48,7 @@ impl<P: Protocol> Worker<P> {
 
     fn check_idle(&mut self) {
         let idle = self.idle_servers();
-        let mut left: HashMap<P::Key, usize> = HashMap::new();
+        let mut left: HashMap<P::Key, usize> = HashMap::default();
         for (id, _) in &idle {
             if let Some(server) = self.servers.get(*id) {
                 *left.entry(server.key.clone()).or_default() += 1;

@@ -81,7 +81,7 @@ impl<P: Protocol> Worker<P> {
         if self.env.drain.is_some() {
             self.refuse(id, &Refusal::stopping());
         } else if P::SENDS_FIRST {
-            self.update_client(id, |client, _| client.greet_first());
+            self.update_client(id, Client::greet_first);
         } else {
             // Most clients have sent their first message before they are accepted.
             self.update_client(id, Client::step_handshake);

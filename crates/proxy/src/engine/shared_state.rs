@@ -225,8 +225,20 @@ impl<P: Protocol> SharedState<P> {
         self.counters.accepting.load(Ordering::Relaxed)
     }
 
+    /// Lets so many workers serve clients, as far as their threads can be started.
     pub(super) fn set_accepting(&self, workers: usize) {
+        let before = self.accepting();
         self.counters.accepting.store(workers, Ordering::Relaxed);
+        for thread in before..workers {
+            if self.mailboxes.get(thread).is_none_or(|mailbox| mailbox.wake().is_err()) {
+                return self.counters.accepting.store(thread, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether this worker serves no clients, and none is on its way.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.accepts() && self.counters.clients_of(self.thread) == 0
     }
 
     /// Whether this worker accepts clients.
@@ -268,7 +280,10 @@ impl<P: Protocol> SharedState<P> {
 
     /// Wakes all workers, which then check whether they may end.
     pub(super) fn wake_all(&self) {
-        self.mailboxes.iter().for_each(Mailbox::wake);
+        for mailbox in self.mailboxes.iter() {
+            // A worker without a thread has nothing, so it need not end.
+            let _ = mailbox.wake();
+        }
     }
 
     pub(super) fn stop_all(&self) {

@@ -62,7 +62,7 @@ impl<P: Protocol> Worker<P> {
                 }
             }
             ServerExpiry::SendReset => self.update_backend(id, |backend, env| backend.send_reset(id, env)),
-            ServerExpiry::Unused if self.is_kept_warm(&server.key) => {}
+            ServerExpiry::Unused if self.shared.accepts() && self.is_kept_warm(&server.key) => {}
             ServerExpiry::Unused => self.close_server(id, "it was idle for too long"),
             ServerExpiry::Close(reason) => self.close_server(id, reason),
         }

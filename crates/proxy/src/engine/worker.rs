@@ -19,12 +19,17 @@ use super::mailbox::{MAILBOX, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState};
 use super::spread::Spread;
 use crate::log::Level;
+use crate::on_demand::OnDemandThread;
 use crate::pool::ConnectionPool;
 use crate::protocol::Protocol;
 use crate::slab::Slab;
 
 /// Number of the signals among what a worker watches.
 pub(super) const SIGNALS: usize = 0;
+/// Numbers of the signals on which another thread acts, after the mailbox.
+pub(super) const FIRST_ON_SIGNAL: usize = MAILBOX + 1;
+/// SIGHUP and SIGUSR2.
+pub(super) const MAX_ON_SIGNAL: usize = 2;
 /// How often deferred work is done before the sockets are looked at again.
 const ROUNDS: usize = 4;
 
@@ -44,25 +49,43 @@ pub(crate) struct Worker<P: Protocol> {
     pub(super) spread: Option<Spread>,
     /// Only on the first worker.
     pub(super) signals: Option<Channel>,
+    /// Only on the first worker.
+    pub(super) on_signal: Vec<OnSignal>,
+}
+
+/// Signals on which another thread acts.
+pub(super) struct OnSignal {
+    pub(super) channel: Channel,
+    pub(super) thread: OnDemandThread<()>,
 }
 
 impl<P: Protocol> Worker<P> {
-    /// Serves until the proxy is stopped. Returns how many clients were cut off.
-    pub(super) fn turns(&mut self) -> Result<usize, Error> {
+    /// Serves until the proxy is stopped. Returns how many clients were cut off; `None` if there is nothing to do before the
+    /// next message.
+    pub(super) fn turns(&mut self) -> Result<Option<usize>, Error> {
         self.resume_accepting();
         let mut ready = Vec::new();
         loop {
             if self.shared.must_stop() {
-                return Ok(self.clients.len());
+                return Ok(Some(self.clients.len()));
             }
             if self.env.is_ending() && self.shared.clients() == 0 && self.shared.close_mailbox() {
                 for server in self.servers.ids() {
                     self.close_server(server, "the proxy is stopping");
                 }
-                return Ok(self.env.drain.as_ref().map_or(0, |drain| drain.cut_off));
+                return Ok(Some(self.env.drain.as_ref().map_or(0, |drain| drain.cut_off)));
             }
             self.turn(&mut ready)?;
+            if self.is_idle() {
+                return Ok(None);
+            }
         }
+    }
+
+    /// Whether only a message can bring work.
+    fn is_idle(&self) -> bool {
+        let has_nothing = self.clients.len() + self.servers.len() + self.cancels.len() == 0;
+        self.shared.is_idle() && has_nothing && self.agenda.is_empty() && self.acceptor.is_idle()
     }
 
     fn turn(&mut self, ready: &mut Vec<(usize, Readiness)>) -> Result<(), Error> {
@@ -124,7 +147,10 @@ impl<P: Protocol> Worker<P> {
         match parse_token(token) {
             (TokenKind::Fixed, SIGNALS) => self.handle_signals(),
             (TokenKind::Fixed, MAILBOX) => self.read_messages(),
-            (TokenKind::Fixed, listener) => self.accept(listener),
+            (TokenKind::Fixed, number) => match number.checked_sub(FIRST_ON_SIGNAL) {
+                Some(at @ 0..MAX_ON_SIGNAL) => self.act_on_signal(at),
+                _ => self.accept(number),
+            },
             (TokenKind::Client, index) => {
                 if let Some(id) = self.clients.at(index) {
                     self.client_ready(id, readiness);
@@ -176,6 +202,19 @@ impl<P: Protocol> Worker<P> {
         if let Err(error) = self.acceptor.watch(&self.env.reactor, self.env.now) {
             self.accept_failed(&error);
             self.agenda.retry_accept = true;
+        }
+    }
+
+    fn act_on_signal(&mut self, at: usize) {
+        let Some(OnSignal { channel, thread }) = self.on_signal.get_mut(at) else { return };
+        // The bytes count as one signal; at the end of the stream none has arrived.
+        let _ = channel.receive_input();
+        let signals = channel.input().len();
+        channel.consume(signals);
+        if signals > 0
+            && let Err(error) = thread.add_unless_waiting(())
+        {
+            self.env.log.event(Level::Warn, "signal-ignored", &[("reason", &error)]);
         }
     }
 

@@ -1,14 +1,15 @@
 //! The worker threads of a proxy: how they start, and how they end together.
 
 use std::fs::{self, DirBuilder};
-use std::io;
+use std::iter;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use std::time::Instant;
 
 use ciphertoll_net::{Channel, Error, Listener, Reactor, SpareBuffers, WatchedEvents};
@@ -25,11 +26,12 @@ use super::key_deriver::KeyDeriver;
 use super::mailbox::{Mailbox, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState};
 use super::spread::Spread;
-use super::worker::{SIGNALS, Worker};
+use super::worker::{FIRST_ON_SIGNAL, OnSignal, SIGNALS, Worker};
 use super::worker_shared::WorkerShared;
 use crate::inheritance::Inheritance;
 use crate::log::Log;
 use crate::notify::Notifier;
+use crate::on_demand::OnDemandThread;
 use crate::pool::{ConnectionPool, WorkerBound};
 use crate::protocol::Protocol;
 use crate::settings::{ListenAddress, Settings, StartError};
@@ -60,11 +62,10 @@ impl<P: Protocol> Workers<P> {
         let reactors = reactors.map_err(host("readiness loop"))?;
         let mailboxes = reactors.iter().map(Mailbox::of).collect::<Result<Vec<_>, _>>();
         let mailboxes: Arc<[_]> = mailboxes.map_err(host("threads"))?.into();
-        let no_thread = |source| host("threads")(Error::Socket { doing: "cannot start a thread", source });
         let services = Services {
             metrics: Arc::default(),
             notifier: notifier.clone(),
-            key_deriver: start_key_deriver(Arc::clone(&mailboxes)).map_err(no_thread)?,
+            key_deriver: key_deriver(Arc::clone(&mailboxes)),
             began: Instant::now(),
             started: Timestamp::now(),
         };
@@ -104,25 +105,71 @@ impl<P: Protocol> Workers<P> {
         self.first.control()
     }
 
+    /// Acts on a thread of its own whenever a byte arrives from the other end of `signals`. Signals that arrive while one
+    /// waits count as one.
+    pub fn on_signal(
+        &mut self,
+        name: &'static str,
+        signals: UnixStream,
+        mut act: impl FnMut() + Send + 'static,
+    ) -> Result<(), StartError> {
+        let mut channel = Channel::from_unix(signals).map_err(host("signals"))?;
+        let token = FIRST_ON_SIGNAL + self.first.on_signal.len();
+        let watched = self.first.env.register(&mut channel, TokenKind::Fixed, token, WatchedEvents::Reading);
+        watched.map_err(host("signals"))?;
+        let thread = OnDemandThread::new(name, move |()| act());
+        self.first.on_signal.push(OnSignal { channel, thread });
+        Ok(())
+    }
+
     /// Serves on this thread and further ones until the proxy is stopped. Returns how many clients were cut off.
     pub fn run(self) -> Result<usize, Error> {
-        let Self { first, others } = self;
-        let mut handles = Vec::new();
-        for worker in others {
-            let name = format!("serve-{}", worker.shared.thread);
-            match thread::Builder::new().name(name).spawn(move || worker.serve()) {
-                Ok(handle) => handles.push(handle),
-                Err(source) => {
-                    first.shared.stop_all();
-                    let _ = join(handles);
-                    return Err(Error::Socket { doing: "cannot start a thread", source });
-                }
-            }
+        let Self { mut first, others } = self;
+        let mailboxes = Arc::clone(&first.shared.mailboxes);
+        let mut started = Vec::new();
+        let mut failed = None;
+        for (worker, mailbox) in others.into_iter().zip(mailboxes.iter().skip(1)) {
+            let (thread, end) = thread_of(worker);
+            failed = failed.or(mailbox.start(thread.clone()).err());
+            started.push((thread, end));
         }
-        let ended = first.serve();
-        let others = join(handles);
-        Ok(ended? + others?)
+        if failed.is_some() {
+            first.shared.stop_all();
+        }
+        let ended = first.serve().map(|served| served.map(Option::unwrap_or_default));
+        let others = started.into_iter().map(|(thread, end)| {
+            // Without a thread, the worker has nothing, and ends here.
+            thread.close();
+            end.recv().unwrap_or(Ok(Ok(0)))
+        });
+        let ended: Vec<_> = iter::once(ended).chain(others).collect();
+        if let Some(source) = failed {
+            return Err(Error::Socket { doing: "cannot start a thread", source });
+        }
+        ended.into_iter().map(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic))).sum()
     }
+}
+
+/// The result of a worker's thread: how many clients were cut off.
+type Ended<T> = thread::Result<Result<T, Error>>;
+
+/// The thread of a worker that is not the first: it exists only while the worker has something to do. The receiver gets its
+/// result.
+fn thread_of<P: Protocol>(worker: Worker<P>) -> (OnDemandThread<()>, Receiver<Ended<usize>>) {
+    let (tell, end) = mpsc::channel();
+    let name = format!("serve-{}", worker.shared.thread);
+    let mut idle = Some((worker, tell));
+    let thread = OnDemandThread::new(&name, move |()| {
+        let Some((mut worker, tell)) = idle.take() else { return };
+        match worker.serve() {
+            Ok(Ok(None)) => idle = Some((worker, tell)),
+            // Nobody waits for it if the proxy could not be started.
+            Ok(Ok(Some(cut_off))) => drop(tell.send(Ok(Ok(cut_off)))),
+            Ok(Err(error)) => drop(tell.send(Ok(Err(error)))),
+            Err(panic) => drop(tell.send(Err(panic))),
+        }
+    });
+    (thread, end)
 }
 
 /// Listens on all addresses, or none.
@@ -160,29 +207,13 @@ fn make_directory(socket: &Path, mode_of_socket: u32) -> Result<(), StartError> 
     }
 }
 
-fn start_key_deriver<P: Protocol>(mailboxes: Arc<[Mailbox<P>]>) -> io::Result<KeyDeriver> {
-    KeyDeriver::start(move |server| {
+fn key_deriver<P: Protocol>(mailboxes: Arc<[Mailbox<P>]>) -> KeyDeriver {
+    KeyDeriver::new(move |server| {
         if let Some(mailbox) = mailboxes.get(server.thread()) {
             // A worker that has ended opens no connections.
             let _ = mailbox.send(WorkerMessage::KeysDerived(server));
         }
     })
-}
-
-fn join(handles: Vec<JoinHandle<Result<usize, Error>>>) -> Result<usize, Error> {
-    let ended: Vec<_> = handles.into_iter().map(JoinHandle::join).collect();
-    ended.into_iter().map(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic))).sum()
-}
-
-/// If a worker ends without having been stopped, its connections are lost, and all others end too.
-struct StopAllOnPanic<P: Protocol>(Worker<P>);
-
-impl<P: Protocol> Drop for StopAllOnPanic<P> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.shared.stop_all();
-        }
-    }
 }
 
 impl<P: Protocol> Worker<P> {
@@ -225,15 +256,15 @@ impl<P: Protocol> Worker<P> {
             agenda: Agenda::new(now),
             spread: (thread == 0).then(|| Spread::new(threads, now)),
             signals: None,
+            on_signal: Vec::new(),
         }
     }
 
-    fn serve(self) -> Result<usize, Error> {
-        let mut guard = StopAllOnPanic(self);
-        let worker = &mut guard.0;
-        let ended = worker.turns();
-        if ended.is_err() {
-            worker.shared.stop_all();
+    /// See [`Worker::turns`]. If a worker ends without having been stopped, its connections are lost, and all others end too.
+    fn serve(&mut self) -> Ended<Option<usize>> {
+        let ended = catch_unwind(AssertUnwindSafe(|| self.turns()));
+        if !matches!(ended, Ok(Ok(_))) {
+            self.shared.stop_all();
         }
         ended
     }

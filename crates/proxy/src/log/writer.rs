@@ -1,19 +1,20 @@
 //! The thread that writes log lines to stderr, and the bounded queue in front of it: a pipe that is not read
-//! must not block the worker threads.
+//! must not block the worker threads. The thread exists only while there are lines, see [`crate::on_demand`].
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Format, report};
 
 const MAX_LINES: usize = 1024;
+/// How long the thread waits for further lines, so that not every line starts one.
+const LINGER: Duration = Duration::from_secs(1);
 
-/// `None` if the thread could not be started.
-static STDERR: OnceLock<Option<&'static Queue>> = OnceLock::new();
+static STDERR: LazyLock<Queue> = LazyLock::new(Queue::new);
 
 pub(super) struct Queue {
     lines: Mutex<Lines>,
@@ -31,6 +32,15 @@ struct Lines {
     dropped: Option<(u64, Format)>,
     /// The thread is writing lines that are no longer in the queue.
     is_writing: bool,
+    has_thread: bool,
+}
+
+/// Whether lines have a thread that writes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writer {
+    Present,
+    /// The caller must start it.
+    Missing,
 }
 
 impl Queue {
@@ -48,39 +58,57 @@ impl Queue {
     }
 
     /// Adds a line, or drops it if the queue is full. Never waits for the output.
-    fn add(&self, line: String, format: Format) {
+    fn add(&self, line: String, format: Format) -> Writer {
         let mut lines = self.lock();
         if lines.waiting.len() >= MAX_LINES {
             let before = lines.dropped.map_or(0, |(count, _)| count);
             lines.dropped = Some((before + 1, format));
             self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
+            return Writer::Present;
         }
         lines.waiting.push_back(line);
+        if !std::mem::replace(&mut lines.has_thread, true) {
+            return Writer::Missing;
+        }
         drop(lines);
         self.added.notify_one();
+        Writer::Present
     }
 
-    /// Waits for lines. The report of dropped lines follows the queued lines.
-    fn next(&self) -> VecDeque<String> {
+    /// Waits for lines; `None` if there are none for a while. The report of dropped lines follows the queued lines.
+    fn next(&self) -> Option<VecDeque<String>> {
         let mut lines = self.lock();
         lines.is_writing = false;
-        while lines.waiting.is_empty() {
+        if lines.waiting.is_empty() {
             self.emptied.notify_all();
-            lines = self.added.wait(lines).unwrap_or_else(PoisonError::into_inner);
+            let wait = self.added.wait_timeout_while(lines, LINGER, |lines| lines.waiting.is_empty());
+            lines = wait.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if lines.waiting.is_empty() {
+            lines.has_thread = false;
+            return None;
         }
         lines.is_writing = true;
         let mut batch = std::mem::take(&mut lines.waiting);
         batch.extend(lines.dropped.take().map(|(count, format)| report(format, count)));
-        batch
+        Some(batch)
     }
 
     fn write_to(&self, mut output: impl Write) {
-        loop {
-            for line in self.next() {
+        while let Some(lines) = self.next() {
+            for line in lines {
                 // There is nowhere to report that stderr is closed.
                 let _ = output.write_all(line.as_bytes());
             }
+        }
+    }
+
+    /// Writes on this thread, because no other one can be started.
+    fn write_here(&self) {
+        let mut lines = self.lock();
+        lines.has_thread = false;
+        for line in std::mem::take(&mut lines.waiting) {
+            let _ = io::stderr().lock().write_all(line.as_bytes());
         }
     }
 
@@ -98,29 +126,22 @@ impl Queue {
     }
 }
 
-/// Hands a line to the writer of stderr, whose thread starts with the first one.
+/// Hands a line to the writer of stderr.
 pub(super) fn write(line: String, format: Format) {
-    match STDERR.get_or_init(start) {
-        Some(queue) => queue.add(line, format),
-        // There is nowhere to report that stderr is closed.
-        None => drop(io::stderr().lock().write_all(line.as_bytes())),
+    if STDERR.add(line, format) == Writer::Missing {
+        let started = thread::Builder::new().name("log".to_owned()).spawn(|| STDERR.write_to(io::stderr()));
+        if started.is_err() {
+            STDERR.write_here();
+        }
     }
-}
-
-fn start() -> Option<&'static Queue> {
-    let queue: &'static Queue = Box::leak(Box::new(Queue::new()));
-    let write = move || queue.write_to(io::stderr());
-    thread::Builder::new().name("log".to_owned()).spawn(write).ok().map(|_| queue)
 }
 
 pub(super) fn flush(timeout: Duration) {
-    if let Some(Some(queue)) = STDERR.get() {
-        queue.flush(timeout);
-    }
+    STDERR.flush(timeout);
 }
 
 pub(super) fn dropped() -> u64 {
-    STDERR.get().copied().flatten().map_or(0, |queue| queue.dropped.load(Ordering::Relaxed))
+    STDERR.dropped.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]
@@ -156,11 +177,13 @@ mod tests {
         let (proceed, stalled) = mpsc::channel();
         let (written, lines) = mpsc::channel();
         let shared = Arc::clone(&queue);
-        // Ends with the test process.
-        thread::spawn(move || shared.write_to(Stalled { proceed: stalled, written }));
-        let add = |line: String| queue.add(line, Format::Text);
+        let start = || thread::spawn(move || shared.write_to(Stalled { proceed: stalled, written }));
+        let add = |line: String| {
+            queue.add(line, Format::Text);
+        };
         // The thread takes the first line out of the queue; the others fill it.
-        add("first".to_owned());
+        assert_eq!(queue.add("first".to_owned(), Format::Text), Writer::Missing);
+        let thread = start();
         while !queue.lock().is_writing {
             thread::yield_now();
         }
@@ -178,6 +201,10 @@ mod tests {
         assert_eq!((lines[0].as_str(), lines[1].as_str()), ("first", "0"));
         assert_eq!(lines[MAX_LINES], (MAX_LINES - 1).to_string());
         assert!(lines[MAX_LINES + 1].contains("7 log lines were dropped"), "{}", lines[MAX_LINES + 1]);
+        // Without further lines the thread ends, and the next line needs another one.
+        thread.join().unwrap();
+        assert_eq!(queue.add("later".to_owned(), Format::Text), Writer::Missing);
+        assert_eq!(queue.add("later".to_owned(), Format::Text), Writer::Present);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! A MySQL client's handshake: from the greeting until it is authenticated.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use ciphertoll_wire::Secret;
@@ -14,6 +13,7 @@ use ciphertoll_wire::mysql::server::{
     ClientMessage, StoredPassword, read_auth_response, read_login, write_auth_switch, write_more_data,
 };
 use ciphertoll_wire::mysql::{self, Plugin, Terms};
+use foldhash::HashMap;
 
 use super::refusal;
 use super::startup_request::{LoginContext, StartupRequest};
@@ -69,12 +69,12 @@ enum HandshakeState {
     },
     /// The client was asked to authenticate by this plugin.
     AwaitProof {
-        request: StartupRequest,
+        request: Box<StartupRequest>,
         plugin: Plugin,
     },
     /// The client was asked for its password in clear text over TLS.
     AwaitPassword {
-        request: StartupRequest,
+        request: Box<StartupRequest>,
     },
     Over,
 }
@@ -113,16 +113,16 @@ impl StoredCredentials {
 impl GreetingContext {
     /// Like servers, the challenge avoids NUL, which ends a string, and `$`, which separates parts of a hash.
     pub fn new(template: Arc<GreetingTemplate>, connection_id: u32, random: [u8; NONCE_BYTES]) -> Self {
-        let nonce = random.map(|byte| match byte & 0x7f {
-            0 => b'0',
-            b'$' => b'%',
-            plain => plain,
-        });
+        let mut nonce = random;
+        for byte in &mut nonce {
+            let plain = *byte & 0x7f;
+            *byte = plain + u8::from(plain == 0 || plain == b'$');
+        }
         Self { template, connection_id, nonce }
     }
 }
 
-type Outcome = HandshakeResult<StartupRequest>;
+type Outcome = HandshakeResult<Box<StartupRequest>>;
 
 impl ClientHandshake {
     /// A client that has not been greeted yet.
@@ -155,7 +155,7 @@ impl ClientHandshake {
     }
 
     /// See [`ProtocolHandshake::step`]. The first step needs no input.
-    pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<StartupRequest> {
+    pub fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<Box<StartupRequest>> {
         next_step(|| self.advance(input, out))
     }
 
@@ -183,18 +183,17 @@ impl ClientHandshake {
         }
     }
 
-    fn wait(&mut self, state: HandshakeState) -> HandshakeStep<StartupRequest> {
+    fn wait(&mut self, state: HandshakeState) -> HandshakeStep<Box<StartupRequest>> {
         self.state = state;
         HandshakeStep::NeedInput
     }
 
     fn greet(&mut self, out: &mut Vec<u8>) {
         let GreetingContext { template, connection_id, nonce } = &self.greeting_context;
-        // Fails only for more than a gigabyte of version.
-        let _ = match self.tls {
-            TlsState::Required => template.write_with_tls(*connection_id, *nonce, out),
-            TlsState::Off | TlsState::Established { .. } => template.write(*connection_id, *nonce, out),
-        };
+        match self.tls {
+            TlsState::Required => template.write_with_tls(*connection_id, nonce, out),
+            TlsState::Off | TlsState::Established { .. } => template.write(*connection_id, nonce, out),
+        }
         self.sequence = LOGIN_NUMBER + 1;
         self.state = HandshakeState::AwaitLogin;
     }
@@ -261,7 +260,7 @@ impl ClientHandshake {
     /// authenticate by another plugin than the one that it has named.
     fn verify(
         &mut self,
-        request: StartupRequest,
+        request: Box<StartupRequest>,
         plugin: Option<Plugin>,
         named: Option<&[u8]>,
         response: &[u8],
@@ -288,7 +287,7 @@ impl ClientHandshake {
 
     fn verify_proof(
         &mut self,
-        request: StartupRequest,
+        request: Box<StartupRequest>,
         plugin: Plugin,
         proof: &[u8],
         out: &mut Vec<u8>,
@@ -318,7 +317,7 @@ impl ClientHandshake {
         Err(wrong_password(&request.user, proof))
     }
 
-    fn verify_password(&self, request: StartupRequest, answer: &[u8]) -> Outcome {
+    fn verify_password(&self, request: Box<StartupRequest>, answer: &[u8]) -> Outcome {
         let password = clear_password::parse(answer).filter(|password| !password.is_empty());
         let is_right =
             self.credentials.as_ref().zip(password).is_some_and(|(credentials, password)| {
@@ -327,7 +326,7 @@ impl ClientHandshake {
         if is_right { Ok(Some(self.accept(request))) } else { Err(wrong_password(&request.user, answer)) }
     }
 
-    fn accept(&self, mut request: StartupRequest) -> HandshakeStep<StartupRequest> {
+    fn accept(&self, mut request: Box<StartupRequest>) -> HandshakeStep<Box<StartupRequest>> {
         request.sequence = self.sequence;
         request.login_context = Some(LoginContext {
             auth: self.auth,
@@ -342,9 +341,9 @@ impl ClientHandshake {
 
 /// `None` if the server's greeting is not known.
 impl ProtocolHandshake for Option<ClientHandshake> {
-    type Request = StartupRequest;
+    type Request = Box<StartupRequest>;
 
-    fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<StartupRequest> {
+    fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<Box<StartupRequest>> {
         match self {
             Some(handshake) => handshake.step(input, out),
             None => HandshakeStep::HangUp("the server's greeting is not known"),

@@ -1,11 +1,11 @@
 //! Connection IDs. A client is greeted before it has a server connection, so it gets an ID of the proxy's
 //! own. Other clients use that ID to kill its command, and the registry translates it to the server's.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ciphertoll_wire::mysql::relay;
+use foldhash::HashMap;
 
 use crate::protocol::PendingKill;
 

@@ -1,6 +1,6 @@
 //! The protocol of MySQL and MariaDB for the engine.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ciphertoll_wire::mysql::command::encode_quit;
@@ -13,6 +13,7 @@ use ciphertoll_wire::mysql::{
 };
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
+use foldhash::HashMap;
 
 use super::client_handshake::{ClientHandshake, CredentialStore, GreetingContext};
 use super::connection_ids::ConnectionIds;
@@ -45,7 +46,7 @@ pub struct MySql {
     accounts: BTreeMap<Arc<str>, ServerAccount>,
     /// That of the server's URL first; each with the capabilities that its clients used last.
     default_keys: Vec<MySqlKey>,
-    /// The capabilities of each user's last client that used the default database.
+    /// The capabilities of each user's recent clients that used the default database; a worker tells changes only.
     client_terms: Arc<Mutex<HashMap<LoginNames, Terms>>>,
     encryption: MySqlTlsMode,
     transport: Transport,
@@ -56,15 +57,15 @@ pub struct MySql {
     connection_ids: ConnectionIds,
     pooling: Pooling,
     reset: ResetPolicy,
-    /// Status flags of new connections.
-    known_status: HashMap<MySqlKey, u16>,
+    /// Status flags of new connections: capabilities do not change them.
+    known_status: HashMap<LoginNames, u16>,
 }
 
 #[derive(Clone, Debug)]
 pub struct LearnedParameters {
     greeting: Option<Arc<GreetingTemplate>>,
     /// Status flags of new connections.
-    status: Option<(MySqlKey, u16)>,
+    status: Option<(LoginNames, u16)>,
 }
 
 /// User, database, and the capabilities of the login.
@@ -74,17 +75,12 @@ pub struct MySqlKey {
     terms: Terms,
 }
 
-impl MySqlKey {
-    /// The key of the same user and database: capabilities do not change whether a login succeeds.
-    fn without_terms(&self) -> Self {
-        Self { terms: FIRST_TERMS, ..self.clone() }
-    }
-}
-
 #[derive(Clone)]
 struct ServerAccount {
     /// With the database of clients that name none.
     default_key: MySqlKey,
+    /// The capabilities of its last client in this worker that used that database.
+    last_terms: Option<Terms>,
     password: Secret,
     fingerprint: Fingerprint,
 }
@@ -110,6 +106,7 @@ impl ServerAccount {
         let names = LoginNames::new(&user.name, user.database.as_deref());
         Self {
             default_key: MySqlKey { names, terms: FIRST_TERMS },
+            last_terms: None,
             password: user.password.clone(),
             fingerprint: user.fingerprint(),
         }
@@ -128,7 +125,7 @@ fn credentials(settings: &Settings) -> Result<Option<Arc<CredentialStore>>, Star
 impl Protocol for MySql {
     type Key = MySqlKey;
     type Handshake = Option<ClientHandshake>;
-    type Request = StartupRequest;
+    type Request = Box<StartupRequest>;
     type BackendState = BackendState;
     type Session = ClientSession;
     type Command = InternalCommand;
@@ -164,7 +161,7 @@ impl Protocol for MySql {
             connection_ids: ConnectionIds::default(),
             pooling: settings.pooling,
             reset: settings.reset,
-            known_status: HashMap::new(),
+            known_status: HashMap::default(),
         })
     }
 
@@ -207,11 +204,10 @@ impl Protocol for MySql {
     }
 
     fn learned(&self, key: &MySqlKey) -> Option<LearnedParameters> {
-        let key = key.without_terms();
-        let status = self.known_status.get(&key).copied();
+        let status = self.known_status.get(&key.names).copied();
         Some(LearnedParameters {
             greeting: self.greeting.clone(),
-            status: status.map(|status| (key, status)),
+            status: status.map(|status| (key.names.clone(), status)),
         })
     }
 
@@ -220,8 +216,8 @@ impl Protocol for MySql {
             self.greeting = learned.greeting;
             self.known_status.clear();
         }
-        if let Some((key, status)) = learned.status {
-            remember(&mut self.known_status, key, status);
+        if let Some((names, status)) = learned.status {
+            remember(&mut self.known_status, names, status);
         }
     }
 
@@ -236,19 +232,18 @@ impl Protocol for MySql {
         Some(Some(ClientHandshake::change_user(context, self.credentials.clone(), template)))
     }
 
-    fn pool_key(&mut self, request: &StartupRequest) -> Result<MySqlKey, Refusal> {
-        let account = self.accounts.get(request.user.as_str());
-        let own = account
-            .map(|account| &account.default_key)
-            .ok_or_else(|| self.unknown_user(&request.user, '\''))?;
-        let terms = request.terms;
-        let names = match request.database.as_deref() {
-            Some(name) if own.names.database() != Some(name) => LoginNames::new(own.user(), Some(name)),
-            _ => {
-                self.client_terms().insert(own.names.clone(), terms);
-                own.names.clone()
-            }
+    fn pool_key(&mut self, request: &Box<StartupRequest>) -> Result<MySqlKey, Refusal> {
+        let Some(account) = self.accounts.get_mut(request.user.as_str()) else {
+            return Err(self.unknown_user(&request.user, '\''));
         };
+        let (own, terms) = (&account.default_key.names, request.terms);
+        if let Some(name) = request.database.as_deref().filter(|name| own.database() != Some(name)) {
+            return Ok(MySqlKey { names: LoginNames::new(own.user(), Some(name)), terms });
+        }
+        let names = own.clone();
+        if account.last_terms.replace(terms) != Some(terms) {
+            self.client_terms().insert(names.clone(), terms);
+        }
         Ok(MySqlKey { names, terms })
     }
 
@@ -288,7 +283,7 @@ impl Protocol for MySql {
         let database = key.names.database().map(ToOwned::to_owned);
         let backend = BackendState::of(&info, database, self.reset);
         if self.pooling == Pooling::Transaction {
-            remember(&mut self.known_status, key.without_terms(), backend.status);
+            remember(&mut self.known_status, key.names.clone(), backend.status);
         }
         Some(backend)
     }
@@ -296,21 +291,21 @@ impl Protocol for MySql {
     fn greet_early(
         &mut self,
         key: &MySqlKey,
-        request: &mut StartupRequest,
+        request: &mut Box<StartupRequest>,
         _: CancelToken,
         out: &mut Vec<u8>,
     ) -> bool {
-        let status = self.known_status.get(&key.without_terms());
+        let status = self.known_status.get(&key.names);
         status.is_some_and(|status| request.greet(*status, &self.connection_ids, out).is_ok())
     }
 
     fn start_session(
         &self,
-        request: StartupRequest,
+        request: Box<StartupRequest>,
         acquired: AcquiredState,
         backend: &mut BackendState,
         to_server: &mut Vec<u8>,
-    ) -> Result<Box<ClientSession>, Box<StartFailed<StartupRequest>>> {
+    ) -> Result<Box<ClientSession>, Box<StartFailed<Box<StartupRequest>>>> {
         match self.pooling {
             Pooling::Session => ClientSession::begin(&request, backend, &self.connection_ids, to_server)
                 .map_err(|error| Box::new(StartFailed { request, error: error.into() })),

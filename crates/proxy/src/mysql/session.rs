@@ -247,7 +247,7 @@ impl ClientSession {
 }
 
 impl ProtocolSession for ClientSession {
-    type Request = StartupRequest;
+    type Request = Box<StartupRequest>;
     type BackendState = BackendState;
     type ResetContext = ReleasedState;
 
@@ -312,7 +312,7 @@ impl ProtocolSession for ClientSession {
     fn detach(
         self: Box<Self>,
         backend: &mut BackendState,
-    ) -> SessionResult<Detached<StartupRequest, ReleasedState>> {
+    ) -> SessionResult<Detached<Box<StartupRequest>, ReleasedState>> {
         let release = self.leave(backend);
         let request = match self.mode {
             PoolingMode::Session(_) => None,

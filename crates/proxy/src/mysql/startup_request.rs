@@ -8,6 +8,7 @@ use ciphertoll_wire::mysql::ok::OkPacket;
 use ciphertoll_wire::mysql::relay::{RELAYED, begins_with_quit, first_command_bytes};
 use ciphertoll_wire::mysql::server::{write_err, write_ok};
 use ciphertoll_wire::mysql::{Capabilities, Error, Terms};
+use smol_str::SmolStr;
 
 use super::connection_ids::ConnectionIds;
 use super::refusal;
@@ -26,10 +27,11 @@ const FIRST_ANSWER: u8 = 1;
 pub(super) const INTERRUPTED: ErrPacket<'static> =
     ErrPacket { code: 1317, sql_state: *b"70100", message: b"Query execution was interrupted" };
 
+/// Boxed wherever it is kept, because it moves from state to state.
 #[derive(Debug)]
 pub struct StartupRequest {
-    pub user: String,
-    pub database: Option<String>,
+    pub user: SmolStr,
+    pub database: Option<SmolStr>,
     /// The capabilities offered to the client that it accepts. Its server connection uses the same.
     pub terms: Terms,
     pub connection_id: u32,
@@ -66,7 +68,7 @@ impl StartupRequest {
         login: &HandshakeResponse<'_>,
         offered: Capabilities,
         connection_id: u32,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Box<Self>, Refusal> {
         let requested = login.head.capabilities;
         if COMPRESSIONS.iter().any(|compression| requested.contains(*compression)) {
             let message = "compression was not offered: this proxy does not support it";
@@ -78,7 +80,11 @@ impl StartupRequest {
     }
 
     /// Reads the change of the user of a client that has logged in on these terms.
-    pub(super) fn change(change: &ChangeUser<'_>, terms: Terms, connection_id: u32) -> Result<Self, Refusal> {
+    pub(super) fn change(
+        change: &ChangeUser<'_>,
+        terms: Terms,
+        connection_id: u32,
+    ) -> Result<Box<Self>, Refusal> {
         let character_set = change.character_set.map_or(Ok(terms.character_set), u8::try_from);
         let character_set = character_set.map_err(|_| {
             let message = "the number of the character set does not fit in one byte";
@@ -87,8 +93,8 @@ impl StartupRequest {
         Self::new(change.user, change.database, Terms { character_set, ..terms }, connection_id)
     }
 
-    fn new(user: &[u8], database: &[u8], terms: Terms, connection_id: u32) -> Result<Self, Refusal> {
-        Ok(Self {
+    fn new(user: &[u8], database: &[u8], terms: Terms, connection_id: u32) -> Result<Box<Self>, Refusal> {
+        Ok(Box::new(Self {
             user: text(user, "user")?,
             database: Some(text(database, "database")?).filter(|name| !name.is_empty()),
             terms,
@@ -96,7 +102,7 @@ impl StartupRequest {
             sequence: 0,
             session_state: None,
             login_context: None,
-        })
+        }))
     }
 
     /// Completes the login, with the status flags of a new session on the server.
@@ -120,7 +126,7 @@ impl StartupRequest {
     }
 }
 
-impl ProtocolRequest for StartupRequest {
+impl ProtocolRequest for Box<StartupRequest> {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>) {
         let was_greeted = self.session_state.as_ref().is_some_and(|session_state| session_state.was_greeted);
         refusal::write(refusal, if was_greeted { FIRST_ANSWER } else { self.sequence }, out);
@@ -150,8 +156,8 @@ impl ProtocolRequest for StartupRequest {
     }
 }
 
-fn text(bytes: &[u8], what: &str) -> Result<String, Refusal> {
+fn text(bytes: &[u8], what: &str) -> Result<SmolStr, Refusal> {
     let name = if bytes.len() <= MAX_NAME_BYTES { str::from_utf8(bytes).ok() } else { None };
     let refusal = || Refusal::new(Refusal::WHO, format!("the {what} name is too long or not UTF-8"));
-    name.map(ToOwned::to_owned).ok_or_else(refusal)
+    name.map(SmolStr::new).ok_or_else(refusal)
 }

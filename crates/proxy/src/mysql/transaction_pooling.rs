@@ -33,7 +33,7 @@ const MIXED: &str = "a character set whose texts cannot be read byte by byte";
 
 #[derive(Debug)]
 pub(super) struct TransactionPooling {
-    pub(super) request: StartupRequest,
+    pub(super) request: Box<StartupRequest>,
     pub(super) session_state: Box<SessionState>,
     follower: SessionFollower,
     pin: PinState,
@@ -150,12 +150,12 @@ impl TransactionPooling {
 impl ClientSession {
     /// Starts a session of one transaction. `to_server`, which must be empty, gets what must be sent first.
     pub fn begin_pooled(
-        mut request: StartupRequest,
+        mut request: Box<StartupRequest>,
         acquired: AcquiredState,
         backend: &BackendState,
         connection_ids: &ConnectionIds,
         to_server: &mut Vec<u8>,
-    ) -> Result<Box<Self>, Box<StartFailed<StartupRequest>>> {
+    ) -> Result<Box<Self>, Box<StartFailed<Box<StartupRequest>>>> {
         let session_state = request.session_state.take().unwrap_or_else(|| {
             let registration = connection_ids.register(request.connection_id, None);
             Box::new(SessionState::new(registration, backend.status))

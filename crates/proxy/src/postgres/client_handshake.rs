@@ -1,6 +1,5 @@
 //! A PostgreSQL client's handshake: from its first byte until it is authenticated.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::message::MAX_LOGIN_PAYLOAD_BYTES;
@@ -10,6 +9,7 @@ use ciphertoll_wire::postgres::server::{
 };
 use ciphertoll_wire::scram::{self, Binding, Mechanism, ServerFirst, Verifier};
 use ciphertoll_wire::{Secret, postgres};
+use foldhash::HashMap;
 
 use crate::client_auth::{ClientAuth, TlsState};
 use crate::postgres::recent_logins::RecentLogins;

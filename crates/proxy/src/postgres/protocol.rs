@@ -1,6 +1,6 @@
 //! The PostgreSQL protocol for the engine.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ciphertoll_wire::postgres::command::encode_terminate;
@@ -12,6 +12,7 @@ use ciphertoll_wire::postgres::{
 use ciphertoll_wire::scram::KeyCache;
 use ciphertoll_wire::session::{self, ServerInfo};
 use ciphertoll_wire::{Response, Secret};
+use foldhash::HashMap;
 
 use super::backend_state::{BackendState, Greeting, ResetContext};
 use super::client_handshake::{ClientHandshake, CredentialStore};
@@ -156,7 +157,7 @@ impl Protocol for Postgres {
             by_tcp: credentials(settings, true)?,
             pooling: settings.pooling,
             reset: settings.reset,
-            known_parameters: HashMap::new(),
+            known_parameters: HashMap::default(),
             recent_logins: RecentLogins::default(),
             random: RandomBytes::default(),
         })

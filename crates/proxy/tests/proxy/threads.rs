@@ -162,14 +162,13 @@ fn one_serves(site: &mut Site) {
     site.thread_load = ThreadLoad::AsConfigured;
     let proxy = site.proxy(&[&["--pool-size", "8"][..], &ASKED].concat());
     site.thread_load = ThreadLoad::None;
-    let before = ran_ns(proxy.process.id());
     for _ in 0..200 {
         assert_eq!(one(&mut proxy.client(), "SELECT 1"), "1");
     }
-    let after = ran_ns(proxy.process.id());
-    // A thread has its name a moment after it has started.
-    let spent = |name: &str| after[name] - before.get(name).copied().unwrap_or_default();
-    assert!(spent("serve-1") < spent("ciphertoll-prox"), "{before:?}, {after:?}");
+    // A thread without work ends: it makes system calls of the others slower.
+    await_that("only the first worker and the admin socket have threads", || {
+        ran_ns(proxy.process.id()).into_keys().eq(["admin", "ciphertoll-prox"])
+    });
     // Clients that stay, too.
     let _clients: Vec<_> = (0..CLIENT_LOOPS).map(|_| proxy.client()).collect();
     await_that("one thread serves all", || {

@@ -11,17 +11,17 @@ use super::*;
 const CAPABILITIES: Capabilities = Capabilities::DEPRECATE_EOF;
 const TOKEN: CancelToken = CancelToken { process_id: 1, secret: [0; 4] };
 
-fn request() -> StartupRequest {
+fn request() -> Box<StartupRequest> {
     let terms = Terms { capabilities: CAPABILITIES, character_set: 45 };
-    StartupRequest {
-        user: "app".to_owned(),
+    Box::new(StartupRequest {
+        user: "app".into(),
         database: None,
         terms,
         connection_id: FIRST_ID + 1,
         sequence: 3,
         session_state: None,
         login_context: None,
-    }
+    })
 }
 
 fn backend() -> BackendState {
@@ -176,7 +176,7 @@ fn a_kill_is_translated_to_the_servers_connection_id() {
     let connection_ids = ConnectionIds::default();
     let mut backend = BackendState { connection_id: 11, ..started_session().1 };
     let target = ClientSession::begin(&request(), &backend, &connection_ids, &mut Vec::new()).unwrap();
-    let killer = StartupRequest { connection_id: FIRST_ID + 2, ..request() };
+    let killer = StartupRequest { connection_id: FIRST_ID + 2, ..*request() };
     let mut killer = ClientSession::begin(&killer, &backend, &connection_ids, &mut Vec::new()).unwrap();
     let kill = |number: u32| written(|out| encode_query(out, &format!("KILL QUERY {number}")).unwrap());
     for (number, expected) in [(FIRST_ID + 1, 11), (FIRST_ID + 77, FIRST_ID + 77)] {

@@ -14,17 +14,17 @@ use super::*;
 const CAPABILITIES: Capabilities = Capabilities::DEPRECATE_EOF;
 const OK: OkPacket = OkPacket { affected_rows: 0, last_insert_id: 0, status: 2, warnings: 0 };
 
-fn request() -> StartupRequest {
+fn request() -> Box<StartupRequest> {
     let terms = Terms { capabilities: CAPABILITIES, character_set: 45 };
-    StartupRequest {
-        user: "app".to_owned(),
+    Box::new(StartupRequest {
+        user: "app".into(),
         database: None,
         terms,
         connection_id: FIRST_ID + 1,
         sequence: 2,
         session_state: None,
         login_context: None,
-    }
+    })
 }
 
 fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -64,7 +64,7 @@ fn backend(connection_ids: &ConnectionIds) -> BackendState {
         capabilities: CAPABILITIES,
         connection_id: 7,
         status: 2,
-        database: Some("shop".to_owned()),
+        database: Some("shop".into()),
         initial_state: None,
         product: ServerProduct::MariaDb,
         prepared: ConnectionStatements::default(),
@@ -90,7 +90,7 @@ fn backend(connection_ids: &ConnectionIds) -> BackendState {
 
 /// Starts a session; returns what is sent first.
 fn begin(
-    request: StartupRequest,
+    request: Box<StartupRequest>,
     acquired: AcquiredState,
     backend: &BackendState,
     connection_ids: &ConnectionIds,
@@ -247,7 +247,7 @@ fn a_command_that_was_cancelled_while_it_waited_is_refused() {
     // A client whose connection was killed does not start another session.
     let waiting = {
         let (session, _) = begin(
-            StartupRequest { connection_id: FIRST_ID + 3, ..request() },
+            Box::new(StartupRequest { connection_id: FIRST_ID + 3, ..*request() }),
             AcquiredState::Reset,
             &backend,
             &connection_ids,

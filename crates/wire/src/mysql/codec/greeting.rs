@@ -14,6 +14,10 @@ const PROTOCOL_VERSION: u8 = 10;
 const NONCE_FIRST_BYTES: usize = 8;
 const NONCE_SECOND_BYTES: usize = NONCE_BYTES - NONCE_FIRST_BYTES;
 const MIN_SECOND_FIELD_BYTES: usize = NONCE_SECOND_BYTES + 1;
+const CONNECTION_ID_BYTES: usize = 4;
+/// From the end of the nonce's first part to its second: a NUL, capabilities, collation, status flags, more capabilities, the
+/// nonce's length, and ten bytes that are reserved in `MySQL`.
+const BETWEEN_NONCE_BYTES: usize = 1 + 2 + 1 + 2 + 2 + 1 + 10;
 /// MariaDB's extended capabilities take the last four of `MySQL`'s ten reserved bytes.
 const RESERVED_BYTES: usize = 6;
 
@@ -65,6 +69,23 @@ impl<'a> Greeting<'a> {
             &[]
         };
         Ok(Self { version, connection_id, nonce, capabilities, character_set, status, plugin })
+    }
+
+    /// Replaces what is different for each client in the payload of a greeting with this version and with
+    /// [`Capabilities::SECURE_CONNECTION`].
+    pub(crate) fn readdress(
+        payload: &mut [u8],
+        version: &[u8],
+        connection_id: u32,
+        nonce: &[u8; NONCE_BYTES],
+    ) {
+        // The protocol version, the server's version and its NUL.
+        let own = &mut payload[1 + version.len() + 1..];
+        let (id, own) = own.split_at_mut(CONNECTION_ID_BYTES);
+        id.copy_from_slice(&connection_id.to_le_bytes());
+        let (first, second) = nonce.split_at(NONCE_FIRST_BYTES);
+        own[..NONCE_FIRST_BYTES].copy_from_slice(first);
+        own[NONCE_FIRST_BYTES + BETWEEN_NONCE_BYTES..][..NONCE_SECOND_BYTES].copy_from_slice(second);
     }
 
     /// Appends the payload. Version and plugin must have no NUL.

@@ -1,7 +1,7 @@
 //! A client's prepared statements. The proxy chooses their identifiers, which stay the same when the client
 //! moves to another server connection; the server's identifiers differ per connection.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use crate::mysql::sql::effects::Effects;
 

@@ -9,7 +9,9 @@ mod statement_commands;
 
 pub(crate) use crate::mysql::sql::lexer::Escapes;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
+
+use foldhash::HashSet;
 
 use crate::{
     mysql::{
@@ -459,7 +461,7 @@ impl SessionFollower {
             (Some(PendingCommand::Reset), ResponseEnd::Ok(_)) => {
                 statements.clear();
                 prepared.clear();
-                (self.cursors, self.long_data) = (HashSet::new(), HashSet::new());
+                (self.cursors, self.long_data) = (HashSet::default(), HashSet::default());
                 self.next_transaction = NextTransaction::Unchanged;
                 self.changes = SessionChanges {
                     reset: SessionReset::Yes,

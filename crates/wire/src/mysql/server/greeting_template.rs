@@ -7,7 +7,6 @@ use crate::mysql::{
         greeting::Greeting,
         packet,
     },
-    error::Error,
 };
 
 /// Login capabilities that the proxy offers independently of the server. TLS is negotiated separately on each
@@ -20,8 +19,6 @@ const OF_LOGIN: Capabilities = Capabilities::LONG_PASSWORD
     .with(Capabilities::PLUGIN_AUTH_LENENC);
 /// Longer than any server's version; the rest is cut.
 const MAX_VERSION_BYTES: usize = 128;
-/// Longer than any greeting with such a version.
-const MAX_GREETING_BYTES: usize = 256;
 
 /// The parts of a server's greeting that are the same for every client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,12 +29,15 @@ pub struct GreetingTemplate {
     character_set: u8,
     status: u16,
     plugin: Plugin,
+    /// The packets, with nothing for the connection ID and the nonce.
+    packet: Vec<u8>,
+    packet_with_tls: Vec<u8>,
 }
 
 impl GreetingTemplate {
     pub fn of(greeting: &Greeting<'_>) -> Self {
         let version = &greeting.version[..greeting.version.len().min(MAX_VERSION_BYTES)];
-        Self {
+        let template = Self {
             version: version.to_vec(),
             capabilities: greeting.capabilities,
             character_set: greeting.character_set,
@@ -47,14 +47,39 @@ impl GreetingTemplate {
                 Some(Plugin::CachingSha2Password) => Plugin::CachingSha2Password,
                 _ => Plugin::NativePassword,
             },
-        }
+            packet: Vec::new(),
+            packet_with_tls: Vec::new(),
+        };
+        template.with_packets()
+    }
+
+    fn with_packets(mut self) -> Self {
+        self.packet = self.encode(Capabilities::default());
+        self.packet_with_tls = self.encode(Capabilities::SSL);
+        self
+    }
+
+    fn encode(&self, more: Capabilities) -> Vec<u8> {
+        let greeting = Greeting {
+            version: &self.version,
+            connection_id: 0,
+            nonce: [0; NONCE_BYTES],
+            capabilities: self.capabilities() | more,
+            character_set: self.character_set,
+            status: self.status,
+            plugin: self.plugin.name(),
+        };
+        let mut packet = Vec::new();
+        // Fails only for more than a gigabyte.
+        let _ = packet::write(&mut packet, 0, |out| greeting.encode(out));
+        packet
     }
 
     /// Never offers these capabilities.
     #[must_use]
     pub fn without(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = self.capabilities.without(capabilities);
-        self
+        self.with_packets()
     }
 
     /// The capabilities offered to clients.
@@ -75,43 +100,20 @@ impl GreetingTemplate {
     }
 
     /// Appends the greeting. `nonce` must have no NUL.
-    pub fn write(
-        &self,
-        connection_id: u32,
-        nonce: [u8; NONCE_BYTES],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        self.write_offering(Capabilities::default(), connection_id, nonce, out)
+    pub fn write(&self, connection_id: u32, nonce: &[u8; NONCE_BYTES], out: &mut Vec<u8>) {
+        self.readdress(&self.packet, connection_id, nonce, out);
     }
 
     /// The same, and offers TLS.
-    pub fn write_with_tls(
-        &self,
-        connection_id: u32,
-        nonce: [u8; NONCE_BYTES],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        self.write_offering(Capabilities::SSL, connection_id, nonce, out)
+    pub fn write_with_tls(&self, connection_id: u32, nonce: &[u8; NONCE_BYTES], out: &mut Vec<u8>) {
+        self.readdress(&self.packet_with_tls, connection_id, nonce, out);
     }
 
-    fn write_offering(
-        &self,
-        more: Capabilities,
-        connection_id: u32,
-        nonce: [u8; NONCE_BYTES],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        let greeting = Greeting {
-            version: &self.version,
-            connection_id,
-            nonce,
-            capabilities: self.capabilities() | more,
-            character_set: self.character_set,
-            status: self.status,
-            plugin: self.plugin.name(),
-        };
-        out.reserve(MAX_GREETING_BYTES);
-        packet::write(out, 0, |out| greeting.encode(out))
+    fn readdress(&self, packet: &[u8], connection_id: u32, nonce: &[u8; NONCE_BYTES], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(packet);
+        let payload = &mut out[start + packet::HEADER_BYTES..];
+        Greeting::readdress(payload, &self.version, connection_id, nonce);
     }
 }
 
@@ -136,7 +138,7 @@ mod tests {
         let everything = Capabilities::from_bits(u64::MAX).without(Capabilities::LONG_PASSWORD);
         let template = of(everything, b"mysql_native_password");
         let mut out = Vec::new();
-        template.write(0x8000_0001, *b"ABCDEFGHIJKLMNOPQRST", &mut out).unwrap();
+        template.write(0x8000_0001, b"ABCDEFGHIJKLMNOPQRST", &mut out);
         let greeting = Greeting::parse(&out[4..]).unwrap();
         assert_eq!((greeting.version, greeting.connection_id), (&b"5.5.5-10.11.19-MariaDB"[..], 0x8000_0001));
         assert_eq!(&greeting.nonce, b"ABCDEFGHIJKLMNOPQRST");
@@ -146,7 +148,7 @@ mod tests {
             assert!(!greeting.capabilities.contains(never), "{never:?}");
         }
         out.clear();
-        template.write_with_tls(7, *b"ABCDEFGHIJKLMNOPQRST", &mut out).unwrap();
+        template.write_with_tls(7, b"ABCDEFGHIJKLMNOPQRST", &mut out);
         let with_tls = Greeting::parse(&out[4..]).unwrap().capabilities;
         assert_eq!(with_tls, greeting_capabilities | Capabilities::SSL);
         // A server without MariaDB's extended flags says so.

@@ -1,7 +1,8 @@
 //! The prepared statements of a client, and of a server connection.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+use foldhash::{HashMap, HashSet};
 
 use crate::postgres::sql::effects::{Deallocated, Effects};
 
