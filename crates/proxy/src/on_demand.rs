@@ -1,5 +1,5 @@
 //! A thread that exists only while it has work. While a process has one thread, the kernel does not count the uses of its
-//! file descriptors: an idle second thread costs 1 µs per connect, 4 % of the processor time.
+//! file descriptors: an idle second thread makes every call that uses one about 60 ns slower.
 
 use std::collections::VecDeque;
 use std::io;

@@ -77,6 +77,7 @@ impl<P: Protocol> Worker<P> {
             }
             self.turn(&mut ready)?;
             if self.is_idle() {
+                self.acceptor.pause(&self.env.reactor);
                 return Ok(None);
             }
         }
@@ -190,7 +191,7 @@ impl<P: Protocol> Worker<P> {
 
     /// Watches the listeners and starts clients that came too early, if the server is known.
     pub(super) fn resume_accepting(&mut self) {
-        if self.env.drain.is_some() || !self.is_server_known() {
+        if self.env.drain.is_some() || self.shared.is_idle() || !self.is_server_known() {
             return;
         }
         for (channel, peer) in self.acceptor.take_early() {
