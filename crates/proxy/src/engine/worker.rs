@@ -215,7 +215,9 @@ impl<P: Protocol> Worker<P> {
         if signals > 0
             && let Err(error) = thread.add_unless_waiting(())
         {
-            self.env.log.event(Level::Warn, "signal-ignored", &[("reason", &error)]);
+            let fields: [(&str, &dyn std::fmt::Display); 2] =
+                [("signal", &thread.name()), ("reason", &error)];
+            self.env.log.event(Level::Warn, "signal-ignored", &fields);
         }
     }
 
