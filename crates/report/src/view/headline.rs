@@ -54,19 +54,21 @@ pub(crate) fn headline(
     (!costs.is_empty()).then(|| format!("{subject}: {}.", costs.join("; ")))
 }
 
-/// The number of blocks and of conclusive verdicts.
+/// The number of blocks, and of comparisons with a conclusive verdict, with any and with none.
 pub(crate) fn certainty(report: &RunReport<'_>, strata: &[StratumView<'_>]) -> Option<String> {
     let all = findings(strata);
     let conclusive = all.iter().filter(|found| found.is_conclusive()).count();
+    let count = headline_strata(strata).map(|stratum| stratum.treatments.len()).sum::<usize>();
     (!all.is_empty()).then(|| {
         format!(
-            "Ranges are {} confidence intervals from {} in random order. {conclusive} of {} conclusive.",
+            "Ranges are {} confidence intervals from {} in random order. {conclusive} of {} conclusive{}.",
             percent(report.analysis.confidence_level),
             plural(u64::from(report.analysis.blocks_completed), "paired block"),
-            if all.len() == 1 {
-                "1 comparison is".to_owned()
-            } else {
-                format!("{} comparisons are", all.len())
+            if count == 1 { "1 comparison is".to_owned() } else { format!("{count} comparisons are") },
+            match count - all.len() {
+                0 => String::new(),
+                1 => ", 1 has no verdict".to_owned(),
+                several => format!(", {several} have no verdict"),
             },
         )
     })
@@ -81,7 +83,11 @@ fn findings<'a>(strata: &'a [StratumView<'a>]) -> Vec<Finding<'a>> {
             Some(Finding { stratum, comparison, metric, ratio, verdict: ratio.verdict? })
         })
     };
-    strata.iter().filter(|stratum| stratum.plan.factor.is_none()).flat_map(of_stratum).collect()
+    headline_strata(strata).flat_map(of_stratum).collect()
+}
+
+fn headline_strata<'a>(strata: &'a [StratumView<'a>]) -> impl Iterator<Item = &'a StratumView<'a>> {
+    strata.iter().filter(|stratum| stratum.plan.factor.is_none())
 }
 
 /// The highest cost of several findings about the same use of connections.
