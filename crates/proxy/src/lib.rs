@@ -46,7 +46,7 @@ pub use config::{
     Config, ConfigError, LimitsSection, LogSection, MissingPassword, Resolved, UserSection, json_schema,
 };
 pub use duration::{DurationError, HumanDuration};
-pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, Workers};
+pub use engine::{ControlHandle, Health, NoAnswer, PreparedSettings, SignalTask, Workers};
 pub use fingerprint::Fingerprint;
 pub use inheritance::Inheritance;
 pub use log::{Format, Level, Log};

@@ -12,7 +12,7 @@ use ciphertoll_net::tls::Verification;
 use ciphertoll_proxy::{
     AdminServer, AdminSocket, Config, ControlHandle, HandoverLock, Inheritance, Level, ListenAddress, Log,
     MySql, Notifier, Postgres, PreparedSettings, Protocol, ProtocolKind, Reloader, Resolved, Settings,
-    SocketFile, StartError, Upgrader, UpstreamEncryption, Workers, json_schema, read_status,
+    SignalTask, SocketFile, StartError, Upgrader, UpstreamEncryption, Workers, json_schema, read_status,
 };
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -198,14 +198,14 @@ fn start<P: Protocol>(
         Upgrader::new(workers.control(), notifier.clone(), log, settings.listen.clone(), admin)
             .map_err(signal_error)?;
     let handover = upgrader.handover();
-    workers.on_signal("upgrade", upgrade_signals, move || upgrader.upgrade())?;
+    workers.on_signal(SignalTask::Upgrade, upgrade_signals, move || upgrader.upgrade())?;
     let mut reloader = Reloader {
         control: workers.control(),
         notifier: notifier.clone(),
         log,
         started_with: Arc::clone(resolved),
     };
-    workers.on_signal("reload", reload_signals, move || reloader.reload(|| command_line.load()))?;
+    workers.on_signal(SignalTask::Reload, reload_signals, move || reloader.reload(|| command_line.load()))?;
     announce(settings, &workers, log);
     notifier.ready();
     Ok((workers, socket_file, handover))

@@ -33,10 +33,6 @@ impl<J: Send + 'static> OnDemandThread<J> {
         Self { name: name.into(), shared: Arc::new(Mutex::new(work)) }
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Does this job after all earlier ones. Fails if no thread can be started, or after [`Self::close`]; the job is lost
     /// then.
     pub(crate) fn add(&self, job: J) -> io::Result<()> {

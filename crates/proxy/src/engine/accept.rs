@@ -9,11 +9,11 @@ use ciphertoll_net::{Channel, Error, Fault, Listener, Peer, Reactor, Trigger};
 
 use super::backoff::Backoff;
 use super::flow::{TokenKind, token_of};
-use super::worker::{FIRST_ON_SIGNAL, MAX_ON_SIGNAL};
+use super::worker::{FIRST_SIGNAL_TASK, SignalTask};
 use crate::settings::ListenAddress;
 
-/// Number of the first listener, after the mailbox and the signals.
-const FIRST_LISTENER: usize = FIRST_ON_SIGNAL + MAX_ON_SIGNAL;
+/// Number of the first listener, after the signals and the mailbox.
+const FIRST_LISTENER: usize = FIRST_SIGNAL_TASK + SignalTask::ALL.len();
 /// Clients that are told at once that the server cannot be reached.
 const REFUSED_AT_ONCE: usize = 64;
 /// At most one log line about failures per interval.

@@ -43,4 +43,5 @@ mod workers;
 
 pub(crate) use control::HandedOver;
 pub use control::{ControlHandle, Health, NoAnswer, PreparedSettings};
+pub use worker::SignalTask;
 pub use workers::Workers;

@@ -26,10 +26,8 @@ use crate::slab::Slab;
 
 /// Number of the signals among what a worker watches.
 pub(super) const SIGNALS: usize = 0;
-/// Numbers of the signals on which another thread acts, after the mailbox.
-pub(super) const FIRST_ON_SIGNAL: usize = MAILBOX + 1;
-/// SIGHUP and SIGUSR2.
-pub(super) const MAX_ON_SIGNAL: usize = 2;
+/// Number of the first signal task, after the mailbox.
+pub(super) const FIRST_SIGNAL_TASK: usize = MAILBOX + 1;
 /// How often deferred work is done before the sockets are looked at again.
 const ROUNDS: usize = 4;
 
@@ -49,13 +47,33 @@ pub(crate) struct Worker<P: Protocol> {
     pub(super) spread: Option<Spread>,
     /// Only on the first worker.
     pub(super) signals: Option<Channel>,
-    /// Only on the first worker.
-    pub(super) on_signal: Vec<OnSignal>,
+    /// Only on the first worker, in the order of [`SignalTask::ALL`].
+    pub(super) signal_tasks: [Option<TaskThread>; SignalTask::ALL.len()],
 }
 
-/// Signals on which another thread acts.
-pub(super) struct OnSignal {
-    pub(super) channel: Channel,
+/// What another thread does on a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignalTask {
+    /// SIGHUP
+    Reload,
+    /// SIGUSR2
+    Upgrade,
+}
+
+impl SignalTask {
+    pub(super) const ALL: [Self; 2] = [Self::Reload, Self::Upgrade];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Reload => "reload",
+            Self::Upgrade => "upgrade",
+        }
+    }
+}
+
+/// The thread of a signal task, and a stream that receives a byte for each signal.
+pub(super) struct TaskThread {
+    pub(super) signals: Channel,
     pub(super) thread: OnDemandThread<()>,
 }
 
@@ -148,10 +166,12 @@ impl<P: Protocol> Worker<P> {
         match parse_token(token) {
             (TokenKind::Fixed, SIGNALS) => self.handle_signals(),
             (TokenKind::Fixed, MAILBOX) => self.read_messages(),
-            (TokenKind::Fixed, number) => match number.checked_sub(FIRST_ON_SIGNAL) {
-                Some(at @ 0..MAX_ON_SIGNAL) => self.act_on_signal(at),
-                _ => self.accept(number),
-            },
+            (TokenKind::Fixed, number) => {
+                match number.checked_sub(FIRST_SIGNAL_TASK).and_then(|at| SignalTask::ALL.get(at)) {
+                    Some(task) => self.start_task(*task),
+                    None => self.accept(number),
+                }
+            }
             (TokenKind::Client, index) => {
                 if let Some(id) = self.clients.at(index) {
                     self.client_ready(id, readiness);
@@ -206,17 +226,16 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    fn act_on_signal(&mut self, at: usize) {
-        let Some(OnSignal { channel, thread }) = self.on_signal.get_mut(at) else { return };
-        // The bytes count as one signal; at the end of the stream none has arrived.
-        let _ = channel.receive_input();
-        let signals = channel.input().len();
-        channel.consume(signals);
-        if signals > 0
+    fn start_task(&mut self, task: SignalTask) {
+        let Some(TaskThread { signals, thread }) = &mut self.signal_tasks[task as usize] else { return };
+        // Several count as one; at the end of the stream none has arrived.
+        let _ = signals.receive_input();
+        let arrived = signals.input().len();
+        signals.consume(arrived);
+        if arrived > 0
             && let Err(error) = thread.add_unless_waiting(())
         {
-            let fields: [(&str, &dyn std::fmt::Display); 2] =
-                [("signal", &thread.name()), ("reason", &error)];
+            let fields: [(&str, &dyn std::fmt::Display); 2] = [("signal", &task.name()), ("reason", &error)];
             self.env.log.event(Level::Warn, "signal-ignored", &fields);
         }
     }

@@ -26,7 +26,7 @@ use super::key_deriver::KeyDeriver;
 use super::mailbox::{Mailbox, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState};
 use super::spread::Spread;
-use super::worker::{FIRST_ON_SIGNAL, OnSignal, SIGNALS, Worker};
+use super::worker::{FIRST_SIGNAL_TASK, SIGNALS, SignalTask, TaskThread, Worker};
 use super::worker_shared::WorkerShared;
 use crate::inheritance::Inheritance;
 use crate::log::Log;
@@ -85,10 +85,7 @@ impl<P: Protocol> Workers<P> {
             workers.push(Worker::new(parts, shared, pool, prepared, settings, services));
         }
         let mut first = workers.remove(0);
-        let mut signals = Channel::from_unix(signals).map_err(host("signals"))?;
-        let watched = first.env.register(&mut signals, TokenKind::Fixed, SIGNALS, WatchedEvents::Reading);
-        watched.map_err(host("signals"))?;
-        first.signals = Some(signals);
+        first.signals = Some(first.watch_signals(SIGNALS, signals)?);
         Ok(Self { first, others: workers })
     }
 
@@ -109,16 +106,14 @@ impl<P: Protocol> Workers<P> {
     /// waits count as one.
     pub fn on_signal(
         &mut self,
-        name: &'static str,
+        task: SignalTask,
         signals: UnixStream,
         mut act: impl FnMut() + Send + 'static,
     ) -> Result<(), StartError> {
-        let mut channel = Channel::from_unix(signals).map_err(host("signals"))?;
-        let token = FIRST_ON_SIGNAL + self.first.on_signal.len();
-        let watched = self.first.env.register(&mut channel, TokenKind::Fixed, token, WatchedEvents::Reading);
-        watched.map_err(host("signals"))?;
-        let thread = OnDemandThread::new(name, move |()| act());
-        self.first.on_signal.push(OnSignal { channel, thread });
+        let token = FIRST_SIGNAL_TASK + task as usize;
+        let signals = self.first.watch_signals(token, signals)?;
+        let thread = OnDemandThread::new(task.name(), move |()| act());
+        self.first.signal_tasks[task as usize] = Some(TaskThread { signals, thread });
         Ok(())
     }
 
@@ -136,7 +131,7 @@ impl<P: Protocol> Workers<P> {
         if failed.is_some() {
             first.shared.stop_all();
         }
-        let ended = first.serve().map(|served| served.map(Option::unwrap_or_default));
+        let ended = cut_off(first.serve());
         let others = started.into_iter().map(|(thread, end)| {
             // Without a thread, the worker has nothing, and ends here.
             thread.close();
@@ -163,13 +158,18 @@ fn thread_of<P: Protocol>(worker: Worker<P>) -> (OnDemandThread<()>, Receiver<En
         let Some((mut worker, tell)) = idle.take() else { return };
         match worker.serve() {
             Ok(Ok(None)) => idle = Some((worker, tell)),
-            // Nobody waits for it if the proxy could not be started.
-            Ok(Ok(Some(cut_off))) => drop(tell.send(Ok(Ok(cut_off)))),
-            Ok(Err(error)) => drop(tell.send(Ok(Err(error)))),
-            Err(panic) => drop(tell.send(Err(panic))),
+            ended => {
+                drop(worker);
+                // Nobody waits for it if the proxy could not be started.
+                let _ = tell.send(cut_off(ended));
+            }
         }
     });
     (thread, end)
+}
+
+fn cut_off(ended: Ended<Option<usize>>) -> Ended<usize> {
+    ended.map(|served| served.map(Option::unwrap_or_default))
 }
 
 /// Listens on all addresses, or none.
@@ -256,8 +256,15 @@ impl<P: Protocol> Worker<P> {
             agenda: Agenda::new(now),
             spread: (thread == 0).then(|| Spread::new(threads, now)),
             signals: None,
-            on_signal: Vec::new(),
+            signal_tasks: [const { None }; SignalTask::ALL.len()],
         }
+    }
+
+    fn watch_signals(&self, token: usize, signals: UnixStream) -> Result<Channel, StartError> {
+        let mut channel = Channel::from_unix(signals).map_err(host("signals"))?;
+        let watched = self.env.register(&mut channel, TokenKind::Fixed, token, WatchedEvents::Reading);
+        watched.map_err(host("signals"))?;
+        Ok(channel)
     }
 
     /// See [`Worker::turns`]. If a worker ends without having been stopped, its connections are lost, and all others end too.
