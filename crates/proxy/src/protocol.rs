@@ -43,6 +43,7 @@ pub trait Protocol: Clone + Send + 'static {
 
     /// Whether the proxy sends first, as soon as a client has connected.
     const SENDS_FIRST: bool;
+    const CANCEL_BY: CancelBy;
 
     /// Prepares the protocol's part of the settings; hashes passwords that clients must prove to know.
     fn from_settings(settings: &Settings) -> Result<Self, StartError>;
@@ -334,6 +335,15 @@ pub enum HandshakeStep<W> {
 pub struct ConnectPlan {
     pub login: session::Login,
     pub machine: session::Connect,
+}
+
+/// How clients cancel commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelBy {
+    /// By a request on another connection, with the [`CancelToken`] of the client.
+    Token,
+    /// By a command such as `KILL`.
+    Command,
 }
 
 /// What a client must present to cancel its commands.

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use ciphertoll_bench::pools::crowd::raise_file_limit;
-use ciphertoll_bench::soak::run::{SoakPlan, SoakResult, Upgrade, carry_out};
+use ciphertoll_bench::soak::run::{SHORTEST, SoakPlan, SoakResult, Upgrade, carry_out};
 use ciphertoll_bench::soak::sample::SoakSample;
 use ciphertoll_bench::{ciphertoll_program, print_line};
 use ciphertoll_model::{Engine, ServerLevel};
@@ -18,7 +18,7 @@ use clap::Parser;
 /// Soak the sidecar in front of PostgreSQL and MariaDB, at the same time
 #[derive(Parser)]
 struct SoakArguments {
-    /// Duration, without the upgrade at the end
+    /// Duration, without the upgrade at the end; at least 5
     #[arg(long, default_value_t = 30.0)]
     minutes: f64,
     /// Connected clients of each sidecar
@@ -43,6 +43,13 @@ struct SoakArguments {
 
 fn main() -> Result<ExitCode> {
     let arguments = SoakArguments::parse();
+    let time = Duration::try_from_secs_f64(arguments.minutes * 60.0).context("--minutes")?;
+    if time < SHORTEST {
+        bail!(
+            "--minutes must be at least {:.0}: memory settles before it is judged",
+            SHORTEST.as_secs_f64() / 60.0
+        );
+    }
     ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;
     raise_file_limit()?;
     let program =
@@ -63,7 +70,7 @@ fn main() -> Result<ExitCode> {
         .into_iter()
         .filter(|engine| arguments.only.as_ref().is_none_or(|only| only.engine == *engine))
         .map(|engine| {
-            let (plan, program, proxy) = (plan(&arguments, engine), program.clone(), proxy.clone());
+            let (plan, program, proxy) = (plan(&arguments, engine, time), program.clone(), proxy.clone());
             thread::spawn(move || carry_out(plan, &program, &proxy))
         })
         .collect();
@@ -79,10 +86,10 @@ fn main() -> Result<ExitCode> {
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn plan(arguments: &SoakArguments, engine: Engine) -> SoakPlan {
+fn plan(arguments: &SoakArguments, engine: Engine, time: Duration) -> SoakPlan {
     SoakPlan {
         engine,
-        time: Duration::from_secs_f64(arguments.minutes * 60.0),
+        time,
         clients: arguments.clients,
         statements_per_s: arguments.statements,
         churn_per_s: arguments.churn,

@@ -19,10 +19,13 @@ struct Period {
     every_s: u64,
 }
 
+/// Since the beginning.
+pub const FIRST_RESTART: Duration = Duration::from_secs(150);
+
 const PERIODS: [Period; 3] = [
     Period { what: Disturbance::Reload, first_s: 20, every_s: 30 },
     Period { what: Disturbance::Kill, first_s: 27, every_s: 20 },
-    Period { what: Disturbance::Restart, first_s: 150, every_s: 300 },
+    Period { what: Disturbance::Restart, first_s: FIRST_RESTART.as_secs(), every_s: 300 },
 ];
 
 /// How many of the sidecar's connections a kill ends.

@@ -10,7 +10,7 @@ use ciphertoll_model::Engine;
 
 use super::clients::Load;
 use super::control::Control;
-use super::disturbance::{Disturbance, KILLED_AT_ONCE, due};
+use super::disturbance::{Disturbance, FIRST_RESTART, KILLED_AT_ONCE, due};
 use super::sample::SoakSample;
 use super::site::{POOL_SIZE, Sidecar, start_server};
 use super::tally::Cause;
@@ -22,9 +22,11 @@ const TICK: Duration = Duration::from_millis(500);
 const HOLDERS: usize = 8;
 const CHURNERS: usize = 4;
 /// Memory settles while all clients connect, and after the first restart of the server, when they all do so again: this
-/// share of the time is not judged, at least a minute.
+/// share of the time is not judged, and never less than this time.
 const WARM_UP_SHARE: f64 = 1.0 / 3.0;
-const SHORTEST_WARM_UP: Duration = Duration::from_mins(1);
+const SHORTEST_WARM_UP: Duration = FIRST_RESTART.saturating_add(Duration::from_mins(1));
+/// Shorter soaks leave nothing to judge.
+pub const SHORTEST: Duration = SHORTEST_WARM_UP.saturating_add(Duration::from_secs(90));
 
 #[derive(Clone, Copy, Debug)]
 pub struct SoakPlan {

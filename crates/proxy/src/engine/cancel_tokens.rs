@@ -3,13 +3,14 @@
 use foldhash::HashMap;
 
 use super::worker_shared::WorkerShared;
-use crate::protocol::CancelToken;
+use crate::protocol::{CancelBy, CancelToken};
 use crate::random::RandomBytes;
 use crate::slab::Id;
 
 const MAX_PROCESS: u32 = i32::MAX.cast_unsigned();
 
 pub(super) struct CancelTokens {
+    cancel_by: CancelBy,
     thread: u32,
     threads: u32,
     /// Clients by the process ID that the proxy sent to them.
@@ -20,8 +21,9 @@ pub(super) struct CancelTokens {
 }
 
 impl CancelTokens {
-    pub(super) fn for_workers(threads: usize) -> Vec<Self> {
+    pub(super) fn for_workers(cancel_by: CancelBy, threads: usize) -> Vec<Self> {
         let of_worker = |(thread, moved)| Self {
+            cancel_by,
             thread: thread as u32,
             threads: threads.max(1) as u32,
             clients: HashMap::default(),
@@ -35,8 +37,12 @@ impl CancelTokens {
             .collect()
     }
 
-    /// A token with a process ID that no other client has; `None` if OpenSSL has no random bytes.
+    /// A token with a process ID that no other client has; `None` if OpenSSL has no random bytes. If clients cancel by
+    /// commands, they are not told it, and it finds none.
     pub(super) fn create(&mut self) -> Option<CancelToken> {
+        if self.cancel_by == CancelBy::Command {
+            return Some(CancelToken { process_id: 0, secret: [0; 4] });
+        }
         loop {
             let token_bytes: [u8; 8] = self.random.take()?;
             // Some drivers read it as a signed number, and take 0 for none.
@@ -52,10 +58,15 @@ impl CancelTokens {
     }
 
     pub(super) fn insert(&mut self, token: CancelToken, client: Id) {
-        self.clients.insert(token.process_id, client);
+        if self.cancel_by == CancelBy::Token {
+            self.clients.insert(token.process_id, client);
+        }
     }
 
     pub(super) fn remove(&mut self, token: CancelToken) {
+        if self.cancel_by == CancelBy::Command {
+            return;
+        }
         self.clients.remove(&token.process_id);
         if self.named_worker(token.process_id) != self.thread as usize {
             self.moved.with(|moved| moved.remove(&token.process_id));
@@ -70,6 +81,9 @@ impl CancelTokens {
         thread: usize,
         send: impl FnOnce() -> Option<M>,
     ) -> Option<M> {
+        if self.cancel_by == CancelBy::Command {
+            return send();
+        }
         let (process_id, is_named) = (token.process_id, self.named_worker(token.process_id) == thread);
         let clients = &mut self.clients;
         self.moved.with(|moved| {
@@ -109,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_process_id_names_the_worker_and_one_client() {
-        let mut tokens = CancelTokens::for_workers(3).remove(2);
+        let mut tokens = CancelTokens::for_workers(CancelBy::Token, 3).remove(2);
         for _ in 0..1_000 {
             let token = tokens.create().unwrap();
             assert!(token.process_id > 0 && token.process_id <= MAX_PROCESS);
@@ -119,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_client_that_moves_is_found_on_its_worker() {
-        let mut tokens = CancelTokens::for_workers(3);
+        let mut tokens = CancelTokens::for_workers(CancelBy::Token, 3);
         let mut slab = Slab::of_thread(0, 3);
         let token = tokens[0].create().unwrap();
         tokens[0].insert(token, slab.insert(()));
@@ -133,5 +147,18 @@ mod tests {
         }
         tokens[2].remove(token);
         assert_eq!((tokens[2].client(token.process_id), tokens[1].worker_of(token.process_id)), (None, 0));
+    }
+
+    #[test]
+    fn clients_that_cancel_by_commands_are_not_found() {
+        let mut tokens = CancelTokens::for_workers(CancelBy::Command, 2);
+        let mut slab = Slab::of_thread(0, 2);
+        let token = tokens[0].create().unwrap();
+        tokens[0].insert(token, slab.insert(()));
+        assert_eq!(tokens[0].client(token.process_id), None);
+        assert_eq!(tokens[0].hand_over(token, 1, || Some("unsent")), Some("unsent"));
+        assert_eq!(tokens[0].hand_over(token, 1, || None::<()>), None);
+        assert_eq!(tokens[1].worker_of(token.process_id), 0);
+        tokens[1].remove(token);
     }
 }

@@ -275,7 +275,6 @@ impl<P: Protocol> Client<P> {
         // After an error, what was received before decides.
         let received = self.channel.receive_input().unwrap_or(Received::Closed);
         let first_input = request.first_input(self.channel.input());
-        let key = key.clone();
         if first_input == FirstInput::Terminate {
             let bytes = self.channel.input().len();
             self.channel.consume(bytes);
@@ -289,6 +288,7 @@ impl<P: Protocol> Client<P> {
                 ClientStep::Wait
             }
             (FirstInput::Command, _) => {
+                let key = key.clone();
                 self.hold_input(received);
                 self.since = env.now;
                 ClientStep::Acquire(key)

@@ -74,7 +74,7 @@ impl<P: Protocol> Workers<P> {
         let pools = WorkerShared::for_workers(pool, threads);
         let accepting = if settings.limits.thread_load_percent == 0 { threads } else { 1 };
         let shared = SharedState::for_workers(&mailboxes, accepting);
-        let tokens = CancelTokens::for_workers(threads);
+        let tokens = CancelTokens::for_workers(P::CANCEL_BY, threads);
         for (((reactor, shared), pool), tokens) in reactors.into_iter().zip(shared).zip(pools).zip(tokens) {
             let listeners = match workers.first() {
                 None => open_listeners(settings, inheritance)?,

@@ -23,8 +23,8 @@ use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
 use crate::login_names::LoginNames;
 use crate::protocol::{
-    AcquiredState, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol, ProtocolCommand,
-    ResetPolicy, SessionResult, StartFailed, remember,
+    AcquiredState, CancelBy, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol,
+    ProtocolCommand, ResetPolicy, SessionResult, StartFailed, remember,
 };
 use crate::random::RandomBytes;
 use crate::refusal::Refusal;
@@ -133,6 +133,7 @@ impl Protocol for MySql {
     type Learned = LearnedParameters;
 
     const SENDS_FIRST: bool = true;
+    const CANCEL_BY: CancelBy = CancelBy::Command;
 
     fn from_settings(settings: &Settings) -> Result<Self, StartError> {
         if settings.unix_auth == UnixAuth::Scram {

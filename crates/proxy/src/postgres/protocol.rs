@@ -23,8 +23,8 @@ use crate::client_auth::ClientAuth;
 use crate::fingerprint::Fingerprint;
 use crate::login_names::LoginNames;
 use crate::protocol::{
-    AcquiredState, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol, ProtocolCommand,
-    ResetPolicy, SessionResult, StartFailed, remember,
+    AcquiredState, CancelBy, CancelToken, CommandOutcome, ConnectPlan, PoolKey, Pooling, Protocol,
+    ProtocolCommand, ResetPolicy, SessionResult, StartFailed, remember,
 };
 use crate::random::RandomBytes;
 use crate::refusal::Refusal;
@@ -136,6 +136,7 @@ impl Protocol for Postgres {
     type Learned = (PostgresKey, Parameters);
 
     const SENDS_FIRST: bool = false;
+    const CANCEL_BY: CancelBy = CancelBy::Token;
 
     fn from_settings(settings: &Settings) -> Result<Self, StartError> {
         let accounts: Vec<ServerAccount> = settings
