@@ -119,7 +119,7 @@ pub trait Protocol: Clone + Send + 'static {
     ) -> bool;
 
     /// Starts a client's session on a connection. Commands that must come first are appended to `to_server`,
-    /// which must be empty. Those that cannot fail may be sent together with the client's first command.
+    /// which must be empty. Commands that cannot fail may be sent together with the client's first command.
     fn start_session(
         &self,
         request: Self::Request,
@@ -188,7 +188,7 @@ pub trait PoolKey: Clone + Debug + Eq + Hash {
 pub trait ProtocolHandshake {
     type Request;
 
-    /// Takes whole messages from the front of `input` and appends to `out` what is to be sent. Any step
+    /// Takes whole messages from the front of `input` and appends the answer to `out`. Any step
     /// except [`HandshakeStep::NeedInput`] is the last one.
     fn step(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeStep<Self::Request>;
 
@@ -246,13 +246,12 @@ pub trait ProtocolSession: Sized {
         Ok(())
     }
 
-    /// Processes the client's next bytes: those that were not passed on before, and newer ones. An error is
-    /// the client's fault.
+    /// Processes the client's next bytes, with earlier ones that were not passed on. An error is the client's fault.
     fn process_client(&mut self, input: &[u8], backend: &mut Self::BackendState)
     -> SessionResult<FromClient>;
 
-    /// Processes the server's next bytes: those that were neither skipped nor passed on before, and newer
-    /// ones. After an error the connection must be closed.
+    /// Processes the server's next bytes, with earlier ones that were neither skipped nor passed on. After an error the
+    /// connection must be closed.
     fn process_server(&mut self, input: &[u8], backend: &mut Self::BackendState)
     -> SessionResult<FromServer>;
 

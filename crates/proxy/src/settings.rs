@@ -103,8 +103,8 @@ impl AllowedUids {
         }
     }
 
-    /// The mode of the socket file. If only the proxy's own UID may connect, the kernel enforces that;
-    /// otherwise the proxy checks peer credentials.
+    /// The mode of the socket file. If only the proxy's own UID may connect, the kernel admits only that and root. The
+    /// proxy checks peer credentials in any case.
     pub fn mode(&self) -> u32 {
         let ours = nix::unistd::geteuid().as_raw();
         match self {

@@ -193,10 +193,11 @@ fn many(setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
     for (at, pool) in pools.iter().enumerate() {
         let arm_of_most = (at + 1) * crowd::CLIENTS.len() - 1;
         let ratio_to = |arm| rounds.ratio(arm_of_most, arm, |run| run.rate_per_s).context("too few rounds");
-        let (to_few, to_shared) = (ratio_to(arm_of_most - 2)?, ratio_to(arm_of_most - 1)?);
-        // On a busy machine a relay that needs no CPU would have this ratio.
-        let others = rounds.ratio(arm_of_most - 2, arm_of_most, |run| run.client_us + run.server_us);
-        let others = others.context("too few rounds")?;
+        let (arm_of_few, arm_of_shared) = (arm_of_most - 2, arm_of_most - 1);
+        let (to_few, to_shared) = (ratio_to(arm_of_few)?, ratio_to(arm_of_shared)?);
+        // The rate on busy processors is inverse to the CPU time: this is the ratio of a relay that needs none.
+        let without_relay = rounds.ratio(arm_of_few, arm_of_most, |run| run.client_us + run.server_us);
+        let without_relay = without_relay.context("too few rounds")?;
         let goal = |ratio: Ratio| judge_rate(ratio, Some(crowd::LEAST_RATE));
         // The goal is for like with like: clients that keep their connections need no resets.
         let (goal_of_few, goal_of_shared) = if pool.route.resets_between_clients() {
@@ -206,7 +207,7 @@ fn many(setup: &BenchSetup<'_>, rounds: &RoundArguments) -> Result<()> {
         };
         print_line(&format!(
             "  {}: {most} clients ÷ {few} clients: rate × {to_few}{goal_of_few}, \
-             by the CPU of client and server alone × {others}; ÷ {shared} clients: × {to_shared}{goal_of_shared}",
+             by the CPU of client and server alone × {without_relay}; ÷ {shared} clients: × {to_shared}{goal_of_shared}",
             pool.route.label(),
         ))?;
     }

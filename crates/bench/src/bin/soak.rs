@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ciphertoll_bench::pools::crowd::raise_file_limit;
-use ciphertoll_bench::soak::run::{SHORTEST, SoakPlan, SoakResult, Upgrade, carry_out};
+use ciphertoll_bench::soak::run::{SHORTEST_SOAK, SoakPlan, SoakResult, Upgrade, carry_out};
 use ciphertoll_bench::soak::sample::SoakSample;
 use ciphertoll_bench::{ciphertoll_program, print_line};
 use ciphertoll_model::{Engine, ServerLevel};
@@ -44,10 +44,10 @@ struct SoakArguments {
 fn main() -> Result<ExitCode> {
     let arguments = SoakArguments::parse();
     let time = Duration::try_from_secs_f64(arguments.minutes * 60.0).context("--minutes")?;
-    if time < SHORTEST {
+    if time < SHORTEST_SOAK {
         bail!(
             "--minutes must be at least {:.0}: memory settles before it is judged",
-            SHORTEST.as_secs_f64() / 60.0
+            SHORTEST_SOAK.as_secs_f64() / 60.0
         );
     }
     ciphertoll_record::sweep(&ciphertoll_record::scratch_root())?;

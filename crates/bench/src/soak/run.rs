@@ -26,7 +26,7 @@ const CHURNERS: usize = 4;
 const WARM_UP_SHARE: f64 = 1.0 / 3.0;
 const SHORTEST_WARM_UP: Duration = FIRST_RESTART.saturating_add(Duration::from_mins(1));
 /// Shorter soaks leave nothing to judge.
-pub const SHORTEST: Duration = SHORTEST_WARM_UP.saturating_add(Duration::from_secs(90));
+pub const SHORTEST_SOAK: Duration = SHORTEST_WARM_UP.saturating_add(Duration::from_secs(90));
 
 #[derive(Clone, Copy, Debug)]
 pub struct SoakPlan {

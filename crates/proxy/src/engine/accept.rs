@@ -95,7 +95,7 @@ impl Acceptor {
         }
     }
 
-    /// When the listeners are to be watched again; `None` unless the machine lacks resources.
+    /// When the listeners will be watched again; `None` unless the machine lacks resources.
     pub(super) fn paused_until(&self) -> Option<Instant> {
         self.backoff.until()
     }

@@ -102,7 +102,7 @@ impl<P: Protocol> Workers<P> {
         self.first.control()
     }
 
-    /// Acts on a thread of its own whenever a byte arrives from the other end of `signals`. Signals that arrive while one
+    /// Acts on a separate thread whenever a byte arrives from the other end of `signals`. Signals that arrive while one
     /// waits count as one.
     pub fn on_signal(
         &mut self,
@@ -160,7 +160,7 @@ fn thread_of<P: Protocol>(worker: Worker<P>) -> (OnDemandThread<()>, Receiver<En
             Ok(Ok(None)) => idle = Some((worker, tell)),
             ended => {
                 drop(worker);
-                // Nobody waits for it if the proxy could not be started.
+                // The receiver is gone if the proxy could not be started.
                 let _ = tell.send(cut_off(ended));
             }
         }
@@ -194,7 +194,7 @@ fn open_listeners(
     settings.listen.iter().map(&mut open).collect()
 }
 
-/// Creates the directory of a socket if it is missing, for the users who may use the socket.
+/// Creates the directory of a socket if it is missing, with access for the users of the socket.
 fn make_directory(socket: &Path, mode_of_socket: u32) -> Result<(), StartError> {
     let Some(directory) = socket.parent() else { return Ok(()) };
     let mode = if mode_of_socket == 0o600 { 0o700 } else { 0o711 };
