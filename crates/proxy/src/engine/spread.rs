@@ -13,25 +13,32 @@ use crate::protocol::Protocol;
 const LIGHT: f64 = 0.7;
 
 /// What the first worker knows of the processor time of all.
+#[derive(Default)]
 pub(super) struct Spread {
-    since: Instant,
+    last: Option<Usage>,
+}
+
+struct Usage {
+    at: Instant,
+    /// By each worker.
     used: Vec<Duration>,
 }
 
 impl Spread {
-    /// For the worker on this thread. What the thread has used before does not count.
-    pub(super) fn new(threads: usize, now: Instant) -> Self {
-        let mut used = vec![Duration::ZERO; threads];
-        used[0] = thread_time();
-        Self { since: now, used }
-    }
-
     /// The part of a processor that each worker has used since the last call. A worker that has not told its
-    /// time since then was asleep.
-    fn load(&mut self, used: Vec<Duration>, now: Instant) -> Vec<f64> {
-        let elapsed = now.duration_since(std::mem::replace(&mut self.since, now)).as_secs_f64();
-        let before = std::mem::replace(&mut self.used, used);
-        let spent = self.used.iter().zip(before).map(|(used, before)| used.saturating_sub(before));
+    /// time since then was asleep. `None` at the first call: a start uses a processor without clients.
+    fn load(&mut self, used: Vec<Duration>, at: Instant) -> Option<Vec<f64>> {
+        let now = Usage { at, used };
+        let load = self.last.as_ref().map(|last| now.since(last));
+        self.last = Some(now);
+        load
+    }
+}
+
+impl Usage {
+    fn since(&self, last: &Self) -> Vec<f64> {
+        let elapsed = self.at.duration_since(last.at).as_secs_f64();
+        let spent = self.used.iter().zip(&last.used).map(|(used, before)| used.saturating_sub(*before));
         spent.map(|spent| spent.as_secs_f64() / elapsed).collect()
     }
 }
@@ -65,8 +72,9 @@ impl<P: Protocol> Worker<P> {
         }
         self.shared.age_recent();
         self.shared.tell_used(thread_time());
-        if let Some(spread) = &mut self.spread {
-            let load = spread.load(self.shared.used(), self.env.now);
+        if let Some(spread) = &mut self.spread
+            && let Some(load) = spread.load(self.shared.used(), self.env.now)
+        {
             let busy = f64::from(self.env.limits.thread_load_percent) / 100.0;
             self.shared.set_accepting(next(self.shared.accepting(), &load, busy));
         }
@@ -106,10 +114,12 @@ mod tests {
     #[test]
     fn load_is_what_was_used_since_the_last_time() {
         let began = Instant::now();
-        let mut spread = Spread { since: began, used: vec![Duration::ZERO; 2] };
+        let mut spread = Spread::default();
         let ms = Duration::from_millis;
-        assert_eq!(spread.load(vec![ms(100), ms(50)], began + ms(200)), [0.5, 0.25]);
-        assert_eq!(spread.load(vec![ms(150), ms(50)], began + ms(400)), [0.25, 0.0]);
+        // The start is not a load.
+        assert_eq!(spread.load(vec![ms(0), ms(0)], began), None);
+        assert_eq!(spread.load(vec![ms(100), ms(50)], began + ms(200)), Some(vec![0.5, 0.25]));
+        assert_eq!(spread.load(vec![ms(150), ms(50)], began + ms(400)), Some(vec![0.25, 0.0]));
     }
 
     #[test]

@@ -254,7 +254,7 @@ impl<P: Protocol> Worker<P> {
             tokens,
             exclusive: ExclusiveDatabases::default(),
             agenda: Agenda::new(now),
-            spread: (thread == 0).then(|| Spread::new(threads, now)),
+            spread: (thread == 0).then(Spread::default),
             signals: None,
             signal_tasks: [const { None }; SignalTask::ALL.len()],
         }
