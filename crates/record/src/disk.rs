@@ -4,12 +4,16 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::Serialize;
 
 use crate::error::{Context, Error};
+
+const LOCK_POLL: Duration = Duration::from_millis(10);
 
 /// Whether an appended line must be on disk when the call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +68,18 @@ pub(crate) fn try_lock(path: &Path) -> Result<Option<Flock<File>>, Error> {
         Ok(lock) => Ok(Some(lock)),
         Err((_, Errno::EWOULDBLOCK)) => Ok(None),
         Err((_, errno)) => Err(io::Error::from(errno)).context("lock", path),
+    }
+}
+
+/// Takes the lock file at `path`; `None` if another process still holds it after `patience`.
+pub(crate) fn lock_within(patience: Duration, path: &Path) -> Result<Option<Flock<File>>, Error> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let taken = try_lock(path)?;
+        if taken.is_some() || Instant::now() >= deadline {
+            return Ok(taken);
+        }
+        thread::sleep(LOCK_POLL);
     }
 }
 

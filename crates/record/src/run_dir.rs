@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ciphertoll_model::{Event, Plan, Spec, TimestampedEvent};
 use jiff::Timestamp;
@@ -18,6 +19,9 @@ pub(crate) const LOCK: &str = "lock";
 pub(crate) const HISTOGRAMS: &str = "histograms";
 pub(crate) const LOGS: &str = "logs";
 const LONGEST_NAME: usize = 40;
+
+/// A process that is killed while it starts a child leaves its locks to the child, until that executes its program.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A run directory that only this process writes.
 #[derive(Debug)]
@@ -117,7 +121,7 @@ fn durability(event: &Event) -> Durability {
 }
 
 fn take_lock(path: &Path) -> Result<Flock<File>, Error> {
-    disk::try_lock(&path.join(LOCK))?.ok_or_else(|| Error::Locked { path: path.to_owned() })
+    disk::lock_within(LOCK_PATIENCE, &path.join(LOCK))?.ok_or_else(|| Error::Locked { path: path.to_owned() })
 }
 
 /// `20261121T011500Z-quick-a3f1`: sorts by time, and two runs of one second differ.

@@ -1,6 +1,6 @@
 //! Run directories, whole and damaged, as their readers find them.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,6 +9,7 @@ use ciphertoll_model::{Ending, Engine, Event, ExitCode, Plan, SCHEMA_VERSION, Se
 use ciphertoll_record::{Error, Record, RunDirectory, Tail, resolve};
 use ciphertoll_skip::not_for_all;
 use jiff::Timestamp;
+use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
 pub(crate) fn at(time: &str) -> Timestamp {
@@ -139,6 +140,18 @@ fn one_writer_at_a_time_and_readers_any_time() {
     assert_eq!(Record::open(&path).unwrap().events.len(), 1);
     drop(run);
     RunDirectory::resume(&path).unwrap();
+}
+
+/// A process that is killed while it starts a child leaves its lock to the child, until that executes its program.
+#[test]
+fn a_lock_that_is_left_for_a_moment_is_waited_for() {
+    let (_runs, path) = finished();
+    let lock = File::open(path.join("lock")).unwrap();
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    // The child's stdin is the same open file, so the lock is held until the child ends.
+    let mut heir = Command::new("sleep").arg("0.1").stdin(lock).spawn().unwrap();
+    RunDirectory::resume(&path).unwrap();
+    assert!(heir.wait().unwrap().success());
 }
 
 #[test]
