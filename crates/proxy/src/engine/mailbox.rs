@@ -30,8 +30,8 @@ pub(super) enum WorkerMessage<P: Protocol> {
     ReleaseReserved(Id),
     /// Close a connection to make room for one of this key.
     Evict(Id, P::Key),
-    /// Take over this connection for a client of the receiving worker.
-    TakeServer(Box<ServerConnection<P>>, Id),
+    /// Take over this connection, which is idle: for this client of the receiving worker, or for the next one.
+    TakeServer(Box<ServerConnection<P>>, Option<Id>),
     /// Tell a client that no connection could be opened.
     ConnectFailed(Id, Refusal),
     /// Cancel the command of the client with this process ID. The requester is counted already.

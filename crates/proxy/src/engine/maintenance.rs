@@ -1,10 +1,11 @@
-//! Upkeep of idle server connections: health checks, warm-up, maximum age.
+//! Upkeep of idle server connections: health checks, warm-up, maximum age, the worker that has them.
 
 use std::time::Instant;
 
 use foldhash::HashMap;
 
 use super::agenda::TICK;
+use super::spread::FIRST_WORKER;
 use super::worker::Worker;
 use crate::protocol::{PoolKey, Protocol};
 use crate::slab::Id;
@@ -68,6 +69,21 @@ impl<P: Protocol> Worker<P> {
             {
                 *left -= 1;
                 self.check(id, since);
+            }
+        }
+    }
+
+    /// Sends idle connections to the first worker, if this one no longer serves clients: without connections, its thread
+    /// ends.
+    pub(super) fn leave_idle_servers(&mut self) {
+        if self.shared.accepts() || self.env.is_ending() {
+            return;
+        }
+        for (id, since) in self.idle_servers() {
+            let Some(server) = self.servers.get_mut(id) else { continue };
+            if self.pool.with(|pool| pool.take_idle(&server.key, id)) {
+                server.upkeep.keep_idle_since(since);
+                self.send_server(id, FIRST_WORKER, None);
             }
         }
     }

@@ -204,8 +204,8 @@ impl<P: Protocol> Worker<P> {
         self.agenda.check_unserved = true;
     }
 
-    /// Sends an idle connection to the worker of the client that it is for.
-    pub(super) fn send_server(&mut self, id: Id, client: Id) {
+    /// Sends an idle connection to a worker, for one of its clients or for the next one.
+    pub(super) fn send_server(&mut self, id: Id, thread: usize, client: Option<Id>) {
         let Some(mut server) = self.servers.remove(id) else { return };
         if let ServerStage::Open(backend) = &mut server.stage
             && let Err(error) = self.env.reactor.deregister(&mut backend.channel)
@@ -217,14 +217,16 @@ impl<P: Protocol> Worker<P> {
             );
             self.env.metrics().closed.increment("lost");
             self.pool.with(|pool| {
-                pool.requeue_first(&server.key, client, self.env.services.began);
+                if let Some(client) = client {
+                    pool.requeue_first(&server.key, client, self.env.services.began);
+                }
                 pool.closed(&server.key, Some(id));
             });
             self.agenda.check_unserved = true;
             return;
         }
         if let Some(WorkerMessage::TakeServer(server, _)) =
-            self.shared.send(client.thread(), WorkerMessage::TakeServer(Box::new(server), client))
+            self.shared.send(thread, WorkerMessage::TakeServer(Box::new(server), client))
         {
             // That worker has ended together with its last client.
             let id = self.servers.insert(*server);
@@ -233,11 +235,12 @@ impl<P: Protocol> Worker<P> {
     }
 
     /// Takes a connection from another worker, for this client if it still waits.
-    fn take_server(&mut self, server: ServerConnection<P>, client: Id) {
+    fn take_server(&mut self, server: ServerConnection<P>, client: Option<Id>) {
         let id = self.servers.insert(server);
         if let Err(error) = self.watch_moved_server(id) {
-            if let Some(Client { stage: ClientStage::Queued { key, .. }, since, .. }) =
-                self.clients.get(client)
+            if let Some(client) = client
+                && let Some(Client { stage: ClientStage::Queued { key, .. }, since, .. }) =
+                    self.clients.get(client)
             {
                 self.pool.with(|pool| pool.requeue_first(key, client, *since));
             }
@@ -249,7 +252,10 @@ impl<P: Protocol> Worker<P> {
             &[("server_connection", &id.index), ("thread", &self.shared.thread)],
         );
         self.env.metrics().moves.increment();
-        self.assign(client, id);
+        match client {
+            Some(client) => self.assign(client, id),
+            None => self.return_to_pool(id),
+        }
     }
 
     /// Watches a connection of another worker. What it has received already is processed.

@@ -9,6 +9,9 @@ use nix::time::{ClockId, clock_gettime};
 use super::worker::Worker;
 use crate::protocol::Protocol;
 
+/// Serves clients always.
+pub(super) const FIRST_WORKER: usize = 0;
+
 /// One worker fewer serves clients if the load of each remaining worker would be less than this part of the busy limit.
 const LIGHT: f64 = 0.7;
 
@@ -79,6 +82,7 @@ impl<P: Protocol> Worker<P> {
             self.shared.set_accepting(next(self.shared.accepting(), &load, busy));
         }
         self.agenda.balance_clients = true;
+        self.leave_idle_servers();
         if self.shared.accepts() {
             self.resume_accepting();
         } else {

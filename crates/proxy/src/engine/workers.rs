@@ -25,7 +25,7 @@ use super::flow::TokenKind;
 use super::key_deriver::KeyDeriver;
 use super::mailbox::{Mailbox, WorkerMessage};
 use super::shared_state::{SharedPool, SharedState};
-use super::spread::Spread;
+use super::spread::{FIRST_WORKER, Spread};
 use super::worker::{FIRST_SIGNAL_TASK, SIGNALS, SignalTask, TaskThread, Worker};
 use super::worker_shared::WorkerShared;
 use crate::inheritance::Inheritance;
@@ -254,7 +254,7 @@ impl<P: Protocol> Worker<P> {
             tokens,
             exclusive: ExclusiveDatabases::default(),
             agenda: Agenda::new(now),
-            spread: (thread == 0).then(Spread::default),
+            spread: (thread == FIRST_WORKER).then(Spread::default),
             signals: None,
             signal_tasks: [const { None }; SignalTask::ALL.len()],
         }

@@ -13,9 +13,12 @@ use crate::cases::{cancel_request, one};
 use crate::operations::{admin_address, await_that, samples, settings};
 use crate::process::Process;
 use crate::site::{RawClient, Site, ThreadLoad, client_at};
-use crate::threads::{ASKED, threads_at};
+use crate::threads::{ASKED, ran_ns, threads_at};
 
-pub(crate) const CASES: [Case; 1] = [("clients move between threads and notice nothing", moves)];
+pub(crate) const CASES: [Case; 2] = [
+    ("clients move between threads and notice nothing", moves),
+    ("a thread that no longer serves leaves its connections to the first", leaves_connections),
+];
 
 /// Clients rest, so that the load of both threads is far below that of one processor.
 pub(crate) const REST: Duration = Duration::from_millis(2);
@@ -146,4 +149,37 @@ fn moves(site: &mut Site) {
     let admin = admin_address(&proxy.process.log);
     assert!(samples(admin)["client_moves_total"] > 0.0);
     assert!(proxy.process.count("event=client-moved") > 0);
+}
+
+/// Without clients and connections, the second thread ends.
+fn leaves_connections(site: &mut Site) {
+    const CLIENTS: usize = 6;
+    let (_directory, file) = settings(&configuration(0));
+    site.thread_load = ThreadLoad::AsConfigured;
+    let mut proxy = site.proxy(&["--config", &file, "--pool-size", "8", ASKED[0], ASKED[1]]);
+    site.thread_load = ThreadLoad::None;
+    let admin = admin_address(&proxy.process.log);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| proxy.client()).collect();
+    for client in &mut clients {
+        client.query("BEGIN").expect("a connection of its own");
+    }
+    let connections = |thread: usize| threads_at(admin)[thread].1 as usize;
+    assert!(connections(0) > 0 && connections(1) > 0, "{:?}", threads_at(admin));
+    thread::spawn(move || drop(clients)).join().expect("they leave");
+    await_that("all have left", || threads_at(admin).iter().all(|(clients, _)| *clients == 0));
+
+    fs::write(&file, configuration(100)).expect("ours to write");
+    proxy.process.signal(Signal::SIGHUP);
+    proxy.process.await_line("event=reloaded");
+    await_that("the first thread has all connections", || connections(0) == CLIENTS && connections(1) == 0);
+    await_that("the second thread has ended", || !ran_ns(proxy.process.id()).contains_key("serve-1"));
+
+    let opened = || samples(admin)["connects_total"].round() as usize;
+    let before = opened();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| proxy.client()).collect();
+    for client in &mut clients {
+        client.query("BEGIN").expect("a connection of its own");
+        assert_eq!(one(client, "SELECT 1"), "1");
+    }
+    assert_eq!(opened(), before, "they are used again");
 }

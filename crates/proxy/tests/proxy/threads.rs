@@ -129,7 +129,7 @@ fn limit(site: &mut Site) {
 }
 
 /// CPU time of each thread of a process in nanoseconds, by its name.
-fn ran_ns(process: u32) -> BTreeMap<String, u64> {
+pub(crate) fn ran_ns(process: u32) -> BTreeMap<String, u64> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
     let ran = tasks.map(|task| {
         let task = task.expect("a thread").path();
