@@ -243,8 +243,14 @@ fn restarted(site: &mut Site) {
     long_lived.answer();
     idle.answer();
     drop(idle);
-    // The whole server restarts when one of its processes crashes.
     let mut control = site.control();
+    // A server process that is still sending when the server crashes cannot tell its client.
+    let sending = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE usename = '{}' AND wait_event IS DISTINCT FROM 'ClientRead'",
+        proxy.user
+    );
+    await_that("all wait for commands", || one(&mut control, &sending) == "0");
+    // The whole server restarts when one of its processes crashes.
     let crash = "COPY (SELECT 1) TO PROGRAM 'kill -9 $PPID'";
     assert!(control.query(crash).is_err());
     // The server's error (crash_shutdown), then the end of the connection.
