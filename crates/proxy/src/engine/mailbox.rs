@@ -30,7 +30,7 @@ pub(super) enum WorkerMessage<P: Protocol> {
     ReleaseReserved(Id),
     /// Close a connection to make room for one of this key.
     Evict(Id, P::Key),
-    /// Take over this connection, which is idle: for this client of the receiving worker, or for the next one.
+    /// Take over an idle connection: for this client of the receiving worker, or for any client.
     TakeServer(Box<ServerConnection<P>>, Option<Id>),
     /// Tell a client that no connection could be opened.
     ConnectFailed(Id, Refusal),

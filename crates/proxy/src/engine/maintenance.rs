@@ -5,7 +5,6 @@ use std::time::Instant;
 use foldhash::HashMap;
 
 use super::agenda::TICK;
-use super::spread::FIRST_WORKER;
 use super::worker::Worker;
 use crate::protocol::{PoolKey, Protocol};
 use crate::slab::Id;
@@ -73,8 +72,8 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Sends idle connections to the first worker, if this one no longer serves clients: without connections, its thread
-    /// ends.
+    /// Sends idle connections to the first worker if this worker serves no clients. The thread of a worker without
+    /// connections ends.
     pub(super) fn leave_idle_servers(&mut self) {
         if self.shared.accepts() || self.env.is_ending() {
             return;
@@ -83,7 +82,7 @@ impl<P: Protocol> Worker<P> {
             let Some(server) = self.servers.get_mut(id) else { continue };
             if self.pool.with(|pool| pool.take_idle(&server.key, id)) {
                 server.upkeep.keep_idle_since(since);
-                self.send_server(id, FIRST_WORKER, None);
+                self.send_server(id, None);
             }
         }
     }

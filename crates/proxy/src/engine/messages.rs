@@ -14,6 +14,7 @@ use super::exclusive::matches_database;
 use super::flow::TokenKind;
 use super::mailbox::WorkerMessage;
 use super::shared_state::Discovery;
+use super::spread::FIRST_WORKER;
 use super::worker::Worker;
 use crate::log::Level;
 use crate::metrics::EXCLUSIVE_ACCESS;
@@ -204,8 +205,8 @@ impl<P: Protocol> Worker<P> {
         self.agenda.check_unserved = true;
     }
 
-    /// Sends an idle connection to a worker, for one of its clients or for the next one.
-    pub(super) fn send_server(&mut self, id: Id, thread: usize, client: Option<Id>) {
+    /// Sends an idle connection to this client's worker, or to the first worker for any client.
+    pub(super) fn send_server(&mut self, id: Id, client: Option<Id>) {
         let Some(mut server) = self.servers.remove(id) else { return };
         if let ServerStage::Open(backend) = &mut server.stage
             && let Err(error) = self.env.reactor.deregister(&mut backend.channel)
@@ -225,6 +226,7 @@ impl<P: Protocol> Worker<P> {
             self.agenda.check_unserved = true;
             return;
         }
+        let thread = client.map_or(FIRST_WORKER, WorkerBound::thread);
         if let Some(WorkerMessage::TakeServer(server, _)) =
             self.shared.send(thread, WorkerMessage::TakeServer(Box::new(server), client))
         {
@@ -234,7 +236,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Takes a connection from another worker, for this client if it still waits.
+    /// Takes a connection from another worker: for this client if it still waits, or for any client.
     fn take_server(&mut self, server: ServerConnection<P>, client: Option<Id>) {
         let id = self.servers.insert(server);
         if let Err(error) = self.watch_moved_server(id) {

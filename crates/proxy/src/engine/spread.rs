@@ -9,7 +9,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::worker::Worker;
 use crate::protocol::Protocol;
 
-/// Serves clients always.
+/// The worker that always serves clients.
 pub(super) const FIRST_WORKER: usize = 0;
 
 /// One worker fewer serves clients if the load of each remaining worker would be less than this part of the busy limit.

@@ -151,7 +151,7 @@ fn moves(site: &mut Site) {
     assert!(proxy.process.count("event=client-moved") > 0);
 }
 
-/// Without clients and connections, the second thread ends.
+/// The thread of a worker without clients and connections ends.
 fn leaves_connections(site: &mut Site) {
     const CLIENTS: usize = 6;
     let (_directory, file) = settings(&configuration(0));
@@ -161,7 +161,7 @@ fn leaves_connections(site: &mut Site) {
     let admin = admin_address(&proxy.process.log);
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| proxy.client()).collect();
     for client in &mut clients {
-        client.query("BEGIN").expect("a connection of its own");
+        client.query("BEGIN").expect("a transaction");
     }
     let connections = |thread: usize| threads_at(admin)[thread].1 as usize;
     assert!(connections(0) > 0 && connections(1) > 0, "{:?}", threads_at(admin));
@@ -178,7 +178,7 @@ fn leaves_connections(site: &mut Site) {
     let before = opened();
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| proxy.client()).collect();
     for client in &mut clients {
-        client.query("BEGIN").expect("a connection of its own");
+        client.query("BEGIN").expect("a transaction");
         assert_eq!(one(client, "SELECT 1"), "1");
     }
     assert_eq!(opened(), before, "they are used again");
