@@ -174,6 +174,9 @@ impl ClientSession {
 
     fn phase(&mut self, settings_result: &SettingsResult, backend: &BackendState) -> SessionPhase {
         let Some(pooled) = &mut self.pooled else { return SessionPhase::Active };
+        if self.command.is_none() && self.relay.owes_own(&pooled.follower) {
+            return SessionPhase::NeedsQuery;
+        }
         let is_clean = self.relay.connection_state() == ConnectionState::Clean(TransactionStatus::Idle);
         if !is_clean || self.command.is_some() || !self.has_input {
             return SessionPhase::Active;
@@ -256,9 +259,9 @@ impl ProtocolSession for ClientSession {
             return Ok(processed);
         }
         let followed = self.pooled.as_mut().map(|pooled| pooled.followed(&mut backend.prepared));
-        let ServerBytes { pass_bytes, skip_bytes } =
+        let ServerBytes { pass_bytes, skip_bytes, insert } =
             self.relay.process_server(rest, &mut backend.parameters, followed)?;
-        (processed.pass_bytes, processed.drop_bytes) = (pass_bytes, skip_bytes);
+        (processed.pass_bytes, processed.drop_bytes, processed.insert) = (pass_bytes, skip_bytes, insert);
         processed.patches = self.relay.patches();
         if processed.drop_bytes == 0 {
             processed.phase = self.phase(&processed.settings_result, backend);
@@ -267,7 +270,7 @@ impl ProtocolSession for ClientSession {
     }
 
     fn is_full(&self) -> bool {
-        self.pooled.as_ref().is_some_and(|pooled| pooled.follower.is_full())
+        self.relay.is_full() || self.pooled.as_ref().is_some_and(|pooled| pooled.follower.is_waiting())
     }
 
     fn can_send_error(&self) -> bool {
@@ -279,7 +282,10 @@ impl ProtocolSession for ClientSession {
     }
 
     fn query_settings(&mut self, _: &BackendState, to_server: &mut Vec<u8>) -> SessionResult<()> {
-        let Some(pooled) = &self.pooled else { return Ok(()) };
+        let Some(pooled) = &mut self.pooled else { return Ok(()) };
+        if self.relay.owes_own(&pooled.follower) {
+            return Ok(self.relay.write_own(&mut pooled.follower, to_server)?);
+        }
         let command = InternalCommand::values(pooled.unreported.iter().map(Vec::as_slice), to_server)?;
         self.command = Some((CommandPurpose::QueryValues, command));
         Ok(())

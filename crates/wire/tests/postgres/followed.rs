@@ -2,7 +2,8 @@
 
 use ciphertoll_wire::postgres::column::ValueFormat;
 use ciphertoll_wire::postgres::command::{
-    encode_bind, encode_close_statement, encode_execute, encode_parse, encode_query, encode_sync,
+    encode_bind, encode_close_statement, encode_describe_statement, encode_execute, encode_flush,
+    encode_parse, encode_query, encode_sync,
 };
 use ciphertoll_wire::postgres::relay::{
     ClientBytes, ClientStatements, ConnectionStatements, Followed, PostgresRelay, ServerBytes,
@@ -21,36 +22,45 @@ struct Site {
     parameters: Parameters,
     statements: ClientStatements,
     prepared: ConnectionStatements,
+    /// Bytes of the client that wait for answers.
+    held: Vec<u8>,
 }
 
 impl Site {
     fn process_client(&mut self, input: &[u8]) -> ClientBytes {
-        let Self { relay, follow: follower, parameters, statements, prepared } = self;
+        let Self { relay, follow: follower, parameters, statements, prepared, .. } = self;
         let session = Followed { follower, statements, prepared };
         relay.process_client(input, parameters, Some(session)).expect("commands")
     }
 
     fn process_server(&mut self, input: &[u8]) -> ServerBytes {
-        let Self { relay, follow: follower, parameters, statements, prepared } = self;
+        let Self { relay, follow: follower, parameters, statements, prepared, .. } = self;
         let session = Followed { follower, statements, prepared };
         relay.process_server(input, parameters, Some(session)).expect("answers")
     }
 
     /// What the server receives if these bytes arrive in such pieces.
     fn up(&mut self, bytes: &[u8], piece: usize) -> Vec<u8> {
-        let (mut held, mut sent) = (Vec::new(), Vec::new());
+        let mut sent = Vec::new();
         for piece in bytes.chunks(piece) {
-            held.extend_from_slice(piece);
-            loop {
-                let until = self.process_client(&held);
-                sent.extend(held.drain(..until.pass_bytes));
-                if until.insert.is_empty() {
-                    break;
-                }
-                sent.extend(until.insert);
-            }
+            self.held.extend_from_slice(piece);
+            sent.extend(self.go_on());
         }
-        assert!(held.is_empty(), "{held:?}");
+        sent
+    }
+
+    /// What the server receives of the bytes that were held back.
+    fn go_on(&mut self) -> Vec<u8> {
+        let (mut held, mut sent) = (std::mem::take(&mut self.held), Vec::new());
+        loop {
+            let until = self.process_client(&held);
+            sent.extend(held.drain(..until.pass_bytes));
+            if until.insert.is_empty() {
+                break;
+            }
+            sent.extend(until.insert);
+        }
+        self.held = held;
         sent
     }
 
@@ -62,10 +72,11 @@ impl Site {
             loop {
                 let answers = self.process_server(&held);
                 told.extend(held.drain(..answers.pass_bytes));
+                held.drain(..answers.skip_bytes);
+                told.extend(answers.insert);
                 if answers.skip_bytes == 0 {
                     break;
                 }
-                held.drain(..answers.skip_bytes);
             }
         }
         assert!(held.is_empty(), "{held:?}");
@@ -100,72 +111,246 @@ fn sync() -> Vec<u8> {
     bytes
 }
 
-/// Replies, by their type bytes.
-fn answers(kinds: &str) -> Vec<u8> {
+fn query(sql: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for kind in kinds.bytes() {
-        let payload: &[u8] = match kind {
-            b'Z' => b"I",
-            b'S' => b"a\0b\0",
-            _ => b"",
-        };
-        write_message(&mut bytes, kind, payload).expect("a message");
-    }
+    encode_query(&mut bytes, sql).expect("a query");
     bytes
 }
 
+fn describe(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_describe_statement(&mut bytes, name).expect("a name");
+    bytes
+}
+
+fn close(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_close_statement(&mut bytes, name).expect("a name");
+    bytes
+}
+
+fn flush() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_flush(&mut bytes);
+    bytes
+}
+
+/// The same with the type of one parameter.
+fn typed_parse(name: &str, sql: &str, oid: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_parse(&mut bytes, name, sql, &[oid]).expect("a statement");
+    bytes
+}
+
+fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_message(&mut bytes, kind, payload).expect("a message");
+    bytes
+}
+
+/// A `ParameterDescription` with one parameter.
+fn parameter(oid: u32) -> Vec<u8> {
+    message(b't', &[&[0, 1][..], &oid.to_be_bytes()].concat())
+}
+
+/// A `RowDescription` with one column, of a table that may be another one.
+fn column(name: &str, oid: u32, table: u32) -> Vec<u8> {
+    let parts = [
+        &[0, 1][..],
+        name.as_bytes(),
+        &[0],
+        &table.to_be_bytes(),
+        &[0, 1],
+        &oid.to_be_bytes(),
+        &[0, 4, 255, 255, 255, 255, 0, 0],
+    ];
+    message(b'T', &parts.concat())
+}
+
+/// Replies, by their type bytes. `T` describes no column, `t` no parameter.
+fn answers(kinds: &str) -> Vec<u8> {
+    let reply = |kind| match kind {
+        b'Z' => message(kind, b"I"),
+        b'S' => message(kind, b"a\0b\0"),
+        b't' | b'T' => message(kind, &[0, 0]),
+        b'E' => message(kind, b"SERROR\0VERROR\0C42601\0Msyntax\0\0"),
+        b'C' => message(kind, b"SELECT 1\0"),
+        _ => message(kind, b""),
+    };
+    kinds.bytes().flat_map(reply).collect()
+}
+
+/// A site where a client has prepared this statement, whose columns are `columns`, and is now on another connection.
+fn moved(sql: &str, oid: u32, columns: &[u8]) -> Site {
+    let mut site = Site::default();
+    let sent = site.up(&[parse("s", sql), sync()].concat(), 1000);
+    assert_eq!(sent, [parse("s", sql), describe("s"), sync()].concat(), "the server describes it");
+    let down = [&answers("1")[..], &parameter(oid), columns, &answers("Z")].concat();
+    assert_eq!(site.down(&down, 1), answers("1Z"), "the client has not asked");
+    site.moves();
+    site
+}
+
+const INT: u32 = 23;
+const TEXT: u32 = 25;
+
 #[test]
 fn a_statement_is_prepared_on_the_next_connection_unnoticed() {
-    let both = [parse("s", "SELECT 1"), sync()].concat();
     for piece in [1, 2, 5, 1000] {
-        let mut site = Site::default();
-        assert_eq!(site.up(&both, piece), both);
-        assert_eq!(site.down(&answers("1Z"), piece), answers("1Z"));
+        let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
         let use_it = [execute("s"), sync()].concat();
+        let again = typed_parse("s", "INSERT INTO t VALUES ($1)", INT);
+        assert_eq!(site.up(&use_it, piece), [&again[..], &use_it].concat(), "with the type that it had");
+        assert_eq!(site.down(&answers("12CZ"), piece), answers("2CZ"));
         assert_eq!(site.up(&use_it, piece), use_it, "it is there");
         assert_eq!(site.down(&answers("2CZ"), piece), answers("2CZ"));
-        site.moves();
-        assert_eq!(site.up(&use_it, piece), [parse("s", "SELECT 1"), use_it.clone()].concat());
-        assert_eq!(site.down(&answers("12CZ"), piece), answers("2CZ"));
-        assert_eq!(site.up(&use_it, piece), use_it);
     }
 }
 
 #[test]
-fn a_skipped_parse_is_repeated() {
+fn a_client_that_asks_for_the_description_gets_it_once() {
     let mut site = Site::default();
-    site.up(&[parse("s", "SELECT 1"), sync()].concat(), 1000);
-    site.down(&answers("1Z"), 1000);
+    let up = [parse("s", "SELECT $1"), describe("s"), sync()].concat();
+    assert_eq!(site.up(&up, 3), up);
+    let down = [answers("1"), parameter(INT), column("a", TEXT, 0), answers("Z")].concat();
+    assert_eq!(site.down(&down, 3), down);
     site.moves();
+    let sent = site.up(&[execute("s"), sync()].concat(), 1000);
+    assert!(sent.starts_with(&typed_parse("s", "SELECT $1", INT)), "its types are known");
+}
+
+#[test]
+fn a_query_is_executed_before_its_columns_are_compared() {
+    let same = [answers("1"), parameter(INT), column("a", TEXT, 77), answers("2DCZ")].concat();
+    let mut site = moved("SELECT a FROM t WHERE b = $1", INT, &column("a", TEXT, 1));
+    let use_it = [execute("s"), sync()].concat();
+    let again = [typed_parse("s", "SELECT a FROM t WHERE b = $1", INT), describe("s")].concat();
+    assert_eq!(site.up(&use_it, 1000), [&again[..], &use_it].concat());
+    assert_eq!(site.up(&query("COMMIT"), 1000), b"", "nothing may follow yet");
+    assert_eq!(site.down(&same, 4), answers("2DCZ"), "the table may be another one");
+    assert_eq!(site.go_on(), query("COMMIT"));
+
+    // Another type: the client gets the server's own error, and no row.
+    let other = [answers("1"), parameter(INT), column("a", INT, 1), answers("2DCZ")].concat();
+    let mut site = moved("SELECT a FROM t WHERE b = $1", INT, &column("a", TEXT, 1));
+    site.up(&use_it, 1000);
+    assert_eq!(site.down(&other, 4), b"");
+    assert!(site.relay.owes_own(&site.follow));
+    let mut own = Vec::new();
+    site.relay.write_own(&mut site.follow, &mut own).expect("commands");
+    assert!(own.starts_with(&close("s")), "it is prepared anew next time");
+    assert_eq!(site.up(&query("COMMIT"), 1000), b"", "its error comes first");
+    let down = site.down(&answers("3EZ"), 4);
+    assert!(down.windows(7).any(|bytes| bytes == b"C0A000\0") && down.ends_with(&answers("Z")));
+    assert_eq!(site.go_on(), query("COMMIT"));
+}
+
+#[test]
+fn a_statement_that_changes_something_waits_for_its_columns() {
+    let sql = "DELETE FROM t WHERE b = $1 RETURNING a";
+    let use_it = [execute("s"), sync()].concat();
+    let again = [typed_parse("s", sql, INT), describe("s"), flush()].concat();
+    let mut site = moved(sql, INT, &column("a", TEXT, 1));
+    assert_eq!(site.up(&use_it, 1000), again);
+    assert!(site.follow.is_waiting());
+    assert_eq!(site.down(&[answers("1"), parameter(INT), column("a", TEXT, 2)].concat(), 3), b"");
+    assert_eq!(site.go_on(), use_it);
+    assert_eq!(site.down(&answers("2DCZ"), 3), answers("2DCZ"));
+
+    let mut site = moved(sql, INT, &column("a", TEXT, 1));
+    site.up(&use_it, 1000);
+    site.down(&[answers("1"), parameter(INT), column("b", TEXT, 1)].concat(), 3);
+    let sent = site.go_on();
+    assert!(sent.starts_with(&close("s")) && sent.ends_with(&use_it), "a message that fails is in front");
+    let down = site.down(&answers("3EZ"), 4);
+    assert!(down.windows(7).any(|bytes| bytes == b"C0A000\0") && down.ends_with(&answers("Z")));
+}
+
+#[test]
+fn a_batch_behind_one_that_may_have_failed_waits() {
+    let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
     // Two pipelined batches; the first fails before the statement.
-    let batch = [execute("other"), execute("s"), sync()].concat();
-    let mut close = Vec::new();
-    encode_close_statement(&mut close, "s").expect("a name");
-    let sent = site.up(&[batch, [execute("s"), sync()].concat()].concat(), 1000);
-    let expected = [
-        execute("other"),
-        parse("s", "SELECT 1"),
-        execute("s"),
-        sync(),
-        close,
-        parse("s", "SELECT 1"),
-        execute("s"),
-        sync(),
-    ];
-    assert_eq!(sent, expected.concat());
-    assert_eq!(site.down(&answers("EZ312CZ"), 1000), answers("EZ2CZ"));
+    let (first, second) =
+        ([execute("other"), execute("s"), sync()].concat(), [execute("s"), sync()].concat());
+    let again = typed_parse("s", "INSERT INTO t VALUES ($1)", INT);
+    let sent = site.up(&[&first[..], &second].concat(), 1000);
+    assert_eq!(sent, [execute("other"), again.clone(), execute("s"), sync()].concat());
+    assert_eq!(site.down(&answers("EZ"), 1000), answers("EZ"));
+    assert_eq!(site.go_on(), [&again[..], &second].concat());
+    assert_eq!(site.down(&answers("12CZ"), 1000), answers("2CZ"));
 }
 
 #[test]
 fn a_failed_prepare_is_forgotten() {
     let mut site = Site::default();
     site.up(&[parse("s", "SELEC"), sync()].concat(), 1000);
-    assert!(site.statements.bytes() > 0);
     site.down(&answers("EZ"), 1000);
     assert_eq!(site.statements.bytes(), 0);
     site.moves();
     let use_it = [execute("s"), sync()].concat();
     assert_eq!(site.up(&use_it, 1000), use_it);
+}
+
+/// Commands that the server skips or refuses change nothing.
+#[test]
+fn what_the_server_has_not_confirmed_is_not_done() {
+    let tag = |tag: &str| message(b'C', format!("{tag}\0").as_bytes());
+    for (up, down, remains) in [
+        ([parse("", "SELEC"), close("s"), sync()].concat(), answers("EZ"), true),
+        ([parse("", "SELEC"), close("s"), parse("s", "SELECT 2"), sync()].concat(), answers("EZ"), true),
+        ([close("s"), sync()].concat(), answers("3Z"), false),
+        (query("DEALLOCATE s"), answers("EZ"), true),
+        (query("DEALLOCATE s"), [tag("DEALLOCATE"), answers("Z")].concat(), false),
+        (query("SELECT 1; DEALLOCATE ALL"), answers("TDCEZ"), true),
+        (query("DEALLOCATE x; DEALLOCATE s"), [tag("DEALLOCATE"), answers("EZ")].concat(), true),
+        (query("DISCARD ALL"), answers("EZ"), true),
+        (query("DISCARD ALL"), [tag("DISCARD ALL"), answers("Z")].concat(), false),
+        ([parse("", "DEALLOCATE ALL"), sync()].concat(), answers("1Z"), true),
+        (
+            [parse("", "DEALLOCATE ALL"), execute(""), sync()].concat(),
+            [answers("12"), tag("DEALLOCATE ALL"), answers("Z")].concat(),
+            false,
+        ),
+        ([parse("", "SELEC"), query("DEALLOCATE ALL"), sync()].concat(), answers("EZ"), true),
+    ] {
+        for piece in [1, 1000] {
+            let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+            site.up(&[execute("s"), sync()].concat(), 1000);
+            site.down(&answers("12CZ"), 1000);
+            site.up(&up, piece);
+            site.down(&down, piece);
+            let bytes = site.statements.bytes();
+            site.moves();
+            let again = site.up(&[execute("s"), sync()].concat(), piece) != [execute("s"), sync()].concat();
+            assert_eq!((again, bytes > 0), (remains, remains), "{}", String::from_utf8_lossy(&up));
+        }
+    }
+}
+
+#[test]
+fn sql_finds_statements_of_the_protocol() {
+    let stand_in = [parse("s", ""), sync()].concat();
+    for sql in ["BEGIN; DEALLOCATE s", "PREPARE s AS SELECT 1"] {
+        let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+        assert_eq!(site.up(&query(sql), 3), stand_in, "{sql}");
+        assert_eq!(site.down(&answers("1Z"), 1), b"");
+        assert_eq!(site.go_on(), query(sql));
+    }
+    let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+    let again = [typed_parse("s", "INSERT INTO t VALUES ($1)", INT), sync()].concat();
+    assert_eq!(site.up(&query("EXECUTE s(1)"), 1000), again);
+    assert_eq!(site.down(&answers("1Z"), 1), b"");
+    assert_eq!(site.go_on(), query("EXECUTE s(1)"));
+    // It cannot be prepared: the client gets the reason when its text fails.
+    let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+    site.up(&query("EXECUTE s(1)"), 1000);
+    assert_eq!(site.down(&answers("EZ"), 1), b"");
+    assert_eq!(site.go_on(), query("EXECUTE s(1)"));
+    let missing = message(b'E', b"SERROR\0C26000\0Mno\0\0");
+    assert_eq!(site.down(&[missing, answers("Z")].concat(), 1), answers("EZ"));
+    // Other texts need nothing.
+    let mut site = moved("INSERT INTO t VALUES ($1)", INT, &answers("n"));
+    assert_eq!(site.up(&query("SELECT 1"), 1000), query("SELECT 1"));
 }
 
 #[test]
@@ -175,7 +360,8 @@ fn too_long_statements_pin() {
     let long = format!("SELECT '{}'", "x".repeat(EIGHT_MB / 3));
     for number in 0..5 {
         site.up(&[parse(&format!("s{number}"), &long), sync()].concat(), 1 << 20);
-        site.down(&answers("1Z"), 1000);
+        // The server describes the statements that are kept.
+        site.down(&answers(if number < 2 { "1tnZ" } else { "1Z" }), 1000);
     }
     assert!(site.statements.bytes() <= EIGHT_MB, "{}", site.statements.bytes());
     // Such a statement is used on its connection.
@@ -186,15 +372,14 @@ fn too_long_statements_pin() {
 
 #[test]
 fn a_command_ends_at_ready_for_query() {
-    let mut query = Vec::new();
-    encode_query(&mut query, "SELECT 1").expect("a query");
+    let query = query("SELECT 1");
     let batch = [execute("s"), sync()].concat();
     assert_eq!(first_command_bytes(&[query.clone(), batch.clone()].concat()), Some(query.len()));
     assert_eq!(first_command_bytes(&[batch.clone(), query].concat()), Some(batch.len()));
     assert_eq!(first_command_bytes(&batch[..batch.len() - 1]), None);
 }
 
-/// The limit of pending replies.
+/// The limit of messages without an answer.
 const MAX_OWED: usize = 1 << 12;
 
 #[test]
@@ -205,33 +390,24 @@ fn a_long_pipeline_waits_for_replies() {
         let until = site.process_client(&rest);
         rest.drain(..until.pass_bytes).count() / one.len()
     };
-    assert_eq!((passes(&mut site), site.follow.is_full()), (MAX_OWED, true));
-    assert_eq!((passes(&mut site), site.follow.is_full()), (0, true));
+    assert_eq!((passes(&mut site), site.relay.is_full()), (MAX_OWED, true));
+    assert_eq!((passes(&mut site), site.relay.is_full()), (0, true));
     site.down(&answers(&"1".repeat(100)), 7);
-    assert!(!site.follow.is_full());
-    assert_eq!((passes(&mut site), site.follow.is_full()), (100, true));
+    assert!(!site.relay.is_full());
+    assert_eq!((passes(&mut site), site.relay.is_full()), (100, true));
     site.down(&answers(&"1".repeat(MAX_OWED)), 4096);
     assert_eq!(passes(&mut site), MAX_OWED);
     // After an error the server skips commands up to the `Sync`, so no reply to them is pending.
     site.down(&answers("E"), 4096);
     assert_eq!(passes(&mut site), MAX_OWED - 100);
-    assert!(!site.follow.is_full());
+    assert!(!site.relay.is_full());
     site.down(&answers("Z"), 4096);
-    assert_eq!(site.up(&parse("s", "SELECT 1"), 1000), parse("s", "SELECT 1"), "it goes on");
-    // Consecutive `ReadyForQuery`s are not limited.
-    let mut query = Vec::new();
-    encode_query(&mut query, "SELECT 1").expect("a query");
-    site.up(&query.repeat(2 * MAX_OWED), 1 << 20);
-    assert!(!site.follow.is_full());
+    let goes_on = [parse("s", "SELECT 1"), describe("s"), sync()].concat();
+    assert_eq!(site.up(&goes_on, 1000), goes_on, "it goes on");
 }
 
 #[test]
 fn texts_follow_the_server_setting() {
-    let query = |sql: &str| {
-        let mut bytes = Vec::new();
-        encode_query(&mut bytes, sql).expect("a query");
-        bytes
-    };
     let set = |site: &mut Site, value: &[u8]| {
         site.parameters.set(b"standard_conforming_strings", value).expect("a setting");
     };
@@ -240,6 +416,7 @@ fn texts_follow_the_server_setting() {
         let mut site = Site::default();
         set(&mut site, value);
         site.up(&commands.concat(), 1000);
+        site.down(&answers(&"CZ".repeat(commands.len())), 1000);
         site.follow.settle().pin
     };
     assert_eq!(pin(&[query(behind)], b"on"), Some("LISTEN"));
@@ -254,28 +431,21 @@ fn texts_follow_the_server_setting() {
     site.down(&answers("CZ"), 1000);
     set(&mut site, b"on");
     site.up(&query(behind), 1000);
+    site.down(&answers("CZ"), 1000);
     assert_eq!(site.follow.settle().pin, Some("LISTEN"));
     // A portal changes it when it is executed, which the server reports before the `ReadyForQuery`.
     let mut site = Site::default();
     set(&mut site, b"on");
     site.up(&[parse("s", "SET standard_conforming_strings = off"), sync()].concat(), 1000);
-    site.down(&answers("1Z"), 1000);
-    site.up(&[execute("s"), parse("", within), execute("")].concat(), 1000);
+    site.down(&answers("1tnZ"), 1000);
+    site.up(&[execute("s"), parse("", within), execute(""), sync()].concat(), 1000);
+    site.down(&answers("2C12CZ"), 1000);
     assert!(site.follow.settle().pin.is_some());
 }
 
 #[test]
 fn a_failed_discard_undoes_nothing() {
-    let query = |sql: &str| {
-        let mut bytes = Vec::new();
-        encode_query(&mut bytes, sql).expect("a query");
-        bytes
-    };
-    let confirmed = || {
-        let mut bytes = Vec::new();
-        write_message(&mut bytes, b'C', b"DISCARD ALL\0").expect("a message");
-        [bytes, answers("Z")].concat()
-    };
+    let confirmed = || [message(b'C', b"DISCARD ALL\0"), answers("Z")].concat();
     let settled = |down: &[u8], later: &str| {
         let mut effects = Vec::new();
         for piece in [1, 5, 1000] {
@@ -295,7 +465,7 @@ fn a_failed_discard_undoes_nothing() {
     assert_eq!(settled(&answers("CZEZCZ"), "SELECT 1"), (Some("LISTEN"), Discard::None));
     // Of two, the last one fails.
     let earlier_succeeded = [answers("CZ"), confirmed(), answers("EZ")].concat();
-    assert_eq!(settled(&earlier_succeeded, "DISCARD ALL").0, Some("LISTEN"));
+    assert_eq!(settled(&earlier_succeeded, "DISCARD ALL"), (None, Discard::All));
     // Another command's tag is not taken for it.
     assert_eq!(settled(&answers("CZCZCZ"), "SELECT 1"), (Some("LISTEN"), Discard::None));
 }

@@ -9,7 +9,7 @@ use crate::postgres::{
         column::ValueFormat,
         kind,
         message::{write, write_empty},
-        reader::{put_nul_terminated, put_nullable_bytes, put_u16, put_u32},
+        reader::{Reader, put_nul_terminated, put_nullable_bytes, put_u16, put_u32},
     },
     error::Error,
 };
@@ -131,6 +131,35 @@ pub fn encode_execute(out: &mut Vec<u8>, portal: &str, max_rows: u32) -> Result<
 /// `Close` for a prepared statement.
 pub fn encode_close_statement(out: &mut Vec<u8>, name: &str) -> Result<(), Error> {
     write_named(out, kind::CLOSE, STATEMENT, name)
+}
+
+/// `Close` or `Describe` for a prepared statement whose name came from a client.
+pub(crate) fn put_of_statement(out: &mut Vec<u8>, kind: u8, name: &[u8]) -> Result<(), Error> {
+    write(out, kind, |out| {
+        out.push(STATEMENT);
+        put_nul_terminated(out, name);
+        Ok(())
+    })
+}
+
+/// `Parse` without parameter types, for a name that came from a client.
+pub(crate) fn put_parse(out: &mut Vec<u8>, name: &[u8], sql: &str) -> Result<(), Error> {
+    write(out, kind::PARSE, |out| {
+        put_nul_terminated(out, name);
+        put_text(out, sql, "SQL")?;
+        put_count(out, 0)
+    })
+}
+
+/// `Parse` with the name and the text of another one's payload. `types` are a count and as many types.
+pub(crate) fn put_parse_types(out: &mut Vec<u8>, payload: &[u8], types: &[u8]) -> Result<(), Error> {
+    write(out, kind::PARSE, |out| {
+        let mut reader = Reader::new(payload, "Parse");
+        put_nul_terminated(out, reader.nul_terminated()?);
+        put_nul_terminated(out, reader.nul_terminated()?);
+        out.extend_from_slice(types);
+        Ok(())
+    })
 }
 
 /// `Sync`: ends an extended query and requests `ReadyForQuery`.

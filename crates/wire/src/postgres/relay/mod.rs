@@ -1,11 +1,13 @@
 //! What a proxy between client and server needs.
 //!
+//! - `BackendModel` knows what the server does with each message: which it executes, which it skips, what it answers.
 //! - [`PostgresRelay`] tracks the traffic that is forwarded. It splits the bytes into messages and shows them to its
 //!   observers: [`SessionFollower`] tracks prepared statements and session changes for transaction pooling;
 //!   `RemainsObserver` tracks what a short session leaves, for session pooling; `DatabaseCommandScanner` finds commands
 //!   that need a database without other connections.
 //! - [`InternalCommand`] resets a session and applies a client's settings.
 
+pub(crate) mod backend_model;
 pub(crate) mod database_commands;
 pub(crate) mod framer;
 pub(crate) mod internal_command;
@@ -17,4 +19,4 @@ pub use internal_command::{InternalCommand, PipelinedCommit};
 pub use session_follower::{
     ClientStatements, ConnectionStatements, Followed, SessionFollower, first_command_bytes,
 };
-pub use traffic::{ClientBytes, ConnectionState, Patch, PostgresRelay, ServerBytes};
+pub use traffic::{ClientBytes, ConnectionState, Departure, Patch, PostgresRelay, ServerBytes};

@@ -16,9 +16,13 @@ use crate::{
         },
         error::Error,
         relay::{
+            backend_model::{Outlook, SentKind},
             database_commands::DatabaseCommandScanner,
             framer::Framer,
-            session_follower::{DISCARD_ALL_TAG, Followed, MessageAction, ReplyAction},
+            session_follower::{
+                Followed, FollowedModel, MessageAction, ReplyAction, SessionFollower, needed_bytes,
+                write_probe,
+            },
             session_remains::RemainsObserver,
         },
         sql::effects::Remains,
@@ -37,14 +41,11 @@ pub struct PostgresRelay {
     databases: DatabaseCommandScanner,
     remains: RemainsObserver,
     sync_hold: SyncHold,
-    /// Pending `ReadyForQuery`s, for `Query`s and for `Sync`s.
-    queries: u32,
-    syncs: u32,
-    /// Whether messages were sent that need a `Sync`.
-    unsynced: bool,
-    copy_in: CopyIn,
-    doubt: Option<&'static str>,
-    transaction: TransactionStatus,
+    model: FollowedModel,
+    /// Whether the current message of the server is not forwarded.
+    drops: bool,
+    /// Whether the next message of the server was read already, and is forwarded.
+    forwards_next: bool,
     /// Whether the server's last message was an error. If it was, a proxy need not report another one.
     error_was_last: bool,
     own: Option<ProcessAlias>,
@@ -76,12 +77,14 @@ pub struct ClientBytes {
 }
 
 /// What to do with a server's bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerBytes {
     /// The number of bytes to forward, from the front.
     pub pass_bytes: usize,
     /// The number of bytes behind those to discard. If 0, the rest waits for more input.
     pub skip_bytes: usize,
+    /// What the client gets in place of the discarded bytes.
+    pub insert: Vec<u8>,
 }
 
 /// The process ID that the proxy gave the client, and the one that the server uses.
@@ -109,14 +112,15 @@ pub enum ConnectionState {
     Unknown(&'static str),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum CopyIn {
-    #[default]
-    None,
-    /// The server waits for data, and ignores each `Sync`.
-    Sending,
-    /// The client has sent everything.
-    Sent,
+/// What happens to a session whose client sends nothing more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Departure {
+    /// It ends.
+    Now,
+    /// It ends when the server has answered what the client has sent.
+    WhenAnswered,
+    /// Which answers the server owes is not known: it ends when the server, told the same, has closed the connection.
+    WhenClosed,
 }
 
 impl PostgresRelay {
@@ -177,7 +181,7 @@ impl PostgresRelay {
             self.databases.read(piece, &mut result.exclusive);
             self.remains.read(piece);
             if let Some(followed) = &mut followed {
-                followed.read(piece);
+                followed.read(piece, &mut self.model);
             }
             let rest = &input[*at..];
             let Some(header) = self.client_framer.next_header(rest)? else { break };
@@ -188,51 +192,34 @@ impl PostgresRelay {
                 result.goodbye = Goodbye::Said;
                 break;
             }
+            let mut note = None;
             if let Some(followed) = &mut followed {
-                match followed.begin(header, rest, parameters)? {
-                    MessageAction::Forward => {}
+                match followed.begin(header, rest, parameters, &mut self.model)? {
+                    MessageAction::Forward(made) => note = made,
                     MessageAction::NeedInput => break,
                     MessageAction::InsertBefore(insert) => {
                         result.insert = insert;
                         break;
                     }
                 }
+            } else if self.model.is_full() {
+                break;
             }
-            self.command(header.kind)?;
+            match SentKind::of(header.kind) {
+                Some(kind) => {
+                    if kind == SentKind::Sync && self.sync_hold == SyncHold::AfterNext {
+                        self.sync_hold = SyncHold::Holding;
+                    }
+                    self.model.send(kind, note);
+                }
+                None if matches!(header.kind, kind::COPY_DATA | kind::FLUSH) => {}
+                None => return Err(Error::protocol("command", "an unknown kind of message")),
+            }
             self.databases.begin(header.kind);
             self.remains.begin(header.kind, parameters.string_syntax());
             self.client_framer.begin(header, at);
         }
         Ok(result)
-    }
-
-    #[inline]
-    fn command(&mut self, kind: u8) -> Result<(), Error> {
-        match kind {
-            kind::QUERY | kind::FUNCTION_CALL => self.queries = self.queries.saturating_add(1),
-            kind::SYNC => {
-                if self.sync_hold == SyncHold::AfterNext {
-                    self.sync_hold = SyncHold::Holding;
-                }
-                self.unsynced = false;
-                self.syncs = self.syncs.saturating_add(1);
-            }
-            kind::PARSE | kind::BIND | kind::DESCRIBE | kind::EXECUTE | kind::CLOSE | kind::FLUSH => {
-                self.unsynced = true;
-            }
-            kind::COPY_DATA => {}
-            kind::COPY_DONE | kind::COPY_FAIL => {
-                if self.copy_in == CopyIn::Sending {
-                    self.copy_in = CopyIn::Sent;
-                    // The server has ignored the `Sync`s sent while it waited for data.
-                    self.syncs = 0;
-                }
-            }
-            _ => {
-                return Err(Error::protocol("command", "an unknown kind of message"));
-            }
-        }
-        Ok(())
     }
 
     /// Reads the next bytes from the server: those beyond the last [`ServerBytes`], and newer ones. A partial header
@@ -243,52 +230,87 @@ impl PostgresRelay {
         parameters: &mut Parameters,
         mut followed: Option<Followed<'_>>,
     ) -> Result<ServerBytes, Error> {
+        let mut bytes = ServerBytes { pass_bytes: 0, skip_bytes: 0, insert: Vec::new() };
         let mut at = 0;
         loop {
+            let start = at;
             self.server_framer.read(input, &mut at);
+            if self.drops {
+                bytes.skip_bytes += at - start;
+                self.drops = !self.server_framer.is_between_messages();
+            } else if bytes.skip_bytes == 0 {
+                bytes.pass_bytes = at;
+            }
             let rest = &input[at..];
             let Some(header) = self.server_framer.next_header(rest)? else { break };
-            let Some(payload) = needed_payload(header, rest, followed.as_ref())? else { break };
-            if let Some(followed) = &mut followed
-                && followed.read_reply(header, payload)? == ReplyAction::Discard
-            {
-                return Ok(ServerBytes { pass_bytes: at, skip_bytes: message::HEADER_BYTES });
-            }
-            match header.kind {
-                kind::READY_FOR_QUERY | kind::PARAMETER_STATUS => {
-                    self.read_status(header.kind, payload, parameters)?;
+            let Some(payload) = self.needed_payload(header, rest, followed.as_ref())? else { break };
+            let action = if std::mem::take(&mut self.forwards_next) {
+                ReplyAction::Forward
+            } else {
+                self.read_message(header, payload, parameters, followed.as_mut())?
+            };
+            match action {
+                // What was dropped comes first.
+                ReplyAction::Forward if bytes.skip_bytes > 0 => {
+                    self.forwards_next = true;
+                    break;
                 }
-                kind => self.read_reply(kind)?,
+                ReplyAction::Forward => {
+                    if header.kind == kind::NOTIFICATION_RESPONSE
+                        && self.own.is_some_and(|own| payload == own.known)
+                    {
+                        self.named_at.push(at + message::HEADER_BYTES);
+                    }
+                    self.server_framer.begin(header, &mut at);
+                }
+                ReplyAction::Discard => self.drop_message(header, &mut at, &mut bytes),
+                ReplyAction::Replace(insert) => {
+                    self.drop_message(header, &mut at, &mut bytes);
+                    let start = at;
+                    self.server_framer.read(input, &mut at);
+                    bytes.skip_bytes += at - start;
+                    bytes.insert = insert;
+                    break;
+                }
             }
-            if header.kind == kind::NOTIFICATION_RESPONSE && self.own.is_some_and(|own| payload == own.known)
-            {
-                self.named_at.push(at + message::HEADER_BYTES);
-            }
-            self.server_framer.begin(header, &mut at);
         }
-        Ok(ServerBytes { pass_bytes: at, skip_bytes: 0 })
+        if let Some(followed) = &mut followed {
+            followed.end_wait();
+        }
+        Ok(bytes)
     }
 
-    fn read_status(&mut self, kind: u8, payload: &[u8], parameters: &mut Parameters) -> Result<(), Error> {
-        if kind == kind::PARAMETER_STATUS {
-            let (name, value) = parse_parameter_status(payload)?;
-            return parameters.set(name, value);
-        }
-        self.transaction = TransactionStatus::parse(payload)?;
-        self.copy_in = CopyIn::None;
-        self.error_was_last = false;
-        match (&mut self.queries, &mut self.syncs) {
-            (0, 0) => self.doubt = Some("the server sent an unsolicited message"),
-            (0, syncs) => *syncs -= 1,
-            (queries, _) => *queries -= 1,
-        }
-        Ok(())
+    fn drop_message(&mut self, header: Header, at: &mut usize, bytes: &mut ServerBytes) {
+        let start = *at;
+        self.server_framer.begin(header, at);
+        bytes.skip_bytes += *at - start;
+        self.drops = true;
     }
 
+    /// Reads a message of the server, with the part of its payload that is needed.
     #[inline]
-    fn read_reply(&mut self, kind: u8) -> Result<(), Error> {
-        self.error_was_last = false;
-        match kind {
+    fn read_message(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        parameters: &mut Parameters,
+        followed: Option<&mut Followed<'_>>,
+    ) -> Result<ReplyAction, Error> {
+        self.error_was_last = header.kind == kind::ERROR_RESPONSE;
+        match header.kind {
+            kind::PARAMETER_STATUS => {
+                let (name, value) = parse_parameter_status(payload)?;
+                parameters.set(name, value)?;
+                return Ok(ReplyAction::Forward);
+            }
+            kind::READY_FOR_QUERY => {
+                let transaction = TransactionStatus::parse(payload)?;
+                if let Some(followed) = followed {
+                    return Ok(followed.read_ready(transaction, &mut self.model));
+                }
+                self.model.receive_ready(transaction);
+                return Ok(ReplyAction::Forward);
+            }
             kind::DATA_ROW
             | kind::ROW_DESCRIPTION
             | kind::COMMAND_COMPLETE
@@ -303,37 +325,91 @@ impl PostgresRelay {
             | kind::NOTIFICATION_RESPONSE
             | kind::COPY_DATA
             | kind::COPY_DONE
+            | kind::COPY_IN_RESPONSE
             | kind::COPY_OUT_RESPONSE
-            | kind::FUNCTION_CALL_RESPONSE => {}
-            kind::ERROR_RESPONSE => {
-                self.error_was_last = true;
-                if self.copy_in == CopyIn::Sending {
-                    // It no longer waits for data: a `Sync` counts again.
-                    self.copy_in = CopyIn::Sent;
-                }
-            }
-            kind::COPY_IN_RESPONSE => self.copy_in = CopyIn::Sending,
-            _ => {
-                return Err(Error::protocol("response", "an unexpected message"));
-            }
+            | kind::FUNCTION_CALL_RESPONSE
+            | kind::ERROR_RESPONSE => {}
+            _ => return Err(Error::protocol("response", "an unexpected message")),
         }
-        Ok(())
+        if let Some(followed) = followed {
+            return followed.read_reply(header, payload, &mut self.model);
+        }
+        self.model.receive(header.kind);
+        Ok(ReplyAction::Forward)
+    }
+
+    /// The part of the server's message that is read; empty for most messages. `None` until it has arrived.
+    #[inline]
+    fn needed_payload<'a>(
+        &mut self,
+        header: Header,
+        input: &'a [u8],
+        followed: Option<&Followed<'_>>,
+    ) -> Result<Option<&'a [u8]>, Error> {
+        let needed_bytes = match header.kind {
+            kind::READY_FOR_QUERY | kind::PARAMETER_STATUS => {
+                if header.payload_bytes > MAX_LOGIN_PAYLOAD_BYTES {
+                    let (length, limit) = (header.payload_bytes, MAX_LOGIN_PAYLOAD_BYTES);
+                    return Err(Error::MessageTooLarge { length, limit });
+                }
+                header.payload_bytes
+            }
+            kind::NOTIFICATION_RESPONSE => header.payload_bytes.min(PROCESS_BYTES),
+            _ if followed.is_some() => needed_bytes(header, &mut self.model)?,
+            _ => 0,
+        };
+        Ok(input.get(message::HEADER_BYTES..message::HEADER_BYTES + needed_bytes))
     }
 
     pub fn connection_state(&self) -> ConnectionState {
-        if let Some(doubt) = self.doubt {
-            return ConnectionState::Unknown(doubt);
-        }
         if !self.client_framer.is_between_messages() {
             return ConnectionState::Unknown("the client left in the middle of a message");
         }
-        if self.copy_in != CopyIn::None {
-            return ConnectionState::Unknown("the client left in the middle of a COPY");
+        match self.model.outlook() {
+            Outlook::Unknown(reason) => ConnectionState::Unknown(reason),
+            Outlook::Clean if self.server_framer.is_between_messages() => {
+                ConnectionState::Clean(self.model.transaction())
+            }
+            _ if self.model.is_copying_in() => {
+                ConnectionState::Unknown("the client left in the middle of a COPY")
+            }
+            _ => ConnectionState::Unknown("the client left before all responses were read"),
         }
-        if self.queries > 0 || self.syncs > 0 || self.unsynced || !self.server_framer.is_between_messages() {
-            return ConnectionState::Unknown("the client left before all responses were read");
+    }
+
+    /// Whether only another `ReadyForQuery` may follow what the server has sent.
+    fn may_be_clean(&self) -> bool {
+        self.model.outlook() == Outlook::CleanUnlessMore
+            && self.client_framer.is_between_messages()
+            && self.server_framer.is_between_messages()
+    }
+
+    /// What happens if the client sends nothing more.
+    pub fn departure(&self) -> Departure {
+        match self.model.outlook() {
+            Outlook::Owed => Departure::WhenAnswered,
+            Outlook::Unknown(_) => Departure::WhenClosed,
+            Outlook::Clean | Outlook::CleanUnlessMore | Outlook::Unfinished => Departure::Now,
         }
-        ConnectionState::Clean(self.transaction)
+    }
+
+    /// Whether too many answers are owed to send more.
+    pub fn is_full(&self) -> bool {
+        self.model.is_full()
+    }
+
+    /// Whether the server must be sent [`Self::write_own`] before the session can go on or be detached.
+    pub fn owes_own(&self, follower: &SessionFollower) -> bool {
+        follower.owes_failure() || self.may_be_clean()
+    }
+
+    /// Appends commands of the proxy whose answers the client does not get.
+    pub fn write_own(&mut self, follower: &mut SessionFollower, out: &mut Vec<u8>) -> Result<(), Error> {
+        if follower.owes_failure() {
+            follower.write_failure(out, &mut self.model)
+        } else {
+            write_probe(out, &mut self.model)
+        }
     }
 
     /// Whether the proxy may append its own message to the bytes forwarded to the client.
@@ -345,28 +421,4 @@ impl PostgresRelay {
     pub fn error_was_last(&self) -> bool {
         self.error_was_last
     }
-}
-
-/// The part of the server's message that is read; empty for most messages. `None` until it has arrived.
-#[inline]
-fn needed_payload<'a>(
-    header: Header,
-    input: &'a [u8],
-    followed: Option<&Followed<'_>>,
-) -> Result<Option<&'a [u8]>, Error> {
-    let needed_bytes = match header.kind {
-        kind::READY_FOR_QUERY | kind::PARAMETER_STATUS => {
-            if header.payload_bytes > MAX_LOGIN_PAYLOAD_BYTES {
-                let (length, limit) = (header.payload_bytes, MAX_LOGIN_PAYLOAD_BYTES);
-                return Err(Error::MessageTooLarge { length, limit });
-            }
-            header.payload_bytes
-        }
-        kind::NOTIFICATION_RESPONSE => header.payload_bytes.min(PROCESS_BYTES),
-        kind::COMMAND_COMPLETE if followed.is_some_and(Followed::awaits_discard) => {
-            header.payload_bytes.min(DISCARD_ALL_TAG.len())
-        }
-        _ => 0,
-    };
-    Ok(input.get(message::HEADER_BYTES..message::HEADER_BYTES + needed_bytes))
 }

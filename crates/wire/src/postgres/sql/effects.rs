@@ -12,10 +12,17 @@ use crate::postgres::sql::{
 
 /// Settings changed in one transaction; more pin the connection.
 const MAX_SETTINGS: usize = 16;
-/// Limit of prepared statements that a text deallocates by name; more pin the connection.
-const MAX_DEALLOCATED: usize = 256;
+/// Limit of prepared statements that a text names; more pin the connection.
+const MAX_NAMED: usize = 256;
 /// Servers truncate longer names.
-const MAX_NAME_BYTES: usize = 63;
+pub(crate) const MAX_NAME_BYTES: usize = 63;
+/// Settings of the current transaction, however they are set.
+const OF_TRANSACTIONS: [&[u8]; 3] =
+    [b"transaction_isolation", b"transaction_read_only", b"transaction_deferrable"];
+/// The schema of temporary tables, and how the names of its own schemas begin.
+const TEMPORARY_SCHEMA: &[u8] = b"pg_temp";
+/// Words with which a date or a time is relative to the current one.
+const RELATIVE_TIMES: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Effects {
@@ -23,10 +30,72 @@ pub struct Effects {
     pub settings: Vec<Vec<u8>>,
     /// Why the connection is pinned: state that no other connection can have.
     pub pin: Option<&'static str>,
-    pub deallocated: Deallocated,
+    /// What the text deallocates, in order. Each of them takes effect when the server confirms it.
+    pub deallocations: Vec<Deallocation>,
+    /// The prepared statements that the text names, other than by the protocol.
+    pub named: NamedStatements,
+    /// Settings with a dot in their name that the text sets for its transaction only. They exist ever after.
+    pub local_custom: Vec<Vec<u8>>,
     /// Whether the text has a `DISCARD ALL`.
     pub discard: Discard,
+    pub constants: Constants,
+    /// Of the first statement.
+    pub verb: Verb,
     pub remains: Remains,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Verb {
+    #[default]
+    Other,
+    /// `SELECT`, `VALUES`, `TABLE`.
+    Query,
+}
+
+/// Prepared statements that were deallocated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deallocation {
+    Named(Vec<u8>),
+    All,
+}
+
+/// Prepared statements that SQL names, which the server must know before it executes the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NamedStatements {
+    These(Vec<(NameUse, Vec<u8>)>),
+    /// Any: the names are too many, or cannot be read.
+    Any,
+}
+
+/// What SQL does with a prepared statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameUse {
+    /// It matters only whether it exists.
+    Mentions,
+    Executes,
+}
+
+/// The constants in a text. Servers read them when the text is prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Constants {
+    #[default]
+    None,
+    /// Some, whose values may depend on settings.
+    OfSettings,
+    /// The values of some may depend on the time, as that of `'now'`.
+    OfTheTime,
+}
+
+impl Default for NamedStatements {
+    fn default() -> Self {
+        Self::These(Vec::new())
+    }
+}
+
+impl NamedStatements {
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::These(names) if names.is_empty())
+    }
 }
 
 /// What a session may leave behind for the next client of its connection.
@@ -41,15 +110,6 @@ pub enum Remains {
     Anything,
 }
 
-/// Prepared statements that were deallocated.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Deallocated {
-    #[default]
-    None,
-    Named(Vec<Vec<u8>>),
-    All,
-}
-
 /// Whether a client has discarded its session state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Discard {
@@ -61,8 +121,12 @@ pub enum Discard {
 impl Effects {
     /// Whether no effect is known that outlives the transaction, whatever [`Self::remains`].
     pub fn is_none(&self) -> bool {
-        let Self { settings, pin, deallocated, discard, remains: _ } = self;
-        settings.is_empty() && pin.is_none() && *deallocated == Deallocated::None && *discard == Discard::None
+        let Self { settings, pin, deallocations, local_custom, discard, .. } = self;
+        settings.is_empty()
+            && pin.is_none()
+            && deallocations.is_empty()
+            && local_custom.is_empty()
+            && *discard == Discard::None
     }
 
     /// Whether this command may change how the server reads later texts, unlike it has reported.
@@ -82,11 +146,31 @@ impl Effects {
         for name in &other.settings {
             self.sets(name);
         }
+        for name in &other.local_custom {
+            self.sets_local_custom(name);
+        }
         self.pin = self.pin.or(other.pin);
+    }
+
+    /// A setting with a dot in its name is set for the transaction.
+    fn sets_local_custom(&mut self, name: &[u8]) {
+        if self.local_custom.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            return;
+        }
+        if name.len() >= MAX_TOKEN_BYTES {
+            self.pins("a setting with a long name");
+        } else if self.local_custom.len() < MAX_SETTINGS {
+            self.local_custom.push(name.to_vec());
+        } else {
+            self.pins("many settings");
+        }
     }
 
     fn sets(&mut self, name: &[u8]) {
         if self.settings.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            return;
+        }
+        if OF_TRANSACTIONS.iter().any(|of| name.eq_ignore_ascii_case(of)) {
             return;
         }
         if name.eq_ignore_ascii_case(StringSyntax::SETTING) {
@@ -106,24 +190,48 @@ impl Effects {
         self.pin.get_or_insert(what);
     }
 
-    fn deallocate(&mut self, name: &[u8]) {
-        let is_known = |names: &Vec<Vec<u8>>| names.iter().any(|known| known == name);
-        match &mut self.deallocated {
-            Deallocated::All => {}
-            Deallocated::None if name.len() <= MAX_NAME_BYTES => {
-                self.deallocated = Deallocated::Named(vec![name.to_vec()]);
+    /// The text names a prepared statement.
+    fn names(&mut self, name_use: NameUse, name: &[u8]) {
+        match &mut self.named {
+            NamedStatements::These(names) if names.len() < MAX_NAMED && name.len() < MAX_TOKEN_BYTES => {
+                names.push((name_use, name[..name.len().min(MAX_NAME_BYTES)].to_vec()));
             }
-            Deallocated::Named(names) if is_known(names) => {}
-            Deallocated::Named(names) if names.len() < MAX_DEALLOCATED && name.len() <= MAX_NAME_BYTES => {
-                names.push(name.to_vec());
-            }
-            Deallocated::None | Deallocated::Named(_) => {
+            NamedStatements::These(_) => {
+                self.named = NamedStatements::Any;
                 // A pinned client needs no statement prepared again.
-                self.deallocated = Deallocated::All;
-                self.pins("many prepared statements deallocated at once");
+                self.pins("many prepared statements named at once");
             }
+            NamedStatements::Any => {}
         }
     }
+
+    fn deallocate(&mut self, name: &[u8]) {
+        self.names(NameUse::Mentions, name);
+        if self.named != NamedStatements::Any {
+            self.deallocations.push(Deallocation::Named(name[..name.len().min(MAX_NAME_BYTES)].to_vec()));
+        }
+    }
+
+    fn deallocate_all(&mut self) {
+        if self.deallocations.last() != Some(&Deallocation::All) {
+            self.deallocations.push(Deallocation::All);
+        }
+    }
+
+    fn has_constant(&mut self, text: Option<&[u8]>) {
+        let constants = match text {
+            Some(text) if !is_relative_time(text) => Constants::OfSettings,
+            _ => Constants::OfTheTime,
+        };
+        self.constants = self.constants.max(constants);
+    }
+}
+
+/// Whether a string can be a time that is relative to the current one.
+fn is_relative_time(text: &[u8]) -> bool {
+    let text = text.trim_ascii_start();
+    let end = text.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
+    RELATIVE_TIMES.iter().any(|word| text[..end].eq_ignore_ascii_case(word))
 }
 
 /// A text that arrives. Most arrive whole.
@@ -161,8 +269,32 @@ struct EffectsScanner {
     effects: Effects,
     statement: StatementState,
     name: Name,
-    /// Whether the last word was `INSERT` or `MERGE`, so that a following `INTO` creates nothing.
-    adds_rows: bool,
+    last_word: LastWord,
+    /// Whether the verb of the first statement was read.
+    has_verb: bool,
+    /// Whether the text has the word `UPDATE`.
+    updates: bool,
+}
+
+/// The last word, as far as the next one depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum LastWord {
+    #[default]
+    Other,
+    /// `INSERT` or `MERGE`: a following `INTO` creates nothing.
+    AddsRows,
+    /// `EXECUTE`: the next name may be that of a prepared statement.
+    Execute,
+}
+
+impl LastWord {
+    fn of(bare: Option<&[u8]>) -> Self {
+        match bare {
+            Some(b"insert" | b"merge") => Self::AddsRows,
+            Some(b"execute") => Self::Execute,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// A name that may have further parts.
@@ -204,6 +336,10 @@ enum StatementState {
     SetSession,
     /// After a name: `SET TIME`, whose next word is `ZONE`, `SET SESSION CHARACTERISTICS`.
     SetDone,
+    /// After `SET search_path`.
+    SearchPath,
+    /// After `SET LOCAL`.
+    SetLocal,
     Reset,
     Prepare,
     Deallocate,
@@ -245,15 +381,33 @@ impl EffectsScanner {
             Token::Sign(b'.') if self.name.state == NameState::Part => self.name.state = NameState::Dot,
             token => {
                 self.end_name(Some(token));
+                if !matches!(token, Token::Unclear(_)) {
+                    self.last_word = LastWord::Other;
+                }
                 match token {
                     Token::Sign(b';') => self.statement = StatementState::Begin,
                     Token::Unclear(reason) => {
                         self.effects.remains = Remains::Anything;
+                        self.effects.named = NamedStatements::Any;
                         self.effects.pins(reason);
                     }
+                    Token::Literal(text) => self.literal(text),
+                    // The server refuses it as a name, and as a time.
+                    Token::LongLiteral => self.literal(Some(b"")),
                     _ => {}
                 }
             }
+        }
+    }
+
+    fn literal(&mut self, text: Option<&[u8]>) {
+        self.effects.has_constant(text);
+        let is_temporary = |text: &[u8]| {
+            let names = text.windows(TEMPORARY_SCHEMA.len());
+            names.into_iter().any(|name| name.eq_ignore_ascii_case(TEMPORARY_SCHEMA))
+        };
+        if self.statement == StatementState::SearchPath && text.is_none_or(is_temporary) {
+            self.effects.pins("a temporary table");
         }
     }
 
@@ -283,13 +437,27 @@ impl EffectsScanner {
             self.effects.remains = Remains::Anything;
         }
         let (name, is_bare) = (self.name.text.as_slice(), self.name.quoting == Quoting::Bare);
-        self.adds_rows = is_bare && matches!(name, b"insert" | b"merge");
+        let last_word = std::mem::replace(&mut self.last_word, LastWord::of(is_bare.then_some(name)));
+        self.updates |= is_bare && name == b"update";
+        if !std::mem::replace(&mut self.has_verb, true) && is_bare {
+            let is_query = matches!(name, b"select" | b"values" | b"table");
+            self.effects.verb = if is_query { Verb::Query } else { Verb::Other };
+        }
         let (statement, effects) = (self.statement, &mut self.effects);
+        if last_word == LastWord::Execute {
+            effects.names(NameUse::Executes, name);
+        }
+        if self.updates && name.rsplit(|byte| *byte == b'.').next() == Some(b"pg_settings") {
+            effects.remains = Remains::Anything;
+            effects.pins("an UPDATE of pg_settings");
+        }
         self.statement =
             if is_bare { self::next(statement, name, effects) } else { named(statement, name, effects) };
         // A quoted name may be a column.
         if is_bare || next == Some(Token::Sign(b'(')) || name.contains(&b'.') {
             anywhere(name, effects);
+        } else if name.starts_with(TEMPORARY_SCHEMA) {
+            effects.pins("a temporary table");
         }
     }
 
@@ -300,7 +468,7 @@ impl EffectsScanner {
             return is_bare && data_access::is_verb(name);
         }
         if is_bare && name == b"into" {
-            return self.adds_rows;
+            return self.last_word == LastWord::AddsRows;
         }
         // The columns of an `INSERT INTO table (…)`.
         let is_target = self.statement == StatementState::Into;
@@ -313,20 +481,23 @@ impl EffectsScanner {
 fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> StatementState {
     match (statement, word) {
         (StatementState::Begin, _) => first(word, effects),
-        (StatementState::Set, b"local" | b"transaction" | b"constraints")
+        (StatementState::Set, b"transaction" | b"constraints")
         | (StatementState::Prepare, b"transaction") => StatementState::Other,
+        (StatementState::Set, b"local") => StatementState::SetLocal,
+        (StatementState::SetLocal, _) => local(word, effects),
         (StatementState::Set, b"session") => StatementState::SetSession,
         (StatementState::Set | StatementState::SetSession | StatementState::Reset, _) => {
             setting(word, effects);
-            StatementState::SetDone
+            after_name(word)
         }
         (StatementState::Prepare, _) => {
+            effects.names(NameUse::Mentions, word);
             effects.pins("PREPARE");
             StatementState::Other
         }
         (StatementState::Deallocate, b"prepare") => StatementState::Deallocate,
         (StatementState::Deallocate, b"all") => {
-            effects.deallocated = Deallocated::All;
+            effects.deallocate_all();
             StatementState::Other
         }
         (StatementState::Deallocate, name) => {
@@ -355,6 +526,20 @@ fn next(statement: StatementState, word: &[u8], effects: &mut Effects) -> Statem
         (StatementState::Discard | StatementState::Create | StatementState::Into, _) => StatementState::Other,
         (other, _) => other,
     }
+}
+
+/// The state after the name of a setting.
+fn after_name(name: &[u8]) -> StatementState {
+    let is_path = name == b"schema" || name.eq_ignore_ascii_case(b"search_path");
+    if is_path { StatementState::SearchPath } else { StatementState::SetDone }
+}
+
+/// The setting named after `SET LOCAL`.
+fn local(name: &[u8], effects: &mut Effects) -> StatementState {
+    if name.contains(&b'.') {
+        effects.sets_local_custom(name);
+    }
+    after_name(name)
 }
 
 /// The state after the first word.
@@ -390,13 +575,15 @@ fn named(statement: StatementState, name: &[u8], effects: &mut Effects) -> State
     match statement {
         StatementState::Set | StatementState::SetSession | StatementState::Reset => {
             effects.sets(name);
-            StatementState::SetDone
+            after_name(name)
         }
+        StatementState::SetLocal => local(name, effects),
         StatementState::Deallocate => {
             effects.deallocate(name);
             StatementState::Other
         }
         StatementState::Prepare => {
+            effects.names(NameUse::Mentions, name);
             effects.pins("PREPARE");
             StatementState::Other
         }
@@ -432,7 +619,7 @@ fn anywhere(word: &[u8], effects: &mut Effects) {
         b"set_config" => effects.pins("set_config"),
         b"setseed" => effects.pins("setseed"),
         b"dblink_connect" | b"dblink_connect_u" => effects.pins("dblink"),
-        _ if word.starts_with(b"pg_temp") => effects.pins("a temporary table"),
+        _ if word.starts_with(TEMPORARY_SCHEMA) => effects.pins("a temporary table"),
         _ => {}
     }
 }

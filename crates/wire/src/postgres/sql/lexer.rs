@@ -24,8 +24,10 @@ pub(crate) enum Token<'a> {
     Word(&'a [u8]),
     /// A name in double quotes.
     Name(&'a [u8]),
-    /// A string constant: its text, if it is short and has no escapes.
+    /// A string constant: its text, if it has no escapes.
     Literal(Option<&'a [u8]>),
+    /// A string constant without escapes that is too long to be kept.
+    LongLiteral,
     Sign(u8),
     /// A construct whose end depends on unknown settings.
     Unclear(&'static str),
@@ -266,8 +268,11 @@ impl Lexer {
     }
 
     fn end_literal(&mut self, emit: &mut impl FnMut(Token<'_>)) {
-        let is_whole = self.literal == LiteralText::Whole && self.text.len() < MAX_TOKEN_BYTES;
-        emit(Token::Literal(is_whole.then_some(self.text.as_slice())));
+        emit(match self.literal {
+            LiteralText::Whole if self.text.len() < MAX_TOKEN_BYTES => Token::Literal(Some(&self.text)),
+            LiteralText::Whole => Token::LongLiteral,
+            LiteralText::Other => Token::Literal(None),
+        });
     }
 
     fn end_name(&mut self, kind: NameKind, emit: &mut impl FnMut(Token<'_>)) {

@@ -5,4 +5,4 @@ pub(crate) mod effects;
 pub(crate) mod lexer;
 
 pub use super::codec::text_rules::StringSyntax;
-pub use effects::{Deallocated, Discard, Effects, Remains, TextReader};
+pub use effects::{Constants, Deallocation, Discard, Effects, NameUse, NamedStatements, Remains, TextReader};

@@ -1,9 +1,6 @@
 //! Which statement or portal a message names.
 
-use crate::postgres::{
-    codec::{kind, message::Header},
-    error::Error,
-};
+use crate::postgres::{codec::message::Header, error::Error};
 
 /// The longest names of portal and statement that are read. Servers truncate names at 63 bytes.
 const MAX_NAMES_BYTES: usize = 4096;
@@ -15,18 +12,31 @@ pub(crate) enum ReferencedName<'a> {
     Unknown,
 }
 
+/// Which statement or portal a `Describe` or `Close` names.
 pub(crate) fn referenced_name(header: Header, payload: &[u8]) -> Result<ReferencedName<'_>, Error> {
     let statement = |name: Option<_>| name.map_or(ReferencedName::Unknown, ReferencedName::Statement);
-    if header.kind == kind::BIND {
-        let Some(portal) = name_at(payload, header)? else { return Ok(ReferencedName::Unknown) };
-        let rest = Header { payload_bytes: header.payload_bytes - portal.len() - 1, ..header };
-        return name_at(&payload[portal.len() + 1..], rest).map(statement);
-    }
     let rest = Header { payload_bytes: header.payload_bytes.saturating_sub(1), ..header };
     match payload.split_first() {
         None => Ok(ReferencedName::Unknown),
         Some((b'S', payload)) => name_at(payload, rest).map(statement),
         Some(_) => Ok(ReferencedName::Portal),
+    }
+}
+
+/// What a `Bind` names.
+#[derive(Clone, Copy)]
+pub(crate) struct BindNames<'a> {
+    pub(crate) portal: &'a [u8],
+    pub(crate) statement: &'a [u8],
+}
+
+impl<'a> BindNames<'a> {
+    /// `None` if they are incomplete.
+    pub(crate) fn parse(header: Header, payload: &'a [u8]) -> Result<Option<Self>, Error> {
+        let Some(portal) = name_at(payload, header)? else { return Ok(None) };
+        let rest = Header { payload_bytes: header.payload_bytes - portal.len() - 1, ..header };
+        let statement = name_at(&payload[portal.len() + 1..], rest)?;
+        Ok(statement.map(|statement| Self { portal, statement }))
     }
 }
 

@@ -1,33 +1,76 @@
 //! The prepared statements of a client, and of a server connection.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use foldhash::{HashMap, HashSet};
+use foldhash::HashMap;
 
-use crate::postgres::sql::effects::{Deallocated, Effects};
+use crate::postgres::{
+    relay::session_follower::shape::Shape,
+    sql::effects::{Constants, Effects, MAX_NAME_BYTES},
+};
 
-/// The statements that a client has prepared and may use on any connection.
+/// The statements that a client has prepared and may use on any connection. The server has confirmed each of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientStatements {
-    pub(super) by_name: HashMap<Vec<u8>, Arc<ClientStatement>>,
-    pub(super) bytes: usize,
+    by_name: HashMap<Vec<u8>, Arc<ClientStatement>>,
+    bytes: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ClientStatement {
+pub(crate) struct ClientStatement {
     /// The complete `Parse`.
     pub(super) message: Vec<u8>,
     pub(super) effects: Effects,
+    /// Empty until the server has described the statement.
+    pub(super) shape: OnceLock<Shape>,
 }
 
-/// The names of the statements prepared on a server connection.
+/// The statements prepared on a server connection, by name.
 #[derive(Debug, Default)]
-pub struct ConnectionStatements(pub(super) HashSet<Vec<u8>>);
+pub struct ConnectionStatements {
+    by_name: HashMap<Vec<u8>, OnConnection>,
+    /// How many of them are the client's, and have a name.
+    named: usize,
+}
+
+/// What a connection has under a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnConnection {
+    /// The client's statement.
+    Statement,
+    /// Something else, so that the server knows the name.
+    StandIn,
+}
+
+/// The part of a name that servers compare.
+pub(crate) fn key(name: &[u8]) -> &[u8] {
+    &name[..name.len().min(MAX_NAME_BYTES)]
+}
+
+impl ClientStatement {
+    pub(super) fn new(message: Vec<u8>, effects: Effects) -> Self {
+        Self { message, effects, shape: OnceLock::new() }
+    }
+
+    /// Whether it means the same if it is prepared again.
+    pub(super) fn is_portable(&self) -> bool {
+        self.effects.constants < Constants::OfTheTime
+    }
+
+    pub(super) fn returns_rows(&self) -> bool {
+        self.shape.get().is_some_and(Shape::has_columns)
+    }
+
+    fn bytes(&self) -> usize {
+        self.message.len()
+    }
+}
 
 impl ConnectionStatements {
     /// Call it when the connection was reset.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.by_name.clear();
+        self.named = 0;
     }
 
     /// The proxy has replaced the unnamed statement.
@@ -35,11 +78,27 @@ impl ConnectionStatements {
         self.remove(b"");
     }
 
-    pub(super) fn remove(&mut self, name: &[u8]) {
+    pub(super) fn get(&self, name: &[u8]) -> Option<OnConnection> {
         // Usually there is none, and the name need not be hashed.
-        if !self.0.is_empty() {
-            self.0.remove(name);
+        if self.by_name.is_empty() { None } else { self.by_name.get(key(name)).copied() }
+    }
+
+    pub(super) fn insert(&mut self, name: &[u8], what: OnConnection) {
+        self.remove(name);
+        self.named += usize::from(what == OnConnection::Statement && !name.is_empty());
+        self.by_name.insert(key(name).to_vec(), what);
+    }
+
+    pub(super) fn remove(&mut self, name: &[u8]) {
+        if !self.by_name.is_empty() && self.by_name.remove(key(name)) == Some(OnConnection::Statement) {
+            self.named -= usize::from(!name.is_empty());
         }
+    }
+
+    /// Whether a named statement of the client is missing.
+    pub(super) fn lacks_any(&self, statements: &ClientStatements) -> bool {
+        let unnamed = usize::from(statements.by_name.contains_key(&b""[..]));
+        !statements.by_name.is_empty() && statements.by_name.len() - unnamed > self.named
     }
 }
 
@@ -49,34 +108,35 @@ impl ClientStatements {
         self.bytes
     }
 
+    /// Whether a statement has constants whose values depend on settings.
+    pub fn have_constants(&self) -> bool {
+        self.by_name.values().any(|statement| statement.effects.constants > Constants::None)
+    }
+
+    pub(super) fn get(&self, name: &[u8]) -> Option<&Arc<ClientStatement>> {
+        if self.by_name.is_empty() { None } else { self.by_name.get(key(name)) }
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.by_name.keys().map(Vec::as_slice)
+    }
+
     pub(super) fn remove(&mut self, name: &[u8]) {
         if !self.by_name.is_empty()
-            && let Some(statement) = self.by_name.remove(name)
+            && let Some(statement) = self.by_name.remove(key(name))
         {
-            self.bytes -= statement.message.len();
+            self.bytes -= statement.bytes();
         }
     }
 
-    pub(super) fn insert(&mut self, name: Vec<u8>, statement: ClientStatement) {
-        self.bytes += statement.message.len();
-        if let Some(old) = self.by_name.insert(name, Arc::new(statement)) {
-            self.bytes -= old.message.len();
+    pub(super) fn insert(&mut self, name: &[u8], statement: Arc<ClientStatement>) {
+        self.bytes += statement.bytes();
+        if let Some(old) = self.by_name.insert(key(name).to_vec(), statement) {
+            self.bytes -= old.bytes();
         }
     }
 
-    pub(super) fn deallocate(&mut self, deallocated: &Deallocated, prepared: &mut ConnectionStatements) {
-        match deallocated {
-            Deallocated::None => {}
-            Deallocated::Named(names) => {
-                for name in names {
-                    self.remove(name);
-                    prepared.remove(name);
-                }
-            }
-            Deallocated::All => {
-                *self = Self::default();
-                prepared.clear();
-            }
-        }
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
     }
 }

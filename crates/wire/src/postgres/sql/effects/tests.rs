@@ -8,7 +8,7 @@ fn of(text: &str) -> Effects {
 
 fn settings(text: &str) -> Vec<String> {
     let effects = of(text);
-    assert_eq!((effects.pin, &effects.deallocated), (None, &Deallocated::None), "{text}");
+    assert_eq!((effects.pin, effects.deallocations.len()), (None, 0), "{text}");
     effects.settings.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
@@ -139,29 +139,116 @@ fn unreadable_texts_pin() {
     }
 }
 
+fn named(name: &str) -> Deallocation {
+    Deallocation::Named(name.as_bytes().to_vec())
+}
+
 #[test]
 fn memory_does_not_grow_with_the_text() {
     let names =
         |count: usize| (0..count).map(|number| format!("DEALLOCATE s{number}")).collect::<Vec<_>>().join(";");
-    assert!(
-        matches!(of(&names(MAX_DEALLOCATED)).deallocated, Deallocated::Named(names) if names.len() == MAX_DEALLOCATED)
-    );
-    let many = of(&names(100_000));
-    assert_eq!((many.deallocated, many.pin.is_some()), (Deallocated::All, true));
-    assert_eq!(of(&"DEALLOCATE a;".repeat(100_000)).deallocated, Deallocated::Named(vec![b"a".to_vec()]));
-    let long = of(&format!("DEALLOCATE {}", "a".repeat(64)));
-    assert_eq!((long.deallocated, long.pin.is_some()), (Deallocated::All, true));
+    assert_eq!(of(&names(MAX_NAMED)).deallocations.len(), MAX_NAMED);
+    for text in [names(100_000), "DEALLOCATE a;".repeat(100_000)] {
+        let many = of(&text);
+        assert_eq!((&many.named, many.pin.is_some()), (&NamedStatements::Any, true));
+        assert!(many.deallocations.len() <= MAX_NAMED);
+    }
+    assert_eq!(of(&"DEALLOCATE ALL;".repeat(100_000)).deallocations, [Deallocation::All]);
+    let long = of(&format!("DEALLOCATE {}", "a".repeat(200)));
+    assert_eq!((long.named, long.pin.is_some()), (NamedStatements::Any, true));
 }
 
 #[test]
-fn prepared_statements_are_deallocated_by_name() {
-    let named =
-        |names: &[&str]| Deallocated::Named(names.iter().map(|name| name.as_bytes().to_vec()).collect());
-    let deallocated = |text: &str| of(text).deallocated;
-    assert_eq!(deallocated("DEALLOCATE S_1; deallocate prepare \"S 2\""), named(&["s_1", "S 2"]));
-    assert_eq!(deallocated("DEALLOCATE a; DEALLOCATE ALL"), Deallocated::All);
-    assert_eq!(deallocated("DEALLOCATE a; DEALLOCATE a"), named(&["a"]));
+fn prepared_statements_are_deallocated_in_order() {
+    let deallocated = |text: &str| of(text).deallocations;
+    let expected = [named("s_1"), named("S 2")];
+    assert_eq!(deallocated("DEALLOCATE S_1; deallocate prepare \"S 2\""), expected);
+    assert_eq!(deallocated("DEALLOCATE a; DEALLOCATE ALL"), [named("a"), Deallocation::All]);
+    assert_eq!(deallocated("DEALLOCATE a; DEALLOCATE a"), [named("a"), named("a")]);
+    assert_eq!(deallocated("DEALLOCATE PREPARE ALL"), [Deallocation::All]);
+    // Servers cut names at 63 bytes.
+    assert_eq!(deallocated(&format!("DEALLOCATE {}", "a".repeat(64))), [named(&"a".repeat(63))]);
     assert_eq!(of("DISCARD ALL").discard, Discard::All);
+}
+
+#[test]
+fn statements_that_sql_names_are_found() {
+    use NameUse::{Executes, Mentions};
+    for (text, name_use, name) in [
+        ("EXECUTE s1", Executes, "s1"),
+        ("execute \"S 1\"(1, 'x')", Executes, "S 1"),
+        ("EXPLAIN (ANALYZE, COSTS off) EXECUTE s1(1)", Executes, "s1"),
+        ("CREATE TABLE t AS EXECUTE s1", Executes, "s1"),
+        ("CREATE TEMP TABLE t AS EXECUTE s1", Executes, "s1"),
+        ("DEALLOCATE S1", Mentions, "s1"),
+        ("PREPARE s1 AS SELECT 1", Mentions, "s1"),
+        ("PREPARE \"s1\" (int) AS SELECT 1", Mentions, "s1"),
+    ] {
+        let expected = NamedStatements::These(vec![(name_use, name.as_bytes().to_vec())]);
+        assert_eq!(of(text).named, expected, "{text}");
+    }
+    for text in ["SELECT 1", "PREPARE TRANSACTION 'x'", "DEALLOCATE ALL", "SELECT 'EXECUTE s1'"] {
+        assert!(of(text).named.is_empty(), "{text}");
+    }
+    assert_eq!(of("DEALLOCATE U&\"\\0061\"").named, NamedStatements::Any);
+}
+
+#[test]
+fn settings_of_a_transaction_do_not_follow() {
+    for text in [
+        "SET transaction_isolation = 'serializable'",
+        "SET \"transaction_read_only\" = on",
+        "RESET transaction_deferrable",
+    ] {
+        assert!(of(text).is_none(), "{text}");
+    }
+    assert_eq!(of("SET LOCAL app.tenant = '7'; SET LOCAL work_mem = 1").local_custom, [b"app.tenant"]);
+    assert_eq!(of("SET LOCAL \"app\".\"tenant\" = '7'").local_custom, [b"app.tenant"]);
+}
+
+#[test]
+fn the_schema_of_temporary_tables_pins_in_every_notation() {
+    for text in [
+        "SET search_path = pg_temp, public",
+        "SET search_path = 'pg_temp', public",
+        "SET search_path TO \"pg_temp\"",
+        "SET SESSION \"search_path\" = 'public, PG_TEMP'",
+        "SET LOCAL search_path = 'pg_temp'",
+        "SET SCHEMA 'pg_temp'",
+        "SET search_path = E'pg\\x5ftemp'",
+        "CREATE TABLE \"pg_temp\".t (n int)",
+        "SET search_path = $$pg_temp$$",
+    ] {
+        assert_eq!(pin(text), Some("a temporary table"), "{text}");
+    }
+    assert_eq!(pin("SET search_path = 'app', \"Public\""), None);
+    assert_eq!(pin("SET application_name = 'pg_temp'"), None);
+}
+
+#[test]
+fn an_update_of_the_settings_pins() {
+    for text in [
+        "UPDATE pg_settings SET setting = '1' WHERE name = 'work_mem'",
+        "update \"pg_catalog\".\"pg_settings\" set setting = 1",
+        "WITH a AS (UPDATE pg_catalog.pg_settings SET setting = 1 RETURNING 1) SELECT 1",
+    ] {
+        assert_eq!((pin(text), of(text).remains), (Some("an UPDATE of pg_settings"), Remains::Anything));
+    }
+    assert_eq!(pin("SELECT * FROM pg_settings"), None);
+}
+
+#[test]
+fn constants_may_depend_on_settings_and_on_the_time() {
+    for (text, constants) in [
+        ("SELECT 1, $1", Constants::None),
+        ("SELECT 'a', 'nowhere', 'a now'", Constants::OfSettings),
+        ("SELECT 'now'::timestamptz", Constants::OfTheTime),
+        ("SELECT date ' Tomorrow 12:00'", Constants::OfTheTime),
+        ("SELECT E'n\\x6fw'::timestamptz", Constants::OfTheTime),
+        ("SELECT $$today$$::date", Constants::OfTheTime),
+    ] {
+        assert_eq!(of(text).constants, constants, "{text}");
+    }
 }
 
 proptest! {

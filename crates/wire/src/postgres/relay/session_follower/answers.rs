@@ -1,0 +1,372 @@
+//! The server's answers: what they confirm, and which the client does not get.
+
+use crate::postgres::{
+    codec::{
+        command::{encode_flush, encode_query, encode_sync},
+        kind,
+        message::{HEADER_BYTES, Header, MAX_GATHERED_PAYLOAD_BYTES},
+        report::Report,
+        severity::Severity,
+        transaction::TransactionStatus,
+    },
+    error::Error,
+    relay::{
+        backend_model::{Sent, SentKind},
+        session_follower::{
+            BatchEnd, Followed, FollowedModel, SessionFollower, Speculation, Wait,
+            commands::{REFUSED_TEXT, UNUSED_NAME, close, put_refusal},
+            notes::{DescribeNote, DescribePurpose, Failure, Note},
+            shape::{Columns, Shape},
+            statements::{OnConnection, key},
+        },
+    },
+    server::write_error,
+    sql::effects::{Deallocation, Discard, Effects},
+};
+
+/// The payloads of the `CommandComplete`s that are read.
+const DISCARD_ALL: &[u8] = b"DISCARD ALL\0";
+const DEALLOCATE: &[u8] = b"DEALLOCATE\0";
+const DEALLOCATE_ALL: &[u8] = b"DEALLOCATE ALL\0";
+/// A longer tag is another one.
+const MAX_TAG_BYTES: usize = DEALLOCATE_ALL.len() + 1;
+/// There is no such prepared statement (`invalid_sql_statement_name`).
+const NO_SUCH_STATEMENT: [u8; 5] = *b"26000";
+
+/// What to do with a server's message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReplyAction {
+    Forward,
+    /// It answers a message that the proxy inserted.
+    Discard,
+    /// The client gets this message instead.
+    Replace(Vec<u8>),
+}
+
+/// How many bytes of the payload [`Followed::read_reply`] needs.
+pub(crate) fn needed_bytes(header: Header, model: &mut FollowedModel) -> Result<usize, Error> {
+    if !matches!(
+        header.kind,
+        kind::COMMAND_COMPLETE | kind::PARAMETER_DESCRIPTION | kind::ROW_DESCRIPTION | kind::ERROR_RESPONSE
+    ) {
+        return Ok(0);
+    }
+    let note = model.current().and_then(|sent| sent.note.as_deref());
+    let needed = match (header.kind, note) {
+        (kind::COMMAND_COMPLETE, Some(Note::Query(_) | Note::Execute { .. })) => {
+            return Ok(header.payload_bytes.min(MAX_TAG_BYTES));
+        }
+        (kind::PARAMETER_DESCRIPTION | kind::ROW_DESCRIPTION, Some(Note::Describe(_)))
+        | (kind::ERROR_RESPONSE, Some(Note::InsertedParse { failure: Failure::IsKept, .. })) => true,
+        (kind::ERROR_RESPONSE, Some(Note::Query(note))) => note.error.is_some(),
+        _ => false,
+    };
+    match (needed, header.payload_bytes) {
+        (false, _) => Ok(0),
+        (true, length) if length > MAX_GATHERED_PAYLOAD_BYTES => {
+            Err(Error::MessageTooLarge { length, limit: MAX_GATHERED_PAYLOAD_BYTES })
+        }
+        (true, length) => Ok(length),
+    }
+}
+
+impl Followed<'_> {
+    /// The server sends a message that is not a `ReadyForQuery`, with as much of its payload as is needed.
+    #[inline]
+    pub(crate) fn read_reply(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        model: &mut FollowedModel,
+    ) -> Result<ReplyAction, Error> {
+        match header.kind {
+            kind::NOTICE_RESPONSE | kind::NOTIFICATION_RESPONSE | kind::PARAMETER_STATUS => {
+                Ok(ReplyAction::Forward)
+            }
+            kind::DATA_ROW | kind::COPY_DATA | kind::COPY_DONE => Ok(self.unless_dropped()),
+            kind::ERROR_RESPONSE => self.read_error(payload, model),
+            kind::PARSE_COMPLETE | kind::CLOSE_COMPLETE if header.payload_bytes > 0 => {
+                Err(Error::protocol("ParseComplete", "it has a payload"))
+            }
+            kind => self.read_answer(kind, payload, model),
+        }
+    }
+
+    /// The answers to a batch are dropped if the columns of its statement have changed.
+    #[inline]
+    fn unless_dropped(&self) -> ReplyAction {
+        match self.follower.speculation {
+            Speculation::Failed { .. } | Speculation::Due { .. } | Speculation::Failing => {
+                ReplyAction::Discard
+            }
+            _ => ReplyAction::Forward,
+        }
+    }
+
+    fn read_answer(
+        &mut self,
+        kind: u8,
+        payload: &[u8],
+        model: &mut FollowedModel,
+    ) -> Result<ReplyAction, Error> {
+        let mut action = self.unless_dropped();
+        if let Some(note) = model.current().and_then(|sent| sent.note.as_deref_mut()) {
+            if note.is_hidden() {
+                action = ReplyAction::Discard;
+            }
+            match (kind, note) {
+                (kind::COMMAND_COMPLETE, Note::Query(note)) => {
+                    let next = note.effects.deallocations.get(note.deallocated);
+                    if payload == DISCARD_ALL && note.effects.discard == Discard::All {
+                        self.discard_all();
+                        note.effects = Effects::default();
+                    } else if self.deallocated(payload, next) {
+                        note.deallocated += 1;
+                    }
+                }
+                (kind::PARAMETER_DESCRIPTION, Note::Describe(note)) => {
+                    note.parameter_types = Some(payload.to_vec());
+                }
+                _ => {}
+            }
+        }
+        if let Some(Sent { note: Some(note), .. }) = model.receive(kind) {
+            self.completed(*note, kind, payload)?;
+        }
+        Ok(action)
+    }
+
+    /// The server has confirmed a command with this tag. Returns whether it was a `DEALLOCATE`.
+    fn deallocated(&mut self, tag: &[u8], next: Option<&Deallocation>) -> bool {
+        match (tag, next) {
+            (DEALLOCATE, Some(Deallocation::Named(name))) => {
+                self.statements.remove(name);
+                self.prepared.remove(name);
+            }
+            (DEALLOCATE_ALL, Some(Deallocation::All)) => {
+                self.statements.clear();
+                self.prepared.clear();
+            }
+            (DEALLOCATE | DEALLOCATE_ALL, _) => {
+                self.follower.effects.pin.get_or_insert("a DEALLOCATE whose name is not known");
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn discard_all(&mut self) {
+        self.statements.clear();
+        self.prepared.clear();
+        self.follower.discard_all();
+    }
+
+    /// The server has executed a message other than a `Query` or `Sync`.
+    fn completed(&mut self, note: Note, kind: u8, payload: &[u8]) -> Result<(), Error> {
+        match note {
+            Note::Parse { name, statement } => {
+                if !name.is_empty() && !statement.is_portable() {
+                    let reason = "a prepared statement with a constant such as 'now'";
+                    self.follower.effects.pin.get_or_insert(reason);
+                }
+                self.statements.insert(&name, statement);
+                self.prepared.insert(&name, OnConnection::Statement);
+            }
+            Note::InsertedParse { name, what, .. } => self.prepared.insert(&name, what),
+            Note::Close { name } => {
+                self.statements.remove(&name);
+                self.prepared.remove(&name);
+            }
+            Note::InsertedClose { name } => self.prepared.remove(&name),
+            Note::Describe(note) => {
+                let columns = if kind == kind::NO_DATA { None } else { Some(Columns::parse(payload)?) };
+                self.described(note, columns)?;
+            }
+            Note::Bind { portal, statement } => match statement {
+                Some(statement) => drop(self.follower.portals.insert(portal, statement)),
+                None => drop(self.follower.portals.remove(&portal)),
+            },
+            Note::Execute { portal } if kind == kind::COMMAND_COMPLETE => self.executed(&portal, payload),
+            Note::Execute { .. } | Note::Query(_) | Note::InsertedSync | Note::Refusal { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// The server has executed a portal to its end.
+    fn executed(&mut self, portal: &[u8], tag: &[u8]) {
+        let Some(statement) = self.follower.portals.get(portal).cloned() else { return };
+        if tag == DISCARD_ALL && statement.effects.discard == Discard::All {
+            return self.discard_all();
+        }
+        self.deallocated(tag, statement.effects.deallocations.first());
+        self.follower.apply(&statement.effects);
+    }
+
+    fn described(&mut self, note: DescribeNote, columns: Option<Columns>) -> Result<(), Error> {
+        let DescribeNote { name, statement, parameter_types, purpose } = note;
+        let shape = Shape::new(parameter_types.unwrap_or_else(|| vec![0, 0]), columns);
+        if purpose != DescribePurpose::Verify {
+            // If it is known, the server has said the same before.
+            let _ = statement.shape.set(shape);
+            return Ok(());
+        }
+        let is_same = statement.shape.get().is_none_or(|known| known.has_columns_of(&shape));
+        let speculation = std::mem::take(&mut self.follower.speculation);
+        if is_same {
+            return Ok(());
+        }
+        self.prepared.insert(&name, OnConnection::StandIn);
+        self.follower.speculation = match speculation {
+            Speculation::Prepared | Speculation::Running | Speculation::Ending(BatchEnd::Open) => {
+                Speculation::Due { name, batch: BatchEnd::Open }
+            }
+            Speculation::Ending(BatchEnd::Over) => Speculation::Failed { name },
+            other => {
+                self.follower.unusable.push((key(&name).to_vec(), changed_type()?));
+                other
+            }
+        };
+        Ok(())
+    }
+
+    fn read_error(&mut self, payload: &[u8], model: &mut FollowedModel) -> Result<ReplyAction, Error> {
+        let mut action = self.unless_dropped();
+        let is_hidden =
+            |sent: &Sent<Option<Box<Note>>>| sent.note.as_ref().is_some_and(|note| note.is_hidden());
+        let has_hidden = model.newest_first().any(is_hidden);
+        match model.current().and_then(|sent| sent.note.as_deref_mut()) {
+            Some(Note::Refusal { error }) => {
+                action = ReplyAction::Replace(std::mem::take(error));
+                self.follower.speculation = Speculation::None;
+            }
+            Some(Note::Query(note)) => {
+                if let Some(error) = note.error.take_if(|_| is_no_such_statement(payload)) {
+                    action = ReplyAction::Replace(error);
+                }
+            }
+            Some(Note::InsertedParse { name, failure: Failure::IsKept, .. }) => {
+                let mut error = Vec::with_capacity(HEADER_BYTES + payload.len());
+                crate::postgres::codec::message::write(&mut error, kind::ERROR_RESPONSE, |out| {
+                    out.extend_from_slice(payload);
+                    Ok(())
+                })?;
+                self.follower.unusable.push((key(name).to_vec(), error));
+                action = ReplyAction::Discard;
+            }
+            Some(Note::InsertedSync) => action = ReplyAction::Discard,
+            _ => {}
+        }
+        match std::mem::take(&mut self.follower.speculation) {
+            // What was executed speculatively has failed: the server skips the rest.
+            Speculation::Failed { .. } | Speculation::Due { .. } => {
+                action = ReplyAction::Replace(changed_type()?);
+            }
+            failing @ Speculation::Failing => self.follower.speculation = failing,
+            _ => {}
+        }
+        if let Some(Sent { note: Some(note), .. }) = model.receive(kind::ERROR_RESPONSE)
+            && let Note::Parse { name, .. } = *note
+            && name.is_empty()
+        {
+            // The server drops it before it reads the new text.
+            self.statements.remove(b"");
+            self.prepared.remove(b"");
+        }
+        if has_hidden && model.is_in_doubt() {
+            return Err(Error::protocol("response", "it is not known which command has failed"));
+        }
+        Ok(action)
+    }
+
+    /// The server sends a `ReadyForQuery`.
+    pub(crate) fn read_ready(
+        &mut self,
+        transaction: TransactionStatus,
+        model: &mut FollowedModel,
+    ) -> ReplyAction {
+        let mut action = self.unless_dropped();
+        let completed = model.receive_ready(transaction);
+        if let Some(Sent { kind: SentKind::Query, note }) = &completed {
+            self.statements.remove(b"");
+            self.prepared.remove(b"");
+            if let Some(Note::Query(note)) = note.as_deref() {
+                self.follower.apply(&note.effects);
+            }
+        }
+        if let Some(Note::InsertedSync) = completed.and_then(|sent| sent.note).as_deref() {
+            action = ReplyAction::Discard;
+        }
+        match std::mem::take(&mut self.follower.speculation) {
+            Speculation::Failed { name } => {
+                self.follower.speculation = Speculation::Due { name, batch: BatchEnd::Over };
+            }
+            kept @ (Speculation::Due { .. } | Speculation::Failing) => self.follower.speculation = kept,
+            _ => {}
+        }
+        if transaction == TransactionStatus::Idle {
+            self.follower.portals.clear();
+        }
+        if model.current().is_none() {
+            self.follower.is_answered();
+        }
+        action
+    }
+
+    /// The server's bytes were read: the client's next message need not wait for them any longer.
+    pub(crate) fn end_wait(&mut self) {
+        self.follower.wait = Wait::No;
+    }
+}
+
+impl SessionFollower {
+    /// Appends a command that fails, in place of the client's, because the columns of its statement have changed.
+    pub(crate) fn write_failure(
+        &mut self,
+        out: &mut Vec<u8>,
+        model: &mut FollowedModel,
+    ) -> Result<(), Error> {
+        let Speculation::Due { name, batch } = std::mem::take(&mut self.speculation) else {
+            return Ok(());
+        };
+        self.speculation = Speculation::Failing;
+        close(&name, out, model)?;
+        let refusal = Some(Box::new(Note::Refusal { error: changed_type()? }));
+        match batch {
+            BatchEnd::Open => {
+                put_refusal(out)?;
+                model.send(SentKind::Parse, refusal);
+                encode_flush(out);
+            }
+            BatchEnd::Over => {
+                encode_query(out, REFUSED_TEXT)?;
+                model.send(SentKind::Query, refusal);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Appends commands whose answer shows that no other `ReadyForQuery` comes before it.
+pub(crate) fn write_probe(out: &mut Vec<u8>, model: &mut FollowedModel) -> Result<(), Error> {
+    // Closing a missing statement is not an error.
+    close(UNUSED_NAME, out, model)?;
+    encode_sync(out);
+    model.send(SentKind::Sync, Some(Box::new(Note::InsertedSync)));
+    Ok(())
+}
+
+fn is_no_such_statement(payload: &[u8]) -> bool {
+    Report::parse(payload).is_ok_and(|report| report.sqlstate == NO_SUCH_STATEMENT)
+}
+
+/// The server's error for a statement whose columns have changed.
+fn changed_type() -> Result<Vec<u8>, Error> {
+    let report = Report {
+        severity: Severity::Error,
+        sqlstate: *b"0A000",
+        message: b"cached plan must not change result type",
+    };
+    let mut out = Vec::new();
+    write_error(&mut out, &report)?;
+    Ok(out)
+}

@@ -1,0 +1,601 @@
+//! The client's messages: what they will change, and what must be sent before them on this connection.
+
+use std::sync::Arc;
+
+use crate::postgres::{
+    codec::{
+        command::{encode_flush, encode_sync, put_of_statement, put_parse},
+        kind,
+        message::{HEADER_BYTES, Header},
+        parameters::Parameters,
+        text_rules::StringSyntax,
+    },
+    error::Error,
+    relay::{
+        backend_model::SentKind,
+        session_follower::{
+            Batch, BatchEnd, Followed, FollowedModel, LONG_STATEMENTS, MAX_STATEMENT_BYTES, PayloadReader,
+            Speculation, Strings, Undescribed, Wait, left_by_parse,
+            names::{BindNames, ReferencedName, name_at, referenced_name},
+            notes::{DescribeNote, DescribePurpose, Failure, Note, QueryNote},
+            statements::{ClientStatement, OnConnection, key},
+        },
+    },
+    sql::effects::{ArrivingText, Constants, Discard, Effects, NameUse, NamedStatements, Remains, Verb},
+};
+
+/// What to do with a client's message that starts.
+pub(crate) enum MessageAction {
+    Forward(Option<Box<Note>>),
+    /// Not enough of it has arrived, or it must wait for answers.
+    NeedInput,
+    /// These messages must be sent before it.
+    InsertBefore(Vec<u8>),
+}
+
+const FORWARD: MessageAction = MessageAction::Forward(None);
+
+/// Whether the server will know a statement of the client when it executes the next message.
+enum Availability {
+    Certain,
+    /// It knows it if the messages in front of the next one succeed; otherwise it skips that one.
+    IfExecuted,
+    Missing(Arc<ClientStatement>),
+    /// That depends on answers that are owed.
+    Open,
+}
+
+impl Followed<'_> {
+    /// The client starts a message. `input` starts with it.
+    pub(crate) fn begin(
+        &mut self,
+        header: Header,
+        input: &[u8],
+        parameters: &Parameters,
+        model: &mut FollowedModel,
+    ) -> Result<MessageAction, Error> {
+        if model.is_skipping() && header.kind != kind::SYNC {
+            // The server skips it; if not, it was not scanned.
+            self.follower.leave(Remains::Anything);
+            return Ok(FORWARD);
+        }
+        if let Some(action) = self.before(header, input, model)? {
+            return Ok(action);
+        }
+        match header.kind {
+            kind::QUERY => return self.begin_query(header, input, parameters, model),
+            kind::FUNCTION_CALL => self.follower.leave(Remains::Anything),
+            kind::SYNC => {
+                self.follower.batch = Batch::Fresh;
+                if self.follower.speculation == Speculation::Running {
+                    self.follower.speculation = Speculation::Ending(BatchEnd::Over);
+                }
+            }
+            kind::PARSE => return self.begin_parse(header, input, parameters, model),
+            kind::BIND => return self.begin_bind(header, input, model),
+            kind::DESCRIBE => return self.begin_describe(header, input, model),
+            kind::EXECUTE => {
+                self.follower.batch = Batch::HasExecuted;
+                return self.begin_execute(header, input);
+            }
+            kind::CLOSE => return begin_close(header, input),
+            _ => {}
+        }
+        Ok(FORWARD)
+    }
+
+    /// What must happen before any message of the client.
+    #[inline]
+    fn before(
+        &mut self,
+        header: Header,
+        input: &[u8],
+        model: &mut FollowedModel,
+    ) -> Result<Option<MessageAction>, Error> {
+        if model.is_full() {
+            return Ok(Some(MessageAction::NeedInput));
+        }
+        if let Some(undescribed) = self.follower.undescribed.take() {
+            return self.describe_last(undescribed, header, input, model);
+        }
+        if self.follower.verifies {
+            let is_owed =
+                |note: &Note| matches!(note, Note::Describe(note) if note.purpose == DescribePurpose::Verify);
+            self.follower.verifies =
+                model.newest_first().filter_map(|sent| sent.note.as_deref()).any(is_owed);
+            if self.follower.verifies {
+                return Ok(Some(self.wait()));
+            }
+        }
+        match &self.follower.speculation {
+            Speculation::None => Ok(None),
+            Speculation::Prepared => {
+                self.follower.speculation = Speculation::Running;
+                Ok(None)
+            }
+            Speculation::Running if may_follow(header, input) => Ok(None),
+            Speculation::Running => {
+                self.follower.speculation = Speculation::Ending(BatchEnd::Open);
+                let mut insert = Vec::new();
+                encode_flush(&mut insert);
+                self.follower.wait = Wait::ForAnswers;
+                Ok(Some(MessageAction::InsertBefore(insert)))
+            }
+            _ => Ok(Some(self.wait())),
+        }
+    }
+
+    /// The client's message waits for the server's next answers.
+    fn wait(&mut self) -> MessageAction {
+        self.follower.wait = Wait::ForAnswers;
+        MessageAction::NeedInput
+    }
+
+    /// The server is asked to describe the statement of the last `Parse`, unless the client asks itself, or the statement
+    /// is not used later.
+    fn describe_last(
+        &mut self,
+        last: Undescribed,
+        header: Header,
+        input: &[u8],
+        model: &mut FollowedModel,
+    ) -> Result<Option<MessageAction>, Error> {
+        let is_needed = match header.kind {
+            kind::DESCRIBE => match referenced_name(header, &input[HEADER_BYTES..])? {
+                ReferencedName::Unknown => None,
+                ReferencedName::Statement(name) => Some(key(name) != key(&last.name)),
+                ReferencedName::Portal => Some(true),
+            },
+            // It is used at once; the next transaction will most likely prepare its own.
+            kind::BIND if last.name.is_empty() => {
+                BindNames::parse(header, &input[HEADER_BYTES..])?.map(|names| !names.statement.is_empty())
+            }
+            kind::PARSE if last.name.is_empty() => {
+                name_at(&input[HEADER_BYTES..], header)?.map(|name| !name.is_empty())
+            }
+            kind::QUERY => Some(!last.name.is_empty()),
+            _ => Some(true),
+        };
+        match is_needed {
+            None => {
+                self.follower.undescribed = Some(last);
+                Ok(Some(MessageAction::NeedInput))
+            }
+            Some(false) => Ok(None),
+            Some(true) => {
+                let mut insert = Vec::new();
+                put_of_statement(&mut insert, kind::DESCRIBE, &last.name)?;
+                let Undescribed { name, statement } = last;
+                describe(name, statement, DescribePurpose::Learn, model);
+                Ok(Some(MessageAction::InsertBefore(insert)))
+            }
+        }
+    }
+
+    fn begin_query(
+        &mut self,
+        header: Header,
+        input: &[u8],
+        parameters: &Parameters,
+        model: &mut FollowedModel,
+    ) -> Result<MessageAction, Error> {
+        let string_syntax = self.follower.string_syntax(parameters);
+        let mut error = None;
+        if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_STATEMENT_BYTES {
+            let Some(text) = payload_of(header, input) else { return Ok(MessageAction::NeedInput) };
+            let named = Effects::of(text.strip_suffix(b"\0").unwrap_or(text), string_syntax).named;
+            if !named.is_empty() {
+                match self.prepare_named(&named, Failure::IsKept, model)? {
+                    Prepared::Nothing => {}
+                    Prepared::Waits => return Ok(self.wait()),
+                    Prepared::Insert(mut insert) => {
+                        encode_sync(&mut insert);
+                        model.send(SentKind::Sync, Some(Box::new(Note::InsertedSync)));
+                        return Ok(MessageAction::InsertBefore(insert));
+                    }
+                }
+                error = self.follower.unusable.pop().map(|(_, error)| error);
+                self.follower.unusable.clear();
+            }
+        }
+        self.follower.payload_reader = PayloadReader::Text(ArrivingText::Begins(string_syntax));
+        let note = error.map(|error| {
+            let effects = Effects::default();
+            Box::new(Note::Query(QueryNote { effects, deallocated: 0, error: Some(error) }))
+        });
+        Ok(MessageAction::Forward(note))
+    }
+
+    /// The text of a `Query` is complete.
+    pub(super) fn end_query(&mut self, effects: Effects, model: &mut FollowedModel) {
+        self.follower.leave(effects.remains);
+        if effects.is_none() {
+            return;
+        }
+        if effects.may_change_strings() {
+            self.follower.strings = Strings::MayChange;
+        }
+        let Some(last) = model.last_mut().filter(|last| last.kind == SentKind::Query) else { return };
+        if let Some(Note::Query(note)) = last.note.as_deref_mut() {
+            note.effects = effects;
+        } else {
+            let note = QueryNote { effects, deallocated: 0, error: None };
+            last.note = Some(Box::new(Note::Query(note)));
+        }
+    }
+
+    fn begin_parse(
+        &mut self,
+        header: Header,
+        input: &[u8],
+        parameters: &Parameters,
+        model: &mut FollowedModel,
+    ) -> Result<MessageAction, Error> {
+        let Some(name) = name_at(&input[HEADER_BYTES..], header)? else {
+            return Ok(MessageAction::NeedInput);
+        };
+        let string_syntax = self.follower.string_syntax(parameters);
+        if self.prepared.lacks_any(self.statements) && header.payload_bytes <= MAX_STATEMENT_BYTES {
+            let Some(payload) = payload_of(header, input) else { return Ok(MessageAction::NeedInput) };
+            let text = payload.split(|byte| *byte == 0).nth(1).unwrap_or_default();
+            let mut named = Effects::of(text, string_syntax).named;
+            if let NamedStatements::These(names) = &mut named
+                && !name.is_empty()
+            {
+                // The server refuses a name that is in use.
+                names.push((NameUse::Mentions, name.to_vec()));
+            }
+            match self.prepare_named(&named, Failure::IsAnswered, model)? {
+                Prepared::Nothing => {}
+                Prepared::Waits => return Ok(self.wait()),
+                Prepared::Insert(insert) => return Ok(MessageAction::InsertBefore(insert)),
+            }
+        }
+        self.follower.payload_reader =
+            PayloadReader::Parse { message: input[..HEADER_BYTES].to_vec(), string_syntax };
+        Ok(FORWARD)
+    }
+
+    /// A complete `Parse` was forwarded.
+    pub(super) fn end_parse(
+        &mut self,
+        message: Vec<u8>,
+        string_syntax: StringSyntax,
+        model: &mut FollowedModel,
+    ) {
+        let payload = message.get(HEADER_BYTES..).unwrap_or_default();
+        let mut parts = payload.splitn(3, |byte| *byte == 0);
+        let (Some(name), Some(text)) = (parts.next(), parts.next()) else {
+            return self.follower.leave(Remains::Anything);
+        };
+        let (name, effects) = (name.to_vec(), Effects::of(text, string_syntax));
+        self.follower.leave(effects.remains.max(left_by_parse(&name)));
+        let pending = |note: &Note| match note {
+            Note::Parse { statement, .. } => statement.message.len(),
+            _ => 0,
+        };
+        let pending: usize = model.newest_first().filter_map(|sent| sent.note.as_deref()).map(pending).sum();
+        if self.statements.bytes() + pending + message.len() > MAX_STATEMENT_BYTES {
+            // The client is pinned, so the statement need not be kept.
+            self.follower.effects.pin.get_or_insert(LONG_STATEMENTS);
+            return;
+        }
+        if let Some(last) = model.last_mut().filter(|last| last.kind == SentKind::Parse) {
+            let statement = Arc::new(ClientStatement::new(message, effects));
+            self.follower.undescribed =
+                Some(Undescribed { name: name.clone(), statement: Arc::clone(&statement) });
+            last.note = Some(Box::new(Note::Parse { name, statement }));
+        }
+    }
+
+    fn begin_bind(
+        &mut self,
+        header: Header,
+        input: &[u8],
+        model: &mut FollowedModel,
+    ) -> Result<MessageAction, Error> {
+        let Some(BindNames { portal, statement: name }) = BindNames::parse(header, &input[HEADER_BYTES..])?
+        else {
+            return Ok(MessageAction::NeedInput);
+        };
+        if let Some(action) = self.provide(name, Executes::Next, model)? {
+            return Ok(action);
+        }
+        let statement = self.denoted(name, model).filter(|statement| !statement.effects.is_none());
+        if let Some(statement) = &statement {
+            match self.prepare_named(&statement.effects.named, Failure::IsAnswered, model)? {
+                Prepared::Nothing => {}
+                Prepared::Waits => return Ok(self.wait()),
+                Prepared::Insert(insert) => return Ok(MessageAction::InsertBefore(insert)),
+            }
+            if statement.effects.may_change_strings() {
+                self.follower.strings = Strings::MayChange;
+            }
+            self.follower.notes_portals = true;
+        }
+        let note =
+            self.follower.notes_portals.then(|| Box::new(Note::Bind { portal: portal.to_vec(), statement }));
+        Ok(MessageAction::Forward(note))
+    }
+
+    fn begin_execute(&mut self, header: Header, input: &[u8]) -> Result<MessageAction, Error> {
+        if !self.follower.notes_portals {
+            return Ok(FORWARD);
+        }
+        let Some(portal) = name_at(&input[HEADER_BYTES..], header)? else {
+            return Ok(MessageAction::NeedInput);
+        };
+        Ok(MessageAction::Forward(Some(Box::new(Note::Execute { portal: portal.to_vec() }))))
+    }
+
+    fn begin_describe(
+        &mut self,
+        header: Header,
+        input: &[u8],
+        model: &mut FollowedModel,
+    ) -> Result<MessageAction, Error> {
+        let name = match referenced_name(header, &input[HEADER_BYTES..])? {
+            ReferencedName::Statement(name) => name,
+            ReferencedName::Portal => return Ok(FORWARD),
+            ReferencedName::Unknown => return Ok(MessageAction::NeedInput),
+        };
+        if let Some(action) = self.provide(name, Executes::Nothing, model)? {
+            return Ok(action);
+        }
+        let statement = self.denoted(name, model).filter(|statement| statement.shape.get().is_none());
+        let note = statement.map(|statement| {
+            let purpose = DescribePurpose::Client;
+            Box::new(Note::Describe(DescribeNote {
+                name: name.to_vec(),
+                statement,
+                parameter_types: None,
+                purpose,
+            }))
+        });
+        Ok(MessageAction::Forward(note))
+    }
+
+    /// The statement that this name will denote if everything before succeeds.
+    fn denoted(&self, name: &[u8], model: &FollowedModel) -> Option<Arc<ClientStatement>> {
+        for sent in model.newest_first() {
+            match sent.note.as_deref() {
+                Some(Note::Parse { name: own, statement }) if key(own) == key(name) => {
+                    return Some(Arc::clone(statement));
+                }
+                Some(Note::Close { name: own }) if key(own) == key(name) => return None,
+                _ if sent.kind == SentKind::Query && name.is_empty() => return None,
+                _ => {}
+            }
+        }
+        self.statements.get(name).cloned()
+    }
+
+    fn availability(&self, name: &[u8], model: &FollowedModel) -> Availability {
+        if self.prepared.get(name) == Some(OnConnection::Statement) {
+            return Availability::Certain;
+        }
+        let Some(statement) = self.statements.get(name) else { return Availability::Certain };
+        let mut is_earlier = false;
+        for sent in model.newest_first() {
+            is_earlier |= sent.kind.ends_with_ready();
+            let changes = match sent.note.as_deref() {
+                Some(
+                    Note::Parse { name: own, .. }
+                    | Note::InsertedParse { name: own, .. }
+                    | Note::Close { name: own }
+                    | Note::InsertedClose { name: own },
+                ) => key(own) == key(name),
+                Some(Note::Query(note)) => note.effects.changes_statements(),
+                Some(Note::Execute { .. }) => true,
+                _ => false,
+            };
+            if changes || name.is_empty() && sent.kind == SentKind::Query {
+                return match is_earlier {
+                    // The server awaits data, and ends the session at anything else.
+                    true if model.is_copying_in() => Availability::Certain,
+                    true => Availability::Open,
+                    false => Availability::IfExecuted,
+                };
+            }
+        }
+        Availability::Missing(Arc::clone(statement))
+    }
+
+    /// What must be sent, or awaited, before a message that uses this statement.
+    fn provide(
+        &mut self,
+        name: &[u8],
+        executes: Executes,
+        model: &mut FollowedModel,
+    ) -> Result<Option<MessageAction>, Error> {
+        let statement = match self.availability(name, model) {
+            Availability::Certain | Availability::IfExecuted => return Ok(None),
+            Availability::Open => return Ok(Some(self.wait())),
+            Availability::Missing(statement) => statement,
+        };
+        if model.is_in_doubt() {
+            return Ok(None);
+        }
+        let mut insert = Vec::new();
+        if let Some(at) = self.follower.unusable.iter().position(|(own, _)| own == key(name)) {
+            let (_, error) = self.follower.unusable.swap_remove(at);
+            self.close_stand_in(name, &mut insert, model)?;
+            put_refusal(&mut insert)?;
+            model.send(SentKind::Parse, Some(Box::new(Note::Refusal { error })));
+            return Ok(Some(MessageAction::InsertBefore(insert)));
+        }
+        // If its meaning is not known, the server says that there is no such statement.
+        if !self.put_statement(name, &statement, Failure::IsAnswered, &mut insert, model)? {
+            return Ok(None);
+        }
+        if statement.returns_rows() {
+            put_of_statement(&mut insert, kind::DESCRIBE, name)?;
+            let is_speculative = executes == Executes::Next
+                && self.follower.batch == Batch::Fresh
+                && statement.effects.only_reads();
+            describe(name.to_vec(), statement, DescribePurpose::Verify, model);
+            if is_speculative {
+                self.follower.speculation = Speculation::Prepared;
+            } else {
+                self.follower.verifies = true;
+                encode_flush(&mut insert);
+            }
+        }
+        Ok(Some(MessageAction::InsertBefore(insert)))
+    }
+
+    /// Prepares the statement again, as the client knows it. Returns false if that is not possible.
+    fn put_statement(
+        &mut self,
+        name: &[u8],
+        statement: &ClientStatement,
+        failure: Failure,
+        insert: &mut Vec<u8>,
+        model: &mut FollowedModel,
+    ) -> Result<bool, Error> {
+        let Some(shape) = statement.shape.get().filter(|_| statement.is_portable()) else { return Ok(false) };
+        self.close_stand_in(name, insert, model)?;
+        insert.extend_from_slice(&shape.typed_parse(&statement.message)?);
+        self.follower.leave(left_by_parse(name));
+        let (name, what) = (name.to_vec(), OnConnection::Statement);
+        model.send(SentKind::Parse, Some(Box::new(Note::InsertedParse { name, what, failure })));
+        Ok(true)
+    }
+
+    /// Removes what this connection has under a name in place of the client's statement.
+    fn close_stand_in(
+        &mut self,
+        name: &[u8],
+        insert: &mut Vec<u8>,
+        model: &mut FollowedModel,
+    ) -> Result<(), Error> {
+        if self.prepared.get(name) == Some(OnConnection::StandIn) {
+            close(name, insert, model)?;
+        }
+        Ok(())
+    }
+
+    /// Prepares the statements that a text names.
+    fn prepare_named(
+        &mut self,
+        wanted: &NamedStatements,
+        failure: Failure,
+        model: &mut FollowedModel,
+    ) -> Result<Prepared, Error> {
+        if wanted.is_empty() || model.is_in_doubt() || !self.prepared.lacks_any(self.statements) {
+            return Ok(Prepared::Nothing);
+        }
+        let names = match wanted {
+            NamedStatements::These(names) => names.clone(),
+            NamedStatements::Any => {
+                let names = self.statements.names().filter(|name| !name.is_empty());
+                names.map(|name| (NameUse::Executes, name.to_vec())).collect()
+            }
+        };
+        let mut insert = Vec::new();
+        for (name_use, name) in names {
+            let here = self.prepared.get(&name);
+            let is_failed = self.follower.unusable.iter().any(|(own, _)| *own == name);
+            if here.is_some() && name_use == NameUse::Mentions || here.is_none() && is_failed {
+                continue;
+            }
+            let statement = match self.availability(&name, model) {
+                Availability::Certain | Availability::IfExecuted => continue,
+                Availability::Open => return Ok(Prepared::Waits),
+                Availability::Missing(statement) => statement,
+            };
+            if is_failed {
+                self.close_stand_in(&name, &mut insert, model)?;
+            } else if name_use == NameUse::Mentions
+                || !self.put_statement(&name, &statement, failure, &mut insert, model)?
+            {
+                put_parse(&mut insert, &name, "")?;
+                let (what, name) = (OnConnection::StandIn, name.clone());
+                model.send(SentKind::Parse, Some(Box::new(Note::InsertedParse { name, what, failure })));
+            } else if statement.returns_rows() && failure == Failure::IsKept {
+                put_of_statement(&mut insert, kind::DESCRIBE, &name)?;
+                describe(name, statement, DescribePurpose::Verify, model);
+            }
+        }
+        Ok(if insert.is_empty() { Prepared::Nothing } else { Prepared::Insert(insert) })
+    }
+}
+
+/// Whether the message executes the statement that it names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Executes {
+    Next,
+    Nothing,
+}
+
+/// What must be sent for the statements that a text names.
+enum Prepared {
+    Nothing,
+    Insert(Vec<u8>),
+    /// That depends on answers that are owed.
+    Waits,
+}
+
+fn begin_close(header: Header, input: &[u8]) -> Result<MessageAction, Error> {
+    Ok(match referenced_name(header, &input[HEADER_BYTES..])? {
+        ReferencedName::Statement(name) => {
+            MessageAction::Forward(Some(Box::new(Note::Close { name: name.to_vec() })))
+        }
+        ReferencedName::Portal => FORWARD,
+        ReferencedName::Unknown => MessageAction::NeedInput,
+    })
+}
+
+/// A `Describe` of the proxy was appended.
+fn describe(
+    name: Vec<u8>,
+    statement: Arc<ClientStatement>,
+    purpose: DescribePurpose,
+    model: &mut FollowedModel,
+) {
+    let note = DescribeNote { name, statement, parameter_types: None, purpose };
+    model.send(SentKind::Describe, Some(Box::new(Note::Describe(note))));
+}
+
+/// Appends a `Close` of the proxy for a statement.
+pub(super) fn close(name: &[u8], out: &mut Vec<u8>, model: &mut FollowedModel) -> Result<(), Error> {
+    put_of_statement(out, kind::CLOSE, name)?;
+    model.send(SentKind::Close, Some(Box::new(Note::InsertedClose { name: name.to_vec() })));
+    Ok(())
+}
+
+/// A message that the server refuses. The statement without a name stays.
+pub(super) fn put_refusal(out: &mut Vec<u8>) -> Result<(), Error> {
+    put_parse(out, UNUSED_NAME, REFUSED_TEXT)
+}
+
+/// A name that no client uses.
+pub(super) const UNUSED_NAME: &[u8] = b"ciphertoll: none";
+
+/// A text that the server refuses, and logs.
+pub(super) const REFUSED_TEXT: &str = "cached plan must not change result type";
+
+/// The payload, if all of it has arrived.
+fn payload_of(header: Header, input: &[u8]) -> Option<&[u8]> {
+    input.get(HEADER_BYTES..HEADER_BYTES + header.payload_bytes)
+}
+
+/// Whether a message may be sent while a speculative portal runs: it changes nothing.
+fn may_follow(header: Header, input: &[u8]) -> bool {
+    match header.kind {
+        kind::EXECUTE | kind::SYNC | kind::FLUSH => true,
+        kind::DESCRIBE | kind::CLOSE => input.get(HEADER_BYTES) == Some(&b'P'),
+        _ => false,
+    }
+}
+
+impl Effects {
+    /// Whether executing the text twice, or for nothing, makes no difference.
+    fn only_reads(&self) -> bool {
+        self.remains == Remains::Nothing && self.verb == Verb::Query && self.constants < Constants::OfTheTime
+    }
+
+    fn changes_statements(&self) -> bool {
+        !self.deallocations.is_empty() || self.discard != Discard::None
+    }
+}

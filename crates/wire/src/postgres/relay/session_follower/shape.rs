@@ -1,0 +1,60 @@
+//! What a server has said of a prepared statement: the types of its parameters, and its columns.
+
+use crate::postgres::{
+    codec::{command::put_parse_types, message::HEADER_BYTES, reader::Reader},
+    error::Error,
+};
+
+/// The types of the parameters, and the columns unless it returns no rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// The payload of the `ParameterDescription`, which has the form of the types in a `Parse`.
+    parameter_types: Vec<u8>,
+    columns: Option<Columns>,
+}
+
+/// Names, types and type modifiers, as far as the server compares them when it plans a statement anew: not the tables
+/// that the columns come from, and not their formats.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Columns(Vec<u8>);
+
+impl Columns {
+    /// Parses the payload of a `RowDescription`.
+    pub(super) fn parse(payload: &[u8]) -> Result<Self, Error> {
+        let mut reader = Reader::new(payload, "RowDescription");
+        let mut columns = Vec::with_capacity(payload.len());
+        for _ in 0..reader.u16()? {
+            columns.extend_from_slice(reader.nul_terminated()?);
+            let (_table, _number) = (reader.u32()?, reader.u16()?);
+            let (type_oid, _size, modifier, _format) =
+                (reader.u32()?, reader.u16()?, reader.u32()?, reader.u16()?);
+            columns.push(0);
+            columns.extend_from_slice(&type_oid.to_be_bytes());
+            columns.extend_from_slice(&modifier.to_be_bytes());
+        }
+        reader.end()?;
+        Ok(Self(columns))
+    }
+}
+
+impl Shape {
+    pub(super) fn new(parameter_types: Vec<u8>, columns: Option<Columns>) -> Self {
+        Self { parameter_types, columns }
+    }
+
+    pub(super) fn has_columns(&self) -> bool {
+        self.columns.is_some()
+    }
+
+    /// Whether the columns of `other` are the same.
+    pub(super) fn has_columns_of(&self, other: &Self) -> bool {
+        self.columns == other.columns
+    }
+
+    /// The same `Parse` with the types of all parameters, so that the server infers none.
+    pub(super) fn typed_parse(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut out = Vec::with_capacity(message.len() + self.parameter_types.len());
+        put_parse_types(&mut out, &message[HEADER_BYTES.min(message.len())..], &self.parameter_types)?;
+        Ok(out)
+    }
+}
