@@ -3,6 +3,8 @@
 pub(crate) mod data_access;
 pub(crate) mod effects;
 pub(crate) mod lexer;
+#[cfg_attr(not(test), expect(dead_code, reason = "not used yet"))]
+pub(crate) mod unresettable;
 
 pub use super::codec::text_rules::StringSyntax;
 pub use effects::{Constants, Deallocation, Discard, Effects, NameUse, NamedStatements, Remains, TextReader};
