@@ -56,6 +56,7 @@ pub mod scram;
 pub mod secret;
 pub mod session;
 pub mod step;
+pub(crate) mod text_search;
 pub mod tls;
 pub mod value;
 mod words;

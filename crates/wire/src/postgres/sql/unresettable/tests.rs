@@ -36,24 +36,15 @@ fn texts_with(call: &str) -> Vec<String> {
 
 #[test]
 fn every_function_is_found_wherever_it_is_executed() {
-    for (name, _, meaning) in NAMES {
+    for (name, _, meaning) in NAMES.names() {
         let Meaning::Leaves(reason) = meaning else { continue };
         for text in texts_with(&format!("{name}('a', true)")) {
-            assert_eq!(Scanner::of(text.as_bytes()), Some(reason), "{text}");
-            assert_eq!(Scanner::of(text.to_uppercase().as_bytes()), Some(reason), "{text}");
+            assert_eq!(Scanner::of(text.as_bytes()), Some(*reason), "{text}");
+            assert_eq!(Scanner::of(text.to_uppercase().as_bytes()), Some(*reason), "{text}");
         }
     }
     for text in texts_with("dblink_connect_u('a', 'b')") {
         assert_eq!(Scanner::of(text.as_bytes()), Some("a connection of dblink"), "{text}");
-    }
-}
-
-#[test]
-fn every_name_has_a_window() {
-    for (name, window, _) in NAMES {
-        assert!(window + WINDOW <= name.len() && name.len() <= LONGEST, "{name}");
-        assert_eq!(name.to_ascii_lowercase(), name);
-        assert!(name.bytes().all(is_of_word), "{name}");
     }
 }
 
@@ -221,7 +212,7 @@ proptest! {
         after in "[ -~]{0,40}",
         upper in any::<u64>(),
     ) {
-        let (name, _, Meaning::Leaves(_)) = NAMES[index] else { panic!("{}", NAMES[index].0) };
+        let (name, _, Meaning::Leaves(_)) = NAMES.names()[index] else { panic!("another meaning") };
         let of_case = |(at, letter): (usize, char)| {
             if upper >> (at % 64) & 1 == 1 { letter.to_ascii_uppercase() } else { letter }
         };
