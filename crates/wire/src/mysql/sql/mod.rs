@@ -4,6 +4,8 @@ pub(crate) mod effects;
 pub(crate) mod lexer;
 pub(crate) mod plain_words;
 pub(crate) mod remains;
+#[cfg_attr(not(test), expect(dead_code, reason = "not used yet"))]
+pub(crate) mod unresettable;
 
 pub use effects::{DefaultDatabase, Effects, NextTransaction, StatementCount, TextReader};
 pub use lexer::Escapes;
