@@ -267,7 +267,7 @@ impl Channel {
             }
             let go_on = match received {
                 Received::MoreLikely => true,
-                Received::Drained => readiness == Readiness::ReadableToEnd,
+                Received::Drained => readiness.is_end(),
                 Received::WouldBlock | Received::Closed => false,
             };
             if !go_on {

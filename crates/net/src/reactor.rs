@@ -47,6 +47,15 @@ pub enum Readiness {
     Readable,
     /// Receiving the remaining bytes and then the end, which no further edge announces.
     ReadableToEnd,
+    /// The same, and the peer does not read either.
+    Gone,
+}
+
+impl Readiness {
+    /// Whether the peer sends nothing after the remaining bytes.
+    pub fn is_end(self) -> bool {
+        matches!(self, Self::ReadableToEnd | Self::Gone)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +187,9 @@ impl Reactor {
         }
         Ok(self.events.iter().filter(|event| event.token() != TIMER).map(|event| Ready {
             key: event.token().0,
-            readiness: if event.is_read_closed() || event.is_error() {
+            readiness: if event.is_error() || event.is_read_closed() && event.is_write_closed() {
+                Readiness::Gone
+            } else if event.is_read_closed() {
                 Readiness::ReadableToEnd
             } else if event.is_readable() {
                 Readiness::Readable

@@ -7,7 +7,7 @@ use std::hash::Hash;
 use ciphertoll_net as net;
 use ciphertoll_wire::Response;
 use ciphertoll_wire::postgres::relay::Patch;
-use ciphertoll_wire::relay::{Goodbye, Vacate};
+use ciphertoll_wire::relay::{Departure, Goodbye, Vacate};
 use ciphertoll_wire::session::{self, ServerInfo};
 use clap::ValueEnum;
 use foldhash::HashMap;
@@ -201,6 +201,9 @@ pub trait ProtocolHandshake {
 pub trait ProtocolRequest {
     fn refuse(&self, refusal: &Refusal, out: &mut Vec<u8>);
 
+    /// Whether a command at the front of these bytes is complete, and will be answered.
+    fn has_command(&self, input: &[u8]) -> bool;
+
     /// Classifies the first bytes that a client without a connection sends.
     fn first_input(&self, input: &[u8]) -> FirstInput;
 
@@ -259,6 +262,9 @@ pub trait ProtocolSession: Sized {
     fn is_full(&self) -> bool {
         false
     }
+
+    /// What happens if the client sends nothing more.
+    fn departure(&self) -> Departure;
 
     /// Whether an error message can be sent to the client now, without being taken for a part of a response.
     fn can_send_error(&self) -> bool;

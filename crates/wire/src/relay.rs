@@ -17,6 +17,17 @@ pub enum Vacate {
     Any,
 }
 
+/// What happens to a session whose client sends nothing more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Departure {
+    /// It ends.
+    Now,
+    /// It ends when the server has answered what the client has sent.
+    WhenAnswered,
+    /// Which answers the server owes is not known: it ends when the server, told the same, has closed the connection.
+    WhenClosed,
+}
+
 /// Whether the client ends its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goodbye {

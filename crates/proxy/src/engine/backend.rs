@@ -281,7 +281,7 @@ impl<P: Protocol> ServerConnection<P> {
 
 impl<P: Protocol> Backend<P> {
     pub(super) fn ready(&mut self, id: Id, readiness: Readiness, env: &Environment<P>) -> BackendStep {
-        self.flow.ended |= readiness == Readiness::ReadableToEnd;
+        self.flow.ended |= readiness.is_end();
         let was_blocked = self.channel.is_blocked();
         if was_blocked {
             if let Err(error) = self.channel.send() {

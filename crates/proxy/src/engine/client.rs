@@ -31,6 +31,15 @@ pub(super) struct Client<P: Protocol> {
     pub(super) cancel_token: Option<CancelToken>,
     /// The connection that it used last.
     pub(super) last_server: Option<Id>,
+    pub(super) presence: Presence,
+}
+
+/// Whether a client goes on sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    Stays,
+    /// It has ended its stream or its session, and is sent what the server still answers.
+    Leaves,
 }
 
 pub(super) enum ClientStage<P: Protocol> {
@@ -86,19 +95,23 @@ impl<P: Protocol> Client<P> {
             flow: Flow::default(),
             cancel_token: None,
             last_server: None,
+            presence: Presence::Stays,
         }
     }
 
     pub(super) fn ready(&mut self, id: Id, readiness: Readiness, env: &mut Environment<P>) -> ClientStep<P> {
-        self.flow.ended |= readiness == Readiness::ReadableToEnd;
+        self.flow.ended |= readiness.is_end();
+        self.flow.gone |= readiness == Readiness::Gone;
         let is_served = matches!(self.stage, ClientStage::Active(_) | ClientStage::Parked { .. });
         if is_served && self.channel.is_blocked() && !self.flush(id, env) {
             return ClientStep::Close("went away");
         }
+        if self.has_left_queue() {
+            return ClientStep::Close("left the queue");
+        }
         match &self.stage {
             ClientStage::Handshake(_) => self.step_handshake(env),
             ClientStage::TlsHandshake(_) => self.continue_tls(env),
-            ClientStage::Queued { .. } if self.flow.ended => ClientStep::Close("left the queue"),
             ClientStage::Queued { .. } => {
                 self.flow.unread = true;
                 ClientStep::Wait
@@ -109,11 +122,28 @@ impl<P: Protocol> Client<P> {
             ClientStage::Parked { .. } => ClientStep::Resume,
             ClientStage::Cancelling if self.flow.ended => ClientStep::Close(REQUESTER_LEFT),
             ClientStage::Cancelling => ClientStep::Wait,
-            ClientStage::Flushing if self.flow.ended => ClientStep::Remove,
+            ClientStage::Flushing if self.flow.gone => ClientStep::Remove,
             ClientStage::Flushing => match self.channel.send() {
                 Ok(Sent::Blocked) => ClientStep::Wait,
                 Ok(Sent::All) | Err(_) => ClientStep::Remove,
             },
+        }
+    }
+
+    /// Whether a client that waits for a connection sends nothing more, and has sent no command.
+    fn has_left_queue(&mut self) -> bool {
+        let ClientStage::Queued { request, .. } = &self.stage else { return false };
+        if !self.flow.ended || self.flow.gone {
+            return self.flow.gone;
+        }
+        loop {
+            if request.has_command(self.channel.input()) {
+                return false;
+            }
+            match self.channel.receive_input() {
+                Ok(Received::Drained | Received::MoreLikely) => self.flow.held_back = HeldBack::Something,
+                Ok(Received::WouldBlock | Received::Closed) | Err(_) => return true,
+            }
         }
     }
 

@@ -11,6 +11,10 @@ pub(super) struct Flow {
     pub(super) held_back: HeldBack,
     /// The peer has closed its side; no edge will report that again.
     pub(super) ended: bool,
+    /// The peer does not read either.
+    pub(super) gone: bool,
+    /// What was received waits until the server has answered everything.
+    pub(super) awaits_answers: bool,
     /// Watched for room to send.
     pub(super) watched: bool,
 }

@@ -1,7 +1,7 @@
 //! Passes bytes between a client and its connection, with at most one read of either side in memory.
 
 use ciphertoll_net::{Channel, Error, Received};
-use ciphertoll_wire::relay::Goodbye;
+use ciphertoll_wire::relay::{Departure, Goodbye};
 use ciphertoll_wire::session;
 
 use super::backend::{Activity, Backend};
@@ -20,7 +20,10 @@ pub(super) enum ToServer {
     More,
     /// Other connections must be closed before these bytes are passed on.
     Exclusive(FromClient),
+    /// The client sends nothing more.
     Left,
+    /// The same, but it is sent what the server still answers.
+    Leaves,
     ChangeUser,
     Violated(session::Error),
     ServerLost(Error),
@@ -96,10 +99,22 @@ pub(super) fn pass_to_server<P: Protocol>(
             }
             return ToServer::Waits;
         }
-        match (goodbye, received) {
-            (Goodbye::Said, _) | (Goodbye::None, Received::Closed) => return ToServer::Left,
-            (Goodbye::Anew, _) => return ToServer::ChangeUser,
-            (Goodbye::None, _) => {}
+        match (goodbye, received, session.departure()) {
+            (Goodbye::Said, ..) | (Goodbye::None, Received::Closed, _) if client.flow.gone => {
+                return ToServer::Left;
+            }
+            (Goodbye::Said, _, departure) | (Goodbye::None, Received::Closed, departure) => {
+                return if departure == Departure::Now { ToServer::Left } else { ToServer::Leaves };
+            }
+            (Goodbye::Anew, _, Departure::Now) => return ToServer::ChangeUser,
+            (Goodbye::Anew, ..) => {
+                // Its earlier commands are answered first.
+                client.flow.unread = true;
+                client.flow.held_back = HeldBack::Something;
+                client.flow.awaits_answers = true;
+                return ToServer::Waits;
+            }
+            (Goodbye::None, ..) => {}
         }
         if session.awaits_settings() {
             // No edge reports bytes that are held back here.

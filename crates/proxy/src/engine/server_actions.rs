@@ -4,6 +4,7 @@ use ciphertoll_net::{ConnectProgress, Connecting, Error, Readiness, WatchedEvent
 use ciphertoll_wire::session;
 
 use super::agenda::DeferredWork;
+use super::client::Presence;
 use super::backend::{
     Activity, Backend, BackendStep, ConnectStep, EndedSession, ServerConnection, ServerStage,
 };
@@ -367,7 +368,9 @@ impl<P: Protocol> Worker<P> {
         if let ServerStage::Open(backend) = server.stage
             && let Activity::Session { client, session } = backend.activity
         {
-            if session.can_send_error() {
+            let is_leaving =
+                self.clients.get(client).is_some_and(|client| client.presence == Presence::Leaves);
+            if session.can_send_error() && !is_leaving {
                 let message = format!("the connection to the server was lost: {reason}");
                 let refusal = Refusal::new(Refusal::LOST, message);
                 if let Some(client) = self.clients.get_mut(client) {

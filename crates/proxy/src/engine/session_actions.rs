@@ -1,10 +1,11 @@
 //! Carries out what concerns a client together with its connection: assigning one, passing bytes, parking.
 
 use ciphertoll_net::Error;
+use ciphertoll_wire::relay::Departure;
 
 use super::agenda::DeferredWork;
 use super::backend::{Activity, Backend, ServerConnection, ServerStage};
-use super::client::{Client, ClientStage};
+use super::client::{Client, ClientStage, Presence};
 use super::mailbox::WorkerMessage;
 use super::relay::{ToClient, ToServer, forward, is_full, pass_to_client, pass_to_server};
 use super::worker::Worker;
@@ -140,9 +141,12 @@ impl<P: Protocol> Worker<P> {
         let Some(client) = self.clients.get_mut(id) else { return };
         let ClientStage::Active(server_id) = client.stage else { return };
         let Some(backend) = self.servers.open_mut(server_id) else { return };
+        if client.presence == Presence::Leaves {
+            return if client.flow.gone { self.close_client(id, "left") } else { self.end_leaving(id, server_id) };
+        }
         client.channel.borrow(&mut self.env.spare);
         let outcome = pass_to_server(client, backend, &self.env.services.metrics.bytes_to_server);
-        if let ToServer::Left = outcome {
+        if let ToServer::Left | ToServer::Leaves = outcome {
             // Its last message and whatever follows it.
             let bytes = client.channel.input().len();
             client.channel.consume(bytes);
@@ -156,9 +160,34 @@ impl<P: Protocol> Worker<P> {
             ToServer::More => self.agenda.defer(DeferredWork::Client(id)),
             ToServer::Exclusive(processed) => self.pass_exclusive(id, server_id, &processed),
             ToServer::Left => self.close_client(id, "left"),
+            ToServer::Leaves => self.await_answers(id, server_id),
             ToServer::ChangeUser => self.change_user(id, server_id),
             ToServer::Violated(error) => self.refuse(id, &Refusal::from_client(&error)),
             ToServer::ServerLost(error) => self.send_failed(server_id, &error),
+        }
+    }
+
+    /// A client that sends nothing more is sent what the server still answers.
+    fn await_answers(&mut self, client_id: Id, server_id: Id) {
+        let Some(client) = self.clients.get_mut(client_id) else { return };
+        let Some(backend) = self.servers.open_mut(server_id) else { return };
+        client.presence = Presence::Leaves;
+        if backend.session().is_some_and(|session| session.departure() == Departure::WhenClosed) {
+            self.env.protocol.terminate(backend.channel.output());
+        }
+        // What was inserted may not have been sent.
+        let step = backend.flush(server_id, &self.env);
+        self.backend_step(server_id, step);
+        self.relay_to_client(server_id);
+    }
+
+    /// Closes a client that sends nothing more once everything is answered.
+    fn end_leaving(&mut self, client_id: Id, server_id: Id) {
+        let is_leaving =
+            self.clients.get(client_id).is_some_and(|client| client.presence == Presence::Leaves);
+        let session = self.servers.open(server_id).and_then(Backend::session);
+        if is_leaving && session.is_some_and(|session| session.departure() == Departure::Now) {
+            self.close_after_flush(client_id);
         }
     }
 
@@ -199,11 +228,17 @@ impl<P: Protocol> Worker<P> {
         backend.channel.borrow(&mut self.env.spare);
         let outcome = pass_to_client(client, backend, &self.env.services.metrics.bytes_to_client);
         backend.channel.give_back(&mut self.env.spare);
-        if was_full && !is_full(backend) {
+        let is_answered = || backend.session().is_some_and(|session| session.departure() == Departure::Now);
+        if was_full && !is_full(backend) || client.flow.awaits_answers && is_answered() {
+            client.flow.awaits_answers = false;
             self.agenda.defer(DeferredWork::Client(client_id));
         }
+        let is_leaving = client.presence == Presence::Leaves && is_answered();
         self.watch_client(client_id);
         match outcome {
+            ToClient::Waits | ToClient::CanDetach | ToClient::NeedsQuery | ToClient::Pinned(_) if is_leaving => {
+                self.end_leaving(client_id, id);
+            }
             ToClient::Waits => {}
             ToClient::More => self.agenda.defer(DeferredWork::Server(id)),
             ToClient::ClientLost => self.close_client(client_id, "went away"),

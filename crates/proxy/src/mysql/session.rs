@@ -9,6 +9,7 @@ use ciphertoll_wire::mysql::relay::{
 use ciphertoll_wire::mysql::server::write_ok;
 use ciphertoll_wire::mysql::sql::Remains;
 use ciphertoll_wire::mysql::{Capabilities, Error, MySqlServerInfo, Response};
+use ciphertoll_wire::relay::Departure;
 
 use super::connection_ids::{ConnectionIds, FIRST_ID, KillTarget, RegisteredClient};
 use super::refusal;
@@ -290,6 +291,10 @@ impl ProtocolSession for ClientSession {
             self.registration().kills_answered();
         }
         Ok(FromServer { skip_bytes, settings_result, pass_bytes, ..FromServer::default() })
+    }
+
+    fn departure(&self) -> Departure {
+        self.relay.departure()
     }
 
     fn can_send_error(&self) -> bool {

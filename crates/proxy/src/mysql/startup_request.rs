@@ -132,6 +132,10 @@ impl ProtocolRequest for Box<StartupRequest> {
         refusal::write(refusal, if was_greeted { FIRST_ANSWER } else { self.sequence }, out);
     }
 
+    fn has_command(&self, input: &[u8]) -> bool {
+        first_command_bytes(input).is_some()
+    }
+
     fn first_input(&self, input: &[u8]) -> FirstInput {
         // A new command: nothing of it has been cancelled.
         self.clear_query_kill();

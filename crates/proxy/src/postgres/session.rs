@@ -6,6 +6,7 @@ use ciphertoll_wire::postgres::relay::{
     ServerBytes, SessionFollower,
 };
 use ciphertoll_wire::postgres::server::write_parameter_status;
+use ciphertoll_wire::relay::Departure;
 use ciphertoll_wire::postgres::sql::{Discard, Effects, Remains};
 use ciphertoll_wire::postgres::{Error, Parameters, Severity, TextEncoding, TransactionStatus};
 
@@ -271,6 +272,11 @@ impl ProtocolSession for ClientSession {
 
     fn is_full(&self) -> bool {
         self.relay.is_full() || self.pooled.as_ref().is_some_and(|pooled| pooled.follower.is_waiting())
+    }
+
+    fn departure(&self) -> Departure {
+        let owes_failure = self.pooled.as_ref().is_some_and(|pooled| pooled.follower.owes_failure());
+        if owes_failure { Departure::WhenAnswered } else { self.relay.departure() }
     }
 
     fn can_send_error(&self) -> bool {

@@ -145,6 +145,10 @@ impl ProtocolRequest for StartupRequest {
         refusal.write(out);
     }
 
+    fn has_command(&self, input: &[u8]) -> bool {
+        first_command_bytes(input).is_some()
+    }
+
     fn first_input(&self, input: &[u8]) -> FirstInput {
         match input {
             [b'X', ..] => FirstInput::Terminate,

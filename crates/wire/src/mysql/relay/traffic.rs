@@ -26,7 +26,7 @@ use crate::{
         },
         sql::remains::Remains,
     },
-    relay::{FromClient, Goodbye},
+    relay::{Departure, FromClient, Goodbye},
 };
 
 /// Limit of commands that await a response. A client that reads responses stays below it.
@@ -512,6 +512,15 @@ impl MySqlRelay {
             return ConnectionState::Unknown("the client left before all responses were read");
         }
         ConnectionState::Clean(OpenState { transaction: self.transaction, statements: self.statements })
+    }
+
+    /// What happens if the client sends nothing more.
+    pub fn departure(&self) -> Departure {
+        // The server waits for the rest of a file, and ends the session without it.
+        let is_owed = self.current.is_some() && self.client_payload != ClientPayload::File;
+        // Of a command that is not complete, nothing is answered.
+        let is_partial = !self.client_framer.is_between_messages() && self.later.is_empty();
+        if is_owed && !is_partial { Departure::WhenAnswered } else { Departure::Now }
     }
 
     /// Whether the proxy may append an ERR of its own to the bytes forwarded to the client. It ends the

@@ -19,4 +19,4 @@ pub use internal_command::{InternalCommand, PipelinedCommit};
 pub use session_follower::{
     ClientStatements, ConnectionStatements, Followed, SessionFollower, first_command_bytes,
 };
-pub use traffic::{ClientBytes, ConnectionState, Departure, Patch, PostgresRelay, ServerBytes};
+pub use traffic::{ClientBytes, ConnectionState, Patch, PostgresRelay, ServerBytes};

@@ -27,7 +27,7 @@ use crate::{
         },
         sql::effects::Remains,
     },
-    relay::{Goodbye, Vacate},
+    relay::{Departure, Goodbye, Vacate},
 };
 
 /// A process ID in a message.
@@ -110,17 +110,6 @@ pub enum ConnectionState {
     Clean(TransactionStatus),
     /// What the server sends next is unknown, for this reason.
     Unknown(&'static str),
-}
-
-/// What happens to a session whose client sends nothing more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Departure {
-    /// It ends.
-    Now,
-    /// It ends when the server has answered what the client has sent.
-    WhenAnswered,
-    /// Which answers the server owes is not known: it ends when the server, told the same, has closed the connection.
-    WhenClosed,
 }
 
 impl PostgresRelay {
